@@ -1,0 +1,122 @@
+"""Buffers: named, typed, multi-dimensional storage in one of the machine's memories."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.expr import Expr, IntImm, Load
+from tilewright.ir.ops import Value, add, as_index, bitand, bitxor, const, mul, shr
+
+if TYPE_CHECKING:
+    from tilewright.ir.expr import Var
+
+#: The memories: of the device, of a block of threads, of a warp, of one thread.
+SCOPES = ("global", "shared", "warp", "local")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A bijection from a logical index to an offset in storage, in elements.
+
+    ``offset = sum(index * stride) + base``, then, where ``swizzle`` is (bits, base, shift), the
+    bits of the offset from ``base`` on are XORed with those ``shift`` further up.
+    """
+
+    strides: tuple[Expr, ...]
+    base: Expr = field(default_factory=lambda: const(0))
+    swizzle: tuple[int, int, int] | None = None
+
+    def offset(self, indices: tuple[Expr, ...]) -> Expr:
+        """Where the element at ``indices`` is stored."""
+        total = self.base
+        for index, stride in zip(indices, self.strides, strict=True):
+            total = add(total, mul(index, stride))
+        if self.swizzle is None:
+            return total
+        bits, base, shift = self.swizzle
+        mask = ((1 << bits) - 1) << base
+        return bitxor(total, bitand(shr(total, shift), mask))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """Storage for an array; two buffers are the same only if they are one object.
+
+    Parameters
+    ----------
+    name : a name to print; need not be unique.
+    shape : extents, constants or expressions of symbolic variables.
+    dtype : the type of an element.
+    scope : one of :data:`SCOPES`.
+    layout : where elements lie; None is row-major and dense.
+    align : the alignment of the first element in bytes, 0 where nothing is promised.
+    """
+
+    name: str
+    shape: tuple[Expr, ...]
+    dtype: DType
+    scope: str = "global"
+    layout: Layout | None = None
+    align: int = 0
+
+    def __getitem__(self, indices: Value | tuple[Value, ...]) -> Load:
+        found = indices if isinstance(indices, tuple) else (indices,)
+        if len(found) != len(self.shape):
+            raise IndexError(
+                f"buffer {self.name} has {len(self.shape)} dimensions, got {len(found)} indices"
+            )
+        return Load(self, tuple(as_index(i) for i in found), None)
+
+    @property
+    def dense_strides(self) -> tuple[Expr, ...]:
+        """Row-major strides, in elements."""
+        strides: list[Expr] = []
+        step: Expr = const(1)
+        for extent in reversed(self.shape):
+            strides.append(step)
+            step = mul(step, extent)
+        return tuple(reversed(strides))
+
+    @property
+    def strides(self) -> tuple[Expr, ...]:
+        """The strides of the layout, in elements."""
+        return self.layout.strides if self.layout else self.dense_strides
+
+    def offset(self, indices: tuple[Expr, ...]) -> Expr:
+        """The offset in elements of the element at ``indices``."""
+        return (self.layout or Layout(self.dense_strides)).offset(indices)
+
+    @property
+    def size(self) -> Expr:
+        """How many elements of storage it takes, gaps of the layout included."""
+        if self.layout is None:
+            total: Expr = const(1)
+            for extent in self.shape:
+                total = mul(total, extent)
+            return total
+        last = tuple(add(extent, const(-1)) for extent in self.shape)
+        plain = Layout(self.layout.strides, self.layout.base)
+        return add(plain.offset(last), const(1))
+
+    @property
+    def constant_shape(self) -> tuple[int, ...] | None:
+        """The shape as integers, or None where it is symbolic."""
+        if all(isinstance(extent, IntImm) for extent in self.shape):
+            return tuple(extent.value for extent in self.shape if isinstance(extent, IntImm))
+        return None
+
+    def __repr__(self) -> str:
+        shape = ", ".join(map(repr, self.shape))
+        return f"{self.name}[{self.dtype} {shape}; {self.scope}]"
+
+
+def symbolic_extents(buffer: Buffer) -> list[Var]:
+    """The variables in the buffer's shape, in order of appearance."""
+    from tilewright.ir.visit import free_vars
+
+    found: dict[Var, None] = {}
+    for extent in buffer.shape:
+        found.update(dict.fromkeys(free_vars(extent)))
+    return list(found)

@@ -1,0 +1,66 @@
+"""Types of values: a scalar kind with its width, times a number of vector lanes.
+
+A :class:`DType` is a string (``"float32"``, ``"int8x4"``), so it compares and hashes like one;
+its parts are attributes.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+SCALARS = (
+    "float64 float32 float16 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool handle"
+).split()
+_PATTERN = re.compile(r"^(float|bfloat|int|uint|bool|handle)(\d*)(?:x(\d+))?$")
+
+
+class DType(str):
+    """One type; make it with :func:`dtype`, which interns it."""
+
+    kind: str  # "float", "bfloat", "int", "uint", "bool" or "handle"
+    bits: int
+    lanes: int
+    element: DType  # the type of one lane
+    is_float: bool
+    is_int: bool  # signed or unsigned, not bool
+    is_bool: bool
+
+    @property
+    def bytes(self) -> int:
+        """The size of one lane in memory."""
+        return (self.bits + 7) // 8
+
+    def with_lanes(self, lanes: int) -> DType:
+        """The same element type with another number of lanes."""
+        return dtype(self.element if lanes == 1 else f"{self.element}x{lanes}")
+
+
+@cache
+def dtype(name: str) -> DType:
+    """Parse and intern a type name; raises :class:`ValueError` where there is no such type.
+
+    >>> dtype("float16x8").lanes
+    8
+    """
+    match = _PATTERN.match(name)
+    kind, bits, lanes = match.groups() if match else ("", "", "")
+    scalar = kind + bits
+    if scalar not in SCALARS:
+        raise ValueError(f"unknown type {name!r}; the scalar types are {', '.join(SCALARS)}")
+    made = DType(name)
+    made.kind = kind
+    made.bits = {"bool": 8, "handle": 64}.get(kind) or int(bits)
+    made.lanes = int(lanes or 1)
+    made.element = made if made.lanes == 1 else dtype(scalar)
+    made.is_float = kind in ("float", "bfloat")
+    made.is_int = kind in ("int", "uint")
+    made.is_bool = kind == "bool"
+    return made
+
+
+def int_range(t: DType) -> tuple[int, int]:
+    """The smallest and the largest value of an integer type."""
+    if t.kind == "uint":
+        return 0, 2**t.bits - 1
+    return -(2 ** (t.bits - 1)), 2 ** (t.bits - 1) - 1

@@ -1,0 +1,68 @@
+"""Errors that say what was wrong, where, and what would mend it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def user_location() -> str:
+    """The innermost line outside this package that led here, as ``file.py:12``."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_PACKAGE):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return "<unknown>"
+
+
+class TilewrightError(Exception):
+    """The base of every error that Tilewright raises on purpose."""
+
+
+class LanguageError(TilewrightError, TypeError):
+    """An expression or declaration that has no meaning."""
+
+
+class ScheduleError(TilewrightError):
+    """An illegal use of a schedule primitive.
+
+    Parameters
+    ----------
+    problem : what is wrong, in a sentence.
+    stage, axis : the names of the stage and the axis concerned.
+    where : the line of the user's schedule, as :func:`user_location` gives it.
+    mend : what to do instead.
+    """
+
+    def __init__(
+        self, problem: str, *, stage: str = "", axis: str = "", where: str = "", mend: str = ""
+    ) -> None:
+        self.problem, self.stage, self.axis, self.mend = problem, stage, axis, mend
+        self.where = where or user_location()
+        place = [f"stage {stage!r}"] if stage else []
+        if axis:
+            place.append(f"axis {axis!r}")
+        place.append(f"at {self.where}")
+        text = f"{problem} ({', '.join(place)})"
+        super().__init__(f"{text}. {mend}" if mend else text)
+
+
+class LoweringError(TilewrightError):
+    """A schedule that cannot become a program."""
+
+
+class VerificationError(TilewrightError):
+    """A lowered program that was refuted; the message holds a concrete witness."""
+
+
+class TargetError(TilewrightError):
+    """A target that is unknown, lacks a library, or cannot do what was asked."""
+
+
+class ArgumentError(TilewrightError, ValueError):
+    """An argument of a kernel call that does not fit the kernel; nothing was written."""

@@ -1,0 +1,492 @@
+"""Expressions: a few immutable, hash-consed node types.
+
+Build them with Python's operators or with :mod:`tilewright.ir.ops`, which promote types and fold
+constants; the constructors here do neither. Read them with ``match``::
+
+    match e:
+        case Add(a, IntImm(_, 0)): ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tilewright.ir.dtype import DType, dtype
+from tilewright.ir.node import Interned
+
+if TYPE_CHECKING:
+    from tilewright.ir.buffer import Buffer
+
+BOOL = dtype("bool")
+INT32 = dtype("int32")
+
+#: The arithmetic that Python's operators stand for; :mod:`tilewright.ir.ops` fills it in.
+OPERATORS: dict[str, Callable[..., Expr]] = {}
+
+
+def _binary(name: str) -> Any:
+    def method(self: object, other: object) -> Expr:
+        return OPERATORS[name](self, other)
+
+    return method
+
+
+def _reflected(name: str) -> Any:
+    def method(self: object, other: object) -> Expr:
+        return OPERATORS[name](other, self)
+
+    return method
+
+
+class Operand:
+    """Anything that Python's operators turn into an expression."""
+
+    __slots__ = ()
+
+    __add__, __radd__ = _binary("add"), _reflected("add")
+    __sub__, __rsub__ = _binary("sub"), _reflected("sub")
+    __mul__, __rmul__ = _binary("mul"), _reflected("mul")
+    __truediv__, __rtruediv__ = _binary("div"), _reflected("div")
+    __floordiv__, __rfloordiv__ = _binary("floordiv"), _reflected("floordiv")
+    __mod__, __rmod__ = _binary("floormod"), _reflected("floormod")
+    __lt__, __le__ = _binary("lt"), _binary("le")
+    __gt__, __ge__ = _binary("gt"), _binary("ge")
+    __eq__ = _binary("eq")
+    __ne__ = _binary("ne")
+    __and__, __rand__ = _binary("bitand"), _reflected("bitand")
+    __or__, __ror__ = _binary("bitor"), _reflected("bitor")
+    __xor__, __rxor__ = _binary("bitxor"), _reflected("bitxor")
+    __lshift__, __rlshift__ = _binary("shl"), _reflected("shl")
+    __rshift__, __rrshift__ = _binary("shr"), _reflected("shr")
+    __hash__ = object.__hash__
+
+    def __neg__(self) -> Expr:
+        return OPERATORS["neg"](self)
+
+    def __invert__(self) -> Expr:
+        return OPERATORS["invert"](self)
+
+    def astype(self, to: str) -> Expr:
+        """This value converted to another type."""
+        return OPERATORS["cast"](to, self)
+
+    def equal(self, other: object) -> Expr:
+        """``self == other`` as an expression."""
+        return OPERATORS["eq"](self, other)
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "an expression has no truth value while the program is being written: use "
+            "te.all / te.any for 'and' / 'or', te.if_then_else for 'if', and ~ for 'not'"
+        )
+
+
+class Expr(Operand, Interned):
+    """A value; ``dtype`` is its type."""
+
+    __slots__ = ("dtype",)
+    if TYPE_CHECKING:  # not an annotation, which would make it a field of every node
+
+        @property
+        def dtype(self) -> DType: ...
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        from tilewright.ir.text import expr_text
+
+        return expr_text(self)
+
+    def same_as(self, other: object) -> bool:
+        """Whether both are one node, that is, equal in structure."""
+        return self is other
+
+    def __bool__(self) -> bool:
+        return Operand.__bool__(self)
+
+
+class Var(Expr):
+    """A scalar variable; each is distinct, whatever its name."""
+
+    __slots__ = ("name",)
+    __match_args__ = ("name",)
+    name: str
+
+    # A variable is itself and not its name: it bypasses the table of equal nodes.
+    @staticmethod
+    def make(name: str, type: str = "int32") -> Var:
+        node = object.__new__(Var)
+        object.__setattr__(node, "name", name)
+        object.__setattr__(node, "dtype", dtype(type))
+        return node
+
+    @staticmethod
+    def key(*args: Any) -> tuple[Any, ...]:
+        raise TypeError("make variables with te.var(name) or Var.make(name, dtype)")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a variable has identity and cannot be pickled")
+
+
+class IntImm(Expr):
+    """An integer (or bool) constant."""
+
+    __slots__ = ("value",)
+    __match_args__ = ("dtype", "value")
+    dtype: DType
+    value: int
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __int__(self) -> int:
+        return self.value
+
+    __index__ = __int__
+
+
+class FloatImm(Expr):
+    """A floating-point constant; the value is kept in double precision."""
+
+    __slots__ = ("value",)
+    __match_args__ = ("dtype", "value")
+    dtype: DType
+    value: float
+
+    @staticmethod
+    def key(*args: Any) -> tuple[Any, ...]:
+        return args[0], float(args[1]).hex()  # tells 0.0 from -0.0, and NaN equals itself
+
+    def __float__(self) -> float:
+        return self.value
+
+
+class StringImm(Expr):
+    """A string constant: an argument of a call."""
+
+    __slots__ = ("value",)
+    __match_args__ = ("value",)
+    value: str
+
+    def _made(self) -> None:
+        object.__setattr__(self, "dtype", dtype("handle"))
+
+
+class Binary(Expr):
+    """An operation on two values of one type, which is also the type of the result."""
+
+    __slots__ = ("a", "b")
+    __match_args__ = ("a", "b")
+    a: Expr
+    b: Expr
+    symbol: ClassVar[str] = "?"
+
+    def _made(self) -> None:
+        object.__setattr__(self, "dtype", self.a.dtype)
+
+
+class Add(Binary):
+    __slots__ = ()
+    symbol = "+"
+
+
+class Sub(Binary):
+    __slots__ = ()
+    symbol = "-"
+
+
+class Mul(Binary):
+    __slots__ = ()
+    symbol = "*"
+
+
+class Div(Binary):
+    """Division of floating-point values."""
+
+    __slots__ = ()
+    symbol = "/"
+
+
+class FloorDiv(Binary):
+    __slots__ = ()
+    symbol = "//"
+
+
+class FloorMod(Binary):
+    __slots__ = ()
+    symbol = "%"
+
+
+class TruncDiv(Binary):
+    """Integer division that rounds towards zero, as in C."""
+
+    __slots__ = ()
+
+
+class TruncMod(Binary):
+    """The remainder of :class:`TruncDiv`; its sign is that of the dividend."""
+
+    __slots__ = ()
+
+
+class Min(Binary):
+    __slots__ = ()
+
+
+class Max(Binary):
+    __slots__ = ()
+
+
+class BitAnd(Binary):
+    __slots__ = ()
+    symbol = "&"
+
+
+class BitOr(Binary):
+    __slots__ = ()
+    symbol = "|"
+
+
+class BitXor(Binary):
+    __slots__ = ()
+    symbol = "^"
+
+
+class Shl(Binary):
+    __slots__ = ()
+    symbol = "<<"
+
+
+class Shr(Binary):
+    __slots__ = ()
+    symbol = ">>"
+
+
+class Compare(Expr):
+    """A comparison of two values of one type."""
+
+    __slots__ = ("a", "b")
+    __match_args__ = ("a", "b")
+    a: Expr
+    b: Expr
+    symbol: ClassVar[str] = "?"
+
+    def _made(self) -> None:
+        object.__setattr__(self, "dtype", BOOL.with_lanes(self.a.dtype.lanes))
+
+
+class EQ(Compare):
+    __slots__ = ()
+    symbol = "=="
+
+    def __bool__(self) -> bool:
+        return self.a is self.b
+
+
+class NE(Compare):
+    __slots__ = ()
+    symbol = "!="
+
+    def __bool__(self) -> bool:
+        return self.a is not self.b
+
+
+class LT(Compare):
+    __slots__ = ()
+    symbol = "<"
+
+
+class LE(Compare):
+    __slots__ = ()
+    symbol = "<="
+
+
+class GT(Compare):
+    __slots__ = ()
+    symbol = ">"
+
+
+class GE(Compare):
+    __slots__ = ()
+    symbol = ">="
+
+
+class And(Binary):
+    """Both; the second is evaluated only where the first holds."""
+
+    __slots__ = ()
+
+
+class Or(Binary):
+    """Either; the second is evaluated only where the first does not hold."""
+
+    __slots__ = ()
+
+
+class Not(Expr):
+    __slots__ = ("a",)
+    __match_args__ = ("a",)
+    a: Expr
+
+    def _made(self) -> None:
+        object.__setattr__(self, "dtype", self.a.dtype)
+
+
+class Cast(Expr):
+    """A conversion of value; floats to integers truncate."""
+
+    __slots__ = ("value",)
+    __match_args__ = ("dtype", "value")
+    dtype: DType
+    value: Expr
+
+
+class Select(Expr):
+    """One of two values that are both evaluated, so neither may read out of bounds."""
+
+    __slots__ = ("condition", "on_false", "on_true")
+    __match_args__ = ("condition", "on_true", "on_false")
+    condition: Expr
+    on_true: Expr
+    on_false: Expr
+
+    def _made(self) -> None:
+        object.__setattr__(self, "dtype", self.on_true.dtype)
+
+
+class IfThenElse(Select):
+    """One of two values, of which only the chosen one is evaluated."""
+
+    __slots__ = ()
+
+
+class Load(Expr):
+    """An element of a buffer, or a vector of them where an index is a vector.
+
+    A masked vector load (``predicate`` not None) gives zero in the lanes that are off.
+    """
+
+    __slots__ = ("buffer", "indices", "predicate")
+    __match_args__ = ("buffer", "indices", "predicate")
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    predicate: Expr | None
+
+    def _made(self) -> None:
+        lanes = max((i.dtype.lanes for i in self.indices), default=1)
+        object.__setattr__(self, "dtype", self.buffer.dtype.with_lanes(lanes))
+
+
+def load(buffer: Buffer, indices: tuple[Expr, ...], predicate: Expr | None = None) -> Load:
+    """``buffer[indices]``."""
+    return Load(buffer, indices, predicate)
+
+
+class Ramp(Expr):
+    """The vector ``base, base + stride, ..., base + (lanes - 1) * stride``."""
+
+    __slots__ = ("base", "lanes", "stride")
+    __match_args__ = ("base", "stride", "lanes")
+    base: Expr
+    stride: Expr
+    lanes: int
+
+    def _made(self) -> None:
+        object.__setattr__(self, "dtype", self.base.dtype.with_lanes(self.lanes))
+
+
+class Broadcast(Expr):
+    """A scalar in every lane."""
+
+    __slots__ = ("lanes", "value")
+    __match_args__ = ("value", "lanes")
+    value: Expr
+    lanes: int
+
+    def _made(self) -> None:
+        object.__setattr__(self, "dtype", self.value.dtype.with_lanes(self.lanes))
+
+
+class Lane(Expr):
+    """One lane of a vector, by a constant number."""
+
+    __slots__ = ("index", "vector")
+    __match_args__ = ("vector", "index")
+    vector: Expr
+    index: int
+
+    def _made(self) -> None:
+        object.__setattr__(self, "dtype", self.vector.dtype.element)
+
+
+class Concat(Expr):
+    """A vector put together from scalars, the first in lane 0."""
+
+    __slots__ = ("values",)
+    __match_args__ = ("values",)
+    values: tuple[Expr, ...]
+
+    def _made(self) -> None:
+        object.__setattr__(self, "dtype", self.values[0].dtype.with_lanes(len(self.values)))
+
+
+class Call(Expr):
+    """A function of scalars or vectors, lane by lane: ``exp``, ``tanh``, ``popcount``...
+
+    ``args`` may hold :class:`StringImm`. Names that start with ``extern:`` call a C symbol.
+    """
+
+    __slots__ = ("args", "name")
+    __match_args__ = ("dtype", "name", "args")
+    dtype: DType
+    name: str
+    args: tuple[Expr, ...]
+
+
+class LetExpr(Expr):
+    """``body`` with ``var`` standing for ``value``."""
+
+    __slots__ = ("body", "value", "var")
+    __match_args__ = ("var", "value", "body")
+    var: Var
+    value: Expr
+    body: Expr
+
+    def _made(self) -> None:
+        object.__setattr__(self, "dtype", self.body.dtype)
+
+
+class Reducer(Interned):
+    """A commutative, associative combination of tuples of values, with its identity.
+
+    ``lhs`` and ``rhs`` are the variables that ``result`` combines, one each a component.
+    """
+
+    __slots__ = ("identity", "lhs", "name", "result", "rhs")
+    __match_args__ = ("name", "lhs", "rhs", "result", "identity")
+    name: str
+    lhs: tuple[Var, ...]
+    rhs: tuple[Var, ...]
+    result: tuple[Expr, ...]
+    identity: tuple[Expr, ...]
+
+
+class Reduce(Expr):
+    """Component ``index`` of a reduction of ``source`` over ``axes`` where ``condition`` holds.
+
+    It stands only at the top of a compute stage's body. ``axes`` are
+    :class:`tilewright.ir.itervar.IterVar`; ``init``, where not empty, replaces the identity.
+    """
+
+    __slots__ = ("axes", "condition", "index", "init", "reducer", "source")
+    __match_args__ = ("reducer", "source", "axes", "condition", "index", "init")
+    reducer: Reducer
+    source: tuple[Expr, ...]
+    axes: tuple[Any, ...]
+    condition: Expr
+    index: int
+    init: tuple[Expr, ...]
+
+    def _made(self) -> None:
+        object.__setattr__(self, "dtype", self.source[self.index].dtype)

@@ -1,0 +1,64 @@
+"""Functions over buffers, and the modules of kernels that a schedule becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.stmt import Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchAxis:
+    """One axis of a GPU launch: its tag ("threadIdx.x"), its index, its extent."""
+
+    tag: str
+    var: Var
+    extent: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Func:
+    """A kernel: ``body`` over ``params``.
+
+    ``params`` are buffers in global memory and scalar variables (symbolic extents), in the order
+    of the call. ``launch`` is empty on a CPU; on a GPU it lists every hardware axis in use, once,
+    and ``body`` is what each thread does.
+    """
+
+    name: str
+    params: tuple[Buffer | Var, ...]
+    body: Stmt
+    launch: tuple[LaunchAxis, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def extent(self, tag: str) -> Expr | None:
+        """The extent of a launch axis, None where it is not in use."""
+        return next((axis.extent for axis in self.launch if axis.tag == tag), None)
+
+    def __repr__(self) -> str:
+        from tilewright.ir.text import func_text
+
+        return func_text(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Module:
+    """What a schedule lowers to: kernels in the order of their launch.
+
+    ``params`` are what the caller passes. A kernel's parameters are among ``params``,
+    ``workspaces`` (global buffers that live for one call) and the variables in their shapes,
+    which the host reads off the arguments.
+    """
+
+    name: str
+    params: tuple[Buffer | Var, ...]
+    funcs: tuple[Func, ...]
+    workspaces: tuple[Buffer, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self.funcs))

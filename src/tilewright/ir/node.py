@@ -1,0 +1,66 @@
+"""Hash-consed nodes: two equal expressions are one object.
+
+Equality of structure is then identity, memo tables are keyed by object, and a rewrite that
+changes nothing returns what it was given.
+"""
+
+from __future__ import annotations
+
+import typing
+from typing import Any, ClassVar
+from weakref import ref
+
+
+class _Entry(ref):  # type: ignore[type-arg]
+    __slots__ = ("key",)
+    key: tuple[Any, ...]
+
+
+_table: dict[tuple[Any, ...], _Entry] = {}
+
+
+def _forget(entry: _Entry) -> None:
+    if _table.get(entry.key) is entry:
+        del _table[entry.key]
+
+
+@typing.dataclass_transform(frozen_default=True, eq_default=False)
+class InternedMeta(type):
+    """The class of hash-consed node classes: calling one returns the node if it exists."""
+
+    def __call__(cls, *args: Any) -> Any:
+        key = (cls, *cls.key(*args))  # type: ignore[attr-defined]
+        entry = _table.get(key)
+        node = entry() if entry is not None else None
+        if node is None:
+            node = object.__new__(cls)  # type: ignore[arg-type]
+            for name, value in zip(cls.__match_args__, args, strict=True):  # type: ignore[attr-defined]
+                object.__setattr__(node, name, value)
+            node._made()
+            entry = _Entry(node, _forget)
+            entry.key = key
+            _table[key] = entry
+        return node
+
+
+class Interned(metaclass=InternedMeta):
+    """A node that is its structure; subclasses list their fields in ``__match_args__``."""
+
+    __slots__ = ("__weakref__",)
+    __match_args__: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def key(*args: Any) -> tuple[Any, ...]:
+        """What tells this node from others; equal keys make one object."""
+        return args
+
+    def _made(self) -> None:
+        """Derive attributes once, when the node is new."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, name) for name in self.__match_args__)
+
+    __hash__ = object.__hash__

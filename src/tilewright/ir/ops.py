@@ -1,0 +1,501 @@
+"""Arithmetic on expressions: promotion of types, folding of constants, the usual functions."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeAlias
+
+from tilewright.ir import expr as E
+from tilewright.ir.dtype import DType, dtype
+from tilewright.ir.errors import LanguageError
+from tilewright.ir.expr import (
+    Call,
+    Cast,
+    Expr,
+    FloatImm,
+    IfThenElse,
+    IntImm,
+    Operand,
+    Select,
+)
+
+Value: TypeAlias = "Expr | Operand | int | float"
+
+#: What ``/`` means on two integers: an error, or truncated division as TVM had it in 2017.
+_integer_division: ContextVar[str] = ContextVar("integer_division", default="error")
+
+
+@contextmanager
+def truncating_division() -> Iterator[None]:
+    """Let ``/`` on integers truncate while expressions are written."""
+    token = _integer_division.set("truncate")
+    try:
+        yield
+    finally:
+        _integer_division.reset(token)
+
+
+def const(value: int | float | bool, type: str | None = None) -> Expr:
+    """A constant; int32, float32 or bool by the value's Python type where none is named."""
+    if type is None:
+        type = (
+            "bool" if isinstance(value, bool) else "int32" if isinstance(value, int) else "float32"
+        )
+    t = dtype(type)
+    if t.lanes > 1:
+        return E.Broadcast(const(value, t.element), t.lanes)
+    if t.is_float:
+        return FloatImm(t, float(value))
+    if t.is_int:
+        return IntImm(t, int(value))
+    return IntImm(t, int(bool(value)))
+
+
+def as_expr(value: Any, type: str | None = None) -> Expr:
+    """A Python number, an axis or an expression as an expression."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return const(value, type)
+    inner = getattr(value, "var", None)  # an axis
+    if isinstance(inner, Expr):
+        return inner
+    read = getattr(value, "as_scalar", None)  # a 0-dimensional tensor, a finished slice
+    if read is not None:
+        found = read()
+        if isinstance(found, Expr):
+            return found
+    item = getattr(value, "item", None)  # a NumPy scalar
+    if item is not None:
+        return const(item(), type)
+    raise LanguageError(f"{value!r} (a {value.__class__.__name__}) cannot be used in an expression")
+
+
+def as_index(value: Any) -> Expr:
+    """An integer expression; raises :class:`LanguageError` for anything else."""
+    made = as_expr(value)
+    if not made.dtype.is_int:
+        raise LanguageError(f"an index or extent must be an integer, got {made} of {made.dtype}")
+    return made
+
+
+def as_condition(value: Any) -> Expr:
+    """A bool expression."""
+    made = as_expr(value)
+    if made.dtype.is_bool:
+        return made
+    return _compare(E.NE, operator.ne, made, const(0, made.dtype))
+
+
+def _broadcast(a: Expr, lanes: int) -> Expr:
+    return a if a.dtype.lanes == lanes else E.Broadcast(a, lanes)
+
+
+def common_type(a: DType, b: DType) -> DType:
+    """The type that arithmetic on both is done in."""
+    lanes = max(a.lanes, b.lanes)
+    a, b = a.element, b.element
+    if a == b:
+        best = a
+    elif a.is_float and b.is_float:
+        # float16 with bfloat16 needs both ranges: float32
+        best = dtype("float32") if a.bits == b.bits else max(a, b, key=lambda t: t.bits)
+    elif a.is_float or b.is_float:
+        best = a if a.is_float else b
+    elif a.is_bool or b.is_bool:
+        best = b if a.is_bool else a
+    elif a.bits != b.bits:
+        best = max(a, b, key=lambda t: t.bits)
+    else:
+        best = a if a.kind == "int" else b
+    return best.with_lanes(lanes)
+
+
+def unify(a: Any, b: Any) -> tuple[Expr, Expr]:
+    """Both operands in one type; a Python number takes the other's type where it can."""
+    if isinstance(a, (int, float)) and not isinstance(b, (int, float)):
+        b = as_expr(b)
+        return _match_literal(a, b), b
+    if isinstance(b, (int, float)) and not isinstance(a, (int, float)):
+        a = as_expr(a)
+        return a, _match_literal(b, a)
+    a, b = as_expr(a), as_expr(b)
+    if a.dtype is b.dtype:
+        return a, b
+    to = common_type(a.dtype, b.dtype)
+    return cast(to, a), cast(to, b)
+
+
+def _match_literal(value: int | float, other: Expr) -> Expr:
+    t = other.dtype
+    if t.is_float or (isinstance(value, (bool, int)) and t.is_int) or isinstance(value, bool):
+        return const(value, t if not isinstance(value, bool) or t.is_bool else t)
+    made = const(value)
+    return _broadcast(made, t.lanes)
+
+
+def cast(to: str, value: Value) -> Expr:
+    """``value`` as type ``to``; the lanes of a vector are kept."""
+    e, t = as_expr(value), dtype(to)
+    if t.lanes == 1 and e.dtype.lanes > 1:
+        t = t.with_lanes(e.dtype.lanes)
+    if t.lanes > 1 and e.dtype.lanes == 1:
+        return E.Broadcast(cast(t.element, e), t.lanes)
+    if e.dtype == t:
+        return e
+    if isinstance(e, IntImm) and t.is_int:
+        bits = e.value & (2**t.bits - 1)
+        signed = bits - 2**t.bits if t.kind == "int" and bits >= 2 ** (t.bits - 1) else bits
+        return const(signed, t)
+    if isinstance(e, IntImm):
+        return const(e.value, t)
+    if isinstance(e, FloatImm) and t.is_float and t.bits >= e.dtype.bits:
+        return const(e.value, t)
+    return Cast(t, e)
+
+
+def _is(e: Expr, value: int) -> bool:
+    if isinstance(e, E.Broadcast):
+        e = e.value
+    return isinstance(e, (IntImm, FloatImm)) and e.value == value
+
+
+def _numeric(a: Any, b: Any, name: str) -> tuple[Expr, Expr]:
+    a, b = unify(a, b)
+    if a.dtype.is_bool:
+        a, b = cast("int32", a), cast("int32", b)
+    if not (a.dtype.is_int or a.dtype.is_float):
+        raise LanguageError(f"{name} is not defined on {a.dtype}")
+    return a, b
+
+
+def _fold(a: Expr, b: Expr, compute: Callable[[Any, Any], Any]) -> Expr | None:
+    if isinstance(a, IntImm) and isinstance(b, IntImm):
+        return cast(a.dtype, const(compute(a.value, b.value), "int64"))
+    if isinstance(a, FloatImm) and isinstance(b, FloatImm) and a.dtype.bits == 64:
+        return const(compute(a.value, b.value), a.dtype)
+    return None
+
+
+def add(x: Value, y: Value) -> Expr:
+    a, b = _numeric(x, y, "addition")
+    if a.dtype.is_int:
+        if _is(b, 0):
+            return a
+        if _is(a, 0):
+            return b
+    folded = _fold(a, b, operator.add)
+    return E.Add(a, b) if folded is None else folded
+
+
+def sub(x: Value, y: Value) -> Expr:
+    a, b = _numeric(x, y, "subtraction")
+    if a.dtype.is_int:
+        if _is(b, 0):
+            return a
+        if a is b:
+            return const(0, a.dtype)
+    folded = _fold(a, b, operator.sub)
+    return E.Sub(a, b) if folded is None else folded
+
+
+def mul(x: Value, y: Value) -> Expr:
+    a, b = _numeric(x, y, "multiplication")
+    if a.dtype.is_int and (_is(a, 0) or _is(b, 0)):
+        return const(0, a.dtype)
+    if _is(b, 1):
+        return a
+    if _is(a, 1):
+        return b
+    folded = _fold(a, b, operator.mul)
+    return E.Mul(a, b) if folded is None else folded
+
+
+def div(x: Value, y: Value) -> Expr:
+    """Division of floats; of integers, what :func:`truncating_division` says, else an error."""
+    a, b = _numeric(x, y, "division")
+    if a.dtype.is_float:
+        return a if _is(b, 1) else E.Div(a, b)
+    if _integer_division.get() == "truncate":
+        return truncdiv(a, b)
+    raise LanguageError(
+        f"'/' on integers ({a} / {b}) is ambiguous: use // (rounds down), te.truncdiv (rounds "
+        "towards zero), or convert to a float first"
+    )
+
+
+def _integer_op(
+    node: type[E.Binary], name: str, compute: Callable[[int, int], int], x: Value, y: Value
+) -> Expr:
+    a, b = _numeric(x, y, name)
+    if not a.dtype.is_int:
+        raise LanguageError(f"{name} needs integers, got {a.dtype}")
+    if _is(b, 0):
+        raise LanguageError(f"{name} by zero: {a} by {b}")
+    if _is(b, 1):
+        return a if node in (E.FloorDiv, E.TruncDiv) else const(0, a.dtype)
+    if _is(a, 0):
+        return a
+    folded = _fold(a, b, compute)
+    return node(a, b) if folded is None else folded
+
+
+def _trunc(a: int, b: int) -> int:
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def floordiv(x: Value, y: Value) -> Expr:
+    """``x / y`` rounded down; on floats, ``floor(x / y)``."""
+    a, b = unify(x, y)
+    if a.dtype.is_float:
+        return unary("floor", div(a, b))
+    return _integer_op(E.FloorDiv, "floor division", operator.floordiv, a, b)
+
+
+def floormod(x: Value, y: Value) -> Expr:
+    """``x - floordiv(x, y) * y``: of the sign of ``y``."""
+    a, b = unify(x, y)
+    if a.dtype.is_float:
+        return sub(a, mul(floordiv(a, b), b))
+    return _integer_op(E.FloorMod, "floor modulo", operator.mod, a, b)
+
+
+def truncdiv(x: Value, y: Value) -> Expr:
+    """``x / y`` rounded towards zero, as in C."""
+    return _integer_op(E.TruncDiv, "truncated division", _trunc, x, y)
+
+
+def truncmod(x: Value, y: Value) -> Expr:
+    """The remainder of :func:`truncdiv`, as ``%`` in C."""
+    return _integer_op(E.TruncMod, "truncated modulo", lambda a, b: a - _trunc(a, b) * b, x, y)
+
+
+def _extremum(node: type[E.Binary], compute: Callable[[Any, Any], Any], x: Value, y: Value) -> Expr:
+    a, b = _numeric(x, y, node.__name__.lower())
+    if a is b:
+        return a
+    folded = _fold(a, b, compute)
+    return node(a, b) if folded is None else folded
+
+
+def minimum(x: Value, y: Value) -> Expr:
+    return _extremum(E.Min, min, x, y)
+
+
+def maximum(x: Value, y: Value) -> Expr:
+    return _extremum(E.Max, max, x, y)
+
+
+def _compare(
+    node: type[E.Compare], compute: Callable[[Any, Any], bool], x: Value, y: Value
+) -> Expr:
+    a, b = unify(x, y)
+    if isinstance(a, (IntImm, FloatImm)) and isinstance(b, (IntImm, FloatImm)):
+        return const(compute(a.value, b.value), "bool")
+    return node(a, b)
+
+
+def _bitwise(node: type[E.Binary], compute: Callable[[int, int], int], x: Value, y: Value) -> Expr:
+    a, b = unify(x, y)
+    if a.dtype.is_bool:
+        if node is E.BitAnd:
+            return logical_and(a, b)
+        if node is E.BitOr:
+            return logical_or(a, b)
+        return E.NE(a, b)
+    if not a.dtype.is_int:
+        raise LanguageError(f"{node.symbol} needs integers or conditions, got {a.dtype}")
+    folded = _fold(a, b, compute)
+    return node(a, b) if folded is None else folded
+
+
+def bitand(x: Value, y: Value) -> Expr:
+    return _bitwise(E.BitAnd, operator.and_, x, y)
+
+
+def bitor(x: Value, y: Value) -> Expr:
+    return _bitwise(E.BitOr, operator.or_, x, y)
+
+
+def bitxor(x: Value, y: Value) -> Expr:
+    return _bitwise(E.BitXor, operator.xor, x, y)
+
+
+def shl(x: Value, y: Value) -> Expr:
+    return _bitwise(E.Shl, operator.lshift, x, y)
+
+
+def shr(x: Value, y: Value) -> Expr:
+    return _bitwise(E.Shr, operator.rshift, x, y)
+
+
+def neg(x: Value) -> Expr:
+    a = as_expr(x)
+    if isinstance(a, FloatImm):
+        return const(-a.value, a.dtype)
+    if a.dtype.is_float:
+        return E.Mul(a, const(-1.0, a.dtype))
+    return sub(const(0, a.dtype), a)
+
+
+def invert(x: Value) -> Expr:
+    """``~x``: logical not of a condition, bitwise not of an integer."""
+    a = as_expr(x)
+    return logical_not(a) if a.dtype.is_bool else bitxor(a, -1)
+
+
+def logical_and(*conditions: Value) -> Expr:
+    """All of them, evaluated from the left until one fails."""
+    result: Expr | None = None
+    for c in map(as_condition, conditions):
+        if isinstance(c, IntImm):
+            if not c.value:
+                return c
+            continue
+        result = c if result is None else E.And(result, c)
+    return const(True) if result is None else result
+
+
+def logical_or(*conditions: Value) -> Expr:
+    """Any of them, evaluated from the left until one holds."""
+    result: Expr | None = None
+    for c in map(as_condition, conditions):
+        if isinstance(c, IntImm):
+            if c.value:
+                return c
+            continue
+        result = c if result is None else E.Or(result, c)
+    return const(False) if result is None else result
+
+
+_NEGATED: dict[type[E.Compare], type[E.Compare]] = {
+    E.EQ: E.NE, E.NE: E.EQ, E.LT: E.GE, E.GE: E.LT, E.GT: E.LE, E.LE: E.GT
+}  # fmt: skip
+
+
+def logical_not(x: Value) -> Expr:
+    a = as_condition(x)
+    if isinstance(a, IntImm):
+        return const(not a.value)
+    if isinstance(a, E.Not):
+        return a.a
+    if isinstance(a, E.Compare) and not a.a.dtype.is_float:  # a NaN makes both false
+        return _NEGATED[type(a)](a.a, a.b)
+    return E.Not(a)
+
+
+def select(condition: Value, on_true: Value, on_false: Value) -> Expr:
+    """One of two values; both may be evaluated."""
+    return _choice(Select, condition, on_true, on_false)
+
+
+def if_then_else(condition: Value, on_true: Value, on_false: Value) -> Expr:
+    """One of two values; only the chosen one is evaluated, so the other may be out of bounds."""
+    return _choice(IfThenElse, condition, on_true, on_false)
+
+
+def _choice(node: type[Select], condition: Value, on_true: Value, on_false: Value) -> Expr:
+    c, (t, f) = as_condition(condition), unify(on_true, on_false)
+    if isinstance(c, IntImm):
+        return t if c.value else f
+    return t if t is f else node(c, t, f)
+
+
+def unary(name: str, x: Value) -> Expr:
+    """A function of one floating-point value; an integer becomes float32 first."""
+    a = as_expr(x)
+    if not a.dtype.is_float:
+        a = cast("float32", a)
+    return Call(a.dtype, name, (a,))
+
+
+#: Functions of one floating-point value.
+FLOAT_FUNCTIONS = (
+    "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt sin cos tan asin acos atan sinh cosh "
+    "tanh erf sigmoid floor ceil round trunc nearbyint"
+).split()
+
+
+def power(x: Value, y: Value) -> Expr:
+    a, b = unify(x, y)
+    if not a.dtype.is_float:
+        a, b = cast("float32", a), cast("float32", b)
+    return Call(a.dtype, "pow", (a, b))
+
+
+def fma(x: Value, y: Value, z: Value) -> Expr:
+    """``x * y + z`` rounded once."""
+    a, b = unify(x, y)
+    a, c = unify(a, z)
+    return Call(a.dtype, "fma", (a, cast(a.dtype, b), c))
+
+
+def absolute(x: Value) -> Expr:
+    a = as_expr(x)
+    return a if a.dtype.kind == "uint" else Call(a.dtype, "abs", (a,))
+
+
+def popcount(x: Value) -> Expr:
+    """How many bits of an integer are set."""
+    a = as_expr(x)
+    if not a.dtype.is_int:
+        raise LanguageError(f"popcount needs an integer, got {a.dtype}")
+    return Call(a.dtype, "popcount", (a,))
+
+
+def clip(x: Value, low: Value, high: Value) -> Expr:
+    """``x`` brought into ``[low, high]``."""
+    return minimum(maximum(x, low), high)
+
+
+def isnan(x: Value) -> Expr:
+    a = as_expr(x)
+    return Call(dtype("bool").with_lanes(a.dtype.lanes), "isnan", (a,))
+
+
+def ceildiv(x: Value, y: Value) -> Expr:
+    """``x / y`` of integers rounded up, for positive ``y``."""
+    a, b = unify(x, y)
+    return floordiv(add(a, sub(b, 1)), b)
+
+
+def product(values: tuple[Expr, ...]) -> Expr:
+    return functools.reduce(mul, values, const(1))
+
+
+def is_const(e: Expr, value: int | float | None = None) -> bool:
+    """Whether ``e`` is a constant (this one, where given)."""
+    return isinstance(e, (IntImm, FloatImm)) and (value is None or e.value == value)
+
+
+def infinity(t: str) -> Expr:
+    return const(math.inf, t)
+
+
+E.OPERATORS.update(
+    add=add,
+    sub=sub,
+    mul=mul,
+    div=div,
+    floordiv=floordiv,
+    floormod=floormod,
+    neg=neg,
+    invert=invert,
+    cast=cast,
+    lt=functools.partial(_compare, E.LT, operator.lt),
+    le=functools.partial(_compare, E.LE, operator.le),
+    gt=functools.partial(_compare, E.GT, operator.gt),
+    ge=functools.partial(_compare, E.GE, operator.ge),
+    eq=functools.partial(_compare, E.EQ, operator.eq),
+    ne=functools.partial(_compare, E.NE, operator.ne),
+    bitand=bitand,
+    bitor=bitor,
+    bitxor=bitxor,
+    shl=shl,
+    shr=shr,
+)

@@ -1,0 +1,228 @@
+"""Walking and rewriting programs: one generic rewriter, and the questions asked everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Load, Reduce, Reducer, Var
+from tilewright.ir.ops import as_condition  # noqa: F401  (fills in the operators)
+from tilewright.ir.stmt import Access, Allocate, For, Let, Stmt, Store
+
+Node = Expr | Stmt
+
+#: Fields that hold no expressions to descend into, by node class.
+_OPAQUE: dict[type, tuple[str, ...]] = {
+    Reduce: ("reducer", "axes", "index"),
+}
+
+
+@cache
+def _fields(cls: Any) -> tuple[str, ...]:
+    names: tuple[str, ...] = cls.__match_args__
+    skip = _OPAQUE.get(cls, ()) + ("dtype", "name", "kind", "tag", "annotations", "reducer")
+    return tuple(name for name in names if name not in skip)
+
+
+class Rewriter:
+    """Rebuilds a program from the leaves up, keeping every part that does not change.
+
+    Override :meth:`expr` or :meth:`stmt`, match the nodes of interest and fall back to
+    ``super()``, which descends::
+
+        class Double(Rewriter):
+            def expr(self, e: Expr) -> Expr:
+                match e:
+                    case IntImm(t, v): return const(2 * v, t)
+                return super().expr(e)
+    """
+
+    def expr(self, e: Expr) -> Expr:
+        """The expression that replaces ``e``."""
+        cls: Any = type(e)
+        if cls is Var:
+            return e
+        args: list[Any] = []
+        changed = False
+        opaque = _fields(cls)
+        for name in cls.__match_args__:
+            old = getattr(e, name)
+            new = self._field(old) if name in opaque else old
+            changed = changed or new is not old
+            args.append(new)
+        return cls(*args) if changed else e
+
+    def stmt(self, s: Stmt) -> Stmt:
+        """The statement that replaces ``s``."""
+        cls: Any = type(s)
+        args: list[Any] = []
+        changed = False
+        fields = _fields(cls)
+        for name in cls.__match_args__:
+            old = getattr(s, name)
+            new = self._field(old) if name in fields else old
+            changed = changed or new is not old
+            args.append(new)
+        return cls(*args) if changed else s
+
+    def buffer(self, b: Buffer) -> Buffer:
+        """The buffer that replaces ``b`` wherever it is used."""
+        return b
+
+    def _field(self, old: Any) -> Any:
+        if isinstance(old, Expr):
+            return self.expr(old)
+        if isinstance(old, Stmt):
+            return self.stmt(old)
+        if isinstance(old, Buffer):
+            return self.buffer(old)
+        if isinstance(old, tuple):
+            new = tuple(self._field(item) for item in old)
+            return old if all(a is b for a, b in zip(old, new, strict=True)) else new
+        if isinstance(old, Access):
+            found = Access(self.buffer(old.buffer), self._field(old.indices))
+            same = found.buffer is old.buffer and found.indices is old.indices
+            return old if same else found
+        return old
+
+
+class _Substitution(Rewriter):
+    def __init__(self, mapping: Mapping[Expr, Expr]) -> None:
+        self.mapping = mapping
+        self.memo: dict[Expr, Expr] = {}
+
+    def expr(self, e: Expr) -> Expr:
+        found = self.memo.get(e)
+        if found is None:
+            found = self.mapping.get(e)
+            if found is None:
+                found = super().expr(e)
+            self.memo[e] = found
+        return found
+
+
+def substitute(node: Any, mapping: Mapping[Any, Expr]) -> Any:
+    """``node`` with every expression that is a key replaced by its value, all at once.
+
+    Replacements are put in as they are, without simplifying; type of ``node`` is kept.
+    """
+    if not mapping:
+        return node
+    rewriter = _Substitution(mapping)
+    return rewriter.expr(node) if isinstance(node, Expr) else rewriter.stmt(node)
+
+
+class _BufferReplacement(Rewriter):
+    def __init__(self, mapping: Mapping[Buffer, Buffer]) -> None:
+        self.mapping = mapping
+
+    def buffer(self, b: Buffer) -> Buffer:
+        return self.mapping.get(b, b)
+
+
+def replace_buffers(node: Any, mapping: Mapping[Buffer, Buffer]) -> Any:
+    """``node`` with buffers replaced by others of the same rank."""
+    rewriter = _BufferReplacement(mapping)
+    return rewriter.expr(node) if isinstance(node, Expr) else rewriter.stmt(node)
+
+
+def rewrite_exprs(node: Any, rule: Callable[[Expr], Expr | None]) -> Any:
+    """Apply ``rule`` to every expression, children first; None keeps it."""
+
+    class Bottom(Rewriter):
+        def expr(self, e: Expr) -> Expr:
+            e = super().expr(e)
+            found = rule(e)
+            return e if found is None else found
+
+    return Bottom().expr(node) if isinstance(node, Expr) else Bottom().stmt(node)
+
+
+def children(node: Node) -> Iterator[Node]:
+    """The expressions and statements directly below ``node``, in order of evaluation."""
+    for name in _fields(type(node)):
+        value = getattr(node, name)
+        if isinstance(value, (Expr, Stmt)):
+            yield value
+        elif isinstance(value, tuple):
+            for item in value:
+                if isinstance(item, (Expr, Stmt)):
+                    yield item
+                elif isinstance(item, Access):
+                    yield from item.indices
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Every expression and statement in ``node``, itself first, each occurrence once."""
+    stack: list[Node] = [node]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack.extend(reversed(list(children(top))))
+
+
+def exprs(node: Node) -> Iterator[Expr]:
+    """Every distinct expression in ``node``, each once however often it occurs."""
+    seen: set[Expr] = set()
+    stack: list[Node] = [node]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, Expr):
+            if top in seen:
+                continue
+            seen.add(top)
+            yield top
+        stack.extend(reversed(list(children(top))))
+
+
+def free_vars(node: Node) -> list[Var]:
+    """Variables used in ``node`` and bound outside of it, in order of appearance."""
+    from tilewright.ir.expr import LetExpr
+
+    used: dict[Var, None] = {}
+    bound: set[Var] = set()
+    for e in walk(node):
+        if isinstance(e, Var):
+            used[e] = None
+        elif isinstance(e, (For, Let, LetExpr)):
+            bound.add(e.var)
+        elif isinstance(e, Reduce):
+            bound.update(axis.var for axis in e.axes)
+    return [v for v in used if v not in bound]
+
+
+def uses(node: Node, variables: set[Var]) -> bool:
+    """Whether any of ``variables`` occurs in ``node``."""
+    if isinstance(node, Expr):
+        return any(isinstance(e, Var) and e in variables for e in exprs(node))
+    return any(isinstance(e, Var) and e in variables for e in walk(node))
+
+
+def loads(node: Node) -> Iterator[Load]:
+    """Every read of a buffer in ``node``."""
+    for e in walk(node):
+        if isinstance(e, Load):
+            yield e
+
+
+def stores(node: Node) -> Iterator[Store]:
+    """Every write to a buffer in ``node``."""
+    for e in walk(node):
+        if isinstance(e, Store):
+            yield e
+
+
+def allocated(node: Node) -> list[Buffer]:
+    """The buffers that ``node`` allocates."""
+    return [s.buffer for s in walk(node) if isinstance(s, Allocate)]
+
+
+def apply_reducer(
+    reducer: Reducer, left: tuple[Expr, ...], right: tuple[Expr, ...]
+) -> tuple[Expr, ...]:
+    """``reducer`` applied to two tuples of values."""
+    mapping: dict[Expr, Expr] = dict(zip(reducer.lhs, left, strict=True))
+    mapping.update(zip(reducer.rhs, right, strict=True))
+    return tuple(substitute(e, mapping) for e in reducer.result)
