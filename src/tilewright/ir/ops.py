@@ -134,7 +134,7 @@ def unify(a: Any, b: Any) -> tuple[Expr, Expr]:
 def _match_literal(value: int | float, other: Expr) -> Expr:
     t = other.dtype
     if t.is_float or (isinstance(value, (bool, int)) and t.is_int) or isinstance(value, bool):
-        return const(value, t if not isinstance(value, bool) or t.is_bool else t)
+        return const(value, t)
     made = const(value)
     return _broadcast(made, t.lanes)
 

@@ -110,7 +110,8 @@ def stmt_text(s: S.Stmt, indent: int = 0) -> str:
             return "\n".join(stmt_text(x, indent) for x in stmts) or f"{pad}pass"
         case S.Allocate(buffer, body):
             shape = ", ".join(map(expr_text, buffer.shape))
-            head = f"{pad}{buffer.name} = T.allocate([{shape}], {str(buffer.dtype)!r}, {buffer.scope!r})"
+            kind = f"{str(buffer.dtype)!r}, {buffer.scope!r}"
+            head = f"{pad}{buffer.name} = T.allocate([{shape}], {kind})"
             return f"{head}\n{stmt_text(body, indent)}"
         case S.Let(var, value, body):
             return f"{pad}{var.name}: T.{var.dtype} = {expr_text(value)}\n{stmt_text(body, indent)}"

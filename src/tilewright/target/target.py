@@ -1,0 +1,124 @@
+"""A target: a kind of machine, its architecture, and its limits."""
+
+from __future__ import annotations
+
+import shlex
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tilewright.ir.errors import TargetError
+
+KINDS = ("llvm", "cuda", "opencl", "sim")
+_ALIASES = {"cpu": "llvm", "c": "llvm", "gpu": "cuda", "nvptx": "cuda", "cl": "opencl"}
+
+_current: ContextVar[Target | None] = ContextVar("target", default=None)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one block of threads may use; sizes in bytes, 0 where there is no limit."""
+
+    threads_per_block: int = 1024
+    block: tuple[int, int, int] = (1024, 1024, 64)
+    grid: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
+    shared_memory: int = 48 * 1024
+    warp_size: int = 32
+    vector_bytes: int = 16
+
+
+#: Shared memory that one block may have, by compute capability (CUDA programming guide, table
+#: "Technical specifications per compute capability").
+_SHARED_KB = {70: 96, 72: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227,
+              103: 227, 110: 227, 120: 99, 121: 99}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a kernel will run.
+
+    Parameters
+    ----------
+    kind : "llvm" (the CPU), "cuda", "opencl" or "sim" (a GPU on the CPU).
+    arch : "sm_90a" and the like for cuda; for llvm a feature set ("native", "avx2", "avx512",
+        "baseline"); for opencl a device's name, or a part of it. Empty: the machine at hand.
+    threads : how many threads PARALLEL loops use on the CPU; 0 means as many as there are cores.
+    """
+
+    kind: str
+    arch: str = ""
+    threads: int = 0
+    limits: Limits = field(default_factory=Limits)
+
+    @staticmethod
+    def parse(text: str | Target) -> Target:
+        """``"cuda -arch=sm_90a"`` and the like.
+
+        Raises :class:`TargetError` for a kind or an option that there is not.
+        """
+        if isinstance(text, Target):
+            return text
+        words = shlex.split(text)
+        kind = _ALIASES.get(words[0], words[0]) if words else ""
+        if kind not in KINDS:
+            raise TargetError(f"unknown target {text!r}: the kinds are {', '.join(KINDS)}")
+        options: dict[str, Any] = {}
+        for word in words[1:]:
+            name, _, value = word.lstrip("-").partition("=")
+            if name in ("arch", "mcpu", "device"):
+                options["arch"] = value
+            elif name in ("threads", "num-threads"):
+                options["threads"] = int(value)
+            elif name not in ("keys", "model", "libs", "max_num_threads", "host"):
+                raise TargetError(
+                    f"unknown option {word!r} of target {kind}: use -arch=NAME or -threads=N"
+                )
+        return Target(kind, **options, limits=_limits(kind, options.get("arch", "")))
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether schedules for it bind axes to blocks and threads."""
+        return self.kind != "llvm"
+
+    def __str__(self) -> str:
+        text = self.kind
+        if self.arch:
+            text += f" -arch={self.arch}"
+        return text + (f" -threads={self.threads}" if self.threads else "")
+
+    def with_arch(self, arch: str) -> Target:
+        """The same target for another architecture, with its limits."""
+        return replace(self, arch=arch, limits=_limits(self.kind, arch))
+
+    def __enter__(self) -> Target:
+        _tokens.append(_current.set(self))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _current.reset(_tokens.pop())
+
+
+_tokens: list[Token[Target | None]] = []
+
+
+def compute_capability(arch: str) -> int:
+    """90 for "sm_90a"; raises :class:`TargetError` for anything that is not such a name."""
+    digits = arch.removeprefix("sm_").rstrip("af")
+    if not arch.startswith("sm_") or not digits.isdigit():
+        raise TargetError(f"unknown CUDA architecture {arch!r}: it is written like sm_80 or sm_90a")
+    return int(digits)
+
+
+def _limits(kind: str, arch: str) -> Limits:
+    if kind == "cuda" and arch:
+        return Limits(shared_memory=_SHARED_KB.get(compute_capability(arch), 48) * 1024)
+    if kind == "sim":
+        return Limits(shared_memory=_SHARED_KB[90] * 1024)
+    if kind == "opencl":
+        return Limits(grid=(2**31 - 1,) * 3, block=(1024, 1024, 1024), warp_size=1)
+    return Limits()
+
+
+def current_target() -> Target | None:
+    """The target of the innermost ``with target:``, None outside of any."""
+    return _current.get()
