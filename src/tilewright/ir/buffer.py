@@ -40,7 +40,7 @@ class Layout:
         return bitxor(total, bitand(shr(total, shift), mask))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Buffer:
     """Storage for an array; two buffers are the same only if they are one object.
 

@@ -12,6 +12,11 @@ _PRECEDENCE: list[tuple[type[E.Expr], ...]] = [
 ]  # fmt: skip
 
 
+def expr_name(name: str) -> str:
+    """A name as an identifier."""
+    return name.replace(".", "_")
+
+
 def _level(e: E.Expr) -> int:
     for level, classes in enumerate(_PRECEDENCE):
         if isinstance(e, classes):
@@ -29,7 +34,7 @@ def expr_text(e: E.Expr) -> str:
 
     match e:
         case E.Var(name):
-            return name
+            return expr_name(name)
         case E.IntImm(t, value):
             return str(bool(value)) if t.is_bool else str(value)
         case E.FloatImm(t, value):
@@ -62,7 +67,7 @@ def expr_text(e: E.Expr) -> str:
             name = "if_then_else" if isinstance(e, E.IfThenElse) else "Select"
             return f"T.{name}({expr_text(c)}, {expr_text(t)}, {expr_text(f)})"
         case E.Load(buffer, indices, predicate):
-            text = f"{buffer.name}[{', '.join(map(expr_text, indices))}]"
+            text = f"{expr_name(buffer.name)}[{', '.join(map(expr_text, indices))}]"
             return text if predicate is None else f"{text}.where({expr_text(predicate)})"
         case E.Ramp(base, stride, lanes):
             return f"T.Ramp({expr_text(base)}, {expr_text(stride)}, {lanes})"
@@ -75,10 +80,10 @@ def expr_text(e: E.Expr) -> str:
         case E.Call(_, name, args):
             return f"T.{name}({', '.join(map(expr_text, args))})"
         case E.LetExpr(var, value, body):
-            return f"T.let({var.name}, {expr_text(value)}, {expr_text(body)})"
+            return f"T.let({expr_text(var)}, {expr_text(value)}, {expr_text(body)})"
         case E.Reduce(reducer, source, axes, condition, _, _):
             where = "" if E.IntImm(E.BOOL, 1) is condition else f", where={expr_text(condition)}"
-            over = ", ".join(axis.var.name for axis in axes)
+            over = ", ".join(expr_text(axis.var) for axis in axes)
             return f"{reducer.name}({', '.join(map(expr_text, source))}, axis=[{over}]{where})"
     raise AssertionError(f"no text for {type(e).__name__}")
 
@@ -89,18 +94,18 @@ def stmt_text(s: S.Stmt, indent: int = 0) -> str:
     match s:
         case S.For(var, low, extent, kind, body, tag, _):
             if kind in (S.ForKind.THREAD, S.ForKind.VTHREAD):
-                head = f"{pad}{var.name} = T.launch_thread({tag!r}, {expr_text(extent)})"
+                head = f"{pad}{expr_text(var)} = T.launch_thread({tag!r}, {expr_text(extent)})"
                 return f"{head}\n{stmt_text(body, indent)}"
             end = expr_text(low + extent)
             span = (
                 end if isinstance(low, E.IntImm) and low.value == 0 else f"{expr_text(low)}, {end}"
             )
             form = "range" if kind is S.ForKind.SERIAL else f"T.{kind.value}"
-            return f"{pad}for {var.name} in {form}({span}):\n{stmt_text(body, indent + 1)}"
+            return f"{pad}for {expr_text(var)} in {form}({span}):\n{stmt_text(body, indent + 1)}"
         case S.Store(buffer, indices, value, predicate):
             where = "" if predicate is None else f"  # where {expr_text(predicate)}"
             place = ", ".join(map(expr_text, indices))
-            return f"{pad}{buffer.name}[{place}] = {expr_text(value)}{where}"
+            return f"{pad}{expr_name(buffer.name)}[{place}] = {expr_text(value)}{where}"
         case S.If(condition, then, orelse):
             text = f"{pad}if {expr_text(condition)}:\n{stmt_text(then, indent + 1)}"
             return (
@@ -110,11 +115,12 @@ def stmt_text(s: S.Stmt, indent: int = 0) -> str:
             return "\n".join(stmt_text(x, indent) for x in stmts) or f"{pad}pass"
         case S.Allocate(buffer, body):
             shape = ", ".join(map(expr_text, buffer.shape))
-            kind = f"{str(buffer.dtype)!r}, {buffer.scope!r}"
-            head = f"{pad}{buffer.name} = T.allocate([{shape}], {kind})"
+            where = f"{str(buffer.dtype)!r}, {buffer.scope!r}"
+            head = f"{pad}{expr_name(buffer.name)} = T.allocate([{shape}], {where})"
             return f"{head}\n{stmt_text(body, indent)}"
         case S.Let(var, value, body):
-            return f"{pad}{var.name}: T.{var.dtype} = {expr_text(value)}\n{stmt_text(body, indent)}"
+            head = f"{pad}{expr_text(var)}: T.{var.dtype} = {expr_text(value)}"
+            return f"{head}\n{stmt_text(body, indent)}"
         case S.Evaluate(value):
             return f"{pad}{expr_text(value)}"
         case S.Attr(key, value, body):
@@ -122,14 +128,17 @@ def stmt_text(s: S.Stmt, indent: int = 0) -> str:
         case S.Sync(scope):
             return f"{pad}T.sync({scope!r})"
         case S.AllReduce(reducer, buffers, indices, source, condition, axes, _):
-            over = ", ".join(a.name for a in axes)
-            into = ", ".join(f"{b.name}[{', '.join(map(expr_text, indices))}]" for b in buffers)
+            over = ", ".join(expr_text(a) for a in axes)
+            into = ", ".join(
+                f"{expr_name(b.name)}[{', '.join(map(expr_text, indices))}]" for b in buffers
+            )
             values = ", ".join(map(expr_text, source))
             where = f", where={expr_text(condition)}"
             return f"{pad}{into} = T.allreduce({reducer.name!r}, {values}, over=[{over}]{where})"
         case S.Instr(instruction, _, operands, body):
             views = ", ".join(
-                f"{o.buffer.name}[{', '.join(map(expr_text, o.indices))}]" for o in operands
+                f"{expr_name(o.buffer.name)}[{', '.join(map(expr_text, o.indices))}]"
+                for o in operands
             )
             head = (
                 f"{pad}with T.instruction({getattr(instruction, 'name', instruction)!r}, {views}):"
@@ -143,13 +152,13 @@ def func_text(f: Func) -> str:
     params = []
     for p in f.params:
         if isinstance(p, E.Var):
-            params.append(f"{p.name}: T.{p.dtype}")
+            params.append(f"{expr_name(p.name)}: T.{p.dtype}")
         else:
             shape = ", ".join(map(expr_text, p.shape)) + ("," if len(p.shape) == 1 else "")
-            params.append(f'{p.name}: T.Buffer(({shape}), "{p.dtype}")')
+            params.append(f'{expr_name(p.name)}: T.Buffer(({shape}), "{p.dtype}")')
     lines = [f"def {f.name}({', '.join(params)}):"]
     for axis in f.launch:
         lines.append(
-            f"    {axis.var.name} = T.launch_thread({axis.tag!r}, {expr_text(axis.extent)})"
+            f"    {expr_text(axis.var)} = T.launch_thread({axis.tag!r}, {expr_text(axis.extent)})"
         )
     return "\n".join([*lines, stmt_text(f.body, 1)])

@@ -142,7 +142,8 @@ def rewrite_exprs(node: Any, rule: Callable[[Expr], Expr | None]) -> Any:
 
 def children(node: Node) -> Iterator[Node]:
     """The expressions and statements directly below ``node``, in order of evaluation."""
-    for name in _fields(type(node)):
+    cls: Any = type(node)
+    for name in _fields(cls):
         value = getattr(node, name)
         if isinstance(value, (Expr, Stmt)):
             yield value

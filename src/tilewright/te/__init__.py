@@ -1,0 +1,35 @@
+"""What to compute: tensors declared by the expression of their elements."""
+
+from tilewright.ir.expr import Select, Var
+from tilewright.ir.itervar import IterVar, Range
+from tilewright.te.functions import *  # noqa: F403
+from tilewright.te.functions import __all__ as _functions
+from tilewright.te.operation import (
+    ComputeOp,
+    ExternOp,
+    Operation,
+    PlaceholderOp,
+    compute,
+    extern,
+    placeholder,
+)
+from tilewright.te.reduction import (
+    comm_reducer,
+    max,
+    max_value,
+    min,
+    min_value,
+    prod,
+    reduce_axis,
+    sum,
+    thread_axis,
+    var,
+)
+from tilewright.te.tensor import Tensor, TensorSlice
+
+__all__ = [
+    *_functions,
+    "ComputeOp", "ExternOp", "IterVar", "Operation", "PlaceholderOp", "Range", "Select", "Tensor",
+    "TensorSlice", "Var", "comm_reducer", "compute", "extern", "max", "max_value", "min",
+    "min_value", "placeholder", "prod", "reduce_axis", "sum", "thread_axis", "var",
+]  # fmt: skip

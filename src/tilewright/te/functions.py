@@ -1,0 +1,122 @@
+"""The functions of the language: arithmetic, conditions, mathematics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.dtype import dtype as _dtype
+from tilewright.ir.expr import Call, Expr, StringImm
+from tilewright.ir.ops import (
+    Value,
+    absolute,
+    as_expr,
+    cast,
+    ceildiv,
+    clip,
+    const,
+    div,
+    floordiv,
+    floormod,
+    fma,
+    if_then_else,
+    isnan,
+    logical_and,
+    logical_not,
+    logical_or,
+    popcount,
+    power,
+    select,
+    truncdiv,
+    truncmod,
+    unary,
+)
+
+__all__ = [
+    "all", "abs", "any", "address_of", "call_extern", "cast", "ceildiv", "clip", "const", "div",
+    "floordiv", "floormod", "fma", "if_then_else", "indexdiv", "indexmod", "isnan", "logical_not",
+    "popcount", "power", "select", "truncdiv", "truncmod",
+    "exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "expm1", "sqrt", "rsqrt", "sin",
+    "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf", "sigmoid", "floor",
+    "ceil", "round", "trunc", "nearbyint",
+]  # fmt: skip
+
+indexdiv, indexmod = floordiv, floormod
+
+
+def all(*conditions: Any) -> Expr:
+    """Whether every condition holds; a later one is evaluated only if the earlier ones do."""
+    return logical_and(*_flat(conditions))
+
+
+def any(*conditions: Any) -> Expr:
+    """Whether some condition holds; a later one is evaluated only if the earlier ones do not."""
+    return logical_or(*_flat(conditions))
+
+
+def _flat(conditions: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(conditions) == 1 and isinstance(conditions[0], (list, tuple)):
+        return tuple(conditions[0])
+    return conditions
+
+
+def abs(x: Value) -> Expr:
+    """The absolute value."""
+    return absolute(x)
+
+
+def address_of(buffer: Buffer, *indices: Value) -> Expr:
+    """The address of an element (by default the first), an argument for :func:`call_extern`."""
+    at = indices or tuple(const(0) for _ in buffer.shape)
+    return Call(_dtype("handle"), "address_of", (buffer[at],))
+
+
+def call_extern(dtype: str, symbol: str, *args: Any) -> Expr:
+    """A call of the C function ``symbol``; buffers are passed as pointers to their start."""
+    given = tuple(
+        address_of(a)
+        if isinstance(a, Buffer)
+        else StringImm(a)
+        if isinstance(a, str)
+        else as_expr(a)
+        for a in args
+    )
+    return Call(_dtype(dtype), f"extern:{symbol}", given)
+
+
+def _function(name: str) -> Callable[[Value], Expr]:
+    def apply(x: Value) -> Expr:
+        return unary(name, x)
+
+    apply.__name__ = name
+    apply.__doc__ = f"``{name}`` of a floating-point value, element by element."
+    return apply
+
+
+exp = _function("exp")
+exp2 = _function("exp2")
+exp10 = _function("exp10")
+log = _function("log")
+log2 = _function("log2")
+log10 = _function("log10")
+log1p = _function("log1p")
+expm1 = _function("expm1")
+sqrt = _function("sqrt")
+rsqrt = _function("rsqrt")
+sin = _function("sin")
+cos = _function("cos")
+tan = _function("tan")
+asin = _function("asin")
+acos = _function("acos")
+atan = _function("atan")
+sinh = _function("sinh")
+cosh = _function("cosh")
+tanh = _function("tanh")
+erf = _function("erf")
+sigmoid = _function("sigmoid")
+floor = _function("floor")
+ceil = _function("ceil")
+round = _function("round")
+trunc = _function("trunc")
+nearbyint = _function("nearbyint")

@@ -1,0 +1,218 @@
+"""Operations: placeholders, computations, calls to libraries."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import LanguageError, user_location
+from tilewright.ir.expr import Expr, Reduce, Var
+from tilewright.ir.itervar import IterVar, Range
+from tilewright.ir.ops import Value, as_expr, const
+from tilewright.ir.stmt import Evaluate, Stmt
+from tilewright.ir.visit import loads, walk
+from tilewright.te.tensor import Tensor, as_shape, make_buffer, tensor_of
+
+
+class Operation:
+    """What makes tensors. ``outputs`` are they; ``inputs`` the tensors that it reads."""
+
+    name: str
+    tag: str
+    attrs: Mapping[str, Any]
+    axis: tuple[IterVar, ...] = ()
+    reduce_axis: tuple[IterVar, ...] = ()
+    outputs: tuple[Tensor, ...]
+    where: str
+
+    def __init__(self, name: str, tag: str = "", attrs: Mapping[str, Any] | None = None) -> None:
+        self.name, self.tag, self.attrs, self.where = name, tag, attrs or {}, user_location()
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.outputs)
+
+    def output(self, index: int) -> Tensor:
+        """Output number ``index``."""
+        return self.outputs[index]
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        return []
+
+    @property
+    def input_tensors(self) -> list[Tensor]:
+        return self.inputs
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name})"
+
+
+class PlaceholderOp(Operation):
+    """An argument of the program."""
+
+
+class ComputeOp(Operation):
+    """Elements as expressions of their index: ``outputs[k][axis] = body[k]``."""
+
+    body: tuple[Expr, ...]
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        found: dict[Tensor, None] = {}
+        for expr in self.body:
+            for read in loads(expr):
+                tensor = tensor_of(read.buffer)
+                if tensor is not None:
+                    found[tensor] = None
+        return list(found)
+
+    def derive(
+        self,
+        body: tuple[Expr, ...],
+        axis: tuple[IterVar, ...] | None = None,
+    ) -> ComputeOp:
+        """The same outputs, computed otherwise."""
+        made = ComputeOp(self.name, self.tag, self.attrs)
+        made.where = self.where
+        made.axis = self.axis if axis is None else axis
+        made.body = body
+        made.outputs = self.outputs
+        made.reduce_axis = _reduce_axes(body)
+        return made
+
+
+class ExternOp(Operation):
+    """A statement of the user's own, that fills ``outputs`` from ``reads``."""
+
+    body: Stmt
+    reads: tuple[Tensor, ...]
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        return list(self.reads)
+
+
+def placeholder(
+    shape: Value | Sequence[Value], dtype: str = "float32", name: str = "placeholder"
+) -> Tensor:
+    """An argument of the program, of ``shape`` (extents: integers or ``te.var``) and ``dtype``."""
+    op = PlaceholderOp(name)
+    buffer = make_buffer(name, as_shape(shape, f"placeholder {name}"), dtype)
+    op.outputs = (Tensor(op, 0, buffer),)
+    return op.outputs[0]
+
+
+def _reduce_axes(body: tuple[Expr, ...]) -> tuple[IterVar, ...]:
+    return body[0].axes if isinstance(body[0], Reduce) else ()
+
+
+def _check_body(name: str, body: tuple[Expr, ...]) -> None:
+    for expr in body:
+        for node in walk(expr):
+            if isinstance(node, Reduce) and node is not expr:
+                raise LanguageError(
+                    f"compute {name}: a reduction stands inside a larger expression. Compute the "
+                    "reduction as a stage of its own and use its result in a second compute"
+                )
+    reductions = [e for e in body if isinstance(e, Reduce)]
+    if reductions and (
+        len(reductions) != len(body)
+        or any(r.reducer is not reductions[0].reducer for r in reductions)
+        or (
+            any(r.source is not reductions[0].source for r in reductions)
+            and any(r.source != reductions[0].source for r in reductions)
+        )
+    ):
+        raise LanguageError(
+            f"compute {name}: several outputs with reductions must be the components of one "
+            "reduction, as te.comm_reducer returns them"
+        )
+
+
+def compute(
+    shape: Value | Sequence[Value],
+    fcompute: Callable[..., Any],
+    name: str = "compute",
+    tag: str = "",
+    attrs: Mapping[str, Any] | None = None,
+    varargs_names: Sequence[str] | None = None,
+) -> Any:
+    """The tensor whose element at ``(i, j, ...)`` is ``fcompute(i, j, ...)``.
+
+    ``fcompute`` returns an expression, or a tuple of them for as many tensors of one shape; then
+    a tuple of tensors is returned. Axes take the names of its parameters.
+
+    >>> A = placeholder((4, 8), name="A")
+    >>> compute((4, 8), lambda i, j: A[i, j] * 2.0, name="B")
+    Tensor(B, shape=[4, 8], dtype=float32)
+    """
+    op = ComputeOp(name, tag, attrs)
+    extents = as_shape(shape, f"compute {name}")
+    names = list(varargs_names or _axis_names(fcompute, len(extents), name))
+    op.axis = tuple(
+        IterVar(Range.from_extent(const(0), extent), Var.make(n, extent.dtype), "data")
+        for n, extent in zip(names, extents, strict=True)
+    )
+    found = fcompute(*(axis.var for axis in op.axis))
+    several = isinstance(found, (tuple, list))
+    op.body = tuple(as_expr(e) for e in (found if several else (found,)))
+    _check_body(name, op.body)
+    op.reduce_axis = _reduce_axes(op.body)
+    op.outputs = tuple(
+        Tensor(op, k, make_buffer(f"{name}.v{k}" if several else name, extents, e.dtype))
+        for k, e in enumerate(op.body)
+    )
+    return op.outputs if several else op.outputs[0]
+
+
+def _axis_names(fcompute: Callable[..., Any], rank: int, name: str) -> list[str]:
+    parameters = list(inspect.signature(fcompute).parameters.values())
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        named = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
+        return named + [f"i{k}" for k in range(len(named), rank)]
+    if len(parameters) != rank:
+        raise LanguageError(
+            f"compute {name} has {rank} dimensions, but its function takes "
+            f"{len(parameters)} indices"
+        )
+    return [p.name for p in parameters]
+
+
+def extern(
+    shape: Any,
+    inputs: Sequence[Tensor],
+    fcompute: Callable[[list[Buffer], list[Buffer]], Stmt | Expr],
+    name: str = "extern",
+    dtype: str | Sequence[str] | None = None,
+    tag: str = "",
+) -> Any:
+    """Tensors filled by a statement of the user's, usually a call to a C function.
+
+    Parameters
+    ----------
+    shape : one shape, or a list of shapes for as many outputs.
+    inputs : the tensors that it reads.
+    fcompute : called with the buffers of ``inputs`` and of the outputs; returns a statement, or
+        an expression to evaluate, such as ``te.call_extern("int32", "my_gemm", ...)``.
+    dtype : the type of the outputs, by default that of the first input.
+    """
+    shapes = list(shape) if shape and isinstance(shape[0], (tuple, list)) else [shape]
+    if dtype is None:
+        if not inputs:
+            raise LanguageError(f"extern {name}: with no inputs, say the dtype of its outputs")
+        dtype = inputs[0].dtype
+    types = [dtype] * len(shapes) if isinstance(dtype, str) else list(dtype)
+    op = ExternOp(name, tag)
+    op.reads = tuple(inputs)
+    op.outputs = tuple(
+        Tensor(
+            op, k, make_buffer(name if len(shapes) == 1 else f"{name}.v{k}", as_shape(s, name), t)
+        )
+        for k, (s, t) in enumerate(zip(shapes, types, strict=True))
+    )
+    body = fcompute([t.buffer for t in op.reads], [t.buffer for t in op.outputs])
+    op.body = body if isinstance(body, Stmt) else Evaluate(as_expr(body))
+    return op.outputs[0] if len(op.outputs) == 1 else op.outputs

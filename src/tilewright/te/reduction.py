@@ -1,0 +1,183 @@
+"""Axes and reductions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ir.dtype import DType, dtype, int_range
+from tilewright.ir.errors import LanguageError
+from tilewright.ir.expr import Expr, Reduce, Reducer, Var
+from tilewright.ir.itervar import IterVar, Range
+from tilewright.ir.ops import Value, as_condition, as_expr, const, maximum, minimum
+
+THREAD_TAGS = tuple(f"{kind}.{d}" for kind in ("blockIdx", "threadIdx") for d in "xyz")
+
+
+def var(name: str = "n", dtype: str = "int32") -> Var:
+    """A symbolic integer, such as an extent that is known only when the kernel runs."""
+    return Var.make(name, dtype)
+
+
+def _range(dom: Any, what: str) -> Range:
+    if isinstance(dom, Range):
+        return dom
+    if isinstance(dom, (tuple, list)) and len(dom) == 2:
+        return Range(dom[0], dom[1])
+    raise LanguageError(f"the domain of {what} is (begin, end), got {dom!r}")
+
+
+def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "") -> IterVar:
+    """An axis to reduce over, with domain ``(begin, end)``."""
+    found = _range(dom, f"reduce axis {name}")
+    extent = found.extent
+    if isinstance(getattr(extent, "value", None), int) and extent.value <= 0:  # type: ignore[attr-defined]
+        raise LanguageError(f"reduce axis {name} is empty: its domain is {dom!r}")
+    return IterVar(found, Var.make(name, extent.dtype), "reduce")
+
+
+def thread_axis(dom: Any = None, tag: str = "", name: str = "") -> IterVar:
+    """A hardware axis, as ``thread_axis("threadIdx.x")`` or ``thread_axis((0, 8), "vthread")``.
+
+    Tags are blockIdx.x/y/z, threadIdx.x/y/z, and vthread for virtual threads.
+    """
+    if isinstance(dom, str):
+        dom, tag = None, dom
+    if isinstance(dom, int):
+        dom = (0, dom)
+    if tag not in THREAD_TAGS and not tag.startswith(("vthread", "cthread")):
+        raise LanguageError(f"unknown thread tag {tag!r}: use {', '.join(THREAD_TAGS)} or vthread")
+    if tag.startswith("cthread"):
+        tag = "vthread"
+    found = None if dom is None else _range(dom, f"thread axis {tag}")
+    return IterVar(found, Var.make(name or tag), "thread", tag)
+
+
+def _axes(axis: Any) -> tuple[IterVar, ...]:
+    found = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    for a in found:
+        if not isinstance(a, IterVar) or a.kind != "reduce":
+            raise LanguageError(f"a reduction goes over axes made by te.reduce_axis, got {a!r}")
+    if len(set(found)) != len(found):
+        raise LanguageError("a reduction names the same axis twice")
+    return found
+
+
+def comm_reducer(
+    fcombine: Callable[[Any, Any], Any], fidentity: Callable[..., Any], name: str = "reduce"
+) -> Callable[..., Any]:
+    """A reduction from a commutative, associative function and its identity.
+
+    For tuples, ``fcombine`` takes and returns tuples, ``fidentity`` takes one type name each
+    component, and the reducer returned takes and returns tuples::
+
+        argmax = te.comm_reducer(
+            lambda a, b: (te.if_then_else(a[1] >= b[1], a[0], b[0]), te.max(a[1], b[1])),
+            lambda t0, t1: (te.const(-1, t0), te.min_value(t1)), name="argmax")
+        te.compute((n,), lambda i: argmax((k, A[i, k]), axis=k))
+    """
+    made: dict[tuple[str, ...], Reducer] = {}
+
+    def reducer_for(types: tuple[DType, ...], several: bool) -> Reducer:
+        if types not in made:
+            lhs = tuple(Var.make(f"lhs{k}", t) for k, t in enumerate(types))
+            rhs = tuple(Var.make(f"rhs{k}", t) for k, t in enumerate(types))
+            result = fcombine(lhs, rhs) if several else (fcombine(lhs[0], rhs[0]),)
+            identity = fidentity(*types)
+            identities = tuple(identity) if several else (identity,)
+            made[types] = Reducer(
+                name,
+                lhs,
+                rhs,
+                tuple(as_expr(e) for e in result),
+                tuple(as_expr(e, t) for e, t in zip(identities, types, strict=True)),
+            )
+        return made[types]
+
+    def reduce(
+        expr: Any,
+        axis: Any,
+        where: Value | None = None,
+        init: Any = None,
+    ) -> Any:
+        several = isinstance(expr, (tuple, list))
+        source = tuple(as_expr(e) for e in (expr if several else (expr,)))
+        reducer = reducer_for(tuple(e.dtype for e in source), several)
+        condition = const(True) if where is None else as_condition(where)
+        starts: tuple[Expr, ...] = ()
+        if init is not None:
+            given: Sequence[Any] = init if isinstance(init, (tuple, list)) else (init,)
+            starts = tuple(as_expr(e, s.dtype) for e, s in zip(given, source, strict=True))
+        axes = _axes(axis)
+        results = tuple(
+            Reduce(reducer, source, axes, condition, k, starts) for k in range(len(source))
+        )
+        return results if several else results[0]
+
+    reduce.__name__ = name
+    reduce.__doc__ = f"Reduce an expression over ``axis`` by {name}, where ``where`` holds."
+    return reduce
+
+
+def min_value(type: str) -> Expr:
+    """The smallest value of a type; minus infinity for floats."""
+    t = dtype(type)
+    return const(-math.inf, t) if t.is_float else const(0 if t.is_bool else int_range(t)[0], t)
+
+
+def max_value(type: str) -> Expr:
+    """The largest value of a type; infinity for floats."""
+    t = dtype(type)
+    return const(math.inf, t) if t.is_float else const(1 if t.is_bool else int_range(t)[1], t)
+
+
+_sum = comm_reducer(lambda x, y: x + y, lambda t: const(0, t), name="sum")
+_prod = comm_reducer(lambda x, y: x * y, lambda t: const(1, t), name="prod")
+_max = comm_reducer(maximum, min_value, name="max")
+_min = comm_reducer(minimum, max_value, name="min")
+
+
+def sum(expr: Any, axis: Any, where: Value | None = None, init: Any = None) -> Any:
+    """The sum of ``expr`` over ``axis``, of the elements where ``where`` holds."""
+    return _sum(expr, axis, where, init)
+
+
+def prod(expr: Any, axis: Any, where: Value | None = None, init: Any = None) -> Any:
+    """The product of ``expr`` over ``axis``, of the elements where ``where`` holds."""
+    return _prod(expr, axis, where, init)
+
+
+def max(lhs: Any, rhs: Any = None, axis: Any = None, where: Any = None, init: Any = None) -> Any:
+    """``max(a, b)`` of two values, or ``max(expr, axis=k)`` over an axis."""
+    return _extremum(maximum, _max, lhs, rhs, axis, where, init)
+
+
+def min(lhs: Any, rhs: Any = None, axis: Any = None, where: Any = None, init: Any = None) -> Any:
+    """``min(a, b)`` of two values, or ``min(expr, axis=k)`` over an axis."""
+    return _extremum(minimum, _min, lhs, rhs, axis, where, init)
+
+
+def _extremum(
+    pair: Callable[[Any, Any], Expr],
+    over: Callable[..., Any],
+    lhs: Any,
+    rhs: Any,
+    axis: Any,
+    where: Any,
+    init: Any,
+) -> Any:
+    if isinstance(rhs, (IterVar, list, tuple)) and axis is None and _all_reduce(rhs):
+        rhs, axis = None, rhs
+    if axis is not None:
+        if rhs is not None:
+            raise LanguageError("give either a second value or an axis, not both")
+        return over(lhs, axis, where, init)
+    if rhs is None:
+        raise LanguageError("give a second value, or axis= to reduce over")
+    return pair(lhs, rhs)
+
+
+def _all_reduce(value: Any) -> bool:
+    axes = value if isinstance(value, (list, tuple)) else (value,)
+    return all(isinstance(a, IterVar) and a.kind == "reduce" for a in axes)

@@ -1,0 +1,155 @@
+"""Tensors: what a declaration reads and what it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.dtype import DType, dtype
+from tilewright.ir.errors import LanguageError
+from tilewright.ir.expr import Expr, IntImm, Operand, load
+from tilewright.ir.ops import Value, add, as_expr, as_index, const
+
+if TYPE_CHECKING:
+    from tilewright.te.operation import Operation
+
+_tensors: WeakKeyDictionary[Buffer, Tensor] = WeakKeyDictionary()
+
+
+def tensor_of(buffer: Buffer) -> Tensor | None:
+    """The tensor whose elements ``buffer`` holds, None for a buffer that stands alone."""
+    return _tensors.get(buffer)
+
+
+def as_shape(shape: Value | Sequence[Value], what: str) -> tuple[Expr, ...]:
+    """A shape as expressions; raises :class:`LanguageError` where an extent is not positive."""
+    found: Sequence[Any] = shape if isinstance(shape, (tuple, list)) else (shape,)
+    extents = tuple(as_index(extent) for extent in found)
+    for extent in extents:
+        if isinstance(extent, IntImm) and extent.value <= 0:
+            raise LanguageError(f"{what} has an extent of {extent.value}: extents are positive")
+    return extents
+
+
+class Tensor(Operand):
+    """One output of an operation: ``shape``, ``dtype``, and ``op``, which makes it.
+
+    ``A[i, j]``, ``A[i][j]`` and ``A(i, j)`` read an element; ``A[i]`` and ``A[i, 2:6]`` are
+    slices, which take further indices.
+    """
+
+    __slots__ = ("__weakref__", "buffer", "index", "op")
+
+    def __init__(self, op: Operation, index: int, buffer: Buffer) -> None:
+        self.op, self.index, self.buffer = op, index, buffer
+        _tensors[buffer] = self
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> Any:
+        return self is other
+
+    def __ne__(self, other: object) -> Any:
+        return self is not other
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def name(self) -> str:
+        return self.buffer.name
+
+    @property
+    def shape(self) -> tuple[Expr, ...]:
+        return self.buffer.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.buffer.shape)
+
+    @property
+    def value_index(self) -> int:
+        return self.index
+
+    def __call__(self, *indices: Value) -> Expr:
+        return as_expr(self[indices])
+
+    def __getitem__(self, indices: Any) -> Any:
+        return TensorSlice(self, ())[indices] if self.ndim else self.as_scalar()
+
+    def as_scalar(self) -> Expr:
+        """The element of a tensor without dimensions."""
+        if self.ndim:
+            raise LanguageError(
+                f"tensor {self.name} has {self.ndim} dimensions: index it, {self.name}[...]"
+            )
+        return load(self.buffer, ())
+
+    def __iter__(self) -> Any:
+        raise TypeError(f"tensor {self.name} cannot be iterated over while a program is written")
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.name}, shape={list(self.shape)}, dtype={self.dtype})"
+
+
+class TensorSlice(Operand):
+    """A tensor with some of its indices given; further ones fill the open dimensions in order."""
+
+    __slots__ = ("given", "tensor")
+
+    def __init__(self, tensor: Tensor, given: tuple[Expr | slice, ...]) -> None:
+        self.tensor, self.given = tensor, given
+
+    __hash__ = object.__hash__
+
+    def __getitem__(self, indices: Any) -> Any:
+        pending = list(indices) if isinstance(indices, tuple) else [indices]
+        merged: list[Expr | slice] = []
+        for old in self.given:
+            if isinstance(old, slice) and pending:
+                merged.append(_shift(pending.pop(0), old))
+            else:
+                merged.append(old)
+        merged += [_index(i) for i in pending]
+        if len(merged) > self.tensor.ndim:
+            raise LanguageError(
+                f"tensor {self.tensor.name} has {self.tensor.ndim} dimensions, got "
+                f"{len(merged)} indices"
+            )
+        if len(merged) == self.tensor.ndim and not any(isinstance(i, slice) for i in merged):
+            return load(self.tensor.buffer, tuple(merged))  # type: ignore[arg-type]
+        return TensorSlice(self.tensor, tuple(merged))
+
+    def as_scalar(self) -> Expr:
+        """Raises: a slice with open dimensions is no value."""
+        raise LanguageError(
+            f"tensor {self.tensor.name} has {self.tensor.ndim} dimensions, but only "
+            f"{sum(not isinstance(i, slice) for i in self.given)} of them are indexed"
+        )
+
+
+def _index(value: Any) -> Expr | slice:
+    if not isinstance(value, slice):
+        return as_index(value)
+    if value.step not in (None, 1):
+        raise LanguageError("slices of tensors have step 1: index with i * step instead")
+    return slice(as_index(value.start or 0), value.stop)
+
+
+def _shift(value: Any, base: slice) -> Expr | slice:
+    found = _index(value)
+    start = base.start if base.start is not None else const(0)
+    if isinstance(found, slice):
+        return slice(add(start, found.start), found.stop)
+    return add(start, found)
+
+
+def make_buffer(name: str, shape: tuple[Expr, ...], type: str) -> Buffer:
+    """The buffer of a new tensor."""
+    return Buffer(name, shape, dtype(type))
