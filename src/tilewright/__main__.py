@@ -1,0 +1,5 @@
+"""``python -m tilewright``."""
+
+from tilewright.cli.main import main
+
+raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""The commands: each public module here, other than ``main``, is one."""

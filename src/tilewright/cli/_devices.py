@@ -1,0 +1,139 @@
+"""The devices of this machine, by the targets that run on them."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.cli._libraries import pip_install, requirement
+
+#: The features of a CPU that change what is generated for it, as LLVM names them.
+FEATURES = (
+    "avx2 fma f16c avxvnni avx512f avx512bw avx512vl avx512vnni avx512bf16 avx512fp16 "
+    "amx-tile amx-int8 amx-bf16 neon fullfp16 dotprod i8mm bf16 sve"
+).split()
+
+#: The oldest NVIDIA driver that runs what CUDA 13 compiles (CUDA 13.0 release notes, table 3).
+OLDEST_DRIVER = 580
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a target finds on this machine.
+
+    Attributes
+    ----------
+    target : the kind of target.
+    name : what the device calls itself; "" where there is none.
+    details : its features and sizes, or why there is none.
+    mend : what would bring one, where something is missing.
+    """
+
+    target: str
+    name: str
+    details: str
+    mend: str = ""
+
+
+def devices() -> list[Device]:
+    """The CPU, the CUDA devices, the OpenCL devices, and sim."""
+    sim = Device("sim", "NumPy", "GPU schedules on the CPU, checked")
+    return [_cpu(), *_cuda(), *_opencl(), sim]
+
+
+def _cpu() -> Device:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        import llvmlite.binding as llvm
+
+        here = llvm.get_host_cpu_features()
+        features = " ".join(f for f in FEATURES if here.get(f)) or "baseline"
+    except (ImportError, OSError) as error:
+        return Device("llvm", _cpu_name(), str(error), pip_install(requirement("llvmlite")))
+    return Device("llvm", _cpu_name(), f"{cores} cores; {features}")
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _cuda() -> list[Device]:
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        names = ("cuda-bindings", "cuda-core", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime")
+        mend = pip_install(*map(requirement, names))
+        return [Device("cuda", "", "cuda-bindings is not installed", mend)]
+    try:
+        status = driver.cuInit(0)[0]
+    except RuntimeError:
+        return [Device("cuda", "", "no NVIDIA driver", _driver_mend())]
+    if int(status) != 0:
+        return [Device("cuda", "", f"the driver answers {status.name}", _driver_mend())]
+    version = driver.cuDriverGetVersion()[1]
+    supports = f"driver for CUDA {version // 1000}.{version % 1000 // 10}"
+    found = []
+    for index in range(driver.cuDeviceGetCount()[1]):
+        device = driver.cuDeviceGet(index)[1]
+        name = driver.cuDeviceGetName(128, device)[1].rstrip(b"\0").decode()
+        names = driver.CUdevice_attribute
+        major, minor, units = (
+            driver.cuDeviceGetAttribute(attribute, device)[1]
+            for attribute in (
+                names.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                names.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                names.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+            )
+        )
+        memory = driver.cuDeviceTotalMem(device)[1] / 2**30
+        details = f"sm_{major}{minor}, {units} multiprocessors, {memory:.0f} GiB; {supports}"
+        mend = _driver_mend() if version < 13000 else ""
+        found.append(Device("cuda", f"{index}: {name}", details, mend))
+    return found or [Device("cuda", "", "the driver sees no device")]
+
+
+def _driver_mend() -> str:
+    """How to get a driver, where a card is that wants one."""
+    vendors = Path("/sys/bus/pci/devices").glob("*/vendor")
+    try:
+        if all(v.read_text().strip() != "0x10de" for v in vendors):
+            return ""
+    except OSError:
+        return ""
+    return f"sudo apt-get install nvidia-driver  # {OLDEST_DRIVER} or newer"
+
+
+def _opencl() -> list[Device]:
+    pocl = pip_install("pyopencl[pocl]")
+    try:
+        import pyopencl
+    except ImportError:
+        mend = pip_install(requirement("pyopencl"))
+        return [Device("opencl", "", "pyopencl is not installed", mend)]
+    try:
+        platforms = pyopencl.get_platforms()
+    except pyopencl.Error:
+        return [Device("opencl", "", "no OpenCL platform; PoCL runs on any CPU", pocl)]
+    found = []
+    for place in platforms:
+        try:
+            listed = place.get_devices()
+        except pyopencl.Error:  # a platform without its device
+            continue
+        for device in listed:
+            half = ", fp16" if "cl_khr_fp16" in device.extensions.split() else ""
+            language = " ".join(device.opencl_c_version.split()[:3])
+            details = (
+                f"{place.name}; {language}{half}, {device.max_compute_units} compute units,"
+                f" {device.global_mem_size / 2**30:.0f} GiB"
+            )
+            found.append(Device("opencl", device.name.strip(), details))
+    return found or [Device("opencl", "", "no OpenCL device; PoCL runs on any CPU", pocl)]

@@ -1,0 +1,85 @@
+"""List this machine's devices and libraries, and how to install what is missing.
+
+Exits with 0 whatever it finds: what is missing is missing for the targets that need it only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from tilewright import __version__
+
+if TYPE_CHECKING:
+    from tilewright.cli._devices import Device
+    from tilewright.cli._libraries import Library
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """``--json``."""
+    parser.add_argument("--json", action="store_true", help="print it for a program to read")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look, and say what was found."""
+    from tilewright.cli._devices import devices
+    from tilewright.cli._libraries import libraries
+
+    machine = {
+        "tilewright": __version__,
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "platform": platform.platform(),
+    }
+    found, present = devices(), libraries()
+    if args.json:
+        report = machine | {
+            "devices": [asdict(d) for d in found],
+            "libraries": [asdict(x) for x in present],
+        }
+        print(json.dumps(report, indent=2))
+    else:
+        _show(machine, found, present)
+    return 0
+
+
+def _show(machine: dict[str, str], found: list[Device], present: list[Library]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(
+        f"[bold]tilewright {machine['tilewright']}[/], Python {machine['python']}"
+        f" ({escape(machine['executable'])}), {machine['platform']}",
+        soft_wrap=True,
+    )
+    table = Table("target", "device", "", box=SIMPLE_HEAD, pad_edge=False)
+    for device in found:
+        name = escape(device.name) or "[yellow]none[/]"
+        table.add_row(device.target, name, escape(device.details))
+    console.print(table)
+
+    table = Table("library", "version", "for", box=SIMPLE_HEAD, pad_edge=False)
+    for library in present:
+        state = escape(library.version)
+        if library.problem:
+            colour = "red" if library.required or library.version else "yellow"
+            state = f"[{colour}]{escape(f'{library.version} {library.problem}'.strip())}[/]"
+        table.add_row(library.name, state, library.purpose)
+    console.print(table)
+
+    mends = [(f"target {d.target}", d.mend) for d in found if d.mend]
+    mends += [(f"{x.name}, {x.purpose}", x.install) for x in present if x.problem]
+    if not mends:
+        console.print("[green]No library is missing.[/]")
+        return
+    console.print("[bold]To get what is missing:[/]")
+    for what, line in mends:
+        console.print(f"[dim]# {escape(what)}[/]", soft_wrap=True)
+        console.print(escape(line), soft_wrap=True)

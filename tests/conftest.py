@@ -1,0 +1,123 @@
+"""What every test may ask for: capabilities, golden files, and how long hypothesis looks."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# HYPOTHESIS_PROFILE=long for a night's search. A test of the whole compiler, where one example is
+# cheap to draw and much is to be found, multiplies: @settings(max_examples=10 *
+# settings().max_examples).
+_COMMON = {
+    "deadline": None,  # the first example of a kind compiles, the next ones find the cache
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+}
+settings.register_profile("dev", max_examples=20, **_COMMON)
+settings.register_profile("ci", max_examples=200, derandomize=True, print_blob=True, **_COMMON)
+settings.register_profile("long", max_examples=5000, print_blob=True, **_COMMON)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of a parent package
+        return False
+
+
+def _no_cuda() -> str:
+    if not _importable("cuda.bindings"):
+        return "cuda-bindings is not installed"
+    from cuda.bindings import driver
+
+    try:
+        if int(driver.cuInit(0)[0]) == 0 and driver.cuDeviceGetCount()[1] > 0:
+            return ""
+    except RuntimeError:
+        return "no CUDA driver on this machine"
+    return "no CUDA device on this machine"
+
+
+def _no_opencl() -> str:
+    if not _importable("pyopencl"):
+        return "pyopencl is not installed"
+    import pyopencl
+
+    try:
+        found = any(platform.get_devices() for platform in pyopencl.get_platforms())
+    except pyopencl.Error as error:
+        return f"OpenCL: {error}"
+    return "" if found else "no OpenCL device on this machine"
+
+
+def _no_nvrtc() -> str:
+    if not _importable("cuda.bindings"):
+        return "cuda-bindings is not installed"
+    from cuda.bindings import nvrtc
+
+    try:
+        nvrtc.nvrtcVersion()
+    except RuntimeError:
+        return "nvidia-cuda-nvrtc is not installed"
+    return ""
+
+
+#: By marker: why a test that carries it cannot run here; "" when it can.
+_LACKS: dict[str, Callable[[], str]] = {
+    "needs_cuda": _no_cuda,
+    "needs_opencl": _no_opencl,
+    "needs_nvrtc": _no_nvrtc,
+    "needs_torch": lambda: "" if _importable("torch") else "torch is not installed",
+    "needs_onnxruntime": lambda: (
+        "" if _importable("onnxruntime") else "onnxruntime is not installed"
+    ),
+}
+
+
+@functools.cache
+def _why_not(marker: str) -> str:
+    return _LACKS[marker]()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers():
+        if mark.name in _LACKS and (reason := _why_not(mark.name)):
+            pytest.skip(reason)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write the golden files anew instead of checking",
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """``golden(text, ".cu")`` compares with ``golden/TEST_FILE/TEST_NAME.cu`` beside the test.
+
+    ``pytest --update-golden`` writes the files.
+    """
+    file = Path(request.node.path)
+    folder = file.parent / "golden" / file.stem.removeprefix("test_")
+    name = request.node.name.removeprefix("test_").translate(str.maketrans("[", "-", "]"))
+
+    def check(text: str, suffix: str = ".txt") -> None:
+        path = folder / f"{name}{suffix}"
+        text = text.rstrip("\n") + "\n"
+        if request.config.getoption("--update-golden"):
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        elif not path.exists():
+            pytest.fail(f"{path} does not exist: run pytest --update-golden and read it")
+        else:
+            assert text == path.read_text(), f"differs from {path} (pytest --update-golden)"
+
+    return check

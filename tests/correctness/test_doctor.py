@@ -1,0 +1,59 @@
+"""``tilewright doctor`` tells what is here and how to get what is not."""
+
+import json
+import sys
+
+import pytest
+
+from tilewright.cli import _devices, _libraries
+from tilewright.cli.main import main
+
+
+def test_doctor_lists_every_target_and_the_required_libraries(capsys):
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    for word in ("llvm", "cuda", "opencl", "sim", "numpy", "llvmlite", "islpy", sys.executable):
+        assert word in text
+
+
+def test_doctor_speaks_json_to_programs(capsys):
+    assert main(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert {d["target"] for d in report["devices"]} == {"llvm", "cuda", "opencl", "sim"}
+    assert all(x["version"] for x in report["libraries"] if x["required"])
+
+
+def test_a_missing_library_comes_with_the_line_that_installs_it(monkeypatch, capsys):
+    row = ("no-such-library", "nothing", False, _libraries._unprobed)
+    monkeypatch.setattr(_libraries, "_LIBRARIES", [row])
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert "not installed" in text
+    assert f"{sys.executable} -m pip install no-such-library" in text
+
+
+def test_a_library_that_is_there_but_does_not_load_is_named_with_its_error(monkeypatch, capsys):
+    def broken():
+        raise OSError("libLLVM.so: cannot open shared object file")
+
+    monkeypatch.setattr(_libraries, "_LIBRARIES", [("numpy", "arrays", True, broken)])
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert "OSError: libLLVM.so" in text
+    assert "--force-reinstall" in text
+
+
+def test_the_line_that_installs_a_library_asks_for_the_versions_that_work():
+    if _libraries.requirement("numpy") == "numpy":
+        pytest.skip("tilewright runs uninstalled, so its requirements are unknown")
+    assert _libraries.requirement("nvidia-cuda-nvrtc") == "nvidia-cuda-nvrtc==13.0.*"
+    assert _libraries.requirement("torch") == "torch"
+
+
+def test_without_pyopencl_and_cuda_the_devices_say_what_to_install(monkeypatch):
+    for module in ("pyopencl", "cuda.bindings"):
+        monkeypatch.setitem(sys.modules, module, None)
+    by_target = {d.target: d for d in _devices.devices()}
+    assert "pyopencl" in by_target["opencl"].mend
+    assert "nvidia-cuda-nvrtc" in by_target["cuda"].mend
+    assert by_target["llvm"].name

@@ -1,0 +1,31 @@
+"""What importing Tilewright costs: nothing that a program without it would not have loaded."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"numpy", "llvmlite", "islpy", "rich", "torch", "onnx", "onnxruntime", "cuda", "pyopencl"}
+
+
+def loaded_by(program: str) -> set[str]:
+    """The packages in a fresh Python's ``sys.modules`` after a program."""
+    show = f"{program}\nimport sys\nprint(*{{m.partition('.')[0] for m in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", show], capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_importing_tilewright_loads_no_library():
+    assert not HEAVY & loaded_by("import tilewright")
+
+
+@pytest.mark.parametrize("name", ["te", "Target"])
+def test_the_language_loads_no_compiler_and_no_framework(name):
+    assert not (HEAVY - {"numpy"}) & loaded_by(f"import tilewright; tilewright.{name}")
+
+
+def test_the_help_of_the_command_line_loads_no_library():
+    program = "from tilewright.cli.main import parser; parser().format_help()"
+    assert not (HEAVY - {"numpy"}) & loaded_by(program)
