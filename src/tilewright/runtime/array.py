@@ -1,0 +1,160 @@
+"""Arrays of other libraries, seen as a pointer with a shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.ir.dtype import DType, dtype
+from tilewright.ir.errors import ArgumentError
+
+_DTYPES: dict[Any, DType] = {}
+
+
+@dataclass(slots=True)
+class ArrayView:
+    """Memory of somebody else.
+
+    ``strides`` are in elements; ``device`` is "cpu", "cuda:0", "opencl:0"; ``pointer`` is an
+    address (for OpenCL the handle that the backend gave out); ``owner`` keeps the memory alive.
+    """
+
+    pointer: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: DType
+    device: str = "cpu"
+    readonly: bool = False
+    owner: Any = None
+
+    @property
+    def size(self) -> int:
+        """How many elements the shape holds."""
+        total = 1
+        for extent in self.shape:
+            total *= extent
+        return total
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first byte and the one after the last; equal where the array is empty."""
+        if not self.size:
+            return self.pointer, self.pointer
+        low = high = 0
+        for extent, stride in zip(self.shape, self.strides, strict=True):
+            reach = (extent - 1) * stride
+            low, high = low + min(reach, 0), high + max(reach, 0)
+        size = self.dtype.bytes
+        return self.pointer + low * size, self.pointer + (high + 1) * size
+
+
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+def view(obj: Any) -> ArrayView:
+    """``obj`` as a view of its memory, without copying.
+
+    Takes NumPy arrays, torch tensors, CuPy arrays, :class:`~tilewright.runtime.ndarray.NDArray`,
+    anything with ``__cuda_array_interface__``, ``__array_interface__`` or ``__dlpack__``, and
+    views themselves. Raises :class:`ArgumentError` for anything else.
+    """
+    if isinstance(obj, ArrayView):
+        return obj
+    made = getattr(obj, "__tilewright_view__", None)
+    if made is not None:
+        found: ArrayView = made()
+        return found
+    if hasattr(obj, "data_ptr") and hasattr(obj, "stride"):
+        return _torch(obj)
+    interface = getattr(obj, "__cuda_array_interface__", None)
+    if interface is not None:
+        return _interface(obj, interface, _cuda_device(obj))
+    interface = getattr(obj, "__array_interface__", None)
+    if interface is not None:
+        return _interface(obj, interface, "cpu")
+    if hasattr(obj, "__dlpack__"):
+        from tilewright.runtime.dlpack import from_dlpack
+
+        return from_dlpack(obj)
+    raise ArgumentError(
+        f"a {type(obj).__name__} is not an array: pass a NumPy array, a torch tensor, a CuPy "
+        "array or anything that has __dlpack__"
+    )
+
+
+def _torch(tensor: Any) -> ArrayView:
+    device = tensor.device
+    kind, index = device.type, device.index
+    if kind not in ("cpu", "cuda"):
+        raise ArgumentError(f"a tensor on {kind!r} cannot be passed: move it to 'cpu' or 'cuda'")
+    if str(tensor.layout) != "torch.strided":
+        raise ArgumentError(f"a {tensor.layout} tensor cannot be passed: call .to_dense() first")
+    return ArrayView(
+        tensor.data_ptr(),
+        tuple(tensor.shape),
+        tuple(tensor.stride()),
+        _torch_dtype(tensor.dtype),
+        "cpu" if kind == "cpu" else f"cuda:{index or 0}",
+        False,
+        tensor,
+    )
+
+
+def _torch_dtype(type: Any) -> DType:
+    found = _DTYPES.get(type)
+    if found is None:
+        try:
+            found = dtype(str(type).removeprefix("torch."))
+        except ValueError:
+            raise ArgumentError(f"arrays of {type} are not supported") from None
+        _DTYPES[type] = found
+    return found
+
+
+def _cuda_device(obj: Any) -> str:
+    device = getattr(obj, "device", None)  # CuPy: its id; others: the current device
+    index = getattr(device, "id", device)
+    return f"cuda:{index if isinstance(index, int) else 0}"
+
+
+def _interface(obj: Any, interface: dict[str, Any], device: str) -> ArrayView:
+    pointer, readonly = interface["data"]
+    shape = tuple(interface["shape"])
+    type = numpy_dtype(interface["typestr"], getattr(obj, "dtype", None))
+    steps = interface.get("strides")
+    if steps is None:
+        strides = dense_strides(shape)
+    elif any(step % type.bytes for step in steps):
+        raise ArgumentError(
+            f"the array's strides {steps} (bytes) are not multiples of the {type.bytes} bytes of "
+            "an element: pass np.ascontiguousarray(array)"
+        )
+    else:
+        strides = tuple(step // type.bytes for step in steps)
+    return ArrayView(pointer or 0, shape, strides, type, device, bool(readonly), obj)
+
+
+_KINDS = {"f": "float", "i": "int", "u": "uint", "b": "bool"}
+
+
+def numpy_dtype(typestr: str, named: Any = None) -> DType:
+    """The type that NumPy writes as ``typestr`` ("<f4"); ``named`` tells ml_dtypes' apart."""
+    if getattr(named, "name", None) == "bfloat16":
+        return dtype("bfloat16")
+    order, kind, size = typestr[0], typestr[1], typestr[2:]
+    if order == ">":
+        raise ArgumentError(
+            "big-endian arrays are not supported: pass array.astype(array.dtype.newbyteorder('='))"
+        )
+    if kind == "b" and size == "1":
+        return dtype("bool")
+    try:
+        return dtype(f"{_KINDS[kind]}{8 * int(size)}")
+    except (KeyError, ValueError):
+        raise ArgumentError(f"arrays of NumPy's type {typestr!r} are not supported") from None

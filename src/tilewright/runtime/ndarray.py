@@ -1,0 +1,192 @@
+"""A small array of our own: memory on a device, filled from NumPy and read back.
+
+It is what ``tvm.nd.array`` makes; on the CPU it wraps a NumPy array.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tilewright.ir.dtype import DType, dtype
+from tilewright.ir.errors import ArgumentError
+from tilewright.runtime.array import ArrayView, dense_strides, numpy_dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class DeviceMemory(Protocol):
+    """Memory of a device; it is given back when the object is dropped.
+
+    ``pointer`` is what :class:`ArrayView` holds for it; ``device`` like "cuda:0".
+    """
+
+    pointer: int
+    device: str
+
+    def write(self, source: int, nbytes: int) -> None:
+        """Copy ``nbytes`` from the host address ``source`` to the device, and wait."""
+
+    def read(self, target: int, nbytes: int) -> None:
+        """Copy ``nbytes`` to the host address ``target``, after all work so far; and wait."""
+
+
+class Device:
+    """One device: ``kind`` "cpu", "cuda" or "opencl" with its number."""
+
+    __slots__ = ("index", "kind")
+
+    def __init__(self, kind: str, index: int = 0) -> None:
+        self.kind, self.index = kind, index
+
+    def __str__(self) -> str:
+        return self.kind if self.kind == "cpu" else f"{self.kind}:{self.index}"
+
+    def __repr__(self) -> str:
+        return f"{self.kind}({self.index})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    @staticmethod
+    def parse(text: str | Device) -> Device:
+        """``"cuda:1"``, ``"gpu"``, ``"llvm"`` and the like."""
+        if isinstance(text, Device):
+            return text
+        kind, _, index = text.partition(":")
+        kind = {"gpu": "cuda", "llvm": "cpu", "sim": "cpu", "cl": "opencl"}.get(kind, kind)
+        if kind not in ("cpu", "cuda", "opencl"):
+            raise ArgumentError(f"unknown device {text!r}: there are cpu, cuda and opencl")
+        return Device(kind, int(index or 0))
+
+    def sync(self) -> None:
+        """Wait for all work on the device."""
+        if self.kind != "cpu":
+            importlib.import_module(f"tilewright.runtime.{self.kind}").synchronize(str(self))
+
+
+def storage_type(type: DType) -> np.dtype[Any]:
+    """How NumPy holds ``type``: bfloat16 as ml_dtypes' where installed, else as uint16."""
+    import numpy as np
+
+    if type.kind == "bfloat":
+        try:
+            import ml_dtypes
+        except ImportError:
+            return np.dtype("uint16")
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(str(type))
+
+
+class NDArray:
+    """A dense array on a device. Make it with :func:`array` or :func:`empty`."""
+
+    def __init__(
+        self, shape: tuple[int, ...], type: DType, device: Device, memory: Any, pointer: int
+    ) -> None:
+        self.shape, self.dtype, self.device = shape, type, device
+        self._memory, self._pointer = memory, pointer
+
+    def __tilewright_view__(self) -> ArrayView:
+        return ArrayView(
+            self._pointer,
+            self.shape,
+            dense_strides(self.shape),
+            self.dtype,
+            str(self.device),
+            False,
+            self,
+        )
+
+    @property
+    def ctx(self) -> Device:
+        """The device, under its name of 2017."""
+        return self.device
+
+    @property
+    def nbytes(self) -> int:
+        total = self.dtype.bytes
+        for extent in self.shape:
+            total *= extent
+        return total
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The contents as a new NumPy array, after all work that was launched before."""
+        import numpy as np
+
+        if self.device.kind == "cpu":
+            made: np.ndarray[Any, Any] = self._memory.copy()
+            return made
+        found = np.empty(self.shape, storage_type(self.dtype))
+        self._memory.read(found.ctypes.data, self.nbytes)
+        return found
+
+    asnumpy = numpy
+
+    def copyfrom(self, source: Any) -> NDArray:
+        """Fill it with a NumPy array (or anything ``np.asarray`` takes) of the same shape."""
+        import numpy as np
+
+        if isinstance(source, NDArray):
+            source = source.numpy()
+        data = np.ascontiguousarray(source, None if _is_bfloat(self, source) else self._numpy_type)
+        if data.shape != self.shape:
+            raise ArgumentError(f"an array of shape {self.shape} got data of shape {data.shape}")
+        if self.device.kind == "cpu":
+            self._memory[...] = data.view(self._memory.dtype)
+        else:
+            self._memory.write(data.ctypes.data, self.nbytes)
+        return self
+
+    def copyto(self, target: NDArray | Device | str) -> NDArray:
+        """Copy into another array, or into a new one on another device."""
+        if isinstance(target, (Device, str)):
+            target = empty(self.shape, self.dtype, target)
+        return target.copyfrom(self.numpy())
+
+    @property
+    def _numpy_type(self) -> np.dtype[Any]:
+        return storage_type(self.dtype)
+
+    def __repr__(self) -> str:
+        return f"<NDArray {self.shape} {self.dtype} on {self.device}>\n{self.numpy()!r}"
+
+
+def _is_bfloat(target: NDArray, source: Any) -> bool:
+    """Whether ``source`` holds bfloat16 already, as bits or as ml_dtypes' type."""
+    kind = getattr(source, "dtype", None)
+    return target.dtype.kind == "bfloat" and str(kind) in ("uint16", "bfloat16")
+
+
+def empty(shape: Any, type: str = "float32", device: Device | str = "cpu") -> NDArray:
+    """An array whose contents are undefined."""
+    import numpy as np
+
+    extents = (shape,) if isinstance(shape, int) else tuple(int(extent) for extent in shape)
+    if any(extent < 0 for extent in extents):
+        raise ArgumentError(f"negative extent in shape {extents}")
+    place, t = Device.parse(device), dtype(str(type))
+    if place.kind == "cpu":
+        data = np.empty(extents, storage_type(t))
+        return NDArray(extents, t, place, data, data.ctypes.data)
+    nbytes = t.bytes
+    for extent in extents:
+        nbytes *= extent
+    backend = importlib.import_module(f"tilewright.runtime.{place.kind}")
+    memory: DeviceMemory = backend.allocate(nbytes, str(place))
+    return NDArray(extents, t, place, memory, memory.pointer)
+
+
+def array(source: Any, device: Device | str = "cpu", type: str | None = None) -> NDArray:
+    """A copy of ``source`` (a NumPy array, an NDArray, nested lists) on ``device``."""
+    import numpy as np
+
+    if isinstance(source, NDArray):
+        return source.copyto(device)
+    data = np.asarray(source)
+    t = dtype(type) if type else numpy_dtype(data.dtype.str, data.dtype)
+    return empty(data.shape, t, device).copyfrom(data)
