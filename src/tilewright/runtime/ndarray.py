@@ -78,7 +78,8 @@ def storage_type(type: DType) -> np.dtype[Any]:
             import ml_dtypes
         except ImportError:
             return np.dtype("uint16")
-        return np.dtype(ml_dtypes.bfloat16)
+        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return found
     return np.dtype(str(type))
 
 

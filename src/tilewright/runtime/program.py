@@ -11,8 +11,14 @@ A backend is a module ``tilewright.runtime.<kind>`` with
 ``cache_tag(target) -> str``
     Everything beside the program that compiled code depends on: versions of libraries, features
     of the processor, the architecture that ``target`` resolves to.
-``allocate(nbytes, device) -> DeviceMemory``
+``check_tag(target, tag) -> str``
+    Optional: why code compiled elsewhere, under that tag, cannot run here; "" where it can.
+``allocate(nbytes, device) -> DeviceMemory``, ``synchronize(device)``
     Only where the backend has memory of its own: room for an array (:mod:`.ndarray`).
+
+A program may also have ``launch_raw(pointers, scalars, stream)``: the arguments as two tuples of
+int, in the order of :func:`tilewright.runtime.signature.variables` for the scalars. The call of a
+kernel then takes some microseconds less.
 
 It raises :class:`tilewright.ir.errors.TargetError` where a library or a device is missing, with
 the line that installs it.

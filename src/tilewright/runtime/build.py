@@ -1,0 +1,96 @@
+"""From a lowered module to a kernel, by way of the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from typing import Any
+from weakref import WeakValueDictionary
+
+from tilewright.ir.func import Module
+from tilewright.runtime import cache
+from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.program import Program
+from tilewright.runtime.serialize import NotSerializable, from_json, program_key, to_json
+from tilewright.runtime.signature import outputs
+from tilewright.target import Target
+
+_alive: WeakValueDictionary[str, Kernel] = WeakValueDictionary()
+
+
+def backend(target: Target) -> Any:
+    """The module ``tilewright.runtime.<kind>`` of a target."""
+    return importlib.import_module(f"tilewright.runtime.{target.kind}")
+
+
+def _place(key: str, target: Target) -> str:
+    """Where the cache keeps what ``key`` names, on this machine and with these libraries."""
+    tag = getattr(backend(target), "cache_tag", lambda _: "")(target)
+    return hashlib.sha256(f"{key}\n{target!r}\n{tag}\n{cache.compiler_tag()}".encode()).hexdigest()
+
+
+def find(key: str, target: Target) -> Kernel | None:
+    """The kernel that :func:`build` kept under ``key``, without lowering or compiling anything."""
+    place = _place(key, target)
+    kernel = _alive.get(place)
+    if kernel is None:
+        files = cache.get(place)
+        kernel = None if files is None else from_files(files, target)
+        if kernel is not None:
+            _alive[place] = kernel
+    return kernel
+
+
+def build(module: Module, target: Target, key: str | None = None) -> Kernel:
+    """Compile a lowered module for ``target``, or find it in the cache.
+
+    ``key``, where the caller has one (hex digits naming the schedule), is the name under which
+    :func:`find` gets it next time; else the program's own fingerprint is.
+    """
+    try:
+        key = key or program_key(module, target)
+    except NotSerializable:
+        return Kernel(backend(target).compile_module(module, target), outputs(module))
+    kernel = find(key, target)
+    if kernel is None:
+        program: Program = backend(target).compile_module(module, target)
+        kernel = Kernel(program, outputs(module))
+        try:
+            files = to_files(kernel)
+        except NotSerializable:
+            return kernel
+        place = _place(key, target)
+        cache.put(place, files)
+        _alive[place] = kernel
+    return kernel
+
+
+def to_files(kernel: Kernel) -> dict[str, bytes]:
+    """A kernel as named blobs: its head, its program, and its backend's artifacts."""
+    found = kernel.program.artifacts()
+    files = {
+        "head.json": to_json(kernel.module, bodies=False).encode(),
+        "module.json": to_json(kernel.module).encode(),
+        "outputs.json": json.dumps(sorted(kernel.signature.written)).encode(),
+    }
+    return files | {f"artifacts/{name}": data for name, data in found.items()}
+
+
+def from_files(files: dict[str, bytes], target: Target) -> Kernel:
+    """The kernel that :func:`to_files` took apart."""
+    artifacts = {
+        name.removeprefix("artifacts/"): data
+        for name, data in files.items()
+        if name.startswith("artifacts/")
+    }
+    written = tuple(json.loads(files["outputs.json"]))
+
+    def whole() -> Module:
+        return from_json(files["module.json"].decode())
+
+    if not artifacts:
+        return Kernel(backend(target).compile_module(whole(), target), written)
+    head = from_json(files["head.json"].decode())
+    program = backend(target).compile_module(head, target, artifacts)
+    return Kernel(program, written, whole)

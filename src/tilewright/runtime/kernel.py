@@ -1,0 +1,158 @@
+"""Kernels: what :func:`tilewright.build` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tilewright.ir.func import Module
+from tilewright.ir.stmt import Seq
+from tilewright.runtime.program import Program, Resources
+from tilewright.runtime.signature import Signature
+from tilewright.runtime.timing import Timing
+from tilewright.target import Target
+
+#: One measurement lasts at least this many seconds, where the caller does not say how many calls.
+_SPAN = 0.02
+
+
+class Kernel:
+    """A compiled module, called with one argument a parameter.
+
+    Arrays may be NumPy's, torch's, CuPy's, :class:`~tilewright.runtime.ndarray.NDArray` or
+    anything that has ``__dlpack__``; outputs are passed like inputs and written in place. Symbolic
+    extents are read off the shapes.
+
+    Raises :class:`~tilewright.ir.errors.ArgumentError`, before anything is written, where an
+    argument has another shape, type, device or layout than the kernel was built for, where an
+    output is read-only, and where it shares memory with another argument.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        written: tuple[int, ...],
+        module: Module | Callable[[], Module] | None = None,
+    ) -> None:
+        self.program = program
+        self.target: Target = program.target
+        self.name = program.module.name
+        self.signature = Signature(program.module, written, program.devices)
+        self._module = program.module if module is None else module
+        self._quick: Any = _first_call(self)
+        self._launch_raw: Any = getattr(program, "launch_raw", None)
+
+    def __call__(self, *args: Any, stream: Any = None) -> None:
+        """Run it; ``stream`` (CUDA and OpenCL) is the caller's, by default the current one."""
+        found = self._quick(*args) if len(args) == len(self.signature.params) else None
+        if found is not None:
+            self._launch_raw(found[0], found[1], stream)
+        else:
+            views, scalars = self.signature.bind(args)
+            self.program.launch(views, scalars, stream)
+
+    def bind(self, *args: Any) -> Callable[[], None]:
+        """The call with these arguments, checked once: ``kernel.bind(a, b)()`` only launches.
+
+        The arrays must neither move nor change shape while it is in use.
+        """
+        views, scalars = self.signature.bind(args)
+        return lambda: self.program.launch(views, scalars)
+
+    @property
+    def module(self) -> Module:
+        """The lowered program."""
+        if not isinstance(self._module, Module):
+            self._module = self._module()
+        return self._module
+
+    @property
+    def ir(self) -> str:
+        """The lowered program as text."""
+        return repr(self.module)
+
+    @property
+    def source(self) -> str:
+        """What was generated from it: LLVM IR, CUDA C++, OpenCL C, or the loops for sim."""
+        return self.program.source
+
+    def get_source(self, fmt: str = "") -> str:
+        """:attr:`source`, or with ``fmt="asm"`` :attr:`assembly`; TVM's name for both."""
+        return self.assembly if fmt in ("asm", "s", "ptx", "sass") else self.source
+
+    @property
+    def assembly(self) -> str:
+        """The machine's instructions as text."""
+        return self.program.assembly
+
+    @cached_property
+    def resources(self) -> Mapping[str, Resources]:
+        """Registers, shared memory, spills and stack of each kernel, where known."""
+        return self.program.resources
+
+    def time(self, *args: Any, repeat: int = 10, number: int = 0) -> Timing:
+        """Measure it, ``repeat`` times over ``number`` launches each.
+
+        ``number`` 0 takes as many as last 20 ms. The outputs are written as by a call.
+        """
+        views, scalars = self.signature.bind(args)
+        if repeat < 1 or number < 0:
+            raise ValueError(f"repeat={repeat} and number={number} must be positive")
+        if not number:
+            once = min(self.program.measure(views, scalars, 1, 2))
+            number = max(1, min(100_000, int(_SPAN / max(once, 1e-8))))
+        return Timing(tuple(self.program.measure(views, scalars, number, repeat)), number)
+
+    def time_evaluator(
+        self, name: str = "", dev: Any = None, number: int = 0, repeat: int = 10, **_: Any
+    ) -> Callable[..., Timing]:
+        """TVM's form of :meth:`time`: a function of the arguments."""
+        return lambda *args: self.time(*args, repeat=repeat, number=number)
+
+    def save(self, path: str | Path) -> None:
+        """Write it to one file, which :func:`tilewright.load` reads where the schedule is not.
+
+        The file holds compiled code for the machine's kind, the program and the source.
+        """
+        from tilewright.runtime.save import save
+
+        save(self, Path(path))
+
+    def export_c(self, path: str | Path) -> None:
+        """Write self-contained C (or CUDA C++) that needs nothing of Tilewright's.
+
+        Raises :class:`~tilewright.ir.errors.TargetError` for targets without such a form.
+        """
+        from tilewright.runtime.export_c import export_c
+
+        export_c(self, Path(path))
+
+    def __repr__(self) -> str:
+        params = ", ".join(map(repr, self.signature.params))
+        return f"<Kernel {self.name}({params}) for {self.target}>"
+
+
+def _first_call(kernel: Kernel) -> Callable[..., Any]:
+    """Makes the quick binder when it is first wanted, not when the kernel is built."""
+
+    def bind(*args: Any) -> Any:
+        from tilewright.runtime.fastcall import quick_binder
+
+        made = quick_binder(kernel.signature) if kernel._launch_raw is not None else None
+        kernel._quick = made or _never
+        return kernel._quick(*args)
+
+    return bind
+
+
+def _never(*_: Any) -> None:
+    return None
+
+
+def without_bodies(module: Module) -> Module:
+    """The module's head: what a backend needs when it has the compiled code already."""
+    from dataclasses import replace
+
+    return replace(module, funcs=tuple(replace(f, body=Seq(())) for f in module.funcs))

@@ -1,0 +1,267 @@
+"""What a kernel's arguments must be, and what the symbolic extents are for those given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import ArgumentError, TilewrightError
+from tilewright.ir.expr import (
+    Add,
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Expr,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Load,
+    Max,
+    Min,
+    Mul,
+    Select,
+    Sub,
+    TruncDiv,
+    TruncMod,
+    Var,
+)
+from tilewright.ir.func import Module
+from tilewright.ir.stmt import AllReduce, Store
+from tilewright.ir.visit import free_vars, walk
+from tilewright.runtime.array import ArrayView, dense_strides, view
+
+_FOLD: dict[type[Expr], Callable[[int, int], int | float]] = {
+    Add: lambda a, b: a + b,
+    Sub: lambda a, b: a - b,
+    Mul: lambda a, b: a * b,
+    FloorDiv: lambda a, b: a // b,
+    FloorMod: lambda a, b: a % b,
+    TruncDiv: lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
+    TruncMod: lambda a, b: int(math.fmod(a, b)),
+    Min: min,
+    Max: max,
+}
+_COMPARE = {
+    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
+}  # fmt: skip
+
+
+def evaluate(e: Expr, values: Mapping[str, int]) -> int:
+    """An integer expression of variables, by their names: a grid's extent, a workspace's size."""
+    if isinstance(e, IntImm):
+        return e.value
+    if isinstance(e, Var):
+        return values[e.name]
+    if isinstance(e, Cast):
+        return evaluate(e.value, values)
+    if isinstance(e, Select):
+        return evaluate(e.on_true if evaluate(e.condition, values) else e.on_false, values)
+    if isinstance(e, Compare):
+        return int(_COMPARE[e.symbol](evaluate(e.a, values), evaluate(e.b, values)))
+    fold = _FOLD.get(type(e))
+    if fold is None or not isinstance(e, Binary):
+        raise TilewrightError(f"the host cannot evaluate {e}")
+    return int(fold(evaluate(e.a, values), evaluate(e.b, values)))
+
+
+def variables(module: Module) -> tuple[Var, ...]:
+    """The scalars of a call, in order: scalar parameters and variables of shapes, as they appear.
+
+    Raises :class:`TilewrightError` where two of them have one name.
+    """
+    found: dict[Var, None] = {}
+    for p in module.params:
+        for e in (p,) if isinstance(p, Var) else (*p.shape, *p.strides):
+            found.update(dict.fromkeys(free_vars(e)))
+    names = [v.name for v in found]
+    if len(set(names)) < len(names):
+        raise TilewrightError(f"module {module.name} has two symbolic extents of one name: {names}")
+    return tuple(found)
+
+
+def outputs(module: Module) -> tuple[int, ...]:
+    """Positions in ``module.params`` of the buffers that it writes, or may (their address is taken
+    and they are not read)."""
+    written: set[Buffer] = set()
+    read: set[Buffer] = set()
+    exposed: set[Buffer] = set()
+    for func in module.funcs:
+        addresses: set[Expr] = set()
+        for node in walk(func.body):
+            if isinstance(node, Store):
+                written.add(node.buffer)
+            elif isinstance(node, AllReduce):
+                written.update(node.buffers)
+            elif isinstance(node, Call) and node.name == "address_of":
+                addresses.update(node.args)
+            elif isinstance(node, Load):
+                (exposed if node in addresses else read).add(node.buffer)
+    written |= exposed - read
+    return tuple(k for k, p in enumerate(module.params) if p in written)
+
+
+class Signature:
+    """The parameters of a kernel, for checking and binding arguments.
+
+    Parameters
+    ----------
+    module : whose ``params`` are the parameters; bodies are not looked at.
+    written : positions of outputs among them.
+    devices : prefixes of the devices whose arrays are taken.
+    """
+
+    def __init__(self, module: Module, written: Sequence[int], devices: tuple[str, ...]) -> None:
+        self.name = module.name
+        self.params = module.params
+        self.written = frozenset(written)
+        self.devices = devices
+        self.variables = variables(module)
+
+    def bind(self, args: Sequence[Any]) -> tuple[list[ArrayView], dict[str, int]]:
+        """Views of the arrays, and every variable's value.
+
+        Raises :class:`ArgumentError` naming the argument, what was expected and what was found.
+        Nothing has been written then.
+        """
+        if len(args) != len(self.params):
+            names = ", ".join(p.name for p in self.params)
+            raise ArgumentError(
+                f"kernel {self.name} takes {len(self.params)} arguments ({names}), got {len(args)}"
+            )
+        views: list[ArrayView] = []
+        values: dict[str, int] = {}
+        places: list[int] = []
+        for k, (param, arg) in enumerate(zip(self.params, args, strict=True)):
+            if isinstance(param, Var):
+                self._bind_value(param.name, self._integer(param, arg), f"argument {k}", values)
+                continue
+            try:
+                found = view(arg)
+            except ArgumentError as error:
+                raise ArgumentError(f"{self._where(k)}: {error}") from None
+            self._check_type(k, param, found)
+            for axis, (extent, actual) in enumerate(zip(param.shape, found.shape, strict=True)):
+                if isinstance(extent, Var):
+                    self._bind_value(
+                        extent.name, actual, f"dimension {axis} of {param.name}", values
+                    )
+            views.append(found)
+            places.append(k)
+        for v in self.variables:
+            if v.name not in values:
+                raise ArgumentError(
+                    f"kernel {self.name}: no argument tells what {v.name} is; it must be the "
+                    "extent of some dimension by itself, or a parameter"
+                )
+        for k, found in zip(places, views, strict=True):
+            self._check_shape(k, found, values)
+        self._check_overlap(places, views)
+        return views, values
+
+    def _where(self, k: int) -> str:
+        return f"kernel {self.name}, argument {k} ({self.params[k].name})"
+
+    def _integer(self, param: Var, arg: Any) -> int:
+        try:
+            value = arg.__index__()
+        except (AttributeError, TypeError):
+            raise ArgumentError(
+                f"kernel {self.name}: {param.name} is a {param.dtype} scalar, got a "
+                f"{type(arg).__name__}: pass an int"
+            ) from None
+        bits = param.dtype.bits
+        low = 0 if param.dtype.kind == "uint" else -(2 ** (bits - 1))
+        if not low <= value < low + 2**bits:
+            raise ArgumentError(f"kernel {self.name}: {param.name}={value} is no {param.dtype}")
+        return int(value)
+
+    def _bind_value(self, name: str, value: int, source: str, values: dict[str, int]) -> None:
+        known = values.setdefault(name, value)
+        if known != value:
+            raise ArgumentError(
+                f"kernel {self.name}: {name} is {known} by an earlier argument, but {value} by "
+                f"{source}"
+            )
+        if value < 0 and any(
+            v.name == name for p in self.params if isinstance(p, Buffer) for e in p.shape
+            for v in free_vars(e)
+        ):  # fmt: skip
+            raise ArgumentError(f"kernel {self.name}: the extent {name} is negative: {value}")
+
+    def _check_type(self, k: int, param: Buffer, found: ArrayView) -> None:
+        expected = describe(param)
+        if found.dtype != param.dtype and (found.dtype, param.dtype) != ("uint16", "bfloat16"):
+            raise ArgumentError(
+                f"{self._where(k)}: expected {expected}, got {_describe(found)}: convert it to "
+                f"{param.dtype} first"
+            )
+        if len(found.shape) != len(param.shape):
+            raise ArgumentError(
+                f"{self._where(k)}: expected {len(param.shape)} dimensions, {expected}, got "
+                f"{len(found.shape)}, {_describe(found)}"
+            )
+        if not found.device.startswith(self.devices):
+            raise ArgumentError(
+                f"{self._where(k)}: expected an array on {' or '.join(self.devices)}, got "
+                f"{_describe(found)} on {found.device}: copy it there first"
+            )
+        if found.readonly and k in self.written:
+            raise ArgumentError(
+                f"{self._where(k)} is written, but the array is read-only: pass a copy"
+            )
+
+    def _check_shape(self, k: int, found: ArrayView, values: Mapping[str, int]) -> None:
+        param = self.params[k]
+        assert isinstance(param, Buffer)
+        shape = tuple(evaluate(extent, values) for extent in param.shape)
+        if shape != found.shape:
+            where = "" if param.constant_shape else f" = {list(shape)}"
+            raise ArgumentError(
+                f"{self._where(k)}: expected {describe(param)}{where}, got {_describe(found)}"
+            )
+        if param.layout is None:
+            strides = dense_strides(shape)
+        else:
+            strides = tuple(evaluate(stride, values) for stride in param.strides)
+        if found.size and any(
+            extent > 1 and a != b
+            for extent, a, b in zip(shape, strides, found.strides, strict=True)
+        ):
+            raise ArgumentError(
+                f"{self._where(k)}: expected strides {list(strides)} (in elements), got "
+                f"{list(found.strides)}: pass np.ascontiguousarray({param.name}), or .contiguous() "
+                "of a torch tensor"
+            )
+        align = max(param.align, param.dtype.bytes)
+        if found.device == "cpu" and found.pointer % align:
+            raise ArgumentError(
+                f"{self._where(k)}: its address {found.pointer:#x} is not aligned to {align} "
+                "bytes: pass a copy"
+            )
+
+    def _check_overlap(self, places: list[int], views: list[ArrayView]) -> None:
+        spans = [found.span for found in views]
+        for i, k in enumerate(places):
+            if k not in self.written:
+                continue
+            for j, other in enumerate(places):
+                if i == j or views[i].device != views[j].device:
+                    continue
+                if spans[i][0] < spans[j][1] and spans[j][0] < spans[i][1]:
+                    raise ArgumentError(
+                        f"{self._where(k)} is written, but shares memory with argument {other} "
+                        f"({self.params[other].name}): pass a separate array"
+                    )
+
+
+def describe(buffer: Buffer) -> str:
+    """``float32[1, n, 14, 14]``."""
+    return f"{buffer.dtype}[{', '.join(map(repr, buffer.shape))}]"
+
+
+def _describe(found: ArrayView) -> str:
+    return f"{found.dtype}{list(found.shape)}"
