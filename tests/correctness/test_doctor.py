@@ -50,10 +50,19 @@ def test_the_line_that_installs_a_library_asks_for_the_versions_that_work():
     assert _libraries.requirement("torch") == "torch"
 
 
-def test_without_pyopencl_and_cuda_the_devices_say_what_to_install(monkeypatch):
+def test_without_pyopencl_and_cuda_their_targets_have_no_device(monkeypatch):
     for module in ("pyopencl", "cuda.bindings"):
         monkeypatch.setitem(sys.modules, module, None)
     by_target = {d.target: d for d in _devices.devices()}
-    assert "pyopencl" in by_target["opencl"].mend
-    assert "nvidia-cuda-nvrtc" in by_target["cuda"].mend
+    assert by_target["opencl"].details == "pyopencl is not installed"
+    assert by_target["cuda"].details == "cuda-bindings is not installed"
     assert by_target["llvm"].name
+
+
+def test_libraries_missing_for_one_purpose_are_installed_by_one_line(monkeypatch, capsys):
+    rows = [(f"no-{part}", f"target x: {part}", False, _libraries._unprobed) for part in "ab"]
+    monkeypatch.setattr(_libraries, "_LIBRARIES", rows)
+    main(["doctor"])
+    text = capsys.readouterr().out
+    assert "# no-a, no-b: target x" in text
+    assert f"{sys.executable} -m pip install no-a no-b\n" in text

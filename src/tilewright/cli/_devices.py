@@ -7,7 +7,7 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.cli._libraries import pip_install, requirement
+from tilewright.cli._libraries import pip_install
 
 #: The features of a CPU that change what is generated for it, as LLVM names them.
 FEATURES = (
@@ -28,7 +28,7 @@ class Device:
     target : the kind of target.
     name : what the device calls itself; "" where there is none.
     details : its features and sizes, or why there is none.
-    mend : what would bring one, where something is missing.
+    mend : what would bring one, where something other than a library is missing.
     """
 
     target: str
@@ -51,7 +51,7 @@ def _cpu() -> Device:
         here = llvm.get_host_cpu_features()
         features = " ".join(f for f in FEATURES if here.get(f)) or "baseline"
     except (ImportError, OSError) as error:
-        return Device("llvm", _cpu_name(), str(error), pip_install(requirement("llvmlite")))
+        return Device("llvm", _cpu_name(), str(error))
     return Device("llvm", _cpu_name(), f"{cores} cores; {features}")
 
 
@@ -69,9 +69,7 @@ def _cuda() -> list[Device]:
     try:
         from cuda.bindings import driver
     except ImportError:
-        names = ("cuda-bindings", "cuda-core", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime")
-        mend = pip_install(*map(requirement, names))
-        return [Device("cuda", "", "cuda-bindings is not installed", mend)]
+        return [Device("cuda", "", "cuda-bindings is not installed")]
     try:
         status = driver.cuInit(0)[0]
     except RuntimeError:
@@ -116,8 +114,7 @@ def _opencl() -> list[Device]:
     try:
         import pyopencl
     except ImportError:
-        mend = pip_install(requirement("pyopencl"))
-        return [Device("opencl", "", "pyopencl is not installed", mend)]
+        return [Device("opencl", "", "pyopencl is not installed")]
     try:
         platforms = pyopencl.get_platforms()
     except pyopencl.Error:

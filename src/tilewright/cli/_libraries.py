@@ -22,7 +22,7 @@ class Library:
     required : whether Tilewright does nothing without it.
     version : "" where it is missing or broken.
     problem : "" where it works.
-    install : the line that installs it, for the Python that runs.
+    words : what to give :func:`pip_install` for it.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Library:
     required: bool
     version: str
     problem: str
-    install: str
+    words: tuple[str, ...]
 
 
 def _loads(module: str) -> Callable[[], str]:
@@ -82,18 +82,18 @@ def libraries() -> list[Library]:
 
 
 def _look(name: str, purpose: str, required: bool, probe: Callable[[], str]) -> Library:
-    install = pip_install(requirement(name))
+    words: tuple[str, ...] = (requirement(name),)
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return Library(name, purpose, required, "", "not installed", install)
+        return Library(name, purpose, required, "", "not installed", words)
     try:
         problem = probe()
     except Exception as error:  # a broken library may raise anything, and this is where to say so
         problem = f"{type(error).__name__}: {error}".partition("\n")[0]
     if problem:
-        install = pip_install(requirement(name), "--force-reinstall")
-    return Library(name, purpose, required, version, problem, install)
+        words = ("--force-reinstall", *words)
+    return Library(name, purpose, required, version, problem, words)
 
 
 def requirement(name: str) -> str:

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Look, and say what was found."""
     from tilewright.cli._devices import devices
-    from tilewright.cli._libraries import libraries
+    from tilewright.cli._libraries import libraries, pip_install
 
     machine = {
         "tilewright": __version__,
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         report = machine | {
             "devices": [asdict(d) for d in found],
-            "libraries": [asdict(x) for x in present],
+            "libraries": [asdict(x) | {"install": pip_install(*x.words)} for x in present],
         }
         print(json.dumps(report, indent=2))
     else:
@@ -75,7 +75,7 @@ def _show(machine: dict[str, str], found: list[Device], present: list[Library]) 
     console.print(table)
 
     mends = [(f"target {d.target}", d.mend) for d in found if d.mend]
-    mends += [(f"{x.name}, {x.purpose}", x.install) for x in present if x.problem]
+    mends += _installs(present)
     if not mends:
         console.print("[green]No library is missing.[/]")
         return
@@ -83,3 +83,21 @@ def _show(machine: dict[str, str], found: list[Device], present: list[Library]) 
     for what, line in mends:
         console.print(f"[dim]# {escape(what)}[/]", soft_wrap=True)
         console.print(escape(line), soft_wrap=True)
+
+
+def _installs(present: list[Library]) -> list[tuple[str, str]]:
+    """What to type for the libraries that are missing or broken, a line for each purpose."""
+    from tilewright.cli._libraries import pip_install
+
+    groups: dict[tuple[str, bool], list[Library]] = {}
+    for library in present:
+        if library.problem:
+            purpose = library.purpose.partition(":")[0]
+            groups.setdefault((purpose, bool(library.version)), []).append(library)
+    return [
+        (
+            f"{', '.join(x.name for x in group)}: {purpose}",
+            pip_install(*dict.fromkeys(w for x in group for w in x.words)),
+        )
+        for (purpose, _), group in groups.items()
+    ]
