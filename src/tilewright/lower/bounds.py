@@ -1,0 +1,259 @@
+"""Bounds inference: which part of every stage has to be computed where it is attached.
+
+For a stage at the root that is all of it. For one attached at an axis of a consumer it is what the
+loops inside that axis read, as an interval in each dimension: the loops outside are fixed, those
+inside range over their extents. A tile of 16 output rows of a convolution with stride 2 and three
+taps needs ``2 * 15 + 2 + 1 = 33`` input rows, from row ``32 * h.outer`` on.
+
+A thread that shares the memory of a stage with others needs what all of them need: axes bound to
+threadIdx count as inside for shared memory, and those bound to blockIdx as well for global memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilewright.arith import Analyzer
+from tilewright.ir.errors import LoweringError
+from tilewright.ir.expr import Expr, IntImm, Load, Var
+from tilewright.ir.itervar import IterVar
+from tilewright.ir.ops import add, const, maximum, minimum, sub
+from tilewright.ir.visit import exprs, substitute, uses
+from tilewright.schedule.relations import pass_extents, pass_values
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.stage import Stage
+from tilewright.te.operation import ComputeOp
+
+_SCOPE_RANK = {"global": 0, "shared": 1, "warp": 2, "local": 3}
+
+
+def thread_rank(tag: str) -> int:
+    """0 for axes of blocks, 1 for axes of threads in a block, virtual ones included."""
+    return 0 if tag.startswith("blockIdx") else 1
+
+
+@dataclass
+class Domain:
+    """The part of a stage that is computed, and its loops.
+
+    ``mins`` and ``shape`` give the interval in each dimension of the outputs; ``extents`` those of
+    every axis; ``values`` the value of every axis as an expression of the loop variables.
+    """
+
+    mins: tuple[Expr, ...]
+    shape: tuple[Expr, ...]
+    extents: dict[IterVar, Expr]
+    values: dict[IterVar, Expr]
+
+    @property
+    def mapping(self) -> dict[Expr, Expr]:
+        """From the variables of the declaration's axes to their values."""
+        return {axis.var: value for axis, value in self.values.items()}
+
+
+def loop_var(stage: Stage, leaf: IterVar) -> Var:
+    """The variable of a leaf's loop: that of the thread axis where it is bound to one."""
+    mark = stage.marks.get(leaf)
+    return mark.thread.var if mark is not None and mark.thread is not None else leaf.var
+
+
+@dataclass
+class Bounds:
+    """What bounds inference found, by stage."""
+
+    schedule: Schedule
+    analyzer: Analyzer = field(default_factory=Analyzer)
+    domains: dict[Stage, Domain] = field(default_factory=dict)
+    scopes: dict[Stage, str] = field(default_factory=dict)
+
+
+def infer_bounds(schedule: Schedule) -> Bounds:
+    """The domain of every stage of a normalized schedule.
+
+    Raises :class:`LoweringError` where a stage is attached where its consumers do not need it.
+    """
+    bounds = Bounds(schedule)
+    _bind_symbols(bounds)
+    for stage in reversed(schedule.stages):
+        bounds.scopes[stage] = stage.scope or _default_scope(stage)
+        mins, shape = _region(bounds, stage)
+        bounds.domains[stage] = _domain(bounds, stage, mins, shape)
+    return bounds
+
+
+def _bind_symbols(bounds: Bounds) -> None:
+    for stage in bounds.schedule.stages:
+        for tensor in stage.op.outputs:
+            for extent in tensor.shape:
+                for e in exprs(extent):
+                    if isinstance(e, Var):
+                        bounds.analyzer.bind(e, 1, None)
+
+
+def _default_scope(stage: Stage) -> str:
+    """Where nothing is said, the memory of the innermost threads that the stage is inside of."""
+    rank = -1
+    for parent, leaf in enclosing_loops(stage):
+        mark = parent.marks.get(leaf)
+        if mark is not None and mark.thread is not None:
+            rank = max(rank, thread_rank(mark.thread.tag))
+    return {-1: "global", 0: "shared", 1: "local"}[rank]
+
+
+def enclosing_loops(stage: Stage) -> list[tuple[Stage, IterVar]]:
+    """The loops of other stages that a stage is computed inside of, the innermost first."""
+    found: list[tuple[Stage, IterVar]] = []
+    at = stage.attachment
+    while at.kind == "at":
+        assert at.stage is not None
+        assert at.axis is not None
+        place = at.stage.leaf(at.axis, "compute_at")
+        found += [(at.stage, leaf) for leaf in reversed(at.stage.leaf_iter_vars[: place + 1])]
+        at = at.stage.attachment
+    return found
+
+
+def _region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    shape = stage.op.outputs[0].shape
+    whole = tuple(const(0) for _ in shape), shape
+    if stage.attachment.kind != "at":
+        return whole
+    outputs = {tensor.buffer for tensor in stage.op.outputs}
+    los: list[Expr | None] = [None] * len(shape)
+    his: list[Expr | None] = [None] * len(shape)
+    unbounded: set[int] = set()
+    analyzer = bounds.analyzer
+    for consumer in bounds.schedule.consumers(stage):
+        inside = _loops_between(bounds, stage, consumer)
+        domain = {v: (const(0), analyzer.simplify(sub(extent, 1))) for v, extent in inside.items()}
+        mapping = bounds.domains[consumer].mapping
+        for read in _reads(consumer, outputs):
+            for k, index in enumerate(read.indices):
+                at = analyzer.simplify(substitute(index, mapping))
+                lo, hi = analyzer.relax(at, domain)
+                if uses(lo, set(domain)) or uses(hi, set(domain)):
+                    unbounded.add(k)
+                    continue
+                los[k] = _union(analyzer, los[k], lo, smaller=True)
+                his[k] = _union(analyzer, his[k], hi, smaller=False)
+    mins, extents = [], []
+    for k, full in enumerate(shape):
+        lo_k, hi_k = los[k], his[k]
+        if k in unbounded or lo_k is None or hi_k is None:
+            mins.append(const(0))
+            extents.append(full)
+            continue
+        extent = analyzer.extent(lo_k, hi_k)
+        if _covers(analyzer, extent, full) or not _usable(extent, full):
+            mins.append(const(0))
+            extents.append(full)
+        else:
+            mins.append(analyzer.simplify(lo_k))
+            extents.append(extent)
+    return tuple(mins), tuple(extents)
+
+
+def _covers(analyzer: Analyzer, extent: Expr, full: Expr) -> bool:
+    return analyzer.prove(extent >= full)
+
+
+def _usable(extent: Expr, full: Expr) -> bool:
+    """A buffer needs an extent that does not change from one iteration to the next."""
+    if isinstance(extent, IntImm):
+        return True
+    symbols = {e for e in exprs(full) if isinstance(e, Var)}
+    return all(e in symbols for e in exprs(extent) if isinstance(e, Var))
+
+
+def _union(analyzer: Analyzer, old: Expr | None, new: Expr, smaller: bool) -> Expr:
+    if old is None or old is new:
+        return new
+    if analyzer.prove(old <= new):
+        return old if smaller else new
+    if analyzer.prove(new <= old):
+        return new if smaller else old
+    return minimum(old, new) if smaller else maximum(old, new)
+
+
+def _reads(consumer: Stage, outputs: set[object]) -> list[Load]:
+    op = consumer.op
+    if not isinstance(op, ComputeOp):
+        return []
+    found = [e for body in op.body for e in exprs(body)]
+    return [e for e in found if isinstance(e, Load) and e.buffer in outputs]
+
+
+def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage) -> dict[Var, Expr]:
+    """The loops, with their extents, that range while the region of ``stage`` stays fixed."""
+    at = stage.attachment
+    assert at.stage is not None
+    assert at.axis is not None
+    inside: dict[Var, Expr] = {}
+    current, last = consumer, len(consumer.leaf_iter_vars)
+    while current is not at.stage:
+        domain = bounds.domains[current]
+        for leaf in current.leaf_iter_vars[:last]:
+            inside[loop_var(current, leaf)] = domain.extents[leaf]
+        up = current.attachment
+        if up.kind != "at" or up.stage is None or up.axis is None:
+            raise LoweringError(
+                f"stage {stage.name!r} is computed at axis {at.axis.name!r} of stage "
+                f"{at.stage.name!r} ({at.where}), but stage {consumer.name!r} reads it from "
+                f"outside of there. Compute {consumer.name} inside that axis too, or "
+                f"{stage.name} further out"
+            )
+        current, last = up.stage, up.stage.leaf(up.axis, "compute_at") + 1
+    place = current.leaf(at.axis, "compute_at")
+    if last <= place:
+        raise LoweringError(
+            f"stage {stage.name!r} is computed at axis {at.axis.name!r} of stage "
+            f"{at.stage.name!r} ({at.where}), inside the place where stage {consumer.name!r} reads "
+            f"it. Compute it at an outer axis"
+        )
+    extents = bounds.domains[current].extents
+    for leaf in current.leaf_iter_vars[place + 1 : last]:
+        inside[loop_var(current, leaf)] = extents[leaf]
+    rank = _SCOPE_RANK[bounds.scopes[stage]]
+    for parent, leaf in enclosing_loops(stage):
+        mark = parent.marks.get(leaf)
+        if mark is not None and mark.thread is not None and rank <= thread_rank(mark.thread.tag):
+            inside[mark.thread.var] = bounds.domains[parent].extents[leaf]
+    return inside
+
+
+def _domain(
+    bounds: Bounds, stage: Stage, mins: tuple[Expr, ...], shape: tuple[Expr, ...]
+) -> Domain:
+    analyzer, op = bounds.analyzer, stage.op
+    extents: dict[IterVar, Expr] = dict(zip(op.axis, shape, strict=False))
+    starts: dict[IterVar, Expr] = dict(zip(op.axis, mins, strict=False))
+    for axis in op.reduce_axis:
+        assert axis.dom is not None
+        extents[axis], starts[axis] = axis.dom.extent, axis.dom.min
+    pass_extents(stage.relations, extents, analyzer.simplify)
+    for leaf in stage.leaf_iter_vars:
+        _bind_loop(bounds, stage, leaf, extents[leaf])
+    values: dict[IterVar, Expr] = {a: loop_var(stage, a) for a in stage.leaf_iter_vars}
+    pass_values(stage.relations, extents, values)
+    for axis, start in starts.items():
+        values[axis] = analyzer.simplify(add(start, values[axis]))
+    return Domain(mins, shape, extents, values)
+
+
+def _bind_loop(bounds: Bounds, stage: Stage, leaf: IterVar, extent: Expr) -> None:
+    mark = stage.marks.get(leaf)
+    thread = mark.thread if mark is not None else None
+    if mark is None or thread is None:
+        bounds.analyzer.bind(leaf.var, 0, extent)
+        return
+    if thread.dom is not None and not bounds.analyzer.prove(thread.dom.extent.equal(extent)):
+        raise LoweringError(
+            f"axis {leaf.name!r} of stage {stage.name!r} has {extent} iterations, but is bound "
+            f"({mark.where}) to {thread.tag} of extent {thread.dom.extent}. Split the axis by "
+            f"{thread.dom.extent}, or leave out the extent of the thread axis"
+        )
+    known = bounds.analyzer.bounds(thread.var)
+    widest = extent
+    if known.hi is not None and isinstance(extent, IntImm):
+        widest = const(max(known.hi + 1, extent.value))
+    bounds.analyzer.bind(thread.var, 0, widest)

@@ -1,0 +1,382 @@
+"""Loops: a schedule becomes one function over buffers.
+
+Every stage becomes a nest of its leaf axes around a store; an attached stage stands in the body of
+the loop that it is attached to. A reduction is initialised where its first reduction loop begins,
+by the data loops inside there. What a split does not divide is guarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import LoweringError
+from tilewright.ir.expr import Expr, IntImm, Load, Reduce, Var
+from tilewright.ir.func import Func
+from tilewright.ir.itervar import IterVar
+from tilewright.ir.ops import const, logical_and, sub
+from tilewright.ir.stmt import (
+    Allocate,
+    AllReduce,
+    Attr,
+    For,
+    ForKind,
+    If,
+    Let,
+    Stmt,
+    Store,
+    seq,
+)
+from tilewright.ir.visit import Rewriter, apply_reducer, substitute
+from tilewright.lower.bounds import Bounds, infer_bounds, loop_var
+from tilewright.lower.prefetch_hint import prefetch_hint
+from tilewright.lower.storage_align import aligned_layout
+from tilewright.schedule.relations import Split
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.stage import Stage
+from tilewright.te.operation import ComputeOp, ExternOp, PlaceholderOp
+from tilewright.te.tensor import Tensor
+
+
+def schedule_to_func(schedule: Schedule, args: Sequence[Any], name: str = "main") -> Func:
+    """The program of a schedule over ``args``: tensors, buffers and symbolic variables.
+
+    Raises :class:`LoweringError` where an input or output of the schedule is missing in ``args``,
+    and where stages are attached or bound in ways that contradict each other.
+    """
+    normal = schedule.normalize()
+    params = tuple(a.buffer if isinstance(a, Tensor) else a for a in args)
+    _check_params(normal, params)
+    bounds = infer_bounds(normal)
+    return Func(name, params, _Nests(bounds, set(params)).program())
+
+
+def _check_params(schedule: Schedule, params: tuple[Any, ...]) -> None:
+    for p in params:
+        if not isinstance(p, (Buffer, Var)):
+            raise LoweringError(f"arguments are tensors and symbolic variables, got {p!r}")
+    if len(set(params)) != len(params):
+        raise LoweringError("an argument is listed twice")
+    for stage in schedule.stages:
+        outer = isinstance(stage.op, PlaceholderOp) or stage.op in schedule.outputs
+        for tensor in stage.op.outputs:
+            if outer and tensor.buffer not in params:
+                kind = "input" if isinstance(stage.op, PlaceholderOp) else "output"
+                raise LoweringError(
+                    f"{tensor.name!r} is an {kind} of the schedule, but not among the arguments: "
+                    f"add it to the list"
+                )
+
+
+class _Views(Rewriter):
+    """Reads of a stage's full tensor become reads of the part that is kept."""
+
+    def __init__(self, parts: dict[Buffer, tuple[Buffer, tuple[Expr, ...]]]) -> None:
+        self.parts = parts
+
+    def expr(self, e: Expr) -> Expr:
+        e = super().expr(e)
+        if isinstance(e, Load) and e.buffer in self.parts:
+            part, mins = self.parts[e.buffer]
+            indices = tuple(sub(i, m) for i, m in zip(e.indices, mins, strict=True))
+            return Load(part, indices, e.predicate)
+        return e
+
+    def buffer(self, b: Buffer) -> Buffer:
+        return self.parts[b][0] if b in self.parts else b
+
+
+class _Nests:
+    def __init__(self, bounds: Bounds, params: set[Any]) -> None:
+        self.bounds, self.params = bounds, params
+        self.schedule = bounds.schedule
+        self.parts: dict[Buffer, tuple[Buffer, tuple[Expr, ...]]] = {}
+        self.attached: dict[tuple[Stage, IterVar], list[Stage]] = {}
+        for stage in self.schedule.stages:
+            at = stage.attachment
+            if at.kind == "at" and at.stage is not None and at.axis is not None:
+                self.attached.setdefault((at.stage, at.axis), []).append(stage)
+            if not isinstance(stage.op, PlaceholderOp):
+                self._make_buffers(stage)
+        self.views = _Views(self.parts)
+
+    def program(self) -> Stmt:
+        """The root: every stage that is computed there, in order, and the buffers between."""
+        nests: list[Stmt] = []
+        buffers: list[Buffer] = []
+        for stage in self.schedule.stages:
+            if isinstance(stage.op, PlaceholderOp) or stage.attachment.kind == "at":
+                continue
+            nests.append(self.produce(stage))
+            for tensor in stage.op.outputs:
+                if tensor.buffer not in self.params:
+                    buffers.append(self.parts[tensor.buffer][0])
+        body = seq(*nests)
+        for buffer in reversed(buffers):
+            body = Allocate(buffer, body)
+        return body
+
+    def _make_buffers(self, stage: Stage) -> None:
+        domain = self.bounds.domains[stage]
+        for tensor in stage.op.outputs:
+            old = tensor.buffer
+            layout = None
+            for axis, (factor, offset) in stage.alignments.items():
+                layout = aligned_layout(domain.shape, axis, factor, offset)
+            shape = domain.shape if stage.op.axis else old.shape
+            mins = domain.mins if stage.op.axis else tuple(const(0) for _ in shape)
+            if old in self.params:
+                new = old
+            else:
+                new = Buffer(old.name, shape, old.dtype, self.bounds.scopes[stage], layout)
+            self.parts[old] = (new, mins)
+
+    def produce(self, stage: Stage) -> Stmt:
+        """What computes a stage, marked with its name."""
+        op = stage.op
+        if isinstance(op, ExternOp):
+            body: Stmt = self.views.stmt(op.body)
+        else:
+            body = _StageNest(self, stage).build()
+        for thread in reversed(stage.env):
+            assert thread.dom is not None
+            body = For(thread.var, const(0), thread.dom.extent, ForKind.THREAD, body, thread.tag)
+        if stage.double_buffered:
+            body = Attr("double_buffer", self.parts[op.outputs[0].buffer][0], body)
+        return Attr("produce", stage.name, body)
+
+    def inside(self, stage: Stage, leaf: IterVar, body: Stmt) -> Stmt:
+        """``body`` of the loop ``leaf`` of ``stage``, after the stages that are attached there."""
+        for producer in reversed(self.attached.get((stage, leaf), [])):
+            body = seq(self.produce(producer), body)
+            for tensor in producer.op.outputs:
+                if tensor.buffer not in self.params:
+                    body = Allocate(self.parts[tensor.buffer][0], body)
+        return body
+
+
+class _StageNest:
+    """The loops of one stage."""
+
+    def __init__(self, nests: _Nests, stage: Stage) -> None:
+        self.nests, self.stage = nests, stage
+        self.domain = nests.bounds.domains[stage]
+        assert isinstance(stage.op, ComputeOp)
+        self.op: ComputeOp = stage.op
+        self.leaves = stage.leaf_iter_vars
+        self.analyzer: Analyzer = nests.bounds.analyzer
+        self.body = tuple(
+            self._at(Reduce(e.reducer, e.source, (), e.condition, e.index, e.init))
+            if isinstance(e, Reduce)
+            else self._at(e)
+            for e in self.op.body
+        )
+        self.outputs = [nests.parts[t.buffer] for t in self.op.outputs]
+        mapping = self.domain.values
+        self.indices = tuple(
+            tuple(sub(mapping[a], m) for a, m in zip(self.op.axis, mins, strict=True))
+            for _, mins in self.outputs
+        )
+        reduces = [k for k, leaf in enumerate(self.leaves) if leaf.kind == "reduce"]
+        self.first_reduce = reduces[0] if reduces else len(self.leaves)
+
+    def _at(self, e: Expr) -> Expr:
+        return self.nests.views.expr(substitute(e, self.domain.mapping))
+
+    def build(self) -> Stmt:
+        first = self.body[0]
+        if not isinstance(first, Reduce):
+            return self._loops(0, len(self.leaves), self._plain_store)
+        if any(self._thread_reduce(leaf) for leaf in self.leaves):
+            return self._loops(0, self.first_reduce, self._cross_thread)
+        return self._loops(0, self.first_reduce, self._init_and_update)
+
+    # -- stores ---------------------------------------------------------------------------
+
+    def _plain_store(self) -> Stmt:
+        stores = [
+            Store(buffer, index, value)
+            for (buffer, _), index, value in zip(self.outputs, self.indices, self.body, strict=True)
+        ]
+        return self._guarded(seq(*stores), data_only=False)
+
+    def _init_and_update(self) -> Stmt:
+        first = self.body[0]
+        assert isinstance(first, Reduce)
+        rest = [leaf for leaf in self.leaves[self.first_reduce :] if leaf.kind == "data"]
+        init = self._init_nest(rest, first.init or first.reducer.identity)
+        update = self._loops(self.first_reduce, len(self.leaves), self._update_store)
+        return seq(init, update)
+
+    def _init_nest(self, leaves: list[IterVar], values: tuple[Expr, ...]) -> Stmt:
+        stores = [
+            Store(buffer, index, value)
+            for (buffer, _), index, value in zip(self.outputs, self.indices, values, strict=True)
+        ]
+        body = self._guarded(seq(*stores), data_only=True)
+        renamed: dict[Expr, Expr] = {}
+        for leaf in reversed(leaves):
+            mark = self.stage.marks.get(leaf)
+            var = loop_var(self.stage, leaf)
+            if mark is not None and mark.thread is not None:
+                body = self._for(leaf, body)
+                continue
+            fresh = Var.make(f"{var.name}.init", var.dtype)
+            renamed[var] = fresh
+            extent = self.domain.extents[leaf]
+            self.analyzer.bind(fresh, 0, extent)
+            kind = mark.kind if mark is not None else ForKind.SERIAL
+            if kind is ForKind.PARALLEL:
+                kind = ForKind.SERIAL
+            body = For(fresh, const(0), extent, kind, body)
+        found: Stmt = substitute(body, renamed)
+        return found
+
+    def _update_store(self) -> Stmt:
+        first = self.body[0]
+        assert isinstance(first, Reduce)
+        left = tuple(
+            Load(buffer, index, None)
+            for (buffer, _), index in zip(self.outputs, self.indices, strict=True)
+        )
+        update = _combine(first, left, [b for b, _ in self.outputs], list(self.indices))
+        return self._guarded(self._where(first.condition, update), data_only=False)
+
+    def _where(self, condition: Expr, body: Stmt) -> Stmt:
+        return body if isinstance(condition, IntImm) and condition.value else If(condition, body)
+
+    # -- reductions across threads --------------------------------------------------------
+
+    def _thread_reduce(self, leaf: IterVar) -> bool:
+        mark = self.stage.marks.get(leaf)
+        return leaf.kind == "reduce" and mark is not None and mark.thread is not None
+
+    def _cross_thread(self) -> Stmt:
+        """Each thread reduces its share into a register; the threads' shares are combined."""
+        first = self.body[0]
+        assert isinstance(first, Reduce)
+        inner = self.leaves[self.first_reduce :]
+        late = [leaf for leaf in inner if leaf.kind == "data"]
+        if late:
+            raise self.stage.error(
+                "a data axis stands inside a reduction that is bound to threads",
+                late[0],
+                "Reorder the data axes to the outside",
+            )
+        threads = [leaf for leaf in inner if self._thread_reduce(leaf)]
+        serial = [leaf for leaf in inner if not self._thread_reduce(leaf)]
+        zero = (const(0),)
+        parts = tuple(
+            Buffer(f"{b.name}.part", (const(1),), b.dtype, "local") for b, _ in self.outputs
+        )
+        start = seq(
+            *(Store(p, zero, v) for p, v in zip(parts, first.reducer.identity, strict=True))
+        )
+        values = tuple(Load(p, zero, None) for p in parts)
+        step = _combine(first, values, list(parts), [zero] * len(parts))
+        body = self._guarded(self._where(first.condition, step), data_only=False)
+        for leaf in reversed(serial):
+            body = self._for(leaf, self.nests.inside(self.stage, leaf, body))
+        axes = tuple(loop_var(self.stage, leaf) for leaf in threads)
+        total = AllReduce(first.reducer, parts, zero, values, const(True), axes)
+        private = all(b.scope == "local" for b, _ in self.outputs)
+        result = values
+        if first.init:
+            result = apply_reducer(first.reducer, first.init, values)
+        stores = seq(
+            *(
+                Store(buffer, index, value)
+                for (buffer, _), index, value in zip(
+                    self.outputs, self.indices, result, strict=True
+                )
+            )
+        )
+        once = [] if private else [axis.equal(0) for axis in axes]
+        store = self._guarded(self._where(logical_and(*once), stores), data_only=True)
+        whole: Stmt = seq(start, body, total, store)
+        for part in reversed(parts):
+            whole = Allocate(part, whole)
+        for leaf in reversed(threads):
+            whole = self._for(leaf, self.nests.inside(self.stage, leaf, whole))
+        return whole
+
+    # -- loops and guards -----------------------------------------------------------------
+
+    def _loops(self, begin: int, end: int, innermost: Callable[[], Stmt]) -> Stmt:
+        body = innermost()
+        for leaf in reversed(self.leaves[begin:end]):
+            body = self._for(leaf, self.nests.inside(self.stage, leaf, self._hints(leaf, body)))
+        return body
+
+    def _hints(self, leaf: IterVar, body: Stmt) -> Stmt:
+        mark = self.stage.marks.get(leaf)
+        if mark is None or not mark.prefetches:
+            return body
+        inner = self.leaves[self.leaves.index(leaf) + 1 :]
+        start = {loop_var(self.stage, a): const(0) for a in inner}
+        hints = [
+            prefetch_hint(self.body, tensor.buffer, leaf.var, offset, start)
+            for tensor, offset in mark.prefetches
+        ]
+        return seq(*hints, body)
+
+    def _for(self, leaf: IterVar, body: Stmt) -> Stmt:
+        mark = self.stage.marks.get(leaf)
+        var, extent = loop_var(self.stage, leaf), self.domain.extents[leaf]
+        if mark is None:
+            return For(var, const(0), extent, ForKind.SERIAL, body)
+        notes = tuple(mark.pragmas.items())
+        if mark.instruction is not None:
+            notes = (*notes, ("tensorize", mark.instruction))
+        tag = mark.thread.tag if mark.thread is not None else ""
+        return For(var, const(0), extent, mark.kind, body, tag, notes)
+
+    def _guarded(self, body: Stmt, data_only: bool) -> Stmt:
+        conditions = [c for c in self._guards(data_only) if not self.analyzer.prove(c)]
+        if self.stage.store_predicate is not None:
+            conditions.append(self.stage.store_predicate)
+        unique = list(dict.fromkeys(self.analyzer.simplify(c) for c in conditions))
+        return If(logical_and(*unique), body) if unique else body
+
+    def _guards(self, data_only: bool) -> list[Expr]:
+        """What must hold for an iteration to stand for an element of the tensor."""
+        extents, values = self.domain.extents, self.domain.values
+        found: list[Expr] = []
+        roots = set(self.op.axis) | set(self.op.reduce_axis)
+        starts = dict(zip(self.op.axis, self.domain.mins, strict=True))
+        for axis in self.op.reduce_axis:
+            assert axis.dom is not None
+            starts[axis] = axis.dom.min
+        for relation in self.stage.relations:
+            if not isinstance(relation, Split):
+                continue
+            parent = relation.parent
+            if data_only and parent.kind == "reduce":
+                continue
+            value = values[parent]
+            if parent in roots:
+                value = sub(value, starts[parent])
+            found.append(value < extents[parent])
+        for axis, tensor_extent in zip(self.op.axis, self.op.outputs[0].shape, strict=True):
+            if self.stage.attachment.kind == "at":
+                found += [values[axis] >= 0, values[axis] < tensor_extent]
+        return found
+
+
+def _combine(
+    reduction: Reduce,
+    left: tuple[Expr, ...],
+    buffers: list[Buffer],
+    indices: list[tuple[Expr, ...]],
+) -> Stmt:
+    """``buffers[k][indices] = combination of left and source``, all components at once."""
+    values = apply_reducer(reduction.reducer, left, reduction.source)
+    if len(values) == 1:
+        return Store(buffers[0], indices[0], values[0])
+    names = [Var.make(f"{b.name}.next", v.dtype) for b, v in zip(buffers, values, strict=True)]
+    body: Stmt = seq(*(Store(b, i, n) for b, i, n in zip(buffers, indices, names, strict=True)))
+    for name, value in zip(reversed(names), reversed(values), strict=True):
+        body = Let(name, value, body)
+    return body

@@ -1,0 +1,78 @@
+"""compute_at, compute_inline, compute_root: where a stage is computed."""
+
+from __future__ import annotations
+
+from tilewright.ir.errors import user_location
+from tilewright.ir.expr import Reduce
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule.stage import Attachment, Stage
+from tilewright.te.operation import ComputeOp, ExternOp, PlaceholderOp
+
+
+def compute_at(stage: Stage, parent: Stage, axis: IterVar) -> None:
+    """Compute, in every iteration of ``axis`` of ``parent``, the part of ``stage`` it needs.
+
+    Raises :class:`ScheduleError` where ``axis`` is no loop of ``parent``, where ``parent`` does
+    not depend on ``stage``, or where ``stage`` is a placeholder, an output, or ``parent`` itself.
+    """
+    _check_computable(stage, "compute_at")
+    if not isinstance(parent, Stage):
+        raise stage.error(f"compute_at takes a stage and an axis of it, got {parent!r}")
+    if parent is stage:
+        raise stage.error("compute_at: a stage cannot be computed inside itself")
+    if stage.op in stage.schedule.outputs:
+        raise stage.error("compute_at: the stage is an output, which is computed at the root")
+    parent.leaf(axis, "compute_at")
+    if not _depends(parent, stage):
+        raise stage.error(
+            f"compute_at: {parent.name} does not read {stage.name}, directly or through others",
+            axis,
+            "Compute a stage at one of its consumers",
+        )
+    stage.attachment = Attachment("at", parent, axis, user_location())
+
+
+def compute_inline(stage: Stage) -> None:
+    """Put the expression of ``stage`` in place of every read of it.
+
+    Raises :class:`ScheduleError` where it is a reduction, an output, or has several outputs.
+    """
+    _check_computable(stage, "compute_inline")
+    if not isinstance(stage.op, ComputeOp):
+        raise stage.error("compute_inline: only a computed stage has an expression to inline")
+    if isinstance(stage.op.body[0], Reduce):
+        raise stage.error(
+            "compute_inline: a reduction cannot be inlined",
+            mend="Use compute_at, with set_scope('local') to keep it in registers",
+        )
+    if stage.op in stage.schedule.outputs:
+        raise stage.error("compute_inline: the stage is an output and has no consumer")
+    stage.attachment = Attachment("inline", where=user_location())
+
+
+def compute_root(stage: Stage) -> None:
+    """Compute the whole of ``stage`` before its consumers, which is the default."""
+    stage.attachment = Attachment("root", where=user_location())
+
+
+def _check_computable(stage: Stage, primitive: str) -> None:
+    if isinstance(stage.op, PlaceholderOp):
+        raise stage.error(
+            f"{primitive}: the stage is a placeholder, which is not computed",
+            mend="Use s.cache_read to stage an argument through another memory",
+        )
+    if isinstance(stage.op, ExternOp) and primitive == "compute_at":
+        raise stage.error("compute_at: an extern stage is computed whole, at the root")
+
+
+def _depends(consumer: Stage, producer: Stage) -> bool:
+    seen: set[Stage] = set()
+    pending = [producer]
+    while pending:
+        for reader in producer.schedule.consumers(pending.pop()):
+            if reader is consumer:
+                return True
+            if reader not in seen:
+                seen.add(reader)
+                pending.append(reader)
+    return False

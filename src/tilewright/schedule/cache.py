@@ -1,0 +1,135 @@
+"""cache_read, cache_write: copies of a tensor in another memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir.buffer import SCOPES, Buffer
+from tilewright.ir.errors import ScheduleError
+from tilewright.ir.expr import Expr, Reduce, Var, load
+from tilewright.ir.itervar import IterVar, Range
+from tilewright.ir.visit import replace_buffers, substitute
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.stage import Stage
+from tilewright.te.operation import ComputeOp, Operation
+from tilewright.te.tensor import Tensor
+
+
+def cache_read(s: Schedule, tensor: Tensor, scope: str, readers: Any) -> Tensor:
+    """A copy of ``tensor`` in ``scope`` that ``readers`` read in its place.
+
+    The new stage ``B[i] = A[i]`` is returned as a tensor; it is computed at the root until
+    compute_at says otherwise. ``readers`` are tensors or operations.
+
+    Raises :class:`ScheduleError` where a reader does not read ``tensor``.
+    """
+    _check_scope(scope)
+    producer = s[tensor]
+    given: Sequence[Any] = readers if isinstance(readers, (list, tuple)) else [readers]
+    stages = [s[r] for r in given]
+    if not stages:
+        raise producer.error("cache_read needs at least one reader")
+    for reader in stages:
+        if all(t is not tensor for t in reader.op.inputs):
+            raise reader.error(f"cache_read: the stage does not read {tensor.name}")
+    axes = _fresh_axes([f"ax{k}" for k in range(tensor.ndim)], tensor.shape)
+    copy = make_operation(
+        f"{tensor.name}.{scope}", axes, (load(tensor.buffer, tuple(a.var for a in axes)),)
+    )
+    cached = copy.outputs[0]
+    first = min(stages, key=s.stages.index)
+    for reader in stages:
+        _reroute(reader, {tensor.buffer: cached.buffer})
+    stage = Stage(s, copy)
+    stage.scope = scope
+    s.add(stage, before=first)
+    return cached
+
+
+def cache_write(s: Schedule, tensor: Any, scope: str) -> Any:
+    """Compute ``tensor`` in ``scope`` and then copy it: the computing stage is returned.
+
+    The stage of ``tensor`` becomes the copy ``C[i] = CL[i]``, with fresh axes.
+
+    Raises :class:`ScheduleError` where it is not a computed tensor, or was scheduled already.
+    """
+    _check_scope(scope)
+    tensors: list[Tensor] = list(tensor) if isinstance(tensor, (list, tuple)) else [tensor]
+    stage = s[tensors[0]]
+    op = stage.op
+    if not isinstance(op, ComputeOp):
+        raise stage.error("cache_write: the tensor is not computed by this program")
+    if len(tensors) != len(op.outputs):
+        raise stage.error(
+            f"cache_write: the operation has {len(op.outputs)} outputs, of which "
+            f"{len(tensors)} were given",
+            mend="Pass all of them as a list",
+        )
+    if stage.relations or stage.marks:
+        raise stage.error(
+            "cache_write: the stage was already scheduled",
+            mend="Call cache_write before split, fuse, bind and the like",
+        )
+    inner_axes = _fresh_axes([f"{a.name}.c" for a in op.axis], tensors[0].shape)
+    renamed = {a.var: b.var for a, b in zip(op.axis, inner_axes, strict=True)}
+    inner = make_operation(
+        f"{op.name}.{scope}",
+        inner_axes,
+        tuple(substitute_body(e, renamed) for e in op.body),
+    )
+    indices = tuple(a.var for a in op.axis)
+    copied = op.derive(tuple(load(t.buffer, indices) for t in inner.outputs))
+    stage.replace_op(copied)
+    replace_output(s, op, copied)
+    made = Stage(s, inner)
+    made.scope = scope
+    s.add(made, before=stage)
+    return list(inner.outputs) if isinstance(tensor, (list, tuple)) else inner.outputs[0]
+
+
+def replace_output(s: Schedule, old: Operation, new: Operation) -> None:
+    """Keep the list of outputs true when the operation of an output is replaced."""
+    s.outputs = [new if op is old else op for op in s.outputs]
+
+
+def substitute_body(body: Expr, mapping: dict[Var, Var]) -> Expr:
+    """A body with its data axes renamed; the axes of a reduction stay."""
+    found: Expr = substitute(body, mapping)
+    return found
+
+
+def _reroute(stage: Stage, mapping: dict[Buffer, Buffer]) -> None:
+    op = stage.op
+    if not isinstance(op, ComputeOp):
+        raise stage.error("cache_read: an extern stage reads its inputs as they are")
+    body = tuple(replace_buffers(e, mapping) for e in op.body)
+    rerouted = op.derive(body)
+    stage.op = rerouted
+    replace_output(stage.schedule, op, rerouted)
+
+
+def _fresh_axes(names: list[str], shape: tuple[Expr, ...]) -> tuple[IterVar, ...]:
+    return tuple(
+        IterVar(Range.from_extent(0, extent), Var.make(name, extent.dtype), "data")
+        for name, extent in zip(names, shape, strict=True)
+    )
+
+
+def make_operation(name: str, axes: tuple[IterVar, ...], body: tuple[Expr, ...]) -> ComputeOp:
+    """A computed operation over ``axes`` with new output tensors."""
+    op = ComputeOp(name)
+    op.axis, op.body = axes, body
+    op.reduce_axis = body[0].axes if isinstance(body[0], Reduce) else ()
+    shape = tuple(a.dom.extent for a in axes if a.dom is not None)
+    names = [name] if len(body) == 1 else [f"{name}.v{k}" for k in range(len(body))]
+    op.outputs = tuple(
+        Tensor(op, k, Buffer(n, shape, e.dtype))
+        for k, (n, e) in enumerate(zip(names, body, strict=True))
+    )
+    return op
+
+
+def _check_scope(scope: str) -> None:
+    if scope not in SCOPES:
+        raise ScheduleError(f"unknown scope {scope!r}", mend=f"The scopes are {', '.join(SCOPES)}")

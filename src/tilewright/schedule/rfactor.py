@@ -1,0 +1,117 @@
+"""rfactor: part of a reduction becomes a data axis, to be spread over threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir.expr import Expr, Reduce, Var, load
+from tilewright.ir.itervar import IterVar, Range
+from tilewright.ir.ops import add, const, if_then_else, logical_and
+from tilewright.ir.visit import substitute
+from tilewright.schedule.cache import make_operation, replace_output
+from tilewright.schedule.relations import Split, pass_extents, pass_values
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.stage import Stage
+from tilewright.te.operation import ComputeOp
+from tilewright.te.tensor import Tensor
+
+
+def rfactor(s: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int = 0) -> Any:
+    """Reduce over all but ``axis`` in a new stage, and over ``axis`` in the stage of ``tensor``.
+
+    ``B[i] = sum(A[i, ko, ki], (ko, ki))`` becomes, for axis ``ki``,
+    ``BF[ki, i] = sum(A[i, ko, ki], ko)`` and ``B[i] = sum(BF[ki, i], ki)``. The new stage, whose
+    dimension ``factor_axis`` is ``axis``, is returned; the stage of ``tensor`` starts anew with
+    ``s[B].op.axis`` and ``s[B].op.reduce_axis``.
+
+    Raises :class:`ScheduleError` where the stage is no reduction, or ``axis`` no reduction loop.
+    """
+    stage = s[tensor]
+    op = stage.op
+    if not isinstance(op, ComputeOp) or not isinstance(op.body[0], Reduce):
+        raise stage.error("rfactor: the stage is not a reduction")
+    stage.leaf(axis, "rfactor")
+    if axis.kind != "reduce":
+        raise stage.error("rfactor: not a reduction axis", axis)
+    rank = len(op.axis)
+    place = factor_axis if factor_axis >= 0 else factor_axis + rank + 1
+    if not 0 <= place <= rank:
+        raise stage.error(f"rfactor: dimension {factor_axis} does not exist in {rank + 1}", axis)
+
+    reduction = op.body[0]
+    leaves = [a for a in stage.leaf_iter_vars if a.kind == "reduce"]
+    extents = _reduce_extents(stage, op)
+    fresh = {a: Var.make(a.name, a.var.dtype) for a in leaves}
+    values: dict[IterVar, Expr] = {a: fresh[a] for a in leaves}
+    relations = [r for r in stage.relations if _is_reduce(r)]
+    pass_values(relations, extents, values)
+
+    data = [Var.make(a.name, a.var.dtype) for a in op.axis]
+    mapping: dict[Var, Expr] = {a.var: v for a, v in zip(op.axis, data, strict=True)}
+    for root in op.reduce_axis:
+        assert root.dom is not None
+        mapping[root.var] = add(root.dom.min, values[root])
+    condition = substitute(reduction.condition, mapping)
+    for relation in relations:
+        if isinstance(relation, Split):
+            guard = values[relation.parent] < extents[relation.parent]
+            condition = logical_and(condition, _unless_proved(guard, leaves, fresh, extents))
+    source = tuple(substitute(e, mapping) for e in reduction.source)
+
+    axes = [
+        IterVar(Range.from_extent(0, extent), v, "data")
+        for v, extent in zip(data, tensor.shape, strict=True)
+    ]
+    axes.insert(place, IterVar(Range.from_extent(0, extents[axis]), fresh[axis], "data"))
+    inner = tuple(
+        IterVar(Range.from_extent(0, extents[a]), fresh[a], "reduce")
+        for a in leaves
+        if a is not axis
+    )
+    body: tuple[Expr, ...]
+    if inner:
+        body = tuple(
+            Reduce(reduction.reducer, source, inner, condition, k, ()) for k in range(len(source))
+        )
+    else:
+        body = tuple(
+            if_then_else(condition, e, identity)
+            for e, identity in zip(source, reduction.reducer.identity, strict=True)
+        )
+    factored = make_operation(f"{op.name}.rf", tuple(axes), body)
+
+    last = IterVar(Range.from_extent(0, extents[axis]), Var.make(f"{axis.name}.v"), "reduce")
+    indices: list[Expr] = [a.var for a in op.axis]
+    indices.insert(place, last.var)
+    partial = tuple(load(t.buffer, tuple(indices)) for t in factored.outputs)
+    final = op.derive(
+        tuple(
+            Reduce(reduction.reducer, partial, (last,), const(True), k, reduction.init)
+            for k in range(len(partial))
+        )
+    )
+    stage.replace_op(final)
+    replace_output(s, op, final)
+    s.add(Stage(s, factored), before=stage)
+    return factored.outputs[0] if len(factored.outputs) == 1 else list(factored.outputs)
+
+
+def _is_reduce(relation: Any) -> bool:
+    axis = getattr(relation, "parent", None) or getattr(relation, "fused", None)
+    return axis is not None and axis.kind == "reduce"
+
+
+def _reduce_extents(stage: Stage, op: ComputeOp) -> dict[IterVar, Expr]:
+    extents = {a: a.dom.extent for a in (*op.axis, *op.reduce_axis) if a.dom is not None}
+    pass_extents(stage.relations, extents, Analyzer().simplify)
+    return extents
+
+
+def _unless_proved(
+    guard: Expr, leaves: list[IterVar], fresh: dict[IterVar, Var], extents: dict[IterVar, Expr]
+) -> Expr:
+    analyzer = Analyzer()
+    for leaf in leaves:
+        analyzer.bind(fresh[leaf], const(0), extents[leaf])
+    return const(True) if analyzer.prove(guard) else guard

@@ -1,0 +1,122 @@
+"""Schedules: how the stages of a program are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import ScheduleError
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule.stage import Stage
+from tilewright.te.operation import Operation
+from tilewright.te.tensor import Tensor
+
+
+class Schedule:
+    """How to compute ``outputs``; ``s[tensor]`` is the stage that makes a tensor.
+
+    ``stages`` stand in an order in which producers precede their consumers.
+    """
+
+    def __init__(self, outputs: Sequence[Operation]) -> None:
+        self.outputs: list[Operation] = list(outputs)
+        self.stages: list[Stage] = []
+        self._by_buffer: dict[Buffer, Stage] = {}
+        for op in _topological(self.outputs):
+            self.add(Stage(self, op))
+
+    def add(self, stage: Stage, before: Stage | None = None) -> None:
+        """Take in a stage, in front of another where one is named."""
+        at = len(self.stages) if before is None else self.stages.index(before)
+        self.stages.insert(at, stage)
+        for tensor in stage.op.outputs:
+            self._by_buffer[tensor.buffer] = stage
+
+    def __getitem__(self, key: Any) -> Stage:
+        buffer = self._buffer(key)
+        stage = self._by_buffer.get(buffer) if buffer is not None else None
+        if stage is None:
+            names = ", ".join(s.name for s in self.stages)
+            raise ScheduleError(
+                f"{key!r} is not part of this schedule", mend=f"Its stages are {names}"
+            )
+        return stage
+
+    def _buffer(self, key: Any) -> Buffer | None:
+        if isinstance(key, Tensor):
+            return key.buffer
+        if isinstance(key, Operation):
+            return key.outputs[0].buffer
+        return key if isinstance(key, Buffer) else None
+
+    def stage_of(self, buffer: Buffer) -> Stage | None:
+        """The stage that makes ``buffer``, None where it is not of this schedule."""
+        return self._by_buffer.get(buffer)
+
+    def consumers(self, stage: Stage) -> list[Stage]:
+        """The stages that read an output of ``stage``."""
+        made = {tensor.buffer for tensor in stage.op.outputs}
+        return [
+            s for s in self.stages if s is not stage and any(t.buffer in made for t in s.op.inputs)
+        ]
+
+    def cache_read(self, tensor: Tensor, scope: str, readers: Any) -> Tensor:
+        """See :func:`tilewright.schedule.cache.cache_read`."""
+        from tilewright.schedule.cache import cache_read
+
+        return cache_read(self, tensor, scope, readers)
+
+    def cache_write(self, tensor: Any, scope: str) -> Any:
+        """See :func:`tilewright.schedule.cache.cache_write`."""
+        from tilewright.schedule.cache import cache_write
+
+        return cache_write(self, tensor, scope)
+
+    def rfactor(self, tensor: Tensor, axis: IterVar, factor_axis: int = 0) -> Any:
+        """See :func:`tilewright.schedule.rfactor.rfactor`."""
+        from tilewright.schedule.rfactor import rfactor
+
+        return rfactor(self, tensor, axis, factor_axis)
+
+    def normalize(self) -> Schedule:
+        """The schedule with every inlined stage put into its consumers; a copy."""
+        from tilewright.schedule.normalize import normalize
+
+        return normalize(self)
+
+
+def create_schedule(outputs: Any) -> Schedule:
+    """A schedule that computes ``outputs``, operations or tensors, one loop nest a stage.
+
+    Raises :class:`ScheduleError` where an output is a placeholder.
+    """
+    found = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+    ops = [o.op if isinstance(o, Tensor) else o for o in found]
+    for op in ops:
+        if not isinstance(op, Operation):
+            raise ScheduleError(
+                f"create_schedule takes operations or tensors, got {op!r}",
+                mend="Pass the output: te.create_schedule(out.op)",
+            )
+    return Schedule(list(dict.fromkeys(ops)))
+
+
+def _topological(outputs: Sequence[Operation]) -> list[Operation]:
+    order: dict[Operation, None] = {}
+    active: set[Operation] = set()
+
+    def visit(op: Operation) -> None:
+        if op in order:
+            return
+        if op in active:
+            raise ScheduleError(f"the declarations form a cycle through {op.name}")
+        active.add(op)
+        for tensor in op.inputs:
+            visit(tensor.op)
+        active.discard(op)
+        order[op] = None
+
+    for op in outputs:
+        visit(op)
+    return list(order)

@@ -1,0 +1,242 @@
+"""A stage: one operation and how it is to be computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir.errors import ScheduleError, user_location
+from tilewright.ir.expr import Expr
+from tilewright.ir.itervar import IterVar
+from tilewright.ir.stmt import ForKind
+from tilewright.schedule.relations import Relation
+from tilewright.te.operation import Operation
+from tilewright.te.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tilewright.schedule.schedule import Schedule
+
+
+@dataclass(slots=True)
+class AxisMark:
+    """What a schedule says of one leaf axis."""
+
+    kind: ForKind = ForKind.SERIAL
+    thread: IterVar | None = None
+    pragmas: dict[str, Any] = field(default_factory=dict)
+    prefetches: list[tuple[Tensor, Expr]] = field(default_factory=list)
+    instruction: Any = None
+    where: str = ""
+
+
+@dataclass(slots=True)
+class Attachment:
+    """Where a stage is computed: at the root, at an axis of another stage, or inlined."""
+
+    kind: str = "root"  # "root", "at", "inline"
+    stage: Stage | None = None
+    axis: IterVar | None = None
+    where: str = ""
+
+
+class Stage:
+    """How one operation is computed; made by a schedule, read with ``s[tensor]``.
+
+    Attributes
+    ----------
+    op : the operation; ``op.axis`` and ``op.reduce_axis`` are the axes to start from.
+    leaf_iter_vars : the loops from the outermost in, as the primitives have left them.
+    scope : the memory of its outputs: "global", "shared", "warp", "local", "" where not chosen.
+    """
+
+    def __init__(self, schedule: Schedule, op: Operation) -> None:
+        self.schedule = schedule
+        self.op = op
+        self.scope = ""
+        self.relations: list[Relation] = []
+        self.attachment = Attachment()
+        self.marks: dict[IterVar, AxisMark] = {}
+        self.env: tuple[IterVar, ...] = ()
+        self.store_predicate: Expr | None = None
+        self.double_buffered = False
+        self.alignments: dict[int, tuple[int, int]] = {}
+        self.roots: tuple[IterVar, ...] = (*op.axis, *op.reduce_axis)
+        self.leaf_iter_vars: list[IterVar] = list(self.roots)
+
+    @property
+    def name(self) -> str:
+        return self.op.name
+
+    def replace_op(self, op: Operation) -> None:
+        """Compute the outputs by another operation; what was scheduled is forgotten."""
+        self.op = op
+        self.relations.clear()
+        self.marks.clear()
+        self.roots = (*op.axis, *op.reduce_axis)
+        self.leaf_iter_vars = list(self.roots)
+
+    def mark(self, axis: IterVar) -> AxisMark:
+        """The remarks on a leaf axis, made if there are none."""
+        return self.marks.setdefault(axis, AxisMark())
+
+    def leaf(self, axis: Any, primitive: str) -> int:
+        """The position of a leaf axis.
+
+        Raises :class:`ScheduleError` for anything that is not a leaf of this stage.
+        """
+        if not isinstance(axis, IterVar):
+            raise self.error(f"{primitive} takes an axis of the stage, got {axis!r}")
+        for position, leaf in enumerate(self.leaf_iter_vars):
+            if leaf is axis:
+                return position
+        consumed = any(axis in _consumed(r) for r in self.relations)
+        leaves = ", ".join(a.name for a in self.leaf_iter_vars)
+        if consumed:
+            problem = f"{primitive}: the axis was already split or fused"
+        else:
+            problem = f"{primitive}: the axis does not belong to this stage"
+        raise self.error(problem, axis, f"Its loops are now {leaves}")
+
+    def error(self, problem: str, axis: IterVar | None = None, mend: str = "") -> ScheduleError:
+        """An error about this stage, at the user's line."""
+        return ScheduleError(
+            problem,
+            stage=self.name,
+            axis=axis.name if axis is not None else "",
+            where=user_location(),
+            mend=mend,
+        )
+
+    def __repr__(self) -> str:
+        return f"Stage({self.name})"
+
+    # -- primitives, each in a file of its own ---------------------------------------------
+
+    def split(
+        self, parent: IterVar, factor: Any = None, nparts: Any = None
+    ) -> tuple[IterVar, IterVar]:
+        """See :func:`tilewright.schedule.split.split`."""
+        from tilewright.schedule.split import split
+
+        return split(self, parent, factor, nparts)
+
+    def fuse(self, *axes: Any) -> IterVar:
+        """See :func:`tilewright.schedule.fuse.fuse`."""
+        from tilewright.schedule.fuse import fuse
+
+        return fuse(self, axes)
+
+    def reorder(self, *axes: IterVar) -> None:
+        """See :func:`tilewright.schedule.reorder.reorder`."""
+        from tilewright.schedule.reorder import reorder
+
+        reorder(self, axes)
+
+    def tile(
+        self, x_parent: IterVar, y_parent: IterVar, x_factor: Any, y_factor: Any
+    ) -> tuple[IterVar, IterVar, IterVar, IterVar]:
+        """See :func:`tilewright.schedule.tile.tile`."""
+        from tilewright.schedule.tile import tile
+
+        return tile(self, x_parent, y_parent, x_factor, y_factor)
+
+    def bind(self, axis: IterVar, thread: IterVar) -> None:
+        """See :func:`tilewright.schedule.bind.bind`."""
+        from tilewright.schedule.bind import bind
+
+        bind(self, axis, thread)
+
+    def env_threads(self, threads: Any) -> None:
+        """See :func:`tilewright.schedule.bind.env_threads`."""
+        from tilewright.schedule.bind import env_threads
+
+        env_threads(self, threads)
+
+    def parallel(self, axis: IterVar) -> None:
+        """See :func:`tilewright.schedule.annotate.annotate`."""
+        from tilewright.schedule.annotate import annotate
+
+        annotate(self, axis, ForKind.PARALLEL)
+
+    def vectorize(self, axis: IterVar) -> None:
+        """See :func:`tilewright.schedule.annotate.annotate`."""
+        from tilewright.schedule.annotate import annotate
+
+        annotate(self, axis, ForKind.VECTORIZED)
+
+    def unroll(self, axis: IterVar) -> None:
+        """See :func:`tilewright.schedule.annotate.annotate`."""
+        from tilewright.schedule.annotate import annotate
+
+        annotate(self, axis, ForKind.UNROLLED)
+
+    def pragma(self, axis: IterVar, key: str, value: Any = None) -> None:
+        """See :func:`tilewright.schedule.annotate.pragma`."""
+        from tilewright.schedule.annotate import pragma
+
+        pragma(self, axis, key, value)
+
+    def compute_at(self, parent: Stage, axis: IterVar) -> None:
+        """See :func:`tilewright.schedule.attach.compute_at`."""
+        from tilewright.schedule.attach import compute_at
+
+        compute_at(self, parent, axis)
+
+    def compute_inline(self) -> None:
+        """See :func:`tilewright.schedule.attach.compute_inline`."""
+        from tilewright.schedule.attach import compute_inline
+
+        compute_inline(self)
+
+    def compute_root(self) -> None:
+        """See :func:`tilewright.schedule.attach.compute_root`."""
+        from tilewright.schedule.attach import compute_root
+
+        compute_root(self)
+
+    def set_scope(self, scope: str) -> Stage:
+        """See :func:`tilewright.schedule.storage.set_scope`."""
+        from tilewright.schedule.storage import set_scope
+
+        return set_scope(self, scope)
+
+    def storage_align(self, axis: IterVar, factor: int, offset: int) -> None:
+        """See :func:`tilewright.schedule.storage.storage_align`."""
+        from tilewright.schedule.storage import storage_align
+
+        storage_align(self, axis, factor, offset)
+
+    def double_buffer(self) -> None:
+        """See :func:`tilewright.schedule.storage.double_buffer`."""
+        from tilewright.schedule.storage import double_buffer
+
+        double_buffer(self)
+
+    def set_store_predicate(self, predicate: Any) -> None:
+        """See :func:`tilewright.schedule.storage.set_store_predicate`."""
+        from tilewright.schedule.storage import set_store_predicate
+
+        set_store_predicate(self, predicate)
+
+    def prefetch(self, tensor: Tensor, axis: IterVar, offset: Any = 1) -> None:
+        """See :func:`tilewright.schedule.prefetch.prefetch`."""
+        from tilewright.schedule.prefetch import prefetch
+
+        prefetch(self, tensor, axis, offset)
+
+    def tensorize(self, axis: IterVar, instruction: Any) -> None:
+        """See :func:`tilewright.schedule.tensorize.tensorize`."""
+        from tilewright.schedule.tensorize import tensorize
+
+        tensorize(self, axis, instruction)
+
+
+def _consumed(relation: Relation) -> tuple[IterVar, ...]:
+    from tilewright.schedule.relations import Fuse, Split
+
+    match relation:
+        case Split(parent):
+            return (parent,)
+        case Fuse(outer, inner):
+            return (outer, inner)
+    return ()
