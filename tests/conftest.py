@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,12 @@ settings.register_profile("dev", max_examples=20, **_COMMON)
 settings.register_profile("ci", max_examples=200, derandomize=True, print_blob=True, **_COMMON)
 settings.register_profile("long", max_examples=5000, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+# Tests start from an empty cache of kernels; the workers of one run share it.
+_cache = None
+if "TILEWRIGHT_CACHE" not in os.environ:
+    _cache = tempfile.TemporaryDirectory(prefix="tilewright-tests-", ignore_cleanup_errors=True)
+    os.environ["TILEWRIGHT_CACHE"] = _cache.name
 
 
 def _importable(module: str) -> bool:

@@ -1,6 +1,8 @@
 """``tilewright doctor`` tells what is here and how to get what is not."""
 
 import json
+import os
+import subprocess
 import sys
 
 import pytest
@@ -66,3 +68,20 @@ def test_libraries_missing_for_one_purpose_are_installed_by_one_line(monkeypatch
     text = capsys.readouterr().out
     assert "# no-a, no-b: target x" in text
     assert f"{sys.executable} -m pip install no-a no-b\n" in text
+
+
+def test_doctor_runs_where_every_library_but_rich_is_missing():
+    program = (
+        "import sys\n"
+        "for name in ('numpy', 'llvmlite', 'islpy', 'cuda', 'pyopencl'): sys.modules[name] = None\n"
+        "from tilewright.cli.main import main\n"
+        "raise SystemExit(main(['doctor']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "import of llvmlite halted" in done.stdout

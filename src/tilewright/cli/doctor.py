@@ -34,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
         "python": platform.python_version(),
         "executable": sys.executable,
         "platform": platform.platform(),
+        "cache": _cache(),
     }
     found, present = devices(), libraries()
     if args.json:
@@ -45,6 +46,17 @@ def run(args: argparse.Namespace) -> int:
     else:
         _show(machine, found, present)
     return 0
+
+
+def _cache() -> str:
+    """The folder of compiled code and what it holds."""
+    from tilewright.runtime.cache import folder
+
+    root = folder()
+    if root is None:
+        return "no folder: TILEWRIGHT_CACHE is off"
+    size = sum(p.stat().st_size for p in root.glob("*/*.tw")) / 1e6
+    return f"{root} ({size:.1f} MB)"
 
 
 def _show(machine: dict[str, str], found: list[Device], present: list[Library]) -> None:
@@ -59,6 +71,7 @@ def _show(machine: dict[str, str], found: list[Device], present: list[Library]) 
         f" ({escape(machine['executable'])}), {machine['platform']}",
         soft_wrap=True,
     )
+    console.print(f"Compiled code is kept in {escape(machine['cache'])}", soft_wrap=True)
     table = Table("target", "device", "", box=SIMPLE_HEAD, pad_edge=False)
     for device in found:
         name = escape(device.name) or "[yellow]none[/]"
