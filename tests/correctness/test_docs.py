@@ -52,12 +52,7 @@ def test_the_examples_in_docstrings_hold(source):
     assert doctest.testmod(module, optionflags=OPTIONS).failed == 0
 
 
-def test_every_page_is_in_the_navigation():
-    listed = (ROOT / "mkdocs.yml").read_text()
-    missing = [
-        name
-        for page in PAGES[1:]
-        if (name := str(page.relative_to(ROOT / "docs"))) not in listed
-        and not name.startswith("decisions/")
-    ]
-    assert not missing
+def test_every_page_is_listed_in_the_navigation_or_the_index_of_decisions():
+    listed = (ROOT / "mkdocs.yml").read_text() + (ROOT / "docs/decisions/index.md").read_text()
+    paths = (page.relative_to(ROOT / "docs") for page in PAGES[1:])
+    assert [p for p in paths if (p.name if "decisions" in p.parts else str(p)) not in listed] == []
