@@ -1,0 +1,364 @@
+"""Index expressions as linear forms, and conditions as constraints, of a system.
+
+Floor divisions by constants, minima, maxima and choices become columns that constraints define;
+what is not affine (a value read from memory, a product of variables) becomes an unknown column
+and marks the system inexact: proofs stay sound, refutations may be spurious.
+"""
+
+from __future__ import annotations
+
+from tilewright.arith.system import (
+    CONSTANT,
+    Constraint,
+    Form,
+    System,
+    constant,
+    minus,
+    number,
+    plus,
+    times,
+)
+from tilewright.ir import expr as E
+from tilewright.ir.dtype import int_range
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.visit import children
+
+#: Alternatives beyond which a condition is left out as unknown.
+_MAX_ALTERNATIVES = 48
+
+#: Expressions that become columns of their own.
+_DEFINED = (E.Mul, E.Min, E.Max, E.TruncDiv, E.TruncMod, E.FloorDiv, E.FloorMod, E.Select)
+
+Alternatives = list[list[Constraint]]
+
+
+class Instance:
+    """One moment of a program's run: the values that its variables have then.
+
+    Parameters
+    ----------
+    system : where forms get their columns.
+    lanes : how many vector lanes are considered; one of them is picked by a column.
+    twin : another instance of the same program. What differs between the two is written as the
+        twin's value plus a difference, so that proofs that two indices coincide are short.
+    """
+
+    def __init__(self, system: System, lanes: int = 1, twin: Instance | None = None) -> None:
+        self.system, self.twin = system, twin
+        self.values: dict[Var, Form] = {}
+        self.conditions: dict[Var, Expr] = {}
+        self.atoms: dict[Expr, Form] = {}
+        self.forms: dict[Expr, Form] = {}
+        self.equal: dict[Expr, bool] = {}
+        self.lane: Form = {}
+        if lanes > 1:
+            base = twin.lane if twin is not None else {}
+            self.lane = self._near(base, "lane", 0, lanes - 1)
+
+    def bind(self, var: Var, low: int, high: int) -> Form:
+        """Let ``var`` be any of ``low .. high``; near its value in the twin where it has one."""
+        base = self.twin.values.get(var, {}) if self.twin is not None else {}
+        made = self._near(base, var.name, low, high)
+        self.values[var] = made
+        return made
+
+    def define(self, var: Var, value: Expr) -> None:
+        """Let ``var`` stand for ``value``."""
+        if value.dtype.is_int:
+            self.values[var] = self.form(value)
+        elif value.dtype.is_bool:
+            self.conditions[var] = value
+
+    def _near(self, base: Form, name: str, low: int, high: int) -> Form:
+        if not any(k != CONSTANT for k in base):
+            return self.system.column(name, low, high)
+        width = high - low
+        made = plus(base, self.system.column(f"{name}'", -width, width))
+        self.system.require(plus(made, constant(-low)))
+        self.system.require(minus(constant(high), made))
+        return made
+
+    # ------------------------------------------------------------------ integer expressions
+
+    def form(self, e: Expr) -> Form:
+        """The value of an integer expression (of the lane picked, where it is a vector)."""
+        found = self.forms.get(e)
+        if found is None:
+            twin = self.twin
+            if twin is not None and type(e) in _DEFINED and e in twin.forms and self._equal(e):
+                found = twin.forms[e]
+            else:
+                found = self._form(e)
+            self.forms[e] = found
+        return found
+
+    def _equal(self, e: Expr) -> bool:
+        """Whether ``e`` certainly has the same value here and in the twin."""
+        found = self.equal.get(e)
+        if found is None:
+            if isinstance(e, E.Var):
+                assert self.twin is not None
+                found = self.form(e) == self.twin.form(e)
+            elif isinstance(e, (E.Load, E.Ramp, E.LetExpr, E.Call)):
+                found = False
+            else:
+                found = all(self._equal(x) for x in children(e) if isinstance(x, Expr))
+            self.equal[e] = found
+        return found
+
+    def _form(self, e: Expr) -> Form:
+        match e:
+            case E.Var():
+                return self._variable(e)
+            case E.IntImm(_, value):
+                return constant(value)
+            case E.Add(a, b):
+                return plus(self.form(a), self.form(b))
+            case E.Sub(a, b):
+                return minus(self.form(a), self.form(b))
+            case E.Mul(a, b):
+                return self._product(e, self.form(a), self.form(b))
+            case E.FloorDiv(a, b) | E.FloorMod(a, b):
+                return self._division(e, a, b, isinstance(e, E.FloorMod))
+            case E.TruncDiv(a, b) | E.TruncMod(a, b):
+                return self._truncated(e, a, b, isinstance(e, E.TruncMod))
+            case E.Min(a, b):
+                return self._extremum(e, a, b, -1)
+            case E.Max(a, b):
+                return self._extremum(e, a, b, 1)
+            case E.Broadcast(value, _):
+                return self.form(value)
+            case E.Ramp(base, stride, _):
+                return plus(self.form(base), self._product(e, self.lane, self.form(stride)))
+            case E.Cast(t, value) if t.is_int and value.dtype.is_int:
+                return self.form(value)
+            case E.Cast(t, value) if t.is_int and value.dtype.is_bool:
+                return self._choice(e, value, constant(1), {})
+            case E.Select(condition, on_true, on_false):
+                return self._choice(e, condition, self.form(on_true), self.form(on_false))
+            case E.BitAnd(a, E.IntImm(_, mask)) if mask >= 0 and mask & (mask + 1) == 0:
+                return self._remainder(e, a, mask + 1)
+            case E.Shr(a, E.IntImm(_, bits)) if 0 <= bits < 62:
+                return self._quotient(a, 1 << bits)
+            case E.Shl(a, E.IntImm(_, bits)) if 0 <= bits < 62:
+                return times(self.form(a), 1 << bits)
+            case E.LetExpr(var, value, body):
+                self.define(var, value)
+                return self.form(body)
+        return self._unknown(e)
+
+    def _variable(self, var: Var) -> Form:
+        found = self.values.get(var)
+        if found is None:  # bound outside of the program: the same at any moment
+            if self.twin is not None:
+                found = self.twin.form(var)
+            else:
+                found = self.system.column(var.name, *int_range(var.dtype))
+            self.values[var] = found
+        return found
+
+    def _unknown(self, e: Expr) -> Form:
+        self.system.exact = False
+        low, high = int_range(e.dtype.element) if e.dtype.is_int else (0, 1)
+        return self.system.column("unknown", low, high)
+
+    def _product(self, e: Expr, a: Form, b: Form) -> Form:
+        left, right = number(a), number(b)
+        if left is not None:
+            return times(b, left)
+        if right is not None:
+            return times(a, right)
+        made = self._unknown(e)
+        corners = [x * y for x in self.system.bounds(a) for y in self.system.bounds(b)]
+        self.system.require(plus(made, constant(-min(corners))))
+        self.system.require(minus(constant(max(corners)), made))
+        return made
+
+    def _quotient(self, a: Expr, divisor: int) -> Form:
+        """``floor(a / divisor)`` for a positive divisor."""
+        dividend = self.form(a)
+        value = number(dividend)
+        if value is not None:
+            return constant(value // divisor)
+        if all(c % divisor == 0 for c in dividend.values()):
+            return {k: c // divisor for k, c in dividend.items()}
+        key = E.FloorDiv(a, E.IntImm(a.dtype.element, divisor))
+        return self._floor(key, dividend, divisor)
+
+    def _floor(self, key: Expr, dividend: Form, divisor: int) -> Form:
+        found = self.atoms.get(key)
+        if found is not None:
+            return found
+        base: Form = {}
+        if self.twin is not None and key in self.twin.atoms:
+            base = self.twin.atoms[key]
+            if self._equal(key):
+                self.atoms[key] = base
+                return base
+        least, greatest = self.system.bounds(dividend)
+        made = self._near(base, "quotient", least // divisor, greatest // divisor)
+        rest = minus(dividend, times(made, divisor))
+        self.system.require(rest)
+        self.system.require(minus(constant(divisor - 1), rest))
+        self.atoms[key] = made
+        return made
+
+    def _remainder(self, e: Expr, a: Expr, divisor: int) -> Form:
+        return minus(self.form(a), times(self._quotient(a, divisor), divisor))
+
+    def _division(self, e: Expr, a: Expr, b: Expr, modulo: bool) -> Form:
+        divisor = number(self.form(b))
+        if divisor is not None and divisor > 0:
+            return self._remainder(e, a, divisor) if modulo else self._quotient(a, divisor)
+        if divisor is not None and divisor < 0:  # a // -c == -a // c
+            negated = E.Sub(E.IntImm(a.dtype.element, 0), a)
+            if not modulo:
+                return self._quotient(negated, -divisor)
+            return minus(self.form(a), times(self._quotient(negated, -divisor), divisor))
+        return self._symbolic_division(e, a, b, modulo)
+
+    def _symbolic_division(self, e: Expr, a: Expr, b: Expr, modulo: bool) -> Form:
+        """Division by a variable: only ranges are known, and only for a positive divisor."""
+        made = self._unknown(e)
+        dividend, divisor = self.form(a), self.form(b)
+        if self.system.bounds(divisor)[0] < 1:
+            return made
+        if modulo:  # 0 <= a % b < b
+            self.system.require(made)
+            self.system.require(plus(minus(divisor, made), constant(-1)))
+        elif self.system.bounds(dividend)[0] >= 0:  # 0 <= a // b <= a
+            self.system.require(made)
+            self.system.require(minus(dividend, made))
+        return made
+
+    def _truncated(self, e: Expr, a: Expr, b: Expr, modulo: bool) -> Form:
+        dividend, divisor = self.form(a), number(self.form(b))
+        if divisor is None or divisor == 0:
+            return self._unknown(e)
+        size = abs(divisor)
+        negated = E.Sub(E.IntImm(a.dtype.element, 0), a)
+        least, greatest = self.system.bounds(dividend)
+        if least >= 0:
+            quotient = self._quotient(a, size)
+        elif greatest <= 0:
+            quotient = times(self._quotient(negated, size), -1)
+        else:
+            up, down = self._quotient(a, size), times(self._quotient(negated, size), -1)
+            low, high = self.system.bounds(up)[0], self.system.bounds(up)[1]
+            quotient = self.system.column("quotient", low, high + 1)
+            below = minus(constant(-1), dividend)
+            self.system.choose(
+                [
+                    [(dividend, False), (minus(quotient, up), True)],
+                    [(below, False), (minus(quotient, down), True)],
+                ]
+            )
+        if divisor < 0:
+            quotient = times(quotient, -1)
+        return minus(dividend, times(quotient, divisor)) if modulo else quotient
+
+    def _extremum(self, e: Expr, a: Expr, b: Expr, sign: int) -> Form:
+        left, right = self.form(a), self.form(b)
+        apart = self.system.bounds(minus(left, right))
+        if apart[0] >= 0:
+            return left if sign > 0 else right
+        if apart[1] <= 0:
+            return right if sign > 0 else left
+        ends = [*self.system.bounds(left), *self.system.bounds(right)]
+        made = self.system.column("extremum", min(ends), max(ends))
+        over = [times(minus(made, side), sign) for side in (left, right)]
+        for form in over:
+            self.system.require(form)
+        self.system.choose([[(times(form, -1), False)] for form in over])
+        return made
+
+    def _choice(self, e: Expr, condition: Expr, on_true: Form, on_false: Form) -> Form:
+        ends = [*self.system.bounds(on_true), *self.system.bounds(on_false)]
+        made = self.system.column("choice", min(ends), max(ends))
+        holds, fails = self.cases(condition, True), self.cases(condition, False)
+        self.system.choose(
+            [
+                *([*case, (minus(made, on_true), True)] for case in holds),
+                *([*case, (minus(made, on_false), True)] for case in fails),
+            ]
+        )
+        return made
+
+    # ------------------------------------------------------------------ conditions
+
+    def require(self, condition: Expr, holds: bool = True) -> None:
+        """Let ``condition`` hold at this moment, or not hold."""
+        match condition:
+            case E.And(a, b) if holds:
+                self.require(a)
+                self.require(b)
+            case E.Or(a, b) if not holds:
+                self.require(a, False)
+                self.require(b, False)
+            case E.Not(a):
+                self.require(a, not holds)
+            case E.Broadcast(value, _):
+                self.require(value, holds)
+            case _:
+                self.system.choose(self.cases(condition, holds))
+
+    def cases(self, condition: Expr, holds: bool) -> Alternatives:
+        """Alternatives of which one holds exactly where the condition is ``holds``.
+
+        An alternative without constraints says nothing: the condition is unknown there.
+        """
+        match condition:
+            case E.IntImm(_, value):
+                return [[]] if bool(value) == holds else []
+            case E.LetExpr(var, value, body):
+                self.define(var, value)
+                return self.cases(body, holds)
+            case E.Not(a):
+                return self.cases(a, not holds)
+            case E.Broadcast(value, _):
+                return self.cases(value, holds)
+            case E.And(a, b) | E.Or(a, b):
+                left, right = self.cases(a, holds), self.cases(b, holds)
+                if isinstance(condition, E.And) == holds:
+                    if len(left) * len(right) > _MAX_ALTERNATIVES:
+                        return self._vague()
+                    return [x + y for x in left for y in right]
+                return left + right
+            case E.Select(c, on_true, on_false):
+                yes, no = self.cases(c, True), self.cases(c, False)
+                chosen, other = self.cases(on_true, holds), self.cases(on_false, holds)
+                if len(yes) * len(chosen) + len(no) * len(other) > _MAX_ALTERNATIVES:
+                    return self._vague()
+                return [
+                    *(x + y for x in yes for y in chosen),
+                    *(x + y for x in no for y in other),
+                ]
+            case E.Cast(_, value) if value.dtype.is_int or value.dtype.is_bool:
+                if value.dtype.is_bool:
+                    return self.cases(value, holds)
+                return self._unequal(self.form(value), not holds)
+            case E.Compare(a, b) if a.dtype.is_int:
+                return self._comparison(condition, minus(self.form(a), self.form(b)), holds)
+            case E.Var() if condition in self.conditions:
+                return self.cases(self.conditions[condition], holds)
+        return self._vague()
+
+    def _vague(self) -> Alternatives:
+        self.system.exact = False
+        return [[]]
+
+    def _comparison(self, e: E.Compare, apart: Form, holds: bool) -> Alternatives:
+        match e:  # in terms of apart = a - b
+            case E.LT() | E.GE():
+                below = isinstance(e, E.LT) == holds
+                return [[(minus(constant(-1), apart) if below else apart, False)]]
+            case E.GT() | E.LE():
+                above = isinstance(e, E.GT) == holds
+                return [[(plus(apart, constant(-1)) if above else times(apart, -1), False)]]
+        return self._unequal(apart, isinstance(e, E.EQ) == holds)
+
+    def _unequal(self, form: Form, equal: bool) -> Alternatives:
+        """``form == 0`` where ``equal``, else ``form != 0``."""
+        if equal:
+            return [[(form, True)]]
+        return [[(minus(constant(-1), form), False)], [(plus(form, constant(-1)), False)]]

@@ -1,0 +1,336 @@
+"""Integer expressions as affine forms over simplified atoms.
+
+Beyond what :mod:`tilewright.arith.divide` does to divisions:
+
+===========================================  ==============================================
+``k*(x % c) + k*c*(x // c)``                 ``k*x``
+``k*x - k*c*(x // c)``                       ``k*(x % c)``
+``k*a*((x//a) % b) + k*(x % a)``             ``k*(x % (a*b))``
+``min(x, y)``                                ``x`` where x <= y is known
+``min(x + z, y + z)``                        ``min(x, y) + z``
+``min(x + z, y) - z``                        ``min(x, y - z)``
+``min(x, 3) + 1``                            ``min(x + 1, 4)``
+``x * (y + z)``                              ``x*y + x*z``
+===========================================  ==============================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tilewright.arith.affine import Affine, constant, of_atom
+from tilewright.arith.bounds import lower, span
+from tilewright.arith.divide import divide, floordiv, floormod, modulo, truncdiv, truncmod
+from tilewright.ir import expr as E
+from tilewright.ir.expr import Expr, IntImm
+
+if TYPE_CHECKING:
+    from tilewright.arith.analyzer import Analyzer
+    from tilewright.ir.dtype import DType
+
+#: How many terms a product of two sums may have to be written out.
+_PRODUCT_LIMIT = 16
+
+
+def term(az: Analyzer, e: Expr) -> Affine:
+    """The form of an integer expression that is not itself a sum or a multiple."""
+    rule = _RULES.get(type(e))
+    found = rule(az, e) if rule is not None else None
+    return of_atom(az.rebuild(e)) if found is None else found
+
+
+def normal(az: Analyzer, form: Affine) -> Affine:
+    """The form with divisions, remainders, minima and maxima put together where they fit."""
+    terms = form.terms
+    if not terms or (len(terms) == 1 and not form.const):
+        return form
+    for atom in terms:
+        if type(atom) in _JOINING:
+            break
+    else:
+        return form
+    while True:
+        joined = _join(az, form)
+        if joined is None:
+            return form
+        form = joined
+
+
+def _join(az: Analyzer, form: Affine) -> Affine | None:
+    for atom, k in form.terms.items():
+        found: Affine | None = None
+        match atom:
+            case E.FloorMod(a, IntImm(_, c)) if len(form.terms) > 1:
+                found = _join_remainder(az, form, atom, a, c, k)
+            case E.FloorDiv(a, IntImm(_, c)) if k % c == 0 and len(form.terms) > 1:
+                x = az.affine(a)
+                factor = -k // c
+                if _contains(form, x, factor):
+                    mod = floormod(az, x, c, a.dtype)
+                    found = form.combine(1, x, -factor).without(atom)
+                    found = found.combine(1, mod, factor)
+                    if len(found.terms) >= len(form.terms):
+                        found = None
+            case E.Min() | E.Max() if k in (1, -1):
+                found = _absorb(az, form, atom, k)
+        if found is not None:
+            return found
+    return None
+
+
+def _join_remainder(
+    az: Analyzer, form: Affine, atom: Expr, a: Expr, c: int, k: int
+) -> Affine | None:
+    x = az.affine(a)
+    quotient = floordiv(az, x, c, a.dtype)
+    if _contains(form, quotient, k * c):
+        found = form.without(atom).combine(1, quotient, -k * c).combine(1, x, k)
+        return found if len(found.terms) < len(form.terms) else None
+    match a:
+        case E.FloorDiv(b, IntImm(_, d)) if k % d == 0:
+            y = az.affine(b)
+            low = floormod(az, y, d, a.dtype)
+            if low.terms and _contains(form, low, k // d):
+                found = form.without(atom).combine(1, low, -(k // d))
+                return found.combine(1, floormod(az, y, c * d, a.dtype), k // d)
+    return None
+
+
+def _contains(form: Affine, part: Affine, factor: int) -> bool:
+    """Whether ``factor * part`` is among the terms, each with just that coefficient."""
+    terms = form.terms
+    return bool(part.terms) and all(terms.get(a) == k * factor for a, k in part.terms.items())
+
+
+def _absorb(az: Analyzer, form: Affine, atom: Expr, k: int) -> Affine | None:
+    """Move terms into a minimum or maximum where they cancel in one of its operands."""
+    operands = [az.affine(e) for e in operands_of(atom)]
+    moved = {
+        a: c
+        for a, c in form.terms.items()
+        if a is not atom and any(o.terms.get(a) == -c * k for o in operands)
+    }
+    const = form.const if any(o.is_const for o in operands) else 0
+    if not moved and not const:
+        return None
+    inside = Affine(moved, const)
+    joined = extremum(az, type(atom), [o.combine(1, inside, k) for o in operands], atom.dtype)
+    found = form.without(atom).combine(1, inside, -1).combine(1, joined, k)
+    return None if found == form else found
+
+
+def operands_of(atom: Expr) -> list[Expr]:
+    """The operands of a minimum or maximum, those of nested ones of its kind in its place."""
+    cls, found, stack = type(atom), [], [atom]
+    while stack:
+        e = stack.pop()
+        if type(e) is cls:
+            assert isinstance(e, E.Binary)
+            stack += [e.b, e.a]
+        else:
+            found.append(e)
+    return found
+
+
+def extremum(az: Analyzer, cls: type[Expr], forms: Sequence[Affine], t: DType) -> Affine:
+    """The minimum or maximum (``cls``) of forms."""
+    flat: list[Affine] = []
+    for form in forms:
+        flat += _flattened(az, cls, form)
+    sign = 1 if cls is E.Min else -1
+    kept: list[Affine] = []
+    for form in flat:
+        if any(_at_most(az, other, form, sign) for other in kept):
+            continue
+        kept = [other for other in kept if not _at_most(az, form, other, sign)]
+        kept.append(form)
+    if len(kept) == 1:
+        return kept[0]
+    first = kept[0].terms
+    common = {
+        a: k for a, k in first.items() if all(o.terms.get(a) == k for o in kept[1:])
+    }
+    shift = 0
+    if common:
+        kept = [o.combine(1, Affine(common), -1) for o in kept]
+    if all(o.terms for o in kept):
+        shift = min(o.const for o in kept)
+        kept = [o - shift for o in kept]
+    made = _nested(cls, [az.to_expr(o, t) for o in _ordered(az, kept)])
+    return Affine({made: 1}).combine(1, Affine(common, shift), 1)
+
+
+def _flattened(az: Analyzer, cls: type[Expr], form: Affine) -> list[Affine]:
+    other = E.Max if cls is E.Min else E.Min
+    for atom, k in form.terms.items():
+        if (type(atom) is cls and k == 1) or (type(atom) is other and k == -1):
+            rest = form.without(atom)
+            return [rest.combine(1, az.affine(e), k) for e in operands_of(atom)]
+    return [form]
+
+
+def _at_most(az: Analyzer, a: Affine, b: Affine, sign: int) -> bool:
+    return lower(az, b.combine(sign, a, -sign), 1, 0) >= 0
+
+
+def _ordered(az: Analyzer, forms: list[Affine]) -> list[Affine]:
+    """Operands in an order that does not depend on how they were written; a constant last."""
+    ranks = az.ranks
+    for form in forms:
+        for atom in form.terms:
+            ranks.setdefault(atom, len(ranks))
+    return sorted(
+        forms,
+        key=lambda f: (not f.terms, sorted((ranks[a], k) for a, k in f.terms.items()), f.const),
+    )
+
+
+def _nested(cls: type[Expr], operands: list[Expr]) -> Expr:
+    made = operands[0]
+    for operand in operands[1:]:
+        made = cls(made, operand)
+    return made
+
+
+def factors(atom: Expr) -> list[Expr]:
+    """The factors of a product of atoms."""
+    found: list[Expr] = []
+    stack = [atom]
+    while stack:
+        e = stack.pop()
+        if type(e) is E.Mul:
+            assert isinstance(e, E.Mul)
+            stack += [e.b, e.a]
+        else:
+            found.append(e)
+    return found
+
+
+def monomial(az: Analyzer, parts: list[Expr]) -> Affine:
+    """The product of atoms, as one atom in a fixed order."""
+    if not parts:
+        return constant(1)
+    for part in parts:
+        az.ranks.setdefault(part, len(az.ranks))
+    return of_atom(_nested(E.Mul, sorted(parts, key=az.ranks.__getitem__)))
+
+
+def exact_quotient(az: Analyzer, form: Affine, divisor: Expr) -> Affine | None:
+    """``form / divisor`` where every term is a multiple of the divisor's factors, else None."""
+    if form.const:
+        return None
+    needed = factors(divisor)
+    found = constant(0)
+    for atom, k in form.terms.items():
+        parts = factors(atom)
+        for factor in needed:
+            if factor not in set(parts):
+                return None
+            parts.remove(factor)
+        found = found.combine(1, monomial(az, parts), k)
+    return found
+
+
+def multiply(az: Analyzer, a: Affine, b: Affine, t: DType) -> Affine:
+    """The product of two forms, written out where it is not long."""
+    if a.is_const or b.is_const:
+        return (b * a.const if a.is_const else a * b.const) if a.const or b.const else constant(0)
+    if (len(a.terms) + 1) * (len(b.terms) + 1) > _PRODUCT_LIMIT:
+        return monomial(az, [az.to_expr(a, t), az.to_expr(b, t)])
+    total = constant(a.const * b.const)
+    if b.const:
+        total = total.combine(1, Affine(a.terms), b.const)
+    if a.const:
+        total = total.combine(1, Affine(b.terms), a.const)
+    for x, k in a.terms.items():
+        for y, m in b.terms.items():
+            total = total.combine(1, monomial(az, factors(x) + factors(y)), k * m)
+    return total
+
+
+def _division(
+    rule: Callable[[Analyzer, Affine, Affine, DType], Affine | None],
+) -> Callable[[Analyzer, Expr], Affine | None]:
+    def apply(az: Analyzer, e: Expr) -> Affine | None:
+        assert isinstance(e, E.Binary)
+        return rule(az, az.affine(e.a), az.affine(e.b), e.dtype)
+
+    return apply
+
+
+def _extremum_rule(az: Analyzer, e: Expr) -> Affine:
+    assert isinstance(e, (E.Min, E.Max))
+    return extremum(az, type(e), [az.affine(e.a), az.affine(e.b)], e.dtype)
+
+
+def _shift(az: Analyzer, e: Expr) -> Affine | None:
+    match e:
+        case E.Shl(a, IntImm(_, bits)) if 0 <= bits < 31:
+            return az.affine(a) * (1 << bits)
+        case E.Shr(a, IntImm(_, bits)) if 0 <= bits < 31:
+            return floordiv(az, az.affine(a), 1 << bits, e.dtype)
+    return None
+
+
+def _mask(az: Analyzer, e: Expr) -> Affine | None:
+    match e:
+        case E.BitAnd(a, IntImm(_, mask)) if mask >= 0 and mask & (mask + 1) == 0:
+            form = az.affine(a)
+            lo, hi = span(az, form)
+            if lo >= 0 and hi <= mask:
+                return form
+    return None
+
+
+def _from_rebuilt(az: Analyzer, e: Expr) -> Affine | None:
+    """The form of a node whose parts are simplified by themselves; it may lose its top."""
+    made = az.rebuild(e)
+    if made is e or type(made) is type(e):
+        return None
+    return az.affine(made)
+
+
+_RULES: dict[type[Expr], Callable[[Analyzer, Expr], Affine | None]] = {
+    E.Mul: lambda az, e: multiply(az, az.affine(e.a), az.affine(e.b), e.dtype),  # type: ignore[attr-defined]
+    E.FloorDiv: _division(divide),
+    E.FloorMod: _division(modulo),
+    E.TruncDiv: _division(truncdiv),
+    E.TruncMod: _division(truncmod),
+    E.Min: _extremum_rule,
+    E.Max: _extremum_rule,
+    E.Shl: _shift,
+    E.Shr: _shift,
+    E.BitAnd: _mask,
+    E.Select: _from_rebuilt,
+    E.IfThenElse: _from_rebuilt,
+    E.Lane: _from_rebuilt,
+    E.LetExpr: _from_rebuilt,
+    E.Cast: _from_rebuilt,
+    E.BitOr: _from_rebuilt,
+    E.BitXor: _from_rebuilt,
+}
+
+_JOINING = frozenset((E.FloorMod, E.FloorDiv, E.Min, E.Max))
+
+
+def branches(az: Analyzer, form: Affine, cls: type[Expr]) -> list[Affine]:
+    """Forms of which this one is the minimum or maximum (``cls``); itself, where it is none."""
+    found = _flattened(az, cls, form)
+    return [az.normal(part) for part in found]
+
+
+def implied(az: Analyzer, atom: Expr) -> list[Affine]:
+    """Forms that are not negative by what an atom is: ``x - c*(x // c)``, ``x - min(x, y)``."""
+    match atom:
+        case E.FloorDiv(a, IntImm(_, c)) if c > 0:
+            left = az.affine(a).combine(1, Affine({atom: 1}), -c)
+            return [left, -left + (c - 1)]
+        case E.FloorMod(a, IntImm(_, c)) if c > 0:
+            x = az.affine(a)
+            return [x - Affine({atom: 1})] if span(az, x)[0] >= 0 else []
+        case E.Min(a, b):
+            return [az.affine(a) - Affine({atom: 1}), az.affine(b) - Affine({atom: 1})]
+        case E.Max(a, b):
+            return [Affine({atom: 1}) - az.affine(a), Affine({atom: 1}) - az.affine(b)]
+    return []

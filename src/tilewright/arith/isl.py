@@ -1,0 +1,99 @@
+"""Integer points of a polyhedron, decided exactly by islpy.
+
+islpy is imported when the first question is asked. It is the last resort of
+:mod:`tilewright.arith.system`, which answers most questions by propagating bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+Row = tuple[tuple[tuple[int, int], ...], int, int]
+
+#: Bounds of this size or beyond stand for none.
+UNBOUNDED = 1 << 80
+
+#: How much work isl may spend on one question (its own unit; about a second).
+MAX_OPERATIONS = 20_000_000
+
+
+class Undecided(Exception):
+    """isl gave up: the question took more than :data:`MAX_OPERATIONS`."""
+
+
+@cache
+def _context() -> Any:
+    import islpy
+
+    context = islpy.Context()
+    context.set_max_operations(MAX_OPERATIONS)
+    return context
+
+
+def sample(rows: Iterable[Row], low: Sequence[int], high: Sequence[int]) -> list[int] | None:
+    """An integer point with ``low <= x <= high`` and every row within its bounds, or None.
+
+    Parameters
+    ----------
+    rows : triples (terms, least, greatest) of ``least <= sum(c * x[k] for k, c in terms)``
+        ``<= greatest``.
+    low, high : bounds by column, at most :data:`UNBOUNDED` in size.
+
+    Raises
+    ------
+    Undecided
+        Where the question is too hard.
+    """
+    import islpy as isl
+
+    rows = list(rows)
+    used = sorted({k for terms, _, _ in rows for k, _ in terms})
+    place = {k: i for i, k in enumerate(used)}
+    equalities: list[dict[int, int]] = []
+    inequalities: list[dict[int, int]] = []
+    end = len(used)
+    for terms, least, greatest in [*rows, *((((k, 1),), low[k], high[k]) for k in used)]:
+        entries = {place[k]: c for k, c in terms}
+        if least == greatest:
+            equalities.append({**entries, end: -least})
+            continue
+        if least > -UNBOUNDED:
+            inequalities.append({**entries, end: -least})
+        if greatest < UNBOUNDED:
+            inequalities.append({**{k: -c for k, c in entries.items()}, end: greatest})
+
+    context, kind = _context(), isl.dim_type
+    context.reset_operations()
+    try:
+        space = isl.Space.set_alloc(context, 0, end)
+        polyhedron = isl.BasicSet.from_constraint_matrices(
+            space,
+            _matrix(equalities, end + 1),
+            _matrix(inequalities, end + 1),
+            kind.set,
+            kind.div,
+            kind.param,
+            kind.cst,
+        )
+        point = polyhedron.sample_point()
+        if point.is_void():
+            return None
+        found = list(low)
+        for k in used:
+            found[k] = int(point.get_coordinate_val(kind.set, place[k]).to_python())
+        return found
+    except isl.Error as error:
+        raise Undecided(str(error)) from error
+
+
+def _matrix(rows: list[dict[int, int]], columns: int) -> Any:
+    import islpy as isl
+
+    matrix = isl.Mat.alloc(_context(), 0, columns).add_zero_rows(len(rows))
+    for i, row in enumerate(rows):
+        for k, c in row.items():
+            if c:
+                matrix = matrix.set_element_val(i, k, isl.Val(c, _context()))
+    return matrix

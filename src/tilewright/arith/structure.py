@@ -1,0 +1,120 @@
+"""The nodes that are not integer arithmetic: choices, conversions, reads, floats, vectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.arith.conditions import FALSE, TRUE, negation
+from tilewright.ir import expr as E
+from tilewright.ir.expr import BOOL, Expr, FloatImm, IntImm
+from tilewright.ir.ops import cast
+from tilewright.ir.visit import Rewriter
+
+if TYPE_CHECKING:
+    from tilewright.arith.analyzer import Analyzer
+
+
+class _Children(Rewriter):
+    """Rebuilds one node from its simplified parts."""
+
+    def __init__(self, az: Analyzer) -> None:
+        self.simplify = az.simplify
+
+    def node(self, e: Expr) -> Expr:
+        return super().expr(e)
+
+    def expr(self, e: Expr) -> Expr:
+        return self.simplify(e)
+
+
+def rebuild(az: Analyzer, e: Expr) -> Expr:
+    """A node from its simplified parts, with the rules for its kind."""
+    match e:
+        case E.Var() | IntImm() | FloatImm() | E.StringImm():
+            return e
+        case E.Load(buffer, indices, None):
+            made = tuple([az.simplify(i) for i in indices])
+            return e if made == indices else E.Load(buffer, made, None)
+        case E.Select(c, t, f):
+            return _choice(az, e, c, t, f)
+        case E.Cast(t, value):
+            inner = az.simplify(value)
+            return e if inner is value else cast(t, inner)
+        case E.LetExpr(var, value, body):
+            return _let(az, e, var, value, body)
+        case E.Reduce():
+            return _reduce(az, e)
+        case E.Mul(a, b) | E.Div(a, b) if e.dtype.is_float:
+            x, y = az.simplify(a), az.simplify(b)
+            if _is_one(y):
+                return x
+            if _is_one(x) and type(e) is E.Mul:
+                return y
+            return e if x is a and y is b else type(e)(x, y)
+        case E.Min(a, b) | E.Max(a, b):
+            x, y = az.simplify(a), az.simplify(b)
+            if x is y:
+                return x
+            return e if x is a and y is b else type(e)(x, y)
+    return _Children(az).node(e)
+
+
+def _is_one(e: Expr) -> bool:
+    if isinstance(e, E.Broadcast):
+        e = e.value
+    return isinstance(e, FloatImm) and e.value == 1.0
+
+
+def _choice(az: Analyzer, e: Expr, c: Expr, t: Expr, f: Expr) -> Expr:
+    """A choice: each branch is simplified where the condition holds, or where it fails."""
+    condition = az.simplify(c)
+    if isinstance(condition, IntImm):
+        return az.simplify(t if condition.value else f)
+    if condition.dtype.lanes > 1:
+        if isinstance(condition, E.Broadcast) and isinstance(condition.value, IntImm):
+            return az.simplify(t if condition.value.value else f)
+        return _Children(az).node(e)
+    outside = az.context
+    try:
+        az.enter(condition)
+        on_true = az.simplify(t)
+        az.context = outside
+        if isinstance(f, (FloatImm, IntImm)):
+            on_false = f
+        else:
+            az.enter(negation(az, condition))
+            on_false = az.simplify(f)
+    finally:
+        az.context = outside
+    if on_true is on_false:
+        return on_true
+    if on_true.dtype is BOOL and isinstance(on_true, IntImm) and isinstance(on_false, IntImm):
+        return condition if on_true is TRUE else negation(az, condition)
+    if on_false is FALSE:
+        return az.simplify(E.And(condition, on_true))
+    same = condition is c and on_true is t and on_false is f
+    return e if same else type(e)(condition, on_true, on_false)  # type: ignore[call-arg]
+
+
+def _let(az: Analyzer, e: Expr, var: E.Var, value: Expr, body: Expr) -> Expr:
+    made = az.simplify(value)
+    with az.scope():
+        if isinstance(made, (IntImm, FloatImm, E.Var)):
+            from tilewright.ir.visit import substitute
+
+            return az.simplify(substitute(body, {var: made}))
+        az.define(var, made)
+        inner = az.simplify(body)
+    same = made is value and inner is body
+    return e if same else E.LetExpr(var, made, inner)
+
+
+def _reduce(az: Analyzer, e: E.Reduce) -> Expr:
+    with az.scope():
+        for axis in e.axes:
+            if axis.dom is not None:
+                az.bind(axis.var, axis.dom.min, axis.dom.extent)
+        condition = az.simplify(e.condition)
+        source = tuple(map(az.simplify, e.source))
+    init = tuple(map(az.simplify, e.init))
+    return E.Reduce(e.reducer, source, e.axes, condition, e.index, init)
