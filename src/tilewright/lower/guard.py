@@ -24,8 +24,8 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load
 from tilewright.ir.ops import const, logical_and
 from tilewright.ir.stmt import (
-    AllReduce,
     Allocate,
+    AllReduce,
     Attr,
     For,
     ForKind,

@@ -16,8 +16,8 @@ extent, the launch takes the largest and the others are guarded.
 >>> from tilewright.target import Target
 >>> split_kernels(Func("main", (A, B), nest, attrs={"target": Target.parse("sim")}))
 def main_kernel(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
-    blockIdx_x = T.launch_thread("blockIdx.x", 4)
-    threadIdx_x = T.launch_thread("threadIdx.x", 16)
+    blockIdx_x = T.launch_thread('blockIdx.x', 4)
+    threadIdx_x = T.launch_thread('threadIdx.x', 16)
     B[blockIdx_x * 16 + threadIdx_x] = A[blockIdx_x * 16 + threadIdx_x] + T.float32(1)
 
 It stands before what reasons about a block of threads (memory planning, barriers), and after what
@@ -232,6 +232,7 @@ class _Hoisting(Rewriter):
 
     def __init__(self, launch: Mapping[str, LaunchAxis], sizes: Mapping[For, Expr]) -> None:
         self.launch, self.sizes = launch, sizes
+        self.bound: set[Var] = set()
         self.indices: dict[Expr, Expr] = {}
         self.axes: dict[Expr, Var] = {}
 
@@ -241,6 +242,8 @@ class _Hoisting(Rewriter):
         return super().expr(e)
 
     def stmt(self, s: Stmt) -> Stmt:
+        if isinstance(s, (For, Let)):
+            self.bound.add(s.var)
         match s:
             case For(var, low, extent, ForKind.THREAD, body, tag, _):
                 axis = self.launch[tag]
@@ -248,13 +251,15 @@ class _Hoisting(Rewriter):
                 self.indices[var] = add(axis.var, low)
                 self.axes[var] = axis.var
                 inner = self.stmt(body)
-                if axis.extent is self.sizes[s]:
+                constant = not set(free_vars(s.extent)).intersection(self.bound)
+                if constant and axis.extent is self.sizes[s]:
                     return inner
                 return guarded(axis.var < extent, inner)
             case AllReduce():
                 # An axis of the reduction is the thread's index, also where its loop began later.
                 axes = tuple(self.axes.get(a, a) for a in s.axes)
                 made = super().stmt(replace(s, axes=()))
+                assert isinstance(made, AllReduce)
                 return replace(made, axes=axes)
         return super().stmt(s)
 

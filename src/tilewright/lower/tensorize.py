@@ -1,0 +1,132 @@
+"""Loops that a schedule marked for an instruction become that instruction.
+
+The outermost of the loops carries the annotation ("tensorize", Instruction). What it computes is
+matched with the declaration; where it does not fit, the error says what differs. An
+initialisation that stands inside the marked loops is moved in front of them and stays a loop.
+
+>>> from tilewright.lower.sketch import axes, buffer, func, loop, store
+>>> from tilewright.target.instructions import dp4a
+>>> i, k = axes("i k")
+>>> A, B = (buffer(n, 8, 4, type="int8") for n in "AB")
+>>> C = buffer("C", 8, type="int32")
+>>> product = A[i, k].astype("int32") * B[i, k].astype("int32")
+>>> dot = loop(k, 4, store(C[i], C[i] + product), annotations=(("tensorize", dp4a),))
+>>> print(tensorize(func(loop(i, 8, store(C[i], 0), dot))).body)
+for i in range(8):
+    C[i] = 0
+    with T.instruction('dp4a', C[i], A[i, k], B[i, k]):
+        for k in range(4):
+            C[i] = C[i] + T.Cast('int32', A[i, k]) * T.Cast('int32', B[i, k])
+
+It stands early, before loops are partitioned or vectorised and while their bodies look as they
+were declared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import LoweringError
+from tilewright.ir.func import Func
+from tilewright.ir.stmt import Attr, For, Instr, Seq, Stmt, Store, seq
+from tilewright.ir.visit import Rewriter, allocated, loads, replace_buffers, walk
+from tilewright.lower.substitution import copy
+from tilewright.target.instruction import Instruction
+from tilewright.target.matching import match_instruction
+
+
+def tensorize(func: Func) -> Func:
+    """Every marked nest as its instruction.
+
+    Buffers allocated in ``func`` become as aligned as the instructions need.
+
+    Raises :class:`LoweringError` where a nest is not what its instruction declares.
+    """
+    if not any(isinstance(s, For) and _marked(s) for s in walk(func.body)):
+        return func
+    return replace(func, body=_align(_Tensorize().stmt(func.body)))
+
+
+def _marked(loop: For) -> Instruction | None:
+    for key, value in loop.annotations:
+        if key == "tensorize":
+            assert isinstance(value, Instruction)
+            return value
+    return None
+
+
+class _Tensorize(Rewriter):
+    def __init__(self) -> None:
+        self.stage = ""
+
+    def stmt(self, s: Stmt) -> Stmt:
+        match s:
+            case Attr("produce", stage, body):
+                outer, self.stage = self.stage, str(stage)
+                made = self.stmt(body)
+                self.stage = outer
+                return s if made is body else Attr("produce", stage, made)
+            case For() if instruction := _marked(s):
+                notes = tuple(note for note in s.annotations if note[0] != "tensorize")
+                return self.replaced(replace(s, annotations=notes), instruction)
+        return super().stmt(s)
+
+    def replaced(self, nest: For, instruction: Instruction) -> Stmt:
+        parts = _parts(nest)
+        if len(parts) == 2 and _initialises(*parts):
+            first, update = parts
+        elif len(parts) == 1:
+            first, update = None, parts[0]
+        else:
+            first, update = None, nest
+        found = match_instruction(update, instruction)
+        if isinstance(found, Instr):
+            return seq(first, found)
+        where = f"stage {self.stage!r}, " if self.stage else ""
+        raise LoweringError(
+            f"{where}axis {nest.var.name!r} cannot be tensorized with {instruction.name}: {found}"
+        )
+
+
+def _parts(s: Stmt) -> list[Stmt]:
+    """The statements inside a nest of loops, each in loops of its own."""
+    match s:
+        case For(_, _, _, _, body):
+            found = _parts(body)
+            if len(found) == 1:
+                return [s]
+            return [copy(replace(s, body=part)) for part in found]
+        case Attr(_, _, body):
+            return _parts(body)
+        case Seq(stmts):
+            return [part for child in stmts for part in _parts(child)]
+    return [s]
+
+
+def _initialises(first: Stmt, update: Stmt) -> bool:
+    """Whether all of ``first`` may run before all of ``update``: it only fills what that adds to.
+
+    A stage stores an element once an iteration of its loops, so no iteration of ``first`` undoes
+    what another one of ``update`` has done.
+    """
+    writes = [[s for s in walk(part) if isinstance(s, Store)] for part in (first, update)]
+    if not all(len(w) == 1 for w in writes):
+        return False
+    (fill,), (step,) = writes
+    reads = {load.buffer for load in loads(first)}
+    return fill.buffer is step.buffer and step.buffer not in reads
+
+
+def _align(body: Stmt) -> Stmt:
+    own = set(allocated(body))
+    needed: dict[Buffer, int] = {}
+    for node in walk(body):
+        if isinstance(node, Instr):
+            for access, argument in zip(node.operands, node.instruction.operands, strict=True):
+                if access.buffer in own:
+                    least = max(needed.get(access.buffer, 0), argument.align)
+                    needed[access.buffer] = least
+    wider = {b: replace(b, align=n) for b, n in needed.items() if n > b.align}
+    made: Stmt = replace_buffers(body, wider) if wider else body
+    return made

@@ -1,0 +1,268 @@
+"""Instructions as declarations: what one computes, how it is written, what it asks for.
+
+An instruction is declared once, as an element-wise store over axes and operands. The declaration
+is its meaning: tensorize matches loops against it, sim and the proofs read it, and a target for
+which no way of writing it is known carries it out as plain loops.
+
+>>> fma4 = decl_instruction(
+...     "doc_fma4",
+...     axes=(Axis("i", 4),),
+...     operands=(
+...         Argument("C", ("i",), "float32", strides=(1,)),
+...         Argument("A", ("i",), "float32", strides=(1,)),
+...         Argument("B", (), "float32"),
+...     ),
+...     body=lambda c, a, b: c + a * b,
+... )
+>>> fma4.update
+C[i] = C[i] + A[i] * B[]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.arith.affine import Affine, as_affine, of_atom
+from tilewright.ir.buffer import SCOPES, Buffer
+from tilewright.ir.dtype import dtype
+from tilewright.ir.errors import LanguageError
+from tilewright.ir.expr import Cast, Expr, Load, Var
+from tilewright.ir.ops import add, const, mul
+from tilewright.ir.stmt import Access, Instr, Store
+from tilewright.ir.visit import loads, substitute, uses
+from tilewright.target.target import compute_capability
+
+#: Writes an instruction as text: from the operands as pointer expressions and, for each operand,
+#: its stride in elements along each axis, to one statement or several.
+Emission = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
+
+#: Writes an instruction into an llvmlite builder, from pointers and strides; a stride is an int
+#: where it is known and an integer value of llvmlite where it is not.
+LLVMEmission = Callable[[Any, Sequence[Any], Sequence[Sequence[Any]]], None]
+
+#: Every declared instruction by its name.
+INSTRUCTIONS: dict[str, Instruction] = {}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What an instruction iterates over, at once: a name and an extent."""
+
+    name: str
+    extent: int
+    reduce: bool = False
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An operand of an instruction, as it is declared.
+
+    Parameters
+    ----------
+    axes : the axis that runs along each of its dimensions.
+    strides : by dimension the stride that it must have in elements, None for any.
+    align : what the address of its first element must be a multiple of, in bytes.
+    scopes : the memories where it may lie.
+    """
+
+    name: str
+    axes: tuple[str, ...]
+    dtype: str
+    strides: tuple[int | None, ...] = ()
+    align: int = 0
+    scopes: tuple[str, ...] = SCOPES
+
+    def required_stride(self, axis: str) -> int | None:
+        """The stride along ``axis`` that it must have; 0 along axes that are not its own."""
+        if axis not in self.axes:
+            return 0
+        return self.strides[self.axes.index(axis)] if self.strides else None
+
+
+@dataclass(frozen=True, eq=False)
+class Instruction:
+    """An instruction; make one with :func:`decl_instruction`."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    operands: tuple[Argument, ...]
+    vars: tuple[Var, ...]
+    buffers: tuple[Buffer, ...]
+    update: Store
+    emissions: Mapping[str, Emission] = field(default_factory=dict)
+    llvm: LLVMEmission | None = None
+    cuda_arch: int = 0
+    features: frozenset[str] = frozenset()
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether it adds to what its output holds, so that this must be initialised before."""
+        return any(read.buffer is self.buffers[0] for read in loads(self.update.value))
+
+    def lacks(self, kind: str, arch: str = "", features: Collection[str] = ()) -> str:
+        """Why it cannot be written for a target; empty where it can.
+
+        ``kind`` is "cuda", "opencl", "c" or "llvm"; ``arch`` the architecture of a cuda target
+        (empty: any), ``features`` what the CPU of an llvm target has, in LLVM's names.
+        """
+        if kind == "llvm":
+            if self.llvm is None:
+                return f"{self.name} has no form in LLVM IR"
+            missing = sorted(self.features.difference(features))
+            return f"{self.name} needs {', '.join(missing)}" if missing else ""
+        if kind not in self.emissions:
+            return f"{self.name} has no form in {kind}"
+        if kind == "cuda" and arch and compute_capability(arch) < self.cuda_arch:
+            return f"{self.name} needs sm_{self.cuda_arch}, the target is {arch}"
+        return ""
+
+    def emit(
+        self, kind: str, operands: Sequence[str], strides: Sequence[Sequence[str]]
+    ) -> str | None:
+        """The instruction as text of a C-like language; None where its loops are to be written.
+
+        ``operands`` are pointer expressions, the output first; ``strides[o][a]`` is the stride of
+        operand ``o`` along axis ``a`` in elements, as text. :func:`views` has both.
+        """
+        emission = self.emissions.get(kind)
+        return None if emission is None else emission(operands, strides)
+
+    def emit_llvm(
+        self, builder: Any, pointers: Sequence[Any], strides: Sequence[Sequence[Any]]
+    ) -> bool:
+        """Write it at the end of ``builder``'s block; False where its loops are to be written.
+
+        ``pointers`` are pointers of llvmlite; strides are integers, or integer values of llvmlite
+        where they are symbolic. The builder may stand in another block afterwards.
+        """
+        if self.llvm is None:
+            return False
+        self.llvm(builder, pointers, strides)
+        return True
+
+    def __repr__(self) -> str:
+        return f"Instruction({self.name!r})"
+
+
+def decl_instruction(
+    name: str,
+    axes: Sequence[Axis],
+    operands: Sequence[Argument],
+    body: Callable[..., Expr],
+    *,
+    emissions: Mapping[str, Emission] | None = None,
+    llvm: LLVMEmission | None = None,
+    cuda_arch: int = 0,
+    features: Collection[str] = (),
+) -> Instruction:
+    """Declare an instruction.
+
+    Parameters
+    ----------
+    name : unique among the instructions.
+    axes : what it iterates over, in the order in which strides are given to its emissions.
+    operands : the output first.
+    body : from the elements of the operands, in order, to the value that the output's element
+        takes. It accumulates where it uses the output.
+    emissions : by kind of language ("cuda", "opencl", "c") how it is written.
+    llvm : how it is written through llvmlite.
+    cuda_arch : the least compute capability, as 61 for 6.1.
+    features : what a CPU must have, in LLVM's names.
+
+    Raises :class:`LanguageError` where the name is taken, an operand has an axis that is not
+    declared, or the body's type is not that of the output.
+    """
+    if name in INSTRUCTIONS:
+        raise LanguageError(f"an instruction {name!r} is declared already")
+    variables = {axis.name: Var.make(axis.name) for axis in axes}
+    extents = {axis.name: const(axis.extent) for axis in axes}
+    buffers = []
+    elements = []
+    for operand in operands:
+        unknown = [a for a in operand.axes if a not in variables]
+        if unknown or (operand.strides and len(operand.strides) != len(operand.axes)):
+            raise LanguageError(
+                f"instruction {name!r}: operand {operand.name!r} has axes {operand.axes} with "
+                f"strides {operand.strides}; the axes are {tuple(variables)}"
+            )
+        shape = tuple(extents[a] for a in operand.axes)
+        buffers.append(Buffer(operand.name, shape, dtype(operand.dtype), align=operand.align))
+        elements.append(Load(buffers[-1], tuple(variables[a] for a in operand.axes), None))
+    value = body(*elements)
+    if value.dtype != buffers[0].dtype:
+        raise LanguageError(
+            f"instruction {name!r}: the body is of {value.dtype}, its output of {buffers[0].dtype}"
+        )
+    made = Instruction(
+        name,
+        tuple(axes),
+        tuple(operands),
+        tuple(variables.values()),
+        tuple(buffers),
+        Store(buffers[0], elements[0].indices, value),
+        dict(emissions or {}),
+        llvm,
+        cuda_arch,
+        frozenset(features),
+    )
+    INSTRUCTIONS[name] = made
+    return made
+
+
+@dataclass(frozen=True)
+class View:
+    """An operand as an instruction sees it: its first element, and its strides along the axes."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+
+
+def views(instr: Instr) -> list[View]:
+    """The operands of an instruction in a program, in the order in which it emits them.
+
+    >>> from tilewright.ir.ops import const
+    >>> i, x = Var.make("i"), Var.make("x")
+    >>> A = Buffer("A", (const(8), const(32)), dtype("float32"))
+    >>> views(Instr(None, (i,), (Access(A, (i, x * 4)),), Store(A, (i, x), const(0.0))))
+    [View(buffer=A[float32 8, 32; global], indices=(0, x * 4), strides=(32,))]
+    """
+    from tilewright.arith import Analyzer
+
+    found = []
+    analyzer = Analyzer()
+    first = {axis: const(0, axis.dtype) for axis in instr.axes}
+    for operand in instr.operands:
+        start = tuple(analyzer.simplify(substitute(i, first)) for i in operand.indices)
+        strides = stride_along(operand, instr.axes)
+        if strides is None:
+            raise ValueError(f"an operand of {instr.instruction} is not affine in its axes")
+        found.append(View(operand.buffer, start, strides))
+    return found
+
+
+def stride_along(operand: Access, axes: Sequence[Var]) -> tuple[Expr, ...] | None:
+    """The strides of ``operand`` in elements along ``axes``, None where one is not constant."""
+    if operand.buffer.layout is not None and operand.buffer.layout.swizzle is not None:
+        return None
+    totals: list[Expr] = [const(0) for _ in axes]
+    wanted = set(axes)
+    for index, stride in zip(operand.indices, operand.buffer.strides, strict=True):
+        form = as_affine(index, _through_widening)
+        for atom in form.terms:
+            if not isinstance(atom, Var) and uses(atom, wanted):
+                return None
+        for position, axis in enumerate(axes):
+            factor = form.coefficient(axis)
+            if factor:
+                totals[position] = add(totals[position], mul(stride, factor))
+    return tuple(totals)
+
+
+def _through_widening(e: Expr) -> Affine:
+    match e:
+        case Cast(t, value) if t.is_int and value.dtype.is_int and t.bits >= value.dtype.bits:
+            return as_affine(value, _through_widening)
+    return of_atom(e)

@@ -1,0 +1,67 @@
+"""Dot products of four bytes, added to 32 bits: dp4a of NVIDIA's GPUs, VNNI of x86."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
+from tilewright.target.instructions._llvm import intrinsic, splat
+
+
+def _dp4a(name: str, byte: str, accumulator: str, word: str) -> Instruction:
+    def cuda(p: Sequence[str], _: Sequence[Sequence[str]]) -> str:
+        a, b = (f"*reinterpret_cast<const {word} *>({x})" for x in p[1:])
+        return f"*({p[0]}) = __dp4a({a}, {b}, *({p[0]}));"
+
+    return decl_instruction(
+        name,
+        axes=(Axis("k", 4, reduce=True),),
+        operands=(
+            Argument("C", (), accumulator),
+            Argument("A", ("k",), byte, strides=(1,), align=4),
+            Argument("B", ("k",), byte, strides=(1,), align=4),
+        ),
+        body=lambda c, a, b: c + a.astype(accumulator) * b.astype(accumulator),
+        emissions={"cuda": cuda},
+        cuda_arch=61,
+    )
+
+
+#: ``C += sum(A[k] * B[k] for k in range(4))`` of int8 into int32: ``__dp4a``, from sm_61 on (CUDA
+#: math API, "Integer Intrinsics"); plain loops elsewhere.
+dp4a = _dp4a("dp4a", "int8", "int32", "int")
+
+#: The same of uint8 into uint32.
+dp4a_u8 = _dp4a("dp4a_u8", "uint8", "uint32", "unsigned int")
+
+
+def _vnni_llvm(builder: Any, pointers: Sequence[Any], _: Sequence[Sequence[Any]]) -> None:
+    from llvmlite import ir
+
+    i32 = ir.IntType(32)
+    words, octets = ir.VectorType(i32, 16), ir.VectorType(ir.IntType(8), 64)
+    c, a, b = pointers
+    total = builder.load(c, typ=words, align=4)
+    four = builder.load(a, typ=i32, align=1)
+    left = builder.bitcast(splat(builder, four, 16), octets)
+    right = builder.load(b, typ=octets, align=1)
+    name = "llvm.x86.avx512.vpdpbusd.512"
+    builder.store(intrinsic(builder, name, words, [total, left, right]), c, align=4)
+
+
+#: ``C[i] += sum(A[k] * B[i, k] for k in range(4))`` for 16 i, of uint8 times int8 into int32:
+#: VPDPBUSD with its first operand broadcast (Intel SDM volume 2C), from Cascade Lake and Zen 4 on.
+#: B lies as 16 groups of 4 neighbouring bytes.
+vnni = decl_instruction(
+    "avx512_vnni",
+    axes=(Axis("i", 16), Axis("k", 4, reduce=True)),
+    operands=(
+        Argument("C", ("i",), "int32", strides=(1,)),
+        Argument("A", ("k",), "uint8", strides=(1,)),
+        Argument("B", ("i", "k"), "int8", strides=(4, 1)),
+    ),
+    body=lambda c, a, b: c + a.astype("int32") * b.astype("int32"),
+    llvm=_vnni_llvm,
+    features=("avx512f", "avx512vnni"),
+)
