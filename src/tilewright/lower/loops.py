@@ -77,12 +77,11 @@ class _Views(Rewriter):
         self.parts = parts
 
     def expr(self, e: Expr) -> Expr:
-        e = super().expr(e)
         if isinstance(e, Load) and e.buffer in self.parts:
             part, mins = self.parts[e.buffer]
-            indices = tuple(sub(i, m) for i, m in zip(e.indices, mins, strict=True))
+            indices = tuple(sub(self.expr(i), m) for i, m in zip(e.indices, mins, strict=True))
             return Load(part, indices, e.predicate)
-        return e
+        return super().expr(e)
 
     def buffer(self, b: Buffer) -> Buffer:
         return self.parts[b][0] if b in self.parts else b
@@ -282,7 +281,7 @@ class _StageNest:
         axes = tuple(loop_var(self.stage, leaf) for leaf in threads)
         total = AllReduce(first.reducer, parts, zero, values, const(True), axes)
         private = all(b.scope == "local" for b, _ in self.outputs)
-        result = values
+        result: tuple[Expr, ...] = values
         if first.init:
             result = apply_reducer(first.reducer, first.init, values)
         stores = seq(

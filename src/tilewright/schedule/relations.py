@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -44,21 +44,22 @@ class Single:
 Relation: TypeAlias = "Split | Fuse | Single"
 
 
-def pass_extents(relations: list[Relation], extents: dict[IterVar, Expr], simplify: object) -> None:
+def pass_extents(
+    relations: list[Relation], extents: dict[IterVar, Expr], simplify: Callable[[Expr], Expr]
+) -> None:
     """Give every axis its extent, from the roots down; all axes start at zero."""
-    reduce_ = simplify if callable(simplify) else (lambda e: e)
     for relation in relations:
         match relation:
             case Split(parent, outer, inner, factor, nparts):
                 whole = extents[parent]
                 if factor is not None:
                     extents[inner] = factor
-                    extents[outer] = reduce_(ceildiv(whole, factor))
+                    extents[outer] = simplify(ceildiv(whole, factor))
                 elif nparts is not None:
                     extents[outer] = nparts
-                    extents[inner] = reduce_(ceildiv(whole, nparts))
+                    extents[inner] = simplify(ceildiv(whole, nparts))
             case Fuse(outer, inner, fused):
-                extents[fused] = reduce_(mul(extents[outer], extents[inner]))
+                extents[fused] = simplify(mul(extents[outer], extents[inner]))
             case Single(axis):
                 extents[axis] = const(1)
 

@@ -10,7 +10,7 @@ from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import add, const, if_then_else, logical_and
 from tilewright.ir.visit import substitute
 from tilewright.schedule.cache import make_operation, replace_output
-from tilewright.schedule.relations import Split, pass_extents, pass_values
+from tilewright.schedule.relations import Fuse, Relation, Split, pass_extents, pass_values
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp
@@ -97,9 +97,13 @@ def rfactor(s: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int = 0) ->
     return factored.outputs[0] if len(factored.outputs) == 1 else list(factored.outputs)
 
 
-def _is_reduce(relation: Any) -> bool:
-    axis = getattr(relation, "parent", None) or getattr(relation, "fused", None)
-    return axis is not None and axis.kind == "reduce"
+def _is_reduce(relation: Relation) -> bool:
+    match relation:
+        case Split(parent):
+            return parent.kind == "reduce"
+        case Fuse(_, _, fused):
+            return fused.kind == "reduce"
+    return False
 
 
 def _reduce_extents(stage: Stage, op: ComputeOp) -> dict[IterVar, Expr]:
