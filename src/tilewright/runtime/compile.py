@@ -1,0 +1,71 @@
+"""From a schedule to a kernel: lower, prove, compile; or none of these, where it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir.errors import TargetError
+from tilewright.ir.func import Module
+from tilewright.runtime.build import backend, find
+from tilewright.runtime.build import build as build_module
+from tilewright.runtime.kernel import Kernel
+from tilewright.schedule.fingerprint import fingerprint
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target, current_target
+
+
+def build(
+    program: Schedule | Module,
+    args: Sequence[Any] | None = None,
+    target: str | Target | None = None,
+    name: str = "main",
+    verify: bool = True,
+) -> Kernel:
+    """A kernel that computes ``program`` on ``target``.
+
+    Parameters
+    ----------
+    program : a schedule, or a module that :func:`tilewright.lower` made.
+    args : for a schedule, the tensors and symbolic variables that a call passes, in order.
+    target : "llvm" (the default, or the target of the enclosing ``with``), "cuda", "opencl",
+        "sim", with options as in :meth:`Target.parse`.
+    name : the name of the function, and the beginning of those of its kernels.
+    verify : prove the lowered program in bounds and free of races before it is compiled.
+
+    Raises :class:`ScheduleError`, :class:`LoweringError` or :class:`VerificationError` where the
+    schedule is wrong, :class:`TargetError` where a library of the target is missing.
+    """
+    if isinstance(program, Module):
+        found = program.attrs.get("target") if target is None else target
+        machine = Target.parse(found or current_target() or "llvm")
+        if verify:
+            _prove(program)
+        return build_module(program, machine)
+    if args is None:
+        raise TargetError("build needs the arguments of the schedule: build(s, [A, W, out])")
+    machine = _resolve(Target.parse(target or current_target() or "llvm"))
+    key = fingerprint(program, args, f"{name} {machine!r}")
+    kernel = find(key, machine)
+    if kernel is not None:
+        return kernel
+    from tilewright.lower.pipeline import lower
+
+    module = lower(program, args, machine, name)
+    if verify:
+        _prove(module)
+    return build_module(module, machine, key)
+
+
+def _resolve(target: Target) -> Target:
+    """The target with the architecture of the machine at hand, where none is named."""
+    resolve = getattr(backend(target), "resolve_target", None)
+    found: Target = target if resolve is None else resolve(target)
+    return found
+
+
+def _prove(module: Module) -> None:
+    from tilewright.verify import verify
+
+    for func in module.funcs:
+        verify(func)
