@@ -47,6 +47,7 @@ class Analyzer:
         #: The order in which terms of equal coefficient are written.
         self.ranks: dict[Expr, int] = {}
         self.effort = _EFFORT
+        self._raw: dict[Expr, Affine] = {}
 
     # --- what is known
 
@@ -196,10 +197,10 @@ class Analyzer:
             return self._at_least(-form, 0)
         match e:
             case E.EQ(a, b) if self.is_index(a.dtype):
-                form = self.affine(a) - self.affine(b)
+                form = self.raw(a) - self.raw(b)
                 return self._at_least(form, 0) and self._at_least(-form, 0)
             case E.NE(a, b) if self.is_index(a.dtype):
-                form = self.affine(a) - self.affine(b)
+                form = self.raw(a) - self.raw(b)
                 return self._at_least(form, 1) or self._at_least(-form, 1)
         return False
 
@@ -244,6 +245,13 @@ class Analyzer:
             else:
                 found = self.normal(as_affine(e, self._term))
             memo[e] = found
+        return found
+
+    def raw(self, e: Expr) -> Affine:
+        """The form of an integer expression as it stands."""
+        found = self._raw.get(e)
+        if found is None:
+            found = self._raw[e] = as_affine(e)
         return found
 
     def _term(self, e: Expr) -> Affine:

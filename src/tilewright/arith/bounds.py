@@ -46,10 +46,13 @@ def span(az: Analyzer, form: Affine) -> Span:
 
 
 def value_span(az: Analyzer, e: Expr) -> Span:
-    """The bounds of any scalar integer or bool expression, each atom taken by itself."""
+    """The bounds of any scalar integer or bool expression, each atom taken by itself.
+
+    The expression is read as it stands: simplifying asks for bounds, so it may not be asked here.
+    """
     t = e.dtype
     if t.kind == "int" and t.bits >= 32 and t.lanes == 1:
-        return span(az, az.affine(e))
+        return span(az, az.raw(e))
     if isinstance(e, IntImm):
         return e.value, e.value
     if t.is_int and t.lanes == 1:
@@ -197,7 +200,7 @@ def _by_operands(
     assert isinstance(atom, (E.Min, E.Max))
     rest = form.without(atom)
     found = (
-        lower(az, rest.combine(1, az.affine(operand), k), depth - 1, goal)
+        lower(az, rest.combine(1, az.raw(operand), k), depth - 1, goal)
         for operand in (atom.a, atom.b)
     )
     return min(found) if (type(atom) is E.Min) == (k > 0) else max(found)
@@ -213,7 +216,7 @@ def _by_divisions(
             for other, ko in form.terms.items():
                 match other:
                     case E.FloorDiv(y, IntImm(_, d)) if d == c and ko == -k:
-                        least = lower(az, az.affine(x) - az.affine(y), depth - 1)
+                        least = lower(az, az.raw(x) - az.raw(y), depth - 1)
                         rest = form.without(atom).without(other)
                         if least > -inf:
                             least = k * quotient(least, c)

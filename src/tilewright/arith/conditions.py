@@ -354,7 +354,7 @@ def inequality_form(az: Analyzer, e: Expr) -> Affine | None:
     """The form that is at most zero where an inequality of indices holds."""
     if not isinstance(e, E.Compare) or not az.is_index(e.a.dtype):
         return None
-    a, b = az.affine(e.a), az.affine(e.b)
+    a, b = az.raw(e.a), az.raw(e.b)
     match e:
         case E.LE():
             return a - b

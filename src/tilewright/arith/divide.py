@@ -75,6 +75,9 @@ def _small_quotient(az: Analyzer, x: Affine, c: int, t: DType) -> Affine:
                     return floormod(az, floordiv(az, az.affine(y), c, t), d // c, t)
     if all(k < 0 for k in x.terms.values()):
         return -_small_quotient(az, -x + (c - 1), c, t)
+    joined = az.normal(x)
+    if joined is not x:
+        return floordiv(az, joined, c, t)
     return of_atom(E.FloorDiv(az.to_expr(x, t), IntImm(t, c)))
 
 
@@ -130,6 +133,9 @@ def _small_remainder(az: Analyzer, x: Affine, c: int, t: DType) -> Affine:
         return az.normal((floormod(az, high, c // g, t) * g) + low)
     if all(k < 0 for k in x.terms.values()):
         return -_small_remainder(az, -x + (c - 1), c, t) + (c - 1)
+    joined = az.normal(x)
+    if joined is not x:
+        return floormod(az, joined, c, t)
     return of_atom(E.FloorMod(az.to_expr(x, t), IntImm(t, c)))
 
 

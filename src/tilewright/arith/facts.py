@@ -35,11 +35,11 @@ def learn(az: Analyzer, condition: Expr) -> None:
             case E.Var() if part in context.definitions:
                 learn(az, az.simplify(context.definitions[part]))
             case E.EQ(a, b) if az.is_index(a.dtype):
-                form = az.affine(a) - az.affine(b)
+                form = az.raw(a) - az.raw(b)
                 _not_negative(az, form)
                 _not_negative(az, -form)
             case E.NE(a, b) if az.is_index(a.dtype):
-                _not_equal(az, az.affine(a) - az.affine(b))
+                _not_equal(az, az.raw(a) - az.raw(b))
             case _:
                 form_ = inequality_form(az, part)
                 if form_ is not None:
@@ -58,18 +58,17 @@ def _not_negative(az: Analyzer, form: Affine) -> None:
         match atom:
             case E.FloorDiv(a, IntImm(_, c)) if c > 0:
                 rest = form.without(atom) * c
-                x = az.affine(a)
+                x = az.raw(a)
                 _not_negative(az, rest + x if k > 0 else rest - x + (c - 1))
             case E.Min() | E.Max() if (type(atom) is E.Min) == (k > 0):
                 rest = form.without(atom)
                 for operand in operands_of(atom):
-                    _not_negative(az, rest.combine(1, az.affine(operand), k))
+                    _not_negative(az, rest.combine(1, az.raw(operand), k))
     if len(form.terms) == 1:
         ((atom, k),) = form.terms.items()
         lo, hi = context.ranges[atom]
         if lo == hi and isinstance(atom, Var):
             context.fixed[atom] = Affine({}, int(lo))
-    az.context.forget()
 
 
 def _not_equal(az: Analyzer, form: Affine) -> None:

@@ -324,13 +324,13 @@ def implied(az: Analyzer, atom: Expr) -> list[Affine]:
     """Forms that are not negative by what an atom is: ``x - c*(x // c)``, ``x - min(x, y)``."""
     match atom:
         case E.FloorDiv(a, IntImm(_, c)) if c > 0:
-            left = az.affine(a).combine(1, Affine({atom: 1}), -c)
+            left = az.raw(a).combine(1, Affine({atom: 1}), -c)
             return [left, -left + (c - 1)]
         case E.FloorMod(a, IntImm(_, c)) if c > 0:
-            x = az.affine(a)
+            x = az.raw(a)
             return [x - Affine({atom: 1})] if span(az, x)[0] >= 0 else []
         case E.Min(a, b):
-            return [az.affine(a) - Affine({atom: 1}), az.affine(b) - Affine({atom: 1})]
+            return [az.raw(a) - Affine({atom: 1}), az.raw(b) - Affine({atom: 1})]
         case E.Max(a, b):
-            return [Affine({atom: 1}) - az.affine(a), Affine({atom: 1}) - az.affine(b)]
+            return [Affine({atom: 1}) - az.raw(a), Affine({atom: 1}) - az.raw(b)]
     return []

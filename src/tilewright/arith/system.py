@@ -170,7 +170,7 @@ class System:
                 greatest += c * low[k]
         row = _row((form, False))
         if row is not None and row[0] in self.rows:
-            terms, from_row, _ = row
+            terms = row[0]
             lower, upper = self.rows[terms]
             scale, shift = form[terms[0][0]] // terms[0][1], form.get(CONSTANT, 0)
             ends = (lower * scale + shift, upper * scale + shift)
