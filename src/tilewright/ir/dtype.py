@@ -36,13 +36,17 @@ class DType(str):
         return dtype(self.element if lanes == 1 else f"{self.element}x{lanes}")
 
 
-@cache
 def dtype(name: str) -> DType:
     """Parse and intern a type name; raises :class:`ValueError` where there is no such type.
 
     >>> dtype("float16x8").lanes
     8
     """
+    return name if isinstance(name, DType) else _interned(name)
+
+
+@cache
+def _interned(name: str) -> DType:
     match = _PATTERN.match(name)
     kind, bits, lanes = match.groups() if match else ("", "", "")
     scalar = kind + bits

@@ -1,0 +1,1 @@
+"""Loops become text: CUDA C++, OpenCL C, C, LLVM IR."""

@@ -1,0 +1,425 @@
+"""Functions as text of a C-like language: the statements.
+
+:class:`CLikePrinter` walks a function and asks a :class:`~.c_like_dialect.Dialect` for whatever
+differs between C, CUDA C++ and OpenCL C. Expressions are in :mod:`.c_like_expr`, vectors in
+:mod:`.c_like_vector`.
+
+A loop is marked for unrolling where the schedule says so (``unroll``, ``auto_unroll_max_step``),
+and on a GPU also where its variable indexes an array of the thread's own: registers have no
+addresses, so such an array stays in registers only if every index is a constant in the end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilewright.codegen.c_like_dialect import Dialect
+from tilewright.codegen.c_like_text import code
+from tilewright.codegen.c_like_vector import Pieces, VectorPrinter
+from tilewright.ir import expr as E
+from tilewright.ir import ops
+from tilewright.ir import stmt as S
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import TargetError
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.func import Func
+from tilewright.ir.stmt import ForKind, Stmt
+from tilewright.ir.visit import loads, stores, uses, walk
+from tilewright.lower.substitution import put
+from tilewright.target.instruction import stride_along
+
+#: Loops that index registers are written out up to so many stores.
+REGISTER_UNROLL = 2048
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A function as text: its symbol, and on a GPU the bytes of dynamic shared memory."""
+
+    symbol: str
+    text: str
+    dynamic_shared: int = 0
+
+
+class CLikePrinter(VectorPrinter):
+    """Prints one function; make a new one for the next."""
+
+    def __init__(self, dialect: Dialect, warp_size: int = 32) -> None:
+        super().__init__(dialect)
+        self.warp_size = warp_size
+        self.hoisted = {}
+        self._vectors: dict[Expr, Pieces] = {}  # vector variables in scope
+        self._auto_unroll = 0
+        self._explicit = False
+        self._dynamic_shared = 0
+
+    def function(self, func: Func, symbol: str) -> Printed:
+        """``func`` under the name ``symbol``."""
+        d = self.dialect
+        self.names.fresh(symbol)
+        written = written_buffers(func)
+        params = []
+        for p in func.params:
+            name = self.names.fresh(p.name)
+            if isinstance(p, Buffer):
+                self.buffers[p] = name
+                params.append(d.parameter(p, name, p in written))
+            else:
+                self.variables[p] = code(name)
+                self.analyzer.bind(p, ops.const(0, p.dtype), ops.const(2**31 - 1, p.dtype))
+                params.append(f"{d.type_name(p.dtype)} {name}")
+        threads = _threads(func)
+        self.line(f"{d.signature(symbol, params, threads)} {{")
+        self.indent = 1
+        for axis in func.launch:
+            self.analyzer.bind(axis.var, ops.const(0), axis.extent)
+            if uses(func.body, {axis.var}):
+                name = self.names.fresh(axis.var.name)
+                self.line(f"{d.variable(axis.var.dtype, name)} = {d.axis(axis.tag)};")
+                self.variables[axis.var] = code(name)
+        self._shared(func, threads)
+        self.stmt(func.body)
+        self.indent = 0
+        self.line("}")
+        return Printed(symbol, "\n".join(self.lines) + "\n", self._dynamic_shared)
+
+    # Memory
+
+    def _shared(self, func: Func, threads: int | None) -> None:
+        """Declare the memory that the threads of a block, or of a warp, share."""
+        d = self.dialect
+        found: list[tuple[Buffer, int, int]] = []
+        for s in walk(func.body):
+            if isinstance(s, S.Allocate) and self._is_shared(s.buffer):
+                copies = 1
+                if s.buffer.scope == "warp":
+                    if threads is None:
+                        raise TargetError(
+                            f"buffer {s.buffer.name!r} of scope 'warp' needs constant numbers of "
+                            "threads"
+                        )
+                    copies = -(-threads // self.warp_size)
+                found.append((s.buffer, constant_size(s.buffer), copies))
+        total = 0
+        offsets = []
+        for buffer, size, copies in found:
+            offsets.append(total)
+            total += -(-size * copies * buffer.dtype.bytes // 16) * 16
+        dynamic = 0 < d.static_shared_limit < total
+        if dynamic:
+            self._dynamic_shared = total
+            self.line(d.shared_pool(self.names.fresh("shared_memory")))
+        for (buffer, size, copies), offset in zip(found, offsets, strict=True):
+            whole = self.names.fresh(buffer.name if copies == 1 else f"{buffer.name}_all")
+            pool = offset if dynamic else None
+            self.line(d.shared_array(buffer, whole, size * copies, pool))
+            self.buffers[buffer] = whole
+            if copies > 1:
+                mine = self.names.fresh(buffer.name)
+                self.line(d.warp_part(buffer, mine, whole, size, func))
+                self.buffers[buffer] = mine
+
+    def _is_shared(self, buffer: Buffer) -> bool:
+        if not self.dialect.is_gpu:
+            return False
+        return buffer.scope == "shared" or (buffer.scope == "warp" and self.warp_size > 1)
+
+    def _allocate(self, s: S.Allocate) -> None:
+        if not self._is_shared(s.buffer):
+            if s.buffer.scope == "global" and self.dialect.is_gpu:
+                raise TargetError(
+                    f"buffer {s.buffer.name!r} in global memory is allocated inside a kernel: it "
+                    "has to be a workspace of the module"
+                )
+            name = self.names.fresh(s.buffer.name)
+            self.buffers[s.buffer] = name
+            self.line(self.dialect.local_array(s.buffer, name, constant_size(s.buffer)))
+        self.stmt(s.body)
+
+    # Statements
+
+    def stmt(self, s: Stmt) -> None:
+        """Add the lines of a statement."""
+        self.hoisted = dict(self._vectors)
+        match s:
+            case S.Store():
+                self._store(s)
+            case S.For():
+                self._for(s)
+            case S.Seq(stmts):
+                for x in stmts:
+                    self.stmt(x)
+            case S.If(condition, then, orelse):
+                self._if(condition, then, orelse)
+            case S.Allocate():
+                self._allocate(s)
+            case S.Let(var, value, body):
+                self._let_stmt(var, value, body)
+            case S.Attr(key, value, body):
+                self._attr(key, value, body)
+            case S.Evaluate(value):
+                self.line(f"{self.expr(value)};")
+            case S.Sync(scope):
+                for text in self.dialect.barrier(scope):
+                    self.line(text)
+            case S.Instr():
+                self._instruction(s)
+            case _:
+                raise TargetError(f"{type(s).__name__} has to be lowered before code is generated")
+
+    def _block(self, head: str, body: Stmt) -> None:
+        """``head {`` and the lines of ``body``, without the closing brace."""
+        self.line(f"{head} {{")
+        self.indent += 1
+        self.names.push()
+        self.stmt(body)
+        self.names.pop()
+        self.indent -= 1
+
+    def _if(self, condition: Expr, then: Stmt, orelse: Stmt | None) -> None:
+        head = f"if ({self.condition(condition)})"
+        with self.analyzer.assume(condition):
+            self._block(head, then)
+        if orelse is not None:
+            with self.analyzer.assume(ops.logical_not(condition)):
+                self._block("} else", orelse)
+        self.line("}")
+
+    def _let_stmt(self, var: Var, value: Expr, body: Stmt) -> None:
+        if var.dtype.lanes > 1:
+            self.prepare(value)
+            if value not in self.hoisted:
+                self.hold(value, var.name)
+            self._vectors[var] = self.hoisted[value]
+        else:
+            self.declare(var, self.expr(value))
+            if var.dtype.is_int:
+                self.analyzer.define(var, value)
+        self.stmt(body)
+
+    def _attr(self, key: str, value: object, body: Stmt) -> None:
+        if key == "produce":
+            self.line(f"// {value}")
+        before = self._auto_unroll, self._explicit
+        self._pragma(key, value)
+        self.stmt(body)
+        self._auto_unroll, self._explicit = before
+
+    def _pragma(self, key: str, value: object) -> None:
+        if key == "auto_unroll_max_step":
+            self._auto_unroll = int(str(value))
+        elif key == "unroll_explicit":
+            self._explicit = bool(value)
+
+    def _for(self, s: S.For) -> None:
+        if s.kind in (ForKind.THREAD, ForKind.VTHREAD):
+            raise TargetError(
+                f"the {s.kind.value} loop over {s.var.name!r} has to become a launch axis before "
+                "code is generated"
+            )
+        before = self._auto_unroll, self._explicit
+        for key, value in s.annotations:
+            self._pragma(key, value)
+        extent = s.extent.value if isinstance(s.extent, E.IntImm) else None
+        if extent == 1:
+            self.stmt(put(s.body, {s.var: s.min}))
+        elif extent is None or extent > 1:
+            unroll = self._unrolls(s, extent)
+            if unroll and self._explicit and extent is not None:
+                for i in range(extent):
+                    value = self.analyzer.simplify(s.min + ops.const(i, s.var.dtype))
+                    self.stmt(put(s.body, {s.var: value}))
+            else:
+                self._loop(s, unroll)
+        self._auto_unroll, self._explicit = before
+
+    def _unrolls(self, s: S.For, extent: int | None) -> bool:
+        if s.kind is ForKind.UNROLLED:
+            return True
+        if extent is None or s.kind is not ForKind.SERIAL:
+            return False
+        if not self._auto_unroll and not self.dialect.is_gpu:
+            return False
+        total = extent * steps(s.body)
+        if total <= self._auto_unroll:
+            return True
+        return self.dialect.is_gpu and total <= REGISTER_UNROLL and _indexes_registers(s)
+
+    def _loop(self, s: S.For, unroll: bool) -> None:
+        if unroll:
+            for text in self.dialect.unroll():
+                self.line(text)
+        first, end = self.expr(s.min), self.expr(self.analyzer.simplify(s.min + s.extent))
+        self.names.push()
+        name = self.names.fresh(s.var.name)
+        self.variables[s.var] = code(name)
+        type_name = self.dialect.type_name(s.var.dtype)
+        with self.analyzer.scope():
+            self.analyzer.bind(s.var, s.min, s.extent)
+            head = f"for ({type_name} {name} = {first}; {name} < {end.at(11)}; ++{name})"
+            self._block(head, s.body)
+        self.names.pop()
+        self.line("}")
+
+    # Stores
+
+    def _store(self, s: S.Store) -> None:
+        lanes = max((i.dtype.lanes for i in s.indices), default=1)
+        lanes = max(lanes, s.value.dtype.lanes)
+        match s.predicate:
+            case E.Broadcast(condition, _):
+                self._if(condition, S.Store(s.buffer, s.indices, s.value), None)
+            case None if lanes == 1:
+                self._store_scalar(s)
+            case None:
+                self._store_vector(s, lanes)
+            case condition if lanes == 1:
+                self._if(condition, S.Store(s.buffer, s.indices, s.value), None)
+            case mask:
+                self._store_masked(s, lanes, mask)
+
+    def _store_scalar(self, s: S.Store) -> None:
+        d, name = self.dialect, self.name_of(s.buffer)
+        offset = self.offset(s.buffer, s.indices)
+        match s.value:
+            case E.Add(E.Load(buffer, indices, None), x) if (
+                buffer is s.buffer and indices == s.indices and d.updates_in_place(buffer)
+            ):
+                at = self.expr(offset)
+                self.line(f"{name}[{at}] += {self.expr(x)};")
+            case value:
+                at = self.expr(offset)
+                self.line(d.store(s.buffer, name, at, self.expr(value)))
+
+    def _lane_store(self, s: S.Store, offset: Expr, value: Expr, i: int) -> S.Store:
+        """The store of lane ``i``."""
+        if s.buffer.layout is None and len(s.indices) == 1:
+            return S.Store(s.buffer, (self.lane(offset, i),), self.lane(value, i))
+        indices = tuple(self.lane(x, i) for x in s.indices)
+        return S.Store(s.buffer, indices, self.lane(value, i))
+
+    def _store_vector(self, s: S.Store, lanes: int) -> None:
+        d = self.dialect
+        value = s.value if s.value.dtype.lanes == lanes else E.Broadcast(s.value, lanes)
+        offset = self.offset(s.buffer, s.indices)
+        self.prepare(value)
+        width = self.width(value.dtype)
+        access = self.access(s.buffer, offset)
+        base, k = access or (offset, 1)
+        clobbers = any(
+            x.buffer is s.buffer and x not in self.hoisted and x.indices != s.indices
+            for x in loads(value)
+        )
+        if value not in self.hoisted and (clobbers or width > k):
+            self.hold(value)
+        if access is None:
+            for i in range(lanes):
+                self._store_scalar(self._lane_store(s, offset, value, i))
+            return
+        held = self.hoisted.get(value)
+        if held is not None and held.width == k and d.vector_name(s.buffer.dtype, k):
+            parts = [code(text) for text in held.texts]
+        else:
+            width = min(width, k)
+            pieces = self.pieces(value, width)
+            each = k // width
+            t = value.dtype.with_lanes(k)
+            groups = [pieces[i : i + each] for i in range(0, len(pieces), each)]
+            parts = [group[0] if each == 1 else d.pack(t, group) for group in groups]
+        ramp = E.Ramp(base, ops.const(1, base.dtype), lanes)
+        for i, part in enumerate(parts):
+            at = self.expr(self.lane(ramp, i * k))
+            self.line(d.store_vector(s.buffer, self.name_of(s.buffer), at, k, part))
+
+    def _store_masked(self, s: S.Store, lanes: int, mask: Expr) -> None:
+        """Each lane under its own condition; what is off is not evaluated either."""
+        value = s.value if s.value.dtype.lanes == lanes else E.Broadcast(s.value, lanes)
+        offset = self.offset(s.buffer, s.indices)
+        self.prepare(mask)
+        if any(x.buffer is s.buffer and x.indices != s.indices for x in loads(value)):
+            zero = E.Broadcast(ops.const(0, value.dtype.element), lanes)
+            value = E.IfThenElse(mask, value, zero)
+            self.hold(value)
+        for i in range(lanes):
+            lane = self._lane_store(s, offset, value, i)
+            self._if(self.lane(mask, i), lane, None)
+
+    # Instructions
+
+    def _instruction(self, s: S.Instr) -> None:
+        d = self.dialect
+        lacks = s.instruction.lacks(d.kind, d.arch) if s.instruction is not None else "no name"
+        if lacks or (found := self._views(s)) is None:
+            self.stmt(s.body)
+            return
+        pointers, strides = found
+        self.line(f"// {s.instruction.name}")
+        for line in s.instruction.emit(d.kind, pointers, strides).splitlines():
+            self.line(line)
+
+    def _views(self, s: S.Instr) -> tuple[list[str], list[list[str]]] | None:
+        """Pointers to the operands and their strides, None where these vary."""
+        pointers, strides = [], []
+        first = {axis: ops.const(0, axis.dtype) for axis in s.axes}
+        for operand in s.operands:
+            found = stride_along(operand, s.axes)
+            if found is None:
+                return None
+            offset = self.offset(operand.buffer, tuple(put(i, first) for i in operand.indices))
+            at = self.expr(self.analyzer.simplify(offset))
+            pointers.append(str(self.dialect.pointer(self.name_of(operand.buffer), at)))
+            strides.append([str(self.expr(x)) for x in found])
+        return pointers, strides
+
+
+def constant_size(buffer: Buffer) -> int:
+    """How many elements to allocate; raises :class:`TargetError` where that is not a constant."""
+    size = buffer.size
+    if not isinstance(size, E.IntImm):
+        raise TargetError(
+            f"buffer {buffer.name!r} in {buffer.scope} memory has the size {size}, which is not a "
+            "constant: split its axes by constant factors, or keep it in global memory"
+        )
+    return max(size.value, 1)
+
+
+def steps(s: Stmt) -> int:
+    """How many stores a statement carries out; loops of unknown length count once."""
+    match s:
+        case S.For(_, _, extent, _, body):
+            return (extent.value if isinstance(extent, E.IntImm) else 1) * steps(body)
+        case S.Seq(stmts):
+            return sum(map(steps, stmts))
+        case S.If(_, then, orelse):
+            return steps(then) + (steps(orelse) if orelse is not None else 0)
+        case S.Allocate() | S.Let() | S.Attr():
+            return steps(s.body)
+    return 1
+
+
+def written_buffers(func: Func) -> set[Buffer]:
+    """The buffers that ``func`` writes, or whose address it hands to somebody else."""
+    found = {s.buffer for s in stores(func.body)}
+    for node in walk(func.body):
+        if isinstance(node, E.Call) and node.name == "address_of":
+            found.update(a.buffer for a in node.args if isinstance(a, E.Load))
+    return found
+
+
+def _indexes_registers(s: S.For) -> bool:
+    """Whether the loop's variable indexes an array of the thread's own."""
+    return any(
+        isinstance(x, (S.Store, E.Load))
+        and x.buffer.scope == "local"
+        and any(uses(i, {s.var}) for i in x.indices)
+        for x in walk(s.body)
+    )
+
+
+def _threads(func: Func) -> int | None:
+    """Threads of a block, None where that is not a constant."""
+    extents = [axis.extent for axis in func.launch if axis.tag.startswith("threadIdx")]
+    if all(isinstance(extent, E.IntImm) for extent in extents):
+        return math.prod(extent.value for extent in extents if isinstance(extent, E.IntImm))
+    return None

@@ -1,0 +1,300 @@
+"""Vector expressions as text of a C-like language.
+
+A vector is a list of pieces. What one access of memory moves becomes a temporary first
+(:meth:`VectorPrinter.prepare`); arithmetic then works on as many lanes of it at once as the
+language has operators for, else lane by lane, each lane a scalar expression. Whatever is evaluated
+only under a condition is not taken out of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.codegen.c_like_expr import ExpressionPrinter
+from tilewright.codegen.c_like_text import Code, code
+from tilewright.ir import expr as E
+from tilewright.ir import ops
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.dtype import DType
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.visit import exprs
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """A vector held in temporaries of ``width`` lanes each."""
+
+    texts: tuple[str, ...]
+    width: int
+
+
+def as_ramp(e: Expr) -> tuple[Expr, Expr] | None:
+    """(base, stride) where ``e`` is ``base + lane * stride``, stride a constant or loop-invariant.
+
+    >>> from tilewright.ir.expr import Broadcast, Ramp, Var
+    >>> i = Var.make("i")
+    >>> as_ramp(Ramp(i, ops.const(1), 4) * 2 + Broadcast(i, 4))
+    (i * 2 + i, 2)
+    """
+    match e:
+        case E.Ramp(base, stride, _):
+            return base, stride
+        case E.Broadcast(value, _):
+            return value, ops.const(0, value.dtype)
+        case E.Add(a, b) | E.Sub(a, b):
+            left, right = as_ramp(a), as_ramp(b)
+            if left and right:
+                combine = ops.add if isinstance(e, E.Add) else ops.sub
+                return combine(left[0], right[0]), combine(left[1], right[1])
+        case E.Mul(a, b):
+            left, right = as_ramp(a), as_ramp(b)
+            if left and right:
+                if ops.is_const(right[1], 0):
+                    return ops.mul(left[0], right[0]), ops.mul(left[1], right[0])
+                if ops.is_const(left[1], 0):
+                    return ops.mul(left[0], right[0]), ops.mul(left[0], right[1])
+        case E.Cast(t, value):
+            inner = as_ramp(value)
+            if inner and t.is_int and value.dtype.is_int and t.bits >= value.dtype.bits:
+                return ops.cast(t.element, inner[0]), ops.cast(t.element, inner[1])
+    return None
+
+
+class VectorPrinter(ExpressionPrinter):
+    """Prints vectors; ``hoisted`` holds the vector expressions that are in temporaries."""
+
+    hoisted: dict[Expr, Pieces]
+
+    def lane(self, e: Expr, i: int) -> Expr:
+        """Lane ``i`` of ``e`` as a scalar expression; ``e`` itself where it is a scalar."""
+        if e.dtype.lanes == 1:
+            return e
+        if e in self.hoisted:
+            return E.Lane(e, i)
+        match e:
+            case E.Ramp(base, stride, _):
+                step = ops.mul(stride, ops.const(i, stride.dtype))
+                if isinstance(base, E.Add) and isinstance(base.b, E.IntImm):
+                    return ops.add(base.a, ops.add(base.b, step))
+                return ops.add(base, step)
+            case E.Broadcast(value, _):
+                return value
+            case E.Concat(values):
+                return values[i]
+            case E.Load(buffer, indices, predicate):
+                on = None if predicate is None else self.lane(predicate, i)
+                return E.Load(buffer, tuple(self.lane(x, i) for x in indices), on)
+            case E.Cast(t, value):
+                return E.Cast(t.element, self.lane(value, i))
+            case E.Call(t, name, args):
+                return E.Call(t.element, name, tuple(self.lane(a, i) for a in args))
+            case E.LetExpr(var, value, body):
+                if var.dtype.lanes == 1:
+                    return E.LetExpr(var, value, self.lane(body, i))
+                mine = Var.make(var.name, var.dtype.element)
+                return E.LetExpr(mine, self.lane(value, i), _put_lane(self, body, var, mine, i))
+        parts = [getattr(e, field) for field in type(e).__match_args__]
+        made: Expr = type(e)(*(self.lane(part, i) for part in parts))
+        return made
+
+    def expr(self, e: Expr) -> Code:
+        if isinstance(e, E.Lane):
+            if e.vector not in self.hoisted:
+                return self.expr(self.lane(e.vector, e.index))
+            return self._part(self.hoisted[e.vector], e.vector.dtype, e.index, 1)
+        return super().expr(e)
+
+    def _part(self, held: Pieces, t: DType, index: int, width: int) -> Code:
+        """Lanes ``index`` to ``index + width - 1`` of a vector in temporaries."""
+        d, k = self.dialect, held.width
+        if width > k:
+            parts = [self._part(held, t, i, k) for i in range(index, index + width, k)]
+            return d.pack(t.with_lanes(width), parts)
+        text = held.texts[index // k]
+        if width == k:
+            return code(text)
+        return d.part(text, t.element, k, index % k, width)
+
+    def width(self, t: DType) -> int:
+        """The width of the pieces in which arithmetic on vectors of type ``t`` is done."""
+        width = self.dialect.width(t)
+        while t.lanes % width:
+            width //= 2
+        return width
+
+    def pieces(self, e: Expr, width: int) -> list[Code]:
+        """``e`` as expressions of ``width`` lanes each; call :meth:`prepare` before."""
+        lanes = e.dtype.lanes
+        if width == 1:
+            return [self.expr(self.lane(e, i)) for i in range(lanes)]
+        starts = range(0, lanes, width)
+        held = self.hoisted.get(e)
+        if held is not None:
+            return [self._part(held, e.dtype, i, width) for i in starts]
+        d, t = self.dialect, e.dtype.with_lanes(width)
+        match e:
+            case E.Broadcast(value, _):
+                return [d.splat(t, self.expr(value))] * len(starts)
+            case E.Mul(a, E.Broadcast(E.FloatImm(_, -1.0), _)) if d.native(E.Sub, t):
+                return [d.negate(t, x) for x in self.pieces(a, width)]
+            case E.Binary(a, b) if d.native(type(e), t):
+                pairs = zip(self.pieces(a, width), self.pieces(b, width), strict=True)
+                return [d.binary(type(e), t, x, y) for x, y in pairs]
+            case E.Cast(_, value):
+                source = value.dtype.with_lanes(width)
+                if self.width(value.dtype) == width:
+                    cast = [d.vector_cast(t, source, x) for x in self.pieces(value, width)]
+                    done = [x for x in cast if x is not None]
+                    if len(done) == len(cast):
+                        return done
+            case E.Call(_, name, args):
+                if all(a.dtype.element is t.element for a in args):
+                    columns = zip(*(self.pieces(a, width) for a in args), strict=True)
+                    called = [d.vector_function(name, t, list(column)) for column in columns]
+                    found = [x for x in called if x is not None]
+                    if len(found) == len(called):
+                        return found
+        scalars = self.pieces(e, 1)
+        return [d.pack(t, scalars[i : i + width]) for i in starts]
+
+    def hold(self, e: Expr, wanted: str = "v") -> None:
+        """Evaluate a vector into temporaries."""
+        width = self.width(e.dtype)
+        t = e.dtype.with_lanes(width)
+        texts = tuple(self.temporary(wanted, t, x) for x in self.pieces(e, width))
+        self.hoisted[e] = Pieces(texts, width)
+
+    # What must be evaluated first
+
+    def prepare(self, e: Expr) -> None:
+        """Put into temporaries what one access can load, and what lanes have in common.
+
+        ``e`` is evaluated unconditionally.
+        """
+        if e.dtype.lanes == 1 or e in self.hoisted:
+            return
+        match e:
+            case E.Load(buffer, _, None):
+                self._prepare_load(buffer, e)
+            case E.Load(_, _, E.Broadcast(condition, lanes)):
+                plain = E.Load(e.buffer, e.indices, None)
+                zero = E.Broadcast(ops.const(0, e.dtype.element), lanes)
+                if self._loads_vector(plain):
+                    self._branch(e, condition, plain, zero)
+            case E.IfThenElse(E.Broadcast(condition, _), on_true, on_false):
+                self._prepare_choice(e, condition, on_true, on_false)
+            case E.IfThenElse(condition, on_true, on_false):
+                if condition.dtype.lanes == 1:
+                    self._prepare_choice(e, condition, on_true, on_false)
+                else:
+                    self.prepare(condition)
+            case E.And(a, _) | E.Or(a, _):
+                self.prepare(a)
+            case E.Broadcast(value, lanes):
+                if isinstance(value, (E.Load, E.Call, E.LetExpr, E.Select)):
+                    name = value.buffer.name if isinstance(value, E.Load) else "s"
+                    width = self.width(e.dtype)
+                    t = value.dtype.with_lanes(width)
+                    held = (
+                        self.expr(value) if width == 1 else self.dialect.splat(t, self.expr(value))
+                    )
+                    held = self.temporary(name + "_s", t, held)
+                    self.hoisted[e] = Pieces((held,) * (lanes // width), width)
+            case E.LetExpr(var, value, body) if var.dtype.lanes > 1:
+                self.prepare(value)
+                self.hold(value, var.name)
+                self.hoisted[var] = self.hoisted[value]
+                self._prepare_alias(e, body)
+            case E.LetExpr(var, value, body):
+                self.declare(var, self.expr(value))
+                self._prepare_alias(e, body)
+            case E.Cast(_, value):
+                self.prepare(value)
+                width = self.width(value.dtype)
+                simple = (E.Load, E.Broadcast, E.Ramp, E.Var)
+                if width > 1 and value not in self.hoisted and not isinstance(value, simple):
+                    self.hold(value)
+            case _:
+                for name in type(e).__match_args__:
+                    part = getattr(e, name)
+                    for x in part if isinstance(part, tuple) else (part,):
+                        if isinstance(x, Expr):
+                            self.prepare(x)
+
+    def _prepare_alias(self, e: Expr, body: Expr) -> None:
+        """Hold ``e``, whose value is that of ``body``."""
+        self.prepare(body)
+        if body not in self.hoisted:
+            self.hold(body)
+        self.hoisted[e] = self.hoisted[body]
+
+    def _prepare_load(self, buffer: Buffer, e: E.Load) -> None:
+        offset = self.offset(buffer, e.indices)
+        access = self.access(buffer, offset)
+        if access is None:
+            return
+        d, (base, k) = self.dialect, access
+        texts = []
+        for i in range(0, e.dtype.lanes, k):
+            at = self.expr(self.lane(E.Ramp(base, ops.const(1, base.dtype), e.dtype.lanes), i))
+            name = self.names.fresh(f"{buffer.name}_v")
+            value = d.load_vector(buffer, self.name_of(buffer), at, k)
+            self.line(f"const {d.vector_name(buffer.dtype, k)} {name} = {value};")
+            texts.append(name)
+        self.hoisted[e] = Pieces(tuple(texts), k)
+
+    def access(self, buffer: Buffer, offset: Expr) -> tuple[Expr, int] | None:
+        """(first offset, elements an access) where several elements can be moved at once."""
+        ramp = as_ramp(offset)
+        if ramp is None or not ops.is_const(ramp[1], 1):
+            return None
+        base = ramp[0]
+
+        def aligned(k: int) -> bool:
+            return self.analyzer.prove(ops.floormod(base, ops.const(k, base.dtype)).equal(0))
+
+        k = self.dialect.chunk(buffer, offset.dtype.lanes, aligned)
+        return (base, k) if k > 1 else None
+
+    def _loads_vector(self, e: Expr) -> bool:
+        """Whether evaluating ``e`` has a load that moves several elements at once."""
+        return any(
+            isinstance(x, E.Load)
+            and x.dtype.lanes > 1
+            and self.access(x.buffer, self.offset(x.buffer, x.indices)) is not None
+            for x in exprs(e)
+        )
+
+    def _prepare_choice(self, e: Expr, condition: Expr, on_true: Expr, on_false: Expr) -> None:
+        if self._loads_vector(on_true) or self._loads_vector(on_false):
+            self._branch(e, condition, on_true, on_false)
+
+    def _branch(self, e: Expr, condition: Expr, on_true: Expr, on_false: Expr) -> None:
+        """Evaluate one of two vectors into variables, by a branch."""
+        d, width = self.dialect, self.width(e.dtype)
+        t = e.dtype.with_lanes(width)
+        texts = tuple(self.names.fresh("v") for _ in range(e.dtype.lanes // width))
+        for text in texts:
+            self.line(f"{d.variable(t, text).removeprefix('const ')};")
+        outer = self.hoisted
+        for head, value in ((f"if ({self.expr(condition)}) {{", on_true), ("} else {", on_false)):
+            self.line(head)
+            self.indent += 1
+            self.names.push()
+            self.hoisted = dict(outer)  # temporaries of a branch end with it
+            self.prepare(value)
+            for text, piece in zip(texts, self.pieces(value, width), strict=True):
+                self.line(f"{text} = {piece};")
+            self.names.pop()
+            self.indent -= 1
+        self.line("}")
+        self.hoisted = outer
+        self.hoisted[e] = Pieces(texts, width)
+
+
+def _put_lane(printer: VectorPrinter, body: Expr, var: Var, mine: Var, i: int) -> Expr:
+    """Lane ``i`` of ``body``, in which ``mine`` is that lane of the vector ``var``."""
+    from tilewright.ir.visit import substitute
+
+    named = substitute(body, {var: E.Broadcast(mine, var.dtype.lanes)})
+    return printer.lane(named, i)

@@ -1,0 +1,63 @@
+"""A module as CUDA C++."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.codegen.c_like import CLikePrinter, Printed
+from tilewright.codegen.c_like_text import Names
+from tilewright.codegen.cuda_dialect import CudaDialect, prelude
+from tilewright.ir.func import Module
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a module's kernels.
+
+    Attributes
+    ----------
+    text : one translation unit.
+    kernels : by the position of the kernel in the module, its symbol and dynamic shared memory.
+    aligned : whether the text needs arguments at multiples of 16 bytes.
+    """
+
+    text: str
+    kernels: tuple[Printed, ...]
+    aligned: bool
+
+
+def generate(module: Module, arch: str = "", aligned: bool = True) -> Source:
+    """CUDA C++ for all kernels of ``module``.
+
+    Parameters
+    ----------
+    arch : the architecture it is for ("sm_90a"), where instructions depend on it.
+    aligned : whether arguments may be taken to lie at multiples of 16 bytes, so that several
+        neighbouring elements can be moved by one access.
+
+    Raises :class:`tilewright.ir.errors.TargetError` where CUDA cannot say what the program says.
+
+    >>> from tilewright import ir
+    >>> from tilewright.ir.expr import Var
+    >>> from tilewright.ir.ops import const
+    >>> from tilewright.ir.stmt import Store
+    >>> i, one = Var.make("i"), const(1)
+    >>> A = ir.Buffer("A", (const(256),), ir.dtype("float32"))
+    >>> B = ir.Buffer("B", (const(256),), ir.dtype("float32"))
+    >>> body = Store(B, (i,), A[i] * 2.0)
+    >>> launch = (ir.LaunchAxis("threadIdx.x", i, const(256)),)
+    >>> print(generate(ir.Module("m", (A, B), (ir.Func("double", (A, B), body, launch),))).text)
+    extern "C" __global__ void __launch_bounds__(256) double_1(const float* __restrict__ A, float* __restrict__ B) {
+      const int i = (int)threadIdx.x;
+      B[i] = A[i] * 2.0f;
+    }
+    <BLANKLINE>
+    """  # noqa: E501
+    dialect = CudaDialect(arch, aligned)
+    symbols = Names(dialect.reserved)
+    kernels = []
+    for func in module.funcs:
+        printer = CLikePrinter(dialect)
+        kernels.append(printer.function(func, symbols.fresh(func.name)))
+    body = "\n".join(kernel.text for kernel in kernels)
+    return Source(prelude(dialect.needs) + body, tuple(kernels), dialect.wide_params)
