@@ -14,10 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.arith import Analyzer
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.itervar import IterVar
-from tilewright.ir.ops import add, const, maximum, minimum, sub
+from tilewright.ir.ops import add, ceildiv, const, floormod, maximum, minimum, mul, sub
 from tilewright.ir.visit import exprs, substitute, uses
 from tilewright.schedule.relations import pass_extents, pass_values
 from tilewright.schedule.schedule import Schedule
@@ -144,6 +145,11 @@ def _region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tuple[Expr,
             extents.append(full)
             continue
         extent = analyzer.extent(lo_k, hi_k)
+        if k in stage.bounds_alignments:
+            lo_k, extent = _aligned(analyzer, lo_k, extent, *stage.bounds_alignments[k])
+            mins.append(lo_k)
+            extents.append(extent)
+            continue
         if _covers(analyzer, extent, full) or not _usable(extent, full):
             mins.append(const(0))
             extents.append(full)
@@ -153,8 +159,18 @@ def _region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tuple[Expr,
     return tuple(mins), tuple(extents)
 
 
+def _aligned(
+    analyzer: Analyzer, lo: Expr, extent: Expr, factor: int, offset: int
+) -> tuple[Expr, Expr]:
+    """The smallest interval of whole groups of ``factor`` around the one given."""
+    beyond = analyzer.simplify(floormod(sub(lo, offset), factor))
+    slack = beyond if isinstance(beyond, IntImm) else const(factor - 1)
+    groups = ceildiv(add(extent, slack), factor)
+    return analyzer.simplify(sub(lo, beyond)), analyzer.simplify(mul(groups, factor))
+
+
 def _covers(analyzer: Analyzer, extent: Expr, full: Expr) -> bool:
-    return analyzer.prove(extent >= full)
+    return bool(analyzer.prove(extent >= full))
 
 
 def _usable(extent: Expr, full: Expr) -> bool:
@@ -175,7 +191,7 @@ def _union(analyzer: Analyzer, old: Expr | None, new: Expr, smaller: bool) -> Ex
     return minimum(old, new) if smaller else maximum(old, new)
 
 
-def _reads(consumer: Stage, outputs: set[object]) -> list[Load]:
+def _reads(consumer: Stage, outputs: set[Buffer]) -> list[Load]:
     op = consumer.op
     if not isinstance(op, ComputeOp):
         return []

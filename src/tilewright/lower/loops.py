@@ -32,6 +32,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.visit import Rewriter, apply_reducer, substitute
 from tilewright.lower.bounds import Bounds, infer_bounds, loop_var
 from tilewright.lower.prefetch_hint import prefetch_hint
+from tilewright.lower.safe_reads import reads_in_bounds
 from tilewright.lower.storage_align import aligned_layout
 from tilewright.schedule.relations import Split
 from tilewright.schedule.schedule import Schedule
@@ -178,6 +179,9 @@ class _StageNest:
             tuple(sub(mapping[a], m) for a, m in zip(self.op.axis, mins, strict=True))
             for _, mins in self.outputs
         )
+        # Elements outside of the tensor, which a tile may cover, are never used: computing them is
+        # harmless where it reads nothing that is not there.
+        self.total = all(reads_in_bounds(self.analyzer, e) for e in self.body)
         reduces = [k for k, leaf in enumerate(self.leaves) if leaf.kind == "reduce"]
         self.first_reduce = reduces[0] if reduces else len(self.leaves)
 
@@ -359,7 +363,7 @@ class _StageNest:
                 value = sub(value, starts[parent])
             found.append(value < extents[parent])
         for axis, tensor_extent in zip(self.op.axis, self.op.outputs[0].shape, strict=True):
-            if self.stage.attachment.kind == "at":
+            if self.stage.attachment.kind == "at" and not self.total:
                 found += [values[axis] >= 0, values[axis] < tensor_extent]
         return found
 

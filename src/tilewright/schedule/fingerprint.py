@@ -112,6 +112,7 @@ class _Writer:
             () if stage.store_predicate is None else stage.store_predicate,
             stage.double_buffered,
             stage.alignments,
+            stage.bounds_alignments,
         ]
         for axis, mark in stage.marks.items():
             thread = () if mark.thread is None else mark.thread

@@ -60,6 +60,7 @@ class Stage:
         self.store_predicate: Expr | None = None
         self.double_buffered = False
         self.alignments: dict[int, tuple[int, int]] = {}
+        self.bounds_alignments: dict[int, tuple[int, int]] = {}
         self.roots: tuple[IterVar, ...] = (*op.axis, *op.reduce_axis)
         self.leaf_iter_vars: list[IterVar] = list(self.roots)
 
@@ -205,6 +206,12 @@ class Stage:
         from tilewright.schedule.storage import storage_align
 
         storage_align(self, axis, factor, offset)
+
+    def align_bounds(self, axis: IterVar, factor: int, offset: int = 0) -> None:
+        """See :func:`tilewright.schedule.storage.align_bounds`."""
+        from tilewright.schedule.storage import align_bounds
+
+        align_bounds(self, axis, factor, offset)
 
     def double_buffer(self) -> None:
         """See :func:`tilewright.schedule.storage.double_buffer`."""

@@ -1,4 +1,4 @@
-"""set_scope, storage_align, double_buffer, set_store_predicate: where and how results are kept."""
+"""set_scope, storage_align, align_bounds, double_buffer: where and how results are kept."""
 
 from __future__ import annotations
 
@@ -41,6 +41,22 @@ def storage_align(stage: Stage, axis: IterVar, factor: int, offset: int) -> None
     if factor < 1 or offset < 0:
         raise stage.error(f"storage_align: no stride is a multiple of {factor} plus {offset}", axis)
     stage.alignments[positions[0]] = (factor, offset)
+
+
+def align_bounds(stage: Stage, axis: IterVar, factor: int, offset: int = 0) -> None:
+    """Compute, where the stage is attached, whole groups of ``factor`` elements along ``axis``.
+
+    The interval that the consumers need is widened until it starts at an index that is ``offset``
+    modulo ``factor`` and is a multiple of ``factor`` long, so that its loop divides into aligned
+    vectors. Elements outside of the tensor are left undefined. ``axis`` is one of ``op.axis``.
+    Raises :class:`ScheduleError` for any other, and for factors below one.
+    """
+    positions = [k for k, a in enumerate(stage.op.axis) if a is axis]
+    if not positions:
+        raise stage.error("align_bounds takes an axis of the declaration, one of op.axis")
+    if factor < 1:
+        raise stage.error(f"align_bounds: a group of {factor} elements is empty", axis)
+    stage.bounds_alignments[positions[0]] = (factor, offset % factor)
 
 
 def double_buffer(stage: Stage) -> None:
