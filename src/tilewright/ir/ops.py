@@ -189,6 +189,8 @@ def add(x: Value, y: Value) -> Expr:
             return a
         if _is(a, 0):
             return b
+        if isinstance(b, E.Sub) and b.b is a:  # the end of a loop: min + (end - min)
+            return b.a
     folded = _fold(a, b, operator.add)
     return E.Add(a, b) if folded is None else folded
 

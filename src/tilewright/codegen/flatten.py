@@ -1,0 +1,77 @@
+"""Buffers become one-dimensional, and indices offsets.
+
+Stands right before text is written: every analysis before it reads indices dimension by
+dimension. Layouts are applied here.
+
+>>> from tilewright.lower.sketch import *
+>>> i, j = axes("i j")
+>>> A, B = buffer("A", 8, 4), buffer("B", 4, 8)
+>>> print(flatten(func(loop(i, 8, loop(j, 4, store(B[j, i], A[i, j]))))).body)
+for i in range(8):
+    for j in range(4):
+        B[j * 8 + i] = A[i * 4 + j]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.arith import Analyzer
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Load, Var
+from tilewright.ir.func import Func
+from tilewright.ir.stmt import Access, Allocate, AllReduce, Instr, Stmt, Store
+from tilewright.lower.context import InContext, analyzer_of
+
+
+def flatten(func: Func) -> Func:
+    """``func`` over one-dimensional buffers, indices being offsets in elements.
+
+    An index that is a ramp of stride 1 in the last dimension of a dense buffer stays one:
+    ``Ramp(offset, 1, lanes)``. Other vectors become arithmetic on vectors.
+    """
+    flat = _Flatten(analyzer_of(func))
+    params = tuple(p if isinstance(p, Var) else flat.buffer(p) for p in func.params)
+    return replace(func, params=params, body=flat.stmt(func.body))
+
+
+class _Flatten(InContext):
+    def __init__(self, analyzer: Analyzer) -> None:
+        super().__init__(analyzer)
+        self.flat: dict[Buffer, Buffer] = {}
+
+    def buffer(self, b: Buffer) -> Buffer:
+        """The one-dimensional buffer in place of ``b``."""
+        found = self.flat.get(b)
+        if found is None:
+            size = self.analyzer.simplify(b.size)
+            found = Buffer(b.name, (size,), b.dtype, b.scope, None, b.align)
+            self.flat[b] = found
+        return found
+
+    def place(self, b: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr]:
+        """The offset of an element, or a vector of offsets."""
+        return (self.analyzer.simplify(b.offset(tuple(map(self.expr, indices)))),)
+
+    def expr(self, e: Expr) -> Expr:
+        if not isinstance(e, Load):
+            return super().expr(e)
+        predicate = None if e.predicate is None else self.expr(e.predicate)
+        return Load(self.buffer(e.buffer), self.place(e.buffer, e.indices), predicate)
+
+    def stmt(self, s: Stmt) -> Stmt:
+        match s:
+            case Store(buffer, indices, value, predicate):
+                on = None if predicate is None else self.expr(predicate)
+                return Store(self.buffer(buffer), self.place(buffer, indices), self.expr(value), on)
+            case Allocate(buffer, body):
+                return Allocate(self.buffer(buffer), self.stmt(body))
+            case AllReduce(_, (first, *_), indices):
+                # Its buffers have one shape, and so one offset.
+                return replace(super().stmt(s), indices=self.place(first, indices))  # type: ignore[type-var]
+            case Instr(instruction, axes, operands, body):
+                placed = tuple(
+                    Access(self.buffer(o.buffer), self.place(o.buffer, o.indices)) for o in operands
+                )
+                return Instr(instruction, axes, placed, self.stmt(body))
+        return super().stmt(s)

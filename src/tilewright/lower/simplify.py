@@ -1,0 +1,137 @@
+"""Expressions in canonical form, and no statement that does nothing.
+
+Stands wherever the passes before it leave arithmetic that the ranges of loops decide.
+
+>>> from tilewright.lower.sketch import *
+>>> o, i, k = axes("o i k")
+>>> A, B = buffer("A", 32), buffer("B", 32)
+>>> n = o * 8 + i
+>>> body = when(n < 32, loop(k, 1, store(B[n + k], A[(n // 8) * 8 + n % 8] * 2.0)))
+>>> print(simplify(func(loop(o, 4, loop(i, 8, body)))).body)
+for o in range(4):
+    for i in range(8):
+        B[o * 8 + i] = A[o * 8 + i] * T.float32(2)
+
+Loops over threads and PARALLEL loops stay, even those of one iteration: they say where a program
+runs. So do the names of variables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.arith import Analyzer
+from tilewright.ir import ops
+from tilewright.ir.expr import Expr, IntImm
+from tilewright.ir.func import Func
+from tilewright.ir.stmt import (
+    Allocate,
+    AllReduce,
+    Attr,
+    Evaluate,
+    For,
+    ForKind,
+    If,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+    seq,
+)
+from tilewright.ir.visit import Rewriter, substitute
+from tilewright.lower.context import analyzer_of, pure
+
+_STAYS = (ForKind.THREAD, ForKind.VTHREAD, ForKind.PARALLEL)
+NOTHING = Seq(())
+
+
+def simplify(func: Func) -> Func:
+    """Simplify the body of ``func``; see the module's docstring."""
+    return replace(func, body=simplified(analyzer_of(func), func.body))
+
+
+def simplified(analyzer: Analyzer, s: Stmt) -> Stmt:
+    """``s`` simplified under what ``analyzer`` knows of the variables around it."""
+    return _Simplify(analyzer).stmt(s)
+
+
+class _Simplify(Rewriter):
+    def __init__(self, analyzer: Analyzer) -> None:
+        self.analyzer = analyzer
+
+    def expr(self, e: Expr) -> Expr:
+        return self.analyzer.simplify(e)
+
+    def stmt(self, s: Stmt) -> Stmt:
+        match s:
+            case For():
+                return self.loop(s)
+            case If(condition, then, orelse):
+                return self.branch(s, condition, then, orelse)
+            case Seq(stmts):
+                made = [self.stmt(x) for x in stmts]
+                if all(new is old for new, old in zip(made, stmts, strict=True)):
+                    return s
+                return seq(*(x for x in made if not _empty(x)))
+            case Let(var, value, body):
+                value = self.expr(value)
+                if ops.is_const(value):
+                    return self.stmt(substitute(body, {var: value}))
+                with self.analyzer.scope():
+                    if pure(value) and value.dtype.lanes == 1:
+                        self.analyzer.define(var, value)
+                    body = self.stmt(body)
+                if _empty(body):
+                    return NOTHING
+                return s if value is s.value and body is s.body else Let(var, value, body)
+            case Allocate(_, body) | Attr(_, _, body):
+                body = self.stmt(body)
+                if _empty(body):
+                    return NOTHING
+                return s if body is s.body else replace(s, body=body)
+            case Store() | Evaluate():
+                return super().stmt(s)
+            case AllReduce(reducer, buffers, indices, source, condition, axes, everywhere):
+                # An axis of one thread has a value, but here it is meant as an axis.
+                indices, source = tuple(map(self.expr, indices)), tuple(map(self.expr, source))
+                condition = self.expr(condition)
+                return AllReduce(reducer, buffers, indices, source, condition, axes, everywhere)
+        return s  # barriers; instructions, whose body keeps its shape, loops of one iteration too
+
+    def loop(self, s: For) -> Stmt:
+        low, extent = self.expr(s.min), self.expr(s.extent)
+        if s.kind not in _STAYS:
+            if isinstance(extent, IntImm) and extent.value <= 0:
+                return NOTHING
+            if ops.is_const(extent, 1) and (ops.is_const(low) or pure(low)):
+                return self.stmt(substitute(s.body, {s.var: low}))
+        with self.analyzer.scope():
+            self.analyzer.bind(s.var, low, extent)
+            body = self.stmt(s.body)
+        if _empty(body):
+            return NOTHING
+        if low is s.min and extent is s.extent and body is s.body:
+            return s
+        return replace(s, min=low, extent=extent, body=body)
+
+    def branch(self, s: If, condition: Expr, then: Stmt, orelse: Stmt | None) -> Stmt:
+        condition = self.expr(condition)
+        if isinstance(condition, IntImm):
+            chosen = then if condition.value else orelse
+            return NOTHING if chosen is None else self.stmt(chosen)
+        with self.analyzer.assume(condition):
+            then = self.stmt(then)
+        if orelse is not None:
+            with self.analyzer.assume(ops.logical_not(condition)):
+                orelse = self.stmt(orelse)
+            orelse = None if _empty(orelse) else orelse
+        if _empty(then):
+            if orelse is None:
+                return NOTHING
+            return If(self.expr(ops.logical_not(condition)), orelse)
+        same = condition is s.condition and then is s.then and orelse is s.orelse
+        return s if same else If(condition, then, orelse)
+
+
+def _empty(s: Stmt) -> bool:
+    return isinstance(s, Seq) and not s.stmts

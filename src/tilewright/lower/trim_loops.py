@@ -1,0 +1,190 @@
+"""Loops run only where the guard of their body can hold.
+
+Stands after simplification, which leaves guards as comparisons of affine forms, and before
+partitioning, which makes the ends constant in the interior. A sum over a padded input adds zero
+outside of it, so it need not go there:
+
+>>> from tilewright.lower.sketch import *
+>>> from tilewright.ir.ops import if_then_else, logical_and
+>>> i, d = axes("i d")
+>>> A, W, B = buffer("A", 32), buffer("W", 7), buffer("B", 32)
+>>> x = if_then_else(logical_and(3 <= i + d, i + d < 35), A[i + d - 3], 0.0)
+>>> body = loop(d, 7, store(B[i], B[i] + x * W[d]))
+>>> print(trim_loops(func(loop(i, 32, store(B[i], 0.0), body))).body)
+for i in range(32):
+    B[i] = T.float32(0)
+    for d in range(T.max(3 - i, 0), T.min(35 - i, 7)):
+        B[i] = B[i] + A[i + d - 3] * W[d]
+
+What a zero is multiplied by is taken as finite. On a CPU every serial loop is trimmed that can be.
+On a GPU a short loop is worth more unrolled, where a guard costs one predicate: loops of fewer
+than 8 iterations stay, and so do loops under the pragma to unroll.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tilewright.arith import Analyzer, solve
+from tilewright.arith.conditions import conjuncts
+from tilewright.ir import expr as E
+from tilewright.ir import ops
+from tilewright.ir.dtype import int_range
+from tilewright.ir.expr import Expr, IntImm, Load
+from tilewright.ir.func import Func
+from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Instr, Let, Seq, Stmt, Store
+from tilewright.ir.visit import uses
+from tilewright.lower.context import InContext, analyzer_of, pure
+from tilewright.lower.substitution import put
+from tilewright.lower.unroll import PRAGMA
+from tilewright.target.target import Target
+
+#: On a GPU, loops of fewer iterations are left whole.
+_SHORT = 8
+
+
+def trim_loops(func: Func) -> Func:
+    """Narrow serial loops to where their body does something; see the module's docstring."""
+    target: Target = func.attrs["target"]
+    return replace(func, body=_Trim(analyzer_of(func), target.is_gpu).stmt(func.body))
+
+
+class _Trim(InContext):
+    def __init__(self, analyzer: Analyzer, gpu: bool) -> None:
+        super().__init__(analyzer)
+        self.gpu = gpu
+        self.unrolling = False
+
+    def expr(self, e: Expr) -> Expr:
+        return e
+
+    def stmt(self, s: Stmt) -> Stmt:
+        if not isinstance(s, For):
+            return s if isinstance(s, Instr) else super().stmt(s)
+        before = self.unrolling
+        self.unrolling = before or dict(s.annotations).get(PRAGMA, 0) > 1
+        found = super().stmt(s)
+        assert isinstance(found, For)
+        found = self.trimmed(found)
+        self.unrolling = before
+        return found
+
+    def trimmed(self, s: For) -> For:
+        if s.kind is not ForKind.SERIAL or (self.gpu and self.stays_whole(s)):
+            return s
+        guards = [g for g in _guards(s.body) if uses(g, {s.var})]
+        if not guards:
+            return s
+        last = ops.sub(ops.add(s.min, s.extent), 1)
+        low, high, kept = s.min, last, []
+        for guard in guards:
+            lower, upper, rest = solve(guard, s.var, self.analyzer)
+            if rest or any(uses(e, {s.var}) or not pure(e) for e in lower + upper):
+                continue
+            for e in lower:
+                low = ops.maximum(low, e)
+            for e in upper:
+                high = ops.minimum(high, e)
+            kept.append(guard)
+        if not kept:
+            return s
+        low = self.analyzer.simplify(low)
+        extent = self.analyzer.simplify(ops.sub(ops.add(high, 1), low))
+        holds: Expr = ops.const(True)
+        body = put(s.body, dict.fromkeys(kept, holds))
+        with self.analyzer.scope():
+            self.analyzer.bind(s.var, low, extent)
+            return replace(s, min=low, extent=extent, body=_Decided(self.analyzer).stmt(body))
+
+    def stays_whole(self, s: For) -> bool:
+        return self.unrolling or (isinstance(s.extent, IntImm) and s.extent.value < _SHORT)
+
+
+class _Decided(InContext):
+    """Takes out choices and branches whose condition is a constant."""
+
+    def expr(self, e: Expr) -> Expr:
+        e = super().expr(e)
+        match e:
+            case E.Select(IntImm(_, value), on_true, on_false):
+                return on_true if value else on_false
+        return e
+
+    def stmt(self, s: Stmt) -> Stmt:
+        s = super().stmt(s)
+        match s:
+            case If(IntImm(_, value), then, _) if value:
+                return then
+        return s
+
+
+def _guards(s: Stmt) -> list[Expr]:
+    """Pure conditions outside of which ``s`` changes nothing."""
+    match s:
+        case Store(buffer, indices, value, None):
+            return [g for g in _update_guards(buffer, indices, value) if pure(g)]
+        case If(condition, then, None):
+            found: list[Expr] = []
+            for c in conjuncts(condition):  # one that reads may guard those after it
+                if not pure(c):
+                    return found
+                found.append(c)
+            return found + _guards(then)
+        case Seq(stmts) if stmts:
+            first, *others = (_guards(x) for x in stmts)
+            return [g for g in first if all(g in other for other in others)]
+        case For(var, _, _, _, body) | Let(var, _, body):
+            return [g for g in _guards(body) if not uses(g, {var})]
+        case Attr(_, _, body) | Allocate(_, body):
+            return _guards(body)
+    return []
+
+
+def _update_guards(buffer: object, indices: tuple[Expr, ...], value: Expr) -> list[Expr]:
+    """Conditions outside of which ``buffer[indices] = value`` stores what is there already."""
+
+    def old(e: Expr) -> bool:
+        return isinstance(e, Load) and e.buffer is buffer and e.indices == indices
+
+    match value:
+        case E.Sub(a, b) if old(a):
+            return _zero_unless(b)
+        case E.Call(_, "fma", (a, b, c)) if old(c):
+            return _zero_unless(a) + _zero_unless(b)
+        case E.Binary(a, b) if old(a) or old(b):
+            other = b if old(a) else a
+            match value:
+                case E.Add():
+                    return _zero_unless(other)
+                case E.Mul():
+                    return _neutral_unless(other, 1)
+                case E.Max() | E.Min():
+                    return _neutral_unless(other, _end(other, isinstance(value, E.Max)))
+    return []
+
+
+def _zero_unless(e: Expr) -> list[Expr]:
+    """Conditions outside of which ``e`` is zero."""
+    match e:
+        case E.Mul(a, b):
+            return _zero_unless(a) + _zero_unless(b)
+        case E.Cast(t, value) if not t.is_bool:
+            return _zero_unless(value)
+        case E.Select(condition, on_true, on_false) if ops.is_const(on_false, 0):
+            return conjuncts(condition) + _zero_unless(on_true)
+    return []
+
+
+def _neutral_unless(e: Expr, neutral: float) -> list[Expr]:
+    match e:
+        case E.Select(condition, on_true, on_false) if ops.is_const(on_false, neutral):
+            return conjuncts(condition) + _neutral_unless(on_true, neutral)
+    return []
+
+
+def _end(e: Expr, least: bool) -> float:
+    """The least or the greatest value of the type of ``e``."""
+    if e.dtype.is_float:
+        return -math.inf if least else math.inf
+    return int_range(e.dtype)[0 if least else 1]
