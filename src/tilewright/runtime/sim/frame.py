@@ -1,0 +1,185 @@
+"""Which threads run: a batch of blocks as one axis of lanes, and the lanes that are active.
+
+Lane ``l`` of a batch of ``B`` blocks of ``N`` threads is thread ``l % N`` (threadIdx.x fastest) of
+the batch's block ``l // N``. A frame holds its active lanes by number, and values computed under
+it have one element an active lane: what is not active is not evaluated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import is_
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tilewright.runtime.sim.cost import Cost
+    from tilewright.runtime.sim.findings import Findings
+    from tilewright.runtime.sim.values import Array
+
+WARP = 32
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The extents of a launch, each as (x, y, z)."""
+
+    block: tuple[int, int, int]
+    grid: tuple[int, int, int]
+
+    @property
+    def threads(self) -> int:
+        """Threads a block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def blocks(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def warps(self) -> int:
+        """Warps a block, the last one perhaps not full."""
+        return -(-self.threads // WARP)
+
+    def thread_id(self, linear: int) -> tuple[int, int, int]:
+        return _unlinear(linear, self.block)
+
+    def block_id(self, linear: int) -> tuple[int, int, int]:
+        return _unlinear(linear, self.grid)
+
+
+def _unlinear(linear: int, extents: tuple[int, int, int]) -> tuple[int, int, int]:
+    x, y, _ = extents
+    return linear % x, linear // x % y, linear // (x * y)
+
+
+class Batch:
+    """Some blocks of a launch, executed side by side.
+
+    Time counts barriers. Two accesses of a block's threads are in order if a block barrier came
+    after the first, that is, if it is older than ``since``; ``warp_since`` is the same for warps.
+    """
+
+    def __init__(
+        self, kernel: str, grid: Grid, first: int, count: int, findings: Findings, time: int
+    ) -> None:
+        self.kernel, self.grid, self.first, self.count = kernel, grid, first, count
+        self.findings = findings
+        self.cost: Cost | None = None
+        threads = grid.threads
+        self.lanes = np.arange(count * threads, dtype=np.int32)
+        self.slot = self.lanes // threads  # the batch's block, by lane
+        self.thread = self.lanes - self.slot * threads
+        self.warp = self.slot * grid.warps + self.thread // WARP
+        #: Threads by one number for the whole launch; a warp takes 32 of them, full or not.
+        self.who = (first + self.slot) * (grid.warps * WARP) + self.thread
+        self.time = time
+        self.since: Any = time  # an int, or one a lane
+        self.warp_since: Any = None
+
+    @property
+    def size(self) -> int:
+        return len(self.lanes)
+
+    def thread_of(self, who: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        """The thread and the block that ``who`` numbers."""
+        block, thread = divmod(int(who), self.grid.warps * WARP)
+        return self.grid.thread_id(thread), self.grid.block_id(block)
+
+    def pass_barrier(self, lanes: Array | None, warp: bool) -> None:
+        """All accesses of ``lanes`` so far are before those to come (None: of all lanes)."""
+        self.time += 1
+        if not warp and lanes is None:
+            self.since = self.time
+            return
+        held: Any = self.warp_since if warp else self.since
+        if lanes is None:
+            self.warp_since = self.time
+            return
+        each = np.empty(self.size, np.int32)
+        each[:] = -1 if held is None else held
+        group = self.warp if warp else self.slot
+        each[np.isin(group, group[lanes])] = self.time
+        if warp:
+            self.warp_since = each
+        else:
+            self.since = each
+
+
+class Frame:
+    """The active lanes of a batch, with the values of variables and the memories.
+
+    ``act`` is None where all lanes are active, else their numbers in order. ``mask``, where not
+    None, is of shape (active or 1, lanes of a vector) and says which elements of vectors are
+    wanted: reads leave the others alone.
+    """
+
+    __slots__ = ("act", "batch", "cache", "env", "lanes", "mask", "memories", "n")
+
+    def __init__(self, batch: Batch, env: list[Any], memories: list[Any]) -> None:
+        self.batch, self.env, self.memories = batch, env, memories
+        self.act: Array | None = None
+        self.mask: Array | None = None
+        self.lanes: Array = batch.lanes
+        self.n: int = batch.size
+        self.cache: dict[Any, Any] = {}
+
+    def narrow(self, condition: Array) -> Frame:
+        """The frame of those active lanes where ``condition`` (one a lane) holds."""
+        made = Frame(self.batch, self.env, self.memories)
+        made.act = made.lanes = self.lanes[condition]
+        made.n = len(made.act)
+        if self.mask is not None:
+            made.mask = self.mask if len(self.mask) == 1 else self.mask[condition]
+        return made
+
+    def masked(self, mask: Array) -> Frame:
+        """The same lanes with only the vector elements of ``mask`` wanted."""
+        made = Frame(self.batch, self.env, self.memories)
+        made.act, made.lanes, made.n = self.act, self.lanes, self.n
+        if self.mask is not None and self.mask.shape[-1] == mask.shape[-1]:
+            mask = mask & self.mask
+        made.mask = mask
+        return made
+
+    def pick(self, value: Array) -> Array:
+        """The active lanes' part of ``value``, which has one row for each of the batch's lanes."""
+        return value if self.act is None else value[self.act]
+
+    def variable(self, slot: int) -> Array:
+        """A variable in the active lanes."""
+        value = self.env[slot]
+        if self.act is None or value.ndim == 0 or (value.ndim == 2 and len(value) == 1):
+            return value
+        found = self.cache.get(slot)
+        if found is None or found[0] is not value:
+            found = self.cache[slot] = (value, value[self.act])
+        return found[1]
+
+    def bind(self, slot: int, value: Array) -> None:
+        """Set a variable in the active lanes; other lanes never read it there."""
+        if self.act is not None and value.ndim and not (value.ndim == 2 and len(value) == 1):
+            full = np.zeros((self.batch.size, *value.shape[1:]), value.dtype)
+            full[self.act] = value
+            value = full
+        elif value.ndim:
+            value = value.copy()  # it may be a view of memory that changes
+        self.env[slot] = value
+
+    def remembered(self, key: Any, slots: tuple[int, ...], compute: Any) -> Array:
+        """``compute(self)``, kept for as long as the variables in ``slots`` are the same."""
+        env = self.env
+        now = [env[slot] for slot in slots]
+        found = self.cache.get(key)
+        if found is not None and all(map(is_, found[0], now)):
+            return found[1]
+        value = compute(self)
+        self.cache[key] = (now, value)
+        return value
+
+    def each(self, value: Array) -> Array:
+        """``value`` with one row an active lane."""
+        if value.ndim and len(value) == self.n:
+            return value
+        return np.broadcast_to(value, (self.n, *value.shape[1:]))

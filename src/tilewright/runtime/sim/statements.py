@@ -1,0 +1,289 @@
+"""Statements as coroutines over frames, made once a kernel.
+
+Every statement becomes a function of a frame that yields an event where threads wait for each
+other; what drives it (:mod:`.machine`) decides when it goes on. Today a block has one role and the
+only events are barriers, which pass at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tilewright.ir import stmt as S
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import LoweringError
+from tilewright.ir.func import LaunchAxis
+from tilewright.runtime.sim.allreduce import AllReduceCode
+from tilewright.runtime.sim.expressions import ExpressionCompiler
+from tilewright.runtime.sim.findings import Site, Sites
+from tilewright.runtime.sim.frame import Frame
+from tilewright.runtime.sim.instruction import InstructionView, Operand
+from tilewright.runtime.sim.shuffle import divergent_warp
+from tilewright.runtime.sim.values import Array, numpy_type, round_bfloat16
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """The threads of ``frame`` have come to a barrier of ``scope``: "shared" or "warp"."""
+
+    frame: Frame
+    scope: str
+    site: Site
+
+
+Steps: TypeAlias = Callable[[Frame], Iterator[Barrier]]
+
+
+class StatementCompiler:
+    """Turns the body of one kernel into coroutines.
+
+    ``scratch`` collects the buffers that it allocates.
+    """
+
+    def __init__(
+        self, kernel: str, sites: Sites, axes: tuple[LaunchAxis, ...], profile: bool
+    ) -> None:
+        self.kernel, self.sites, self.axes = kernel, sites, axes
+        self.expressions = ExpressionCompiler(kernel, profile)
+        self.scratch: list[Buffer] = []
+
+    def _enter(self, s: S.Stmt) -> Site:
+        site = self.sites.new(self.kernel, s)
+        self.expressions.enter(site)
+        return site
+
+    def stmt(self, s: S.Stmt) -> Steps:
+        """The coroutine for ``s``."""
+        match s:
+            case S.Seq(stmts):
+                parts = [self.stmt(part) for part in stmts]
+
+                def in_order(frame: Frame) -> Iterator[Barrier]:
+                    for part in parts:
+                        yield from part(frame)
+
+                return in_order
+            case S.Store():
+                return self._store(s)
+            case S.For():
+                return self._for(s)
+            case S.If():
+                return self._if(s)
+            case S.Allocate(buffer, body):
+                return self._allocate(buffer, body)
+            case S.Let(var, value, body):
+                self._enter(s)
+                bound = self.expressions.expr(value)
+                slot = self.expressions.slot(var)
+                inner = self.stmt(body)
+
+                def let(frame: Frame) -> Iterator[Barrier]:
+                    frame.bind(slot, bound(frame))
+                    yield from inner(frame)
+
+                return let
+            case S.Evaluate(value):
+                self._enter(s)
+                code = self.expressions.expr(value)
+                return _plain(code)
+            case S.Attr(_, _, body):
+                return self.stmt(body)
+            case S.Sync(scope):
+                site = self._enter(s)
+
+                def sync(frame: Frame) -> Iterator[Barrier]:
+                    yield Barrier(frame, scope, site)
+
+                return sync
+            case S.AllReduce():
+                site = self._enter(s)
+                made = AllReduceCode(s, self.expressions, self.axes, site)
+                return _plain(made.run)
+            case S.Instr():
+                return self._instr(s)
+        raise LoweringError(f"sim cannot run a {type(s).__name__}: {s!r}")
+
+    def _store(self, s: S.Store) -> Steps:
+        site = self._enter(s)
+        x = self.expressions
+        place, indices, value = x.place(s.buffer), x.indices(s.indices), x.expr(s.value)
+        lanes = max((i.dtype.lanes for i in s.indices), default=1)
+        what = (s.buffer, s.indices)
+        lone = lanes == 1 and s.value.dtype.lanes == 1
+        condition = x.expr(s.predicate) if s.predicate is not None and lone else None
+        wanted = x.predicate(s.predicate, lanes) if condition is None else None
+        narrow = s.buffer.dtype.kind == "bfloat" and s.value.dtype.kind != "bfloat"
+
+        def store(frame: Frame) -> None:
+            # The predicate of a scalar store guards its value too, as an If would.
+            if condition is not None:
+                taken = condition(frame)
+                if taken.ndim == 0 or taken.all():
+                    if not np.all(taken):
+                        return
+                elif taken.any():
+                    frame = frame.narrow(taken)
+                else:
+                    return
+            keep = wanted(frame) if wanted is not None else None
+            found = value(frame)
+            if narrow:
+                found = round_bfloat16(found)
+            if lanes > 1 and found.ndim == 1:
+                found = found[:, None]
+            frame.memories[place].write(frame, indices(frame), found, keep, site, what)
+
+        return _plain(store)
+
+    def _if(self, s: S.If) -> Steps:
+        site = self._enter(s)
+        condition = self.expressions.expr(s.condition)
+        then = self.stmt(s.then)
+        orelse = self.stmt(s.orelse) if s.orelse is not None else None
+
+        def branch(frame: Frame) -> Iterator[Barrier]:
+            taken = condition(frame)
+            if taken.ndim and frame.batch.cost is not None:
+                frame.batch.cost.branch(frame, site, taken)
+            if taken.ndim == 0 or taken.all():
+                if np.all(taken):
+                    yield from then(frame)
+                elif orelse is not None:
+                    yield from orelse(frame)
+                return
+            if not taken.any():
+                if orelse is not None:
+                    yield from orelse(frame)
+                return
+            yield from then(frame.narrow(taken))
+            if orelse is not None:
+                yield from orelse(frame.narrow(~taken))
+
+        return branch
+
+    def _for(self, s: S.For) -> Steps:
+        if s.kind is S.ForKind.THREAD:
+            raise LoweringError(
+                f"kernel {self.kernel!r} has the loop {s.var.name} over {s.tag} in its body: "
+                "lower it with split_kernels, which turns such loops into launch axes"
+            )
+        site = self._enter(s)
+        low, extent = self.expressions.expr(s.min), self.expressions.expr(s.extent)
+        slot = self.expressions.slot(s.var)
+        kind = numpy_type(s.var.dtype).type
+        body = self.stmt(s.body)
+
+        def loop(frame: Frame) -> Iterator[Barrier]:
+            start, count = low(frame), extent(frame)
+            if count.ndim == 0:
+                if start.ndim == 0:
+                    for k in range(int(start), int(start) + int(count)):
+                        frame.env[slot] = kind(k)
+                        yield from body(frame)
+                    return
+                start = start.copy()
+                for k in range(int(count)):
+                    frame.bind(slot, start + kind(k))
+                    yield from body(frame)
+                return
+            yield from divergent(frame, start, count.copy())
+
+        def divergent(frame: Frame, start: Array, count: Array) -> Iterator[Barrier]:
+            """Threads run different numbers of iterations: those who are done wait."""
+            if start.ndim:
+                start = start.copy()
+            for k in range(int(count.max())):
+                going = count > k
+                if frame.batch.cost is not None:
+                    frame.batch.cost.branch(frame, site, going)
+                if going.all():
+                    now, values = frame, start
+                else:
+                    now, values = frame.narrow(going), start[going] if start.ndim else start
+                now.bind(slot, values + kind(k))
+                yield from body(now)
+
+        return loop
+
+    def _allocate(self, buffer: Buffer, body: S.Stmt) -> Steps:
+        places = self.expressions.places
+        place = places.setdefault(buffer, len(places))
+        self.scratch.append(buffer)
+        inner = self.stmt(body)
+
+        def alive(frame: Frame) -> Iterator[Barrier]:
+            frame.memories[place].renew(frame)
+            yield from inner(frame)
+
+        return alive
+
+    def _instr(self, s: S.Instr) -> Steps:
+        simulate = getattr(s.instruction, "simulate", None)
+        if simulate is None:
+            return self.stmt(s.body)
+        site = self._enter(s)
+        x = self.expressions
+        axes = [x.slot(axis) for axis in s.axes]
+        operands = [
+            Operand(x.place(o.buffer), x.indices(o.indices), (o.buffer, o.indices))
+            for o in s.operands
+        ]
+
+        def execute(frame: Frame) -> None:
+            simulate(InstructionView(frame, axes, operands, site))
+
+        return _plain(execute)
+
+
+def _plain(code: Callable[[Frame], Any]) -> Steps:
+    """A statement that never waits."""
+
+    def steps(frame: Frame) -> Iterator[Barrier]:
+        code(frame)
+        return
+        yield  # makes it a coroutine
+
+    return steps
+
+
+def pass_barrier(barrier: Barrier) -> None:
+    """Let the threads at a barrier go on; reports those of its block (warp) that never come."""
+    frame, batch = barrier.frame, barrier.frame.batch
+    if frame.act is not None:
+        if barrier.scope == "warp":
+            found = divergent_warp(frame)
+        else:
+            found = divergent_block(frame)
+        if found is not None:
+            here, absent = found
+            batch.findings.add(
+                "divergent barrier",
+                barrier.site,
+                frame,
+                here,
+                f"waits at a barrier of the {'warp' if barrier.scope == 'warp' else 'block'} for",
+                other=batch.findings.place(batch, int(batch.who[absent]), barrier.site),
+            )
+    batch.pass_barrier(frame.act, barrier.scope == "warp")
+    if batch.cost is not None and barrier.scope != "warp":
+        batch.cost.barrier(frame, batch.kernel)
+
+
+def divergent_block(frame: Frame) -> tuple[int, int] | None:
+    """The frame's position of a lane whose block is not all there, and a lane that is missing."""
+    if frame.act is None:
+        return None
+    batch = frame.batch
+    here = np.bincount(batch.slot[frame.act], minlength=batch.count)
+    partial = (here > 0) & (here < batch.grid.threads)
+    if not partial.any():
+        return None
+    slot = int(np.argmax(partial))
+    present = frame.act[batch.slot[frame.act] == slot]
+    block = np.arange(slot * batch.grid.threads, (slot + 1) * batch.grid.threads)
+    absent = int(np.setdiff1d(block, present)[0])
+    return int(np.argmax(batch.slot[frame.act] == slot)), absent
