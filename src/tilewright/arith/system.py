@@ -184,8 +184,9 @@ class System:
         """
         if not self.settle() or not self._narrow():
             return None
-        if not self.rows and not self.choices:
-            return self.low[:]
+        found = self._dive()
+        if found is not None:
+            return found
         found = sample(self._listed(), self.low, self.high)
         if found is None or not self.choices:
             return found
@@ -199,6 +200,24 @@ class System:
             if found is not None:
                 return found
         return None
+
+    def _dive(self) -> list[int] | None:
+        """A solution found by fixing one column after another at a bound, without going back."""
+        trial = self.copy()
+        for k in sorted({k for terms in self.rows for k, _ in terms}):
+            if not trial.rows and not trial.choices:
+                break
+            if trial.low[k] == trial.high[k]:
+                continue
+            for bound in (trial.low[k], trial.high[k]):
+                attempt = trial.copy()
+                attempt.low[k] = attempt.high[k] = bound
+                if attempt.settle() and attempt._narrow():
+                    break
+            else:
+                return None
+            trial = attempt
+        return None if trial.rows or trial.choices else trial.low[:]
 
     def _listed(self) -> list[Row]:
         return [(terms, least, greatest) for terms, (least, greatest) in self.rows.items()]

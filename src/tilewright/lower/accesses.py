@@ -1,0 +1,275 @@
+"""What a kernel reads and writes: every access with the loops and guards around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tilewright.ir import expr as E
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.func import Func, LaunchAxis
+from tilewright.ir.stmt import (
+    Allocate,
+    AllReduce,
+    Attr,
+    Evaluate,
+    For,
+    ForKind,
+    If,
+    Instr,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+    Sync,
+)
+from tilewright.ir.visit import exprs
+
+
+class Node:
+    """A statement in its place: one statement object may stand at several.
+
+    ``number`` says which child of its parent it is: the position in a Seq, 1 for ``orelse``,
+    else 0. ``way`` lists its ancestors, the outermost first.
+    """
+
+    __slots__ = ("children", "number", "parent", "stmt", "way")
+
+    def __init__(self, stmt: Stmt, parent: Node | None = None, number: int = 0) -> None:
+        self.stmt, self.parent, self.number = stmt, parent, number
+        self.children: list[Node] = []
+        self.way: tuple[Node, ...] = ()
+        if parent is not None:
+            self.way = (*parent.way, parent)
+            parent.children.append(self)
+
+    @property
+    def line(self) -> tuple[Node, ...]:
+        """Its ancestors and itself."""
+        return (*self.way, self)
+
+    def walk(self) -> Iterator[Node]:
+        """Itself and all below it, in the order of the text."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+#: What holds where an expression is evaluated: a condition and its outcome, or a variable's value.
+Guard = tuple[Expr, bool] | tuple[Var, Expr]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """A read or a write of ``buffer[indices]`` by the statement at ``node``.
+
+    ``guards`` are those inside the statement's expressions; its loops and ifs are above ``node``.
+    Vector indices and predicates count lane by lane.
+    """
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    predicate: Expr | None
+    write: bool
+    node: Node
+    guards: tuple[Guard, ...] = ()
+
+    @property
+    def lanes(self) -> int:
+        """How many elements it touches at once."""
+        widths = [i.dtype.lanes for i in self.indices]
+        widths += [g[0].dtype.lanes for g in self.guards]
+        if self.predicate is not None:
+            widths.append(self.predicate.dtype.lanes)
+        return max(widths, default=1)
+
+
+@dataclass(slots=True, eq=False)
+class Barrier:
+    """A point that threads have to reach together; ``scope`` is "shared" (a block) or "warp"."""
+
+    scope: str
+    node: Node
+    guards: tuple[Guard, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Kernel:
+    """A function with its accesses, barriers and thread indices collected.
+
+    ``homes`` says by buffer where it is allocated; parameters are not in it. ``aliases`` are
+    variables of THREAD loops inside the body, with the launch axis that each stands for.
+    """
+
+    func: Func
+    root: Node
+    launch: tuple[LaunchAxis, ...]
+    accesses: list[Access] = field(default_factory=list)
+    barriers: list[Barrier] = field(default_factory=list)
+    homes: dict[Buffer, Node] = field(default_factory=dict)
+    aliases: dict[Var, LaunchAxis] = field(default_factory=dict)
+
+    @property
+    def threads(self) -> tuple[LaunchAxis, ...]:
+        """The axes of a block, x first."""
+        return tuple(
+            axis for axis in sorted(self.launch, key=lambda a: a.tag) if is_thread(axis.tag)
+        )
+
+    @property
+    def blocks(self) -> tuple[LaunchAxis, ...]:
+        """The axes of the grid, x first."""
+        return tuple(
+            axis for axis in sorted(self.launch, key=lambda a: a.tag) if not is_thread(axis.tag)
+        )
+
+    @property
+    def warp_size(self) -> int:
+        """Threads of a warp; 32 where no target says otherwise."""
+        target = self.func.attrs.get("target")
+        return int(target.limits.warp_size) if target is not None else 32
+
+    def thread_vars(self) -> set[Var]:
+        """The variables that differ between the threads of a block."""
+        own = {axis.var for axis in self.threads}
+        return own | {v for v, axis in self.aliases.items() if axis.var in own}
+
+
+def is_thread(tag: str) -> bool:
+    """Whether a hardware axis runs over the threads of a block."""
+    return tag.startswith("threadIdx")
+
+
+def collect(func: Func) -> Kernel:
+    """Every access and barrier of ``func``, in the order of the text."""
+    collector = _Collector(func)
+    collector.visit(collector.kernel.root)
+    return collector.kernel
+
+
+class _Collector:
+    def __init__(self, func: Func) -> None:
+        self.kernel = Kernel(func, Node(func.body), func.launch)
+        self.axes = {axis.tag: axis for axis in func.launch}
+
+    def visit(self, node: Node) -> None:
+        match node.stmt:
+            case Seq(stmts):
+                for i, child in enumerate(stmts):
+                    self.visit(Node(child, node, i))
+            case For(_, low, extent, kind, body, _, _) as loop:
+                self.reads((low, extent), node)
+                if kind is ForKind.THREAD:
+                    self.thread_loop(loop)
+                self.visit(Node(body, node))
+            case If(condition, then, orelse):
+                self.reads((condition,), node)
+                self.visit(Node(then, node))
+                if orelse is not None:
+                    self.visit(Node(orelse, node, 1))
+            case Store(buffer, indices, value, predicate):
+                self.reads((*indices, value), node)
+                if predicate is not None:
+                    self.reads((predicate,), node)
+                self.add(Access(buffer, indices, predicate, True, node))
+            case Allocate(buffer, body):
+                self.kernel.homes[buffer] = node
+                self.visit(Node(body, node))
+            case Let(_, value, body):
+                self.reads((value,), node)
+                self.visit(Node(body, node))
+            case Attr(_, _, body) | Instr(_, _, _, body):
+                self.visit(Node(body, node))
+            case Evaluate(value):
+                self.reads((value,), node)
+            case Sync(scope):
+                self.kernel.barriers.append(Barrier(scope, node))
+            case AllReduce() as reduction:
+                self.all_reduce(reduction, node)
+
+    def thread_loop(self, loop: For) -> None:
+        axis = self.axes.get(loop.tag)
+        if axis is None:
+            axis = LaunchAxis(loop.tag, loop.var, loop.extent)
+            self.axes[loop.tag] = axis
+            self.kernel.launch = (*self.kernel.launch, axis)
+        elif axis.var is not loop.var:
+            self.kernel.aliases[loop.var] = axis
+
+    def all_reduce(self, s: AllReduce, node: Node) -> None:
+        self.kernel.barriers.append(Barrier("shared", node))
+        self.reads((s.condition, *s.indices), node)
+        self.reads(s.source, node, ((s.condition, True),))
+        first: tuple[Guard, ...] = ()
+        if not s.everywhere:
+            first = tuple((E.EQ(v, E.IntImm(v.dtype, 0)), True) for v in s.axes)
+        for buffer in s.buffers:
+            self.add(Access(buffer, s.indices, None, True, node, first))
+
+    def add(self, access: Access) -> None:
+        self.kernel.accesses.append(access)
+
+    def reads(self, roots: tuple[Expr, ...], node: Node, guards: tuple[Guard, ...] = ()) -> None:
+        """Every load below ``roots``, each once for the guards it stands under."""
+        seen: set[tuple[Expr, tuple[Guard, ...]]] = set()
+        for root in roots:
+            if type(root) in _LEAVES:
+                continue
+            for e, under in _evaluated(root, guards, seen):
+                if isinstance(e, E.Load):
+                    self.add(Access(e.buffer, e.indices, e.predicate, False, node, under))
+                elif isinstance(e, E.Call) and e.name.startswith("shuffle"):
+                    self.kernel.barriers.append(Barrier("warp", node, under))
+
+
+_LEAVES = (E.Var, E.IntImm, E.FloatImm, E.StringImm)
+
+
+def _evaluated(
+    e: Expr, guards: tuple[Guard, ...], seen: set[tuple[Expr, tuple[Guard, ...]]]
+) -> Iterator[tuple[Expr, tuple[Guard, ...]]]:
+    """The loads and calls that evaluating ``e`` evaluates, with what holds where it does."""
+    if type(e) in _LEAVES or (e, guards) in seen:
+        return
+    seen.add((e, guards))
+    match e:
+        case E.And(a, b) | E.Or(a, b):
+            yield from _evaluated(a, guards, seen)
+            yield from _evaluated(b, (*guards, (a, isinstance(e, E.And))), seen)
+        case E.IfThenElse(condition, on_true, on_false):
+            yield from _evaluated(condition, guards, seen)
+            yield from _evaluated(on_true, (*guards, (condition, True)), seen)
+            yield from _evaluated(on_false, (*guards, (condition, False)), seen)
+        case E.LetExpr(var, value, body):
+            yield from _evaluated(value, guards, seen)
+            yield from _evaluated(body, (*guards, (var, value)), seen)
+        case E.Load(_, indices, predicate):
+            for index in indices:
+                yield from _evaluated(index, guards, seen)
+            if predicate is not None:
+                yield from _evaluated(predicate, guards, seen)
+            yield e, guards
+        case E.Call(_, _, args):
+            for arg in args:
+                yield from _evaluated(arg, guards, seen)
+            yield e, guards
+        case E.Binary(a, b) | E.Compare(a, b):
+            yield from _evaluated(a, guards, seen)
+            yield from _evaluated(b, guards, seen)
+        case E.Cast(_, value) | E.Broadcast(value, _) | E.Not(value) | E.Lane(value, _):
+            yield from _evaluated(value, guards, seen)
+        case E.Select(condition, on_true, on_false):
+            for part in (condition, on_true, on_false):
+                yield from _evaluated(part, guards, seen)
+        case E.Ramp(base, stride, _):
+            yield from _evaluated(base, guards, seen)
+            yield from _evaluated(stride, guards, seen)
+        case E.Concat(values):
+            for value in values:
+                yield from _evaluated(value, guards, seen)
+
+
+def has_loads(e: Expr) -> bool:
+    """Whether the value of ``e`` depends on memory."""
+    return any(isinstance(x, E.Load) for x in exprs(e))

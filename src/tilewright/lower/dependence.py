@@ -1,0 +1,285 @@
+"""Which threads touch the same element with no barrier between: the conflicts of a kernel.
+
+Threads of a block meet at barriers and nowhere else, blocks of a grid do not meet, and the
+iterations of a PARALLEL loop run in any order. Two accesses conflict where one writes, both touch
+one element, and two such runners may do so unordered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tilewright.arith.encode import Instance
+from tilewright.arith.system import (
+    Constraint,
+    Form,
+    System,
+    Undecided,
+    constant,
+    minus,
+    number,
+    plus,
+    times,
+)
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.func import LaunchAxis
+from tilewright.ir.stmt import For, ForKind
+from tilewright.lower.accesses import Access, Kernel, Node
+from tilewright.lower.barriers import Barriers, Order
+from tilewright.lower.domain import begin, ends, enter, value, values
+
+#: Who runs two conflicting accesses: threads of a block, of a warp, or of different warps; blocks
+#: of a grid; iterations of a PARALLEL loop.
+RUNNERS = ("threads", "warp", "warps", "blocks", "iterations")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conflict:
+    """Two moments, by different runners, at which ``early`` and ``late`` touch one element.
+
+    ``early_values`` and ``late_values`` give the variables at those moments. ``exact`` is False
+    where a value read from memory is involved, so that the moments are only possible as far as is
+    known, and ``decided`` is False where the search was given up (then there are no values).
+    """
+
+    early: Access
+    late: Access
+    runners: str
+    order: Order
+    element: tuple[int, ...] = ()
+    early_values: Mapping[Var, int] | None = None
+    late_values: Mapping[Var, int] | None = None
+    exact: bool = True
+    decided: bool = True
+
+
+class Dependences:
+    """The conflicts of a kernel; what was once decided is kept."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._known: dict[tuple[Access, Access, Order, str], Conflict | None] = {}
+        self.pairs = list(self._pairs())
+
+    def _pairs(self) -> Iterator[tuple[Access, Access]]:
+        """Accesses of one buffer of which at least one writes."""
+        by_buffer: dict[Buffer, list[Access]] = {}
+        for access in self.kernel.accesses:
+            by_buffer.setdefault(access.buffer, []).append(access)
+        for accesses in by_buffer.values():
+            for i, a in enumerate(accesses):
+                for b in accesses[i:]:
+                    if a.write or b.write:
+                        yield a, b
+
+    # ------------------------------------------------------------------ who may conflict
+
+    def between_threads(self, before: frozenset[Node] = frozenset()) -> Iterator[Conflict]:
+        """Conflicts within a block that no barrier prevents, nor a supposed one before a node."""
+        kernel = self.kernel
+        if not kernel.threads:
+            return
+        scopes = {b.scope for b in kernel.barriers}
+        block = Barriers(kernel, ("shared",), before)
+        tests: list[tuple[str, Barriers]] = [("threads", block)]
+        warp = Barriers(kernel, ("shared", "warp"), before)
+        if "warp" in scopes:
+            tests = [("warps", block), ("warp", warp)]
+        for a, b in self.pairs:
+            scope = a.buffer.scope
+            if scope == "local" or (scope == "global" and a.buffer in kernel.homes):
+                continue
+            for runners, barriers in [("warp", warp)] if scope == "warp" else tests:
+                for order, forward in barriers.orders(a.node, b.node):
+                    early, late = (a, b) if forward else (b, a)
+                    found = self.conflict(early, late, order, runners)
+                    if found is not None:
+                        yield found
+
+    def between_blocks(self) -> Iterator[Conflict]:
+        """Conflicts between blocks of the grid."""
+        if not self.kernel.blocks:
+            return
+        for a, b in self.pairs:
+            if a.buffer.scope == "global" and a.buffer not in self.kernel.homes:
+                found = self.conflict(a, b, Order(frozenset()), "blocks")
+                if found is not None:
+                    yield found
+
+    def between_iterations(self) -> Iterator[Conflict]:
+        """Conflicts between iterations of a PARALLEL loop."""
+        for a, b in self.pairs:
+            home = self.kernel.homes.get(a.buffer)
+            outside: list[Node] = []
+            for x, y in zip(a.node.way, b.node.way, strict=False):
+                if x is not y or x is home:
+                    break
+                if isinstance(x.stmt, For) and x.stmt.kind is ForKind.PARALLEL:
+                    if home is None or _allocated_above(home, x):
+                        order = Order(frozenset(outside), x)
+                        found = self.conflict(a, b, order, "iterations")
+                        if found is not None:
+                            yield found
+                if isinstance(x.stmt, For):
+                    outside.append(x)
+
+    # ------------------------------------------------------------------ the question
+
+    def conflict(self, early: Access, late: Access, order: Order, runners: str) -> Conflict | None:
+        """A conflict of ``runners`` in the given order, or None where there provably is none."""
+        key = (early, late, order, runners)
+        if key not in self._known:
+            self._known[key] = self._decide(early, late, order, runners)
+        return self._known[key]
+
+    def _decide(self, early: Access, late: Access, order: Order, runners: str) -> Conflict | None:
+        kernel = self.kernel
+        system = System()
+        one = Instance(system, early.lanes)
+        begin(kernel, one, kernel.launch)
+        enter(kernel, one, early.node, early.guards)
+        two = Instance(system, late.lanes, one)
+        begin(kernel, two, _fresh(kernel, runners))
+        same = order.same
+        enter(kernel, two, late.node, late.guards, same)
+        for access, instance in ((early, one), (late, two)):
+            if access.predicate is not None:
+                instance.require(access.predicate)
+        element = [one.form(i) for i in early.indices]
+        for left, index in zip(element, late.indices, strict=True):
+            system.require(minus(two.form(index), left), equal=True)
+        _follow(system, one, two, order, runners)
+        symmetric = early is late and order.carried is None and order.last == order.first
+        differ(kernel, system, one, two, runners, symmetric)
+        result = partial(Conflict, early, late, runners, order)
+        try:
+            solution = system.solve()
+        except Undecided:
+            return result(exact=False, decided=False)
+        if solution is None:
+            return None
+        return result(
+            tuple(value(form, solution) for form in element),
+            values(one, solution, _variables(kernel, early.node)),
+            values(two, solution, _variables(kernel, late.node)),
+            system.exact,
+        )
+
+
+def _allocated_above(home: Node, loop: Node) -> bool:
+    return home in loop.way
+
+
+def _variables(kernel: Kernel, node: Node) -> list[Var]:
+    """What a witness names: hardware indices, then loops."""
+    loops = [x.stmt.var for x in node.way if isinstance(x.stmt, For)]
+    axes = [axis.var for axis in (*kernel.blocks, *kernel.threads)]
+    return [*axes, *(v for v in loops if v not in axes and v not in kernel.aliases)]
+
+
+def _fresh(kernel: Kernel, runners: str) -> tuple[LaunchAxis, ...]:
+    """The axes along which two runners may differ."""
+    if runners == "iterations":
+        return ()
+    return kernel.launch if runners == "blocks" else kernel.threads
+
+
+def _follow(system: System, one: Instance, two: Instance, order: Order, runners: str) -> None:
+    """Let the moments ``one`` and ``two`` lie in ``order``."""
+    for node, instance, which in (
+        *((n, one, -1) for n in order.last),
+        *((n, two, 0) for n in order.first),
+    ):
+        loop = node.stmt
+        assert isinstance(loop, For)
+        end = ends(instance, loop.min, loop.extent)[which]
+        system.require(minus(instance.values[loop.var], end), equal=True)
+    if order.carried is not None and runners != "iterations":
+        loop = order.carried.stmt
+        assert isinstance(loop, For)
+        ahead = plus(minus(two.values[loop.var], one.values[loop.var]), constant(-1))
+        system.require(ahead, equal=order.next)
+    elif order.carried is not None:
+        loop = order.carried.stmt
+        assert isinstance(loop, For)
+        apart = minus(two.values[loop.var], one.values[loop.var])
+        system.choose([[_above(apart)], [_above(times(apart, -1))]])
+
+
+def _above(form: Form) -> Constraint:
+    """``form >= 1``"""
+    return plus(form, constant(-1)), False
+
+
+def differ(
+    kernel: Kernel,
+    system: System,
+    one: Instance,
+    two: Instance,
+    runners: str,
+    symmetric: bool = False,
+) -> None:
+    """Let the runners be two and not one; if ``symmetric``, the second is the later in number."""
+    if runners == "iterations":
+        return
+    axes = kernel.blocks if runners == "blocks" else kernel.threads
+    apart = [(minus(two.values[x.var], one.values[x.var]), x.extent) for x in axes]
+    linear = _linear(one, apart)
+    alternatives: list[list[Constraint]] = []
+    if linear is not None:
+        alternatives = [[_above(linear)], [_above(times(linear, -1))]]
+    else:  # extents are symbolic: the first axis that differs decides
+        equal: list[Constraint] = []
+        for form, _ in apart:
+            alternatives += [[*equal, _above(form)], [*equal, _above(times(form, -1))]]
+            equal.append((form, True))
+    if symmetric:
+        alternatives = alternatives[::2]
+    if runners == "warps":
+        alternatives = _warps_differ(kernel, system, one, linear)
+    elif runners == "warp" and linear is not None:
+        place = _warp(kernel, system, one)
+        last = constant(kernel.warp_size - 1)
+        other = plus(place, linear)
+        system.require(other)
+        system.require(minus(last, other))
+    system.choose(alternatives)
+
+
+def _linear(one: Instance, apart: Sequence[tuple[Form, Expr]]) -> Form | None:
+    """The difference of the linear indices, None where extents are symbolic."""
+    total: Form = {}
+    stride = 1
+    for form, extent in apart:
+        total = plus(total, form, stride)
+        size = number(one.form(extent))
+        if size is None:
+            return total if form is apart[-1][0] else None
+        stride *= size
+    return total
+
+
+def _warp(kernel: Kernel, system: System, one: Instance) -> Form:
+    """The place of ``one`` within its warp."""
+    index = _linear(one, [(one.values[x.var], x.extent) for x in kernel.threads]) or {}
+    size = kernel.warp_size
+    least, greatest = system.bounds(index)
+    warp = system.column("warp", least // size, greatest // size)
+    place = minus(index, times(warp, size))
+    system.require(place)
+    system.require(minus(constant(size - 1), place))
+    return place
+
+
+def _warps_differ(
+    kernel: Kernel, system: System, one: Instance, linear: Form | None
+) -> list[list[Constraint]]:
+    if linear is None:
+        return [[]]
+    place = _warp(kernel, system, one)
+    other = plus(place, linear)
+    beyond = plus(other, constant(-kernel.warp_size))
+    return [[(beyond, False)], [(minus(constant(-1), other), False)]]

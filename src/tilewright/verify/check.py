@@ -1,0 +1,44 @@
+"""All proofs about one kernel, in the order in which their findings are easiest to understand."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from tilewright.ir.errors import VerificationError
+from tilewright.ir.func import Func
+from tilewright.lower.accesses import collect
+from tilewright.verify.bounds import out_of_bounds
+from tilewright.verify.divergence import divergent
+from tilewright.verify.finding import Finding
+from tilewright.verify.initialised import uninitialised
+from tilewright.verify.limits import beyond_limits
+from tilewright.verify.races import races
+
+
+def check(func: Func) -> list[Finding]:
+    """What is wrong with a lowered kernel, or could not be proved right; empty if it is proved.
+
+    ``func.attrs["target"]`` gives the limits; without it, those are not checked.
+    """
+    kernel = collect(func)
+    return list(
+        chain(
+            beyond_limits(kernel),
+            out_of_bounds(kernel),
+            divergent(kernel),
+            races(kernel),
+            uninitialised(kernel),
+        )
+    )
+
+
+def verify(func: Func) -> None:
+    """Prove a lowered kernel in bounds, free of races and of divergent barriers, within limits.
+
+    Raises :class:`VerificationError` with every finding, each with a concrete witness and a mend.
+    """
+    findings = check(func)
+    if findings:
+        count = f"{len(findings)} findings" if len(findings) > 1 else "1 finding"
+        listed = "\n".join(f"  - {finding}" for finding in findings)
+        raise VerificationError(f"kernel {func.name} was not proved correct, {count}:\n{listed}")

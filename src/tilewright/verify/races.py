@@ -1,0 +1,85 @@
+"""No two runners touch one element unordered, where one of them writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.ir.visit import uses
+from tilewright.lower.accesses import Access, Kernel
+from tilewright.lower.dependence import Conflict, Dependences
+from tilewright.verify.finding import Finding, by_name, place, statement
+
+_WHO = {
+    "threads": "two threads of a block",
+    "warp": "two threads of a warp",
+    "warps": "two threads of different warps",
+    "blocks": "two blocks",
+    "iterations": "two iterations of a parallel loop",
+}
+
+
+def races(kernel: Kernel) -> Iterator[Finding]:
+    """One finding for each pair of accesses that race, with the two moments."""
+    dependences = Dependences(kernel)
+    seen: set[tuple[Access, Access]] = set()
+    for conflicts in (
+        dependences.between_threads(),
+        dependences.between_blocks(),
+        dependences.between_iterations(),
+    ):
+        for conflict in conflicts:
+            pair = (conflict.early, conflict.late)
+            if pair not in seen:
+                seen.update((pair, pair[::-1]))
+                yield _finding(kernel, conflict)
+
+
+def _finding(kernel: Kernel, conflict: Conflict) -> Finding:
+    early, late = conflict.early, conflict.late
+    scope = "" if early.buffer.scope == "global" else f"{early.buffer.scope} "
+    buffer = f"{scope}buffer {early.buffer.name}"
+    first, second = statement(early.node), statement(late.node)
+    if not conflict.decided or not conflict.exact:
+        both = first if early.node is late.node else f"{first} and {second}"
+        return Finding(
+            "race",
+            f"could not prove that {both} are free of races on {buffer} between "
+            f"{_WHO[conflict.runners]}: the indices depend on what is not known here; "
+            f"{_mend(kernel, conflict)}",
+            proved=False,
+        )
+    one, two = conflict.early_values or {}, conflict.late_values or {}
+    touched = f"[{', '.join(map(str, conflict.element))}]"
+    between = {
+        "blocks": "and blocks do not wait for each other",
+        "iterations": "and the iterations run in any order",
+    }.get(conflict.runners, "no barrier between")
+    return Finding(
+        "race",
+        f"race on {buffer}: {place(kernel, one)} {_verb(early)} {touched} in {first} while "
+        f"{place(kernel, two)} {_verb(late)} it in {second}, {between}; {_mend(kernel, conflict)}",
+        by_name(one),
+        by_name(two),
+    )
+
+
+def _verb(access: Access) -> str:
+    return "writes" if access.write else "reads"
+
+
+def _mend(kernel: Kernel, conflict: Conflict) -> str:
+    early, late = conflict.early, conflict.late
+    if conflict.runners == "iterations":
+        return "run the loop serially, or let every iteration write elements of its own"
+    if conflict.runners == "blocks":
+        return "let every block write elements of its own, or split the work into two kernels"
+    writes = [a for a in (early, late) if a.write]
+    threads = kernel.thread_vars()
+    if all(not any(uses(i, threads) for i in a.indices) for a in writes):
+        return (
+            "all threads of the block write the same: bind an axis of the stage to threadIdx, or "
+            "let one thread write, with set_store_predicate(threadIdx.x.var.equal(0))"
+        )
+    if early.node is late.node:
+        return "let every thread touch elements of its own in this statement"
+    return "put T.sync('shared') between the two, or let every thread touch elements of its own"
