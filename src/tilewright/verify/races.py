@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.visit import uses
-from tilewright.lower.accesses import Access, Kernel
+from tilewright.lower.accesses import Access, Kernel, Node
 from tilewright.lower.dependence import Conflict, Dependences
 from tilewright.verify.finding import Finding, by_name, place, statement
 
@@ -19,18 +20,18 @@ _WHO = {
 
 
 def races(kernel: Kernel) -> Iterator[Finding]:
-    """One finding for each pair of accesses that race, with the two moments."""
+    """One finding for each buffer and pair of statements that race on it, with the two moments."""
     dependences = Dependences(kernel)
-    seen: set[tuple[Access, Access]] = set()
+    seen: set[tuple[Node, Node, Buffer]] = set()
     for conflicts in (
         dependences.between_threads(),
         dependences.between_blocks(),
         dependences.between_iterations(),
     ):
         for conflict in conflicts:
-            pair = (conflict.early, conflict.late)
-            if pair not in seen:
-                seen.update((pair, pair[::-1]))
+            early, late, buffer = conflict.early.node, conflict.late.node, conflict.early.buffer
+            if (early, late, buffer) not in seen:
+                seen.update(((early, late, buffer), (late, early, buffer)))
                 yield _finding(kernel, conflict)
 
 
