@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from tests.support.interpreter import interpret
+
 from tilewright.ir import Buffer, Func, dtype
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Var
@@ -55,7 +55,10 @@ def test_loops_of_one_tag_share_one_index_and_the_smaller_are_guarded() -> None:
     )
     k = Var.make("k")
     (kernel,) = split_kernels(gpu(thread(k, 1, "blockIdx.x", Allocate(s, body)), b)).funcs
-    assert [(x.tag, int(x.extent)) for x in kernel.launch] == [("blockIdx.x", 1), ("threadIdx.x", 8)]
+    assert [(x.tag, int(x.extent)) for x in kernel.launch] == [
+        ("blockIdx.x", 1),
+        ("threadIdx.x", 8),
+    ]
     assert sum(isinstance(n, If) for n in walk(kernel.body)) == 1
     assert (interpret(kernel, {"B": np.zeros(4, "float32")})["B"] == [7, 6, 5, 4]).all()
 
