@@ -66,9 +66,7 @@ class Affine:
         return Affine({a: -k for a, k in self.terms.items()}, -self.const)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Affine) and self.const == other.const and self.terms == other.terms
-        )
+        return isinstance(other, Affine) and self.const == other.const and self.terms == other.terms
 
     def __hash__(self) -> int:
         return hash((frozenset(self.terms.items()), self.const))
@@ -135,10 +133,9 @@ def as_affine(e: Expr, atom: Callable[[Expr], Affine] = of_atom) -> Affine:
 
 def _collect(e: Expr, k: int, terms: dict[Expr, int], atom: Callable[[Expr], Affine]) -> int:
     cls = type(e)
-    if cls is IntImm:
-        value: int = e.value  # type: ignore[attr-defined]
-        return k * value
     if cls is not Var:
+        if isinstance(e, IntImm):
+            return k * e.value
         if cls is E.Add or cls is E.Sub:
             assert isinstance(e, E.Binary)
             left = _collect(e.a, k, terms, atom)

@@ -261,8 +261,8 @@ class Analyzer:
             cls = type(e)
             if cls is Var:
                 found = context.fixed.get(e) or of_atom(e)
-            elif cls is IntImm:
-                found = Affine({}, e.value)  # type: ignore[attr-defined]
+            elif isinstance(e, IntImm):
+                found = Affine({}, e.value)
             else:
                 found = integers.term(self, e)
                 if cls is not E.Mul:

@@ -117,7 +117,7 @@ def _by_node(az: Analyzer, atom: Expr) -> Span:
             return (max(found[0], 0), found[1]) if a is b else found
         case E.Select(_, a, b):
             return union(value_span(az, a), value_span(az, b))
-        case E.Cast(t, a) if a.dtype.is_int or a.dtype.is_bool:
+        case E.Cast(_, a) if a.dtype.is_int or a.dtype.is_bool:
             inner, outer = value_span(az, a), _type_span(atom)
             fits = outer[0] <= inner[0] and inner[1] <= outer[1]
             return inner if fits else outer
@@ -194,9 +194,7 @@ def _single(az: Analyzer, form: Affine, depth: int, goal: float, best: float) ->
     return best
 
 
-def _by_operands(
-    az: Analyzer, form: Affine, atom: Expr, k: int, depth: int, goal: float
-) -> float:
+def _by_operands(az: Analyzer, form: Affine, atom: Expr, k: int, depth: int, goal: float) -> float:
     assert isinstance(atom, (E.Min, E.Max))
     rest = form.without(atom)
     found = (
@@ -206,9 +204,7 @@ def _by_operands(
     return min(found) if (type(atom) is E.Min) == (k > 0) else max(found)
 
 
-def _by_divisions(
-    az: Analyzer, form: Affine, atom: Expr, k: int, depth: int, goal: float
-) -> float:
+def _by_divisions(az: Analyzer, form: Affine, atom: Expr, k: int, depth: int, goal: float) -> float:
     """x // c - y // c is at least (x - y) // c."""
     best = -inf
     match atom:

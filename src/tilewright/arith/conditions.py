@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TRUE: Expr = IntImm(BOOL, 1)
 FALSE: Expr = IntImm(BOOL, 0)
 
-_FLIPPED: dict[type[Expr], type[Expr]] = {E.GT: E.LT, E.GE: E.LE}
+_FLIPPED: dict[type[E.Compare], type[E.Compare]] = {E.GT: E.LT, E.GE: E.LE}
 
 
 def truth(value: bool) -> Expr:
@@ -113,7 +113,27 @@ def negation(az: Analyzer, e: Expr) -> Expr:
     return E.Not(inner)
 
 
-def _narrow_comparison(az: Analyzer, cls: type[Expr], a: Expr, b: Expr) -> Expr:
+def negated(az: Analyzer, e: Expr) -> Expr:
+    """``not e`` for a canonical condition, by its structure alone: what holds where e fails."""
+    match e:
+        case E.And(a, b):
+            return E.Or(negated(az, a), negated(az, b))
+        case E.Or(a, b):
+            return E.And(negated(az, a), negated(az, b))
+        case E.Not(a):
+            return a
+        case E.EQ(a, b) if not a.dtype.is_float:
+            return E.NE(a, b)
+        case E.NE(a, b) if not a.dtype.is_float:
+            return E.EQ(a, b)
+    form = inequality_form(az, e)
+    if form is not None:
+        assert isinstance(e, E.Compare)
+        return _inequality(az, -form + 1, e.a.dtype)
+    return E.Not(e)
+
+
+def _narrow_comparison(az: Analyzer, cls: type[E.Compare], a: Expr, b: Expr) -> Expr:
     """A comparison of integers that wrap around: only the ranges of the sides are used."""
     from tilewright.arith.bounds import value_span
 
@@ -153,7 +173,8 @@ def at_most_zero(az: Analyzer, form: Affine, t: DType) -> Expr:
             return truth(form.const <= 0)
         g = gcd(*terms.values())
         if g > 1:
-            form = Affine({a: k // g for a, k in terms.items()}, -(-form.const // g))
+            form = az.normal(Affine({a: k // g for a, k in terms.items()}, -(-form.const // g)))
+            continue
         lo, hi = span(az, form)
         if lo > 0 or hi <= 0:
             return truth(hi <= 0)
@@ -166,6 +187,9 @@ def at_most_zero(az: Analyzer, form: Affine, t: DType) -> Expr:
             return TRUE
         if lower(az, form, 1, 1) >= 1:
             return FALSE
+    chosen = _only_operand(az, form)
+    if chosen is not None:
+        return at_most_zero(az, chosen, t)
     split = _operands(az, form)
     if split is not None:
         return conjunction(az, [at_most_zero(az, part, t) for part in split])
@@ -186,7 +210,7 @@ def _without_remainder(az: Analyzer, form: Affine) -> Affine | None:
         lo, hi = span(az, low)
         if lo > -inf and hi < inf and -lo // g == -hi // g:
             high = {a: k // g for a, k in terms.items() if k % g == 0}
-            return Affine(high, -(-lo // g))  # type: ignore[arg-type]
+            return Affine(high, -int(-lo // g))
     return None
 
 
@@ -213,6 +237,18 @@ def _operands(az: Analyzer, form: Affine) -> list[Affine] | None:
         if (type(atom) is E.Max and k > 0) or (type(atom) is E.Min and k < 0):
             rest = form.without(atom)
             return [az.normal(rest.combine(1, az.affine(e), k)) for e in operands_of(atom)]
+    return None
+
+
+def _only_operand(az: Analyzer, form: Affine) -> Affine | None:
+    """The form with the one operand of a minimum that can bring it to zero in its place."""
+    for atom, k in form.terms.items():
+        if (type(atom) is E.Min and k > 0) or (type(atom) is E.Max and k < 0):
+            rest = form.without(atom)
+            parts = [rest.combine(1, az.affine(e), k) for e in operands_of(atom)]
+            able = [part for part in parts if lower(az, part, 1, 1) < 1]
+            if len(able) == 1:
+                return able[0]
     return None
 
 
@@ -293,16 +329,15 @@ def _disjunction(az: Analyzer, parts: list[Expr]) -> Expr:
                 return TRUE
             for piece in _parts(made, E.Or):
                 kept.append(piece)
-                az.enter(negation(az, piece))
+                az.enter(negated(az, piece))
     finally:
         az.context = outside
-    negated = _irredundant(az, [negation(az, piece) for piece in kept])
-    if len(negated) < len(kept):
-        kept = [p for p in kept if negation(az, p) in negated]
+    needed = set(_irredundant(az, [negated(az, piece) for piece in kept]))
+    kept = [piece for piece in kept if negated(az, piece) in needed]
     return _joined(kept, E.Or, FALSE)
 
 
-def _joined(parts: list[Expr], cls: type[Expr], empty: Expr) -> Expr:
+def _joined(parts: list[Expr], cls: type[E.Binary], empty: Expr) -> Expr:
     if not parts:
         return empty
     made = parts[0]

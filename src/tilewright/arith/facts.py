@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewright.arith.affine import Affine
-from tilewright.arith.conditions import conjuncts, inequality_form, negation
+from tilewright.arith.conditions import conjuncts, inequality_form, negated
 from tilewright.arith.integers import operands_of
 from tilewright.ir import expr as E
 from tilewright.ir.expr import Expr, IntImm, Var
@@ -45,7 +45,7 @@ def learn(az: Analyzer, condition: Expr) -> None:
                 if form_ is not None:
                     _not_negative(az, -form_)
         if not isinstance(part, E.Not):
-            context.truths[negation(az, part)] = False
+            context.truths[negated(az, part)] = False
 
 
 def _not_negative(az: Analyzer, form: Affine) -> None:

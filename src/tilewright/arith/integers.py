@@ -103,7 +103,7 @@ def _contains(form: Affine, part: Affine, factor: int) -> bool:
     return bool(part.terms) and all(terms.get(a) == k * factor for a, k in part.terms.items())
 
 
-def _absorb(az: Analyzer, form: Affine, atom: Expr, k: int) -> Affine | None:
+def _absorb(az: Analyzer, form: Affine, atom: E.Min | E.Max, k: int) -> Affine | None:
     """Move terms into a minimum or maximum where they cancel in one of its operands."""
     operands = [az.affine(e) for e in operands_of(atom)]
     moved = {
@@ -133,11 +133,11 @@ def operands_of(atom: Expr) -> list[Expr]:
     return found
 
 
-def extremum(az: Analyzer, cls: type[Expr], forms: Sequence[Affine], t: DType) -> Affine:
+def extremum(az: Analyzer, cls: type[E.Binary], forms: Sequence[Affine], t: DType) -> Affine:
     """The minimum or maximum (``cls``) of forms."""
     flat: list[Affine] = []
     for form in forms:
-        flat += _flattened(az, cls, form)
+        flat += _flattened(az, cls, az.normal(form))
     sign = 1 if cls is E.Min else -1
     kept: list[Affine] = []
     for form in flat:
@@ -148,20 +148,22 @@ def extremum(az: Analyzer, cls: type[Expr], forms: Sequence[Affine], t: DType) -
     if len(kept) == 1:
         return kept[0]
     first = kept[0].terms
-    common = {
-        a: k for a, k in first.items() if all(o.terms.get(a) == k for o in kept[1:])
-    }
+    common = {a: k for a, k in first.items() if all(o.terms.get(a) == k for o in kept[1:])}
     shift = 0
     if common:
         kept = [o.combine(1, Affine(common), -1) for o in kept]
     if all(o.terms for o in kept):
         shift = min(o.const for o in kept)
         kept = [o - shift for o in kept]
+    if common or shift:
+        joined = [az.normal(o) for o in kept]
+        if any(new is not old for new, old in zip(joined, kept, strict=True)):
+            return extremum(az, cls, joined, t).combine(1, Affine(common, shift), 1)
     made = _nested(cls, [az.to_expr(o, t) for o in _ordered(az, kept)])
     return Affine({made: 1}).combine(1, Affine(common, shift), 1)
 
 
-def _flattened(az: Analyzer, cls: type[Expr], form: Affine) -> list[Affine]:
+def _flattened(az: Analyzer, cls: type[E.Binary], form: Affine) -> list[Affine]:
     other = E.Max if cls is E.Min else E.Min
     for atom, k in form.terms.items():
         if (type(atom) is cls and k == 1) or (type(atom) is other and k == -1):
@@ -186,7 +188,7 @@ def _ordered(az: Analyzer, forms: list[Affine]) -> list[Affine]:
     )
 
 
-def _nested(cls: type[Expr], operands: list[Expr]) -> Expr:
+def _nested(cls: type[E.Binary], operands: list[Expr]) -> Expr:
     made = operands[0]
     for operand in operands[1:]:
         made = cls(made, operand)
@@ -249,7 +251,7 @@ def multiply(az: Analyzer, a: Affine, b: Affine, t: DType) -> Affine:
     return total
 
 
-def _division(
+def _binary(
     rule: Callable[[Analyzer, Affine, Affine, DType], Affine | None],
 ) -> Callable[[Analyzer, Expr], Affine | None]:
     def apply(az: Analyzer, e: Expr) -> Affine | None:
@@ -283,20 +285,18 @@ def _mask(az: Analyzer, e: Expr) -> Affine | None:
     return None
 
 
-def _from_rebuilt(az: Analyzer, e: Expr) -> Affine | None:
+def _from_rebuilt(az: Analyzer, e: Expr) -> Affine:
     """The form of a node whose parts are simplified by themselves; it may lose its top."""
     made = az.rebuild(e)
-    if made is e or type(made) is type(e):
-        return None
-    return az.affine(made)
+    return of_atom(made) if type(made) is type(e) else az.affine(made)
 
 
 _RULES: dict[type[Expr], Callable[[Analyzer, Expr], Affine | None]] = {
-    E.Mul: lambda az, e: multiply(az, az.affine(e.a), az.affine(e.b), e.dtype),  # type: ignore[attr-defined]
-    E.FloorDiv: _division(divide),
-    E.FloorMod: _division(modulo),
-    E.TruncDiv: _division(truncdiv),
-    E.TruncMod: _division(truncmod),
+    E.Mul: _binary(multiply),
+    E.FloorDiv: _binary(divide),
+    E.FloorMod: _binary(modulo),
+    E.TruncDiv: _binary(truncdiv),
+    E.TruncMod: _binary(truncmod),
     E.Min: _extremum_rule,
     E.Max: _extremum_rule,
     E.Shl: _shift,
@@ -314,7 +314,7 @@ _RULES: dict[type[Expr], Callable[[Analyzer, Expr], Affine | None]] = {
 _JOINING = frozenset((E.FloorMod, E.FloorDiv, E.Min, E.Max))
 
 
-def branches(az: Analyzer, form: Affine, cls: type[Expr]) -> list[Affine]:
+def branches(az: Analyzer, form: Affine, cls: type[E.Binary]) -> list[Affine]:
     """Forms of which this one is the minimum or maximum (``cls``); itself, where it is none."""
     found = _flattened(az, cls, form)
     return [az.normal(part) for part in found]

@@ -21,13 +21,11 @@ if TYPE_CHECKING:
 _Range = tuple[Affine, Affine]
 
 
-class Unbounded(ArithmeticError):  # noqa: N818
+class Unbounded(ArithmeticError):
     """An expression without bounds: it takes its value from memory, or from a call."""
 
 
-def relax(
-    az: Analyzer, e: Expr, domain: Mapping[Var, tuple[Expr, Expr]]
-) -> tuple[Expr, Expr]:
+def relax(az: Analyzer, e: Expr, domain: Mapping[Var, tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
     """See :meth:`tilewright.arith.Analyzer.relax`."""
     ranges = {var: (az.affine(lo), az.affine(hi)) for var, (lo, hi) in domain.items()}
     with az.scope():

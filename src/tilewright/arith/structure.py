@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewright.arith.conditions import FALSE, TRUE, negation
+from tilewright.arith.conditions import FALSE, TRUE, negated, negation
 from tilewright.ir import expr as E
 from tilewright.ir.expr import BOOL, Expr, FloatImm, IntImm
 from tilewright.ir.ops import cast
@@ -65,7 +65,7 @@ def _is_one(e: Expr) -> bool:
     return isinstance(e, FloatImm) and e.value == 1.0
 
 
-def _choice(az: Analyzer, e: Expr, c: Expr, t: Expr, f: Expr) -> Expr:
+def _choice(az: Analyzer, e: E.Select, c: Expr, t: Expr, f: Expr) -> Expr:
     """A choice: each branch is simplified where the condition holds, or where it fails."""
     condition = az.simplify(c)
     if isinstance(condition, IntImm):
@@ -79,10 +79,11 @@ def _choice(az: Analyzer, e: Expr, c: Expr, t: Expr, f: Expr) -> Expr:
         az.enter(condition)
         on_true = az.simplify(t)
         az.context = outside
+        on_false: Expr = f
         if isinstance(f, (FloatImm, IntImm)):
-            on_false = f
+            pass
         else:
-            az.enter(negation(az, condition))
+            az.enter(negated(az, condition))
             on_false = az.simplify(f)
     finally:
         az.context = outside
@@ -93,7 +94,7 @@ def _choice(az: Analyzer, e: Expr, c: Expr, t: Expr, f: Expr) -> Expr:
     if on_false is FALSE:
         return az.simplify(E.And(condition, on_true))
     same = condition is c and on_true is t and on_false is f
-    return e if same else type(e)(condition, on_true, on_false)  # type: ignore[call-arg]
+    return e if same else type(e)(condition, on_true, on_false)
 
 
 def _let(az: Analyzer, e: Expr, var: E.Var, value: Expr, body: Expr) -> Expr:

@@ -83,13 +83,13 @@ def _uniform(ramp: tuple[Affine, Affine]) -> bool:
     return not ramp[1].terms and not ramp[1].const
 
 
-def _division(az: Analyzer, e: Expr, a: Expr, b: Expr) -> tuple[Affine, Affine] | None:
+def _division(az: Analyzer, e: E.Binary, a: Expr, b: Expr) -> tuple[Affine, Affine] | None:
     x, y = _ramp(az, a), _ramp(az, b)
     if x is None or y is None or not _uniform(y):
         return None
     t, lanes = e.dtype.element, e.dtype.lanes
     if _uniform(x):
-        scalar = type(e)(az.to_expr(x[0], t), az.to_expr(y[0], t))  # type: ignore[call-arg]
+        scalar = type(e)(az.to_expr(x[0], t), az.to_expr(y[0], t))
         return az.affine(scalar), constant(0)
     base, stride = x
     if not y[0].is_const or y[0].const <= 0 or not stride.is_const:
@@ -109,7 +109,7 @@ def _division(az: Analyzer, e: Expr, a: Expr, b: Expr) -> tuple[Affine, Affine] 
     return None
 
 
-def _compare(az: Analyzer, e: Expr, a: Expr, b: Expr) -> Expr:
+def _compare(az: Analyzer, e: E.Compare, a: Expr, b: Expr) -> Expr:
     lanes = e.dtype.lanes
     x, y = _ramp(az, a), _ramp(az, b)
     if x is not None and y is not None:
@@ -118,7 +118,7 @@ def _compare(az: Analyzer, e: Expr, a: Expr, b: Expr) -> Expr:
 
         def at(lane: int) -> Expr:
             left, right = x[0].combine(1, x[1], lane), y[0].combine(1, y[1], lane)
-            return condition(az, cls(az.to_expr(left, t), az.to_expr(right, t)))  # type: ignore[call-arg]
+            return condition(az, cls(az.to_expr(left, t), az.to_expr(right, t)))
 
         if x[1] == y[1]:
             return E.Broadcast(at(0), lanes)
@@ -127,16 +127,16 @@ def _compare(az: Analyzer, e: Expr, a: Expr, b: Expr) -> Expr:
             if first is last and isinstance(first, IntImm):
                 return E.Broadcast(truth(bool(first.value)), lanes)
     left, right = az.simplify(a), az.simplify(b)
-    return e if left is a and right is b else type(e)(left, right)  # type: ignore[call-arg]
+    return e if left is a and right is b else type(e)(left, right)
 
 
-def _both(az: Analyzer, e: Expr, a: Expr, b: Expr) -> Expr:
+def _both(az: Analyzer, e: E.And | E.Or, a: Expr, b: Expr) -> Expr:
     x, y = az.simplify(a), az.simplify(b)
     neutral = isinstance(e, E.And)
     for one, other in ((x, y), (y, x)):
         if isinstance(one, E.Broadcast) and isinstance(one.value, IntImm):
             return other if bool(one.value.value) == neutral else one
     if isinstance(x, E.Broadcast) and isinstance(y, E.Broadcast):
-        joined = type(e)(x.value, y.value)  # type: ignore[call-arg]
+        joined = type(e)(x.value, y.value)
         return E.Broadcast(az.simplify(joined), e.dtype.lanes)
-    return e if x is a and y is b else type(e)(x, y)  # type: ignore[call-arg]
+    return e if x is a and y is b else type(e)(x, y)
