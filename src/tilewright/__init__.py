@@ -11,16 +11,39 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tilewright import runtime as runtime
     from tilewright import te as te
+    from tilewright import topi as topi
+    from tilewright import tvm as tvm
+    from tilewright.lower.pipeline import lower as lower
+    from tilewright.runtime import Kernel as Kernel
+    from tilewright.runtime import load as load
+    from tilewright.runtime.compile import build as build
+    from tilewright.schedule import Schedule as Schedule
+    from tilewright.schedule import create_schedule as create_schedule
     from tilewright.target import Target as Target
+    from tilewright.tvm import tir as tir
 
 #: Where each public name lives; a module stands for itself.
 _HOMES = {
+    "Kernel": "tilewright.runtime",
+    "Schedule": "tilewright.schedule",
     "Target": "tilewright.target",
+    "build": "tilewright.runtime.compile",
+    "create_schedule": "tilewright.schedule",
+    "load": "tilewright.runtime",
+    "lower": "tilewright.lower",
+    "runtime": "tilewright.runtime",
     "te": "tilewright.te",
+    "tir": "tilewright.tvm",
+    "topi": "tilewright.topi",
+    "tvm": "tilewright.tvm",
 }
 
-__all__ = ["Target", "__version__", "te"]
+__all__ = [
+    "Kernel", "Schedule", "Target", "__version__", "build", "create_schedule", "load", "lower",
+    "runtime", "te", "tir", "topi", "tvm",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

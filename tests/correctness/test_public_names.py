@@ -11,6 +11,10 @@ def test_a_public_name_exists_and_is_listed(name):
     assert name in dir(tilewright)
 
 
+def test_the_schedule_of_a_declaration_is_made_under_tvms_name():
+    assert tilewright.te.create_schedule is tilewright.create_schedule
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'tensorflow'"):
         tilewright.tensorflow

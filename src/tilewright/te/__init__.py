@@ -1,5 +1,9 @@
 """What to compute: tensors declared by the expression of their elements."""
 
+import importlib as _importlib
+from typing import TYPE_CHECKING
+from typing import Any as _Any
+
 from tilewright.ir.expr import Select, Var
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.te.functions import *  # noqa: F403
@@ -26,6 +30,17 @@ from tilewright.te.reduction import (
     var,
 )
 from tilewright.te.tensor import Tensor, TensorSlice
+
+if TYPE_CHECKING:
+    from tilewright.schedule import create_schedule as create_schedule
+else:
+
+    def __getattr__(name: str) -> _Any:
+        # TVM's place for it. Schedules stand on declarations, so it is found when first asked for.
+        if name == "create_schedule":
+            return _importlib.import_module("tilewright.schedule").create_schedule
+        raise AttributeError(f"module 'tilewright.te' has no attribute {name!r}")
+
 
 __all__ = [
     *_functions,
