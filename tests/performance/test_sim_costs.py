@@ -112,7 +112,8 @@ def test_the_report_counts_traffic_flops_barriers_and_divergence() -> None:
         S.If(t < 40, store(b, (i, t), a[i, t] * 2.0 + 1.0), store(b, (i, t), 0.0)),
         barrier(),
     )
-    report = simulate(module(at.func("k", [a, b], body)), [np.zeros((4, 64), "f4")] * 2)
+    arrays = [np.zeros((4, 64), "f4") for _ in range(2)]
+    report = simulate(module(at.func("k", [a, b], body)), arrays)
     assert report.flops == 2 * 4 * 40
     assert report.barriers == {"k": 8}
     assert report.traffic["global"].bytes_loaded == 4 * 4 * 40

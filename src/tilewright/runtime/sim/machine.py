@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tilewright.ir import stmt as S
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, IntImm, Load, Var
+from tilewright.ir.expr import Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.visit import walk
 from tilewright.runtime.array import dense_strides
+from tilewright.runtime.signature import evaluate
 from tilewright.runtime.sim.cost import Cost
-from tilewright.runtime.sim.expressions import ExpressionCompiler
 from tilewright.runtime.sim.findings import Findings, Sites
 from tilewright.runtime.sim.frame import WARP, Batch, Frame, Grid
 from tilewright.runtime.sim.memory import Form, Memory, Private
@@ -28,21 +28,8 @@ _BATCH_THREADS = 16384
 #: Elements of shared and local memory a batch.
 _BATCH_ELEMENTS = 1 << 22
 
-Scalars = Mapping[Var, Any]
-
-
-def evaluate(e: Expr, scalars: Scalars) -> int:
-    """An extent with symbolic variables bound."""
-    if isinstance(e, IntImm):
-        return e.value
-    grid = Grid((1, 1, 1), (1, 1, 1))
-    made = ExpressionCompiler("extent", profile=False)
-    env = []
-    for var, value in scalars.items():
-        made.slot(var)
-        env.append(numpy_type(var.dtype).type(value))
-    frame = Frame(Batch("extent", grid, 0, 1, Findings(Sites()), 0), env, [])
-    return int(made.expr(e)(frame))
+#: Symbolic extents and scalar parameters, by the names of their variables.
+Scalars: TypeAlias = Mapping[str, int]
 
 
 def form(buffer: Buffer, scalars: Scalars) -> Form:
@@ -66,7 +53,7 @@ def written_buffers(body: S.Stmt) -> set[Buffer]:
             found.add(node.buffer)
         elif isinstance(node, S.AllReduce):
             found.update(node.buffers)
-        elif isinstance(node, S.Instr) and hasattr(node.instruction, "simulate"):
+        elif isinstance(node, S.Instr) and getattr(node.instruction, "simulate", None):
             found.update(operand.buffer for operand in node.operands)
     return found
 
@@ -162,11 +149,9 @@ class KernelCode:
 
     def _environment(self, batch: Batch, scalars: Scalars) -> list[Any]:
         env: list[Any] = [None] * len(self.slots)
-        named = {var.name: value for var, value in scalars.items()}
         for p in self.func.params:
             if isinstance(p, Var):
-                value = scalars.get(p, named.get(p.name))
-                env[self.slots[p]] = numpy_type(p.dtype).type(value)
+                env[self.slots[p]] = numpy_type(p.dtype).type(scalars[p.name])
         for axis in self.func.launch:
             kind, _, d = axis.tag.partition(".")
             extents = batch.grid.block if kind == "threadIdx" else batch.grid.grid

@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.dtype import DType
 from tilewright.ir.errors import ArgumentError
-from tilewright.ir.expr import Var
 from tilewright.ir.func import Module
 from tilewright.ir.stmt import Allocate
 from tilewright.ir.visit import walk
-from tilewright.runtime.array import ArrayView, view
+from tilewright.runtime.array import ArrayView
 from tilewright.runtime.program import Resources
+from tilewright.runtime.signature import Signature, outputs
 from tilewright.runtime.sim.cost import Cost
 from tilewright.runtime.sim.findings import Findings, Sites
-from tilewright.runtime.sim.machine import KernelCode, Scalars, evaluate, form
+from tilewright.runtime.sim.machine import KernelCode, form
 from tilewright.runtime.sim.memory import Memory
 from tilewright.runtime.sim.report import Finding, SimReport
 from tilewright.runtime.sim.values import from_bits, numpy_type, to_bits
@@ -69,9 +70,9 @@ class SimProgram:
     ) -> None:
         """Run it once; nothing is written where it raises :class:`SimulationError`."""
         findings = Findings(self._sites)
-        memories, bound = self._bind(arrays, scalars)
+        memories = self._bind(arrays, scalars)
         for kernel in self._kernels:
-            kernel.run(memories, bound, findings, None)
+            kernel.run(memories, scalars, findings, None)
             if findings.all:
                 break
         else:
@@ -86,9 +87,9 @@ class SimProgram:
         findings = Findings(sites)
         report = SimReport()
         cost = Cost(report)
-        memories, bound = self._bind(arrays, scalars)
+        memories = self._bind(arrays, scalars)
         for kernel in kernels:
-            kernel.run(memories, bound, findings, cost)
+            kernel.run(memories, scalars, findings, cost)
         self._check_outputs(memories, findings)
         report.findings = findings.all
         self._write_back(arrays, memories)
@@ -108,33 +109,18 @@ class SimProgram:
 
     def _bind(
         self, arrays: Sequence[ArrayView], scalars: Mapping[str, int]
-    ) -> tuple[dict[Buffer, Memory], Scalars]:
-        """Memories for all buffers of the module, and the variables by identity."""
-        bound: dict[Var, Any] = {}
+    ) -> dict[Buffer, Memory]:
+        """Memories for all buffers of the module."""
         buffers = [p for p in self.module.params if isinstance(p, Buffer)]
-        for name, var in self._variables().items():
-            if name in scalars:
-                bound[var] = scalars[name]
         memories: dict[Buffer, Memory] = {}
         for buffer, array in zip(buffers, arrays, strict=True):
-            made = form(buffer, bound)
+            made = form(buffer, scalars)
             data = np.zeros(made.size, numpy_type(buffer.dtype))
-            data[made.offsets()] = _elements(array)
+            data[made.offsets()] = _elements(array, buffer.dtype)
             memories[buffer] = Memory(buffer, made, data=data, tracked=buffer in self._outputs)
         for buffer in self.module.workspaces:
-            memories[buffer] = Memory(buffer, form(buffer, bound))
-        return memories, bound
-
-    def _variables(self) -> dict[str, Var]:
-        found: dict[str, Var] = {}
-        for params in (self.module.params, *(func.params for func in self.module.funcs)):
-            for p in params:
-                if isinstance(p, Var):
-                    found.setdefault(p.name, p)
-                else:
-                    for extent in p.shape:
-                        found.update((v.name, v) for v in walk(extent) if isinstance(v, Var))
-        return found
+            memories[buffer] = Memory(buffer, form(buffer, scalars))
+        return memories
 
     def _check_outputs(self, memories: Mapping[Buffer, Memory], findings: Findings) -> None:
         for buffer in self.module.params:
@@ -160,7 +146,7 @@ class SimProgram:
             if buffer in self._outputs:
                 memory = memories[buffer]
                 found = memory.data[memory.form.offsets()]
-                raw = _raw(array)
+                raw = _raw(array, buffer.dtype)
                 raw[...] = to_bits(found) if buffer.dtype.kind == "bfloat" else found
 
 
@@ -178,21 +164,21 @@ class _Interface:
         }
 
 
-def _raw(array: ArrayView) -> np.ndarray[Any, Any]:
+def _raw(array: ArrayView, type: DType) -> np.ndarray[Any, Any]:
     """The memory of a view as a NumPy array; bfloat16 as its bits."""
     if array.device != "cpu":
         raise ArgumentError(
             f"target 'sim' takes arrays of the CPU, not of {array.device}: copy it with .cpu()"
         )
-    kind = np.dtype("uint16") if array.dtype.kind == "bfloat" else numpy_type(array.dtype)
+    kind = np.dtype("uint16") if type.kind == "bfloat" else numpy_type(type)
     if not array.size:
         return np.zeros(array.shape, kind)
     return np.asarray(_Interface(array, kind))
 
 
-def _elements(array: ArrayView) -> np.ndarray[Any, Any]:
-    raw = _raw(array)
-    found: np.ndarray[Any, Any] = from_bits(raw) if array.dtype.kind == "bfloat" else raw
+def _elements(array: ArrayView, type: DType) -> np.ndarray[Any, Any]:
+    raw = _raw(array, type)
+    found: np.ndarray[Any, Any] = from_bits(raw) if type.kind == "bfloat" else raw
     return found
 
 
@@ -218,40 +204,8 @@ def simulate(module: Module, arrays: Sequence[Any]) -> SimReport:
         :func:`tilewright.runtime.array.view` takes for buffers, integers for variables. Symbolic
         extents are read off the shapes.
 
-    Raises :class:`ArgumentError` for an array that does not fit; what the program does wrong is in
-    the report.
+    Raises :class:`ArgumentError` for an array that does not fit; what the program does wrong is
+    in the report.
     """
-    if len(arrays) != len(module.params):
-        raise ArgumentError(
-            f"{module.name} takes {len(module.params)} arguments, got {len(arrays)}"
-        )
-    views: list[ArrayView] = []
-    scalars: dict[str, int] = {}
-    bound: dict[Var, int] = {}
-    for p, given in zip(module.params, arrays, strict=True):
-        if isinstance(p, Var):
-            bound[p] = scalars[p.name] = int(given)
-            continue
-        found = view(given)
-        views.append(found)
-        if len(found.shape) == len(p.shape):
-            for extent, size in zip(p.shape, found.shape, strict=True):
-                if isinstance(extent, Var) and extent not in bound:
-                    bound[extent] = scalars[extent.name] = size
-    for buffer, found in zip(
-        [p for p in module.params if isinstance(p, Buffer)], views, strict=True
-    ):
-        _check(buffer, found, bound)
+    views, scalars = Signature(module, outputs(module), SimProgram.devices).bind(arrays)
     return SimProgram(module, Target.parse("sim")).simulate(views, scalars)
-
-
-def _check(buffer: Buffer, found: ArrayView, bound: Mapping[Var, int]) -> None:
-    shape = tuple(evaluate(extent, bound) for extent in buffer.shape)
-    bits = buffer.dtype.kind == "bfloat" and found.dtype == "uint16"
-    if found.shape != shape or not (found.dtype == buffer.dtype or bits):
-        raise ArgumentError(
-            f"argument {buffer.name} must be of shape {shape} and type {buffer.dtype}, got "
-            f"{found.shape} and {found.dtype}"
-        )
-    if bits:
-        found.dtype = buffer.dtype
