@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Expr, IntImm, Load
-from tilewright.ir.ops import Value, add, as_index, bitand, bitxor, const, mul, shr
+from tilewright.ir.ops import Value, add, as_index, bitand, bitxor, cast, const, mul, shr
 
 if TYPE_CHECKING:
     from tilewright.ir.expr import Var
@@ -72,12 +72,7 @@ class Buffer:
     @property
     def dense_strides(self) -> tuple[Expr, ...]:
         """Row-major strides, in elements."""
-        strides: list[Expr] = []
-        step: Expr = const(1)
-        for extent in reversed(self.shape):
-            strides.append(step)
-            step = mul(step, extent)
-        return tuple(reversed(strides))
+        return _dense(self.shape)
 
     @property
     def strides(self) -> tuple[Expr, ...]:
@@ -86,7 +81,13 @@ class Buffer:
 
     def offset(self, indices: tuple[Expr, ...]) -> Expr:
         """The offset in elements of the element at ``indices``."""
-        return (self.layout or Layout(self.dense_strides)).offset(indices)
+        if self.layout is not None:
+            return self.layout.offset(indices)
+        if any(index.dtype.bits == 64 for index in indices):
+            # Strides are products of extents, which may not fit 32 bits where they are symbolic.
+            wide = tuple(cast("int64", extent) for extent in self.shape)
+            return Layout(_dense(wide)).offset(indices)
+        return Layout(self.dense_strides).offset(indices)
 
     @property
     def size(self) -> Expr:
@@ -110,6 +111,15 @@ class Buffer:
     def __repr__(self) -> str:
         shape = ", ".join(map(repr, self.shape))
         return f"{self.name}[{self.dtype} {shape}; {self.scope}]"
+
+
+def _dense(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    strides: list[Expr] = []
+    step: Expr = const(1)
+    for extent in reversed(shape):
+        strides.append(step)
+        step = mul(step, extent)
+    return tuple(reversed(strides))
 
 
 def symbolic_extents(buffer: Buffer) -> list[Var]:
