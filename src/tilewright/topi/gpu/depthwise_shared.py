@@ -1,0 +1,85 @@
+"""Depthwise convolution on a GPU as article 000 schedules it: tiles in shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright import te
+from tilewright.schedule import Schedule, Stage
+from tilewright.te import Tensor
+from tilewright.topi.fusion import find_convolution
+
+
+@dataclass(frozen=True)
+class SharedTile:
+    """The parameters that the article's loop goes over.
+
+    A block computes ``block_h`` by ``block_w`` outputs of one channel with ``threads_y`` by
+    ``threads_x`` threads, each of which is ``vthreads_y`` by ``vthreads_x`` virtual ones.
+    """
+
+    block_h: int = 32
+    block_w: int = 32
+    threads_y: int = 8
+    threads_x: int = 8
+    vthreads_y: int = 1
+    vthreads_x: int = 1
+
+
+def schedule_shared(output: Tensor, tile: SharedTile = SharedTile()) -> Schedule:
+    """The schedule of article 000 for ``output``, a depthwise convolution or what is fused to it.
+
+    Input tile and filter go through shared memory; each thread sums into registers.
+    """
+    found = find_convolution(output)
+    s, conv = found.schedule, found.conv
+    if found.padded is not None:
+        s[found.padded].compute_inline()
+    source = found.padded if found.padded is not None else found.data
+    if found.fused:
+        s[conv].set_scope("local")
+        local = conv
+    else:
+        local = s.cache_write(conv, "local")
+    data = s.cache_read(source, "shared", [local])
+    weights = s.cache_read(found.filter, "shared", [local])
+
+    out = s[output]
+    n, c, h, w = out.op.axis
+    ty, tx = _thread(tile.threads_y, "y"), _thread(tile.threads_x, "x")
+    by, hi = out.split(h, factor=tile.block_h)
+    bx, wi = out.split(w, factor=tile.block_w)
+    tvy, hi = out.split(hi, nparts=tile.vthreads_y)
+    yt, yi = out.split(hi, nparts=tile.threads_y)
+    tvx, wi = out.split(wi, nparts=tile.vthreads_x)
+    xt, xi = out.split(wi, nparts=tile.threads_x)
+    out.reorder(n, c, by, bx, tvy, tvx, yt, xt, yi, xi)
+    block = out.fuse(by, bx)
+    out.bind(out.fuse(n, c), te.thread_axis("blockIdx.y"))
+    out.bind(block, te.thread_axis("blockIdx.x"))
+    out.bind(tvy, te.thread_axis((0, tile.vthreads_y), "vthread", name="vy"))
+    out.bind(tvx, te.thread_axis((0, tile.vthreads_x), "vthread", name="vx"))
+    out.bind(yt, ty)
+    out.bind(xt, tx)
+    s[local].compute_at(out, xt)
+    for axis in (*s[local].op.reduce_axis, *s[local].op.axis):
+        s[local].unroll(axis)
+    for axis in (yi, xi):
+        out.unroll(axis)
+    for cached in (data, weights):
+        s[cached].compute_at(out, block)
+        _cooperate(s[cached], tile)
+    return s
+
+
+def _thread(extent: int, dimension: str) -> te.IterVar:
+    return te.thread_axis((0, extent), f"threadIdx.{dimension}")
+
+
+def _cooperate(stage: Stage, tile: SharedTile) -> None:
+    """Neighbouring threads fetch neighbouring elements of the tile."""
+    whole = stage.fuse(*stage.op.axis)
+    rest, x = stage.split(whole, factor=tile.threads_x)
+    _, y = stage.split(rest, factor=tile.threads_y)
+    stage.bind(y, _thread(tile.threads_y, "y"))
+    stage.bind(x, _thread(tile.threads_x, "x"))
