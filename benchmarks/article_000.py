@@ -123,92 +123,105 @@ def main() -> None:
     print(f"{len(jobs)} candidates, refused: {failures or 'none'}")
     usable = {job for job, reason in zip(jobs, reasons, strict=True) if not reason}
 
-    rows: list[dict[str, Any]] = []
-    fused_row: dict[str, Any] = {}
-    for k, m in ROWS:
-        data = [torch.randn(1, C, H, W, device="cuda") for _ in range(SETS)]
-        weight = torch.randn(C, m, k, k, device="cuda")
-        flat = weight.reshape(C * m, 1, k, k)
-        outs = [torch.empty(1, C * m, H, W, device="cuda") for _ in range(SETS)]
-        exact = torch.nn.functional.conv2d(
-            data[0].double(), flat.double(), padding=k // 2, groups=C
-        )
-        channels_last = [x.to(memory_format=torch.channels_last) for x in data]
-
-        def conv(i: int, xs: Any = data, w: Any = flat, p: int = k // 2) -> Any:
-            return torch.nn.functional.conv2d(xs[i % SETS], w, padding=p, groups=C)
-
-        def bound(kernel: Any, extra: tuple[Any, ...] = ()) -> Callable[[int], Any]:
-            return lambda i: kernel(data[i % SETS], weight, *extra, outs[i % SETS])
-
-        best: dict[str, tuple[float, Any, tuple[int, ...]]] = {}
-        for family in spaces:
-            mine = [j for j in jobs if j in usable and j[0] == family and j[2:5] == (k, m, False)]
-            kernels = {j: build(j) for j in mine}
-            for job, kernel in kernels.items():
-                outs[0].fill_(float("nan"))
-                kernel(data[0], weight, outs[0])
-                error = float((outs[0] - exact).norm() / exact.norm())
-                assert error < 1e-5, (job, error)
-            times = measure.graph_medians({str(j[1]): bound(kn) for j, kn in kernels.items()})
-            tile = min(times, key=lambda name: times[name])
-            job = next(j for j in mine if str(j[1]) == tile)
-            best[family] = (times[tile], kernels[job], job[1])
-
-        copy = (data[0].numel() + outs[0].numel()) // 2
-        source = [torch.randn(copy, device="cuda") for _ in range(SETS)]
-        sink = [torch.empty(copy, device="cuda") for _ in range(SETS)]
-        final = measure.graph_medians(
-            {
-                "PyTorch NCHW": conv,
-                "PyTorch channels_last": lambda i: conv(i, channels_last),
-                "article": bound(best["article"][1]),
-                "own": bound(best["own"][1]),
-                "copy": lambda i: sink[i % SETS].copy_(source[i % SETS]),
-            }
-        )
-        rows.append(
-            {
-                "input": f"1x{C}x{H}x{W}",
-                "filter": f"{C}x{m}x{k}x{k}",
-                **{f"{name} us": us for name, us in final.items()},
-                "PyTorch NCHW / article": final["PyTorch NCHW"] / final["article"],
-                "PyTorch NCHW / own": final["PyTorch NCHW"] / final["own"],
-                "article tile": str(best["article"][2]),
-                "own tile": str(best["own"][2]),
-            }
-        )
-        if (k, m) == (3, 1):
-            scale, shift = torch.randn(C, device="cuda"), torch.randn(C, device="cuda")
-            fused_row = _fused(best, target, bound, (scale, shift), outs, exact)
+    found = [Row(k, m, target, usable).measure() for k, m in ROWS]
+    rows = [row for row, _ in found]
+    fused_row = next(fused for _, fused in found if fused)
     print(measure.table(rows))
     print(measure.table([fused_row]))
     results = {"environment": measure.environment("torch"), "rows": rows, "fused": fused_row}
     print(measure.save("article_000", results, options.out))
 
 
-def _fused(
-    best: Any, target: str, bound: Any, extra: tuple[Any, Any], outs: Any, exact: Any
-) -> dict[str, Any]:
-    """Convolution, scale and shift, ReLU in one kernel, beside the convolution alone."""
-    scale, shift = extra
-    candidates = {}
-    wanted = (exact * scale.double()[:, None, None] + shift.double()[:, None, None]).relu()
-    for family in ("article", "own"):
-        tile = best[family][2]
-        kernel = build((family, tile, 3, 1, True, target))
-        call = bound(kernel, (scale, shift))
-        outs[0].fill_(float("nan"))
-        call(0)
-        error = float((outs[0] - wanted).norm() / wanted.norm())
-        assert error < 1e-5, (family, error)
-        candidates[family] = bound(best[family][1])
-        candidates[f"{family} fused"] = call
-    times = measure.graph_medians(candidates)
-    row: dict[str, Any] = {f"{name} us": us for name, us in times.items()}
-    for family in ("article", "own"):
-        row[f"fused / alone ({family})"] = times[f"{family} fused"] / times[family]
-    return row
+class Row:
+    """One row of the article's table: its data, the candidates, their times."""
+
+    def __init__(self, k: int, m: int, target: str, usable: set[Any]) -> None:
+        import torch
+
+        self.k, self.m, self.target = k, m, target
+        self.jobs = [job for job in usable if job[2:5] == (k, m, False)]
+        self.data = [torch.randn(1, C, H, W, device="cuda") for _ in range(SETS)]
+        self.last = [x.to(memory_format=torch.channels_last) for x in self.data]
+        self.weight = torch.randn(C, m, k, k, device="cuda")
+        self.outs = [torch.empty(1, C * m, H, W, device="cuda") for _ in range(SETS)]
+        half = (self.data[0].numel() + self.outs[0].numel()) // 2
+        self.source = [torch.randn(half, device="cuda") for _ in range(SETS)]
+        self.sink = [torch.empty(half, device="cuda") for _ in range(SETS)]
+        self.exact = self.torch_conv(self.data[0].double(), self.weight.double())
+
+    def torch_conv(self, x: Any, weight: Any) -> Any:
+        """PyTorch's convolution."""
+        import torch
+
+        flat = weight.reshape(C * self.m, 1, self.k, self.k)
+        return torch.nn.functional.conv2d(x, flat, padding=self.k // 2, groups=C)
+
+    def call(self, kernel: Any, *extra: Any) -> Callable[[int], Any]:
+        """``kernel`` on the buffers whose turn it is."""
+        return lambda i: kernel(self.data[i % SETS], self.weight, *extra, self.outs[i % SETS])
+
+    def check(self, kernel: Any, wanted: Any, *extra: Any) -> None:
+        """Raise where a kernel is wrong, or leaves an element unwritten."""
+        self.outs[0].fill_(float("nan"))
+        self.call(kernel, *extra)(0)
+        error = float((self.outs[0] - wanted).norm() / wanted.norm())
+        if not error < 1e-5:
+            raise AssertionError(f"relative error {error}: {kernel.source}")
+
+    def best(self, family: str) -> tuple[Any, tuple[int, ...]]:
+        """The fastest kernel of a family, and its parameters."""
+        kernels = {job[1]: build(job) for job in self.jobs if job[0] == family}
+        for kernel in kernels.values():
+            self.check(kernel, self.exact)
+        calls = {str(tile): self.call(kernel) for tile, kernel in kernels.items()}
+        times = measure.graph_medians(calls)
+        tile = min(kernels, key=lambda t: times[str(t)])
+        return kernels[tile], tile
+
+    def measure(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The row, and the one of the fused operator where the article has it."""
+        flat = self.weight
+        article, article_tile = self.best("article")
+        own, own_tile = self.best("own")
+        times = measure.graph_medians(
+            {
+                "PyTorch NCHW": lambda i: self.torch_conv(self.data[i % SETS], flat),
+                "PyTorch channels_last": lambda i: self.torch_conv(self.last[i % SETS], flat),
+                "article": self.call(article),
+                "own": self.call(own),
+                "copy": lambda i: self.sink[i % SETS].copy_(self.source[i % SETS]),
+            }
+        )
+        row = {
+            "input": f"1x{C}x{H}x{W}",
+            "filter": f"{C}x{self.m}x{self.k}x{self.k}",
+            **{f"{name} us": us for name, us in times.items()},
+            "PyTorch NCHW / article": times["PyTorch NCHW"] / times["article"],
+            "PyTorch NCHW / own": times["PyTorch NCHW"] / times["own"],
+            "article tile": str(article_tile),
+            "own tile": str(own_tile),
+        }
+        if (self.k, self.m) != (3, 1):
+            return row, {}
+        return row, self.fused({"article": (article, article_tile), "own": (own, own_tile)})
+
+    def fused(self, best: dict[str, tuple[Any, tuple[int, ...]]]) -> dict[str, Any]:
+        """Convolution, scale and shift, ReLU in one kernel, beside the convolution alone."""
+        import torch
+
+        scale, shift = torch.randn(C, device="cuda"), torch.randn(C, device="cuda")
+        wanted = (self.exact * scale[:, None, None] + shift[:, None, None]).relu()
+        candidates: dict[str, Callable[[int], Any]] = {}
+        for family, (alone, tile) in best.items():
+            kernel = build((family, tile, 3, 1, True, self.target))
+            self.check(kernel, wanted, scale, shift)
+            candidates[family] = self.call(alone)
+            candidates[f"{family} fused"] = self.call(kernel, scale, shift)
+        times = measure.graph_medians(candidates)
+        row: dict[str, Any] = {f"{name} us": us for name, us in times.items()}
+        for family in best:
+            row[f"fused / alone ({family})"] = times[f"{family} fused"] / times[family]
+        return row
 
 
 if __name__ == "__main__":
