@@ -77,9 +77,9 @@ class Affine:
     def to_expr(self, t: DType, ranks: dict[Expr, int] | None = None) -> Expr:
         """The form as an expression of type ``t``.
 
-        Terms stand by falling size of their coefficient, as nested loops give it, then in the
-        order of ``ranks`` (which takes in atoms that are new to it), else of appearance. A
-        constant comes last, or first where every term is negative.
+        Terms stand by falling degree and size of their coefficient, as nested loops give it,
+        then in the order of ``ranks`` (which takes in atoms that are new to it), else of
+        appearance. A constant comes last, or first where every term is negative.
         """
         terms, const = self.terms, self.const
         if not terms:
@@ -91,9 +91,9 @@ class Affine:
                     ranks[atom] = len(ranks)
         if len(items) > 1:
             if ranks is not None:
-                items.sort(key=lambda item: (-abs(item[1]), ranks[item[0]]))
+                items.sort(key=lambda item: (-degree(item[0]), -abs(item[1]), ranks[item[0]]))
             else:
-                items.sort(key=lambda item: -abs(item[1]))
+                items.sort(key=lambda item: (-degree(item[0]), -abs(item[1])))
             if items[0][1] < 0:
                 first = next((i for i, item in enumerate(items) if item[1] > 0), 0)
                 items.insert(0, items.pop(first))
@@ -111,6 +111,14 @@ class Affine:
         if const > 0:
             return E.Add(made, IntImm(t, const))
         return E.Sub(made, IntImm(t, -const)) if const < 0 else made
+
+
+def degree(atom: Expr) -> int:
+    """How many factors an atom has."""
+    found = 1
+    while isinstance(atom, E.Mul):
+        atom, found = atom.a, found + 1
+    return found
 
 
 def constant(value: int) -> Affine:

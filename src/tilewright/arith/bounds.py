@@ -144,54 +144,51 @@ def lower(az: Analyzer, form: Affine, depth: int, goal: float = inf) -> float:
     """A lower bound of a form, as good as ``depth`` steps of reasoning make it, -inf for none.
 
     Stops as soon as it reaches ``goal``. One step replaces a minimum or maximum by its operands,
-    takes the difference of two divisions, a common factor, or uses one fact.
+    takes the difference of two divisions, or uses one fact; a factor common to all terms is taken
+    out in passing.
     """
     best = span(az, form)[0]
-    if best >= goal or depth == 0 or len(form.terms) < 2:
-        return best if len(form.terms) >= 2 else max(best, _single(az, form, depth, goal, best))
+    if best >= goal or depth == 0 or not form.terms:
+        return best
     az.effort -= 1
     if az.effort < 0:
         return best
-    for atom, k in form.terms.items():
-        cls = type(atom)
-        if cls is E.Min or cls is E.Max:
-            best = max(best, _by_operands(az, form, atom, k, depth, goal))
-        elif cls is E.FloorDiv and k > 0:
-            best = max(best, _by_divisions(az, form, atom, k, depth, goal))
-        if best >= goal:
-            return best
+    if len(form.terms) > 1:
+        for atom, k in form.terms.items():
+            cls = type(atom)
+            if cls is E.Min or cls is E.Max:
+                best = max(best, _by_operands(az, form, atom, k, depth, goal))
+            elif cls is E.FloorDiv and k > 0:
+                best = max(best, _by_divisions(az, form, atom, k, depth, goal))
+            if best >= goal:
+                return best
+        if best < 0 <= goal and not form.const:
+            best = max(best, _by_common_factor(az, form, depth))
+            if best >= goal:
+                return best
+    for p, rest in _eliminations(az, form, depth):
+        found = lower(az, rest, depth - 1, goal * p)
+        if found > -inf:
+            best = max(best, -(-found // p))
+            if best >= goal:
+                return best
+    return best
+
+
+def _eliminations(az: Analyzer, form: Affine, depth: int) -> list[tuple[int, Affine]]:
+    """Pairs ``p, rest`` with ``p * form >= rest``: what is left of a form less a multiple of a
+    fact, those of few terms first."""
+    found: list[tuple[int, Affine]] = []
     for atom, k in form.terms.items():
         for fact in az.facts_of(atom, depth):
             kf = fact.terms[atom]
-            if (kf > 0) != (k > 0):
-                continue
-            g = gcd(k, kf)
-            p, q = abs(kf) // g, abs(k) // g
-            rest = lower(az, form.combine(p, fact, -q), depth - 1, goal * p)
-            if rest > -inf:
-                best = max(best, -(-rest // p))
-                if best >= goal:
-                    return best
-    if best < 0 <= goal and not form.const:
-        best = max(best, _by_common_factor(az, form, depth))
-    return best
-
-
-def _single(az: Analyzer, form: Affine, depth: int, goal: float, best: float) -> float:
-    """The bound of a form of at most one atom by the facts about it."""
-    if best >= goal or depth == 0 or not form.terms:
-        return best
-    ((atom, k),) = form.terms.items()
-    for fact in az.facts_of(atom, depth):
-        kf = fact.terms[atom]
-        if (kf > 0) != (k > 0):
-            continue
-        g = gcd(k, kf)
-        p, q = abs(kf) // g, abs(k) // g
-        rest = lower(az, form.combine(p, fact, -q), depth - 1, goal * p)
-        if rest > -inf:
-            best = max(best, -(-rest // p))
-    return best
+            if (kf > 0) == (k > 0):
+                g = gcd(k, kf)
+                p = abs(kf) // g
+                found.append((p, form.combine(p, fact, -(abs(k) // g))))
+    if len(found) > 1:
+        found.sort(key=lambda item: len(item[1].terms))
+    return found
 
 
 def _by_operands(az: Analyzer, form: Affine, atom: Expr, k: int, depth: int, goal: float) -> float:
@@ -226,6 +223,6 @@ def _by_common_factor(az: Analyzer, form: Affine, depth: int) -> float:
         rest = az.exact_quotient(form, factor)
         if rest is None or span(az, Affine({factor: 1}))[0] < 0:
             continue
-        if lower(az, rest, depth - 1, 0) >= 0:
+        if lower(az, rest, depth, 0) >= 0:
             return 0
     return -inf

@@ -195,7 +195,7 @@ def modulo(az: Analyzer, x: Affine, y: Affine, t: DType) -> Affine:
 
 def _within(az: Analyzer, x: Affine, y: Affine) -> bool:
     """Whether 0 <= x < y."""
-    return lower(az, x, 1, 0) >= 0 and lower(az, y - x - 1, 1, 0) >= 0
+    return lower(az, x, 2, 0) >= 0 and lower(az, y - x - 1, 3, 0) >= 0
 
 
 def _symbolic_split(az: Analyzer, x: Affine, y: Affine) -> tuple[Affine, Affine]:

@@ -34,7 +34,8 @@ def rebuild(az: Analyzer, e: Expr) -> Expr:
             return e
         case E.Load(buffer, indices, None):
             made = tuple([az.simplify(i) for i in indices])
-            return e if made == indices else E.Load(buffer, made, None)
+            same = all(new is old for new, old in zip(made, indices, strict=True))
+            return e if same else E.Load(buffer, made, None)
         case E.Select(c, t, f):
             return _choice(az, e, c, t, f)
         case E.Cast(t, value):
