@@ -66,8 +66,8 @@ class _Vectorize(InContext):
         if not (isinstance(s, For) and s.kind is ForKind.VECTORIZED):
             return s
         serial = replace(s, kind=ForKind.SERIAL)
-        if not isinstance(s.extent, IntImm):
-            return serial
+        if not isinstance(s.extent, IntImm) or any(e.dtype.lanes > 1 for e in exprs(s.body)):
+            return serial  # a loop inside is on vectors already
         lanes = s.extent.value
         if lanes == 1:
             alone: Stmt = put(s.body, {s.var: s.min})
