@@ -1,11 +1,14 @@
 """What the documentation shows runs, and prints what it says.
 
-A page's ``python`` blocks run in order in one namespace, its ``pycon`` blocks as doctests in the
-same one; the docstrings of the package run as doctests too.
+A page's ``python`` blocks run in order in one namespace, its ``pycon`` blocks in the same one, as
+doctests, whose outputs ``pytest --update-golden`` writes anew. The docstrings of the package run as
+doctests too.
 """
 
+import contextlib
 import doctest
 import importlib
+import io
 import re
 from pathlib import Path
 
@@ -14,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SOURCES = [p for p in sorted((ROOT / "src").rglob("*.py")) if ">>> " in p.read_text()]
-FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(python|pycon)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
@@ -22,27 +25,50 @@ def name_of(path):
     return str(path.relative_to(ROOT))
 
 
-def blocks(page):
-    """``(language, text, line)`` of each block with code to run."""
-    text = page.read_text()
-    for found in FENCE.finditer(text):
-        if found[1] in ("python", "pycon"):
-            yield found[1], found[2], text.count("\n", 0, found.start(2))
+def answer(example, names):
+    """What an interpreter prints for one example."""
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        try:
+            exec(compile(example.source, "<example>", "single"), names)
+        except Exception as error:
+            kind = f"{type(error).__module__}.{type(error).__name__}"
+            print(f"Traceback (most recent call last):\n    ...\n{kind}: {error}")
+    return re.sub(r"^$(?=\n)", "<BLANKLINE>", shown.getvalue(), flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if any(blocks(p))], ids=name_of)
-def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = {"__name__": "__main__"}
-    for language, text, line in blocks(page):
+def with_answers(page, text, names):
+    """The text of a page as it would be if every output were the one that its code gives."""
+    agrees = doctest.OutputChecker().check_output
+
+    def run(block):
+        language, code = block.groups()
         if language == "python":
             # Blank lines before it let a traceback point into the page.
-            exec(compile("\n" * line + text, str(page), "exec"), names)
-        else:
-            test = doctest.DocTestParser().get_doctest(text, names, page.name, str(page), line)
-            failed = doctest.DocTestRunner(optionflags=OPTIONS).run(test, clear_globs=False).failed
-            names.update(test.globs)  # the parser works on a copy
-            assert not failed, f"{page}: see the output"
+            line = text.count("\n", 0, block.start(2))
+            exec(compile("\n" * line + code, str(page), "exec"), names)
+            return block[0]
+        lines = code.splitlines(keepends=True)
+        examples = doctest.DocTestParser().get_examples(code)
+        answers = [answer(example, names) for example in examples]
+        for example, got in reversed([*zip(examples, answers, strict=True)]):  # from the last up
+            if not agrees(example.want, got, OPTIONS):
+                start = example.lineno + example.source.count("\n")
+                lines[start : start + example.want.count("\n")] = [got]
+        return block[0].replace(code, "".join(lines))
+
+    return FENCE.sub(run, text)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if FENCE.search(p.read_text())], ids=name_of)
+def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch, request):
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text()
+    found = with_answers(page, text, {"__name__": "__main__"})
+    if request.config.getoption("--update-golden"):
+        page.write_text(found)
+    else:
+        assert found == text, f"pytest --update-golden writes the outputs of {page} anew"
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=name_of)
