@@ -9,6 +9,7 @@ from tests.support.kernels import Launch, barrier, buffer, loop, module, store
 from tilewright.ir import Module, dtype
 from tilewright.ir import expr as E
 from tilewright.ir import stmt as S
+from tilewright.ir.errors import ArgumentError
 from tilewright.ir.expr import Call, Load, Ramp, Reducer, Var
 from tilewright.ir.ops import (
     ceildiv,
@@ -22,8 +23,9 @@ from tilewright.ir.ops import (
     select,
 )
 from tilewright.ir.stmt import seq
+from tilewright.runtime import build
 from tilewright.runtime.array import view
-from tilewright.runtime.sim import compile_module, simulate
+from tilewright.runtime.sim import SimulationError, compile_module, simulate
 from tilewright.target import Target
 
 rng = np.random.default_rng(0)
@@ -313,3 +315,31 @@ def test_blocks_beyond_one_batch_see_their_own_shared_memory() -> None:
     y = np.zeros((blocks, 32), "int32")
     run(module(at.func("flip", [b], S.Allocate(tile, body))), y)
     assert (y == np.arange(blocks * 32).reshape(blocks, 32)[:, ::-1]).all()
+
+
+def test_a_built_kernel_runs_checks_its_arguments_and_simulates() -> None:
+    kernel = build(transpose(32), Target.parse("sim"))
+    x, y = integers(32, 32), np.zeros((32, 32), "float32")
+    kernel(x, y)
+    assert (y == x.T).all()
+    assert kernel.source == kernel.ir
+    assert kernel.resources["transpose"].shared_memory == 16 * 16 * 4
+    report = kernel.simulate(x, y)
+    assert report.ok
+    assert [a.degree for a in report.conflicts()] == [8.0]
+    with pytest.raises(ArgumentError, match="float32"):
+        kernel(x.astype("float64"), y)
+    racing = build(transpose(32, synced=False), Target.parse("sim"))
+    y[:] = 0
+    with pytest.raises(SimulationError, match="tile"):
+        racing(x, y)
+    assert not y.any()
+
+
+def test_bfloat16_arrays_are_read_and_written_as_bits() -> None:
+    a, b = buffer("A", (4,), type="bfloat16"), buffer("B", (4,), type="bfloat16")
+    at = Launch(threadIdx_x=4)
+    m = module(at.func("k", [a, b], store(b, at.threadx, a[at.threadx] * 2.0)))
+    x, y = np.array([0x3F80, 0x4000, 0xBF80, 0], "uint16"), np.zeros(4, "uint16")
+    assert simulate(m, [x, y]).ok
+    assert y.tolist() == [0x4000, 0x4080, 0xC000, 0]

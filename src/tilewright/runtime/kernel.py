@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.func import Module
 from tilewright.ir.stmt import Seq
@@ -13,6 +13,9 @@ from tilewright.runtime.program import Program, Resources
 from tilewright.runtime.signature import Signature
 from tilewright.runtime.timing import Timing
 from tilewright.target import Target
+
+if TYPE_CHECKING:
+    from tilewright.runtime.sim import SimReport
 
 #: One measurement lasts at least this many seconds, where the caller does not say how many calls.
 _SPAN = 0.02
@@ -91,6 +94,17 @@ class Kernel:
     def resources(self) -> Mapping[str, Resources]:
         """Registers, shared memory, spills and stack of each kernel, where known."""
         return self.program.resources
+
+    def simulate(self, *args: Any) -> SimReport:
+        """Run the program on the simulator, whatever the target, and report what a GPU hides.
+
+        ``args`` as for a call, arrays of the CPU. Races, reads of what nobody wrote, accesses out
+        of bounds and divergent barriers are in the report and not raised; so are bank conflicts,
+        sectors moved in vain and the figures of :class:`~tilewright.runtime.sim.SimReport`.
+        """
+        from tilewright.runtime.sim import simulate
+
+        return simulate(self.module, args)
 
     def time(self, *args: Any, repeat: int = 10, number: int = 0) -> Timing:
         """Measure it, ``repeat`` times over ``number`` launches each.

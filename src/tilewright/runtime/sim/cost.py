@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewright.ir.expr import Load
 from tilewright.ir.text import expr_text
 from tilewright.runtime.sim.frame import WARP
 from tilewright.runtime.sim.report import AccessCost, Branch, SimReport, Traffic
@@ -146,7 +147,7 @@ class Cost:
         key = (site.number, (buffer, indices), store)
         found = self._accesses.get(key)
         if found is None:
-            text = f"{buffer.name}[{', '.join(map(expr_text, indices))}]"
+            text = expr_text(Load(buffer, indices, None))
             found = self._accesses[key] = AccessCost(
                 site.kernel, site.text, text, buffer.name, buffer.scope, store
             )

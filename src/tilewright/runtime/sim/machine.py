@@ -53,8 +53,6 @@ def written_buffers(body: S.Stmt) -> set[Buffer]:
             found.add(node.buffer)
         elif isinstance(node, S.AllReduce):
             found.update(node.buffers)
-        elif isinstance(node, S.Instr) and getattr(node.instruction, "simulate", None):
-            found.update(operand.buffer for operand in node.operands)
     return found
 
 
@@ -64,8 +62,6 @@ def read_buffers(body: S.Stmt) -> set[Buffer]:
     for node in walk(body):
         if isinstance(node, Load):
             found.add(node.buffer)
-        elif isinstance(node, S.Instr):
-            found.update(operand.buffer for operand in node.operands)
     return found
 
 

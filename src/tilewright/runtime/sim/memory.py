@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.text import expr_name
 from tilewright.runtime.sim.findings import first
 from tilewright.runtime.sim.values import Array, numpy_type, poison
 
@@ -228,7 +229,7 @@ class Memory:
             )
 
     def _element(self, index: tuple[int, ...]) -> str:
-        return f"{self.buffer.name}[{', '.join(map(str, index))}]"
+        return f"{expr_name(self.buffer.name)}[{', '.join(map(str, index))}]"
 
     def _report_bounds(
         self, frame: Frame, indices: list[Array], wrong: Array, site: Site, verb: str
@@ -246,7 +247,7 @@ class Memory:
             f"dimension {d} is not in 0..{self.form.shape[d] - 1};",
             buffer=self.buffer.name,
             index=index,
-            count=int(np.count_nonzero(wrong)),
+            count=occurrences(frame, wrong),
             key=(verb, d),
         )
 
@@ -263,7 +264,7 @@ class Memory:
             f"reads {self._element(index)} ({self.buffer.scope}), which nobody wrote",
             buffer=self.buffer.name,
             index=index,
-            count=int(np.count_nonzero(missing)),
+            count=occurrences(frame, missing),
         )
 
 
@@ -339,9 +340,17 @@ def index_at(indices: list[Array], position: tuple[int, ...]) -> tuple[int, ...]
         if np.ndim(i) == 0:
             found.append(int(i))
         else:
-            at = tuple(p if n > 1 else 0 for p, n in zip(position, np.shape(i), strict=False))
+            full = position + (0,) * (np.ndim(i) - len(position))
+            at = tuple(p if n > 1 else 0 for p, n in zip(full, np.shape(i), strict=True))
             found.append(int(i[at]))
     return tuple(found)
+
+
+def occurrences(frame: Frame, mask: Array) -> int:
+    """How many accesses ``mask`` marks, over all active threads."""
+    count = int(np.count_nonzero(mask))
+    alike = np.ndim(mask) == 0 or len(mask) != frame.n
+    return count * frame.n if alike else count
 
 
 def lane_of(frame: Frame, mask: Array, position: tuple[int, ...]) -> int:

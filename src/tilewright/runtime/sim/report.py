@@ -179,32 +179,32 @@ class SimReport:
     def __str__(self) -> str:
         lines = [f"{len(self.findings)} findings"] if self.findings else ["no findings"]
         lines += [f"  {finding}" for finding in self.findings]
-        for title, rows in (
-            ("shared memory", self._shared()),
-            ("global memory", self._global()),
-            ("divergence", self._divergence()),
-            ("totals", self._totals()),
-        ):
+        lines += self._by_statement()
+        for title, rows in (("divergence", self._divergence()), ("totals", self._totals())):
             if len(rows) > 1:
                 lines += ["", title, *_table(rows)]
         return "\n".join(lines)
 
-    def _shared(self) -> list[list[str]]:
-        rows = [["kernel", "statement", "access", "requests", "bytes", "degree", "worst"]]
+    def _by_statement(self) -> list[str]:
+        """Every statement that costs something, and under it what each of its accesses costs."""
+        statements: dict[tuple[str, str], list[AccessCost]] = {}
         for a in self.accesses:
-            if a.scope == "shared":
-                cost = [f"{a.requests}", f"{a.bytes}", f"{a.degree:.2f}", f"{a.worst}"]
-                rows.append([a.kernel, a.statement, _access(a), *cost])
-        return rows
-
-    def _global(self) -> list[list[str]]:
-        rows = [["kernel", "statement", "access", "requests", "bytes", "sectors", "ideal", "used"]]
-        for a in self.accesses:
-            if a.scope == "global" and a.requests:
-                ideal = a.ideal / a.requests
-                cost = [f"{a.requests}", f"{a.bytes}", f"{a.sectors:.2f}", f"{ideal:.2f}"]
-                rows.append([a.kernel, a.statement, _access(a), *cost, f"{a.efficiency:.0%}"])
-        return rows
+            statements.setdefault((a.kernel, a.statement), []).append(a)
+        rows = [
+            [_access(a), a.scope, f"{a.requests} requests", f"{a.bytes} bytes", _verdict(a)]
+            for accesses in statements.values()
+            for a in accesses
+        ]
+        table = iter(_table(rows))
+        lines: list[str] = []
+        kernel = ""
+        for (name, statement), accesses in statements.items():
+            if name != kernel:
+                kernel = name
+                lines += ["", f"kernel {kernel}"]
+            lines.append(f"  {statement}")
+            lines += [f"    {next(table)}" for _ in accesses]
+        return lines
 
     def _divergence(self) -> list[list[str]]:
         rows = [["kernel", "statement", "divergent warps", "of"]]
@@ -230,12 +230,19 @@ def _access(a: AccessCost) -> str:
     return f"{'store' if a.store else 'load'} {a.access}"
 
 
+def _verdict(a: AccessCost) -> str:
+    if a.scope == "shared":
+        return f"conflict degree {a.degree:.2f}, at worst {a.worst}"
+    ideal = a.ideal / a.requests if a.requests else 0
+    return f"{a.sectors:.2f} sectors a request for {ideal:.2f} ({a.efficiency:.0%} used)"
+
+
 def _table(rows: list[list[str]], limit: int = 60) -> list[str]:
-    """Rows in columns; the first holds the titles."""
+    """Rows with their cells in columns."""
     short = [
         [cell if len(cell) <= limit else cell[: limit - 3] + "..." for cell in r] for r in rows
     ]
-    widths = [max(len(row[i]) for row in short) for i in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*short, strict=True)]
     return [
         "  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
         for row in short
