@@ -32,7 +32,7 @@ def answer(example, names):
         try:
             exec(compile(example.source, "<example>", "single"), names)
         except Exception as error:
-            kind = f"{type(error).__module__}.{type(error).__name__}"
+            kind = f"{type(error).__module__}.{type(error).__name__}".removeprefix("builtins.")
             print(f"Traceback (most recent call last):\n    ...\n{kind}: {error}")
     return re.sub(r"^$(?=\n)", "<BLANKLINE>", shown.getvalue(), flags=re.MULTILINE)
 
