@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import json
 from typing import Any
@@ -27,7 +26,7 @@ def backend(target: Target) -> Any:
 def _place(key: str, target: Target) -> str:
     """Where the cache keeps what ``key`` names, on this machine and with these libraries."""
     tag = getattr(backend(target), "cache_tag", lambda _: "")(target)
-    return hashlib.sha256(f"{key}\n{target!r}\n{tag}\n{cache.compiler_tag()}".encode()).hexdigest()
+    return cache.digest(key, repr(target), tag, cache.compiler_tag())
 
 
 def find(key: str, target: Target) -> Kernel | None:

@@ -56,6 +56,11 @@ def compiler_tag() -> str:
     return f"{__version__}-{digest.hexdigest()[:16]}"
 
 
+def digest(*parts: str) -> str:
+    """A key made of everything that an entry depends on."""
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
 def pack(files: Mapping[str, bytes]) -> bytes:
     """Named blobs as one, with a checksum."""
     index = json.dumps({name: len(data) for name, data in files.items()}).encode()

@@ -71,7 +71,7 @@ def load(path: str | Path) -> Kernel:
     if meta.get("format") != _FORMAT:
         raise TilewrightError(
             f"{path} has format {meta.get('format')} of tilewright "
-            f"{meta.get('tilewright')}; this version reads format {_FORMAT}: save it anew from its schedule"
+            f"{meta.get('tilewright')}; this version reads format {_FORMAT}: save it anew"
         )
     target = _target(meta["target"])
     _check_machine(path, target, meta)

@@ -6,19 +6,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tilewright.codegen.arguments import outputs, variables
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import ArgumentError, TilewrightError
 from tilewright.ir.expr import (
     Add,
     Binary,
-    Call,
     Cast,
     Compare,
     Expr,
     FloorDiv,
     FloorMod,
     IntImm,
-    Load,
     Max,
     Min,
     Mul,
@@ -29,9 +28,10 @@ from tilewright.ir.expr import (
     Var,
 )
 from tilewright.ir.func import Module
-from tilewright.ir.stmt import AllReduce, Store
-from tilewright.ir.visit import free_vars, walk
+from tilewright.ir.visit import free_vars
 from tilewright.runtime.array import ArrayView, dense_strides, view
+
+__all__ = ["Signature", "describe", "evaluate", "outputs", "variables"]
 
 _FOLD: dict[type[Expr], Callable[[int, int], int | float]] = {
     Add: lambda a, b: a + b,
@@ -66,42 +66,6 @@ def evaluate(e: Expr, values: Mapping[str, int]) -> int:
     if fold is None or not isinstance(e, Binary):
         raise TilewrightError(f"the host cannot evaluate {e}")
     return int(fold(evaluate(e.a, values), evaluate(e.b, values)))
-
-
-def variables(module: Module) -> tuple[Var, ...]:
-    """The scalars of a call, in order: scalar parameters and variables of shapes, as they appear.
-
-    Raises :class:`TilewrightError` where two of them have one name.
-    """
-    found: dict[Var, None] = {}
-    for p in module.params:
-        for e in (p,) if isinstance(p, Var) else (*p.shape, *p.strides):
-            found.update(dict.fromkeys(free_vars(e)))
-    names = [v.name for v in found]
-    if len(set(names)) < len(names):
-        raise TilewrightError(f"module {module.name} has two symbolic extents of one name: {names}")
-    return tuple(found)
-
-
-def outputs(module: Module) -> tuple[int, ...]:
-    """Positions in ``module.params`` of the buffers that it writes, or may (their address is taken
-    and they are not read)."""
-    written: set[Buffer] = set()
-    read: set[Buffer] = set()
-    exposed: set[Buffer] = set()
-    for func in module.funcs:
-        addresses: set[Expr] = set()
-        for node in walk(func.body):
-            if isinstance(node, Store):
-                written.add(node.buffer)
-            elif isinstance(node, AllReduce):
-                written.update(node.buffers)
-            elif isinstance(node, Call) and node.name == "address_of":
-                addresses.update(node.args)
-            elif isinstance(node, Load):
-                (exposed if node in addresses else read).add(node.buffer)
-    written |= exposed - read
-    return tuple(k for k, p in enumerate(module.params) if p in written)
 
 
 class Signature:

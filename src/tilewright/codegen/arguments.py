@@ -1,0 +1,48 @@
+"""What the host and generated code agree on about a module's arguments."""
+
+from __future__ import annotations
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import TilewrightError
+from tilewright.ir.expr import Call, Expr, Load, Var
+from tilewright.ir.func import Module
+from tilewright.ir.stmt import AllReduce, Store
+from tilewright.ir.visit import free_vars, walk
+
+
+def variables(module: Module) -> tuple[Var, ...]:
+    """The scalars of a call, in order: scalar parameters and variables of shapes, as they appear.
+
+    Raises :class:`TilewrightError` where two of them have one name.
+    """
+    found: dict[Var, None] = {}
+    for p in module.params:
+        for e in (p,) if isinstance(p, Var) else (*p.shape, *p.strides):
+            found.update(dict.fromkeys(free_vars(e)))
+    names = [v.name for v in found]
+    if len(set(names)) < len(names):
+        raise TilewrightError(f"module {module.name} has two symbolic extents of one name: {names}")
+    return tuple(found)
+
+
+def outputs(module: Module) -> tuple[int, ...]:
+    """Positions in ``module.params`` of the buffers that it writes.
+
+    A buffer whose address is taken and that is not read otherwise counts as one.
+    """
+    written: set[Buffer] = set()
+    read: set[Buffer] = set()
+    exposed: set[Buffer] = set()
+    for func in module.funcs:
+        addresses: set[Expr] = set()
+        for node in walk(func.body):
+            if isinstance(node, Store):
+                written.add(node.buffer)
+            elif isinstance(node, AllReduce):
+                written.update(node.buffers)
+            elif isinstance(node, Call) and node.name == "address_of":
+                addresses.update(node.args)
+            elif isinstance(node, Load):
+                (exposed if node in addresses else read).add(node.buffer)
+    written |= exposed - read
+    return tuple(k for k, p in enumerate(module.params) if p in written)

@@ -1,0 +1,5 @@
+"""LLVM IR from lowered programs, as text."""
+
+from tilewright.codegen.llvm.module import Generated, generate
+
+__all__ = ["Generated", "generate"]

@@ -1,0 +1,340 @@
+"""Loads and stores: neighbours as one vector, strided and scattered lanes, masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.codegen.llvm.builder import (
+    Builder,
+    Value,
+    constant,
+    literal,
+    mangled,
+    split_type,
+    vector_type,
+)
+from tilewright.codegen.llvm.expr import I64, Expressions
+from tilewright.codegen.llvm.types import Types
+from tilewright.ir import expr as E
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import TargetError
+from tilewright.ir.expr import Expr
+
+#: An offset by lane: ``base + k * step``, or each by itself.
+Lanes = tuple[Value, Value] | Value
+_ZERO, _ONE = Value(I64, "0"), Value(I64, "1")
+
+
+class Memory(Expressions):
+    """Expressions with access to memory; ``pointers`` are the buffers in scope."""
+
+    def __init__(self, b: Builder, types: Types) -> None:
+        super().__init__(b, types)
+        self.pointers: dict[Buffer, Value] = {}
+
+    # Offsets
+
+    def _pointer(self, buffer: Buffer) -> Value:
+        found = self.pointers.get(buffer)
+        if found is None:
+            raise TargetError(f"buffer {buffer.name} is neither a parameter nor allocated")
+        return found
+
+    def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Value:
+        """The offset of one element."""
+        if buffer.layout is not None and buffer.layout.swizzle is not None:
+            return self.index(buffer.offset(indices))
+        total = self.index(buffer.layout.base) if buffer.layout else _ZERO
+        for index, stride in zip(indices, buffer.strides, strict=True):
+            part = self.arithmetic("mul", self.index(index), self.index(stride))
+            total = self.arithmetic("add", total, part)
+        return total
+
+    def lane_offsets(self, buffer: Buffer, indices: tuple[Expr, ...], lanes: int) -> Lanes:
+        """The offsets of a vector of elements."""
+        if buffer.layout is not None and buffer.layout.swizzle is not None:
+            return self._form(buffer.offset(indices), lanes)
+        base, step = (self.index(buffer.layout.base) if buffer.layout else _ZERO), _ZERO
+        scattered: Value | None = None
+        for index, stride in zip(indices, buffer.strides, strict=True):
+            scale = self.index(stride)
+            form = self._form(index, lanes)
+            if isinstance(form, Value):
+                part = self.b.binary("mul nsw", form, self.b.splat(scale, lanes))
+                scattered = part if scattered is None else self.b.binary("add", scattered, part)
+            else:
+                base = self.arithmetic("add", base, self.arithmetic("mul", form[0], scale))
+                step = self.arithmetic("add", step, self.arithmetic("mul", form[1], scale))
+        if scattered is None:
+            return base, step
+        return self.b.binary("add", scattered, self._spread(base, step, lanes))
+
+    def _form(self, e: Expr, lanes: int) -> Lanes:
+        """An index as base and step where it is one progression."""
+        if e.dtype.lanes == 1:
+            return self.index(e), _ZERO
+        match e:
+            case E.Ramp(base, stride, _):
+                return self.index(base), self.index(stride)
+            case E.Broadcast(value, _):
+                return self.index(value), _ZERO
+            case E.Add() | E.Sub():
+                x, y = self._form(e.a, lanes), self._form(e.b, lanes)
+                if not isinstance(x, Value) and not isinstance(y, Value):
+                    opcode = "add" if isinstance(e, E.Add) else "sub"
+                    return self.arithmetic(opcode, x[0], y[0]), self.arithmetic(opcode, x[1], y[1])
+            case E.Mul():
+                x, y = self._form(e.a, lanes), self._form(e.b, lanes)
+                if not isinstance(x, Value) and not isinstance(y, Value):
+                    if constant(x[1]) == 0:
+                        x, y = y, x
+                    if constant(y[1]) == 0:
+                        return self.arithmetic("mul", x[0], y[0]), self.arithmetic(
+                            "mul", x[1], y[0]
+                        )
+        held = self.expr(e)
+        opcode = "sext" if e.dtype.kind == "int" else "zext"
+        return self.b.convert(opcode, held, vector_type(I64, lanes))
+
+    def _spread(self, base: Value, step: Value, lanes: int) -> Value:
+        """Base and step as a vector of offsets."""
+        all = self.b.splat(base, lanes)
+        if constant(step) == 0:
+            return all
+        numbers = ", ".join(f"i64 {k}" for k in range(lanes))
+        ramp = Value(vector_type(I64, lanes), f"<{numbers}>")
+        return self.b.binary("add", all, self.b.binary("mul", ramp, self.b.splat(step, lanes)))
+
+    def address(self, e: Expr) -> Value:
+        """Where the element that ``e`` loads lies."""
+        if not isinstance(e, E.Load) or e.dtype.lanes > 1:
+            raise TargetError(f"address_of needs one element of a buffer, got {e}")
+        element = self.types.memory(e.buffer.dtype)
+        return self.b.element(element, self._pointer(e.buffer), self.offset(e.buffer, e.indices))
+
+    # Loads
+
+    def load(self, e: E.Load) -> Value:
+        lanes = e.dtype.lanes
+        mask = self._lane_mask(e.predicate, lanes)
+        if lanes == 1:
+            return self._load_scalar(e, mask)
+        found = self._load_lanes(e, mask, lanes)
+        return self._from_memory(found, e.buffer)
+
+    def _from_memory(self, x: Value, buffer: Buffer) -> Value:
+        if buffer.dtype.is_bool:
+            return self.b.compare("icmp ne", x, literal(x.type, 0))
+        return x
+
+    def _lane_mask(self, predicate: Expr | None, lanes: int) -> Value | None:
+        """Under which lanes an access happens: its predicate, and what it is evaluated under."""
+        mask = self.mask
+        if predicate is None:
+            return mask
+        own = self.expr(predicate)
+        if lanes > 1 and own.type == "i1":
+            own = self.b.splat(own, lanes)
+        if mask is None:
+            return own
+        if mask.type != own.type:
+            mask = self._any(mask)
+        return self.b.select(mask, own, literal(own.type, 0))
+
+    def _load_scalar(self, e: E.Load, mask: Value | None) -> Value:
+        """One element; under a mask of lanes, only where any of them is on."""
+        element = self.types.memory(e.buffer.dtype)
+
+        def read() -> Value:
+            at = self.b.element(element, self._pointer(e.buffer), self.offset(e.buffer, e.indices))
+            found = self.b.op(element, f"load {element}, {at}, align {e.buffer.dtype.bytes}")
+            return self._from_memory(found, e.buffer)
+
+        return read() if mask is None else self._where_any(mask, read)
+
+    def _any(self, mask: Value) -> Value:
+        """Whether any lane is on."""
+        if mask.type == "i1":
+            return mask
+        return self.b.call("i1", f"llvm.vector.reduce.or.{mangled(mask.type)}", [mask])
+
+    def _where_any(self, mask: Value, read: Callable[[], Value]) -> Value:
+        b = self.b
+        any = self._any(mask)
+        came, some, done = b.block, b.label("some"), b.label("end")
+        b.branch(any, some, done)
+        b.start(some)
+        outer, self.mask = self.mask, None
+        with self.region():
+            found = read()
+        self.mask = outer
+        last = b.block
+        b.jump(done)
+        b.start(done)
+        return b.phi((literal(found.type, 0), came), (found, last))
+
+    def _load_lanes(self, e: E.Load, mask: Value | None, lanes: int) -> Value:
+        b, buffer = self.b, e.buffer
+        element, size = self.types.memory(buffer.dtype), buffer.dtype.bytes
+        type, pointer = vector_type(element, lanes), self._pointer(buffer)
+        form = self.lane_offsets(buffer, e.indices, lanes)
+        if not isinstance(form, Value):
+            base, step = form[0], constant(form[1])
+            if step == 0:
+                return self._load_same(element, pointer, base, mask, lanes, size)
+            if step == 1:
+                return self._load_vector(type, b.element(element, pointer, base), mask, size)
+            if step == -1:
+                first = self.arithmetic("add", base, Value(I64, str(1 - lanes)))
+                turned = range(lanes - 1, -1, -1)
+                mask = mask and b.shuffle(mask, Value(mask.type, "poison"), turned)
+                found = self._load_vector(type, b.element(element, pointer, first), mask, size)
+                return b.shuffle(found, Value(type, "poison"), turned)
+            if step == 2 and mask is None and lanes % 2 == 0:
+                return self._load_every_second(type, element, pointer, base, lanes, size)
+            if mask is None:
+                return b.gather(
+                    [self._load_one(element, pointer, base, form[1], k, size) for k in range(lanes)]
+                )
+            form = self._spread(*form, lanes)
+        at = b.element(element, pointer, form)
+        if mask is None:
+            return b.gather(
+                [b.op(element, f"load {element}, {b.lane(at, k)}, align {size}")
+                 for k in range(lanes)]
+            )  # fmt: skip
+        return b.call(
+            type,
+            f"llvm.masked.gather.{mangled(type)}.v{lanes}p0",
+            [at, Value("i32", str(size)), mask, literal(type, 0)],
+        )
+
+    def _load_vector(self, type: str, at: Value, mask: Value | None, size: int) -> Value:
+        if mask is None:
+            return self.b.op(type, f"load {type}, {at}, align {size}")
+        return self.b.call(
+            type,
+            f"llvm.masked.load.{mangled(type)}.p0",
+            [at, Value("i32", str(size)), mask, literal(type, 0)],
+        )
+
+    def _load_same(
+        self, element: str, pointer: Value, base: Value, mask: Value | None, lanes: int, size: int
+    ) -> Value:
+        def read() -> Value:
+            at = self.b.element(element, pointer, base)
+            return self.b.op(element, f"load {element}, {at}, align {size}")
+
+        return self.b.splat(read() if mask is None else self._where_any(mask, read), lanes)
+
+    def _load_one(
+        self, element: str, pointer: Value, base: Value, step: Value, k: int, size: int
+    ) -> Value:
+        offset = self.arithmetic("mul", step, Value(I64, str(k)))
+        at = self.b.element(element, pointer, self.arithmetic("add", base, offset))
+        return self.b.op(element, f"load {element}, {at}, align {size}")
+
+    def _load_every_second(
+        self, type: str, element: str, pointer: Value, base: Value, lanes: int, size: int
+    ) -> Value:
+        """Two loads of neighbours that together end with the last lane, so within bounds."""
+        b = self.b
+        low = b.op(type, f"load {type}, {b.element(element, pointer, base)}, align {size}")
+        start = self.arithmetic("add", base, Value(I64, str(lanes - 1)))
+        high = b.op(type, f"load {type}, {b.element(element, pointer, start)}, align {size}")
+        picks = [*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)]
+        return b.shuffle(low, high, picks)
+
+    # Stores
+
+    def store(
+        self,
+        buffer: Buffer,
+        indices: tuple[Expr, ...],
+        value: Expr,
+        predicate: Expr | None,
+    ) -> None:
+        """``buffer[indices] = value`` where ``predicate`` holds."""
+        lanes = max([value.dtype.lanes, *(i.dtype.lanes for i in indices)])
+        if lanes == 1:
+            self._store_scalar(buffer, indices, value, predicate)
+        else:
+            self._store_lanes(buffer, indices, value, predicate, lanes)
+        self.forget_loads()
+
+    def _store_scalar(
+        self, buffer: Buffer, indices: tuple[Expr, ...], value: Expr, predicate: Expr | None
+    ) -> None:
+        b, element = self.b, self.types.memory(buffer.dtype)
+
+        def write() -> None:
+            held = self._to_memory(self.expr(value), element)
+            at = b.element(element, self._pointer(buffer), self.offset(buffer, indices))
+            b.do(f"store {held}, {at}, align {buffer.dtype.bytes}")
+
+        if predicate is None:
+            write()
+            return
+        then, done = b.label("then"), b.label("end")
+        b.branch(self.expr(predicate), then, done)
+        b.start(then)
+        with self.region():
+            write()
+        b.jump(done)
+        b.start(done)
+
+    def _to_memory(self, x: Value, type: str) -> Value:
+        return self.b.convert("zext", x, type) if split_type(x.type)[0] == "i1" else x
+
+    def _store_lanes(
+        self,
+        buffer: Buffer,
+        indices: tuple[Expr, ...],
+        value: Expr,
+        predicate: Expr | None,
+        lanes: int,
+    ) -> None:
+        b, size = self.b, buffer.dtype.bytes
+        element = self.types.memory(buffer.dtype)
+        type, pointer = vector_type(element, lanes), self._pointer(buffer)
+        mask = self._lane_mask(predicate, lanes)
+        if mask is None:
+            held = self.expr(value)
+        else:
+            with self.masked(mask):
+                held = self.expr(value)
+        held = self._to_memory(b.splat(held, lanes), type)
+        form = self.lane_offsets(buffer, indices, lanes)
+        if not isinstance(form, Value):
+            base, step = form[0], constant(form[1])
+            if step in (1, -1):
+                if step == -1:
+                    base = self.arithmetic("add", base, Value(I64, str(1 - lanes)))
+                    turned = range(lanes - 1, -1, -1)
+                    held = b.shuffle(held, Value(type, "poison"), turned)
+                    mask = mask and b.shuffle(mask, Value(mask.type, "poison"), turned)
+                self._store_vector(type, held, b.element(element, pointer, base), mask, size)
+                return
+            form = self._spread(*form, lanes)
+        at = b.element(element, pointer, form)
+        if mask is None:
+            for k in range(lanes):
+                b.do(f"store {b.lane(held, k)}, {b.lane(at, k)}, align {size}")
+            return
+        b.call(
+            "void",
+            f"llvm.masked.scatter.{mangled(type)}.v{lanes}p0",
+            [held, at, Value("i32", str(size)), mask],
+        )
+
+    def _store_vector(
+        self, type: str, held: Value, at: Value, mask: Value | None, size: int
+    ) -> None:
+        if mask is None:
+            self.b.do(f"store {held}, {at}, align {size}")
+            return
+        self.b.call(
+            "void",
+            f"llvm.masked.store.{mangled(type)}.p0",
+            [held, at, Value("i32", str(size)), mask],
+        )

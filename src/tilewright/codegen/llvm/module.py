@@ -1,0 +1,130 @@
+"""Modules as LLVM IR, with one function for the host to call.
+
+``i32 entry(ptr arrays, ptr scalars)``: addresses of the buffers of ``module.params``, and the
+symbolic extents as i64, in the order of :func:`tilewright.codegen.arguments.variables`. It returns
+0, or 1 where memory ran out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.codegen.arguments import variables
+from tilewright.codegen.llvm.builder import Builder, Value
+from tilewright.codegen.llvm.expr import I64
+from tilewright.codegen.llvm.stmt import Statements, symbolic_range, wants_facts
+from tilewright.codegen.llvm.types import Types
+from tilewright.ir import ops
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import TargetError
+from tilewright.ir.expr import Var
+from tilewright.ir.func import Func, Module
+
+#: The symbol of the function that the host calls.
+ENTRY = "tw_entry"
+
+
+@dataclass(frozen=True)
+class Generated:
+    """LLVM IR: the module, modules to be linked into it, and the symbols that it expects."""
+
+    text: str
+    linked: tuple[str, ...]
+    symbols: tuple[str, ...]
+
+
+def generate(
+    module: Module, threads: int = 0, features: frozenset[str] = frozenset(), vector_bits: int = 0
+) -> Generated:
+    """Write ``module`` as LLVM IR.
+
+    Parameters
+    ----------
+    threads : how many threads PARALLEL loops use; 0 leaves it to the pool, 1 uses none.
+    features : what the processor has, in LLVM's names.
+    vector_bits : the width of vectors that LLVM is to prefer, 0 for its own choice.
+    """
+    builder = Builder()
+    native_half = "f16c" in features or "neon" in features or "fullfp16" in features
+    writer = Statements(builder, Types(native_half), threads, features)
+    for func in module.funcs:
+        _function(writer, func)
+    _entry(writer, module)
+    prefer = f' "prefer-vector-width"="{vector_bits}"' if vector_bits else ""
+    text = f"{builder.text()}\nattributes #0 = {{ nounwind{prefer} }}\n"
+    return Generated(text, tuple(writer.sources), tuple(sorted(builder.symbols)))
+
+
+def _function(w: Statements, func: Func) -> None:
+    if func.launch:
+        raise TargetError(
+            f"kernel {func.name} is launched over {func.launch[0].tag}, which a CPU does not have: "
+            "use parallel, or build for a GPU or for sim"
+        )
+    w.reasons = wants_facts(func.body)
+    w.variables, w.pointers = {}, {}
+    params = []
+    for k, p in enumerate(func.params):
+        if isinstance(p, Var):
+            w.variables[p] = Value(I64, f"%a{k}")
+            w.analyzer.bind(p, ops.const(0, p.dtype), symbolic_range(p))
+            params.append(f"i64 %a{k}")
+        else:
+            w.pointers[p] = Value("ptr", f"%a{k}")
+            params.append(f"ptr noalias{_promises(p)} %a{k}")
+    head = f"define internal i32 @{_symbol(func)}({', '.join(params)}) #0"
+    w.function(head, lambda: w.stmt(func.body))
+
+
+def _promises(buffer: Buffer) -> str:
+    """What is known about a parameter: it may be read everywhere, and how it is aligned."""
+    text = f" align {max(buffer.align, buffer.dtype.bytes)}"
+    shape = buffer.constant_shape
+    if shape is not None and buffer.layout is None and 0 not in shape:
+        size = buffer.dtype.bytes
+        for extent in shape:
+            size *= extent
+        text += f" dereferenceable({size})"
+    return text
+
+
+def _symbol(func: Func) -> str:
+    return f'"f.{func.name}"'
+
+
+def _entry(w: Statements, module: Module) -> None:
+    def body() -> None:
+        b = w.b
+        w.variables, w.pointers = {}, {}
+        for k, v in enumerate(variables(module)):
+            at = b.element(I64, Value("ptr", "%scalars"), Value(I64, str(k)))
+            w.variables[v] = b.op(I64, f"load i64, {at}")
+        buffers = [p for p in module.params if isinstance(p, Buffer)]
+        for k, buffer in enumerate(buffers):
+            at = b.element("ptr", Value("ptr", "%arrays"), Value(I64, str(k)))
+            w.pointers[buffer] = b.op("ptr", f"load ptr, {at}")
+        _calls(w, module)
+
+    w.function(f"define i32 @{ENTRY}(ptr %arrays, ptr %scalars) #0", body)
+
+
+def _calls(w: Statements, module: Module) -> None:
+    """The functions one after the other, with the workspaces alive around them."""
+    b, taken = w.b, []
+    for buffer in module.workspaces:
+        size = w.arithmetic("mul", w.index(buffer.size), Value(I64, str(buffer.dtype.bytes)))
+        pointer = b.call("ptr", "tw_alloc", [size], external=True)
+        w.fail_if(b.compare("icmp eq", pointer, Value("ptr", "null")))
+        w.pointers[buffer] = pointer
+        taken.append(pointer)
+    for func in module.funcs:
+        args = _arguments(w, func.params)
+        status = b.op("i32", f"call i32 @{_symbol(func)}({', '.join(map(str, args))})")
+        w.fail_if(b.compare("icmp ne", status, Value("i32", "0")))
+    for pointer in taken:
+        b.call("void", "tw_free", [pointer], external=True)
+
+
+def _arguments(w: Statements, params: Sequence[Buffer | Var]) -> list[Value]:
+    return [w.variables[p] if isinstance(p, Var) else w.pointers[p] for p in params]

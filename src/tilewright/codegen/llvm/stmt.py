@@ -1,0 +1,390 @@
+"""Statements as LLVM IR: loops, branches, scratch memory, threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+from tilewright.codegen.c_like import steps
+from tilewright.codegen.llvm import instruction
+from tilewright.codegen.llvm.builder import Builder, Value, constant
+from tilewright.codegen.llvm.expr import I64
+from tilewright.codegen.llvm.memory import Memory
+from tilewright.codegen.llvm.types import Types
+from tilewright.ir import expr as E
+from tilewright.ir import ops
+from tilewright.ir import stmt as S
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import TargetError
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.stmt import ForKind, Stmt
+from tilewright.ir.visit import allocated, exprs, free_vars, walk
+
+#: Arrays up to so many bytes lie on the stack, where LLVM may turn them into registers.
+STACK_BYTES = 32 * 1024
+#: A loop is written out up to so many stores; beyond, LLVM is asked to unroll as it sees fit.
+UNROLL_STEPS = 4096
+_PTR = "ptr"
+
+
+@dataclass
+class Frame:
+    """The function being written: where to go on failure, and its one block of scratch memory."""
+
+    scratch: int = 0
+    fails: bool = False
+    parallel: bool = False
+    parts: list[str] = field(default_factory=list)  # where each array lies in it
+
+
+class Statements(Memory):
+    """Writes functions.
+
+    Parameters
+    ----------
+    threads : how many threads PARALLEL loops use; 0 asks the pool, 1 makes them plain loops.
+    features : what the processor has, in LLVM's names.
+    """
+
+    def __init__(
+        self, b: Builder, types: Types, threads: int = 0, features: frozenset[str] = frozenset()
+    ) -> None:
+        super().__init__(b, types)
+        self.threads, self.features = threads, features
+        self.frame = Frame()
+        self.reasons = False  # whether facts about variables are worth collecting
+        self.sources: list[str] = []  # modules of instructions, to be linked in
+        self._auto_unroll = 0
+        self._bodies = 0
+
+    # Functions
+
+    def function(self, head: str, body: Callable[[], None], parallel: bool = False) -> None:
+        """The function that ``head`` declares; it returns an i32, 0 where all went well."""
+        b = self.b
+        outer, self.frame = self.frame, Frame(parallel=parallel)
+        known = self._known, self._loaded
+        self._known, self._loaded = [{}], [{}]
+        state = b.begin()
+        body()
+        b.do("store i32 0, ptr %status")
+        b.jump("exit")
+        frame = self.frame
+        b.prologue.insert(0, "  %status = alloca i32")
+        after = "  br label %start"
+        if frame.scratch:
+            self._declare_memory()
+            b.prologue.append(f"  %scratch = call ptr @tw_alloc(i64 {frame.scratch})")
+            b.prologue.append("  %none = icmp eq ptr %scratch, null")
+            after = "  br i1 %none, label %fail, label %start"
+            b.prologue.extend(f"  {line}" for line in frame.parts)
+        if frame.scratch or frame.fails:
+            b.start("fail")
+            b.do("store i32 1, ptr %status")
+            b.jump("exit")
+        b.start("exit")
+        if frame.scratch:
+            b.do("call void @tw_free(ptr %scratch)")
+        b.do("%result = load i32, ptr %status")
+        b.do("ret i32 %result")
+        b.end(head, state, after)
+        self.frame, (self._known, self._loaded) = outer, known
+
+    def _declare_memory(self) -> None:
+        self.b.declare("noalias ptr", "tw_alloc", [I64], external=True)
+        self.b.declare("void", "tw_free", [_PTR], external=True)
+
+    def fail_if(self, condition: Value) -> None:
+        """Leave the function with status 1."""
+        go = self.b.label("go")
+        self.frame.fails = True
+        self.b.branch(condition, "fail", go)
+        self.b.start(go)
+
+    # Statements
+
+    def stmt(self, s: Stmt) -> None:
+        """The instructions of a statement."""
+        match s:
+            case S.Store(buffer, indices, value, predicate):
+                if isinstance(predicate, E.Broadcast):
+                    self._if(predicate.value, S.Store(buffer, indices, value), None)
+                else:
+                    self.store(buffer, indices, value, predicate)
+            case S.For():
+                self._for(s)
+            case S.Seq(stmts):
+                for x in stmts:
+                    self.stmt(x)
+            case S.If(condition, then, orelse):
+                self._if(condition, then, orelse)
+            case S.Let(var, value, body):
+                self.let(var, value)
+                self.stmt(body)
+            case S.Allocate(buffer, body):
+                self._allocate(buffer, body)
+            case S.Attr(key, value, body):
+                before = self._auto_unroll
+                self._pragma(key, value)
+                self.stmt(body)
+                self._auto_unroll = before
+            case S.Evaluate(value):
+                self._evaluate(value)
+            case S.Instr():
+                if not instruction.write(self, s):
+                    self.stmt(s.body)
+                self.forget_loads()
+            case _:
+                raise TargetError(
+                    f"a {type(s).__name__} has no meaning on a CPU: it belongs to the threads of a "
+                    "GPU's block"
+                )
+
+    def _evaluate(self, value: Expr) -> None:
+        match value:
+            case E.IntImm():
+                pass
+            case E.Call(_, "prefetch", (at,)):
+                how = [Value("i32", text) for text in ("0", "3", "1")]
+                self.b.call("void", "llvm.prefetch.p0", [self.address(at), *how])
+            case _:
+                self.expr(value)
+
+    def _if(self, condition: Expr, then: Stmt, orelse: Stmt | None) -> None:
+        b = self.b
+        held = self.expr(condition)
+        if held.text in ("true", "false"):
+            chosen = then if held.text == "true" else orelse
+            if chosen is not None:
+                self.stmt(chosen)
+            return
+        yes, no, done = b.label("then"), b.label("else"), b.label("end")
+        b.branch(held, yes, no if orelse is not None else done)
+        for label, part, fact in ((yes, then, condition), (no, orelse, None)):
+            if part is None:
+                continue
+            b.start(label)
+            facts = self.analyzer.assume(fact) if fact and self.reasons else nullcontext()
+            with self.region(), facts:
+                self.stmt(part)
+            b.jump(done)
+        b.start(done)
+
+    def _pragma(self, key: str, value: object) -> None:
+        if key == "auto_unroll_max_step":
+            self._auto_unroll = int(str(value))
+
+    # Memory
+
+    def _allocate(self, buffer: Buffer, body: Stmt) -> None:
+        b, element = self.b, self.types.memory(buffer.dtype)
+        size = self.index(buffer.size)
+        count = constant(size)
+        if count is not None:
+            nbytes = max(1, count) * buffer.dtype.bytes
+            if nbytes <= STACK_BYTES:
+                type = f"[{max(1, count)} x {element}]"
+                self.pointers[buffer] = b.early(f"alloca {type}, align 64")
+            else:
+                self.pointers[buffer] = self._part_of_scratch(nbytes)
+            self.stmt(body)
+            return
+        self._declare_memory()
+        nbytes_value = self.arithmetic("mul", size, Value(I64, str(buffer.dtype.bytes)))
+        pointer = b.call(_PTR, "tw_alloc", [nbytes_value], external=True)
+        self.fail_if(b.compare("icmp eq", pointer, Value(_PTR, "null")))
+        self.pointers[buffer] = pointer
+        self.stmt(body)
+        b.call("void", "tw_free", [pointer], external=True)
+
+    def _part_of_scratch(self, nbytes: int) -> Value:
+        """A part of the block that the function takes at its start and gives back at its end."""
+        name = self.b.name()
+        self.frame.parts.append(
+            f"{name} = getelementptr i8, ptr %scratch, i64 {self.frame.scratch}"
+        )
+        self.frame.scratch += -(-nbytes // 64) * 64
+        return Value(_PTR, name)
+
+    # Loops
+
+    def _for(self, s: S.For) -> None:
+        if s.kind in (ForKind.THREAD, ForKind.VTHREAD):
+            raise TargetError(
+                f"the loop over {s.var.name!r} is bound to {s.tag}, which a CPU does not have: use "
+                "parallel, or build for a GPU or for sim"
+            )
+        before = self._auto_unroll
+        for key, value in s.annotations:
+            self._pragma(key, value)
+        extent = s.extent.value if isinstance(s.extent, E.IntImm) else None
+        if extent is None or extent > 0:
+            if self.reasons:
+                with self.analyzer.scope():
+                    self.analyzer.bind(s.var, s.min, s.extent)
+                    self._loop(s, extent)
+            else:
+                self._loop(s, extent)
+        self._auto_unroll = before
+
+    def _loop(self, s: S.For, extent: int | None) -> None:
+        if extent == 1:
+            self.variables[s.var] = self.index(s.min)
+            self.stmt(s.body)
+        elif extent is not None and self._unrolls(s, extent):
+            first = self.index(s.min)
+            for k in range(extent):
+                with self.region():
+                    self.variables[s.var] = self.arithmetic("add", first, Value(I64, str(k)))
+                    self.stmt(s.body)
+        elif s.kind is ForKind.PARALLEL and self.threads != 1 and not self.frame.parallel:
+            self._parallel(s)
+        else:
+            self._serial(s)
+
+    def _unrolls(self, s: S.For, extent: int) -> bool:
+        if s.kind is ForKind.UNROLLED:
+            return extent * steps(s.body) <= UNROLL_STEPS
+        return s.kind is ForKind.SERIAL and extent * steps(s.body) <= self._auto_unroll
+
+    def _serial(self, s: S.For) -> None:
+        first = self.index(s.min)
+        end = self.arithmetic("add", first, self.index(s.extent))
+        self.counted(s.var, first, end, lambda: self.stmt(s.body), s.kind is ForKind.UNROLLED)
+
+    def counted(
+        self, var: Var, first: Value, end: Value, body: Callable[[], None], unroll: bool = False
+    ) -> None:
+        """``body`` for ``var`` from ``first`` to before ``end``, tested at the end of each turn."""
+        b = self.b
+        inside, done = b.label("loop"), b.label("end")
+        before = b.block
+        low, high = constant(first), constant(end)
+        if low is not None and high is not None and low < high:
+            b.jump(inside)
+        else:
+            b.branch(b.compare("icmp slt", first, end), inside, done)
+        self.forget_loads()
+        b.start(inside)
+        index = b.name()
+        at = len(b.lines)
+        b.lines.append("")  # the phi, once the last block of the body is known
+        with self.region():
+            self.variables[var] = Value(I64, index)
+            body()
+        following = b.binary("add nsw", Value(I64, index), Value(I64, "1"))
+        again = b.compare("icmp slt", following, end)
+        b.lines[at] = (
+            f"  {index} = phi i64 [ {first.text}, %{before} ], [ {following.text}, %{b.block} ]"
+        )
+        b.branch(again, inside, done, self._loop_note(unroll))
+        b.start(done)
+        self.forget_loads()
+
+    def _loop_note(self, unroll: bool) -> str:
+        if not unroll:
+            return ""
+        hint = self.b.note('!{!"llvm.loop.unroll.enable"}')
+        return f", !llvm.loop {self.b.note(f'distinct !{{SELF, {hint}}}')}"
+
+    # Threads
+
+    def _parallel(self, s: S.For) -> None:
+        """The body as a function of its own over a range, which the pool calls in each thread."""
+        b = self.b
+        first, count = self.index(s.min), self.index(s.extent)
+        variables, buffers = self._captured(s)
+        captured = [self.variables[v] for v in variables] + [self.pointers[x] for x in buffers]
+        fields = ["i32", *(value.type for value in captured)]
+        layout = f"{{ {', '.join(fields)} }}"
+        closure = b.early(f"alloca {layout}, align 64")
+        b.do(f"store i32 0, {closure}")
+        for k, value in enumerate(captured):
+            at = b.op(_PTR, f"getelementptr {layout}, {closure}, i32 0, i32 {k + 1}")
+            b.do(f"store {value}, {at}")
+        name = self._outline(s, variables, buffers, captured, layout)
+        threads = Value("i32", str(self.threads))
+        b.declare("void", "tw_parallel", [_PTR, _PTR, I64, I64, "i32"], external=True)
+        end = self.arithmetic("add", first, count)
+        args = [Value(_PTR, f"@{name}"), closure, first, end, threads]
+        b.call("void", "tw_parallel", args, external=True)
+        self.forget_loads()
+        status = b.op("i32", f"load i32, {closure}")
+        self.fail_if(b.compare("icmp ne", status, Value("i32", "0")))
+
+    def _captured(self, s: S.For) -> tuple[list[Var], list[Buffer]]:
+        """The variables and buffers of the surroundings that the loop uses."""
+        own = set(allocated(s.body))
+        found: dict[Buffer, None] = {}
+        names: dict[Var, None] = {}
+        for node in walk(s.body):
+            if isinstance(node, (S.Store, E.Load, S.Access)):
+                found[node.buffer] = None
+            elif isinstance(node, S.Instr):
+                found.update((o.buffer, None) for o in node.operands)
+        shapes = [*found, *own]
+        extents = [x for buffer in shapes for x in (*buffer.shape, *buffer.strides)]
+        parts: list[Expr | Stmt] = [s.body, *extents]
+        for part in parts:
+            names.update((v, None) for v in free_vars(part))
+        variables = [v for v in names if v is not s.var and v in self.variables]
+        return variables, [x for x in found if x not in own]
+
+    def _outline(
+        self,
+        s: S.For,
+        variables: list[Var],
+        buffers: list[Buffer],
+        captured: list[Value],
+        layout: str,
+    ) -> str:
+        """Two functions: one that reads the closure, and the loop with its promises of no alias."""
+        b = self.b
+        self._bodies += 1
+        name = f"parallel.{self._bodies}"
+        before = dict(self.variables), dict(self.pointers)
+        params = []
+        captives: list[Var | Buffer] = [*variables, *buffers]
+        for k, (what, value) in enumerate(zip(captives, captured, strict=True)):
+            promise = " noalias" if isinstance(what, Buffer) else ""
+            params.append(f"{value.type}{promise} %c{k}")
+            if isinstance(what, Buffer):
+                self.pointers[what] = Value(_PTR, f"%c{k}")
+            else:
+                self.variables[what] = Value(value.type, f"%c{k}")
+        lines = []
+        for k, value in enumerate(captured):
+            lines.append(f"  %p{k} = getelementptr {layout}, ptr %closure, i32 0, i32 {k + 1}")
+            lines.append(f"  %c{k} = load {value.type}, ptr %p{k}")
+        passed = "".join(f", {value.type} %c{k}" for k, value in enumerate(captured))
+        b.functions.append(
+            f"define internal void @{name}(ptr %closure, i64 %begin, i64 %end) #0 {{\n"
+            + "\n".join(lines)
+            + f"\n  %status = call i32 @{name}.body(i64 %begin, i64 %end{passed})\n"
+            "  %bad = icmp ne i32 %status, 0\n  br i1 %bad, label %fail, label %exit\n"
+            "fail:\n  store i32 1, ptr %closure\n  br label %exit\nexit:\n  ret void\n}"
+        )
+        head = f"define internal i32 @{name}.body(i64 %begin, i64 %end"
+        head += "".join(f", {p}" for p in params) + ") #0"
+        begin, end = Value(I64, "%begin"), Value(I64, "%end")
+        self.function(
+            head, lambda: self.counted(s.var, begin, end, lambda: self.stmt(s.body)), True
+        )
+        self.variables, self.pointers = before
+        return name
+
+
+def wants_facts(body: Stmt) -> bool:
+    """Whether knowing the ranges of variables makes better code: there are divisions."""
+    for e in exprs(body):
+        if isinstance(e, (E.FloorDiv, E.FloorMod)) and not (
+            isinstance(e.b, E.IntImm) and e.b.value > 0 and e.b.value & (e.b.value - 1) == 0
+        ):
+            return True
+    return False
+
+
+def symbolic_range(var: Var) -> Expr:
+    """How far an extent may go."""
+    return ops.const(2**31 - 1, var.dtype)

@@ -1,0 +1,181 @@
+"""The types of programs in LLVM, and conversions among them.
+
+float16 is LLVM's ``half`` where the machine converts it, and bfloat16 (and float16 elsewhere) are
+carried as their bits: arithmetic on them is done in float32 and rounded after every operation, to
+nearest even. Sums, differences, products, quotients and square roots so computed are correctly
+rounded, because float32 has more than twice their digits.
+"""
+
+from __future__ import annotations
+
+from tilewright.codegen.llvm.builder import Builder, Value, literal, split_type, vector_type
+from tilewright.ir.dtype import DType, dtype
+
+FLOAT32 = dtype("float32")
+_NATIVE = {"float64": "double", "float32": "float", "float16": "half", "bool": "i1"}
+
+
+class Types:
+    """How values of each type are held.
+
+    Parameters
+    ----------
+    native_half : whether the machine converts float16 to float32 and back.
+    """
+
+    def __init__(self, native_half: bool) -> None:
+        self.native_half = native_half
+
+    def register(self, t: DType) -> str:
+        """The type of a value."""
+        return vector_type(self._element(t.element), t.lanes)
+
+    def memory(self, t: DType) -> str:
+        """The type of the same value in memory, where a bool is a byte."""
+        return vector_type("i8" if t.is_bool else self._element(t.element), t.lanes)
+
+    def _element(self, t: DType) -> str:
+        if t == "handle":
+            return "ptr"
+        if t == "bfloat16" or (t == "float16" and not self.native_half):
+            return "i16"
+        return _NATIVE.get(t) or f"i{t.bits}"
+
+    def narrow(self, t: DType) -> bool:
+        """Whether arithmetic on it is done in float32."""
+        return t.is_float and t.bits == 16 and (t.kind == "bfloat" or not self.native_half)
+
+
+def widen(b: Builder, t: DType, x: Value) -> Value:
+    """Bits of float16 or bfloat16 as float32."""
+    lanes = t.lanes
+    i32, f32 = vector_type("i32", lanes), vector_type("float", lanes)
+    bits = b.convert("zext", x, i32)
+
+    def imm(value: int) -> Value:
+        return literal(i32, value)
+
+    if t.kind == "bfloat":
+        return b.convert("bitcast", b.binary("shl", bits, imm(16)), f32)
+    sign = b.binary("shl", b.binary("and", bits, imm(0x8000)), imm(16))
+    size = b.binary("shl", b.binary("and", bits, imm(0x7FFF)), imm(13))
+    exponent = b.binary("and", size, imm(0x7C00 << 13))
+    normal = b.binary("add", size, imm((127 - 15) << 23))
+    special = b.binary("add", size, imm((255 - 31) << 23))
+    # a denormal: give it an exponent, then subtract what that added
+    biased = b.convert("bitcast", b.binary("add", size, imm((127 - 15 + 1) << 23)), f32)
+    denormal = b.binary("fsub", biased, literal(f32, 2.0**-14))
+    found = b.select(b.compare("icmp eq", exponent, imm(0x7C00 << 13)), special, normal)
+    zero = b.compare("icmp eq", exponent, imm(0))
+    found = b.select(zero, b.convert("bitcast", denormal, i32), found)
+    return b.convert("bitcast", b.binary("or", found, sign), f32)
+
+
+def narrow(b: Builder, t: DType, x: Value) -> Value:
+    """float32 as bits of float16 or bfloat16, rounded to nearest even."""
+    lanes = t.lanes
+    i32, i16 = vector_type("i32", lanes), vector_type("i16", lanes)
+    bits = b.convert("bitcast", x, i32)
+
+    def imm(value: int) -> Value:
+        return literal(i32, value)
+
+    if t.kind == "bfloat":
+        odd = b.binary("and", b.binary("lshr", bits, imm(16)), imm(1))
+        rounded = b.binary("add", b.binary("add", bits, imm(0x7FFF)), odd)
+        quiet = b.binary("or", bits, imm(0x400000))
+        nan = b.compare("fcmp uno", x, x)
+        found = b.binary("lshr", b.select(nan, quiet, rounded), imm(16))
+        return b.convert("trunc", found, i16)
+    f32 = x.type
+    sign = b.binary("and", bits, imm(-(2**31)))
+    size = b.binary("xor", bits, sign)
+    odd = b.binary("and", b.binary("lshr", size, imm(13)), imm(1))
+    normal = b.binary("add", size, imm(((15 - 127) << 23) + 0xFFF))
+    normal = b.binary("lshr", b.binary("add", normal, odd), imm(13))
+    # a denormal: adding a power of two lets the float adder round at its last bit
+    shift = literal(f32, 0.5)
+    sum = b.binary("fadd", b.convert("bitcast", size, f32), shift)
+    denormal = b.binary("sub", b.convert("bitcast", sum, i32), imm(0x3F000000))
+    found = b.select(b.compare("icmp ult", size, imm(113 << 23)), denormal, normal)
+    infinite = b.compare("icmp uge", size, imm((127 + 16) << 23))
+    nan = b.compare("icmp ugt", size, imm(0x7F800000))
+    found = b.select(infinite, b.select(nan, imm(0x7E00), imm(0x7C00)), found)
+    found = b.binary("or", found, b.binary("lshr", sign, imm(16)))
+    return b.convert("trunc", found, i16)
+
+
+def round_to_odd(b: Builder, x: Value) -> Value:
+    """float64 as float32, inexact results with an odd last bit.
+
+    Rounding that to 16 bits gives what rounding the float64 at once would.
+    """
+    lanes = split_type(x.type)[1]
+    f32, i32 = vector_type("float", lanes), vector_type("i32", lanes)
+    nearest = b.convert("fptrunc", x, f32)
+    back = b.convert("fpext", nearest, x.type)
+    bits = b.convert("bitcast", nearest, i32)
+    beyond = b.compare("fcmp ogt", b.intrinsic("fabs", back), b.intrinsic("fabs", x))
+    bits = b.select(beyond, b.binary("sub", bits, literal(i32, 1)), bits)
+    inexact = b.compare("fcmp one", back, x)
+    bits = b.select(inexact, b.binary("or", bits, literal(i32, 1)), bits)
+    return b.convert("bitcast", bits, f32)
+
+
+def cast(b: Builder, types: Types, source: DType, to: DType, x: Value) -> Value:
+    """A conversion of value: floats to integers truncate, floats to floats round to nearest even.
+
+    A float beyond the range of the integer gives some integer.
+    """
+    if source is to or (types.register(source) == types.register(to) and not _differs(source, to)):
+        return x
+    target = types.register(to)
+    if to.is_bool:
+        if types.narrow(source):
+            return cast(b, types, FLOAT32.with_lanes(source.lanes), to, widen(b, source, x))
+        zero = literal(x.type, 0)
+        return b.compare("fcmp une" if source.is_float else "icmp ne", x, zero)
+    if types.narrow(source):
+        return cast(b, types, FLOAT32.with_lanes(source.lanes), to, widen(b, source, x))
+    if types.narrow(to) or (to.bits == 16 and to.is_float and source != "float32"):
+        return _to_sixteen(b, types, source, to, x)
+    if source.is_float and to.is_float:
+        return b.convert("fpext" if to.bits > source.bits else "fptrunc", x, target)
+    if source.is_float:
+        return _to_integer(b, source, to, x, target)
+    if to.is_float:
+        signed = source.kind == "int"
+        return b.convert("sitofp" if signed else "uitofp", x, target)
+    if source.is_bool or to.bits > source.bits:
+        return b.convert("sext" if source.kind == "int" else "zext", x, target)
+    return b.convert("trunc", x, target) if to.bits < source.bits else x
+
+
+def _differs(source: DType, to: DType) -> bool:
+    """Whether equal registers hold different meanings (bits of float16 and of bfloat16)."""
+    return (source.is_float or to.is_float) and source != to
+
+
+def _to_sixteen(b: Builder, types: Types, source: DType, to: DType, x: Value) -> Value:
+    """To float16 or bfloat16 by way of float32, rounded once."""
+    f32 = FLOAT32.with_lanes(to.lanes)
+    if source.is_float and source.bits == 64:
+        wide = round_to_odd(b, x)
+    elif source.is_float or source.is_bool or source.bits <= 16:
+        wide = cast(b, types, source, f32, x)
+    else:
+        double = cast(b, types, source, dtype("float64").with_lanes(to.lanes), x)
+        wide = round_to_odd(b, double)
+    if types.narrow(to):
+        return narrow(b, to, wide)
+    return b.convert("fptrunc", wide, types.register(to))
+
+
+def _to_integer(b: Builder, source: DType, to: DType, x: Value, target: str) -> Value:
+    bits = 64 if to.bits == 64 or to == "uint32" else 32
+    wide = vector_type(f"i{bits}", to.lanes)
+    opcode = "fptoui" if to.element == "uint64" else "fptosi"
+    found = b.convert(opcode, x, wide)
+    # out of range it is poison; frozen, it is a number like any other
+    found = b.op(wide, f"freeze {found}")
+    return b.convert("trunc", found, target)

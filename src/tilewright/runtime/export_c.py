@@ -1,0 +1,34 @@
+"""Kernels as source files that need nothing of Tilewright's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilewright.ir.errors import TargetError
+
+if TYPE_CHECKING:
+    from tilewright.runtime.kernel import Kernel
+
+
+def export_c(kernel: Kernel, path: Path) -> None:
+    """Write ``kernel`` to ``path``: C99 for llvm, CUDA C++ with its host launcher for cuda.
+
+    The file begins with a comment that says how to compile it, and declares the function that
+    stands at its end. Raises :class:`TargetError` for opencl and sim.
+    """
+    kind = kernel.target.kind
+    if kind == "llvm":
+        from tilewright.codegen.c import c_source
+
+        text = c_source(kernel.module)
+    elif kind == "cuda":
+        from tilewright.codegen import cuda_export
+
+        text = cuda_export.cuda_file(kernel.module, kernel.target)
+    else:
+        raise TargetError(
+            f"there is no export of a kernel for {kind}: build it for llvm (C) or cuda (CUDA C++); "
+            "kernel.source is the text of its kernels"
+        )
+    path.write_text(text)

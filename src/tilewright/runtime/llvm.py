@@ -1,0 +1,145 @@
+"""Programs for the CPU: compiled by LLVM, called through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.codegen.arguments import variables
+from tilewright.codegen.llvm import Generated, generate
+from tilewright.codegen.llvm.module import ENTRY
+from tilewright.ir.func import Module
+from tilewright.runtime import llvm_pool
+from tilewright.runtime.array import ArrayView
+from tilewright.runtime.llvm_host import (
+    Processor,
+    assembly,
+    binding,
+    compile_object,
+    host_features,
+    processor,
+)
+from tilewright.runtime.llvm_link import address, link
+from tilewright.runtime.program import Resources
+from tilewright.target import Target
+
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_char_p)
+_REPEAT = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64
+)
+
+
+class LLVMProgram:
+    """A module as machine code in this process."""
+
+    devices = ("cpu",)
+
+    def __init__(self, module: Module, target: Target, code: Generated, data: bytes) -> None:
+        self.module, self.target = module, target
+        self._code, self._data = code, data
+        pool = llvm_pool.symbols()
+        imports = {s: pool[s] if s in pool else address(s) for s in code.symbols}
+        self._tracker, found = link(data, [ENTRY], imports)
+        self._address = found[ENTRY]
+        self._entry = _ENTRY(self._address)
+        self._repeat = _REPEAT(pool["tw_repeat"])
+        self._names = tuple(v.name for v in variables(module))
+        buffers = len(module.params) - sum(p in variables(module) for p in module.params)
+        self._pack_pointers = struct.Struct(f"{buffers}Q").pack
+        self._pack_scalars = struct.Struct(f"{len(self._names)}q").pack
+
+    @property
+    def source(self) -> str:
+        """LLVM IR as it was written, before optimisation."""
+        return "\n".join((self._code.text, *self._code.linked))
+
+    @property
+    def assembly(self) -> str:
+        return assembly(self._code, self._processor)
+
+    @property
+    def _processor(self) -> Processor:
+        return processor(self.target.arch)
+
+    @property
+    def resources(self) -> Mapping[str, Resources]:
+        """Stack of the largest frame in bytes, and how many bytes of registers are spilled."""
+        text = self.assembly
+        stack = [int(n) for n in re.findall(r"\bsub[ql]?\s+\$(\d+), %rsp", text)]
+        stack += [int(n) for n in re.findall(r"\bsub\s+sp, sp, #(\d+)", text)]
+        spills = sum(int(n) for n in re.findall(r"(\d+)-byte (?:Folded )?Spill", text))
+        return {self.module.name: Resources(spills=spills, stack=max(stack, default=0))}
+
+    def launch(
+        self, arrays: Sequence[ArrayView], scalars: Mapping[str, int], stream: Any = None
+    ) -> None:
+        self.launch_raw([a.pointer for a in arrays], [scalars[name] for name in self._names])
+
+    def launch_raw(
+        self, pointers: Sequence[int], scalars: Sequence[int], stream: Any = None
+    ) -> None:
+        """The call without any checks."""
+        if self._entry(self._pack_pointers(*pointers), self._pack_scalars(*scalars)):
+            raise MemoryError(f"kernel {self.module.name} could not allocate its scratch memory")
+
+    def measure(
+        self, arrays: Sequence[ArrayView], scalars: Mapping[str, int], number: int, repeat: int
+    ) -> list[float]:
+        """Seconds a call, from a loop in compiled code."""
+        pointers = self._pack_pointers(*(a.pointer for a in arrays))
+        values = self._pack_scalars(*(scalars[name] for name in self._names))
+        times = []
+        for _ in range(repeat + 1):  # the first warms up
+            begin = time.perf_counter()
+            status = self._repeat(self._address, pointers, values, number)
+            times.append((time.perf_counter() - begin) / number)
+            if status:
+                raise MemoryError(
+                    f"kernel {self.module.name} could not allocate its scratch memory"
+                )
+        return times[1:]
+
+    def artifacts(self) -> dict[str, bytes]:
+        code = {"linked": self._code.linked, "symbols": self._code.symbols}
+        return {
+            "object.o": self._data,
+            "source.ll": self._code.text.encode(),
+            "code.json": json.dumps(code).encode(),
+        }
+
+
+def compile_module(
+    module: Module, target: Target, artifacts: dict[str, bytes] | None = None
+) -> LLVMProgram:
+    """Compile ``module``, or load what :meth:`LLVMProgram.artifacts` kept of it."""
+    if artifacts is not None:
+        kept = json.loads(artifacts["code.json"])
+        code = Generated(
+            artifacts["source.ll"].decode(), tuple(kept["linked"]), tuple(kept["symbols"])
+        )
+        return LLVMProgram(module, target, code, artifacts["object.o"])
+    cpu = processor(target.arch)
+    code = generate(module, target.threads, cpu.features, cpu.vector_bits)
+    return LLVMProgram(module, target, code, compile_object(code, cpu))
+
+
+def cache_tag(target: Target) -> str:
+    """The processor compiled for, and LLVM's version."""
+    return processor(target.arch).tag
+
+
+def check_tag(target: Target, tag: str) -> str:
+    """Why code compiled under ``tag`` cannot run on this machine; empty where it can."""
+    there = json.loads(tag)
+    triple = binding().get_process_triple()
+    if there["triple"] != triple:
+        return f"it is for {there['triple']}, this is {triple}"
+    missing = sorted(set(there["features"]) - host_features())
+    if missing:
+        return f"this processor lacks {', '.join(missing)}"
+    return ""

@@ -1,0 +1,177 @@
+"""The processor at hand, and LLVM's compiler for it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from tilewright.codegen.llvm import Generated
+from tilewright.ir.errors import TargetError
+from tilewright.target import Target
+
+#: Feature sets by name: the processor whose tuning LLVM takes, and what must be there to run it.
+_SETS = {
+    "baseline": ("x86-64", ()),
+    "avx2": ("x86-64-v3", ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")),
+    "avx512": (
+        "x86-64-v4",
+        ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "avx512f", "avx512bw",
+         "avx512cd", "avx512dq", "avx512vl"),
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What to compile for.
+
+    ``flags`` are features as LLVM takes them ("+avx2,-sse4a"); ``features`` those that are there.
+    """
+
+    triple: str
+    cpu: str
+    flags: str
+    features: frozenset[str]
+
+    @property
+    def vector_bits(self) -> int:
+        """The width of vectors to prefer; 0 leaves it to LLVM."""
+        return 512 if "avx512vl" in self.features else 0
+
+    @property
+    def tag(self) -> str:
+        """What compiled code depends on, as JSON."""
+        import llvmlite
+
+        return json.dumps(
+            {
+                "triple": self.triple,
+                "cpu": self.cpu,
+                "features": sorted(self.features),
+                "llvmlite": llvmlite.__version__,
+            }
+        )
+
+
+@cache
+def binding() -> Any:
+    """llvmlite's binding, ready to compile for this machine."""
+    try:
+        import llvmlite.binding as llvm
+    except ImportError as error:
+        raise TargetError(
+            f"the target llvm needs llvmlite ({error}): pip install llvmlite"
+        ) from None
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+    return llvm
+
+
+@cache
+def host_features() -> frozenset[str]:
+    """What this processor has, in LLVM's names."""
+    try:
+        found = binding().get_host_cpu_features()
+    except RuntimeError:  # LLVM cannot tell on this machine
+        return frozenset()
+    return frozenset(name for name, there in found.items() if there)
+
+
+@cache
+def processor(arch: str) -> Processor:
+    """The processor that ``Target.arch`` names: "native" or empty for the one at hand, else a set
+    of features.
+
+    Raises :class:`TargetError` for other names, and for features that this processor lacks.
+    """
+    llvm = binding()
+    triple = llvm.get_process_triple()
+    host = host_features()
+    is_x86 = triple.startswith(("x86_64", "amd64"))
+    if arch in ("", "native"):
+        flags = ",".join(f"+{name}" for name in sorted(host))
+        cpu = ""
+        if is_x86:
+            fits = [c for c, needs in _SETS.values() if host.issuperset(needs)]
+            cpu = fits[-1]
+        return Processor(triple, cpu, flags, host)
+    if not is_x86:
+        if arch == "baseline":
+            return Processor(triple, "generic", "", frozenset({"neon"} & host))
+        raise TargetError(f"unknown architecture {arch!r} of llvm here: native or baseline")
+    name = next((n for n in ("avx512", "avx2") if n in arch), arch)  # also skylake-avx512
+    if name not in _SETS:
+        raise TargetError(
+            f"unknown architecture {arch!r} of llvm: the sets of features are native, "
+            f"{', '.join(_SETS)}"
+        )
+    cpu, needs = _SETS[name]
+    missing = [feature for feature in needs if feature not in host]
+    if missing:
+        raise TargetError(f"this processor lacks {', '.join(missing)}: use -arch=native")
+    return Processor(triple, cpu, "", frozenset(needs))
+
+
+def thread_count(target: Target) -> int:
+    """How many threads PARALLEL loops use where the target leaves it open.
+
+    As many as the process may run on, or ``TILEWRIGHT_NUM_THREADS``.
+    """
+    if target.threads:
+        return target.threads
+    named = os.environ.get("TILEWRIGHT_NUM_THREADS", "")
+    if named.isdigit() and int(named) > 0:
+        return int(named)
+    return available_cores()
+
+
+def available_cores() -> int:
+    """The cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _machine(cpu: Processor) -> Any:
+    llvm = binding()
+    target = llvm.Target.from_triple(cpu.triple)
+    return target.create_target_machine(
+        cpu=cpu.cpu, features=cpu.flags, opt=3, reloc="pic", codemodel="default"
+    )
+
+
+def optimize(code: Generated, cpu: Processor) -> tuple[Any, Any]:
+    """The optimised module, and the machine to emit it with."""
+    llvm = binding()
+    machine = _machine(cpu)
+    module = llvm.parse_assembly(code.text)
+    module.triple = cpu.triple
+    module.data_layout = str(machine.target_data)
+    for text in code.linked:
+        module.link_in(llvm.parse_assembly(text))
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = options.slp_vectorization = True
+    options.loop_interleaving = options.loop_unrolling = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module, machine
+
+
+def compile_object(code: Generated, cpu: Processor) -> bytes:
+    """An object file."""
+    module, machine = optimize(code, cpu)
+    data: bytes = machine.emit_object(module)
+    return data
+
+
+def assembly(code: Generated, cpu: Processor) -> str:
+    """The instructions as text, with remarks on spills."""
+    module, machine = optimize(code, cpu)
+    machine.set_asm_verbosity(True)
+    text: str = machine.emit_assembly(module)
+    return text

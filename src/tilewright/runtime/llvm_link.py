@@ -1,0 +1,85 @@
+"""Object files become functions of this process."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import itertools
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from tilewright.ir.errors import TargetError
+from tilewright.runtime.llvm_host import binding
+
+_numbers = itertools.count()
+_registered: dict[str, int] = {}
+_kept_alive: list[Any] = []
+
+
+@cache
+def _jit() -> Any:
+    llvm = binding()
+    made = llvm.create_lljit_compiler()
+    forever(made)
+    return made
+
+
+def forever(thing: Any) -> None:
+    """Keep it until the process ends, even while the interpreter takes itself apart: threads of
+    the pool may still be running its code."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+def register_symbol(name: str, function: Any) -> None:
+    """Let programs call ``extern:name``: an address, or a function of ctypes (kept alive)."""
+    if isinstance(function, int):
+        _registered[name] = function
+    else:
+        _kept_alive.append(function)
+        _registered[name] = ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+@cache
+def _libraries() -> tuple[Any, ...]:
+    found: list[Any] = []
+    with_names = [None, ctypes.util.find_library("m"), ctypes.util.find_library("c")]
+    for name in with_names if hasattr(ctypes, "pythonapi") else ():
+        try:
+            found.append(ctypes.CDLL(name))
+        except (OSError, TypeError):  # Windows has no handle for the process itself
+            continue
+    return tuple(found)
+
+
+def address(name: str) -> int:
+    """Where a C function of this process is; raises :class:`TargetError` where there is none."""
+    known = _registered.get(name)
+    if known:
+        return known
+    for library in _libraries():
+        try:
+            function = getattr(library, name)
+        except AttributeError:
+            continue
+        return ctypes.cast(function, ctypes.c_void_p).value or 0
+    raise TargetError(
+        f"there is no C function {name!r} in this process: load its library first "
+        "(ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)), or give it to "
+        "tilewright.runtime.llvm_link.register_symbol"
+    )
+
+
+def link(
+    data: bytes, exports: Sequence[str], imports: Mapping[str, int]
+) -> tuple[Any, dict[str, int]]:
+    """Load an object file; the tracker that keeps it loaded, and the addresses of ``exports``."""
+    llvm = binding()
+    builder = llvm.JITLibraryBuilder().add_object_img(data)
+    for name, where in imports.items():
+        builder.import_symbol(name, where)
+    builder.add_current_process()
+    for name in exports:
+        builder.export_symbol(name)
+    tracker = builder.link(_jit(), f"tilewright.{next(_numbers)}")
+    return tracker, {name: tracker[name] for name in exports}
