@@ -93,7 +93,8 @@ class VectorPrinter(ExpressionPrinter):
                     return E.LetExpr(var, value, self.lane(body, i))
                 mine = Var.make(var.name, var.dtype.element)
                 return E.LetExpr(mine, self.lane(value, i), _put_lane(self, body, var, mine, i))
-        parts = [getattr(e, field) for field in type(e).__match_args__]
+        fields: tuple[str, ...] = type(e).__match_args__
+        parts = [getattr(e, field) for field in fields]
         made: Expr = type(e)(*(self.lane(part, i) for part in parts))
         return made
 

@@ -1,0 +1,276 @@
+"""CUDA: modules compiled by NVRTC and launched through the driver.
+
+A launch costs a dictionary's look-up and one driver call a kernel: grids and workspace sizes are
+kept by the values of the symbolic extents, arguments are written into a block of memory that the
+driver reads. Nothing waits, and nothing is allocated but by torch's allocator or the first time on
+a stream, so launches can be captured in CUDA graphs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
+
+from tilewright.codegen.arguments import outputs, variables
+from tilewright.codegen.cuda import generate
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import ArgumentError, TargetError
+from tilewright.ir.func import Module
+from tilewright.runtime import nvrtc
+from tilewright.runtime.array import ArrayView
+from tilewright.runtime.cuda_driver import (
+    Device,
+    Memory,
+    current_ordinal,
+    device,
+    device_count,
+    load_driver,
+    pointer_ordinal,
+    stream_handle,
+    torch_in_use,
+)
+from tilewright.runtime.cuda_launch import Loaded, measure
+from tilewright.runtime.program import Resources
+from tilewright.target import Target
+
+#: What vector accesses need the address of every argument to be a multiple of, in bytes.
+ALIGNMENT = 16
+
+
+def resolve_arch(target: Target) -> str:
+    """The architecture to compile for: the target's, else that of the current device.
+
+    Raises :class:`TargetError` where neither is known.
+    """
+    return target.arch or device(current_ordinal()).arch
+
+
+def cache_tag(target: Target) -> str:
+    """What compiled code depends on besides the program."""
+    return f"nvrtc {nvrtc.version()} {resolve_arch(target)}"
+
+
+def allocate(nbytes: int, where: str = "cuda:0") -> Memory:
+    """Room for an array on a device such as "cuda:0"."""
+    return Memory(nbytes, int(where.partition(":")[2] or 0))
+
+
+def synchronize(where: str = "cuda:0") -> None:
+    """Wait for all work on a device."""
+    with device(int(where.partition(":")[2] or 0)).current():
+        status = load_driver().cuCtxSynchronize()[0]
+    if int(status) != 0:
+        raise TargetError(f"CUDA: a kernel failed: {status.name}")
+
+
+def device_name(ordinal: int = 0) -> str:
+    """What the device calls itself, as "NVIDIA H200"."""
+    return device(ordinal).name
+
+
+def compute_capability(ordinal: int = 0) -> int:
+    """90 for 9.0."""
+    return device(ordinal).capability
+
+
+class CudaProgram:
+    """A module compiled for CUDA; see :class:`tilewright.runtime.program.Program`.
+
+    Arrays of the host are taken too: they are copied to the current device and back, and the call
+    waits.
+    """
+
+    devices = ("cuda", "cpu")
+
+    def __init__(self, module: Module, target: Target, files: Mapping[str, bytes]) -> None:
+        self.module, self.target = module, target
+        self._files = dict(files)
+        meta = json.loads(files["meta.json"])
+        self.arch: str = meta["arch"]
+        self.symbols: list[str] = meta["symbols"]
+        self.dynamic_shared: list[int] = meta["dynamic_shared"]
+        self.written = frozenset(meta["written"])
+        self.resources: Mapping[str, Resources] = {
+            name: Resources(**fields) for name, fields in meta["resources"].items()
+        }
+        #: Whether arguments must lie at multiples of ALIGNMENT bytes for ``source``.
+        self.aligned = "unaligned.cu" in files
+        self.scalars = variables(module)
+        self.buffers = [p for p in module.params if isinstance(p, Buffer)]
+        self._loaded: dict[tuple[int, bool], Loaded] = {}
+
+    @property
+    def source(self) -> str:
+        """The CUDA C++."""
+        return self._files["source.cu"].decode()
+
+    @property
+    def cubin(self) -> bytes:
+        """The machine code."""
+        return self._files["kernel.cubin"]
+
+    @cached_property
+    def assembly(self) -> str:
+        """SASS."""
+        from tilewright.runtime.sass import disassemble
+
+        return disassemble(self.cubin)
+
+    def artifacts(self) -> dict[str, bytes]:
+        return dict(self._files)
+
+    def launch(
+        self, arrays: Sequence[ArrayView], scalars: Mapping[str, int], stream: Any = None
+    ) -> None:
+        values = tuple(scalars[v.name] for v in self.scalars)
+        if any(a.device == "cpu" for a in arrays):
+            self._launch_copied(arrays, values, stream)
+            return
+        ordinal = _common_device(arrays, self.buffers)
+        self._launch(tuple(a.pointer for a in arrays), values, stream, ordinal)
+
+    def launch_raw(
+        self, pointers: tuple[int, ...], scalars: tuple[int, ...], stream: Any = None
+    ) -> None:
+        """:meth:`launch` for addresses on one device that have been checked."""
+        if device_count() == 1 or not pointers:
+            ordinal = 0
+        else:
+            ordinal = pointer_ordinal(pointers[0])
+        self._launch(pointers, scalars, stream, ordinal)
+
+    def _launch(
+        self, pointers: tuple[int, ...], scalars: tuple[int, ...], stream: Any, ordinal: int
+    ) -> None:
+        aligned = self.aligned
+        if aligned:
+            for p in pointers:
+                if p % ALIGNMENT:
+                    aligned = False
+        loaded = self._loaded.get((ordinal, aligned)) or self._load(ordinal, aligned)
+        torch = torch_in_use() if stream is None else None
+        loaded.launch(pointers, scalars, stream_handle(stream, ordinal), torch)
+
+    def _load(self, ordinal: int, aligned: bool) -> Loaded:
+        """The code for a device, compiled anew where what there is does not fit."""
+        place = device(ordinal)
+        simple = self.aligned and not aligned
+        source = self._files["unaligned.cu" if simple else "source.cu"].decode()
+        if simple or not _runs_on(self.arch, place):
+            cubin = nvrtc.compile_cubin(source, place.arch).data
+        else:
+            cubin = self.cubin
+        loaded = Loaded(self.module, place, cubin, self.symbols, self.dynamic_shared)
+        self._loaded[ordinal, aligned] = loaded
+        return loaded
+
+    def _launch_copied(
+        self, arrays: Sequence[ArrayView], scalars: tuple[int, ...], stream: Any
+    ) -> None:
+        there = [a for a in arrays if a.device != "cpu"]
+        ordinal = _common_device(there, self.buffers) if there else current_ordinal()
+        pointers, copies = [], []
+        for k, a in enumerate(arrays):
+            if a.device != "cpu":
+                pointers.append(a.pointer)
+                continue
+            low, high = a.span
+            memory = Memory(high - low, ordinal)
+            memory.write(low, high - low)
+            pointers.append(memory.pointer + (a.pointer - low))
+            copies.append((k, memory, low, high - low))
+        self._launch(tuple(pointers), scalars, stream, ordinal)
+        written = {self.module.params[k] for k in self.written}
+        for k, memory, low, nbytes in copies:
+            if self.buffers[k] in written:
+                memory.read(low, nbytes)
+        synchronize(f"cuda:{ordinal}")
+
+    def measure(
+        self, arrays: Sequence[ArrayView], scalars: Mapping[str, int], number: int, repeat: int
+    ) -> list[float]:
+        """Seconds a launch by the GPU's clock, in replays of a CUDA graph: without the host."""
+        held = []
+        views = []
+        ordinal = _common_device([a for a in arrays if a.device != "cpu"], self.buffers)
+        for a in arrays:
+            if a.device == "cpu":
+                low, high = a.span
+                memory = Memory(high - low, ordinal)
+                memory.write(low, high - low)
+                held.append(memory)
+                views.append(memory.pointer + (a.pointer - low))
+            else:
+                views.append(a.pointer)
+        values = tuple(scalars[v.name] for v in self.scalars)
+
+        def once(stream: int) -> None:
+            self._launch(tuple(views), values, stream, ordinal)
+
+        return measure(device(ordinal), once, number, repeat)
+
+
+def _common_device(arrays: Sequence[ArrayView], buffers: Sequence[Buffer]) -> int:
+    """The device on which all arrays lie."""
+    places = {a.device for a in arrays}
+    if len(places) > 1:
+        listed = ", ".join(f"{b.name} on {a.device}" for a, b in zip(arrays, buffers, strict=False))
+        raise ArgumentError(f"the arguments lie on several devices ({listed}): move them to one")
+    place = next(iter(places), "")
+    return int(place.partition(":")[2] or 0) if place else current_ordinal()
+
+
+def _runs_on(arch: str, place: Device) -> bool:
+    """Whether machine code for ``arch`` runs on a device (CUDA guide, "Binary compatibility")."""
+    number = int("".join(c for c in arch if c.isdigit()))
+    if arch.endswith("a"):
+        return number == place.capability
+    return number // 10 == place.capability // 10 and number <= place.capability
+
+
+def compile_module(
+    module: Module, target: Target, artifacts: dict[str, bytes] | None = None
+) -> CudaProgram:
+    """Generate CUDA C++ for ``module`` and compile it; needs no GPU where ``target`` names an arch.
+
+    Raises :class:`TargetError` where a library is missing or the program does not fit the target.
+    """
+    if artifacts:
+        return CudaProgram(module, target, artifacts)
+    arch = resolve_arch(target)
+    made = generate(module, arch)
+    cubin = nvrtc.compile_cubin(made.text, arch)
+    limit = target.with_arch(arch).limits.shared_memory
+    for func, kernel in zip(module.funcs, made.kernels, strict=True):
+        if kernel.dynamic_shared > limit:
+            raise TargetError(
+                f"kernel {func.name} needs {kernel.dynamic_shared} bytes of shared memory, a block "
+                f"of {arch} has {limit}: use smaller tiles"
+            )
+    meta = {
+        "arch": arch,
+        "symbols": [k.symbol for k in made.kernels],
+        "dynamic_shared": [k.dynamic_shared for k in made.kernels],
+        "written": list(outputs(module)),
+        "resources": {
+            f.name: asdict(_with_dynamic(cubin.resources.get(k.symbol, Resources()), k))
+            for f, k in zip(module.funcs, made.kernels, strict=True)
+        },
+    }
+    files = {
+        "source.cu": made.text.encode(),
+        "kernel.cubin": cubin.data,
+        "meta.json": json.dumps(meta).encode(),
+    }
+    if made.aligned:
+        files["unaligned.cu"] = generate(module, arch, aligned=False).text.encode()
+    return CudaProgram(module, target, files)
+
+
+def _with_dynamic(found: Resources, kernel: Any) -> Resources:
+    """The resources with the shared memory that the launch asks for."""
+    shared = (found.shared_memory or 0) + kernel.dynamic_shared
+    return Resources(found.registers, shared, found.spills, found.stack)
