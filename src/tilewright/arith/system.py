@@ -156,7 +156,22 @@ class System:
         return self.possible
 
     def bounds(self, form: Form) -> tuple[int, int]:
-        """Bounds of a form by those of its columns and by a row parallel to it."""
+        """Bounds of a form by those of its columns, and by any one row that is a part of it."""
+        least, greatest = self._span(form)
+        for terms, (lower, upper) in self.rows.items():
+            first, c = terms[0]
+            scale, left = divmod(form.get(first, 0), c)
+            if left or not scale or any(form.get(k, 0) != scale * c for k, c in terms):
+                continue
+            rest = dict(form)
+            for k, _ in terms:
+                del rest[k]
+            ends = (lower * scale, upper * scale)
+            low, high = self._span(rest)
+            least, greatest = max(least, low + min(ends)), min(greatest, high + max(ends))
+        return least, greatest
+
+    def _span(self, form: Form) -> tuple[int, int]:
         least = greatest = form.get(CONSTANT, 0)
         low, high = self.low, self.high
         for k, c in form.items():
@@ -168,13 +183,6 @@ class System:
             else:
                 least += c * high[k]
                 greatest += c * low[k]
-        row = _row((form, False))
-        if row is not None and row[0] in self.rows:
-            terms = row[0]
-            lower, upper = self.rows[terms]
-            scale, shift = form[terms[0][0]] // terms[0][1], form.get(CONSTANT, 0)
-            ends = (lower * scale + shift, upper * scale + shift)
-            least, greatest = max(least, min(ends)), min(greatest, max(ends))
         return least, greatest
 
     def solve(self) -> list[int] | None:

@@ -24,9 +24,10 @@ from tilewright.arith.system import (
     times,
 )
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Var
+from tilewright.ir.expr import Expr, LetExpr, Load, Ramp, Var
 from tilewright.ir.func import LaunchAxis
-from tilewright.ir.stmt import For, ForKind
+from tilewright.ir.stmt import For, ForKind, Let
+from tilewright.ir.visit import exprs
 from tilewright.lower.accesses import Access, Kernel, Node
 from tilewright.lower.barriers import Barriers, Order
 from tilewright.lower.domain import begin, ends, enter, value, values
@@ -62,6 +63,7 @@ class Dependences:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self._known: dict[tuple[Access, Access, Order, str], Conflict | None] = {}
+        self._apart: dict[tuple[Node, tuple[Expr, ...]], bool] = {}
         self.pairs = list(self._pairs())
 
     def _pairs(self) -> Iterator[tuple[Access, Access]]:
@@ -118,13 +120,45 @@ class Dependences:
                 if x is not y or x is home:
                     break
                 if isinstance(x.stmt, For) and x.stmt.kind is ForKind.PARALLEL:
-                    if home is None or _allocated_above(home, x):
+                    if home is None or home in x.way:
+                        if self._told_apart(x, frozenset(outside), a, b):
+                            continue
                         order = Order(frozenset(outside), x)
                         found = self.conflict(a, b, order, "iterations")
                         if found is not None:
                             yield found
                 if isinstance(x.stmt, For):
                     outside.append(x)
+
+    def _told_apart(self, loop: Node, outside: frozenset[Node], a: Access, b: Access) -> bool:
+        """Whether indices that ``a`` and ``b`` have in common tell the loop's iterations apart.
+
+        One answer serves all copies of a statement that partitioning made.
+        """
+        inner = {
+            x.stmt.var for x in a.node.way[len(loop.way) + 1 :] if isinstance(x.stmt, For | Let)
+        }
+        common = tuple(
+            i for i, j in zip(a.indices, b.indices, strict=True) if i is j and _plain(i, inner)
+        )
+        if not common:
+            return False
+        key = (loop, common)
+        if key not in self._apart:
+            system = System()
+            one = Instance(system)
+            begin(self.kernel, one, ())
+            enter(self.kernel, one, loop.children[0])
+            two = Instance(system, 1, one)
+            enter(self.kernel, two, loop.children[0], (), outside)
+            for index in common:
+                system.require(minus(two.form(index), one.form(index)), equal=True)
+            _follow(system, one, two, Order(outside, loop), "iterations")
+            try:
+                self._apart[key] = system.solve() is None
+            except Undecided:
+                self._apart[key] = False
+        return self._apart[key]
 
     # ------------------------------------------------------------------ the question
 
@@ -169,8 +203,11 @@ class Dependences:
         )
 
 
-def _allocated_above(home: Node, loop: Node) -> bool:
-    return home in loop.way
+def _plain(index: Expr, excluded: set[Var]) -> bool:
+    """Whether an index is one number that depends neither on memory nor on ``excluded``."""
+    return index.dtype.lanes == 1 and not any(
+        isinstance(x, (Load, Ramp, LetExpr)) or x in excluded for x in exprs(index)
+    )
 
 
 def _variables(kernel: Kernel, node: Node) -> list[Var]:
