@@ -22,6 +22,8 @@ from tilewright.ir.visit import substitute
 from tilewright.target.instruction import Argument, Instruction, stride_along
 
 _COMMUTATIVE = (E.Add, E.Mul, E.Min, E.Max, E.And, E.Or, E.BitAnd, E.BitOr, E.BitXor)
+#: A refused operand says more than an expression of another form, however deep that is.
+_NEAR = 100
 _CHANGEABLE = (ForKind.SERIAL, ForKind.UNROLLED, ForKind.VECTORIZED)
 
 
@@ -127,7 +129,7 @@ class _Matching:
             operands = tuple(binding[b] for b in declared.buffers)
             inputs = {o.buffer for o in operands[1:]}
             if made.buffer in inputs:
-                self.note(f"the output {made.buffer.name!r} is also an input", len(binding))
+                self.note(f"the output {made.buffer.name!r} is also an input", 2 * _NEAR)
                 continue
             for axis, spec in reversed(list(zip(self.axes, declared.axes, strict=True))):
                 made = For(axis, const(0), const(spec.extent), ForKind.SERIAL, made)
@@ -151,12 +153,13 @@ class _Matching:
             return
         if isinstance(want, (E.Binary, E.Compare)):
             assert isinstance(have, (E.Binary, E.Compare))
-            orders = [(have.a, have.b)]
+            # Of two orders that both fail, the one in which the loops are written is told.
+            orders = [(have.a, have.b, depth + 1)]
             if isinstance(want, _COMMUTATIVE):
-                orders.append((have.b, have.a))
-            for a, b in orders:
-                for partial in self.unify(want.a, a, binding, depth + 1):
-                    yield from self.unify(want.b, b, partial, depth + 2)
+                orders.append((have.b, have.a, depth - 1))
+            for a, b, level in orders:
+                for partial in self.unify(want.a, a, binding, level):
+                    yield from self.unify(want.b, b, partial, level + 1)
             return
         match want, have:
             case E.Cast(_, a), E.Cast(_, b):
@@ -195,12 +198,14 @@ class _Matching:
         if known is not None:
             if known.buffer is access.buffer and _same(known.indices, access.indices):
                 return binding
-            self.note(f"operand {operand.name} is both {_text(known)} and {_text(access)}", depth)
+            self.note(
+                f"operand {operand.name} is both {_text(known)} and {_text(access)}", depth + _NEAR
+            )
             return None
         argument = self.instruction.operands[self.instruction.buffers.index(operand)]
         reason = self.refuse(argument, access)
         if reason:
-            self.note(f"operand {operand.name} cannot be {_text(access)}: {reason}", depth)
+            self.note(f"operand {operand.name} cannot be {_text(access)}: {reason}", depth + _NEAR)
             return None
         return {**binding, operand: access}
 

@@ -14,17 +14,35 @@ def address(builder: Any, pointer: Any, element: Any, *terms: tuple[Any, int]) -
 
     i64 = ir.IntType(64)
     known = 0
-    moved = pointer
+    moved = _typed(builder, pointer, element)
+    kind = element if moved.type.is_opaque else None
     for stride, count in terms:
         if isinstance(stride, int):
             known += stride * count
         elif count:
             wide = stride if stride.type == i64 else builder.sext(stride, i64)
             step = builder.mul(wide, ir.Constant(i64, count))
-            moved = builder.gep(moved, [step], source_etype=element)
+            moved = builder.gep(moved, [step], source_etype=kind)
     if known:
-        moved = builder.gep(moved, [ir.Constant(i64, known)], source_etype=element)
+        moved = builder.gep(moved, [ir.Constant(i64, known)], source_etype=kind)
     return moved
+
+
+def read(builder: Any, pointer: Any, kind: Any, align: int) -> Any:
+    """A value of type ``kind`` from memory."""
+    return builder.load(_typed(builder, pointer, kind), typ=kind, align=align)
+
+
+def write(builder: Any, value: Any, pointer: Any, align: int) -> None:
+    """``value`` to memory."""
+    builder.store(value, _typed(builder, pointer, value.type), align=align)
+
+
+def _typed(builder: Any, pointer: Any, kind: Any) -> Any:
+    """``pointer`` as one to ``kind``, where llvmlite's pointers have types."""
+    if pointer.type.is_opaque or pointer.type.pointee == kind:
+        return pointer
+    return builder.bitcast(pointer, kind.as_pointer(pointer.type.addrspace))
 
 
 def splat(builder: Any, scalar: Any, lanes: int) -> Any:

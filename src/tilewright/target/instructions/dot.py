@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
-from tilewright.target.instructions._llvm import intrinsic, splat
+from tilewright.target.instructions._llvm import intrinsic, read, splat, write
 
 
 def _dp4a(name: str, byte: str, accumulator: str, word: str) -> Instruction:
@@ -42,12 +42,12 @@ def _vnni_llvm(builder: Any, pointers: Sequence[Any], _: Sequence[Sequence[Any]]
     i32 = ir.IntType(32)
     words, octets = ir.VectorType(i32, 16), ir.VectorType(ir.IntType(8), 64)
     c, a, b = pointers
-    total = builder.load(c, typ=words, align=4)
-    four = builder.load(a, typ=i32, align=1)
+    total = read(builder, c, words, 4)
+    four = read(builder, a, i32, 1)
     left = builder.bitcast(splat(builder, four, 16), octets)
-    right = builder.load(b, typ=octets, align=1)
+    right = read(builder, b, octets, 1)
     name = "llvm.x86.avx512.vpdpbusd.512"
-    builder.store(intrinsic(builder, name, words, [total, left, right]), c, align=4)
+    write(builder, intrinsic(builder, name, words, [total, left, right]), c, 4)
 
 
 #: ``C[i] += sum(A[k] * B[i, k] for k in range(4))`` for 16 i, of uint8 times int8 into int32:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
-from tilewright.target.instructions._llvm import address, intrinsic, splat
+from tilewright.target.instructions._llvm import address, intrinsic, read, splat, write
 
 
 @cache
@@ -42,16 +42,16 @@ def gemm(m: int, n: int, k: int) -> Instruction:
         c, a, b = pointers
         (ci, _, _), (ai, _, ak), (_, _, bk) = strides
         rows = [address(builder, c, f32, (ci, i)) for i in range(m)]
-        total = [builder.load(place, typ=row, align=4) for place in rows]
+        total = [read(builder, place, row, 4) for place in rows]
         for step in range(k):
-            right = builder.load(address(builder, b, f32, (bk, step)), typ=row, align=4)
+            right = read(builder, address(builder, b, f32, (bk, step)), row, 4)
             for i in range(m):
                 place = address(builder, a, f32, (ai, i), (ak, step))
-                left = splat(builder, builder.load(place, typ=f32, align=4), n)
+                left = splat(builder, read(builder, place, f32, 4), n)
                 name = f"llvm.fmuladd.v{n}f32"
                 total[i] = intrinsic(builder, name, row, [left, right, total[i]])
         for place, value in zip(rows, total, strict=True):
-            builder.store(value, place, align=4)
+            write(builder, value, place, 4)
 
     return decl_instruction(
         f"gemm_f32_{m}x{n}x{k}",
@@ -88,15 +88,15 @@ def dot(k: int) -> Instruction:
         f32 = ir.FloatType()
         vector = ir.VectorType(f32, k)
         c, a, b = pointers
-        left, right = (builder.load(p, typ=vector, align=4) for p in (a, b))
+        left, right = (read(builder, p, vector, 4) for p in (a, b))
         products = builder.fmul(left, right)
         name = f"llvm.vector.reduce.fadd.v{k}f32"
         total = ir.Constant(f32, -0.0)
         # Reassociation lets LLVM add in a tree of vectors, where it would add one by one.
         reduced = intrinsic(builder, name, f32, [total, products])
         reduced.fastmath.add("reassoc")
-        before = builder.load(c, typ=f32, align=4)
-        builder.store(builder.fadd(before, reduced), c, align=4)
+        before = read(builder, c, f32, 4)
+        write(builder, builder.fadd(before, reduced), c, 4)
 
     return decl_instruction(
         f"dot_f32_{k}",
