@@ -56,8 +56,8 @@ class Analyzer:
 
         A variable bound before gets the new domain, and what was known about it is dropped.
         """
-        context = self.context
         self._introduce(var)
+        context = self.context
         low = as_index(min)
         start = self.affine(low)
         span: Span = (bounds.lower(self, start, 1), inf)
@@ -85,8 +85,8 @@ class Analyzer:
 
         A constant takes the variable's place in what is simplified, other values do not.
         """
-        context = self.context
         self._introduce(var)
+        context = self.context
         context.definitions[var] = value
         if not self.is_index(var.dtype):
             return
@@ -99,9 +99,11 @@ class Analyzer:
             context.learn(form - of_atom(var))
 
     def _introduce(self, var: Var) -> None:
+        if self.context.shared:
+            self.context = self.context.copy()
         context = self.context
         if var in context.bound:
-            context.unbind(var)
+            context.unbind({var})
         elif var in context.affine or var in context.simplified:
             context.forget()
         context.bound.add(var)
@@ -142,6 +144,7 @@ class Analyzer:
             self.context = child
             learn(self, condition)
             child.forget()
+            child.shared = True
             context.children[condition] = child
         self.context = child
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from tilewright.arith.affine import Affine
 from tilewright.arith.interval import EVERYTHING, Span, intersection
 from tilewright.ir.expr import Expr, Var
+from tilewright.ir.visit import uses
 
 
 class Context:
@@ -23,6 +26,7 @@ class Context:
         "facts",
         "fixed",
         "ranges",
+        "shared",
         "simplified",
         "truths",
     )
@@ -34,6 +38,7 @@ class Context:
         self.truths: dict[Expr, bool] = {}  # conditions in canonical form
         self.definitions: dict[Var, Expr] = {}
         self.bound: set[Var] = set()  # variables given a domain or a value
+        self.shared = False  # kept for the next time its condition is assumed, so not to change
         self.forget()
 
     def forget(self) -> None:
@@ -41,7 +46,7 @@ class Context:
         self.affine: dict[Expr, Affine] = {}
         self.simplified: dict[Expr, Expr] = {}
         self.atom_spans: dict[Expr, Span] = {}
-        self.children: dict[Expr, Context] = {}
+        self.children: dict[Hashable, Context] = {}  # by what holds or ranges there
 
     def copy(self) -> Context:
         """The same knowledge, to be extended apart."""
@@ -54,25 +59,28 @@ class Context:
         made.bound = set(self.bound)
         return made
 
-    def unbind(self, var: Var) -> None:
-        """Drop every piece of knowledge about a variable that gets a new meaning."""
-        from tilewright.ir.visit import uses
+    def unbind(self, gone: set[Var]) -> None:
+        """Drop every piece of knowledge about variables that get a new meaning."""
 
-        gone = {var}
-        self.ranges = {e: r for e, r in self.ranges.items() if not uses(e, gone)}
-        self.truths = {e: v for e, v in self.truths.items() if not uses(e, gone)}
+        def about(e: Expr) -> bool:
+            return e in gone if type(e) is Var else uses(e, gone)
+
+        def concerns(form: Affine) -> bool:
+            return any(map(about, form.terms))
+
+        self.bound -= gone
+        self.ranges = {e: r for e, r in self.ranges.items() if not about(e)}
+        self.truths = {e: v for e, v in self.truths.items() if not about(e)}
         self.definitions = {
-            v: e for v, e in self.definitions.items() if v is not var and not uses(e, gone)
+            v: e for v, e in self.definitions.items() if v not in gone and not about(e)
         }
         self.fixed = {
-            e: form
-            for e, form in self.fixed.items()
-            if e is not var and not any(uses(atom, gone) for atom in form.terms)
+            v: form for v, form in self.fixed.items() if v not in gone and not concerns(form)
         }
         self.facts = {
             e: kept
             for e, forms in self.facts.items()
-            if (kept := tuple(f for f in forms if not any(uses(atom, gone) for atom in f.terms)))
+            if (kept := tuple([form for form in forms if not concerns(form)]))
         }
         self.forget()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.arith.affine import Affine, constant
 from tilewright.arith.bounds import lower, span
+from tilewright.arith.context import Context
 from tilewright.arith.divide import divide, floordiv, floormod
 from tilewright.arith.integers import exact_quotient, extremum, factors, multiply
 from tilewright.ir import expr as E
@@ -28,13 +29,29 @@ class Unbounded(ArithmeticError):
 def relax(az: Analyzer, e: Expr, domain: Mapping[Var, tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
     """See :meth:`tilewright.arith.Analyzer.relax`."""
     ranges = {var: (az.affine(lo), az.affine(hi)) for var, (lo, hi) in domain.items()}
-    with az.scope():
-        for var in domain:  # their domains are the ones given, and not those bound
-            if var in az.context.bound or var in az.context.fixed:
-                az.context.unbind(var)
-        form = az.affine(e)
-        lo, hi = _relaxed(az, form, ranges, set(domain), e)
+    outside = az.context
+    key = tuple(domain.items())
+    inside = outside.children.get(key)
+    if inside is None:
+        inside = outside.children[key] = _within(az, ranges)
+        inside.shared = True
+    az.context = inside
+    try:
+        lo, hi = _relaxed(az, az.affine(e), ranges, set(domain), e)
+    finally:
+        az.context = outside
     return az.to_expr(az.normal(lo), e.dtype), az.to_expr(az.normal(hi), e.dtype)
+
+
+def _within(az: Analyzer, ranges: Mapping[Var, _Range]) -> Context:
+    """The context in which the domains given take the place of those bound."""
+    inside = az.context.copy()
+    inside.unbind({var for var in ranges if var in inside.bound or var in inside.ranges})
+    for var, (least, most) in ranges.items():
+        ends = lower(az, least, 1), -lower(az, -most, 1)
+        if ends[0] <= ends[1]:
+            inside.narrow(var, ends)
+    return inside
 
 
 def _relaxed(
@@ -57,6 +74,22 @@ def _atom(
         return (Affine({atom: 1}), Affine({atom: 1})) if found is None else found
     if not uses(atom, over):
         return Affine({atom: 1}), Affine({atom: 1})
+    try:
+        found = _by_node(az, atom, ranges, over, e)
+    except Unbounded:
+        found = None
+    if found is not None:
+        return found
+    least, most = span(az, Affine({atom: 1}))
+    if least == -inf or most == inf:
+        raise Unbounded(f"{atom} in {e} has no bounds: its value is known only when it is read")
+    return constant(int(least)), constant(int(most))
+
+
+def _by_node(
+    az: Analyzer, atom: Expr, ranges: Mapping[Var, _Range], over: set[Var], e: Expr
+) -> _Range | None:
+    """The range of an atom by those of its parts, None where its kind does not tell."""
 
     def parts(x: Expr) -> _Range:
         return _relaxed(az, az.affine(x), ranges, over, e)
@@ -92,10 +125,7 @@ def _atom(
                 az.affine(E.Cast(t, az.to_expr(lo, a.dtype))),
                 az.affine(E.Cast(t, az.to_expr(hi, a.dtype))),
             )
-    least, most = span(az, Affine({atom: 1}))
-    if least == -inf or most == inf:
-        raise Unbounded(f"{atom} in {e} has no bounds: its value is known only when it is read")
-    return constant(int(least)), constant(int(most))
+    return None
 
 
 def _same_period(az: Analyzer, lo: Affine, hi: Affine, c: int) -> bool:
@@ -109,7 +139,7 @@ def _same_period(az: Analyzer, lo: Affine, hi: Affine, c: int) -> bool:
 
 def _product(
     az: Analyzer, atom: Expr, ranges: Mapping[Var, _Range], over: set[Var], e: Expr
-) -> _Range:
+) -> _Range | None:
     """A product with one factor that varies, by the sign of the others."""
     varying = [f for f in factors(atom) if uses(f, over)]
     if len(varying) == 1:
@@ -123,10 +153,7 @@ def _product(
             return b, a
         t = atom.dtype
         return extremum(az, E.Min, [a, b], t), extremum(az, E.Max, [a, b], t)
-    least, most = span(az, Affine({atom: 1}))
-    if least == -inf or most == inf:
-        raise Unbounded(f"{atom} in {e} is a product of several variables without bounds")
-    return constant(int(least)), constant(int(most))
+    return None
 
 
 def extent(az: Analyzer, lo: Expr, hi: Expr) -> Expr:
