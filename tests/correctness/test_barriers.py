@@ -240,3 +240,32 @@ def test_a_loop_of_unknown_length_does_not_stand_for_a_barrier() -> None:
     made = insert_barriers(func)
     assert barriers(made) == 2
     assert check(made) == []
+
+
+def test_a_condition_on_threads_moves_inside_of_a_barrier() -> None:
+    A, B = buffer("A", 4, 24), buffer("B", 4, 24)
+    S = buffer("S", 24, scope="shared")
+    exchange = loop(k, 4, Store(S, (tx,), A[k, tx]), Store(B, (k, tx), S[23 - tx]))
+    func = kernel(If(tx < 24, exchange), [A, B], [S], threadIdx_x=(tx, 32))
+    made = assert_minimal(func, 2)
+    assert sum(isinstance(s, If) for s in walk(made.body)) == 2
+
+
+def test_a_race_within_one_statement_is_left_to_the_proof() -> None:
+    S, B = buffer("S", 33, scope="shared"), buffer("B", 32)
+    body = seq(Store(S, (tx,), const(0.0)), Store(S, (tx,), S[tx + 1]), Store(B, (tx,), S[tx]))
+    made = insert_barriers(kernel(body, [B], [S], threadIdx_x=(tx, 32)))
+    (found,) = check(made)
+    assert found.kind == "race"
+    assert "let every thread touch elements of its own in this statement" in found.message
+
+
+def test_nested_conditions_on_threads_move_inside_too() -> None:
+    A, B = buffer("A", 4, 24), buffer("B", 4, 24)
+    S = buffer("S", 24, scope="shared")
+    use = If(ty < 1, Store(B, (k, tx), S[23 - tx]), Store(B, (k, tx + 12), S[tx]))
+    exchange = loop(k, 4, If(ty < 1, Store(S, (tx,), A[k, tx])), If(tx < 12, use))
+    func = kernel(
+        If(ty < 2, If(tx < 24, exchange)), [A, B], [S], threadIdx_x=(tx, 32), threadIdx_y=(ty, 3)
+    )
+    assert_minimal(func, 2)

@@ -30,11 +30,14 @@ before the proof, which checks it.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile
 
+from tilewright.ir import ops
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import Allocate, Attr, For, If, Instr, Let, Seq, Stmt, Sync, seq
 from tilewright.lower.accesses import Kernel, Node, collect
 from tilewright.lower.barriers import Barriers
+from tilewright.lower.context import pure
 from tilewright.lower.dependence import Conflict, Dependences
 from tilewright.lower.uniform import divergence
 
@@ -42,108 +45,144 @@ from tilewright.lower.uniform import divergence
 def insert_barriers(func: Func) -> Func:
     """``func`` with the block barriers that it lacks.
 
-    Conflicts that no barrier can prevent (within one statement, say) are left to verify, which
-    names them.
+    Where some threads only exchange values under a condition, the condition moves inwards, so
+    that all threads reach the barrier. Conflicts that no barrier can prevent (within one
+    statement, say) are left to verify, which names them.
     """
     if not func.launch:
         return func
-    kernel = collect(func)
-    if all(access.buffer.scope == "local" for access in kernel.accesses):
-        return func
-    dependences = Dependences(kernel)
-    before = _needed(dependences, *_sufficient(kernel, dependences))
-    return replace(func, body=_rebuild(kernel.root, before)) if before else func
-
-
-def _sufficient(kernel: Kernel, dependences: Dependences) -> tuple[list[Node], set[Conflict]]:
-    """Nodes in front of which barriers prevent conflicts, and the conflicts that none prevents."""
-    uniform = _Uniform(kernel)
-    chosen: list[Node] = []
-    hopeless: set[Conflict] = set()
     while True:
-        found = dependences.between_threads(frozenset(chosen))
-        conflict = next((c for c in found if c not in hopeless), None)
-        if conflict is None:
-            return chosen, hopeless
-        spot = _spot(kernel, dependences, uniform, conflict, frozenset(chosen))
-        if spot is None:
-            hopeless.add(conflict)
-        else:
-            chosen.append(spot)
+        kernel = collect(func)
+        if all(access.buffer.scope == "local" for access in kernel.accesses):
+            return func
+        choice = _Choice(kernel)
+        obstacle = choice.make()
+        if obstacle is None:
+            before = choice.needed()
+            return replace(func, body=_rebuild(kernel.root, before)) if before else func
+        func = replace(func, body=_rebuild(kernel.root, frozenset(), obstacle))
 
 
-def _spot(
-    kernel: Kernel,
-    dependences: Dependences,
-    uniform: _Uniform,
-    conflict: Conflict,
-    chosen: frozenset[Node],
-) -> Node | None:
-    """The outermost place at which a barrier separates ``early`` from every later ``late``.
-
-    At each level it stands directly in front of what leads to ``late``: the latest place that can
-    separate the two, which also separates the most others.
-    """
-    early, late = conflict.early, conflict.late
-    meet = next(
-        (
-            i
-            for i, (x, y) in enumerate(zip(early.node.line, late.node.line, strict=False))
-            if x is not y
-        ),
-        len(late.node.way),
-    )
-    for node in late.node.line[: meet + 1]:
-        if node in chosen or not uniform.may_precede(node):
-            continue
-        barriers = Barriers(kernel, ("shared",), chosen | {node})
-        orders = barriers.orders(early.node, late.node)
-        if not any(
-            (forward or early is late)
-            and dependences.conflict(early, late, order, conflict.runners)
-            for order, forward in orders
-        ):
-            return node
-    return None
-
-
-class _Uniform:
-    """Where a barrier may stand: reached by all threads alike, and between statements."""
+class _Choice:
+    """The places of the barriers of one kernel: nodes that one stands in front of."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.known: dict[Node, bool] = {}
+        self.dependences = Dependences(kernel)
+        self.chosen: list[Node] = []
+        self.hopeless: set[Conflict] = set()  # no barrier prevents these
+        self.divided: dict[Node, bool] = {}
 
-    def may_precede(self, node: Node) -> bool:
-        """Whether a barrier may stand directly in front of ``node``."""
-        parent = node.parent
-        if parent is None:
-            return True
-        found = self.known.get(parent)
-        if found is None:
-            found = (
-                self.may_precede(parent)
-                and not isinstance(parent.stmt, Instr)
-                and divergence(self.kernel, parent) is None
+    def make(self) -> Node | None:
+        """Choose places; or give an If that is in the way and can move inwards."""
+        while True:
+            found = self.dependences.between_threads(frozenset(self.chosen))
+            conflict = next((c for c in found if c not in self.hopeless), None)
+            if conflict is None:
+                return None
+            spot, obstacle = self._spot(conflict)
+            if spot is not None:
+                self.chosen.append(spot)
+            elif obstacle is not None and sunk(obstacle.stmt) is not None:
+                return obstacle
+            else:
+                self.hopeless.add(conflict)
+
+    def _spot(self, conflict: Conflict) -> tuple[Node | None, Node | None]:
+        """The outermost place at which a barrier separates ``early`` from every later ``late``.
+
+        At each level it stands directly in front of what leads to ``late``: the latest place that
+        can separate the two, which also separates the most others. Where threads do not get to
+        any such place together, what divides them comes instead.
+        """
+        early, late = conflict.early, conflict.late
+        chosen = frozenset(self.chosen)
+        obstacle = None
+        for node in late.node.line[: _meeting(early.node, late.node) + 1]:
+            if node in chosen:
+                continue
+            barriers = Barriers(self.kernel, ("shared",), chosen | {node})
+            if any(
+                (forward or early is late)
+                and self.dependences.conflict(early, late, order, conflict.runners)
+                for order, forward in barriers.orders(early.node, late.node)
+            ):
+                continue
+            divider = next((x for x in node.way if self._divides(x)), None)
+            if divider is None:
+                return node, None
+            obstacle = obstacle or divider
+        return None, obstacle
+
+    def _divides(self, node: Node) -> bool:
+        """Whether only some threads get below ``node``, or no barrier may stand there."""
+        if node not in self.divided:
+            self.divided[node] = (
+                isinstance(node.stmt, Instr) or divergence(self.kernel, node) is not None
             )
-            self.known[parent] = found
-        return found
+        return self.divided[node]
+
+    def needed(self) -> frozenset[Node]:
+        """The places without those that others make unnecessary, the innermost tried first."""
+        needed = frozenset(self.chosen)
+        for node in sorted(self.chosen, key=lambda node: -len(node.way)):
+            fewer = needed - {node}
+            if all(c in self.hopeless for c in self.dependences.between_threads(fewer)):
+                needed = fewer
+        return needed
 
 
-def _needed(
-    dependences: Dependences, chosen: list[Node], hopeless: set[Conflict]
-) -> frozenset[Node]:
-    """``chosen`` without those that the others make unnecessary, the innermost tried first."""
-    needed = frozenset(chosen)
-    for node in sorted(chosen, key=lambda node: -len(node.way)):
-        fewer = needed - {node}
-        if all(conflict in hopeless for conflict in dependences.between_threads(fewer)):
-            needed = fewer
-    return needed
+def _meeting(a: Node, b: Node) -> int:
+    """How many nodes the lines of two nodes have in common, at most the ancestors of ``b``."""
+    common = takewhile(lambda pair: pair[0] is pair[1], zip(a.line, b.line, strict=False))
+    return min(sum(1 for _ in common), len(b.way))
 
 
-def _rebuild(node: Node, before: frozenset[Node]) -> Stmt:
-    children = [_rebuild(child, before) for child in node.children]
+def sunk(s: Stmt) -> Stmt | None:
+    """The If ``s`` with its condition moved inwards by a level, None where that is impossible.
+
+    >>> from tilewright.ir import Buffer, dtype
+    >>> from tilewright.ir.expr import Var
+    >>> from tilewright.ir.ops import const
+    >>> from tilewright.ir.stmt import Store
+    >>> i = Var.make("i")
+    >>> A = Buffer("A", (const(4),), dtype("float32"))
+    >>> sunk(If(i < 2, seq(Store(A, (i,), const(0.0)), Store(A, (i + 1,), const(1.0)))))
+    if i < 2:
+        A[i] = T.float32(0)
+    if i < 2:
+        A[i + 1] = T.float32(1)
+    """
+    if not isinstance(s, If) or not pure(s.condition):
+        return None
+    condition, inner, orelse = s.condition, s.then, s.orelse
+    if orelse is not None:
+        return seq(If(condition, inner), If(ops.logical_not(condition), orelse))
+    match inner:
+        case Seq(stmts):
+            return seq(*(If(condition, x) for x in stmts))
+        case For(_, low, extent, _, body, _, _) if pure(low) and pure(extent):
+            return replace(inner, body=If(condition, body))
+        case Let(_, value, body) if pure(value):
+            return replace(inner, body=If(condition, body))
+        case Allocate(_, body) | Attr(_, _, body):
+            return replace(inner, body=If(condition, body))
+        case If(other, then, None):
+            return If(ops.logical_and(condition, other), then)
+        case If(other, _, _) if pure(other):
+            divided = sunk(inner)
+            assert divided is not None
+            return If(condition, divided)
+    return None
+
+
+def _rebuild(node: Node, before: frozenset[Node], sinking: Node | None = None) -> Stmt:
+    """The program with barriers in front of some nodes, and one If moved inwards."""
+    if node is sinking:
+        made_inward = sunk(node.stmt)
+        assert made_inward is not None
+        return made_inward
+    children = [_rebuild(child, before, sinking) for child in node.children]
     made: Stmt
     match node.stmt:
         case Seq():
