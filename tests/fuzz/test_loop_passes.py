@@ -27,13 +27,14 @@ from tilewright.lower.unroll import unroll
 from tilewright.lower.vectorize import vectorize
 
 KINDS = ("serial", "serial", "unrolled", "parallel", "vectorized", "vectorized", "vthread")
+GPU_KINDS = ("thread", "thread", "vthread")
 
 
 class Drawing:
     """One program: a padded, strided window sum over two split axes, scheduled at random."""
 
-    def __init__(self, draw: Callable[..., Any]) -> None:
-        self.draw = draw
+    def __init__(self, draw: Callable[..., Any], target: str) -> None:
+        self.draw, self.target = draw, target
 
     def pick(self, *values: Any) -> Any:
         return self.draw(st.sampled_from(values))
@@ -47,10 +48,11 @@ class Drawing:
             value = inner * parts + outer
         else:
             value = outer * factor + inner
-        loops = [(outer, parts, self.pick(*KINDS)), (inner, factor, self.pick(*KINDS))]
+        kinds = KINDS if self.target == "llvm" else (*KINDS, *GPU_KINDS)
+        loops = [(outer, parts, self.pick(*kinds)), (inner, factor, self.pick(*kinds))]
         return value, value < n, loops, n
 
-    def program(self, target: str) -> Func:
+    def program(self) -> Func:
         i, i_guard, i_loops, height = self.axis("i")
         j, j_guard, j_loops, width = self.axis("j")
         (d, e), (kh, kw) = (Var.make("d"), Var.make("e")), (self.pick(1, 2, 3), self.pick(1, 3, 5))
@@ -91,9 +93,11 @@ class Drawing:
         if self.pick(True, False, False):
             t = Var.make("t")
             body = Let(t, i * 2 + j, seq(body, self.guarded(guard, store(C[i, j], C[i, j] + t))))
+        tags = ["threadIdx.x", "threadIdx.y", "threadIdx.z", "blockIdx.x"]
         for var, extent, kind in reversed(loops):
-            body = loop(var, extent, body, kind=kind)
-        return func(body, target=target)
+            tag = tags.pop(0) if kind == "thread" else ""
+            body = loop(var, extent, body, kind="serial" if tag else kind, tag=tag)
+        return func(body, target=self.target)
 
     def guarded(self, guard: Expr, s: Stmt) -> Stmt:
         return when(guard, s)
@@ -111,7 +115,7 @@ class Drawn:
 
 @st.composite
 def programs(draw: Callable[..., Any]) -> Drawn:
-    program = lazy_select(Drawing(draw).program(draw(st.sampled_from(("llvm", "cuda")))))
+    program = lazy_select(Drawing(draw, draw(st.sampled_from(("llvm", "cuda")))).program())
     return Drawn(simplify(program) if draw(st.booleans()) else program)
 
 
@@ -141,6 +145,7 @@ PASSES = (
 
 @pytest.mark.parametrize("step", PASSES, ids=lambda f: f.__name__)
 @given(drawn=programs())
+@settings(max_examples=max(10, settings().max_examples // 5))
 def test_a_pass_keeps_the_meaning(step: Callable[[Func], Func], drawn: Drawn) -> None:
     agree(drawn.func, step(drawn.func))
 

@@ -25,6 +25,7 @@ def iterations_are_private(analyzer: Analyzer, var: Var, body: Stmt, private: se
     accesses: dict[Buffer, list[tuple[Expr, ...]]] = {}
     written: set[Buffer] = set()
     inner: set[Expr] = set()
+    named: dict[Expr, Expr] = {}
     for node in walk(body):
         match node:
             case Load(buffer, indices):
@@ -32,14 +33,16 @@ def iterations_are_private(analyzer: Analyzer, var: Var, body: Stmt, private: se
             case Store(buffer, indices):
                 accesses.setdefault(buffer, []).append(indices)
                 written.add(buffer)
-            case For(bound) | Let(bound) | E.LetExpr(bound):
+            case For(bound):
                 inner.add(bound)
+            case Let(bound, value) | E.LetExpr(bound, value):
+                named[bound] = put(value, named)
             case Call(_, name) if name.startswith("extern:"):
                 return False
             case AllReduce() | Instr() | Evaluate():
                 return False
     for buffer in written - private:
-        places = set(accesses[buffer])
+        places = {tuple(put(i, named) for i in indices) for indices in accesses[buffer]}
         common = [index for index, *rest in zip(*places, strict=True) if set(rest) <= {index}]
         own = [e for e in common if not any(x in inner or isinstance(x, Load) for x in exprs(e))]
         if not _injective(analyzer, var, own):

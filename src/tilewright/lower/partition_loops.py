@@ -12,20 +12,19 @@ without masks. A loop becomes what comes before the interior, the interior, and 
 >>> x = if_then_else(logical_and(1 <= n, n < 33), A[n - 1], 0.0)
 >>> body = loop(v, 4, store(B[i * 4 + v], B[i * 4 + v] + x), kind="vectorized")
 >>> print(partition_loops(func(loop(i, 8, loop(d, 3, body)))).body)
-for v in T.vectorized(4):
-    B[v] = B[v] + T.if_then_else(1 <= v, A[v - 1], T.float32(0))
-for d in range(1, 3):
+for d in range(3):
     for v in T.vectorized(4):
-        B[v] = B[v] + A[d + v - 1]
+        B[v] = B[v] + T.if_then_else(1 <= d + v, A[d + v - 1], T.float32(0))
 for i in range(1, 7):
     for d in range(3):
         for v in T.vectorized(4):
             B[i * 4 + v] = B[i * 4 + v] + A[i * 4 + d + v - 1]
-for d in range(2):
+for d in range(3):
     for v in T.vectorized(4):
-        B[v + 28] = B[v + 28] + A[d + v + 27]
-for v in T.vectorized(4):
-    B[v + 28] = B[v + 28] + T.if_then_else(v < 3, A[v + 29], T.float32(0))
+        B[v + 28] = B[v + 28] + T.if_then_else(d + v < 5, A[d + v + 27], T.float32(0))
+
+A reduction loop stays whole: what guards its vectors is a mask, which is cheaper than a copy of
+the body, and what guards all of it has been trimmed.
 
 A PARALLEL loop stays one loop, with the interior and the rest as the branches of an ``If``: three
 parallel loops would wait for one another. On a GPU nothing is partitioned unless
@@ -81,7 +80,10 @@ class _Partition(InContext):
 
     def interior(self, s: For) -> tuple[Expr, Expr] | None:
         """The first iteration of the interior and the first after it, both within the loop."""
-        size = sum(isinstance(x, (Store, Instr)) for x in walk(s.body))
+        done = [x for x in walk(s.body) if isinstance(x, (Store, Instr))]
+        if not any(uses(place, {s.var}) for x in done for place in _places(x)):
+            return None
+        size = len(done)
         if size * (2 if s.kind is ForKind.PARALLEL else 3) > self.limit:
             return None
         end = ops.add(s.min, s.extent)
@@ -160,6 +162,11 @@ class _Partition(InContext):
         if rest or not (lower or upper) or any(uses(e, {var, *inner}) for e in lower + upper):
             return
         yield lower, upper
+
+
+def _places(s: Store | Instr) -> tuple[Expr, ...]:
+    """The indices that a statement writes at, for an instruction all that it speaks of."""
+    return s.indices if isinstance(s, Store) else tuple(i for o in s.operands for i in o.indices)
 
 
 def _at_most_zero(condition: Expr) -> Expr | None:

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from tilewright.arith import Analyzer
 from tilewright.ir import ops
-from tilewright.ir.expr import Expr, IntImm
+from tilewright.ir.expr import Broadcast, Expr, IntImm
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import (
     Allocate,
@@ -89,7 +89,14 @@ class _Simplify(Rewriter):
                 if _empty(body):
                     return NOTHING
                 return s if body is s.body else replace(s, body=body)
-            case Store() | Evaluate():
+            case Store():
+                found = super().stmt(s)
+                assert isinstance(found, Store)
+                match found.predicate:
+                    case Broadcast(IntImm(_, on)) | IntImm(_, on):
+                        return replace(found, predicate=None) if on else NOTHING
+                return found
+            case Evaluate():
                 return super().stmt(s)
             case AllReduce(reducer, buffers, indices, source, condition, axes, everywhere):
                 # An axis of one thread has a value, but here it is meant as an axis.

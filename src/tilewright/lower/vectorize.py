@@ -175,8 +175,11 @@ class _Lanes:
             case Let(var, value, body):
                 if not self.varies(value):
                     return Let(var, self.expr(value), self.stmt(body))
-                vector = Var.make(var.name, value.dtype.with_lanes(self.lanes))
-                bound = wide(self.expr(value), self.lanes)
+                bound = self.analyzer.simplify(wide(self.expr(value), self.lanes))
+                if isinstance(bound, Ramp):  # in its place, a contiguous access is seen as one
+                    with self.standing_for(var, bound):
+                        return self.vector(body)
+                vector = Var.make(var.name, bound.dtype)
                 with self.standing_for(var, vector):
                     return Let(vector, bound, self.vector(body))
             case Allocate(buffer, body):
@@ -191,6 +194,10 @@ class _Lanes:
     def masked(self, condition: Expr, then: Stmt, orelse: Stmt | None) -> Stmt:
         """``If`` whose condition differs between lanes."""
         mask = self.analyzer.simplify(wide(self.expr(condition), self.lanes))
+        if isinstance(mask, Broadcast):  # alike in all lanes after all
+            with self.assuming(mask.value):
+                made = self.stmt(then)
+            return If(mask.value, made, None if orelse is None else self.stmt(orelse))
         # What the condition reads may be written in between.
         name = None if pure(condition) else Var.make("mask", mask.dtype)
         on = mask if name is None else name
@@ -225,7 +232,7 @@ class _Lanes:
             yield
 
     @contextmanager
-    def standing_for(self, var: Var, vector: Var) -> Iterator[None]:
+    def standing_for(self, var: Var, vector: Expr) -> Iterator[None]:
         self.values[var] = vector
         try:
             yield
@@ -302,6 +309,10 @@ class _Lanes:
         mask = self.analyzer.simplify(wide(self.expr(condition), self.lanes))
         if not lazy:
             return E.Select(mask, *self.both(on_true, on_false))
+        if isinstance(mask, Broadcast):
+            with self.assuming(mask.value):
+                first = wide(self.expr(on_true), self.lanes)
+            return E.IfThenElse(mask.value, first, wide(self.expr(on_false), self.lanes))
         first = self.under(mask, condition, on_true)
         other = self.under(E.Not(mask), ops.logical_not(condition), on_false)
         if isinstance(first, Load) and first.predicate is not None and _is_zero(other):

@@ -1,0 +1,119 @@
+"""Boundary conditions are taken out of the interior of loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tests.support.interpreter import interpret
+
+from tilewright.ir.expr import IfThenElse, Var
+from tilewright.ir.func import Func
+from tilewright.ir.ops import if_then_else, logical_and
+from tilewright.ir.stmt import For, ForKind, If, Stmt
+from tilewright.ir.visit import stores, walk
+from tilewright.lower.partition_loops import partition_loops
+from tilewright.lower.sketch import axes, buffer, func, loop, store, when
+
+i, j, v, d = axes("i j v d")
+
+
+def window(n: int, kind: str = "serial", **config: Any) -> Func:
+    """A sum over three neighbours, in vectors of four."""
+    A, C = buffer("A", n), buffer("C", -(-n // 4) * 4)
+    x = i * 4 + v + d - 1
+    update = store(C[i * 4 + v], C[i * 4 + v] + if_then_else(logical_and(x >= 0, x < n), A[x], 0.0))
+    lanes = loop(v, 4, update, kind="vectorized")
+    target = config.pop("target", "llvm")
+    return func(loop(i, -(-n // 4), loop(d, 3, lanes), kind=kind), target=target, config=config)
+
+
+def agrees(f: Func, made: Func, n: int) -> bool:
+    data = {"A": np.arange(float(n)), "C": np.zeros(-(-n // 4) * 4)}
+    return np.array_equal(interpret(made, data)["C"], interpret(f, data)["C"])
+
+
+def outer_loops(f: Func) -> list[For]:
+    return [s for s in walk(f.body) if isinstance(s, For) and s.var.name == "i"]
+
+
+def test_the_interior_has_no_condition() -> None:
+    f = window(30)
+    made = partition_loops(f)
+    (interior,) = outer_loops(made)
+    assert (int(interior.min), int(interior.extent)) == (1, 6)  # type: ignore[call-overload]
+    assert not any(isinstance(e, IfThenElse) for e in walk(interior))
+    assert agrees(f, made, 30)
+
+
+def test_a_loop_that_is_mostly_boundary_stays() -> None:
+    f = window(12)
+    assert len(outer_loops(partition_loops(f))) == 1
+    assert repr(partition_loops(f)) == repr(f)
+
+
+def test_copies_have_a_limit() -> None:
+    f = window(30, partition_limit=2)
+    assert repr(partition_loops(f)) == repr(f)
+
+
+def test_a_parallel_loop_stays_one_loop_with_the_interior_as_a_branch() -> None:
+    f = window(62, "parallel")
+    made = partition_loops(f)
+    (only,) = outer_loops(made)
+    assert only.kind is ForKind.PARALLEL
+    assert isinstance(only.body, If)
+    assert not any(isinstance(e, IfThenElse) for e in walk(only.body.then))
+    assert agrees(f, made, 62)
+
+
+def test_a_gpu_partitions_only_when_asked() -> None:
+    f = window(62, target="cuda")
+    assert partition_loops(f) is f
+    asked = window(62, target="cuda", partition_gpu=True)
+    assert partition_loops(asked) is not asked
+
+
+def test_the_guard_of_a_split_that_does_not_divide_is_left_to_the_last_part() -> None:
+    C = buffer("C", 30)
+    f = func(loop(i, 4, loop(j, 8, when(i * 8 + j < 30, store(C[i * 8 + j], 1.0)))))
+    assert (
+        repr(partition_loops(f).body)
+        == """\
+for i in range(3):
+    for j in range(8):
+        C[i * 8 + j] = T.float32(1)
+for j in range(6):
+    C[j + 24] = T.float32(1)"""
+    )
+
+
+def test_ends_of_trimmed_loops_become_constant_in_the_interior() -> None:
+    from tilewright.ir.ops import maximum, minimum
+
+    A, C = buffer("A", 32), buffer("C", 32)
+    low = maximum(1 - i, 0)
+    update: Stmt = store(C[i], C[i] + A[i + d - 1])
+    f = func(loop(i, 32, loop(d, minimum(33 - i, 3) - low, update, min=low)))
+    assert (
+        repr(partition_loops(f).body)
+        == """\
+for d in range(1, 3):
+    C[0] = C[0] + A[d - 1]
+for i in range(1, 31):
+    for d in range(3):
+        C[i] = C[i] + A[i + d - 1]
+for d in range(2):
+    C[31] = C[31] + A[d + 30]"""
+    )
+
+
+def test_a_symbolic_extent_is_partitioned_with_ends_that_cannot_cross() -> None:
+    n = Var.make("n")
+    C = buffer("C", n)
+    f = func(loop(i, (n + 7) // 8, loop(v, 8, when(i * 8 + v < n, store(C[i * 8 + v], 1.0)))))
+    made = partition_loops(f)
+    assert len(list(stores(made.body))) == 2
+    for size in (0, 1, 7, 8, 9, 16, 23):
+        data = {"C": np.zeros(size)}
+        assert interpret(made, data, {"n": size})["C"].sum() == size

@@ -1,0 +1,103 @@
+"""Loops over a guarded body run only where the guard can hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.support.interpreter import interpret
+
+from tilewright.ir import ops
+from tilewright.ir.expr import Expr
+from tilewright.ir.ops import if_then_else, logical_and
+from tilewright.ir.stmt import Stmt
+from tilewright.lower.sketch import axes, buffer, func, loop, store, when
+from tilewright.lower.trim_loops import trim_loops
+
+i, d, e = axes("i d e")
+A, W, C = buffer("A", 32), buffer("W", 15), buffer("C", 32)
+
+
+def padded(otherwise: float = 0.0) -> Expr:
+    n = i + d - 7
+    return if_then_else(logical_and(n >= 0, n < 32), A[n], otherwise)
+
+
+def trimmed(update: Stmt, target: str = "llvm", **options: object) -> str:
+    inner = loop(d, 15, update, **options)  # type: ignore[arg-type]
+    return repr(trim_loops(func(loop(i, 32, inner), target=target)).body)
+
+
+TRIMMED = "for d in range(T.max(7 - i, 0), T.min(39 - i, 15)):"
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        store(C[i], C[i] + padded() * W[d]),
+        store(C[i], W[d] * padded() + C[i]),
+        store(C[i], C[i] - padded()),
+        store(C[i], ops.maximum(C[i], padded(-np.inf))),
+        store(C[i], ops.minimum(C[i], padded(np.inf))),
+        store(C[i], C[i] * padded(1.0)),
+        store(C[i], ops.fma(padded(), W[d], C[i])),
+        when(logical_and(i + d >= 7, i + d < 39), store(C[i], A[i + d - 7])),
+    ],
+    ids=str,
+)
+def test_what_changes_nothing_outside_its_guard_is_not_done_there(update: Stmt) -> None:
+    made = trimmed(update)
+    assert TRIMMED in made
+    assert "if" not in made
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        store(C[i], C[i] + padded(1.0)),
+        store(C[i], ops.maximum(C[i], padded(0.0))),
+        store(C[i], padded() * W[d]),
+        store(C[d], C[i] + padded()),
+    ],
+    ids=str,
+)
+def test_what_changes_something_outside_its_guard_is_done_everywhere(update: Stmt) -> None:
+    assert "for d in range(15):" in trimmed(update)
+
+
+def test_a_guard_of_two_loops_trims_each_by_its_part() -> None:
+    B, D = buffer("B", 8, 8), buffer("D", 8, 8)
+    j = axes("j")[0]
+    y, x = i + d - 1, j + e - 1
+    guard = logical_and(y >= 0, y < 8, x >= 0, x < 8)
+    update = store(D[i, j], D[i, j] + if_then_else(guard, B[y, x], 0.0))
+    f = func(loop(i, 8, loop(j, 8, loop(d, 3, loop(e, 3, update)))))
+    made = trim_loops(f)
+    assert "for d in range(T.max(1 - i, 0), T.min(9 - i, 3)):" in repr(made)
+    assert "for e in range(T.max(1 - j, 0), T.min(9 - j, 3)):" in repr(made)
+    rng = np.random.default_rng(1)
+    data = {n: rng.integers(-5, 5, (8, 8)).astype("float32") for n in ("B", "D")}
+    np.testing.assert_array_equal(interpret(made, data)["D"], interpret(f, data)["D"])
+
+
+def test_a_loop_that_no_iteration_of_is_needed_runs_none() -> None:
+    """Dilation beyond the image: for some ``i`` the ends cross."""
+    n = i + d * 40 - 40
+    update = store(C[i], C[i] + if_then_else(logical_and(n >= 1, n < 32), A[n], 0.0))
+    f = func(loop(i, 32, loop(d, 3, update)))
+    data = {"A": np.arange(32.0), "C": np.zeros(32)}
+    made = interpret(trim_loops(f), data)["C"]
+    np.testing.assert_array_equal(made, interpret(f, data)["C"])
+
+
+def test_only_serial_loops_are_trimmed() -> None:
+    for kind in ("unrolled", "vectorized", "parallel"):
+        assert "T.max" not in trimmed(store(C[i], C[i] + padded()), kind=kind)
+
+
+def test_on_a_gpu_short_loops_and_loops_to_unroll_stay_whole() -> None:
+    update = store(C[i], C[i] + padded())
+    assert TRIMMED in trimmed(update, "cuda")
+    pragma = (("auto_unroll_max_step", 64),)
+    assert TRIMMED not in trimmed(update, "cuda", annotations=pragma)
+    short = func(loop(i, 32, loop(d, 3, update)), target="cuda")
+    assert "for d in range(3):" in repr(trim_loops(short))
