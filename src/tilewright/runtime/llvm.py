@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.codegen.arguments import variables
 from tilewright.codegen.llvm import Generated, generate
 from tilewright.codegen.llvm.module import ENTRY
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.func import Module
 from tilewright.runtime import llvm_pool
 from tilewright.runtime.array import ArrayView
@@ -49,7 +50,7 @@ class LLVMProgram:
         self._entry = _ENTRY(self._address)
         self._repeat = _REPEAT(pool["tw_repeat"])
         self._names = tuple(v.name for v in variables(module))
-        buffers = len(module.params) - sum(p in variables(module) for p in module.params)
+        buffers = sum(isinstance(p, Buffer) for p in module.params)
         self._pack_pointers = struct.Struct(f"{buffers}Q").pack
         self._pack_scalars = struct.Struct(f"{len(self._names)}q").pack
 
