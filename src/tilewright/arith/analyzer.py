@@ -10,13 +10,11 @@ from tilewright.arith import bounds, conditions, integers, regions, structure, v
 from tilewright.arith.affine import Affine, as_affine, of_atom
 from tilewright.arith.context import Context
 from tilewright.arith.facts import learn, reads_memory
-from tilewright.arith.interval import EVERYTHING, Interval, Span, as_interval
+from tilewright.arith.interval import Interval, Span, as_interval
 from tilewright.ir import expr as E
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Expr, FloatImm, IntImm, Var
-from tilewright.ir.ops import Value, as_condition, as_expr, as_index
-
-_INT32, _INT64 = E.INT32, E.INT32.with_lanes(1)
+from tilewright.ir.ops import Value, as_condition, as_index
 
 #: How many steps one question may take before it is given up.
 _EFFORT = 400
@@ -315,4 +313,3 @@ class Analyzer:
 
 
 _DERIVED = frozenset((E.FloorDiv, E.Min, E.Max, E.FloorMod))
-_ = (EVERYTHING, as_expr)
