@@ -186,6 +186,17 @@ def test_axes_of_extent_one_need_no_loop() -> None:
     assert len(found.axes) == 3
 
 
+def test_indices_of_split_axes_fold_before_they_are_matched() -> None:
+    i, ko, ki = axes("i ko ki")
+    a, b = buffer("A", 8, type="uint8"), buffer("B", 2, 16, 4, type="int8")
+    c = buffer("C", 16, type="int32")
+    k = ko * 4 + ki
+    update = store(c[i], c[i] + wide(a[k]) * wide(b[k // 4, i, k % 4]))
+    body = loop(ko, 2, loop(i, 16, loop(ki, 4, update), annotations=mark(vnni)))
+    (found,) = instrs(tensorize(func(body)).body)
+    assert [int(s) for s in views(found)[2].strides] == [4, 1]
+
+
 def test_loops_may_begin_anywhere() -> None:
     (k,) = axes("k")
     a, b, c = buffer("A", 16), buffer("B", 16), buffer("C", 1)

@@ -26,11 +26,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.arith import Analyzer
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LoweringError
+from tilewright.ir.expr import Expr, Load
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import Attr, For, Instr, Seq, Stmt, Store, seq
-from tilewright.ir.visit import Rewriter, allocated, loads, replace_buffers, walk
+from tilewright.ir.visit import allocated, loads, replace_buffers, walk
+from tilewright.lower.context import InContext, analyzer_of
 from tilewright.lower.substitution import copy
 from tilewright.target.instruction import Instruction
 from tilewright.target.matching import match_instruction
@@ -45,7 +48,7 @@ def tensorize(func: Func) -> Func:
     """
     if not any(isinstance(s, For) and _marked(s) for s in walk(func.body)):
         return func
-    return replace(func, body=_align(_Tensorize().stmt(func.body)))
+    return replace(func, body=_align(_Tensorize(analyzer_of(func)).stmt(func.body)))
 
 
 def _marked(loop: For) -> Instruction | None:
@@ -56,8 +59,9 @@ def _marked(loop: For) -> Instruction | None:
     return None
 
 
-class _Tensorize(Rewriter):
-    def __init__(self) -> None:
+class _Tensorize(InContext):
+    def __init__(self, analyzer: Analyzer) -> None:
+        super().__init__(analyzer)
         self.stage = ""
 
     def stmt(self, s: Stmt) -> Stmt:
@@ -80,13 +84,28 @@ class _Tensorize(Rewriter):
             first, update = None, parts[0]
         else:
             first, update = None, nest
-        found = match_instruction(update, instruction)
+        found = match_instruction(_Simplified(self.analyzer).stmt(update), instruction)
         if isinstance(found, Instr):
             return seq(first, found)
         where = f"stage {self.stage!r}, " if self.stage else ""
         raise LoweringError(
             f"{where}axis {nest.var.name!r} cannot be tensorized with {instruction.name}: {found}"
         )
+
+
+class _Simplified(InContext):
+    """Indices in their simplest form, where those of split axes fold: (k * 4 + j) // 4 is k."""
+
+    def expr(self, e: Expr) -> Expr:
+        e = super().expr(e)
+        return Load(e.buffer, self.simple(e.indices), e.predicate) if isinstance(e, Load) else e
+
+    def stmt(self, s: Stmt) -> Stmt:
+        s = super().stmt(s)
+        return replace(s, indices=self.simple(s.indices)) if isinstance(s, Store) else s
+
+    def simple(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(self.analyzer.simplify(i) for i in indices)
 
 
 def _parts(s: Stmt) -> list[Stmt]:
