@@ -1,7 +1,8 @@
 """Functions as text of a C-like language: the statements.
 
 :class:`CLikePrinter` walks a function and asks a :class:`~.c_like_dialect.Dialect` for whatever
-differs between C, CUDA C++ and OpenCL C. Expressions are in :mod:`.c_like_expr`, vectors in
+differs between C, CUDA C++ and OpenCL C. Buffers are one-dimensional by now
+(:mod:`tilewright.codegen.flatten`). Expressions are in :mod:`.c_like_expr`, vectors in
 :mod:`.c_like_vector`.
 
 A loop is marked for unrolling where the schedule says so (``unroll``, ``auto_unroll_max_step``),
@@ -69,8 +70,8 @@ class CLikePrinter(VectorPrinter):
                 self.variables[p] = code(name)
                 self.analyzer.bind(p, ops.const(0, p.dtype), ops.const(2**31 - 1, p.dtype))
                 params.append(f"{d.type_name(p.dtype)} {name}")
-        threads = _threads(func)
-        self.line(f"{d.signature(symbol, params, threads)} {{")
+        block = block_shape(func)
+        self.line(f"{d.signature(symbol, params, block)} {{")
         self.indent = 1
         for axis in func.launch:
             self.analyzer.bind(axis.var, ops.const(0), axis.extent)
@@ -78,7 +79,7 @@ class CLikePrinter(VectorPrinter):
                 name = self.names.fresh(axis.var.name)
                 self.line(f"{d.variable(axis.var.dtype, name)} = {d.axis(axis.tag)};")
                 self.variables[axis.var] = code(name)
-        self._shared(func, threads)
+        self._shared(func, math.prod(block) if block else None)
         self.stmt(func.body)
         self.indent = 0
         self.line("}")
@@ -281,32 +282,26 @@ class CLikePrinter(VectorPrinter):
 
     def _store_scalar(self, s: S.Store) -> None:
         d, name = self.dialect, self.name_of(s.buffer)
-        offset = self.offset(s.buffer, s.indices)
+        at = self.expr(s.indices[0])
         match s.value:
             case E.Add(E.Load(buffer, indices, None), x) if (
                 buffer is s.buffer and indices == s.indices and d.updates_in_place(buffer)
             ):
-                at = self.expr(offset)
                 self.line(f"{name}[{at}] += {self.expr(x)};")
             case value:
-                at = self.expr(offset)
                 self.line(d.store(s.buffer, name, at, self.expr(value)))
 
-    def _lane_store(self, s: S.Store, offset: Expr, value: Expr, i: int) -> S.Store:
+    def _lane_store(self, s: S.Store, value: Expr, i: int) -> S.Store:
         """The store of lane ``i``."""
-        if s.buffer.layout is None and len(s.indices) == 1:
-            return S.Store(s.buffer, (self.lane(offset, i),), self.lane(value, i))
-        indices = tuple(self.lane(x, i) for x in s.indices)
-        return S.Store(s.buffer, indices, self.lane(value, i))
+        return S.Store(s.buffer, (self.lane(s.indices[0], i),), self.lane(value, i))
 
     def _store_vector(self, s: S.Store, lanes: int) -> None:
         d = self.dialect
         value = s.value if s.value.dtype.lanes == lanes else E.Broadcast(s.value, lanes)
-        offset = self.offset(s.buffer, s.indices)
         self.prepare(value)
         width = self.width(value.dtype)
-        access = self.access(s.buffer, offset)
-        base, k = access or (offset, 1)
+        access = self.access(s.buffer, s.indices[0])
+        base, k = access or (s.indices[0], 1)
         clobbers = any(
             x.buffer is s.buffer and x not in self.hoisted and x.indices != s.indices
             for x in loads(value)
@@ -315,7 +310,7 @@ class CLikePrinter(VectorPrinter):
             self.hold(value)
         if access is None:
             for i in range(lanes):
-                self._store_scalar(self._lane_store(s, offset, value, i))
+                self._store_scalar(self._lane_store(s, value, i))
             return
         held = self.hoisted.get(value)
         if held is not None and held.width == k and d.vector_name(s.buffer.dtype, k):
@@ -335,14 +330,13 @@ class CLikePrinter(VectorPrinter):
     def _store_masked(self, s: S.Store, lanes: int, mask: Expr) -> None:
         """Each lane under its own condition; what is off is not evaluated either."""
         value = s.value if s.value.dtype.lanes == lanes else E.Broadcast(s.value, lanes)
-        offset = self.offset(s.buffer, s.indices)
         self.prepare(mask)
         if any(x.buffer is s.buffer and x.indices != s.indices for x in loads(value)):
             zero = E.Broadcast(ops.const(0, value.dtype.element), lanes)
             value = E.IfThenElse(mask, value, zero)
             self.hold(value)
         for i in range(lanes):
-            lane = self._lane_store(s, offset, value, i)
+            lane = self._lane_store(s, value, i)
             self._if(self.lane(mask, i), lane, None)
 
     # Instructions
@@ -366,8 +360,7 @@ class CLikePrinter(VectorPrinter):
             found = stride_along(operand, s.axes)
             if found is None:
                 return None
-            offset = self.offset(operand.buffer, tuple(put(i, first) for i in operand.indices))
-            at = self.expr(self.analyzer.simplify(offset))
+            at = self.expr(self.analyzer.simplify(put(operand.indices[0], first)))
             pointers.append(str(self.dialect.pointer(self.name_of(operand.buffer), at)))
             strides.append([str(self.expr(x)) for x in found])
         return pointers, strides
@@ -417,9 +410,12 @@ def _indexes_registers(s: S.For) -> bool:
     )
 
 
-def _threads(func: Func) -> int | None:
-    """Threads of a block, None where that is not a constant."""
-    extents = [axis.extent for axis in func.launch if axis.tag.startswith("threadIdx")]
-    if all(isinstance(extent, E.IntImm) for extent in extents):
-        return math.prod(extent.value for extent in extents if isinstance(extent, E.IntImm))
-    return None
+def block_shape(func: Func) -> tuple[int, int, int] | None:
+    """Threads of a block along x, y and z, None where a number is not constant."""
+    shape = []
+    for tag in ("threadIdx.x", "threadIdx.y", "threadIdx.z"):
+        extent = func.extent(tag)
+        if extent is not None and not isinstance(extent, E.IntImm):
+            return None
+        shape.append(1 if extent is None else extent.value)
+    return shape[0], shape[1], shape[2]

@@ -139,7 +139,7 @@ class Dialect:
             return self.extremum("min" if node is E.Min else "max", t, a, b)
         symbol, level = LEVELS[node]
         made = infix(a, symbol, b, level)
-        if t.is_int and t.bits < 32 and node in _WIDENING:
+        if t.is_int and t.bits < 32 and t.lanes == 1 and node in _WIDENING:
             return self.plain_cast(t, made)
         return made
 
@@ -302,8 +302,10 @@ class Dialect:
         const = "" if written else "const "
         return f"{const}{self.storage_name(buffer.dtype, 'global')}* restrict {name}"
 
-    def signature(self, symbol: str, params: Sequence[str], threads: int | None) -> str:
-        """The head of a function; ``threads`` are those of a block, None where it varies."""
+    def signature(
+        self, symbol: str, params: Sequence[str], block: tuple[int, int, int] | None
+    ) -> str:
+        """The head of a function; ``block`` is the shape of a block, None where it varies."""
         return f"void {symbol}({', '.join(params)})"
 
     def axis(self, tag: str) -> str:

@@ -63,12 +63,6 @@ class ExpressionPrinter:
         self.line(f"{self.dialect.variable(t, name)} = {value};")
         return code(name)
 
-    def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
-        """Where an element lies, in elements from the start of the buffer."""
-        if len(indices) == 1 and buffer.layout is None:
-            return indices[0]
-        return self.analyzer.simplify(buffer.offset(indices))
-
     def nonnegative(self, e: Expr) -> bool:
         """Whether ``e`` is provably at least 0."""
         if isinstance(e, E.IntImm):
@@ -155,10 +149,10 @@ class ExpressionPrinter:
         d = self.dialect
         name = self.name_of(e.buffer)
         if e.predicate is None or self.analyzer.prove(e.predicate):
-            return d.load(e.buffer, name, self.expr(self.offset(e.buffer, e.indices)))
+            return d.load(e.buffer, name, self.expr(e.indices[0]))
         condition = self.expr(e.predicate)
         with self.guarded():
-            found = d.load(e.buffer, name, self.expr(self.offset(e.buffer, e.indices)))
+            found = d.load(e.buffer, name, self.expr(e.indices[0]))
         return d.choose(condition, found, self.expr(ops.const(0, e.dtype)))
 
     def name_of(self, buffer: Buffer) -> str:
@@ -183,7 +177,7 @@ class ExpressionPrinter:
         if e.name == "address_of":
             at = e.args[0]
             assert isinstance(at, E.Load)
-            offset = self.expr(self.offset(at.buffer, at.indices))
+            offset = self.expr(at.indices[0])
             return d.pointer(self.name_of(at.buffer), offset)
         args = [self.expr(a) for a in e.args]
         if e.name.startswith("extern:"):

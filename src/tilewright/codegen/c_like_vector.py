@@ -230,8 +230,7 @@ class VectorPrinter(ExpressionPrinter):
         self.hoisted[e] = self.hoisted[body]
 
     def _prepare_load(self, buffer: Buffer, e: E.Load) -> None:
-        offset = self.offset(buffer, e.indices)
-        access = self.access(buffer, offset)
+        access = self.access(buffer, e.indices[0])
         if access is None:
             return
         d, (base, k) = self.dialect, access
@@ -262,7 +261,7 @@ class VectorPrinter(ExpressionPrinter):
         return any(
             isinstance(x, E.Load)
             and x.dtype.lanes > 1
-            and self.access(x.buffer, self.offset(x.buffer, x.indices)) is not None
+            and self.access(x.buffer, x.indices[0]) is not None
             for x in exprs(e)
         )
 

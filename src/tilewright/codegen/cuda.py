@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tilewright.codegen.c_like import CLikePrinter, Printed
 from tilewright.codegen.c_like_text import Names
 from tilewright.codegen.cuda_dialect import CudaDialect, prelude
+from tilewright.codegen.flatten import flatten
 from tilewright.ir.func import Module
 
 
@@ -58,6 +59,6 @@ def generate(module: Module, arch: str = "", aligned: bool = True) -> Source:
     kernels = []
     for func in module.funcs:
         printer = CLikePrinter(dialect)
-        kernels.append(printer.function(func, symbols.fresh(func.name)))
+        kernels.append(printer.function(flatten(func), symbols.fresh(func.name)))
     body = "\n".join(kernel.text for kernel in kernels)
     return Source(prelude(dialect.needs) + body, tuple(kernels), dialect.wide_params)

@@ -280,8 +280,10 @@ class CudaDialect(Dialect):
         const = "" if written else "const "
         return f"{const}{self.storage_name(buffer.dtype, 'global')}* __restrict__ {name}"
 
-    def signature(self, symbol: str, params: Sequence[str], threads: int | None) -> str:
-        bounds = f"__launch_bounds__({threads}) " if threads else ""
+    def signature(
+        self, symbol: str, params: Sequence[str], block: tuple[int, int, int] | None
+    ) -> str:
+        bounds = f"__launch_bounds__({math.prod(block)}) " if block else ""
         return wrapped(f'extern "C" __global__ void {bounds}{symbol}(', params, ")")
 
     def axis(self, tag: str) -> str:

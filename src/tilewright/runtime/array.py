@@ -70,6 +70,10 @@ def view(obj: Any) -> ArrayView:
     if made is not None:
         found: ArrayView = made()
         return found
+    if type(obj).__module__.startswith("pyopencl."):
+        from tilewright.runtime.opencl import view_of
+
+        return view_of(obj)
     if hasattr(obj, "data_ptr") and hasattr(obj, "stride"):
         return _torch(obj)
     interface = getattr(obj, "__cuda_array_interface__", None)

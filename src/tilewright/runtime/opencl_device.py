@@ -1,0 +1,170 @@
+"""OpenCL devices: their contexts, queues and memory, through pyopencl."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tilewright.ir.errors import TargetError
+
+INSTALL = "python -m pip install 'tilewright[opencl]'"
+
+
+@cache
+def load_opencl() -> Any:
+    """The module ``pyopencl``; raises :class:`TargetError` where it is missing."""
+    try:
+        import pyopencl
+    except ImportError as error:
+        raise TargetError(f"OpenCL needs pyopencl ({error}): {INSTALL}") from None
+    return pyopencl
+
+
+@dataclass(frozen=True, eq=False)
+class Device:
+    """One OpenCL device with a context and a queue that keeps its order.
+
+    Attributes
+    ----------
+    half : whether it computes in float16.
+    host : whether it is the CPU, so that it can work in the host's memory.
+    """
+
+    name: str
+    handle: Any
+    context: Any
+    queue: Any
+    half: bool
+    host: bool
+
+    @property
+    def tag(self) -> str:
+        """What compiled code depends on."""
+        h = self.handle
+        return f"{h.platform.name} {h.platform.version} {h.name} {h.version} {h.driver_version}"
+
+
+@cache
+def devices() -> tuple[Device, ...]:
+    """All devices, GPUs first.
+
+    Raises :class:`TargetError` where there is none.
+    """
+    cl = load_opencl()
+    found = []
+    try:
+        platforms = cl.get_platforms()
+    except cl.Error:
+        platforms = []
+    for place in platforms:
+        with contextlib.suppress(cl.Error):
+            found += place.get_devices()
+    if not found:
+        raise TargetError(f"there is no OpenCL device; for the CPU: {INSTALL}")
+    found.sort(key=lambda d: not d.type & cl.device_type.GPU)
+    made = []
+    for handle in found:
+        if "Portable Computing Language" in handle.platform.name:
+            _name_processor(handle)
+        context = cl.Context([handle])
+        queue = cl.CommandQueue(context, handle)
+        half = "cl_khr_fp16" in handle.extensions.split()
+        host = bool(handle.type & cl.device_type.CPU)
+        made.append(Device(handle.name.strip(), handle, context, queue, half, host))
+    return tuple(made)
+
+
+@cache
+def device(name: str = "") -> Device:
+    """The first device whose name, or whose platform's name, contains ``name``.
+
+    A number is a position among :func:`devices`. Raises :class:`TargetError` where there is none.
+    """
+    found = devices()
+    if name.isdigit() and int(name) < len(found):
+        return found[int(name)]
+    wanted = name.lower()
+    for d in found:
+        if wanted in d.name.lower() or wanted in d.handle.platform.name.lower():
+            return d
+    names = ", ".join(repr(d.name) for d in found)
+    raise TargetError(f"there is no OpenCL device {name!r}; there are {names}")
+
+
+def _name_processor(handle: Any) -> None:
+    """Give PoCL a name for a processor that is newer than its LLVM.
+
+    PoCL's wheel brings LLVM 14, which calls a processor that it does not know "generic"; its
+    compiler then fails with ``unknown target CPU 'generic'``. Where the device says "generic", a
+    processor with the same vector instructions is put in its place.
+    """
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return
+    flags: set[str] = set()
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("flags"):
+                flags = set(line.split())
+                break
+    if {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"} <= flags:
+        name = b"skx"
+    elif {"avx2", "fma", "bmi1", "bmi2", "movbe", "f16c"} <= flags:
+        name = b"haswell"
+    else:
+        name = b"x86-64"
+    with contextlib.suppress(OSError), _own_memory() as memory:
+        fields = os.pread(memory, 2048, handle.int_ptr)
+        for (address,) in struct.iter_unpack("Q", fields):
+            if 4096 < address < 2**47:
+                with contextlib.suppress(OSError):
+                    if os.pread(memory, 8, address) == b"generic\0":
+                        os.pwrite(memory, name.ljust(8, b"\0"), address)
+                        return
+
+
+@contextlib.contextmanager
+def _own_memory() -> Iterator[int]:
+    """This process's memory as a file: reading where there is none is an error, not a crash."""
+    handle = os.open("/proc/self/mem", os.O_RDWR)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def host_bytes(address: int, nbytes: int) -> Any:
+    """Memory of the host as something that pyopencl copies from and to."""
+    return (ctypes.c_char * nbytes).from_address(address)
+
+
+class Memory:
+    """Memory of a device, given back when the object is dropped."""
+
+    def __init__(self, nbytes: int, place: Device, index: int = 0) -> None:
+        cl = load_opencl()
+        self.device = f"opencl:{index}"
+        self.nbytes, self._place = nbytes, place
+        self.buffer = cl.Buffer(place.context, cl.mem_flags.READ_WRITE, max(nbytes, 1))
+        self.pointer: int = self.buffer.int_ptr
+
+    def write(self, source: int, nbytes: int) -> None:
+        """Copy ``nbytes`` from the host address ``source``, and wait."""
+        if nbytes:
+            cl = load_opencl()
+            cl.enqueue_copy(self._place.queue, self.buffer, host_bytes(source, nbytes))
+            self._place.queue.finish()
+
+    def read(self, target: int, nbytes: int) -> None:
+        """Copy ``nbytes`` to the host address ``target``, after all work so far, and wait."""
+        if nbytes:
+            cl = load_opencl()
+            cl.enqueue_copy(self._place.queue, host_bytes(target, nbytes), self.buffer)
+            self._place.queue.finish()
