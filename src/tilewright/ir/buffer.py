@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Expr, IntImm, Load
-from tilewright.ir.ops import Value, add, as_index, bitand, bitxor, cast, const, mul, shr
+from tilewright.ir.ops import Value, add, as_index, bitand, bitxor, cast, const, floordiv, mul, shr
 
 if TYPE_CHECKING:
     from tilewright.ir.expr import Var
@@ -97,9 +97,17 @@ class Buffer:
             for extent in self.shape:
                 total = mul(total, extent)
             return total
-        last = tuple(add(extent, const(-1)) for extent in self.shape)
+        last = tuple(
+            const(0) if isinstance(stride, IntImm) and stride.value < 0 else add(extent, const(-1))
+            for extent, stride in zip(self.shape, self.layout.strides, strict=True)
+        )
         plain = Layout(self.layout.strides, self.layout.base)
-        return add(plain.offset(last), const(1))
+        size = add(plain.offset(last), const(1))
+        if self.layout.swizzle is None:
+            return size
+        bits, base, _ = self.layout.swizzle  # it permutes blocks of so many elements, whole ones
+        block = 1 << (bits + base)
+        return mul(floordiv(add(size, const(block - 1)), const(block)), const(block))
 
     @property
     def constant_shape(self) -> tuple[int, ...] | None:

@@ -385,15 +385,26 @@ class Expressions:
         if short:
             x, y = widen(b, t, x), widen(b, t, y)
         if isinstance(e, (E.Min, E.Max)):
-            # the second operand where one is NaN, as the processor's own minimum has it
-            opcode = "fcmp olt" if isinstance(e, E.Min) else "fcmp ogt"
-            found = b.select(b.compare(opcode, x, y), x, y)
+            found = self._extremum(e, x, y)
         else:
             opcode = _FLOAT.get(type(e), "")
             if not opcode:
                 raise TargetError(f"no LLVM IR for {type(e).__name__} of {t}")
             found = b.binary(f"{opcode} {FLAGS}", x, y)
         return narrow(b, t, found) if short else found
+
+    def _extremum(self, e: E.Min | E.Max, x: Value, y: Value) -> Value:
+        """The operand that is a number where the other is NaN (IEEE 754-2008 minNum).
+
+        The processor's minimum gives its second operand in that case, so it suffices where that
+        one is a constant.
+        """
+        low = isinstance(e, E.Min)
+        if _is_number(e.a):
+            x, y = y, x
+        if _is_number(e.a) or _is_number(e.b):
+            return self.b.select(self.b.compare("fcmp olt" if low else "fcmp ogt", x, y), x, y)
+        return self.b.intrinsic("minnum" if low else "maxnum", x, y, flags="nsz")
 
     def _call(self, e: E.Call) -> Value:
         t, name = e.dtype, e.name
@@ -481,6 +492,13 @@ def _divisor(d: Expr) -> int | None:
     if isinstance(d, E.Broadcast):
         d = d.value
     return d.value if isinstance(d, E.IntImm) and d.value not in (0, -1) else None
+
+
+def _is_number(e: Expr) -> bool:
+    """Whether ``e`` is a constant other than NaN."""
+    if isinstance(e, E.Broadcast):
+        e = e.value
+    return isinstance(e, E.FloatImm) and e.value == e.value
 
 
 def _splatted(d: Value) -> int | None:

@@ -165,7 +165,9 @@ class Statements(Memory):
             if part is None:
                 continue
             b.start(label)
-            facts = self.analyzer.assume(fact) if fact and self.reasons else nullcontext()
+            facts = (
+                self.analyzer.assume(fact) if fact is not None and self.reasons else nullcontext()
+            )
             with self.region(), facts:
                 self.stmt(part)
             b.jump(done)

@@ -1,0 +1,249 @@
+"""Accesses on the CPU: vectors of neighbours, strides, masks, and reads that must not happen."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+import pytest
+from tests.support.cpu import kernel, poisoned, ramp
+from tests.support.kernels import buffer, loop, store
+
+from tilewright.ir import Buffer, Layout, dtype, ops
+from tilewright.ir import expr as E
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.ops import const
+from tilewright.ir.stmt import Let, Stmt, seq
+
+LANES = 8
+
+
+def zeros(t: str = "float32", lanes: int = LANES) -> Expr:
+    return ops.const(0, f"{t}x{lanes}")
+
+
+def copy(index: Expr, size: int, types: str = "float32", target: str = "llvm") -> np.ndarray:
+    """``out[0:8] = in[index]`` of an ascending input."""
+    a, b = buffer("a", (size,), type=types), buffer("b", (LANES,), type=types)
+    run = kernel([a, b], store(b, (ramp(0, LANES),), E.Load(a, (index,), None)), target)
+    found = poisoned(LANES, types)
+    run(np.arange(size).astype(types), found)
+    return found
+
+
+@pytest.mark.parametrize("types", ["float32", "int8", "float16", "float64", "bool"])
+@pytest.mark.parametrize("stride", [1, 2, 3, -1, -2, 0, 16])
+def test_loads_with_any_stride(stride: int, types: str) -> None:
+    start = max(0, -stride * (LANES - 1))
+    size = start + max(0, stride * (LANES - 1)) + 1
+    expected = np.arange(size).astype(types)[[start + k * stride for k in range(LANES)]]
+    np.testing.assert_array_equal(copy(ramp(start, LANES, stride), size, types), expected)
+
+
+def test_arithmetic_on_ramps_is_still_one_vector() -> None:
+    index = E.Add(E.Mul(ramp(3, LANES), ops.const(1, "int32x8")), E.Broadcast(const(2), LANES))
+    np.testing.assert_array_equal(copy(index, 13), np.arange(5, 13))
+    index = E.Sub(E.Broadcast(const(12), LANES), ramp(0, LANES))
+    np.testing.assert_array_equal(copy(index, 13), 12 - np.arange(8))
+
+
+def test_scattered_lanes() -> None:
+    table = [5, 3, 7, 7, 0, 1, 12, 2]
+    index = E.Concat(tuple(const(k) for k in table))
+    np.testing.assert_array_equal(copy(index, 13), table)
+    index = E.FloorMod(E.Mul(ramp(0, LANES), ops.const(5, "int32x8")), ops.const(13, "int32x8"))
+    np.testing.assert_array_equal(copy(index, 13), np.arange(8) * 5 % 13)
+
+
+@pytest.mark.parametrize("stride", [1, -1, 2])
+def test_stores_with_any_stride_leave_the_rest_alone(stride: int) -> None:
+    a, b = buffer("a", (LANES,)), buffer("b", (20,))
+    start = 8 if stride < 0 else 1
+    body = store(b, (ramp(start, LANES, stride),), E.Load(a, (ramp(0, LANES),), None))
+    x = np.arange(LANES, dtype=np.float32)
+    found, before = poisoned(20), poisoned(20)
+    kernel([a, b], body)(x, found)
+    before[[start + k * stride for k in range(LANES)]] = x
+    np.testing.assert_array_equal(found.view(np.int32), before.view(np.int32))
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -arch=avx2", "llvm -arch=baseline"])
+@pytest.mark.parametrize("stride", [1, -1, 2, 3])
+def test_masked_accesses_touch_only_lanes_that_are_on(stride: int, target: str) -> None:
+    n = 5
+    a, b = buffer("a", (64,)), buffer("b", (64,))
+    start = 8 if stride < 0 else 0
+    on = E.LT(ramp(0, LANES), E.Broadcast(const(n), LANES))
+    at = (ramp(start, LANES, stride),)
+    body = store(b, at, E.Load(a, at, on) + 1.0, predicate=on)
+    x = np.arange(64, dtype=np.float32)
+    found, expected = poisoned(64), poisoned(64)
+    kernel([a, b], body, target)(x, found)
+    for k in range(n):
+        expected[start + k * stride] = x[start + k * stride] + 1
+    np.testing.assert_array_equal(found.view(np.int32), expected.view(np.int32))
+
+
+def _at_end_of_page(count: int) -> tuple[np.ndarray, mmap.mmap]:
+    """An array that ends where memory that may not be read begins."""
+    import ctypes
+
+    page = mmap.PAGESIZE
+    memory = mmap.mmap(-1, 2 * page)
+    whole = np.frombuffer(memory, np.float32)
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    assert protect(whole.ctypes.data + page, page, 0) == 0
+    last = whole[page // 4 - count : page // 4]
+    last[...] = np.arange(count)
+    return last, memory
+
+
+@pytest.mark.parametrize("stride", [1, 2, -1, 3])
+def test_masked_loads_read_nothing_beyond_the_array(stride: int) -> None:
+    x, _memory = _at_end_of_page(5)
+    a, b = buffer("a", (5,)), buffer("b", (LANES,))
+    index = ramp(4, LANES, stride) if stride < 0 else ramp(0, LANES, stride)
+    inside = E.And(
+        E.LT(index, E.Broadcast(const(5), LANES)), E.GE(index, E.Broadcast(const(0), LANES))
+    )
+    value = E.IfThenElse(inside, E.Load(a, (index,), None), zeros())
+    found = poisoned(LANES)
+    kernel([a, b], store(b, (ramp(0, LANES),), value))(x, found)
+    places = (4 if stride < 0 else 0) + stride * np.arange(LANES)
+    good = (places >= 0) & (places < 5)
+    np.testing.assert_array_equal(found, np.where(good, places, 0))
+
+
+def test_strided_loads_read_nothing_beyond_their_last_lane() -> None:
+    x, _memory = _at_end_of_page(15)
+    a, b = buffer("a", (15,)), buffer("b", (LANES,))
+    found = poisoned(LANES)
+    kernel([a, b], store(b, (ramp(0, LANES),), E.Load(a, (ramp(0, LANES, 2),), None)))(x, found)
+    np.testing.assert_array_equal(found, 2 * np.arange(LANES))
+
+
+def test_scalars_under_a_mask_are_read_only_if_a_lane_is_on() -> None:
+    x, _memory = _at_end_of_page(4)
+    a, b = buffer("a", (4,)), buffer("b", (16, LANES))
+
+    def body(i: Var) -> Stmt:
+        row = E.Broadcast(E.Load(a, (i,), None), LANES)
+        inside = E.LT(E.Broadcast(i, LANES), E.Broadcast(const(4), LANES))
+        return store(b, (i, ramp(0, LANES)), E.IfThenElse(inside, row, zeros()))
+
+    found = poisoned((16, LANES))
+    # row 2000 would lie far beyond the page
+    kernel([a, b], loop("i", 16, lambda i: body(i * 1)))(x, found)
+    np.testing.assert_array_equal(found[:, 0], [0, 1, 2, 3] + [0] * 12)
+
+
+def test_branch_not_taken_does_not_load() -> None:
+    x, _memory = _at_end_of_page(4)
+    a, b = buffer("a", (4,)), buffer("b", (10_000,))
+
+    def body(i: Var) -> Stmt:
+        guarded = E.IfThenElse(E.And(i >= 0, i < 4), E.Load(a, (i,), None), const(-1.0))
+        return store(b, i, guarded * 2.0)
+
+    found = poisoned(10_000)
+    kernel([a, b], loop("i", 10_000, body))(x, found)
+    np.testing.assert_array_equal(found[:6], [0, 2, 4, 6, -2, -2])
+
+
+def test_left_operand_guards_the_right_one() -> None:
+    x, _memory = _at_end_of_page(4)
+    a, b = buffer("a", (4,)), buffer("b", (5000,), type="bool")
+
+    def either(i: Var) -> Stmt:
+        return store(b, i, E.Or(i >= 4, E.Load(a, (i,), None) > 1.0))
+
+    found = poisoned(5000, bool)
+    kernel([a, b], loop("i", 5000, either))(x, found)
+    np.testing.assert_array_equal(found[:6], [False, False, True, True, True, True])
+
+    def vector(i: Var) -> Stmt:
+        at = ramp(i * LANES, LANES)
+        inside = E.LT(at, E.Broadcast(const(4), LANES))
+        large = E.GT(E.Load(a, (at,), None), ops.const(1.0, "float32x8"))
+        return store(b, (at,), E.And(inside, large))
+
+    found = poisoned(5000, bool)
+    kernel([a, b], loop("i", 625, vector))(x, found)
+    np.testing.assert_array_equal(found[:6], [False, False, True, True, False, False])
+
+
+def test_lanes_that_are_off_do_not_divide_by_zero() -> None:
+    a, b = buffer("a", (LANES,), type="int32"), buffer("b", (LANES,), type="int32")
+    at = (ramp(0, LANES),)
+    d = E.Load(a, at, None)
+    value = E.IfThenElse(
+        E.NE(d, zeros("int32")), E.FloorDiv(ops.const(100, "int32x8"), d), zeros("int32")
+    )
+    found = poisoned(LANES, np.int32)
+    x = np.array([0, 3, -3, 0, 7, 0, 1, 100], np.int32)
+    kernel([a, b], store(b, at, value))(x, found)
+    expected = [100 // int(v) if v else 0 for v in x]
+    np.testing.assert_array_equal(found, expected)
+
+    def scalar(i: Var) -> Stmt:
+        d = E.Load(a, (i,), None)
+        return store(b, i, E.IfThenElse(E.NE(d, const(0)), E.TruncDiv(const(100), d), const(0)))
+
+    found = poisoned(LANES, np.int32)
+    kernel([a, b], loop("i", LANES, scalar))(x, found)
+    np.testing.assert_array_equal(found, [int(100 / int(v)) if v else 0 for v in x])
+
+
+def test_layouts_with_strides_and_swizzles() -> None:
+    a = buffer("a", (4, 8))
+    shared = Buffer(
+        "s", (const(4), const(8)), dtype("float32"), "shared",
+        Layout((const(8), const(1)), swizzle=(2, 1, 3)),
+    )  # fmt: skip
+    padded = Buffer(
+        "p", (const(4), const(8)), dtype("float32"), "shared",
+        Layout((const(-11), const(1)), base=const(40)),
+    )  # fmt: skip
+    b = buffer("b", (4, 8))
+    from tilewright.ir.stmt import Allocate
+
+    def over(f: object) -> Stmt:
+        return loop("i", 4, lambda i: loop("j", 8, lambda j: f(i, j)))  # type: ignore[operator]
+
+    row = ramp(0, 8)
+    body = seq(
+        over(lambda i, j: store(shared, (i, j), a[i, j])),
+        loop("i", 4, lambda i: store(padded, (i, row), E.Load(shared, (i, row), None))),
+        over(lambda i, j: store(b, (i, j), padded[i, j] + 1.0)),
+    )  # fmt: skip
+    x, found = np.arange(32, dtype=np.float32).reshape(4, 8), poisoned((4, 8))
+    kernel([a, b], Allocate(shared, Allocate(padded, body)))(x, found)
+    np.testing.assert_array_equal(found, x + 1)
+
+
+def test_lanes_and_their_recombination() -> None:
+    a, b = buffer("a", (LANES,)), buffer("b", (LANES,))
+    v, at = Var.make("v", "float32x8"), (ramp(0, LANES),)
+    turned = E.Concat(tuple(E.Lane(v, LANES - 1 - k) for k in range(LANES)))
+    body = Let(v, E.Load(a, at, None), store(b, at, turned))
+    x, found = np.arange(LANES, dtype=np.float32), poisoned(LANES)
+    kernel([a, b], body)(x, found)
+    np.testing.assert_array_equal(found, x[::-1])
+
+
+def test_a_value_read_before_a_store_is_read_again_after_it() -> None:
+    a = buffer("a", (4,))
+    body = seq(
+        store(a, 0, a[1] + 1.0),
+        store(a, 1, a[0] + a[1]),
+        store(a, 2, a[0] + a[1]),
+        loop("k", 3, lambda k: seq(store(a, 3, a[3] + a[2]), store(a, 2, a[3] + 0.0))),
+    )
+    x = np.array([5, 1, 0, 1], np.float32)
+    kernel([a], body)(x)
+    y = [2.0, 3.0, 5.0, 1.0]
+    for _ in range(3):
+        y[3] += y[2]
+        y[2] = y[3]
+    np.testing.assert_array_equal(x, y)
