@@ -200,8 +200,9 @@ class CudaDialect(Dialect):
 
     def local_array(self, buffer: Buffer, name: str, size: int) -> str:
         t = self.storage_name(buffer.dtype, "local")
-        align = "__align__(4) " if _is_half(buffer.dtype) and size > 1 else ""
-        return f"{align}{t} {name}[{size}];"
+        least = 4 if _is_half(buffer.dtype) and size > 1 else 0
+        align = max(least, buffer.align)  # what an instruction asks of its operand
+        return f"{f'__align__({align}) ' if align else ''}{t} {name}[{size}];"
 
     # Vectors
 
