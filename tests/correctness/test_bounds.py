@@ -20,7 +20,7 @@ DOMAINS = {
     "constant": domain(("x", 0, 7), ("y", -3, 4), ("z", 2, 9), ("w", 0, 2)),
     "symbolic": symbolic_domain(),
 }
-_MANY = 5 * settings().max_examples
+_MANY = 2 * settings().max_examples
 
 
 def values(d: Domain, e: Expr) -> np.ndarray:
@@ -189,9 +189,21 @@ def test_what_is_bound_under_an_assumption_ends_with_it(az: Analyzer) -> None:
         assert not az.prove(j < extent)
 
 
+def test_the_definition_of_a_condition_holds_with_it(az: Analyzer) -> None:
+    i, inside = Var.make("i"), Var.make("inside", "bool")
+    az.define(inside, i < 4)
+    with az.assume(inside):
+        assert az.prove(i < 5)
+    assert not az.prove(i < 5)
+
+
 def test_memory_may_change_under_an_assumption(az: Analyzer) -> None:
     (i,) = variables("i")
     table = Buffer("table", (const(8),), dtype("int32"))
     with az.assume(logical_and(i < 4, table[i] < 5)):
         assert az.prove(i < 4)
+        assert not az.prove(table[i] < 5)
+    stale = Var.make("stale", "bool")
+    az.define(stale, table[i] < 5)
+    with az.assume(stale):
         assert not az.prove(table[i] < 5)

@@ -23,7 +23,7 @@ REGIONS: list[dict[Var, tuple[Expr, Expr]]] = [
     {Y: (const(-2), const(5))},
     {X: (Y, Y + 7), Z: (const(0), W)},
 ]
-_MANY = 5 * settings().max_examples
+_MANY = 2 * settings().max_examples
 
 
 @settings(max_examples=_MANY)

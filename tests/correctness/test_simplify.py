@@ -20,7 +20,7 @@ SMALL = domain(("x", 0, 7), ("y", -3, 4), ("z", 2, 9), ("w", 0, 2))
 SYMBOLIC = symbolic_domain()
 WIDE = domain(("x", -13, 14), ("y", -4, 5))
 
-_MANY = 5 * settings().max_examples
+_MANY = 2 * settings().max_examples
 
 
 def check(d: Domain, e: Expr) -> Expr:
@@ -318,3 +318,19 @@ def test_a_program_of_an_article_simplifies_once_and_for_all() -> None:
     flat = ((v.by * 96 + v.bx // 2 * 32 + v.vy * 16 + v.ty * 2 + v.i) * 96) + v.tx * 4 + v.j
     made = v.az.simplify(flat)
     assert Analyzer().simplify(made) is made
+
+
+def test_long_sums_and_deep_choices_are_no_matter() -> None:
+    az, f, i = Analyzer(), Var.make("f", "float32"), Var.make("i")
+    total: Expr = f
+    for _ in range(300):
+        total = total + f * 1.0
+    assert az.simplify(total).dtype == "float32"
+    index: Expr = i
+    for k in range(300):
+        index = index + i * k
+    assert str(az.simplify(index)) == "i * 44851"
+    chosen: Expr = const(0)
+    for k in range(60):
+        chosen = ops.if_then_else(i < k, i // 4 + k, chosen)
+    assert az.simplify(chosen).dtype == "int32"

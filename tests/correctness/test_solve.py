@@ -20,7 +20,7 @@ DOMAINS = {
 
 
 @pytest.mark.parametrize("kind", DOMAINS)
-@settings(max_examples=5 * settings().max_examples)
+@settings(max_examples=2 * settings().max_examples)
 @given(data=st.data())
 def test_the_bounds_and_the_rest_are_the_condition(kind: str, data: st.DataObject) -> None:
     d = DOMAINS[kind]

@@ -33,7 +33,9 @@ def learn(az: Analyzer, condition: Expr) -> None:
             case E.Not(a):
                 context.truths[a] = False
             case E.Var() if part in context.definitions:
-                learn(az, az.simplify(context.definitions[part]))
+                meaning = context.definitions[part]
+                if not reads_memory(meaning):
+                    learn(az, az.simplify(meaning))
             case E.EQ(a, b) if az.is_index(a.dtype):
                 form = az.raw(a) - az.raw(b)
                 _not_negative(az, form)

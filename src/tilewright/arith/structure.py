@@ -45,18 +45,16 @@ def rebuild(az: Analyzer, e: Expr) -> Expr:
             return _let(az, e, var, value, body)
         case E.Reduce():
             return _reduce(az, e)
-        case E.Mul(a, b) | E.Div(a, b) if e.dtype.is_float:
+        case E.Binary(a, b) | E.Compare(a, b):
             x, y = az.simplify(a), az.simplify(b)
-            if _is_one(y):
+            cls = type(e)
+            if e.dtype.is_float and _is_one(y) and (cls is E.Mul or cls is E.Div):
                 return x
-            if _is_one(x) and type(e) is E.Mul:
+            if e.dtype.is_float and _is_one(x) and cls is E.Mul:
                 return y
-            return e if x is a and y is b else type(e)(x, y)
-        case E.Min(a, b) | E.Max(a, b):
-            x, y = az.simplify(a), az.simplify(b)
-            if x is y:
+            if x is y and (cls is E.Min or cls is E.Max):
                 return x
-            return e if x is a and y is b else type(e)(x, y)
+            return e if x is a and y is b else cls(x, y)
     return _Children(az).node(e)
 
 
