@@ -32,7 +32,7 @@ _integer_division: ContextVar[str] = ContextVar("integer_division", default="err
 
 @contextmanager
 def truncating_division() -> Iterator[None]:
-    """Let ``/`` on integers truncate while expressions are written."""
+    """Let ``/`` and ``%`` on integers be C's while expressions are written."""
     token = _integer_division.set("truncate")
     try:
         yield
@@ -272,6 +272,13 @@ def truncdiv(x: Value, y: Value) -> Expr:
     return _integer_op(E.TruncDiv, "truncated division", _trunc, x, y)
 
 
+def _mod(x: Value, y: Value) -> Expr:
+    """``%``, which belongs to ``//``, or to ``/`` where that truncates."""
+    a, b = unify(x, y)
+    c_like = _integer_division.get() == "truncate" and not a.dtype.is_float
+    return truncmod(a, b) if c_like else floormod(a, b)
+
+
 def truncmod(x: Value, y: Value) -> Expr:
     """The remainder of :func:`truncdiv`, as ``%`` in C."""
     return _integer_op(E.TruncMod, "truncated modulo", lambda a, b: a - _trunc(a, b) * b, x, y)
@@ -485,7 +492,7 @@ E.OPERATORS.update(
     mul=mul,
     div=div,
     floordiv=floordiv,
-    floormod=floormod,
+    floormod=_mod,
     neg=neg,
     invert=invert,
     cast=cast,

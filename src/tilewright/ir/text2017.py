@@ -5,9 +5,13 @@ Expressions carry all their parentheses, names keep their dots.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilewright.ir import expr as E
 from tilewright.ir import stmt as S
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.func import Func
+from tilewright.ir.visit import allocated
 
 _NAMES: dict[type[E.Expr], str] = {
     E.FloorDiv: "floordiv", E.FloorMod: "floormod", E.Min: "min", E.Max: "max",
@@ -65,12 +69,20 @@ def expr_text(e: E.Expr) -> str:
     raise AssertionError(f"no text for {type(e).__name__}")
 
 
-def stmt_text(s: S.Stmt, indent: int = 0) -> str:
-    """A statement; loops over hardware threads stand as attributes, as TVM had them."""
+def stmt_text(
+    s: S.Stmt, indent: int = 0, shapes: Mapping[Buffer, tuple[E.Expr, ...]] | None = None
+) -> str:
+    """A statement; loops over hardware threads stand as attributes, as TVM had them.
+
+    ``shapes`` gives buffers another shape where they are allocated: that of before flattening.
+    """
     pad = "  " * indent
 
     def block(head: str, body: S.Stmt) -> str:
-        return f"{pad}{head} {{\n{stmt_text(body, indent + 1)}\n{pad}}}"
+        return f"{pad}{head} {{\n{inner(body, 1)}\n{pad}}}"
+
+    def inner(body: S.Stmt, deeper: int = 0) -> str:
+        return stmt_text(body, indent + deeper, shapes)
 
     match s:
         case S.For(var, _, extent, S.ForKind.THREAD, body, tag):
@@ -78,7 +90,7 @@ def stmt_text(s: S.Stmt, indent: int = 0) -> str:
                 f"iter_var({tag}, , {tag})" if var.name == tag else f"iter_var({var.name}, , {tag})"
             )
             head = f"{pad}// attr [{axis}] thread_extent = {expr_text(extent)}"
-            return f"{head}\n{stmt_text(body, indent)}"
+            return f"{head}\n{inner(body)}"
         case S.For(var, low, extent, kind, body):
             word = {S.ForKind.SERIAL: "for"}.get(kind, kind.value)
             return block(f"{word} ({var.name}, {expr_text(low)}, {expr_text(extent)})", body)
@@ -90,20 +102,21 @@ def stmt_text(s: S.Stmt, indent: int = 0) -> str:
             text = block(f"if ({expr_text(condition)})", then)
             if orelse is None:
                 return text
-            return f"{text} else {{\n{stmt_text(orelse, indent + 1)}\n{pad}}}"
+            return f"{text} else {{\n{inner(orelse, 1)}\n{pad}}}"
         case S.Seq(stmts):
-            return "\n".join(stmt_text(x, indent) for x in stmts)
+            return "\n".join(inner(x) for x in stmts)
         case S.Allocate(buffer, body):
+            extents = (shapes or {}).get(buffer, buffer.shape)
             scope = f'{pad}// attr [{buffer.name}] storage_scope = "{buffer.scope}"'
-            shape = "".join(f" * {expr_text(extent)}" for extent in buffer.shape)
+            shape = "".join(f" * {expr_text(extent)}" for extent in extents)
             made = f"{pad}allocate {buffer.name}[{buffer.dtype}{shape}]"
-            return f"{scope}\n{made}\n{stmt_text(body, indent)}"
+            return f"{scope}\n{made}\n{inner(body)}"
         case S.Attr("produce", value, body):
             return block(f"produce {value}", body)
         case S.Attr(key, value, body):
-            return f"{pad}// attr {key} = {value}\n{stmt_text(body, indent)}"
+            return f"{pad}// attr {key} = {value}\n{inner(body)}"
         case S.Let(var, value, body):
-            return f"{pad}let {var.name} = {expr_text(value)}\n{stmt_text(body, indent)}"
+            return f"{pad}let {var.name} = {expr_text(value)}\n{inner(body)}"
         case S.Evaluate(value):
             return f"{pad}{expr_text(value)}"
         case S.Sync(scope):
@@ -115,7 +128,7 @@ def stmt_text(s: S.Stmt, indent: int = 0) -> str:
             return f"{pad}{into} = tvm_thread_allreduce({reducer.name}, {values}, {over})"
         case S.Instr(instruction, _, _, body):
             name = getattr(instruction, "name", instruction)
-            return f"{pad}// attr instruction = {name}\n{stmt_text(body, indent)}"
+            return f"{pad}// attr instruction = {name}\n{inner(body)}"
     raise AssertionError(f"no text for {type(s).__name__}")
 
 
@@ -126,3 +139,9 @@ def func_text(f: Func) -> str:
         for a in f.launch
     ]
     return "\n".join([*lines, stmt_text(f.body)])
+
+
+def program_text(func: Func, flat: Func) -> str:
+    """The body of ``flat``, which is ``func`` over flat buffers, with the shapes of ``func``."""
+    pairs = zip(allocated(flat.body), allocated(func.body), strict=True)
+    return stmt_text(flat.body, shapes={new: old.shape for new, old in pairs})

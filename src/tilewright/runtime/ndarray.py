@@ -9,11 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.ir.dtype import DType, dtype
-from tilewright.ir.errors import ArgumentError
+from tilewright.ir.errors import ArgumentError, TargetError
 from tilewright.runtime.array import ArrayView, dense_strides, numpy_dtype
 
 if TYPE_CHECKING:
     import numpy as np
+
+_HERE = "tilewright.runtime"
 
 
 class DeviceMemory(Protocol):
@@ -63,10 +65,24 @@ class Device:
             raise ArgumentError(f"unknown device {text!r}: there are cpu, cuda and opencl")
         return Device(kind, int(index or 0))
 
+    @property
+    def exist(self) -> bool:
+        """Whether this machine has it, with the libraries that it takes."""
+        if self.kind == "cpu":
+            return True
+        try:
+            if self.kind == "cuda":
+                found = importlib.import_module(f"{_HERE}.cuda_driver").device_count()
+            else:
+                found = len(importlib.import_module(f"{_HERE}.opencl_device").devices())
+            return self.index < int(found)
+        except TargetError:
+            return False
+
     def sync(self) -> None:
         """Wait for all work on the device."""
         if self.kind != "cpu":
-            importlib.import_module(f"tilewright.runtime.{self.kind}").synchronize(str(self))
+            importlib.import_module(f"{_HERE}.{self.kind}").synchronize(str(self))
 
 
 def storage_type(type: DType) -> np.dtype[Any]:
