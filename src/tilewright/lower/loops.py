@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir.buffer import Buffer
+from tilewright.ir.buffer import Buffer, Layout
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Expr, IntImm, Load, Reduce, Var
 from tilewright.ir.func import Func
@@ -33,7 +33,7 @@ from tilewright.ir.visit import Rewriter, apply_reducer, substitute
 from tilewright.lower.bounds import Bounds, infer_bounds, loop_var
 from tilewright.lower.prefetch_hint import prefetch_hint
 from tilewright.lower.safe_reads import reads_in_bounds
-from tilewright.lower.storage_align import aligned_layout
+from tilewright.lower.storage_align import aligned_strides
 from tilewright.schedule.relations import Split
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
@@ -123,8 +123,8 @@ class _Nests:
         for tensor in stage.op.outputs:
             old = tensor.buffer
             layout = None
-            for axis, (factor, offset) in stage.alignments.items():
-                layout = aligned_layout(domain.shape, axis, factor, offset)
+            if stage.alignments:
+                layout = Layout(aligned_strides(domain.shape, stage.alignments))
             shape = domain.shape if stage.op.axis else old.shape
             mins = domain.mins if stage.op.axis else tuple(const(0) for _ in shape)
             if old in self.params:
@@ -279,7 +279,8 @@ class _StageNest:
         )
         values = tuple(Load(p, zero, None) for p in parts)
         step = _combine(first, values, list(parts), [zero] * len(parts))
-        body = self._guarded(self._where(first.condition, step), data_only=False)
+        share = self._where(first.condition, step)
+        body = self._guarded(share, data_only=False, stores=False)
         for leaf in reversed(serial):
             body = self._for(leaf, self.nests.inside(self.stage, leaf, body))
         axes = tuple(loop_var(self.stage, leaf) for leaf in threads)
@@ -336,9 +337,9 @@ class _StageNest:
         tag = mark.thread.tag if mark.thread is not None else ""
         return For(var, const(0), extent, mark.kind, body, tag, notes)
 
-    def _guarded(self, body: Stmt, data_only: bool) -> Stmt:
+    def _guarded(self, body: Stmt, data_only: bool, stores: bool = True) -> Stmt:
         conditions = [c for c in self._guards(data_only) if not self.analyzer.prove(c)]
-        if self.stage.store_predicate is not None:
+        if stores and self.stage.store_predicate is not None:
             conditions.append(self.stage.store_predicate)
         unique = list(dict.fromkeys(self.analyzer.simplify(c) for c in conditions))
         return If(logical_and(*unique), body) if unique else body
