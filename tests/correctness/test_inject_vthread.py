@@ -107,3 +107,12 @@ def test_definitions_and_choices_are_each_virtual_threads_own() -> None:
     result = interpret(made, {"A": np.ones(4), "C": np.zeros(4)})["C"]
     np.testing.assert_array_equal(result, [1, 0, 0, 7])
     assert not allocated(made.body)
+
+
+def test_what_a_guard_keeps_in_bounds_is_not_read_ahead_of_it() -> None:
+    v, i = axes("v i")
+    A, C = buffer("A", 1), buffer("C", 1)
+    inner = when(A[i] > 3, store(C[i], 1.0))
+    f = func(loop(i, 2, loop(v, 2, when(v + i < 1, inner), kind="vthread")), target="cuda")
+    data = {"A": np.full(1, 4.0), "C": np.zeros(1)}
+    assert interpret(inject_vthread(f), data)["C"] == 1

@@ -117,3 +117,24 @@ def test_a_symbolic_extent_is_partitioned_with_ends_that_cannot_cross() -> None:
     for size in (0, 1, 7, 8, 9, 16, 23):
         data = {"C": np.zeros(size)}
         assert interpret(made, data, {"n": size})["C"].sum() == size
+
+
+def test_a_reduction_loop_is_divided_for_a_branch_and_not_for_a_mask() -> None:
+    A, C = buffer("A", 64), buffer("C", 4)
+    o, r = axes("o r")
+    tap = o * 3 + r
+    branch = when(tap < 7, loop(v, 4, store(C[v], C[v] + A[tap + v]), kind="vectorized"))
+    f = func(loop(o, 3, loop(r, 3, branch)))
+    assert (
+        repr(partition_loops(f).body)
+        == """\
+for o in range(2):
+    for r in range(3):
+        for v in T.vectorized(4):
+            C[v] = C[v] + A[o * 3 + r + v]
+for v in T.vectorized(4):
+    C[v] = C[v] + A[v + 6]"""
+    )
+    mask = store(C[v], C[v] + if_then_else(d + v < 9, A[d + v], 0.0))
+    f = func(loop(d, 7, loop(v, 4, mask, kind="vectorized")))
+    assert len([s for s in walk(partition_loops(f).body) if isinstance(s, For)]) == 2

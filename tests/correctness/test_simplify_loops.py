@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tilewright.arith import Analyzer
 from tilewright.ir import ops
 from tilewright.ir.expr import And, IntImm, Reducer, Var
 from tilewright.ir.stmt import AllReduce, Evaluate, For, ForKind, If, Let, Stmt, Store, seq
 from tilewright.ir.visit import walk
-from tilewright.lower.simplify import simplify
+from tilewright.lower.simplify import simplified, simplify
 from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store, when
 
 i, j = axes("i j")
@@ -73,3 +74,12 @@ def test_an_axis_of_a_reduction_over_one_thread_stays_an_axis() -> None:
 def test_statements_for_their_effect_stay() -> None:
     call = Evaluate(ops.unary("exp", 1.0))
     assert isinstance(simplify(func(seq(call))).body, Evaluate)
+
+
+def test_parts_of_a_loop_end_where_the_guard_of_their_body_ends_for_good() -> None:
+    def parts(kind: str) -> str:
+        body = when(And(i >= 2, i < 5), store(C[i], 1.0))
+        return repr(simplified(Analyzer(), loop(i, 8, body, kind=kind)))
+
+    assert parts("unrolled") == "for i in T.unrolled(2, 5):\n    C[i] = T.float32(1)"
+    assert "if" in parts("vectorized")

@@ -16,6 +16,7 @@ from tilewright.ir import Buffer, Func, ops
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import Let, Stmt, seq
 from tilewright.lower.common_subexpressions import common_subexpressions
+from tilewright.lower.drop_guards import drop_guards
 from tilewright.lower.hoist_guards import hoist_guards
 from tilewright.lower.inject_vthread import inject_vthread
 from tilewright.lower.lazy_select import lazy_select
@@ -143,6 +144,12 @@ PASSES = (
 )  # fmt: skip
 
 
+ALL = (
+    simplify, inject_vthread, simplify, trim_loops, drop_guards, hoist_guards, partition_loops,
+    unroll, vectorize, simplify, common_subexpressions, flatten,
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("step", PASSES, ids=lambda f: f.__name__)
 @given(drawn=programs())
 @settings(max_examples=max(10, settings().max_examples // 5))
@@ -154,7 +161,6 @@ def test_a_pass_keeps_the_meaning(step: Callable[[Func], Func], drawn: Drawn) ->
 @settings(max_examples=2 * settings().max_examples)
 def test_all_passes_keep_the_meaning(drawn: Drawn) -> None:
     made = drawn.func
-    for step in (simplify, inject_vthread, simplify, trim_loops, hoist_guards, partition_loops,
-                 unroll, vectorize, simplify, common_subexpressions, flatten):  # fmt: skip
+    for step in ALL:
         made = step(made)
     agree(drawn.func, made)

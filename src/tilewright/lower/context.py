@@ -31,6 +31,15 @@ def pure(e: Expr) -> bool:
     return not any(isinstance(x, (Load, E.Call, E.LetExpr)) for x in exprs(e))
 
 
+_DIVISIONS = (E.FloorDiv, E.FloorMod, E.TruncDiv, E.TruncMod)
+
+
+def cannot_fail(e: Expr) -> bool:
+    """Whether every integer division in ``e`` is by a constant that is not zero."""
+    divisors = (x.b for x in exprs(e) if isinstance(x, _DIVISIONS))
+    return all(isinstance(b, E.IntImm) and b.value != 0 for b in divisors)
+
+
 class InContext(Rewriter):
     """A rewriter whose ``analyzer`` knows loop ranges, definitions and conditions on the way down.
 

@@ -43,7 +43,7 @@ from tilewright.ir.stmt import (
     seq,
 )
 from tilewright.ir.visit import Rewriter, uses, walk
-from tilewright.lower.context import pure
+from tilewright.lower.context import cannot_fail, pure
 
 
 def hoist_guards(func: Func) -> Func:
@@ -67,7 +67,7 @@ class _Hoist(Rewriter):
                     return s
                 moved, rest = _split(condition, var)
                 return _guard(moved, replace(s, body=_guard(rest, then)))
-            case Let(var, value, If(condition, then, None)) if pure(value):
+            case Let(var, value, If(condition, then, None)):
                 moved, rest = _split(condition, var)
                 return _guard(moved, Let(var, value, _guard(rest, then)))
             case Attr(key, value, If(condition, then, None)):
@@ -82,20 +82,24 @@ class _Hoist(Rewriter):
 def _split(condition: Expr, var: Var | None) -> tuple[list[Expr], list[Expr]]:
     """What can leave the scope of ``var``, and what cannot.
 
-    A condition with reads stays, and whatever follows it, for it may guard what follows.
+    A condition that reads or may fail stays, and whatever follows it, for it may guard that.
     """
     moved: list[Expr] = []
     rest: list[Expr] = []
-    reads = False
+    stuck = False
     for c in conjuncts(condition):
-        reads = reads or not pure(c)
-        stays = reads or (var is not None and uses(c, {var}))
+        stuck = stuck or not _total(c)
+        stays = stuck or (var is not None and uses(c, {var}))
         (rest if stays else moved).append(c)
     return moved, rest
 
 
 def _guard(conditions: list[Expr], s: Stmt) -> Stmt:
     return If(ops.logical_and(*conditions), s) if conditions else s
+
+
+def _total(condition: Expr) -> bool:
+    return pure(condition) and cannot_fail(condition)
 
 
 def _meets(s: Stmt) -> bool:
@@ -109,7 +113,7 @@ def _shared_guards(s: Seq) -> Stmt:
         if not isinstance(x, If) or x.orelse is not None:
             return s
         guards.append(conjuncts(x.condition))
-    shared = [c for c in guards[0] if pure(c) and all(c in g for g in guards[1:])]
+    shared = [c for c in guards[0] if _total(c) and all(c in g for g in guards[1:])]
     if not shared:
         return s
     bodies: list[Stmt] = []

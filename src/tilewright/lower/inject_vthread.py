@@ -39,6 +39,7 @@ from tilewright.ir.stmt import (
     seq,
 )
 from tilewright.ir.visit import Rewriter, exprs, walk
+from tilewright.lower.context import cannot_fail, pure
 from tilewright.lower.substitution import copy, put, widen
 from tilewright.lower.varying import dependent, mentions
 
@@ -100,6 +101,8 @@ class _Interleave:
 
     def visit(self, s: Stmt, copies: list[_Copy]) -> Stmt:
         """``s`` for all ``copies``, sharing what can be shared."""
+        if any(c.condition is not None for c in copies) and not _total(s):
+            return self.replicate(s, copies)
         match s:
             case Seq(stmts):
                 return seq(*(self.visit(x, copies) for x in stmts))
@@ -200,6 +203,16 @@ def _widened(buffer: Buffer, extent: Expr) -> Buffer:
         layout = Layout((stride, *layout.strides), layout.base, layout.swizzle)
     shape = (extent, *buffer.shape)
     return Buffer(buffer.name, shape, buffer.dtype, buffer.scope, layout, buffer.align)
+
+
+def _total(s: Stmt) -> bool:
+    """Whether what ``s`` evaluates ahead of its body can be evaluated where a guard fails."""
+    match s:
+        case For(_, low, extent):
+            return all(pure(e) and cannot_fail(e) for e in (low, extent))
+        case If(value) | Let(_, value):
+            return pure(value) and cannot_fail(value)
+    return True
 
 
 def _acts(s: Stmt) -> bool:

@@ -23,8 +23,8 @@ for d in range(3):
     for v in T.vectorized(4):
         B[v + 28] = B[v + 28] + T.if_then_else(d + v < 5, A[d + v + 27], T.float32(0))
 
-A reduction loop stays whole: what guards its vectors is a mask, which is cheaper than a copy of
-the body, and what guards all of it has been trimmed.
+A reduction loop is divided where that takes a branch out of it and its parts are known. What guards
+its vectors is a mask, which is cheaper than a copy of the body.
 
 A PARALLEL loop stays one loop, with the interior and the rest as the branches of an ``If``: three
 parallel loops would wait for one another. On a GPU nothing is partitioned unless
@@ -81,22 +81,22 @@ class _Partition(InContext):
     def interior(self, s: For) -> tuple[Expr, Expr] | None:
         """The first iteration of the interior and the first after it, both within the loop."""
         done = [x for x in walk(s.body) if isinstance(x, (Store, Instr))]
-        if not any(uses(place, {s.var}) for x in done for place in _places(x)):
+        if len(done) * (2 if s.kind is ForKind.PARALLEL else 3) > self.limit:
             return None
-        size = len(done)
-        if size * (2 if s.kind is ForKind.PARALLEL else 3) > self.limit:
-            return None
+        reduction = not any(uses(place, {s.var}) for x in done for place in _places(x))
         end = ops.add(s.min, s.extent)
         low, high = s.min, end
         with self.analyzer.scope():
             self.analyzer.bind(s.var, s.min, s.extent)
-            for lower, upper in self.limits(s.body, s.var, {}):
+            for lower, upper in self.limits(s.body, s.var, {}, reduction):
                 first, after = low, high
                 for e in lower:
                     first = ops.maximum(first, e)
                 for e in upper:
                     after = ops.minimum(after, ops.add(e, 1))
                 first, after = self.analyzer.simplify(first), self.analyzer.simplify(after)
+                if reduction and not (isinstance(first, IntImm) and isinstance(after, IntImm)):
+                    continue
                 if not self.empty(first, after):
                     low, high = first, after
         if (low, high) == (s.min, end) or self.small(s, low, high):
@@ -118,9 +118,12 @@ class _Partition(InContext):
         return isinstance(whole, IntImm) and not self.analyzer.prove(2 * size >= whole)
 
     def limits(
-        self, node: Stmt | Expr, var: Var, inner: dict[Var, tuple[Expr, Expr]]
+        self, node: Stmt | Expr, var: Var, inner: dict[Var, tuple[Expr, Expr]], reduction: bool
     ) -> Iterator[tuple[list[Expr], list[Expr]]]:
-        """Bounds of ``var`` within which a condition in ``node`` holds whatever inner loops do."""
+        """Bounds of ``var`` within which a condition in ``node`` holds whatever inner loops do.
+
+        For a reduction loop, only of branches: a choice of values is a mask or a predicate.
+        """
         match node:
             case For(loop, low, extent, _, body):
                 for e in (low, extent):
@@ -133,22 +136,24 @@ class _Partition(InContext):
                     known = self.analyzer.bounds(loop)
                     first = low if known.lo is None else ops.const(known.lo)
                     last = low + extent - 1 if known.hi is None else ops.const(known.hi)
-                    yield from self.limits(body, var, {**inner, loop: (first, last)})
+                    yield from self.limits(body, var, {**inner, loop: (first, last)}, reduction)
                 return
             case Let(let):
                 inner = {**inner, let: (let, let)}
+            case E.Select() if reduction:
+                return
             case If(condition) | E.Select(condition):
                 for c in conjuncts(condition):
                     if pure(c):
                         yield from self.bounds(c, var, inner)
         for child in children(node):
-            yield from self.limits(child, var, inner)
+            yield from self.limits(child, var, inner, reduction)
 
     def bounds(
         self, condition: Expr, var: Var, inner: dict[Var, tuple[Expr, Expr]]
     ) -> Iterator[tuple[list[Expr], list[Expr]]]:
         """Bounds of ``var`` within which ``condition`` holds for all values of inner variables."""
-        difference = _at_most_zero(condition)
+        difference = at_most_zero(condition)
         if difference is None or not uses(difference, {var}):
             return
         domain = {v: ends for v, ends in inner.items() if uses(difference, {v})}
@@ -169,7 +174,7 @@ def _places(s: Store | Instr) -> tuple[Expr, ...]:
     return s.indices if isinstance(s, Store) else tuple(i for o in s.operands for i in o.indices)
 
 
-def _at_most_zero(condition: Expr) -> Expr | None:
+def at_most_zero(condition: Expr) -> Expr | None:
     """A form that is not positive just where a comparison of integers holds."""
     if not isinstance(condition, E.Compare) or condition.a.dtype not in ("int32", "int64"):
         return None

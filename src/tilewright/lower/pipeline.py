@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from tilewright.ir.func import Func, Module
 from tilewright.lower.common_subexpressions import common_subexpressions
 from tilewright.lower.double_buffer import double_buffer
+from tilewright.lower.drop_guards import drop_guards
 from tilewright.lower.hoist_guards import hoist_guards
 from tilewright.lower.index_width import index_width
 from tilewright.lower.inject_vthread import inject_vthread
@@ -42,6 +43,7 @@ FORM: tuple[Pass, ...] = (
 #: Rewriting of loops, on the whole program.
 LOOPS: tuple[Pass, ...] = (
     trim_loops,  # needs the guards at the statements that they guard
+    drop_guards,  # tiles in registers are computed whole, so that their vectors need no masks
     hoist_guards,  # then what remains moves to the outermost loop where it can be decided
     partition_loops,  # boundary conditions leave the interior, so that it vectorizes without masks
     unroll,  # marks loops that pragmas ask for, in every copy that partitioning made

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.arith import Analyzer
+from tilewright.arith import Analyzer, solve
+from tilewright.arith.conditions import conjuncts
 from tilewright.ir import ops
-from tilewright.ir.expr import Broadcast, Expr, IntImm
+from tilewright.ir.expr import Broadcast, Expr, IntImm, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import (
     Allocate,
@@ -38,26 +39,30 @@ from tilewright.ir.stmt import (
     Store,
     seq,
 )
-from tilewright.ir.visit import Rewriter, substitute
+from tilewright.ir.visit import Rewriter, substitute, uses
 from tilewright.lower.context import analyzer_of, pure
 
 _STAYS = (ForKind.THREAD, ForKind.VTHREAD, ForKind.PARALLEL)
+_SHRINKS = (ForKind.SERIAL, ForKind.UNROLLED)
 NOTHING = Seq(())
 
 
 def simplify(func: Func) -> Func:
     """Simplify the body of ``func``; see the module's docstring."""
-    return replace(func, body=simplified(analyzer_of(func), func.body))
+    return replace(func, body=_Simplify(analyzer_of(func), False).stmt(func.body))
 
 
 def simplified(analyzer: Analyzer, s: Stmt) -> Stmt:
-    """``s`` simplified under what ``analyzer`` knows of the variables around it."""
-    return _Simplify(analyzer).stmt(s)
+    """``s`` simplified under what ``analyzer`` knows of the variables around it.
+
+    Loops whose whole body is guarded by constant bounds of their variable are made to end there.
+    """
+    return _Simplify(analyzer, True).stmt(s)
 
 
 class _Simplify(Rewriter):
-    def __init__(self, analyzer: Analyzer) -> None:
-        self.analyzer = analyzer
+    def __init__(self, analyzer: Analyzer, shrink: bool) -> None:
+        self.analyzer, self.shrink = analyzer, shrink
 
     def expr(self, e: Expr) -> Expr:
         return self.analyzer.simplify(e)
@@ -117,9 +122,28 @@ class _Simplify(Rewriter):
             body = self.stmt(s.body)
         if _empty(body):
             return NOTHING
+        if self.shrink and s.kind in _SHRINKS and isinstance(body, If) and body.orelse is None:
+            narrow = self.guarded(s.var, low, extent, body.condition)
+            if narrow is not None:
+                return self.loop(replace(s, min=narrow[0], extent=narrow[1], body=body))
         if low is s.min and extent is s.extent and body is s.body:
             return s
         return replace(s, min=low, extent=extent, body=body)
+
+    def guarded(self, var: Var, low: Expr, extent: Expr, guard: Expr) -> tuple[Expr, Expr] | None:
+        """The part of a loop of known ends in which the guard of its whole body can hold."""
+        if not (isinstance(low, IntImm) and isinstance(extent, IntImm)):
+            return None
+        first, last = low.value, low.value + extent.value - 1
+        for c in conjuncts(guard):
+            if not (pure(c) and uses(c, {var})):
+                continue
+            lower, upper, _ = solve(c, var, self.analyzer)
+            first = max([first, *(e.value for e in lower if isinstance(e, IntImm))])
+            last = min([last, *(e.value for e in upper if isinstance(e, IntImm))])
+        if first == low.value and last - first + 1 == extent.value:
+            return None
+        return ops.const(first, var.dtype), ops.const(max(0, last - first + 1), var.dtype)
 
     def branch(self, s: If, condition: Expr, then: Stmt, orelse: Stmt | None) -> Stmt:
         condition = self.expr(condition)

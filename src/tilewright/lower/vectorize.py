@@ -38,7 +38,14 @@ from tilewright.ir.expr import Broadcast, Expr, IntImm, Load, Ramp, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Let, Seq, Stmt, Store, seq
 from tilewright.ir.visit import exprs, walk
-from tilewright.lower.context import InContext, analyzer_of, in_bounds, pure, reads_in_bounds
+from tilewright.lower.context import (
+    InContext,
+    analyzer_of,
+    cannot_fail,
+    in_bounds,
+    pure,
+    reads_in_bounds,
+)
 from tilewright.lower.lane_private import iterations_are_private
 from tilewright.lower.substitution import copy, put, widen
 from tilewright.lower.varying import dependent, mentions
@@ -292,7 +299,7 @@ class _Lanes:
 
     def same_in_all(self, e: Expr) -> Expr:
         """An expression that no lane has for itself, evaluated even where every lane is off."""
-        if self.mask is not None and not (reads_in_bounds(self.analyzer, e) and _divides(e)):
+        if self.mask is not None and not (reads_in_bounds(self.analyzer, e) and cannot_fail(e)):
             raise _Scalar
         return e
 
@@ -338,12 +345,6 @@ class _Lanes:
                 raise _Scalar
             return Load(buffer, indices, None)
         return Load(self.own.get(buffer, buffer), indices, None if inside else self.mask)
-
-
-def _divides(e: Expr) -> bool:
-    """Whether every integer division in ``e`` is by a constant, so that it cannot fail."""
-    divisions = (E.FloorDiv, E.FloorMod, E.TruncDiv, E.TruncMod)
-    return all(isinstance(x.b, IntImm) for x in exprs(e) if isinstance(x, divisions))
 
 
 def _is_zero(e: Expr) -> bool:

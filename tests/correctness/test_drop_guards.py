@@ -1,0 +1,64 @@
+"""Tiles that do not divide the output are computed whole, where only registers see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tests.support.interpreter import interpret
+
+from tilewright.ir.expr import Expr
+from tilewright.ir.func import Func
+from tilewright.ir.ops import logical_and
+from tilewright.ir.stmt import Stmt
+from tilewright.lower.drop_guards import drop_guards
+from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store, when
+
+i, v, k = axes("i v k")
+C, acc = buffer("C", 14), buffer("acc", 8, scope="local")
+n = i * 8 + v
+
+
+def program(*tile: Stmt, target: str = "llvm") -> Func:
+    """Tiles of eight, of which fourteen elements are kept."""
+    out = loop(v, 8, when(n < 14, store(C[n], acc[v])))
+    return func(loop(i, 2, allocate(acc, *tile, out)), target=target)
+
+
+def guards(f: Func) -> int:
+    return repr(f.body).count("if ")
+
+
+def update(guard: Expr, extent: int = 18) -> Stmt:
+    A = buffer("A", extent)
+    return loop(k, 3, loop(v, 8, when(guard, store(acc[v], acc[v] + A[n + k]))))
+
+
+def test_only_the_copy_out_keeps_its_guard() -> None:
+    f = program(loop(v, 8, when(n < 14, store(acc[v], 0.0))), update(n < 14))
+    made = drop_guards(f)
+    assert (guards(f), guards(made)) == (3, 1)
+    data: dict[str, Any] = {"A": np.arange(18.0), "C": np.zeros(14)}
+    np.testing.assert_array_equal(interpret(made, data)["C"], interpret(f, data)["C"])
+
+
+def test_a_guard_that_keeps_reads_in_bounds_stays() -> None:
+    f = program(loop(v, 8, when(n < 14, store(acc[v], 0.0))), update(n < 14, extent=16))
+    assert guards(drop_guards(f)) == 2
+
+
+def test_a_guard_that_keeps_a_value_from_another_stays() -> None:
+    """All elements are set to zero: those past the end are zero afterwards, too."""
+    f = program(loop(v, 8, store(acc[v], 0.0)), update(n < 14))
+    assert drop_guards(f).body is f.body or guards(drop_guards(f)) == guards(f)
+
+
+def test_a_guard_of_the_sum_and_not_of_the_element_stays() -> None:
+    zero = loop(v, 8, when(n < 14, store(acc[v], 0.0)))
+    f = program(zero, update(logical_and(n < 14, k < 2)))
+    assert "if k < 2:" in repr(drop_guards(f))
+
+
+def test_on_a_gpu_guards_stay() -> None:
+    f = program(loop(v, 8, when(n < 14, store(acc[v], 0.0))), update(n < 14), target="cuda")
+    assert drop_guards(f) is f
