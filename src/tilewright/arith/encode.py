@@ -46,9 +46,11 @@ class Instance:
     def __init__(self, system: System, lanes: int = 1, twin: Instance | None = None) -> None:
         self.system, self.twin = system, twin
         self.values: dict[Var, Form] = {}
-        self.conditions: dict[Var, Expr] = {}
+        self.defined: dict[Var, Expr] = {}
         self.atoms: dict[Expr, Form] = {}
         self.forms: dict[Expr, Form] = {}
+        self.floors: dict[tuple[tuple[tuple[int, int], ...], int], Form] = {}
+        self.products: list[tuple[Form, Form, Form]] = []
         self.equal: dict[Expr, bool] = {}
         self.lane: Form = {}
         if lanes > 1:
@@ -63,11 +65,9 @@ class Instance:
         return made
 
     def define(self, var: Var, value: Expr) -> None:
-        """Let ``var`` stand for ``value``."""
-        if value.dtype.is_int:
-            self.values[var] = self.form(value)
-        elif value.dtype.is_bool:
-            self.conditions[var] = value
+        """Let ``var`` stand for ``value``, which is looked at when it is first used."""
+        if value.dtype.is_int or value.dtype.is_bool:
+            self.defined[var] = value
 
     def _near(self, base: Form, name: str, low: int, high: int) -> Form:
         if not any(k != CONSTANT for k in base):
@@ -149,6 +149,9 @@ class Instance:
 
     def _variable(self, var: Var) -> Form:
         found = self.values.get(var)
+        if found is None and var in self.defined:  # late, when more is known of its parts
+            found = self.form(self.defined[var])
+            self.values[var] = found
         if found is None:  # bound outside of the program: the same at any moment
             if self.twin is not None:
                 found = self.twin.form(var)
@@ -172,6 +175,7 @@ class Instance:
         corners = [x * y for x in self.system.bounds(a) for y in self.system.bounds(b)]
         self.system.require(plus(made, constant(-min(corners))))
         self.system.require(minus(constant(max(corners)), made))
+        self.products.append((a, b, made))
         return made
 
     def _quotient(self, a: Expr, divisor: int) -> Form:
@@ -186,22 +190,32 @@ class Instance:
         return self._floor(key, dividend, divisor)
 
     def _floor(self, key: Expr, dividend: Form, divisor: int) -> Form:
-        found = self.atoms.get(key)
-        if found is not None:
-            return found
-        base: Form = {}
-        if self.twin is not None and key in self.twin.atoms:
-            base = self.twin.atoms[key]
-            if self._equal(key):
-                self.atoms[key] = base
-                return base
-        least, greatest = self.system.bounds(dividend)
-        made = self._near(base, "quotient", least // divisor, greatest // divisor)
-        rest = minus(dividend, times(made, divisor))
-        self.system.require(rest)
-        self.system.require(minus(constant(divisor - 1), rest))
+        """The quotient, by a column for that of the dividend's residue.
+
+        Indices that are alike modulo the divisor, ``64 * i + j`` and ``10 * i + j`` by 18, so
+        have one column.
+        """
+        residue = {k: c % divisor for k, c in dividend.items() if c % divisor}
+        whole = {k: c // divisor for k, c in dividend.items() if c // divisor}
+        name = (tuple(sorted(residue.items())), divisor)
+        made = self.floors.get(name)
+        if made is None:
+            base = self._twins(key)
+            if base and self._equal(key):
+                made = base
+            else:
+                system = self.system
+                least, greatest = system.bounds(residue)
+                made = self._near(base, "quotient", least // divisor, greatest // divisor)
+                rest = minus(residue, times(made, divisor))
+                system.require(rest)
+                system.require(minus(constant(divisor - 1), rest))
+                least, greatest = system.bounds(dividend)
+                system.require(plus(plus(whole, made), constant(-(least // divisor))))
+                system.require(minus(constant(greatest // divisor), plus(whole, made)))
+            self.floors[name] = made
         self.atoms[key] = made
-        return made
+        return plus(whole, made)
 
     def _remainder(self, e: Expr, a: Expr, divisor: int) -> Form:
         return minus(self.form(a), times(self._quotient(a, divisor), divisor))
@@ -218,18 +232,52 @@ class Instance:
         return self._symbolic_division(e, a, b, modulo)
 
     def _symbolic_division(self, e: Expr, a: Expr, b: Expr, modulo: bool) -> Form:
-        """Division by a variable: only ranges are known, and only for a positive divisor."""
-        made = self._unknown(e)
+        """Division by a positive variable, through the unknown product of quotient and divisor."""
         dividend, divisor = self.form(a), self.form(b)
-        if self.system.bounds(divisor)[0] < 1:
-            return made
-        if modulo:  # 0 <= a % b < b
-            self.system.require(made)
-            self.system.require(plus(minus(divisor, made), constant(-1)))
-        elif self.system.bounds(dividend)[0] >= 0:  # 0 <= a // b <= a
-            self.system.require(made)
-            self.system.require(minus(dividend, made))
-        return made
+        system = self.system
+        if system.bounds(divisor)[0] < 1:
+            return self._unknown(e)
+        key, product_key = E.FloorDiv(a, b), E.Mul(E.FloorDiv(a, b), b)
+        if key not in self.atoms:
+            system.exact = False
+            least, greatest = system.bounds(dividend)
+            base, product_base = self._twins(key), self._twins(product_key)
+            low, high = min(least, 0), max(greatest, 0)
+            quotient = self._near(base, "quotient", low, high)
+            product = self._near(product_base, "product", low - system.bounds(divisor)[1], high)
+            rest = minus(dividend, product)
+            system.require(rest)
+            system.require(plus(minus(divisor, rest), constant(-1)))
+            if least >= 0:
+                system.require(quotient)
+                system.require(minus(product, quotient))
+            for factor in self._multiples(dividend, divisor):
+                system.require(plus(minus(factor, quotient), constant(-1)))
+            if base and self._equal(b):  # both grow together
+                up, over = minus(quotient, base), minus(product, product_base)
+                down, under = times(up, -1), times(over, -1)
+                one = constant(-1)
+                system.choose(
+                    [
+                        [(up, True), (over, True)],
+                        [(plus(up, one), False), (plus(over, one), False)],
+                        [(plus(down, one), False), (plus(under, one), False)],
+                    ]
+                )
+            self.atoms[key], self.atoms[product_key] = quotient, product
+        return minus(dividend, self.atoms[product_key]) if modulo else self.atoms[key]
+
+    def _twins(self, key: Expr) -> Form:
+        return self.twin.atoms.get(key, {}) if self.twin is not None else {}
+
+    def _multiples(self, dividend: Form, divisor: Form) -> list[Form]:
+        """Each ``x`` for which ``dividend < x * divisor`` is known."""
+        known = self.products + (self.twin.products if self.twin is not None else [])
+        return [
+            left if right == divisor else right
+            for left, right, product in known
+            if divisor in (left, right) and self.system.bounds(minus(product, dividend))[0] >= 1
+        ]
 
     def _truncated(self, e: Expr, a: Expr, b: Expr, modulo: bool) -> Form:
         dividend, divisor = self.form(a), number(self.form(b))
@@ -339,8 +387,8 @@ class Instance:
                 return self._unequal(self.form(value), not holds)
             case E.Compare(a, b) if a.dtype.is_int:
                 return self._comparison(condition, minus(self.form(a), self.form(b)), holds)
-            case E.Var() if condition in self.conditions:
-                return self.cases(self.conditions[condition], holds)
+            case E.Var() if condition in self.defined:
+                return self.cases(self.defined[condition], holds)
         return self._vague()
 
     def _vague(self) -> Alternatives:

@@ -25,6 +25,9 @@ Terms = tuple[tuple[int, int], ...]
 #: Rounds of propagation: most systems settle in three; slow convergence is left to isl.
 _ROUNDS = 8
 
+#: How many columns are replaced by what an equality says of them before isl is asked.
+_ELIMINATIONS = 12
+
 
 def constant(value: int) -> Form:
     """The form of a number."""
@@ -192,6 +195,8 @@ class System:
         """
         if not self.settle() or not self._narrow():
             return None
+        if not self._stands_reduced():
+            return None
         found = self._dive()
         if found is not None:
             return found
@@ -208,6 +213,57 @@ class System:
             if found is not None:
                 return found
         return None
+
+    def _stands_reduced(self) -> bool:
+        """Whether the system is still possible with its equalities put to use.
+
+        Columns that an equality gives are replaced in all other constraints, which may then
+        contradict each other where each on its own did not.
+        """
+        trial = self.copy()
+        for _ in range(_ELIMINATIONS):
+            chosen = next(
+                (
+                    (terms, value, k, c)
+                    for terms, (value, greatest) in trial.rows.items()
+                    if value == greatest
+                    for k, c in terms
+                    if c in (1, -1)
+                ),
+                None,
+            )
+            if chosen is None:
+                break
+            terms, value, column, c = chosen
+            del trial.rows[terms]
+            given = {k: -c * other for k, other in terms if k != column}
+            given[CONSTANT] = c * value
+            trial._replace(column, given)
+        return trial.settle() and trial._narrow()
+
+    def _replace(self, column: int, given: Form) -> None:
+        """Put a form in place of a column everywhere."""
+
+        def put(form: Form) -> Form:
+            scale = form.get(column)
+            if not scale:
+                return form
+            return plus({k: c for k, c in form.items() if k != column}, given, scale)
+
+        low, high = self.low[column], self.high[column]
+        for terms in [t for t in self.rows if any(k == column for k, _ in t)]:
+            least, greatest = self.rows.pop(terms)
+            form = put(dict(terms))
+            if least > -UNBOUNDED:
+                self.require(plus(form, constant(-least)))
+            if greatest < UNBOUNDED:
+                self.require(minus(constant(greatest), form))
+        self.require(plus(given, constant(-low)))
+        self.require(minus(constant(high), given))
+        self.choices = [
+            [[(put(form), equal) for form, equal in alternative] for alternative in choice]
+            for choice in self.choices
+        ]
 
     def _dive(self) -> list[int] | None:
         """A solution found by fixing one column after another at a bound, without going back."""
