@@ -5,9 +5,10 @@ differs between C, CUDA C++ and OpenCL C. Buffers are one-dimensional by now
 (:mod:`tilewright.codegen.flatten`). Expressions are in :mod:`.c_like_expr`, vectors in
 :mod:`.c_like_vector`.
 
-A loop is marked for unrolling where the schedule says so (``unroll``, ``auto_unroll_max_step``),
-and on a GPU also where its variable indexes an array of the thread's own: registers have no
-addresses, so such an array stays in registers only if every index is a constant in the end.
+An unrolled loop stays a loop with a pragma, or is written out under the pragma
+``unroll_explicit``. On a GPU the compiler is also asked to unroll loops whose variable indexes an
+array of the thread's own: registers have no addresses, so such an array stays in registers only
+if every index is a constant in the end.
 """
 
 from __future__ import annotations
@@ -51,7 +52,6 @@ class CLikePrinter(VectorPrinter):
         self.warp_size = warp_size
         self.hoisted = {}
         self._vectors: dict[Expr, Pieces] = {}  # vector variables in scope
-        self._auto_unroll = 0
         self._explicit = False
         self._dynamic_shared = 0
 
@@ -159,6 +159,10 @@ class CLikePrinter(VectorPrinter):
                 self._let_stmt(var, value, body)
             case S.Attr(key, value, body):
                 self._attr(key, value, body)
+            case S.Evaluate(E.Call(_, "prefetch", (E.Load(buffer, (index,)),))):
+                if buffer.scope == "global":
+                    at = self.dialect.pointer(self.name_of(buffer), self.expr(index))
+                    self.line(f"{self.dialect.prefetch(at)};")
             case S.Evaluate(value):
                 self.line(f"{self.expr(value)};")
             case S.Sync(scope):
@@ -202,15 +206,13 @@ class CLikePrinter(VectorPrinter):
     def _attr(self, key: str, value: object, body: Stmt) -> None:
         if key == "produce":
             self.line(f"// {value}")
-        before = self._auto_unroll, self._explicit
+        before = self._explicit
         self._pragma(key, value)
         self.stmt(body)
-        self._auto_unroll, self._explicit = before
+        self._explicit = before
 
     def _pragma(self, key: str, value: object) -> None:
-        if key == "auto_unroll_max_step":
-            self._auto_unroll = int(str(value))
-        elif key == "unroll_explicit":
+        if key.removeprefix("pragma_") == "unroll_explicit":
             self._explicit = bool(value)
 
     def _for(self, s: S.For) -> None:
@@ -219,7 +221,7 @@ class CLikePrinter(VectorPrinter):
                 f"the {s.kind.value} loop over {s.var.name!r} has to become a launch axis before "
                 "code is generated"
             )
-        before = self._auto_unroll, self._explicit
+        before = self._explicit
         for key, value in s.annotations:
             self._pragma(key, value)
         extent = s.extent.value if isinstance(s.extent, E.IntImm) else None
@@ -233,19 +235,14 @@ class CLikePrinter(VectorPrinter):
                     self.stmt(put(s.body, {s.var: value}))
             else:
                 self._loop(s, unroll)
-        self._auto_unroll, self._explicit = before
+        self._explicit = before
 
     def _unrolls(self, s: S.For, extent: int | None) -> bool:
         if s.kind is ForKind.UNROLLED:
             return True
-        if extent is None or s.kind is not ForKind.SERIAL:
+        if extent is None or s.kind is not ForKind.SERIAL or not self.dialect.is_gpu:
             return False
-        if not self._auto_unroll and not self.dialect.is_gpu:
-            return False
-        total = extent * steps(s.body)
-        if total <= self._auto_unroll:
-            return True
-        return self.dialect.is_gpu and total <= REGISTER_UNROLL and _indexes_registers(s)
+        return extent * steps(s.body) <= REGISTER_UNROLL and _indexes_registers(s)
 
     def _loop(self, s: S.For, unroll: bool) -> None:
         if unroll:
@@ -285,7 +282,7 @@ class CLikePrinter(VectorPrinter):
         at = self.expr(s.indices[0])
         match s.value:
             case E.Add(E.Load(buffer, indices, None), x) if (
-                buffer is s.buffer and indices == s.indices and d.updates_in_place(buffer)
+                buffer is s.buffer and indices[0] is s.indices[0] and d.updates_in_place(buffer)
             ):
                 self.line(f"{name}[{at}] += {self.expr(x)};")
             case value:
@@ -303,7 +300,7 @@ class CLikePrinter(VectorPrinter):
         access = self.access(s.buffer, s.indices[0])
         base, k = access or (s.indices[0], 1)
         clobbers = any(
-            x.buffer is s.buffer and x not in self.hoisted and x.indices != s.indices
+            x.buffer is s.buffer and x not in self.hoisted and x.indices[0] is not s.indices[0]
             for x in loads(value)
         )
         if value not in self.hoisted and (clobbers or width > k):
@@ -331,7 +328,7 @@ class CLikePrinter(VectorPrinter):
         """Each lane under its own condition; what is off is not evaluated either."""
         value = s.value if s.value.dtype.lanes == lanes else E.Broadcast(s.value, lanes)
         self.prepare(mask)
-        if any(x.buffer is s.buffer and x.indices != s.indices for x in loads(value)):
+        if any(x.buffer is s.buffer and x.indices[0] is not s.indices[0] for x in loads(value)):
             zero = E.Broadcast(ops.const(0, value.dtype.element), lanes)
             value = E.IfThenElse(mask, value, zero)
             self.hold(value)
@@ -343,7 +340,10 @@ class CLikePrinter(VectorPrinter):
 
     def _instruction(self, s: S.Instr) -> None:
         d = self.dialect
-        lacks = s.instruction.lacks(d.kind, d.arch) if s.instruction is not None else "no name"
+        lacks = bool(s.instruction.lacks(d.kind, d.arch)) or not all(
+            d.promises(operand.buffer, argument.align)
+            for operand, argument in zip(s.operands, s.instruction.operands, strict=True)
+        )
         if lacks or (found := self._views(s)) is None:
             self.stmt(s.body)
             return

@@ -219,6 +219,14 @@ class Dialect:
         """The address of an element."""
         return code(name) if offset == "0" else code(f"&{name}[{offset}]", UNARY)
 
+    def promises(self, buffer: Buffer, align: int) -> bool:
+        """Whether ``buffer`` starts at a multiple of ``align`` bytes."""
+        return align <= buffer.dtype.bytes
+
+    def prefetch(self, pointer: Code) -> str:
+        """A hint that what ``pointer`` points to will be read, as an expression."""
+        return call("__builtin_prefetch", pointer)
+
     def load(self, buffer: Buffer, name: str, offset: Code) -> Code:
         """An element of a buffer."""
         found = code(f"{name}[{offset}]")

@@ -27,7 +27,7 @@ class Source:
     aligned: bool
 
 
-def generate(module: Module, arch: str = "", aligned: bool = True) -> Source:
+def generate(module: Module, arch: str = "", aligned: bool = True, launcher: str = "") -> Source:
     """CUDA C++ for all kernels of ``module``.
 
     Parameters
@@ -35,6 +35,8 @@ def generate(module: Module, arch: str = "", aligned: bool = True) -> Source:
     arch : the architecture it is for ("sm_90a"), where instructions depend on it.
     aligned : whether arguments may be taken to lie at multiples of 16 bytes, so that several
         neighbouring elements can be moved by one access.
+
+    launcher : the name of a function that goes with the kernels; none is called so.
 
     Raises :class:`tilewright.ir.errors.TargetError` where CUDA cannot say what the program says.
 
@@ -48,17 +50,23 @@ def generate(module: Module, arch: str = "", aligned: bool = True) -> Source:
     >>> body = Store(B, (i,), A[i] * 2.0)
     >>> launch = (ir.LaunchAxis("threadIdx.x", i, const(256)),)
     >>> print(generate(ir.Module("m", (A, B), (ir.Func("double", (A, B), body, launch),))).text)
-    extern "C" __global__ void __launch_bounds__(256) double_1(const float* __restrict__ A, float* __restrict__ B) {
+    extern "C" __global__ void __launch_bounds__(256) double_1(
+        const float* __restrict__ A,
+        float* __restrict__ B) {
       const int i = (int)threadIdx.x;
       B[i] = A[i] * 2.0f;
     }
     <BLANKLINE>
-    """  # noqa: E501
+    """
     dialect = CudaDialect(arch, aligned)
-    symbols = Names(dialect.reserved)
+    symbols = Names((*dialect.reserved, launcher))
     kernels = []
     for func in module.funcs:
         printer = CLikePrinter(dialect)
-        kernels.append(printer.function(flatten(func), symbols.fresh(func.name)))
+        kernels.append(printer.function(flatten(func), symbols.fresh(_symbol(func.name, launcher))))
     body = "\n".join(kernel.text for kernel in kernels)
     return Source(prelude(dialect.needs) + body, tuple(kernels), dialect.wide_params)
+
+
+def _symbol(name: str, launcher: str) -> str:
+    return f"{name}_kernel" if name == launcher else name

@@ -177,6 +177,17 @@ class CudaDialect(Dialect):
 
     # Memory
 
+    def promises(self, buffer: Buffer, align: int) -> bool:
+        if align <= max(buffer.dtype.bytes, buffer.align if buffer.scope == "local" else 0):
+            return True
+        if buffer.scope == "global":
+            self.wide_params = self.wide_params or self.aligned
+            return self.aligned and align <= 16
+        return buffer.scope != "local" and align <= 16
+
+    def prefetch(self, pointer: Code) -> str:
+        return f'asm volatile("prefetch.global.L2 [%0];" :: "l"({pointer}))'
+
     def barrier(self, scope: str) -> Iterable[str]:
         return ("__syncwarp();" if scope == "warp" else "__syncthreads();",)
 

@@ -146,6 +146,9 @@ class OpenCLDialect(Dialect):
 
     # Memory
 
+    def prefetch(self, pointer: Code) -> str:
+        return call("prefetch", pointer, "1")
+
     def barrier(self, scope: str) -> Iterable[str]:
         # a warp is one thread here, and in step with itself
         return () if scope == "warp" else ("barrier(CLK_LOCAL_MEM_FENCE);",)

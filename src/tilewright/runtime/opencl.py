@@ -74,7 +74,7 @@ class OpenCLProgram:
         meta = json.loads(files["meta.json"])
         self.source = files["source.cl"].decode()
         self._symbols: list[str] = meta["symbols"]
-        self._written = frozenset(meta["written"])
+        self._written = {module.params[k] for k in meta["written"]}
         self._program = _built(self.place, self.source, files.get("program.bin"))
         self._meta = files["meta.json"]
         self._kernels = [getattr(self._program, symbol) for symbol in self._symbols]
@@ -135,7 +135,7 @@ class OpenCLProgram:
         memories, copies = self._memories(arrays, queue)
         self._enqueue(queue, memories, scalars)
         for k, memory, low, nbytes in copies:
-            if self.module.params.index(self._buffers[k]) in self._written:
+            if self._buffers[k] in self._written:
                 self._fetch(queue, memory, low, nbytes)
         if copies:
             queue.finish()
@@ -244,7 +244,7 @@ class OpenCLProgram:
             queue.finish()
             times.append((time.perf_counter() - start) / number)
         for k, memory, low, nbytes in copies:
-            if self.module.params.index(self._buffers[k]) in self._written:
+            if self._buffers[k] in self._written:
                 self._fetch(queue, memory, low, nbytes)
         queue.finish()
         return times
