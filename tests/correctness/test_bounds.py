@@ -142,6 +142,17 @@ def test_facts_combine(az: Analyzer) -> None:
         assert not az.prove(a + 1 < d)
 
 
+def test_what_is_said_of_a_quotient_is_known_of_the_dividend(az: Analyzer) -> None:
+    x, y = variables("x y")
+    with az.assume((x // 4).equal(2)):
+        assert az.bounds(x) == Interval(8, 11)
+    with az.assume(logical_and((x // 4).equal(y), x >= 1)):
+        assert az.prove(x <= y * 4 + 3)
+        assert az.prove(x >= y * 4)
+        assert not az.prove(x < y * 4 + 3)
+        assert az.prove(y >= 0)
+
+
 def test_definitions_are_known(az: Analyzer) -> None:
     o, i, y = variables("o i y")
     az.bind(o, 0, 6)

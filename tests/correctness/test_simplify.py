@@ -301,6 +301,8 @@ def test_a_guard_keeps_what_it_guards() -> None:
     assert az.simplify(e) is e
     again = logical_and(i < 8, table[i] < 5, i < 8)
     assert az.simplify(again) is e
+    weaker = logical_and(i < 8, table[i] < 7, table[i] < 5)
+    assert az.simplify(weaker) is e
 
 
 @pytest.mark.parametrize("kind", [E.Select, E.IfThenElse])

@@ -64,6 +64,7 @@ def test_minima_maxima_and_divisions_are_undone() -> None:
     x, n = Var.make("x"), Var.make("n")
     assert texts(maximum(x, n) < 8, x) == [[], ["7"], ["n < 8"]]
     assert texts(minimum(x * 2, n) >= 3, x) == [["2"], [], ["3 <= n"]]
+    assert texts((x // 3 * 2).equal(n * 2), x) == [["n * 3"], ["n * 3 + 2"], []]
     assert texts((x + 1) // 4 < n, x) == [[], ["n * 4 - 2"], []]
 
 

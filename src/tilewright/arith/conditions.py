@@ -27,7 +27,6 @@ from tilewright.ir import expr as E
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import BOOL, Expr, IntImm
 from tilewright.ir.ops import logical_not
-from tilewright.ir.visit import exprs
 
 if TYPE_CHECKING:
     from tilewright.arith.analyzer import Analyzer
@@ -277,8 +276,8 @@ def _is_zero(az: Analyzer, form: Affine, t: DType, equal: bool) -> Expr:
     if form.const % g:
         return truth(not equal)
     if g > 1:
-        terms = {a: k // g for a, k in terms.items()}
-        form = Affine(terms, form.const // g)
+        form = Affine({a: k // g for a, k in terms.items()}, form.const // g)
+        return _is_zero(az, az.normal(form), t, equal)
     lo, hi = span(az, form)
     if lo > 0 or hi < 0 or lower(az, form, 1, 1) >= 1 or lower(az, -form, 1, 1) >= 1:
         return truth(not equal)
@@ -349,8 +348,8 @@ def _joined(parts: list[Expr], cls: type[E.Binary], empty: Expr) -> Expr:
 def _irredundant(az: Analyzer, parts: list[Expr]) -> list[Expr]:
     """Drop the inequalities that one of the later parts implies by itself.
 
-    A part that reads memory or divides by a variable may rely on those before it, so it is not
-    taken as a reason to drop them.
+    Only parts of the same atoms are compared, so what the later one reads, the dropped one read
+    too and did not guard.
     """
     if len(parts) < 2:
         return parts
@@ -364,25 +363,11 @@ def _irredundant(az: Analyzer, parts: list[Expr]) -> list[Expr]:
             later is not None
             and later.terms.keys() == form.terms.keys()
             and span(az, form.combine(1, later, -1))[1] <= 0
-            and not partial(parts[i + 1 + j])
-            for j, later in enumerate(forms[i + 1 :])
+            for later in forms[i + 1 :]
         ):
             continue
         kept.append(part)
     return kept
-
-
-def partial(e: Expr) -> bool:
-    """Whether evaluating an expression may be illegal where a guard does not hold."""
-    for part in exprs(e):
-        cls = type(part)
-        if cls is E.Load or cls is E.Call:
-            return True
-        if cls in (E.FloorDiv, E.FloorMod, E.TruncDiv, E.TruncMod):
-            assert isinstance(part, E.Binary)
-            if not isinstance(part.b, IntImm):
-                return True
-    return False
 
 
 def inequality_form(az: Analyzer, e: Expr) -> Affine | None:

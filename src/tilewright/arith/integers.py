@@ -256,7 +256,8 @@ def _binary(
 ) -> Callable[[Analyzer, Expr], Affine | None]:
     def apply(az: Analyzer, e: Expr) -> Affine | None:
         assert isinstance(e, E.Binary)
-        return rule(az, az.affine(e.a), az.affine(e.b), e.dtype)
+        found = rule(az, az.affine(e.a), az.affine(e.b), e.dtype)
+        return None if found is None else normal(az, found)
 
     return apply
 
@@ -271,7 +272,7 @@ def _shift(az: Analyzer, e: Expr) -> Affine | None:
         case E.Shl(a, IntImm(_, bits)) if 0 <= bits < 31:
             return az.affine(a) * (1 << bits)
         case E.Shr(a, IntImm(_, bits)) if 0 <= bits < 31:
-            return floordiv(az, az.affine(a), 1 << bits, e.dtype)
+            return normal(az, floordiv(az, az.affine(a), 1 << bits, e.dtype))
     return None
 
 
