@@ -15,6 +15,7 @@ from tilewright.ir import expr as E
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Expr, FloatImm, IntImm, Var
 from tilewright.ir.ops import Value, as_condition, as_index
+from tilewright.ir.visit import exprs, substitute
 
 #: How many steps one question may take before it is given up.
 _EFFORT = 400
@@ -179,7 +180,17 @@ class Analyzer:
         made = self.simplify(as_condition(condition))
         if isinstance(made, IntImm):
             return bool(made.value)
-        return self._prove(made)
+        if self._prove(made):
+            return True
+        expanded = self.expand(made)  # residues show only where a definition is written out
+        return expanded is not made and self.prove(expanded)
+
+    def expand(self, e: Expr) -> Expr:
+        """``e`` with the values of defined variables in their place."""
+        definitions = self.context.definitions
+        while any(v in definitions for v in exprs(e) if isinstance(v, Var)):
+            e = substitute(e, definitions)
+        return e
 
     def _prove(self, e: Expr) -> bool:
         match e:
