@@ -44,7 +44,7 @@ def find_convolution(output: Tensor, tag: str = "depthwise_conv2d") -> Convoluti
             mend="Declare it by the functions of tilewright.topi.nn",
         )
     conv = found[0].outputs[0]
-    reads = [t for t in conv.op.inputs]
+    reads = conv.op.inputs
     source, filter = reads[0], reads[-1]
     padded = source if source.op.tag == "pad" else None
     for stage in s.stages:
