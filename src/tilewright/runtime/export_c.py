@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 def export_c(kernel: Kernel, path: Path) -> None:
     """Write ``kernel`` to ``path``: C99 for llvm, CUDA C++ with its host launcher for cuda.
 
-    The file begins with a comment that says how to compile it, and declares the function that
-    stands at its end. Raises :class:`TargetError` for opencl and sim.
+    The file begins with a comment that says how to compile it, and its last function is the kernel.
+    Beside a C file named ``x.c`` a header ``x.h`` declares that function.
+
+    Raises :class:`TargetError` for opencl and sim.
     """
     kind = kernel.target.kind
     if kind == "llvm":
-        from tilewright.codegen.c import c_source
+        from tilewright.codegen.c import c_header, c_source
 
         text = c_source(kernel.module)
+        path.with_suffix(".h").write_text(c_header(kernel.module))
     elif kind == "cuda":
         from tilewright.codegen import cuda_export
 

@@ -1,0 +1,152 @@
+"""A module as one file of C99 that needs nothing but libc and libm."""
+
+from __future__ import annotations
+
+from tilewright.codegen.arguments import outputs, variables
+from tilewright.codegen.c_dialect import CDialect, prelude
+from tilewright.codegen.c_like import CLikePrinter
+from tilewright.codegen.c_like_text import MUL, Names, code, infix, sanitized
+from tilewright.codegen.flatten import flatten
+from tilewright.codegen.lanes import unpack_lanes
+from tilewright.ir import stmt as S
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import IntImm, Var
+from tilewright.ir.func import Module
+
+#: Arrays up to so many bytes are variables; larger ones are malloc'ed.
+STACK_BYTES = 32 * 1024
+
+
+def c_source(module: Module) -> str:
+    """The text of the file. Its last function, named as the module, is the only one to be seen.
+
+    >>> from tilewright.lower.sketch import *
+    >>> (i,) = axes("i")
+    >>> A, B = buffer("A", 100), buffer("B", 100)
+    >>> from tilewright.ir import Func, Module
+    >>> f = Func("f", (A, B), loop(i, 100, store(B[i], A[i] * 2.0)))
+    >>> print(c_source(Module("twice", (A, B), (f,))).split("#include <string.h>")[1].strip())
+    static void twice_1(
+            const float* restrict A,
+            float* restrict B) {
+      for (int32_t i = 0; i < 100; ++i) {
+        B[i] = A[i] * 2.0f;
+      }
+    }
+    <BLANKLINE>
+    void twice(
+        const float* A, /* float32[100] */
+        float* B /* float32[100] */) {
+      twice_1(A, B);
+    }
+    """
+    dialect = CDialect()
+    entry = sanitized(module.name)
+    symbols = Names(dialect.reserved)
+    symbols.fresh(entry)
+    texts: list[str] = []
+    calls: list[str] = []
+    names = _names(module)
+    for func in module.funcs:
+        made = _Printer(dialect).function(
+            flatten(unpack_lanes(func)), symbols.fresh(f"{entry}_{len(calls) + 1}")
+        )
+        texts.append(made.text)
+        calls.append(f"{made.symbol}({', '.join(names[p] for p in func.params)});")
+    wrapper = _wrapper(module, dialect, names, calls)
+    return f"{_comment(module, entry)}{prelude(dialect.needs)}{''.join(texts)}\n{wrapper}"
+
+
+def c_header(module: Module) -> str:
+    """The declaration of the function that :func:`c_source` defines."""
+    entry = sanitized(module.name)
+    guard = f"{entry.upper()}_H"
+    head = "\n".join(_head(module, CDialect(), _names(module)))
+    return (
+        f"{_comment(module, entry)}#ifndef {guard}\n#define {guard}\n\n#include <stdint.h>\n\n"
+        f'#ifdef __cplusplus\nextern "C" {{\n#endif\n\n{head});\n\n'
+        f"#ifdef __cplusplus\n}}\n#endif\n\n#endif\n"
+    )
+
+
+def _comment(module: Module, entry: str) -> str:
+    return (
+        f"/* {entry}: written by Tilewright; needs libc and libm only.\n"
+        f"   cc -std=c99 -O3 -march=native -ffp-contract=fast -fopenmp -c {entry}.c\n"
+        "   Arrays are dense, row by row; without -fopenmp it runs in one thread. */\n"
+    )
+
+
+def _names(module: Module) -> dict[Buffer | Var, str]:
+    """What parameters, extents and workspaces are called in the function that is seen."""
+    names = Names(CDialect.reserved)
+    names.fresh(sanitized(module.name))
+    everything = [*module.params, *variables(module), *module.workspaces]
+    return {p: names.fresh(p.name) for p in dict.fromkeys(everything)}
+
+
+def _head(module: Module, dialect: CDialect, names: dict[Buffer | Var, str]) -> list[str]:
+    """The declaration, up to its closing parenthesis."""
+    written = set(outputs(module))
+    params = []
+    for k, p in enumerate(module.params):
+        if isinstance(p, Buffer):
+            const_word = "" if k in written else "const "
+            element = dialect.storage_name(p.dtype, "global")
+            extents = ", ".join(map(repr, p.shape))
+            params.append((f"{const_word}{element}* {names[p]}", f"{p.dtype}[{extents}]"))
+        else:
+            params.append((f"{dialect.type_name(p.dtype)} {names[p]}", ""))
+    scalars = {p for p in module.params if isinstance(p, Var)}
+    for v in variables(module):
+        if v not in scalars:
+            params.append((f"{dialect.type_name(v.dtype)} {names[v]}", "an extent"))
+    lines = [f"void {sanitized(module.name)}("]
+    for k, (text, remark) in enumerate(params):
+        comma = "," if k < len(params) - 1 else ""
+        lines.append(f"    {text}{comma}" + (f" /* {remark} */" if remark else ""))
+    return lines
+
+
+def _wrapper(
+    module: Module, dialect: CDialect, names: dict[Buffer | Var, str], calls: list[str]
+) -> str:
+    """The function that is seen: workspaces, then each kernel."""
+    lines = [*_head(module, dialect, names)]
+    lines[-1] += ") {"
+    for buffer in module.workspaces:
+        printer = _Printer(dialect)
+        printer.variables = {v: code(names[v]) for v in variables(module)}
+        element = dialect.storage_name(buffer.dtype, "global")
+        size = infix(code(f"sizeof({element})"), "*", printer.expr(buffer.size), MUL)
+        dialect.require("allocate")
+        lines.append(f"  {element}* {names[buffer]} = allocate({size});")
+    lines += [f"  {text}" for text in calls]
+    lines += [f"  free({names[buffer]});" for buffer in module.workspaces]
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+class _Printer(CLikePrinter):
+    """Adds what only a CPU has: threads, and memory of any size."""
+
+    def _allocate(self, s: S.Allocate) -> None:
+        buffer = s.buffer
+        size = buffer.size
+        bytes_each = buffer.dtype.bytes
+        if isinstance(size, IntImm) and size.value * bytes_each <= STACK_BYTES:
+            super()._allocate(s)
+            return
+        name = self.names.fresh(buffer.name)
+        self.buffers[buffer] = name
+        self.dialect.require("allocate")
+        element = self.dialect.storage_name(buffer.dtype, buffer.scope)
+        count = self.expr(self.analyzer.simplify(size))
+        total = infix(code(f"sizeof({element})"), "*", count, MUL)
+        self.line(f"{element}* {name} = allocate({total});")
+        self.stmt(s.body)
+        self.line(f"free({name});")
+
+    def _loop(self, s: S.For, unroll: bool) -> None:
+        if s.kind is S.ForKind.PARALLEL:
+            self.line("#pragma omp parallel for")
+        super()._loop(s, unroll)
