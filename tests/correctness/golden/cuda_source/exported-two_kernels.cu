@@ -1,0 +1,47 @@
+// normalize: CUDA kernels and the function that launches them.
+// nvcc -O3 -std=c++17 -arch=sm_90a -c normalize.cu
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+extern "C" __global__ void __launch_bounds__(16) sums(
+    const float* __restrict__ A,
+    float* __restrict__ total) {
+  const int tx = (int)threadIdx.x;
+  total[tx] = 1.0f;
+  for (int i = 0; i < 32; ++i) {
+    total[tx] += fabsf(A[tx * 32 + i]);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(32) divide(
+    const float* __restrict__ A,
+    const float* __restrict__ total,
+    float* __restrict__ B) {
+  const int bx = (int)blockIdx.x;
+  const int ty = (int)threadIdx.x;
+  B[bx * 32 + ty] = A[bx * 32 + ty] / total[bx];
+}
+
+extern "C" cudaError_t normalize(const float* A, float* B, cudaStream_t stream) {
+  cudaError_t error;
+  void* total = NULL;
+  error = cudaMallocAsync(&total, (size_t)4 * 16, stream);
+  if (error != cudaSuccess) return error;
+  sums<<<dim3(1, 1, 1), dim3(16, 1, 1), 0, stream>>>((const float*)A, (float*)total);
+  divide<<<dim3(16, 1, 1), dim3(32, 1, 1), 0, stream>>>(
+      (const float*)A,
+      (const float*)total,
+      (float*)B);
+  cudaFreeAsync(total, stream);
+  return cudaGetLastError();
+}
+
+#ifndef NORMALIZE_H
+#define NORMALIZE_H
+#include <cuda_runtime.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C"
+#endif
+cudaError_t normalize(const float* A, float* B, cudaStream_t stream);
+#endif

@@ -1,0 +1,19 @@
+extern "C" __global__ void __launch_bounds__(196) depthwise(
+    const float* __restrict__ Input,
+    const float* __restrict__ Filter,
+    float* __restrict__ Output) {
+  const int blockIdx_x = (int)blockIdx.x;
+  const int ty = (int)threadIdx.y;
+  const int tx = (int)threadIdx.x;
+  float acc[1];
+  // DepthwiseConv2d
+  acc[0] = 0.0f;
+  #pragma unroll
+  for (int di = 0; di < 3; ++di) {
+    #pragma unroll
+    for (int dj = 0; dj < 3; ++dj) {
+      acc[0] += (ty + di - 1 >= 0 && ty + di - 1 < 14 && tx + dj - 1 >= 0 && tx + dj - 1 < 14 ? Input[blockIdx_x * 196 + ty * 14 + di * 14 + tx + dj - 15] : 0.0f) * Filter[blockIdx_x * 9 + di * 3 + dj];
+    }
+  }
+  Output[blockIdx_x * 196 + ty * 14 + tx] = acc[0];
+}

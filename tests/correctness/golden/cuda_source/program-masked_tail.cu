@@ -1,0 +1,17 @@
+extern "C" __global__ void __launch_bounds__(64) tail(
+    const float* __restrict__ A,
+    float* __restrict__ B) {
+  const int tx = (int)threadIdx.x;
+  if (tx * 4 < 250) {
+    B[tx * 4] = A[tx * 4] + 1.0f;
+  }
+  if (tx * 4 + 1 < 250) {
+    B[tx * 4 + 1] = A[tx * 4 + 1] + 1.0f;
+  }
+  if (tx * 4 + 2 < 250) {
+    B[tx * 4 + 2] = A[tx * 4 + 2] + 1.0f;
+  }
+  if (tx * 4 + 3 < 250) {
+    B[tx * 4 + 3] = A[tx * 4 + 3] + 1.0f;
+  }
+}

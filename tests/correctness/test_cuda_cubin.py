@@ -1,0 +1,67 @@
+"""CUDA programs compile to machine code without a GPU, and to the instructions they ask for."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.gpu_programs import PROGRAMS
+
+from tilewright.codegen.cuda import generate
+from tilewright.runtime import cuda
+from tilewright.runtime.nvrtc import compile_cubin
+from tilewright.runtime.sass import disassemble, opcodes
+from tilewright.target import Target
+
+pytestmark = pytest.mark.needs_nvrtc
+
+#: Its sine and cosine keep their large arguments in a thread's memory.
+STACK = ("functions",)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_program_compiles_without_spills(name: str, arch: str) -> None:
+    made = generate(PROGRAMS[name]().module, arch)
+    cubin = compile_cubin(made.text, arch)
+    assert sorted(cubin.resources) == sorted(k.symbol for k in made.kernels)
+    for found in cubin.resources.values():
+        assert found.spills == 0
+        assert found.stack == 0 or name in STACK
+    plain = generate(PROGRAMS[name]().module, arch, aligned=False)
+    if made.aligned:
+        assert compile_cubin(plain.text, arch).data
+    else:
+        assert plain.text == made.text
+
+
+def instructions(name: str) -> dict[str, int]:
+    text = generate(PROGRAMS[name]().module, "sm_90a").text
+    return opcodes(disassemble(compile_cubin(text, "sm_90a").data))
+
+
+@pytest.mark.parametrize("name", ["copy", "copy_half_eight", "copy_bytes", "scale_shift_half"])
+def test_vectors_move_16_bytes_at_once(name: str) -> None:
+    found = instructions(name)
+    assert found["LDG.E.128.CONSTANT"] == 1
+    assert found["STG.E.128"] == 1
+
+
+@pytest.mark.parametrize(("name", "kind"), [("half_fma", "HFMA2"), ("bfloat_fma", "BF16_V2")])
+def test_two_lanes_of_16_bits_take_one_instruction(name: str, kind: str) -> None:
+    found = instructions(name)
+    assert sum(n for op, n in found.items() if op.startswith("HFMA2") and kind in op) >= 64
+    assert not any(op.startswith("PRMT") for op in found)
+
+
+def test_a_program_tells_its_source_its_code_and_what_it_takes() -> None:
+    program = cuda.compile_module(
+        PROGRAMS["shared_tile"]().module, Target.parse("cuda -arch=sm_90a")
+    )
+    assert "__syncthreads();" in program.source
+    assert "BAR.SYNC" in program.assembly
+    found = program.resources["transpose"]
+    assert found.shared_memory == 4220
+    assert found.registers
+    again = cuda.compile_module(program.module, program.target, program.artifacts())
+    assert again.source == program.source
+    assert again.cubin == program.cubin
+    assert again.resources == program.resources

@@ -1,0 +1,104 @@
+"""Programs become OpenCL C, and run on an OpenCL device as NumPy says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.gpu_programs import PROGRAMS, Arrays, Program
+
+from tilewright.codegen.opencl import generate
+from tilewright.runtime import ndarray
+from tilewright.runtime.array import view
+from tilewright.target import Target
+
+#: Without warps there are no shuffles.
+PORTABLE = [name for name in PROGRAMS if name != "warp_sum"]
+
+
+def compiled(program: Program) -> Any:
+    from tilewright.runtime import opencl
+
+    return opencl.compile_module(program.module, Target.parse("opencl"))
+
+
+def typed(program: Program, arrays: Arrays) -> Arrays:
+    """The arrays in the types of the parameters; bfloat16 as its bits."""
+    made = {}
+    for p, (name, a) in zip(program.params, arrays.items(), strict=True):
+        if p.dtype == "bfloat16":
+            made[name] = (a.view("uint32") >> 16).astype("uint16")
+        else:
+            made[name] = a.astype(str(p.dtype))
+    return made
+
+
+def as_float(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return (a.astype("uint32") << 16).view("float32") if a.dtype == np.uint16 else a
+
+
+@pytest.mark.needs_opencl
+@pytest.mark.parametrize("name", PORTABLE)
+def test_program_runs(name: str) -> None:
+    program = PROGRAMS[name]()
+    given = program.arrays()
+    arrays = typed(program, given)
+    compiled(program).launch([view(a) for a in arrays.values()], program.extents)
+    tolerance = 1e-5 if name in ("functions", "two_kernels") else 0
+    for out, expected in program.reference(given).items():
+        np.testing.assert_allclose(as_float(arrays[out]), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["shared_tile", "scale_shift", "scale_shift_half"])
+def test_source(name: str, golden: Callable[..., None]) -> None:
+    golden(generate(PROGRAMS[name]().module).text, ".cl")
+
+
+def test_with_half_arithmetic_vectors_stay_in_half(golden: Callable[..., None]) -> None:
+    golden(generate(PROGRAMS["half_fma"]().module, half=True).text, ".cl")
+
+
+@pytest.mark.needs_opencl
+def test_float16_is_rounded_after_every_operation() -> None:
+    program = PROGRAMS["scale_shift_half"]()
+    rng = np.random.default_rng(0)
+    arrays = {n: rng.normal(size=a.shape).astype("float16") for n, a in program.arrays().items()}
+    compiled(program).launch([view(a) for a in arrays.values()], {})
+    scaled = arrays["A"] * arrays["Scale"][:, None]
+    expected = np.maximum(scaled + arrays["Shift"][:, None], np.float16(0))
+    np.testing.assert_array_equal(arrays["B"], expected)
+
+
+@pytest.mark.needs_opencl
+def test_arrays_on_the_device_and_of_pyopencl() -> None:
+    import pyopencl.array
+
+    from tilewright.runtime.opencl_device import device
+
+    program = PROGRAMS["symbolic_batch"]()
+    given = program.arrays()
+    made = compiled(program)
+    mine = [ndarray.array(a, "opencl") for a in given.values()]
+    made.launch([view(a) for a in mine], program.extents)
+    np.testing.assert_array_equal(mine[1].numpy(), given["A"] * 2)
+    queue = device().queue
+    theirs = [pyopencl.array.to_device(queue, a) for a in given.values()]
+    made.launch([view(a) for a in theirs], program.extents, stream=queue)
+    np.testing.assert_array_equal(theirs[1].get(), given["A"] * 2)
+    assert min(made.measure([view(a) for a in theirs], program.extents, 2, 3)) > 0
+
+
+@pytest.mark.needs_opencl
+def test_a_kept_program_runs_without_its_loops() -> None:
+    from tilewright.runtime import opencl
+    from tilewright.runtime.kernel import without_bodies
+
+    program = PROGRAMS["two_kernels"]()
+    first = compiled(program)
+    again = opencl.compile_module(without_bodies(program.module), first.target, first.artifacts())
+    given = program.arrays()
+    again.launch([view(a) for a in given.values()], {})
+    np.testing.assert_allclose(given["B"], program.reference(given)["B"], rtol=1e-6)
+    assert again.resources["sums"].shared_memory == 0
