@@ -31,8 +31,8 @@ def solve(condition: Expr, var: Var, analyzer: Analyzer | None = None) -> Soluti
 
     >>> from tilewright.ir.ops import logical_and
     >>> x, n = Var.make("x"), Var.make("n")
-    >>> solve(logical_and(3 <= x * 2, x * 4 < n, n > 5), x)
-    Solution(lower=[2], upper=[(n + 3) // 4 - 1], rest=[6 <= n])
+    >>> solve(logical_and(3 <= x * 2, x * 4 < n, n < 50), x)
+    Solution(lower=[2], upper=[(n + 3) // 4 - 1], rest=[n < 50])
     """
     az = analyzer or Analyzer()
     found = Solution([], [], [])
