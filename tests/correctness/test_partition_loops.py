@@ -13,7 +13,7 @@ from tilewright.ir.ops import if_then_else, logical_and
 from tilewright.ir.stmt import For, ForKind, If, Stmt
 from tilewright.ir.visit import stores, walk
 from tilewright.lower.partition_loops import partition_loops
-from tilewright.lower.sketch import axes, buffer, func, loop, store, when
+from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store, when
 
 i, j, v, d = axes("i j v d")
 
@@ -138,3 +138,12 @@ for v in T.vectorized(4):
     mask = store(C[v], C[v] + if_then_else(d + v < 9, A[d + v], 0.0))
     f = func(loop(d, 7, loop(v, 4, mask, kind="vectorized")))
     assert len([s for s in walk(partition_loops(f).body) if isinstance(s, For)]) == 2
+
+
+def test_a_condition_on_little_of_the_work_is_not_worth_copies() -> None:
+    """A long sum, and a mask on the store of it."""
+    A, C, acc = buffer("A", 64), buffer("C", 30), buffer("acc", 4, scope="local")
+    total = loop(d, 31, loop(v, 4, store(acc[v], acc[v] + A[i + d]), kind="vectorized"))
+    out = loop(v, 4, when(i * 4 + v < 30, store(C[i * 4 + v], acc[v])), kind="vectorized")
+    f = func(loop(i, 8, allocate(acc, total, out)))
+    assert len(outer_loops(partition_loops(f))) == 1

@@ -23,8 +23,10 @@ for d in range(3):
     for v in T.vectorized(4):
         B[v + 28] = B[v + 28] + T.if_then_else(d + v < 5, A[d + v + 27], T.float32(0))
 
-A reduction loop is divided where that takes a branch out of it and its parts are known. What guards
-its vectors is a mask, which is cheaper than a copy of the body.
+A condition on less than an eighth of the work in a loop is not worth copies, say on the store of a
+sum; nor is an interior of less than half of the loop. A reduction loop is divided where that takes
+a branch out of it and its parts are known: what guards its vectors is a mask, which is cheaper than
+a copy of the body.
 
 A PARALLEL loop stays one loop, with the interior and the rest as the branches of an ``If``: three
 parallel loops would wait for one another. On a GPU nothing is partitioned unless
@@ -34,8 +36,8 @@ parallel loops would wait for one another. On a GPU nothing is partitioned unles
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple, TypeAlias
 
 from tilewright.arith import Analyzer, Unbounded, solve
 from tilewright.arith.conditions import conjuncts
@@ -60,6 +62,23 @@ def partition_loops(func: Func) -> Func:
         return func
     limit = int(config.get("partition_limit", _LIMIT))
     return replace(func, body=_Partition(analyzer_of(func), limit).stmt(func.body))
+
+
+#: The least part of a loop's work that a condition must guard to be worth copies.
+_SHARE = 8
+
+#: What the variables of inner loops range over; None for a name of a value.
+_Domain: TypeAlias = dict[Var, tuple[Expr, Expr] | None]
+
+
+class _Guard(NamedTuple):
+    """A condition, what the loops around it range over, the steps it guards, and whether it is
+    that of a branch (or of a loop's end) and not of a choice of values."""
+
+    condition: Expr
+    inner: _Domain
+    steps: float
+    branch: bool
 
 
 class _Partition(InContext):
@@ -88,7 +107,13 @@ class _Partition(InContext):
         low, high = s.min, end
         with self.analyzer.scope():
             self.analyzer.bind(s.var, s.min, s.extent)
-            for lower, upper in self.limits(s.body, s.var, {}, reduction):
+            found = self.guards(s.body, s.var, {}, 1)
+            worth = _steps(s.body) / _SHARE if found else 0
+            for guard in found:
+                # What guards the vectors of a reduction is a mask, cheaper than copies of the body.
+                if guard.steps < worth or (reduction and not guard.branch):
+                    continue
+                lower, upper = self.bounds(guard, s.var)
                 first, after = low, high
                 for e in lower:
                     first = ops.maximum(first, e)
@@ -97,16 +122,13 @@ class _Partition(InContext):
                 first, after = self.analyzer.simplify(first), self.analyzer.simplify(after)
                 if reduction and not (isinstance(first, IntImm) and isinstance(after, IntImm)):
                     continue
-                if not self.empty(first, after):
+                if not self.analyzer.prove(after <= first):
                     low, high = first, after
         if (low, high) == (s.min, end) or self.small(s, low, high):
             return None
         if not self.analyzer.prove(low <= high):
             high = ops.maximum(low, high)
         return self.analyzer.simplify(low), self.analyzer.simplify(high)
-
-    def empty(self, low: Expr, high: Expr) -> bool:
-        return self.analyzer.prove(high <= low)
 
     def small(self, s: For, low: Expr, high: Expr) -> bool:
         """Whether the interior is not worth copies: less than half of a loop, known or not."""
@@ -117,56 +139,81 @@ class _Partition(InContext):
         # With symbolic ends the interior may be empty; where the whole is constant, it must not.
         return isinstance(whole, IntImm) and not self.analyzer.prove(2 * size >= whole)
 
-    def limits(
-        self, node: Stmt | Expr, var: Var, inner: dict[Var, tuple[Expr, Expr]], reduction: bool
-    ) -> Iterator[tuple[list[Expr], list[Expr]]]:
-        """Bounds of ``var`` within which a condition in ``node`` holds whatever inner loops do.
+    def guards(self, s: Stmt, var: Var, inner: _Domain, times: float) -> list[_Guard]:
+        """The conditions on ``var`` in ``s``, which is done ``times`` times an iteration."""
+        found: list[_Guard] = []
 
-        For a reduction loop, only of branches: a choice of values is a mask or a predicate.
-        """
-        match node:
+        def note(condition: Expr, steps: float, branch: bool) -> None:
+            for c in conjuncts(condition):
+                if uses(c, {var}) and pure(c):
+                    found.append(_Guard(c, inner, steps, branch))
+
+        match s:
             case For(loop, low, extent, _, body):
-                for e in (low, extent):
-                    for x in exprs(e):
+                trips = _trips(s)
+                for end in (low, extent):
+                    for x in exprs(end):
                         condition = _constant_wins(x)
                         if condition is not None:
-                            yield from self.bounds(condition, var, inner)
+                            note(condition, times * trips * _steps(body), True)
                 with self.analyzer.scope():
                     self.analyzer.bind(loop, low, extent)
                     known = self.analyzer.bounds(loop)
                     first = low if known.lo is None else ops.const(known.lo)
                     last = low + extent - 1 if known.hi is None else ops.const(known.hi)
-                    yield from self.limits(body, var, {**inner, loop: (first, last)}, reduction)
-                return
+                    domain = {**inner, loop: (first, last)}
+                    return found + self.guards(body, var, domain, times * trips)
             case Let(let):
-                inner = {**inner, let: (let, let)}
-            case E.Select() if reduction:
-                return
-            case If(condition) | E.Select(condition):
-                for c in conjuncts(condition):
-                    if pure(c):
-                        yield from self.bounds(c, var, inner)
-        for child in children(node):
-            yield from self.limits(child, var, inner, reduction)
+                inner = {**inner, let: None}
+            case If(condition, then, orelse):
+                guarded = _steps(then) + (0 if orelse is None else _steps(orelse))
+                note(condition, times * guarded, True)
+        for child in children(s):
+            if isinstance(child, Stmt):
+                found += self.guards(child, var, inner, times)
+                continue
+            for e in exprs(child):
+                if isinstance(e, E.Select):
+                    note(e.condition, times, False)
+        return found
 
-    def bounds(
-        self, condition: Expr, var: Var, inner: dict[Var, tuple[Expr, Expr]]
-    ) -> Iterator[tuple[list[Expr], list[Expr]]]:
-        """Bounds of ``var`` within which ``condition`` holds for all values of inner variables."""
-        difference = at_most_zero(condition)
-        if difference is None or not uses(difference, {var}):
-            return
-        domain = {v: ends for v, ends in inner.items() if uses(difference, {v})}
-        if any(ends[0] is v for v, ends in domain.items()):
-            return  # a name for a value
+    def bounds(self, guard: _Guard, var: Var) -> tuple[list[Expr], list[Expr]]:
+        """Bounds of ``var`` within which a guard holds for all values of inner variables."""
+        nothing: tuple[list[Expr], list[Expr]] = [], []
+        difference = at_most_zero(guard.condition)
+        if difference is None:
+            return nothing
+        domain: dict[Var, tuple[Expr, Expr]] = {}
+        for v, ends in guard.inner.items():
+            if uses(difference, {v}):
+                if ends is None:
+                    return nothing
+                domain[v] = ends
         try:
             _, worst = self.analyzer.relax(difference, domain) if domain else (None, difference)
         except Unbounded:
-            return
+            return nothing
         lower, upper, rest = solve(worst <= 0, var, self.analyzer)
-        if rest or not (lower or upper) or any(uses(e, {var, *inner}) for e in lower + upper):
-            return
-        yield lower, upper
+        if rest or any(uses(e, {var, *guard.inner}) for e in lower + upper):
+            return nothing
+        return lower, upper
+
+
+def _trips(s: For) -> float:
+    """How often the body of a loop is done, vectors at once; a guess where that is not known."""
+    if s.kind is ForKind.VECTORIZED:
+        return 1
+    return s.extent.value if isinstance(s.extent, IntImm) else 8
+
+
+def _steps(s: Stmt) -> float:
+    """How many stores and instructions a statement takes."""
+    match s:
+        case Store() | Instr():
+            return 1
+        case For(_, _, _, _, body):
+            return _trips(s) * _steps(body)
+    return sum(_steps(x) for x in children(s) if isinstance(x, Stmt))
 
 
 def _places(s: Store | Instr) -> tuple[Expr, ...]:
