@@ -163,6 +163,7 @@ def test_definitions_are_known(az: Analyzer) -> None:
         assert az.bounds(y) == Interval(0, 95)
         assert az.prove(y - o * 16 < 16)
         assert az.prove(y.equal(o * 16 + i))
+        assert az.prove((y % 16).equal(i))
     assert az.bounds(y) == Interval(None, None)
 
 
@@ -218,3 +219,6 @@ def test_memory_may_change_under_an_assumption(az: Analyzer) -> None:
     az.define(stale, table[i] < 5)
     with az.assume(stale):
         assert not az.prove(table[i] < 5)
+    old = Var.make("old")
+    az.define(old, table[i])
+    assert not az.prove(old.equal(table[i]))

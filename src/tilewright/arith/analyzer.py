@@ -186,8 +186,12 @@ class Analyzer:
         return expanded is not made and self.prove(expanded)
 
     def expand(self, e: Expr) -> Expr:
-        """``e`` with the values of defined variables in their place."""
-        definitions = self.context.definitions
+        """``e`` with the values of defined variables in their place.
+
+        Values read from memory stay out of it: the memory may hold others by now.
+        """
+        known = self.context.definitions
+        definitions = {v: value for v, value in known.items() if not reads_memory(value)}
         while any(v in definitions for v in exprs(e) if isinstance(v, Var)):
             e = substitute(e, definitions)
         return e
