@@ -7,6 +7,7 @@ and marks the system inexact: proofs stay sound, refutations may be spurious.
 
 from __future__ import annotations
 
+from tilewright.arith.isl import UNBOUNDED
 from tilewright.arith.system import (
     CONSTANT,
     Constraint,
@@ -213,9 +214,33 @@ class Instance:
                 least, greatest = system.bounds(dividend)
                 system.require(plus(plus(whole, made), constant(-(least // divisor))))
                 system.require(minus(constant(greatest // divisor), plus(whole, made)))
+                self._bound_by_rows(plus(whole, made), dividend, divisor)
             self.floors[name] = made
         self.atoms[key] = made
         return plus(whole, made)
+
+    def _bound_by_rows(self, quotient: Form, dividend: Form, divisor: int) -> None:
+        """From ``dividend <= divisor * x + c`` follows ``quotient <= x + c // divisor``."""
+        shift = dividend.get(CONSTANT, 0)
+        parts = {k: c for k, c in dividend.items() if k != CONSTANT}
+        for terms, (least, greatest) in list(self.system.rows.items()):
+            row = dict(terms)
+            rest = {k: c // divisor for k, c in terms if k not in parts}
+            if not rest or any(row[k] % divisor for k in rest):
+                continue
+            if all(row.get(k) == c for k, c in parts.items()):
+                rest = times(rest, -1)
+            elif all(row.get(k) == -c for k, c in parts.items()):
+                least, greatest = -greatest, -least
+            else:
+                continue
+            # least <= dividend - shift - divisor * rest <= greatest
+            if greatest < UNBOUNDED:
+                end = constant((greatest + shift) // divisor)
+                self.system.require(minus(plus(rest, end), quotient))
+            if least > -UNBOUNDED:
+                end = constant((least + shift) // divisor)
+                self.system.require(minus(quotient, plus(rest, end)))
 
     def _remainder(self, e: Expr, a: Expr, divisor: int) -> Form:
         return minus(self.form(a), times(self._quotient(a, divisor), divisor))

@@ -266,16 +266,25 @@ class System:
         ]
 
     def _dive(self) -> list[int] | None:
-        """A solution found by fixing one column after another at a bound, without going back."""
+        """A solution found by fixing one column after another, without going back."""
+        columns = sorted({k for terms in self.rows for k, _ in terms})
+        for order in (columns, columns[::-1]):
+            found = self._fix(order)
+            if found is not None:
+                return found
+        return None
+
+    def _fix(self, order: list[int]) -> list[int] | None:
         trial = self.copy()
-        for k in sorted({k for terms in self.rows for k, _ in terms}):
+        for k in order:
             if not trial.rows and not trial.choices:
                 break
-            if trial.low[k] == trial.high[k]:
+            low, high = trial.low[k], trial.high[k]
+            if low == high:
                 continue
-            for bound in (trial.low[k], trial.high[k]):
+            for value in dict.fromkeys((min(max(low, 0), high), low, high)):
                 attempt = trial.copy()
-                attempt.low[k] = attempt.high[k] = bound
+                attempt.low[k] = attempt.high[k] = value
                 if attempt.settle() and attempt._narrow():
                     break
             else:

@@ -26,7 +26,7 @@ from tilewright.arith.system import (
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, LetExpr, Load, Ramp, Var
 from tilewright.ir.func import LaunchAxis
-from tilewright.ir.stmt import For, ForKind, Let
+from tilewright.ir.stmt import For, ForKind, Let, Sync
 from tilewright.ir.visit import exprs
 from tilewright.lower.accesses import Access, Kernel, Node
 from tilewright.lower.barriers import Barriers, Order
@@ -84,7 +84,7 @@ class Dependences:
         kernel = self.kernel
         if not kernel.threads:
             return
-        scopes = {b.scope for b in kernel.barriers}
+        scopes = {b.scope for b in kernel.barriers if isinstance(b.node.stmt, Sync)}
         block = Barriers(kernel, ("shared",), before)
         tests: list[tuple[str, Barriers]] = [("threads", block)]
         warp = Barriers(kernel, ("shared", "warp"), before)
