@@ -7,7 +7,8 @@ computed in its own type and wraps around.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tilewright.arith import Analyzer
@@ -38,6 +39,10 @@ _FLOAT = {E.Add: "fadd", E.Sub: "fsub", E.Mul: "fmul", E.Div: "fdiv"}
 _COMPARE = {
     E.EQ: ("eq", "oeq"), E.NE: ("ne", "une"), E.LT: ("lt", "olt"), E.LE: ("le", "ole"),
     E.GT: ("gt", "ogt"), E.GE: ("ge", "oge"),
+}  # fmt: skip
+_HOLDS: dict[str, Callable[[int, int], bool]] = {
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
+    "gt": operator.gt, "ge": operator.ge,
 }  # fmt: skip
 #: Nodes of which an index is made, beside variables and constants.
 _INDEX_NODES = (
@@ -286,6 +291,9 @@ class Expressions:
             a, b = self.index(e.a), self.index(e.b)
         else:
             a, b = self.expr(e.a), self.expr(e.b)
+        x, y = constant(a), constant(b)
+        if x is not None and y is not None and t.kind == "int":
+            return Value("i1", "true" if _HOLDS[integer](x, y) else "false")
         if integer not in ("eq", "ne"):
             integer = ("s" if t.kind == "int" else "u") + integer
         return self.b.compare(f"icmp {integer}", a, b)
@@ -300,6 +308,9 @@ class Expressions:
         """``select`` and not ``and``: what the left operand rules out may be poison."""
         conjunction = isinstance(e, E.And)
         left = self.expr(x)
+        known = uniform(left)
+        if known is not None:  # where it decides, the right operand is not evaluated
+            return self.expr(y) if known is conjunction else left
         if self.partial(y) and e.dtype.lanes == 1 and left.type == "i1":
             b, more, done = self.b, self.b.label("rhs"), self.b.label("end")
             came = b.block
@@ -339,6 +350,9 @@ class Expressions:
     def _choice(self, e: Expr, c: Expr, t: Expr, f: Expr) -> Value:
         b, lazy = self.b, isinstance(e, E.IfThenElse)
         condition = self.expr(c)
+        known = uniform(condition)
+        if known is not None:
+            return self.expr(t if known else f)
         if not lazy or not (self.partial(t) or self.partial(f)):
             return b.select(condition, self.expr(t), self.expr(f))
         if condition.type != "i1":
@@ -499,6 +513,12 @@ def _is_number(e: Expr) -> bool:
     if isinstance(e, E.Broadcast):
         e = e.value
     return isinstance(e, E.FloatImm) and e.value == e.value
+
+
+def uniform(x: Value) -> bool | None:
+    """What a condition is known to be, in all lanes."""
+    text = x.text.removeprefix("splat (i1 ").removesuffix(")")
+    return True if text == "true" else False if text == "false" else None
 
 
 def _splatted(d: Value) -> int | None:

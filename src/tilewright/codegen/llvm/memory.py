@@ -13,7 +13,7 @@ from tilewright.codegen.llvm.builder import (
     split_type,
     vector_type,
 )
-from tilewright.codegen.llvm.expr import I64, Expressions
+from tilewright.codegen.llvm.expr import I64, Expressions, uniform
 from tilewright.codegen.llvm.types import Types
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
@@ -31,6 +31,9 @@ class Memory(Expressions):
     def __init__(self, b: Builder, types: Types) -> None:
         super().__init__(b, types)
         self.pointers: dict[Buffer, Value] = {}
+        #: Arrays on the stack of the function being written, with the elements each has room for.
+        self.room: dict[Buffer, int] = {}
+        self._strides: dict[Buffer, tuple[Expr, ...]] = {}
 
     # Offsets
 
@@ -40,12 +43,19 @@ class Memory(Expressions):
             raise TargetError(f"buffer {buffer.name} is neither a parameter nor allocated")
         return found
 
+    def strides(self, buffer: Buffer) -> tuple[Expr, ...]:
+        """The strides of a buffer, in elements."""
+        found = self._strides.get(buffer)
+        if found is None:
+            found = self._strides[buffer] = buffer.strides
+        return found
+
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Value:
         """The offset of one element."""
         if buffer.layout is not None and buffer.layout.swizzle is not None:
             return self.index(buffer.offset(indices))
         total = self.index(buffer.layout.base) if buffer.layout else _ZERO
-        for index, stride in zip(indices, buffer.strides, strict=True):
+        for index, stride in zip(indices, self.strides(buffer), strict=True):
             part = self.arithmetic("mul", self.index(index), self.index(stride))
             total = self.arithmetic("add", total, part)
         return total
@@ -56,7 +66,7 @@ class Memory(Expressions):
             return self._form(buffer.offset(indices), lanes)
         base, step = (self.index(buffer.layout.base) if buffer.layout else _ZERO), _ZERO
         scattered: Value | None = None
-        for index, stride in zip(indices, buffer.strides, strict=True):
+        for index, stride in zip(indices, self.strides(buffer), strict=True):
             scale = self.index(stride)
             form = self._form(index, lanes)
             if isinstance(form, Value):
@@ -117,6 +127,11 @@ class Memory(Expressions):
     def load(self, e: E.Load) -> Value:
         lanes = e.dtype.lanes
         mask = self._lane_mask(e.predicate, lanes)
+        known = None if mask is None else uniform(mask)
+        if known is False:
+            return literal(self.types.register(e.dtype), 0)
+        if known:
+            mask = None
         if lanes == 1:
             return self._load_scalar(e, mask)
         found = self._load_lanes(e, mask, lanes)
@@ -183,7 +198,11 @@ class Memory(Expressions):
             if step == 0:
                 return self._load_same(element, pointer, base, mask, lanes, size)
             if step == 1:
-                return self._load_vector(type, b.element(element, pointer, base), mask, size)
+                at = b.element(element, pointer, base)
+                if mask is not None and self._has_room(buffer, base, lanes):
+                    found = self._load_vector(type, at, None, size)
+                    return b.select(mask, found, literal(type, 0))
+                return self._load_vector(type, at, mask, size)
             if step == -1:
                 first = self.arithmetic("add", base, Value(I64, str(1 - lanes)))
                 turned = range(lanes - 1, -1, -1)
@@ -208,6 +227,14 @@ class Memory(Expressions):
             f"llvm.masked.gather.{mangled(type)}.v{lanes}p0",
             [at, Value("i32", str(size)), mask, literal(type, 0)],
         )
+
+    def _has_room(self, buffer: Buffer, base: Value, lanes: int) -> bool:
+        """Whether lanes that are off may be accessed too: they lie in an array of our own.
+
+        LLVM keeps an array in registers only where no access of it is masked.
+        """
+        first, room = constant(base), self.room.get(buffer, 0)
+        return first is not None and first >= 0 and first + lanes <= room
 
     def _load_vector(self, type: str, at: Value, mask: Value | None, size: int) -> Value:
         if mask is None:
@@ -298,6 +325,8 @@ class Memory(Expressions):
         element = self.types.memory(buffer.dtype)
         type, pointer = vector_type(element, lanes), self._pointer(buffer)
         mask = self._lane_mask(predicate, lanes)
+        if mask is not None and uniform(mask):
+            mask = None
         if mask is None:
             held = self.expr(value)
         else:
@@ -313,7 +342,11 @@ class Memory(Expressions):
                     turned = range(lanes - 1, -1, -1)
                     held = b.shuffle(held, Value(type, "poison"), turned)
                     mask = mask and b.shuffle(mask, Value(mask.type, "poison"), turned)
-                self._store_vector(type, held, b.element(element, pointer, base), mask, size)
+                at = b.element(element, pointer, base)
+                if mask is not None and self._has_room(buffer, base, lanes):
+                    held = b.select(mask, held, self._load_vector(type, at, None, size))
+                    mask = None
+                self._store_vector(type, held, at, mask, size)
                 return
             form = self._spread(*form, lanes)
         at = b.element(element, pointer, form)

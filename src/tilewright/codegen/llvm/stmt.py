@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tilewright.codegen.c_like import steps
 from tilewright.codegen.llvm import instruction
 from tilewright.codegen.llvm.builder import Builder, Value, constant
-from tilewright.codegen.llvm.expr import I64
+from tilewright.codegen.llvm.expr import I64, uniform
 from tilewright.codegen.llvm.memory import Memory
 from tilewright.codegen.llvm.types import Types
 from tilewright.ir import expr as E
@@ -25,6 +25,7 @@ from tilewright.ir.visit import allocated, exprs, free_vars, walk
 STACK_BYTES = 32 * 1024
 #: A loop is written out up to so many stores; beyond, LLVM is asked to unroll as it sees fit.
 UNROLL_STEPS = 4096
+_SPARE_BYTES = 64
 _PTR = "ptr"
 
 
@@ -64,8 +65,8 @@ class Statements(Memory):
         """The function that ``head`` declares; it returns an i32, 0 where all went well."""
         b = self.b
         outer, self.frame = self.frame, Frame(parallel=parallel)
-        known = self._known, self._loaded
-        self._known, self._loaded = [{}], [{}]
+        known, room = (self._known, self._loaded), self.room
+        self._known, self._loaded, self.room = [{}], [{}], {}
         state = b.begin()
         body()
         b.do("store i32 0, ptr %status")
@@ -89,7 +90,7 @@ class Statements(Memory):
         b.do("%result = load i32, ptr %status")
         b.do("ret i32 %result")
         b.end(head, state, after)
-        self.frame, (self._known, self._loaded) = outer, known
+        self.frame, (self._known, self._loaded), self.room = outer, known, room
 
     def _declare_memory(self) -> None:
         self.b.declare("noalias ptr", "tw_alloc", [I64], external=True)
@@ -154,8 +155,9 @@ class Statements(Memory):
     def _if(self, condition: Expr, then: Stmt, orelse: Stmt | None) -> None:
         b = self.b
         held = self.expr(condition)
-        if held.text in ("true", "false"):
-            chosen = then if held.text == "true" else orelse
+        known = uniform(held)
+        if known is not None:
+            chosen = then if known else orelse
             if chosen is not None:
                 self.stmt(chosen)
             return
@@ -186,7 +188,9 @@ class Statements(Memory):
         if count is not None:
             nbytes = max(1, count) * buffer.dtype.bytes
             if nbytes <= STACK_BYTES:
-                type = f"[{max(1, count)} x {element}]"
+                # room for a vector that begins inside and ends outside
+                self.room[buffer] = max(1, count) + _SPARE_BYTES // buffer.dtype.bytes
+                type = f"[{self.room[buffer]} x {element}]"
                 self.pointers[buffer] = b.early(f"alloca {type}, align 64")
             else:
                 self.pointers[buffer] = self._part_of_scratch(nbytes)
