@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.gpu_programs import PROGRAMS, Arrays, Program
+from tests.support.gpu_programs import PROGRAMS, Program, as_float, typed
 
 from tilewright.runtime import cuda, ndarray
 from tilewright.runtime.array import view
@@ -17,21 +17,6 @@ pytestmark = pytest.mark.needs_cuda
 
 def compiled(program: Program) -> Any:
     return cuda.compile_module(program.module, Target.parse("cuda"))
-
-
-def typed(program: Program, arrays: Arrays) -> Arrays:
-    """The arrays in the types of the parameters; bfloat16 as its bits."""
-    made = {}
-    for p, (name, a) in zip(program.params, arrays.items(), strict=True):
-        if p.dtype == "bfloat16":
-            made[name] = (a.view("uint32") >> 16).astype("uint16")
-        else:
-            made[name] = a.astype(str(p.dtype))
-    return made
-
-
-def as_float(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return (a.astype("uint32") << 16).view("float32") if a.dtype == np.uint16 else a
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

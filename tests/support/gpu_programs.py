@@ -44,6 +44,22 @@ class Program:
         return made
 
 
+def typed(program: Program, arrays: Arrays) -> Arrays:
+    """The arrays in the types of the parameters; bfloat16 as its bits."""
+    made = {}
+    for p, (name, a) in zip(program.params, arrays.items(), strict=True):
+        if p.dtype == "bfloat16":
+            made[name] = (a.view("uint32") >> 16).astype("uint16")
+        else:
+            made[name] = a.astype(str(p.dtype))
+    return made
+
+
+def as_float(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """What :func:`typed` made of float32, as float32 or what it is."""
+    return (a.astype("uint32") << 16).view("float32") if a.dtype == np.uint16 else a
+
+
 def buffer(name: str, shape: tuple[Any, ...], type: str = "float32", scope: str = "global") -> Any:
     return ir.Buffer(name, tuple(map(ops.as_index, shape)), ir.dtype(type), scope)
 

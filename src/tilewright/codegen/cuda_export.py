@@ -9,7 +9,7 @@ from tilewright.codegen.arguments import variables
 from tilewright.codegen.c_like import Printed, written_buffers
 from tilewright.codegen.c_like_dialect import Dialect
 from tilewright.codegen.c_like_expr import ExpressionPrinter
-from tilewright.codegen.c_like_text import MUL, code, infix, sanitized, wrapped
+from tilewright.codegen.c_like_text import KEYWORDS, MUL, code, infix, sanitized, wrapped
 from tilewright.codegen.cuda import generate
 from tilewright.codegen.cuda_dialect import CudaDialect
 from tilewright.ir.buffer import Buffer
@@ -21,13 +21,19 @@ from tilewright.target import Target
 _TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z"), ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
+def launcher_name(module: Module) -> str:
+    """The name of the launching function: that of the module, where C allows it."""
+    name = sanitized(module.name)
+    return f"launch_{name}" if name in KEYWORDS else name
+
+
 def cuda_file(module: Module, target: Target) -> str:
     """The text of the ``.cu`` file.
 
     Its last function, named as the module, takes pointers to the device's memory in the order of
     ``module.params``, then the symbolic extents and a stream, and returns CUDA's error code.
     """
-    symbol = sanitized(module.name)
+    symbol = launcher_name(module)
     made = generate(module, target.arch, launcher=symbol)
     arch = target.arch or "native"
     host = _Host(module, symbol, made.kernels, made.aligned)
@@ -42,7 +48,7 @@ def cuda_file(module: Module, target: Target) -> str:
 
 def cuda_header(module: Module) -> str:
     """The text of the header that declares the file's function, for C and C++."""
-    symbol = sanitized(module.name)
+    symbol = launcher_name(module)
     guard = f"{symbol.upper()}_H"
     host = _Host(module, symbol, (), False)
     signature = host.signature().removeprefix('extern "C" ')
