@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tilewright import te
 from tilewright.ir import Buffer, Func, LaunchAxis, dtype
 from tilewright.ir import expr as E
 from tilewright.ir.errors import VerificationError
@@ -19,6 +20,7 @@ from tilewright.ir.ops import (
     truncdiv,
 )
 from tilewright.ir.stmt import Allocate, Evaluate, For, ForKind, If, Let, Stmt, Store, Sync, seq
+from tilewright.lower.insert_barriers import insert_barriers
 from tilewright.target import Target
 from tilewright.verify import Finding, check, verify
 
@@ -292,6 +294,29 @@ class TestInitialised:
         body = seq(loop(i, 32, Store(W, (i,), A[i])), loop(j, 32, Store(B, (j,), W[j + 32])))
         found = refuted(kernel(body, [A, B], [W]), "uninitialised")
         assert "W[32]" in str(found)
+
+
+class TestFunctionsOfTheUser:
+    def test_a_buffer_that_one_fills_counts_as_written(self) -> None:
+        A, B, W = buffer("A", 8), buffer("B", 8), buffer("W", 8)
+        fill = Evaluate(te.call_extern("int32", "fill", W, A, 8))
+        body = seq(fill, loop(i, 8, Store(B, (i,), W[i])))
+        assert check(kernel(body, [A, B], [W])) == []
+
+    def test_barriers_stand_around_what_it_may_touch(self) -> None:
+        B, S = buffer("B", 32), buffer("S", 32, scope="shared")
+        call = Evaluate(te.call_extern("int32", "sort", S))
+        body = seq(Store(S, (tx,), B[tx]), call, Store(B, (tx,), S[tx]))
+        func = kernel(body, [B], [S], threadIdx_x=(tx, 32))
+        assert {f.kind for f in check(func)} == {"race"}
+        made = insert_barriers(func)
+        assert repr(made).count("T.sync") == 2
+        assert check(made) == []
+
+    def test_a_prefetch_is_no_access(self) -> None:
+        A, B = buffer("A", 8), buffer("B", 8)
+        hint = Evaluate(E.Call(dtype("int32"), "prefetch", (A[i + 8],)))
+        assert check(kernel(loop(i, 8, hint, Store(B, (i,), A[i])), [A, B])) == []
 
 
 class TestLimits:

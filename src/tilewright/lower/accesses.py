@@ -24,7 +24,6 @@ from tilewright.ir.stmt import (
     Store,
     Sync,
 )
-from tilewright.ir.visit import exprs
 
 
 class Node:
@@ -65,7 +64,8 @@ class Access:
     """A read or a write of ``buffer[indices]`` by the statement at ``node``.
 
     ``guards`` are those inside the statement's expressions; its loops and ifs are above ``node``.
-    Vector indices and predicates count lane by lane.
+    Vector indices and predicates count lane by lane. An ``opaque`` access is a buffer passed to a
+    function of the user's, which may read and write any element of it.
     """
 
     buffer: Buffer
@@ -74,6 +74,7 @@ class Access:
     write: bool
     node: Node
     guards: tuple[Guard, ...] = ()
+    opaque: bool = False
 
     @property
     def lanes(self) -> int:
@@ -219,8 +220,16 @@ class _Collector:
             for e, under in _evaluated(root, guards, seen):
                 if isinstance(e, E.Load):
                     self.add(Access(e.buffer, e.indices, e.predicate, False, node, under))
+                elif isinstance(e, E.Call) and e.name.startswith("extern:"):
+                    self.passed(e, node, under)
                 elif isinstance(e, E.Call) and e.name.startswith("shuffle"):
                     self.kernel.barriers.append(Barrier("warp", node, under))
+
+    def passed(self, call: E.Call, node: Node, under: tuple[Guard, ...]) -> None:
+        for arg in call.args:
+            match arg:
+                case E.Call(_, "address_of", (E.Load(buffer, indices, _),)):
+                    self.add(Access(buffer, indices, None, True, node, under, opaque=True))
 
 
 _LEAVES = (E.Var, E.IntImm, E.FloatImm, E.StringImm)
@@ -250,6 +259,9 @@ def _evaluated(
             if predicate is not None:
                 yield from _evaluated(predicate, guards, seen)
             yield e, guards
+        case E.Call(_, "address_of" | "prefetch", (E.Load(_, indices, _),)):  # no access
+            for index in indices:
+                yield from _evaluated(index, guards, seen)
         case E.Call(_, _, args):
             for arg in args:
                 yield from _evaluated(arg, guards, seen)
@@ -268,8 +280,3 @@ def _evaluated(
         case E.Concat(values):
             for value in values:
                 yield from _evaluated(value, guards, seen)
-
-
-def has_loads(e: Expr) -> bool:
-    """Whether the value of ``e`` depends on memory."""
-    return any(isinstance(x, E.Load) for x in exprs(e))

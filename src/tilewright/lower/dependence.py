@@ -67,14 +67,17 @@ class Dependences:
         self.pairs = list(self._pairs())
 
     def _pairs(self) -> Iterator[tuple[Access, Access]]:
-        """Accesses of one buffer of which at least one writes."""
+        """Accesses of one buffer of which at least one writes.
+
+        What functions of the user's do to each other's buffers is the user's business.
+        """
         by_buffer: dict[Buffer, list[Access]] = {}
         for access in self.kernel.accesses:
             by_buffer.setdefault(access.buffer, []).append(access)
         for accesses in by_buffer.values():
             for i, a in enumerate(accesses):
                 for b in accesses[i:]:
-                    if a.write or b.write:
+                    if (a.write or b.write) and not (a.opaque and b.opaque):
                         yield a, b
 
     # ------------------------------------------------------------------ who may conflict
@@ -106,6 +109,8 @@ class Dependences:
         if not self.kernel.blocks:
             return
         for a, b in self.pairs:
+            if a.opaque or b.opaque:
+                continue
             if a.buffer.scope == "global" and a.buffer not in self.kernel.homes:
                 found = self.conflict(a, b, Order(frozenset()), "blocks")
                 if found is not None:
@@ -114,6 +119,8 @@ class Dependences:
     def between_iterations(self) -> Iterator[Conflict]:
         """Conflicts between iterations of a PARALLEL loop."""
         for a, b in self.pairs:
+            if a.opaque or b.opaque:
+                continue
             home = self.kernel.homes.get(a.buffer)
             outside: list[Node] = []
             for x, y in zip(a.node.way, b.node.way, strict=False):
@@ -183,7 +190,8 @@ class Dependences:
             if access.predicate is not None:
                 instance.require(access.predicate)
         element = [one.form(i) for i in early.indices]
-        for left, index in zip(element, late.indices, strict=True):
+        opaque = early.opaque or late.opaque
+        for left, index in zip(element, () if opaque else late.indices, strict=not opaque):
             system.require(minus(two.form(index), left), equal=True)
         _follow(system, one, two, order, runners)
         symmetric = early is late and order.carried is None and order.last == order.first

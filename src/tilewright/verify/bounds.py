@@ -23,6 +23,8 @@ def out_of_bounds(kernel: Kernel) -> Iterator[Finding]:
     """
     moments: dict[tuple[Node, tuple[Guard, ...], object, int], Instance] = {}
     for access in kernel.accesses:
+        if access.opaque:
+            continue
         key = (access.node, access.guards, access.predicate, access.lanes)
         instance = moments.get(key)
         if instance is None:

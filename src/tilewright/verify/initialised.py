@@ -42,7 +42,7 @@ def _finding(
     kernel: Kernel, read: Access, writes: list[Access], order: dict[Node, int]
 ) -> Finding | None:
     earlier = [w for w in writes if order[w.node] < order[read.node]]
-    if any(w.indices == read.indices and not w.guards for w in earlier):
+    if any(w.opaque or (w.indices == read.indices and not w.guards) for w in earlier):
         return None
     later = [w for w in writes if order[w.node] >= order[read.node]]
     system = System()
