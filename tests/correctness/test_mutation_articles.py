@@ -87,10 +87,92 @@ def article_003(version: int) -> Program:
     return s, [inp, ker, out]
 
 
+def article_004() -> Program:
+    """Its third kernel: packed data and filter, bound, unrolled and vectorized; four kernels."""
+    ci, co, size, k, vw, vc = 2, 4, 4, 3, 2, 4
+    data = te.placeholder((1, ci, size, size), name="data")
+    kernel = te.placeholder((co, ci, k, k), name="kernel")
+    pad = te.compute(
+        (1, ci, size + 2, size + 2),
+        lambda n, c, y, x: te.if_then_else(
+            te.all(y >= 1, y <= size, x >= 1, x <= size),
+            data[n, c, y - 1, x - 1],
+            te.const(0.0, "float32"),
+        ),
+        name="pad",
+    )
+    data_vec = te.compute(
+        (1, size, size // vw, ci, k, vw + k - 1),
+        lambda n, h, w, c, y, x: pad[n, c, h + y, w * vw + x],
+        name="data_vec",
+    )
+    kernel_vec = te.compute(
+        (co // vc, ci, k, k, vc),
+        lambda o, c, y, x, v: kernel[o * vc + v, c, y, x],
+        name="kernel_vec",
+    )
+    kc = te.reduce_axis((0, ci), name="kc")
+    kh, kw = te.reduce_axis((0, k), name="kh"), te.reduce_axis((0, k), name="kw")
+    conv = te.compute(
+        (1, co // vc, size, size // vw, 1, vw, vc),
+        lambda n, o, h, w, vh, x, v: te.sum(
+            data_vec[n, h, w, kc, vh + kh, x + kw] * kernel_vec[o, kc, kh, kw, v], [kc, kh, kw]
+        ),
+        name="conv",
+    )
+    output = te.compute(
+        (1, co, size, size),
+        lambda n, o, h, w: conv[n, o // vc, h, w // vw, 0, w % vw, o % vc],
+        name="output",
+    )
+    s = create_schedule(output.op)
+    s[pad].compute_inline()
+
+    def tile_and_bind(stage: Any, *axes: tuple[Any, int, str]) -> None:
+        for axis, factor, tag in axes:
+            outer, inner = stage.split(axis, factor=factor)
+            stage.bind(outer, te.thread_axis(f"blockIdx.{tag}"))
+            stage.bind(inner, te.thread_axis(f"threadIdx.{tag}"))
+
+    _, h, w, c, _, x = s[data_vec].op.axis
+    tile_and_bind(s[data_vec], (h, 1, "z"), (w, 1, "y"), (c, 1, "x"))
+    s[data_vec].unroll(x)
+    o, c, y, x, v = s[kernel_vec].op.axis
+    tile_and_bind(s[kernel_vec], (o, 1, "y"), (c, 1, "x"))
+    s[kernel_vec].unroll(y)
+    s[kernel_vec].unroll(x)
+    s[kernel_vec].vectorize(v)
+    n, o, h, w, vh, x, v = s[conv].op.axis
+    s[conv].reorder(n, o, h, w, vh, kc, kh, kw, x, v)
+    tile_and_bind(s[conv], (o, 2, "z"), (h, 1, "y"), (w, 1, "x"))
+    for axis in (kh, kw, x):
+        s[conv].unroll(axis)
+    s[conv].vectorize(v)
+    _, o, h, w = s[output].op.axis
+    tile_and_bind(s[output], (o, 2, "z"), (h, 1, "y"), (w, 1, "x"))
+    return s, [data, kernel, output]
+
+
+def row_sums() -> Program:
+    """A sum across threads, by rfactor: shuffles within a warp, shared memory beyond."""
+    A = te.placeholder((4, 100), name="A")
+    k = te.reduce_axis((0, 100), name="k")
+    B = te.compute((4,), lambda i: te.sum(A[i, k], k), name="B")
+    s = create_schedule(B.op)
+    _, inner = s[B].split(B.op.reduce_axis[0], factor=64)
+    partial = s.rfactor(B, inner)
+    s[B].bind(s[B].op.axis[0], te.thread_axis("blockIdx.x"))
+    s[B].bind(s[B].op.reduce_axis[0], te.thread_axis("threadIdx.x"))
+    s[partial].compute_at(s[B], s[B].op.reduce_axis[0])
+    return s, [A, B]
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "000": article_000,
     "000, K5 with multiplier 2": lambda: article_000(8, 8, 5, 2),
     "000, fused": article_000_fused,
+    "004, kernel 3": article_004,
+    "sums across threads": row_sums,
     **{f"003, v{i}": lambda i=i: article_003(i) for i in range(5)},  # type: ignore[misc]
 }
 
@@ -134,4 +216,4 @@ def test_every_mutant_is_caught(name: str) -> None:
     assert not survivors, survivors[0]
     assert seen
     barriers = sum(isinstance(s, Sync) for func in module.funcs for s in walk(func.body))
-    assert barriers == (1 if name.startswith("000") else 0)
+    assert barriers == (1 if name.startswith(("000", "sums")) else 0)
