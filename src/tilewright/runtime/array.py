@@ -37,9 +37,14 @@ class ArrayView:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first byte and the one after the last; equal where the array is empty."""
+        """The first byte and the one after the last; equal where the array is empty.
+
+        A handle of OpenCL's is no address: it stands for all of its memory, whatever its size.
+        """
         if not self.size:
             return self.pointer, self.pointer
+        if self.device.startswith("opencl"):
+            return self.pointer, self.pointer + 1
         low = high = 0
         for extent, stride in zip(self.shape, self.strides, strict=True):
             reach = (extent - 1) * stride
