@@ -62,7 +62,16 @@ class Kernel:
         The arrays must neither move nor change shape while it is in use.
         """
         views, scalars = self.signature.bind(args)
-        return lambda: self.program.launch(views, scalars)
+        raw = self._launch_raw
+        if raw is None:
+            return lambda: self.program.launch(views, scalars)
+        pointers = tuple(v.pointer for v in views)
+        values = tuple(scalars[v.name] for v in self.signature.variables)
+
+        def launch(keep: Any = views) -> None:
+            raw(pointers, values)
+
+        return launch
 
     @property
     def module(self) -> Module:

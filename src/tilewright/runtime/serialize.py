@@ -224,11 +224,9 @@ class _Reader:
 
 def _instruction(name: str) -> Any:
     """The declared instruction of that name, or the name alone where it is not known here."""
-    try:
-        registry = importlib.import_module("tilewright.target.instruction")
-    except ImportError:
-        return name
-    return getattr(registry, "INSTRUCTIONS", {}).get(name, name)
+    from tilewright.target.instructions import instruction_named
+
+    return instruction_named(name) or name
 
 
 def from_json(text: str) -> Module:

@@ -21,8 +21,8 @@ from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import ForKind, Stmt
 from tilewright.ir.visit import allocated, exprs, free_vars, walk
 
-#: Arrays up to so many bytes lie on the stack, where LLVM may turn them into registers.
-STACK_BYTES = 32 * 1024
+#: So many bytes of a function's arrays lie on the stack, where LLVM may turn them into registers.
+STACK_BYTES = 64 * 1024
 #: A loop is written out up to so many stores; beyond, LLVM is asked to unroll as it sees fit.
 UNROLL_STEPS = 4096
 _SPARE_BYTES = 64
@@ -31,9 +31,15 @@ _PTR = "ptr"
 
 @dataclass
 class Frame:
-    """The function being written: where to go on failure, and its one block of scratch memory."""
+    """The function being written: its arrays, and whether it may fail.
+
+    ``scratch`` is the size of the one block that holds its large arrays, ``stack`` that of the
+    small ones together, both in bytes.
+    """
 
     scratch: int = 0
+    stack: int = 0
+    arrays: dict[Buffer, Value] = field(default_factory=dict)
     fails: bool = False
     parallel: bool = False
     parts: list[str] = field(default_factory=list)  # where each array lies in it
@@ -186,14 +192,10 @@ class Statements(Memory):
         size = self.index(buffer.size)
         count = constant(size)
         if count is not None:
-            nbytes = max(1, count) * buffer.dtype.bytes
-            if nbytes <= STACK_BYTES:
-                # room for a vector that begins inside and ends outside
-                self.room[buffer] = max(1, count) + _SPARE_BYTES // buffer.dtype.bytes
-                type = f"[{self.room[buffer]} x {element}]"
-                self.pointers[buffer] = b.early(f"alloca {type}, align 64")
-            else:
-                self.pointers[buffer] = self._part_of_scratch(nbytes)
+            known = self.frame.arrays.get(buffer)
+            if known is None:  # else from another turn of an unrolled loop, or a copy of one
+                known = self.frame.arrays[buffer] = self._array(buffer, max(1, count), element)
+            self.pointers[buffer] = known
             self.stmt(body)
             return
         self._declare_memory()
@@ -203,6 +205,16 @@ class Statements(Memory):
         self.pointers[buffer] = pointer
         self.stmt(body)
         b.call("void", "tw_free", [pointer], external=True)
+
+    def _array(self, buffer: Buffer, count: int, element: str) -> Value:
+        """Memory of constant size: on the stack as long as there is not much of it."""
+        nbytes = count * buffer.dtype.bytes
+        if self.frame.stack + nbytes > STACK_BYTES:
+            return self._part_of_scratch(nbytes)
+        self.frame.stack += nbytes
+        # room for a vector that begins inside and ends outside
+        self.room[buffer] = count + _SPARE_BYTES // buffer.dtype.bytes
+        return self.b.early(f"alloca [{self.room[buffer]} x {element}], align 64")
 
     def _part_of_scratch(self, nbytes: int) -> Value:
         """A part of the block that the function takes at its start and gives back at its end."""
