@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import gcd, inf
 from typing import TYPE_CHECKING
 
-from tilewright.arith.affine import Affine
+from tilewright.arith.affine import Affine, as_affine
 from tilewright.arith.interval import (
     EVERYTHING,
     Span,
@@ -85,6 +85,9 @@ def _by_node(az: Analyzer, atom: Expr) -> Span:
     match atom:
         case E.FloorDiv(a, IntImm(_, c)) if c > 0:
             lo, hi = value_span(az, a)
+            if az.context.facts:  # a guard on a flat index bounds what is divided out of it
+                form = as_affine(a)
+                lo, hi = max(lo, lower(az, form, 1)), min(hi, -lower(az, -form, 1))
             return quotient(lo, c), quotient(hi, c)
         case E.FloorMod(a, IntImm(_, c)) if c > 0:
             return remainder(value_span(az, a), c)

@@ -99,5 +99,6 @@ class Context:
             else:
                 self.narrow(atom, (EVERYTHING[0], fact.const // -k))
             return
+        self.atom_spans.clear()
         for atom in fact.terms:
             self.facts[atom] = (*self.facts.get(atom, ()), fact)
