@@ -196,6 +196,7 @@ class Instance:
         Indices that are alike modulo the divisor, ``64 * i + j`` and ``10 * i + j`` by 18, so
         have one column.
         """
+        system = self.system
         residue = {k: c % divisor for k, c in dividend.items() if c % divisor}
         whole = {k: c // divisor for k, c in dividend.items() if c // divisor}
         name = (tuple(sorted(residue.items())), divisor)
@@ -205,19 +206,19 @@ class Instance:
             if base and self._equal(key):
                 made = base
             else:
-                system = self.system
                 least, greatest = system.bounds(residue)
                 made = self._near(base, "quotient", least // divisor, greatest // divisor)
                 rest = minus(residue, times(made, divisor))
                 system.require(rest)
                 system.require(minus(constant(divisor - 1), rest))
-                least, greatest = system.bounds(dividend)
-                system.require(plus(plus(whole, made), constant(-(least // divisor))))
-                system.require(minus(constant(greatest // divisor), plus(whole, made)))
-                self._bound_by_rows(plus(whole, made), dividend, divisor)
             self.floors[name] = made
+        quotient = plus(whole, made)
+        least, greatest = system.bounds(dividend)
+        system.require(plus(quotient, constant(-(least // divisor))))
+        system.require(minus(constant(greatest // divisor), quotient))
+        self._bound_by_rows(quotient, dividend, divisor)
         self.atoms[key] = made
-        return plus(whole, made)
+        return quotient
 
     def _bound_by_rows(self, quotient: Form, dividend: Form, divisor: int) -> None:
         """From ``dividend <= divisor * x + c`` follows ``quotient <= x + c // divisor``."""
