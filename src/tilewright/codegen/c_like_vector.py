@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.codegen.c_like_dialect import Dialect
 from tilewright.codegen.c_like_expr import ExpressionPrinter
 from tilewright.codegen.c_like_text import Code, code
 from tilewright.ir import expr as E
@@ -61,9 +62,16 @@ def as_ramp(e: Expr) -> tuple[Expr, Expr] | None:
 
 
 class VectorPrinter(ExpressionPrinter):
-    """Prints vectors; ``hoisted`` holds the vector expressions that are in temporaries."""
+    """Prints vectors.
 
-    hoisted: dict[Expr, Pieces]
+    ``hoisted`` holds the vector expressions that are in temporaries while a statement is printed,
+    ``vectors`` the vector variables in scope.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        self.hoisted: dict[Expr, Pieces] = {}
+        self.vectors: dict[Expr, Pieces] = {}
 
     def lane(self, e: Expr, i: int) -> Expr:
         """Lane ``i`` of ``e`` as a scalar expression; ``e`` itself where it is a scalar."""

@@ -160,7 +160,13 @@ class OpenCLProgram:
         mode = cl.mem_flags.USE_HOST_PTR if self.place.host else cl.mem_flags.COPY_HOST_PTR
         for k, a in enumerate(arrays):
             if a.device != "cpu":
-                memories.append(_device_memory(a))
+                memory = _device_memory(a)
+                if memory.context != self.place.context:
+                    raise ArgumentError(
+                        f"{self._buffers[k].name} is on {a.device}, the kernel is for "
+                        f"{self.place.name}: allocate the array on that device"
+                    )
+                memories.append(memory)
                 continue
             low, high = a.span
             if high == low:

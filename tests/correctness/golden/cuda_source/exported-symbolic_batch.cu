@@ -9,8 +9,9 @@ extern "C" __global__ void __launch_bounds__(64) double_all_kernel(
     int n) {
   const int bx = (int)blockIdx.x;
   const int tx = (int)threadIdx.x;
-  if (bx * 64 + tx < n * 40) {
-    B[(bx * 64 + tx) / 40 * 40 + (bx * 24 + tx) % 40] = A[(bx * 64 + tx) / 40 * 40 + (bx * 24 + tx) % 40] * 2.0f;
+  const int cse_v0 = bx * 64 + tx;
+  if (cse_v0 < n * 40) {
+    B[cse_v0] = A[cse_v0] * 2.0f;
   }
 }
 

@@ -19,7 +19,8 @@ extern "C" __global__ void __launch_bounds__(32) divide(
     float* __restrict__ B) {
   const int bx = (int)blockIdx.x;
   const int ty = (int)threadIdx.x;
-  B[bx * 32 + ty] = A[bx * 32 + ty] / total[bx];
+  const int cse_v0 = bx * 32 + ty;
+  B[cse_v0] = A[cse_v0] / total[bx];
 }
 
 extern "C" cudaError_t normalize(const float* A, float* B, cudaStream_t stream) {

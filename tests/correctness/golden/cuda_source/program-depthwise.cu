@@ -12,7 +12,9 @@ extern "C" __global__ void __launch_bounds__(196) depthwise(
   for (int di = 0; di < 3; ++di) {
     #pragma unroll
     for (int dj = 0; dj < 3; ++dj) {
-      acc[0] += (ty + di - 1 >= 0 && ty + di - 1 < 14 && tx + dj - 1 >= 0 && tx + dj - 1 < 14 ? Input[blockIdx_x * 196 + ty * 14 + di * 14 + tx + dj - 15] : 0.0f) * Filter[blockIdx_x * 9 + di * 3 + dj];
+      const int cse_v0 = ty + di - 1;
+      const int cse_v1 = tx + dj - 1;
+      acc[0] += (cse_v0 >= 0 && cse_v0 < 14 && cse_v1 >= 0 && cse_v1 < 14 ? Input[blockIdx_x * 196 + ty * 14 + di * 14 + tx + dj - 15] : 0.0f) * Filter[blockIdx_x * 9 + di * 3 + dj];
     }
   }
   Output[blockIdx_x * 196 + ty * 14 + tx] = acc[0];
