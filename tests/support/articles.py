@@ -190,6 +190,9 @@ def _walk_script(
                         program.views[name] = ast.unparse(keywords[0].value).removesuffix(".data")
                     case "allocate":
                         program.allocations[name] = int(np.prod(ast.literal_eval(args[0])))
+            case ast.With([ast.withitem(ast.Call(_, args), ast.Name(name))], inside):
+                tag, extent = map(ast.literal_eval, args)
+                _walk_script(program, inside, [*loops, (tag, name, extent)], lets)
             case ast.AnnAssign(ast.Name(name), _, value) if value is not None:
                 lets[name] = value
             case ast.For(target, ast.Call(ast.Attribute(_, "grid"), extents), inside):
@@ -218,7 +221,7 @@ def parse_2017(text: str) -> Program:
         ):
             name, tag, extent = found.groups()
             blocks[-1].append((tag, _identifier(name), int(extent)))
-        elif found := re.match(r"for \((\S+), 0, (\d+)\) \{", line):
+        elif found := re.match(r"\w+ \((\S+), 0, (\d+)\) \{", line):
             blocks.append([("", _identifier(found[1]), int(found[2]))])
         elif found := re.match(r"allocate (\w+)\[\w+ \* (.*)\]", line):
             program.allocations[found[1]] = int(np.prod([int(n) for n in found[2].split(" * ")]))

@@ -95,8 +95,11 @@ class _Script(Printer):
     def stmt(self, s: S.Stmt, indent: int = 0) -> str:
         return "\n".join(self.block(s, indent))
 
-    def block(self, s: S.Stmt, indent: int) -> list[str]:
-        """The lines of a body: its views are declared where their first use stands."""
+    def block(self, s: S.Stmt, indent: int, last: bool = True) -> list[str]:
+        """The lines of a body: its views are declared where their first use stands.
+
+        ``last`` says that nothing follows at this indentation.
+        """
         pad = "    " * indent
         stmts = list(s.stmts) if isinstance(s, S.Seq) else [s]
         shared = self._shared_views(stmts)
@@ -107,7 +110,7 @@ class _Script(Printer):
                 self.declared.add(view)
                 size, whole = self.exprs(view.shape), self.name(self.views[view])
                 lines.append(f"{pad}{self.name(view)} = T.Buffer(({size},), data={whole}.data)")
-            lines += self._one(one, indent, last=k == len(stmts) - 1)
+            lines += self._one(one, indent, last and k == len(stmts) - 1)
         return lines or [f"{pad}pass"]
 
     def _shared_views(self, stmts: list[S.Stmt]) -> list[Buffer]:
@@ -151,7 +154,7 @@ class _Script(Printer):
         pad = "    " * indent
         match s:
             case S.Attr("produce", _, body):
-                return self.block(body, indent)
+                return self.block(body, indent, last)
             case S.For(var, _, _, S.ForKind.THREAD | S.ForKind.VTHREAD, body):
                 launch = f"T.launch_thread({self.quote(s.tag)}, {self.expr(s.extent)})"
                 return self._scoped(var, launch, body, indent, last)
