@@ -4,8 +4,8 @@ A compiled loop hands its body to ``tw_parallel``, which gives every thread one 
 Each worker waits at a mailbox of its own: it spins for a while, as the next loop usually comes at
 once, then sleeps on a condition variable. The pool serves one loop at a time; a loop that finds it
 busy (nested, or from another thread of Python) runs in its caller alone. A dispatch to a spinning
-worker takes about a microsecond. What a worker has not begun when the caller is done with its own
-range, because it sleeps or lost its core, the caller does too.
+worker takes about a microsecond. A range is carried out in four pieces; those that a worker has not
+begun when the caller is done with its own, because it sleeps or lost its core, the caller does too.
 
 ``tw_alloc`` keeps blocks that were given back, so that a large scratch array costs its page faults
 once and not at every call.
@@ -28,6 +28,8 @@ from tilewright.runtime.llvm_link import address, forever, link
 MAX_THREADS = 256
 #: Turns of waiting before a worker sleeps: some hundred microseconds.
 _SPIN = 1 << 13
+#: In how many pieces a thread carries out its range.
+_PIECES = 4
 _EXPORTS = ("tw_parallel", "tw_alloc", "tw_free", "tw_repeat", "tw_reset", "tw_configure")
 _LIBC = (
     "malloc", "free", "sched_yield", "pthread_create", "pthread_detach", "pthread_mutex_init",
@@ -184,8 +186,12 @@ declare void @free(ptr)
 """
 
 _THREADS = """
-; A mailbox: its number of jobs so far at 0, whether its worker sleeps at 4, how many of the jobs
-; somebody has taken on at 8, a mutex at 64, a condition variable at 128.
+; A mailbox: its number of jobs so far at 0, whether its worker sleeps at 4, how many pieces of its
+; range have been asked for at 8, a mutex at 64, a condition variable at 128.
+;
+; A range has PIECES pieces in every job, so a number below that, got from a mailbox, is a piece of
+; the job under way: the job was written before the count went back to 0, and it stays until all
+; pieces are done.
 @mailboxes = internal global [MAX x [256 x i8]] zeroinitializer, align 256
 @busy = internal global i32 0, align 64
 @pending = internal global i32 0, align 64
@@ -194,7 +200,7 @@ _THREADS = """
 @default = internal global i32 1
 @job = internal global { ptr, ptr, i64, i64, i64 } zeroinitializer, align 64
 
-define internal void @share(i64 %part) {
+define internal void @share(i64 %part, i64 %piece) {
 entry:
   %fn = load ptr, ptr @job
   %closure = load ptr, ptr getelementptr ({ ptr, ptr, i64, i64, i64 }, ptr @job, i32 0, i32 1)
@@ -209,9 +215,43 @@ entry:
   %offset = add i64 %full, %before
   %extra = zext i1 %more to i64
   %size = add i64 %each, %extra
-  %begin = add i64 %first, %offset
-  %end = add i64 %begin, %size
+  %from.1 = mul i64 %size, %piece
+  %from = udiv i64 %from.1, PIECES
+  %to.1 = add i64 %from.1, %size
+  %to = udiv i64 %to.1, PIECES
+  %base = add i64 %first, %offset
+  %begin = add i64 %base, %from
+  %end = add i64 %base, %to
+  %some = icmp ult i64 %begin, %end
+  br i1 %some, label %work, label %done
+work:
   call void %fn(ptr %closure, i64 %begin, i64 %end)
+  br label %done
+done:
+  ret void
+}
+
+; Carry out the pieces of one range that nobody has begun.
+define internal void @take(i64 %part) {
+entry:
+  %next = getelementptr [MAX x [256 x i8]], ptr @mailboxes, i64 0, i64 %part, i64 8
+  %seen = load atomic i32, ptr %next monotonic, align 4
+  %left = icmp ult i32 %seen, PIECES
+  br i1 %left, label %ask, label %none
+ask:
+  %count = phi i32 [ 0, %entry ], [ %count.next, %work ]
+  %piece = atomicrmw add ptr %next, i32 1 acquire
+  %mine = icmp ult i32 %piece, PIECES
+  br i1 %mine, label %work, label %out
+work:
+  %wide = zext i32 %piece to i64
+  call void @share(i64 %part, i64 %wide)
+  %count.next = add i32 %count, 1
+  br label %ask
+out:
+  atomicrmw sub ptr @pending, i32 %count release
+  br label %none
+none:
   ret void
 }
 
@@ -254,24 +294,9 @@ wake:
   br label %work
 work:
   %now.2 = phi i32 [ %now, %poll ], [ %now.1, %wake ]
-  call void @take(i64 %part, ptr %box, i32 %now.2)
+  call void @take(i64 %part)
+  call void @take(i64 0)                ; what the caller has not got to
   br label %idle
-}
-
-; Carry out job number %now of a mailbox unless somebody has taken it on already.
-define internal void @take(i64 %part, ptr %box, i32 %now) {
-entry:
-  %claimed = getelementptr i8, ptr %box, i64 8
-  %before = sub i32 %now, 1
-  %pair = cmpxchg ptr %claimed, i32 %before, i32 %now acquire monotonic
-  %mine = extractvalue { i32, i1 } %pair, 1
-  br i1 %mine, label %work, label %done
-work:
-  call void @share(i64 %part)
-  atomicrmw sub ptr @pending, i32 1 release
-  br label %done
-done:
-  ret void
 }
 
 define internal void @ensure(i32 %threads) {
@@ -296,6 +321,8 @@ start:
   %box = getelementptr [MAX x [256 x i8]], ptr @mailboxes, i64 0, i64 %part
   %mutex = getelementptr i8, ptr %box, i64 64
   %cond = getelementptr i8, ptr %box, i64 128
+  %next.at = getelementptr i8, ptr %box, i64 8
+  store i32 PIECES, ptr %next.at
   call i32 @pthread_mutex_init(ptr %mutex, ptr null)
   call i32 @pthread_cond_init(ptr %cond, ptr null)
   %failed = call i32 @pthread_create(ptr %id, ptr null, ptr @worker, ptr %number)
@@ -350,8 +377,10 @@ mine:
   store i64 %count, ptr getelementptr ({ ptr, ptr, i64, i64, i64 }, ptr @job, i32 0, i32 3)
   store i64 %parts, ptr getelementptr ({ ptr, ptr, i64, i64, i64 }, ptr @job, i32 0, i32 4)
   %parts.32 = trunc i64 %parts to i32
-  %others = sub i32 %parts.32, 1
-  store atomic i32 %others, ptr @pending release, align 4
+  %pieces = mul i32 %parts.32, PIECES
+  store atomic i32 %pieces, ptr @pending release, align 4
+  %own.next = getelementptr i8, ptr @mailboxes, i64 8
+  store atomic i32 0, ptr %own.next release, align 4
   br label %post
 post:
   %k = phi i64 [ 1, %mine ], [ %k.next, %posted ]
@@ -359,6 +388,8 @@ post:
   br i1 %left, label %send, label %own
 send:
   %box = getelementptr [MAX x [256 x i8]], ptr @mailboxes, i64 0, i64 %k
+  %next.at = getelementptr i8, ptr %box, i64 8
+  store atomic i32 0, ptr %next.at release, align 4
   atomicrmw add ptr %box, i32 1 seq_cst
   %sleeping.at = getelementptr i8, ptr %box, i64 4
   %sleeping = load atomic i32, ptr %sleeping.at seq_cst, align 4
@@ -375,16 +406,14 @@ posted:
   %k.next = add i64 %k, 1
   br label %post
 own:
-  call void @share(i64 0)
+  call void @take(i64 0)
   br label %steal
-steal:                                  ; what a worker that sleeps or was preempted left
+steal:                                  ; what workers have not begun
   %j = phi i64 [ 1, %own ], [ %j.next, %stolen ]
   %all.taken = icmp uge i64 %j, %parts
   br i1 %all.taken, label %join, label %stolen
 stolen:
-  %box.j = getelementptr [MAX x [256 x i8]], ptr @mailboxes, i64 0, i64 %j
-  %number.j = load i32, ptr %box.j
-  call void @take(i64 %j, ptr %box.j, i32 %number.j)
+  call void @take(i64 %j)
   %j.next = add i64 %j, 1
   br label %steal
 join:
@@ -466,7 +495,8 @@ def source() -> str:
         pause = 'call void asm sideeffect "yield", "~{memory}"()'
     text = _MEMORY + (_THREADS if os.name == "posix" else _ALONE)
     text = text.replace("PAUSE", pause).replace("SETMASK", "3" if sys.platform == "darwin" else "2")
-    return text.replace("BYTES", str(256 * MAX_THREADS)).replace("MAX", str(MAX_THREADS))
+    text = text.replace("BYTES", str(256 * MAX_THREADS)).replace("PIECES", str(_PIECES))
+    return text.replace("MAX", str(MAX_THREADS))
 
 
 @cache
