@@ -28,8 +28,8 @@ class LanguageError(TilewrightError, TypeError):
     """An expression or declaration that has no meaning."""
 
 
-class ScheduleError(TilewrightError):
-    """An illegal use of a schedule primitive.
+class _PlacedError(TilewrightError):
+    """An error about a stage of a schedule.
 
     Parameters
     ----------
@@ -42,17 +42,28 @@ class ScheduleError(TilewrightError):
     def __init__(
         self, problem: str, *, stage: str = "", axis: str = "", where: str = "", mend: str = ""
     ) -> None:
-        self.problem, self.stage, self.axis, self.mend = problem, stage, axis, mend
-        self.where = where or user_location()
+        self.problem, self.stage, self.axis = problem, stage, axis
+        self.where, self.mend = where, mend
         place = [f"stage {stage!r}"] if stage else []
         if axis:
             place.append(f"axis {axis!r}")
-        place.append(f"at {self.where}")
-        text = f"{problem} ({', '.join(place)})"
+        if where:
+            place.append(f"at {where}")
+        text = f"{problem} ({', '.join(place)})" if place else problem
         super().__init__(f"{text}. {mend}" if mend else text)
 
 
-class LoweringError(TilewrightError):
+class ScheduleError(_PlacedError):
+    """An illegal use of a schedule primitive; ``where`` is the line of the call if not given."""
+
+    def __init__(
+        self, problem: str, *, stage: str = "", axis: str = "", where: str = "", mend: str = ""
+    ) -> None:
+        place = where or user_location()
+        super().__init__(problem, stage=stage, axis=axis, where=place, mend=mend)
+
+
+class LoweringError(_PlacedError):
     """A schedule that cannot become a program."""
 
 

@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 
 from tilewright.arith import Analyzer
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import add, ceildiv, const, floormod, maximum, minimum, mul, sub
 from tilewright.ir.visit import exprs, substitute, uses
 from tilewright.schedule.relations import pass_extents, pass_values
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.stage import Stage
+from tilewright.schedule.stage import Attachment, Stage
 from tilewright.te.operation import ComputeOp
 
 _SCOPE_RANK = {"global": 0, "shared": 1, "warp": 2, "local": 3}
@@ -52,12 +51,6 @@ class Domain:
         return {axis.var: value for axis, value in self.values.items()}
 
 
-def loop_var(stage: Stage, leaf: IterVar) -> Var:
-    """The variable of a leaf's loop: that of the thread axis where it is bound to one."""
-    mark = stage.marks.get(leaf)
-    return mark.thread.var if mark is not None and mark.thread is not None else leaf.var
-
-
 @dataclass
 class Bounds:
     """What bounds inference found, by stage."""
@@ -66,6 +59,20 @@ class Bounds:
     analyzer: Analyzer = field(default_factory=Analyzer)
     domains: dict[Stage, Domain] = field(default_factory=dict)
     scopes: dict[Stage, str] = field(default_factory=dict)
+    users: dict[IterVar, Stage] = field(default_factory=dict)
+    renamed: dict[tuple[Stage, IterVar], Var] = field(default_factory=dict)
+
+    def loop_var(self, stage: Stage, leaf: IterVar) -> Var:
+        """The variable of a leaf's loop: that of the thread axis where it is bound to one.
+
+        Stages that reduce over the same axis have loops of their own, which may nest.
+        """
+        mark = stage.marks.get(leaf)
+        if mark is not None and mark.thread is not None:
+            return mark.thread.var
+        if self.users.setdefault(leaf, stage) is stage:
+            return leaf.var
+        return self.renamed.setdefault((stage, leaf), Var.make(leaf.name, leaf.var.dtype))
 
 
 def infer_bounds(schedule: Schedule) -> Bounds:
@@ -108,10 +115,29 @@ def enclosing_loops(stage: Stage) -> list[tuple[Stage, IterVar]]:
     while at.kind == "at":
         assert at.stage is not None
         assert at.axis is not None
-        place = at.stage.leaf(at.axis, "compute_at")
+        place = attach_place(stage, at)
         found += [(at.stage, leaf) for leaf in reversed(at.stage.leaf_iter_vars[: place + 1])]
-        at = at.stage.attachment
+        stage, at = at.stage, at.stage.attachment
     return found
+
+
+def attach_place(stage: Stage, at: Attachment) -> int:
+    """The position, among the loops of the stage it is computed at, of the axis it is computed at.
+
+    Raises :class:`LoweringError` where that is no loop any more.
+    """
+    assert at.stage is not None
+    assert at.axis is not None
+    for position, leaf in enumerate(at.stage.leaf_iter_vars):
+        if leaf is at.axis:
+            return position
+    leaves = ", ".join(a.name for a in at.stage.leaf_iter_vars) or "none"
+    raise stage.contradiction(
+        f"it is computed at an axis of stage {at.stage.name!r} that was split or fused afterwards",
+        at.axis,
+        f"Compute it at one of the loops that there are now: {leaves}",
+        at.where,
+    )
 
 
 def _region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
@@ -209,26 +235,29 @@ def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage) -> dict[Var, E
     while current is not at.stage:
         domain = bounds.domains[current]
         for leaf in current.leaf_iter_vars[:last]:
-            inside[loop_var(current, leaf)] = domain.extents[leaf]
+            inside[bounds.loop_var(current, leaf)] = domain.extents[leaf]
         up = current.attachment
         if up.kind != "at" or up.stage is None or up.axis is None:
-            raise LoweringError(
-                f"stage {stage.name!r} is computed at axis {at.axis.name!r} of stage "
-                f"{at.stage.name!r} ({at.where}), but stage {consumer.name!r} reads it from "
-                f"outside of there. Compute {consumer.name} inside that axis too, or "
-                f"{stage.name} further out"
+            raise stage.contradiction(
+                f"it is computed at an axis of stage {at.stage.name!r}, but stage "
+                f"{consumer.name!r} reads it from outside of there",
+                at.axis,
+                f"Compute {consumer.name} inside that axis too, or {stage.name} further out",
+                at.where,
             )
-        current, last = up.stage, up.stage.leaf(up.axis, "compute_at") + 1
-    place = current.leaf(at.axis, "compute_at")
+        current, last = up.stage, attach_place(current, up) + 1
+    place = attach_place(stage, at)
     if last <= place:
-        raise LoweringError(
-            f"stage {stage.name!r} is computed at axis {at.axis.name!r} of stage "
-            f"{at.stage.name!r} ({at.where}), inside the place where stage {consumer.name!r} reads "
-            f"it. Compute it at an outer axis"
+        raise stage.contradiction(
+            f"it is computed at an axis of stage {at.stage.name!r} that is inside the place where "
+            f"stage {consumer.name!r} reads it",
+            at.axis,
+            "Compute it at an outer axis",
+            at.where,
         )
     extents = bounds.domains[current].extents
     for leaf in current.leaf_iter_vars[place + 1 : last]:
-        inside[loop_var(current, leaf)] = extents[leaf]
+        inside[bounds.loop_var(current, leaf)] = extents[leaf]
     rank = _SCOPE_RANK[bounds.scopes[stage]]
     for parent, leaf in enclosing_loops(stage):
         mark = parent.marks.get(leaf)
@@ -249,7 +278,7 @@ def _domain(
     pass_extents(stage.relations, extents, analyzer.simplify)
     for leaf in stage.leaf_iter_vars:
         _bind_loop(bounds, stage, leaf, extents[leaf])
-    values: dict[IterVar, Expr] = {a: loop_var(stage, a) for a in stage.leaf_iter_vars}
+    values: dict[IterVar, Expr] = {a: bounds.loop_var(stage, a) for a in stage.leaf_iter_vars}
     pass_values(stage.relations, extents, values)
     for axis, start in starts.items():
         values[axis] = analyzer.simplify(add(start, values[axis]))
@@ -260,13 +289,15 @@ def _bind_loop(bounds: Bounds, stage: Stage, leaf: IterVar, extent: Expr) -> Non
     mark = stage.marks.get(leaf)
     thread = mark.thread if mark is not None else None
     if mark is None or thread is None:
-        bounds.analyzer.bind(leaf.var, 0, extent)
+        bounds.analyzer.bind(bounds.loop_var(stage, leaf), 0, extent)
         return
     if thread.dom is not None and not bounds.analyzer.prove(thread.dom.extent.equal(extent)):
-        raise LoweringError(
-            f"axis {leaf.name!r} of stage {stage.name!r} has {extent} iterations, but is bound "
-            f"({mark.where}) to {thread.tag} of extent {thread.dom.extent}. Split the axis by "
-            f"{thread.dom.extent}, or leave out the extent of the thread axis"
+        raise stage.contradiction(
+            f"the axis has {extent} iterations, but is bound to {thread.tag} of extent "
+            f"{thread.dom.extent}",
+            leaf,
+            f"Split the axis by {thread.dom.extent}, or leave out the extent of the thread axis",
+            mark.where,
         )
     known = bounds.analyzer.bounds(thread.var)
     widest = extent

@@ -30,7 +30,7 @@ from tilewright.ir.stmt import (
     seq,
 )
 from tilewright.ir.visit import Rewriter, apply_reducer, substitute
-from tilewright.lower.bounds import Bounds, infer_bounds, loop_var
+from tilewright.lower.bounds import Bounds, infer_bounds
 from tilewright.lower.prefetch_hint import prefetch_hint
 from tilewright.lower.safe_reads import reads_in_bounds
 from tilewright.lower.storage_align import aligned_strides
@@ -49,25 +49,44 @@ def schedule_to_func(schedule: Schedule, args: Sequence[Any], name: str = "main"
     """
     normal = schedule.normalize()
     params = tuple(a.buffer if isinstance(a, Tensor) else a for a in args)
-    _check_params(normal, params)
+    _check_params(normal, params, args)
     bounds = infer_bounds(normal)
     return Func(name, params, _Nests(bounds, set(params)).program())
 
 
-def _check_params(schedule: Schedule, params: tuple[Any, ...]) -> None:
+def _check_params(schedule: Schedule, params: tuple[Any, ...], args: Sequence[Any]) -> None:
     for p in params:
         if not isinstance(p, (Buffer, Var)):
-            raise LoweringError(f"arguments are tensors and symbolic variables, got {p!r}")
-    if len(set(params)) != len(params):
-        raise LoweringError("an argument is listed twice")
+            raise LoweringError(
+                f"arguments are tensors and symbolic variables, got {p!r}",
+                mend="List what te.placeholder, te.compute and te.var made",
+            )
+        if params.count(p) > 1:
+            raise LoweringError(f"argument {p.name!r} is listed twice", mend="List it once")
     for stage in schedule.stages:
         outer = isinstance(stage.op, PlaceholderOp) or stage.op in schedule.outputs
         for tensor in stage.op.outputs:
             if outer and tensor.buffer not in params:
                 kind = "input" if isinstance(stage.op, PlaceholderOp) else "output"
+                raise stage.contradiction(
+                    f"{tensor.name!r} is an {kind} of the schedule, but not among the arguments",
+                    mend="Add it to the list",
+                )
+            if tensor.buffer in params and stage.attachment.kind == "at":
+                raise stage.contradiction(
+                    "the stage is an argument, but computed inside of another stage",
+                    stage.attachment.axis,
+                    "Leave it out of the arguments, or compute it at the root",
+                    stage.attachment.where,
+                )
+    for arg in args:
+        if isinstance(arg, Tensor) and schedule.stage_of(arg.buffer) is None:
+            if not isinstance(arg.op, PlaceholderOp):
                 raise LoweringError(
-                    f"{tensor.name!r} is an {kind} of the schedule, but not among the arguments: "
-                    f"add it to the list"
+                    f"argument {arg.name!r} is not computed by this schedule, or inlined",
+                    stage=arg.op.name,
+                    where=arg.op.where,
+                    mend="Pass its operation to create_schedule, or leave it out of the arguments",
                 )
 
 
@@ -101,6 +120,10 @@ class _Nests:
             if not isinstance(stage.op, PlaceholderOp):
                 self._make_buffers(stage)
         self.views = _Views(self.parts)
+        self.stages: dict[Stage | None, _StageNest] = {}
+        for stage in self.schedule.stages:  # producers before their consumers
+            if isinstance(stage.op, ComputeOp):
+                self.stages[stage] = _StageNest(self, stage)
 
     def program(self) -> Stmt:
         """The root: every stage that is computed there, in order, and the buffers between."""
@@ -139,7 +162,7 @@ class _Nests:
         if isinstance(op, ExternOp):
             body: Stmt = self.views.stmt(op.body)
         else:
-            body = _StageNest(self, stage).build()
+            body = self.stages[stage].build()
         for thread in reversed(stage.env):
             assert thread.dom is not None
             body = For(thread.var, const(0), thread.dom.extent, ForKind.THREAD, body, thread.tag)
@@ -179,11 +202,39 @@ class _StageNest:
             tuple(sub(mapping[a], m) for a, m in zip(self.op.axis, mins, strict=True))
             for _, mins in self.outputs
         )
-        # Elements outside of the tensor, which a tile may cover, are never used: computing them is
-        # harmless where it reads nothing that is not there.
-        self.total = all(reads_in_bounds(self.analyzer, e) for e in self.body)
+        self.total = self._total()
         reduces = [k for k, leaf in enumerate(self.leaves) if leaf.kind == "reduce"]
         self.first_reduce = reduces[0] if reduces else len(self.leaves)
+
+    def _var(self, leaf: IterVar) -> Var:
+        return self.nests.bounds.loop_var(self.stage, leaf)
+
+    def _total(self) -> bool:
+        """Whether all that a tile covers is computed, also what lies outside of the tensor.
+
+        It is never used; computing it is harmless where it reads nothing that is not there, and
+        nothing that another stage has left out.
+        """
+        producers = [self.nests.schedule.stage_of(t.buffer) for t in self.op.inputs]
+        attached = (self.nests.stages[q] for q in producers if q in self.nests.stages)
+        return all(q.complete for q in attached) and all(
+            reads_in_bounds(self.analyzer, e) for e in self.body
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether every element of the part that is kept is computed."""
+        if self.total or self.stage.attachment.kind != "at":
+            return True
+        return all(self.analyzer.prove(c) for c in self._inside())
+
+    def _inside(self) -> list[Expr]:
+        """What must hold for an element of a tile to be one of the tensor."""
+        found: list[Expr] = []
+        for axis, extent in zip(self.op.axis, self.op.outputs[0].shape, strict=True):
+            value = self.domain.values[axis]
+            found += [value >= 0, value < extent]
+        return found
 
     def _at(self, e: Expr) -> Expr:
         return self.nests.views.expr(substitute(e, self.domain.mapping))
@@ -222,7 +273,7 @@ class _StageNest:
         renamed: dict[Expr, Expr] = {}
         for leaf in reversed(leaves):
             mark = self.stage.marks.get(leaf)
-            var = loop_var(self.stage, leaf)
+            var = self._var(leaf)
             if mark is not None and mark.thread is not None:
                 body = self._for(leaf, body)
                 continue
@@ -263,10 +314,13 @@ class _StageNest:
         inner = self.leaves[self.first_reduce :]
         late = [leaf for leaf in inner if leaf.kind == "data"]
         if late:
-            raise self.stage.error(
-                "a data axis stands inside a reduction that is bound to threads",
+            bound = next(leaf for leaf in self.leaves if self._thread_reduce(leaf))
+            raise self.stage.contradiction(
+                f"a data axis stands inside a reduction whose axis {bound.name!r} is bound to "
+                "threads",
                 late[0],
                 "Reorder the data axes to the outside",
+                self.stage.marks[bound].where,
             )
         threads = [leaf for leaf in inner if self._thread_reduce(leaf)]
         serial = [leaf for leaf in inner if not self._thread_reduce(leaf)]
@@ -283,7 +337,7 @@ class _StageNest:
         body = self._guarded(share, data_only=False, stores=False)
         for leaf in reversed(serial):
             body = self._for(leaf, self.nests.inside(self.stage, leaf, body))
-        axes = tuple(loop_var(self.stage, leaf) for leaf in threads)
+        axes = tuple(self._var(leaf) for leaf in threads)
         total = AllReduce(first.reducer, parts, zero, values, const(True), axes)
         private = all(b.scope == "local" for b, _ in self.outputs)
         result: tuple[Expr, ...] = values
@@ -319,16 +373,19 @@ class _StageNest:
         if mark is None or not mark.prefetches:
             return body
         inner = self.leaves[self.leaves.index(leaf) + 1 :]
-        start = {loop_var(self.stage, a): const(0) for a in inner}
+        start = {self._var(a): const(0) for a in inner}
         hints = [
-            prefetch_hint(self.body, tensor.buffer, leaf.var, offset, start)
+            prefetch_hint(self.body, self._kept(tensor), self._var(leaf), offset, start)
             for tensor, offset in mark.prefetches
         ]
         return seq(*hints, body)
 
+    def _kept(self, tensor: Tensor) -> Buffer:
+        return self.nests.parts.get(tensor.buffer, (tensor.buffer, ()))[0]
+
     def _for(self, leaf: IterVar, body: Stmt) -> Stmt:
         mark = self.stage.marks.get(leaf)
-        var, extent = loop_var(self.stage, leaf), self.domain.extents[leaf]
+        var, extent = self._var(leaf), self.domain.extents[leaf]
         if mark is None:
             return For(var, const(0), extent, ForKind.SERIAL, body)
         notes = tuple(mark.pragmas.items())
@@ -363,9 +420,8 @@ class _StageNest:
             if parent in roots:
                 value = sub(value, starts[parent])
             found.append(value < extents[parent])
-        for axis, tensor_extent in zip(self.op.axis, self.op.outputs[0].shape, strict=True):
-            if self.stage.attachment.kind == "at" and not self.total:
-                found += [values[axis] >= 0, values[axis] < tensor_extent]
+        if self.stage.attachment.kind == "at" and not self.total:
+            found += self._inside()
         return found
 
 

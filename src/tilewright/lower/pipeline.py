@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tilewright.ir.func import Func, Module
-from tilewright.lower.common_subexpressions import common_subexpressions
 from tilewright.lower.double_buffer import double_buffer
 from tilewright.lower.drop_guards import drop_guards
+from tilewright.lower.fits_target import check_fits
 from tilewright.lower.hoist_guards import hoist_guards
 from tilewright.lower.index_width import index_width
 from tilewright.lower.inject_vthread import inject_vthread
@@ -17,6 +17,7 @@ from tilewright.lower.insert_barriers import insert_barriers
 from tilewright.lower.lazy_select import lazy_select
 from tilewright.lower.loops import schedule_to_func
 from tilewright.lower.lower_allreduce import lower_allreduce
+from tilewright.lower.one_writer import one_writer
 from tilewright.lower.partition_loops import partition_loops
 from tilewright.lower.plan_storage import plan_storage
 from tilewright.lower.simplify import simplify
@@ -53,13 +54,13 @@ LOOPS: tuple[Pass, ...] = (
 
 #: Within one kernel, where all threads are known.
 KERNEL: tuple[Pass, ...] = (
+    one_writer,  # once all threads are known: what they would all store alike, one of them stores
     lower_allreduce,  # makes shared buffers and barriers of its own
     double_buffer,  # makes second copies of buffers
     plan_storage,  # lets dead buffers give their memory to others, which barriers must know of
     simplify,
     insert_barriers,  # after everything that moves, adds or merges memory
-    index_width,  # sizes are final: which offsets need 64 bits
-    common_subexpressions,  # last: names for what is computed twice
+    index_width,  # last: sizes are final, which offsets need 64 bits
 )
 
 
@@ -80,6 +81,7 @@ def lower(
     Raises :class:`LoweringError` and :class:`ScheduleError` where the schedule has no program.
     """
     machine = Target.parse(target)
+    check_fits(schedule, machine)
     func = schedule_to_func(schedule, args, name)
     func = replace(func, attrs={**func.attrs, "target": machine})
     show = trace or (lambda name, program: None)

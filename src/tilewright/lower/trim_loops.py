@@ -73,6 +73,8 @@ class _Trim(InContext):
     def trimmed(self, s: For) -> For:
         if s.kind is not ForKind.SERIAL or (self.gpu and self.stays_whole(s)):
             return s
+        if not dict(s.annotations).get("trim", True):
+            return s
         guards = [g for g in _guards(s.body) if uses(g, {s.var})]
         if not guards:
             return s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from tilewright.ir.errors import user_location
@@ -10,7 +11,13 @@ from tilewright.ir.stmt import ForKind
 from tilewright.schedule.stage import Stage
 
 #: Pragmas that code generation and lowering know.
-PRAGMAS = ("auto_unroll_max_step", "unroll_explicit", "trim", "partition", "import_llvm")
+PRAGMAS = ("auto_unroll_max_step", "unroll_explicit", "trim", "partition")
+
+_PRIMITIVES = {
+    ForKind.PARALLEL: "parallel",
+    ForKind.VECTORIZED: "vectorize",
+    ForKind.UNROLLED: "unroll",
+}
 
 
 def annotate(stage: Stage, axis: IterVar, kind: ForKind) -> None:
@@ -19,14 +26,18 @@ def annotate(stage: Stage, axis: IterVar, kind: ForKind) -> None:
     Raises :class:`ScheduleError` where the loop is already marked otherwise, and where a
     reduction would run in parallel or as a vector: its iterations depend on one another.
     """
-    stage.leaf(axis, kind.value)
+    name = _PRIMITIVES[kind]
+    stage.leaf(axis, name)
     mark = stage.mark(axis)
-    if mark.kind not in (ForKind.SERIAL, kind):
-        bound = f"bound to {mark.thread.tag}" if mark.thread is not None else mark.kind.value
-        raise stage.error(f"{kind.value}: the axis is already {bound}", axis)
+    if mark.kind not in (ForKind.SERIAL, kind) or mark.instruction is not None:
+        raise stage.error(
+            f"{name}: the axis is already {mark.said}",
+            axis,
+            f"Split the axis, and {name} one of its parts",
+        )
     if axis.kind == "reduce" and kind in (ForKind.PARALLEL, ForKind.VECTORIZED):
         raise stage.error(
-            f"{kind.value}: the iterations of a reduction depend on one another",
+            f"{name}: the iterations of a reduction depend on one another",
             axis,
             "Use rfactor on it first, or mark a data axis",
         )
@@ -38,9 +49,17 @@ def pragma(stage: Stage, axis: IterVar, key: str, value: Any) -> None:
     extents is at most the value), ``unroll_explicit`` (write unrolled loops out), ``trim`` and
     ``partition`` (False switches that pass off for the loop).
 
-    Raises :class:`ScheduleError` for a key that nothing knows.
+    Raises :class:`ScheduleError` for a key that nothing knows, and where the number of steps is
+    none.
     """
     stage.leaf(axis, "pragma")
     if key not in PRAGMAS:
         raise stage.error(f"unknown pragma {key!r}", axis, f"The pragmas are {', '.join(PRAGMAS)}")
+    if key == "auto_unroll_max_step":
+        try:
+            value = operator.index(value)
+        except TypeError:
+            raise stage.error(
+                f"pragma {key} takes a number of steps, got {value!r}", axis, "Give an integer"
+            ) from None
     stage.mark(axis).pragmas[key] = True if value is None else value

@@ -17,11 +17,27 @@ def compute_at(stage: Stage, parent: Stage, axis: IterVar) -> None:
     """
     _check_computable(stage, "compute_at")
     if not isinstance(parent, Stage):
-        raise stage.error(f"compute_at takes a stage and an axis of it, got {parent!r}")
+        raise stage.error(
+            f"compute_at takes a stage and an axis of it, got {parent!r}",
+            mend="Write s[A].compute_at(s[B], axis)",
+        )
     if parent is stage:
-        raise stage.error("compute_at: a stage cannot be computed inside itself")
+        raise stage.error(
+            "compute_at: a stage cannot be computed inside itself",
+            mend="Compute a stage at one of its consumers",
+        )
     if stage.op in stage.schedule.outputs:
-        raise stage.error("compute_at: the stage is an output, which is computed at the root")
+        raise stage.error(
+            "compute_at: the stage is an output, which is computed at the root",
+            mend="Compute its producers at it, or use s.cache_write and attach the copy",
+        )
+    if parent.attachment.kind == "inline":
+        raise stage.error(
+            f"compute_at: stage {parent.name!r} is inlined ({parent.attachment.where}) and has no "
+            "loops",
+            axis if isinstance(axis, IterVar) else None,
+            "Compute it at a consumer that has loops",
+        )
     parent.leaf(axis, "compute_at")
     if not _depends(parent, stage):
         raise stage.error(
@@ -35,18 +51,24 @@ def compute_at(stage: Stage, parent: Stage, axis: IterVar) -> None:
 def compute_inline(stage: Stage) -> None:
     """Put the expression of ``stage`` in place of every read of it.
 
-    Raises :class:`ScheduleError` where it is a reduction, an output, or has several outputs.
+    Raises :class:`ScheduleError` where it is a reduction, a placeholder, an extern or an output.
     """
     _check_computable(stage, "compute_inline")
     if not isinstance(stage.op, ComputeOp):
-        raise stage.error("compute_inline: only a computed stage has an expression to inline")
+        raise stage.error(
+            "compute_inline: an extern stage has no expression to put in place of reads",
+            mend="Leave it at the root",
+        )
     if isinstance(stage.op.body[0], Reduce):
         raise stage.error(
             "compute_inline: a reduction cannot be inlined",
             mend="Use compute_at, with set_scope('local') to keep it in registers",
         )
     if stage.op in stage.schedule.outputs:
-        raise stage.error("compute_inline: the stage is an output and has no consumer")
+        raise stage.error(
+            "compute_inline: the stage is an output, which is stored",
+            mend="Inline its producers into it, or do not list it in create_schedule",
+        )
     stage.attachment = Attachment("inline", where=user_location())
 
 
@@ -62,7 +84,10 @@ def _check_computable(stage: Stage, primitive: str) -> None:
             mend="Use s.cache_read to stage an argument through another memory",
         )
     if isinstance(stage.op, ExternOp) and primitive == "compute_at":
-        raise stage.error("compute_at: an extern stage is computed whole, at the root")
+        raise stage.error(
+            "compute_at: an extern stage is computed whole, at the root",
+            mend="Attach the stages that read it or that it reads",
+        )
 
 
 def _depends(consumer: Stage, producer: Stage) -> bool:

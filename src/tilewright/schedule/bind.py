@@ -8,6 +8,7 @@ from tilewright.ir.errors import user_location
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.stmt import ForKind
 from tilewright.schedule.stage import Stage
+from tilewright.te.operation import PlaceholderOp
 
 
 def bind(stage: Stage, axis: IterVar, thread: IterVar) -> None:
@@ -18,12 +19,22 @@ def bind(stage: Stage, axis: IterVar, thread: IterVar) -> None:
     """
     stage.leaf(axis, "bind")
     if not isinstance(thread, IterVar) or thread.kind != "thread":
-        raise stage.error(f"bind takes an axis made by te.thread_axis, got {thread!r}", axis)
+        raise stage.error(
+            f"bind takes an axis made by te.thread_axis, got {thread!r}",
+            axis,
+            'Make it as te.thread_axis("threadIdx.x")',
+        )
     mark = stage.mark(axis)
-    if mark.thread is not None:
-        raise stage.error(f"bind: the axis is already bound to {mark.thread.tag}", axis)
-    if mark.kind is not ForKind.SERIAL:
-        raise stage.error(f"bind: the axis is already {mark.kind.value}", axis)
+    if mark.kind is not ForKind.SERIAL or mark.instruction is not None:
+        raise stage.error(
+            f"bind: the axis is already {mark.said}", axis, "Split the axis, and bind one part"
+        )
+    if any(env.tag == thread.tag for env in stage.env):
+        raise stage.error(
+            f"bind: env_threads launches {thread.tag} around all loops of this stage",
+            axis,
+            "Use bind or env_threads, not both",
+        )
     for other, other_mark in stage.marks.items():
         bound = other_mark.thread
         if bound is not None and bound.tag == thread.tag and thread.tag != "vthread":
@@ -45,7 +56,11 @@ def bind(stage: Stage, axis: IterVar, thread: IterVar) -> None:
 def env_threads(stage: Stage, threads: Any) -> None:
     """Launch ``threads``, axes with extents, around all loops of the stage.
 
-    Raises :class:`ScheduleError` where one of them has no extent.
+    Every one of them computes the stage; what it stores in memory that they share is stored by the
+    first of them.
+
+    Raises :class:`ScheduleError` where one of them has no extent, is virtual, or carries an axis
+    of the stage or another one of ``threads`` already.
     """
     found = tuple(threads) if isinstance(threads, (list, tuple)) else (threads,)
     for thread in found:
@@ -54,4 +69,22 @@ def env_threads(stage: Stage, threads: Any) -> None:
                 f"env_threads takes thread axes with extents, got {thread!r}",
                 mend='Make them as te.thread_axis((0, 32), "threadIdx.x")',
             )
+        if thread.tag == "vthread":
+            raise stage.error(
+                "env_threads: virtual threads share the loops of an axis",
+                mend="Bind an axis of the stage to them",
+            )
+    tags = [thread.tag for thread in found]
+    tags += [mark.thread.tag for mark in stage.marks.values() if mark.thread is not None]
+    for thread in found:
+        if tags.count(thread.tag) > 1:
+            raise stage.error(
+                f"env_threads: {thread.tag} is in use in this stage already",
+                mend="Use every thread axis once, by bind or by env_threads",
+            )
+    if isinstance(stage.op, PlaceholderOp):
+        raise stage.error(
+            "env_threads: the stage is a placeholder, which is not computed",
+            mend="Use s.cache_read to stage an argument through another memory",
+        )
     stage.env = found

@@ -25,14 +25,23 @@ def cache_read(s: Schedule, tensor: Tensor, scope: str, readers: Any) -> Tensor:
     Raises :class:`ScheduleError` where a reader does not read ``tensor``.
     """
     _check_scope(scope)
+    if not isinstance(tensor, Tensor):
+        raise ScheduleError(
+            f"cache_read takes a tensor, got {tensor!r}", mend="Pass an output of the operation"
+        )
     producer = s[tensor]
     given: Sequence[Any] = readers if isinstance(readers, (list, tuple)) else [readers]
     stages = [s[r] for r in given]
     if not stages:
-        raise producer.error("cache_read needs at least one reader")
+        raise producer.error(
+            "cache_read needs at least one reader", mend="Pass the tensors that read it as a list"
+        )
     for reader in stages:
         if all(t is not tensor for t in reader.op.inputs):
-            raise reader.error(f"cache_read: the stage does not read {tensor.name}")
+            read = ", ".join(t.name for t in reader.op.inputs) or "nothing"
+            raise reader.error(
+                f"cache_read: the stage does not read {tensor.name}", mend=f"It reads {read}"
+            )
     axes = _fresh_axes([f"ax{k}" for k in range(tensor.ndim)], tensor.shape)
     copy = make_operation(
         f"{tensor.name}.{scope}", axes, (load(tensor.buffer, tuple(a.var for a in axes)),)
@@ -59,14 +68,18 @@ def cache_write(s: Schedule, tensor: Any, scope: str) -> Any:
     stage = s[tensors[0]]
     op = stage.op
     if not isinstance(op, ComputeOp):
-        raise stage.error("cache_write: the tensor is not computed by this program")
+        raise stage.error(
+            "cache_write: the tensor is not the result of te.compute",
+            mend="Use s.cache_read for a copy of an argument",
+        )
     if len(tensors) != len(op.outputs):
         raise stage.error(
             f"cache_write: the operation has {len(op.outputs)} outputs, of which "
             f"{len(tensors)} were given",
             mend="Pass all of them as a list",
         )
-    if stage.relations or stage.marks:
+    stage.unused("cache_write")
+    if stage.relations or stage.marks or tuple(stage.leaf_iter_vars) != stage.roots:
         raise stage.error(
             "cache_write: the stage was already scheduled",
             mend="Call cache_write before split, fuse, bind and the like",
@@ -102,7 +115,10 @@ def substitute_body(body: Expr, mapping: dict[Var, Var]) -> Expr:
 def _reroute(stage: Stage, mapping: dict[Buffer, Buffer]) -> None:
     op = stage.op
     if not isinstance(op, ComputeOp):
-        raise stage.error("cache_read: an extern stage reads its inputs as they are")
+        raise stage.error(
+            "cache_read: an extern stage reads its inputs as they are",
+            mend="Leave it out of the readers",
+        )
     body = tuple(replace_buffers(e, mapping) for e in op.body)
     rerouted = op.derive(body)
     stage.op = rerouted

@@ -61,7 +61,9 @@ class _Writer:
                     else self.texts((layout.strides, layout.base, layout.swizzle))
                 )
                 shape = self.text(value.shape)
-                return f"b{number}:{value.name}:{value.dtype}{shape}{value.scope}{where}"
+                return (
+                    f"b{number}:{value.name}:{value.dtype}{shape}{value.scope}{value.align}{where}"
+                )
             case IterVar():
                 dom = "" if value.dom is None else self.texts((value.dom.min, value.dom.extent))
                 return f"a{self.text(value.var)}{value.kind}{value.tag}{dom}"

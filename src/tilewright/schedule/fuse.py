@@ -19,7 +19,7 @@ def fuse(stage: Stage, axes: Sequence[Any]) -> IterVar:
     Without axes, a loop of one iteration is put outside of all others.
 
     Raises :class:`ScheduleError` where the loops are not adjacent in that order, or where data
-    and reduction axes would mix.
+    and reduction axes would mix, and where one is bound, vectorized or the like.
     """
     listed = len(axes) == 1 and isinstance(axes[0], (list, tuple))
     wanted: list[IterVar] = list(axes[0]) if listed else list(axes)
@@ -39,7 +39,9 @@ def _fuse_pair(stage: Stage, outer: IterVar, inner: IterVar) -> IterVar:
     first, second = stage.leaf(outer, "fuse"), stage.leaf(inner, "fuse")
     if outer.kind != inner.kind:
         raise stage.error(
-            f"fuse: {outer.name} is a {outer.kind} axis and {inner.name} a {inner.kind} axis", inner
+            f"fuse: {outer.name} is a {outer.kind} axis and {inner.name} a {inner.kind} axis",
+            inner,
+            "Fuse data axes with data axes, and reduction axes with reduction axes",
         )
     if second != first + 1:
         order = ", ".join(a.name for a in stage.leaf_iter_vars)
@@ -49,8 +51,7 @@ def _fuse_pair(stage: Stage, outer: IterVar, inner: IterVar) -> IterVar:
             f"The loops are {order}; reorder them first",
         )
     for axis in (outer, inner):
-        if axis in stage.marks and stage.marks[axis].thread is not None:
-            raise stage.error("fuse: the axis is bound to threads", axis, "Fuse before bind")
+        stage.unmarked(axis, "fuse")
     name = f"{outer.name}.{inner.name}.fused"
     fused = IterVar(None, Var.make(name, outer.var.dtype), outer.kind)
     stage.relations.append(Fuse(outer, inner, fused, user_location()))

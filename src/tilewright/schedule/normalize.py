@@ -25,7 +25,7 @@ def normalize(schedule: Schedule) -> Schedule:
                 op = op.derive(body)
                 copy.outputs = [op if o is stage.op else o for o in copy.outputs]
         elif isinstance(op, ExternOp) and any(t.buffer in inlined for t in op.reads):
-            raise stage.error(
+            raise stage.contradiction(
                 "an extern stage reads its inputs from memory, but one of them is inlined",
                 mend="Leave out compute_inline for the inputs of extern stages",
             )
@@ -42,9 +42,12 @@ def normalize(schedule: Schedule) -> Schedule:
             assert at.stage is not None
             parent = clones.get(at.stage)
             if parent is None:
-                raise clone.error(
-                    f"compute_at: the stage {at.stage.name} that it is computed at is inlined",
+                raise clone.contradiction(
+                    f"compute_at: stage {at.stage.name!r}, at whose axis it is computed, is "
+                    f"inlined ({at.stage.attachment.where})",
                     at.axis,
+                    "Compute it at a consumer that has loops",
+                    at.where,
                 )
             clone.attachment = Attachment("at", parent, at.axis, at.where)
     return copy

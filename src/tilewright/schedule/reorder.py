@@ -18,6 +18,6 @@ def reorder(stage: Stage, axes: Sequence[IterVar]) -> None:
     places = [stage.leaf(axis, "reorder") for axis in axes]
     for axis in axes:
         if sum(other is axis for other in axes) > 1:
-            raise stage.error("reorder: the axis is named twice", axis)
+            raise stage.error("reorder: the axis is named twice", axis, "Name every axis once")
     for place, axis in zip(sorted(places), axes, strict=True):
         stage.leaf_iter_vars[place] = axis

@@ -25,19 +25,30 @@ def rfactor(s: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int = 0) ->
     dimension ``factor_axis`` is ``axis``, is returned; the stage of ``tensor`` starts anew with
     ``s[B].op.axis`` and ``s[B].op.reduce_axis``.
 
-    Raises :class:`ScheduleError` where the stage is no reduction, or ``axis`` no reduction loop.
+    Raises :class:`ScheduleError` where the stage is no reduction, ``axis`` no reduction loop, or
+    something else is said of the stage's loops already.
     """
     stage = s[tensor]
     op = stage.op
     if not isinstance(op, ComputeOp) or not isinstance(op.body[0], Reduce):
-        raise stage.error("rfactor: the stage is not a reduction")
+        raise stage.error(
+            "rfactor: the stage is not a reduction", mend="Pass the tensor that te.sum makes"
+        )
     stage.leaf(axis, "rfactor")
     if axis.kind != "reduce":
-        raise stage.error("rfactor: not a reduction axis", axis)
+        names = ", ".join(a.name for a in stage.leaf_iter_vars if a.kind == "reduce")
+        raise stage.error(
+            "rfactor: not a reduction axis", axis, f"The reduction's loops are {names}"
+        )
     rank = len(op.axis)
     place = factor_axis if factor_axis >= 0 else factor_axis + rank + 1
     if not 0 <= place <= rank:
-        raise stage.error(f"rfactor: dimension {factor_axis} does not exist in {rank + 1}", axis)
+        raise stage.error(
+            f"rfactor: the new stage has {rank + 1} dimensions, none of them is {factor_axis}",
+            axis,
+            f"factor_axis is from 0 to {rank}, or from {-rank - 1} to -1",
+        )
+    _check_unscheduled(stage)
 
     reduction = op.body[0]
     leaves = [a for a in stage.leaf_iter_vars if a.kind == "reduce"]
@@ -95,6 +106,26 @@ def rfactor(s: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int = 0) ->
     replace_output(s, op, final)
     s.add(Stage(s, factored), before=stage)
     return factored.outputs[0] if len(factored.outputs) == 1 else list(factored.outputs)
+
+
+def _check_unscheduled(stage: Stage) -> None:
+    """What rfactor would undo: it leaves the stage with new loops."""
+    stage.unused("rfactor")
+    for axis, mark in stage.marks.items():
+        if mark.said:
+            raise stage.error(
+                f"rfactor: an axis is already {mark.said}, which would be lost",
+                axis,
+                "Call rfactor first, and mark the loops that it leaves",
+            )
+    for relation in stage.relations:
+        if isinstance(relation, (Split, Fuse)) and not _is_reduce(relation):
+            axis = relation.parent if isinstance(relation, Split) else relation.fused
+            raise stage.error(
+                f"rfactor: a data axis was split or fused ({relation.where}), which would be lost",
+                axis,
+                "Call rfactor first, and split the loops that it leaves",
+            )
 
 
 def _is_reduce(relation: Relation) -> bool:

@@ -9,7 +9,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import ScheduleError
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule.stage import Stage
-from tilewright.te.operation import Operation
+from tilewright.te.operation import Operation, PlaceholderOp
 from tilewright.te.tensor import Tensor
 
 
@@ -89,7 +89,7 @@ class Schedule:
 def create_schedule(outputs: Any) -> Schedule:
     """A schedule that computes ``outputs``, operations or tensors, one loop nest a stage.
 
-    Raises :class:`ScheduleError` where an output is a placeholder.
+    Raises :class:`ScheduleError` where there is none, or one is a placeholder.
     """
     found = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
     ops = [o.op if isinstance(o, Tensor) else o for o in found]
@@ -99,24 +99,44 @@ def create_schedule(outputs: Any) -> Schedule:
                 f"create_schedule takes operations or tensors, got {op!r}",
                 mend="Pass the output: te.create_schedule(out.op)",
             )
+        if isinstance(op, PlaceholderOp):
+            raise ScheduleError(
+                f"create_schedule: {op.name!r} is a placeholder, which is not computed",
+                stage=op.name,
+                mend="Pass what te.compute made",
+            )
+    if not ops:
+        raise ScheduleError(
+            "create_schedule was given no output", mend="Pass the operations to compute"
+        )
     return Schedule(list(dict.fromkeys(ops)))
 
 
 def _topological(outputs: Sequence[Operation]) -> list[Operation]:
+    """Producers before consumers, in the order in which bodies name them."""
     order: dict[Operation, None] = {}
-    active: set[Operation] = set()
-
-    def visit(op: Operation) -> None:
-        if op in order:
-            return
-        if op in active:
-            raise ScheduleError(f"the declarations form a cycle through {op.name}")
-        active.add(op)
-        for tensor in op.inputs:
-            visit(tensor.op)
-        active.discard(op)
-        order[op] = None
-
-    for op in outputs:
-        visit(op)
+    active: dict[Operation, list[Operation]] = {}
+    for output in outputs:
+        way = [output]
+        while way:
+            op = way[-1]
+            if op in order:
+                way.pop()
+                continue
+            if op not in active:
+                active[op] = [tensor.op for tensor in reversed(op.inputs)]
+            if active[op]:
+                producer = active[op].pop()
+                if producer in active and producer not in order:
+                    circle = [*way[way.index(producer) :], producer]
+                    raise ScheduleError(
+                        "the declarations form a cycle: "
+                        + " reads ".join(repr(p.name) for p in circle),
+                        stage=op.name,
+                        where=op.where,
+                        mend="Let one of them read a placeholder instead",
+                    )
+                way.append(producer)
+            else:
+                order[way.pop()] = None
     return list(order)

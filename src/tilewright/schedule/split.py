@@ -21,13 +21,17 @@ def split(stage: Stage, parent: IterVar, factor: Any, nparts: Any) -> tuple[Iter
     ``i < n``.
 
     Raises :class:`ScheduleError` unless exactly one of ``factor`` and ``nparts`` is given and is
-    positive, and ``parent`` is a loop of the stage that is not bound to threads.
+    positive, and ``parent`` is a loop of the stage that is not yet bound, vectorized or the like.
     """
     position = stage.leaf(parent, "split")
     if (factor is None) == (nparts is None):
-        raise stage.error("split takes either factor or nparts", parent)
-    if parent in stage.marks and stage.marks[parent].thread is not None:
-        raise stage.error("split: the axis is bound to threads", parent, "Split it before bind")
+        given = "both" if factor is not None else "neither"
+        raise stage.error(
+            f"split takes either factor or nparts, and {given} is given",
+            parent,
+            "Write split(axis, factor=n), or split(axis, nparts=n)",
+        )
+    stage.unmarked(parent, "split")
     count = _positive(stage, parent, factor if nparts is None else nparts)
     outer = IterVar(None, Var.make(f"{parent.name}.outer", parent.var.dtype), parent.kind)
     inner = IterVar(None, Var.make(f"{parent.name}.inner", parent.var.dtype), parent.kind)
@@ -50,7 +54,11 @@ def _positive(stage: Stage, axis: IterVar, value: Any) -> Expr:
     try:
         count = as_index(value)
     except LanguageError:
-        raise stage.error(f"split needs an integer, got {value!r}", axis) from None
+        raise stage.error(
+            f"split needs an integer, got {value!r}", axis, "Split by a whole number of iterations"
+        ) from None
     if isinstance(count, IntImm) and count.value <= 0:
-        raise stage.error(f"split by {count.value}: it must be positive", axis)
+        raise stage.error(
+            f"split by {count.value}: there is no such loop", axis, "Split by a positive number"
+        )
     return count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tilewright.ir.errors import ScheduleError, user_location
+from tilewright.ir.errors import LoweringError, ScheduleError, user_location
 from tilewright.ir.expr import Expr
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.stmt import ForKind
@@ -27,6 +27,19 @@ class AxisMark:
     prefetches: list[tuple[Tensor, Expr]] = field(default_factory=list)
     instruction: Any = None
     where: str = ""
+
+    @property
+    def said(self) -> str:
+        """What the schedule said of the axis, as "the axis is already ..." goes on."""
+        if self.thread is not None:
+            return f"bound to {self.thread.tag}"
+        if self.instruction is not None:
+            return f"tensorized with {self.instruction.name}"
+        if self.kind is not ForKind.SERIAL:
+            return str(self.kind.value)
+        if self.pragmas:
+            return f"under pragma {next(iter(self.pragmas))}"
+        return "prefetched along" if self.prefetches else ""
 
 
 @dataclass(slots=True)
@@ -91,12 +104,37 @@ class Stage:
             if leaf is axis:
                 return position
         consumed = any(axis in _consumed(r) for r in self.relations)
-        leaves = ", ".join(a.name for a in self.leaf_iter_vars)
+        leaves = ", ".join(a.name for a in self.leaf_iter_vars) or "none"
         if consumed:
             problem = f"{primitive}: the axis was already split or fused"
         else:
             problem = f"{primitive}: the axis does not belong to this stage"
         raise self.error(problem, axis, f"Its loops are now {leaves}")
+
+    def unmarked(self, axis: IterVar, primitive: str) -> None:
+        """Raises :class:`ScheduleError` where something is said of an axis about to disappear."""
+        mark = self.marks.get(axis)
+        if mark is not None and mark.said:
+            raise self.error(
+                f"{primitive}: the axis is already {mark.said}, which would be lost",
+                axis,
+                f"Call {primitive} first, and mark the axis that it returns",
+            )
+
+    def unused(self, primitive: str) -> None:
+        """Raises :class:`ScheduleError` where another stage is computed at an axis of this one.
+
+        For primitives that take the axes of a stage away.
+        """
+        for other in self.schedule.stages:
+            at = other.attachment
+            if at.kind == "at" and at.stage is self:
+                raise self.error(
+                    f"{primitive}: stage {other.name!r} is computed at an axis of this stage "
+                    f"({at.where})",
+                    at.axis,
+                    f"Call {primitive} before compute_at",
+                )
 
     def error(self, problem: str, axis: IterVar | None = None, mend: str = "") -> ScheduleError:
         """An error about this stage, at the user's line."""
@@ -105,6 +143,21 @@ class Stage:
             stage=self.name,
             axis=axis.name if axis is not None else "",
             where=user_location(),
+            mend=mend,
+        )
+
+    def contradiction(
+        self, problem: str, axis: IterVar | None = None, mend: str = "", where: str = ""
+    ) -> LoweringError:
+        """An error about this stage that shows when it is lowered; ``where`` is its cause.
+
+        Without one, it is the line where the stage is declared.
+        """
+        return LoweringError(
+            problem,
+            stage=self.name,
+            axis=axis.name if axis is not None else "",
+            where=where or self.op.where,
             mend=mend,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir.buffer import SCOPES
+from tilewright.ir.errors import LanguageError
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import as_condition
 from tilewright.schedule.stage import Stage
@@ -19,8 +20,7 @@ def set_scope(stage: Stage, scope: str) -> Stage:
     """
     if scope not in SCOPES:
         raise stage.error(f"unknown scope {scope!r}", mend=f"The scopes are {', '.join(SCOPES)}")
-    fixed = isinstance(stage.op, PlaceholderOp) or stage.op in stage.schedule.outputs
-    if fixed and scope != "global":
+    if _is_argument(stage) and scope != "global":
         raise stage.error(
             f"set_scope: an argument or output of the program cannot be in {scope} memory",
             mend="Use s.cache_read or s.cache_write for a copy there",
@@ -33,14 +33,23 @@ def storage_align(stage: Stage, axis: IterVar, factor: int, offset: int) -> None
     """Pad the storage so that the stride of dimension ``axis`` is ``k * factor + offset``.
 
     An odd ``offset`` takes shared memory columns into different banks. ``axis`` is one of
-    ``op.axis``. Raises :class:`ScheduleError` for any other, and for factors below one.
+    ``op.axis``. Raises :class:`ScheduleError` for any other, for factors below one, and for
+    arguments and outputs of the program, which lie as the caller has them.
     """
-    positions = [k for k, a in enumerate(stage.op.axis) if a is axis]
-    if not positions:
-        raise stage.error("storage_align takes an axis of the declaration, one of op.axis")
-    if factor < 1 or offset < 0:
-        raise stage.error(f"storage_align: no stride is a multiple of {factor} plus {offset}", axis)
-    stage.alignments[positions[0]] = (factor, offset)
+    place = _dimension(stage, axis, "storage_align")
+    if not _positive(factor) or not isinstance(offset, int) or offset < 0:
+        raise stage.error(
+            f"storage_align: no stride is a multiple of {factor!r} plus {offset!r}",
+            axis,
+            "Give a positive factor, and an offset that is not negative",
+        )
+    if _is_argument(stage):
+        raise stage.error(
+            "storage_align: the tensor is an argument or output, which lies as the caller has it",
+            axis,
+            "Use s.cache_read or s.cache_write for a copy whose storage can be padded",
+        )
+    stage.alignments[place] = (factor, offset)
 
 
 def align_bounds(stage: Stage, axis: IterVar, factor: int, offset: int = 0) -> None:
@@ -51,12 +60,14 @@ def align_bounds(stage: Stage, axis: IterVar, factor: int, offset: int = 0) -> N
     vectors. Elements outside of the tensor are left undefined. ``axis`` is one of ``op.axis``.
     Raises :class:`ScheduleError` for any other, and for factors below one.
     """
-    positions = [k for k, a in enumerate(stage.op.axis) if a is axis]
-    if not positions:
-        raise stage.error("align_bounds takes an axis of the declaration, one of op.axis")
-    if factor < 1:
-        raise stage.error(f"align_bounds: a group of {factor} elements is empty", axis)
-    stage.bounds_alignments[positions[0]] = (factor, offset % factor)
+    place = _dimension(stage, axis, "align_bounds")
+    if not _positive(factor) or not isinstance(offset, int):
+        raise stage.error(
+            f"align_bounds: there are no groups of {factor!r} elements at offset {offset!r}",
+            axis,
+            "Give a positive factor and an integer offset",
+        )
+    stage.bounds_alignments[place] = (factor, offset % factor)
 
 
 def double_buffer(stage: Stage) -> None:
@@ -64,11 +75,43 @@ def double_buffer(stage: Stage) -> None:
 
     Raises :class:`ScheduleError` for a placeholder and for an output of the program.
     """
-    if isinstance(stage.op, PlaceholderOp) or stage.op in stage.schedule.outputs:
-        raise stage.error("double_buffer: the stage is an argument or output of the program")
+    if _is_argument(stage):
+        raise stage.error(
+            "double_buffer: the stage is an argument or output of the program",
+            mend="Use s.cache_read or s.cache_write, and double_buffer the copy",
+        )
     stage.double_buffered = True
 
 
 def set_store_predicate(stage: Stage, predicate: Any) -> None:
-    """Store the result only where ``predicate``, of thread axes, holds."""
-    stage.store_predicate = as_condition(predicate)
+    """Store the result only where ``predicate``, of thread axes, holds.
+
+    Raises :class:`ScheduleError` for what is no condition.
+    """
+    try:
+        stage.store_predicate = as_condition(predicate)
+    except LanguageError:
+        raise stage.error(
+            f"set_store_predicate takes a condition, got {predicate!r}",
+            mend="Write it as thread.var.equal(0)",
+        ) from None
+
+
+def _is_argument(stage: Stage) -> bool:
+    return isinstance(stage.op, PlaceholderOp) or stage.op in stage.schedule.outputs
+
+
+def _positive(factor: Any) -> bool:
+    return isinstance(factor, int) and not isinstance(factor, bool) and factor >= 1
+
+
+def _dimension(stage: Stage, axis: Any, primitive: str) -> int:
+    for position, own in enumerate(stage.op.axis):
+        if own is axis:
+            return position
+    names = ", ".join(a.name for a in stage.op.axis) or "none"
+    raise stage.error(
+        f"{primitive} takes an axis of the declaration, one of op.axis",
+        axis if isinstance(axis, IterVar) else None,
+        f"They are {names}",
+    )

@@ -1,0 +1,70 @@
+"""What a schedule asks for that its target does not have, said of the line that asks for it."""
+
+from __future__ import annotations
+
+from tilewright.ir.stmt import ForKind
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.stage import Stage
+from tilewright.target.target import Target
+from tilewright.te.operation import PlaceholderOp
+
+
+def check_fits(schedule: Schedule, target: Target) -> None:
+    """Raises :class:`LoweringError` where a stage is scheduled for another kind of machine.
+
+    That is: for a CPU, an axis bound to blocks or threads; for a GPU, a parallel axis, or a stage
+    at the root of which nothing is bound.
+    """
+    for stage in schedule.stages:
+        if isinstance(stage.op, PlaceholderOp) or stage.attachment.kind == "inline":
+            continue
+        if not target.is_gpu:
+            _no_threads(stage, target.kind)
+            continue
+        _no_parallel(stage, target.kind)
+        if stage.attachment.kind == "root" and not _binds(stage):
+            raise stage.contradiction(
+                f"the stage binds no axis to threads, so target {target.kind!r} cannot run it",
+                mend="Bind an axis of it with bind(axis, te.thread_axis('blockIdx.x')) or "
+                "'threadIdx.x', or compute it inside another stage with compute_inline() or "
+                "compute_at()",
+            )
+
+
+def _no_threads(stage: Stage, kind: str) -> None:
+    mend = "Use parallel() and vectorize() on a CPU, or build for cuda, opencl or sim"
+    for axis, mark in stage.marks.items():
+        if mark.kind is ForKind.THREAD and mark.thread is not None:
+            raise stage.contradiction(
+                f"the axis is bound to {mark.thread.tag}, which target {kind!r} does not have",
+                axis,
+                mend,
+                mark.where,
+            )
+    if stage.env:
+        raise stage.contradiction(
+            f"env_threads launches {stage.env[0].tag}, which target {kind!r} does not have",
+            mend=mend,
+        )
+
+
+def _no_parallel(stage: Stage, kind: str) -> None:
+    for axis, mark in stage.marks.items():
+        if mark.kind is ForKind.PARALLEL:
+            raise stage.contradiction(
+                f"the axis is parallel, which is for the threads of a CPU and not for {kind!r}",
+                axis,
+                "Bind it with bind(axis, te.thread_axis('blockIdx.x'))",
+                mark.where,
+            )
+
+
+def _binds(stage: Stage) -> bool:
+    """Whether the stage, or one that is computed inside of it, runs on blocks or threads."""
+    if stage.env or any(mark.kind is ForKind.THREAD for mark in stage.marks.values()):
+        return True
+    return any(
+        _binds(other)
+        for other in stage.schedule.stages
+        if other.attachment.kind == "at" and other.attachment.stage is stage
+    )

@@ -1,0 +1,145 @@
+"""What all threads of a block would store alike, one of them stores.
+
+A stage in shared memory that binds no axis to the threads of its block is computed by each of
+them, as is one that binds ``threadIdx.x`` only in a block that also has ``threadIdx.y``. In TVM all
+of them store the same values; here the first one along every axis that the place of the store does
+not depend on does, so that no two threads write one element:
+
+>>> from tilewright.ir import Buffer, LaunchAxis, dtype
+>>> from tilewright.ir.expr import Var
+>>> from tilewright.ir.ops import const
+>>> from tilewright.ir.stmt import For, ForKind, Store, seq
+>>> A, B = (Buffer(n, (const(8),), dtype("float32")) for n in "AB")
+>>> S = Buffer("S", (const(8),), dtype("float32"), "shared")
+>>> tx, i = Var.make("threadIdx_x"), Var.make("i")
+>>> fill = For(i, const(0), const(8), ForKind.SERIAL, Store(S, (i,), A[i]))
+>>> body = seq(fill, Store(B, (tx,), S[7 - tx]))
+>>> print(one_writer(Func("main", (A, B), body, (LaunchAxis("threadIdx.x", tx, const(8)),))).body)
+if threadIdx_x == 0:
+    for i in range(8):
+        S[i] = A[i]
+B[threadIdx_x] = S[7 - threadIdx_x]
+
+An element of a stage is the same whoever computes it, so which thread stores it does not matter. A
+store under a condition on an axis is left alone: there somebody chose.
+
+It stands first of what is done to a kernel, when all of its threads are known, and before
+barriers, which the readers of such a store need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tilewright.ir.expr import Expr, Load, Var
+from tilewright.ir.func import Func
+from tilewright.ir.ops import logical_and
+from tilewright.ir.stmt import (
+    Allocate,
+    AllReduce,
+    Attr,
+    For,
+    If,
+    Instr,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+    Sync,
+)
+from tilewright.ir.visit import exprs, free_vars, stores
+from tilewright.lower.guard import guarded
+
+#: The launch axes whose threads share a memory. Threads of a warp are left out: along which axes
+#: they lie depends on the shape of the block.
+_SHARING = {"global": ("blockIdx", "threadIdx"), "shared": ("threadIdx",)}
+
+_Axes = frozenset[Var]
+_NONE: _Axes = frozenset()
+
+
+def one_writer(func: Func) -> Func:
+    """``func`` with a guard around stores that do not depend on the thread."""
+    if not func.launch:
+        return func
+    found = _OneWriter({axis.var: axis.tag for axis in func.launch})
+    body = found.guard(*found.visit(func.body))
+    return func if body is func.body else replace(func, body=body)
+
+
+class _OneWriter:
+    def __init__(self, axes: dict[Var, str]) -> None:
+        self.axes = axes
+        self.depends: dict[Var, _Axes] = {v: frozenset([v]) for v in axes}
+        self.under = _NONE  # what the conditions around depend on
+
+    def visit(self, s: Stmt) -> tuple[_Axes | None, Stmt]:
+        """The axes by which all of ``s`` is to be guarded, and ``s``.
+
+        None where its parts differ in that: then they have their guards.
+        """
+        outer = self.under
+        try:
+            match s:
+                case Store():
+                    return self.unused([s]), s
+                case Instr(_, axes, _, body):
+                    self.depends.update(dict.fromkeys(axes, _NONE))
+                    return self.unused(stores(body)), s
+                case For(var, low, extent, _, body):
+                    self.depends[var] = self.of((low, extent))
+                    self.under |= self.of((extent,))
+                    return self.around(s, body)
+                case Let(var, value, body):
+                    self.depends[var] = self.of((value,))
+                    return self.around(s, body)
+                case If(condition, then, orelse):
+                    self.under |= self.of((condition,))
+                    if orelse is None:
+                        found, made = self.visit(then)
+                        return found, s if made is then else If(condition, made)
+                    found, parts = self.together((then, orelse))
+                    return found, s if parts == (then, orelse) else If(condition, *parts)
+                case Seq(stmts):
+                    found, parts = self.together(stmts)
+                    return found, s if parts == stmts else Seq(parts)
+                case Attr(_, _, body) | Allocate(_, body):
+                    return self.around(s, body)
+                case Sync() | AllReduce():
+                    return None, s
+            return _NONE, s
+        finally:
+            self.under = outer
+
+    def around(self, s: For | Let | Attr | Allocate, body: Stmt) -> tuple[_Axes | None, Stmt]:
+        found, made = self.visit(body)
+        return found, s if made is body else replace(s, body=made)
+
+    def together(self, stmts: tuple[Stmt, ...]) -> tuple[_Axes | None, tuple[Stmt, ...]]:
+        """Of statements one after the other; with guards where they differ."""
+        visited = [self.visit(s) for s in stmts]
+        found = {axes for axes, _ in visited}
+        if len(found) == 1:
+            return found.pop(), tuple(s for _, s in visited)
+        return None, tuple(self.guard(axes, s) for axes, s in visited)
+
+    def guard(self, axes: _Axes | None, s: Stmt) -> Stmt:
+        if not axes:
+            return s
+        return guarded(logical_and(*(v.equal(0) for v in self.axes if v in axes)), s)
+
+    def unused(self, written: Iterable[Store]) -> _Axes:
+        """The axes whose threads all store the same, at the same place."""
+        found = frozenset(self.axes)
+        for store in written:
+            if any(isinstance(x, Load) for index in store.indices for x in exprs(index)):
+                return _NONE
+            kinds = _SHARING.get(store.buffer.scope, ())
+            used = self.of(store.indices) | self.under
+            found &= {v for v, tag in self.axes.items() if tag.startswith(kinds)} - used
+        return found
+
+    def of(self, nodes: Iterable[Expr]) -> _Axes:
+        """The axes that expressions depend on, other than through memory."""
+        return _NONE.union(*(self.depends.get(v, _NONE) for e in nodes for v in free_vars(e)))
