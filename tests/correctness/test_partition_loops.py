@@ -67,11 +67,25 @@ def test_a_parallel_loop_stays_one_loop_with_the_interior_as_a_branch() -> None:
     assert agrees(f, made, 62)
 
 
-def test_a_gpu_partitions_only_when_asked() -> None:
+def test_a_gpu_leaves_the_choices_of_a_loop_alone() -> None:
     f = window(62, target="cuda")
-    assert partition_loops(f) is f
-    asked = window(62, target="cuda", partition_gpu=True)
-    assert partition_loops(asked) is not asked
+    assert repr(partition_loops(f)) == repr(f)
+
+
+def test_on_a_gpu_the_rounds_in_which_all_threads_take_a_branch_lose_it() -> None:
+    C = buffer("C", 70)
+    place = i * 32 + j
+    rounds = loop(i, 3, when(place < 70, store(C[place], 1.0)), kind="unrolled")
+    f = func(loop(j, 32, rounds, tag="threadIdx.x"), target="cuda")
+    assert (
+        repr(partition_loops(f).body)
+        == """\
+j = T.launch_thread('threadIdx.x', 32)
+for i in T.unrolled(2):
+    C[i * 32 + j] = T.float32(1)
+if j < 6:
+    C[j + 64] = T.float32(1)"""
+    )
 
 
 def test_the_guard_of_a_split_that_does_not_divide_is_left_to_the_last_part() -> None:

@@ -97,11 +97,8 @@ def floormod(az: Analyzer, x: Affine, c: int, t: DType) -> Affine:
         form = Affine(terms, const)
         form = form.without(nested).combine(1, az.affine(nested.a), terms[nested])
         terms, const = form.terms, form.const
-    rest: dict[Expr, int] = {}
-    for atom, k in terms.items():
-        k = k % c if k > 0 else -(-k % c)
-        if k:
-            rest[atom] = k
+    # Coefficients beyond c stay, so that x % c names the same x as x // c does beside it.
+    rest = {atom: k for atom, k in terms.items() if k % c}
     if not rest:
         return constant(const % c)
     g = gcd(c, *rest.values())

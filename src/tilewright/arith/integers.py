@@ -70,7 +70,7 @@ def _join(az: Analyzer, form: Affine) -> Affine | None:
                     mod = floormod(az, x, c, a.dtype)
                     found = form.combine(1, x, -factor).without(atom)
                     found = found.combine(1, mod, factor)
-                    if len(found.terms) >= len(form.terms):
+                    if _cost(found) >= _cost(form):
                         found = None
             case E.Min() | E.Max() if k in (1, -1):
                 found = _absorb(az, form, atom, k)
@@ -86,7 +86,7 @@ def _join_remainder(
     quotient = floordiv(az, x, c, a.dtype)
     if _contains(form, quotient, k * c):
         found = form.without(atom).combine(1, quotient, -k * c).combine(1, x, k)
-        return found if len(found.terms) < len(form.terms) else None
+        return found if _cost(found) < _cost(form) else None
     match a:
         case E.FloorDiv(b, IntImm(_, d)) if k % d == 0:
             y = az.affine(b)
@@ -95,6 +95,11 @@ def _join_remainder(
                 found = form.without(atom).combine(1, low, -(k // d))
                 return found.combine(1, floormod(az, y, c * d, a.dtype), k // d)
     return None
+
+
+def _cost(form: Affine) -> int:
+    """How much there is to compute: a division counts for several terms."""
+    return sum(8 if isinstance(atom, (E.FloorDiv, E.FloorMod)) else 1 for atom in form.terms)
 
 
 def _contains(form: Affine, part: Affine, factor: int) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilewright.codegen.c_like import CLikePrinter, Printed
 from tilewright.codegen.c_like_text import Names
 from tilewright.codegen.cuda_dialect import CudaDialect, prelude
-from tilewright.codegen.flatten import flatten
+from tilewright.codegen.flatten import flat_text
 from tilewright.ir.func import Module
 
 
@@ -63,7 +63,9 @@ def generate(module: Module, arch: str = "", aligned: bool = True, launcher: str
     kernels = []
     for func in module.funcs:
         printer = CLikePrinter(dialect)
-        kernels.append(printer.function(flatten(func), symbols.fresh(_symbol(func.name, launcher))))
+        kernels.append(
+            printer.function(flat_text(func), symbols.fresh(_symbol(func.name, launcher)))
+        )
     body = "\n".join(kernel.text for kernel in kernels)
     return Source(prelude(dialect.needs) + body, tuple(kernels), dialect.wide_params)
 

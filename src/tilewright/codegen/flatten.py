@@ -21,6 +21,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import Access, Allocate, AllReduce, Instr, Stmt, Store
+from tilewright.lower.common_subexpressions import common_subexpressions
 from tilewright.lower.context import InContext, analyzer_of
 
 
@@ -33,6 +34,15 @@ def flatten(func: Func) -> Func:
     flat = _Flatten(analyzer_of(func))
     params = tuple(p if isinstance(p, Var) else flat.buffer(p) for p in func.params)
     return replace(func, params=params, body=flat.stmt(func.body))
+
+
+def flat_text(func: Func) -> Func:
+    """``func`` as text wants it: flat, and with names for the offsets that occur twice.
+
+    Names come after flattening, because an offset may be simpler than the indices it is made of:
+    a tile that is filled by one running index is stored at that index.
+    """
+    return common_subexpressions(flatten(func))
 
 
 class _Flatten(InContext):

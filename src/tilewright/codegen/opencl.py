@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilewright.codegen.c_like import CLikePrinter, Printed
 from tilewright.codegen.c_like_text import Names
-from tilewright.codegen.flatten import flatten
+from tilewright.codegen.flatten import flat_text
 from tilewright.codegen.opencl_dialect import OpenCLDialect, prelude
 from tilewright.ir.func import Module
 
@@ -52,6 +52,6 @@ def generate(module: Module, half: bool = False, warp_size: int = 1) -> Source:
     kernels = []
     for func in module.funcs:
         printer = CLikePrinter(dialect, warp_size)
-        kernels.append(printer.function(flatten(func), symbols.fresh(func.name)))
+        kernels.append(printer.function(flat_text(func), symbols.fresh(func.name)))
     body = "\n".join(kernel.text for kernel in kernels)
     return Source(prelude(dialect.needs) + body, tuple(kernels))

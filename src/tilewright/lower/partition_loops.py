@@ -29,9 +29,12 @@ a branch out of it and its parts are known: what guards its vectors is a mask, w
 a copy of the body.
 
 A PARALLEL loop stays one loop, with the interior and the rest as the branches of an ``If``: three
-parallel loops would wait for one another. On a GPU nothing is partitioned unless
-``config={"partition_gpu": True}`` asks for it: neighbouring threads would take different parts.
-``config={"partition_limit": n}`` bounds the stores that copies of one nest may grow to.
+parallel loops would wait for one another. ``config={"partition_limit": n}`` bounds the stores that
+copies of one nest may grow to.
+
+On a GPU a loop is divided where a branch leaves an interior that is the same for all threads: the
+guard of a tile that its threads fetch in several rounds remains in the last round alone, and the
+loads of the others need not wait for one another.
 """
 
 from __future__ import annotations
@@ -58,10 +61,9 @@ _LIMIT = 64
 def partition_loops(func: Func) -> Func:
     """Take boundary conditions out of loop interiors; see the module's docstring."""
     config = func.attrs.get("config") or {}
-    if func.attrs["target"].is_gpu and not config.get("partition_gpu", False):
-        return func
     limit = int(config.get("partition_limit", _LIMIT))
-    return replace(func, body=_Partition(analyzer_of(func), limit).stmt(func.body))
+    gpu: bool = func.attrs["target"].is_gpu
+    return replace(func, body=_Partition(analyzer_of(func), limit, gpu).stmt(func.body))
 
 
 #: The least part of a loop's work that a condition must guard to be worth copies.
@@ -82,16 +84,20 @@ class _Guard(NamedTuple):
 
 
 class _Partition(InContext):
-    def __init__(self, analyzer: Analyzer, limit: int) -> None:
+    def __init__(self, analyzer: Analyzer, limit: int, gpu: bool) -> None:
         super().__init__(analyzer)
-        self.limit = limit
+        self.limit, self.gpu = limit, gpu
+        self.kinds = (ForKind.SERIAL, ForKind.UNROLLED if gpu else ForKind.PARALLEL)
+        self.threads: _Domain = {}  # of a GPU, which all have to take the same part
 
     def expr(self, e: Expr) -> Expr:
         return e
 
     def stmt(self, s: Stmt) -> Stmt:
+        if isinstance(s, For) and s.kind is ForKind.THREAD:
+            self.threads[s.var] = s.min, ops.add(s.min, ops.sub(s.extent, 1))
         s = s if isinstance(s, Instr) else super().stmt(s)
-        if isinstance(s, For) and s.kind in (ForKind.SERIAL, ForKind.PARALLEL):
+        if isinstance(s, For) and s.kind in self.kinds:
             interior = self.interior(s)
             if interior is not None:
                 return simplified(self.analyzer, _parts(s, *interior))
@@ -99,6 +105,8 @@ class _Partition(InContext):
 
     def interior(self, s: For) -> tuple[Expr, Expr] | None:
         """The first iteration of the interior and the first after it, both within the loop."""
+        if not dict(s.annotations).get("partition", True):
+            return None
         done = [x for x in walk(s.body) if isinstance(x, (Store, Instr))]
         if len(done) * (2 if s.kind is ForKind.PARALLEL else 3) > self.limit:
             return None
@@ -107,11 +115,11 @@ class _Partition(InContext):
         low, high = s.min, end
         with self.analyzer.scope():
             self.analyzer.bind(s.var, s.min, s.extent)
-            found = self.guards(s.body, s.var, {}, 1)
+            found = self.guards(s.body, s.var, dict(self.threads), 1)
             worth = _steps(s.body) / _SHARE if found else 0
             for guard in found:
                 # What guards the vectors of a reduction is a mask, cheaper than copies of the body.
-                if guard.steps < worth or (reduction and not guard.branch):
+                if guard.steps < worth or ((reduction or self.gpu) and not guard.branch):
                     continue
                 lower, upper = self.bounds(guard, s.var)
                 first, after = low, high
@@ -120,7 +128,8 @@ class _Partition(InContext):
                 for e in upper:
                     after = ops.minimum(after, ops.add(e, 1))
                 first, after = self.analyzer.simplify(first), self.analyzer.simplify(after)
-                if reduction and not (isinstance(first, IntImm) and isinstance(after, IntImm)):
+                known = isinstance(first, IntImm) and isinstance(after, IntImm)
+                if (reduction or self.gpu) and not known:
                     continue
                 if not self.analyzer.prove(after <= first):
                     low, high = first, after

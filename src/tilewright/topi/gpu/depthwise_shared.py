@@ -80,6 +80,7 @@ def _cooperate(stage: Stage, tile: SharedTile) -> None:
     """Neighbouring threads fetch neighbouring elements of the tile."""
     whole = stage.fuse(*stage.op.axis)
     rest, x = stage.split(whole, factor=tile.threads_x)
-    _, y = stage.split(rest, factor=tile.threads_y)
+    rounds, y = stage.split(rest, factor=tile.threads_y)
+    stage.unroll(rounds)
     stage.bind(y, _thread(tile.threads_y, "y"))
     stage.bind(x, _thread(tile.threads_x, "x"))
