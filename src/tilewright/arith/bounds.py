@@ -87,6 +87,8 @@ def _by_node(az: Analyzer, atom: Expr) -> Span:
             lo, hi = value_span(az, a)
             if az.context.facts:  # a guard on a flat index bounds what is divided out of it
                 form = as_affine(a)
+                # facts may speak of the quotient itself: it is looked up, not asked for again
+                az.context.atom_spans[atom] = quotient(lo, c), quotient(hi, c)
                 lo, hi = max(lo, lower(az, form, 1)), min(hi, -lower(az, -form, 1))
             return quotient(lo, c), quotient(hi, c)
         case E.FloorMod(a, IntImm(_, c)) if c > 0:
