@@ -1,4 +1,4 @@
-"""Delete a barrier or a condition of an article's program, or move a bound: verify or sim sees it."""
+"""Delete a barrier or condition of an article's program, or move a bound: verify or sim sees it."""
 
 from __future__ import annotations
 
