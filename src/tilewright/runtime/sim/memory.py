@@ -133,6 +133,7 @@ class Memory:
         at, keep = np.broadcast_arrays(at, keep)
         out = np.zeros(at.shape, self.data.dtype)
         if keep.any():
+            at = np.where(keep, at, 0)  # lanes that are off may lie beyond the end
             self._check_read(frame, at, keep, indices, site)
             out[keep] = self.data[at[keep]]
         return out[()]
