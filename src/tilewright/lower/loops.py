@@ -61,18 +61,19 @@ def _check_params(schedule: Schedule, params: tuple[Any, ...], args: Sequence[An
                 f"arguments are tensors and symbolic variables, got {p!r}",
                 mend="List what te.placeholder, te.compute and te.var made",
             )
-        if params.count(p) > 1:
+        if sum(other is p for other in params) > 1:
             raise LoweringError(f"argument {p.name!r} is listed twice", mend="List it once")
+    given = frozenset(params)
     for stage in schedule.stages:
         outer = isinstance(stage.op, PlaceholderOp) or stage.op in schedule.outputs
         for tensor in stage.op.outputs:
-            if outer and tensor.buffer not in params:
+            if outer and tensor.buffer not in given:
                 kind = "input" if isinstance(stage.op, PlaceholderOp) else "output"
                 raise stage.contradiction(
                     f"{tensor.name!r} is an {kind} of the schedule, but not among the arguments",
                     mend="Add it to the list",
                 )
-            if tensor.buffer in params and stage.attachment.kind == "at":
+            if tensor.buffer in given and stage.attachment.kind == "at":
                 raise stage.contradiction(
                     "the stage is an argument, but computed inside of another stage",
                     stage.attachment.axis,
