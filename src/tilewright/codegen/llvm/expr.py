@@ -22,6 +22,7 @@ from tilewright.codegen.llvm.builder import (
     split_type,
     vector_type,
 )
+from tilewright.codegen.llvm.known import Known, fixed_divisor
 from tilewright.codegen.llvm.types import FLOAT32, Types, cast, narrow, widen
 from tilewright.ir import expr as E
 from tilewright.ir.dtype import DType, dtype
@@ -48,11 +49,9 @@ _HOLDS: dict[str, Callable[[int, int], bool]] = {
 _INDEX_NODES = (
     E.Add, E.Sub, E.Mul, E.FloorDiv, E.FloorMod, E.TruncDiv, E.TruncMod, E.Min, E.Max,
 )  # fmt: skip
-Known = dict[tuple[str, Expr], Value]
-_PURE, _PARTIAL, _EFFECT = 0, 1, 2
 
 
-class Expressions:
+class Expressions(Known):
     """Writes expressions; :class:`.memory.Memory` adds loads, :class:`.stmt.Statements` the rest.
 
     Attributes
@@ -63,66 +62,11 @@ class Expressions:
     """
 
     def __init__(self, b: Builder, types: Types) -> None:
+        super().__init__()
         self.b, self.types = b, types
         self.analyzer = Analyzer()
         self.variables: dict[Var, Value] = {}
         self.mask: Value | None = None
-        self._known: list[Known] = [{}]
-        self._loaded: list[Known] = [{}]
-        self._effects: dict[Expr, int] = {}
-
-    # What is computed already
-
-    @contextmanager
-    def region(self) -> Iterator[None]:
-        """Code that does not dominate what follows it: its values are forgotten afterwards."""
-        self._known.append({})
-        self._loaded.append({})
-        try:
-            yield
-        finally:
-            self._known.pop()
-            self._loaded.pop()
-
-    def forget_loads(self) -> None:
-        """Memory may have changed."""
-        for loaded in self._loaded:
-            loaded.clear()
-
-    def _recall(self, form: str, e: Expr) -> Value | None:
-        effects = self.effects(e)
-        if effects < _EFFECT:
-            for known in reversed(self._loaded if effects else self._known):
-                found = known.get((form, e))
-                if found is not None:
-                    return found
-        return None
-
-    def _keep(self, form: str, e: Expr, value: Value) -> None:
-        effects = self.effects(e)
-        if effects < _EFFECT:
-            (self._loaded if effects else self._known)[-1][form, e] = value
-
-    def effects(self, e: Expr) -> int:
-        """0 for what can always be evaluated, :data:`_PARTIAL` for what may fail (loads,
-        divisions), :data:`_EFFECT` for calls of C."""
-        found = self._effects.get(e)
-        if found is None:
-            found = max(map(self.effects, _operands(e)), default=_PURE)
-            match e:
-                case E.Load():
-                    found = max(found, _PARTIAL)
-                case E.FloorDiv(_, d) | E.FloorMod(_, d) | E.TruncDiv(_, d) | E.TruncMod(_, d):
-                    if _divisor(d) is None:
-                        found = max(found, _PARTIAL)
-                case E.Call(_, name, _) if name.startswith("extern:"):
-                    found = _EFFECT
-            self._effects[e] = found
-        return found
-
-    def partial(self, e: Expr) -> bool:
-        """Whether ``e`` must not be evaluated where the program does not."""
-        return self.effects(e) > _PURE
 
     # Indices
 
@@ -132,10 +76,10 @@ class Expressions:
             return Value(I64, str(e.value))
         if isinstance(e, Var):
             return self._variable(e) if e.dtype.is_int else self._extended(e)
-        found = self._recall("index", e)
+        found = self.recall("index", e)
         if found is None:
             found = self._index(e)
-            self._keep("index", e, found)
+            self.keep("index", e, found)
         return found
 
     def _index(self, e: Expr) -> Value:
@@ -178,7 +122,7 @@ class Expressions:
 
     def _divides(self, d: Expr) -> Guard:
         """Makes a divisor harmless in lanes that are off."""
-        return Guard(self, _divisor(d) is None)
+        return Guard(self, fixed_divisor(d) is None)
 
     def _floor(self, node: type[Expr], e: Expr, a: Value, d: Value, guard: Guard) -> Value:
         """Division that rounds down, of scalars or vectors of one integer type."""
@@ -209,10 +153,10 @@ class Expressions:
         """A value in the type of the expression."""
         if isinstance(e, (E.IntImm, E.FloatImm)):
             return self.immediate(e.dtype, e.value)
-        found = self._recall("expr", e)
+        found = self.recall("expr", e)
         if found is None:
             found = self._expr(e)
-            self._keep("expr", e, found)
+            self.keep("expr", e, found)
         return found
 
     def immediate(self, t: DType, value: int | float) -> Value:
@@ -489,23 +433,6 @@ class Guard:
         if not self.needed or mask is None or split_type(mask.type)[1] != split_type(d.type)[1]:
             return d
         return self.owner.b.select(mask, d, literal(d.type, 1))
-
-
-def _operands(e: Expr) -> Iterator[Expr]:
-    names: tuple[str, ...] = e.__match_args__
-    for name in names:
-        value = getattr(e, name)
-        if isinstance(value, Expr):
-            yield value
-        elif isinstance(value, tuple):
-            yield from (x for x in value if isinstance(x, Expr))
-
-
-def _divisor(d: Expr) -> int | None:
-    """A constant divisor other than zero (and -1, whose quotient may overflow)."""
-    if isinstance(d, E.Broadcast):
-        d = d.value
-    return d.value if isinstance(d, E.IntImm) and d.value not in (0, -1) else None
 
 
 def _is_number(e: Expr) -> bool:
