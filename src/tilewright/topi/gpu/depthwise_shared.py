@@ -8,14 +8,16 @@ from tilewright import te
 from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.fusion import find_convolution
+from tilewright.topi.nn.padding import static
 
 
 @dataclass(frozen=True)
 class SharedTile:
     """The parameters that the article's loop goes over.
 
-    A block computes ``block_h`` by ``block_w`` outputs of one channel with ``threads_y`` by
-    ``threads_x`` threads, each of which is ``vthreads_y`` by ``vthreads_x`` virtual ones.
+    A block takes one input channel and its filters, and computes ``block_h`` by ``block_w``
+    outputs of each with ``threads_y`` by ``threads_x`` threads, each of which is ``vthreads_y`` by
+    ``vthreads_x`` virtual ones.
     """
 
     block_h: int = 32
@@ -46,6 +48,7 @@ def schedule_shared(output: Tensor, tile: SharedTile = SharedTile()) -> Schedule
 
     out = s[output]
     n, c, h, w = out.op.axis
+    c, m = out.split(c, factor=static(found.filter.shape[1], "the channel multiplier"))
     ty, tx = _thread(tile.threads_y, "y"), _thread(tile.threads_x, "x")
     by, hi = out.split(h, factor=tile.block_h)
     bx, wi = out.split(w, factor=tile.block_w)
@@ -53,7 +56,7 @@ def schedule_shared(output: Tensor, tile: SharedTile = SharedTile()) -> Schedule
     yt, yi = out.split(hi, nparts=tile.threads_y)
     tvx, wi = out.split(wi, nparts=tile.vthreads_x)
     xt, xi = out.split(wi, nparts=tile.threads_x)
-    out.reorder(n, c, by, bx, tvy, tvx, yt, xt, yi, xi)
+    out.reorder(n, c, by, bx, tvy, tvx, yt, xt, m, yi, xi)
     block = out.fuse(by, bx)
     out.bind(out.fuse(n, c), te.thread_axis("blockIdx.y"))
     out.bind(block, te.thread_axis("blockIdx.x"))
@@ -64,7 +67,7 @@ def schedule_shared(output: Tensor, tile: SharedTile = SharedTile()) -> Schedule
     s[local].compute_at(out, xt)
     for axis in (*s[local].op.reduce_axis, *s[local].op.axis):
         s[local].unroll(axis)
-    for axis in (yi, xi):
+    for axis in (m, yi, xi):
         out.unroll(axis)
     for cached in (data, weights):
         s[cached].compute_at(out, block)
