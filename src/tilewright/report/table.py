@@ -1,0 +1,57 @@
+"""Tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.report.markup import Html, join, tag
+from tilewright.report.numbers import short
+
+
+def table(
+    headers: Sequence[Any],
+    rows: Sequence[Sequence[Any]],
+    caption: str = "",
+    best: Sequence[int] = (),
+) -> Html:
+    """A table whose first column names the rows.
+
+    Parameters
+    ----------
+    headers : one a column.
+    rows : cells; numbers stand to the right (floats with three digits), None is a dash.
+    best : columns among which the smallest number of each row is shown in bold.
+    """
+    numeric = [
+        bool(rows) and all(isinstance(row[k], (int, float, type(None))) for row in rows)
+        for k in range(len(headers))
+    ]
+    kinds = ["number" if n else None for n in numeric]
+    head = [tag("th", h, scope="col", class_=k) for h, k in zip(headers, kinds, strict=True)]
+    body = []
+    for row in rows:
+        times = {k: row[k] for k in best if isinstance(row[k], (int, float))}
+        winner = min(times, key=times.__getitem__) if len(times) > 1 else None
+        cells = []
+        for k, (cell, kind) in enumerate(zip(row, kinds, strict=True)):
+            if k == 0:
+                cells.append(tag("th", _text(cell), scope="row", class_=kind))
+            else:
+                shown = tag("strong", _text(cell)) if k == winner else _text(cell)
+                cells.append(tag("td", shown, class_=kind))
+        body.append(tag("tr", *cells))
+    made = tag(
+        "table",
+        *([tag("caption", caption)] if caption else []),
+        tag("thead", tag("tr", *head)),
+        tag("tbody", join(body, "\n")),
+    )
+    label = caption or "table"
+    return tag("div", made, class_="scroll", tabindex=0, role="region", aria_label=label)
+
+
+def _text(cell: Any) -> Any:
+    if cell is None:
+        return "–"
+    return short(cell) if isinstance(cell, float) else cell
