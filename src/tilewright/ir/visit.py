@@ -7,11 +7,14 @@ from functools import cache
 from typing import Any
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Load, Reduce, Reducer, Var
+from tilewright.ir.expr import Expr, FloatImm, IntImm, Load, Reduce, Reducer, StringImm, Var
 from tilewright.ir.ops import as_condition  # noqa: F401  (fills in the operators)
 from tilewright.ir.stmt import Access, Allocate, For, Let, Stmt, Store
 
 Node = Expr | Stmt
+
+#: Expressions without others below them.
+_LEAVES = frozenset({Var, IntImm, FloatImm, StringImm})
 
 #: Fields that hold no expressions to descend into, by node class.
 _OPAQUE: dict[type, tuple[str, ...]] = {
@@ -140,19 +143,27 @@ def rewrite_exprs(node: Any, rule: Callable[[Expr], Expr | None]) -> Any:
     return Bottom().expr(node) if isinstance(node, Expr) else Bottom().stmt(node)
 
 
-def children(node: Node) -> Iterator[Node]:
-    """The expressions and statements directly below ``node``, in order of evaluation."""
+def _below(node: Node) -> list[Node]:
     cls: Any = type(node)
+    found: list[Node] = []
+    if cls in _LEAVES:
+        return found
     for name in _fields(cls):
         value = getattr(node, name)
         if isinstance(value, (Expr, Stmt)):
-            yield value
+            found.append(value)
         elif isinstance(value, tuple):
             for item in value:
                 if isinstance(item, (Expr, Stmt)):
-                    yield item
+                    found.append(item)
                 elif isinstance(item, Access):
-                    yield from item.indices
+                    found.extend(item.indices)
+    return found
+
+
+def children(node: Node) -> Iterator[Node]:
+    """The expressions and statements directly below ``node``, in order of evaluation."""
+    return iter(_below(node))
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -161,7 +172,17 @@ def walk(node: Node) -> Iterator[Node]:
     while stack:
         top = stack.pop()
         yield top
-        stack.extend(reversed(list(children(top))))
+        if type(top) not in _LEAVES:
+            stack.extend(reversed(_below(top)))
+
+
+def statements(node: Node) -> Iterator[Stmt]:
+    """Every statement in ``node``, itself first: :func:`walk` without the expressions."""
+    stack: list[Stmt] = [node] if isinstance(node, Stmt) else []
+    while stack:
+        top = stack.pop()
+        yield top
+        stack.extend(s for s in reversed(_below(top)) if isinstance(s, Stmt))
 
 
 def exprs(node: Node) -> Iterator[Expr]:
@@ -175,7 +196,8 @@ def exprs(node: Node) -> Iterator[Expr]:
                 continue
             seen.add(top)
             yield top
-        stack.extend(reversed(list(children(top))))
+        if type(top) not in _LEAVES:
+            stack.extend(reversed(_below(top)))
 
 
 def free_vars(node: Node) -> list[Var]:
@@ -210,14 +232,14 @@ def loads(node: Node) -> Iterator[Load]:
 
 def stores(node: Node) -> Iterator[Store]:
     """Every write to a buffer in ``node``."""
-    for e in walk(node):
-        if isinstance(e, Store):
-            yield e
+    for s in statements(node):
+        if isinstance(s, Store):
+            yield s
 
 
 def allocated(node: Node) -> list[Buffer]:
     """The buffers that ``node`` allocates."""
-    return [s.buffer for s in walk(node) if isinstance(s, Allocate)]
+    return [s.buffer for s in statements(node) if isinstance(s, Allocate)]
 
 
 def apply_reducer(
