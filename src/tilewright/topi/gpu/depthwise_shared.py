@@ -9,6 +9,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.fusion import find_convolution
 from tilewright.topi.nn.padding import static
+from tilewright.topi.nn.padding import static
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class SharedTile:
     threads_x: int = 8
     vthreads_y: int = 1
     vthreads_x: int = 1
+    taps: int = 0
 
 
 def schedule_shared(output: Tensor, tile: SharedTile = SharedTile()) -> Schedule:
@@ -65,8 +67,13 @@ def schedule_shared(output: Tensor, tile: SharedTile = SharedTile()) -> Schedule
     out.bind(yt, ty)
     out.bind(xt, tx)
     s[local].compute_at(out, xt)
-    for axis in (*s[local].op.reduce_axis, *s[local].op.axis):
-        s[local].unroll(axis)
+    sums = s[local]
+    axes, (di, dj) = sums.op.axis, sums.op.reduce_axis
+    if tile.taps:
+        do, di = sums.split(di, factor=min(tile.taps, static(found.filter.shape[2], "the filter")))
+        sums.reorder(do, di, dj, *axes)
+    for axis in (di, dj, *axes):
+        sums.unroll(axis)
     for axis in (m, yi, xi):
         out.unroll(axis)
     for cached in (data, weights):
