@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.articles import (
+    ARCHITECTURES,
     GPUS,
     Article,
     assert_same_program,
@@ -18,6 +19,7 @@ from tests.support.articles import (
     error,
     parse_2017,
     parse_script,
+    spills,
 )
 
 from tilewright import tvm
@@ -133,9 +135,14 @@ SCHEDULES = {
 SHAPES = [(1, 2, 9, 12, 3, 1, 1), (2, 1, 8, 7, 5, 2, 1), (1, 2, 11, 10, 3, 2, 2)]
 
 
-def run(names: dict[str, Any], target: str, check: bool = True) -> Any:
-    """Build the schedule in ``names``, run it on fresh arrays, and hold it to NumPy."""
+def arguments(names: dict[str, Any]) -> list[Any]:
     inputs = [names[n] for n in ("Input", "Filter", "Scale", "Shift") if n in names]
+    return [*inputs, names["Output"]]
+
+
+def run(names: dict[str, Any], target: str) -> Any:
+    """Build the schedule in ``names``, run it on fresh arrays, and hold it to NumPy."""
+    inputs = arguments(names)[:-1]
     rng = np.random.default_rng(0)
     given = [rng.standard_normal([int(e) for e in t.shape], dtype="float32") for t in inputs]
     exact = depthwise(given[0], given[1], names["stride_h"])
@@ -145,7 +152,7 @@ def run(names: dict[str, Any], target: str, check: bool = True) -> Any:
     dev = tvm.device(target, 0)
     out = tvm.nd.array(np.full(exact.shape, np.nan, "float32"), dev)
     arrays = [*(tvm.nd.array(a, dev) for a in given), out]
-    func = tvm.build(names["s"], [*inputs, names["Output"]], target)
+    func = tvm.build(names["s"], arguments(names), target)
     func(*arrays)
     assert error(out.numpy(), exact) < 1e-5
     return func, arrays
@@ -197,6 +204,19 @@ def test_the_fused_operator_is_right(threads, shape, target):
     run(fused(shape, threads), target)
 
 
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("schedule", [*SCHEDULES, "fused"])
+def test_no_schedule_spills_registers(schedule, arch):
+    shape = (1, 256, 96, 96, 3, 1, 1)
+    if schedule == "fused":
+        names = fused(shape, VTHREAD)
+    else:
+        names = declared(shape)
+        SCHEDULES[schedule](names)
+    assert spills(names["s"], arguments(names), arch) == 0
+
+
 def test_fusion_costs_no_kernel_and_no_memory():
     names = fused((1, 2, 9, 12, 3, 1, 1), THREADS)
     module = run(names, "sim")[0].kernel.module
@@ -246,8 +266,7 @@ def printed(label: str) -> tvm.IRModule:
     else:
         names = declared(shape)
         tiled(names, VTHREAD if label == "vthread" else ONE_VTHREAD, shared=False)
-    inputs = [names[n] for n in ("Input", "Filter", "Scale", "Shift") if n in names]
-    return tvm.lower(names["s"], [*inputs, names["Output"]], simple_mode=True)
+    return tvm.lower(names["s"], arguments(names), simple_mode=True)
 
 
 @pytest.mark.parametrize("label", ARTICLE.ir)

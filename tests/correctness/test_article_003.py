@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.articles import (
+    ARCHITECTURES,
     GPUS,
     Article,
     assert_same_program,
@@ -14,6 +15,7 @@ from tests.support.articles import (
     error,
     parse_2017,
     parse_script,
+    spills,
 )
 
 from tilewright import tvm
@@ -71,6 +73,14 @@ def test_every_version_is_right(names, version, target):
     shape = (3, 4, 16, 32, 7) if target != "sim" or version > "v2" else (2, 2, 5, 9, 3)
     s, *args = scheduled(names, version, shape)
     assert run(s, args, shape, target) < 1e-5
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_version_spills_registers(names, version, arch):
+    s, *args = scheduled(names, version, (3, 4, 16, 32, 7))
+    assert spills(s, args, arch) == 0
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 17, 31, 5), (1, 1, 3, 4, 1)])

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.articles import (
+    ARCHITECTURES,
     GPUS,
     Article,
     assert_same_program,
     error,
     parse_2017,
     parse_script,
+    spills,
 )
 
 from tilewright import tvm
@@ -103,6 +105,14 @@ def test_the_declaration_runs_on_a_cpu(stride):
 @pytest.mark.parametrize("label", KERNELS)
 def test_every_kernel_is_right(label, target):
     run(scheduled(label), target)
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("label", KERNELS)
+def test_no_kernel_spills_registers(label, arch):
+    names = scheduled(label, VGG)
+    assert spills(names["s"], arguments(names), arch) == 0
 
 
 @pytest.mark.parametrize("label", KERNELS)

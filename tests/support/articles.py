@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright import tvm
+
 FOLDER = Path(__file__).parents[1] / "articles"
 FENCE = re.compile(r"^```\w+ (code|ir) ([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -20,6 +22,9 @@ GPUS = [
     pytest.param("opencl", marks=pytest.mark.needs_opencl),
     pytest.param("cuda", marks=pytest.mark.needs_cuda),
 ]
+
+#: What CUDA programs are compiled for where there is no device.
+ARCHITECTURES = ["sm_80", "sm_90a", "sm_120"]
 
 
 class Article:
@@ -53,6 +58,15 @@ def depthwise(x: np.ndarray, w: np.ndarray, stride: int = 1) -> np.ndarray:
 def error(found: np.ndarray, exact: np.ndarray) -> float:
     """The norm of the difference over that of the exact result; NaN where ``found`` has one."""
     return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
+
+
+def spills(schedule: Any, args: list[Any], arch: str) -> int:
+    """The bytes that the kernels of a schedule spill when compiled for an architecture."""
+    kernel = tvm.build(schedule, args, f"cuda -arch={arch}").kernel
+    found = [used.spills for used in kernel.resources.values()]
+    assert found
+    assert None not in found
+    return sum(found)
 
 
 # -- printed programs ------------------------------------------------------------------------
