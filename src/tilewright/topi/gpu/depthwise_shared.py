@@ -9,7 +9,6 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.fusion import find_convolution
 from tilewright.topi.nn.padding import static
-from tilewright.topi.nn.padding import static
 
 
 @dataclass(frozen=True)
@@ -18,7 +17,8 @@ class SharedTile:
 
     A block takes one input channel and its filters, and computes ``block_h`` by ``block_w``
     outputs of each with ``threads_y`` by ``threads_x`` threads, each of which is ``vthreads_y`` by
-    ``vthreads_x`` virtual ones.
+    ``vthreads_x`` virtual ones. The taps of ``taps`` filter rows are written out, those of all
+    where it is 0; large filters take long to compile so.
     """
 
     block_h: int = 32
@@ -66,8 +66,8 @@ def schedule_shared(output: Tensor, tile: SharedTile = SharedTile()) -> Schedule
     out.bind(tvx, te.thread_axis((0, tile.vthreads_x), "vthread", name="vx"))
     out.bind(yt, ty)
     out.bind(xt, tx)
-    s[local].compute_at(out, xt)
     sums = s[local]
+    sums.compute_at(out, xt)
     axes, (di, dj) = sums.op.axis, sums.op.reduce_axis
     if tile.taps:
         do, di = sums.split(di, factor=min(tile.taps, static(found.filter.shape[2], "the filter")))
