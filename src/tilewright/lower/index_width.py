@@ -310,7 +310,7 @@ def _indexing(e: Expr) -> bool:
     """Whether ``e`` is arithmetic on indices alone, not on what was read from a tensor."""
     match e:
         case Var() | IntImm():
-            return True
+            return e.dtype.is_int
         case E.Binary(a, b) | E.Compare(a, b):
             return e.a.dtype.is_int and _indexing(a) and _indexing(b)
         case E.Select(_, a, b):

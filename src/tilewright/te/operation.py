@@ -169,16 +169,19 @@ def compute(
 
 
 def _axis_names(fcompute: Callable[..., Any], rank: int, name: str) -> list[str]:
+    """Of the parameters, without those that have a default and are no more indices."""
     parameters = list(inspect.signature(fcompute).parameters.values())
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        named = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
-        return named + [f"i{k}" for k in range(len(named), rank)]
-    if len(parameters) != rank:
+        named = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        return named[:rank] + [f"i{k}" for k in range(len(named), rank)]
+    indices = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    while len(indices) > rank and indices[-1].default is not inspect.Parameter.empty:
+        indices.pop()
+    if len(indices) != rank:
         raise LanguageError(
-            f"compute {name} has {rank} dimensions, but its function takes "
-            f"{len(parameters)} indices"
+            f"compute {name} has {rank} dimensions, but its function takes {len(indices)} indices"
         )
-    return [p.name for p in parameters]
+    return [p.name for p in indices]
 
 
 def extern(
