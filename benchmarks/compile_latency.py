@@ -1,7 +1,10 @@
-"""How long a schedule takes to become a kernel: lowering, proof, compilation, warm and cold.
+"""How long a schedule takes to become a kernel: each step, cold and warm, and in a fresh process.
 
-Each figure is the median of several fresh schedules; "warm" builds find the compiled kernel in the
-cache on disk. Import time is that of a fresh process, less that of an empty one.
+Figures are medians over fresh schedules, in milliseconds. "cold" starts with an empty cache;
+"warm" finds the compiled kernel in the cache on disk, kernels of this process forgotten. "fresh"
+is the first kernel of a new process, with everything that is loaded for it but Tilewright's own
+language: the compilers, the thread pool, the cache. Import time is that of a new process, less
+that of an empty one. New processes find Python's byte code compiled, as after an installation.
 
     python benchmarks/compile_latency.py [--target llvm "cuda -arch=sm_90a"] [--out FOLDER]
 """
@@ -9,60 +12,65 @@ cache on disk. Import time is that of a fresh process, less that of an empty one
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-import article_003
 import measure
+from latency_programs import Program, programs
 
 import tilewright
-from tilewright import te
-from tilewright.runtime import build as build_module
+from tilewright.ir.func import Module
 from tilewright.runtime.build import forget
 from tilewright.target import Target
-from tilewright.topi.cpu.depthwise_conv2d import schedule_rows
-from tilewright.topi.gpu.depthwise_registers import schedule_registers
-from tilewright.topi.gpu.depthwise_shared import SharedTile, schedule_shared
-from tilewright.topi.nn import depthwise_conv2d_nchw
 from tilewright.verify import verify
 
-Program = Callable[[], tuple[Any, list[Any]]]
+FOLDER = Path(__file__).parent
 
-
-def walk(version: str) -> Program:
-    """A schedule of article 003."""
-
-    def make() -> tuple[Any, list[Any]]:
-        s, inp, ker, out = article_003.declaration()
-        article_003.VERSIONS[version](s[out])
-        return s, [inp, ker, out]
-
-    return make
-
-
-def depthwise(schedule: Callable[[Any], Any]) -> Program:
-    """Article 000's layer, 1x256x96x96 with K 3, under a schedule of topi."""
-
-    def make() -> tuple[Any, list[Any]]:
-        data = te.placeholder((1, 256, 96, 96), name="Input")
-        weight = te.placeholder((256, 1, 3, 3), name="Filter")
-        out = depthwise_conv2d_nchw(data, weight)
-        return schedule(out), [data, weight, out]
-
-    return make
-
-
-GPU = {f"article 003 {name}": walk(name) for name in article_003.VERSIONS} | {
-    "article 000": depthwise(lambda out: schedule_shared(out, SharedTile(32, 32, 8, 16, 1, 2))),
-    "registers": depthwise(schedule_registers),
+#: What a process loads or makes once, as programs: the first part is not timed.
+ONCE = {
+    "llvm": {
+        "load LLVM": ("", "from tilewright.runtime.llvm_host import processor; processor('')"),
+        "the thread pool, cold": (
+            "from tilewright.runtime.llvm_host import processor; processor('')\n"
+            "import os; os.environ['TILEWRIGHT_CACHE'] = 'off'",
+            "from tilewright.runtime.llvm_pool import symbols; symbols()",
+        ),
+        "the thread pool, warm": (
+            "from tilewright.runtime.llvm_host import processor; processor('')",
+            "from tilewright.runtime.llvm_pool import symbols; symbols()",
+        ),
+    },
+    "cuda": {
+        "load NVRTC": (
+            "",
+            "from tilewright.runtime.nvrtc import load_nvrtc; load_nvrtc()",
+        ),
+        "first use of NVRTC": (
+            "from tilewright.runtime.nvrtc import compile_cubin, load_nvrtc; load_nvrtc()",
+            "compile_cubin('extern \"C\" __global__ void f() {}', 'sm_90a')",
+        ),
+    },
+    "": {
+        "load the passes and proofs": (
+            "import tilewright.te",
+            "import tilewright.lower.pipeline, tilewright.verify",
+        ),
+        "load isl": ("", "import islpy"),
+        "identify the compiler": (
+            "from tilewright.runtime import cache",
+            "cache.compiler_tag()",
+        ),
+    },
 }
-CPU = {"rows": depthwise(schedule_rows)}
 
 
 def milliseconds(action: Callable[[], Any]) -> tuple[float, Any]:
@@ -72,39 +80,119 @@ def milliseconds(action: Callable[[], Any]) -> tuple[float, Any]:
     return (time.perf_counter() - begin) * 1e3, found
 
 
-def measure_program(make: Program, target: Target, repeats: int) -> dict[str, float]:
-    """Medians of every step for one program."""
-    steps: dict[str, list[float]] = {}
-    for _ in range(repeats):
-        s, args = make()
-        lower_ms, module = milliseconds(lambda: tilewright.lower(s, args, target))
-        verify_ms, _ = milliseconds(lambda: [verify(f) for f in module.funcs])
+@contextmanager
+def empty_cache() -> Iterator[str]:
+    """A new folder as the cache, with the kernels of this process forgotten."""
+    before = os.environ.get("TILEWRIGHT_CACHE")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TILEWRIGHT_CACHE"] = folder
+        forget()
+        try:
+            yield folder
+        finally:
+            if before is None:
+                del os.environ["TILEWRIGHT_CACHE"]
+            else:
+                os.environ["TILEWRIGHT_CACHE"] = before
+
+
+def write(module: Module, target: Target) -> Any:
+    """Generate the code for a module."""
+    if target.kind == "llvm":
+        from tilewright.codegen.llvm import generate
+        from tilewright.runtime.llvm_host import processor
+
+        cpu = processor(target.arch)
+        return generate(module, target.threads, cpu.features, cpu.vector_bits)
+    from tilewright.codegen.cuda import generate as generate_cuda
+
+    return generate_cuda(module, target.arch)
+
+
+def translate(code: Any, target: Target) -> Any:
+    """Compile generated code."""
+    if target.kind == "llvm":
+        from tilewright.runtime.llvm_host import compile_object, processor
+
+        return compile_object(code, processor(target.arch))
+    from tilewright.runtime.nvrtc import compile_cubin
+
+    return compile_cubin(code.text, target.arch)
+
+
+def prove(module: Module) -> None:
+    """Every proof about every kernel."""
+    for func in module.funcs:
+        verify(func)
+
+
+def steps(make: Program, target: Target) -> dict[str, float]:
+    """Every step for one program, in this process."""
+    found: dict[str, float] = {}
+    s, args = make()
+    found["lower"], module = milliseconds(lambda: tilewright.lower(s, args, target))
+    found["verify"], _ = milliseconds(lambda: prove(module))
+    found["codegen"], code = milliseconds(lambda: write(module, target))
+    found["compile"], _ = milliseconds(lambda: translate(code, target))
+    with empty_cache():
+        found["cold"] = build(make, target)
+        found["warm"] = build(make, target)
+    return found
+
+
+def build(make: Program, target: Target) -> float:
+    """From a fresh schedule to the kernel, no kernel of this process being known."""
+    s, args = make()
+    forget()
+    return milliseconds(lambda: tilewright.build(s, args, target))[0]
+
+
+def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    """By name."""
+    return {name: statistics.median(r[name] for r in rounds) for name in rounds[0]}
+
+
+class Fresh:
+    """Runs programs in processes of their own, which find their byte code in a common folder."""
+
+    def __init__(self, codes: str) -> None:
+        self.environment = {**os.environ, "PYTHONPYCACHEPREFIX": codes}
+        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
+
+    def run(self, *args: str, cache: str = "off") -> str:
+        """What Python prints when run with ``args``."""
+        environment = {**self.environment, "TILEWRIGHT_CACHE": cache}
+        done = subprocess.run(
+            [sys.executable, *args], check=True, capture_output=True, text=True, env=environment
+        )
+        return done.stdout
+
+    def timed(self, setup: str, program: str, cache: str) -> float:
+        """Milliseconds of ``program`` after ``setup``."""
+        code = f"{setup}\nimport time; begin = time.perf_counter()\n{program}\n"
+        return float(
+            self.run("-c", f"{code}print((time.perf_counter() - begin) * 1e3)", cache=cache)
+        )
+
+    def first(self, name: str, target: str) -> dict[str, float]:
+        """The first kernel of a process, with an empty cache and with one that has it."""
+        script = str(FOLDER / "latency_programs.py")
         with tempfile.TemporaryDirectory() as cache:
-            os.environ["TILEWRIGHT_CACHE"] = cache
-            forget()
-            compile_ms, _ = milliseconds(lambda: build_module(module, target))
-            forget()
-            s, args = make()
-            cold_ms, _ = milliseconds(lambda: tilewright.build(s, args, target))
-            forget()
-            s, args = make()
-            warm_ms, _ = milliseconds(lambda: tilewright.build(s, args, target))
-        for name, ms in (
-            ("lower ms", lower_ms), ("verify ms", verify_ms), ("compile ms", compile_ms),
-            ("cold ms", cold_ms), ("warm ms", warm_ms),
-        ):  # fmt: skip
-            steps.setdefault(name, []).append(ms)
-    return {name: statistics.median(found) for name, found in steps.items()}
+            cold = json.loads(self.run(script, name, target, cache=cache))
+            warm = json.loads(self.run(script, name, target, cache=cache))
+        return {"fresh cold": cold["build"], "fresh warm": warm["build"]} | (
+            {"first call": warm["call"]} if "call" in warm else {}
+        )
 
 
-def import_seconds(repeats: int) -> float:
-    """Of ``import tilewright`` in a fresh process, beyond the interpreter's own start."""
-
-    def once(code: str) -> float:
-        return milliseconds(lambda: subprocess.run([sys.executable, "-c", code], check=True))[0]
-
-    empty = statistics.median(once("pass") for _ in range(repeats))
-    return (statistics.median(once("import tilewright") for _ in range(repeats)) - empty) / 1e3
+def import_milliseconds(fresh: Fresh, repeats: int) -> float:
+    """Of ``import tilewright``, beyond the interpreter's own start."""
+    total = {"pass": [], "import tilewright": []}
+    for _ in range(repeats + 1):  # the first writes the byte code
+        for code, times in total.items():
+            times.append(milliseconds(lambda code=code: fresh.run("-c", code))[0])
+    empty, loaded = (statistics.median(times[1:]) for times in total.values())
+    return loaded - empty
 
 
 def main() -> None:
@@ -113,17 +201,46 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    for text in options.target:
-        target = Target.parse(text)
-        for name, make in (CPU if target.kind == "llvm" else GPU).items():
-            found = measure_program(make, target, options.repeats)
-            rows.append({"program": name, "target": text, **found})
-    seconds = import_seconds(options.repeats)
-    print(measure.table(rows))
-    print(f"import tilewright: {seconds:.3f} s")
-    results = {"environment": measure.environment(), "rows": rows, "import s": seconds}
+    results: dict[str, Any] = {"environment": measure.environment()}
+    with tempfile.TemporaryDirectory() as folder:
+        fresh = Fresh(folder)
+        for text in options.target:
+            rows = list(table(text, fresh, options.repeats))
+            print(f"\n{text}\n\n{measure.table(rows)}")
+            results[text] = rows
+        kinds = {Target.parse(text).kind for text in options.target}
+        costs = {"import tilewright": import_milliseconds(fresh, options.repeats)}
+        with tempfile.TemporaryDirectory() as cache:
+            for kind, parts in ONCE.items():
+                if not kind or kind in kinds:
+                    for what, (setup, program) in parts.items():
+                        fresh.timed(setup, program, cache)
+                        found = [fresh.timed(setup, program, cache) for _ in range(options.repeats)]
+                        costs[what] = statistics.median(found)
+    print("\nonce a process\n")
+    print(measure.table([{"what": what, "ms": ms} for what, ms in costs.items()]))
+    results["once a process"] = costs
     print(measure.save("compile_latency", results, options.out))
+
+
+def table(text: str, fresh: Fresh, repeats: int) -> Iterator[dict[str, Any]]:
+    """One row a program of the target ``text``; programs take turns."""
+    target = Target.parse(text)
+    chosen = programs(text)
+    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
+    firsts: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
+    for turn in range(repeats + 1):
+        for name, make in chosen.items():
+            found = steps(make, target)
+            if turn:  # the first loads what is loaded once
+                rounds[name].append(found)
+    for turn in range(max(3, repeats // 3) + 1):
+        for name in chosen:
+            found = fresh.first(name, text)
+            if turn:
+                firsts[name].append(found)
+    for name in chosen:
+        yield {"program": name, **medians(rounds[name]), **medians(firsts[name])}
 
 
 if __name__ == "__main__":

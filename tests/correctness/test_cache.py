@@ -17,7 +17,7 @@ from tilewright.ir import Func, Module
 from tilewright.ir import expr as E
 from tilewright.ir.expr import Var
 from tilewright.runtime import build, cache, find, llvm_pool
-from tilewright.runtime import build as build_function
+from tilewright.runtime.build import forget
 from tilewright.runtime.serialize import from_json, program_key, to_json
 from tilewright.target import Target
 
@@ -45,11 +45,6 @@ def check(factor: float) -> None:
     x, found = np.arange(64, dtype=np.float32), poisoned(64)
     build(scaled(factor), LLVM)(x, found)
     np.testing.assert_array_equal(found, x * np.float32(factor))
-
-
-def forget() -> None:
-    """As a new process would: what is in memory is gone."""
-    sys.modules[build_function.__module__]._alive.clear()
 
 
 def entries(folder: Path) -> list[Path]:

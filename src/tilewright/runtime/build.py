@@ -65,6 +65,14 @@ def build(module: Module, target: Target, key: str | None = None) -> Kernel:
     return kernel
 
 
+def forget() -> None:
+    """Drop the kernels of this process: the next build of each looks into the cache on disk.
+
+    Kernels that are held elsewhere stay usable.
+    """
+    _alive.clear()
+
+
 def to_files(kernel: Kernel) -> dict[str, bytes]:
     """A kernel as named blobs: its head, its program, and its backend's artifacts."""
     found = kernel.program.artifacts()

@@ -1,0 +1,127 @@
+"""The programs whose way from schedule to kernel is timed: those of the articles, and of topi.
+
+Run as ``python latency_programs.py NAME TARGET``, it prints as JSON what the first kernel of a
+fresh process takes, in milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import article_003
+
+import tilewright
+from tilewright import te, tvm
+from tilewright.topi.cpu.depthwise_conv2d import schedule_rows
+from tilewright.topi.gpu.depthwise_registers import schedule_registers
+from tilewright.topi.gpu.depthwise_shared import SharedTile, schedule_shared
+from tilewright.topi.nn import depthwise_conv2d_nchw
+
+Program = Callable[[], tuple[Any, list[Any]]]
+
+
+def walk(version: str) -> Program:
+    """A schedule of article 003."""
+
+    def make() -> tuple[Any, list[Any]]:
+        s, inp, ker, out = article_003.declaration()
+        article_003.VERSIONS[version](s[out])
+        return s, [inp, ker, out]
+
+    return make
+
+
+def depthwise(
+    schedule: Callable[[Any], Any], channels: int = 256, size: int = 96, k: int = 3
+) -> Program:
+    """A depthwise convolution in NCHW, by default that of article 000, under a schedule of topi."""
+
+    def make() -> tuple[Any, list[Any]]:
+        data = te.placeholder((1, channels, size, size), name="Input")
+        weight = te.placeholder((channels, 1, k, k), name="Filter")
+        out = depthwise_conv2d_nchw(data, weight)
+        return schedule(out), [data, weight, out]
+
+    return make
+
+
+def shared(out: Any) -> Any:
+    """Article 000's schedule, with virtual threads."""
+    return schedule_shared(out, SharedTile(32, 32, 8, 16, 1, 2))
+
+
+def split_tiles(out: Any) -> Any:
+    """Article 000's schedule as it divides the work: both cached tiles fused and split by parts,
+    which do not divide them, virtual threads in both directions."""
+    s = te.create_schedule(out.op)
+    padded, weight = out.op.inputs[0], out.op.inputs[1]
+    s[padded].compute_inline()
+    tiles = [s.cache_read(t, "shared", [out]) for t in (padded, weight)]
+    ty, tx = (te.thread_axis((0, 8), f"threadIdx.{d}") for d in "yx")
+    stage = s[out]
+    n, c, h, w = out.op.axis
+    stage.bind(stage.fuse(n, c), te.thread_axis("blockIdx.y"))
+    inner, outer = [], []
+    for axis, thread in ((h, ty), (w, tx)):
+        block, rest = stage.split(axis, factor=32)
+        virtual, rest = stage.split(rest, nparts=2)
+        at, rest = stage.split(rest, nparts=8)
+        stage.bind(virtual, te.thread_axis((0, 2), "vthread"))
+        stage.bind(at, thread)
+        outer.append((block, virtual, at))
+        inner.append(rest)
+    stage.reorder(*(axis for pair in zip(*outer, strict=True) for axis in pair), *inner)
+    block = stage.fuse(outer[0][0], outer[1][0])
+    stage.bind(block, te.thread_axis("blockIdx.x"))
+    for tile in tiles:
+        s[tile].compute_at(stage, block)
+        _, _, i, j = s[tile].op.axis
+        y, rest = s[tile].split(s[tile].fuse(i, j), nparts=8)
+        x, _ = s[tile].split(rest, nparts=8)
+        s[tile].bind(y, ty)
+        s[tile].bind(x, tx)
+    return s
+
+
+GPU: dict[str, Program] = {f"003 {name}": walk(name) for name in article_003.VERSIONS} | {
+    "000 shared, vthreads": depthwise(shared),
+    "000 tiles split by parts": depthwise(split_tiles),
+    "registers": depthwise(schedule_registers),
+}
+CPU: dict[str, Program] = {
+    "rows K 3": depthwise(schedule_rows),
+    "rows K 7": depthwise(schedule_rows, 96, 56, 7),
+    "rows K 31": depthwise(schedule_rows, 384, 32, 31),
+}
+
+
+def programs(target: str) -> dict[str, Program]:
+    """Those for a target, by name."""
+    return CPU if target.startswith("llvm") else GPU
+
+
+def first_kernel(name: str, target: str) -> dict[str, float]:
+    """From a schedule to the kernel, and on a CPU the first call of it, in this process."""
+    s, args = programs(target)[name]()
+    arrays = []
+    if target.startswith("llvm"):
+        import numpy as np
+
+        arrays = [np.zeros([int(n) for n in t.shape], "float32") for t in args]
+    begin = time.perf_counter()
+    kernel = tilewright.build(s, args, target)
+    found = {"build": (time.perf_counter() - begin) * 1e3}
+    if arrays:
+        begin = time.perf_counter()
+        kernel(*arrays)
+        found["call"] = (time.perf_counter() - begin) * 1e3
+    return found
+
+
+if __name__ == "__main__":
+    assert tvm is not None  # loaded before the clock starts, as by whoever writes schedules
+    print(json.dumps(first_kernel(sys.argv[1], sys.argv[2])))
