@@ -6,6 +6,7 @@ import pytest
 from tests.support.gpu_programs import PROGRAMS
 
 from tilewright.codegen.cuda import generate
+from tilewright.ir.errors import TargetError
 from tilewright.runtime import cuda
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble, opcodes
@@ -65,3 +66,10 @@ def test_a_program_tells_its_source_its_code_and_what_it_takes() -> None:
     assert again.source == program.source
     assert again.cubin == program.cubin
     assert again.resources == program.resources
+
+
+def test_an_empty_log_leaves_the_bytes_that_python_shares_alone() -> None:
+    compile_cubin('extern "C" __global__ void nothing() {}', "sm_80")
+    with pytest.raises(TargetError):
+        compile_cubin("nonsense", "sm_80")
+    assert [bytes([n])[0] for n in range(256)] == list(range(256))
