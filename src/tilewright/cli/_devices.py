@@ -40,10 +40,11 @@ class Device:
 def devices() -> list[Device]:
     """The CPU, the CUDA devices, the OpenCL devices, and sim."""
     sim = Device("sim", "NumPy", "GPU schedules on the CPU, checked")
-    return [_cpu(), *_cuda(), *_opencl(), sim]
+    return [cpu(), *_cuda(), *_opencl(), sim]
 
 
-def _cpu() -> Device:
+def cpu() -> Device:
+    """The processor, with the features that change what is generated for it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     try:
         import llvmlite.binding as llvm

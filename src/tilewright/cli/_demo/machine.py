@@ -1,0 +1,188 @@
+"""Where the demo runs: the target at hand, its arrays, its clock, and what it could do at best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import tilewright
+from tilewright import te
+from tilewright.cli._demo.timing import Batch, of_calls, quick
+from tilewright.ir.errors import ArgumentError, TargetError, TilewrightError
+from tilewright.target import Target
+
+if TYPE_CHECKING:
+    from tilewright.runtime import Kernel
+
+
+@dataclass
+class Machine:
+    """A target with the device that it finds here.
+
+    Attributes
+    ----------
+    threads : of the CPU, for the kernels and for what they are compared with.
+    hints : what would bring more, a sentence each.
+    """
+
+    target: Target
+    device: str
+    threads: int
+    hints: list[str] = field(default_factory=list)
+
+    @property
+    def kind(self) -> str:
+        return self.target.kind
+
+    @property
+    def timed(self) -> bool:
+        """Whether seconds mean anything: not those of the simulator."""
+        return self.kind != "sim"
+
+    @cached_property
+    def lanes(self) -> int:
+        """float32 elements in a vector of the CPU."""
+        from tilewright.runtime.llvm_host import processor
+
+        features = processor(self.target.arch).features
+        return 16 if "avx512vl" in features else 8 if "avx2" in features else 4
+
+    def arrays(self, *sources: Any) -> tuple[Any, ...]:
+        """Arrays on the device, with the contents of these."""
+        if self.kind in ("llvm", "sim"):
+            return sources
+        from tilewright.runtime import array
+
+        return tuple(array(source, self._place) for source in sources)
+
+    def fetch(self, array: Any) -> Any:
+        """An array of the device as NumPy's."""
+        return array if self.kind in ("llvm", "sim") else array.numpy()
+
+    @cached_property
+    def _place(self) -> str:
+        if self.kind == "cuda":
+            return "cuda:0"
+        from tilewright.runtime.opencl_device import device, devices
+
+        return f"opencl:{devices().index(device(self.target.arch))}"
+
+    def batch(self, kernel: Kernel, *arrays: Any) -> Batch:
+        """What times a kernel on arrays of the device; on a GPU by the GPU's clock."""
+        if self.kind == "llvm":
+            return of_calls(kernel.bind(*arrays))
+        return lambda number: kernel.time(*arrays, repeat=1, number=number).times[0]
+
+    def copying(self, nbytes: int) -> tuple[Batch, float] | None:
+        """What reads ``nbytes / 2`` and writes as many, and by what its time is to be multiplied.
+
+        None where there is no such kernel.
+        """
+        if self.kind != "llvm":
+            return None
+        import numpy as np
+
+        lanes = self.lanes
+        chunks = max(1, round(nbytes / 8 / 64 / lanes))
+        source = te.placeholder((chunks * 64, lanes), name="Source")
+        sink = te.compute(source.shape, lambda i, j: source[i, j], name="Sink")
+        s = te.create_schedule(sink.op)
+        chunk, _ = s[sink].split(sink.op.axis[0], factor=64)
+        s[sink].parallel(chunk)
+        s[sink].vectorize(sink.op.axis[1])
+        kernel = tilewright.build(s, [source, sink], self.target, "copy")
+        data = np.zeros((chunks * 64, lanes), np.float32)
+        moved = 8 * data.size
+        return of_calls(kernel.bind(data, np.empty_like(data))), nbytes / moved
+
+    @cached_property
+    def peak(self) -> float:
+        """Multiplications and additions a second, by a kernel that does nothing else; 0: unknown.
+
+        Each task keeps sums in registers and adds the products of a vector and a number to them.
+        """
+        if self.kind != "llvm":
+            return 0.0
+        try:
+            return max(self._rate(vectors) for vectors in (8, 12) for _ in range(2))
+        except TilewrightError:
+            return 0.0
+
+    def _rate(self, vectors: int) -> float:
+        import numpy as np
+
+        terms, tasks, lanes = 1024, 64 * self.threads, self.lanes
+        number = te.placeholder((terms,), name="Number")
+        vector = te.placeholder((vectors, lanes), name="Vector")
+        k = te.reduce_axis((0, terms), name="k")
+        out = te.compute(
+            (tasks, vectors, lanes),
+            lambda _, v, lane: te.sum(number[k] * vector[v, lane], axis=k),
+            name="Sums",
+        )
+        s = te.create_schedule(out.op)
+        local = s.cache_write(out, "local")
+        task, v, lane = out.op.axis
+        s[out].parallel(task)
+        s[out].unroll(v)
+        s[out].vectorize(lane)
+        s[local].compute_at(s[out], task)
+        _, v, lane = s[local].op.axis
+        s[local].reorder(s[local].op.reduce_axis[0], v, lane)
+        s[local].unroll(v)
+        s[local].vectorize(lane)
+        kernel = tilewright.build(s, [number, vector, out], self.target, "multiply_add")
+        arrays = (np.ones((terms,)), np.ones((vectors, lanes)), np.ones((tasks, vectors, lanes)))
+        call = kernel.bind(*(a.astype(np.float32) for a in arrays))
+        return 2 * tasks * vectors * lanes * terms / quick(of_calls(call))
+
+
+def find(text: str | None, threads: int | None) -> Machine:
+    """The machine for ``--target`` and ``--threads``; a CUDA device, else the CPU, where not given.
+
+    Raises :class:`TargetError` where the device or a library for it is missing.
+    """
+    from tilewright.cli._devices import cpu
+    from tilewright.runtime.llvm_host import available_cores, thread_count
+
+    if threads is not None and threads < 1:
+        raise ArgumentError(f"--threads {threads}: at least 1")
+    cores = available_cores()
+    hints = []
+    if text is None:
+        text, reason = _at_hand()
+        hints += [reason] if reason else []
+    target = Target.parse(text)
+    if target.kind == "llvm":
+        target = replace(target, threads=threads or thread_count(target))
+        return Machine(target, cpu().name, target.threads, hints)
+    if target.kind == "sim":
+        return Machine(target, "a GPU, simulated by NumPy", threads or cores, hints)
+    if target.kind == "cuda":
+        from tilewright.runtime.cuda import device_name
+
+        _check_nvrtc()
+        return Machine(target, device_name(0), threads or cores, hints)
+    from tilewright.runtime.opencl_device import device
+
+    return Machine(target, device(target.arch).name, threads or cores, hints)
+
+
+def _at_hand() -> tuple[str, str]:
+    """The target for this machine, and why it is not CUDA where a CUDA device is."""
+    from tilewright.runtime import Device
+
+    if not Device("cuda").exist:
+        return "llvm", ""
+    try:
+        _check_nvrtc()
+    except TargetError as error:
+        return "llvm", f"There is a CUDA device, but {error}"
+    return "cuda", ""
+
+
+def _check_nvrtc() -> None:
+    from tilewright.runtime import nvrtc
+
+    nvrtc.version()

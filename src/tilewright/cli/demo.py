@@ -1,0 +1,210 @@
+"""Search fast kernels for real layers on this machine, and compare them.
+
+Takes depthwise convolutions of MobileNetV2, ConvNeXt-T and RepLKNet-31B at batch 1, schedules them
+for the machine at hand (an NVIDIA GPU, else the CPU), tries the parameters of the schedules one by
+one, checks every kernel against NumPy in float64, times the best beside PyTorch and ONNX Runtime
+where these are installed, and writes a page with the results, the programs and the code.
+
+Control-C ends the search and keeps what was found.
+
+  tilewright demo --quick
+  tilewright demo --layers convnext,256x28x28k5 --threads 1
+  tilewright demo --target sim          GPU schedules without a GPU, every access checked
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilewright.cli._demo.machine import Machine
+    from tilewright.cli._demo.peers import Peers
+    from tilewright.cli._demo.search import Result
+    from tilewright.cli._demo.view import View
+
+#: Candidates a layer, and seconds for all searches together; the rest of a run (loading, timing
+#: beside the libraries) brings it to less than a minute on two cores.
+_CANDIDATES, _SECONDS = 14, 36.0
+_QUICK_CANDIDATES, _QUICK_SECONDS = 5, 8.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where, what, and what to write."""
+    parser.add_argument(
+        "--target",
+        help='"llvm" (the CPU), "cuda", "opencl" or "sim"; by default a CUDA device, else the CPU',
+    )
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="threads of the CPU; by default all cores"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a layer of each network, few candidates"
+    )
+    parser.add_argument(
+        "--layers",
+        nargs="+",
+        default=[],
+        metavar="LAYER",
+        help="networks or shapes (144x56x56k3s2: channels, height, width, filter, stride)",
+    )
+    parser.add_argument(
+        "--html",
+        default="tilewright-demo.html",
+        metavar="PATH",
+        help='the page to write (%(default)s); "" for none',
+    )
+    parser.add_argument("--json", metavar="PATH", help="also write the figures for a program")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search, compare, show, write; 130 after Control-C, 1 where no layer has a kernel."""
+    from tilewright.cli._demo.layers import choose
+    from tilewright.cli._demo.machine import find
+    from tilewright.cli._demo.peers import Peers
+    from tilewright.cli._demo.view import View
+
+    begin = time.monotonic()
+    layers = choose(args.layers, args.quick)
+    machine = find(args.target, args.threads)
+    view = View(machine, [])
+    _introduce(view, machine, len(layers))
+    with view.console.status("looking for PyTorch and ONNX Runtime"):
+        peers = Peers(machine)
+    view.peers = peers.names
+    interrupted = False
+    with view.showing(len(layers)):
+        try:
+            _search(layers, args.quick, machine, peers, view)
+        except KeyboardInterrupt:
+            interrupted = True
+    seconds = time.monotonic() - begin
+    _summarize(view, machine, peers, seconds, interrupted)
+    _write(args, view.results, machine, peers, seconds)
+    if interrupted:
+        return 130
+    return 0 if any(r.points for r in view.results) else 1
+
+
+def _introduce(view: View, machine: Machine, layers: int) -> None:
+    from rich.markup import escape
+
+    from tilewright import __version__
+
+    threads = f", {machine.threads} threads" if machine.kind == "llvm" else ""
+    one = machine.threads == 1
+    console = view.console
+    console.print(
+        f"[bold]tilewright {__version__}[/] on {escape(machine.device)} "
+        f"[dim](target {machine.kind}{threads[:-1] if one else threads})[/]",
+        soft_wrap=True,
+    )
+    what = "layer" if layers == 1 else "layers"
+    console.print(
+        f"Searching schedules for {layers} depthwise convolution {what}, batch 1, float32.",
+        soft_wrap=True,
+    )
+
+
+def _search(layers: Any, quick: bool, machine: Machine, peers: Peers, view: View) -> None:
+    """All layers one after the other; what was found stands in ``view.results``."""
+    from tilewright.cli._demo.search import Search
+
+    most = _QUICK_CANDIDATES if quick else _CANDIDATES
+    left = _QUICK_SECONDS if quick else _SECONDS
+    for number, layer in enumerate(layers):
+        search = Search(layer, machine, most)
+        begin = time.monotonic()
+        try:
+            search.run(left / (len(layers) - number), view.update)
+        except KeyboardInterrupt:
+            search.result.stopped = "interrupted"
+            if search.result.points:
+                view.done(search.finish(peers))
+            raise
+        left = max(1.0, left - (time.monotonic() - begin))
+        if search.result.points:
+            view.update(search.result, "timing the best beside the others")
+        view.done(search.finish(peers))
+
+
+def _summarize(
+    view: View, machine: Machine, peers: Peers, seconds: float, interrupted: bool
+) -> None:
+    """The table, the mean, what failed and what is missing."""
+    from rich.markup import escape
+
+    from tilewright.cli._demo.view import mean_ratio
+
+    console, results = view.console, view.results
+    if not results:
+        console.print("Interrupted before a kernel was found.")
+        return
+    console.print(view.table())
+    mean = mean_ratio(results)
+    if mean:
+        peer = " and ".join(view.peers)
+        better = "the better of " if len(view.peers) > 1 else ""
+        console.print(
+            f"[bold]{mean:.2f}×[/] as fast as {better}{peer}, geometric mean of "
+            f"{sum(1 for r in results if r.ratio)} layers.",
+            soft_wrap=True,
+        )
+    tried = sum(r.tried for r in results)
+    console.print(
+        f"{tried} candidates in {seconds:.0f} s, each checked against NumPy in float64.",
+        soft_wrap=True,
+    )
+    failures: Counter[str] = Counter()
+    for result in results:
+        failures.update(result.failures)
+    for reason, count in failures.most_common(3):
+        console.print(f"[yellow]{count} failed:[/] {escape(reason)}", soft_wrap=True)
+    stopped = sum(1 for r in results if r.stopped)
+    if interrupted:
+        console.print("[yellow]Interrupted[/]: this is what was found until then.")
+    elif stopped:
+        console.print(f"[dim]{stopped} searches were cut short to end in time.[/]")
+    unsteady = sum(1 for r in results if r.unsteady)
+    if unsteady:
+        machine.hints.append(
+            f"Times of {unsteady} of {len(results)} layers varied much between rounds: other "
+            "programs were running. Compare them on a quiet machine."
+        )
+    for hint in [*machine.hints, *peers.hints]:
+        console.print(f"[dim]{escape(hint)}[/]", soft_wrap=True)
+
+
+def _write(
+    args: argparse.Namespace,
+    results: list[Result],
+    machine: Machine,
+    peers: Peers,
+    seconds: float,
+) -> None:
+    """The page and the figures; a folder that cannot be written to is said, and no failure."""
+    from tilewright.cli._demo.page import demo_page, environment, figures
+
+    if not results:
+        return
+    around = environment(machine, shlex.join(["tilewright", *sys.argv[1:]]), seconds)
+    if args.html:
+        _put(args.html, demo_page(results, machine, peers, around), "The whole story")
+    if args.json:
+        text = json.dumps(figures(results, machine, peers, around), indent=1) + "\n"
+        _put(args.json, text, "Figures")
+
+
+def _put(path: str, text: str, what: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        print(f"tilewright: {path} was not written: {error.strerror}", file=sys.stderr)
+    else:
+        print(f"{what}: {path}")
