@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.support.pocl import name_processor
 
 # HYPOTHESIS_PROFILE=long for a night's search. A test of the whole compiler, where one example is
 # cheap to draw and much is to be found, multiplies: @settings(max_examples=10 *
@@ -57,9 +58,11 @@ def _no_opencl() -> str:
     import pyopencl
 
     try:
-        found = any(platform.get_devices() for platform in pyopencl.get_platforms())
+        found = [d for platform in pyopencl.get_platforms() for d in platform.get_devices()]
     except pyopencl.Error as error:
         return f"OpenCL: {error}"
+    for device in found:
+        name_processor(device)
     return "" if found else "no OpenCL device on this machine"
 
 

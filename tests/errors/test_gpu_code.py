@@ -101,6 +101,21 @@ def test_an_opencl_device_that_there_is_not() -> None:
 
 
 @pytest.mark.needs_opencl
+def test_a_processor_that_pocl_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyopencl
+
+    from tilewright.runtime import opencl
+
+    def refuse(*_: object) -> None:
+        raise pyopencl.RuntimeError("error: unknown target CPU 'generic'")
+
+    monkeypatch.setattr(pyopencl, "Program", refuse)
+    wanted = 'does not know this processor, .* build for the target "llvm"'
+    with pytest.raises(TargetError, match=wanted):
+        opencl.compile_module(PROGRAMS["copy"]().module, Target.parse("opencl"))
+
+
+@pytest.mark.needs_opencl
 def test_a_work_group_that_is_too_large() -> None:
     from tilewright.runtime import opencl
     from tilewright.runtime.array import view

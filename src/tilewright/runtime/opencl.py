@@ -33,6 +33,14 @@ from tilewright.runtime.program import Resources
 from tilewright.runtime.signature import evaluate
 from tilewright.target import Target
 
+#: PoCL's wheel brings LLVM 14 and compiles for no processor that is younger than it.
+_UNKNOWN_CPU = (
+    "{place.handle.platform.version} does not know this processor, {place.name}, and cannot "
+    'compile for it: build for the target "llvm", which runs on every CPU; or install a newer PoCL '
+    "(sudo apt-get install pocl-opencl-icd, or conda install pocl) and set "
+    "OCL_ICD_VENDORS=/etc/OpenCL/vendors, or where its .icd file is"
+)
+
 
 def cache_tag(target: Target) -> str:
     """What compiled code depends on besides the program."""
@@ -284,6 +292,8 @@ def _built(place: Device, source: str, binary: bytes | None) -> Any:
     try:
         return cl.Program(place.context, source).build(cache_dir=False)
     except cl.RuntimeError as error:
+        if "unknown target CPU" in str(error):
+            raise TargetError(_UNKNOWN_CPU.format(place=place)) from None
         lines = "\n".join(f"{n + 1:5d} {line}" for n, line in enumerate(source.splitlines()))
         raise TargetError(
             f"the OpenCL source does not compile for {place.name}:\n{error}\n{lines}"

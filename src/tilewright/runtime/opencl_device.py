@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
-import platform
-import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from tilewright.ir.errors import TargetError
@@ -72,8 +67,6 @@ def devices() -> tuple[Device, ...]:
     found.sort(key=lambda d: not d.type & cl.device_type.GPU)
     made = []
     for handle in found:
-        if "Portable Computing Language" in handle.platform.name:
-            _name_processor(handle)
         context = cl.Context([handle])
         queue = cl.CommandQueue(context, handle)
         half = "cl_khr_fp16" in handle.extensions.split()
@@ -97,47 +90,6 @@ def device(name: str = "") -> Device:
             return d
     names = ", ".join(repr(d.name) for d in found)
     raise TargetError(f"there is no OpenCL device {name!r}; there are {names}")
-
-
-def _name_processor(handle: Any) -> None:
-    """Give PoCL a name for a processor that is newer than its LLVM.
-
-    PoCL's wheel brings LLVM 14, which calls a processor that it does not know "generic"; its
-    compiler then fails with ``unknown target CPU 'generic'``. Where the device says "generic", a
-    processor with the same vector instructions is put in its place.
-    """
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
-        return
-    flags: set[str] = set()
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("flags"):
-                flags = set(line.split())
-                break
-    if {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"} <= flags:
-        name = b"skx"
-    elif {"avx2", "fma", "bmi1", "bmi2", "movbe", "f16c"} <= flags:
-        name = b"haswell"
-    else:
-        name = b"x86-64"
-    with contextlib.suppress(OSError), _own_memory() as memory:
-        fields = os.pread(memory, 2048, handle.int_ptr)
-        for (address,) in struct.iter_unpack("Q", fields):
-            if 4096 < address < 2**47:
-                with contextlib.suppress(OSError):
-                    if os.pread(memory, 8, address) == b"generic\0":
-                        os.pwrite(memory, name.ljust(8, b"\0"), address)
-                        return
-
-
-@contextlib.contextmanager
-def _own_memory() -> Iterator[int]:
-    """This process's memory as a file: reading where there is none is an error, not a crash."""
-    handle = os.open("/proc/self/mem", os.O_RDWR)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
 
 
 def host_bytes(address: int, nbytes: int) -> Any:
