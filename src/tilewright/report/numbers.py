@@ -24,7 +24,7 @@ def marks(low: float, high: float, log: bool = False, most: int = 5) -> list[flo
     >>> marks(0, 93)
     [0.0, 20.0, 40.0, 60.0, 80.0]
     >>> marks(17, 1800, log=True)
-    [20.0, 100.0, 500.0]
+    [30.0, 100.0, 300.0, 1000.0]
     """
     if not low < high:
         return [low]
