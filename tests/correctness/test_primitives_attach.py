@@ -15,10 +15,7 @@ from tests.support.schedules import (
     on_gpu,
 )
 
-import tilewright
 from tilewright import te
-from tilewright.ir.stmt import Allocate, Evaluate
-from tilewright.ir.visit import walk
 from tilewright.schedule import Schedule
 
 N = 29
@@ -152,7 +149,7 @@ class TestComputeAt:
     @on_cpu
     def test_at_every_loop(self, place: int, target: str) -> None:
         s, a, b, c = chain()
-        outer, inner = s[c].split(c.op.axis[0], factor=12)
+        _outer, inner = s[c].split(c.op.axis[0], factor=12)
         s[c].split(inner, factor=5)
         s[b].compute_at(s[c], s[c].leaf_iter_vars[place])
         assert_computes(s, [a, c], [X], stencil(X), target)
@@ -270,134 +267,6 @@ class TestInline:
         assert [stage.name for stage in normal.stages] == ["A", "C"]
         assert [stage.name for stage in s.stages] == ["A", "B", "C"]
         assert_computes(normal, [a, c], [X], stencil(X), target)
-
-
-class TestStorage:
-    def strides(self, s: Schedule, args: list[Any], target: str = "llvm") -> dict[str, Any]:
-        found = {}
-        for func in tilewright.lower(s, args, target).funcs:
-            for node in walk(func.body):
-                if isinstance(node, Allocate):
-                    found[node.buffer.name] = tuple(e.value for e in node.buffer.strides)
-        return found
-
-    @on_gpu
-    def test_storage_align_pads_rows(self, target: str) -> None:
-        n = 16
-        a = te.placeholder((n, n), name="A")
-        b = te.compute((n, n), lambda i, j: a[j, i], name="B")
-        s = te.create_schedule(b.op)
-        shared = s.cache_read(a, "shared", [b])
-        i, j = b.op.axis
-        s[b].bind(s[b].fuse(), te.thread_axis("blockIdx.x"))
-        s[b].bind(j, te.thread_axis("threadIdx.x"))
-        s[shared].compute_at(s[b], s[b].leaf_iter_vars[0])
-        s[shared].bind(shared.op.axis[1], te.thread_axis("threadIdx.x"))
-        s[shared].storage_align(shared.op.axis[0], 16, 1)
-        assert self.strides(s, [a, b], target)["A.shared"] == (17, 1)
-        x = integers(n, n)
-        assert_computes(s, [a, b], [x], x.T.copy(), target)
-
-    @on_cpu
-    def test_align_bounds_computes_whole_vectors(self, target: str) -> None:
-        s, a, b, c = chain()
-        outer, _ = s[c].split(c.op.axis[0], factor=8)
-        s[b].compute_at(s[c], outer)
-        s[b].align_bounds(b.op.axis[0], 4)
-        (size,) = allocated_shapes(s, [a, c], target)["B"]
-        assert size % 4 == 0
-        assert size >= 10
-        s[b].vectorize(s[b].split(b.op.axis[0], factor=4)[1])
-        assert_computes(s, [a, c], [X], stencil(X), target)
-
-    @everywhere
-    def test_double_buffer_fills_the_next_tile_early(self, target: str) -> None:
-        n = 32
-        a = te.placeholder((6, n), name="A")
-        k = te.reduce_axis((0, n), "k")
-        b = te.compute((6,), lambda i: te.sum(a[i, k] * 2.0, k), name="B")
-        s = te.create_schedule(b.op)
-        cached = s.cache_read(a, "shared", [b])
-        ko, _ = s[b].split(k, factor=5)
-        s[cached].compute_at(s[b], ko)
-        s[cached].double_buffer()
-        if target != "llvm":
-            s[b].bind(b.op.axis[0], te.thread_axis("threadIdx.x"))
-            s[cached].bind(cached.op.axis[0], te.thread_axis("threadIdx.x"))
-        shapes = set()
-        for func in tilewright.lower(s, [a, b], target).funcs:
-            shapes |= {
-                node.buffer.constant_shape for node in walk(func.body) if isinstance(node, Allocate)
-            }
-        assert any(shape and shape[0] == 2 for shape in shapes), shapes
-        x = integers(6, n)
-        assert_computes(s, [a, b], [x], (x * 2).sum(1), target)
-
-    @on_gpu
-    def test_a_store_predicate_lets_some_threads_store(self, target: str) -> None:
-        a = te.placeholder((4, 5), name="A")
-        k = te.reduce_axis((0, 5), "k")
-        b = te.compute((4,), lambda i: te.sum(a[i, k], k), name="B")
-        s = te.create_schedule(b.op)
-        thread = te.thread_axis((0, 8), "threadIdx.x")
-        s[b].env_threads([thread])
-        s[b].set_store_predicate(thread.var.equal(3))
-        x = integers(4, 5)
-        assert_computes(s, [a, b], [x], x.sum(1), target)
-
-    @on_gpu
-    def test_of_threads_without_an_axis_the_first_stores(self, target: str) -> None:
-        a = te.placeholder((4, 5), name="A")
-        k = te.reduce_axis((0, 5), "k")
-        b = te.compute((4,), lambda i: te.sum(a[i, k], k), name="B")
-        s = te.create_schedule(b.op)
-        s[b].env_threads(
-            [te.thread_axis((0, 2), "blockIdx.x"), te.thread_axis((0, 8), "threadIdx.y")]
-        )
-        x = integers(4, 5)
-        assert_computes(s, [a, b], [x], x.sum(1), target)
-
-    @pytest.mark.parametrize("scope", ["local", "shared", "warp", "global"])
-    @on_cpu
-    def test_every_scope_is_memory_on_a_cpu(self, scope: str, target: str) -> None:
-        s, a, b, c = chain()
-        outer, _ = s[c].split(c.op.axis[0], factor=8)
-        s[c].parallel(outer)
-        s[b].compute_at(s[c], outer)
-        s[b].set_scope(scope)
-        assert_computes(s, [a, c], [X], stencil(X), target)
-
-
-class TestPrefetch:
-    def hints(self, s: Schedule, args: list[Any]) -> list[str]:
-        (func,) = tilewright.lower(s, args, "llvm").funcs
-        return [str(x) for x in walk(func.body) if isinstance(x, Evaluate)]
-
-    def test_asks_for_what_a_later_iteration_reads(self) -> None:
-        s, a, b, c = chain(32)
-        outer, _ = s[b].split(b.op.axis[0], factor=8)
-        s[b].prefetch(a, outer, 2)
-        assert self.hints(s, [a, c]) == ["T.prefetch(A[T.min(i_outer * 8 + 16, 31)])"]
-        x = integers(32)
-        assert_computes(s, [a, c], [x], stencil(x), "llvm")
-
-    def test_of_a_stage_in_between(self) -> None:
-        s, a, b, c = chain()
-        s[c].prefetch(b, c.op.axis[0], 4)
-        assert any("T.prefetch(B[" in hint for hint in self.hints(s, [a, c]))
-        assert_computes(s, [a, c], [X], stencil(X), "llvm")
-
-    @on_gpu
-    def test_is_a_hint_on_a_gpu(self, target: str) -> None:
-        a = te.placeholder((4, N), name="A")
-        b = te.compute((4, N), lambda i, j: a[i, j] + 1.0, name="B")
-        s = te.create_schedule(b.op)
-        i, j = b.op.axis
-        s[b].bind(i, te.thread_axis("threadIdx.x"))
-        s[b].prefetch(a, i, 1)
-        s[b].prefetch(a, j, 4)
-        x = integers(4, N)
-        assert_computes(s, [a, b], [x], x + 1, target)
 
 
 @everywhere

@@ -74,7 +74,7 @@ class TestCacheRead:
         sum_ = s.cache_write(c, "local")
         a_shared, b_shared = (s.cache_read(x, "shared", [sum_]) for x in (a, b))
         a_local, b_local = (s.cache_read(x, "local", [sum_]) for x in (a_shared, b_shared))
-        jo, ji = tiled(s, c)
+        _jo, ji = tiled(s, c)
         s[sum_].compute_at(s[c], ji)
         ko, ki = s[sum_].split(sum_.op.reduce_axis[0], factor=3)
         s[sum_].reorder(ko, ki, *sum_.op.axis)
@@ -224,7 +224,7 @@ class TestCacheWrite:
     def test_a_tile_of_the_output(self, scope: str, target: str) -> None:
         s, a, b, c = matmul()
         sum_ = s.cache_write(c, scope)
-        io, jo, _, _ = s[c].tile(*s[c].op.axis, 4, 4)
+        _io, jo, _, _ = s[c].tile(*s[c].op.axis, 4, 4)
         s[sum_].compute_at(s[c], jo)
         (k,) = sum_.op.reduce_axis
         i, j = sum_.op.axis

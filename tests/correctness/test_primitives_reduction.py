@@ -111,8 +111,7 @@ class TestRfactor:
         k = te.reduce_axis((0, K), "k")
         at, best = te.compute((M,), lambda i: argmax((k, a[i, k]), axis=k), name="best")
         s = te.create_schedule(at.op)
-        _, ki = s[at].split(k, nparts=4)
-        ko, ki = s[at].leaf_iter_vars[1:]
+        ko, _ = s[at].split(k, nparts=4)
         partial = s.rfactor(at, ko)
         assert len(partial) == 2
         if target != "llvm":
@@ -175,7 +174,7 @@ class TestAcrossThreads:
         b = te.compute((M,), lambda i: te.sum(a[i, k], k), name="B")
         c = te.compute((M, K), lambda i, j: a[i, j] * K - b[i], name="C")
         s = te.create_schedule(c.op)
-        outer, inner = s[c].split(c.op.axis[1], factor=32)
+        _outer, inner = s[c].split(c.op.axis[1], factor=32)
         s[c].bind(c.op.axis[0], te.thread_axis("blockIdx.x"))
         s[c].bind(inner, te.thread_axis("threadIdx.x"))
         s[b].set_scope("shared")
@@ -183,18 +182,18 @@ class TestAcrossThreads:
         s[b].bind(s[b].split(k, factor=32)[1], te.thread_axis("threadIdx.x"))
         assert_computes(s, [a, c], [X], X * K - X.sum(1, keepdims=True), target)
 
+    @pytest.mark.parametrize("threads", [16, 80])
     @on_gpu
-    def test_of_tuples_in_one_warp_and_in_many(self, target: str) -> None:
-        for threads in (16, 80):
-            a = te.placeholder((M, K), name="A")
-            k = te.reduce_axis((0, K), "k")
-            at, best = te.compute((M,), lambda i: argmax((k, a[i, k]), axis=k), name="best")
-            s = te.create_schedule(at.op)
-            s[at].bind(s[at].split(k, factor=threads)[1], te.thread_axis("threadIdx.x"))
-            bind_rows(s, at, target)
-            x = np.random.default_rng(0).permutation(M * K).reshape(M, K).astype(np.float32)
-            expected = [x.argmax(1).astype(np.int32), x.max(1)]
-            assert_computes(s, [a, at, best], [x], expected, target)
+    def test_of_tuples_in_one_warp_and_in_many(self, threads: int, target: str) -> None:
+        a = te.placeholder((M, K), name="A")
+        k = te.reduce_axis((0, K), "k")
+        at, best = te.compute((M,), lambda i: argmax((k, a[i, k]), axis=k), name="best")
+        s = te.create_schedule(at.op)
+        s[at].bind(s[at].split(k, factor=threads)[1], te.thread_axis("threadIdx.x"))
+        bind_rows(s, at, target)
+        x = np.random.default_rng(0).permutation(M * K).reshape(M, K).astype(np.float32)
+        expected = [x.argmax(1).astype(np.int32), x.max(1)]
+        assert_computes(s, [a, at, best], [x], expected, target)
 
     @on_gpu
     def test_with_a_condition_and_a_start(self, target: str) -> None:

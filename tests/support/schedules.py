@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
 
 import tilewright
+from tilewright import te
 from tilewright.ir.expr import Expr, IntImm, Var
 from tilewright.ir.stmt import Allocate
 from tilewright.ir.visit import substitute, walk
@@ -24,6 +25,9 @@ everywhere = pytest.mark.parametrize("target", ALL)
 
 #: bfloat16 is passed as its bits, and bool as NumPy's.
 NUMPY = {"bfloat16": "uint16"}
+
+FLOATS = ["float64", "float32", "float16", "bfloat16"]
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"]
 
 
 def integers(*shape: int, type: str = "float32", seed: int = 0) -> np.ndarray:
@@ -84,6 +88,56 @@ def assert_computes(
     assert len(found) == len(wanted)
     for got, want in zip(found, wanted):
         np.testing.assert_array_equal(got, want)
+
+
+def apply_all(
+    functions: Sequence[Callable[..., Any]], *arrays: np.ndarray, types: list[str], target: str
+) -> list[np.ndarray]:
+    """Each of ``functions`` of the elements of ``arrays``, by one kernel."""
+    n = len(arrays[0])
+    inputs = [te.placeholder((n,), t, name=f"X{k}") for k, t in enumerate(types)]
+    outs = te.compute(
+        (n,), lambda i: tuple(f(*(x[i] for x in inputs)) for f in functions), name="Y"
+    )
+    s = te.create_schedule(outs[0].op)
+    stage = s[outs[0]]
+    outer, inner = stage.split(stage.op.axis[0], factor=8)
+    if target == "llvm":
+        stage.vectorize(inner)
+    else:
+        stage.bind(outer, te.thread_axis("blockIdx.x"))
+        stage.bind(inner, te.thread_axis("threadIdx.x"))
+    return run(s, [*inputs, *outs], arrays, target)
+
+
+def apply(f: Callable[..., Any], *arrays: np.ndarray, types: list[str], target: str) -> np.ndarray:
+    return apply_all([f], *arrays, types=types, target=target)[0]
+
+
+def lacking(type: str) -> bool:
+    """OpenCL devices need not have half or double precision."""
+    extension = {"float16": "cl_khr_fp16", "float64": "cl_khr_fp64"}.get(type)
+    if extension is None:
+        return False
+    import pyopencl
+
+    device = pyopencl.get_platforms()[0].get_devices()[0]
+    return extension not in device.extensions.split()
+
+
+def skip_without(target: str, type: str) -> None:
+    if target == "opencl" and lacking(type):
+        pytest.skip(f"the device has no {type}")
+
+
+Cases: TypeAlias = "list[tuple[Callable[..., Any], np.ndarray]]"
+
+
+def check(cases: Cases, *arrays: np.ndarray, types: list[str], target: str) -> None:
+    """Each function gives exactly what stands beside it."""
+    found = apply_all([f for f, _ in cases], *arrays, types=types, target=target)
+    for k, (got, (_, want)) in enumerate(zip(found, cases)):
+        np.testing.assert_array_equal(got, want, err_msg=f"case {k}")
 
 
 def allocated_shapes(s: Schedule, args: Sequence[Any], target: str) -> dict[str, tuple[int, ...]]:

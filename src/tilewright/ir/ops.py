@@ -120,11 +120,12 @@ def unify(a: Any, b: Any) -> tuple[Expr, Expr]:
     """Both operands in one type; a Python number takes the other's type where it can."""
     if isinstance(a, (int, float)) and not isinstance(b, (int, float)):
         b = as_expr(b)
-        return _match_literal(a, b), b
-    if isinstance(b, (int, float)) and not isinstance(a, (int, float)):
+        a = _match_literal(a, b)
+    elif isinstance(b, (int, float)) and not isinstance(a, (int, float)):
         a = as_expr(a)
-        return a, _match_literal(b, a)
-    a, b = as_expr(a), as_expr(b)
+        b = _match_literal(b, a)
+    else:
+        a, b = as_expr(a), as_expr(b)
     if a.dtype is b.dtype:
         return a, b
     to = common_type(a.dtype, b.dtype)
