@@ -21,13 +21,14 @@ from tilewright.topi.nn.padding import static
 
 @dataclass(frozen=True)
 class RegisterTile:
-    """A thread computes ``rows`` by ``vector`` outputs, a block ``threads_y`` by ``threads_x``
-    of these strips."""
+    """A thread computes ``rows`` by ``vector`` outputs, a block ``threads_y`` by ``threads_x`` of
+    these strips in each of ``channels`` channels: more than one where an image is small."""
 
     rows: int = 4
     vector: int = 4
     threads_y: int = 4
     threads_x: int = 32
+    channels: int = 1
 
 
 def schedule_registers(output: Tensor, tile: RegisterTile = RegisterTile()) -> Schedule:
@@ -53,8 +54,10 @@ def schedule_registers(output: Tensor, tile: RegisterTile = RegisterTile()) -> S
     by, ty = out.split(h, factor=tile.threads_y)
     bx, tx = out.split(w, factor=tile.threads_x)
     out.reorder(n, c, by, bx, ty, tx, m, row, lane)
-    out.bind(out.fuse(n, c), te.thread_axis("blockIdx.y"))
-    out.bind(out.fuse(by, bx), te.thread_axis("blockIdx.x"))
+    image, tz = out.split(out.fuse(n, c), factor=tile.channels)
+    out.reorder(image, by, bx, tz, ty, tx)
+    out.bind(out.fuse(image, by, bx), te.thread_axis("blockIdx.x"))
+    out.bind(tz, te.thread_axis("threadIdx.z"))
     out.bind(ty, te.thread_axis("threadIdx.y"))
     out.bind(tx, te.thread_axis("threadIdx.x"))
     out.unroll(m)
