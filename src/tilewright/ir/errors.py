@@ -77,3 +77,7 @@ class TargetError(TilewrightError):
 
 class ArgumentError(TilewrightError, ValueError):
     """An argument of a kernel call that does not fit the kernel; nothing was written."""
+
+
+class ProblemError(TilewrightError, ValueError):
+    """A problem that no operator can have; the message says what would make it possible."""

@@ -2,5 +2,17 @@
 
 from tilewright.topi import nn
 from tilewright.topi.elementwise import clip, exp, identity, negative, relu, sigmoid, sqrt, tanh
+from tilewright.topi.problem import Problem
 
-__all__ = ["clip", "exp", "identity", "negative", "nn", "relu", "sigmoid", "sqrt", "tanh"]
+__all__ = [
+    "Problem",
+    "clip",
+    "exp",
+    "identity",
+    "negative",
+    "nn",
+    "relu",
+    "sigmoid",
+    "sqrt",
+    "tanh",
+]

@@ -1,0 +1,114 @@
+"""What follows a convolution in the same kernel: the steps that an epilogue is made of.
+
+A step is written as it is called: ``"bias"``, ``"leaky_relu(0.1)"``, ``"clamp(-1, 1)"``. Some read
+tensors of their own; which, and of what shape, is in :data:`STEPS`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tilewright.ir.errors import ProblemError
+
+
+@dataclass(frozen=True)
+class StepKind:
+    """What a step needs: ``tensors`` by name and shape ("channel" or "output"), and the default
+    ``values`` of its parameters, None where they have to be given."""
+
+    tensors: tuple[tuple[str, str], ...] = ()
+    values: tuple[float | None, ...] = ()
+
+
+#: Every step there is.
+STEPS = {
+    "bias": StepKind((("bias", "channel"),)),
+    "scale_shift": StepKind((("scale", "channel"), ("shift", "channel"))),
+    "residual": StepKind((("residual", "output"),)),
+    "relu": StepKind(),
+    "relu6": StepKind(),
+    "leaky_relu": StepKind(values=(0.01,)),
+    "hswish": StepKind(),
+    "hsigmoid": StepKind(),
+    "silu": StepKind(),
+    "gelu": StepKind(),
+    "clamp": StepKind(values=(None, None)),
+}
+
+_CALL = re.compile(r"^\s*(\w+)\s*(?:\(([^()]*)\))?\s*$")
+
+
+@dataclass(frozen=True, order=True)
+class Step:
+    """One step of an epilogue: its name in :data:`STEPS`, and the values of its parameters.
+
+    >>> str(Step("clamp", (-1.0, 1.0)))
+    'clamp(-1,1)'
+    """
+
+    name: str
+    values: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        kind = STEPS.get(self.name)
+        if kind is None:
+            raise ProblemError(f"no epilogue has a step {self.name!r}: use {', '.join(STEPS)}")
+        given = tuple(float(v) for v in self.values)
+        defaults = kind.values[len(given) :]
+        if len(given) > len(kind.values) or any(v is None for v in defaults):
+            raise ProblemError(
+                f"step {self.name} takes {len(kind.values)} values, got {len(given)}: "
+                f"write it as {_signature(self.name)}"
+            )
+        values = given + tuple(v for v in defaults if v is not None)
+        if any(math.isnan(v) for v in values):
+            raise ProblemError(f"step {self.name}: its values are numbers, got {values}")
+        if self.name == "clamp" and values[0] > values[1]:
+            raise ProblemError(f"clamp({values[0]:g}, {values[1]:g}): put the lower bound first")
+        object.__setattr__(self, "values", values)
+
+    @staticmethod
+    def parse(text: str | Step) -> Step:
+        """The step written as ``text``; raises :class:`ProblemError` where there is none."""
+        if isinstance(text, Step):
+            return text
+        match = _CALL.match(text) if isinstance(text, str) else None
+        if match is None:
+            raise ProblemError(f"a step of an epilogue is written like clamp(0, 6), got {text!r}")
+        name, inside = match.groups()
+        try:
+            values = tuple(float(v) for v in (inside or "").split(",") if v.strip())
+        except ValueError:
+            raise ProblemError(f"the values of step {text!r} are numbers") from None
+        return Step(name, values)
+
+    @property
+    def tensors(self) -> tuple[tuple[str, str], ...]:
+        """The tensors that it reads, by name and shape."""
+        return STEPS[self.name].tensors
+
+    def __str__(self) -> str:
+        return f"{self.name}({','.join(map(_number, self.values))})" if self.values else self.name
+
+
+def parse_epilogue(given: str | Iterable[str | Step]) -> tuple[Step, ...]:
+    """Steps from ``"bias+relu"`` or a sequence of them; each step with tensors at most once."""
+    # A plus within a number, as in 1e+3, stands behind an e.
+    parts = re.split(r"(?<![eE])\+", given) if isinstance(given, str) else list(given)
+    steps = tuple(Step.parse(p) for p in parts if p != "")
+    readers = [s.name for s in steps if s.tensors]
+    for name in set(readers):
+        if readers.count(name) > 1:
+            raise ProblemError(f"the epilogue has {name} twice: add the two tensors beforehand")
+    return steps
+
+
+def _signature(name: str) -> str:
+    return f"{name}({', '.join('v' + str(k) for k in range(len(STEPS[name].values)))})"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)

@@ -1,0 +1,73 @@
+"""Problems that cannot be are refused in words that say what would make them possible."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.ir.errors import ProblemError
+from tilewright.topi import Problem
+
+IMPOSSIBLE = {
+    "pad 2 more, top and bottom": dict(kernel_h=5),
+    "pad 1 more, left and right": dict(kernel_w=2, dilation=(1, 3)),
+    "batch is at least 1": dict(batch=0),
+    "channels is an integer": dict(channels=2.5),
+    "padding is at least 0": dict(padding=(0, -1, 0, 0)),
+    "stride is at least 1": dict(stride=0),
+    "stride is an integer or a pair": dict(stride=(1, 2, 3)),
+    "padding is an integer, a pair": dict(padding=(1, 2, 3)),
+    "unknown padding 'FULL': use VALID, SAME": dict(padding="full"),
+    "unknown layout 'NCW': use NCHW, NHWC": dict(layout="NCW"),
+    "unknown dtype 'int8'": dict(dtype="int8"),
+    'allow precision="half"': dict(dtype="float16", accumulate="float16"),
+    "unknown accumulation type 'float16'": dict(accumulate="float16"),
+    "unknown pass 'backward': use forward": dict(pass_="backward"),
+    "has no height": dict(operator="depthwise_conv1d"),
+    "a weight gradient has no epilogue": dict(pass_="wgrad", epilogue="relu"),
+    "no epilogue has a step 'tanh'": dict(epilogue="tanh"),
+    "takes 2 values, got 1": dict(epilogue="clamp(1)"),
+    "takes 0 values, got 1": dict(epilogue="relu(1)"),
+    "put the lower bound first": dict(epilogue="clamp(2, 1)"),
+    "the epilogue has bias twice": dict(epilogue="bias+relu+bias"),
+    "is written like clamp": dict(epilogue="bias + relu)"),
+    "values of step": dict(epilogue="leaky_relu(x)"),
+}
+
+
+@pytest.mark.parametrize("words", IMPOSSIBLE)
+def test_an_impossible_problem(words):
+    good = dict(batch=1, channels=2, height=3, width=3, kernel_h=3, kernel_w=3)
+    with pytest.raises(ProblemError) as caught:
+        Problem(**(good | IMPOSSIBLE[words]))
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        (("1x4x8x8", "3x1x3x3"), "does not fit 4 channels"),
+        (("1x4x8x8", "8x2x3x3"), "begins with 4 x multiplier"),
+        (("1x4x8x8", "4x1x3"), "an input of 4 and a filter of 3"),
+        (("4x8", "4x8"), "give NxCxHxW"),
+        (("1x4xax8", "4x1x3x3"), "written like 64x384x32x32"),
+    ],
+)
+def test_shapes_that_do_not_agree(shapes, words):
+    with pytest.raises(ProblemError) as caught:
+        Problem.parse(*shapes)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "is a JSON object"),
+        ("[1]", "is a JSON object"),
+        ('{"batch": 1, "groups": 2}', "has no groups"),
+        ('{"batch": 1}', "incomplete"),
+    ],
+)
+def test_text_that_is_no_problem(text, words):
+    with pytest.raises(ProblemError) as caught:
+        Problem.from_json(text)
+    assert words in str(caught.value)

@@ -1,0 +1,186 @@
+"""Depthwise convolutions and their gradients in float64, tap by tap, and problems to try."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from tilewright.topi.epilogue import Step
+from tilewright.topi.problem import Problem
+
+#: The error norms that results of each type may have.
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
+
+
+def array_type(dtype: str) -> Any:
+    """NumPy's type; that of ml_dtypes for bfloat16."""
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(dtype)
+
+
+def planes(p: Problem, array: np.ndarray) -> np.ndarray:
+    """Images as (N, C, H, W) in float64."""
+    found = array.astype("float64")
+    if p.rank == 1:
+        found = np.expand_dims(found, p.layout.index("W"))
+    return np.moveaxis(found, -1, 1) if p.layout.endswith("C") else found
+
+
+def lay(p: Problem, array: np.ndarray) -> np.ndarray:
+    """(N, C, H, W) as the problem's layout has it."""
+    found = array if p.rank == 2 else array[:, :, 0]
+    return np.moveaxis(found, 1, -1) if p.layout.endswith("C") else found
+
+
+def _windows(p: Problem) -> list[tuple[int, int, tuple[slice, slice]]]:
+    """Every tap, with the part of a padded image that it reads."""
+    (oh, ow), (sh, sw), (dh, dw) = p.out_image, p.stride, p.dilation
+    return [
+        (
+            i,
+            j,
+            (
+                slice(i * dh, i * dh + (oh - 1) * sh + 1, sh),
+                slice(j * dw, j * dw + (ow - 1) * sw + 1, sw),
+            ),
+        )
+        for i in range(p.kernel_h)
+        for j in range(p.kernel_w)
+    ]
+
+
+def _pads(p: Problem) -> tuple[tuple[int, int], ...]:
+    top, left, bottom, right = p.padding
+    return (0, 0), (0, 0), (top, bottom), (left, right)
+
+
+def reference(p: Problem, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The result of a problem in float64; ``arrays`` by the names of the declaration."""
+    f = arrays.get("filter")
+    m = p.multiplier
+    if f is not None:
+        f = f.astype("float64").reshape(p.out_channels, *p.kernel)
+    if p.pass_ == "dgrad":
+        dy = planes(p, arrays["grad"])
+        (top, bottom), (left, right) = _pads(p)[2:]
+        dx = np.zeros((p.batch, p.channels, p.height + top + bottom, p.width + left + right))
+        assert f is not None
+        for i, j, (rows, columns) in _windows(p):
+            part = dy * f[:, i, j, None, None]
+            dx[:, :, rows, columns] += part.reshape(p.batch, p.channels, m, *p.out_image).sum(2)
+        found = dx[:, :, top : top + p.height, left : left + p.width]
+    else:
+        x = np.repeat(np.pad(planes(p, arrays["data"]), _pads(p)), m, axis=1)
+        if p.pass_ == "wgrad":
+            dy = planes(p, arrays["grad"])
+            dw = np.zeros((p.out_channels, *p.kernel))
+            for i, j, (rows, columns) in _windows(p):
+                dw[:, i, j] = (x[:, :, rows, columns] * dy).sum((0, 2, 3))
+            return dw.reshape(p.filter_shape)
+        found = np.zeros((p.batch, p.out_channels, *p.out_image))
+        assert f is not None
+        for i, j, (rows, columns) in _windows(p):
+            found += x[:, :, rows, columns] * f[:, i, j, None, None]
+    for step in p.epilogue:
+        found = _apply(p, step, found, arrays)
+    return lay(p, found)
+
+
+def _apply(p: Problem, step: Step, y: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    def channel(name: str) -> np.ndarray:
+        return arrays[name].astype("float64")[:, None, None]
+
+    match step.name:
+        case "bias":
+            return y + channel("bias")
+        case "scale_shift":
+            return y * channel("scale") + channel("shift")
+        case "residual":
+            return y + planes(p, arrays["residual"])
+        case "relu":
+            return np.maximum(y, 0)
+        case "relu6":
+            return np.clip(y, 0, 6)
+        case "leaky_relu":
+            return np.where(y > 0, y, y * step.values[0])
+        case "hswish":
+            return y * np.clip(y + 3, 0, 6) / 6
+        case "hsigmoid":
+            return np.clip(y + 3, 0, 6) / 6
+        case "silu":
+            return y / (1 + np.exp(-y))
+        case "gelu":
+            return y * 0.5 * (1 + np.vectorize(math.erf)(y / math.sqrt(2)))
+        case "clamp":
+            return np.clip(y, *step.values)
+    raise AssertionError(step)
+
+
+def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
+    """The norm of the difference by the norm of ``wanted``; infinite for what was not written."""
+    difference = np.linalg.norm((found.astype("float64") - wanted).reshape(-1))
+    if not np.isfinite(difference):
+        return math.inf
+    return float(difference / max(np.linalg.norm(wanted.reshape(-1)), 1e-30))
+
+
+def random_inputs(
+    p: Problem, shapes: Mapping[str, tuple[int, ...]], seed: int = 0
+) -> dict[str, Any]:
+    """Normal numbers for tensors by name."""
+    rng = np.random.default_rng(seed)
+    return {n: rng.standard_normal(s).astype(array_type(p.dtype)) for n, s in shapes.items()}
+
+
+_STEPS = st.sampled_from(
+    ["bias", "scale_shift", "residual", "relu", "relu6", "leaky_relu(0.2)", "hswish", "hsigmoid",
+     "silu", "gelu", "clamp(-0.5, 1)"]
+)  # fmt: skip
+
+
+@st.composite
+def problems(draw: st.DrawFn, **fixed: Any) -> Problem:
+    """Small problems over all parameters."""
+    name = fixed.get("operator") or draw(
+        st.sampled_from(["depthwise_conv2d", "depthwise_conv2d", "depthwise_conv1d"])
+    )
+    flat = name == "depthwise_conv1d"
+
+    def pair(values: st.SearchStrategy[int]) -> tuple[int, int]:
+        return (1 if flat else draw(values)), draw(values)
+
+    kernel, dilation = pair(st.integers(1, 6)), pair(st.sampled_from([1, 1, 1, 2, 3]))
+    pads = st.integers(0, 4)
+    top, bottom = (0, 0) if flat else (draw(pads), draw(pads))
+    left, right = draw(pads), draw(pads)
+    image = []
+    for k, padded in enumerate((top + bottom, left + right)):
+        least = max((kernel[k] - 1) * dilation[k] + 1 - padded, 1)
+        image.append(1 if flat and k == 0 else draw(st.integers(least, least + 20)))
+    pass_ = fixed.get("pass_") or draw(st.sampled_from(["forward", "forward", "dgrad", "wgrad"]))
+    steps = [] if pass_ == "wgrad" else draw(st.lists(_STEPS, max_size=3, unique=True))
+    chosen: dict[str, Any] = dict(
+        operator=name,
+        pass_=pass_,
+        batch=draw(st.integers(1, 3)),
+        channels=draw(st.sampled_from([1, 2, 3, 5, 16, 20])),
+        height=image[0],
+        width=image[1],
+        multiplier=draw(st.sampled_from([1, 1, 1, 2, 3])),
+        kernel_h=kernel[0],
+        kernel_w=kernel[1],
+        stride=pair(st.sampled_from([1, 1, 1, 2, 2, 3, 4])),
+        padding=(top, left, bottom, right),
+        dilation=dilation,
+        dtype=draw(st.sampled_from(["float32", "float32", "float16", "bfloat16"])),
+        layout=draw(st.sampled_from(["NCW", "NWC"] if flat else ["NCHW", "NHWC"])),
+        epilogue=steps,
+    )
+    return Problem(**(chosen | fixed))
