@@ -11,7 +11,7 @@ from tilewright.report.numbers import short
 _ROW, _BAR, _HEAD, _GAP = 24, 16, 26, 14
 
 #: The longest bar, in percent of the width; its label stands right of it.
-_LONGEST = 74
+_LONGEST = 62
 
 
 @dataclass(frozen=True)

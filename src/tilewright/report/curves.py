@@ -105,7 +105,7 @@ class Frame:
                 parts.append(
                     tag("text", label, x=f"{self.x(value):.2f}%", y=base, class_="mark middle")
                 )
-        parts.append(tag("text", x, x=f"{self.RIGHT}%", y=12, class_="axis end"))
+        parts.append(tag("text", x, x=f"{self.RIGHT}%", y=base, class_="axis end"))
         return parts
 
     def dots(self, curve: Curve, number: int) -> list[Html]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from tilewright.report.markup import Html, join, tag
 from tilewright.report.numbers import short
+
+_NUMBER = re.compile(r"[–-]|-?[\d.,]+(e-?\d+)? ?\D{0,4}")
 
 
 def table(
@@ -20,11 +23,12 @@ def table(
     Parameters
     ----------
     headers : one a column.
-    rows : cells; numbers stand to the right (floats with three digits), None is a dash.
+    rows : cells; columns of numbers, also of ones with a unit ("1.5×", "20%"), stand to the
+        right; floats have three digits, None is a dash.
     best : columns among which the smallest number of each row is shown in bold.
     """
     numeric = [
-        bool(rows) and all(isinstance(row[k], (int, float, type(None))) for row in rows)
+        k > 0 and bool(rows) and all(_is_number(row[k]) for row in rows)
         for k in range(len(headers))
     ]
     kinds = ["number" if n else None for n in numeric]
@@ -49,6 +53,10 @@ def table(
     )
     label = caption or "table"
     return tag("div", made, class_="scroll", tabindex=0, role="region", aria_label=label)
+
+
+def _is_number(cell: Any) -> bool:
+    return not isinstance(cell, str) or _NUMBER.fullmatch(cell) is not None
 
 
 def _text(cell: Any) -> Any:

@@ -40,7 +40,7 @@ _LANGUAGES = {
 }
 
 #: Lines of generated code that the page shows of each kernel.
-_LINES = 600
+_LINES = 300
 
 
 def environment(machine: Machine, command: str, seconds: float) -> dict[str, str]:

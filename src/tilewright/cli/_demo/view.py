@@ -68,8 +68,8 @@ class View:
         from rich.table import Table
         from rich.text import Text
 
-        made = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-        made.add_column("µs" if self.machine.timed else "", no_wrap=True)
+        made = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        made.add_column("median µs" if self.machine.timed else "", no_wrap=True)
         for name, _ in columns(self.machine, self.peers):
             made.add_column(name, justify="right", no_wrap=True)
         network = None
@@ -117,10 +117,12 @@ class View:
         return Group(*parts)
 
     def _line(self, result: Result) -> str:
+        heads = (name for name, _ in columns(self.machine, self.peers))
         values = row(result, self.machine, self.peers)
+        timed = {OURS, *self.peers} if self.machine.timed else set()
         cells = [
-            f"{name} {value}"
-            for (name, _), value in zip(columns(self.machine, self.peers), values, strict=True)
+            f"{head} {value}" + (" µs" if head in timed else "")
+            for head, value in zip(heads, values, strict=True)
         ]
         count = f"{result.tried}/{result.total} candidates"
         return f"{result.layer.name}: {', '.join(cells)} ({count}, {result.best or 'none works'})"
