@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Expr, IntImm, Load
 from tilewright.ir.ops import Value, add, as_index, bitand, bitxor, cast, const, floordiv, mul, shr
-
-if TYPE_CHECKING:
-    from tilewright.ir.expr import Var
 
 #: The memories: of the device, of a block of threads, of a warp, of one thread.
 SCOPES = ("global", "shared", "warp", "local")
@@ -128,13 +124,3 @@ def _dense(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
         strides.append(step)
         step = mul(step, extent)
     return tuple(reversed(strides))
-
-
-def symbolic_extents(buffer: Buffer) -> list[Var]:
-    """The variables in the buffer's shape, in order of appearance."""
-    from tilewright.ir.visit import free_vars
-
-    found: dict[Var, None] = {}
-    for extent in buffer.shape:
-        found.update(dict.fromkeys(free_vars(extent)))
-    return list(found)

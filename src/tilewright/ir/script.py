@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tilewright.ir import stmt as S
-from tilewright.ir.buffer import Buffer, symbolic_extents
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.text import Printer, expr_name
-from tilewright.ir.visit import children, uses, walk
+from tilewright.ir.visit import children, symbolic_extents, uses, walk
 
 _KINDS = {
     S.ForKind.SERIAL: "T.serial",

@@ -7,7 +7,17 @@ from functools import cache
 from typing import Any
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, FloatImm, IntImm, Load, Reduce, Reducer, StringImm, Var
+from tilewright.ir.expr import (
+    Expr,
+    FloatImm,
+    IntImm,
+    LetExpr,
+    Load,
+    Reduce,
+    Reducer,
+    StringImm,
+    Var,
+)
 from tilewright.ir.ops import as_condition  # noqa: F401  (fills in the operators)
 from tilewright.ir.stmt import Access, Allocate, For, Let, Stmt, Store
 
@@ -202,8 +212,6 @@ def exprs(node: Node) -> Iterator[Expr]:
 
 def free_vars(node: Node) -> list[Var]:
     """Variables used in ``node`` and bound outside of it, in order of appearance."""
-    from tilewright.ir.expr import LetExpr
-
     used: dict[Var, None] = {}
     bound: set[Var] = set()
     for e in walk(node):
@@ -214,6 +222,11 @@ def free_vars(node: Node) -> list[Var]:
         elif isinstance(e, Reduce):
             bound.update(axis.var for axis in e.axes)
     return [v for v in used if v not in bound]
+
+
+def symbolic_extents(buffer: Buffer) -> list[Var]:
+    """The variables in the buffer's shape, in order of appearance."""
+    return list(dict.fromkeys(v for extent in buffer.shape for v in free_vars(extent)))
 
 
 def uses(node: Node, variables: set[Var]) -> bool:

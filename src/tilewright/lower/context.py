@@ -8,11 +8,11 @@ from dataclasses import replace
 from tilewright.arith import Analyzer
 from tilewright.ir import expr as E
 from tilewright.ir import ops
-from tilewright.ir.buffer import Buffer, symbolic_extents
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import For, If, Let, Stmt
-from tilewright.ir.visit import Rewriter, exprs
+from tilewright.ir.visit import Rewriter, exprs, symbolic_extents
 
 
 def analyzer_of(func: Func) -> Analyzer:

@@ -9,6 +9,7 @@ import numpy as np
 from tilewright.ir import stmt as S
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.func import LaunchAxis
+from tilewright.runtime.sim.divergence import require_block
 from tilewright.runtime.sim.findings import Site
 from tilewright.runtime.sim.frame import Frame
 from tilewright.runtime.sim.values import Array, numpy_type
@@ -48,27 +49,14 @@ class AllReduceCode:
 
     def run(self, frame: Frame) -> None:
         """Reduce; reports threads of the block that do not take part."""
-        from tilewright.runtime.sim.statements import divergent_block
-
-        batch = frame.batch
-        found = divergent_block(frame)
-        if found is not None:
-            here, absent = found
-            batch.findings.add(
-                "divergent reduction",
-                self._site,
-                frame,
-                here,
-                "reduces without",
-                other=batch.findings.place(batch, int(batch.who[absent]), self._site),
-            )
+        require_block(frame, self._site, "divergent reduction", "reduces without")
         members = self._members(frame)
         totals = self._fold(frame, [part[members] for part in self._parts(frame)])
-        writers = np.zeros(batch.size, np.bool_)
+        writers = np.zeros(frame.batch.size, np.bool_)
         writers[members if self._everywhere else members[:, 0]] = True
         values = []
         for total in totals:
-            full = np.empty(batch.size, total.dtype)
+            full = np.empty(frame.batch.size, total.dtype)
             full[members] = total[:, None]
             values.append(full)
         mine = frame.pick(writers)

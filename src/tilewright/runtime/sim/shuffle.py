@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilewright.ir.dtype import DType
+from tilewright.runtime.sim.divergence import require_warp
 from tilewright.runtime.sim.findings import Site
 from tilewright.runtime.sim.frame import WARP, Frame
 from tilewright.runtime.sim.values import Array, numpy_type, poison
@@ -24,22 +25,6 @@ _SOURCES: dict[str, Callable[[Array, Array], Array]] = {
 SHUFFLES = frozenset(_SOURCES)
 
 
-def divergent_warp(frame: Frame) -> tuple[int, int] | None:
-    """The frame's position of a lane whose warp is not all there, and a lane that is missing."""
-    if frame.act is None:
-        return None
-    batch = frame.batch
-    missing = np.ones(batch.size, np.bool_)
-    missing[frame.act] = False
-    here = np.zeros(batch.count * batch.grid.warps, np.bool_)
-    here[batch.warp[frame.act]] = True
-    absent = missing & here[batch.warp]
-    if not absent.any():
-        return None
-    lane = int(np.argmax(absent))
-    return int(np.argmax(batch.warp[frame.act] == batch.warp[lane])), lane
-
-
 def shuffle(name: str, value: Code, argument: Code, t: DType, site: Site) -> Code:
     """The closure of a shuffle; a lane beyond the block's last thread holds no meaningful value.
 
@@ -51,17 +36,7 @@ def shuffle(name: str, value: Code, argument: Code, t: DType, site: Site) -> Cod
 
     def run(frame: Frame) -> Array:
         batch = frame.batch
-        found = divergent_warp(frame)
-        if found is not None:
-            here, absent = found
-            batch.findings.add(
-                "divergent shuffle",
-                site,
-                frame,
-                here,
-                f"executes {name} without",
-                other=batch.findings.place(batch, int(batch.who[absent]), site),
-            )
+        require_warp(frame, site, "divergent shuffle", f"executes {name} without")
         full = np.full(batch.size, nothing, kind)
         full[frame.lanes] = value(frame)
         lane = frame.pick(batch.thread) % WARP

@@ -18,11 +18,11 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.func import LaunchAxis
 from tilewright.runtime.sim.allreduce import AllReduceCode
+from tilewright.runtime.sim.divergence import require_block, require_warp
 from tilewright.runtime.sim.expressions import ExpressionCompiler
 from tilewright.runtime.sim.findings import Site, Sites
 from tilewright.runtime.sim.frame import Frame
 from tilewright.runtime.sim.instruction import InstructionView, Operand
-from tilewright.runtime.sim.shuffle import divergent_warp
 from tilewright.runtime.sim.values import Array, numpy_type, round_bfloat16
 
 
@@ -253,37 +253,12 @@ def _plain(code: Callable[[Frame], Any]) -> Steps:
 def pass_barrier(barrier: Barrier) -> None:
     """Let the threads at a barrier go on; reports those of its block (warp) that never come."""
     frame, batch = barrier.frame, barrier.frame.batch
-    if frame.act is not None:
-        if barrier.scope == "warp":
-            found = divergent_warp(frame)
-        else:
-            found = divergent_block(frame)
-        if found is not None:
-            here, absent = found
-            batch.findings.add(
-                "divergent barrier",
-                barrier.site,
-                frame,
-                here,
-                f"waits at a barrier of the {'warp' if barrier.scope == 'warp' else 'block'} for",
-                other=batch.findings.place(batch, int(batch.who[absent]), barrier.site),
-            )
+    if barrier.scope == "warp":
+        require_warp(frame, barrier.site, "divergent barrier", "waits at a barrier of the warp for")
+    else:
+        require_block(
+            frame, barrier.site, "divergent barrier", "waits at a barrier of the block for"
+        )
     batch.pass_barrier(frame.act, barrier.scope == "warp")
     if batch.cost is not None and barrier.scope != "warp":
         batch.cost.barrier(frame, batch.kernel)
-
-
-def divergent_block(frame: Frame) -> tuple[int, int] | None:
-    """The frame's position of a lane whose block is not all there, and a lane that is missing."""
-    if frame.act is None:
-        return None
-    batch = frame.batch
-    here = np.bincount(batch.slot[frame.act], minlength=batch.count)
-    partial = (here > 0) & (here < batch.grid.threads)
-    if not partial.any():
-        return None
-    slot = int(np.argmax(partial))
-    present = frame.act[batch.slot[frame.act] == slot]
-    block = np.arange(slot * batch.grid.threads, (slot + 1) * batch.grid.threads)
-    absent = int(np.setdiff1d(block, present)[0])
-    return int(np.argmax(batch.slot[frame.act] == slot)), absent
