@@ -99,7 +99,7 @@ def empty_cache() -> Iterator[str]:
 def write(module: Module, target: Target) -> Any:
     """Generate the code for a module."""
     if target.kind == "llvm":
-        from tilewright.codegen.llvm import generate
+        from tilewright.codegen.llvm.module import generate
         from tilewright.runtime.llvm_host import processor
 
         cpu = processor(target.arch)

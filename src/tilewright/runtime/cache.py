@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -47,13 +47,21 @@ def compiler_tag() -> str:
     """
     from tilewright import __version__
 
-    root = Path(__file__).parent.parent
     digest = hashlib.sha256(__version__.encode())
-    for path in sorted(root.rglob("*.py")):
-        with contextlib.suppress(OSError):
-            stat = path.stat()
-            digest.update(f"{path.relative_to(root)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    root = str(Path(__file__).parent.parent)
+    for path, stat in sorted(_sources(root)):
+        digest.update(f"{path.removeprefix(root)} {stat}\n".encode())
     return f"{__version__}-{digest.hexdigest()[:16]}"
+
+
+def _sources(folder: str) -> Iterator[tuple[str, str]]:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                stat = entry.stat()
+                yield entry.path, f"{stat.st_size} {stat.st_mtime_ns}"
+            elif entry.name != "__pycache__" and entry.is_dir():
+                yield from _sources(entry.path)
 
 
 def digest(*parts: str) -> str:

@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.codegen.arguments import variables
-from tilewright.codegen.llvm import Generated, generate
-from tilewright.codegen.llvm.module import ENTRY
+from tilewright.codegen.llvm import ENTRY, Generated
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.func import Module
 from tilewright.runtime import llvm_pool
-from tilewright.runtime.array import ArrayView
+from tilewright.runtime.array_view import ArrayView
 from tilewright.runtime.llvm_host import (
     Processor,
     assembly,
@@ -124,6 +123,8 @@ def compile_module(
             artifacts["source.ll"].decode(), tuple(kept["linked"]), tuple(kept["symbols"])
         )
         return LLVMProgram(module, target, code, artifacts["object.o"])
+    from tilewright.codegen.llvm.module import generate
+
     cpu = processor(target.arch)
     code = generate(module, target.threads, cpu.features, cpu.vector_bits)
     return LLVMProgram(module, target, code, compile_object(code, cpu))

@@ -136,24 +136,27 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _machine(cpu: Processor) -> Any:
+def _machine(cpu: Processor, plain: bool) -> Any:
     llvm = binding()
     target = llvm.Target.from_triple(cpu.triple)
+    opt = 2 if plain else 3
     return target.create_target_machine(
-        cpu=cpu.cpu, features=cpu.flags, opt=3, reloc="pic", codemodel="default"
+        cpu=cpu.cpu, features=cpu.flags, opt=opt, reloc="pic", codemodel="default"
     )
 
 
 def optimize(code: Generated, cpu: Processor) -> tuple[Any, Any]:
     """The optimised module, and the machine to emit it with."""
     llvm = binding()
-    machine = _machine(cpu)
+    machine = _machine(cpu, code.plain)
     module = llvm.parse_assembly(code.text)
     module.triple = cpu.triple
     module.data_layout = str(machine.target_data)
     for text in code.linked:
         module.link_in(llvm.parse_assembly(text))
     module.verify()
+    if code.plain:
+        return module, machine
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization = options.slp_vectorization = True
     options.loop_interleaving = options.loop_unrolling = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -40,16 +40,21 @@ def register_symbol(name: str, function: Any) -> None:
         _registered[name] = ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
+def _libraries() -> Iterator[Any]:
+    """The process itself, then the C libraries, which only a search of the system finds."""
+    if hasattr(ctypes, "pythonapi"):
+        for short in ("", "m", "c"):
+            found = _library(short)
+            if found is not None:
+                yield found
+
+
 @cache
-def _libraries() -> tuple[Any, ...]:
-    found: list[Any] = []
-    with_names = [None, ctypes.util.find_library("m"), ctypes.util.find_library("c")]
-    for name in with_names if hasattr(ctypes, "pythonapi") else ():
-        try:
-            found.append(ctypes.CDLL(name))
-        except (OSError, TypeError):  # Windows has no handle for the process itself
-            continue
-    return tuple(found)
+def _library(short: str) -> Any:
+    try:
+        return ctypes.CDLL(ctypes.util.find_library(short) if short else None)
+    except (OSError, TypeError):  # Windows has no handle for the process itself
+        return None
 
 
 def address(name: str) -> int:

@@ -45,7 +45,7 @@ def symbols() -> dict[str, int]:
     key = disk.digest("pool", text, cpu.tag, disk.compiler_tag())
     files = disk.get(key)
     if files is None:
-        files = {"pool.o": compile_object(Generated(text, (), ()), cpu)}
+        files = {"pool.o": compile_object(Generated(text, plain=True), cpu)}
         disk.put(key, files)
     names = _LIBC if posix else ("malloc", "free")
     try:

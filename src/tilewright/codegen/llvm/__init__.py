@@ -1,5 +1,5 @@
-"""LLVM IR from lowered programs, as text."""
+"""LLVM IR from lowered programs, as text: :func:`tilewright.codegen.llvm.module.generate`."""
 
-from tilewright.codegen.llvm.module import Generated, generate
+from tilewright.codegen.llvm.generated import ENTRY, Generated
 
-__all__ = ["Generated", "generate"]
+__all__ = ["ENTRY", "Generated"]

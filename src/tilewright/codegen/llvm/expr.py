@@ -22,7 +22,8 @@ from tilewright.codegen.llvm.builder import (
     split_type,
     vector_type,
 )
-from tilewright.codegen.llvm.known import Known, fixed_divisor
+from tilewright.codegen.llvm.known import fixed_divisor
+from tilewright.codegen.llvm.sums import I64, Sums, Terms
 from tilewright.codegen.llvm.types import FLOAT32, Types, cast, narrow, widen
 from tilewright.ir import expr as E
 from tilewright.ir.dtype import DType, dtype
@@ -30,7 +31,6 @@ from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.ops import FLOAT_FUNCTIONS
 
-I64 = "i64"
 INT64 = dtype("int64")
 _INTEGER = {
     E.Add: "add", E.Sub: "sub", E.Mul: "mul", E.BitAnd: "and", E.BitOr: "or", E.BitXor: "xor",
@@ -51,7 +51,7 @@ _INDEX_NODES = (
 )  # fmt: skip
 
 
-class Expressions(Known):
+class Expressions(Sums):
     """Writes expressions; :class:`.memory.Memory` adds loads, :class:`.stmt.Statements` the rest.
 
     Attributes
@@ -91,8 +91,9 @@ class Expressions(Known):
                 case E.TruncDiv(a, d) | E.TruncMod(a, d):
                     opcode = "sdiv" if isinstance(e, E.TruncDiv) else "srem"
                     return self.b.binary(opcode, self.index(a), self._divides(d)(self.index(d)))
-                case E.Add(a, d) | E.Sub(a, d) | E.Mul(a, d):
-                    return self.arithmetic(_INTEGER[type(e)], self.index(a), self.index(d))
+                case E.Add() | E.Sub() | E.Mul():
+                    terms: Terms = {}
+                    return self.total(terms, self.collect(e, 1, terms))
                 case E.Min(a, d) | E.Max(a, d):
                     name = "smin" if isinstance(e, E.Min) else "smax"
                     return self.b.intrinsic(name, self.index(a), self.index(d))
@@ -105,20 +106,6 @@ class Expressions(Known):
 
     def _extended(self, e: Expr) -> Value:
         return cast(self.b, self.types, e.dtype, INT64, self.expr(e))
-
-    def arithmetic(self, opcode: str, a: Value, b: Value) -> Value:
-        """add, sub or mul of i64 that do not overflow; constants are folded."""
-        x, y = constant(a), constant(b)
-        if x is not None and y is not None:
-            made = x + y if opcode == "add" else x - y if opcode == "sub" else x * y
-            return Value(I64, str(made))
-        if y == 0:
-            return b if opcode == "mul" else a
-        if x == 0 and opcode != "sub":
-            return a if opcode == "mul" else b
-        if opcode == "mul" and 1 in (x, y):
-            return a if y == 1 else b
-        return self.b.binary(f"{opcode} nsw", a, b)
 
     def _divides(self, d: Expr) -> Guard:
         """Makes a divisor harmless in lanes that are off."""

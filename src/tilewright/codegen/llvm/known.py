@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
 from tilewright.codegen.llvm.builder import Value
@@ -23,11 +23,23 @@ class Known:
     def __init__(self) -> None:
         self._known: list[_Table] = [{}]
         self._loaded: list[_Table] = [{}]
+        self._sums: list[dict[Hashable, Value]] = [{}]
         self._effects: dict[Expr, int] = {}
 
     @contextmanager
     def region(self) -> Iterator[None]:
         """Code that does not dominate what follows it: its values are forgotten afterwards."""
+        self._sums.append({})
+        try:
+            with self.turn():
+                yield
+        finally:
+            self._sums.pop()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Code in which variables have values of their own, that dominates what follows it: what
+        is known of registers lasts, what is known of expressions is forgotten."""
         self._known.append({})
         self._loaded.append({})
         try:
@@ -35,6 +47,18 @@ class Known:
         finally:
             self._known.pop()
             self._loaded.pop()
+
+    def recall_sum(self, key: Hashable) -> Value | None:
+        """What was kept under ``key``, which speaks of registers and not of variables."""
+        for sums in reversed(self._sums):
+            found = sums.get(key)
+            if found is not None:
+                return found
+        return None
+
+    def keep_sum(self, key: Hashable, value: Value) -> None:
+        """Note what is computed of registers."""
+        self._sums[-1][key] = value
 
     def forget_loads(self) -> None:
         """Memory may have changed."""

@@ -13,7 +13,8 @@ from tilewright.codegen.llvm.builder import (
     split_type,
     vector_type,
 )
-from tilewright.codegen.llvm.expr import I64, Expressions, uniform
+from tilewright.codegen.llvm.expr import Expressions, uniform
+from tilewright.codegen.llvm.sums import I64, Terms
 from tilewright.codegen.llvm.types import Types
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
@@ -54,27 +55,43 @@ class Memory(Expressions):
         """The offset of one element."""
         if buffer.layout is not None and buffer.layout.swizzle is not None:
             return self.index(buffer.offset(indices))
-        total = self.index(buffer.layout.base) if buffer.layout else _ZERO
+        terms: Terms = {}
+        least = self.collect(buffer.layout.base, 1, terms) if buffer.layout else 0
         for index, stride in zip(indices, self.strides(buffer), strict=True):
-            part = self.arithmetic("mul", self.index(index), self.index(stride))
-            total = self.arithmetic("add", total, part)
-        return total
+            least += self._scaled(index, stride, terms)
+        return self.total(terms, least)
+
+    def _scaled(self, index: Expr, stride: Expr, terms: Terms) -> int:
+        if isinstance(stride, E.IntImm):
+            return self.collect(index, stride.value, terms)
+        return self.add(self.product(self.index(index), self.index(stride)), 1, terms)
 
     def lane_offsets(self, buffer: Buffer, indices: tuple[Expr, ...], lanes: int) -> Lanes:
         """The offsets of a vector of elements."""
         if buffer.layout is not None and buffer.layout.swizzle is not None:
             return self._form(buffer.offset(indices), lanes)
-        base, step = (self.index(buffer.layout.base) if buffer.layout else _ZERO), _ZERO
+        terms: Terms = {}
+        least = self.collect(buffer.layout.base, 1, terms) if buffer.layout else 0
+        step = _ZERO
         scattered: Value | None = None
         for index, stride in zip(indices, self.strides(buffer), strict=True):
+            if isinstance(index, E.Ramp):
+                least += self._scaled(index.base, stride, terms)
+                part = self.product(self.index(index.stride), self.index(stride))
+                step = self.arithmetic("add", step, part)
+                continue
+            if index.dtype.lanes == 1:
+                least += self._scaled(index, stride, terms)
+                continue
             scale = self.index(stride)
             form = self._form(index, lanes)
             if isinstance(form, Value):
                 part = self.b.binary("mul nsw", form, self.b.splat(scale, lanes))
                 scattered = part if scattered is None else self.b.binary("add", scattered, part)
             else:
-                base = self.arithmetic("add", base, self.arithmetic("mul", form[0], scale))
-                step = self.arithmetic("add", step, self.arithmetic("mul", form[1], scale))
+                least += self.add(self.product(form[0], scale), 1, terms)
+                step = self.arithmetic("add", step, self.product(form[1], scale))
+        base = self.total(terms, least)
         if scattered is None:
             return base, step
         return self.b.binary("add", scattered, self._spread(base, step, lanes))
@@ -120,7 +137,7 @@ class Memory(Expressions):
         if not isinstance(e, E.Load) or e.dtype.lanes > 1:
             raise TargetError(f"address_of needs one element of a buffer, got {e}")
         element = self.types.memory(e.buffer.dtype)
-        return self.b.element(element, self._pointer(e.buffer), self.offset(e.buffer, e.indices))
+        return self.element(element, self._pointer(e.buffer), self.offset(e.buffer, e.indices))
 
     # Loads
 
@@ -161,7 +178,7 @@ class Memory(Expressions):
         element = self.types.memory(e.buffer.dtype)
 
         def read() -> Value:
-            at = self.b.element(element, self._pointer(e.buffer), self.offset(e.buffer, e.indices))
+            at = self.element(element, self._pointer(e.buffer), self.offset(e.buffer, e.indices))
             found = self.b.op(element, f"load {element}, {at}, align {e.buffer.dtype.bytes}")
             return self._from_memory(found, e.buffer)
 
@@ -198,7 +215,7 @@ class Memory(Expressions):
             if step == 0:
                 return self._load_same(element, pointer, base, mask, lanes, size)
             if step == 1:
-                at = b.element(element, pointer, base)
+                at = self.element(element, pointer, base)
                 if mask is not None and self._has_room(buffer, base, lanes):
                     found = self._load_vector(type, at, None, size)
                     return b.select(mask, found, literal(type, 0))
@@ -207,7 +224,7 @@ class Memory(Expressions):
                 first = self.arithmetic("add", base, Value(I64, str(1 - lanes)))
                 turned = range(lanes - 1, -1, -1)
                 mask = mask and b.shuffle(mask, Value(mask.type, "poison"), turned)
-                found = self._load_vector(type, b.element(element, pointer, first), mask, size)
+                found = self._load_vector(type, self.element(element, pointer, first), mask, size)
                 return b.shuffle(found, Value(type, "poison"), turned)
             if step == 2 and mask is None and lanes % 2 == 0:
                 return self._load_every_second(type, element, pointer, base, lanes, size)
@@ -216,7 +233,7 @@ class Memory(Expressions):
                     [self._load_one(element, pointer, base, form[1], k, size) for k in range(lanes)]
                 )
             form = self._spread(*form, lanes)
-        at = b.element(element, pointer, form)
+        at = self.element(element, pointer, form)
         if mask is None:
             return b.gather(
                 [b.op(element, f"load {element}, {b.lane(at, k)}, align {size}")
@@ -249,7 +266,7 @@ class Memory(Expressions):
         self, element: str, pointer: Value, base: Value, mask: Value | None, lanes: int, size: int
     ) -> Value:
         def read() -> Value:
-            at = self.b.element(element, pointer, base)
+            at = self.element(element, pointer, base)
             return self.b.op(element, f"load {element}, {at}, align {size}")
 
         return self.b.splat(read() if mask is None else self._where_any(mask, read), lanes)
@@ -258,7 +275,7 @@ class Memory(Expressions):
         self, element: str, pointer: Value, base: Value, step: Value, k: int, size: int
     ) -> Value:
         offset = self.arithmetic("mul", step, Value(I64, str(k)))
-        at = self.b.element(element, pointer, self.arithmetic("add", base, offset))
+        at = self.element(element, pointer, self.arithmetic("add", base, offset))
         return self.b.op(element, f"load {element}, {at}, align {size}")
 
     def _load_every_second(
@@ -266,9 +283,9 @@ class Memory(Expressions):
     ) -> Value:
         """Two loads of neighbours that together end with the last lane, so within bounds."""
         b = self.b
-        low = b.op(type, f"load {type}, {b.element(element, pointer, base)}, align {size}")
+        low = b.op(type, f"load {type}, {self.element(element, pointer, base)}, align {size}")
         start = self.arithmetic("add", base, Value(I64, str(lanes - 1)))
-        high = b.op(type, f"load {type}, {b.element(element, pointer, start)}, align {size}")
+        high = b.op(type, f"load {type}, {self.element(element, pointer, start)}, align {size}")
         picks = [*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)]
         return b.shuffle(low, high, picks)
 
@@ -296,7 +313,7 @@ class Memory(Expressions):
 
         def write() -> None:
             held = self._to_memory(self.expr(value), element)
-            at = b.element(element, self._pointer(buffer), self.offset(buffer, indices))
+            at = self.element(element, self._pointer(buffer), self.offset(buffer, indices))
             b.do(f"store {held}, {at}, align {buffer.dtype.bytes}")
 
         if predicate is None:
@@ -342,14 +359,14 @@ class Memory(Expressions):
                     turned = range(lanes - 1, -1, -1)
                     held = b.shuffle(held, Value(type, "poison"), turned)
                     mask = mask and b.shuffle(mask, Value(mask.type, "poison"), turned)
-                at = b.element(element, pointer, base)
+                at = self.element(element, pointer, base)
                 if mask is not None and self._has_room(buffer, base, lanes):
                     held = b.select(mask, held, self._load_vector(type, at, None, size))
                     mask = None
                 self._store_vector(type, held, at, mask, size)
                 return
             form = self._spread(*form, lanes)
-        at = b.element(element, pointer, form)
+        at = self.element(element, pointer, form)
         if mask is None:
             for k in range(lanes):
                 b.do(f"store {b.lane(held, k)}, {b.lane(at, k)}, align {size}")

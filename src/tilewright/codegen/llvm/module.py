@@ -8,30 +8,18 @@ symbolic extents as i64, in the order of :func:`tilewright.codegen.arguments.var
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tilewright.codegen.arguments import variables
 from tilewright.codegen.llvm.builder import Builder, Value
-from tilewright.codegen.llvm.expr import I64
+from tilewright.codegen.llvm.generated import ENTRY, Generated
 from tilewright.codegen.llvm.stmt import Statements, symbolic_range, wants_facts
+from tilewright.codegen.llvm.sums import I64
 from tilewright.codegen.llvm.types import Types
 from tilewright.ir import ops
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Var
 from tilewright.ir.func import Func, Module
-
-#: The symbol of the function that the host calls.
-ENTRY = "tw_entry"
-
-
-@dataclass(frozen=True)
-class Generated:
-    """LLVM IR: the module, modules to be linked into it, and the symbols that it expects."""
-
-    text: str
-    linked: tuple[str, ...]
-    symbols: tuple[str, ...]
 
 
 def generate(

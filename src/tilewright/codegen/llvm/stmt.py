@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from tilewright.codegen.c_like import steps
 from tilewright.codegen.llvm import instruction
 from tilewright.codegen.llvm.builder import Builder, Value, constant
-from tilewright.codegen.llvm.expr import I64, uniform
+from tilewright.codegen.llvm.expr import uniform
 from tilewright.codegen.llvm.memory import Memory
+from tilewright.codegen.llvm.sums import I64
 from tilewright.codegen.llvm.types import Types
 from tilewright.ir import expr as E
 from tilewright.ir import ops
@@ -71,8 +72,8 @@ class Statements(Memory):
         """The function that ``head`` declares; it returns an i32, 0 where all went well."""
         b = self.b
         outer, self.frame = self.frame, Frame(parallel=parallel)
-        known, room = (self._known, self._loaded), self.room
-        self._known, self._loaded, self.room = [{}], [{}], {}
+        known, room = (self._known, self._loaded, self._sums), self.room
+        self._known, self._loaded, self._sums, self.room = [{}], [{}], [{}], {}
         state = b.begin()
         body()
         b.do("store i32 0, ptr %status")
@@ -96,7 +97,7 @@ class Statements(Memory):
         b.do("%result = load i32, ptr %status")
         b.do("ret i32 %result")
         b.end(head, state, after)
-        self.frame, (self._known, self._loaded), self.room = outer, known, room
+        (self._known, self._loaded, self._sums), self.frame, self.room = known, outer, room
 
     def _declare_memory(self) -> None:
         self.b.declare("noalias ptr", "tw_alloc", [I64], external=True)
@@ -253,7 +254,7 @@ class Statements(Memory):
         elif extent is not None and self._unrolls(s, extent):
             first = self.index(s.min)
             for k in range(extent):
-                with self.region():
+                with self.turn():
                     self.variables[s.var] = self.arithmetic("add", first, Value(I64, str(k)))
                     self.stmt(s.body)
         elif s.kind is ForKind.PARALLEL and self.threads != 1 and not self.frame.parallel:

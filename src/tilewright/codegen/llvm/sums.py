@@ -1,0 +1,124 @@
+"""Index arithmetic as sums of multiples of registers, each computed once.
+
+The turns of an unrolled loop differ in constants only. What their indices have in common, the sum
+without its constant, is kept from turn to turn, so that a turn adds a constant to it and no more.
+Registers stand in the order in which they were made, those of outer loops first: prefixes of a sum
+are kept too, and serve every index that begins alike.
+"""
+
+from __future__ import annotations
+
+from tilewright.codegen.llvm.builder import Builder, Value, constant
+from tilewright.codegen.llvm.known import Known
+from tilewright.ir import expr as E
+from tilewright.ir.expr import Expr
+
+I64 = "i64"
+#: Coefficients by the name of a register.
+Terms = dict[str, int]
+
+
+class Sums(Known):
+    """Writes sums of i64 that do not overflow."""
+
+    b: Builder
+
+    def index(self, e: Expr) -> Value:
+        """A scalar integer as i64, computed as if 64 bits had been meant from the start."""
+        raise NotImplementedError
+
+    def collect(self, e: Expr, scale: int, terms: Terms) -> int:
+        """Add ``scale * e`` to ``terms``; the constant part of it is returned."""
+        cls = type(e)
+        if isinstance(e, E.IntImm):
+            return scale * e.value
+        if cls is not E.Var and e.dtype.kind == "int" and e.dtype.bits >= 32:
+            match e:
+                case E.Add(a, b):
+                    return self.collect(a, scale, terms) + self.collect(b, scale, terms)
+                case E.Sub(a, b):
+                    return self.collect(a, scale, terms) + self.collect(b, -scale, terms)
+                case E.Mul(a, E.IntImm(_, k)) | E.Mul(E.IntImm(_, k), a):
+                    return self.collect(a, scale * k, terms)
+                case E.Mul(a, b):
+                    return self.add(self.product(self.index(a), self.index(b)), scale, terms)
+        return self.add(self.index(e), scale, terms)
+
+    def add(self, x: Value, scale: int, terms: Terms) -> int:
+        """Add ``scale * x`` to ``terms``; the constant part of it is returned."""
+        known = constant(x)
+        if known is not None:
+            return known * scale
+        terms[x.text] = terms.get(x.text, 0) + scale
+        return 0
+
+    def total(self, terms: Terms, least: int) -> Value:
+        """The sum of ``terms`` and a constant."""
+        items = [(name, k) for name, k in terms.items() if k]
+        if not items:
+            return Value(I64, str(least))
+        if len(items) > 1:
+            items.sort(key=_by_age)
+        found = self._prefix(tuple(items))
+        return self._plus(found, least) if least else found
+
+    def _prefix(self, items: tuple[tuple[str, int], ...]) -> Value:
+        if len(items) == 1:
+            ((name, k),) = items
+            return self.product(Value(I64, name), Value(I64, str(k)))
+        found = self.recall_sum(items)
+        if found is None:
+            left, (name, k) = self._prefix(items[:-1]), items[-1]
+            right = self.product(Value(I64, name), Value(I64, str(abs(k))))
+            found = self.b.binary("add nsw" if k > 0 else "sub nsw", left, right)
+            self.keep_sum(items, found)
+        return found
+
+    def _plus(self, x: Value, least: int) -> Value:
+        key = (x.text, least)
+        found = self.recall_sum(key)
+        if found is None:
+            found = self.b.binary("add nsw", x, Value(I64, str(least)))
+            self.keep_sum(key, found)
+        return found
+
+    def product(self, x: Value, y: Value) -> Value:
+        """``x * y``."""
+        a, b = constant(x), constant(y)
+        if a is not None and b is not None:
+            return Value(I64, str(a * b))
+        if a == 0 or b == 0:
+            return Value(I64, "0")
+        if b == 1:
+            return x
+        if a == 1:
+            return y
+        key = (x.text, "*", y.text)
+        found = self.recall_sum(key)
+        if found is None:
+            found = self.b.binary("mul nsw", x, y)
+            self.keep_sum(key, found)
+        return found
+
+    def arithmetic(self, opcode: str, a: Value, b: Value) -> Value:
+        """add, sub or mul of i64."""
+        if opcode == "mul":
+            return self.product(a, b)
+        terms: Terms = {}
+        least = self.add(a, 1, terms)
+        least += self.add(b, 1 if opcode == "add" else -1, terms)
+        return self.total(terms, least)
+
+    def element(self, type: str, pointer: Value, offset: Value) -> Value:
+        """The address of an element of ``type``; a vector of offsets gives a vector of them."""
+        key = (type, pointer.text, offset.text)
+        found = self.recall_sum(key)
+        if found is None:
+            found = self.b.element(type, pointer, offset)
+            self.keep_sum(key, found)
+        return found
+
+
+def _by_age(item: tuple[str, int]) -> tuple[int, str]:
+    """Names end in a number that grows; those of parameters are short."""
+    return len(item[0]), item[0]
