@@ -1,6 +1,7 @@
 """Devices, arrays, compiling and caching, launching, timing."""
 
-from tilewright.runtime.array import ArrayView, view
+from tilewright.runtime.array import view
+from tilewright.runtime.array_view import ArrayView
 from tilewright.runtime.build import build, find
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.ndarray import Device, NDArray, array, empty

@@ -20,7 +20,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import ArgumentError, TargetError
 from tilewright.ir.func import Module
 from tilewright.runtime import nvrtc
-from tilewright.runtime.array import ArrayView
+from tilewright.runtime.array_view import ArrayView
 from tilewright.runtime.cuda_driver import (
     Device,
     Memory,

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import ArgumentError
-from tilewright.runtime.array import ArrayView, dense_strides
+from tilewright.runtime.array_view import ArrayView, dense_strides
 
 
 class _Device(ctypes.Structure):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.errors import ArgumentError, TargetError
-from tilewright.runtime.array import ArrayView, dense_strides, numpy_dtype
+from tilewright.runtime.array_view import ArrayView, dense_strides, numpy_dtype
 
 if TYPE_CHECKING:
     import numpy as np

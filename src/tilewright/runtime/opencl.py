@@ -19,13 +19,12 @@ from tilewright.codegen.opencl import generate
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import ArgumentError, TargetError
 from tilewright.ir.func import Func, Module
-from tilewright.runtime.array import ArrayView
+from tilewright.runtime.array_view import ArrayView
 from tilewright.runtime.ndarray import NDArray
 from tilewright.runtime.opencl_device import (
     Device,
     Memory,
     device,
-    devices,
     host_bytes,
     load_opencl,
 )
@@ -56,19 +55,6 @@ def allocate(nbytes: int, where: str = "opencl:0") -> Memory:
 def synchronize(where: str = "opencl:0") -> None:
     """Wait for all work on a device."""
     device(where.partition(":")[2] or "0").queue.finish()
-
-
-def view_of(array: Any) -> ArrayView:
-    """A ``pyopencl.array.Array`` as a view."""
-    from tilewright.runtime.array import numpy_dtype
-
-    t = numpy_dtype(array.dtype.str, array.dtype)
-    strides = tuple(s // t.bytes for s in array.strides)
-    index = next(
-        (i for i, d in enumerate(devices()) if d.context.devices == array.context.devices), 0
-    )
-    pointer = array.base_data.int_ptr + array.offset
-    return ArrayView(pointer, array.shape, strides, t, f"opencl:{index}", False, array)
 
 
 class OpenCLProgram:

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from tilewright.ir.errors import TargetError
+from tilewright.runtime.array_view import ArrayView, numpy_dtype
 
 INSTALL = "python -m pip install 'tilewright[opencl]'"
 
@@ -90,6 +91,17 @@ def device(name: str = "") -> Device:
             return d
     names = ", ".join(repr(d.name) for d in found)
     raise TargetError(f"there is no OpenCL device {name!r}; there are {names}")
+
+
+def view_of(array: Any) -> ArrayView:
+    """A ``pyopencl.array.Array`` as a view."""
+    t = numpy_dtype(array.dtype.str, array.dtype)
+    strides = tuple(s // t.bytes for s in array.strides)
+    index = next(
+        (i for i, d in enumerate(devices()) if d.context.devices == array.context.devices), 0
+    )
+    pointer = array.base_data.int_ptr + array.offset
+    return ArrayView(pointer, array.shape, strides, t, f"opencl:{index}", False, array)
 
 
 def host_bytes(address: int, nbytes: int) -> Any:

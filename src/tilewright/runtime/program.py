@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilewright.ir.func import Module
-from tilewright.runtime.array import ArrayView
+from tilewright.runtime.array_view import ArrayView
 from tilewright.target import Target
 
 

@@ -29,7 +29,8 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.func import Module
 from tilewright.ir.visit import free_vars
-from tilewright.runtime.array import ArrayView, dense_strides, view
+from tilewright.runtime.array import view
+from tilewright.runtime.array_view import ArrayView, dense_strides
 
 __all__ = ["Signature", "describe", "evaluate", "outputs", "variables"]
 

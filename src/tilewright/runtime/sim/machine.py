@@ -13,7 +13,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.visit import walk
-from tilewright.runtime.array import dense_strides
+from tilewright.runtime.array_view import dense_strides
 from tilewright.runtime.signature import evaluate
 from tilewright.runtime.sim.cost import Cost
 from tilewright.runtime.sim.findings import Findings, Sites

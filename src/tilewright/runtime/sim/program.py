@@ -14,7 +14,7 @@ from tilewright.ir.errors import ArgumentError
 from tilewright.ir.func import Module
 from tilewright.ir.stmt import Allocate
 from tilewright.ir.visit import walk
-from tilewright.runtime.array import ArrayView
+from tilewright.runtime.array_view import ArrayView
 from tilewright.runtime.program import Resources
 from tilewright.runtime.signature import Signature, outputs
 from tilewright.runtime.sim.cost import Cost
