@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.arith import Analyzer
 from tilewright.ir.expr import Expr, IfThenElse, Select
 from tilewright.ir.func import Func
 from tilewright.ir.visit import walk
@@ -30,6 +31,11 @@ def lazy_select(func: Func) -> Func:
     if not any(type(e) is Select for e in walk(func.body)):
         return func
     return replace(func, body=_Lazy(analyzer_of(func)).stmt(func.body))
+
+
+def lazy(analyzer: Analyzer, e: Expr) -> Expr:
+    """``e`` with every ``Select`` lazy that may read out of bounds."""
+    return _Lazy(analyzer).expr(e)
 
 
 class _Lazy(InContext):

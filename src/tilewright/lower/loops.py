@@ -13,7 +13,7 @@ from typing import Any
 from tilewright.arith import Analyzer
 from tilewright.ir.buffer import Buffer, Layout
 from tilewright.ir.errors import LoweringError
-from tilewright.ir.expr import Expr, IntImm, Load, Reduce, Var
+from tilewright.ir.expr import Expr, IntImm, Load, Reduce, Select, Var
 from tilewright.ir.func import Func
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import const, logical_and, sub
@@ -29,8 +29,9 @@ from tilewright.ir.stmt import (
     Store,
     seq,
 )
-from tilewright.ir.visit import Rewriter, apply_reducer, substitute
+from tilewright.ir.visit import Rewriter, apply_reducer, exprs, substitute
 from tilewright.lower.bounds import Bounds, infer_bounds
+from tilewright.lower.lazy_select import lazy
 from tilewright.lower.prefetch_hint import prefetch_hint
 from tilewright.lower.safe_reads import reads_in_bounds
 from tilewright.lower.storage_align import aligned_strides
@@ -238,7 +239,22 @@ class _StageNest:
         return found
 
     def _at(self, e: Expr) -> Expr:
+        # Before reads of a tensor become reads of a part of it, in which the index that a choice
+        # keeps within the tensor may always be in bounds, and what is there undefined.
+        if any(type(x) is Select for x in exprs(e)):
+            e = lazy(self._declared(), e)
         return self.nests.views.expr(substitute(e, self.domain.mapping))
+
+    def _declared(self) -> Analyzer:
+        """What is known of the axes of the declaration."""
+        analyzer = Analyzer()
+        for axis in (*self.op.axis, *self.op.reduce_axis):
+            assert axis.dom is not None
+            for x in exprs(axis.dom.extent):
+                if isinstance(x, Var):
+                    analyzer.bind(x, 1, None)
+            analyzer.bind(axis.var, axis.dom.min, axis.dom.extent)
+        return analyzer
 
     def build(self) -> Stmt:
         first = self.body[0]

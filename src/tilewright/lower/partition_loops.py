@@ -100,8 +100,15 @@ class _Partition(InContext):
         if isinstance(s, For) and s.kind in self.kinds:
             interior = self.interior(s)
             if interior is not None:
-                return simplified(self.analyzer, _parts(s, *interior))
+                return simplified(self.analyzer, self.parts(s, *interior))
         return s
+
+    def parts(self, s: For, low: Expr, high: Expr) -> Stmt:
+        made = _parts(s, low, high)
+        # The ends of the interior were found for a loop that has iterations.
+        if s.kind is ForKind.PARALLEL or self.analyzer.prove(s.extent > 0):
+            return made
+        return If(s.extent > 0, made)
 
     def interior(self, s: For) -> tuple[Expr, Expr] | None:
         """The first iteration of the interior and the first after it, both within the loop."""

@@ -37,7 +37,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Broadcast, Expr, IntImm, Load, Ramp, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Let, Seq, Stmt, Store, seq
-from tilewright.ir.visit import exprs, walk
+from tilewright.ir.visit import exprs, stores, walk
 from tilewright.lower.context import (
     InContext,
     analyzer_of,
@@ -123,6 +123,8 @@ class _Lanes:
         one = ops.const(1, loop.var.dtype)
         self.values: dict[Expr, Expr] = {loop.var: Ramp(loop.min, one, self.lanes)}
         self.variables, self.buffers = variables, buffers
+        #: What others may write to meanwhile, so that a lane that is off must not even read it.
+        self.shared = {s.buffer for s in stores(loop.body) if s.buffer.scope != "local"}
         self.own: dict[Buffer, Buffer] = {}
         self.mask: Expr | None = None
         self.condition: Expr | None = None
@@ -339,7 +341,7 @@ class _Lanes:
         return made.value if isinstance(made, Broadcast) else made
 
     def load(self, e: Load, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
-        inside = self.mask is None or in_bounds(self.analyzer, e)
+        inside = self.mask is None or (buffer not in self.shared and in_bounds(self.analyzer, e))
         if all(i.dtype.lanes == 1 for i in indices):
             if not inside:
                 raise _Scalar
