@@ -1,0 +1,102 @@
+"""From a problem to the program that says what it computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright import te
+from tilewright.te import Tensor
+from tilewright.topi.elementwise import elementwise
+from tilewright.topi.nn.depthwise_dgrad import depthwise_dgrad
+from tilewright.topi.nn.depthwise_forward import depthwise_forward
+from tilewright.topi.nn.depthwise_wgrad import depthwise_wgrad
+from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.steps import apply_step
+from tilewright.topi.problem import Problem
+
+#: By pass, the tensors that it reads: x, the filter, the gradient of y.
+OPERANDS = {
+    "forward": ("data", "filter"),
+    "dgrad": ("grad", "filter"),
+    "wgrad": ("data", "grad"),
+}
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A problem as tensors.
+
+    Attributes
+    ----------
+    inputs : the placeholders by name, in calling order: "data", "filter" or "grad" as in
+        :data:`OPERANDS`, then those of the epilogue's steps.
+    output : the result, of ``problem.result_shape`` and ``problem.dtype``.
+    sum : the stage that sums; between it and ``output`` stand element-wise stages only.
+    padded : the stage of the padded image (x, or dy in "dgrad"), None where it needs none.
+    packed : the filter as channels-last layouts read it, None in the others.
+    """
+
+    problem: Problem
+    inputs: dict[str, Tensor]
+    output: Tensor
+    sum: Tensor
+    padded: Tensor | None
+    packed: Tensor | None
+
+    @property
+    def args(self) -> list[Tensor]:
+        """The inputs and the output, in calling order."""
+        return [*self.inputs.values(), self.output]
+
+    @property
+    def image(self) -> Tensor:
+        """What windows slide over: x, or dy in "dgrad"."""
+        return next(iter(self.inputs.values()))
+
+    @property
+    def source(self) -> Tensor:
+        """``image``, padded where it is."""
+        return self.image if self.padded is None else self.padded
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the inputs by name."""
+        return input_shapes(self.problem)
+
+
+def input_shapes(p: Problem) -> dict[str, tuple[int, ...]]:
+    """The shapes of a problem's inputs by name, in calling order."""
+    known = {"data": p.input_shape, "filter": p.filter_shape, "grad": p.output_shape}
+    found = {name: known[name] for name in OPERANDS[p.pass_]}
+    for step in p.epilogue:
+        for name, shape in step.tensors:
+            found[name] = p.result_shape if shape == "output" else (p.result_channels,)
+    return found
+
+
+def declare(p: Problem, batch: Any = None) -> Declaration:
+    """The program of a problem, in its layout; no tensor is transposed on the way.
+
+    ``batch`` may be a symbolic extent (``te.var("n")``) to leave the batch to the call. Sums, and
+    the epilogue on them, are in ``p.accumulate``; the last stage rounds.
+    """
+    shapes = {name: _with_batch(p, name, shape, batch) for name, shape in input_shapes(p).items()}
+    inputs = {name: te.placeholder(s, p.dtype, name=name) for name, s in shapes.items()}
+    first, second = (inputs[name] for name in OPERANDS[p.pass_])
+    if p.pass_ == "forward":
+        result = total = depthwise_forward(p, first, second)
+    elif p.pass_ == "dgrad":
+        result, total = depthwise_dgrad(p, first, second)
+    else:
+        result, total = depthwise_wgrad(p, first, second)
+    for step in p.epilogue:
+        result = apply_step(step, result, Images(p.layout), inputs)
+    if result.dtype != p.dtype:
+        result = elementwise(result, lambda v: v.astype(p.dtype), "Rounded")
+    reads = {t.op.tag: t for t in total.op.inputs}
+    return Declaration(p, inputs, result, total, reads.get("pad"), reads.get("filter"))
+
+
+def _with_batch(p: Problem, name: str, shape: tuple[int, ...], batch: Any) -> tuple[Any, ...]:
+    images = ("data", "grad", "residual")
+    return shape if batch is None or name not in images else (batch, *shape[1:])

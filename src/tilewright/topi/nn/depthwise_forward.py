@@ -1,0 +1,67 @@
+"""Depthwise convolution of a problem: the stages ``PaddedInput`` and ``DepthwiseConv``.
+
+In channels-last layouts the filter is read through the stage ``PackedFilter``, (KH, KW, C * M), in
+which the taps of neighbouring channels lie next to one another.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright import te
+from tilewright.te import Tensor
+from tilewright.topi.nn.images import Images, padded
+from tilewright.topi.problem import Problem
+
+
+def depthwise_forward(p: Problem, data: Tensor, filter: Tensor) -> Tensor:
+    """The sum, in the type of sums: images of ``channels * multiplier`` channels."""
+    images, d = Images(p.layout), 2 - p.rank
+    source = padded_input(p, data)
+    taps = tap_axes(p)
+    weight = filter_reader(p, filter)
+
+    def element(n: Any, c: Any, at: list[Any]) -> Any:
+        steps = zip(at, taps, p.stride[d:], p.dilation[d:], strict=True)
+        read = source[images.order(n, c // p.multiplier, [i * s + t * e for i, t, s, e in steps])]
+        return te.sum(
+            read.astype(p.accumulate) * weight(c, list(taps)).astype(p.accumulate), axis=list(taps)
+        )
+
+    batch = images.meaning(data.shape)[0]
+    tag = f"{p.operator}_{p.layout.lower()}"
+    return images.compute(batch, p.out_channels, p.out_image[d:], element, "DepthwiseConv", tag)
+
+
+def padded_input(p: Problem, data: Tensor) -> Tensor:
+    """The part of the padded image that windows see; ``data`` itself where it is not padded."""
+    d = 2 - p.rank
+    seen = [
+        (o - 1) * s + (k - 1) * e + 1
+        for o, s, k, e in zip(p.out_image, p.stride, p.kernel, p.dilation, strict=True)
+    ]
+    return padded(Images(p.layout), data, p.padding[d:2], seen[d:], "PaddedInput")
+
+
+def tap_axes(p: Problem) -> list[te.IterVar]:
+    """Reduction axes over the taps of a filter."""
+    names = ("di", "dj")[2 - p.rank :]
+    return [
+        te.reduce_axis((0, k), name=name)
+        for k, name in zip(p.kernel[2 - p.rank :], names, strict=True)
+    ]
+
+
+def filter_reader(p: Problem, filter: Tensor) -> Any:
+    """A function of an output channel and a tap (two indices, or one) that reads the filter."""
+    m = p.multiplier
+    if not Images(p.layout).last:
+        return lambda c, taps: filter[(c // m, c % m, *taps)]
+    packed = te.compute(
+        (*filter.shape[2:], p.out_channels),
+        lambda *i: filter[(i[-1] // m, i[-1] % m, *i[:-1])],
+        name="PackedFilter",
+        tag="filter",
+        varargs_names=[*("di", "dj")[2 - p.rank :], "c"],
+    )
+    return lambda c, taps: packed[(*taps, c)]

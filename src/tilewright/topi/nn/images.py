@@ -1,0 +1,82 @@
+"""Images in a layout: indices by meaning, whatever their order in memory; padded images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright import te
+from tilewright.te import Tensor
+
+
+class Images:
+    """How batches of images of a layout such as "NHWC" are indexed.
+
+    >>> Images("NHWC").order("n", "c", ["h", "w"])
+    ('n', 'h', 'w', 'c')
+    >>> Images("NCW").meaning((0, 1, 2))
+    (0, 1, [2])
+    """
+
+    def __init__(self, layout: str) -> None:
+        self.layout = layout
+        self.last = layout.endswith("C")  # whether channels lie next to one another
+        self.rank = len(layout) - 2
+        self.names = "hw"[2 - self.rank :]
+
+    def order(self, n: Any, c: Any, space: Sequence[Any]) -> tuple[Any, ...]:
+        """An index, or a shape, in the order of memory."""
+        return (n, *space, c) if self.last else (n, c, *space)
+
+    def meaning(self, index: Sequence[Any]) -> tuple[Any, Any, list[Any]]:
+        """(n, c, space) of an index in the order of memory."""
+        if self.last:
+            return index[0], index[-1], list(index[1:-1])
+        return index[0], index[1], list(index[2:])
+
+    def compute(
+        self,
+        n: Any,
+        c: Any,
+        space: Sequence[Any],
+        element: Callable[[Any, Any, list[Any]], Any],
+        name: str,
+        tag: str = "",
+    ) -> Tensor:
+        """Images of so many channels and that size; ``element`` is given ``(n, c, space)``."""
+        names = (
+            list(self.names) if len(space) == self.rank else [f"i{k}" for k in range(len(space))]
+        )
+        made: Tensor = te.compute(
+            self.order(n, c, space),
+            lambda *index: element(*self.meaning(index)),
+            name=name,
+            tag=tag,
+            varargs_names=self.order("n", "c", names),
+        )
+        return made
+
+
+def padded(
+    images: Images, x: Tensor, before: Sequence[int], extents: Sequence[int], name: str
+) -> Tensor:
+    """``x`` from ``-before`` on, ``extents`` large, with zeros where it is not.
+
+    A negative ``before`` cuts. Where nothing changes, or only the end is cut, ``x`` itself.
+    """
+    n, c, space = images.meaning(x.shape)
+    own = [int(e) for e in space]
+    if all(b == 0 and extent <= e for b, extent, e in zip(before, extents, own, strict=True)):
+        return x
+
+    def element(n: Any, c: Any, at: list[Any]) -> Any:
+        inside = []
+        for i, b, extent, e in zip(at, before, extents, own, strict=True):
+            inside += [i >= b] if b > 0 else []
+            inside += [i < e + b] if extent > e + b else []
+        read = x[images.order(n, c, [i - b for i, b in zip(at, before, strict=True)])]
+        if not inside:
+            return read
+        return te.if_then_else(te.all(*inside), read, te.const(0, x.dtype))
+
+    return images.compute(n, c, extents, element, name, tag="pad")

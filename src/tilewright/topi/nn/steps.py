@@ -1,0 +1,60 @@
+"""The steps of an epilogue as stages, element by element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tilewright import te
+from tilewright.te import Tensor
+from tilewright.topi.elementwise import ELEMENTWISE
+from tilewright.topi.epilogue import Step
+from tilewright.topi.nn.images import Images
+
+
+def apply_step(step: Step, x: Tensor, images: Images, tensors: dict[str, Tensor]) -> Tensor:
+    """``x`` after one step, in the type of ``x``; ``tensors`` by their names in the step."""
+
+    def element(n: Any, c: Any, at: list[Any]) -> Any:
+        index = images.order(n, c, at)
+        value = x[index]
+        read = {
+            name: (tensors[name][c] if shape == "channel" else tensors[name][index]).astype(x.dtype)
+            for name, shape in step.tensors
+        }
+        return _MEANING[step.name](value, *step.values, **read)
+
+    n, c, space = images.meaning(x.shape)
+    return images.compute(n, c, space, element, step.name.title().replace("_", ""), ELEMENTWISE)
+
+
+def _number(value: float, like: Any) -> Any:
+    return te.const(value, like.dtype)
+
+
+def _clamp(v: Any, low: float, high: float) -> Any:
+    return te.min(te.max(v, _number(low, v)), _number(high, v))
+
+
+def _hsigmoid(v: Any) -> Any:
+    return _clamp(v + 3.0, 0, 6) * (1 / 6)
+
+
+def _leaky(v: Any, slope: float) -> Any:
+    return te.Select(v > 0.0, v, v * slope)
+
+
+_MEANING: dict[str, Callable[..., Any]] = {
+    "bias": lambda v, bias: v + bias,
+    "scale_shift": lambda v, scale, shift: v * scale + shift,
+    "residual": lambda v, residual: v + residual,
+    "relu": lambda v: te.max(v, _number(0, v)),
+    "relu6": lambda v: _clamp(v, 0, 6),
+    "leaky_relu": _leaky,
+    "hswish": lambda v: v * _hsigmoid(v),
+    "hsigmoid": _hsigmoid,
+    "silu": lambda v: v * te.sigmoid(v),
+    "gelu": lambda v: v * 0.5 * (te.erf(v * math.sqrt(0.5)) + 1.0),
+    "clamp": _clamp,
+}
