@@ -45,7 +45,7 @@ def build(
     if args is None:
         raise TargetError("build needs the arguments of the schedule: build(s, [A, W, out])")
     machine = _resolve(Target.parse(target or current_target() or "llvm"))
-    key = fingerprint(program, args, f"{name} {machine!r}")
+    key = fingerprint(program, args, f"{name} {machine!r}{'' if verify else ' unproved'}")
     kernel = find(key, machine)
     if kernel is not None:
         return kernel

@@ -15,6 +15,16 @@ _ALIASES = {"cpu": "llvm", "c": "llvm", "gpu": "cuda", "nvptx": "cuda", "cl": "o
 _current: ContextVar[Target | None] = ContextVar("target", default=None)
 
 
+class Kind(str):
+    """The kind of a target, a text; ``kind.name`` is it too, as TVM's programs write."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return str(self)
+
+
 @dataclass(frozen=True)
 class Limits:
     """What one block of threads may use; sizes in bytes, 0 where there is no limit."""
@@ -73,7 +83,21 @@ class Target:
                 raise TargetError(
                     f"unknown option {word!r} of target {kind}: use -arch=NAME or -threads=N"
                 )
-        return Target(kind, **options, limits=_limits(kind, options.get("arch", "")))
+        return Target(Kind(kind), **options, limits=_limits(kind, options.get("arch", "")))
+
+    @property
+    def max_num_threads(self) -> int:
+        """How many threads a block may have."""
+        return self.limits.threads_per_block
+
+    @property
+    def thread_warp_size(self) -> int:
+        return self.limits.warp_size
+
+    @property
+    def max_shared_memory_per_block(self) -> int:
+        """In bytes."""
+        return self.limits.shared_memory
 
     @property
     def is_gpu(self) -> bool:

@@ -1,6 +1,6 @@
 """Operators: declarations in :mod:`tilewright.topi.nn`, schedules in a folder a target family."""
 
-from tilewright.topi import nn
+from tilewright.topi import nn, utils
 from tilewright.topi.elementwise import clip, exp, identity, negative, relu, sigmoid, sqrt, tanh
 from tilewright.topi.problem import Problem
 
@@ -15,4 +15,8 @@ __all__ = [
     "sigmoid",
     "sqrt",
     "tanh",
+    "util",
+    "utils",
 ]
+
+util = utils  # its name until 2020

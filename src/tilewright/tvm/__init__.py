@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tilewright import __version__ as __version__
@@ -32,6 +32,8 @@ from tilewright.runtime.compile import build as _build
 from tilewright.schedule import Schedule, create_schedule
 from tilewright.target import Target as _Target
 from tilewright.target import current_target as _current_target
+from tilewright.tvm import functions as _functions
+from tilewright.tvm.functions import convert as convert
 
 __all__ = [
     *_te.__all__, "BuiltModule", "IRModule", "Schedule", "TVMError", "build", "cl", "context",
@@ -46,12 +48,14 @@ _INSTEAD = {
     "autotvm": "search with a loop that builds a schedule and calls time_evaluator",
     "build_config": "use s[stage].pragma(axis, 'auto_unroll_max_step', n)",
     "call_packed": "use te.extern with te.call_extern, which calls a C function",
-    "contrib": "use te.extern with te.call_extern, which calls a C function",
+    "contrib": "use te.extern with te.call_extern, which calls a C function, and Python's tempfile",
+    "copysign": "use te.call_extern('float32', 'copysignf', x, y)",
     "create_prim_func": "tvm.lower(s, args) gives the program of a schedule",
     "decl_buffer": "te.extern passes the buffers of its inputs and outputs",
     "decl_tensor_intrin": "use tilewright.target.instruction.decl_instruction",
     "driver": "tvm.lower and tvm.build are called by these names",
     "evaluate": "te.extern takes a statement or an expression",
+    "fmod": "use te.call_extern('float32', 'fmodf', x, y), or te.truncmod of integers",
     "generic": "declare with te.compute or tvm.topi, and schedule with te.create_schedule",
     "get_global_func": "use te.call_extern, which calls a C function by its name",
     "gradient": "declare the gradient with te.compute",
@@ -73,17 +77,23 @@ _INSTEAD = {
 }
 
 
+#: So many names are listed; of more, those that are near.
+_FEW = 12
+
+
 def _missing(room: str, name: str, known: Sequence[str]) -> AttributeError:
     if name in _INSTEAD:
         return AttributeError(f"Tilewright has no {room}.{name}: {_INSTEAD[name]}")
     near = difflib.get_close_matches(name, known, 3)
-    hint = f"; did you mean {' or '.join(near)}?" if near else f"; it has {', '.join(known)}"
+    hint = f"; did you mean {' or '.join(near)}?" if near else f": dir({room}) lists what it has"
+    if not near and len(known) <= _FEW:
+        hint = f"; it has {', '.join(known)}"
     return AttributeError(f"Tilewright's {room} has no {name!r}{hint}")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _te.__all__:
-        return getattr(_te, name)
+    if name in _language:
+        return _language[name]
     if name.startswith("__"):
         raise AttributeError(name)
     raise _missing("tvm", name, sorted(__all__))
@@ -147,14 +157,9 @@ def _dtype_name(given: Any) -> str:
     return given if isinstance(given, str) else str(getattr(given, "__name__", given))
 
 
-def convert(value: Any) -> Any:
-    """A Python number as a constant; lists element by element."""
-    if isinstance(value, (list, tuple)):
-        return [convert(v) for v in value]
-    return _ops.as_expr(value)
-
-
-_language = {name: getattr(_te, name) for name in _te.__all__}
+_language: dict[str, Any] = {name: getattr(_te, name) for name in _te.__all__}
+_language |= {name: getattr(_functions, name) for name in _functions.__all__}
+_language["Select"] = _Constructor(_expr.Select, _functions.select)
 _nodes: dict[str, Any] = {
     name: cls
     for name, cls in vars(_expr).items()
@@ -163,14 +168,23 @@ _nodes: dict[str, Any] = {
 _nodes |= {
     "FloatImm": _Constructor(_expr.FloatImm, lambda type, value: _ops.const(value, type)),
     "IntImm": _Constructor(_expr.IntImm, lambda type, value: _ops.const(value, type)),
+    "Mod": _expr.TruncMod,
+    "SizeVar": _Constructor(_expr.Var, _expr.Var.make),
     "Var": _Constructor(_expr.Var, _expr.Var.make),
     "PrimExpr": _expr.Expr,
 }
 te: Any = _Room("te", **_language, create_schedule=create_schedule, Schedule=Schedule)
 te.placeholder = placeholder
+_nodes["Select"] = _language["Select"]
 tir: Any = _Room("tir", **{**_language, **_nodes})
 expr: Any = _Room("expr", **_nodes)
-ir: Any = _Room("ir", Range=_te.Range, PrimExpr=_expr.Expr)
+_range = _Constructor(
+    _te.Range,
+    _te.Range,
+    from_min_extent=_te.Range.from_extent,
+    make_by_min_extent=_te.Range.from_extent,
+)
+ir: Any = _Room("ir", Range=_range, PrimExpr=_expr.Expr)
 tensor: Any = _Room(
     "tensor",
     Tensor=_te.Tensor,
@@ -178,7 +192,14 @@ tensor: Any = _Room(
     PlaceholderOp=_te.PlaceholderOp,
     ExternOp=_te.ExternOp,
 )
-schedule: Any = _Room("schedule", Schedule=Schedule, create_schedule=create_schedule)
+schedule: Any = _Room(
+    "schedule",
+    Schedule=Schedule,
+    create_schedule=create_schedule,
+    IterVar=_te.IterVar,
+    AutoInlineElemWise=_functions.inline_elementwise,
+    AutoInlineInjective=_functions.inline_injective,
+)
 te.tensor, te.schedule = tensor, schedule
 TVMError = TilewrightError
 
@@ -311,16 +332,18 @@ def build(
     target: Any = None,
     target_host: Any = None,
     name: str = "main",
+    verify: bool = True,
 ) -> BuiltModule:
     """Compile a schedule over ``args``, or a lowered module, for a target.
 
     ``target`` defaults to that of the enclosing ``with target:``, then to "llvm"; ``target_host``
-    is TVM's, and not needed. Raises as :func:`tilewright.build` does.
+    is TVM's, and not needed. ``verify=False`` leaves the proofs out. Raises as
+    :func:`tilewright.build` does.
     """
     machine = _Target.parse(target) if target is not None else _current_target()
     if isinstance(inputs, IRModule):
-        return BuiltModule(_build(inputs.schedule, inputs.args, machine, inputs.func.name))
-    return BuiltModule(_build(inputs, args, machine, name))
+        return BuiltModule(_build(inputs.schedule, inputs.args, machine, inputs.func.name, verify))
+    return BuiltModule(_build(inputs, args, machine, name, verify))
 
 
 def device(kind: str, index: int = 0) -> Device:
@@ -346,14 +369,17 @@ def opencl(index: int = 0) -> Device:
 gpu, cl, context = cuda, opencl, device
 
 
-def _nd_array(source: Any, device: Any = "cpu", dtype: Any = None) -> NDArray:
-    """A copy of ``source`` (NumPy array, list, NDArray) on ``device``."""
-    return _array(source, device, None if dtype is None else _dtype_name(dtype))
+def _nd_array(source: Any, device: Any = None, dtype: Any = None, *, ctx: Any = None) -> NDArray:
+    """A copy of ``source`` (NumPy array, list, NDArray) on ``device``, the CPU if none is named."""
+    type = None if dtype is None else _dtype_name(dtype)
+    return _array(source, device or ctx or "cpu", type)
 
 
-def _nd_empty(shape: Any, dtype: Any = "float32", device: Any = "cpu") -> NDArray:
+def _nd_empty(
+    shape: Any, dtype: Any = "float32", device: Any = None, *, ctx: Any = None
+) -> NDArray:
     """An array whose contents are undefined."""
-    return _empty(shape, _dtype_name(dtype), device)
+    return _empty(shape, _dtype_name(dtype), device or ctx or "cpu")
 
 
 def _load_module(path: str, fmt: str = "") -> BuiltModule:
@@ -382,6 +408,10 @@ def _current(allow_none: bool = True) -> _Target | None:
 
 
 def _make_target(target: Any, host: Any = None) -> _Target:
+    """A target from its text, or from a dictionary with "kind" and options such as "arch"."""
+    if isinstance(target, Mapping):
+        options = (f"-{k}={v}" for k, v in target.items() if k not in ("kind", "host", "tag"))
+        target = " ".join((str(target.get("kind", "")), *options))
     return _Target.parse(target)
 
 
@@ -404,10 +434,23 @@ target: Any = _Room(
     current_target=_current,
     **{kind: _targets(kind) for kind in ("cuda", "opencl", "llvm", "sim")},
     mali=_targets("opencl"),
+    intel_graphics=_targets("opencl"),
 )
 runtime: Any = _Room(
     "runtime", load_module=_load_module, enabled=_enabled, Device=Device, NDArray=NDArray, nd=nd,
     ndarray=nd, convert=convert, device=device,
 )  # fmt: skip
 module: Any = _Room("module", load=_load_module, enabled=_enabled, Module=BuiltModule)
-testing: Any = _Room("testing", assert_allclose=_assert_allclose, device_enabled=_enabled)
+
+
+def _enabled_targets() -> list[tuple[str, Device]]:
+    """The targets that run on this machine, each with its device."""
+    return [(kind, device(kind)) for kind in ("llvm", "cuda", "opencl") if _enabled(kind)]
+
+
+testing: Any = _Room(
+    "testing",
+    assert_allclose=_assert_allclose,
+    device_enabled=_enabled,
+    enabled_targets=_enabled_targets,
+)

@@ -1,0 +1,196 @@
+"""Functions of ``tvm.te`` and ``tvm.tir`` made of Tilewright's own, with TVM's keywords."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tilewright import te
+from tilewright.ir import ops
+from tilewright.ir.errors import LanguageError
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.visit import loads
+from tilewright.schedule import Schedule
+from tilewright.te.operation import ComputeOp
+
+__all__ = [
+    "acosh", "add", "asinh", "atan2", "atanh", "bitwise_and", "bitwise_not", "bitwise_or",
+    "bitwise_xor", "call_intrin", "call_pure_extern", "cast", "const", "convert", "div", "hypot",
+    "if_then_else", "infinity", "isfinite", "isinf", "likely", "multiply", "pow", "shift_left",
+    "shift_right", "size_var", "subtract",
+]  # fmt: skip
+
+
+def size_var(name: str = "size", dtype: str = "int32") -> Var:
+    """``te.var``: extents are never negative here."""
+    return te.var(name, dtype)
+
+
+def const(value: Any, dtype: str | None = None) -> Expr:
+    """A constant: int32, float32 or bool where no type is given."""
+    return ops.const(value, dtype)
+
+
+def convert(value: Any) -> Any:
+    """A Python number as a constant; lists element by element."""
+    if isinstance(value, (list, tuple)):
+        return [convert(v) for v in value]
+    return ops.as_expr(value)
+
+
+def cast(dtype: str, value: Any) -> Expr:
+    """``value`` in another type."""
+    return ops.cast(dtype, value)
+
+
+def if_then_else(cond: Any, t: Any, f: Any) -> Expr:
+    """One of two values, of which only the chosen one is evaluated."""
+    return ops.if_then_else(cond, t, f)
+
+
+def select(condition: Any, true_value: Any, false_value: Any) -> Expr:
+    """One of two values, which may both be evaluated."""
+    return ops.select(condition, true_value, false_value)
+
+
+def div(a: Any, b: Any) -> Expr:
+    """``a / b``; on integers C's, which rounds towards zero."""
+    with ops.truncating_division():
+        return ops.div(a, b)
+
+
+def add(lhs: Any, rhs: Any) -> Expr:
+    return ops.add(lhs, rhs)
+
+
+def subtract(lhs: Any, rhs: Any) -> Expr:
+    return ops.sub(lhs, rhs)
+
+
+def multiply(lhs: Any, rhs: Any) -> Expr:
+    return ops.mul(lhs, rhs)
+
+
+def bitwise_and(x: Any, y: Any) -> Expr:
+    return ops.bitand(x, y)
+
+
+def bitwise_or(x: Any, y: Any) -> Expr:
+    return ops.bitor(x, y)
+
+
+def bitwise_xor(x: Any, y: Any) -> Expr:
+    return ops.bitxor(x, y)
+
+
+def bitwise_not(x: Any) -> Expr:
+    return ops.invert(x)
+
+
+def shift_left(x: Any, y: Any) -> Expr:
+    return ops.shl(x, y)
+
+
+def shift_right(x: Any, y: Any) -> Expr:
+    return ops.shr(x, y)
+
+
+def infinity(dtype: str) -> Expr:
+    return ops.infinity(dtype)
+
+
+def likely(cond: Any) -> Expr:
+    """``cond``; the loops where it always holds are found without a hint."""
+    return ops.as_condition(cond)
+
+
+def isinf(x: Any) -> Expr:
+    a = _float(x)
+    return ops.as_condition(te.abs(a) == ops.infinity(a.dtype))
+
+
+def isfinite(x: Any) -> Expr:
+    a = _float(x)
+    return ops.as_condition(te.abs(a) < ops.infinity(a.dtype))
+
+
+pow = te.power
+
+
+def hypot(x1: Any, x2: Any) -> Expr:
+    """The square root of the sum of squares; overflows where a square does."""
+    a, b = _float(x1), _float(x2)
+    return te.sqrt(a * a + b * b)
+
+
+def atan2(x1: Any, x2: Any) -> Expr:
+    """The angle of the point ``(x2, x1)``, from minus pi to pi."""
+    y, x = ops.unify(_float(x1), _float(x2))
+    angle = te.atan(y / ops.select(x.equal(0), 1, x))
+    half_turn = ops.select(y < 0, -math.pi, math.pi)
+    upright = ops.select(y.equal(0), 0.0, half_turn * 0.5)
+    return ops.select(x > 0, angle, ops.select(x < 0, angle + half_turn, upright))
+
+
+def asinh(x: Any) -> Expr:
+    a = te.abs(_float(x))
+    found = te.log1p(a + a * a / (1.0 + te.sqrt(a * a + 1.0)))
+    return ops.select(ops.as_expr(x) < 0, -found, found)
+
+
+def acosh(x: Any) -> Expr:
+    a = _float(x)
+    return te.log(a + te.sqrt(a * a - 1.0))
+
+
+def atanh(x: Any) -> Expr:
+    a = _float(x)
+    return ops.mul(te.log1p(2.0 * a / (1.0 - a)), 0.5)
+
+
+def call_pure_extern(dtype: str, func_name: str, *args: Any) -> Expr:
+    """A call of a C function without effects: ``te.call_extern``."""
+    return te.call_extern(dtype, func_name, *args)
+
+
+def call_intrin(dtype: str, func_name: str, *args: Any) -> Expr:
+    """An operation by its name, such as "tir.exp".
+
+    Raises :class:`LanguageError` for one that is not among the functions of ``te``.
+    """
+    name = func_name.removeprefix("tir.").removeprefix("tvm_")
+    known = globals().get(name) if name in __all__ else getattr(te, name, None)
+    if known is None or not callable(known):
+        raise LanguageError(
+            f"call_intrin: there is no function {func_name!r}; use one of te, such as te.exp, or "
+            "te.call_extern, which calls a C function by its name"
+        )
+    return ops.cast(dtype, known(*args))
+
+
+def _float(x: Any) -> Expr:
+    a = ops.as_expr(x)
+    return a if a.dtype.is_float else ops.cast("float32", a)
+
+
+def inline_elementwise(s: Schedule) -> None:
+    """Inline every stage that reads its inputs at its own index alone, outputs apart."""
+    _inline(s, _is_elementwise)
+
+
+def inline_injective(s: Schedule) -> None:
+    """Inline every stage that is no reduction, outputs apart."""
+    _inline(s, lambda op: True)
+
+
+def _inline(s: Schedule, wanted: Callable[[ComputeOp], bool]) -> None:
+    for stage in s.stages:
+        op = stage.op
+        if isinstance(op, ComputeOp) and op not in s.outputs and not op.reduce_axis and wanted(op):
+            stage.compute_inline()
+
+
+def _is_elementwise(op: ComputeOp) -> bool:
+    own = tuple(axis.var for axis in op.axis)
+    return all(read.indices == own for expr in op.body for read in loads(expr))
