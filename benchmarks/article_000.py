@@ -3,7 +3,9 @@
 The article's schedule is searched by the article's loop (all combinations of thread counts,
 virtual threads and blocks), and so is the register schedule of topi. The best of each is then
 timed beside PyTorch (NCHW and channels_last) and a plain copy of the same bytes, in one run of
-CUDA-graph replays over rotating buffers.
+CUDA-graph replays over rotating buffers. "article" is the article's schedule, "own" the one of
+topi; a tile is (block rows, columns, threads in y, x, virtual threads in y, x), or (rows and
+columns of a thread, threads in y, x).
 
     python benchmarks/article_000.py [--quick] [--out FOLDER]
 """

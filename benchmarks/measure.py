@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tilewright.report.numbers import short
+
 #: Launches in one captured graph, and rounds in which every graph is replayed once.
 LAUNCHES, ROUNDS = 40, 60
 
@@ -117,7 +119,7 @@ def save(name: str, results: dict[str, Any], folder: str) -> Path:
 
 
 def table(rows: list[Mapping[str, Any]]) -> str:
-    """Rows as a Markdown table; floats with three digits."""
+    """Rows as a Markdown table; floats with three significant digits."""
     if not rows:
         return "(nothing)"
     names = list(rows[0])
@@ -130,4 +132,6 @@ def table(rows: list[Mapping[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return short(value) if abs(value) >= 1e-3 else f"{value:.1e}"

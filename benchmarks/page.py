@@ -1,0 +1,166 @@
+"""The page of benchmarks and the README's claim, made from the results that are committed.
+
+Every ``results/*.json`` becomes a section of ``docs/benchmarks.md``, under the title and with the
+explanation that its benchmark's docstring gives.
+
+    python benchmarks/page.py
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import measure
+
+FOLDER = Path(__file__).parent
+PAGE = FOLDER.parent / "docs/benchmarks.md"
+README = FOLDER.parent / "README.md"
+
+_HEAD = """# Benchmarks
+
+This page is made by `python benchmarks/page.py` from the files in `benchmarks/results`, which the
+benchmarks wrote where they ran. A section's command measures it anew; compare the ratios, which
+come from one run, and not the times of one machine with those of another. Times are medians.
+"""
+
+#: Where the README holds the claim.
+_CLAIM = re.compile(r"(<!-- benchmarks/page.py -->\n).*?(\n<!-- end -->)", re.DOTALL)
+
+_NAMES = {"python": "Python", "numpy": "NumPy", "torch": "PyTorch", "onnxruntime": "ONNX Runtime"}
+
+Results = Mapping[str, Any]
+
+
+def load() -> dict[str, Results]:
+    """The committed results by the names of their files."""
+    return {p.stem: json.loads(p.read_text()) for p in sorted(FOLDER.glob("results/*.json"))}
+
+
+def script(results: Results) -> Path:
+    """The benchmark that wrote them, of the command that they hold."""
+    found = re.search(r"benchmarks/\w+\.py", results["environment"]["command"])
+    assert found is not None, results["environment"]["command"]
+    return FOLDER.parent / found[0]
+
+
+def page_text(everything: Mapping[str, Results]) -> str:
+    """The whole page."""
+    return "\n".join([_HEAD, *(section(results) for results in everything.values())])
+
+
+def section(results: Results) -> str:
+    """One benchmark: what it measures, where it was measured, and its tables."""
+    title, explanation = describe(script(results))
+    parts = [f"## {title} ({results['environment']['device']})", explanation]
+    parts.append(measure.table(environment(results["environment"])))
+    for name, value in results.items():
+        rows = value if isinstance(value, list) else [value]
+        if name == "environment":
+            continue
+        if name != "rows":
+            parts.append(f"{name[0].upper()}{name[1:]}:")
+        parts.append(measure.table(rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def describe(benchmark: Path) -> tuple[str, str]:
+    """A title, which is what its docstring's first line says before a colon or comma, and the rest.
+
+    The command at the docstring's end is left out.
+    """
+    text = ast.get_docstring(ast.parse(benchmark.read_text())) or benchmark.stem
+    paragraphs = text.split("\n\n")
+    kept = [p for p in paragraphs if not p.lstrip().startswith("python ")]
+    title = re.split(r"[:,.]", paragraphs[0])[0]
+    return title, "\n\n".join(kept)
+
+
+def environment(found: Mapping[str, str]) -> list[dict[str, str]]:
+    """What a result depends on, in rows."""
+    named = ("device", "date", "command", "machine", "cudnn")
+    versions = [f"{_NAMES.get(k, k)} {v}" for k, v in found.items() if k not in named]
+    if "cudnn" in found:
+        versions.append(f"cuDNN {cudnn_version(found['cudnn'])}")
+    command = re.sub(r" --out \S+", "", found["command"])
+    return [
+        {"measured": "on", "": found["device"]},
+        {"measured": "at", "": found["date"]},
+        {"measured": "by", "": f"`{command}`"},
+        {"measured": "with", "": ", ".join(versions)},
+    ]
+
+
+def cudnn_version(number: str) -> str:
+    """91900 is 9.19.0."""
+    value = int(number)
+    return f"{value // 10000}.{value // 100 % 100}.{value % 100}"
+
+
+def claim(everything: Mapping[str, Results]) -> str:
+    """What the README says about speed, a line for each kind of device that was measured."""
+    found = []
+    for results in everything.values():
+        make = _CLAIMS.get(script(results).stem)
+        if make is not None:
+            text = f"- {make(results)}"
+            found += textwrap.wrap(text, 98, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(found)
+
+
+def _gpu_claim(results: Results) -> str:
+    rows, place = results["rows"], results["environment"]
+    same = [row["PyTorch NCHW us"] / row["own us"] for row in rows]
+    better = [
+        min(row["PyTorch NCHW us"], row["PyTorch channels_last us"]) / row["own us"] for row in rows
+    ]
+    fused = results["fused"]["fused / alone (own)"]
+    return (
+        f"{place['device']}: depthwise convolutions of {rows[0]['input']} (NCHW, float32, 3x3 and "
+        f"5x5, one and two filters a channel) run {_span(same)} times as fast as in PyTorch "
+        f"{place['torch']} in NCHW, {_span(better)} times as fast as in the better of NCHW and "
+        f"channels_last; scale, shift and ReLU fused into one take {100 * (fused - 1):.0f}% longer."
+    )
+
+
+def _cpu_claim(results: Results) -> str:
+    place = results["environment"]
+    means = [float(mean) for mean in results["geometric mean"].values()]
+    threads = " and ".join(results["geometric mean"])
+    best = max(row["best peer / tilewright"] for row in results["rows"])
+    return (
+        f"{place['device']}, {threads} threads: seven depthwise layers run {_span(means)} times as "
+        f"fast as in the better of PyTorch {place['torch']} and ONNX Runtime "
+        f"{place['onnxruntime']} (geometric mean), at best {best:.1f} times."
+    )
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
+    return low if low == high else f"{low} to {high}"
+
+
+#: By benchmark.
+_CLAIMS = {"article_000": _gpu_claim, "cpu_depthwise": _cpu_claim}
+
+
+def readme_text(old: str, everything: Mapping[str, Results]) -> str:
+    """The README with the claim of these results."""
+    if not _CLAIM.search(old):
+        raise ValueError("README.md has no place for the claim: <!-- benchmarks/page.py --> ...")
+    return _CLAIM.sub(lambda m: m[1] + claim(everything) + m[2], old)
+
+
+def main() -> None:
+    everything = load()
+    PAGE.write_text(page_text(everything))
+    README.write_text(readme_text(README.read_text(), everything))
+
+
+if __name__ == "__main__":
+    main()
