@@ -195,7 +195,7 @@ def _write(
 
     if not results:
         return
-    around = environment(machine, shlex.join(["tilewright", *sys.argv[1:]]), seconds)
+    around = environment(machine, peers, shlex.join(["tilewright", *sys.argv[1:]]), seconds)
     if args.html:
         _put(args.html, demo_page(results, machine, peers, around), "The whole story")
     if args.json:

@@ -156,18 +156,15 @@ def _changes(step: Step) -> str:
     """``"+3 -1"``, "" where nothing changed."""
     if not step.number or not step.changed:
         return ""
-    lines = _difference(step).splitlines()[2:]
+    lines = _difference(step).splitlines()
     more, less = (sum(line.startswith(sign) for line in lines) for sign in "+-")
     return f"+{more} -{less}"
 
 
 def _difference(step: Step) -> str:
     """Both programs line by line; only where they differ."""
-    lines = difflib.unified_diff(
-        step.before.splitlines(), step.text.splitlines(), "before", f"after {step.name}",
-        lineterm="", n=2,
-    )  # fmt: skip
-    return "\n".join(lines) or "(no change)"
+    lines = difflib.unified_diff(step.before.splitlines(), step.text.splitlines(), lineterm="", n=2)
+    return "\n".join([*lines][2:]) or "(no change)"  # less the names of the two
 
 
 def _heading(console: Console, step: Step, last: int) -> None:
@@ -186,7 +183,8 @@ def _print(console: Console, text: str, language: str) -> None:
         return
     from rich.syntax import Syntax
 
-    console.print(Syntax(text, language, theme="ansi_dark", word_wrap=True))
+    shown = Syntax(text, language, theme="ansi_dark").highlight(text.rstrip("\n"))
+    console.print(shown, soft_wrap=True)  # whole lines, also where they are longer than the window
     console.print()
 
 

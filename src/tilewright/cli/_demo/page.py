@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright import __version__
 from tilewright.cli._demo.machine import Machine
-from tilewright.cli._demo.peers import Peers, versions
+from tilewright.cli._demo.peers import Peers
 from tilewright.cli._demo.search import OURS, Result
 from tilewright.cli._demo.view import amount, columns, mean_ratio, row
 from tilewright.report import (
@@ -43,7 +43,7 @@ _LANGUAGES = {
 _LINES = 300
 
 
-def environment(machine: Machine, command: str, seconds: float) -> dict[str, str]:
+def environment(machine: Machine, peers: Peers, command: str, seconds: float) -> dict[str, str]:
     """What the figures depend on."""
     found = {
         "device": machine.device,
@@ -58,7 +58,7 @@ def environment(machine: Machine, command: str, seconds: float) -> dict[str, str
     if machine.kind == "llvm":
         found["threads"] = str(machine.threads)
         found["float32 per vector"] = str(machine.lanes)
-    return found | versions()
+    return found | peers.versions()
 
 
 def demo_page(results: list[Result], machine: Machine, peers: Peers, around: dict[str, str]) -> str:

@@ -14,6 +14,8 @@ from tilewright.cli._demo.machine import Machine
 from tilewright.cli._demo.timing import Batch, of_calls
 from tilewright.cli._libraries import pip_install
 
+_DISTRIBUTIONS = {"PyTorch": "torch", "ONNX Runtime": "onnxruntime"}
+
 #: Launches in one captured CUDA graph.
 _GRAPH = 20
 
@@ -63,6 +65,16 @@ class Peers:
             yield
         finally:
             torch.set_num_threads(before)
+
+    def versions(self) -> dict[str, str]:
+        """The versions of what took part, by distribution."""
+        names = ["numpy", *(["llvmlite"] if self.machine.kind == "llvm" else [])]
+        names += [_DISTRIBUTIONS[name] for name in self.names]
+        found = {}
+        for name in names:
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                found[name] = metadata.version(name)
+        return found
 
     def _find(self, name: str, module: str, make: Callable[[Layer, Any, Any], Batch]) -> None:
         try:
@@ -142,15 +154,6 @@ class Peers:
             return float(start.elapsed_time(end)) / 1e3 / (replays * _GRAPH)
 
         return batch
-
-
-def versions() -> dict[str, str]:
-    """The versions of what took part, by distribution."""
-    found = {}
-    for name in ("numpy", "llvmlite", "torch", "onnxruntime"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
 
 
 def _first_line(error: BaseException) -> str:

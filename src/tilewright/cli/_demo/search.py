@@ -132,7 +132,7 @@ class Search:
         kernel = tilewright.build(schedule, args, self.machine.target, "depthwise")
         error = self._run(kernel)
         if not error < TOLERANCE:
-            raise _WrongResult(f"wrong result: relative error {error:.1e}")
+            raise _WrongResult(f"wrong result: relative error above {TOLERANCE:.0e}")
         best = min((p.cost for p in self.result.points), default=float("inf"))
         if self.machine.timed:
             batch = self.machine.batch(kernel, *self.arrays)
@@ -213,4 +213,4 @@ def _reason(error: Exception) -> str:
         text = f"refuted by the proofs: {text}"
     elif not isinstance(error, TilewrightError):
         text = f"{type(error).__name__}: {text}"
-    return text if len(text) <= 160 else text[:157] + "..."
+    return text if len(text) <= 400 else text[:397] + "..."

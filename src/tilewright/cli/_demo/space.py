@@ -79,16 +79,20 @@ def _shared(layer: Layer) -> Iterator[Candidate]:
     k, stride = layer.kernel, layer.stride
     height, width = layer.out
     taps = 0 if k <= 7 else 1
+    seen = set()
     blocks = {(_part(height, a), _part(width, b)) for a in (1, 2, 4) for b in (1, 2)}
     threads = ((8, 8), (4, 32), (8, 16), (8, 32), (7, 14), (14, 14), (16, 16), (14, 28), (4, 14))
     for (bh, bw), (ty, tx), vx in itertools.product(sorted(blocks), threads, (1, 2)):
+        ty, tx = min(ty, bh), min(tx, bw)
         memory = 4 * ((bh - 1) * stride + k) * ((bw - 1) * stride + k) + 4 * k * k
         outputs = -(-bh // ty) * -(-bw // (tx * vx)) * vx
-        if memory > 48 * 1024 or ty > bh or tx * vx > bw or outputs > 16:
+        shape = (bh, bw, ty, tx, 1, vx, taps)
+        if memory > 48 * 1024 or tx * vx > bw or outputs > 16 or shape in seen:
             continue
+        seen.add(shape)
         yield Candidate(
             f"shared {bh}×{bw}, {ty}×{tx} threads" + (f", {vx} virtual" if vx > 1 else ""),
-            partial(schedule_shared, tile=SharedTile(bh, bw, ty, tx, 1, vx, taps)),
+            partial(schedule_shared, tile=SharedTile(*shape)),
         )
 
 
