@@ -193,9 +193,7 @@ class System:
 
         Raises :class:`Undecided` where isl gives up.
         """
-        if not self.settle() or not self._narrow():
-            return None
-        if not self._stands_reduced():
+        if self.refuted():
             return None
         found = self._dive()
         if found is not None:
@@ -213,6 +211,10 @@ class System:
             if found is not None:
                 return found
         return None
+
+    def refuted(self) -> bool:
+        """Whether propagation alone shows that there is no solution."""
+        return not (self.settle() and self._narrow() and self._stands_reduced())
 
     def _stands_reduced(self) -> bool:
         """Whether the system is still possible with its equalities put to use.

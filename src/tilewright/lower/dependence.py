@@ -30,11 +30,23 @@ from tilewright.ir.stmt import For, ForKind, Let, Sync
 from tilewright.ir.visit import exprs
 from tilewright.lower.accesses import Access, Kernel, Node
 from tilewright.lower.barriers import Barriers, Order
-from tilewright.lower.domain import begin, ends, enter, value, values
+from tilewright.lower.domain import (
+    Surroundings,
+    begin,
+    ends,
+    enter,
+    surround,
+    surroundings,
+    value,
+    values,
+)
 
 #: Who runs two conflicting accesses: threads of a block, of a warp, or of different warps; blocks
 #: of a grid; iterations of a PARALLEL loop.
 RUNNERS = ("threads", "warp", "warps", "blocks", "iterations")
+
+#: The elements that an access may touch: its indices, what their variables may be, its lanes.
+_Place = tuple[tuple[Expr, ...], Surroundings, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +76,8 @@ class Dependences:
         self.kernel = kernel
         self._known: dict[tuple[Access, Access, Order, str], Conflict | None] = {}
         self._apart: dict[tuple[Node, tuple[Expr, ...]], bool] = {}
+        self._places: dict[Access, _Place] = {}
+        self._disjoint: dict[tuple[_Place, _Place, str], bool] = {}
         self.pairs = list(self._pairs())
 
     def _pairs(self) -> Iterator[tuple[Access, Access]]:
@@ -173,8 +187,44 @@ class Dependences:
         """A conflict of ``runners`` in the given order, or None where there provably is none."""
         key = (early, late, order, runners)
         if key not in self._known:
-            self._known[key] = self._decide(early, late, order, runners)
+            apart = self._never_meet(early, late, runners)
+            self._known[key] = None if apart else self._decide(early, late, order, runners)
         return self._known[key]
+
+    def _never_meet(self, a: Access, b: Access, runners: str) -> bool:
+        """Whether the indices alone keep two runners apart, at whatever moments.
+
+        Neither conditions nor the order are looked at, so one answer serves all statements with
+        these indices; what it leaves open is asked with all that is known.
+        """
+        if a.opaque or b.opaque or runners == "iterations":
+            return False
+        one, two = self._place(a), self._place(b)
+        found = self._disjoint.get((one, two, runners))
+        if found is None:
+            found = self._are_disjoint(one, two, runners)
+            self._disjoint[one, two, runners] = self._disjoint[two, one, runners] = found
+        return found
+
+    def _place(self, access: Access) -> _Place:
+        found = self._places.get(access)
+        if found is None:
+            around = surroundings(access.node, access.guards, access.indices)
+            found = self._places[access] = (access.indices, around, access.lanes)
+        return found
+
+    def _are_disjoint(self, a: _Place, b: _Place, runners: str) -> bool:
+        kernel, system = self.kernel, System()
+        one = Instance(system, a[2])
+        begin(kernel, one, kernel.launch)
+        surround(kernel, one, a[1])
+        two = Instance(system, b[2], one)
+        begin(kernel, two, _fresh(kernel, runners))
+        surround(kernel, two, b[1])
+        for left, right in zip(a[0], b[0], strict=True):
+            system.require(minus(two.form(right), one.form(left)), equal=True)
+        differ(kernel, system, one, two, runners)
+        return system.refuted()
 
     def _decide(self, early: Access, late: Access, order: Order, runners: str) -> Conflict | None:
         kernel = self.kernel

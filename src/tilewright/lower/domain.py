@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 
 from tilewright.arith.encode import Instance
@@ -12,7 +12,11 @@ from tilewright.ir.dtype import int_range
 from tilewright.ir.expr import Expr, IntImm, Var
 from tilewright.ir.func import LaunchAxis
 from tilewright.ir.stmt import For, ForKind, If, Let
+from tilewright.ir.visit import exprs
 from tilewright.lower.accesses import Guard, Kernel, Node
+
+#: Variables with the kind, beginning and extent of their loop, or None and what they stand for.
+Surroundings = tuple[tuple[Var, ForKind | None, tuple[Expr, ...]], ...]
 
 
 def begin(kernel: Kernel, instance: Instance, fresh: Collection[LaunchAxis]) -> None:
@@ -61,7 +65,7 @@ def enter(
                 if above in same and instance.twin is not None:
                     instance.values[loop.var] = instance.twin.values[loop.var]
                 else:
-                    _loop(kernel, instance, loop)
+                    _loop(kernel, instance, loop.var, loop.kind, loop.min, loop.extent)
             case If(condition, _, _):
                 instance.require(condition, below.number == 0)
             case Let(var, value, _):
@@ -74,15 +78,50 @@ def enter(
             instance.require(subject, fact)
 
 
-def _loop(kernel: Kernel, instance: Instance, loop: For) -> None:
-    axis = kernel.aliases.get(loop.var)
+def surroundings(node: Node, guards: tuple[Guard, ...], parts: Iterable[Expr]) -> Surroundings:
+    """The loops and definitions around ``node`` that say what the variables of ``parts`` may be,
+    the outermost first; no conditions."""
+    needed = {v for part in parts for v in exprs(part) if isinstance(v, Var)}
+    found: list[tuple[Var, ForKind | None, tuple[Expr, ...]]] = []
+
+    def keep(var: Var, kind: ForKind | None, *by: Expr) -> None:
+        if var in needed:
+            needed.update(v for e in by for v in exprs(e) if isinstance(v, Var))
+            found.append((var, kind, by))
+
+    for subject, fact in reversed(guards):
+        if isinstance(fact, Expr):
+            assert isinstance(subject, Var)
+            keep(subject, None, fact)
+    for above in reversed(node.way):
+        match above.stmt:
+            case For(var, low, extent, kind):
+                keep(var, kind, low, extent)
+            case Let(var, value, _):
+                keep(var, None, value)
+    return tuple(reversed(found))
+
+
+def surround(kernel: Kernel, instance: Instance, found: Surroundings) -> None:
+    """Let ``instance`` be any moment within these loops and definitions."""
+    for var, kind, by in found:
+        if kind is None:
+            instance.define(var, *by)
+        else:
+            _loop(kernel, instance, var, kind, *by)
+
+
+def _loop(
+    kernel: Kernel, instance: Instance, var: Var, kind: ForKind, low: Expr, extent: Expr
+) -> None:
+    axis = kernel.aliases.get(var)
     if axis is not None:
-        made = plus(instance.values[axis.var], instance.form(loop.min))
-        instance.values[loop.var] = made
-        end = plus(instance.form(loop.min), instance.form(loop.extent))
+        made = plus(instance.values[axis.var], instance.form(low))
+        instance.values[var] = made
+        end = plus(instance.form(low), instance.form(extent))
         instance.system.require(plus(minus(end, made), constant(-1)))
-    elif loop.kind is not ForKind.THREAD or loop.var not in instance.values:
-        _bind(instance, loop.var, loop.min, loop.extent)
+    elif kind is not ForKind.THREAD or var not in instance.values:
+        _bind(instance, var, low, extent)
 
 
 def _bind(instance: Instance, var: Var, low: Expr, extent: Expr) -> None:
