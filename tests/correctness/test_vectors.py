@@ -14,6 +14,7 @@ from tilewright.arith import Analyzer
 from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir.expr import Broadcast, Expr, Ramp, Var
+from tilewright.ir.operand import OPERATORS
 from tilewright.ir.ops import const
 
 LANES = 4
@@ -51,7 +52,7 @@ def vectors(draw: Any, depth: int = 3) -> Expr:
 def masks(draw: Any, depth: int = 2) -> Expr:
     kind = draw(st.integers(0, 6)) if depth else 0
     if kind <= 3:
-        rule = draw(st.sampled_from([E.OPERATORS[c] for c in ("lt", "le", "gt", "ge", "eq", "ne")]))
+        rule = draw(st.sampled_from([OPERATORS[c] for c in ("lt", "le", "gt", "ge", "eq", "ne")]))
         return rule(draw(vectors(2)), draw(vectors(1)))
     a = draw(masks(depth - 1))
     if kind == 6:

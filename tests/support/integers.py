@@ -14,6 +14,7 @@ from tilewright.arith import Analyzer
 from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir.expr import Expr, Var
+from tilewright.ir.operand import OPERATORS
 
 Points = Mapping[Var, Any]  # the values of each variable, one array position a point
 
@@ -133,7 +134,7 @@ def conditions(draw: Any, variables: Sequence[Var], depth: int = 2, products: bo
     kind = draw(st.integers(0, 7)) if depth else 0
     if kind <= 4:
         compare = draw(
-            st.sampled_from([E.OPERATORS[c] for c in ("lt", "le", "gt", "ge", "eq", "ne")])
+            st.sampled_from([OPERATORS[c] for c in ("lt", "le", "gt", "ge", "eq", "ne")])
         )
         a = draw(integers(variables, 2, products))
         return compare(a, draw(integers(variables, 2, products)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tilewright.ir.expr import Expr, Operand, Var
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.operand import Operand
 from tilewright.ir.ops import Value, as_index
 
 Kind = Literal["data", "reduce", "thread", "opaque"]

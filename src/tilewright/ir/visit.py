@@ -18,7 +18,6 @@ from tilewright.ir.expr import (
     StringImm,
     Var,
 )
-from tilewright.ir.ops import as_condition  # noqa: F401  (fills in the operators)
 from tilewright.ir.stmt import Access, Allocate, For, Let, Stmt, Store
 
 Node = Expr | Stmt

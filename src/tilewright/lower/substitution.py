@@ -14,15 +14,16 @@ from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir.buffer import Buffer, Layout
 from tilewright.ir.expr import Expr, Var
+from tilewright.ir.operand import OPERATORS
 from tilewright.ir.stmt import Access, Allocate, AllReduce, For, Instr, Let, Stmt, Store
 from tilewright.ir.visit import Rewriter, walk
 
 _FOLDED: dict[type[Expr], Callable[[Any, Any], Expr]] = {
     E.Add: ops.add, E.Sub: ops.sub, E.Mul: ops.mul, E.FloorDiv: ops.floordiv,
     E.FloorMod: ops.floormod, E.Min: ops.minimum, E.Max: ops.maximum,
-    E.And: ops.logical_and, E.Or: ops.logical_or, E.EQ: E.OPERATORS["eq"],
-    E.NE: E.OPERATORS["ne"], E.LT: E.OPERATORS["lt"], E.LE: E.OPERATORS["le"],
-    E.GT: E.OPERATORS["gt"], E.GE: E.OPERATORS["ge"],
+    E.And: ops.logical_and, E.Or: ops.logical_or, E.EQ: OPERATORS["eq"],
+    E.NE: OPERATORS["ne"], E.LT: OPERATORS["lt"], E.LE: OPERATORS["le"],
+    E.GT: OPERATORS["gt"], E.GE: OPERATORS["ge"],
 }  # fmt: skip
 
 

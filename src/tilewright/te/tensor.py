@@ -9,7 +9,8 @@ from weakref import WeakKeyDictionary
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.errors import LanguageError
-from tilewright.ir.expr import Expr, IntImm, Operand, load
+from tilewright.ir.expr import Expr, IntImm, load
+from tilewright.ir.operand import Operand
 from tilewright.ir.ops import Value, add, as_expr, as_index, const
 
 if TYPE_CHECKING:
