@@ -142,7 +142,8 @@ class _Partition(InContext):
                     low, high = first, after
         if (low, high) == (s.min, end) or self.small(s, low, high):
             return None
-        if not self.analyzer.prove(low <= high):
+        if not self.analyzer.prove(low <= high):  # the interior may be empty
+            low = ops.minimum(low, end)
             high = ops.maximum(low, high)
         return self.analyzer.simplify(low), self.analyzer.simplify(high)
 

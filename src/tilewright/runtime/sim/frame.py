@@ -112,15 +112,17 @@ class Frame:
 
     ``act`` is None where all lanes are active, else their numbers in order. ``mask``, where not
     None, is of shape (active or 1, lanes of a vector) and says which elements of vectors are
-    wanted: reads leave the others alone.
+    wanted: reads leave the others alone. ``used``, alike in shape, says of which a masked store
+    keeps what is made of them: the others are read, but may be undefined.
     """
 
-    __slots__ = ("act", "batch", "cache", "env", "lanes", "mask", "memories", "n")
+    __slots__ = ("act", "batch", "cache", "env", "lanes", "mask", "memories", "n", "used")
 
     def __init__(self, batch: Batch, env: list[Any], memories: list[Any]) -> None:
         self.batch, self.env, self.memories = batch, env, memories
         self.act: Array | None = None
         self.mask: Array | None = None
+        self.used: Array | None = None
         self.lanes: Array = batch.lanes
         self.n: int = batch.size
         self.cache: dict[Any, Any] = {}
@@ -132,6 +134,8 @@ class Frame:
         made.n = len(made.act)
         if self.mask is not None:
             made.mask = self.mask if len(self.mask) == 1 else self.mask[condition]
+        if self.used is not None:
+            made.used = self.used if len(self.used) == 1 else self.used[condition]
         return made
 
     def masked(self, mask: Array) -> Frame:
@@ -140,7 +144,14 @@ class Frame:
         made.act, made.lanes, made.n = self.act, self.lanes, self.n
         if self.mask is not None and self.mask.shape[-1] == mask.shape[-1]:
             mask = mask & self.mask
-        made.mask = mask
+        made.mask, made.used = mask, self.used
+        return made
+
+    def keeping(self, used: Array) -> Frame:
+        """The same lanes, of whose vectors only the elements of ``used`` are kept."""
+        made = Frame(self.batch, self.env, self.memories)
+        made.act, made.lanes, made.n, made.mask = self.act, self.lanes, self.n, self.mask
+        made.used = used
         return made
 
     def pick(self, value: Array) -> Array:

@@ -176,6 +176,8 @@ class Memory:
             known = self.written[at]
             if not known.all():
                 missing = ~known if keep is None else ~known & keep
+                if frame.used is not None and np.shape(missing)[-1:] == frame.used.shape[-1:]:
+                    missing = missing & frame.used
                 if missing.any():
                     self._report_unwritten(frame, indices, missing, site)
         if self.races is not None:

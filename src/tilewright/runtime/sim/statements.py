@@ -130,7 +130,7 @@ class StatementCompiler:
                 else:
                     return
             keep = wanted(frame) if wanted is not None else None
-            found = value(frame)
+            found = value(frame if keep is None or keep.ndim < 2 else frame.keeping(keep))
             if narrow:
                 found = round_bfloat16(found)
             if lanes > 1 and found.ndim == 1:
