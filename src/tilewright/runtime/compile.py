@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.ir.errors import TargetError
@@ -53,7 +53,7 @@ def build(
 
     module = lower(program, args, machine, name)
     if verify:
-        _prove(module)
+        _prove(module, {stage.name: stage.op.where for stage in program.stages})
     return build_module(module, machine, key)
 
 
@@ -64,8 +64,8 @@ def _resolve(target: Target) -> Target:
     return found
 
 
-def _prove(module: Module) -> None:
+def _prove(module: Module, places: Mapping[str, str] | None = None) -> None:
     from tilewright.verify import verify
 
     for func in module.funcs:
-        verify(func)
+        verify(func, places)

@@ -12,7 +12,7 @@ from tilewright.ir.stmt import For
 from tilewright.ir.text import expr_text
 from tilewright.lower.accesses import Access, Guard, Kernel, Node
 from tilewright.lower.domain import begin, enter, value, values
-from tilewright.verify.finding import Finding, by_name, place, statement
+from tilewright.verify.finding import Finding, by_name, place, stages_of, statement
 
 
 def out_of_bounds(kernel: Kernel) -> Iterator[Finding]:
@@ -87,8 +87,10 @@ def _finding(
             "bounds",
             f"could not prove that {statement(access.node)} {verb} {buffer.name} within its shape "
             f"({shape}): index {expr_text(access.indices[dimension])} of dimension {dimension} "
-            f"depends on what is not known here; {mend}",
+            f"depends on what is not known here; {mend}, or, where you know that it holds, build "
+            "with verify=False",
             proved=False,
+            stages=stages_of(access.node),
         )
     at = values(instance, solution, _named(kernel, access.node))
     indices_at = ", ".join(str(value(form, solution)) for form in indices)
@@ -99,6 +101,7 @@ def _finding(
         f"out of bounds: {statement(access.node)} {verb} {buffer.name}[{indices_at}], outside of "
         f"its shape ({shape})" + (f", at {where}" if where else "") + f"; {mend}",
         by_name(at),
+        stages=stages_of(access.node),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain
 
 from tilewright.ir.errors import VerificationError
@@ -32,13 +33,19 @@ def check(func: Func) -> list[Finding]:
     )
 
 
-def verify(func: Func) -> None:
+def verify(func: Func, places: Mapping[str, str] | None = None) -> None:
     """Prove a lowered kernel in bounds, free of races and of divergent barriers, within limits.
+
+    ``places`` are the lines where the stages are declared, by name, for the message.
 
     Raises :class:`VerificationError` with every finding, each with a concrete witness and a mend.
     """
     findings = check(func)
     if findings:
         count = f"{len(findings)} findings" if len(findings) > 1 else "1 finding"
-        listed = "\n".join(f"  - {finding}" for finding in findings)
+        lines = [f"  - {finding}" for finding in findings]
+        for stage in dict.fromkeys(stage for finding in findings for stage in finding.stages):
+            if places and stage in places:
+                lines.append(f"  stage {stage!r} is declared at {places[stage]}")
+        listed = "\n".join(lines)
         raise VerificationError(f"kernel {func.name} was not proved correct, {count}:\n{listed}")

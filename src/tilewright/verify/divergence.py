@@ -8,7 +8,7 @@ from tilewright.ir.stmt import Sync
 from tilewright.ir.text import expr_text
 from tilewright.lower.accesses import Barrier, Kernel, Node
 from tilewright.lower.uniform import Divergence, differs, divergence
-from tilewright.verify.finding import Finding, by_name, place, statement
+from tilewright.verify.finding import Finding, by_name, place, stages_of, statement
 
 
 def divergent(kernel: Kernel) -> Iterator[Finding]:
@@ -57,6 +57,7 @@ def _finding(kernel: Kernel, barrier: Barrier, found: Divergence) -> Finding:
             f"could not prove that all threads of a {group} meet: {what}, and `{text}` depends on "
             f"what is not known here; {mend}",
             proved=False,
+            stages=stages_of(barrier.node, found.node),
         )
     return Finding(
         "divergence",
@@ -64,4 +65,5 @@ def _finding(kernel: Kernel, barrier: Barrier, found: Divergence) -> Finding:
         f"{place(kernel, found.first)} and {place(kernel, found.second)}; {mend}",
         by_name(found.first),
         by_name(found.second),
+        stages=stages_of(barrier.node, found.node),
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilewright.ir.expr import Var
-from tilewright.ir.stmt import For, If, Stmt
+from tilewright.ir.stmt import Attr, For, If, Stmt
 from tilewright.ir.text import expr_text, stmt_text
 from tilewright.lower.accesses import Access, Kernel, Node
 
@@ -24,6 +24,7 @@ class Finding:
     other : the same of the second moment, empty where one is enough.
     proved : False where it was only not proved right: a value read from memory is involved, or
         the search was given up.
+    stages : the names of the stages whose statements it is about.
     """
 
     kind: str
@@ -31,9 +32,21 @@ class Finding:
     witness: Mapping[str, int] = field(default_factory=dict)
     other: Mapping[str, int] = field(default_factory=dict)
     proved: bool = True
+    stages: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.message
+
+
+def stages_of(*nodes: Node) -> tuple[str, ...]:
+    """The stage that each of the statements belongs to, where it is known; each one once."""
+    found: dict[str, None] = {}
+    for node in nodes:
+        for ancestor in reversed(node.way):
+            if isinstance(ancestor.stmt, Attr) and ancestor.stmt.key == "produce":
+                found[str(ancestor.stmt.value)] = None
+                break
+    return tuple(found)
 
 
 def statement(node: Node) -> str:

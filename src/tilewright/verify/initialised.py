@@ -16,7 +16,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import For
 from tilewright.lower.accesses import Access, Kernel, Node
 from tilewright.lower.domain import begin, ends, enter, value, values
-from tilewright.verify.finding import Finding, by_name, place, statement
+from tilewright.verify.finding import Finding, by_name, place, stages_of, statement
 
 
 def uninitialised(kernel: Kernel) -> Iterator[Finding]:
@@ -79,6 +79,7 @@ def _finding(
         f"has written before" + (f", at {where}" if where else "") + "; initialise the buffer, or "
         "compute the stage that fills it before this one",
         by_name(at),
+        stages=stages_of(read.node),
     )
 
 

@@ -8,7 +8,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.visit import uses
 from tilewright.lower.accesses import Access, Kernel, Node
 from tilewright.lower.dependence import Conflict, Dependences
-from tilewright.verify.finding import Finding, by_name, place, statement
+from tilewright.verify.finding import Finding, by_name, place, stages_of, statement
 
 _WHO = {
     "threads": "two threads of a block",
@@ -48,6 +48,7 @@ def _finding(kernel: Kernel, conflict: Conflict) -> Finding:
             f"{_WHO[conflict.runners]}: the indices depend on what is not known here; "
             f"{_mend(kernel, conflict)}",
             proved=False,
+            stages=stages_of(early.node, late.node),
         )
     one, two = conflict.early_values or {}, conflict.late_values or {}
     touched = f"[{', '.join(map(str, conflict.element))}]"
@@ -61,6 +62,7 @@ def _finding(kernel: Kernel, conflict: Conflict) -> Finding:
         f"{place(kernel, two)} {_verb(late)} it in {second}, {between}; {_mend(kernel, conflict)}",
         by_name(one),
         by_name(two),
+        stages=stages_of(early.node, late.node),
     )
 
 
