@@ -1,0 +1,1 @@
+"""Search spaces, tuners, measuring, records, progress."""

@@ -1,0 +1,101 @@
+"""Records as JSON lines: AutoTVM's log, line by line.
+
+``{"input": [target, template, args, {}], "config": {...}, "result": [costs, error, all_cost,
+timestamp], "version": 0.2, "tvm_version": ...}``. Lines written here also have "tilewright", with
+the device, the driver, the version and the reason of a failure; readers of AutoTVM pass over it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tilewright.ir.errors import TilewrightError
+from tilewright.target import Target
+from tilewright.tune.arguments import deserialize, serialize
+from tilewright.tune.config import ConfigEntity
+from tilewright.tune.entity import TuningError
+from tilewright.tune.measure import Device, MeasureErrorNo, MeasureInput, MeasureResult
+from tilewright.tune.task import Task
+
+VERSION = 0.2
+#: The cost that AutoTVM writes for a candidate that failed.
+_FAILED = 1e10
+
+
+def encode(inp: MeasureInput, result: MeasureResult, device: Device | None = None) -> str:
+    """One line, without its end."""
+    costs = list(result.costs) or [_FAILED]
+    line: dict[str, Any] = {
+        "input": [str(inp.target), inp.task.name, serialize(inp.task.args), {}],
+        "config": inp.config.to_json_dict(),
+        "result": [costs, int(result.error_no), result.all_cost, result.timestamp],
+        "version": VERSION,
+        "tvm_version": "tilewright",
+    }
+    ours = {"reason": result.reason} if result.reason else {}
+    if device is not None:
+        ours |= {"device": device.name, "driver": device.driver, "version": device.version}
+    if ours:
+        line["tilewright"] = ours
+    return json.dumps(line)
+
+
+def decode(line: str) -> tuple[MeasureInput, MeasureResult, Device | None]:
+    """The inverse; raises :class:`TuningError` saying what is wrong with the line."""
+    try:
+        found = json.loads(line)
+        target, name, args = found["input"][:3]
+        costs, error, all_cost, timestamp = found["result"]
+        config = ConfigEntity.from_json_dict(found["config"])
+        no_error = int(error) == 0
+        ours = found.get("tilewright", {})
+        device = None
+        if "device" in ours:
+            device = Device(ours["device"], ours.get("driver", ""), ours.get("version", ""))
+        result = MeasureResult(
+            tuple(float(c) for c in costs) if no_error else (),
+            MeasureErrorNo(int(error)),
+            str(ours.get("reason", "")),
+            float(all_cost),
+            float(timestamp),
+        )
+        task = Task(str(name), tuple(deserialize(args)), _target(str(target)))
+    except (KeyError, TypeError, ValueError, TilewrightError) as error:
+        raise TuningError(f"not a line of a tuning log ({error}): {line.strip()[:80]}") from None
+    return MeasureInput(task, config), result, device
+
+
+def _target(text: str) -> Target:
+    """A target of AutoTVM's, of whose options only the architecture matters here."""
+    words = text.split()
+    known = [w for w in words[1:] if w.lstrip("-").partition("=")[0] in ("arch", "mcpu", "threads")]
+    if "-mcpu" in text and not text.startswith("cuda"):
+        known = [w for w in known if "mcpu" not in w]  # processors here are feature sets
+    return Target.parse(" ".join([words[0], *known]) if words else text)
+
+
+def read_log(path: str | Path) -> Iterator[tuple[MeasureInput, MeasureResult]]:
+    """The records of a file.
+
+    A last line that a killed writer left incomplete is passed over; raises :class:`TuningError`
+    with the line's number for any other that is none.
+    """
+    for inp, result, _ in read_lines(path):
+        yield inp, result
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[MeasureInput, MeasureResult, Device | None]]:
+    """:func:`read_log` with the devices, None where a line names none."""
+    with Path(path).open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            try:
+                yield decode(line)
+            except TuningError as error:
+                if not line.endswith("\n"):
+                    return
+                raise TuningError(f"{path}, line {number}: {error}") from None
