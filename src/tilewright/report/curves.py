@@ -33,7 +33,7 @@ def curves(
     x: str = "",
     y: str = "",
     log: bool = False,
-    height: int = 190,
+    height: int = 210,
 ) -> Html:
     """A chart of curves; ``x`` and ``y`` name the axes, ``log`` the scale of the second.
 
@@ -64,7 +64,7 @@ class Frame:
     height: int
     log_x: bool = False
 
-    LEFT, RIGHT, TOP, BOTTOM = 9.0, 98.0, 24, 26
+    LEFT, RIGHT, TOP, BOTTOM = 9.0, 98.0, 24, 44
 
     @staticmethod
     def around(points: Sequence[Point], log: bool, height: int) -> Frame:
@@ -98,14 +98,14 @@ class Frame:
                 tag("text", short(value).removesuffix(".00").removesuffix(".0"),
                     x=f"{self.LEFT - 1}%", y=at, dy=4, class_="mark end")
             )  # fmt: skip
-        base = self.height - 8
+        base = self.height - 27
         for value in marks(self.low[0], self.high[0], self.log_x):
             if self.log_x or value == int(value):
                 label = short(value).removesuffix(".00").removesuffix(".0")
                 parts.append(
                     tag("text", label, x=f"{self.x(value):.2f}%", y=base, class_="mark middle")
                 )
-        parts.append(tag("text", x, x=f"{self.RIGHT}%", y=base, class_="axis end"))
+        parts.append(tag("text", x, x=f"{self.RIGHT}%", y=self.height - 8, class_="axis end"))
         return parts
 
     def dots(self, curve: Curve, number: int) -> list[Html]:

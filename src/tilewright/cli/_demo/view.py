@@ -136,15 +136,20 @@ def columns(machine: Machine, peers: Sequence[str]) -> list[tuple[str, str]]:
             ("shared passes", "passes over the banks of shared memory"),
             ("error", "relative error norm against NumPy in float64"),
         ]
-    found = [(OURS, "the best schedule found, µs, median")]
-    found += [(name, "µs, median, the same threads") for name in peers]
+    found = [(OURS, "the best schedule found; median in µs")]
+    found += [(name, "median in µs, with as many threads") for name in peers]
     if peers:
-        found.append(("faster", "the best library's time for one of ours"))
+        fastest = "faster library's" if len(peers) > 1 else "library's"
+        found.append(("faster", f"the {fastest} time divided by ours"))
     if machine.kind == "llvm":
         found.append(
-            ("of limit", "what the machine needs at the least, for one of ours: to copy as many "
-             "bytes, or to multiply and add as often, both measured in this run")
-        )  # fmt: skip
+            (
+                "of limit",
+                "how near it is to what this machine can do: 100% would be as fast as copying as "
+                "many bytes, or multiplying and adding as often, whichever takes longer; both are "
+                "measured in this run",
+            )
+        )
     return [*found, ("error", "relative error norm against NumPy in float64")]
 
 
