@@ -1,23 +1,31 @@
-"""What a schedule asks for that its target does not have, said of the line that asks for it."""
+"""What a schedule asks for in vain, or of the wrong target, said of the line that asks for it."""
 
 from __future__ import annotations
 
-from tilewright.ir.stmt import ForKind
+from tilewright.ir.stmt import For, ForKind
+from tilewright.ir.visit import walk
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.target.target import Target
-from tilewright.te.operation import PlaceholderOp
+from tilewright.te.operation import ExternOp, PlaceholderOp
 
 
 def check_fits(schedule: Schedule, target: Target) -> None:
     """Raises :class:`LoweringError` where a stage is scheduled for another kind of machine.
 
     That is: for a CPU, an axis bound to blocks or threads; for a GPU, a parallel axis, or a stage
-    at the root of which nothing is bound.
+    at the root of which nothing is bound. On either, two buffers without a loop to use them in
+    turn.
     """
     for stage in schedule.stages:
         if isinstance(stage.op, PlaceholderOp) or stage.attachment.kind == "inline":
             continue
+        if stage.double_buffered and stage.attachment.kind != "at":
+            raise stage.contradiction(
+                "double_buffer: the stage is computed once, at the root",
+                mend="Compute it at a loop of a consumer with compute_at()",
+                where=stage.lines["double_buffer"],
+            )
         if not target.is_gpu:
             _no_threads(stage, target.kind)
             continue
@@ -45,6 +53,7 @@ def _no_threads(stage: Stage, kind: str) -> None:
         raise stage.contradiction(
             f"env_threads launches {stage.env[0].tag}, which target {kind!r} does not have",
             mend=mend,
+            where=stage.lines["env_threads"],
         )
 
 
@@ -63,6 +72,9 @@ def _binds(stage: Stage) -> bool:
     """Whether the stage, or one that is computed inside of it, runs on blocks or threads."""
     if stage.env or any(mark.kind is ForKind.THREAD for mark in stage.marks.values()):
         return True
+    if isinstance(stage.op, ExternOp):
+        loops = (s for s in walk(stage.op.body) if isinstance(s, For))
+        return any(loop.kind is ForKind.THREAD for loop in loops)
     return any(
         _binds(other)
         for other in stage.schedule.stages

@@ -29,12 +29,13 @@ from tilewright.ir.stmt import (
     Store,
     seq,
 )
-from tilewright.ir.visit import Rewriter, apply_reducer, exprs, substitute
+from tilewright.ir.visit import Rewriter, apply_reducer, exprs, free_vars, substitute
 from tilewright.lower.bounds import Bounds, infer_bounds
 from tilewright.lower.lazy_select import lazy
 from tilewright.lower.prefetch_hint import prefetch_hint
 from tilewright.lower.safe_reads import reads_in_bounds
 from tilewright.lower.storage_align import aligned_strides
+from tilewright.lower.tensorize import WHERE
 from tilewright.schedule.relations import Split
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
@@ -52,7 +53,9 @@ def schedule_to_func(schedule: Schedule, args: Sequence[Any], name: str = "main"
     params = tuple(a.buffer if isinstance(a, Tensor) else a for a in args)
     _check_params(normal, params, args)
     bounds = infer_bounds(normal)
-    return Func(name, params, _Nests(bounds, set(params)).program())
+    body = _Nests(bounds, set(params)).program()
+    _check_variables(body, params)
+    return Func(name, params, body)
 
 
 def _check_params(schedule: Schedule, params: tuple[Any, ...], args: Sequence[Any]) -> None:
@@ -90,6 +93,20 @@ def _check_params(schedule: Schedule, params: tuple[Any, ...], args: Sequence[An
                     where=arg.op.where,
                     mend="Pass its operation to create_schedule, or leave it out of the arguments",
                 )
+
+
+def _check_variables(body: Stmt, params: tuple[Any, ...]) -> None:
+    known = {e for p in params for e in (p.shape if isinstance(p, Buffer) else (p,))}
+    shapes = (e for p in params if isinstance(p, Buffer) for e in p.shape)
+    used = dict.fromkeys(free_vars(body))
+    for extent in shapes:
+        used.update(dict.fromkeys(free_vars(extent)))
+    for var in used:
+        if var not in known:
+            raise LoweringError(
+                f"variable {var.name!r} is in use, but neither an argument nor an extent of one",
+                mend="Add it to the list of arguments",
+            )
 
 
 class _Views(Rewriter):
@@ -352,8 +369,14 @@ class _StageNest:
         step = _combine(first, values, list(parts), [zero] * len(parts))
         share = self._where(first.condition, step)
         body = self._guarded(share, data_only=False, stores=False)
-        for leaf in reversed(serial):
-            body = self._for(leaf, self.nests.inside(self.stage, leaf, body))
+        # The loops over threads go around everything, so what is attached at one that stands inside
+        # of serial loops stays inside of these.
+        first_serial = self.leaves.index(serial[0]) if serial else len(self.leaves)
+        for leaf in reversed(inner):
+            if self.leaves.index(leaf) >= first_serial:
+                body = self.nests.inside(self.stage, leaf, body)
+            if leaf in serial:
+                body = self._for(leaf, body)
         axes = tuple(self._var(leaf) for leaf in threads)
         total = AllReduce(first.reducer, parts, zero, values, const(True), axes)
         private = all(b.scope == "local" for b, _ in self.outputs)
@@ -374,7 +397,9 @@ class _StageNest:
         for part in reversed(parts):
             whole = Allocate(part, whole)
         for leaf in reversed(threads):
-            whole = self._for(leaf, self.nests.inside(self.stage, leaf, whole))
+            if self.leaves.index(leaf) < first_serial:
+                whole = self.nests.inside(self.stage, leaf, whole)
+            whole = self._for(leaf, whole)
         return whole
 
     # -- loops and guards -----------------------------------------------------------------
@@ -407,7 +432,7 @@ class _StageNest:
             return For(var, const(0), extent, ForKind.SERIAL, body)
         notes = tuple(mark.pragmas.items())
         if mark.instruction is not None:
-            notes = (*notes, ("tensorize", mark.instruction))
+            notes = (*notes, ("tensorize", mark.instruction), (WHERE, mark.where))
         tag = mark.thread.tag if mark.thread is not None else ""
         return For(var, const(0), extent, mark.kind, body, tag, notes)
 

@@ -38,6 +38,9 @@ from tilewright.lower.substitution import copy
 from tilewright.target.instruction import Instruction
 from tilewright.target.matching import match_instruction
 
+#: The annotation that holds the line of the schedule that asked for an instruction.
+WHERE = "tensorize_where"
+
 
 def tensorize(func: Func) -> Func:
     """Every marked nest as its instruction.
@@ -72,11 +75,12 @@ class _Tensorize(InContext):
                 self.stage = outer
                 return s if made is body else Attr("produce", stage, made)
             case For() if instruction := _marked(s):
-                notes = tuple(note for note in s.annotations if note[0] != "tensorize")
-                return self.replaced(replace(s, annotations=notes), instruction)
+                line = str(dict(s.annotations).get(WHERE, ""))
+                notes = tuple(note for note in s.annotations if note[0] not in ("tensorize", WHERE))
+                return self.replaced(replace(s, annotations=notes), instruction, line)
         return super().stmt(s)
 
-    def replaced(self, nest: For, instruction: Instruction) -> Stmt:
+    def replaced(self, nest: For, instruction: Instruction, line: str) -> Stmt:
         parts = _parts(nest)
         if len(parts) == 2 and _initialises(*parts):
             first, update = parts
@@ -87,9 +91,12 @@ class _Tensorize(InContext):
         found = match_instruction(_Simplified(self.analyzer).stmt(update), instruction)
         if isinstance(found, Instr):
             return seq(first, found)
-        where = f"stage {self.stage!r}, " if self.stage else ""
         raise LoweringError(
-            f"{where}axis {nest.var.name!r} cannot be tensorized with {instruction.name}: {found}"
+            f"the loops cannot be tensorized with {instruction.name}: {found}",
+            stage=self.stage,
+            axis=nest.var.name,
+            where=line,
+            mend=f"It stands for loops over its axes of its declaration, {instruction.update}",
         )
 
 

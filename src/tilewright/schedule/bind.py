@@ -88,3 +88,4 @@ def env_threads(stage: Stage, threads: Any) -> None:
             mend="Use s.cache_read to stage an argument through another memory",
         )
     stage.env = found
+    stage.lines["env_threads"] = user_location()

@@ -72,6 +72,7 @@ class Stage:
         self.env: tuple[IterVar, ...] = ()
         self.store_predicate: Expr | None = None
         self.double_buffered = False
+        self.lines: dict[str, str] = {}  # where primitives on the whole stage were called
         self.alignments: dict[int, tuple[int, int]] = {}
         self.bounds_alignments: dict[int, tuple[int, int]] = {}
         self.roots: tuple[IterVar, ...] = (*op.axis, *op.reduce_axis)
@@ -99,7 +100,11 @@ class Stage:
         Raises :class:`ScheduleError` for anything that is not a leaf of this stage.
         """
         if not isinstance(axis, IterVar):
-            raise self.error(f"{primitive} takes an axis of the stage, got {axis!r}")
+            names = ", ".join(a.name for a in self.leaf_iter_vars) or "none"
+            mend = f"Its loops are now {names}"
+            if any(leaf.var is axis for leaf in self.leaf_iter_vars):
+                mend = "Pass the axis itself, not its variable"
+            raise self.error(f"{primitive} takes an axis of the stage, got {axis!r}", mend=mend)
         for position, leaf in enumerate(self.leaf_iter_vars):
             if leaf is axis:
                 return position

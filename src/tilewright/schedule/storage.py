@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir.buffer import SCOPES
-from tilewright.ir.errors import LanguageError
+from tilewright.ir.errors import LanguageError, user_location
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import as_condition
 from tilewright.schedule.stage import Stage
@@ -81,6 +81,7 @@ def double_buffer(stage: Stage) -> None:
             mend="Use s.cache_read or s.cache_write, and double_buffer the copy",
         )
     stage.double_buffered = True
+    stage.lines["double_buffer"] = user_location()
 
 
 def set_store_predicate(stage: Stage, predicate: Any) -> None:
