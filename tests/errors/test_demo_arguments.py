@@ -31,7 +31,7 @@ def test_opencl_without_its_library(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "pyopencl", None)
     from tilewright.runtime import opencl_device
 
-    for cached in (opencl_device.devices, opencl_device.device):
+    for cached in (opencl_device.load_opencl, opencl_device.devices, opencl_device.device):
         cached.cache_clear()
     assert main(["demo", "--target", "opencl"]) == 1
     assert "pyopencl" in capsys.readouterr().err
