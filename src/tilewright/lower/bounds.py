@@ -299,6 +299,19 @@ def _bind_loop(bounds: Bounds, stage: Stage, leaf: IterVar, extent: Expr) -> Non
             f"Split the axis by {thread.dom.extent}, or leave out the extent of the thread axis",
             mark.where,
         )
+    for parent, around in enclosing_loops(stage):
+        other = parent.marks.get(around)
+        if other is None or other.thread is None or other.thread.tag != thread.tag:
+            continue
+        threads = bounds.domains[parent].extents[around]
+        if thread.tag != "vthread" and not bounds.analyzer.prove(extent <= threads):
+            raise stage.contradiction(
+                f"the axis has {extent} iterations for {thread.tag}, but the stage is computed at "
+                f"an axis of {parent.name!r} inside of a loop over {threads} of it",
+                leaf,
+                f"Split the axis by {threads}, or bind it to another thread axis",
+                mark.where,
+            )
     known = bounds.analyzer.bounds(thread.var)
     widest = extent
     if known.hi is not None and isinstance(extent, IntImm):

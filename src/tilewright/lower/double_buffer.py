@@ -36,7 +36,8 @@ from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import add, const, floordiv, floormod, mul, sub
 from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Seq, Stmt, Store, seq
-from tilewright.ir.visit import Rewriter, allocated, loads, stores, walk
+from tilewright.ir.visit import allocated, loads, stores, walk
+from tilewright.lower.context import InContext, analyzer_of
 from tilewright.lower.substitution import copy, widen
 
 KEY = "double_buffer"
@@ -50,22 +51,28 @@ def double_buffer(func: Func) -> Func:
     """
     if not any(isinstance(s, Attr) and s.key == KEY for s in walk(func.body)):
         return func
-    return replace(func, body=_Doubling().stmt(func.body))
+    return replace(func, body=_Doubling(analyzer_of(func)).stmt(func.body))
 
 
-class _Doubling(Rewriter):
+class _Doubling(InContext):
     """From the innermost loop outwards."""
 
-    def __init__(self) -> None:
+    def __init__(self, analyzer: Analyzer) -> None:
+        super().__init__(analyzer)
         self.lifted: set[Buffer] = set()
         self.serial = False  # whether the innermost loop around can be pipelined
 
+    def expr(self, e: Expr) -> Expr:
+        return e
+
     def stmt(self, s: Stmt) -> Stmt:
         match s:
-            case For(_, _, _, kind, body):
+            case For(var, low, extent, kind, body):
                 serial = kind in (ForKind.SERIAL, ForKind.UNROLLED)
                 outer, self.serial = self.serial, serial
-                inner = self.stmt(body)
+                with self.analyzer.scope():
+                    self.analyzer.bind(var, low, extent)
+                    inner = self.stmt(body)
                 self.serial = outer
                 loop = s if inner is body else replace(s, body=inner)
                 if serial:
@@ -91,6 +98,8 @@ class _Doubling(Rewriter):
         self.lifted.update(twice)
         body = _unallocated(loop.body, set(twice))
         made = _Pipeline(loop, marks, twice).lowered(body)
+        if not self.analyzer.prove(loop.extent > 0):  # without iterations nothing is filled
+            made = If(loop.extent > 0, made)
         for buffer in twice.values():
             made = Allocate(buffer, made)
         return made
