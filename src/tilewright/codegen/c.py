@@ -54,7 +54,7 @@ def c_source(module: Module) -> str:
         texts.append(made.text)
         calls.append(f"{made.symbol}({', '.join(names[p] for p in func.params)});")
     wrapper = _wrapper(module, dialect, names, calls)
-    return f"{_comment(module, entry)}{prelude(dialect.needs)}{''.join(texts)}\n{wrapper}"
+    return f"{_comment(entry)}{prelude(dialect.needs)}{''.join(texts)}\n{wrapper}"
 
 
 def c_header(module: Module) -> str:
@@ -63,13 +63,13 @@ def c_header(module: Module) -> str:
     guard = f"{entry.upper()}_H"
     head = "\n".join(_head(module, CDialect(), _names(module)))
     return (
-        f"{_comment(module, entry)}#ifndef {guard}\n#define {guard}\n\n#include <stdint.h>\n\n"
+        f"{_comment(entry)}#ifndef {guard}\n#define {guard}\n\n#include <stdint.h>\n\n"
         f'#ifdef __cplusplus\nextern "C" {{\n#endif\n\n{head});\n\n'
         f"#ifdef __cplusplus\n}}\n#endif\n\n#endif\n"
     )
 
 
-def _comment(module: Module, entry: str) -> str:
+def _comment(entry: str) -> str:
     return (
         f"/* {entry}: written by Tilewright; needs libc and libm only.\n"
         f"   cc -std=c99 -O3 -march=native -ffp-contract=fast -fopenmp -c {entry}.c\n"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.ir import expr as E
 from tilewright.ir.expr import IntImm
-from tilewright.ir.stmt import AllReduce, For, If, Sync
+from tilewright.ir.stmt import For, If, Sync
 from tilewright.lower.accesses import Kernel, Node
 from tilewright.lower.domain import can_run
 
@@ -165,8 +165,3 @@ class Barriers:
             for x in node.way[len(top.way) :]
             if isinstance(x.stmt, For) and x is not top and self._reaches(x.children[0])
         )
-
-
-def is_collective(node: Node) -> bool:
-    """Whether the statement itself makes threads meet."""
-    return isinstance(node.stmt, (Sync, AllReduce))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal, TypeAlias
 
 from tilewright.arith.encode import Instance
 from tilewright.arith.system import (
@@ -43,7 +44,7 @@ from tilewright.lower.domain import (
 
 #: Who runs two conflicting accesses: threads of a block, of a warp, or of different warps; blocks
 #: of a grid; iterations of a PARALLEL loop.
-RUNNERS = ("threads", "warp", "warps", "blocks", "iterations")
+Runners: TypeAlias = Literal["threads", "warp", "warps", "blocks", "iterations"]
 
 #: The elements that an access may touch: its indices, what their variables may be, its lanes.
 _Place = tuple[tuple[Expr, ...], Surroundings, int]
@@ -60,7 +61,7 @@ class Conflict:
 
     early: Access
     late: Access
-    runners: str
+    runners: Runners
     order: Order
     element: tuple[int, ...] = ()
     early_values: Mapping[Var, int] | None = None
@@ -103,7 +104,7 @@ class Dependences:
             return
         scopes = {b.scope for b in kernel.barriers if isinstance(b.node.stmt, Sync)}
         block = Barriers(kernel, ("shared",), before)
-        tests: list[tuple[str, Barriers]] = [("threads", block)]
+        tests: list[tuple[Runners, Barriers]] = [("threads", block)]
         warp = Barriers(kernel, ("shared", "warp"), before)
         if "warp" in scopes:
             tests = [("warps", block), ("warp", warp)]
@@ -111,7 +112,8 @@ class Dependences:
             scope = a.buffer.scope
             if scope == "local" or (scope == "global" and a.buffer in kernel.homes):
                 continue
-            for runners, barriers in [("warp", warp)] if scope == "warp" else tests:
+            of_warps: list[tuple[Runners, Barriers]] = [("warp", warp)]
+            for runners, barriers in of_warps if scope == "warp" else tests:
                 for order, forward in barriers.orders(a.node, b.node):
                     early, late = (a, b) if forward else (b, a)
                     found = self.conflict(early, late, order, runners)
@@ -183,7 +185,9 @@ class Dependences:
 
     # ------------------------------------------------------------------ the question
 
-    def conflict(self, early: Access, late: Access, order: Order, runners: str) -> Conflict | None:
+    def conflict(
+        self, early: Access, late: Access, order: Order, runners: Runners
+    ) -> Conflict | None:
         """A conflict of ``runners`` in the given order, or None where there provably is none."""
         key = (early, late, order, runners)
         if key not in self._known:
@@ -191,7 +195,7 @@ class Dependences:
             self._known[key] = None if apart else self._decide(early, late, order, runners)
         return self._known[key]
 
-    def _never_meet(self, a: Access, b: Access, runners: str) -> bool:
+    def _never_meet(self, a: Access, b: Access, runners: Runners) -> bool:
         """Whether the indices alone keep two runners apart, at whatever moments.
 
         Neither conditions nor the order are looked at, so one answer serves all statements with
@@ -213,7 +217,7 @@ class Dependences:
             found = self._places[access] = (access.indices, around, access.lanes)
         return found
 
-    def _are_disjoint(self, a: _Place, b: _Place, runners: str) -> bool:
+    def _are_disjoint(self, a: _Place, b: _Place, runners: Runners) -> bool:
         kernel, system = self.kernel, System()
         one = Instance(system, a[2])
         begin(kernel, one, kernel.launch)
@@ -226,7 +230,9 @@ class Dependences:
         differ(kernel, system, one, two, runners)
         return system.refuted()
 
-    def _decide(self, early: Access, late: Access, order: Order, runners: str) -> Conflict | None:
+    def _decide(
+        self, early: Access, late: Access, order: Order, runners: Runners
+    ) -> Conflict | None:
         kernel = self.kernel
         system = System()
         one = Instance(system, early.lanes)
@@ -275,14 +281,14 @@ def _variables(kernel: Kernel, node: Node) -> list[Var]:
     return [*axes, *(v for v in loops if v not in axes and v not in kernel.aliases)]
 
 
-def _fresh(kernel: Kernel, runners: str) -> tuple[LaunchAxis, ...]:
+def _fresh(kernel: Kernel, runners: Runners) -> tuple[LaunchAxis, ...]:
     """The axes along which two runners may differ."""
     if runners == "iterations":
         return ()
     return kernel.launch if runners == "blocks" else kernel.threads
 
 
-def _follow(system: System, one: Instance, two: Instance, order: Order, runners: str) -> None:
+def _follow(system: System, one: Instance, two: Instance, order: Order, runners: Runners) -> None:
     """Let the moments ``one`` and ``two`` lie in ``order``."""
     for node, instance, which in (
         *((n, one, -1) for n in order.last),
@@ -314,7 +320,7 @@ def differ(
     system: System,
     one: Instance,
     two: Instance,
-    runners: str,
+    runners: Runners,
     symmetric: bool = False,
 ) -> None:
     """Let the runners be two and not one; if ``symmetric``, the second is the later in number."""

@@ -4,12 +4,12 @@ A tile of 32 x 32 floats in shared memory has all of a column in one bank. With 
 made 1 modulo 32, that is 33, a column touches every bank once:
 
 >>> from tilewright.ir.ops import const
->>> aligned_layout((const(32), const(32)), axis=0, factor=32, offset=1).strides
+>>> aligned_strides((const(32), const(32)), {0: (32, 1)})
 (33, 1)
 
 The same primitive aligns rows for vector loads: a row of 30 floats to a multiple of 4.
 
->>> aligned_layout((const(8), const(30)), axis=0, factor=4).strides
+>>> aligned_strides((const(8), const(30)), {0: (4, 0)})
 (32, 1)
 """
 
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilewright.ir.buffer import Layout
 from tilewright.ir.expr import Expr
 from tilewright.ir.ops import add, const, floormod, mul, sub
 
@@ -40,16 +39,3 @@ def aligned_strides(
         strides.append(step)
         step = mul(step, shape[dim])
     return tuple(reversed(strides))
-
-
-def aligned_layout(shape: Sequence[Expr], axis: int, factor: int, offset: int = 0) -> Layout:
-    """The row-major layout of ``shape`` in which the stride of ``axis`` is ``factor * k + offset``.
-
-    Raises :class:`ValueError` where ``axis`` is no dimension of ``shape`` or ``factor`` is not
-    positive.
-    """
-    if not -len(shape) <= axis < len(shape):
-        raise ValueError(f"axis {axis} is not one of the {len(shape)} dimensions")
-    if factor < 1:
-        raise ValueError(f"the factor of an alignment is positive, got {factor}")
-    return Layout(aligned_strides(shape, {axis % len(shape): (factor, offset)}))

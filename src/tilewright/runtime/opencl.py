@@ -126,7 +126,7 @@ class OpenCLProgram:
     ) -> None:
         """``stream`` is a ``pyopencl.CommandQueue`` of the device's context."""
         queue = self._queue(stream)
-        memories, copies = self._memories(arrays, queue)
+        memories, copies = self._memories(arrays)
         self._enqueue(queue, memories, scalars)
         for k, memory, low, nbytes in copies:
             if self._buffers[k] in self._written:
@@ -145,7 +145,7 @@ class OpenCLProgram:
         return stream
 
     def _memories(
-        self, arrays: Sequence[ArrayView], queue: Any
+        self, arrays: Sequence[ArrayView]
     ) -> tuple[list[Any], list[tuple[int, Any, int, int]]]:
         """Memory objects of the device for ``arrays``, and those of the host among them."""
         cl = load_opencl()
@@ -233,7 +233,7 @@ class OpenCLProgram:
     ) -> list[float]:
         """Seconds a launch, by the host's clock; arrays of the host are moved once, before."""
         queue = self.place.queue
-        memories, copies = self._memories(arrays, queue)
+        memories, copies = self._memories(arrays)
         self._enqueue(queue, memories, scalars)
         queue.finish()
         times = []

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -57,14 +56,3 @@ def _text(seconds: float) -> str:
         if seconds * factor >= 1:
             return f"{seconds * factor:.4g} {unit}"
     return f"{seconds * 1e9:.4g} ns"
-
-
-def host_times(launch: Callable[[], None], number: int, repeat: int) -> list[float]:
-    """Seconds a call by the host's clock, for a ``launch`` that returns when it is done."""
-    times = []
-    for _ in range(repeat):
-        begin = time.perf_counter()
-        for _ in range(number):
-            launch()
-        times.append((time.perf_counter() - begin) / number)
-    return times

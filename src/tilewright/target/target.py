@@ -34,7 +34,6 @@ class Limits:
     grid: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
     shared_memory: int = 48 * 1024
     warp_size: int = 32
-    vector_bytes: int = 16
 
 
 #: Shared memory that one block may have, by compute capability (CUDA programming guide, table

@@ -142,7 +142,7 @@ def cast(b: Builder, types: Types, source: DType, to: DType, x: Value) -> Value:
     if source.is_float and to.is_float:
         return b.convert("fpext" if to.bits > source.bits else "fptrunc", x, target)
     if source.is_float:
-        return _to_integer(b, source, to, x, target)
+        return _to_integer(b, to, x, target)
     if to.is_float:
         signed = source.kind == "int"
         return b.convert("sitofp" if signed else "uitofp", x, target)
@@ -171,7 +171,7 @@ def _to_sixteen(b: Builder, types: Types, source: DType, to: DType, x: Value) ->
     return b.convert("fptrunc", wide, types.register(to))
 
 
-def _to_integer(b: Builder, source: DType, to: DType, x: Value, target: str) -> Value:
+def _to_integer(b: Builder, to: DType, x: Value, target: str) -> Value:
     bits = 64 if to.bits == 64 or to == "uint32" else 32
     wide = vector_type(f"i{bits}", to.lanes)
     opcode = "fptoui" if to.element == "uint64" else "fptosi"
