@@ -240,10 +240,16 @@ class ExpressionCompiler:
 
     def _select(self, c: Code, a: Code, b: Code, lanes: int) -> Code:
         def select(frame: Frame) -> Array:
-            found: Array = np.where(_column(c(frame), lanes), a(frame), b(frame))
+            found: Array = np.where(c(frame), a(frame), b(frame))
             return found[()]
 
-        return select
+        def blend(frame: Frame) -> Array:
+            # Both vectors are read whole; what is not chosen of them may be undefined.
+            chosen = _column(c(frame), lanes)
+            on_true = a(frame.keeping(chosen))
+            return np.where(chosen, on_true, b(frame.keeping(~chosen)))
+
+        return select if lanes == 1 else blend
 
     def _if_then_else(self, e: E.Select) -> Code:
         c, a, b = self.expr(e.condition), self.expr(e.on_true), self.expr(e.on_false)

@@ -151,6 +151,8 @@ class Frame:
         """The same lanes, of whose vectors only the elements of ``used`` are kept."""
         made = Frame(self.batch, self.env, self.memories)
         made.act, made.lanes, made.n, made.mask = self.act, self.lanes, self.n, self.mask
+        if self.used is not None and self.used.shape[-1] == used.shape[-1]:
+            used = used & self.used
         made.used = used
         return made
 
