@@ -7,6 +7,7 @@ changes nothing returns what it was given.
 from __future__ import annotations
 
 import typing
+from collections.abc import Callable
 from typing import Any, ClassVar
 from weakref import ref
 
@@ -28,18 +29,30 @@ def _forget(entry: _Entry) -> None:
 class InternedMeta(type):
     """The class of hash-consed node classes: calling one returns the node if it exists."""
 
+    #: How fields are set, in order; None where a class tells its nodes apart by :meth:`key`.
+    _setters: tuple[Callable[[Any, Any], None], ...]
+    _plain: bool
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:
+        super().__init__(name, bases, namespace)
+        fields = namespace.get("__match_args__", getattr(cls, "__match_args__", ()))
+        cls._setters = tuple(getattr(cls, field).__set__ for field in fields)
+        cls._plain = "key" not in namespace and all(getattr(b, "_plain", True) for b in bases)
+
     def __call__(cls, *args: Any) -> Any:
-        key = (cls, *cls.key(*args))  # type: ignore[attr-defined]
+        key = (cls, *args) if cls._plain else (cls, *cls.key(*args))  # type: ignore[attr-defined]
         entry = _table.get(key)
-        node = entry() if entry is not None else None
-        if node is None:
-            node = object.__new__(cls)  # type: ignore[arg-type]
-            for name, value in zip(cls.__match_args__, args, strict=True):  # type: ignore[attr-defined]
-                object.__setattr__(node, name, value)
-            node._made()
-            entry = _Entry(node, _forget)
-            entry.key = key
-            _table[key] = entry
+        if entry is not None:
+            node = entry()
+            if node is not None:
+                return node
+        node = object.__new__(cls)  # type: ignore[arg-type]
+        for put, value in zip(cls._setters, args, strict=True):
+            put(node, value)
+        node._made()
+        entry = _Entry(node, _forget)
+        entry.key = key
+        _table[key] = entry
         return node
 
 

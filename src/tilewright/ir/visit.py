@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import (
+    Binary,
+    Compare,
     Expr,
     FloatImm,
     IntImm,
@@ -32,10 +35,19 @@ _OPAQUE: dict[type, tuple[str, ...]] = {
 
 
 @cache
-def _fields(cls: Any) -> tuple[str, ...]:
+def _fields(cls: Any) -> tuple[tuple[str, bool], ...]:
+    """The fields of a node class, and whether there may be expressions or buffers in them."""
     names: tuple[str, ...] = cls.__match_args__
     skip = _OPAQUE.get(cls, ()) + ("dtype", "name", "kind", "tag", "annotations", "reducer")
-    return tuple(name for name in names if name not in skip)
+    return tuple((name, name not in skip) for name in names)
+
+
+@cache
+def _inner(cls: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """Reads those fields of a node."""
+    names = [name for name, descends in _fields(cls) if descends]
+    read = operator.attrgetter(*names) if names else lambda node: ()
+    return read if len(names) != 1 else lambda node: (read(node),)
 
 
 class Rewriter:
@@ -54,30 +66,30 @@ class Rewriter:
     def expr(self, e: Expr) -> Expr:
         """The expression that replaces ``e``."""
         cls: Any = type(e)
-        if cls is Var:
+        if cls in _LEAVES:
             return e
-        args: list[Any] = []
-        changed = False
-        opaque = _fields(cls)
-        for name in cls.__match_args__:
-            old = getattr(e, name)
-            new = self._field(old) if name in opaque else old
-            changed = changed or new is not old
-            args.append(new)
-        return cls(*args) if changed else e
+        if isinstance(e, Binary | Compare):
+            a, b = self.expr(e.a), self.expr(e.b)
+            return e if a is e.a and b is e.b else cls(a, b)
+        found: Expr = self._rebuilt(e, cls)
+        return found
 
     def stmt(self, s: Stmt) -> Stmt:
         """The statement that replaces ``s``."""
-        cls: Any = type(s)
+        found: Stmt = self._rebuilt(s, type(s))
+        return found
+
+    def _rebuilt(self, node: Any, cls: Any) -> Any:
         args: list[Any] = []
         changed = False
-        fields = _fields(cls)
-        for name in cls.__match_args__:
-            old = getattr(s, name)
-            new = self._field(old) if name in fields else old
-            changed = changed or new is not old
-            args.append(new)
-        return cls(*args) if changed else s
+        for name, descends in _fields(cls):
+            old = getattr(node, name)
+            if descends:
+                new = self._field(old)
+                changed = changed or new is not old
+                old = new
+            args.append(old)
+        return cls(*args) if changed else node
 
     def buffer(self, b: Buffer) -> Buffer:
         """The buffer that replaces ``b`` wherever it is used."""
@@ -91,8 +103,8 @@ class Rewriter:
         if isinstance(old, Buffer):
             return self.buffer(old)
         if isinstance(old, tuple):
-            new = tuple(self._field(item) for item in old)
-            return old if all(a is b for a, b in zip(old, new, strict=True)) else new
+            new = [self._field(item) for item in old]
+            return old if all(map(operator.is_, old, new)) else tuple(new)
         if isinstance(old, Access):
             found = Access(self.buffer(old.buffer), self._field(old.indices))
             same = found.buffer is old.buffer and found.indices is old.indices
@@ -153,12 +165,13 @@ def rewrite_exprs(node: Any, rule: Callable[[Expr], Expr | None]) -> Any:
 
 
 def _below(node: Node) -> list[Node]:
+    if isinstance(node, Binary | Compare):
+        return [node.a, node.b]
     cls: Any = type(node)
     found: list[Node] = []
     if cls in _LEAVES:
         return found
-    for name in _fields(cls):
-        value = getattr(node, name)
+    for value in _inner(cls)(node):
         if isinstance(value, (Expr, Stmt)):
             found.append(value)
         elif isinstance(value, tuple):
