@@ -14,6 +14,7 @@ from tilewright.cli._demo.machine import find
 from tilewright.cli._demo.peers import Peers
 from tilewright.cli._demo.space import Candidate, candidates
 from tilewright.cli.main import main
+from tilewright.ir.errors import TargetError
 from tilewright.topi.cpu.depthwise_conv2d import RowTile, schedule_rows
 
 TINY = [Layer("", 3, 9, 7, 3), Layer("", 2, 8, 11, 5, 2), Layer("", 2, 5, 4, 7)]
@@ -119,6 +120,28 @@ def test_the_simulator_needs_no_gpu_and_counts_traffic_in_place_of_time(tmp_path
     assert "watched every access" in capsys.readouterr().out.replace("\n", " ")
 
 
+@pytest.mark.needs_opencl
+def test_the_schedules_for_gpus_run_and_are_timed_on_opencl(tmp_path):
+    status, figures, page = demo(tmp_path, "--target", "opencl", "--layers", "4x9x10k3")
+    assert status == 0
+    (row,) = figures["layers"]
+    assert row["failures"] == {}
+    assert row["error"] < 1e-6
+    assert row["us"]["tilewright"] > 0
+    assert "OpenCL C" in page
+
+
+@pytest.mark.needs_cuda
+def test_the_schedules_for_gpus_run_and_are_timed_on_cuda(tmp_path):
+    status, figures, page = demo(tmp_path, "--target", "cuda", "--layers", "4x9x10k3", "8x20x20k27")
+    assert status == 0
+    for row in figures["layers"]:
+        assert row["failures"] == {}
+        assert row["error"] < 1e-6
+        assert row["us"]["tilewright"] > 0
+    assert "CUDA C++" in page
+
+
 def test_without_the_libraries_their_columns_are_left_out_with_a_hint(tmp_path, alone, capsys):
     _, figures, page = demo(tmp_path, "--target", "llvm", "--layers", "4x9x9k3")
     assert figures["peers"] == []
@@ -218,6 +241,16 @@ def test_the_candidates_of_every_layer_fit_it_and_are_no_more_than_asked_for():
             found = candidates(layer, machine, 12)
             assert 3 <= len(found) <= 12
             assert len({c.label for c in found}) == len(found)
+
+
+def test_a_target_that_can_compile_nothing_is_an_error(tmp_path, alone, monkeypatch, capsys):
+    def unable(self, index, candidate):
+        raise TargetError("this processor is unknown: install a newer compiler")
+
+    monkeypatch.setattr(searching.Search, "_try", unable)
+    assert main(["demo", "--quick", "--target", "llvm", "--html", str(tmp_path / "x.html")]) == 1
+    assert capsys.readouterr().err.startswith("tilewright: this processor is unknown")
+    assert not (tmp_path / "x.html").exists()
 
 
 def test_layers_are_chosen_by_network_or_by_shape():

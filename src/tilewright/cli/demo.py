@@ -64,7 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search, compare, show, write; 130 after Control-C, 1 where no layer has a kernel."""
+    """Search, compare, show, write; 130 after Control-C, 1 where no layer has a kernel.
+
+    Raises :class:`TargetError` where the target can compile nothing on this machine.
+    """
     from tilewright.cli._demo.layers import choose
     from tilewright.cli._demo.machine import find
     from tilewright.cli._demo.peers import Peers
@@ -117,6 +120,7 @@ def _search(layers: Any, quick: bool, machine: Machine, peers: Peers, view: View
     from tilewright.cli._demo.search import Search
 
     most = _QUICK_CANDIDATES if quick else _CANDIDATES
+    most *= 1 if machine.kind == "llvm" else 2  # two families of schedules, compiled in less time
     left = _QUICK_SECONDS if quick else _SECONDS
     for number, layer in enumerate(layers):
         search = Search(layer, machine, most)
@@ -128,6 +132,8 @@ def _search(layers: Any, quick: bool, machine: Machine, peers: Peers, view: View
             if search.result.points:
                 view.done(search.finish(peers))
             raise
+        if number == 0 and search.unable:
+            raise search.unable
         left = max(1.0, left - (time.monotonic() - begin))
         if search.result.points:
             view.update(search.result, "timing the best beside the others")

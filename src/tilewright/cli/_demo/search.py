@@ -15,7 +15,7 @@ from tilewright.cli._demo.layers import Layer, reference
 from tilewright.cli._demo.machine import Machine
 from tilewright.cli._demo.peers import Peers
 from tilewright.cli._demo.space import Candidate, candidates
-from tilewright.ir.errors import TilewrightError, VerificationError
+from tilewright.ir.errors import TargetError, TilewrightError, VerificationError
 from tilewright.lower.pipeline import form
 
 if TYPE_CHECKING:
@@ -101,7 +101,9 @@ class Search:
 
     def __init__(self, layer: Layer, machine: Machine, most: int) -> None:
         self.machine, self.most = machine, most
-        self.result = Result(layer if machine.timed else layer.cut(2, 28))
+        small = layer.cut(2, 28 if layer.kernel <= 7 else 14)  # NumPy takes its time
+        self.result = Result(layer if machine.timed else small)
+        self.error: Exception | None = None
         self._kernels: dict[str, tuple[Kernel, Candidate, float]] = {}
 
     def run(self, seconds: float, report: Callable[[Result], None]) -> None:
@@ -122,8 +124,15 @@ class Search:
                 self._try(index, candidate)
             except Exception as error:  # whatever it is, other candidates may do better
                 result.failures[_reason(error)] += 1
+                self.error = error
             result.tried += 1
             report(result)
+
+    @property
+    def unable(self) -> TargetError | None:
+        """Why the target can do nothing at all, where every candidate failed for that reason."""
+        alike = not self.result.points and len(self.result.failures) == 1
+        return self.error if alike and isinstance(self.error, TargetError) else None
 
     def _try(self, index: int, candidate: Candidate) -> None:
         """Build, check and time one; raises where it is no use."""
