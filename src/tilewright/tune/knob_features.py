@@ -1,8 +1,8 @@
 """Configurations as numbers: what a cost model knows without lowering anything.
 
 Sizes enter as logarithms of base 2, also of the products of a split's inner loops, which are what
-tiles are; so do the values of knobs; positions in an order as themselves. The arguments of the task come first, so that one model can
-learn from several shapes.
+tiles are; so do the values of knobs; positions in an order as themselves. The arguments of the
+task come first, so that one model can learn from several shapes.
 """
 
 from __future__ import annotations

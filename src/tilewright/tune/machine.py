@@ -1,0 +1,65 @@
+"""The device that a target stands for on this machine, as records name it."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+from tilewright.target import Target
+
+
+def machine(text: str | Target) -> dict[str, Any]:
+    """``device``, ``driver``, ``version``, and ``target`` with its architecture.
+
+    Raises :class:`TargetError` where the device or its library is missing, and where it does not
+    answer.
+    """
+    from tilewright import __version__
+
+    target = Target.parse(text)
+    if target.kind == "cuda":
+        name, driver, target = _cuda(target)
+    elif target.kind == "opencl":
+        name, driver = _opencl(target)
+    else:
+        name, driver = _cpu(target)
+    return {"device": name, "driver": driver, "version": __version__, "target": str(target)}
+
+
+def _cuda(target: Target) -> tuple[str, str, Target]:
+    from tilewright.runtime import cuda, nvrtc
+    from tilewright.runtime.cuda_driver import check, load_driver
+    from tilewright.runtime.ndarray import array
+
+    target = target if target.arch else target.with_arch(cuda.resolve_arch(target))
+    array([1.0], "cuda:0", "float32").numpy()  # it answers
+    version = int(check(load_driver().cuDriverGetVersion()))
+    driver = f"CUDA {version // 1000}.{version % 1000 // 10}, NVRTC {nvrtc.version()}"
+    return cuda.device_name(0), driver, target
+
+
+def _opencl(target: Target) -> tuple[str, str]:
+    from tilewright.runtime.opencl_device import device
+
+    found = device(target.arch)
+    return found.name, f"{found.handle.platform.name} {found.handle.driver_version}".strip()
+
+
+def _cpu(target: Target) -> tuple[str, str]:
+    name = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                name = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    if target.kind == "sim":
+        import numpy
+
+        return f"sim on {name}", f"NumPy {numpy.__version__}"
+    from tilewright.runtime.llvm_host import binding, thread_count
+
+    version = ".".join(map(str, binding().llvm_version_info))
+    return f"{name}, {thread_count(target)} threads", f"LLVM {version}"

@@ -1,0 +1,53 @@
+"""Templates whose configurations are right, wrong, slow, deadly."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from tilewright import te
+from tilewright.schedule import Schedule
+from tilewright.tune.dispatch import get_config
+from tilewright.tune.template import template
+
+
+@template("tests/scaled")
+def scaled(n: int) -> tuple[Schedule, list[te.Tensor]]:
+    """``B = 2 A`` with a split and a vector: every configuration is right."""
+    cfg = get_config()
+    A = te.placeholder((n,), name="A")
+    B = te.compute((n,), lambda i: A[i] * 2.0, name="B")
+    s = te.create_schedule(B.op)
+    cfg.define_split("i", s[B].op.axis[0], num_outputs=3)
+    cfg.define_annotate("mark", ["ii"], "try_unroll_vec")
+    _, _, ii = cfg["i"].apply(s, B, s[B].op.axis[0])
+    cfg["mark"].apply(s, B, [ii])
+    return s, [A, B]
+
+
+FATES = ["right", "refused", "crash_build", "hang_build", "wrong", "unwritten", "crash", "hang"]
+
+
+@template("tests/fated", reference=lambda a: a + 1)
+def fated(n: int) -> tuple[Schedule, list[te.Tensor]]:
+    """``B = A + 1``, or what the knob says."""
+    cfg = get_config()
+    cfg.define_knob("fate", FATES)
+    fate = cfg["fate"].val
+    A = te.placeholder((n,), name="A")
+    if fate == "crash_build":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if fate == "hang_build":
+        signal.pause()
+    if fate in ("crash", "hang"):
+        call = "abort" if fate == "crash" else "pause"
+        B = te.extern((n,), [A], lambda i, o: te.call_extern("int32", call), name="B")
+        return te.create_schedule(B.op), [A, B]
+    added = 1.0 if fate != "wrong" else 1.5
+    B = te.compute((n,), lambda i: A[i] + added, name="B")
+    s = te.create_schedule(B.op)
+    if fate == "refused":
+        s[B].split(s[B].op.axis[0], factor=0)
+    if fate == "unwritten":
+        s[B].set_store_predicate(s[B].op.axis[0].var < n - 1)
+    return s, [A, B]
