@@ -8,7 +8,7 @@ from tilewright.codegen.c_like import CLikePrinter, Printed
 from tilewright.codegen.c_like_text import Names
 from tilewright.codegen.cuda_dialect import CudaDialect, prelude
 from tilewright.codegen.flatten import flat_text
-from tilewright.ir.func import Module
+from tilewright.ir.func import Func, Module
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,22 @@ class Source:
     text : one translation unit.
     kernels : by the position of the kernel in the module, its symbol and dynamic shared memory.
     aligned : whether the text needs arguments at multiples of 16 bytes.
+    flat : the kernels over flat buffers, as they were written.
     """
 
     text: str
     kernels: tuple[Printed, ...]
     aligned: bool
+    flat: tuple[Func, ...]
 
 
-def generate(module: Module, arch: str = "", aligned: bool = True, launcher: str = "") -> Source:
+def generate(
+    module: Module,
+    arch: str = "",
+    aligned: bool = True,
+    launcher: str = "",
+    flat: tuple[Func, ...] | None = None,
+) -> Source:
     """CUDA C++ for all kernels of ``module``.
 
     Parameters
@@ -35,8 +43,8 @@ def generate(module: Module, arch: str = "", aligned: bool = True, launcher: str
     arch : the architecture it is for ("sm_90a"), where instructions depend on it.
     aligned : whether arguments may be taken to lie at multiples of 16 bytes, so that several
         neighbouring elements can be moved by one access.
-
     launcher : the name of a function that goes with the kernels; none is called so.
+    flat : :attr:`Source.flat` of the module, where it has been written before.
 
     Raises :class:`tilewright.ir.errors.TargetError` where CUDA cannot say what the program says.
 
@@ -60,14 +68,14 @@ def generate(module: Module, arch: str = "", aligned: bool = True, launcher: str
     """
     dialect = CudaDialect(arch, aligned)
     symbols = Names((*dialect.reserved, launcher))
+    if flat is None:
+        flat = tuple(map(flat_text, module.funcs))
     kernels = []
-    for func in module.funcs:
+    for func in flat:
         printer = CLikePrinter(dialect)
-        kernels.append(
-            printer.function(flat_text(func), symbols.fresh(_symbol(func.name, launcher)))
-        )
+        kernels.append(printer.function(func, symbols.fresh(_symbol(func.name, launcher))))
     body = "\n".join(kernel.text for kernel in kernels)
-    return Source(prelude(dialect.needs) + body, tuple(kernels), dialect.wide_params)
+    return Source(prelude(dialect.needs) + body, tuple(kernels), dialect.wide_params, flat)
 
 
 def _symbol(name: str, launcher: str) -> str:

@@ -266,7 +266,8 @@ def compile_module(
         "meta.json": json.dumps(meta).encode(),
     }
     if made.aligned:
-        files["unaligned.cu"] = generate(module, arch, aligned=False).text.encode()
+        unaligned = generate(module, arch, aligned=False, flat=made.flat)
+        files["unaligned.cu"] = unaligned.text.encode()
     return CudaProgram(module, target, files)
 
 
