@@ -8,11 +8,12 @@ from typing import Any
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LanguageError, user_location
-from tilewright.ir.expr import Expr, Reduce, Var
+from tilewright.ir.expr import Expr, Load, Reduce, Var
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import Value, as_expr, const
 from tilewright.ir.stmt import Evaluate, Stmt
-from tilewright.ir.visit import loads, walk
+from tilewright.ir.visit import exprs
+from tilewright.te.axes import axis_kind, declared
 from tilewright.te.tensor import Tensor, as_shape, make_buffer, tensor_of
 
 
@@ -63,8 +64,8 @@ class ComputeOp(Operation):
     def inputs(self) -> list[Tensor]:
         found: dict[Tensor, None] = {}
         for expr in self.body:
-            for read in loads(expr):
-                tensor = tensor_of(read.buffer)
+            for node in exprs(expr):
+                tensor = tensor_of(node.buffer) if isinstance(node, Load) else None
                 if tensor is not None:
                     found[tensor] = None
         return list(found)
@@ -109,9 +110,16 @@ def _reduce_axes(body: tuple[Expr, ...]) -> tuple[IterVar, ...]:
     return body[0].axes if isinstance(body[0], Reduce) else ()
 
 
-def _check_body(name: str, body: tuple[Expr, ...]) -> None:
+def _check_body(name: str, body: tuple[Expr, ...], axes: tuple[IterVar, ...]) -> None:
+    if not body:
+        raise LanguageError(f"compute {name}: its function returns no value")
     for expr in body:
-        for node in walk(expr):
+        own = {a.var for a in axes}
+        if isinstance(expr, Reduce):
+            own.update(a.var for a in expr.axes)
+        for node in exprs(expr):
+            if isinstance(node, Var) and node not in own:
+                _check_variable(name, node)
             if isinstance(node, Reduce) and node is not expr:
                 raise LanguageError(
                     f"compute {name}: a reduction stands inside a larger expression. Compute the "
@@ -129,6 +137,20 @@ def _check_body(name: str, body: tuple[Expr, ...]) -> None:
         raise LanguageError(
             f"compute {name}: several outputs with reductions must be the components of one "
             "reduction, as te.comm_reducer returns them"
+        )
+
+
+def _check_variable(name: str, var: Var) -> None:
+    kind = axis_kind(var)
+    if kind == "reduce":
+        raise LanguageError(
+            f"compute {name}: the reduction axis {var.name} stands outside of a reduction over "
+            f"it. Reduce over it, as in te.sum(..., axis={var.name})"
+        )
+    if kind is not None:
+        raise LanguageError(
+            f"compute {name}: {var.name} is an axis of something else. Use the parameters of "
+            "its own function"
         )
 
 
@@ -152,14 +174,20 @@ def compute(
     op = ComputeOp(name, tag, attrs)
     extents = as_shape(shape, f"compute {name}")
     names = list(varargs_names or _axis_names(fcompute, len(extents), name))
+    if len(names) != len(extents):
+        raise LanguageError(
+            f"compute {name} has {len(extents)} dimensions, but {len(names)} names for its axes"
+        )
     op.axis = tuple(
-        IterVar(Range.from_extent(const(0), extent), Var.make(n, extent.dtype), "data")
+        declared(IterVar(Range.from_extent(const(0), extent), Var.make(n, extent.dtype), "data"))
         for n, extent in zip(names, extents, strict=True)
     )
     found = fcompute(*(axis.var for axis in op.axis))
+    if found is None:
+        raise LanguageError(f"compute {name}: its function returns None, not an expression")
     several = isinstance(found, (tuple, list))
     op.body = tuple(as_expr(e) for e in (found if several else (found,)))
-    _check_body(name, op.body)
+    _check_body(name, op.body, op.axis)
     op.reduce_axis = _reduce_axes(op.body)
     op.outputs = tuple(
         Tensor(op, k, make_buffer(f"{name}.v{k}" if several else name, extents, e.dtype))
@@ -208,14 +236,30 @@ def extern(
             raise LanguageError(f"extern {name}: with no inputs, say the dtype of its outputs")
         dtype = inputs[0].dtype
     types = [dtype] * len(shapes) if isinstance(dtype, str) else list(dtype)
+    if len(types) != len(shapes):
+        raise LanguageError(
+            f"extern {name} has {len(shapes)} outputs, but {len(types)} types for them"
+        )
     op = ExternOp(name, tag)
     op.reads = tuple(inputs)
     op.outputs = tuple(
         Tensor(
-            op, k, make_buffer(name if len(shapes) == 1 else f"{name}.v{k}", as_shape(s, name), t)
+            op,
+            k,
+            make_buffer(
+                name if len(shapes) == 1 else f"{name}.v{k}", as_shape(s, f"extern {name}"), t
+            ),
         )
         for k, (s, t) in enumerate(zip(shapes, types, strict=True))
     )
+    for read in op.reads:
+        if not isinstance(read, Tensor):
+            raise LanguageError(f"extern {name}: its inputs are tensors, got {read!r}")
     body = fcompute([t.buffer for t in op.reads], [t.buffer for t in op.outputs])
+    if body is None:
+        raise LanguageError(
+            f"extern {name}: its function returns None. Return a statement, or a call such as "
+            "te.call_extern('int32', 'symbol', ...)"
+        )
     op.body = body if isinstance(body, Stmt) else Evaluate(as_expr(body))
     return op.outputs[0] if len(op.outputs) == 1 else op.outputs

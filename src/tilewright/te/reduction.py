@@ -8,9 +8,10 @@ from typing import Any
 
 from tilewright.ir.dtype import DType, dtype, int_range
 from tilewright.ir.errors import LanguageError
-from tilewright.ir.expr import Expr, Reduce, Reducer, Var
+from tilewright.ir.expr import Expr, IntImm, Reduce, Reducer, Var
 from tilewright.ir.itervar import IterVar, Range
-from tilewright.ir.ops import Value, as_condition, as_expr, const, maximum, minimum
+from tilewright.ir.ops import Value, as_condition, as_expr, cast, const, maximum, minimum
+from tilewright.te.axes import declared
 
 THREAD_TAGS = tuple(f"{kind}.{d}" for kind in ("blockIdx", "threadIdx") for d in "xyz")
 
@@ -24,17 +25,23 @@ def _range(dom: Any, what: str) -> Range:
     if isinstance(dom, Range):
         return dom
     if isinstance(dom, (tuple, list)) and len(dom) == 2:
-        return Range(dom[0], dom[1])
-    raise LanguageError(f"the domain of {what} is (begin, end), got {dom!r}")
+        try:
+            return Range(dom[0], dom[1])
+        except LanguageError:
+            pass
+    raise LanguageError(f"the domain of {what} is (begin, end), two integers, got {dom!r}")
 
 
 def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "") -> IterVar:
     """An axis to reduce over, with domain ``(begin, end)``."""
     found = _range(dom, f"reduce axis {name}")
     extent = found.extent
-    if isinstance(getattr(extent, "value", None), int) and extent.value <= 0:  # type: ignore[attr-defined]
-        raise LanguageError(f"reduce axis {name} is empty: its domain is {dom!r}")
-    return IterVar(found, Var.make(name, extent.dtype), "reduce")
+    if isinstance(extent, IntImm) and extent.value <= 0:
+        raise LanguageError(
+            f"reduce axis {name} is empty: its domain is {dom!r}, from the first value to the one "
+            "after the last"
+        )
+    return declared(IterVar(found, Var.make(name, extent.dtype), "reduce"))
 
 
 def thread_axis(dom: Any = None, tag: str = "", name: str = "") -> IterVar:
@@ -51,6 +58,8 @@ def thread_axis(dom: Any = None, tag: str = "", name: str = "") -> IterVar:
     if tag.startswith("cthread"):
         tag = "vthread"
     found = None if dom is None else _range(dom, f"thread axis {tag}")
+    if found is not None and isinstance(found.extent, IntImm) and found.extent.value <= 0:
+        raise LanguageError(f"thread axis {tag} is empty: its domain is {dom!r}")
     return IterVar(found, Var.make(name or tag), "thread", tag)
 
 
@@ -60,7 +69,9 @@ def _axes(axis: Any) -> tuple[IterVar, ...]:
         if not isinstance(a, IterVar) or a.kind != "reduce":
             raise LanguageError(f"a reduction goes over axes made by te.reduce_axis, got {a!r}")
     if len(set(found)) != len(found):
-        raise LanguageError("a reduction names the same axis twice")
+        raise LanguageError("a reduction names the same axis twice: name every axis once")
+    if not found:
+        raise LanguageError("a reduction names no axis: make one with te.reduce_axis")
     return found
 
 
@@ -85,13 +96,13 @@ def comm_reducer(
             rhs = tuple(Var.make(f"rhs{k}", t) for k, t in enumerate(types))
             result = fcombine(lhs, rhs) if several else (fcombine(lhs[0], rhs[0]),)
             identity = fidentity(*types)
-            identities = tuple(identity) if several else (identity,)
+            identities = identity if several else (identity,)
             made[types] = Reducer(
                 name,
                 lhs,
                 rhs,
-                tuple(as_expr(e) for e in result),
-                tuple(as_expr(e, t) for e, t in zip(identities, types, strict=True)),
+                _components(name, "combines to", result, types),
+                _components(name, "has for identity", identities, types),
             )
         return made[types]
 
@@ -108,7 +119,7 @@ def comm_reducer(
         starts: tuple[Expr, ...] = ()
         if init is not None:
             given: Sequence[Any] = init if isinstance(init, (tuple, list)) else (init,)
-            starts = tuple(as_expr(e, s.dtype) for e, s in zip(given, source, strict=True))
+            starts = _components(name, "starts from", given, tuple(e.dtype for e in source))
         axes = _axes(axis)
         results = tuple(
             Reduce(reducer, source, axes, condition, k, starts) for k in range(len(source))
@@ -118,6 +129,23 @@ def comm_reducer(
     reduce.__name__ = name
     reduce.__doc__ = f"Reduce an expression over ``axis`` by {name}, where ``where`` holds."
     return reduce
+
+
+def _components(name: str, what: str, values: Any, types: tuple[DType, ...]) -> tuple[Expr, ...]:
+    """One value of each type."""
+    found = values if isinstance(values, (tuple, list)) else (values,)
+    if len(found) != len(types):
+        raise LanguageError(
+            f"reducer {name} {what} {len(found)} values, but reduces tuples of {len(types)}"
+        )
+    made = tuple(as_expr(e, t) for e, t in zip(found, types, strict=True))
+    for e, t in zip(made, types, strict=True):
+        if e.dtype != t:
+            raise LanguageError(
+                f"reducer {name} {what} {e}, of {e.dtype}, where a value of {t} is needed: cast it "
+                f"with .astype('{t}')"
+            )
+    return made
 
 
 def min_value(type: str) -> Expr:
@@ -139,13 +167,16 @@ _min = comm_reducer(minimum, max_value, name="min")
 
 
 def sum(expr: Any, axis: Any, where: Value | None = None, init: Any = None) -> Any:
-    """The sum of ``expr`` over ``axis``, of the elements where ``where`` holds."""
-    return _sum(expr, axis, where, init)
+    """The sum of ``expr`` over ``axis``, of the elements where ``where`` holds.
+
+    Of conditions it is the number that hold, an int32.
+    """
+    return _sum(_counted(expr), axis, where, init)
 
 
 def prod(expr: Any, axis: Any, where: Value | None = None, init: Any = None) -> Any:
     """The product of ``expr`` over ``axis``, of the elements where ``where`` holds."""
-    return _prod(expr, axis, where, init)
+    return _prod(_counted(expr), axis, where, init)
 
 
 def max(lhs: Any, rhs: Any = None, axis: Any = None, where: Any = None, init: Any = None) -> Any:
@@ -172,10 +203,18 @@ def _extremum(
     if axis is not None:
         if rhs is not None:
             raise LanguageError("give either a second value or an axis, not both")
-        return over(lhs, axis, where, init)
+        return over(_counted(lhs), axis, where, init)
     if rhs is None:
         raise LanguageError("give a second value, or axis= to reduce over")
     return pair(lhs, rhs)
+
+
+def _counted(expr: Any) -> Any:
+    """A condition as 0 or 1, as it is in arithmetic."""
+    if isinstance(expr, (tuple, list)):
+        return expr
+    made = as_expr(expr)
+    return cast("int32", made) if made.dtype.is_bool else made
 
 
 def _all_reduce(value: Any) -> bool:

@@ -25,13 +25,23 @@ def tensor_of(buffer: Buffer) -> Tensor | None:
 
 
 def as_shape(shape: Value | Sequence[Value], what: str) -> tuple[Expr, ...]:
-    """A shape as expressions; raises :class:`LanguageError` where an extent is not positive."""
+    """A shape as expressions.
+
+    Raises :class:`LanguageError` where an extent is no integer, or not positive.
+    """
     found: Sequence[Any] = shape if isinstance(shape, (tuple, list)) else (shape,)
-    extents = tuple(as_index(extent) for extent in found)
-    for extent in extents:
-        if isinstance(extent, IntImm) and extent.value <= 0:
-            raise LanguageError(f"{what} has an extent of {extent.value}: extents are positive")
-    return extents
+    extents = []
+    for extent in found:
+        try:
+            extents.append(as_index(extent))
+        except LanguageError:
+            raise LanguageError(
+                f"{what} has an extent of {extent!r}: extents are integers, or made by te.var"
+            ) from None
+        made = extents[-1]
+        if isinstance(made, IntImm) and made.value <= 0:
+            raise LanguageError(f"{what} has an extent of {made.value}: extents are positive")
+    return tuple(extents)
 
 
 class Tensor(Operand):
@@ -88,12 +98,16 @@ class Tensor(Operand):
         """The element of a tensor without dimensions."""
         if self.ndim:
             raise LanguageError(
-                f"tensor {self.name} has {self.ndim} dimensions: index it, {self.name}[...]"
+                f"tensor {self.name} has {self.ndim} dimensions: index it, as in "
+                f"{self.name}[{', '.join('ijklmn'[: self.ndim])}]"
             )
         return load(self.buffer, ())
 
     def __iter__(self) -> Any:
-        raise TypeError(f"tensor {self.name} cannot be iterated over while a program is written")
+        raise LanguageError(
+            f"tensor {self.name} cannot be iterated over while a program is written: declare its "
+            "elements with te.compute, and sums of them with te.reduce_axis"
+        )
 
     def __repr__(self) -> str:
         return f"Tensor({self.name}, shape={list(self.shape)}, dtype={self.dtype})"
@@ -114,14 +128,15 @@ class TensorSlice(Operand):
         merged: list[Expr | slice] = []
         for old in self.given:
             if isinstance(old, slice) and pending:
-                merged.append(_shift(pending.pop(0), old))
+                merged.append(self._shift(pending.pop(0), old))
             else:
                 merged.append(old)
-        merged += [_index(i) for i in pending]
+        merged += [self._index(i) for i in pending]
         if len(merged) > self.tensor.ndim:
+            shape = ", ".join(map(repr, self.tensor.shape))
             raise LanguageError(
-                f"tensor {self.tensor.name} has {self.tensor.ndim} dimensions, got "
-                f"{len(merged)} indices"
+                f"tensor {self.tensor.name} has {self.tensor.ndim} dimensions, ({shape}), got "
+                f"{len(merged)} indices: leave out {len(merged) - self.tensor.ndim} of them"
             )
         if len(merged) == self.tensor.ndim and not any(isinstance(i, slice) for i in merged):
             return load(self.tensor.buffer, tuple(merged))  # type: ignore[arg-type]
@@ -131,24 +146,32 @@ class TensorSlice(Operand):
         """Raises: a slice with open dimensions is no value."""
         raise LanguageError(
             f"tensor {self.tensor.name} has {self.tensor.ndim} dimensions, but only "
-            f"{sum(not isinstance(i, slice) for i in self.given)} of them are indexed"
+            f"{sum(not isinstance(i, slice) for i in self.given)} of them are indexed: give an "
+            "index for each"
         )
 
+    def _index(self, value: Any) -> Expr | slice:
+        if isinstance(value, slice):
+            if value.step not in (None, 1):
+                raise LanguageError(
+                    f"a slice of tensor {self.tensor.name} has step {value.step}: index with "
+                    "i * step instead"
+                )
+            return slice(self._index(value.start or 0), value.stop)
+        try:
+            return as_index(value)
+        except LanguageError:
+            raise LanguageError(
+                f"an index of tensor {self.tensor.name} is {value!r}, which is no integer: cast "
+                "it with .astype('int32')"
+            ) from None
 
-def _index(value: Any) -> Expr | slice:
-    if not isinstance(value, slice):
-        return as_index(value)
-    if value.step not in (None, 1):
-        raise LanguageError("slices of tensors have step 1: index with i * step instead")
-    return slice(as_index(value.start or 0), value.stop)
-
-
-def _shift(value: Any, base: slice) -> Expr | slice:
-    found = _index(value)
-    start = base.start if base.start is not None else const(0)
-    if isinstance(found, slice):
-        return slice(add(start, found.start), found.stop)
-    return add(start, found)
+    def _shift(self, value: Any, base: slice) -> Expr | slice:
+        found = self._index(value)
+        start = base.start if base.start is not None else const(0)
+        if isinstance(found, slice):
+            return slice(add(start, found.start), found.stop)
+        return add(start, found)
 
 
 def make_buffer(name: str, shape: tuple[Expr, ...], type: str) -> Buffer:
