@@ -81,9 +81,8 @@ class InContext(Rewriter):
                 condition = self.expr(condition)
                 on_true = self.expr_under(condition, on_true)
                 on_false = self.expr_under(ops.logical_not(condition), on_false)
-                if (condition, on_true, on_false) == (e.condition, e.on_true, e.on_false):
-                    return e
-                return E.IfThenElse(condition, on_true, on_false)
+                same = condition is e.condition and on_true is e.on_true and on_false is e.on_false
+                return e if same else E.IfThenElse(condition, on_true, on_false)
             case E.And(a, b) | E.Or(a, b):
                 a = self.expr(a)
                 known = a if isinstance(e, E.And) else ops.logical_not(a)

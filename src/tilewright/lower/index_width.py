@@ -156,7 +156,7 @@ class _Widths(Rewriter):
                 chosen, left, right = self.condition(c), self.index(a), self.index(b)
                 if left.dtype != right.dtype:
                     left, right = _to64(left), _to64(right)
-                same = (chosen, left, right) == (c, a, b)
+                same = chosen is c and left is a and right is b
                 return e if same else type(e)(chosen, left, right)
             case E.Cast(t, a) if t.is_int and a.dtype.is_int:
                 inner = self.index(a)
@@ -165,7 +165,8 @@ class _Widths(Rewriter):
                 first, step = self.index(base), self.index(stride)
                 if not self.fits(e) or first.dtype != step.dtype:
                     first, step = _to64(first), _to64(step)
-                return e if (first, step) == (base, stride) else E.Ramp(first, step, lanes)
+                same = first is base and step is stride
+                return e if same else E.Ramp(first, step, lanes)
             case E.Broadcast(value, lanes):
                 inner = self.index(value)
                 return e if inner is value else E.Broadcast(inner, lanes)
@@ -234,7 +235,8 @@ class _Widths(Rewriter):
                 self.define(var, value)
                 made, inner = self.bound_value(var, value), self.expr(body)
                 var = self.wider.get(var, var)
-                return e if (made, inner) == (value, body) else E.LetExpr(var, made, inner)
+                same = made is value and inner is body
+                return e if same else E.LetExpr(var, made, inner)
         return super().expr(e)
 
     def stmt(self, s: Stmt) -> Stmt:

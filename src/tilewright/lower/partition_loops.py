@@ -140,7 +140,7 @@ class _Partition(InContext):
                     continue
                 if not self.analyzer.prove(after <= first):
                     low, high = first, after
-        if (low, high) == (s.min, end) or self.small(s, low, high):
+        if (low is s.min and high is end) or self.small(s, low, high):
             return None
         if not self.analyzer.prove(low <= high):  # the interior may be empty
             low = ops.minimum(low, end)
