@@ -211,6 +211,8 @@ class _Pipeline:
         more = self.simplify(at < sub(self.end, 1))
         if not isinstance(more, IntImm):
             fills = If(more, fills)
+        elif not more.value:
+            fills = Seq(())
         return seq(fills, self.used(_emptied(body, set(self.twice)), turn))
 
     def fill(self, mark: _Mark, at: Expr, half: Expr) -> Stmt:
