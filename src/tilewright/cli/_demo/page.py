@@ -64,9 +64,11 @@ def environment(machine: Machine, peers: Peers, command: str, seconds: float) ->
 def demo_page(results: list[Result], machine: Machine, peers: Peers, around: dict[str, str]) -> str:
     """The page as HTML."""
     parts = [_cards(results), _results(results, machine, peers)]
-    if machine.timed and peers.names:
-        parts.append(_times(results, peers))
-    parts += [_searches(results, machine), _programs(results, machine)]
+    found = [r for r in results if r.points]
+    if found and machine.timed and peers.names:
+        parts.append(_times(found, peers))
+    if found:
+        parts += [_searches(found, machine), _programs(found, machine)]
     parts.append(section("Environment", facts(around)))
     return page(
         f"Depthwise convolution on {machine.device}",
@@ -135,8 +137,6 @@ def _searches(results: list[Result], machine: Machine) -> Html:
     unit = "µs" if machine.timed else "transactions"
     drawn = []
     for r in results:
-        if not r.points:
-            continue
         points = [
             Point(p.index + 1, p.cost, f"{p.label}: {amount(p.cost, machine)}") for p in r.points
         ]
@@ -158,8 +158,6 @@ def _programs(results: list[Result], machine: Machine) -> Html:
     language, colours = _LANGUAGES[machine.kind]
     shown = []
     for r in results:
-        if not r.points:
-            continue
         name = r.layer.name
         parts = [details("The loops of the schedule", code(r.loops, label=f"{name}: loops"))]
         if r.ir != r.source:

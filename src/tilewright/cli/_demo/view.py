@@ -125,7 +125,9 @@ class View:
             for head, value in zip(heads, values, strict=True)
         ]
         count = f"{result.tried}/{result.total} candidates"
-        return f"{result.layer.name}: {', '.join(cells)} ({count}, {result.best or 'none works'})"
+        if not result.points:
+            return f"{result.layer.name}: none of {count} works"
+        return f"{result.layer.name}: {', '.join(cells)} ({count}, {result.best})"
 
 
 def columns(machine: Machine, peers: Sequence[str]) -> list[tuple[str, str]]:
