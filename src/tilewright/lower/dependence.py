@@ -7,6 +7,7 @@ one element, and two such runners may do so unordered.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -78,6 +79,7 @@ class Dependences:
         self._known: dict[tuple[Access, Access, Order, str], Conflict | None] = {}
         self._apart: dict[tuple[Node, tuple[Expr, ...]], bool] = {}
         self._places: dict[Access, _Place] = {}
+        self._often: Counter[frozenset[_Place]] = Counter()
         self._disjoint: dict[tuple[_Place, _Place, str], bool] = {}
         self.pairs = list(self._pairs())
 
@@ -199,11 +201,16 @@ class Dependences:
         """Whether the indices alone keep two runners apart, at whatever moments.
 
         Neither conditions nor the order are looked at, so one answer serves all statements with
-        these indices; what it leaves open is asked with all that is known.
+        these indices; what it leaves open is asked with all that is known. It is not asked for
+        indices that occur once.
         """
         if a.opaque or b.opaque or runners == "iterations":
             return False
         one, two = self._place(a), self._place(b)
+        if not self._often:
+            self._often.update(frozenset(map(self._place, pair)) for pair in self.pairs)
+        if self._often[frozenset((one, two))] < 2:
+            return False
         found = self._disjoint.get((one, two, runners))
         if found is None:
             found = self._are_disjoint(one, two, runners)
