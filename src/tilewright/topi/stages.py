@@ -1,0 +1,65 @@
+"""What schedules of declared problems begin with: the stages in place, their axes by meaning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule import Schedule, Stage, create_schedule
+from tilewright.te import Tensor
+from tilewright.topi.declare import Declaration
+from tilewright.topi.nn.images import Images
+
+
+@dataclass(frozen=True)
+class Stages:
+    """A schedule in which ``out`` writes the result, epilogue included, and ``sums``, in registers,
+    is the sum; nothing else stands behind the sum."""
+
+    schedule: Schedule
+    declaration: Declaration
+    out: Stage
+    sums: Stage
+    sum: Tensor
+
+    @property
+    def padded(self) -> Stage | None:
+        found = self.declaration.padded
+        return None if found is None else self.schedule[found]
+
+    @property
+    def packed(self) -> Stage | None:
+        found = self.declaration.packed
+        return None if found is None else self.schedule[found]
+
+
+def begin(d: Declaration) -> Stages:
+    """The stages of a declaration, the element-wise ones inlined."""
+    s = create_schedule(d.output.op)
+    kept = {t.op for t in (d.sum, d.output, d.padded, d.packed) if t is not None}
+    for stage in s.stages:
+        if stage.op not in kept and stage.op.axis:
+            stage.compute_inline()
+    if d.sum is d.output:
+        total = s.cache_write(d.output, "local")
+    else:
+        total = d.sum
+        s[total].set_scope("local")
+    return Stages(s, d, s[d.output], s[total], total)
+
+
+def image_axes(stage: Stage, layout: str) -> tuple[IterVar, IterVar, IterVar, IterVar]:
+    """The axes (n, c, h, w) of a stage that makes images; h of extent 1 where there is none."""
+    n, c, space = Images(layout).meaning(stage.op.axis)
+    if len(space) == 1:
+        h, w = stage.split(space[0], nparts=1)
+        return n, c, h, w
+    return n, c, space[0], space[1]
+
+
+def tap_axes(stage: Stage, rank: int) -> tuple[list[IterVar], IterVar, IterVar]:
+    """The reduction axes of a sum over taps: those before them, vertical, horizontal."""
+    axes = list(stage.op.reduce_axis)
+    if rank == 1:
+        return axes[:-1], *stage.split(axes[-1], nparts=1)
+    return axes[:-2], axes[-2], axes[-1]

@@ -1,0 +1,111 @@
+"""The schedules that the library has for a problem, with the parameters worth trying for each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.ir.errors import ScheduleError
+from tilewright.schedule import Schedule
+from tilewright.target.target import Target
+from tilewright.topi.cpu import candidates as cpu
+from tilewright.topi.cpu.depthwise_channels import ChannelTile, schedule_channels
+from tilewright.topi.cpu.depthwise_lines import LineTile, schedule_lines
+from tilewright.topi.cpu.depthwise_wgrad import (
+    GradTile,
+    schedule_wgrad_channels,
+    schedule_wgrad_lines,
+)
+from tilewright.topi.declare import Declaration, declare
+from tilewright.topi.problem import Problem
+
+
+@dataclass(frozen=True)
+class Template:
+    """A schedule with parameters.
+
+    Attributes
+    ----------
+    name : as it stands in records.
+    config : the dataclass of its parameters; all of them are integers.
+    schedule : the schedule of a declaration with given parameters.
+    passes, channels_last, gpu : what it is for.
+    tiles : the parameters worth trying for a problem and a target, the best guess first; there is
+        at least one, and each is correct for every problem that the template is for.
+    """
+
+    name: str
+    config: type[Any]
+    schedule: Callable[[Declaration, Any], Schedule]
+    passes: tuple[str, ...]
+    channels_last: bool
+    gpu: bool
+    tiles: Callable[[Problem, Target], list[Any]]
+
+    def fits(self, p: Problem, target: Target) -> bool:
+        """Whether it is for a problem on a target."""
+        return (
+            p.pass_ in self.passes
+            and p.layout.endswith("C") == self.channels_last
+            and target.is_gpu == self.gpu
+        )
+
+    def candidates(self, p: Problem, target: Target) -> list[Any]:
+        """The parameters worth trying, the best guess first, each once."""
+        return list(dict.fromkeys(self.tiles(p, target)))
+
+    def parse(self, values: Mapping[str, Any]) -> Any:
+        """Parameters as records have them; raises :class:`ScheduleError` for strange ones."""
+        known = {f.name for f in dataclasses.fields(self.config)}
+        if set(values) != known or not all(type(v) is int for v in values.values()):
+            raise ScheduleError(
+                f"template {self.name} has the integer parameters {', '.join(sorted(known))}, "
+                f"got {dict(values)!r}",
+                mend="Tune the problem again",
+            )
+        return self.config(**values)
+
+
+#: Every template, by name.
+TEMPLATES = {
+    t.name: t
+    for t in (
+        Template("cpu.lines", LineTile, schedule_lines, ("forward", "dgrad"), False, False,
+                 cpu.line_tiles),
+        Template("cpu.channels", ChannelTile, schedule_channels, ("forward", "dgrad"), True, False,
+                 cpu.channel_tiles),
+        Template("cpu.wgrad_lines", GradTile, schedule_wgrad_lines, ("wgrad",), False, False,
+                 cpu.grad_tiles),
+        Template("cpu.wgrad_channels", GradTile, schedule_wgrad_channels, ("wgrad",), True, False,
+                 cpu.grad_tiles),
+    )
+}  # fmt: skip
+
+
+def templates(p: Problem, target: str | Target) -> list[Template]:
+    """The templates for a problem on a target."""
+    machine = Target.parse(target)
+    return [t for t in TEMPLATES.values() if t.fits(p, machine)]
+
+
+def candidates(p: Problem, target: str | Target) -> Iterator[tuple[Template, Any]]:
+    """Templates with parameters; those that are likely to be fast come early."""
+    machine = Target.parse(target)
+    found = [(t, t.candidates(p, machine)) for t in templates(p, machine)]
+    for rank in range(max((len(configs) for _, configs in found), default=0)):
+        for template, configs in found:
+            if rank < len(configs):
+                yield template, configs[rank]
+
+
+def default_schedule(p: Problem, target: str | Target) -> tuple[Declaration, Schedule]:
+    """A declaration of ``p``, and the schedule that is guessed to be best for it.
+
+    Raises :class:`ScheduleError` where the library has none.
+    """
+    for template, config in candidates(p, target):
+        declaration = declare(p)
+        return declaration, template.schedule(declaration, config)
+    raise ScheduleError(f"there is no schedule for {p} on {target}", mend="Write one in te")
