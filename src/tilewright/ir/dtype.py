@@ -6,8 +6,12 @@ its parts are attributes.
 
 from __future__ import annotations
 
+import difflib
 import re
 from functools import cache
+from typing import Any
+
+from tilewright.ir.errors import UnknownTypeError
 
 SCALARS = (
     "float64 float32 float16 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool handle"
@@ -36,13 +40,21 @@ class DType(str):
         return dtype(self.element if lanes == 1 else f"{self.element}x{lanes}")
 
 
-def dtype(name: str) -> DType:
-    """Parse and intern a type name; raises :class:`ValueError` where there is no such type.
+def dtype(name: Any) -> DType:
+    """Parse and intern a type: its name, or a type of NumPy's or PyTorch's.
+
+    Raises :class:`UnknownTypeError` where there is no such type.
 
     >>> dtype("float16x8").lanes
     8
     """
-    return name if isinstance(name, DType) else _interned(name)
+    if isinstance(name, DType):
+        return name
+    if not isinstance(name, str):
+        # numpy.float32, numpy.dtype("float32"), torch.float32
+        given = name.__name__ if isinstance(name, type) else getattr(name, "name", None)
+        name = str(given or name).removeprefix("torch.").removesuffix("_")
+    return _interned(name)
 
 
 @cache
@@ -51,7 +63,10 @@ def _interned(name: str) -> DType:
     kind, bits, lanes = match.groups() if match else ("", "", "")
     scalar = kind + bits
     if scalar not in SCALARS:
-        raise ValueError(f"unknown type {name!r}; the scalar types are {', '.join(SCALARS)}")
+        near = difflib.get_close_matches(name, SCALARS, 1)
+        hint = f": did you mean {near[0]}?" if near else ""
+        known = ", ".join(SCALARS[:-1])
+        raise UnknownTypeError(f"unknown type {name!r}; the scalar types are {known}{hint}")
     made = DType(name)
     made.kind = kind
     made.bits = {"bool": 8, "handle": 64}.get(kind) or int(bits)

@@ -20,12 +20,29 @@ def user_location() -> str:
     return "<unknown>"
 
 
+def in_declaration() -> bool:
+    """Whether the caller's caller is a function of the user's that ``te.compute`` evaluates."""
+    frame = sys._getframe(2)
+    if frame.f_code.co_filename.startswith(_PACKAGE):
+        return False
+    above = frame.f_back
+    while above is not None:
+        if above.f_code.co_name == "compute" and above.f_code.co_filename.startswith(_PACKAGE):
+            return True
+        above = above.f_back
+    return False
+
+
 class TilewrightError(Exception):
     """The base of every error that Tilewright raises on purpose."""
 
 
 class LanguageError(TilewrightError, TypeError):
     """An expression or declaration that has no meaning."""
+
+
+class UnknownTypeError(LanguageError, ValueError):
+    """A type of values that there is not."""
 
 
 class _PlacedError(TilewrightError):

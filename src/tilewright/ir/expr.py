@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewright.ir.dtype import DType, dtype
+from tilewright.ir.errors import in_declaration
 from tilewright.ir.node import Interned
 from tilewright.ir.operand import Operand
 
@@ -84,6 +85,9 @@ class IntImm(Expr):
         return self.value
 
     __index__ = __int__
+
+    def __float__(self) -> float:
+        return float(self.value)
 
 
 class FloatImm(Expr):
@@ -221,6 +225,8 @@ class EQ(Compare):
     symbol = "=="
 
     def __bool__(self) -> bool:
+        if self.a is not self.b and in_declaration():
+            Operand.__bool__(self)
         return self.a is self.b
 
 
@@ -229,6 +235,8 @@ class NE(Compare):
     symbol = "!="
 
     def __bool__(self) -> bool:
+        if self.a is not self.b and in_declaration():
+            Operand.__bool__(self)
         return self.a is not self.b
 
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir.errors import LanguageError
+
 if TYPE_CHECKING:
     from tilewright.ir.expr import Expr
 
 #: What the operators do, by name; :mod:`tilewright.ir.ops`, which knows, fills it in.
 OPERATORS: dict[str, Callable[..., Expr]] = {}
+
+#: NumPy's functions of two values that operators stand for: ``np.float32(2) * x`` comes here.
+_UFUNCS = {
+    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
+    "floor_divide": "floordiv", "remainder": "floormod", "less": "lt", "less_equal": "le",
+    "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne",
+}  # fmt: skip
 
 
 def _binary(name: str) -> Any:
@@ -63,7 +72,32 @@ class Operand:
         return OPERATORS["eq"](self, other)
 
     def __bool__(self) -> bool:
-        raise TypeError(
+        raise LanguageError(
             "an expression has no truth value while the program is being written: use "
             "te.all / te.any for 'and' / 'or', te.if_then_else for 'if', and ~ for 'not'"
         )
+
+    def __iter__(self) -> Any:
+        raise LanguageError(
+            "an expression is one value, which cannot be iterated over: to sum over an axis, write "
+            "te.sum(expression, axis=k) with k = te.reduce_axis((0, n))"
+        )
+
+    def __float__(self) -> float:
+        raise LanguageError(
+            "an expression has no value while the program is being written: use te.exp, te.sqrt "
+            "and the like in place of Python's math"
+        )
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **more: Any) -> Any:
+        name = _UFUNCS.get(ufunc.__name__)
+        if name is None or method != "__call__" or more or any(_is_array(x) for x in inputs):
+            raise LanguageError(
+                f"np.{ufunc.__name__} computes with arrays, at once; a declaration is written "
+                "with operators and functions of te, such as te.exp, on elements of tensors"
+            )
+        return OPERATORS[name](*inputs)
+
+
+def _is_array(value: Any) -> bool:
+    return bool(getattr(value, "shape", ())) and not isinstance(value, Operand)

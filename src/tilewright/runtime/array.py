@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from tilewright.ir.dtype import DType, dtype
@@ -53,6 +54,11 @@ def _torch(tensor: Any) -> ArrayView:
         raise ArgumentError(f"a tensor on {kind!r} cannot be passed: move it to 'cpu' or 'cuda'")
     if str(tensor.layout) != "torch.strided":
         raise ArgumentError(f"a {tensor.layout} tensor cannot be passed: call .to_dense() first")
+    if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
+        raise ArgumentError(
+            "the tensor requires a gradient, which a kernel does not record: pass it with "
+            ".detach(), or call the kernel under torch.no_grad()"
+        )
     return ArrayView(
         tensor.data_ptr(),
         tuple(tensor.shape),

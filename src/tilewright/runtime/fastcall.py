@@ -36,6 +36,7 @@ def quick_binder(signature: Signature) -> Quick | None:
     import numpy as np
 
     env: dict[str, Any] = {"ndarray": np.ndarray, "at": ctypes.c_size_t.from_address}
+    env["modules"] = sys.modules
     names: dict[Var, str] = {}
     home = signature.devices[0]  # where arrays need not be copied from or to
     lines: list[str] = []
@@ -54,6 +55,7 @@ def quick_binder(signature: Signature) -> Quick | None:
             "else:",
             f"    try: p{k} = a{k}.data_ptr()",
             "    except AttributeError: return None",
+            f"    if a{k}.requires_grad and modules['torch'].is_grad_enabled(): return None",
             f"    if not a{k}.is_contiguous() or str(a{k}.dtype) != N{k}: return None",
             f"    if {'not ' if home == 'cpu' else ''}a{k}.is_cpu: return None",
         ]

@@ -167,7 +167,7 @@ class Signature:
         if len(found.shape) != len(param.shape):
             raise ArgumentError(
                 f"{self._where(k)}: expected {len(param.shape)} dimensions, {expected}, got "
-                f"{len(found.shape)}, {_describe(found)}"
+                f"{len(found.shape)}, {_describe(found)}{self._elsewhere(k, found)}"
             )
         if not found.device.startswith(self.devices):
             raise ArgumentError(
@@ -179,6 +179,14 @@ class Signature:
                 f"{self._where(k)} is written, but the array is read-only: pass a copy"
             )
 
+    def _elsewhere(self, k: int, found: ArrayView) -> str:
+        """The order of the arguments, where the array would do as another one of them."""
+        for j, other in enumerate(self.params):
+            if j != k and isinstance(other, Buffer) and other.constant_shape == found.shape:
+                names = ", ".join(p.name for p in self.params)
+                return f"; that is the shape of {other.name}, and the arguments are {names}"
+        return ""
+
     def _check_shape(self, k: int, found: ArrayView, values: Mapping[str, int]) -> None:
         param = self.params[k]
         assert isinstance(param, Buffer)
@@ -187,6 +195,7 @@ class Signature:
             where = "" if param.constant_shape else f" = {list(shape)}"
             raise ArgumentError(
                 f"{self._where(k)}: expected {describe(param)}{where}, got {_describe(found)}"
+                f"{self._elsewhere(k, found)}"
             )
         if param.layout is None:
             strides = dense_strides(shape)

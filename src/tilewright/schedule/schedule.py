@@ -43,6 +43,14 @@ class Schedule:
             )
         return stage
 
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and hasattr(Stage, name):
+            raise AttributeError(
+                f"{name} belongs to a stage of a schedule, not to the schedule: write "
+                f"s[tensor].{name}(...)"
+            )
+        raise AttributeError(f"a schedule has no attribute {name!r}")
+
     def _buffer(self, key: Any) -> Buffer | None:
         if isinstance(key, Tensor):
             return key.buffer

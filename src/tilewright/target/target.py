@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, replace
@@ -67,16 +68,22 @@ class Target:
         """
         if isinstance(text, Target):
             return text
+        if not isinstance(text, str):
+            raise TargetError(f'a target is a text such as "llvm" or a Target, got {text!r}')
         words = shlex.split(text)
         kind = _ALIASES.get(words[0], words[0]) if words else ""
         if kind not in KINDS:
-            raise TargetError(f"unknown target {text!r}: the kinds are {', '.join(KINDS)}")
+            near = difflib.get_close_matches(kind, KINDS, 1)
+            hint = f"did you mean {near[0]!r}? The" if near else "the"
+            raise TargetError(f"unknown target {text!r}: {hint} kinds are {', '.join(KINDS)}")
         options: dict[str, Any] = {}
         for word in words[1:]:
             name, _, value = word.lstrip("-").partition("=")
             if name in ("arch", "mcpu", "device"):
                 options["arch"] = value
             elif name in ("threads", "num-threads"):
+                if not value.isdigit():
+                    raise TargetError(f"{word!r} of target {kind}: write -threads=N, a number")
                 options["threads"] = int(value)
             elif name not in ("keys", "model", "libs", "max_num_threads", "host"):
                 raise TargetError(
