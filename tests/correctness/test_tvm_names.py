@@ -164,7 +164,7 @@ def test_everything_in_te_is_in_tvm_too():
     ("name", "instead"),
     [
         ("tvm.relay", "te.compute"),
-        ("tvm.autotvm", "time_evaluator"),
+        ("tvm.auto_scheduler", "autotvm"),
         ("tvm.build_config", "pragma"),
         ("tvm.te.decl_tensor_intrin", "decl_instruction"),
         ("tvm.tir.call_packed", "te.extern"),

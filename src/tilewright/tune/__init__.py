@@ -1,1 +1,4 @@
-"""Search spaces, tuners, measuring, records, progress."""
+"""Search spaces, tuners, measuring, records, progress.
+
+Under AutoTVM's names they stand in :mod:`tilewright.tune.autotvm`, which is ``tvm.autotvm``.
+"""

@@ -7,7 +7,7 @@ AutoTVM's log means the same here where the same knobs are declared in the same 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.tune.entity import Entity, TuningError, entity_from_json
@@ -211,7 +211,7 @@ class ConfigSpace(Definitions):
     # -- searching ---------------------------------------------------------------------------
 
     def sample(
-        self, count: int, rng: np.random.Generator, without: set[int] | frozenset[int] = frozenset()
+        self, count: int, rng: np.random.Generator, without: Collection[int] = ()
     ) -> list[int]:
         """At most ``count`` different random indices that are not in ``without``."""
         total = self.range_length

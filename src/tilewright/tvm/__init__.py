@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -44,8 +45,7 @@ __all__ = [
 
 #: What does the work of names of TVM's that are not here.
 _INSTEAD = {
-    "auto_scheduler": "search with a loop that builds a schedule and calls time_evaluator",
-    "autotvm": "search with a loop that builds a schedule and calls time_evaluator",
+    "auto_scheduler": "tvm.autotvm tunes templates",
     "build_config": "use s[stage].pragma(axis, 'auto_unroll_max_step', n)",
     "call_packed": "use te.extern with te.call_extern, which calls a C function",
     "contrib": "use te.extern with te.call_extern, which calls a C function, and Python's tempfile",
@@ -63,7 +63,7 @@ _INSTEAD = {
     "intrin": "use te.call_extern, or the functions of te: te.exp, te.popcount",
     "ir_builder": "te.extern takes a statement of tilewright.ir.stmt",
     "make": "use the functions of te: te.if_then_else, te.const",
-    "meta_schedule": "search with a loop that builds a schedule and calls time_evaluator",
+    "meta_schedule": "tvm.autotvm tunes templates",
     "micro": "kernel.export_c(path) writes a C file that stands alone",
     "placeholders": "use te.placeholder",
     "register_func": "use te.call_extern, which calls a C function by its name",
@@ -94,6 +94,8 @@ def _missing(room: str, name: str, known: Sequence[str]) -> AttributeError:
 def __getattr__(name: str) -> Any:
     if name in _language:
         return _language[name]
+    if name == "autotvm":  # loaded when it is asked for: most programs do not tune
+        return importlib.import_module("tilewright.tune.autotvm")
     if name.startswith("__"):
         raise AttributeError(name)
     raise _missing("tvm", name, sorted(__all__))

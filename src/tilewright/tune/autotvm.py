@@ -1,0 +1,57 @@
+"""AutoTVM's names, as ``tvm.autotvm``.
+
+``template``, ``get_config``, ``task.create``, ``measure_option``, ``tuner.XGBTuner``,
+``callback.log_to_file``, ``apply_history_best`` and the like do what they did there.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from tilewright.tune import callback as callback
+from tilewright.tune import log_format as record
+from tilewright.tune import measure as measure
+from tilewright.tune import task as task
+from tilewright.tune.config import ConfigEntity, ConfigSpace
+from tilewright.tune.config import FallbackConfig as FallbackConfigEntity
+from tilewright.tune.dispatch import (
+    ApplyConfig,
+    ApplyHistoryBest,
+    DispatchContext,
+    apply_history_best,
+    get_config,
+)
+from tilewright.tune.entity import (
+    AnnotateEntity,
+    OtherOptionEntity,
+    ReorderEntity,
+    SplitEntity,
+    TuningError,
+)
+from tilewright.tune.local import LocalBuilder, LocalRunner, measure_option
+from tilewright.tune.measure import MeasureErrorNo, MeasureInput, MeasureResult
+from tilewright.tune.records import Records
+from tilewright.tune.simple_tuners import GATuner, GridSearchTuner, RandomTuner
+from tilewright.tune.task import Task
+from tilewright.tune.template import template
+from tilewright.tune.tuner import Tuner
+from tilewright.tune.xgb_tuner import XGBTuner
+
+__all__ = [
+    "AnnotateEntity", "ApplyConfig", "ApplyHistoryBest", "ConfigEntity", "ConfigSpace",
+    "DispatchContext", "FallbackConfigEntity", "GATuner", "GridSearchTuner", "LocalBuilder",
+    "LocalRunner", "MeasureErrorNo", "MeasureInput", "MeasureResult", "OtherOptionEntity",
+    "RandomTuner", "Records", "ReorderEntity", "SplitEntity", "Task", "Tuner", "TuningError",
+    "XGBTuner", "apply_history_best", "callback", "get_config", "measure", "measure_option",
+    "record", "task", "template", "tuner",
+]  # fmt: skip
+
+#: Where AutoTVM has the tuners.
+tuner: Any = SimpleNamespace(
+    Tuner=Tuner,
+    GATuner=GATuner,
+    GridSearchTuner=GridSearchTuner,
+    RandomTuner=RandomTuner,
+    XGBTuner=XGBTuner,
+)
