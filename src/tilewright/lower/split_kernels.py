@@ -67,7 +67,7 @@ def split_kernels(func: Func) -> Module:
     target = func.attrs["target"]
     if not target.is_gpu:
         _reject_threads(func.body, target.kind)
-        body = seq(*(nest.statement() for nest in nests))
+        body = _without(func.body, workspaces)
         kernel = Func(func.name, _parameters(func, workspaces, body, ()), body, attrs=func.attrs)
         return Module(func.name, func.params, (kernel,), workspaces, func.attrs)
     _reject_shared_between(nests)
@@ -128,6 +128,8 @@ def _top_level(body: Stmt) -> tuple[list[_Nest], tuple[Buffer, ...]]:
                 peel(inner, stages, around)
             case Attr("produce", stage, inner):
                 peel(inner, (*stages, str(stage)), (*around, s))
+            case Allocate() if stages:  # of a stage that is computed inside of this one
+                nests.append(_Nest(s, stages[-1:], around))
             case Allocate(_, inner) | Attr(_, _, inner) | Let(_, _, inner):
                 peel(inner, stages, (*around, s))
             case _:
@@ -135,6 +137,18 @@ def _top_level(body: Stmt) -> tuple[list[_Nest], tuple[Buffer, ...]]:
 
     peel(body, (), ())
     return nests, tuple(workspaces)
+
+
+def _without(s: Stmt, workspaces: tuple[Buffer, ...]) -> Stmt:
+    """``s`` without the allocations of ``workspaces`` around its nests."""
+    match s:
+        case Seq(stmts):
+            return seq(*(_without(x, workspaces) for x in stmts))
+        case Allocate(buffer, inner) if buffer in workspaces:
+            return _without(inner, workspaces)
+        case Allocate(_, inner) | Attr(_, _, inner) | Let(_, _, inner):
+            return replace(s, body=_without(inner, workspaces))
+    return s
 
 
 def _reject_threads(body: Stmt, kind: str) -> None:
