@@ -95,5 +95,6 @@ def _matrix(rows: list[dict[int, int]], columns: int) -> Any:
     for i, row in enumerate(rows):
         for k, c in row.items():
             if c:
-                matrix = matrix.set_element_val(i, k, isl.Val(c, _context()))
+                number = c if abs(c) < 2**63 else str(c)  # wider ones isl takes as digits
+                matrix = matrix.set_element_val(i, k, isl.Val(number, _context()))
     return matrix
