@@ -83,6 +83,13 @@ class Operand:
             "te.sum(expression, axis=k) with k = te.reduce_axis((0, n))"
         )
 
+    def __index__(self) -> int:
+        raise LanguageError(
+            "an expression has no value while the program is being written, so it is no index of "
+            "a Python list or a NumPy array, and no end of a range: make an array a te.placeholder "
+            "and a loop an axis"
+        )
+
     def __float__(self) -> float:
         raise LanguageError(
             "an expression has no value while the program is being written: use te.exp, te.sqrt "

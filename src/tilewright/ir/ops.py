@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tilewright.ir import expr as E
-from tilewright.ir.dtype import dtype
+from tilewright.ir.dtype import dtype, int_range
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import (
     Call,
@@ -244,7 +244,10 @@ def neg(x: Value) -> Expr:
 def invert(x: Value) -> Expr:
     """``~x``: logical not of a condition, bitwise not of an integer."""
     a = as_expr(x)
-    return logical_not(a) if a.dtype.is_bool else bitxor(a, -1)
+    if a.dtype.is_bool:
+        return logical_not(a)
+    ones = int_range(a.dtype)[1] if a.dtype.kind == "uint" else -1
+    return bitxor(a, const(ones, a.dtype))
 
 
 def logical_and(*conditions: Value) -> Expr:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from tilewright.ir import expr as E
-from tilewright.ir.dtype import DType, dtype
+from tilewright.ir.dtype import DType, dtype, int_range
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import Cast, Expr, FloatImm, IntImm
 from tilewright.ir.operand import Operand
@@ -109,6 +109,13 @@ def unify(a: Any, b: Any) -> tuple[Expr, Expr]:
 
 def _match_literal(value: int | float, other: Expr) -> Expr:
     t = other.dtype
+    if t.is_int and isinstance(value, int):
+        low, high = int_range(t)
+        if not low <= value <= high:
+            raise LanguageError(
+                f"{value} is beyond the range of {other!r}, which is of {t}, {low} to {high}: cast "
+                "it to a wider type, as in .astype('int64')"
+            )
     if t.is_float or (isinstance(value, (bool, int)) and t.is_int) or isinstance(value, bool):
         return const(value, t)
     made = const(value)

@@ -61,9 +61,18 @@ def schedule_to_func(schedule: Schedule, args: Sequence[Any], name: str = "main"
 def _check_params(schedule: Schedule, params: tuple[Any, ...], args: Sequence[Any]) -> None:
     for p in params:
         if not isinstance(p, (Buffer, Var)):
+            is_array = hasattr(p, "__array_interface__") or hasattr(p, "__dlpack__")
             raise LoweringError(
-                f"arguments are tensors and symbolic variables, got {p!r}",
-                mend="List what te.placeholder, te.compute and te.var made",
+                "arguments are tensors and symbolic variables, got "
+                + (f"an array, a {type(p).__name__}" if is_array else repr(p)),
+                mend="List what te.placeholder, te.compute and te.var made; arrays are passed to "
+                "the kernel that is built",
+            )
+        if isinstance(p, Var) and not p.dtype.is_int:
+            raise LoweringError(
+                f"argument {p.name!r} is a scalar of {p.dtype}: those of a kernel are integers",
+                mend=f"Pass a tensor of one element: {p.name} = te.placeholder((1,), "
+                f"{str(p.dtype)!r}), read as {p.name}[0]",
             )
         if sum(other is p for other in params) > 1:
             raise LoweringError(f"argument {p.name!r} is listed twice", mend="List it once")
