@@ -43,10 +43,11 @@ def load() -> dict[str, Results]:
 
 
 def script(results: Results) -> Path:
-    """The benchmark that wrote them, of the command that they hold."""
-    found = re.search(r"benchmarks/\w+\.py", results["environment"]["command"])
-    assert found is not None, results["environment"]["command"]
-    return FOLDER.parent / found[0]
+    """The file whose docstring explains them, by the command that wrote them."""
+    words = results["environment"]["command"].split()
+    if words[0] == "tilewright":
+        return FOLDER.parent / f"src/tilewright/cli/{words[1]}.py"
+    return FOLDER.parent / words[1]
 
 
 def page_text(everything: Mapping[str, Results]) -> str:
@@ -60,34 +61,56 @@ def section(results: Results) -> str:
     parts = [f"## {title} ({results['environment']['device']})", explanation]
     parts.append(measure.table(environment(results["environment"])))
     for name, value in results.items():
-        rows = value if isinstance(value, list) else [value]
-        if name == "environment":
+        rows = flat(value if isinstance(value, list) else [value])
+        if name == "environment" or not rows:
             continue
         if name != "rows":
-            parts.append(f"{name[0].upper()}{name[1:]}:")
-        parts.append(measure.table(rows))
+            parts.append(f"**{name}**")
+        parts.append(measure.table(rows if len(rows) > 1 else by_name(rows[0])))
     return "\n\n".join(parts) + "\n"
+
+
+def flat(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Rows of numbers and texts only: ``{"us": {"a": 1}}`` is a column "a us".
+
+    Columns without anything in them, and lists, are left out, and so is what is no row.
+    """
+    made: list[dict[str, Any]] = []
+    for row in rows:
+        if isinstance(row, Mapping):
+            made.append({})
+            for name, value in row.items():
+                inner = value if isinstance(value, Mapping) else {"": value}
+                made[-1].update({f"{k} {name}".strip(): v for k, v in inner.items()})
+    shown = (str, int, float)
+    keep = {k for row in made for k, v in row.items() if isinstance(v, shown) and v != ""}
+    return [{k: v for k, v in row.items() if k in keep} for row in made]
+
+
+def by_name(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row as a table with a line for each of its columns."""
+    return [{"": name, "value": value} for name, value in row.items()]
 
 
 def describe(benchmark: Path) -> tuple[str, str]:
     """A title, which is what its docstring's first line says before a colon or comma, and the rest.
 
-    The command at the docstring's end is left out.
+    The rest is the first two paragraphs, without commands.
     """
     text = ast.get_docstring(ast.parse(benchmark.read_text())) or benchmark.stem
     paragraphs = text.split("\n\n")
-    kept = [p for p in paragraphs if not p.lstrip().startswith("python ")]
+    kept = [p for p in paragraphs if not p.startswith(("  ", "python "))]
     title = re.split(r"[:,.]", paragraphs[0])[0]
-    return title, "\n\n".join(kept)
+    return title, "\n\n".join(kept[:2])
 
 
 def environment(found: Mapping[str, str]) -> list[dict[str, str]]:
     """What a result depends on, in rows."""
-    named = ("device", "date", "command", "machine", "cudnn")
+    named = ("device", "date", "command", "machine", "system", "target", "seconds", "cudnn")
     versions = [f"{_NAMES.get(k, k)} {v}" for k, v in found.items() if k not in named]
     if "cudnn" in found:
         versions.append(f"cuDNN {cudnn_version(found['cudnn'])}")
-    command = re.sub(r" --out \S+", "", found["command"])
+    command = re.sub(r" --(out|html|json) \S+", "", found["command"])
     return [
         {"measured": "on", "": found["device"]},
         {"measured": "at", "": found["date"]},
@@ -140,13 +163,22 @@ def _cpu_claim(results: Results) -> str:
     )
 
 
+def _demo_claim(results: Results) -> str:
+    place, factors = results["environment"], [row["faster"] for row in results["layers"]]
+    return (
+        f"{place['device']}: the layers of MobileNetV2, ConvNeXt-T and RepLKNet-31B in `tilewright "
+        f"demo` run {results['geometric mean']:.1f} times as fast as in "
+        f"{' and '.join(results['peers'])} (geometric mean; {_span(factors)})."
+    )
+
+
 def _span(values: Sequence[float]) -> str:
     low, high = f"{min(values):.1f}", f"{max(values):.1f}"
     return low if low == high else f"{low} to {high}"
 
 
 #: By benchmark.
-_CLAIMS = {"article_000": _gpu_claim, "cpu_depthwise": _cpu_claim}
+_CLAIMS = {"article_000": _gpu_claim, "cpu_depthwise": _cpu_claim, "demo": _demo_claim}
 
 
 def readme_text(old: str, everything: Mapping[str, Results]) -> str:
