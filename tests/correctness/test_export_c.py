@@ -13,6 +13,8 @@ from tests.correctness.test_llvm_loops import convolved, depthwise
 from tests.support.cpu import kernel, poisoned, ramp
 from tests.support.kernels import buffer, loop, store
 
+import tilewright
+from tilewright import te
 from tilewright.ir import Func, Module, ops
 from tilewright.ir import expr as E
 from tilewright.ir.errors import TargetError
@@ -158,3 +160,19 @@ def test_simulated_kernels_have_no_c(tmp_path: Path) -> None:
     run = kernel([a], store(a, 0, 1.0), "sim")
     with pytest.raises(TargetError, match="no export of a kernel for sim"):
         run.export_c(tmp_path / "k.c")
+
+
+@pytest.mark.needs_nvrtc
+def test_a_cuda_file_comes_with_its_header(tmp_path: Path) -> None:
+    n = te.var("n")
+    a = te.placeholder((n,), name="a")
+    b = te.compute((n,), lambda i: a[i] + 1.0, name="b")
+    s = te.create_schedule(b.op)
+    outer, inner = s[b].split(b.op.axis[0], factor=64)
+    s[b].bind(outer, te.thread_axis("blockIdx.x"))
+    s[b].bind(inner, te.thread_axis("threadIdx.x"))
+    kernel = tilewright.build(s, [a, b], "cuda -arch=sm_80", name="plus")
+    kernel.export_c(tmp_path / "plus.cu")
+    header = (tmp_path / "plus.h").read_text()
+    assert "cudaError_t plus(\n    const float* a,\n    float* b,\n    int32_t n," in header
+    assert 'extern "C" cudaError_t plus(' in (tmp_path / "plus.cu").read_text()

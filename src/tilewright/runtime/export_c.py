@@ -15,7 +15,7 @@ def export_c(kernel: Kernel, path: Path) -> None:
     """Write ``kernel`` to ``path``: C99 for llvm, CUDA C++ with its host launcher for cuda.
 
     The file begins with a comment that says how to compile it, and its last function is the kernel.
-    Beside a C file named ``x.c`` a header ``x.h`` declares that function.
+    Beside ``x.c`` or ``x.cu``, a header ``x.h`` declares that function for C and C++.
 
     Raises :class:`TargetError` for opencl and sim.
     """
@@ -29,6 +29,7 @@ def export_c(kernel: Kernel, path: Path) -> None:
         from tilewright.codegen import cuda_export
 
         text = cuda_export.cuda_file(kernel.module, kernel.target)
+        path.with_suffix(".h").write_text(cuda_export.cuda_header(kernel.module))
     else:
         raise TargetError(
             f"there is no export of a kernel for {kind}: build it for llvm (C) or cuda (CUDA C++); "
