@@ -17,6 +17,7 @@ from tilewright.ir import stmt as S
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.func import LaunchAxis
+from tilewright.ir.visit import stores
 from tilewright.runtime.sim.allreduce import AllReduceCode
 from tilewright.runtime.sim.divergence import require_block, require_warp
 from tilewright.runtime.sim.expressions import ExpressionCompiler
@@ -80,6 +81,16 @@ class StatementCompiler:
                 bound = self.expressions.expr(value)
                 slot = self.expressions.slot(var)
                 inner = self.stmt(body)
+                lanes = var.dtype.lanes
+                if lanes > 1 and any(x.predicate is not None for x in stores(body)):
+                    # Which elements masked stores keep is not known yet.
+                    none = np.zeros((1, lanes), bool)
+
+                    def let_vector(frame: Frame) -> Iterator[Barrier]:
+                        frame.bind(slot, bound(frame.keeping(none)))
+                        yield from inner(frame)
+
+                    return let_vector
 
                 def let(frame: Frame) -> Iterator[Barrier]:
                     frame.bind(slot, bound(frame))
