@@ -35,7 +35,7 @@ class BoostedTrees:
     """
 
     def __init__(
-        self, trees: int = 80, depth: int = 5, rate: float = 0.15, penalty: float = 1.0
+        self, trees: int = 60, depth: int = 5, rate: float = 0.2, penalty: float = 1.0
     ) -> None:
         self.trees, self.depth, self.rate, self.penalty = trees, depth, rate, penalty
         self._edges: list[Array] = []

@@ -55,6 +55,19 @@ def entity_features(entity: Entity) -> list[float]:
             return [_hash(value)]
 
 
+def tile_features(entities: Sequence[Entity]) -> list[float]:
+    """The products over all splits of their innermost loops, of their next ones, and so on.
+
+    The product of two tiles' sides is what a block of threads, or a cache, has to hold.
+    """
+    sizes = [e.size[1:] for e in entities if isinstance(e, SplitEntity)]
+    depth = max(map(len, sizes), default=0)
+    return [
+        sum(math.log2(max(size[-k], 1)) for size in sizes if len(size) >= k)
+        for k in range(1, depth + 1)
+    ]
+
+
 def argument_features(task: Task) -> list[float]:
     """The numbers among a task's arguments, as logarithms."""
     return [_log(float(v)) for v in _numbers(task.workload[1:])]
@@ -94,9 +107,11 @@ class KnobFeatures:
         rows = []
         for index in indices:
             row = list(self._head)
-            for knob, digit in zip(self._table, space.point(index), strict=True):
+            point = space.point(index)
+            for knob, digit in zip(self._table, point, strict=True):
                 row += knob[digit]
-            rows.append(row)
+            chosen = zip(space.space_map.values(), point, strict=True)
+            rows.append(row + tile_features([knob[digit] for knob, digit in chosen]))
         return np.asarray(rows, "float32").reshape(len(rows), -1)
 
     def of(self, task: Task, config: ConfigEntity) -> list[float] | None:
@@ -109,7 +124,7 @@ class KnobFeatures:
             if type(config.entities[name]) is not type(knob[0]):
                 return None
             row += entity_features(config.entities[name])
-        return row
+        return row + tile_features([config.entities[name] for name in space.space_map])
 
 
 def _of_knob(entities: Sequence[Entity]) -> list[list[float]]:

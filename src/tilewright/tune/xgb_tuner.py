@@ -25,6 +25,9 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 #: Spaces of up to so many configurations are predicted whole instead of walked through.
 WHOLE = 20_000
+#: How many models are fitted, each to the measurements with random weights: where they agree is
+#: known well, and where they do not, each gets a share of the batch.
+_MODELS = 3
 #: A candidate that failed counts as so many times slower than the slowest that was right.
 _FAILED = 4.0
 
@@ -63,9 +66,10 @@ class XGBTuner(Tuner):
         self.by_loops = feature_type != "knob"
         self.explore = explore
         threads, number = num_threads or 0, seed or 0
-        self.model: CostModel = cost_model(model, number, threads)
+        self.models = [cost_model(model, number + k, threads) for k in range(_MODELS)]
         self.loop_model: CostModel = cost_model(model, number, threads)
         self._features = KnobFeatures(task)
+        self._whole: Array | None = None
         self._loops: dict[int, list[float] | None] = {}
         self._before: list[tuple[str, list[float] | None, list[float] | None, float]] = []
         self._fitted = self._loops_fitted = False
@@ -104,13 +108,14 @@ class XGBTuner(Tuner):
             return
         indices = list(self.visited)
         y = self._scores()
-        x = self._features(indices)
+        x = self._of(indices)
         rows = [(r, score) for _, r, _, score in self._before if r is not None]
         rows = [(r, score) for r, score in rows if not len(x) or len(r) == x.shape[1]]
         if not indices and not rows:
             return
-        self._fit_one(self.model, [*x.tolist(), *(r for r, _ in rows)],
-                      [*y, *(score for _, score in rows)], len(indices))  # fmt: skip
+        for model in self.models:
+            self._fit_one(model, [*x.tolist(), *(r for r, _ in rows)],
+                          [*y, *(score for _, score in rows)], len(indices))  # fmt: skip
         self._fitted = True
         if self.by_loops:
             known = [
@@ -126,8 +131,8 @@ class XGBTuner(Tuner):
 
     def _fit_one(self, model: CostModel, x: list[list[float]], y: list[float], own: int) -> None:
         """What this run measured weighs more than what others did, the more there is of it."""
-        weights = np.ones(len(y))
-        weights[own:] = 1.0 / (1.0 + own / 8.0)
+        weights = 0.1 + self.rng.exponential(size=len(y))
+        weights[own:] /= 1.0 + own / 8.0
         model.fit(np.asarray(x, "float32"), np.asarray(y), weights)
 
     def _scores(self) -> list[float]:
@@ -155,15 +160,25 @@ class XGBTuner(Tuner):
         return chosen + self.space.sample(count - len(chosen), self.rng, taken)
 
     def _ranked(self, count: int) -> list[int]:
-        """The ``count`` unmeasured configurations that the model thinks fastest."""
+        """The ``count`` unmeasured configurations that the models think fastest, in turns."""
         if self.space.range_length <= WHOLE:
             indices = [i for i in self.space.indices() if i not in self.visited]
         else:
             indices = self._anneal(count)
         if not indices:
             return []
-        order = np.argsort(-self.model.predict(self._features(indices)), kind="stable")
-        return [indices[int(k)] for k in order[:count]]
+        x = self._of(indices)
+        orders = [np.argsort(-m.predict(x), kind="stable")[:count] for m in self.models]
+        turns = [indices[int(k)] for places in zip(*orders, strict=True) for k in places]
+        return list(dict.fromkeys(turns))[:count]
+
+    def _of(self, indices: Sequence[int]) -> Array:
+        """The features of configurations; of a small space they are worked out once."""
+        if self.space.range_length > WHOLE:
+            return self._features(indices)
+        if self._whole is None:
+            self._whole = self._features(range(self.space.range_length))
+        return np.asarray(self._whole[np.asarray(indices, "int64")])
 
     def _anneal(self, count: int, chains: int = 128, steps: int = 100) -> list[int]:
         """Configurations that walks on the model came by, the best of them.
@@ -175,12 +190,17 @@ class XGBTuner(Tuner):
         starts = [i for _, i in known[: chains // 4]]
         starts += self.space.sample(chains - len(starts), self.rng)
         here = starts
-        scores = self.model.predict(self._features(here))
+
+        def predict(indices: list[int]) -> Array:
+            x = self._features(indices)
+            return np.asarray(sum(m.predict(x) for m in self.models) / len(self.models))
+
+        scores = predict(here)
         heap: dict[int, float] = dict(zip(here, scores.tolist(), strict=True))
         for step in range(steps):
             heat = 1.0 - step / steps
             moved = [self.space.random_walk(i, self.rng) for i in here]
-            found = self.model.predict(self._features(moved))
+            found = predict(moved)
             heap.update(zip(moved, found.tolist(), strict=True))
             worse = np.minimum(found - scores, 0.0)
             take = self.rng.random(len(here)) < np.exp(worse / max(heat, 1e-3))
