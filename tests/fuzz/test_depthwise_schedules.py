@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.depthwise import TOLERANCE, problems, run
 
@@ -17,6 +17,7 @@ CPU = ["llvm -threads=1", "llvm -arch=avx2"]
 
 
 @given(st.data())
+@settings(max_examples=max(1, settings().max_examples // 2))
 @pytest.mark.parametrize("layout", ["first", "last"])
 @pytest.mark.parametrize("pass_", ["forward", "dgrad", "wgrad"])
 def test_a_problem_on_a_cpu(pass_, layout, data):
@@ -28,6 +29,23 @@ def test_a_problem_on_a_cpu(pass_, layout, data):
     found = declare(p)
     kernel = tilewright.build(template.schedule(found, config), found.args, target)
     assert run(p, kernel) < TOLERANCE[p.dtype]
+
+
+@given(st.data())
+@settings(max_examples=max(1, settings().max_examples // 4))
+@pytest.mark.parametrize("layout", ["first", "last"])
+@pytest.mark.parametrize("pass_", ["forward", "dgrad", "wgrad"])
+def test_a_problem_on_a_simulated_gpu(pass_, layout, data):
+    p = data.draw(problems(pass_=pass_).filter(lambda p: _small(p, layout)))
+    template, config = data.draw(st.sampled_from(list(candidates(p, "sim"))))
+    found = declare(p)
+    kernel = tilewright.build(template.schedule(found, config), found.args, "sim")
+    assert run(p, kernel) < TOLERANCE[p.dtype]
+
+
+def _small(p: Problem, layout: str) -> bool:
+    outputs = p.batch * p.out_channels * p.out_image[0] * p.out_image[1]
+    return outputs < 2000 and p.layout.endswith("C") == (layout == "last")
 
 
 def test_a_vector_of_bfloat16_ends_with_the_row():

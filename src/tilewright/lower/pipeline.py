@@ -18,6 +18,7 @@ from tilewright.lower.lazy_select import lazy_select
 from tilewright.lower.loops import schedule_to_func
 from tilewright.lower.lower_allreduce import lower_allreduce
 from tilewright.lower.one_writer import one_writer
+from tilewright.lower.own_slots import own_slots
 from tilewright.lower.partition_loops import partition_loops
 from tilewright.lower.plan_storage import plan_storage
 from tilewright.lower.simplify import simplify
@@ -56,6 +57,7 @@ LOOPS: tuple[Pass, ...] = (
 KERNEL: tuple[Pass, ...] = (
     one_writer,  # once all threads are known: what they would all store alike, one of them stores
     lower_allreduce,  # makes shared buffers and barriers of its own
+    own_slots,  # what all threads of a reduction had a slot in, each has in registers
     double_buffer,  # makes second copies of buffers
     plan_storage,  # lets dead buffers give their memory to others, which barriers must know of
     simplify,

@@ -19,6 +19,14 @@ from tilewright.topi.cpu.depthwise_wgrad import (
     schedule_wgrad_lines,
 )
 from tilewright.topi.declare import Declaration, declare
+from tilewright.topi.gpu import candidates as gpu
+from tilewright.topi.gpu.depthwise_pixels import PixelTile, schedule_pixels
+from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
+from tilewright.topi.gpu.depthwise_wgrad import (
+    ReductionTile,
+    schedule_reduction_pixels,
+    schedule_reduction_planes,
+)
 from tilewright.topi.problem import Problem
 
 
@@ -80,6 +88,14 @@ TEMPLATES = {
                  cpu.grad_tiles),
         Template("cpu.wgrad_channels", GradTile, schedule_wgrad_channels, ("wgrad",), True, False,
                  cpu.grad_tiles),
+        Template("gpu.strips", StripTile, schedule_strips, ("forward", "dgrad"), False, True,
+                 gpu.strip_tiles),
+        Template("gpu.pixels", PixelTile, schedule_pixels, ("forward", "dgrad"), True, True,
+                 gpu.pixel_tiles),
+        Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),
+                 False, True, gpu.reduction_tiles),
+        Template("gpu.reduction_pixels", ReductionTile, schedule_reduction_pixels, ("wgrad",),
+                 True, True, gpu.reduction_tiles),
     )
 }  # fmt: skip
 

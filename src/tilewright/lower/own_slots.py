@@ -1,0 +1,103 @@
+"""A local buffer keeps of a dimension only the slot that its thread uses.
+
+Stands within one kernel, before storage is planned. A partial sum for each of the threads that
+share a reduction has a dimension of threads; where each thread holds its own in registers, that
+dimension is indexed by the thread everywhere:
+
+>>> from tilewright.lower.sketch import *
+>>> t, d, e = axes("t d e")
+>>> A, C, acc = buffer("A", 8, 4), buffer("C", 8, 4), buffer("acc", 8, 4, scope="local")
+>>> make = loop(d, 4, store(acc[t, d], A[t, d] * 2.0))
+>>> use = loop(e, 4, store(C[t, e], acc[t, e]))
+>>> print(own_slots(func(loop(t, 8, allocate(acc, make, use)))).body)
+for t in range(8):
+    acc = T.allocate([1, 4], 'float32', 'local')
+    for d in range(4):
+        acc[0, d] = A[t, d] * T.float32(2)
+    for e in range(4):
+        C[t, e] = acc[0, e]
+
+The index has to be the same in all accesses, and to vary with nothing that is bound while the
+buffer lives. A register array that is indexed by anything else lies in a thread's memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Call, Expr, IntImm, LetExpr, Load, Var
+from tilewright.ir.func import Func
+from tilewright.ir.ops import const
+from tilewright.ir.stmt import Allocate, AllReduce, For, Instr, Let, Stmt, Store
+from tilewright.ir.visit import Rewriter, exprs, walk
+
+
+def own_slots(func: Func) -> Func:
+    """Drop dimensions of local buffers in which one slot is used; see the module's docstring."""
+    if not any(isinstance(s, Allocate) and s.buffer.scope == "local" for s in walk(func.body)):
+        return func
+    body = _Slots().stmt(func.body)
+    return func if body is func.body else replace(func, body=body)
+
+
+class _Slots(Rewriter):
+    def __init__(self) -> None:
+        self.kept: dict[Buffer, tuple[Buffer, frozenset[int]]] = {}
+
+    def stmt(self, s: Stmt) -> Stmt:
+        if isinstance(s, Allocate) and s.buffer.scope == "local":
+            fixed = _fixed(s)
+            if fixed:
+                old = s.buffer
+                shape = tuple(const(1) if k in fixed else e for k, e in enumerate(old.shape))
+                self.kept[old] = replace(old, shape=shape), fixed
+        made = super().stmt(s)
+        if isinstance(made, Store) and isinstance(s, Store) and s.buffer in self.kept:
+            return replace(made, indices=self._indices(s.buffer, made.indices))
+        return made
+
+    def expr(self, e: Expr) -> Expr:
+        made = super().expr(e)
+        if isinstance(made, Load) and isinstance(e, Load) and e.buffer in self.kept:
+            return Load(made.buffer, self._indices(e.buffer, made.indices), made.predicate)
+        return made
+
+    def buffer(self, b: Buffer) -> Buffer:
+        return self.kept[b][0] if b in self.kept else b
+
+    def _indices(self, b: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        fixed = self.kept[b][1]
+        return tuple(const(0) if k in fixed else e for k, e in enumerate(indices))
+
+
+def _fixed(s: Allocate) -> frozenset[int]:
+    """The dimensions of the buffer in which it is used at one index."""
+    buffer = s.buffer
+    if buffer.layout is not None:
+        return frozenset()
+    bound: set[Expr] = set()
+    places: set[tuple[Expr, ...]] = set()
+    for node in walk(s.body):
+        match node:
+            case Instr() | AllReduce():  # which name buffers as a whole
+                return frozenset()
+            case Call(_, name) if name == "address_of":
+                return frozenset()
+            case For(var) | Let(var) | LetExpr(var):
+                bound.add(var)
+            case Load(b, indices) | Store(b, indices) if b is buffer:
+                places.add(indices)
+    fixed = set()
+    for k, extent in enumerate(buffer.shape):
+        used = {indices[k] for indices in places}
+        if len(used) != 1 or (isinstance(extent, IntImm) and extent.value == 1):
+            continue
+        (index,) = used
+        steady = all(
+            not isinstance(x, Load | Call) and not (isinstance(x, Var) and x in bound)
+            for x in exprs(index)
+        )
+        if steady and index.dtype.lanes == 1:
+            fixed.add(k)
+    return frozenset(fixed)

@@ -1,0 +1,93 @@
+"""Depthwise convolution on a GPU, channels last: channels across threads, pixels in registers.
+
+Each thread computes ``rows`` by ``columns`` pixels of ``vector`` neighbouring channels, which it
+moves 16 bytes at a time; neighbouring threads take neighbouring channels, so that every access is
+of whole lines. A row of the input that it loaded serves all outputs whose windows hold it. The
+filter of a block's channels is brought into shared memory once, its channels side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright import te
+from tilewright.schedule import Schedule
+from tilewright.topi.declare import Declaration
+from tilewright.topi.stages import begin, image_axes, tap_axes
+
+
+@dataclass(frozen=True)
+class PixelTile:
+    """A thread computes ``rows`` by ``columns`` pixels of ``vector`` channels, a block
+    ``threads_y`` strips of columns of ``threads_x`` vectors of channels. The taps of ``taps``
+    filter rows are written out, and their input is loaded at once."""
+
+    rows: int = 2
+    columns: int = 4
+    vector: int = 4
+    threads_y: int = 4
+    threads_x: int = 32
+    taps: int = 3
+
+
+def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
+    """The schedule for a forward pass or a gradient by the input in NHWC or NWC."""
+    st, p = begin(d), d.problem
+    s, out, sums = st.schedule, st.out, st.sums
+    phased = len(sums.op.axis) != p.rank + 2
+    sh, sw = p.stride if phased else (1, 1)
+    data = s.cache_read(d.source, "local", [st.sum])
+    if st.padded is not None:
+        st.padded.compute_inline()
+
+    n, c, h, w = image_axes(out, p.layout)
+    c, lane = out.split(c, factor=tile.vector)
+    cb, tx = out.split(c, factor=tile.threads_x)
+    w, column = out.split(w, factor=tile.columns * sw)
+    wb, ty = out.split(w, factor=tile.threads_y)
+    h, row = out.split(h, factor=tile.rows * sh)
+    out.reorder(n, h, wb, cb, ty, tx, row, column, lane)
+    block = out.fuse(n, h, wb, cb)
+    out.bind(block, te.thread_axis("blockIdx.x"))
+    out.bind(ty, te.thread_axis("threadIdx.y"))
+    out.bind(tx, te.thread_axis("threadIdx.x"))
+    out.unroll(row)
+    out.unroll(column)
+    whole = p.result_channels % tile.vector == 0
+    if whole:
+        out.vectorize(lane)
+    else:
+        out.unroll(lane)
+
+    sums.compute_at(out, tx)
+    batch, *space, channel = sums.op.axis
+    phases, pixels = space[p.rank :], space[: p.rank]
+    before, di, dj = tap_axes(sums, p.rank)
+    do, dt = sums.split(di, factor=min(tile.taps, p.kernel_h))
+    sums.reorder(batch, *before, do, dt, dj, *phases, *pixels, channel)
+    for axis in (dt, dj, *phases, *pixels, channel):
+        sums.unroll(axis)
+
+    loads = s[data]
+    loads.compute_at(sums, do)
+    for axis in loads.op.axis[:-1]:
+        loads.unroll(axis)
+    if p.multiplier == 1 and whole:
+        loads.vectorize(loads.op.axis[-1])
+    else:
+        loads.unroll(loads.op.axis[-1])
+
+    if st.packed is not None:
+        packed = st.packed
+        packed.set_scope("shared")
+        if tile.taps < p.kernel_h and not phased:
+            packed.compute_at(sums, do)  # of large filters some rows at a time
+        else:
+            packed.compute_at(out, block)
+        *taps, channel = packed.op.axis
+        packed.reorder(channel, *taps)  # as the filter lies
+        rest, x = packed.split(packed.fuse(channel, *taps), factor=tile.threads_x)
+        _, y = packed.split(rest, factor=tile.threads_y)
+        packed.bind(y, te.thread_axis((0, tile.threads_y), "threadIdx.y"))
+        packed.bind(x, te.thread_axis((0, tile.threads_x), "threadIdx.x"))
+    return s

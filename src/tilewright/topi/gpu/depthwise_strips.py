@@ -1,0 +1,94 @@
+"""Depthwise convolution on a GPU, channels first: strips of an image in registers.
+
+Each thread computes a strip of ``rows`` by ``vector`` pixels of one channel, and of every filter of
+that channel. It reads the rows that it needs as aligned vectors straight into registers; neighbours
+read the same sectors again, from the first-level cache. The gradient by the input is computed
+alike: with stride 1 it is a convolution with the rotated filter, with a larger one each phase of a
+strip is a convolution of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright import te
+from tilewright.schedule import Schedule
+from tilewright.topi.declare import Declaration
+from tilewright.topi.stages import begin, image_axes, tap_axes
+
+
+@dataclass(frozen=True)
+class StripTile:
+    """A thread computes ``rows`` by ``vector`` pixels, a block ``threads_y`` by ``threads_x`` of
+    these strips in each of ``channels`` channels. The taps of ``taps`` filter rows are written out,
+    and their input is loaded at once."""
+
+    rows: int = 4
+    vector: int = 4
+    threads_y: int = 4
+    threads_x: int = 32
+    channels: int = 1
+    taps: int = 3
+
+
+def schedule_strips(d: Declaration, tile: StripTile = StripTile()) -> Schedule:
+    """The schedule for a forward pass or a gradient by the input in NCHW or NCW."""
+    st, p = begin(d), d.problem
+    s, out, sums = st.schedule, st.out, st.sums
+    phased = len(sums.op.axis) != p.rank + 2
+    sh, sw = p.stride if phased else (1, 1)
+    filters = p.multiplier if p.pass_ == "forward" else 1
+    data = s.cache_read(d.source, "local", [st.sum])
+    if st.padded is not None:
+        st.padded.compute_inline()
+
+    n, c, h, w = image_axes(out, p.layout)
+    c, m = out.split(c, factor=filters)
+    w, lane = out.split(w, factor=tile.vector * sw)
+    h, row = out.split(h, factor=tile.rows * sh)
+    by, ty = out.split(h, factor=tile.threads_y)
+    bx, tx = out.split(w, factor=tile.threads_x)
+    out.reorder(n, c, by, bx, ty, tx, m, row, lane)
+    plane, tz = out.split(out.fuse(n, c), factor=tile.channels)
+    out.reorder(plane, by, bx, tz, ty, tx)
+    out.bind(out.fuse(plane, by, bx), te.thread_axis("blockIdx.x"))
+    out.bind(tz, te.thread_axis("threadIdx.z"))
+    out.bind(ty, te.thread_axis("threadIdx.y"))
+    out.bind(tx, te.thread_axis("threadIdx.x"))
+    out.unroll(m)
+    out.unroll(row)
+    if phased or p.result_shape[-1] % tile.vector:
+        out.unroll(lane)
+    else:
+        out.vectorize(lane)
+
+    sums.compute_at(out, tx)
+    batch, channel, *space = sums.op.axis
+    before, di, dj = tap_axes(sums, p.rank)
+    do, dt = sums.split(di, factor=min(tile.taps, p.kernel_h))
+    sums.reorder(batch, *before, do, dt, dj, channel, *space)
+    for axis in (dt, dj, channel, *space):
+        sums.unroll(axis)
+
+    loads = s[data]
+    loads.compute_at(sums, do)
+    *outer, column = loads.op.axis
+    row_length = p.out_image[1] if p.pass_ == "dgrad" else p.width
+    wide = 1 if phased or row_length % tile.vector else tile.vector
+    loads.align_bounds(column, wide, _first_column(d))
+    vectors, lane = loads.split(column, factor=wide)
+    for axis in (*outer[2:], vectors):
+        loads.unroll(axis)
+    if wide > 1:
+        loads.vectorize(lane)
+    return s
+
+
+def _first_column(d: Declaration) -> int:
+    """Where column 0 of the image stands in the padded one: vectors are aligned to it."""
+    p = d.problem
+    if d.padded is None:
+        return 0
+    if p.pass_ == "dgrad":
+        return (p.kernel_w - 1) * p.dilation[1] - p.padding[1]
+    return p.padding[1]
