@@ -35,7 +35,7 @@ class Expr(Operand, Interned):
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
-        from tilewright.ir.text import expr_text
+        from tilewright.ir.text import expr_text  # it knows all nodes, so it imports them
 
         return expr_text(self)
 

@@ -40,7 +40,7 @@ class Func:
         return next((axis.extent for axis in self.launch if axis.tag == tag), None)
 
     def __repr__(self) -> str:
-        from tilewright.ir.text import func_text
+        from tilewright.ir.text import func_text  # it knows all nodes, so it imports them
 
         return func_text(self)
 

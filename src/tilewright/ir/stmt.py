@@ -27,7 +27,7 @@ class Stmt:
     __slots__ = ()
 
     def __repr__(self) -> str:
-        from tilewright.ir.text import stmt_text
+        from tilewright.ir.text import stmt_text  # it knows all nodes, so it imports them
 
         return stmt_text(self)
 

@@ -139,7 +139,7 @@ class Kernel:
 
         The file holds compiled code for the machine's kind, the program and the source.
         """
-        from tilewright.runtime.save import save
+        from tilewright.runtime.save import save  # beside load, which makes kernels
 
         save(self, Path(path))
 
