@@ -1,0 +1,180 @@
+"""The choice among the algorithms that can do a problem."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.ir.errors import TilewrightError
+from tilewright.select.algorithm import Algorithm, Built
+from tilewright.select.answers import Answers, Measured
+from tilewright.select.measure import inputs
+from tilewright.select.registry import algorithms, find
+from tilewright.target import Target
+from tilewright.topi.problem import Problem
+
+POLICIES = ("heuristic", "profile", "reproducible")
+#: So many candidates of one algorithm are measured by the policy "profile".
+MEASURED = 8
+#: So many are built to find one within a limit on workspaces, which a build alone tells.
+TRIED = 2
+
+
+class SelectError(TilewrightError):
+    """No algorithm can do a problem; the message says what each lacks."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An algorithm with its parameters.
+
+    ``seconds`` and ``workspace`` (bytes) are None where nothing was measured.
+    """
+
+    problem: Problem
+    target: Target
+    algorithm: Algorithm
+    config: Any
+    seconds: float | None = None
+    workspace: int | None = None
+
+    def build(self) -> Built:
+        """Something to call; raises :class:`TilewrightError` where it cannot be built."""
+        return self.algorithm.build(self.problem, self.config, self.target)
+
+    def __str__(self) -> str:
+        values = self.algorithm.to_values(self.config)
+        text = ", ".join(f"{k}={v}" for k, v in values.items())
+        took = "" if self.seconds is None else f", {self.seconds * 1e6:.1f} us"
+        return f"{self.algorithm.name}({text}){took}"
+
+
+def reason(problem: Problem, target: str | Target) -> str:
+    """Why no algorithm can do a problem on a target; empty where one can."""
+    machine = Target.parse(target)
+    why = [a.can(problem, machine) for a in algorithms()]
+    if "" in why:
+        return ""
+    return f"there is no kernel for {problem} on {machine.kind}: {'; '.join(why)}"
+
+
+def options(
+    problem: Problem,
+    target: str | Target,
+    policy: str = "heuristic",
+    workspace_limit: int | None = None,
+    answers: Answers | None = None,
+) -> Iterator[Choice]:
+    """The choices, the best first: where one cannot be built, the next one may.
+
+    The parameters are those of :func:`choose`.
+    """
+    if policy not in POLICIES:
+        raise SelectError(f"unknown policy {policy!r}: use {', '.join(POLICIES)}")
+    machine = Target.parse(target)
+    able = [a for a in algorithms() if not a.can(problem, machine)]
+    if policy == "reproducible":
+        able = [a for a in able if a.reproducible]
+    names = {a.name for a in able}
+    kept = _answers() if answers is None else answers
+    found = _known(problem, machine, kept)
+    if policy == "profile" and not names <= {m.algorithm for m in found}:
+        found = _profile(problem, machine, able, kept)
+    for m in found:
+        algorithm = find(m.algorithm)
+        fits = workspace_limit is None or m.workspace <= workspace_limit
+        if algorithm is not None and m.algorithm in names and fits:
+            try:
+                config = algorithm.parse(m.config)
+            except TilewrightError:
+                continue
+            yield Choice(problem, machine, algorithm, config, m.seconds, m.workspace)
+    for algorithm in able:
+        configs = algorithm.candidates(problem, machine)
+        for config in configs if workspace_limit is None else configs[:TRIED]:
+            if workspace_limit is not None:
+                if algorithm.workspace(problem, config, machine) > workspace_limit:
+                    continue
+            yield Choice(problem, machine, algorithm, config)
+
+
+def choose(
+    problem: Problem,
+    target: str | Target = "llvm",
+    policy: str = "heuristic",
+    workspace_limit: int | None = None,
+    answers: Answers | None = None,
+) -> Choice:
+    """The algorithm for a problem on a target.
+
+    Parameters
+    ----------
+    policy : "heuristic" measures nothing: what was measured before for this very problem, else the
+        parameters by a static rule. "profile" measures the candidates on random data, where that
+        was not done before, and takes the fastest. "reproducible" is the heuristic among the
+        algorithms that give the same bits in every run.
+    workspace_limit : bytes that a call may take beside its arrays; None for any.
+    answers : where measurements are kept, by default in the cache folder.
+
+    Raises :class:`SelectError` where no algorithm is left.
+    """
+    machine = Target.parse(target)
+    for choice in options(problem, machine, policy, workspace_limit, answers):
+        return choice
+    why = reason(problem, machine)
+    if not why:
+        why = f"no kernel for {problem} fits"
+        if workspace_limit is not None:
+            why += f" in {workspace_limit} bytes of workspace: raise the limit"
+    raise SelectError(why)
+
+
+@functools.cache
+def _answers() -> Answers:
+    return Answers()
+
+
+@functools.cache
+def _machine(target: Target) -> str:
+    """The device, with everything that times on it depend on."""
+    from tilewright.tune.machine import machine
+
+    return json.dumps(machine(target), sort_keys=True)
+
+
+def _known(problem: Problem, target: Target, kept: Answers) -> list[Measured]:
+    """What was measured before and still counts, fastest first."""
+    try:
+        place = _machine(target)
+    except TilewrightError:  # code for a machine that this one is not
+        return []
+    current = {a.name: a.version for a in algorithms()}
+    found = kept.get(problem.key, place)
+    return [m for m in found if current.get(m.algorithm) == m.version]
+
+
+def _profile(
+    problem: Problem, target: Target, able: list[Algorithm], kept: Answers
+) -> list[Measured]:
+    """Measure the candidates, and keep what was found; fastest first."""
+    arrays = inputs(problem, target)
+    found = []
+    for algorithm in able:
+        for config in algorithm.candidates(problem, target)[:MEASURED]:
+            try:
+                seconds = algorithm.build(problem, config, target).seconds(arrays)
+                space = algorithm.workspace(problem, config, target)
+            except TilewrightError:
+                continue  # it does not fit this machine
+            found.append(
+                Measured(
+                    algorithm.name, algorithm.version, algorithm.to_values(config), seconds,
+                    space, algorithm.reproducible,
+                )
+            )  # fmt: skip
+    if found:
+        kept.put(problem.key, _machine(target), found)
+    return sorted(found, key=lambda m: m.seconds)

@@ -1,0 +1,174 @@
+"""The choice among algorithms: what each policy takes, and what the next process knows."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from tests.support.depthwise import TOLERANCE, problems, random_inputs, reference, relative_error
+
+from tilewright import select
+from tilewright.ir.errors import TargetError
+from tilewright.select import Answers, SelectError, choose
+from tilewright.select.algorithm import Scheduled
+from tilewright.select.registry import _registered
+from tilewright.target import Target
+from tilewright.topi import Problem
+from tilewright.topi.declare import input_shapes
+
+SMALL = Problem.parse("1x16x8x8", "16x1x3x3", padding=1)
+
+
+@settings(max_examples=8)
+@given(problems())
+def test_a_chosen_algorithm_computes_its_problem(p):
+    import numpy as np
+
+    arrays = random_inputs(p, input_shapes(p))
+    out = np.zeros(p.result_shape, next(iter(arrays.values())).dtype)
+    choose(p, "llvm").build()(*arrays.values(), out)
+    assert relative_error(out, reference(p, arrays)) < TOLERANCE[p.dtype]
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Does everything, in the time that it says."""
+
+    time: float
+    name: str = "test.fixed"
+    version: str = "1"
+    reproducible: bool = False
+    space: int = 0
+
+    def can(self, problem: Problem, target: Target) -> str:
+        return ""
+
+    def candidates(self, problem: Problem, target: Target) -> list[Any]:
+        return [{}]
+
+    def build(self, problem: Problem, config: Any, target: Target) -> Any:
+        return self
+
+    def seconds(self, arrays: Any) -> float:
+        return self.time
+
+    def workspace(self, problem: Problem, config: Any, target: Target) -> int:
+        return self.space
+
+    def to_values(self, config: Any) -> dict[str, Any]:
+        return dict(config)
+
+    def parse(self, values: Any) -> Any:
+        return dict(values)
+
+
+@pytest.fixture
+def answers(tmp_path, monkeypatch):
+    monkeypatch.setattr("tilewright.select.choice.MEASURED", 1)
+    return Answers(tmp_path / "select.sqlite")
+
+
+@pytest.fixture
+def registered():
+    before = dict(_registered)
+    yield select.register
+    _registered.clear()
+    _registered.update(before)
+
+
+def test_measuring_takes_the_fastest(answers, registered):
+    registered(Fixed(1e-12))
+    assert choose(SMALL, policy="heuristic", answers=answers).algorithm.name == "cpu.lines"
+    assert choose(SMALL, policy="profile", answers=answers).algorithm.name == "test.fixed"
+    registered(Fixed(1e3, version="2"))
+    assert choose(SMALL, policy="profile", answers=answers).algorithm.name == "cpu.lines"
+
+
+def test_what_was_measured_is_what_the_heuristic_takes(answers, registered):
+    registered(Fixed(1e-12))
+    choose(SMALL, policy="profile", answers=answers)
+    assert choose(SMALL, answers=answers).algorithm.name == "test.fixed"
+
+
+def test_the_reproducible_is_taken_where_asked_for(answers, registered):
+    registered(Fixed(1e-12))
+    choose(SMALL, policy="profile", answers=answers)
+    assert choose(SMALL, policy="reproducible", answers=answers).algorithm.reproducible
+
+
+def test_a_limit_on_workspaces_is_kept(answers, registered):
+    registered(Fixed(1e-12, space=1000))
+    choose(SMALL, policy="profile", answers=answers)
+    for limit, name in ((1000, "test.fixed"), (999, "cpu.lines")):
+        chosen = choose(SMALL, workspace_limit=limit, answers=answers)
+        assert chosen.algorithm.name == name
+    last = SMALL.replace(layout="NHWC", pass_="dgrad")
+    registered(Fixed(1.0, name="test.fixed", space=10**6))
+    with pytest.raises(SelectError, match="workspace"):
+        choose(last, workspace_limit=0, answers=answers)
+
+
+def test_the_next_process_measures_nothing(answers, monkeypatch):
+    first = choose(SMALL, policy="profile", answers=answers)
+    assert first.seconds is not None
+    monkeypatch.setattr(Scheduled, "build", lambda *_: pytest.fail("it was built"))
+    again = choose(SMALL, policy="profile", answers=Answers(answers.path))
+    assert (again.config, again.seconds) == (first.config, first.seconds)
+
+
+def test_a_candidate_that_cannot_be_built_loses(answers, registered):
+    class Broken(Fixed):
+        def build(self, *_: Any) -> Any:
+            raise TargetError("no")
+
+    registered(Broken(0.0))
+    assert choose(SMALL, policy="profile", answers=answers).algorithm.name == "cpu.lines"
+
+
+def test_a_damaged_file_is_moved_aside(answers):
+    answers.path.write_bytes(b"not a database" * 1000)
+    choose(SMALL, policy="profile", answers=answers)
+    assert len(list(answers.path.parent.glob("*.damaged-*"))) == 1
+    choose(SMALL.replace(batch=2), policy="profile", answers=answers)
+    assert Answers(answers.path).get(SMALL.replace(batch=2).key, _place())
+
+
+def _place() -> str:
+    from tilewright.select.choice import _machine
+
+    return _machine(Target.parse("llvm"))
+
+
+def test_a_file_of_a_later_format_is_left_alone(answers):
+    with sqlite3.connect(answers.path) as db:
+        db.execute("PRAGMA user_version = 99")
+    before = answers.path.read_bytes()
+    choose(SMALL, policy="profile", answers=answers)
+    assert answers.path.read_bytes() == before
+    assert choose(SMALL, answers=answers).seconds is not None
+
+
+def test_entries_that_make_no_sense_do_not_count(answers):
+    first = choose(SMALL, policy="profile", answers=answers)
+    with sqlite3.connect(answers.path) as db:
+        db.execute("UPDATE answers SET results = replace(results, 'rows', 'cows')")
+    again = choose(SMALL, answers=Answers(answers.path))
+    assert again.seconds is None
+    assert again.algorithm == first.algorithm
+
+
+def test_the_reason_names_what_each_algorithm_lacks():
+    assert select.reason(SMALL, "llvm") == ""
+    with pytest.raises(SelectError, match="unknown policy 'best': use heuristic"):
+        choose(SMALL, policy="best")
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("kernel", [3, 7])
+def test_a_gpu_has_an_algorithm_whose_kernel_spills_nothing(kernel):
+    p = Problem.parse("8x64x56x56", f"64x1x{kernel}x{kernel}", padding=kernel // 2)
+    found = choose(p, "cuda -arch=sm_80").build()
+    assert all(r.spills == 0 for r in found.kernel.resources.values())
