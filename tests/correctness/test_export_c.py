@@ -174,5 +174,5 @@ def test_a_cuda_file_comes_with_its_header(tmp_path: Path) -> None:
     kernel = tilewright.build(s, [a, b], "cuda -arch=sm_80", name="plus")
     kernel.export_c(tmp_path / "plus.cu")
     header = (tmp_path / "plus.h").read_text()
-    assert "cudaError_t plus(\n    const float* a,\n    float* b,\n    int32_t n," in header
+    assert "cudaError_t plus(const float* a, float* b, int32_t n, cudaStream_t stream);" in header
     assert 'extern "C" cudaError_t plus(' in (tmp_path / "plus.cu").read_text()
