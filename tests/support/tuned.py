@@ -8,7 +8,11 @@ import signal
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.tune.dispatch import get_config
+from tilewright.tune.measure import Device, MeasureErrorNo, MeasureInput, MeasureResult
+from tilewright.tune.task import create
 from tilewright.tune.template import template
+
+DEVICE = Device("a device", "driver 1", "0.1")
 
 
 @template("tests/scaled")
@@ -51,3 +55,17 @@ def fated(n: int) -> tuple[Schedule, list[te.Tensor]]:
     if fate == "unwritten":
         s[B].set_store_predicate(s[B].op.axis[0].var < n - 1)
     return s, [A, B]
+
+
+def pairs(count: int, n: int = 64, start: int = 0) -> list[tuple[MeasureInput, MeasureResult]]:
+    """Measurements of "tests/scaled", made up; every fourth failed. Timestamps count them."""
+    task = create("tests/scaled", (n,), "llvm")
+    found = []
+    for k in range(start, start + count):
+        config = task.config_space.get(k % len(task.config_space))
+        result = MeasureResult((1e-6 * (k + 1), 2e-6 * (k + 1), 3e-6 * (k + 1)), timestamp=float(k))
+        if k % 4 == 3:
+            reason = "it hung"
+            result = MeasureResult((), MeasureErrorNo.RUN_TIMEOUT, reason, 1.0, float(k))
+        found.append((MeasureInput(task, config), result))
+    return found

@@ -24,7 +24,7 @@ class CostModel(Protocol):
 class XGBoost:
     """xgboost's regression trees."""
 
-    def __init__(self, seed: int = 0, threads: int = 0) -> None:
+    def __init__(self, seed: int = 0, threads: int = 1) -> None:
         import xgboost
 
         self._xgboost = xgboost
@@ -43,10 +43,10 @@ class XGBoost:
         return np.asarray(self._booster.predict(self._xgboost.DMatrix(x)), "float64")
 
 
-def cost_model(kind: str = "auto", seed: int = 0, threads: int = 0) -> CostModel:
+def cost_model(kind: str = "auto", seed: int = 0, threads: int = 1) -> CostModel:
     """xgboost where it is installed ("auto"), or "xgboost" or "numpy" as said.
 
-    Raises :class:`TuningError` for others, and where xgboost is asked for and missing.
+    One thread is most often fastest, as the data is small. Raises :class:`TuningError` for others, and where xgboost is asked for and missing.
     """
     from tilewright.tune.entity import TuningError
 

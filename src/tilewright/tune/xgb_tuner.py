@@ -65,7 +65,7 @@ class XGBTuner(Tuner):
         self.plan_size = check_positive("plan_size", plan_size)
         self.by_loops = feature_type != "knob"
         self.explore = explore
-        threads, number = num_threads or 0, seed or 0
+        threads, number = num_threads or 1, seed or 0
         self.models = [cost_model(model, number + k, threads) for k in range(_MODELS)]
         self.loop_model: CostModel = cost_model(model, number, threads)
         self._features = KnobFeatures(task)

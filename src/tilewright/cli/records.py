@@ -1,0 +1,191 @@
+"""List, show, export, import and prune the records of tuning.
+
+`list` has a line for each problem, target and device; `show` the measurements of one; `export` and
+`import` write and read JSON lines, AutoTVM's logs among them; `prune` removes what is asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilewright.tune.records import Record, Records
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The commands of their own, each with ``--records FILE``."""
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--records", metavar="FILE", help="by default records.sqlite in the cache folder"
+    )
+    which = argparse.ArgumentParser(add_help=False)
+    which.add_argument("problem", nargs="?", help="a problem, or a part of its name")
+    which.add_argument("--target", help="only of this target")
+    which.add_argument("--device", help="only of this device")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    listed = actions.add_parser("list", parents=[common], help="what was tuned, the latest first")
+    listed.add_argument("--json", action="store_true", help="print it for a program to read")
+    shown = actions.add_parser("show", parents=[common, which], help="measurements, fastest first")
+    shown.add_argument("--limit", type=int, default=20, metavar="N", help="so many (20); 0: all")
+    shown.add_argument("--json", action="store_true", help="print it for a program to read")
+    out = actions.add_parser("export", parents=[common, which], help="write JSON lines")
+    out.add_argument("-o", "--output", metavar="FILE", help="by default the standard output")
+    out.add_argument("--best", action="store_true", help="only the fastest of each")
+    taken = actions.add_parser("import", parents=[common], help="read JSON lines")
+    taken.add_argument("files", nargs="+", metavar="FILE", help="- is the standard input")
+    taken.add_argument(
+        "--device", help="what the times are of, where the lines do not say (AutoTVM's do not)"
+    )
+    pruned = actions.add_parser("prune", parents=[common], help="remove measurements")
+    pruned.add_argument("--keep", type=int, metavar="N", help="all but the N fastest of each")
+    pruned.add_argument("--older-than", type=float, metavar="DAYS", help="those older than that")
+    pruned.add_argument("--failed", action="store_true", help="the candidates that failed")
+    pruned.add_argument("--problem", help="only of this problem, by its whole name")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what ``args.action`` says."""
+    from tilewright.tune.records import Records
+
+    with Records(args.records, create=args.action == "import") as records:
+        return int(_ACTIONS[args.action](records, args))
+
+
+def _list(records: Records, args: argparse.Namespace) -> int:
+    found = records.summaries()
+    if args.json:
+        print(json.dumps([
+            {"problem": s.problem, "target": s.target, "device": s.device.name,
+             "driver": s.device.driver, "version": s.device.version, "measured": s.measured,
+             "failed": s.failed, "best": s.best, "last": s.last}
+            for s in found
+        ], indent=1))  # fmt: skip
+        return 0
+    from rich.markup import escape
+
+    rows = [
+        (escape(s.problem), escape(s.target), escape(s.device.name), str(s.measured),
+         str(s.failed or ""), _time(s.best), _when(s.last))
+        for s in found
+    ]  # fmt: skip
+    _table(("problem", "target", "device", "measured", "failed", "best", "last"), rows, {3, 4, 5})
+    if not found:
+        print(f"No records in {records.path or 'memory: TILEWRIGHT_CACHE is off'}.")
+    return 0
+
+
+def _selected(records: Records, args: argparse.Namespace) -> list[Record]:
+    found = records.find(target=args.target, device=args.device, fastest_first=True)
+    exact = [r for r in found if r.problem == args.problem]
+    return exact or [r for r in found if args.problem is None or args.problem in r.problem]
+
+
+def _show(records: Records, args: argparse.Namespace) -> int:
+    found = _selected(records, args)
+    shown = found[: args.limit] if args.limit else found
+    if args.json:
+        print(json.dumps([_plain(r) for r in shown], indent=1))
+        return 0
+    from rich.markup import escape
+
+    rows = []
+    for r in shown:
+        chosen = ", ".join(f"{name} {e!r}" for name, e in r.input.config.entities.items())
+        time = _time(r.result.cost) if r.result.ok else escape(r.result.reason[:80])
+        rows.append((escape(r.problem), escape(r.device.name), time, escape(chosen)))
+    _table(("problem", "device", "time", "configuration"), rows, {2})
+    if len(found) > len(shown):
+        print(f"{len(found) - len(shown)} more: --limit 0 shows all.")
+    return 0
+
+
+def _plain(r: Record) -> dict[str, Any]:
+    return {
+        "problem": r.problem, "target": str(r.input.target), "device": r.device.name,
+        "driver": r.device.driver, "version": r.device.version,
+        "config": r.input.config.to_json_dict(), "costs": list(r.result.costs),
+        "cost": r.result.cost if r.result.ok else None, "error": r.result.error_no.name,
+        "reason": r.result.reason, "timestamp": r.result.timestamp,
+    }  # fmt: skip
+
+
+def _export(records: Records, args: argparse.Namespace) -> int:
+    from tilewright.tune.log_format import encode
+
+    found = _selected(records, args)
+    if args.best:
+        first: dict[tuple[Any, ...], Record] = {}
+        for r in found:
+            if r.result.ok:
+                first.setdefault((r.problem, str(r.input.target), r.device), r)
+        found = list(first.values())
+    lines = "".join(encode(r.input, r.result, r.device) + "\n" for r in found)
+    if args.output is None:
+        sys.stdout.write(lines)
+    else:
+        with open(args.output, "w", encoding="utf-8") as file:
+            file.write(lines)
+        print(f"{len(found)} records written to {args.output}")
+    return 0
+
+
+def _import(records: Records, args: argparse.Namespace) -> int:
+    from tilewright.tune.log_format import read_lines
+    from tilewright.tune.measure import Device
+
+    unnamed = Device(args.device or "unknown", "", "")
+    new = read = 0
+    for name in args.files:
+        by_device: dict[Device, list[Any]] = {}
+        for inp, result, device in read_lines("/dev/stdin" if name == "-" else name):
+            by_device.setdefault(device or unnamed, []).append((inp, result))
+            read += 1
+        for device, pairs in by_device.items():
+            new += records.add(pairs, device)
+    print(f"{new} of {read} records are new")
+    return 0
+
+
+def _prune(records: Records, args: argparse.Namespace) -> int:
+    if args.keep is None and args.older_than is None and not args.failed:
+        print("tilewright: say what to remove: --keep N, --older-than DAYS, --failed",
+              file=sys.stderr)  # fmt: skip
+        return 2
+    seconds = None if args.older_than is None else args.older_than * 86400
+    removed = records.prune(args.keep, seconds, args.failed, args.problem)
+    print(f"{removed} records removed, {len(records)} left")
+    return 0
+
+
+_ACTIONS = {"list": _list, "show": _show, "export": _export, "import": _import, "prune": _prune}
+
+
+def _table(names: Iterable[str], rows: Sequence[tuple[str, ...]], right: set[int]) -> None:
+    if not rows:
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for k, name in enumerate(names):
+        table.add_column(name, justify="right" if k in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False).print(table)
+
+
+def _time(seconds: float | None) -> str:
+    from tilewright.tune.display import seconds_text
+
+    return "" if seconds is None else seconds_text(seconds)
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else ""
