@@ -3,10 +3,13 @@
 Figures are medians over fresh schedules, in milliseconds. "cold" starts with an empty cache;
 "warm" finds the compiled kernel in the cache on disk, kernels of this process forgotten. "fresh"
 is the first kernel of a new process, with everything that is loaded for it but Tilewright's own
-language: the compilers, the thread pool, the cache. Import time is that of a new process, less
-that of an empty one. New processes find Python's byte code compiled, as after an installation.
+language: the compilers, the thread pool, the cache. New processes find Python's byte code
+compiled, as after an installation.
 
     python benchmarks/compile_latency.py [--target llvm "cuda -arch=sm_90a"] [--out FOLDER]
+
+With ``--processor-time`` the figures are time of the processor, which other programs on the
+machine disturb less; reading files and waiting for them is then left out.
 """
 
 from __future__ import annotations
@@ -18,14 +21,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import measure
-from latency_programs import Program, programs
+from latency_programs import CLOCK, Program, clock, programs
 
 import tilewright
 from tilewright.ir.func import Module
@@ -60,6 +62,7 @@ ONCE = {
         ),
     },
     "": {
+        "import tilewright": ("", "import tilewright"),
         "load the passes and proofs": (
             "import tilewright.te",
             "import tilewright.lower.pipeline, tilewright.verify",
@@ -75,9 +78,9 @@ ONCE = {
 
 def milliseconds(action: Callable[[], Any]) -> tuple[float, Any]:
     """How long ``action`` takes, and what it returns."""
-    begin = time.perf_counter()
+    begin = clock()
     found = action()
-    return (time.perf_counter() - begin) * 1e3, found
+    return (clock() - begin) * 1e3, found
 
 
 @contextmanager
@@ -169,10 +172,11 @@ class Fresh:
 
     def timed(self, setup: str, program: str, cache: str) -> float:
         """Milliseconds of ``program`` after ``setup``."""
-        code = f"{setup}\nimport time; begin = time.perf_counter()\n{program}\n"
-        return float(
-            self.run("-c", f"{code}print((time.perf_counter() - begin) * 1e3)", cache=cache)
-        )
+        lines = (
+            setup, f"import os, time; clock = getattr(time, {os.environ[CLOCK]!r})",
+            "begin = clock()", program, "print((clock() - begin) * 1e3)",
+        )  # fmt: skip
+        return float(self.run("-c", "\n".join(lines), cache=cache))
 
     def first(self, name: str, target: str) -> dict[str, float]:
         """The first kernel of a process, with an empty cache and with one that has it."""
@@ -185,22 +189,14 @@ class Fresh:
         )
 
 
-def import_milliseconds(fresh: Fresh, repeats: int) -> float:
-    """Of ``import tilewright``, beyond the interpreter's own start."""
-    total = {"pass": [], "import tilewright": []}
-    for _ in range(repeats + 1):  # the first writes the byte code
-        for code, times in total.items():
-            times.append(milliseconds(lambda code=code: fresh.run("-c", code))[0])
-    empty, loaded = (statistics.median(times[1:]) for times in total.values())
-    return loaded - empty
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", nargs="+", default=["llvm"])
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--processor-time", action="store_true")
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
+    os.environ[CLOCK] = "process_time" if options.processor_time else "perf_counter"
     results: dict[str, Any] = {"environment": measure.environment()}
     with tempfile.TemporaryDirectory() as folder:
         fresh = Fresh(folder)
@@ -209,7 +205,7 @@ def main() -> None:
             print(f"\n{text}\n\n{measure.table(rows)}")
             results[text] = rows
         kinds = {Target.parse(text).kind for text in options.target}
-        costs = {"import tilewright": import_milliseconds(fresh, options.repeats)}
+        costs: dict[str, float] = {}
         with tempfile.TemporaryDirectory() as cache:
             for kind, parts in ONCE.items():
                 if not kind or kind in kinds:
