@@ -26,6 +26,8 @@ _CODE = 2048
 #: Threads that keep a large GPU busy.
 _THREADS = 100_000
 _MOST = 32
+#: Bytes of a filter in shared memory.
+_SHARED = 40 * 1024
 
 _Tile = TypeVar("_Tile")
 
@@ -76,27 +78,30 @@ def pixel_tiles(p: Problem, target: Target) -> list[PixelTile]:
     window, size = _Window(p), dtype(p.dtype).bytes
     widest = gcd(_power(16 // size), p.result_channels)
     found: list[tuple[float, PixelTile]] = []
-    for vector in dict.fromkeys((widest, max(1, widest // 2))):
-        x = _cover(-(-p.result_channels // vector), 32)
-        for rows, columns in product((1, 2, 4, 8), (1, 2, 4, 7, 8)):
-            if rows >= 2 * window.groups[0] or columns >= 2 * window.groups[1]:
-                continue
-            y = max(1, min(128 // x, -(-window.groups[1] // columns)))
-            for taps in dict.fromkeys((window.taps(0), min(window.taps(0), 3), 1)):
-                registers, code, loads = window.tile(rows, columns, vector, taps)
-                tile = PixelTile(rows, columns, vector, y, x, taps)
-                if registers <= _REGISTERS and code <= _CODE and _filter_bytes(p, tile) <= 40960:
-                    strips = -(-window.groups[0] // rows) * -(-window.groups[1] // columns)
-                    threads = p.batch * strips * -(-p.result_channels // vector)
-                    found.append((_cost(loads, threads, vector * size), tile))
-    return _best(found) or [PixelTile(1, 1, 1, 1, 1, 1)]
+    vectors, across = dict.fromkeys((widest, max(1, widest // 2))), p.result_channels
+    strips = product((1, 2, 4, 8), (1, 2, 4, 7, 8))
+    wholes = dict.fromkeys((window.taps(0), min(window.taps(0), 3), 1))
+    for vector, (rows, columns), taps, most in product(vectors, strips, wholes, (32, 8)):
+        if rows >= 2 * window.groups[0] or columns >= 2 * window.groups[1]:
+            continue
+        x = _cover(-(-across // vector), most)
+        y = max(1, min(128 // x, -(-window.groups[1] // columns)))
+        registers, code, loads = window.tile(rows, columns, vector, taps)
+        tile = PixelTile(rows, columns, vector, y, x, taps)
+        small = _filter_bytes(p, window, tile) <= _SHARED
+        if registers <= _REGISTERS and code <= _CODE and small:
+            count = -(-window.groups[0] // rows) * -(-window.groups[1] // columns)
+            threads = p.batch * count * -(-across // vector)
+            width = min(16, vector * size) * (1 if x * vector * size >= 128 else 0.25)
+            found.append((_cost(loads, threads, width), tile))
+    return _best(found) or [PixelTile(1, 1, 1, 1, 4, 1)]
 
 
-def _filter_bytes(p: Problem, tile: PixelTile) -> int:
+def _filter_bytes(p: Problem, window: _Window, tile: PixelTile) -> int:
     """Of the filter in shared memory."""
-    rows = p.kernel_h if tile.taps >= p.kernel_h or p.pass_ == "dgrad" else tile.taps
+    rows = tile.taps * window.phases[0] if tile.taps < window.taps(0) else p.kernel_h
     channels = tile.threads_x * tile.vector * p.multiplier
-    return rows * p.kernel_w * channels * dtype(p.dtype).bytes
+    return min(rows, p.kernel_h) * p.kernel_w * channels * dtype(p.dtype).bytes
 
 
 def strip_tiles(p: Problem, target: Target) -> list[StripTile]:
@@ -137,8 +142,8 @@ def reduction_tiles(p: Problem, target: Target) -> list[ReductionTile]:
                 inputs = ((rows - 1) * p.stride[0] + (taps - 1) * p.dilation[0] + 1) * (
                     (columns - 1) * p.stride[1] + (p.kernel_w - 1) * p.dilation[1] + 1
                 )
-                held = sums + (inputs + rows * columns) * vector // (2 if size == 2 else 1)
-                if held > _REGISTERS or sums * rows * columns > _CODE:
+                held = sums + (inputs + rows * columns) * vector
+                if held > _REGISTERS or sums * rows * columns > _CODE // 2:
                     continue
                 loads = (inputs + rows * columns) * -(-p.kernel_h // taps) / (rows * columns)
                 tiles = p.batch * -(-oh // rows) * -(-ow // columns)
@@ -161,8 +166,11 @@ def _reduction(
     return ReductionTile(*tile, lanes, threads, chunks)
 
 
-def _cost(loads: float, threads: int, width: int) -> float:
-    """A guess: loads for each output, dearer where they are narrow or too few threads wait."""
+def _cost(loads: float, threads: int, width: float) -> float:
+    """A guess: loads for each output, dearer where they are narrow or too few threads run.
+
+    ``width`` is of a load, in bytes.
+    """
     narrow, idle = math.sqrt(16 / min(16, width)), math.sqrt(max(1.0, _THREADS / threads))
     return loads * narrow * idle
 

@@ -80,7 +80,7 @@ def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
     if st.packed is not None:
         packed = st.packed
         packed.set_scope("shared")
-        if tile.taps < p.kernel_h and not phased:
+        if tile.taps < -(-p.kernel_h // sh):
             packed.compute_at(sums, do)  # of large filters some rows at a time
         else:
             packed.compute_at(out, block)

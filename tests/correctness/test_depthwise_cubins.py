@@ -1,0 +1,29 @@
+"""The library's GPU schedules compile for three architectures, their sums in registers."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.articles import ARCHITECTURES, spills
+
+from tilewright.topi import Problem
+from tilewright.topi.templates import default_schedule
+
+pytestmark = pytest.mark.needs_nvrtc
+
+#: One problem a pass and layout, of shapes and types that models have.
+PROBLEMS = [
+    Problem.parse("64x144x56x56", "144x1x3x3", padding=1, layout="NHWC", dtype="float16",
+                  epilogue="scale_shift+relu6"),
+    Problem.parse("64x96x56x56", "96x1x7x7", padding=3, pass_="dgrad"),
+    Problem.parse("64x64x112x112", "64x1x3x3", padding=1, stride=2, pass_="dgrad", layout="NHWC"),
+    Problem.parse("64x144x56x56", "144x1x3x3", padding=1, pass_="wgrad"),
+    Problem.parse("64x144x56x56", "144x1x3x3", padding=1, pass_="wgrad", layout="NHWC",
+                  dtype="bfloat16"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("p", PROBLEMS, ids=str)
+def test_the_default_schedule_spills_nothing(p, arch):
+    declaration, schedule = default_schedule(p, f"cuda -arch={arch}")
+    assert spills(schedule, declaration.args, arch) == 0
