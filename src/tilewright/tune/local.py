@@ -345,7 +345,9 @@ def _template_request(name: str) -> dict[str, Any] | None:
     if found.module == "__main__" and not os.path.isfile(path):
         return None
     path = os.path.abspath(path) if path else path
-    return {"do": "load", "name": name, "module": found.module, "path": path}
+    return {
+        "do": "load", "name": name, "module": found.module, "path": path, "argv": sys.argv,
+    }  # fmt: skip
 
 
 def _naive_text(task: Task) -> str:

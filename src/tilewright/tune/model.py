@@ -46,7 +46,8 @@ class XGBoost:
 def cost_model(kind: str = "auto", seed: int = 0, threads: int = 1) -> CostModel:
     """xgboost where it is installed ("auto"), or "xgboost" or "numpy" as said.
 
-    One thread is most often fastest, as the data is small. Raises :class:`TuningError` for others, and where xgboost is asked for and missing.
+    One thread is most often fastest, as the data is small. Raises :class:`TuningError` for other
+    kinds, and where xgboost is asked for and missing.
     """
     from tilewright.tune.entity import TuningError
 

@@ -77,12 +77,12 @@ def _failed(kind: Error, error: BaseException | str) -> dict[str, Any]:
     return {"error": int(kind), "reason": text[:2000]}
 
 
-def load(name: str, module: str, path: str) -> dict[str, Any]:
+def load(name: str, module: str, path: str, argv: list[str]) -> dict[str, Any]:
     """Make a template known: its module is imported, or its script run up to its tuning."""
     from tilewright.tune.template import find_template
 
     if module == "__main__":
-        sys.argv = [path]
+        sys.argv = argv
         with contextlib.suppress(LoadedEnough, SystemExit):
             runpy.run_path(path, run_name=LOADING)
     else:
