@@ -20,8 +20,9 @@ if threadIdx_x == 0:
         S[i] = A[i]
 B[threadIdx_x] = S[7 - threadIdx_x]
 
-An element of a stage is the same whoever computes it, so which thread stores it does not matter. A
-store under a condition on an axis is left alone: there somebody chose.
+An element of a stage is the same whoever computes it, so which thread stores it does not matter.
+Under a condition on an axis it is the first thread only where that one meets the condition if any
+does, as with ``threadIdx.x < 4``; under ``threadIdx.x == 3`` somebody chose another.
 
 It stands first of what is done to a kernel, when all of its threads are known, and before
 barriers, which the readers of such a store need.
@@ -32,9 +33,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from tilewright.arith import Analyzer
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.func import Func
-from tilewright.ir.ops import logical_and
+from tilewright.ir.ops import const, logical_and
 from tilewright.ir.stmt import (
     Allocate,
     AllReduce,
@@ -48,7 +50,8 @@ from tilewright.ir.stmt import (
     Store,
     Sync,
 )
-from tilewright.ir.visit import exprs, free_vars, stores
+from tilewright.ir.visit import exprs, free_vars, stores, substitute
+from tilewright.lower.context import analyzer_of, pure
 from tilewright.lower.guard import guarded
 
 #: The launch axes whose threads share a memory. Threads of a warp are left out: along which axes
@@ -63,54 +66,61 @@ def one_writer(func: Func) -> Func:
     """``func`` with a guard around stores that do not depend on the thread."""
     if not func.launch:
         return func
-    found = _OneWriter({axis.var: axis.tag for axis in func.launch})
+    found = _OneWriter({axis.var: axis.tag for axis in func.launch}, analyzer_of(func))
     body = found.guard(*found.visit(func.body))
     return func if body is func.body else replace(func, body=body)
 
 
 class _OneWriter:
-    def __init__(self, axes: dict[Var, str]) -> None:
-        self.axes = axes
+    def __init__(self, axes: dict[Var, str], analyzer: Analyzer) -> None:
+        self.axes, self.analyzer = axes, analyzer
         self.depends: dict[Var, _Axes] = {v: frozenset([v]) for v in axes}
-        self.under = _NONE  # what the conditions around depend on
+        self.under = _NONE  # what the extents of the loops around depend on
+        self.conditions: tuple[Expr, ...] = ()
 
     def visit(self, s: Stmt) -> tuple[_Axes | None, Stmt]:
         """The axes by which all of ``s`` is to be guarded, and ``s``.
 
         None where its parts differ in that: then they have their guards.
         """
-        outer = self.under
+        under, conditions = self.under, self.conditions
         try:
-            match s:
-                case Store():
-                    return self.unused([s]), s
-                case Instr(_, axes, _, body):
-                    self.depends.update(dict.fromkeys(axes, _NONE))
-                    return self.unused(stores(body)), s
-                case For(var, low, extent, _, body):
-                    self.depends[var] = self.of((low, extent))
-                    self.under |= self.of((extent,))
-                    return self.around(s, body)
-                case Let(var, value, body):
-                    self.depends[var] = self.of((value,))
-                    return self.around(s, body)
-                case If(condition, then, orelse):
-                    self.under |= self.of((condition,))
-                    if orelse is None:
-                        found, made = self.visit(then)
-                        return found, s if made is then else If(condition, made)
-                    found, parts = self.together((then, orelse))
-                    return found, s if parts == (then, orelse) else If(condition, *parts)
-                case Seq(stmts):
-                    found, parts = self.together(stmts)
-                    return found, s if parts == stmts else Seq(parts)
-                case Attr(_, _, body) | Allocate(_, body):
-                    return self.around(s, body)
-                case Sync() | AllReduce():
-                    return None, s
-            return _NONE, s
+            with self.analyzer.scope():
+                return self.inside(s)
         finally:
-            self.under = outer
+            self.under, self.conditions = under, conditions
+
+    def inside(self, s: Stmt) -> tuple[_Axes | None, Stmt]:
+        match s:
+            case Store():
+                return self.unused([s]), s
+            case Instr(_, axes, _, body):
+                self.depends.update(dict.fromkeys(axes, _NONE))
+                return self.unused(stores(body)), s
+            case For(var, low, extent, _, body):
+                self.depends[var] = self.of((low, extent))
+                self.under |= self.of((extent,))
+                self.analyzer.bind(var, low, extent)
+                return self.around(s, body)
+            case Let(var, value, body):
+                self.depends[var] = self.of((value,))
+                return self.around(s, body)
+            case If(condition, then, None):
+                self.conditions += (condition,)
+                found, made = self.visit(then)
+                return found, s if made is then else If(condition, made)
+            case If(condition, then, orelse):
+                self.under |= self.of((condition,))
+                found, parts = self.together((then, orelse))
+                return found, s if parts == (then, orelse) else If(condition, *parts)
+            case Seq(stmts):
+                found, parts = self.together(stmts)
+                return found, s if parts == stmts else Seq(parts)
+            case Attr(_, _, body) | Allocate(_, body):
+                return self.around(s, body)
+            case Sync() | AllReduce():
+                return None, s
+        return _NONE, s
 
     def around(self, s: For | Let | Attr | Allocate, body: Stmt) -> tuple[_Axes | None, Stmt]:
         found, made = self.visit(body)
@@ -136,9 +146,27 @@ class _OneWriter:
             if any(isinstance(x, Load) for index in store.indices for x in exprs(index)):
                 return _NONE
             kinds = _SHARING.get(store.buffer.scope, ())
-            used = self.of(store.indices) | self.under
+            mask = () if store.predicate is None else (store.predicate,)
+            used = self.of((*store.indices, *mask)) | self.under
             found &= {v for v, tag in self.axes.items() if tag.startswith(kinds)} - used
-        return found
+        for condition in self.conditions:
+            if not self.first_meets(condition, found):
+                found -= self.of((condition,))
+        # With fewer axes, what was shown of the first threads along all of them need not hold.
+        return found if all(self.first_meets(c, found) for c in self.conditions) else _NONE
+
+    def first_meets(self, condition: Expr, axes: _Axes) -> bool:
+        """Whether the first threads along ``axes`` meet ``condition`` if any of their kind do."""
+        if not self.of((condition,)) & axes:
+            return True
+        if not pure(condition) or any(
+            v in self.depends and v not in self.axes and self.depends[v] & axes
+            for v in free_vars(condition)
+        ):
+            return False
+        first = substitute(condition, {v: const(0, v.dtype) for v in axes})
+        with self.analyzer.assume(condition):
+            return bool(self.analyzer.prove(first))
 
     def of(self, nodes: Iterable[Expr]) -> _Axes:
         """The axes that expressions depend on, other than through memory."""
