@@ -80,7 +80,7 @@ def _assignments(loops: list[For], instruction: Instruction) -> Iterator[tuple[F
         return
     for order in permutations(real):
         if all(
-            int(loop.extent) == instruction.axes[k].extent  # type: ignore[call-overload]
+            int(loop.extent) == instruction.axes[k].extent
             for k, loop in zip(axes, order, strict=True)
         ):
             chosen: list[For | None] = [None] * len(instruction.axes)
