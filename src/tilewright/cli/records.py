@@ -70,7 +70,7 @@ def _list(records: Records, args: argparse.Namespace) -> int:
     from rich.markup import escape
 
     rows = [
-        (escape(s.problem), escape(s.target), escape(s.device.name), str(s.measured),
+        (escape(s.name), escape(s.target), escape(s.device.name), str(s.measured),
          str(s.failed or ""), _time(s.best), _when(s.last))
         for s in found
     ]  # fmt: skip
@@ -83,7 +83,9 @@ def _list(records: Records, args: argparse.Namespace) -> int:
 def _selected(records: Records, args: argparse.Namespace) -> list[Record]:
     found = records.find(target=args.target, device=args.device, fastest_first=True)
     exact = [r for r in found if r.problem == args.problem]
-    return exact or [r for r in found if args.problem is None or args.problem in r.problem]
+    if exact or args.problem is None:
+        return exact or found
+    return [r for r in found if args.problem in r.problem or args.problem in r.name]
 
 
 def _show(records: Records, args: argparse.Namespace) -> int:
@@ -98,7 +100,7 @@ def _show(records: Records, args: argparse.Namespace) -> int:
     for r in shown:
         chosen = ", ".join(f"{name} {e!r}" for name, e in r.input.config.entities.items())
         time = _time(r.result.cost) if r.result.ok else escape(r.result.reason[:80])
-        rows.append((escape(r.problem), escape(r.device.name), time, escape(chosen)))
+        rows.append((escape(r.name), escape(r.device.name), time, escape(chosen)))
     _table(("problem", "device", "time", "configuration"), rows, {2})
     if len(found) > len(shown):
         print(f"{len(found) - len(shown)} more: --limit 0 shows all.")

@@ -72,6 +72,5 @@ def frozen(value: Any) -> Any:
 def problem_key(name: str, args: Any) -> str:
     """What names a workload in records: the key of its problem, else the name and arguments."""
     if len(args) == 1 and hasattr(args[0], "key"):
-        key = args[0].key
-        return f"{name} {key() if callable(key) else key}"
+        return str(args[0].key)
     return json.dumps([name, *serialize(args)], separators=(",", ":"))

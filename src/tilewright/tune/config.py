@@ -10,7 +10,12 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.tune.entity import Entity, TuningError, entity_from_json
+from tilewright.tune.entity import (
+    Entity,
+    OtherOptionEntity,
+    TuningError,
+    entity_from_json,
+)
 from tilewright.tune.space import (
     AnnotateSpace,
     OtherOptionSpace,
@@ -75,6 +80,12 @@ class Definitions:
         """A knob of any values, read as ``cfg[name].val``."""
         self._define(name, lambda: OtherOptionSpace(candidate))
 
+    def define_table(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """A knob for each of ``names``, of which only the combinations of ``rows`` are allowed.
+
+        The first row is what is taken where nothing was tuned.
+        """
+
     def define_constraint(self, holds: Constraint) -> None:
         """Leave out the configurations for which ``holds`` is false."""
 
@@ -110,6 +121,7 @@ class ConfigSpace(Definitions):
         self.constraints: list[Constraint] = []
         self.flop = 0.0
         self.dims: tuple[int, ...] = ()
+        self._rows: list[int] | None = None  # the allowed indices, where there is a table
         self._valid: list[int] | None = None
 
     # -- declaring ---------------------------------------------------------------------------
@@ -127,6 +139,21 @@ class ConfigSpace(Definitions):
     def define_constraint(self, holds: Constraint) -> None:
         self.constraints.append(holds)
         self._valid = None
+
+    def define_table(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        if self.space_map:
+            raise TuningError("define_table: it must be the first that a template defines")
+        for k, name in enumerate(names):
+            self.define_knob(name, list(dict.fromkeys(row[k] for row in rows)))
+        places = [{e: i for i, e in enumerate(s.entities)} for s in self.space_map.values()]
+        points = [
+            [at[OtherOptionEntity(value)] for at, value in zip(places, row, strict=True)]
+            for row in rows
+        ]
+        self._columns = len(places)
+        self._rows = sorted({self.index(point) for point in points})
+        allowed, scale = set(self._rows), self.range_length
+        self.define_constraint(lambda c: c.index % scale in allowed)
 
     def add_flop(self, flop: float) -> None:
         self.flop += float(flop)
@@ -147,9 +174,20 @@ class ConfigSpace(Definitions):
     def __len__(self) -> int:
         return self.range_length if not self.constraints else len(self._enumerated())
 
+    @property
+    def has_table(self) -> bool:
+        """Whether its configurations are the rows of a table, which are few."""
+        return self._rows is not None
+
     def _enumerated(self) -> list[int]:
         if self._valid is None:
-            self._valid = [i for i in range(self.range_length) if self._holds(i)]
+            tries: Sequence[int] = range(self.range_length)
+            if self._rows is not None:  # the table's knobs are the fastest digits
+                scale = math.prod(self.dims[: self._columns])
+                tries = [
+                    r + k * scale for k in range(self.range_length // scale) for r in self._rows
+                ]
+            self._valid = [i for i in tries if self._holds(i)]
         return self._valid
 
     def _holds(self, index: int) -> bool:
@@ -206,6 +244,8 @@ class ConfigSpace(Definitions):
 
     def indices(self) -> Iterator[int]:
         """The indices of the configurations that satisfy the constraints, ascending."""
+        if self._rows is not None or self._valid is not None:
+            return iter(self._enumerated())
         return (i for i in range(self.range_length) if self._holds(i))
 
     # -- searching ---------------------------------------------------------------------------
@@ -215,7 +255,8 @@ class ConfigSpace(Definitions):
     ) -> list[int]:
         """At most ``count`` different random indices that are not in ``without``."""
         total = self.range_length
-        if total <= 4 * (count + len(without)) or total < 4096:
+        few = total <= 4 * (count + len(without)) or total < 4096
+        if few or self._rows is not None:
             left = [i for i in self.indices() if i not in without]
             order = rng.permutation(len(left))[:count]
             return [left[k] for k in order]
@@ -323,6 +364,10 @@ class FallbackConfig(Definitions):
             if not len(space):
                 raise TuningError(f"the knob {name!r} has no choice left: loosen its filter")
             self.entities[name] = space[0]
+
+    def define_table(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        for name, value in zip(names, rows[0], strict=True):
+            self.entities.setdefault(name, OtherOptionEntity(value))
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.entities:

@@ -68,11 +68,20 @@ class Record:
     input: MeasureInput
     result: MeasureResult
 
+    @property
+    def name(self) -> str:
+        """The problem for people to read."""
+        return _name(self.input.task.name, json.dumps(serialize(self.input.task.args)))
+
 
 @dataclass(frozen=True)
 class Summary:
-    """What is on record for one problem, target and device; ``best`` in seconds."""
+    """What is on record for one problem, target and device.
 
+    ``name`` is the problem for people to read; ``best`` is in seconds.
+    """
+
+    name: str
     problem: str
     target: str
     device: Device
@@ -305,13 +314,13 @@ class Records:
     def summaries(self) -> list[Summary]:
         """What there is, the latest first."""
         text = (
-            "SELECT problem, target, device, driver, version, count(*), "
+            "SELECT template, args, problem, target, device, driver, version, count(*), "
             "sum(error != 0), min(cost), max(timestamp) AS last FROM measurements "
             "GROUP BY problem, target, device, driver, version ORDER BY last DESC"
         )
         with self._guarded():
             return [
-                Summary(row[0], row[1], Device(*row[2:5]), *row[5:])
+                Summary(_name(row[0], row[1]), row[2], row[3], Device(*row[4:7]), *row[7:])
                 for row in self._db.execute(text).fetchall()
             ]
 
@@ -328,6 +337,14 @@ class Records:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _name(template: str, args: str) -> str:
+    """A problem as it writes itself, or a template with its arguments."""
+    found = deserialize(json.loads(args))
+    if len(found) == 1 and hasattr(found[0], "key"):
+        return str(found[0])
+    return f"{template}({', '.join(map(str, found))})"
 
 
 def _where(wanted: dict[str, str | None]) -> tuple[list[str], list[Any]]:

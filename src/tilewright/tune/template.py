@@ -15,7 +15,10 @@ from tilewright.tune.entity import TuningError
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: Templates of the package, loaded when a task first asks for them.
-_BUILT_IN = {"article_003/depthwise_conv2d": "tilewright.tune.article_003"}
+_BUILT_IN = {
+    "article_003/depthwise_conv2d": "tilewright.tune.article_003",
+    "topi/depthwise": "tilewright.tune.library",
+}
 
 
 @dataclass(frozen=True)

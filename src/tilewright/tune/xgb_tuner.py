@@ -69,7 +69,9 @@ class XGBTuner(Tuner):
         self.models = [cost_model(model, number + k, threads) for k in range(_MODELS)]
         self.loop_model: CostModel = cost_model(model, number, threads)
         self._features = KnobFeatures(task)
+        self._small = self.space.range_length <= WHOLE or self.space.has_table
         self._whole: Array | None = None
+        self._place: dict[int, int] = {}
         self._loops: dict[int, list[float] | None] = {}
         self._before: list[tuple[str, list[float] | None, list[float] | None, float]] = []
         self._fitted = self._loops_fitted = False
@@ -161,7 +163,7 @@ class XGBTuner(Tuner):
 
     def _ranked(self, count: int) -> list[int]:
         """The ``count`` unmeasured configurations that the models think fastest, in turns."""
-        if self.space.range_length <= WHOLE:
+        if self._small:
             indices = [i for i in self.space.indices() if i not in self.visited]
         else:
             indices = self._anneal(count)
@@ -174,11 +176,13 @@ class XGBTuner(Tuner):
 
     def _of(self, indices: Sequence[int]) -> Array:
         """The features of configurations; of a small space they are worked out once."""
-        if self.space.range_length > WHOLE:
+        if not self._small:
             return self._features(indices)
         if self._whole is None:
-            self._whole = self._features(range(self.space.range_length))
-        return np.asarray(self._whole[np.asarray(indices, "int64")])
+            known = list(self.space.indices())
+            self._whole = self._features(known)
+            self._place = {index: k for k, index in enumerate(known)}
+        return np.asarray(self._whole[[self._place[i] for i in indices]])
 
     def _anneal(self, count: int, chains: int = 128, steps: int = 100) -> list[int]:
         """Configurations that walks on the model came by, the best of them.

@@ -1,0 +1,138 @@
+"""Search for the fastest schedule of an operator on a device, and keep what is found.
+
+  tilewright tune depthwise_conv2d --input 64x384x32x32 --filter 384x1x7x7 --padding 3 \\
+      --dtype float16 --target cuda --trials 200
+  tilewright tune depthwise_conv2d --input 1x32x112x112 --filter 32x1x3x3 --padding SAME --resume
+
+Each measurement is on record as soon as it is done (`tilewright records list`); Ctrl-C ends the
+search with what it found, and --resume goes on with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir.errors import TilewrightError
+
+if TYPE_CHECKING:
+    from tilewright.topi.problem import Problem
+    from tilewright.tune.tuner import Tuner
+
+TUNERS = ("xgb", "ga", "random", "grid")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The problem, the target, and how to search."""
+    parser.add_argument("operator", metavar="OP", choices=("depthwise_conv2d", "depthwise_conv1d"),
+                        help="depthwise_conv2d or depthwise_conv1d")  # fmt: skip
+    parser.add_argument("--input", required=True, metavar="NxCxHxW", help="in this order always")
+    parser.add_argument("--filter", required=True, metavar="CxMxKHxKW")
+    parser.add_argument("--pass", dest="pass_", default="forward",
+                        choices=("forward", "dgrad", "wgrad"))  # fmt: skip
+    parser.add_argument("--stride", default="1", metavar="N[xM]")
+    parser.add_argument("--padding", default="0", metavar="N[xM]", help="or SAME, VALID")
+    parser.add_argument("--dilation", default="1", metavar="N[xM]")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--layout", default="", help="NCHW (the default), NHWC, NCW, NWC")
+    parser.add_argument("--epilogue", default="", metavar="STEPS", help="as bias+relu")
+    parser.add_argument("--target", default="llvm", help='"llvm", "cuda", "opencl", "sim"')
+    parser.add_argument("--trials", type=int, default=128, metavar="N", help="at most (128)")
+    parser.add_argument("--tuner", choices=TUNERS, default="xgb")
+    parser.add_argument("--early-stopping", type=int, metavar="N",
+                        help="stop when N trials in a row brought nothing better")  # fmt: skip
+    parser.add_argument("--resume", action="store_true", help="count what is on record as done")
+    parser.add_argument("--records", metavar="FILE",
+                        help="by default records.sqlite in the cache folder")  # fmt: skip
+    parser.add_argument("--log", metavar="FILE", help="append JSON lines as AutoTVM's to it too")
+    parser.add_argument("--jobs", type=int, metavar="N", help="processes that build")
+    parser.add_argument("--devices", default="0", metavar="0,1", help="those that measure (cuda)")
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="of which the median")
+    parser.add_argument("--min-repeat-ms", type=float, default=20.0, metavar="MS")
+    parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="for one run")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="print the best for a program to read")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search; 130 after Ctrl-C, 1 where nothing was right."""
+    from tilewright.tune import callback, library
+    from tilewright.tune.display import Display, best_text
+    from tilewright.tune.local import LocalBuilder, LocalRunner, measure_option
+    from tilewright.tune.records import Records
+
+    task = library.task(_problem(args), args.target)
+    tuner = _tuner(args, task)
+    option = measure_option(
+        LocalBuilder(n_parallel=args.jobs),
+        LocalRunner(args.timeout, 1, args.repeat, args.min_repeat_ms, _devices(args.devices),
+                    args.seed),
+    )  # fmt: skip
+    callbacks: list[Any] = [Display(prefix=args.pass_)]
+    if args.log:
+        callbacks.append(callback.log_to_file(args.log))
+    with Records(args.records) as records:
+        tuner.tune(
+            min(args.trials, len(task.config_space)), option, args.early_stopping, callbacks,
+            records=records, resume=args.resume,
+        )  # fmt: skip
+    if args.json:
+        print(json.dumps(_report(tuner), indent=1))
+    elif tuner.best_config is not None:
+        name, parameters = library.parameters_of(tuner.best_config)
+        values = ", ".join(f"{k} {v}" for k, v in parameters.items())
+        print(f"{task.args[0]}\n{best_text(tuner)}: {name}, {values}")
+    if tuner.interrupted:
+        return 130
+    return 0 if tuner.best_config is not None else 1
+
+
+def _problem(args: argparse.Namespace) -> Problem:
+    from tilewright.topi.problem import Problem
+
+    return Problem.parse(
+        args.input, args.filter, operator=args.operator, pass_=args.pass_,
+        stride=_numbers(args.stride), padding=_numbers(args.padding),
+        dilation=_numbers(args.dilation), dtype=args.dtype, layout=args.layout,
+        epilogue=args.epilogue,
+    )  # fmt: skip
+
+
+def _numbers(text: str) -> Any:
+    """3, (1, 2), or the text where it is a name."""
+    parts = text.replace(",", "x").split("x")
+    if not all(part.isdigit() for part in parts):
+        return text
+    return int(text) if len(parts) == 1 else tuple(int(part) for part in parts)
+
+
+def _devices(text: str) -> tuple[int, ...]:
+    if not all(part.isdigit() for part in text.split(",")):
+        raise TilewrightError(f"--devices {text}: give numbers, as in --devices 0,1")
+    return tuple(int(part) for part in text.split(","))
+
+
+def _tuner(args: argparse.Namespace, task: Any) -> Tuner:
+    from tilewright.tune.simple_tuners import GATuner, GridSearchTuner, RandomTuner
+    from tilewright.tune.xgb_tuner import XGBTuner
+
+    kinds: dict[str, Any] = {
+        "xgb": XGBTuner, "ga": GATuner, "random": RandomTuner, "grid": GridSearchTuner,
+    }  # fmt: skip
+    made: Tuner = kinds[args.tuner](task, seed=args.seed)
+    return made
+
+
+def _report(tuner: Tuner) -> dict[str, Any]:
+    best = tuner.best_config
+    return {
+        "problem": tuner.task.key,
+        "target": str(tuner.task.target),
+        "trials": tuner.trials,
+        "failed": sum(n for kind, n in tuner.errors.items() if kind),
+        "seconds": None if best is None else tuner.best_cost,
+        "flops": tuner.best_flops,
+        "config": None if best is None else best.to_json_dict(),
+        "interrupted": tuner.interrupted,
+    }
