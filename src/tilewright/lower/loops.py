@@ -39,6 +39,7 @@ from tilewright.lower.tensorize import WHERE
 from tilewright.schedule.relations import Split
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
+from tilewright.te.axes import axis_kind
 from tilewright.te.operation import ComputeOp, ExternOp, PlaceholderOp
 from tilewright.te.tensor import Tensor
 
@@ -111,6 +112,12 @@ def _check_variables(body: Stmt, params: tuple[Any, ...]) -> None:
     for extent in shapes:
         used.update(dict.fromkeys(free_vars(extent)))
     for var in used:
+        if var not in known and axis_kind(var) is not None:
+            raise LoweringError(
+                f"axis {var.name!r} is in use where there is no loop over it",
+                mend="A store predicate may use thread axes that the stage, or one that it is "
+                "computed in, binds, and the stage's own data axes",
+            )
         if var not in known:
             raise LoweringError(
                 f"variable {var.name!r} is in use, but neither an argument nor an extent of one",
@@ -448,7 +455,8 @@ class _StageNest:
     def _guarded(self, body: Stmt, data_only: bool, stores: bool = True) -> Stmt:
         conditions = [c for c in self._guards(data_only) if not self.analyzer.prove(c)]
         if stores and self.stage.store_predicate is not None:
-            conditions.append(self.stage.store_predicate)
+            own: dict[Expr, Expr] = {a.var: v for a, v in self.domain.values.items()}
+            conditions.append(substitute(self.stage.store_predicate, own))
         unique = list(dict.fromkeys(self.analyzer.simplify(c) for c in conditions))
         return If(logical_and(*unique), body) if unique else body
 

@@ -60,7 +60,7 @@ def thread_axis(dom: Any = None, tag: str = "", name: str = "") -> IterVar:
     found = None if dom is None else _range(dom, f"thread axis {tag}")
     if found is not None and isinstance(found.extent, IntImm) and found.extent.value <= 0:
         raise LanguageError(f"thread axis {tag} is empty: its domain is {dom!r}")
-    return IterVar(found, Var.make(name or tag), "thread", tag)
+    return declared(IterVar(found, Var.make(name or tag), "thread", tag))
 
 
 def _axes(axis: Any) -> tuple[IterVar, ...]:
