@@ -1,0 +1,21 @@
+"""Depthwise convolutions for PyTorch, faster.
+
+:func:`optimize_` swaps the depthwise convolutions of a model in place; :func:`depthwise_conv2d`
+and :class:`DepthwiseConv2d` are what to write in a new one.
+"""
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError("tilewright.torch needs PyTorch: pip install torch") from error
+
+from tilewright.torch.explain import Explanation, explain
+from tilewright.torch.functional import depthwise_conv1d, depthwise_conv2d
+from tilewright.torch.kernels import set_policy
+from tilewright.torch.modules import DepthwiseConv1d, DepthwiseConv2d
+from tilewright.torch.optimize import Report, optimize_, undo_
+
+__all__ = [
+    "DepthwiseConv1d", "DepthwiseConv2d", "Explanation", "Report", "depthwise_conv1d",
+    "depthwise_conv2d", "explain", "optimize_", "set_policy", "undo_",
+]  # fmt: skip

@@ -1,0 +1,151 @@
+"""The gradients on tensors: by the input, and by the weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tilewright.ir.errors import ProblemError
+from tilewright.torch.calls import (
+    Run,
+    cached,
+    find,
+    is_last,
+    memory_format,
+    observe,
+    problem_of,
+    why_not,
+)
+from tilewright.torch.forward import symmetric
+from tilewright.torch.kernels import Found
+
+
+def dgrad(
+    grad: torch.Tensor,
+    weight: torch.Tensor,
+    input_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    channels_last: bool,
+) -> torch.Tensor:
+    """The gradient by the input, of ``input_size``, in the layout that is asked for."""
+    form = memory_format(channels_last)
+    grad = grad.contiguous(memory_format=form)
+    weight = weight.contiguous()
+    key = (
+        "dgrad", grad.shape, grad.dtype, grad.device, weight.shape, weight.dtype, channels_last,
+        *input_size, *stride, *padding, *dilation,
+    )  # fmt: skip
+
+    def make() -> Run:
+        size = tuple(input_size)
+        found = _find(
+            "dgrad", (grad, weight), size, grad.shape[1], weight.shape[2:], stride, padding,
+            dilation, channels_last,
+        )  # fmt: skip
+        launch, dtype, device = found.launch, grad.dtype, grad.device
+        if launch is None:
+            steps, pads, spread = tuple(stride), tuple(padding), tuple(dilation)
+            return lambda g, w: _conv2d_input(g, w, size, steps, pads, spread, form)
+
+        def run(g: Any, w: Any) -> Any:
+            dx = torch.empty(size, dtype=dtype, device=device, memory_format=form)
+            launch((g.data_ptr(), w.data_ptr(), dx.data_ptr()))
+            return dx
+
+        return run
+
+    out: torch.Tensor = cached(key, make)(grad, weight)
+    return out
+
+
+def wgrad(
+    input: torch.Tensor,
+    grad: torch.Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> torch.Tensor:
+    """The gradient by the weight, (C * multiplier, 1, KH, KW)."""
+    last = is_last(input)
+    if last is None:
+        input = input.contiguous()
+    grad = grad.contiguous(memory_format=memory_format(last))
+    key = (
+        "wgrad", input.shape, input.stride(), input.dtype, input.device, grad.shape, grad.dtype,
+        *kernel, *stride, *padding, *dilation,
+    )  # fmt: skip
+
+    def make() -> Run:
+        shape = (grad.shape[1], 1, *kernel)
+        found = _find(
+            "wgrad", (input, grad), input.shape, grad.shape[1], kernel, stride, padding, dilation,
+            bool(last),
+        )  # fmt: skip
+        launch, dtype, device = found.launch, grad.dtype, grad.device
+        if launch is None:
+            steps, pads, spread = tuple(stride), tuple(padding), tuple(dilation)
+            return lambda x, g: _conv2d_weight(x, g, shape, steps, pads, spread)
+
+        def run(x: Any, g: Any) -> Any:
+            dw = torch.empty(shape, dtype=dtype, device=device)
+            launch((x.data_ptr(), g.data_ptr(), dw.data_ptr()))
+            return dw
+
+        return run
+
+    out: torch.Tensor = cached(key, make)(input, grad)
+    return out
+
+
+def _find(
+    pass_: str,
+    tensors: tuple[torch.Tensor, torch.Tensor],
+    input_size: Sequence[int],
+    out_channels: int,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    last: bool,
+) -> Found:
+    problem, found = None, Found(None)
+    if 0 not in input_size and all(t.numel() for t in tensors):
+        found = Found(None, reason=why_not(*tensors))
+        if not found.reason:
+            dtype, device = tensors[0].dtype, tensors[0].device
+            try:
+                problem = problem_of(
+                    pass_, input_size, out_channels, kernel, stride, padding, dilation, dtype, last
+                )
+                found = find(problem, device)
+            except ProblemError as error:
+                found = Found(None, reason=str(error))
+    observe(problem, found)
+    return found
+
+
+def _conv2d_input(
+    grad: Any, weight: Any, size: Any, stride: Any, padding: Any, dilation: Any, form: Any
+) -> Any:
+    """PyTorch's gradient by the input, for any padding."""
+    n, c, h, w = size
+    top, left, bottom, right = padding
+    both = min(top, bottom), min(left, right)
+    wide = (n, c, h + top + bottom - 2 * both[0], w + left + right - 2 * both[1])
+    dx = torch.nn.grad.conv2d_input(wide, weight, grad, stride, both, dilation, c)
+    dx = dx[:, :, top - both[0] : top - both[0] + h, left - both[1] : left - both[1] + w]
+    return dx.contiguous(memory_format=form).clone(memory_format=form)
+
+
+def _conv2d_weight(
+    input: Any, grad: Any, shape: Any, stride: Any, padding: Any, dilation: Any
+) -> Any:
+    """PyTorch's gradient by the weight, for any padding."""
+    x, both = symmetric(input, padding)
+    dw = torch.nn.grad.conv2d_weight(x, shape, grad, stride, both, dilation, x.shape[1])
+    return dw.contiguous()

@@ -1,0 +1,129 @@
+"""From tensors to a launch: a look-up in a dictionary where the shapes were seen before."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tilewright.target import Target
+from tilewright.topi.epilogue import Step
+from tilewright.topi.problem import Problem
+from tilewright.torch import kernels
+from tilewright.torch.kernels import Found
+
+DTYPES = {
+    torch.float32: "float32",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.float64: "float64",
+}
+
+Run = Callable[..., Any]
+#: By everything that a launch depends on.
+_runs: dict[Any, Run] = {}
+_warned: set[str] = set()
+#: Told of every call of theirs: the problem, and what was found for it.
+observers: list[Callable[[Problem | None, Found], None]] = []
+
+
+def forget() -> None:
+    """Look everything up anew; warnings are given again."""
+    _runs.clear()
+    _warned.clear()
+
+
+kernels.on_change.append(forget)
+
+
+def is_last(x: torch.Tensor) -> bool | None:
+    """Whether channels lie next to one another; None where ``x`` is dense in neither layout."""
+    if x.is_contiguous():
+        return False
+    return True if x.is_contiguous(memory_format=torch.channels_last) else None
+
+
+def memory_format(last: bool | None) -> Any:
+    """PyTorch's name for a layout."""
+    return torch.channels_last if last else torch.contiguous_format
+
+
+def target_of(device: torch.device) -> Target:
+    """The target for tensors on a device."""
+    if device.type == "cpu":
+        return Target.parse("llvm")
+    from tilewright.runtime.cuda_driver import device as cuda_device
+
+    ordinal = torch.cuda.current_device() if device.index is None else device.index
+    return Target.parse("cuda").with_arch(cuda_device(ordinal).arch)
+
+
+def problem_of(
+    pass_: str,
+    input_size: Sequence[int],
+    out_channels: int,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    dtype: torch.dtype,
+    last: bool,
+    bias: bool = False,
+) -> Problem:
+    """The problem of a call; ``padding`` is (top, left, bottom, right)."""
+    n, c, h, w = map(int, input_size)
+    flat = h == 1 and kernel[0] == 1 and padding[0] == padding[2] == 0
+    return Problem(
+        operator="depthwise_conv1d" if flat else "depthwise_conv2d",
+        pass_=pass_, batch=n, channels=c, height=h, width=w, multiplier=out_channels // c,
+        kernel_h=kernel[0], kernel_w=kernel[1],
+        stride=(1 if flat else stride[0], stride[1]),
+        padding=(padding[0], padding[1], padding[2], padding[3]),
+        dilation=(1 if flat else dilation[0], dilation[1]),
+        dtype=DTYPES[dtype], layout=("NWC" if last else "NCW") if flat else
+        ("NHWC" if last else "NCHW"), epilogue=(Step("bias"),) if bias else (),
+    )  # fmt: skip
+
+
+def why_not(*tensors: torch.Tensor) -> str:
+    """Why no kernel can take tensors, whatever the problem; empty where one may."""
+    first = tensors[0]
+    if first.device.type not in ("cpu", "cuda"):
+        return f"tensors on {first.device.type!r}: there are kernels for 'cpu' and 'cuda'"
+    if first.dtype not in DTYPES:
+        return f"tensors of {first.dtype}"
+    if any(t.dtype != first.dtype or t.device != first.device for t in tensors):
+        return "tensors of several types or devices"
+    return ""
+
+
+def find(problem: Problem, device: torch.device) -> Found:
+    """The kernel for a problem on a device, or the reason why there is none."""
+    try:
+        target = target_of(device)
+    except Exception as error:
+        return Found(None, reason=f"{device.type}: {error}")
+    return kernels.find(problem, target)
+
+
+def observe(problem: Problem | None, found: Found) -> None:
+    """Tell who wants to know; warn, once for each reason, of what is left to PyTorch."""
+    for observer in observers:
+        observer(problem, found)
+    if found.launch is None and found.reason and not observers and found.reason not in _warned:
+        _warned.add(found.reason)
+        warnings.warn(
+            f"tilewright leaves a depthwise convolution to PyTorch: {found.reason}",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def cached(key: Any, make: Callable[[], Run]) -> Run:
+    """The run for ``key``; made where it is not known, and anew while somebody observes."""
+    run = None if observers else _runs.get(key)
+    if run is None:
+        run = _runs[key] = make()
+    return run

@@ -1,0 +1,85 @@
+"""What each depthwise convolution of a model runs on, for given inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from tilewright.topi.problem import Problem
+from tilewright.torch import calls
+from tilewright.torch.kernels import Found
+from tilewright.torch.modules import REPLACEMENTS
+from tilewright.torch.table import text_table
+
+
+@dataclass(frozen=True)
+class Line:
+    """One call: the module, the problem, and the kernel's name or why PyTorch did it."""
+
+    name: str
+    problem: Problem | None
+    kernel: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The calls of a forward pass in their order; printed, a table."""
+
+    lines: list[Line]
+
+    def __str__(self) -> str:
+        cells = [
+            (
+                x.name,
+                "" if x.problem is None else str(x.problem),
+                x.kernel or f"PyTorch: {x.reason}",
+            )
+            for x in self.lines
+        ]
+        return text_table(("module", "problem", "kernel"), cells)
+
+    __repr__ = __str__
+
+
+def explain(model: nn.Module, inputs: Any) -> Explanation:
+    """Run ``model`` once and say what every depthwise convolution ran on.
+
+    ``inputs`` is a tensor, a tuple of arguments or a dictionary of them by name. Kernels that are
+    not there yet are compiled; gradients are not recorded. Not for compiled models: pass the one
+    that was given to ``torch.compile``.
+    """
+    lines: list[Line] = []
+    current = [""]
+
+    def observe(problem: Problem | None, found: Found) -> None:
+        kernel = "" if found.choice is None else str(found.choice)
+        lines.append(Line(current[0], problem, kernel, found.reason or "nothing to compute"))
+
+    handles = []
+    ours: Any = tuple(REPLACEMENTS.values())
+    for name, module in model.named_modules():
+        if isinstance(module, ours):
+
+            def enter(_module: Any, _args: Any, name: str = name) -> None:
+                current[0] = name or "(model)"
+
+            handles.append(module.register_forward_pre_hook(enter))
+    calls.observers.append(observe)
+    try:
+        with torch.no_grad():
+            if isinstance(inputs, Mapping):
+                model(**inputs)
+            elif isinstance(inputs, tuple):
+                model(*inputs)
+            else:
+                model(inputs)
+    finally:
+        calls.observers.remove(observe)
+        for handle in handles:
+            handle.remove()
+    return Explanation(lines)

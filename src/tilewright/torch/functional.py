@@ -1,0 +1,117 @@
+"""Depthwise convolutions as functions, under the conventions of :mod:`torch.nn.functional`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from tilewright.torch.operators import conv
+
+
+def depthwise_conv2d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | tuple[int, int] = 1,
+    padding: str | int | tuple[int, int] = 0,
+    dilation: int | tuple[int, int] = 1,
+) -> torch.Tensor:
+    """``F.conv2d(input, weight, bias, stride, padding, dilation, groups=C)``.
+
+    Parameters
+    ----------
+    input : (N, C, H, W) or (C, H, W), in either memory format; the output has the same one.
+    weight : (C * multiplier, 1, KH, KW).
+    bias : (C * multiplier,) or None.
+    padding : integers, "same" (stride 1 only) or "valid".
+
+    Under autocast, operands are cast as ``F.conv2d`` casts them. What Tilewright has no kernel for
+    is left to PyTorch, with one warning that says why. Raises what ``F.conv2d`` raises.
+    """
+    if input.dim() == 3:
+        return depthwise_conv2d(input[None], weight, bias, stride, padding, dilation)[0]
+    if input.dim() != 4 or weight.dim() != 4 or not _fits(input, weight, bias):
+        return F.conv2d(input, weight, bias, stride, padding, dilation, input.shape[-3])  # raises
+    kernel = weight.shape[2], weight.shape[3]
+    steps, spread = _pair(stride), _pair(dilation)
+    return _conv(input, weight, bias, steps, _sides(padding, kernel, steps, spread), spread)
+
+
+def depthwise_conv1d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | tuple[int] = 1,
+    padding: str | int | tuple[int] = 0,
+    dilation: int | tuple[int] = 1,
+) -> torch.Tensor:
+    """``F.conv1d(input, weight, bias, stride, padding, dilation, groups=C)``.
+
+    ``input`` is (N, C, W) or (C, W), ``weight`` (C * multiplier, 1, KW); otherwise as
+    :func:`depthwise_conv2d`.
+    """
+    if input.dim() == 2:
+        return depthwise_conv1d(input[None], weight, bias, stride, padding, dilation)[0]
+    if input.dim() != 3 or weight.dim() != 3 or not _fits(input, weight, bias):
+        return F.conv1d(input, weight, bias, stride, padding, dilation, input.shape[-2])  # raises
+    kernel = 1, weight.shape[2]
+    steps, spread = (1, _single(stride)), (1, _single(dilation))
+    around: Any = padding if isinstance(padding, str) else (0, _single(padding))
+    sides = _sides(around, kernel, steps, spread)
+    x, w = input.unsqueeze(2), weight.unsqueeze(2)
+    return _conv(x, w, bias, steps, sides, spread).squeeze(2)
+
+
+def _conv(
+    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any
+) -> torch.Tensor:
+    kind = input.device.type
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        input, weight, bias = (_cast(t, dtype) for t in (input, weight, bias))
+    made: torch.Tensor = conv(input, weight, bias, stride, padding, dilation)
+    return made
+
+
+def _cast(tensor: Any, dtype: Any) -> Any:
+    """As autocast does it: float64 stays."""
+    if tensor is None or not tensor.is_floating_point() or tensor.dtype == torch.float64:
+        return tensor
+    return tensor.to(dtype)
+
+
+def _fits(input: Any, weight: Any, bias: Any) -> bool:
+    """Whether the operands are those of a depthwise convolution."""
+    channels = input.shape[1]
+    if channels == 0 or weight.shape[1] != 1 or weight.shape[0] % channels:
+        return False
+    return bias is None or (bias.dim() == 1 and bias.shape[0] == weight.shape[0])
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    if isinstance(value, int):
+        return value, value
+    return (value[0], value[1]) if len(value) == 2 else (value[0], value[0])
+
+
+def _single(value: Any) -> int:
+    return value if isinstance(value, int) else int(value[0])
+
+
+def _sides(
+    padding: Any, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
+) -> tuple[int, int, int, int]:
+    """(top, left, bottom, right) of PyTorch's padding."""
+    if not isinstance(padding, str):
+        h, w = _pair(padding)
+        return h, w, h, w
+    if padding == "valid":
+        return 0, 0, 0, 0
+    if padding != "same":
+        raise ValueError(f"padding is an integer, a pair, 'same' or 'valid', got {padding!r}")
+    if stride != (1, 1):
+        raise RuntimeError("padding='same' is not supported for strided convolutions")
+    (h, w) = ((k - 1) * d for k, d in zip(kernel, dilation, strict=True))
+    return h // 2, w // 2, h - h // 2, w - w // 2

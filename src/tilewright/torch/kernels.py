@@ -1,0 +1,132 @@
+"""Kernels for calls of PyTorch's: found once for a shape, kept, and never too many of them.
+
+On a CPU one kernel takes every batch. On a GPU, where that costs index arithmetic, the first
+batches of a layer have kernels of their own, and one for all batches serves the others. Images of
+so many sizes that compiling would cost more than it gains are left to PyTorch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tilewright import select
+from tilewright.ir.errors import TilewrightError
+from tilewright.runtime.kernel import Kernel
+from tilewright.select import Choice
+from tilewright.select.algorithm import Scheduled
+from tilewright.target import Target
+from tilewright.topi.problem import Problem
+
+#: Batches of a layer that have kernels of their own on a GPU.
+OWN_BATCHES = 2
+#: Sizes of images for which kernels are compiled, of layers that are else the same.
+IMAGE_SIZES = 12
+
+#: Launches on addresses in the order of the declaration, on the current stream.
+Launch = Callable[[tuple[int, ...]], None]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A kernel for a problem: how to launch it, and how it was chosen; else the reason."""
+
+    launch: Launch | None
+    choice: Choice | None = None
+    reason: str = ""
+
+
+@dataclass
+class _State:
+    policy: str = "heuristic"
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    kernels: dict[tuple[Problem, Target], dict[int, tuple[Kernel, Choice]]] = field(
+        default_factory=dict
+    )
+    sizes: dict[tuple[Problem, Target], set[tuple[int, int]]] = field(default_factory=dict)
+
+
+_state = _State()
+#: Called when kernels found so far may no longer be the ones to take.
+on_change: list[Callable[[], None]] = []
+
+
+def set_policy(policy: str) -> str:
+    """How kernels are chosen from now on, of :data:`tilewright.select.POLICIES`; the former policy.
+
+    "profile" measures the candidates, PyTorch's own kernel among them, when a shape is first seen,
+    and keeps the answer for later processes.
+    """
+    if policy not in select.POLICIES:
+        raise select.SelectError(f"unknown policy {policy!r}: use {', '.join(select.POLICIES)}")
+    with _state.lock:
+        before, _state.policy = _state.policy, policy
+        _state.kernels.clear()
+        _state.sizes.clear()
+        for forget in on_change:
+            forget()
+    return before
+
+
+def find(problem: Problem, target: Target) -> Found:
+    """The kernel for a problem, compiled where it has to be."""
+    with _state.lock:
+        try:
+            return _find(problem, target)
+        except TilewrightError as error:
+            return Found(None, reason=str(error))
+
+
+def _find(problem: Problem, target: Target) -> Found:
+    anyhow = problem.replace(batch=1)
+    found = _state.kernels.setdefault((anyhow, target), {})
+    if not found and not _room(anyhow, target):
+        return Found(
+            None,
+            reason=f"images of more than {IMAGE_SIZES} sizes: the others are left to PyTorch",
+        )
+    any_batch = 0
+    batch = problem.batch
+    if batch not in found:
+        if any_batch in found:
+            batch = any_batch
+        elif not target.is_gpu or len(found) >= OWN_BATCHES:
+            batch = any_batch
+            found[batch] = _build(problem, target, True)
+        else:
+            found[batch] = _build(problem, target, False)
+    kernel, choice = found[batch]
+    raw = kernel.program.launch_raw  # type: ignore[attr-defined]
+    scalars = (problem.batch,) if batch == any_batch else ()
+
+    def launch(pointers: tuple[int, ...]) -> None:
+        raw(pointers, scalars)
+
+    return Found(launch, choice)
+
+
+def _room(problem: Problem, target: Target) -> bool:
+    """Whether images of this size may have a kernel."""
+    least = (problem.kernel[0] - 1) * problem.dilation[0] + 1
+    wide = (problem.kernel[1] - 1) * problem.dilation[1] + 1
+    sizes = _state.sizes.setdefault((problem.replace(height=least, width=wide), target), set())
+    if problem.image not in sizes and len(sizes) >= IMAGE_SIZES:
+        return False
+    sizes.add(problem.image)
+    return True
+
+
+def _build(problem: Problem, target: Target, symbolic: bool) -> tuple[Kernel, Choice]:
+    error: TilewrightError | None = None
+    for k, choice in enumerate(select.options(problem, target, _state.policy)):
+        algorithm = choice.algorithm
+        if not isinstance(algorithm, Scheduled):
+            raise select.SelectError(f"{algorithm.name} is the fastest for {problem}")
+        try:
+            return algorithm.kernel(problem, choice.config, target, symbolic), choice
+        except TilewrightError as found:
+            error = error or found
+        if k == 3:  # the others will hardly do
+            break
+    raise error or select.SelectError(select.reason(problem, target))

@@ -1,0 +1,98 @@
+"""Depthwise convolutions as modules: PyTorch's own, with another forward pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tilewright.torch.functional import depthwise_conv1d, depthwise_conv2d
+
+
+class DepthwiseConv2d(nn.Conv2d):
+    """``nn.Conv2d`` whose groups are its input's channels, in the same ``state_dict``.
+
+    Parameters are those of ``nn.Conv2d``; ``groups`` is ``in_channels`` and may be left out, and
+    ``out_channels`` a multiple of it, by default ``in_channels``. Raises :class:`ValueError` for
+    others.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int | None = None,
+        kernel_size: Any = 3,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int | None = None,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        out, groups = _channels(in_channels, out_channels, groups)
+        super().__init__(
+            in_channels, out, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
+            device, dtype,
+        )  # fmt: skip
+
+    def _conv_forward(
+        self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        if self.padding_mode != "zeros":
+            around = self._reversed_padding_repeated_twice
+            input = F.pad(input, around, mode=self.padding_mode)
+            return depthwise_conv2d(input, weight, bias, self.stride, 0, self.dilation)
+        return depthwise_conv2d(input, weight, bias, self.stride, self.padding, self.dilation)
+
+
+class DepthwiseConv1d(nn.Conv1d):
+    """``nn.Conv1d`` whose groups are its input's channels, as :class:`DepthwiseConv2d`."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int | None = None,
+        kernel_size: Any = 3,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int | None = None,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        out, groups = _channels(in_channels, out_channels, groups)
+        super().__init__(
+            in_channels, out, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
+            device, dtype,
+        )  # fmt: skip
+
+    def _conv_forward(
+        self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        if self.padding_mode != "zeros":
+            around = self._reversed_padding_repeated_twice
+            input = F.pad(input, around, mode=self.padding_mode)
+            return depthwise_conv1d(input, weight, bias, self.stride, 0, self.dilation)
+        return depthwise_conv1d(input, weight, bias, self.stride, self.padding, self.dilation)
+
+
+#: By PyTorch's class, the one that takes its place.
+REPLACEMENTS: dict[type, type] = {nn.Conv2d: DepthwiseConv2d, nn.Conv1d: DepthwiseConv1d}
+
+
+def _channels(given: int, out: int | None, groups: int | None) -> tuple[int, int]:
+    out = given if out is None else out
+    if groups not in (None, given):
+        raise ValueError(f"groups={groups}: it is in_channels={given} in a depthwise convolution")
+    if out % given:
+        raise ValueError(
+            f"out_channels={out} is not a multiple of the {given} input channels, as a depthwise "
+            "convolution needs"
+        )
+    return out, given

@@ -1,0 +1,117 @@
+"""The operators ``torch.ops.tilewright.*``: what autograd, torch.compile and export know of them.
+
+The three passes are each other's gradients: that by the input of a convolution is linear in dy and
+the weight, that by the weight is linear in x and dy. So every derivative of any order is one of
+them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tilewright.torch import backward, forward
+from tilewright.torch.calls import is_last, memory_format
+
+_library = torch.library.Library("tilewright", "DEF")
+_GEOMETRY = "SymInt[2] stride, SymInt[4] padding, SymInt[2] dilation"
+_library.define(
+    f"depthwise_conv2d(Tensor input, Tensor weight, Tensor? bias, {_GEOMETRY}) -> Tensor"
+)
+_library.define(
+    f"depthwise_conv2d_dgrad(Tensor grad, Tensor weight, SymInt[4] input_size, {_GEOMETRY}, "
+    "bool channels_last) -> Tensor"
+)
+_library.define(
+    f"depthwise_conv2d_wgrad(Tensor input, Tensor grad, SymInt[2] kernel, {_GEOMETRY}) -> Tensor"
+)
+for _device in ("CPU", "CUDA"):
+    _library.impl("depthwise_conv2d", forward.forward, _device)
+    _library.impl("depthwise_conv2d_dgrad", backward.dgrad, _device)
+    _library.impl("depthwise_conv2d_wgrad", backward.wgrad, _device)
+
+conv = torch.ops.tilewright.depthwise_conv2d.default
+_dgrad = torch.ops.tilewright.depthwise_conv2d_dgrad.default
+_wgrad = torch.ops.tilewright.depthwise_conv2d_wgrad.default
+
+
+def _fake_forward(
+    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any
+) -> Any:
+    shape = forward.out_shape(input, weight, stride, padding, dilation)
+    form = memory_format(is_last(input))
+    return torch.empty(shape, dtype=input.dtype, device=input.device, memory_format=form)
+
+
+def _fake_dgrad(
+    grad: Any, weight: Any, input_size: Any, stride: Any, padding: Any, dilation: Any, last: bool
+) -> Any:
+    form = memory_format(last)
+    return torch.empty(input_size, dtype=grad.dtype, device=grad.device, memory_format=form)
+
+
+def _fake_wgrad(
+    input: Any, grad: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
+) -> Any:
+    return grad.new_empty((grad.shape[1], 1, *kernel))
+
+
+def _save_forward(ctx: Any, inputs: Any, output: Any) -> None:
+    input, weight, _, *ctx.geometry = inputs
+    needs = ctx.needs_input_grad
+    ctx.save_for_backward(input if needs[1] else None, weight if needs[0] else None)
+    ctx.input_size, ctx.kernel = input.shape, weight.shape[2:]
+    ctx.last = bool(is_last(input))
+
+
+def _backward_forward(ctx: Any, dy: Any) -> Any:
+    input, weight = ctx.saved_tensors
+    dx = dw = db = None
+    if ctx.needs_input_grad[0]:
+        dx = _dgrad(dy, weight, ctx.input_size, *ctx.geometry, ctx.last)
+    if ctx.needs_input_grad[1]:
+        dw = _wgrad(input, dy, ctx.kernel, *ctx.geometry)
+    if ctx.needs_input_grad[2]:
+        db = dy.sum((0, 2, 3))
+    return dx, dw, db, None, None, None
+
+
+def _save_dgrad(ctx: Any, inputs: Any, output: Any) -> None:
+    grad, weight, _, *ctx.geometry, ctx.last = inputs
+    ctx.save_for_backward(grad, weight)
+
+
+def _backward_dgrad(ctx: Any, ddx: Any) -> Any:
+    grad, weight = ctx.saved_tensors
+    ddx = ddx.contiguous(memory_format=memory_format(ctx.last))
+    dgrad = conv(ddx, weight, None, *ctx.geometry) if ctx.needs_input_grad[0] else None
+    dweight = None
+    if ctx.needs_input_grad[1]:
+        dweight = _wgrad(ddx, grad, weight.shape[2:], *ctx.geometry)
+    return dgrad, dweight, None, None, None, None, None
+
+
+def _save_wgrad(ctx: Any, inputs: Any, output: Any) -> None:
+    input, grad, _, *ctx.geometry = inputs
+    ctx.save_for_backward(input, grad)
+
+
+def _backward_wgrad(ctx: Any, ddw: Any) -> Any:
+    input, grad = ctx.saved_tensors
+    dx = None
+    if ctx.needs_input_grad[0]:
+        dx = _dgrad(grad, ddw, input.shape, *ctx.geometry, bool(is_last(input)))
+    dgrad = conv(input, ddw, None, *ctx.geometry) if ctx.needs_input_grad[1] else None
+    return dx, dgrad, None, None, None, None
+
+
+for _name, _fake, _save, _backward in (
+    ("depthwise_conv2d", _fake_forward, _save_forward, _backward_forward),
+    ("depthwise_conv2d_dgrad", _fake_dgrad, _save_dgrad, _backward_dgrad),
+    ("depthwise_conv2d_wgrad", _fake_wgrad, _save_wgrad, _backward_wgrad),
+):
+    torch.library.register_fake(f"tilewright::{_name}", _fake, lib=_library)
+    torch.library.register_autograd(
+        f"tilewright::{_name}", _backward, setup_context=_save, lib=_library
+    )

@@ -1,0 +1,163 @@
+"""Swapping the depthwise convolutions of a model in place, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from tilewright import select
+from tilewright.torch.calls import DTYPES, problem_of, target_of
+from tilewright.torch.modules import REPLACEMENTS
+from tilewright.torch.table import text_table
+
+#: The image that a kernel is looked for, to tell whether a layer can have one.
+_IMAGE = 56
+
+
+@dataclass(frozen=True)
+class Row:
+    """One convolution of a model: ``reason`` says why it was not replaced, or is empty."""
+
+    name: str
+    layer: str
+    reason: str
+
+    @property
+    def replaced(self) -> bool:
+        return not self.reason
+
+
+@dataclass
+class Report:
+    """What :func:`optimize_` did; printed, a table.
+
+    Attributes
+    ----------
+    rows : every convolution of the model, in its order.
+    """
+
+    rows: list[Row]
+    _before: list[tuple[nn.Module, type]] = field(default_factory=list, repr=False)
+
+    @property
+    def replaced(self) -> list[str]:
+        """The names of the modules that were replaced."""
+        return [row.name for row in self.rows if row.replaced]
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """By the names of the others, the reasons."""
+        return {row.name: row.reason for row in self.rows if not row.replaced}
+
+    def undo(self) -> None:
+        """Make the modules what they were; their parameters stay as they are now."""
+        for module, kind in self._before:
+            module.__class__ = kind
+        self._before.clear()
+
+    def __str__(self) -> str:
+        cells = [(r.name or "(model)", r.layer, r.reason or "replaced") for r in self.rows]
+        total = f"{len(self.replaced)} of {len(self.rows)} convolutions replaced"
+        return f"{text_table(('module', 'layer', 'result'), cells)}\n{total}"
+
+    __repr__ = __str__
+
+
+def optimize_(
+    model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None = None
+) -> Report:
+    """Let the depthwise convolutions of ``model`` run on Tilewright's kernels, in place.
+
+    Modules keep their identity, parameters, hooks and ``state_dict``; only their class changes, to
+    :class:`~tilewright.torch.DepthwiseConv2d` or ``DepthwiseConv1d``. Optimizers that were made
+    before stay valid.
+
+    Parameters
+    ----------
+    filter_fn : told a module and its name, whether to replace it; by default all are.
+
+    Returns a :class:`Report` of what was replaced and what not, and why; ``report.undo()`` or
+    :func:`undo_` take it back.
+    """
+    rows, before = [], []
+    for name, module in model.named_modules():
+        if not isinstance(module, nn.modules.conv._ConvNd):
+            continue
+        why = _why_not(module)
+        if not why and filter_fn is not None and not filter_fn(module, name):
+            why = "left out by filter_fn"
+        rows.append(Row(name, _describe(module), why))
+        if not why:
+            before.append((module, type(module)))
+            module.__class__ = REPLACEMENTS[type(module)]
+    return Report(rows, before)
+
+
+def undo_(model: nn.Module) -> list[str]:
+    """Make all modules that :func:`optimize_` replaced PyTorch's again; their names.
+
+    Those that were written as Tilewright's become PyTorch's too.
+    """
+    back = {ours: theirs for theirs, ours in REPLACEMENTS.items()}
+    names = []
+    for name, module in model.named_modules():
+        if type(module) in back:
+            module.__class__ = back[type(module)]
+            names.append(name)
+    return names
+
+
+def _why_not(module: Any) -> str:
+    """Why a convolution stays as it is; empty where it need not."""
+    kind = type(module)
+    if kind in REPLACEMENTS.values():
+        return "is Tilewright's already"
+    if isinstance(module, nn.modules.conv._ConvTransposeNd):
+        return "is a transposed convolution"
+    if kind not in REPLACEMENTS:
+        if isinstance(module, tuple(REPLACEMENTS)):
+            return f"is a {kind.__name__}, which may have a forward pass of its own"
+        return f"{kind.__name__}: there are kernels for Conv2d and Conv1d"
+    if module.groups == 1 or module.groups != module.in_channels:
+        return f"is not depthwise: {module.in_channels} channels in {module.groups} groups"
+    if "forward" in vars(module) or "_conv_forward" in vars(module):
+        return "has a forward pass of its own"
+    return _no_kernel(module)
+
+
+def _no_kernel(module: Any) -> str:
+    weight = module.weight
+    if weight.device.type not in ("cpu", "cuda", "meta"):
+        return f"lies on {weight.device.type!r}: there are kernels for 'cpu' and 'cuda'"
+    if weight.dtype not in DTYPES:
+        return f"has parameters of {weight.dtype}"
+    if weight.device.type == "meta":
+        return ""
+    flat = len(module.kernel_size) == 1
+    kernel, stride, dilation = (
+        (1, *value) if flat else value
+        for value in (module.kernel_size, module.stride, module.dilation)
+    )
+    image = [max(_IMAGE, (k - 1) * d + 1) for k, d in zip(kernel, dilation, strict=True)]
+    shape = (1, module.in_channels, 1 if flat else image[0], image[1])
+    try:
+        problem = problem_of(
+            "forward", shape, module.out_channels, kernel, stride, (0, 0, 0, 0), dilation,
+            weight.dtype, False, module.bias is not None,
+        )  # fmt: skip
+        return select.reason(problem, target_of(weight.device))
+    except Exception as error:  # a driver that is missing, above all
+        return str(error)
+
+
+def _describe(module: Any) -> str:
+    kernel = "x".join(map(str, module.kernel_size))
+    text = f"{type(module).__name__} {module.in_channels} -> {module.out_channels}, {kernel}"
+    if set(module.stride) != {1}:
+        text += f", stride {'x'.join(map(str, module.stride))}"
+    if set(module.dilation) != {1}:
+        text += f", dilation {'x'.join(map(str, module.dilation))}"
+    return text
