@@ -44,9 +44,10 @@ def channel_tiles(p: Problem, target: Target) -> list[ChannelTile]:
     groups = -(-p.width // p.stride[1]) if p.pass_ == "dgrad" else p.out_image[1]
     room = max(1, registers(target, wide) // phases)
     taps = 3 if p.kernel_h <= 3 and p.kernel_w <= 5 else 1
+    # Rows share what they load where all taps are written out.
     found = [
         ChannelTile(columns, 1, wide, rows, taps)
-        for rows in (1, 2)
+        for rows in ((2, 1) if taps == 3 and phases == 1 and p.stride[0] == 1 else (1, 2))
         for columns in _cover(groups, min(room // rows, 12))[:4]
     ]
     found += [
@@ -69,7 +70,9 @@ def line_tiles(p: Problem, target: Target) -> list[LineTile]:
         LineTile(rows, vectors, wide, taps)
         for vectors in sorted({min(most, v, room) for v in (2, 1, 4)}, key=lambda v: abs(v - 2))
         for rows in _cover(rows_of, min(8, max(1, room // vectors)))[:3]
-        for taps in dict.fromkeys((min(3, p.kernel_h), min(7, p.kernel_h)))
+        for taps in dict.fromkeys(
+            min(k, p.kernel_h) for k in ((7, 3) if p.kernel_h > 7 else (3, 7))
+        )
     ]
     return found or [LineTile(1, 1, wide, 1)]
 
