@@ -91,6 +91,8 @@ class Expressions(Sums):
                 case E.TruncDiv(a, d) | E.TruncMod(a, d):
                     opcode = "sdiv" if isinstance(e, E.TruncDiv) else "srem"
                     return self.b.binary(opcode, self.index(a), self._divides(d)(self.index(d)))
+                case E.Mul(a, d) if not (isinstance(a, E.IntImm) or isinstance(d, E.IntImm)):
+                    return self.product(self.index(a), self.index(d))
                 case E.Add() | E.Sub() | E.Mul():
                     terms: Terms = {}
                     return self.total(terms, self.collect(e, 1, terms))

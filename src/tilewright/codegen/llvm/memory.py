@@ -14,7 +14,7 @@ from tilewright.codegen.llvm.builder import (
     vector_type,
 )
 from tilewright.codegen.llvm.expr import Expressions, uniform
-from tilewright.codegen.llvm.sums import I64, Terms
+from tilewright.codegen.llvm.sums import I64, Spread, Terms, spread
 from tilewright.codegen.llvm.types import Types
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
@@ -23,6 +23,8 @@ from tilewright.ir.expr import Expr
 
 #: An offset by lane: ``base + k * step``, or each by itself.
 Lanes = tuple[Value, Value] | Value
+#: An offset in parts; see :meth:`Memory._place`.
+Place = tuple[Spread, int, list[tuple[Expr, Expr]]]
 _ZERO, _ONE = Value(I64, "0"), Value(I64, "1")
 
 
@@ -35,6 +37,7 @@ class Memory(Expressions):
         #: Arrays on the stack of the function being written, with the elements each has room for.
         self.room: dict[Buffer, int] = {}
         self._strides: dict[Buffer, tuple[Expr, ...]] = {}
+        self._places: dict[tuple[Buffer, tuple[Expr, ...]], Place] = {}
 
     # Offsets
 
@@ -55,34 +58,22 @@ class Memory(Expressions):
         """The offset of one element."""
         if buffer.layout is not None and buffer.layout.swizzle is not None:
             return self.index(buffer.offset(indices))
+        parts, _, rest = self._place(buffer, indices)
         terms: Terms = {}
-        least = self.collect(buffer.layout.base, 1, terms) if buffer.layout else 0
-        for index, stride in zip(indices, self.strides(buffer), strict=True):
-            least += self._scaled(index, stride, terms)
+        least = self.gather(parts, 1, terms)
+        for index, stride in rest:
+            least += self.add(self.product(self.index(index), self.index(stride)), 1, terms)
         return self.total(terms, least)
-
-    def _scaled(self, index: Expr, stride: Expr, terms: Terms) -> int:
-        if isinstance(stride, E.IntImm):
-            return self.collect(index, stride.value, terms)
-        return self.add(self.product(self.index(index), self.index(stride)), 1, terms)
 
     def lane_offsets(self, buffer: Buffer, indices: tuple[Expr, ...], lanes: int) -> Lanes:
         """The offsets of a vector of elements."""
         if buffer.layout is not None and buffer.layout.swizzle is not None:
             return self._form(buffer.offset(indices), lanes)
+        parts, known, rest = self._place(buffer, indices)
         terms: Terms = {}
-        least = self.collect(buffer.layout.base, 1, terms) if buffer.layout else 0
-        step = _ZERO
+        least, step = self.gather(parts, 1, terms), Value(I64, str(known))
         scattered: Value | None = None
-        for index, stride in zip(indices, self.strides(buffer), strict=True):
-            if isinstance(index, E.Ramp):
-                least += self._scaled(index.base, stride, terms)
-                part = self.product(self.index(index.stride), self.index(stride))
-                step = self.arithmetic("add", step, part)
-                continue
-            if index.dtype.lanes == 1:
-                least += self._scaled(index, stride, terms)
-                continue
+        for index, stride in rest:
             scale = self.index(stride)
             form = self._form(index, lanes)
             if isinstance(form, Value):
@@ -95,6 +86,31 @@ class Memory(Expressions):
         if scattered is None:
             return base, step
         return self.b.binary("add", scattered, self._spread(base, step, lanes))
+
+    def _place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Place:
+        """An offset in its parts: a sum, the step from lane to lane that is known, and the indices
+        of other kinds with their strides."""
+        found = self._places.get((buffer, indices))
+        if found is not None:
+            return found
+        parts: list[tuple[Expr, int]] = []
+        rest: list[tuple[Expr, Expr]] = []
+        step = 0
+        for index, stride in zip(indices, self.strides(buffer), strict=True):
+            match index, stride:
+                case E.Ramp(base, E.IntImm(_, by), _), E.IntImm(_, scale):
+                    parts.append((base, scale))
+                    step += by * scale
+                case E.Broadcast(value, _), E.IntImm(_, scale):
+                    parts.append((value, scale))
+                case _, E.IntImm(_, scale) if index.dtype.lanes == 1:
+                    parts.append((index, scale))
+                case _:
+                    rest.append((index, stride))
+        if buffer.layout is not None:
+            parts.append((buffer.layout.base, 1))
+        found = self._places[buffer, indices] = spread(parts), step, rest
+        return found
 
     def _form(self, e: Expr, lanes: int) -> Lanes:
         """An index as base and step where it is one progression."""

@@ -8,6 +8,8 @@ are kept too, and serve every index that begins alike.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tilewright.codegen.llvm.builder import Builder, Value, constant
 from tilewright.codegen.llvm.known import Known
 from tilewright.ir import expr as E
@@ -16,6 +18,8 @@ from tilewright.ir.expr import Expr
 I64 = "i64"
 #: Coefficients by the name of a register.
 Terms = dict[str, int]
+#: Coefficients of variables, and of what is neither a sum nor a multiple, and a constant.
+Spread = tuple[tuple[tuple[Expr, int], ...], int]
 
 
 class Sums(Known):
@@ -23,26 +27,33 @@ class Sums(Known):
 
     b: Builder
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._spreads: dict[Expr, Spread] = {}
+
     def index(self, e: Expr) -> Value:
         """A scalar integer as i64, computed as if 64 bits had been meant from the start."""
         raise NotImplementedError
 
     def collect(self, e: Expr, scale: int, terms: Terms) -> int:
         """Add ``scale * e`` to ``terms``; the constant part of it is returned."""
-        cls = type(e)
-        if isinstance(e, E.IntImm):
-            return scale * e.value
-        if cls is not E.Var and e.dtype.kind == "int" and e.dtype.bits >= 32:
-            match e:
-                case E.Add(a, b):
-                    return self.collect(a, scale, terms) + self.collect(b, scale, terms)
-                case E.Sub(a, b):
-                    return self.collect(a, scale, terms) + self.collect(b, -scale, terms)
-                case E.Mul(a, E.IntImm(_, k)) | E.Mul(E.IntImm(_, k), a):
-                    return self.collect(a, scale * k, terms)
-                case E.Mul(a, b):
-                    return self.add(self.product(self.index(a), self.index(b)), scale, terms)
-        return self.add(self.index(e), scale, terms)
+        found = self._spreads.get(e)
+        if found is None:
+            found = self._spreads[e] = spread([(e, 1)])
+        return self.gather(found, scale, terms)
+
+    def gather(self, parts: Spread, scale: int, terms: Terms) -> int:
+        """:meth:`collect` of what :func:`spread` gave."""
+        atoms, least = parts
+        least *= scale
+        for atom, k in atoms:
+            value = self.index(atom)
+            known = constant(value)
+            if known is None:
+                terms[value.text] = terms.get(value.text, 0) + k * scale
+            else:
+                least += known * k * scale
+        return least
 
     def add(self, x: Value, scale: int, terms: Terms) -> int:
         """Add ``scale * x`` to ``terms``; the constant part of it is returned."""
@@ -117,6 +128,30 @@ class Sums(Known):
             found = self.b.element(type, pointer, offset)
             self.keep_sum(key, found)
         return found
+
+
+def spread(parts: Iterable[tuple[Expr, int]]) -> Spread:
+    """The sum of expressions, each times a number: the same in every turn of a loop."""
+    atoms: dict[Expr, int] = {}
+    least = sum(_spread(e, k, atoms) for e, k in parts)
+    return tuple((atom, k) for atom, k in atoms.items() if k), least
+
+
+def _spread(e: Expr, scale: int, atoms: dict[Expr, int]) -> int:
+    if isinstance(e, E.IntImm):
+        return scale * e.value
+    if e.dtype.kind == "int" and e.dtype.bits >= 32:
+        match e:
+            case E.Add(a, b):
+                return _spread(a, scale, atoms) + _spread(b, scale, atoms)
+            case E.Sub(a, b):
+                return _spread(a, scale, atoms) + _spread(b, -scale, atoms)
+            case E.Mul(a, E.IntImm(_, k)) | E.Mul(E.IntImm(_, k), a):
+                return _spread(a, scale * k, atoms)
+            case E.Cast(_, a) if a.dtype.kind == "int" and a.dtype.bits >= 32:
+                return _spread(a, scale, atoms)
+    atoms[e] = atoms.get(e, 0) + scale
+    return 0
 
 
 def _by_age(item: tuple[str, int]) -> tuple[int, str]:
