@@ -78,7 +78,7 @@ class _Script(Printer):
             for p in shaped.params
             if isinstance(p, Buffer)
             for v in symbolic_extents(p)
-            if v not in shaped.params
+            if all(v is not q for q in shaped.params)
         }
         lines = [f"    {self.name(v)} = T.{v.dtype}()" for v in symbols]
         for old, new in zip(shaped.params, self.func_flat.params, strict=True):
