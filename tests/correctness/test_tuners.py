@@ -127,7 +127,7 @@ def test_a_large_space_is_annealed_not_enumerated():
 
     def best(kind):
         tuner = KINDS[kind](create("tests/large", (), "llvm"), seed=0)
-        tuner.tune(64, Everything([], DEVICE), batch=16)
+        tuner.tune(48, Everything([], DEVICE), batch=16)
         return tuner.best_cost
 
     assert best("xgb") < best("random")

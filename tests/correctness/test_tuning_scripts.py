@@ -61,7 +61,7 @@ def test_a_script_is_killed_interrupted_and_taken_up_again(tmp_path):
     script, path = tmp_path / "tune_mine.py", tmp_path / "records.sqlite"
     log = tmp_path / "records.sqlite.log"
     script.write_text(SCRIPT)
-    for how, lines in ((signal.SIGKILL, 4), (signal.SIGINT, 12)):
+    for how, lines in ((signal.SIGKILL, 4), (signal.SIGINT, 8)):
         process = start([script], path, 400)
         wait_for_lines(log, lines, process)
         process.send_signal(how)
