@@ -109,7 +109,7 @@ class _OneWriter:
                 self.conditions += (condition,)
                 found, made = self.visit(then)
                 return found, s if made is then else If(condition, made)
-            case If(condition, then, orelse):
+            case If(condition, then, orelse) if orelse is not None:
                 self.under |= self.of((condition,))
                 found, parts = self.together((then, orelse))
                 return found, s if parts == (then, orelse) else If(condition, *parts)
