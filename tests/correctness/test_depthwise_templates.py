@@ -1,0 +1,109 @@
+"""What holds of the library's schedules beyond being right: batches, sizes, reproducibility."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from tests.support.depthwise import TOLERANCE, poison, random_inputs, reference, run
+
+import tilewright
+from tilewright import te
+from tilewright.ir.errors import ScheduleError
+from tilewright.topi import Problem
+from tilewright.topi.declare import declare, input_shapes
+from tilewright.topi.templates import TEMPLATES, candidates, default_schedule, templates
+
+PASSES = ["forward", "dgrad", "wgrad"]
+LAYOUTS = ["NCHW", "NHWC"]
+SMALL = Problem.parse("4x8x9x8", "8x1x3x3", padding=1)
+
+
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("pass_", PASSES)
+def test_one_kernel_serves_every_batch(pass_, layout, target):
+    p = SMALL.replace(pass_=pass_, layout=layout)
+    template, config = next(candidates(p, target))
+    found = declare(p, batch=te.var("n"))
+    kernel = tilewright.build(template.schedule(found, config), found.args, target)
+    for batch in (1, 4):
+        assert run(p.replace(batch=batch), kernel) < TOLERANCE["float32"]
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_tensor_may_have_more_elements_than_32_bits_count(layout, pass_):
+    p = Problem.parse("4096x512x64x64", "512x1x3x3", padding=1, pass_=pass_, layout=layout)
+    for target in ("cuda -arch=sm_90a", "llvm"):
+        found, schedule = default_schedule(p, target)
+        assert "int64" in str(tilewright.lower(schedule, found.args, target).funcs[0])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_weight_gradient_is_the_same_with_any_number_of_threads(layout):
+    p = SMALL.replace(pass_="wgrad", layout=layout)
+    arrays = random_inputs(p, input_shapes(p))
+    results = []
+    for threads in (1, 2, 2):
+        found, schedule = default_schedule(p, "llvm")
+        out = poison(p)
+        kernel = tilewright.build(schedule, found.args, f"llvm -threads={threads}")
+        kernel(*arrays.values(), out)
+        results.append(out.tobytes())
+    assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("pass_", PASSES)
+def test_targets_agree_bit_for_bit_on_small_integers(pass_, layout):
+    p = SMALL.replace(pass_=pass_, layout=layout, stride=(2, 1))
+    rng = np.random.default_rng(0)
+    shapes = input_shapes(p)
+    arrays = {n: rng.integers(-8, 9, s).astype("float32") for n, s in shapes.items()}
+    for target in ("llvm", "sim"):
+        found, schedule = default_schedule(p, target)
+        out = poison(p)
+        tilewright.build(schedule, found.args, target)(*arrays.values(), out)
+        np.testing.assert_array_equal(out, reference(p, arrays))
+
+
+@pytest.mark.needs_torch
+@pytest.mark.parametrize(("kernel", "stride", "dilation"), [(3, 2, 1), (4, 2, 1), (3, 3, 2)])
+def test_the_gradient_by_the_input_is_the_transposed_convolution(kernel, stride, dilation):
+    import torch
+
+    x, w = torch.randn(2, 6, 5, 7), torch.randn(6, 1, kernel, kernel)
+    wanted = torch.nn.functional.conv_transpose2d(
+        x.double(), w.double(), stride=stride, padding=1, dilation=dilation, groups=6
+    )
+    p = Problem.parse(
+        wanted.shape, w.shape, stride=stride, padding=1, dilation=dilation, pass_="dgrad"
+    )
+    assert p.output_shape == tuple(x.shape)
+    found, schedule = default_schedule(p, "llvm")
+    out = np.full(p.input_shape, np.nan, "float32")
+    tilewright.build(schedule, found.args)(x.numpy(), w.numpy(), out)
+    np.testing.assert_allclose(out, wanted.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["llvm", "cuda -arch=sm_80", "opencl", "sim"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("pass_", PASSES)
+def test_every_problem_has_candidates_whose_parameters_survive_records(pass_, layout, target):
+    for kernel in (1, 3, 31):
+        p = Problem.parse(
+            (1, 8, 16, 16), (8, 1, kernel, kernel), padding=kernel // 2, layout=layout, pass_=pass_
+        )
+        assert templates(p, target)
+        for template, config in candidates(p, target):
+            assert TEMPLATES[template.name] is template
+            assert template.parse(dataclasses.asdict(config)) == config
+
+
+def test_parameters_of_another_template_are_refused():
+    template = TEMPLATES["cpu.lines"]
+    for values in ({"rows": 4}, {"rows": 4, "vectors": 2, "lanes": "16", "taps": 3}):
+        with pytest.raises(ScheduleError, match=r"cpu\.lines has the integer parameters"):
+            template.parse(values)
