@@ -71,7 +71,13 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch, request):
         assert found == text, f"pytest --update-golden writes the outputs of {page} anew"
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=name_of)
+def with_what_it_needs(source):
+    """A module as a parameter; those of PyTorch's room need PyTorch."""
+    needs = [pytest.mark.needs_torch] if ROOT / "src/tilewright/torch" in source.parents else []
+    return pytest.param(source, id=name_of(source), marks=needs)
+
+
+@pytest.mark.parametrize("source", map(with_what_it_needs, SOURCES))
 def test_the_examples_in_docstrings_hold(source):
     dotted = ".".join(source.relative_to(ROOT / "src").with_suffix("").parts)
     module = importlib.import_module(dotted.removesuffix(".__init__"))
