@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.errors import TilewrightError
@@ -83,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
         name, parameters = library.parameters_of(tuner.best_config)
         values = ", ".join(f"{k} {v}" for k, v in parameters.items())
         print(f"{task.args[0]}\n{best_text(tuner)}: {name}, {values}")
+    if tuner.best_config is None and tuner.last_reason:
+        print(f"tilewright: nothing was right: {tuner.last_reason}", file=sys.stderr)
     if tuner.interrupted:
         return 130
     return 0 if tuner.best_config is not None else 1

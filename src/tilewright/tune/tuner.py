@@ -48,6 +48,7 @@ class Tuner:
         self.trials = 0
         self.n_trial = 0
         self.errors: dict[int, int] = {}
+        self.last_reason = ""  # why the last one that failed did
         self.interrupted = False
         self.best_measure_pair: Pair | None = None
         self.best_iter = 0
@@ -96,6 +97,7 @@ class Tuner:
         for inp, result in found:
             self.trials += 1
             index = inp.config.index
+            self.last_reason = result.reason or self.last_reason
             self.errors[int(result.error_no)] = self.errors.get(int(result.error_no), 0) + 1
             self.visited[index] = min(result.cost, self.visited.get(index, math.inf))
             if result.ok and result.cost < self.best_cost:
