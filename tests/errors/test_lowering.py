@@ -10,7 +10,7 @@ from tests.support.misuse import cannot_lower
 
 import tilewright
 from tilewright import te
-from tilewright.ir.errors import LoweringError, TargetError, VerificationError
+from tilewright.ir.errors import TargetError, VerificationError
 from tilewright.schedule import Schedule
 
 
@@ -200,17 +200,58 @@ class TestMemory:
         s, a, b, c = program()
         s[c].bind(c.op.axis[0], te.thread_axis("blockIdx.x"))
         s[b].compute_at(s[c], c.op.axis[0])
-        s[b].set_scope("global")
-        with pytest.raises(LoweringError, match=r"'B' is in global memory but.*set_scope"):
-            tilewright.lower(s, [a, c], "sim")
 
-    def test_shared_memory_between_kernels(self) -> None:
+        def keep() -> None:
+            s[b].set_scope("global")
+
+        keep()
+        cannot_lower(
+            s, [a, c], "sim", "inside a kernel, but kept in global memory",
+            cause=keep, stage="B", axis="i", mend="set_scope('shared') or set_scope('local')",
+        )  # fmt: skip
+
+    def test_memory_of_no_threads_in_particular(self) -> None:
+        """Where nothing is said, memory is that of the threads around, and there are none."""
+        s, a, b, c = program()
+        s[c].bind(c.op.axis[1], te.thread_axis("threadIdx.x"))
+
+        def attach() -> None:
+            s[b].compute_at(s[c], c.op.axis[0])
+
+        attach()
+        cannot_lower(
+            s, [a, c], "sim", "inside a kernel, but kept in global memory",
+            cause=attach, stage="B", axis="i", mend="set_scope('shared') or set_scope('local')",
+        )  # fmt: skip
+
+    @pytest.mark.parametrize("scope", ["shared", "local", "warp"])
+    def test_memory_on_chip_between_kernels(self, scope: str) -> None:
         s, a, b, c = program()
         for t in (b, c):
             s[t].bind(t.op.axis[0], te.thread_axis("blockIdx.x"))
-        s[b].set_scope("shared")
-        with pytest.raises(LoweringError, match=r"'B' is in shared memory.*compute_at"):
-            tilewright.lower(s, [a, c], "sim")
+
+        def keep() -> None:
+            s[b].set_scope(scope)
+
+        keep()
+        cannot_lower(
+            s, [a, c], "sim", f"kept in {scope} memory, which lasts for one kernel",
+            cause=keep, stage="B", mend="Compute it inside its consumer with compute_at()",
+        )  # fmt: skip
+
+    def test_a_copy_on_chip_that_is_placed_nowhere(self) -> None:
+        s, a, b, c = program()
+
+        def copy() -> Any:
+            return s.cache_read(a, "shared", [b])
+
+        cached = copy()
+        for t in (cached, b, c):
+            s[t].bind(t.op.axis[0], te.thread_axis("blockIdx.x"))
+        cannot_lower(
+            s, [a, c], "sim", "kept in shared memory, which lasts for one kernel",
+            cause=copy, stage="A.shared", mend="Compute it inside its consumer",
+        )  # fmt: skip
 
     def test_more_shared_memory_than_a_block_has(self) -> None:
         a = te.placeholder((2, 1 << 18), name="A")

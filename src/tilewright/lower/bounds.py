@@ -83,7 +83,7 @@ def infer_bounds(schedule: Schedule) -> Bounds:
     bounds = Bounds(schedule)
     _bind_symbols(bounds)
     for stage in reversed(schedule.stages):
-        bounds.scopes[stage] = stage.scope or _default_scope(stage)
+        bounds.scopes[stage] = stage.scope or default_scope(stage)
         mins, shape = _region(bounds, stage)
         bounds.domains[stage] = _domain(bounds, stage, mins, shape)
     return bounds
@@ -98,7 +98,7 @@ def _bind_symbols(bounds: Bounds) -> None:
                         bounds.analyzer.bind(e, 1, None)
 
 
-def _default_scope(stage: Stage) -> str:
+def default_scope(stage: Stage) -> str:
     """Where nothing is said, the memory of the innermost threads that the stage is inside of."""
     rank = -1
     for parent, leaf in enclosing_loops(stage):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir.stmt import For, ForKind
 from tilewright.ir.visit import walk
+from tilewright.lower.bounds import default_scope
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.target.target import Target
@@ -13,9 +14,9 @@ from tilewright.te.operation import ExternOp, PlaceholderOp
 def check_fits(schedule: Schedule, target: Target) -> None:
     """Raises :class:`LoweringError` where a stage is scheduled for another kind of machine.
 
-    That is: for a CPU, an axis bound to blocks or threads; for a GPU, a parallel axis, or a stage
-    at the root of which nothing is bound. On either, two buffers without a loop to use them in
-    turn.
+    That is: for a CPU, an axis bound to blocks or threads; for a GPU, a parallel axis, a stage at
+    the root of which nothing is bound, or one whose memory does not last until it is read. On
+    either, two buffers without a loop to use them in turn.
     """
     for stage in schedule.stages:
         if isinstance(stage.op, PlaceholderOp) or stage.attachment.kind == "inline":
@@ -30,6 +31,7 @@ def check_fits(schedule: Schedule, target: Target) -> None:
             _no_threads(stage, target.kind)
             continue
         _no_parallel(stage, target.kind)
+        _memory_lasts(stage)
         if stage.attachment.kind == "root" and not _binds(stage):
             raise stage.contradiction(
                 f"the stage binds no axis to threads, so target {target.kind!r} cannot run it",
@@ -66,6 +68,26 @@ def _no_parallel(stage: Stage, kind: str) -> None:
                 "Bind it with bind(axis, te.thread_axis('blockIdx.x'))",
                 mark.where,
             )
+
+
+def _memory_lasts(stage: Stage) -> None:
+    """On chip, memory lasts for one kernel; in global memory, all threads of one share it."""
+    scope = stage.scope or default_scope(stage)
+    if stage.attachment.kind == "root" and scope != "global":
+        raise stage.contradiction(
+            f"the stage is computed at the root, in a kernel of its own, but kept in {scope} "
+            "memory, which lasts for one kernel",
+            mend="Compute it inside its consumer with compute_at(), or keep it in global memory",
+            where=stage.lines.get("set_scope", ""),
+        )
+    if stage.attachment.kind == "at" and scope == "global":
+        raise stage.contradiction(
+            "the stage is computed inside a kernel, but kept in global memory, where each thread "
+            "would need its own",
+            stage.attachment.axis,
+            "Use set_scope('shared') or set_scope('local'), or compute it at the root",
+            stage.lines.get("set_scope", stage.attachment.where),
+        )
 
 
 def _binds(stage: Stage) -> bool:

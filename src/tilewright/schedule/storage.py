@@ -26,6 +26,7 @@ def set_scope(stage: Stage, scope: str) -> Stage:
             mend="Use s.cache_read or s.cache_write for a copy there",
         )
     stage.scope = scope
+    stage.lines["set_scope"] = user_location()
     return stage
 
 
