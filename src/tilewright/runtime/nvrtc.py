@@ -99,6 +99,7 @@ def compile_cubin(
     flags = [
         f"--gpu-architecture={arch}",
         "--std=c++17",
+        "--no-cache",  # what NVRTC itself has kept comes without the log that holds the resources
         "--ptxas-options=-v",
         f"--fmad={'true' if fmad else 'false'}",
         *(f"--include-path={folder}" for folder in folders),
