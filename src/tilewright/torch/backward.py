@@ -13,6 +13,7 @@ from tilewright.torch.calls import (
     cached,
     find,
     is_last,
+    laid,
     memory_format,
     observe,
     problem_of,
@@ -123,8 +124,8 @@ def _find(
                     pass_, input_size, out_channels, kernel, stride, padding, dilation, dtype, last
                 )
                 found = find(problem, device)
-            except ProblemError as error:
-                found = Found(None, reason=str(error))
+            except ProblemError:  # PyTorch says what is wrong
+                found = Found(None)
     observe(problem, found)
     return found
 
@@ -139,7 +140,7 @@ def _conv2d_input(
     wide = (n, c, h + top + bottom - 2 * both[0], w + left + right - 2 * both[1])
     dx = torch.nn.grad.conv2d_input(wide, weight, grad, stride, both, dilation, c)
     dx = dx[:, :, top - both[0] : top - both[0] + h, left - both[1] : left - both[1] + w]
-    return dx.contiguous(memory_format=form).clone(memory_format=form)
+    return laid(dx, form)
 
 
 def _conv2d_weight(
@@ -148,4 +149,4 @@ def _conv2d_weight(
     """PyTorch's gradient by the weight, for any padding."""
     x, both = symmetric(input, padding)
     dw = torch.nn.grad.conv2d_weight(x, shape, grad, stride, both, dilation, x.shape[1])
-    return dw.contiguous()
+    return laid(dw, torch.contiguous_format)

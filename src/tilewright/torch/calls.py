@@ -50,6 +50,12 @@ def memory_format(last: bool | None) -> Any:
     return torch.channels_last if last else torch.contiguous_format
 
 
+def laid(x: torch.Tensor, form: Any) -> torch.Tensor:
+    """``x`` with the strides that a new tensor of that memory format has."""
+    strides = torch.empty(x.shape, device="meta", memory_format=form).stride()
+    return x if x.stride() == strides else x.clone(memory_format=form)
+
+
 def target_of(device: torch.device) -> Target:
     """The target for tensors on a device."""
     if device.type == "cpu":

@@ -14,6 +14,7 @@ from tilewright.torch.calls import (
     cached,
     find,
     is_last,
+    laid,
     memory_format,
     observe,
     problem_of,
@@ -88,8 +89,8 @@ def _make(
                     input.dtype, last, bias is not None,
                 )  # fmt: skip
                 found = find(problem, input.device)
-            except ProblemError as error:
-                found = Found(None, reason=str(error))
+            except ProblemError:  # PyTorch says what is wrong
+                found = Found(None)
     observe(problem, found)
     launch = found.launch
     if launch is None:
@@ -98,7 +99,7 @@ def _make(
         def fallback(x: Any, w: Any, b: Any) -> Any:
             x, pads = symmetric(x, padding)
             y = F.conv2d(x, w, b, stride, pads, dilation, x.shape[1])
-            return y.contiguous(memory_format=form)
+            return laid(y, form)
 
         return fallback
     empty, dtype, device = torch.empty, input.dtype, input.device

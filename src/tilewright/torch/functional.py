@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tilewright.torch.operators import conv
+from tilewright.torch.eager import convolve
 
 
 def depthwise_conv2d(
@@ -36,7 +36,10 @@ def depthwise_conv2d(
         return F.conv2d(input, weight, bias, stride, padding, dilation, input.shape[-3])  # raises
     kernel = weight.shape[2], weight.shape[3]
     steps, spread = _pair(stride), _pair(dilation)
-    return _conv(input, weight, bias, steps, _sides(padding, kernel, steps, spread), spread)
+    sides = _sides(padding, kernel, steps, spread)
+    if min(*steps, *spread) < 1 or min(sides) < 0:
+        return F.conv2d(input, weight, bias, stride, padding, dilation, input.shape[1])  # raises
+    return _conv(input, weight, bias, steps, sides, spread)
 
 
 def depthwise_conv1d(
@@ -60,6 +63,8 @@ def depthwise_conv1d(
     steps, spread = (1, _single(stride)), (1, _single(dilation))
     around: Any = padding if isinstance(padding, str) else (0, _single(padding))
     sides = _sides(around, kernel, steps, spread)
+    if min(*steps, *spread) < 1 or min(sides) < 0:
+        return F.conv1d(input, weight, bias, stride, padding, dilation, input.shape[1])  # raises
     x, w = input.unsqueeze(2), weight.unsqueeze(2)
     return _conv(x, w, bias, steps, sides, spread).squeeze(2)
 
@@ -71,8 +76,7 @@ def _conv(
     if torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
         input, weight, bias = (_cast(t, dtype) for t in (input, weight, bias))
-    made: torch.Tensor = conv(input, weight, bias, stride, padding, dilation)
-    return made
+    return convolve(input, weight, bias, stride, padding, dilation)
 
 
 def _cast(tensor: Any, dtype: Any) -> Any:

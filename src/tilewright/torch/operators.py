@@ -32,8 +32,8 @@ for _device in ("CPU", "CUDA"):
     _library.impl("depthwise_conv2d_wgrad", backward.wgrad, _device)
 
 conv = torch.ops.tilewright.depthwise_conv2d.default
-_dgrad = torch.ops.tilewright.depthwise_conv2d_dgrad.default
-_wgrad = torch.ops.tilewright.depthwise_conv2d_wgrad.default
+conv_dgrad = torch.ops.tilewright.depthwise_conv2d_dgrad.default
+conv_wgrad = torch.ops.tilewright.depthwise_conv2d_wgrad.default
 
 
 def _fake_forward(
@@ -69,9 +69,9 @@ def _backward_forward(ctx: Any, dy: Any) -> Any:
     input, weight = ctx.saved_tensors
     dx = dw = db = None
     if ctx.needs_input_grad[0]:
-        dx = _dgrad(dy, weight, ctx.input_size, *ctx.geometry, ctx.last)
+        dx = conv_dgrad(dy, weight, ctx.input_size, *ctx.geometry, ctx.last)
     if ctx.needs_input_grad[1]:
-        dw = _wgrad(input, dy, ctx.kernel, *ctx.geometry)
+        dw = conv_wgrad(input, dy, ctx.kernel, *ctx.geometry)
     if ctx.needs_input_grad[2]:
         db = dy.sum((0, 2, 3))
     return dx, dw, db, None, None, None
@@ -88,7 +88,7 @@ def _backward_dgrad(ctx: Any, ddx: Any) -> Any:
     dgrad = conv(ddx, weight, None, *ctx.geometry) if ctx.needs_input_grad[0] else None
     dweight = None
     if ctx.needs_input_grad[1]:
-        dweight = _wgrad(ddx, grad, weight.shape[2:], *ctx.geometry)
+        dweight = conv_wgrad(ddx, grad, weight.shape[2:], *ctx.geometry)
     return dgrad, dweight, None, None, None, None, None
 
 
@@ -101,7 +101,7 @@ def _backward_wgrad(ctx: Any, ddw: Any) -> Any:
     input, grad = ctx.saved_tensors
     dx = None
     if ctx.needs_input_grad[0]:
-        dx = _dgrad(grad, ddw, input.shape, *ctx.geometry, bool(is_last(input)))
+        dx = conv_dgrad(grad, ddw, input.shape, *ctx.geometry, bool(is_last(input)))
     dgrad = conv(input, ddw, None, *ctx.geometry) if ctx.needs_input_grad[1] else None
     return dx, dgrad, None, None, None, None
 

@@ -1,0 +1,84 @@
+"""The short way of an eager call: past the dispatcher, where nobody there wants to know of it.
+
+The dispatcher costs a call some ten microseconds when the operator is Python's. What it is for
+(tracing, modes, subclasses, transformations, profiles) is looked for here, and leaves the call to
+it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._C import _functorch
+
+from tilewright.torch.backward import dgrad, wgrad
+from tilewright.torch.calls import is_last
+from tilewright.torch.forward import forward
+from tilewright.torch.operators import conv, conv_dgrad, conv_wgrad
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_modes = torch._C._len_torch_dispatch_stack
+_functions = torch._C._len_torch_function_stack
+_tracing = torch._C._get_tracing_state
+_transforms = _functorch.peek_interpreter_stack
+_profiled = torch.autograd._profiler_enabled
+_grad = torch.is_grad_enabled
+
+
+def _is_plain(input: Any, weight: Any, bias: Any) -> bool:
+    return (
+        type(input) in _PLAIN
+        and type(weight) in _PLAIN
+        and (bias is None or type(bias) in _PLAIN)
+        and _modes() == 0
+        and _functions() == 0
+        and _transforms() is None
+        and _tracing() is None
+        and not _profiled()
+        and torch.autograd.forward_ad._current_level < 0
+        and not (input.is_neg() or weight.is_neg() or input.device.type == "meta")
+    )
+
+
+def convolve(
+    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any
+) -> torch.Tensor:
+    """The convolution, with its gradients."""
+    made: torch.Tensor
+    if torch.compiler.is_compiling() or not _is_plain(input, weight, bias):
+        made = conv(input, weight, bias, stride, padding, dilation)
+    elif _grad() and (
+        input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+    ):
+        made = _Convolution.apply(input, weight, bias, stride, padding, dilation)
+    else:
+        made = forward(input, weight, bias, stride, padding, dilation)
+    return made
+
+
+class _Convolution(torch.autograd.Function):
+    """What autograd knows of the operator, said in less time."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any
+    ) -> Any:
+        needs = ctx.needs_input_grad
+        ctx.save_for_backward(input if needs[1] else None, weight if needs[0] else None)
+        ctx.size, ctx.kernel, ctx.last = input.shape, weight.shape[2:], is_last(input)
+        ctx.geometry = stride, padding, dilation
+        return forward(input, weight, bias, stride, padding, dilation)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (dy,) = grads
+        input, weight = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        short = not _grad() and _is_plain(dy, dy, None)
+        by_input: Any = dgrad if short else conv_dgrad
+        by_weight: Any = wgrad if short else conv_wgrad
+        dx = by_input(dy, weight, ctx.size, *ctx.geometry, bool(ctx.last)) if needs[0] else None
+        dw = by_weight(input, dy, ctx.kernel, *ctx.geometry) if needs[1] else None
+        db = dy.sum((0, 2, 3)) if needs[2] else None
+        return dx, dw, db, None, None, None
