@@ -337,7 +337,8 @@ class Expressions(Sums):
             opcode = _FLOAT.get(type(e), "")
             if not opcode:
                 raise TargetError(f"no LLVM IR for {type(e).__name__} of {t}")
-            found = b.binary(f"{opcode} {FLAGS}", x, y)
+            # A CPU with arithmetic of 16 bits would fuse two operations, and round once for two.
+            found = b.binary(f"{opcode} {'nsz' if short else FLAGS}", x, y)
         return narrow(b, t, found) if short else found
 
     def _extremum(self, e: E.Min | E.Max, x: Value, y: Value) -> Value:
