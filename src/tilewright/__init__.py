@@ -34,9 +34,11 @@ _HOMES = {
     "load": "tilewright.runtime",
     "lower": "tilewright.lower",
     "runtime": "tilewright.runtime",
+    "select": "tilewright.select",
     "te": "tilewright.te",
     "tir": "tilewright.tvm",
     "topi": "tilewright.topi",
+    "torch": "tilewright.torch",  # not in __all__: it needs PyTorch
     "tvm": "tilewright.tvm",
 }
 

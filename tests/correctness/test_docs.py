@@ -60,7 +60,15 @@ def with_answers(page, text, names):
     return FENCE.sub(run, text)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if FENCE.search(p.read_text())], ids=name_of)
+def page_with_what_it_needs(page):
+    """A page as a parameter; that of PyTorch's room needs PyTorch."""
+    needs = [pytest.mark.needs_torch] if page.name == "torch.md" else []
+    return pytest.param(page, id=name_of(page), marks=needs)
+
+
+@pytest.mark.parametrize(
+    "page", [page_with_what_it_needs(p) for p in PAGES if FENCE.search(p.read_text())]
+)
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
     text = page.read_text()
