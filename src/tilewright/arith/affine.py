@@ -39,7 +39,10 @@ class Affine:
 
     def combine(self, p: int, other: Affine, q: int) -> Affine:
         """``p * self + q * other``."""
-        terms = {a: k * p for a, k in self.terms.items()} if p else {}
+        if p == 1:
+            terms = dict(self.terms)
+        else:
+            terms = {a: k * p for a, k in self.terms.items()} if p else {}
         if q:
             for atom, k in other.terms.items():
                 total = terms.get(atom, 0) + k * q

@@ -7,7 +7,7 @@ from tilewright.ir.errors import TilewrightError
 from tilewright.ir.expr import Call, Expr, Load, Var
 from tilewright.ir.func import Module
 from tilewright.ir.stmt import AllReduce, Store
-from tilewright.ir.visit import free_vars, walk
+from tilewright.ir.visit import distinct, free_vars
 
 
 def variables(module: Module) -> tuple[Var, ...]:
@@ -35,7 +35,7 @@ def outputs(module: Module) -> tuple[int, ...]:
     exposed: set[Buffer] = set()
     for func in module.funcs:
         addresses: set[Expr] = set()
-        for node in walk(func.body):
+        for node in distinct(func.body):
             if isinstance(node, Store):
                 written.add(node.buffer)
             elif isinstance(node, AllReduce):

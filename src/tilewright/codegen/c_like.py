@@ -27,7 +27,7 @@ from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import ForKind, Stmt
-from tilewright.ir.visit import stores, uses, walk
+from tilewright.ir.visit import distinct, stores, uses, walk
 from tilewright.lower.substitution import put
 from tilewright.target.instruction import stride_along
 
@@ -316,7 +316,7 @@ def steps(s: Stmt) -> int:
 def written_buffers(func: Func) -> set[Buffer]:
     """The buffers that ``func`` writes, or whose address it hands to somebody else."""
     found = {s.buffer for s in stores(func.body)}
-    for node in walk(func.body):
+    for node in distinct(func.body):
         if isinstance(node, E.Call) and node.name == "address_of":
             found.update(a.buffer for a in node.args if isinstance(a, E.Load))
     return found
@@ -328,7 +328,7 @@ def _indexes_registers(s: S.For) -> bool:
         isinstance(x, (S.Store, E.Load))
         and x.buffer.scope == "local"
         and any(uses(i, {s.var}) for i in x.indices)
-        for x in walk(s.body)
+        for x in distinct(s.body)
     )
 
 

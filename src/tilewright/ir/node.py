@@ -29,7 +29,7 @@ def _forget(entry: _Entry) -> None:
 class InternedMeta(type):
     """The class of hash-consed node classes: calling one returns the node if it exists."""
 
-    #: How fields are set, in order; None where a class tells its nodes apart by :meth:`key`.
+    #: How fields are set, in order, and whether they tell a node from others as they are.
     _setters: tuple[Callable[[Any, Any], None], ...]
     _plain: bool
 
@@ -37,7 +37,7 @@ class InternedMeta(type):
         super().__init__(name, bases, namespace)
         fields = namespace.get("__match_args__", getattr(cls, "__match_args__", ()))
         cls._setters = tuple(getattr(cls, field).__set__ for field in fields)
-        cls._plain = "key" not in namespace and all(getattr(b, "_plain", True) for b in bases)
+        cls._plain = not hasattr(cls, "key")
 
     def __call__(cls, *args: Any) -> Any:
         key = (cls, *args) if cls._plain else (cls, *cls.key(*args))  # type: ignore[attr-defined]
@@ -57,15 +57,14 @@ class InternedMeta(type):
 
 
 class Interned(metaclass=InternedMeta):
-    """A node that is its structure; subclasses list their fields in ``__match_args__``."""
+    """A node that is its structure; subclasses list their fields in ``__match_args__``.
+
+    One whose fields do not tell it from others by comparing equal has a static method ``key`` of
+    the fields that does.
+    """
 
     __slots__ = ("__weakref__",)
     __match_args__: ClassVar[tuple[str, ...]] = ()
-
-    @staticmethod
-    def key(*args: Any) -> tuple[Any, ...]:
-        """What tells this node from others; equal keys make one object."""
-        return args
 
     def _made(self) -> None:
         """Derive attributes once, when the node is new."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import (
@@ -207,9 +207,9 @@ def statements(node: Node) -> Iterator[Stmt]:
         stack.extend(s for s in reversed(_below(top)) if isinstance(s, Stmt))
 
 
-def exprs(node: Node) -> Iterator[Expr]:
-    """Every distinct expression in ``node``, each once however often it occurs."""
-    seen: set[Expr] = set()
+def distinct(node: Node) -> Iterator[Node]:
+    """Every statement in ``node``, and every expression once however often it occurs."""
+    seen: set[Node] = set()
     stack: list[Node] = [node]
     while stack:
         top = stack.pop()
@@ -217,16 +217,24 @@ def exprs(node: Node) -> Iterator[Expr]:
             if top in seen:
                 continue
             seen.add(top)
-            yield top
+        yield top
         if type(top) not in _LEAVES:
             stack.extend(reversed(_below(top)))
+
+
+def exprs(node: Node) -> Iterator[Expr]:
+    """Every distinct expression in ``node``, each once however often it occurs."""
+    found = distinct(node)
+    if isinstance(node, Expr):  # below which there are only others
+        return cast("Iterator[Expr]", found)
+    return (e for e in found if isinstance(e, Expr))
 
 
 def free_vars(node: Node) -> list[Var]:
     """Variables used in ``node`` and bound outside of it, in order of appearance."""
     used: dict[Var, None] = {}
     bound: set[Var] = set()
-    for e in walk(node):
+    for e in distinct(node):
         if isinstance(e, Var):
             used[e] = None
         elif isinstance(e, (For, Let, LetExpr)):
@@ -245,7 +253,7 @@ def uses(node: Node, variables: set[Var]) -> bool:
     """Whether any of ``variables`` occurs in ``node``."""
     if isinstance(node, Expr):
         return any(isinstance(e, Var) and e in variables for e in exprs(node))
-    return any(isinstance(e, Var) and e in variables for e in walk(node))
+    return any(isinstance(e, Var) and e in variables for e in distinct(node))
 
 
 def loads(node: Node) -> Iterator[Load]:

@@ -36,7 +36,7 @@ from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import add, const, floordiv, floormod, mul, sub
 from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Seq, Stmt, Store, seq
-from tilewright.ir.visit import allocated, loads, stores, walk
+from tilewright.ir.visit import allocated, distinct, loads, statements, stores
 from tilewright.lower.context import InContext, analyzer_of
 from tilewright.lower.substitution import copy, widen
 
@@ -49,7 +49,7 @@ def double_buffer(func: Func) -> Func:
     Raises :class:`LoweringError` where the loop changes what the marked statement reads, or the
     buffer is used outside of the loop.
     """
-    if not any(isinstance(s, Attr) and s.key == KEY for s in walk(func.body)):
+    if not any(isinstance(s, Attr) and s.key == KEY for s in statements(func.body)):
         return func
     return replace(func, body=_Doubling(analyzer_of(func)).stmt(func.body))
 
@@ -154,7 +154,7 @@ def _written_apart(loop: For, mark: _Mark, buffer: Buffer) -> bool:
 
 
 def _check_gone(buffer: Buffer, s: Stmt) -> None:
-    if any(isinstance(n, (Load, Store)) and n.buffer is buffer for n in walk(s)):
+    if any(isinstance(n, (Load, Store)) and n.buffer is buffer for n in distinct(s)):
         raise LoweringError(
             f"double_buffer of {buffer.name!r}: it is used outside of the loop that fills it"
         )

@@ -36,7 +36,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import Allocate, Attr, For, If, Instr, Let, Seq, Stmt, Store
-from tilewright.ir.visit import exprs, walk
+from tilewright.ir.visit import exprs, statements, walk
 from tilewright.lower.context import (
     InContext,
     analyzer_of,
@@ -56,7 +56,9 @@ def drop_guards(func: Func) -> Func:
     """Drop guards of stores to local buffers; see the module's docstring."""
     if func.attrs["target"].is_gpu:
         return func
-    if not any(isinstance(s, Allocate) and s.buffer.scope == "local" for s in walk(func.body)):
+    if not any(
+        isinstance(s, Allocate) and s.buffer.scope == "local" for s in statements(func.body)
+    ):
         return func
     return replace(func, body=_Drop(analyzer_of(func)).stmt(func.body))
 
@@ -75,7 +77,7 @@ class _Drop(InContext):
             case Instr():
                 return s
             case Allocate(buffer, body) if buffer.scope == "local":
-                bound = {x.var for x in walk(body) if isinstance(x, (For, Let))}
+                bound = {x.var for x in statements(body) if isinstance(x, (For, Let))}
                 self.inner[buffer] = set(bound)
                 common = self.common(buffer, body)
                 if common:

@@ -37,7 +37,7 @@ from tilewright.ir.stmt import (
     Sync,
     seq,
 )
-from tilewright.ir.visit import exprs, stores, walk
+from tilewright.ir.visit import exprs, statements, stores
 
 
 def guarded(condition: Expr, body: Stmt) -> Stmt:
@@ -87,7 +87,7 @@ def _guarded_reduction(condition: Expr, r: AllReduce) -> Stmt:
 
 def _needs_every_thread(s: Stmt) -> bool:
     """Whether ``s`` holds a barrier, or will: one statement of a sequence fills shared memory."""
-    for node in walk(s):
+    for node in statements(s):
         match node:
             case Sync() | AllReduce():
                 return True

@@ -42,7 +42,7 @@ from tilewright.ir.stmt import (
     Sync,
     seq,
 )
-from tilewright.ir.visit import Rewriter, uses, walk
+from tilewright.ir.visit import Rewriter, statements, uses
 from tilewright.lower.context import cannot_fail, pure
 
 
@@ -103,7 +103,7 @@ def _total(condition: Expr) -> bool:
 
 
 def _meets(s: Stmt) -> bool:
-    return any(isinstance(x, (Sync, AllReduce)) for x in walk(s))
+    return any(isinstance(x, (Sync, AllReduce)) for x in statements(s))
 
 
 def _shared_guards(s: Seq) -> Stmt:

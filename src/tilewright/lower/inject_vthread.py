@@ -38,7 +38,7 @@ from tilewright.ir.stmt import (
     Sync,
     seq,
 )
-from tilewright.ir.visit import Rewriter, exprs, walk
+from tilewright.ir.visit import Rewriter, distinct, exprs, statements
 from tilewright.lower.context import cannot_fail, pure
 from tilewright.lower.substitution import copy, put, widen
 from tilewright.lower.varying import dependent, mentions
@@ -49,7 +49,7 @@ _WRITTEN_OUT = 16
 
 def inject_vthread(func: Func) -> Func:
     """Write the virtual threads of ``func`` side by side; see the module's docstring."""
-    if not any(isinstance(s, For) and s.kind is ForKind.VTHREAD for s in walk(func.body)):
+    if not any(isinstance(s, For) and s.kind is ForKind.VTHREAD for s in statements(func.body)):
         return func
     return replace(func, body=_Inject().stmt(func.body))
 
@@ -217,4 +217,4 @@ def _total(s: Stmt) -> bool:
 
 def _acts(s: Stmt) -> bool:
     """Whether ``s`` does something that counts how often it is done."""
-    return any(isinstance(e, Call) and e.name.startswith("extern:") for e in walk(s))
+    return any(isinstance(e, Call) and e.name.startswith("extern:") for e in distinct(s))

@@ -13,7 +13,7 @@ from tilewright.ir import ops
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Call, Expr, Load, Var
 from tilewright.ir.stmt import AllReduce, Evaluate, For, Instr, Let, Stmt, Store
-from tilewright.ir.visit import exprs, walk
+from tilewright.ir.visit import distinct, exprs
 from tilewright.lower.substitution import put
 
 
@@ -26,7 +26,7 @@ def iterations_are_private(analyzer: Analyzer, var: Var, body: Stmt, private: se
     written: set[Buffer] = set()
     inner: set[Expr] = set()
     named: dict[Expr, Expr] = {}
-    for node in walk(body):
+    for node in distinct(body):
         match node:
             case Load(buffer, indices):
                 accesses.setdefault(buffer, []).append(indices)

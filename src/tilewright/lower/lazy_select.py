@@ -22,13 +22,13 @@ from dataclasses import replace
 from tilewright.arith import Analyzer
 from tilewright.ir.expr import Expr, IfThenElse, Select
 from tilewright.ir.func import Func
-from tilewright.ir.visit import walk
+from tilewright.ir.visit import distinct
 from tilewright.lower.context import InContext, analyzer_of, reads_in_bounds
 
 
 def lazy_select(func: Func) -> Func:
     """Turn a ``Select`` that may read out of bounds into an ``IfThenElse``."""
-    if not any(type(e) is Select for e in walk(func.body)):
+    if not any(type(e) is Select for e in distinct(func.body)):
         return func
     return replace(func, body=_Lazy(analyzer_of(func)).stmt(func.body))
 

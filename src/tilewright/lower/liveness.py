@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Call, Expr, LetExpr, Load, Var
 from tilewright.ir.stmt import Allocate, AllReduce, For, If, Instr, Let, Stmt, Store
-from tilewright.ir.visit import children, walk
+from tilewright.ir.visit import children, distinct, exprs, statements
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Liveness:
     which the threads of a block differ."""
 
     def __init__(self, body: Stmt, threads: set[Var]) -> None:
-        times = Counter(s.buffer for s in walk(body) if isinstance(s, Allocate))
+        times = Counter(s.buffer for s in statements(body) if isinstance(s, Allocate))
         self.single = {b for b, n in times.items() if n == 1}
         self.varying = set(threads)  # variables whose value differs between threads
         self.lives: dict[Buffer, Life] = {}
@@ -126,7 +126,7 @@ class Liveness:
         self.now += 1
 
     def use(self, node: Expr | Stmt) -> None:
-        for e in walk(node):
+        for e in distinct(node):
             if isinstance(e, Load):
                 self.access(e.buffer, read=True)
 
@@ -151,5 +151,5 @@ class Liveness:
         """Whether ``e`` may differ between the threads of a block."""
         return any(
             (isinstance(x, Var) and x in self.varying) or isinstance(x, (Load, Call, LetExpr))
-            for x in walk(e)
+            for x in exprs(e)
         )

@@ -49,7 +49,7 @@ from tilewright.ir.ops import (
     mul,
 )
 from tilewright.ir.stmt import Allocate, AllReduce, If, Let, Stmt, Store, Sync, seq
-from tilewright.ir.visit import Rewriter, apply_reducer, walk
+from tilewright.ir.visit import Rewriter, apply_reducer, statements
 
 #: As many partial results a group of threads narrower than a warp reads one by one.
 _SERIAL = 32
@@ -61,7 +61,7 @@ def lower_allreduce(func: Func) -> Func:
     Raises :class:`LoweringError` where a reduction is over an axis that is no thread of the
     kernel, or the extents of the block are not constant.
     """
-    if not any(isinstance(s, AllReduce) for s in walk(func.body)):
+    if not any(isinstance(s, AllReduce) for s in statements(func.body)):
         return func
     warp = func.attrs["target"].limits.warp_size
     return replace(func, body=_Lowering(func.launch, warp).stmt(func.body))

@@ -30,12 +30,14 @@ from tilewright.ir.expr import Call, Expr, IntImm, LetExpr, Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import const
 from tilewright.ir.stmt import Allocate, AllReduce, For, Instr, Let, Stmt, Store
-from tilewright.ir.visit import Rewriter, exprs, walk
+from tilewright.ir.visit import Rewriter, distinct, exprs, statements
 
 
 def own_slots(func: Func) -> Func:
     """Drop dimensions of local buffers in which one slot is used; see the module's docstring."""
-    if not any(isinstance(s, Allocate) and s.buffer.scope == "local" for s in walk(func.body)):
+    if not any(
+        isinstance(s, Allocate) and s.buffer.scope == "local" for s in statements(func.body)
+    ):
         return func
     body = _Slots().stmt(func.body)
     return func if body is func.body else replace(func, body=body)
@@ -78,7 +80,7 @@ def _fixed(s: Allocate) -> frozenset[int]:
         return frozenset()
     bound: set[Expr] = set()
     places: set[tuple[Expr, ...]] = set()
-    for node in walk(s.body):
+    for node in distinct(s.body):
         match node:
             case Instr() | AllReduce():  # which name buffers as a whole
                 return frozenset()

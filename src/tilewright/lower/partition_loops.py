@@ -49,7 +49,7 @@ from tilewright.ir import ops
 from tilewright.ir.expr import Expr, IntImm, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import For, ForKind, If, Instr, Let, Stmt, Store, seq
-from tilewright.ir.visit import children, exprs, uses, walk
+from tilewright.ir.visit import children, exprs, statements, uses
 from tilewright.lower.context import InContext, analyzer_of, pure
 from tilewright.lower.simplify import simplified
 from tilewright.lower.substitution import copy
@@ -114,7 +114,7 @@ class _Partition(InContext):
         """The first iteration of the interior and the first after it, both within the loop."""
         if not dict(s.annotations).get("partition", True):
             return None
-        done = [x for x in walk(s.body) if isinstance(x, (Store, Instr))]
+        done = [x for x in statements(s.body) if isinstance(x, (Store, Instr))]
         if len(done) * (2 if s.kind is ForKind.PARALLEL else 3) > self.limit:
             return None
         reduction = not any(uses(place, {s.var}) for x in done for place in _places(x))

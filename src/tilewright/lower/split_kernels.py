@@ -49,7 +49,7 @@ from tilewright.ir.stmt import (
     Store,
     seq,
 )
-from tilewright.ir.visit import Rewriter, children, free_vars, walk
+from tilewright.ir.visit import Rewriter, children, distinct, free_vars, statements
 from tilewright.lower.guard import guarded
 
 #: The order of the axes of a launch.
@@ -110,7 +110,7 @@ class _Nest:
         if self.stages:
             return "stage " + ", ".join(map(repr, self.stages))
         return "the stage of " + ", ".join(
-            sorted({repr(s.buffer.name) for s in walk(self.body) if isinstance(s, Store)})
+            sorted({repr(s.buffer.name) for s in statements(self.body) if isinstance(s, Store)})
         )
 
 
@@ -152,7 +152,7 @@ def _without(s: Stmt, workspaces: tuple[Buffer, ...]) -> Stmt:
 
 
 def _reject_threads(body: Stmt, kind: str) -> None:
-    for node in walk(body):
+    for node in statements(body):
         if isinstance(node, For) and node.kind is ForKind.THREAD:
             raise LoweringError(
                 f"axis {node.var.name!r} is bound to {node.tag}, which target {kind!r} does not "
@@ -300,7 +300,7 @@ def _parameters(
 
 
 def _reject_global_inside(nest: _Nest, body: Stmt) -> None:
-    for node in walk(body):
+    for node in statements(body):
         if isinstance(node, Allocate) and node.buffer.scope == "global":
             raise LoweringError(
                 f"buffer {node.buffer.name!r} is in global memory but allocated inside of "
@@ -310,7 +310,7 @@ def _reject_global_inside(nest: _Nest, body: Stmt) -> None:
 
 
 def _buffers(node: Stmt | Expr) -> Iterator[Buffer]:
-    for n in walk(node):
+    for n in distinct(node):
         match n:
             case Load(buffer, _, _) | Store(buffer, _, _, _):
                 yield buffer

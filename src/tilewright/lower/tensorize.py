@@ -32,7 +32,7 @@ from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Expr, Load
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import Attr, For, Instr, Seq, Stmt, Store, seq
-from tilewright.ir.visit import allocated, loads, replace_buffers, walk
+from tilewright.ir.visit import allocated, loads, replace_buffers, statements, walk
 from tilewright.lower.context import InContext, analyzer_of
 from tilewright.lower.substitution import copy
 from tilewright.target.instruction import Instruction
@@ -49,7 +49,7 @@ def tensorize(func: Func) -> Func:
 
     Raises :class:`LoweringError` where a nest is not what its instruction declares.
     """
-    if not any(isinstance(s, For) and _marked(s) for s in walk(func.body)):
+    if not any(isinstance(s, For) and _marked(s) for s in statements(func.body)):
         return func
     return replace(func, body=_align(_Tensorize(analyzer_of(func)).stmt(func.body)))
 
@@ -136,7 +136,7 @@ def _initialises(first: Stmt, update: Stmt) -> bool:
     A stage stores an element once an iteration of its loops, so no iteration of ``first`` undoes
     what another one of ``update`` has done.
     """
-    writes = [[s for s in walk(part) if isinstance(s, Store)] for part in (first, update)]
+    writes = [[s for s in statements(part) if isinstance(s, Store)] for part in (first, update)]
     if not all(len(w) == 1 for w in writes):
         return False
     (fill,), (step,) = writes

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.stmt import Allocate, AllReduce, Attr, For, If, Instr, Let, Seq, Stmt, Store
-from tilewright.ir.visit import allocated, exprs, walk
+from tilewright.ir.visit import allocated, distinct
 
 
 def mentions(node: Expr | Stmt, variables: set[Expr], buffers: set[Buffer]) -> bool:
     """Whether ``node`` uses any of the variables, or reads or writes any of the buffers."""
-    for e in exprs(node) if isinstance(node, Expr) else walk(node):
+    for e in distinct(node):
         match e:
             case Var():
                 found = e in variables

@@ -37,7 +37,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Broadcast, Expr, IntImm, Load, Ramp, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Let, Seq, Stmt, Store, seq
-from tilewright.ir.visit import exprs, stores, walk
+from tilewright.ir.visit import exprs, statements, stores
 from tilewright.lower.context import (
     InContext,
     analyzer_of,
@@ -59,7 +59,7 @@ _LANEWISE = frozenset([*ops.FLOAT_FUNCTIONS, "pow", "fma", "abs", "popcount", "i
 
 def vectorize(func: Func) -> Func:
     """Write the vectorised loops of ``func`` on vectors; see the module's docstring."""
-    if not any(isinstance(s, For) and s.kind is ForKind.VECTORIZED for s in walk(func.body)):
+    if not any(isinstance(s, For) and s.kind is ForKind.VECTORIZED for s in statements(func.body)):
         return func
     return replace(func, body=_Vectorize(analyzer_of(func)).stmt(func.body))
 
