@@ -41,6 +41,7 @@ class Fixed:
     name: str = "test.fixed"
     version: str = "1"
     reproducible: bool = False
+    vendor: bool = False
     space: int = 0
 
     def can(self, problem: Problem, target: Target) -> str:
@@ -164,6 +165,36 @@ def test_the_reason_names_what_each_algorithm_lacks():
     assert select.reason(SMALL, "llvm") == ""
     with pytest.raises(SelectError, match="unknown policy 'best': use heuristic"):
         choose(SMALL, policy="best")
+
+
+@pytest.mark.needs_torch
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("pass_", ["forward", "dgrad", "wgrad"])
+def test_pytorchs_kernel_is_an_algorithm(pass_, layout):
+    import numpy as np
+    import torch  # noqa: F401
+
+    p = Problem.parse("2x4x7x8", "4x2x3x2", padding=1, stride=2, layout=layout, pass_=pass_)
+    vendor = select.find("pytorch")
+    assert vendor.can(p, Target.parse("llvm")) == ""
+    arrays = random_inputs(p, input_shapes(p))
+    out = np.zeros(p.result_shape, "float32")
+    built = vendor.build(p, (), Target.parse("llvm"))
+    built(*arrays.values(), out)
+    assert relative_error(out, reference(p, arrays)) < TOLERANCE["float32"]
+    assert 0 < built.seconds([*arrays.values(), out]) < 1
+
+
+@pytest.mark.needs_torch
+def test_pytorchs_kernel_is_taken_where_it_was_measured_to_be_faster(answers, monkeypatch):
+    import torch  # noqa: F401
+
+    monkeypatch.setattr("tilewright.select.vendor.Call.seconds", lambda *_: 1e-12)
+    assert choose(SMALL, answers=answers).algorithm.name == "cpu.lines"
+    assert choose(SMALL, policy="profile", answers=answers).algorithm.name == "pytorch"
+    assert choose(SMALL, policy="reproducible", answers=answers).algorithm.name == "cpu.lines"
+    asymmetric = SMALL.replace(padding=(0, 1, 0, 2))
+    assert choose(asymmetric, policy="profile", answers=answers).algorithm.name == "cpu.lines"
 
 
 @pytest.mark.needs_nvrtc

@@ -209,5 +209,14 @@ def test_measuring_when_a_shape_is_first_seen(monkeypatch):
         assert tt.explain(conv, x).lines[0].kernel.endswith(" us")
     finally:
         assert tt.set_policy(before) == "profile"
+    monkeypatch.setattr("tilewright.select.vendor.Call.seconds", lambda *_: 1e-12)
+    x = torch.randn(1, 4, 9, 9)
+    wanted = conv(x)
+    tt.set_policy("profile")
+    try:
+        assert close(conv(x), wanted)
+        assert tt.explain(conv, x).lines[0].kernel.startswith("pytorch()")
+    finally:
+        tt.set_policy(before)
     with pytest.raises(Exception, match="unknown policy"):
         tt.set_policy("fastest")

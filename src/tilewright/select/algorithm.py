@@ -32,6 +32,7 @@ class Algorithm(Protocol):
     version : what its speed depends on beside this library; measurements of another version do not
         count.
     reproducible : whether two runs agree bit for bit.
+    vendor : whether it is another library's, and taken only where it was measured to be faster.
     """
 
     @property
@@ -42,6 +43,9 @@ class Algorithm(Protocol):
 
     @property
     def reproducible(self) -> bool: ...
+
+    @property
+    def vendor(self) -> bool: ...
 
     def can(self, problem: Problem, target: Target) -> str:
         """Why it cannot do a problem on a target; empty where it can."""
@@ -92,6 +96,10 @@ class Scheduled:
     @property
     def reproducible(self) -> bool:
         return True
+
+    @property
+    def vendor(self) -> bool:
+        return False
 
     def can(self, problem: Problem, target: Target) -> str:
         t = self.template

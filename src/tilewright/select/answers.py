@@ -28,7 +28,7 @@ _TABLE = """CREATE TABLE IF NOT EXISTS answers (
 
 @dataclass(frozen=True)
 class Measured:
-    """One candidate, and the seconds that it takes."""
+    """One candidate, and the seconds that it takes; ``error`` says why it takes none."""
 
     algorithm: str
     version: str
@@ -36,6 +36,7 @@ class Measured:
     seconds: float
     workspace: int
     reproducible: bool
+    error: str = ""
 
 
 class Answers:
@@ -52,7 +53,7 @@ class Answers:
         self._lock = threading.Lock()
 
     def get(self, problem: str, machine: str) -> list[Measured]:
-        """What was measured, fastest first; empty where nothing was."""
+        """What was measured, fastest first, failures last; empty where nothing was."""
         known = self._memory.get((problem, machine))
         if known is not None:
             return known
@@ -70,7 +71,7 @@ class Answers:
 
     def put(self, problem: str, machine: str, results: list[Measured]) -> None:
         """Keep them, in place of earlier ones."""
-        ordered = sorted(results, key=lambda m: m.seconds)
+        ordered = sorted(results, key=lambda m: (bool(m.error), m.seconds))
         self._memory[problem, machine] = ordered
         text = json.dumps([asdict(m) for m in ordered], sort_keys=True)
         with self._database() as db:

@@ -55,7 +55,7 @@ class Choice:
 def reason(problem: Problem, target: str | Target) -> str:
     """Why no algorithm can do a problem on a target; empty where one can."""
     machine = Target.parse(target)
-    why = [a.can(problem, machine) for a in algorithms()]
+    why = [a.can(problem, machine) for a in algorithms() if not a.vendor]
     if "" in why:
         return ""
     return f"there is no kernel for {problem} on {machine.kind}: {'; '.join(why)}"
@@ -83,16 +83,22 @@ def options(
     found = _known(problem, machine, kept)
     if policy == "profile" and not names <= {m.algorithm for m in found}:
         found = _profile(problem, machine, able, kept)
+    strange = False
     for m in found:
         algorithm = find(m.algorithm)
         fits = workspace_limit is None or m.workspace <= workspace_limit
-        if algorithm is not None and m.algorithm in names and fits:
+        if algorithm is not None and m.algorithm in names and fits and not m.error:
             try:
                 config = algorithm.parse(m.config)
             except TilewrightError:
+                strange = True
+                continue
+            if algorithm.vendor and strange:  # it may not be the fastest
                 continue
             yield Choice(problem, machine, algorithm, config, m.seconds, m.workspace)
     for algorithm in able:
+        if algorithm.vendor:
+            continue
         configs = algorithm.candidates(problem, machine)
         for config in configs if workspace_limit is None else configs[:TRIED]:
             if workspace_limit is not None:
@@ -114,7 +120,8 @@ def choose(
     ----------
     policy : "heuristic" measures nothing: what was measured before for this very problem, else the
         parameters by a static rule. "profile" measures the candidates on random data, where that
-        was not done before, and takes the fastest. "reproducible" is the heuristic among the
+        was not done before, and takes the fastest; PyTorch's kernel is one where the program has
+        imported PyTorch. "reproducible" is the heuristic among the
         algorithms that give the same bits in every run.
     workspace_limit : bytes that a call may take beside its arrays; None for any.
     answers : where measurements are kept, by default in the cache folder.
@@ -164,17 +171,18 @@ def _profile(
     found = []
     for algorithm in able:
         for config in algorithm.candidates(problem, target)[:MEASURED]:
+            seconds, space, error = 0.0, 0, ""
             try:
                 seconds = algorithm.build(problem, config, target).seconds(arrays)
                 space = algorithm.workspace(problem, config, target)
-            except TilewrightError:
-                continue  # it does not fit this machine
+            except TilewrightError as failure:  # it does not fit this machine
+                error = str(failure)
             found.append(
                 Measured(
                     algorithm.name, algorithm.version, algorithm.to_values(config), seconds,
-                    space, algorithm.reproducible,
+                    space, algorithm.reproducible, error,
                 )
             )  # fmt: skip
     if found:
         kept.put(problem.key, _machine(target), found)
-    return sorted(found, key=lambda m: m.seconds)
+    return kept.get(problem.key, _machine(target))

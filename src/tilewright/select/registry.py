@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.select.algorithm import Algorithm, Scheduled
 from tilewright.select.gpu import REGISTERS
+from tilewright.select.vendor import PyTorch
 from tilewright.topi.templates import TEMPLATES
 
 _registered: dict[str, Algorithm] = {}
@@ -16,9 +17,10 @@ def register(algorithm: Algorithm) -> Algorithm:
 
 
 def algorithms() -> list[Algorithm]:
-    """Those of the library, then those registered."""
+    """Those of the library, PyTorch's, then those registered."""
     found: dict[str, Algorithm] = {name: Scheduled(t) for name, t in TEMPLATES.items()}
-    found.setdefault(REGISTERS.name, REGISTERS)
+    for other in (REGISTERS, PyTorch()):
+        found.setdefault(other.name, other)
     return list((found | _registered).values())
 
 

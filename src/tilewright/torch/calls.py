@@ -118,7 +118,8 @@ def observe(problem: Problem | None, found: Found) -> None:
     """Tell who wants to know; warn, once for each reason, of what is left to PyTorch."""
     for observer in observers:
         observer(problem, found)
-    if found.launch is None and found.reason and not observers and found.reason not in _warned:
+    regretted = found.launch is None and found.choice is None and not observers
+    if regretted and found.reason and found.reason not in _warned:
         _warned.add(found.reason)
         warnings.warn(
             f"tilewright leaves a depthwise convolution to PyTorch: {found.reason}",

@@ -30,11 +30,22 @@ Launch = Callable[[tuple[int, ...]], None]
 
 @dataclass(frozen=True)
 class Found:
-    """A kernel for a problem: how to launch it, and how it was chosen; else the reason."""
+    """A kernel for a problem: how to launch it, and how it was chosen; else the reason.
+
+    Without ``launch``, ``choice`` is given where PyTorch's own kernel was chosen.
+    """
 
     launch: Launch | None
     choice: Choice | None = None
     reason: str = ""
+
+
+class _Theirs(Exception):
+    """The choice is PyTorch's own kernel."""
+
+    def __init__(self, choice: Choice) -> None:
+        super().__init__(str(choice))
+        self.choice = choice
 
 
 @dataclass
@@ -74,6 +85,8 @@ def find(problem: Problem, target: Target) -> Found:
     with _state.lock:
         try:
             return _find(problem, target)
+        except _Theirs as found:
+            return Found(None, found.choice, "it is the fastest")
         except TilewrightError as error:
             return Found(None, reason=str(error))
 
@@ -122,7 +135,7 @@ def _build(problem: Problem, target: Target, symbolic: bool) -> tuple[Kernel, Ch
     for k, choice in enumerate(select.options(problem, target, _state.policy)):
         algorithm = choice.algorithm
         if not isinstance(algorithm, Scheduled):
-            raise select.SelectError(f"{algorithm.name} is the fastest for {problem}")
+            raise _Theirs(choice)
         try:
             return algorithm.kernel(problem, choice.config, target, symbolic), choice
         except TilewrightError as found:
