@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 
@@ -224,6 +225,33 @@ def test_threads_share_kernels():
     assert all(error(f, wanted) < 1e-5 for f in found)
 
 
+def test_kernels_use_as_many_threads_as_pytorch(monkeypatch):
+    from tilewright.runtime import llvm_pool
+
+    monkeypatch.delenv("TILEWRIGHT_NUM_THREADS", raising=False)
+    told, before = [], torch.get_num_threads()
+    monkeypatch.setattr(llvm_pool, "set_num_threads", told.append)
+    monkeypatch.setattr(kernels._state, "threads", before)
+    x, w = torch.randn(2, 4, 9, 9), torch.randn(4, 1, 3, 3)
+    try:
+        torch.set_num_threads(before + 1)
+        for _ in range(2):
+            tt.depthwise_conv2d(x, w)
+    finally:
+        torch.set_num_threads(before)
+    assert told == [before + 1]
+
+
+def test_a_forked_process_computes():
+    x, w = torch.randn(2, 4, 9, 9), torch.randn(4, 1, 3, 3)
+    wanted = tt.depthwise_conv2d(x, w)
+    child = os.fork()
+    if not child:
+        torch.set_num_threads(1)
+        os._exit(0 if tt.depthwise_conv2d(x, w).equal(wanted) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_one_kernel_takes_every_batch_on_a_cpu(monkeypatch):
     w = torch.randn(4, 1, 3, 3)
     tt.depthwise_conv2d(torch.randn(1, 4, 9, 9), w)
@@ -274,7 +302,7 @@ def test_the_third_size_of_batch_gets_a_kernel_for_all(monkeypatch):
     monkeypatch.setattr(kernels, "_build", lambda *a: built.append(a[2]) or build(*a))
     for n in (1, 2, 3, 4, 1):
         x = torch.randn(n, 5, 9, 9, device="cuda")
-        assert error(tt.depthwise_conv2d(x, w), F.conv2d(x, w, groups=5)) < 1e-5
+        assert error(tt.depthwise_conv2d(x, w), F.conv2d(x.double(), w.double(), groups=5)) < 1e-5
     assert built == [False, False, True]
 
 

@@ -7,9 +7,12 @@ so many sizes that compiling would cost more than it gains are left to PyTorch.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+import torch
 
 from tilewright import select
 from tilewright.ir.errors import TilewrightError
@@ -51,6 +54,7 @@ class _Theirs(Exception):
 @dataclass
 class _State:
     policy: str = "heuristic"
+    threads: int = 0  # PyTorch's, when kernels were last told
     lock: threading.RLock = field(default_factory=threading.RLock)
     kernels: dict[tuple[Problem, Target], dict[int, tuple[Kernel, Choice]]] = field(
         default_factory=dict
@@ -116,7 +120,22 @@ def _find(problem: Problem, target: Target) -> Found:
     def launch(pointers: tuple[int, ...]) -> None:
         raw(pointers, scalars)
 
-    return Found(launch, choice)
+    def launch_on_cpu(pointers: tuple[int, ...]) -> None:
+        if threads() != _state.threads:
+            _follow_threads()
+        raw(pointers, scalars)
+
+    threads = torch.get_num_threads
+    return Found(launch if target.is_gpu else launch_on_cpu, choice)
+
+
+def _follow_threads() -> None:
+    """Use as many threads as PyTorch does, unless the environment says how many."""
+    from tilewright.runtime.llvm_pool import set_num_threads
+
+    _state.threads = torch.get_num_threads()
+    if not os.environ.get("TILEWRIGHT_NUM_THREADS"):
+        set_num_threads(_state.threads)
 
 
 def _room(problem: Problem, target: Target) -> bool:
