@@ -333,6 +333,29 @@ def test_what_there_is_no_kernel_for_is_pytorchs_with_one_warning():
     assert error(w.grad, torch.autograd.grad(wanted.sum(), w)[0]) < 1e-5
 
 
+def test_transformations_of_functions_are_pytorchs():
+    x, w = torch.randn(3, 1, 4, 8, 8), torch.randn(4, 1, 3, 3)
+
+    def f(x, w):
+        return tt.depthwise_conv2d(x, w, padding=1)
+
+    def plain(x, w):
+        return F.conv2d(x, w, None, 1, 1, 1, 4)
+
+    calls.forget()
+    (said,) = _warnings_of(lambda: torch.vmap(f, (0, None))(x, w))
+    assert "torch.func's transformations" in said
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        per_sample, wanted = (
+            torch.vmap(torch.func.grad(lambda w, x, g=g: g(x, w).square().sum()), (None, 0))(w, x)
+            for g in (f, plain)
+        )
+        assert error(per_sample, wanted) < 1e-5
+        _, tangent = torch.func.jvp(lambda w: f(x[0], w), (w,), (w,))
+    assert error(tangent, plain(x[0], w)) < 1e-5
+
+
 def test_images_of_many_sizes_are_not_all_compiled(monkeypatch):
     monkeypatch.setattr(kernels, "IMAGE_SIZES", 2)
     w = torch.randn(5, 1, 3, 3, requires_grad=True)

@@ -10,11 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch._C import _functorch
 
 from tilewright.torch.backward import dgrad, wgrad
-from tilewright.torch.calls import is_last
-from tilewright.torch.forward import forward
+from tilewright.torch.calls import is_last, observe
+from tilewright.torch.forward import forward, symmetric
+from tilewright.torch.kernels import Found
 from tilewright.torch.operators import conv, conv_dgrad, conv_wgrad
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -33,10 +35,8 @@ def _is_plain(input: Any, weight: Any, bias: Any) -> bool:
         and (bias is None or type(bias) in _PLAIN)
         and _modes() == 0
         and _functions() == 0
-        and _transforms() is None
         and _tracing() is None
         and not _profiled()
-        and torch.autograd.forward_ad._current_level < 0
         and not (input.is_neg() or weight.is_neg() or input.device.type == "meta")
     )
 
@@ -46,7 +46,14 @@ def convolve(
 ) -> torch.Tensor:
     """The convolution, with its gradients."""
     made: torch.Tensor
-    if torch.compiler.is_compiling() or not _is_plain(input, weight, bias):
+    if torch.compiler.is_compiling():
+        made = conv(input, weight, bias, stride, padding, dilation)
+    elif _transforms() is not None or torch.autograd.forward_ad._current_level >= 0:
+        # Rules for these are not to be had for an operator of a library.
+        observe(None, Found(None, reason="torch.func's transformations and forward-mode gradients"))
+        x, pads = symmetric(input, padding)
+        made = F.conv2d(x, weight, bias, stride, pads, dilation, input.shape[1])
+    elif not _is_plain(input, weight, bias):
         made = conv(input, weight, bias, stride, padding, dilation)
     elif _grad() and (
         input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
