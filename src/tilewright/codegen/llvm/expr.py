@@ -342,17 +342,18 @@ class Expressions(Sums):
         return narrow(b, t, found) if short else found
 
     def _extremum(self, e: E.Min | E.Max, x: Value, y: Value) -> Value:
-        """The operand that is a number where the other is NaN (IEEE 754-2008 minNum).
+        """The operand that is a number where the other is NaN (IEEE 754-2019 minimumNumber).
 
         The processor's minimum gives its second operand in that case, so it suffices where that
-        one is a constant.
+        one is a constant. Not ``llvm.minnum``: LLVM 22 vectorises loops that reduce by it, wrongly
+        where they hold several reductions.
         """
         low = isinstance(e, E.Min)
         if _is_number(e.a):
             x, y = y, x
         if _is_number(e.a) or _is_number(e.b):
             return self.b.select(self.b.compare("fcmp olt" if low else "fcmp ogt", x, y), x, y)
-        return self.b.intrinsic("minnum" if low else "maxnum", x, y, flags="nsz")
+        return self.b.intrinsic("minimumnum" if low else "maximumnum", x, y, flags="nsz")
 
     def _call(self, e: E.Call) -> Value:
         t, name = e.dtype, e.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
@@ -270,23 +270,12 @@ class Statements(Memory):
     def _serial(self, s: S.For) -> None:
         first = self.index(s.min)
         end = self.arithmetic("add", first, self.index(s.extent))
-        notes = ['!{!"llvm.loop.unroll.enable"}'] if s.kind is ForKind.UNROLLED else []
-        if _not_for_llvm(s.body):
-            notes.append('!{!"llvm.loop.vectorize.enable", i1 false}')
-        self.counted(s.var, first, end, lambda: self.stmt(s.body), notes)
+        self.counted(s.var, first, end, lambda: self.stmt(s.body), s.kind is ForKind.UNROLLED)
 
     def counted(
-        self,
-        var: Var,
-        first: Value,
-        end: Value,
-        body: Callable[[], None],
-        notes: Sequence[str] = (),
+        self, var: Var, first: Value, end: Value, body: Callable[[], None], unroll: bool = False
     ) -> None:
-        """``body`` for ``var`` from ``first`` to before ``end``, tested at the end of each turn.
-
-        ``notes`` are what LLVM is told of the loop.
-        """
+        """``body`` for ``var`` from ``first`` to before ``end``, tested at the end of each turn."""
         b = self.b
         inside, done = b.label("loop"), b.label("end")
         before = b.block
@@ -308,15 +297,15 @@ class Statements(Memory):
         b.lines[at] = (
             f"  {index} = phi i64 [ {first.text}, %{before} ], [ {following.text}, %{b.block} ]"
         )
-        b.branch(again, inside, done, self._loop_note(notes))
+        b.branch(again, inside, done, self._loop_note(unroll))
         b.start(done)
         self.forget_loads()
 
-    def _loop_note(self, notes: Sequence[str]) -> str:
-        if not notes:
+    def _loop_note(self, unroll: bool) -> str:
+        if not unroll:
             return ""
-        listed = ", ".join(["SELF", *map(self.b.note, notes)])
-        return f", !llvm.loop {self.b.note(f'distinct !{{{listed}}}')}"
+        hint = self.b.note('!{!"llvm.loop.unroll.enable"}')
+        return f", !llvm.loop {self.b.note(f'distinct !{{SELF, {hint}}}')}"
 
     # Threads
 
@@ -418,16 +407,3 @@ def wants_facts(body: Stmt) -> bool:
 def symbolic_range(var: Var) -> Expr:
     """How far an extent may go."""
     return ops.const(2**31 - 1, var.dtype)
-
-
-def _not_for_llvm(body: S.Stmt) -> bool:
-    """Whether LLVM must not vectorise a loop by itself: minima of maxima of floats.
-
-    Where one of several such operations has an operand that does not change in the loop, the two
-    models by which LLVM 22 estimates costs disagree, and builds of it with assertions, which
-    llvmlite ships, abort the process ("VPlan cost model and legacy cost model disagreed").
-    """
-    found = 0
-    for e in exprs(body):
-        found += isinstance(e, (E.Min, E.Max)) and e.dtype.is_float
-    return found > 1
