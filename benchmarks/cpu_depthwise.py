@@ -99,7 +99,7 @@ def main() -> None:
             found = measure.host_medians({str(t): k for t, k in kernels.items()}, 5, 0.003)
             best = min(kernels, key=lambda t: found[str(t)])
             times = measure.host_medians(
-                {"tilewright": kernels[best], **peers(x, w, k, stride, threads)}
+                {"tilewright": kernels[best], **peers(x, w, k, stride, threads)}, rest=0.05
             )
             ours = times["tilewright"]
             fastest = min(us for name, us in times.items() if name != "tilewright")

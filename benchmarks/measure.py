@@ -53,9 +53,16 @@ def graph_medians(candidates: Mapping[str, Callable[[int], Any]]) -> dict[str, f
 
 
 def host_medians(
-    candidates: Mapping[str, Callable[[], Any]], rounds: int = 30, span: float = 0.01
+    candidates: Mapping[str, Callable[[], Any]],
+    rounds: int = 30,
+    span: float = 0.01,
+    rest: float = 0.0,
 ) -> dict[str, float]:
-    """Microseconds a call on the host's clock, by candidate: medians of interleaved batches."""
+    """Microseconds a call on the host's clock, by candidate: medians of interleaved batches.
+
+    Before a batch the process sleeps for ``rest`` seconds and makes one call that does not count:
+    idle threads of one library's pool spin for a while, and would take a core from the next.
+    """
     counts: dict[str, int] = {}
     for name, call in candidates.items():
         call()
@@ -66,6 +73,9 @@ def host_medians(
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(rounds):
         for name, call in candidates.items():
+            if rest:
+                time.sleep(rest)
+                call()
             begin = time.perf_counter()
             for _ in range(counts[name]):
                 call()
