@@ -25,7 +25,9 @@ class Analyzer:
     """Simplifies and proves, under the domains of variables and the conditions it was told.
 
     Integers of 32 and 64 bits are taken as if they never overflow; narrower and unsigned ones
-    wrap around, so of those only ranges are used. Results are kept from call to call.
+    wrap around, so of those only ranges are used. Values from memory may be the least and the
+    greatest of their type: nothing is added to them that the expression does not add. Results are
+    kept from call to call.
 
     >>> from tilewright.ir.expr import Var
     >>> from tilewright.arith import Analyzer
@@ -47,6 +49,7 @@ class Analyzer:
         self.ranks: dict[Expr, int] = {}
         self.effort = _EFFORT
         self._raw: dict[Expr, Affine] = {}
+        self._from_memory: dict[Expr, bool] = {}
 
     # --- what is known
 
@@ -305,6 +308,16 @@ class Analyzer:
     def rebuild(self, e: Expr) -> Expr:
         """A node from its simplified parts."""
         return structure.rebuild(self, e)
+
+    def from_memory(self, e: Expr) -> bool:
+        """Whether the value of an expression depends on what buffers hold."""
+        cls = type(e)
+        if cls is IntImm or cls is Var:
+            return False
+        found = self._from_memory.get(e)
+        if found is None:
+            found = self._from_memory[e] = reads_memory(e)
+        return found
 
     def factors(self, atom: Expr) -> list[Expr]:
         """The factors of a product of atoms."""

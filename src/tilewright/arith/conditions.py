@@ -55,6 +55,8 @@ def condition(az: Analyzer, e: Expr) -> Expr:
 def _condition(az: Analyzer, e: Expr) -> Expr:
     match e:
         case E.Compare(a, b) if az.is_index(a.dtype):
+            if not isinstance(e, (E.EQ, E.NE)) and (az.from_memory(a) or az.from_memory(b)):
+                return _narrow_comparison(az, type(e), az.simplify(a), az.simplify(b))
             return _comparison(az, type(e), az.affine(a), az.affine(b), a.dtype)
         case E.And():
             return conjunction(az, conjuncts(e))

@@ -119,6 +119,8 @@ def _absorb(az: Analyzer, form: Affine, atom: E.Min | E.Max, k: int) -> Affine |
     const = form.const if any(o.is_const for o in operands) else 0
     if not moved and not const:
         return None
+    if az.from_memory(atom) or any(map(az.from_memory, moved)):
+        return None  # the greatest value of a type, and what is moved to it, are too much
     inside = Affine(moved, const)
     joined = extremum(az, type(atom), [o.combine(1, inside, k) for o in operands], atom.dtype)
     found = form.without(atom).combine(1, inside, -1).combine(1, joined, k)
@@ -153,11 +155,14 @@ def extremum(az: Analyzer, cls: type[E.Binary], forms: Sequence[Affine], t: DTyp
     if len(kept) == 1:
         return kept[0]
     first = kept[0].terms
+    data = any(az.from_memory(atom) for o in kept for atom in o.terms)
     common = {a: k for a, k in first.items() if all(o.terms.get(a) == k for o in kept[1:])}
     shift = 0
+    if data:
+        common = {}
     if common:
         kept = [o.combine(1, Affine(common), -1) for o in kept]
-    if all(o.terms for o in kept):
+    if not data and all(o.terms for o in kept):
         shift = min(o.const for o in kept)
         kept = [o - shift for o in kept]
     if common or shift:
