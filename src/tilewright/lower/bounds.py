@@ -59,6 +59,7 @@ class Bounds:
     analyzer: Analyzer = field(default_factory=Analyzer)
     domains: dict[Stage, Domain] = field(default_factory=dict)
     scopes: dict[Stage, str] = field(default_factory=dict)
+    threads: dict[Var, Expr] = field(default_factory=dict)  # the extents of thread axes
     users: dict[IterVar, Stage] = field(default_factory=dict)
     renamed: dict[tuple[Stage, IterVar], Var] = field(default_factory=dict)
 
@@ -158,8 +159,8 @@ def _region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tuple[Expr,
             for k, index in enumerate(read.indices):
                 at = analyzer.simplify(substitute(index, mapping))
                 lo, hi = analyzer.relax(at, domain)
-                if uses(lo, set(domain)) or uses(hi, set(domain)):
-                    unbounded.add(k)
+                if any(uses(e, set(domain)) or _from_memory(e) for e in (lo, hi)):
+                    unbounded.add(k)  # memory is read where the guards of the consumer hold
                     continue
                 los[k] = _union(analyzer, los[k], lo, smaller=True)
                 his[k] = _union(analyzer, his[k], hi, smaller=False)
@@ -183,6 +184,10 @@ def _region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tuple[Expr,
             mins.append(analyzer.simplify(lo_k))
             extents.append(extent)
     return tuple(mins), tuple(extents)
+
+
+def _from_memory(e: Expr) -> bool:
+    return any(isinstance(x, Load) for x in exprs(e))
 
 
 def _aligned(
@@ -312,8 +317,7 @@ def _bind_loop(bounds: Bounds, stage: Stage, leaf: IterVar, extent: Expr) -> Non
                 f"Split the axis by {threads}, or bind it to another thread axis",
                 mark.where,
             )
-    known = bounds.analyzer.bounds(thread.var)
-    widest = extent
-    if known.hi is not None and isinstance(extent, IntImm):
-        widest = const(max(known.hi + 1, extent.value))
+    # One thread axis may carry loops of several stages: it has as many threads as the longest.
+    widest = _union(bounds.analyzer, bounds.threads.get(thread.var), extent, smaller=False)
+    bounds.threads[thread.var] = widest
     bounds.analyzer.bind(thread.var, 0, widest)

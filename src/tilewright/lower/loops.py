@@ -30,7 +30,7 @@ from tilewright.ir.stmt import (
     seq,
 )
 from tilewright.ir.visit import Rewriter, apply_reducer, exprs, free_vars, substitute
-from tilewright.lower.bounds import Bounds, infer_bounds
+from tilewright.lower.bounds import Bounds, enclosing_loops, infer_bounds
 from tilewright.lower.lazy_select import lazy
 from tilewright.lower.prefetch_hint import prefetch_hint
 from tilewright.lower.safe_reads import reads_in_bounds
@@ -432,6 +432,17 @@ class _StageNest:
             return body
         inner = self.leaves[self.leaves.index(leaf) + 1 :]
         start = {self._var(a): const(0) for a in inner}
+        for tensor, _ in mark.prefetches:
+            made = self.nests.schedule.stage_of(tensor.buffer)
+            around = enclosing_loops(made) if made is not None else []
+            if any(nest is self.stage and axis in inner for nest, axis in around):
+                raise self.stage.contradiction(
+                    f"prefetch: {tensor.name} is computed inside of the axis, so that there is "
+                    "nothing of it to fetch there",
+                    leaf,
+                    "Prefetch at an axis inside of which it is read and not computed",
+                    mark.where,
+                )
         hints = [
             prefetch_hint(self.body, self._kept(tensor), self._var(leaf), offset, start)
             for tensor, offset in mark.prefetches
