@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from tests.support.drawn_programs import Case, judge
 
 from tilewright import te
-from tilewright.ir.errors import LoweringError
+from tilewright.ir.errors import LoweringError, ScheduleError
 from tilewright.ir.expr import Var
 from tilewright.lower.pipeline import lower
 from tilewright.schedule import Schedule
@@ -234,6 +235,95 @@ def test_on_a_cpu_local_memory_at_the_root_lives_through_all_stages() -> None:
     agree(s, [A], [B, C], "llvm", {n: 3})
 
 
+def test_a_thread_axis_of_several_stages_has_the_threads_of_the_longest() -> None:
+    n = te.var("n")
+    A = te.placeholder((n, 2), name="A")
+    B = te.compute((n, 2), lambda i, j: A[i, j] + 1, name="B")
+    C = te.compute((n,), lambda i: B[i, 0] + B[i, 1], name="C")
+    D = te.compute((n,), lambda i: C[i] * 2, name="D")
+    s = te.create_schedule(D.op)
+    block = te.thread_axis("blockIdx.x")
+    _, inner = s[D].split(s[D].op.axis[0], factor=2)
+    _, innermost = s[D].split(inner, factor=5)
+    s[D].bind(innermost, block)
+    s[C].bind(s[C].op.axis[0], block)
+    s[B].bind(s[B].op.axis[1], block)
+    agree(s, [A], [D], "sim", {n: 3})
+
+
+def test_stages_that_share_a_virtual_thread_have_loops_of_their_own() -> None:
+    A = te.placeholder((4, 8), name="A")
+    B = te.compute((4, 8), lambda i, j: A[i, 7 - j] + 1, name="B")
+    C = te.compute((4, 8), lambda i, j: B[i, j] * 2, name="C")
+    s = te.create_schedule(C.op)
+    virtual = te.thread_axis("vthread")
+    i, j = s[C].op.axis
+    outer, inner = s[C].split(j, factor=4)
+    s[C].reorder(outer, i, inner)
+    s[C].bind(outer, virtual)
+    s[C].bind(i, te.thread_axis("threadIdx.x"))
+    s[B].compute_at(s[C], i)
+    _, inner = s[B].split(s[B].op.axis[1], factor=2)
+    s[B].bind(inner, virtual)
+    agree(s, [A], [C], "sim")
+
+
+def test_one_virtual_thread_carries_one_axis_of_a_stage() -> None:
+    A = te.placeholder((4, 8), name="A")
+    B = te.compute((4, 8), lambda i, j: A[i, j] + 1, name="B")
+    s = te.create_schedule(B.op)
+    virtual = te.thread_axis("vthread")
+    s[B].bind(s[B].op.axis[0], virtual)
+    with pytest.raises(ScheduleError, match="vthread already carries axis i"):
+        s[B].bind(s[B].op.axis[1], virtual)
+
+
+# -- what memory holds ---------------------------------------------------------------------------
+
+
+def test_nothing_is_added_to_the_greatest_value_of_a_type() -> None:
+    A = te.placeholder((5, 2), "int32", name="A")
+    k = te.reduce_axis((0, 1), "k")
+    B = te.compute((5,), lambda i: te.min(A[i, k], axis=k, where=k >= 1), name="B")
+    C = te.compute((5,), lambda i: te.clip(B[i], -100, 100) + 1, name="C")
+    D = te.compute((5,), lambda i: te.if_then_else(B[i] - 5 > A[i, 0], 1, 0), name="D")
+    s = te.create_schedule([C.op, D.op])
+    agree(s, [A], [C, D], "llvm")
+
+
+def test_indices_from_memory_are_read_where_the_guards_of_their_reader_hold() -> None:
+    A = te.placeholder((3,), name="A")
+    index = te.placeholder((1,), "int32", name="index")
+    B = te.compute((3,), lambda i: A[2 - i] + 1, name="B")
+    C = te.compute((1,), lambda i: B[te.clip(index[i], 0, 2)] + 1, name="C")
+    s = te.create_schedule(C.op)
+    _, inner = s[C].split(s[C].op.axis[0], factor=2)
+    s[C].bind(inner, te.thread_axis("blockIdx.x"))
+    s[B].compute_at(s[C], inner)
+    agree(s, [A, index], [C], "sim")
+
+
+def test_nothing_is_prefetched_at_an_index_from_memory() -> None:
+    A = te.placeholder((3,), name="A")
+    index = te.placeholder((2,), "int32", name="index")
+    B = te.compute((2,), lambda i: A[te.clip(index[i], 0, 2)], name="B")
+    s = te.create_schedule(B.op)
+    s[B].prefetch(A, s[B].op.axis[0], 1)
+    agree(s, [A, index], [B], "llvm")
+
+
+def test_what_is_computed_inside_of_a_loop_is_not_prefetched_there() -> None:
+    A = te.placeholder((4, 8), name="A")
+    B = te.compute((4, 8), lambda i, j: A[i, j] + 1, name="B")
+    C = te.compute((4, 8), lambda i, j: B[i, j] * 2, name="C")
+    s = te.create_schedule(C.op)
+    i, j = s[C].op.axis
+    s[B].compute_at(s[C], j)
+    s[C].prefetch(B, i, 1)
+    with pytest.raises(LoweringError, match="B is computed inside of the axis"):
+        lower(s, [A, C], "llvm")
+
+
 # -- libraries -----------------------------------------------------------------------------------
 
 
@@ -252,3 +342,13 @@ def test_llvm_does_not_abort_on_the_least_of_greatest_values() -> None:
     k = te.reduce_axis((0, 63), "k")
     C = te.compute((1,), lambda i: te.min(te.max(A[k], B[i + 2]), axis=k), name="C")
     agree(te.create_schedule(C.op), [A, B], [C], "llvm")
+
+
+@pytest.mark.parametrize("reduce", [te.min, te.max])
+def test_llvm_keeps_all_parts_of_several_minima(reduce: Any) -> None:
+    A = te.placeholder((8, 13), name="A")
+    k = te.reduce_axis((0, 13), "k")
+    B = te.compute((8,), lambda i: reduce(A[i, k], axis=k), name="B")
+    s = te.create_schedule(B.op)
+    s[B].reorder(k, s[B].op.axis[0])
+    agree(s, [A], [B], "llvm")

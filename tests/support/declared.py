@@ -85,7 +85,7 @@ def _starts(reduction: E.Reduce) -> tuple[Expr, ...]:
 
 
 def _typed(value: Any, e: Expr) -> Array:
-    return np.ascontiguousarray(value, np.dtype(str(e.dtype)))
+    return np.array(value, numpy_type(str(e.dtype)), order="C")
 
 
 def _ties_away(x: Array) -> Array:
@@ -111,6 +111,11 @@ _OPERATIONS: dict[type[Expr], Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
+def numpy_type(t: str) -> np.dtype[Any]:
+    """What a type is computed in: bfloat16, of whose values all here are integers, in float32."""
+    return np.dtype("float32" if t == "bfloat16" else t)
+
+
 class _Grid:
     """Values of variables over a grid; ``alive`` marks the points at which the program is."""
 
@@ -127,7 +132,7 @@ class _Grid:
         return _Grid(self.values, self.known, self.shape, np.logical_and(self.alive, condition))
 
     def of(self, e: Expr) -> Any:
-        kind = np.dtype(str(e.dtype)) if not e.dtype.is_bool else np.dtype(bool)
+        kind = numpy_type(str(e.dtype))
         match e:
             case Var():
                 value = np.asarray(self.values[e])

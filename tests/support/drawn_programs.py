@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tests.support.declared import declared
+from tests.support.declared import declared, numpy_type
 from tests.support.graphs import Graph
 
 from tilewright.ir.errors import LoweringError, ScheduleError, VerificationError
@@ -58,8 +58,9 @@ class Case:
         for t in inputs:
             shape = [e.value if isinstance(e, IntImm) else sizes[e] for e in t.shape]  # type: ignore[index]
             low = 0 if t.dtype.startswith("u") else -4
-            self.inputs.append(rng.integers(low, 5, shape).astype(t.dtype))
+            self.inputs.append(rng.integers(low, 5, shape).astype(numpy_type(t.dtype)))
         self.expected = declared(outputs, dict(zip(inputs, self.inputs)), sizes)
+        self.inputs = [_stored(a, t.dtype) for a, t in zip(self.inputs, inputs)]
 
     @staticmethod
     def of(graph: Graph) -> Case:
@@ -71,13 +72,15 @@ class Case:
 
     def blank(self) -> list[Array]:
         """Outputs in which an element that nobody writes shows."""
-        made = [np.empty_like(a) for a in self.expected]
+        made = [np.empty_like(_stored(a, t.dtype)) for a, t in zip(self.expected, self.outputs)]
         for a in made:
             a.reshape(-1).view(np.uint8)[...] = 0xA5
         return made
 
     def differs(self, found: Sequence[Array]) -> str:
         for t, got, want in zip(self.outputs, found, self.expected):
+            if t.dtype == "bfloat16":
+                got = (got.astype(np.uint32) << 16).view(np.float32)
             if not np.array_equal(got, want):
                 wrong = np.argwhere(~((got == want) | (np.isnan(want) & np.isnan(got))))
                 at = tuple(int(i) for i in wrong[0])
@@ -86,6 +89,11 @@ class Case:
                     f"{len(wrong)} of {want.size} elements are wrong"
                 )
         return ""
+
+
+def _stored(a: Array, type: str) -> Array:
+    """An array as kernels take it: bfloat16 as its bits."""
+    return (a.view(np.uint32) >> 16).astype(np.uint16) if type == "bfloat16" else a
 
 
 def judge(case: Case, s: Schedule, target: str) -> Outcome:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.support.drawing import Dice
+from tests.support.graphs import Graph
 from tests.support.plans import Leaf, Nest, Plan
 
 THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
@@ -15,6 +17,10 @@ class GPUPlan(Plan):
     #: Threads of a block, at most.
     block = 64
 
+    def __init__(self, graph: Graph, dice: Dice) -> None:
+        super().__init__(graph, dice)
+        self.axes: dict[str, str] = {}  # thread axes in the text, by tag
+
     def place(self, nest: Nest) -> None:
         if nest.at is None:
             self.kernel(nest)
@@ -25,8 +31,22 @@ class GPUPlan(Plan):
     # -- binding --------------------------------------------------------------------------
 
     def bind(self, nest: Nest, leaf: Leaf, tag: str) -> None:
-        self.text.do(f'{nest.s}.bind({leaf.name}, te.thread_axis("{tag}"))')
-        leaf.mark = tag
+        dice = self.dice
+        thread = self.axes.get(tag, "")
+        if any(other.thread == thread for other in nest.leaves):
+            thread = ""
+        if not thread or not dice.chance(30):
+            extent = f"(0, {leaf.extent}), " if self.sized(nest, leaf) and dice.chance(10) else ""
+            thread = self.text.fresh("t")
+            self.text.do(f'{thread} = te.thread_axis({extent}"{tag}")')
+            if not extent:
+                self.axes[tag] = thread
+        self.text.do(f"{nest.s}.bind({leaf.name}, {thread})")
+        leaf.mark, leaf.thread = tag, thread
+
+    def sized(self, nest: Nest, leaf: Leaf) -> bool:
+        """Whether the extent of the loop is known."""
+        return leaf.extent > 0 and (nest.at is None or leaf.exact)
 
     def kernel(self, nest: Nest) -> None:
         """The threads of a stage at the root."""
@@ -82,6 +102,8 @@ class GPUPlan(Plan):
         data = [a for a in nest.leaves if a.kind == "data"]
         self.reorder(nest, data + [a for a in nest.leaves if a.kind == "reduce"])
         self.bind(nest, leaf, dice.pick(("threadIdx.x", "threadIdx.x", "threadIdx.y")))
+        if dice.chance(25):
+            self.text.do(f"{nest.s}.set_store_predicate({leaf.thread}.var.equal(0))")
         return leaf
 
     # -- stages inside a kernel -----------------------------------------------------------
@@ -146,6 +168,9 @@ class GPUPlan(Plan):
             self.split(nest, 0, threads[tag])
         for k, tag in enumerate(reversed(tags)):
             self.bind(nest, nest.leaves[k + 1], tag)
+        if dice.chance(8):
+            self.split(nest, 0, dice.pick((2, 3)))
+            self.bind(nest, nest.leaves[1], "vthread")
 
     # -- marks ----------------------------------------------------------------------------
 

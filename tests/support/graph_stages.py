@@ -35,14 +35,14 @@ def axes_of(shape: Sequence[Extent]) -> list[Axis]:
 
 def elementwise(g: Graph) -> None:
     """A function of one element, with other tensors broadcast to it."""
-    t = g.source()
+    t = g.source(logical=True)
     axes = axes_of(t.shape)
     g.compute(axes, g.expression(g.read(t, [a.name for a in axes]), axes))
 
 
 def rearranged(g: Graph) -> None:
     """Transposed, sliced, repeated, reversed: any shape, each index within bounds."""
-    t, dice = g.source(), g.dice
+    t, dice = g.source(logical=True), g.dice
     shape: list[Extent] = [e for e in t.shape if e == "n" or not dice.chance(15)]
     shape = [e if e == "n" or dice.chance(70) else dice.number(1, 7) for e in shape]
     if (len(shape) < 4 and dice.chance(25)) or not shape:
@@ -58,7 +58,7 @@ def rearranged(g: Graph) -> None:
 
 def reshaped(g: Graph) -> None:
     """The same elements in another shape: flattened, or one dimension as two."""
-    t, dice = g.source(), g.dice
+    t, dice = g.source(logical=True), g.dice
     lead: list[Extent] = [e for e in t.shape if e == "n"]
     inner = [e for e in t.shape if isinstance(e, int)]
     if t.shape[: len(lead)] != tuple(lead) or not inner:
@@ -86,11 +86,30 @@ def reshaped(g: Graph) -> None:
 
 def pair(g: Graph) -> None:
     """Two outputs of one stage."""
-    t = g.source()
+    t = g.source(logical=True)
     axes = axes_of(t.shape)
     read = g.read(t, [a.name for a in axes])
     one, two = g.expression(read, axes), g.expression(g.operand(axes, read.type), axes)
     g.pair(axes, (one, two), f"({one.text}, {two.text})")
+
+
+def gathered(g: Graph) -> None:
+    """Elements at indices that another tensor holds."""
+    t, dice = g.source(logical=True), g.dice
+    places = [k for k, e in enumerate(t.shape) if isinstance(e, int)]
+    if not places:
+        elementwise(g)
+        return
+    place = dice.pick(places)
+    last = int(t.shape[place]) - 1
+    shape = list(t.shape)
+    shape[place] = dice.number(1, 6)
+    axes = axes_of(shape)
+    indices = [a.name for a in axes]
+    where = g.read(g.other([int(shape[place])], dice.pick(("int32", "int64"))), [indices[place]])
+    index = where.text if "int" in where.type else f'te.cast("int32", {where.text})'
+    indices[place] = f"te.clip({index}, 0, {last})"
+    g.compute(axes, g.expression(g.read(t, indices), axes))
 
 
 def joined(g: Graph) -> None:
@@ -212,7 +231,7 @@ def _reduce(g: Graph, term: Term, axes: Sequence[Axis], reduced: Sequence[Axis])
     """``term`` reduced over ``reduced``, in some way."""
     dice = g.dice
     count = g.size([a.extent for a in reduced])
-    if dice.chance(20) and not term.type.startswith("float"):
+    if dice.chance(20) and not term.floating:
         term = to_type(term, dice.pick(("int32", "float32")))
     kind = dice.pick(("sum", "sum", "sum", "max", "min", "prod"))
     limit = LIMITS[term.type]
@@ -254,7 +273,7 @@ def _reduce(g: Graph, term: Term, axes: Sequence[Axis], reduced: Sequence[Axis])
 
 def reduction(g: Graph) -> None:
     """A reduction over one or two dimensions."""
-    t, dice = g.source(), g.dice
+    t, dice = g.source(logical=True), g.dice
     places = [k for k, e in enumerate(t.shape) if e != "n"]
     over = sorted(dice.shuffled(places)[: dice.number(1, 2)])
     if not over or (len(over) == len(t.shape) and len(over) > 1):
@@ -262,13 +281,17 @@ def reduction(g: Graph) -> None:
     if not over:
         elementwise(g)
         return
-    keep = [t.shape[k] for k in range(len(t.shape)) if k not in over] or [1]
+    if t.shape[0] == "n" and dice.chance(20):
+        over = [0]
+    keep = [t.shape[k] for k in range(len(t.shape)) if k not in over]
+    if not keep and not dice.chance(30):
+        keep = [1]
     axes = axes_of(keep)
     rest, indices, reduced = iter(axes), [], []
     for k, e in enumerate(t.shape):
         if k in over:
             r = Axis(g.text.fresh("r"), e)
-            first = dice.number(0, int(e) - 1) if dice.chance(10) else 0
+            first = dice.number(0, int(e) - 1) if e != "n" and dice.chance(10) else 0
             g.text.do(f'{r.name} = te.reduce_axis(({first}, {e}), "{r.name}")')
             reduced.append(r)
             indices.append(r.name)
@@ -305,7 +328,7 @@ def product(g: Graph) -> None:
 
 def _reduce_sum(g: Graph, term: Term, axes: Sequence[Axis], r: Axis) -> None:
     count = g.size([r.extent])
-    if term.type in ("int8", "uint8", "float16") and g.dice.chance(70):
+    if term.type in ("int8", "uint8", "float16", "bfloat16") and g.dice.chance(70):
         term = to_type(term, "int32" if "int" in term.type else "float32")
     term = within(term, LIMITS[term.type] // count)
     low, high = count * min(term.low, 0), count * max(term.high, 0)
@@ -345,7 +368,7 @@ def argmax(g: Graph) -> None:
 
 STAGES: tuple[tuple[Callable[[Graph], None], int], ...] = (
     (elementwise, 4), (rearranged, 3), (padded, 3), (window, 5), (reduction, 4), (product, 3),
-    (reshaped, 2), (joined, 1), (pair, 1), (argmax, 1),
+    (reshaped, 2), (joined, 1), (pair, 1), (argmax, 1), (gathered, 1),
 )  # fmt: skip
 _CHOICES = tuple(f for f, weight in STAGES for _ in range(weight))
 

@@ -15,12 +15,15 @@ from tests.support.drawing import Dice, Text
 #: The largest integer up to which sums and products are let grow, by type.
 LIMITS = {
     "float32": 2**22, "float64": 2**40, "float16": 1024, "int32": 2**24, "int64": 2**30,
-    "int16": 2**12, "int8": 100, "uint8": 200, "uint32": 2**24,
+    "int16": 2**12, "int8": 100, "uint8": 200, "uint32": 2**24, "bfloat16": 128,
 }  # fmt: skip
-TYPES = ("float32",) * 9 + ("int32", "int32", "int8", "int64", "float64", "float16", "uint8",
-                            "int16")  # fmt: skip
+TYPES = (
+    *("float32",) * 9, "int32", "int32", "int8", "int64", "float64", "float16", "uint8", "bfloat16",
+    "uint32", "int16",
+)  # fmt: skip
 
 Extent = int | str  # "n" is symbolic
+CHOICES = ("te.if_then_else", "te.select")
 AXES = ("i", "j", "k", "l", "m", "o")
 
 
@@ -46,7 +49,7 @@ class Term:
 
     @property
     def floating(self) -> bool:
-        return self.type.startswith("float")
+        return "float" in self.type
 
 
 @dataclass
@@ -116,9 +119,13 @@ class Graph:
         self.inputs.append(known)
         return known
 
-    def source(self, rank: int = 0) -> Known:
-        """A tensor to read: most often the newest one."""
-        fits = [t for t in (*reversed(self.made), *self.inputs) if len(t.shape) >= rank]
+    def source(self, rank: int = 0, logical: bool = False) -> Known:
+        """A tensor to read, most often the newest one; of conditions only where ``logical``."""
+        fits = [
+            t
+            for t in (*reversed(self.made), *self.inputs)
+            if len(t.shape) >= rank and (logical or t.type != "bool")
+        ]
         if fits and (self.n or not self.dice.chance(10)):
             at = self.dice.number(0, len(fits) - 1) if self.dice.chance(30) else 0
             return fits[at]
@@ -136,13 +143,22 @@ class Graph:
 
     def read(self, t: Known, indices: Sequence[str]) -> Term:
         self.used.add(t.name)
-        return Term(f"{t.name}[{', '.join(indices)}]", t.type, t.low, t.high)
+        text = f"{t.name}[{', '.join(indices)}]" if indices else f"{t.name}()"
+        if t.type != "bool":
+            return Term(text, t.type, t.low, t.high)
+        type = self.dice.pick(("float32", "int32", "int8"))
+        if self.dice.chance(50):
+            return Term(f'te.cast("{type}", {text})', type, 0, 1)
+        chosen = f'te.const(3, "{type}"), te.const(2, "{type}")'
+        return Term(f"{self.dice.pick(CHOICES)}({text}, {chosen})", type, 2, 3)
 
     def compute(self, axes: Sequence[Axis], body: Term, name: str = "") -> Known:
         name = name or f"T{len(self.made)}"
-        names = ", ".join(a.name for a in axes)
+        if "axis=" not in body.text and self.dice.chance(4):
+            body = Term(f"{_atom(body)} > {self.dice.number(0, 3)}", "bool", 0, 1)
+        head = " ".join(["lambda", ", ".join(a.name for a in axes)]).rstrip()
         self.text.do(
-            f"{name} = te.compute({_shape([a.extent for a in axes])}, lambda {names}: "
+            f"{name} = te.compute({_shape([a.extent for a in axes])}, {head}: "
             f'{body.text}, name="{name}")'
         )
         known = Known(name, tuple(a.extent for a in axes), body.type, body.low, body.high)
@@ -202,6 +218,8 @@ class Graph:
     def operand(self, axes: Sequence[Axis], type: str) -> Term:
         """A read of some tensor, in bounds for all values of ``axes``, as ``type``."""
         dice = self.dice
+        if not axes:
+            return constant(dice.number(0, 3), type)
         plain = [a for a in axes if a.extent != "n"]
         if plain and dice.chance(50):
             used = dice.some(plain, 60) or plain[-1:]
@@ -235,7 +253,7 @@ class Graph:
                 text = f"te.min({a.text}, {b.text})"
                 return Term(text, a.type, min(a.low, b.low), min(a.high, b.high))
             case 5:
-                choose = self.dice.pick(("te.if_then_else", "te.select"))
+                choose = self.dice.pick(CHOICES)
                 text = f"{choose}({_atom(a)} > {_atom(b)}, {a.text}, {b.text})"
                 return Term(text, a.type, min(a.low, b.low), max(a.high, b.high))
         return times(a, b)
@@ -244,8 +262,9 @@ class Graph:
         """An operation on one term."""
         dice, limit = self.dice, LIMITS[t.type]
         unsigned = t.type.startswith("u")
+        axes = axes or [Axis("0", "")]
         c = dice.number(1, 3)
-        match dice.number(0, 11):
+        match dice.number(0, 13):
             case 0:
                 t = within(t, limit - 4)
                 return Term(f"{_atom(t)} + {c}", t.type, t.low + c, t.high + c)
@@ -269,7 +288,7 @@ class Graph:
                 name = dice.pick(("floor", "ceil", "round", "trunc"))
                 return Term(f"te.{name}({t.text})", t.type, t.low, t.high)
             case 7:
-                choose = dice.pick(("te.if_then_else", "te.select"))
+                choose = dice.pick(CHOICES)
                 high = max(t.high, c)
                 text = f"{choose}({_atom(t)} > {c - 1}, {t.text}, {c})"
                 return Term(text, t.type, min(t.low, c), high)
@@ -289,6 +308,33 @@ class Graph:
                 return to_type(to_type(t, self.type()), t.type)
             case 11:
                 return Term(f"({_atom(t)} > {c}).astype({t.type!r})", t.type, 0, 1)
+            case 12 if not t.floating:
+                return self.bits(t, c)
+            case 13 if t.type in ("float32", "float64"):
+                t = within(t, 64)
+                text = f"te.fma({t.text}, {t.text}, te.const({c}, {t.type!r}))"
+                return Term(text, t.type, c, c + _size(t) ** 2)
+        return t
+
+    def bits(self, t: Term, c: int) -> Term:
+        """An operation on the bits of an integer, or a division that truncates."""
+        unsigned = t.type.startswith("u")
+        match self.dice.number(0, 5):
+            case 0:
+                return Term(f"{_atom(t)} & {c}", t.type, 0, c)
+            case 1:
+                return Term(f"{_atom(t)} >> 1", t.type, t.low // 2, t.high // 2)
+            case 2 if not unsigned:
+                t = within(t, LIMITS[t.type] // 2)
+                return Term(f"{_atom(t)} << 1", t.type, t.low * 2, t.high * 2)
+            case 3:
+                return Term(f"te.popcount({t.text})", t.type, 0, 64)
+            case 4:
+                t = within(t, LIMITS[t.type])
+                most = _size(t)
+                return Term(f"te.truncdiv({t.text}, {c + 1})", t.type, -most, most)
+            case 5:
+                return Term(f"te.truncmod({t.text}, {c + 1})", t.type, -c, c)
         return t
 
     def expression(self, t: Term, axes: Sequence[Axis]) -> Term:

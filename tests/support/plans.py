@@ -24,7 +24,8 @@ class Leaf:
     kind: str  # "data" or "reduce"
     extent: int  # an upper bound; 0 where it is symbolic
     mark: str = ""  # how it is carried out, a thread's tag where it is bound to one
-    exact: bool = True
+    exact: bool = True  # wherever the stage is computed
+    thread: str = ""  # the thread axis in the text
 
 
 @dataclass
@@ -144,6 +145,8 @@ class Plan:
         memory = self.dice.pick(self.memories)
         self.text.do(f'{made} = s.cache_read({name}, "{memory}", [{listed}])')
         self.tensors[self.text[made].buffer] = made
+        if self.dice.chance(8):  # a copy of the copy
+            self.cache_read(made, chosen)
 
     def rfactor(self, stage: Stage, names: list[str]) -> None:
         if not isinstance(stage.op.body[0], Reduce):  # type: ignore[attr-defined]
@@ -178,6 +181,8 @@ class Plan:
         """Split, fuse and reorder the loops of a stage."""
         op, dice = nest.stage.op, self.dice
         self._axes(nest, "data", op.axis, "op.axis")
+        if not nest.leaves or dice.chance(1):
+            self.single(nest)
         self._axes(nest, "reduce", op.reduce_axis, "op.reduce_axis")
         for _ in range(dice.pick((0, 1, 1, 2, 2, 3, 4))):
             match dice.number(0, 5):
@@ -190,6 +195,12 @@ class Plan:
                 case 5:
                     self.tile(nest)
 
+    def single(self, nest: Nest) -> None:
+        """A loop of one iteration outside of all others."""
+        made = self.text.fresh("y")
+        self.text.do(f"{made} = {nest.s}.fuse()")
+        nest.leaves.insert(0, Leaf(made, "data", 1))
+
     def _axes(self, nest: Nest, kind: str, axes: Any, where: str) -> None:
         names = [self.text.fresh("y" if kind == "data" else "z") for _ in axes]
         if not names:
@@ -199,7 +210,7 @@ class Plan:
         for name, axis in zip(names, axes):
             found = axis.dom.extent
             extent = found.value if isinstance(found, IntImm) else 0
-            nest.leaves.append(Leaf(name, kind, extent))
+            nest.leaves.append(Leaf(name, kind, extent, exact=kind == "reduce"))
 
     def split(self, nest: Nest, k: int, factor: int = 0) -> None:
         leaf, dice = nest.leaves[k], self.dice
@@ -230,7 +241,7 @@ class Plan:
         a, b = nest.leaves[k : k + 2]
         made = self.text.fresh("y")
         self.text.do(f"{made} = {nest.s}.fuse({a.name}, {b.name})")
-        nest.leaves[k : k + 2] = [Leaf(made, a.kind, a.extent * b.extent)]
+        nest.leaves[k : k + 2] = [Leaf(made, a.kind, a.extent * b.extent, exact=a.exact & b.exact)]
 
     def reorder(self, nest: Nest, order: list[Leaf]) -> None:
         if order != nest.leaves:
@@ -297,7 +308,7 @@ class Plan:
         """Alignments, double buffers."""
         dice = self.dice
         axes = len(nest.stage.op.axis)
-        if nest.stage.op in self.s.outputs:
+        if nest.stage.op in self.s.outputs or not axes:
             return
         if dice.chance(8):
             axis = f"{nest.s}.op.axis[{dice.number(0, axes - 1)}]"
@@ -322,9 +333,19 @@ class Plan:
         at = nest.leaves.index(leaf)
         return any(k >= at for _, k in nest.children)
 
+    def prefetch(self, nest: Nest, leaf: Leaf) -> None:
+        attached = {name for other in self.nests if other.at for name in other.tensors}
+        inputs = [self.tensors[t.buffer] for t in nest.stage.op.inputs]
+        outside = [name for name in inputs if name not in attached]
+        if outside:
+            ahead = self.dice.number(1, 2)
+            self.text.do(f"{nest.s}.prefetch({self.dice.pick(outside)}, {leaf.name}, {ahead})")
+
     def unroll_and_pragma(self, nest: Nest) -> None:
         dice = self.dice
         for leaf in nest.leaves:
+            if dice.chance(3):
+                self.prefetch(nest, leaf)
             if leaf.mark or leaf.extent == 0:
                 continue
             if leaf.extent <= 6 and dice.chance(12):

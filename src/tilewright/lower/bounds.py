@@ -66,11 +66,14 @@ class Bounds:
     def loop_var(self, stage: Stage, leaf: IterVar) -> Var:
         """The variable of a leaf's loop: that of the thread axis where it is bound to one.
 
-        Stages that reduce over the same axis have loops of their own, which may nest.
+        Stages that reduce over the same axis have loops of their own, which may nest; so do those
+        that are bound to the same virtual thread.
         """
         mark = stage.marks.get(leaf)
         if mark is not None and mark.thread is not None:
-            return mark.thread.var
+            if mark.thread.tag != "vthread":
+                return mark.thread.var
+            leaf = mark.thread
         if self.users.setdefault(leaf, stage) is stage:
             return leaf.var
         return self.renamed.setdefault((stage, leaf), Var.make(leaf.name, leaf.var.dtype))

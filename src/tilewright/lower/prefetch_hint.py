@@ -21,16 +21,21 @@ def prefetch_hint(
 ) -> Stmt:
     """Hints for every read of ``buffer`` in ``body``, ``offset`` iterations of ``var`` ahead.
 
-    ``start`` gives the loops further in their first value.
+    ``start`` gives the loops further in their first value. Where an index is itself read from
+    memory there is no hint: ahead of the last iterations that memory may not be there.
     """
     mapping: dict[Var, Expr] = {**start, var: add(var, offset)}
     hints: dict[Load, None] = {}
     for expr in body:
         for read in loads(expr):
-            if read.buffer is buffer:
+            if read.buffer is buffer and not any(map(_reads, read.indices)):
                 indices = tuple(
                     clip(substitute(i, mapping), 0, sub(extent, 1))
                     for i, extent in zip(read.indices, buffer.shape, strict=True)
                 )
                 hints[Load(buffer, indices, None)] = None
     return seq(*(Evaluate(Call(dtype("int32"), "prefetch", (hint,))) for hint in hints))
+
+
+def _reads(index: Expr) -> bool:
+    return next(loads(index), None) is not None

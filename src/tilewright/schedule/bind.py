@@ -37,7 +37,9 @@ def bind(stage: Stage, axis: IterVar, thread: IterVar) -> None:
         )
     for other, other_mark in stage.marks.items():
         bound = other_mark.thread
-        if bound is not None and bound.tag == thread.tag and thread.tag != "vthread":
+        if bound is None or bound.tag != thread.tag:
+            continue
+        if thread.tag != "vthread" or bound is thread:
             raise stage.error(
                 f"bind: {thread.tag} already carries axis {other.name} of this stage",
                 axis,
