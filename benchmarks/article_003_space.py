@@ -2,12 +2,12 @@
 
 PYTHONPATH=src python benchmarks/article_003_space.py --out FILE.json
 
-Candidates are built in a process a core (lowering and NVRTC take 0.1 to 0.4 s of a core each) and run in
-one process: a check against float64, medians of 11 CUDA-graph replays of at least 1 ms each, about
-40 ms a configuration, so that the whole takes 2 to 3 minutes on 16 cores. What crashes, hangs or
-is wrong costs itself alone. Each measurement is kept in FILE.sqlite as it comes: after an
-interruption, or after --minutes, the same command goes on, and at every end FILE.json has the table
-of what is there.
+Candidates are built in a process a core (lowering and NVRTC take 0.1 to 0.4 s of a core each) and
+run in one process: a check against the unscheduled program, then the median of 11 CUDA-graph
+replays of at least 1 ms each, about 40 ms a configuration, so that the whole takes 2 to 3 minutes
+on 16 cores. What crashes, hangs or is wrong costs itself alone. Each measurement is kept in
+FILE.sqlite as it comes: after an interruption, or after --minutes, the same command goes on, and at
+every end FILE.json has the table of what is there.
 """
 
 from __future__ import annotations
