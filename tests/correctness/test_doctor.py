@@ -85,3 +85,36 @@ def test_doctor_runs_where_every_library_but_rich_is_missing():
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "import of islpy halted" in done.stdout
+
+
+def test_an_opencl_device_that_compiles_nothing_is_listed_with_the_reason(monkeypatch, capsys):
+    broken = _devices.Device("opencl", "pthread", "PoCL", "", "it does not know this processor")
+    monkeypatch.setattr(_devices, "_opencl", lambda: [broken])
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert "unusable" in text
+    assert "target opencl cannot be used: it does not know this processor" in text
+
+
+@pytest.mark.needs_opencl
+def test_a_device_is_tried_before_it_is_recommended(monkeypatch):
+    from tilewright.ir.errors import TargetError
+    from tilewright.runtime import opencl
+
+    assert all(not d.problem for d in _devices.devices() if d.target == "opencl")
+
+    def refuse(*_):
+        raise TargetError("unknown target CPU\nand the source")
+
+    monkeypatch.setattr(opencl, "_built", refuse)
+    problems = [d.problem for d in _devices.devices() if d.target == "opencl"]
+    assert problems
+    assert set(problems) == {"unknown target CPU"}
+
+
+def test_names_end_where_the_drivers_strings_end():
+    from tilewright.runtime.cuda_driver import text_of
+    from tilewright.runtime.opencl_device import text_of as text_of_opencl
+
+    assert text_of(b"NVIDIA H200\0\0\x7f\0") == text_of("NVIDIA H200\0") == "NVIDIA H200"
+    assert text_of_opencl("Mali-G78 \0") == "Mali-G78"

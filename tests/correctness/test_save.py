@@ -128,7 +128,10 @@ def test_other_formats_and_machines_are_named(saved: Path) -> None:
 
 def test_saving_leaves_no_half_written_file(tmp_path: Path) -> None:
     run = build(depthwise(3, 5, 6, 3, ForKind.SERIAL), Target.parse("llvm"))
-    with pytest.raises(OSError, match="absent"):
-        run.save(tmp_path / "absent" / "x.tw")
+    for write in (run.save, run.export_c):
+        with pytest.raises(TilewrightError, match="there is no folder .*absent; make it first"):
+            write(tmp_path / "absent" / "x.c")
+        with pytest.raises(OSError, match="it is a folder; name a file in it"):
+            write(tmp_path)
     run.save(tmp_path / "x.tw")
     assert [p.name for p in tmp_path.iterdir()] == ["x.tw"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.cli._libraries import pip_install
+from tilewright.ir.errors import TargetError
 
 #: The features of a CPU that change what is generated for it, as LLVM names them.
 FEATURES = (
@@ -29,12 +30,14 @@ class Device:
     name : what the device calls itself; "" where there is none.
     details : its features and sizes, or why there is none.
     mend : what would bring one, where something other than a library is missing.
+    problem : why it is of no use, where it is there and cannot be used.
     """
 
     target: str
     name: str
     details: str
     mend: str = ""
+    problem: str = ""
 
 
 def devices() -> list[Device]:
@@ -77,12 +80,14 @@ def _cuda() -> list[Device]:
         return [Device("cuda", "", "no NVIDIA driver", _driver_mend())]
     if int(status) != 0:
         return [Device("cuda", "", f"the driver answers {status.name}", _driver_mend())]
+    from tilewright.runtime.cuda_driver import text_of
+
     version = driver.cuDriverGetVersion()[1]
     supports = f"driver for CUDA {version // 1000}.{version % 1000 // 10}"
     found = []
     for index in range(driver.cuDeviceGetCount()[1]):
         device = driver.cuDeviceGet(index)[1]
-        name = driver.cuDeviceGetName(128, device)[1].rstrip(b"\0").decode()
+        name = text_of(driver.cuDeviceGetName(128, device)[1])
         names = driver.CUdevice_attribute
         major, minor, units = (
             driver.cuDeviceGetAttribute(attribute, device)[1]
@@ -114,24 +119,24 @@ def _opencl() -> list[Device]:
     pocl = pip_install("pyopencl[pocl]")
     try:
         import pyopencl
+
+        from tilewright.runtime import opencl, opencl_device
     except ImportError:
         return [Device("opencl", "", "pyopencl is not installed")]
     try:
-        platforms = pyopencl.get_platforms()
-    except pyopencl.Error:
-        return [Device("opencl", "", "no OpenCL platform; PoCL runs on any CPU", pocl)]
+        places = opencl_device.devices()
+    except TargetError:
+        return [Device("opencl", "", "no OpenCL device; PoCL runs on any CPU", pocl)]
+    except pyopencl.Error as error:
+        return [Device("opencl", "", f"the driver fails: {error}")]
     found = []
-    for place in platforms:
-        try:
-            listed = place.get_devices()
-        except pyopencl.Error:  # a platform without its device
-            continue
-        for device in listed:
-            half = ", fp16" if "cl_khr_fp16" in device.extensions.split() else ""
-            language = " ".join(device.opencl_c_version.split()[:3])
-            details = (
-                f"{place.name}; {language}{half}, {device.max_compute_units} compute units,"
-                f" {device.global_mem_size / 2**30:.0f} GiB"
-            )
-            found.append(Device("opencl", device.name.strip(), details))
-    return found or [Device("opencl", "", "no OpenCL device; PoCL runs on any CPU", pocl)]
+    for place in places:
+        device = place.handle
+        language = " ".join(device.opencl_c_version.split()[:3])
+        details = (
+            f"{device.platform.name}; {language}{', fp16' if place.half else ''},"
+            f" {device.max_compute_units} compute units, {device.global_mem_size / 2**30:.0f} GiB"
+        )
+        reason = opencl.unusable(place)
+        found.append(Device("opencl", place.name, details, "", reason))
+    return found

@@ -75,8 +75,17 @@ def _show(machine: dict[str, str], found: list[Device], present: list[Library]) 
     table = Table("target", "device", "", box=SIMPLE_HEAD, pad_edge=False)
     for device in found:
         name = escape(device.name) or "[yellow]none[/]"
-        table.add_row(device.target, name, escape(device.details))
+        details = escape(device.details)
+        if device.problem:
+            details = f"[yellow]unusable[/]; {details}"
+        table.add_row(device.target, name, details)
     console.print(table)
+    for device in found:
+        if device.problem:
+            console.print(
+                f"[yellow]target {device.target} cannot be used:[/] {escape(device.problem)}",
+                soft_wrap=True,
+            )
 
     table = Table("library", "version", "for", box=SIMPLE_HEAD, pad_edge=False)
     for library in present:

@@ -50,9 +50,14 @@ def check(result: Any, doing: str = "") -> Any:
     if int(status) != 0:
         driver = load_driver()
         text = driver.cuGetErrorString(status)[1]
-        words = text.decode() if isinstance(text, bytes) else str(text)
-        raise TargetError(f"CUDA: {doing + ': ' if doing else ''}{words} ({status.name})")
+        raise TargetError(f"CUDA: {doing + ': ' if doing else ''}{text_of(text)} ({status.name})")
     return result[1] if len(result) > 1 else None
+
+
+def text_of(found: bytes | str) -> str:
+    """A C string: what stands before the first NUL, whatever the room behind it holds."""
+    words = found if isinstance(found, str) else found.decode(errors="replace")
+    return words.partition("\0")[0].strip()
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +135,7 @@ def device(ordinal: int = 0) -> Device:
     minor = check(
         driver.cuDeviceGetAttribute(names.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, handle)
     )
-    name = check(driver.cuDeviceGetName(128, handle)).split(b"\0")[0].decode()
+    name = text_of(check(driver.cuDeviceGetName(128, handle)))
     context = check(driver.cuDevicePrimaryCtxRetain(handle), f"opening cuda:{ordinal}")
     return Device(ordinal, name, 10 * int(major) + int(minor), handle, context, int(context))
 

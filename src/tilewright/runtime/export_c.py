@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.ir.errors import TargetError
+from tilewright.runtime.files import check_writable
 
 if TYPE_CHECKING:
     from tilewright.runtime.kernel import Kernel
@@ -17,8 +18,10 @@ def export_c(kernel: Kernel, path: Path) -> None:
     The file begins with a comment that says how to compile it, and its last function is the kernel.
     Beside ``x.c`` or ``x.cu``, a header ``x.h`` declares that function for C and C++.
 
-    Raises :class:`TargetError` for opencl and sim.
+    Raises :class:`TargetError` for opencl and sim, :class:`FileError` where there is no such
+    folder, or it cannot be written to.
     """
+    check_writable(path)
     kind = kernel.target.kind
     if kind == "llvm":
         from tilewright.codegen.c import c_header, c_source

@@ -286,6 +286,15 @@ def _built(place: Device, source: str, binary: bytes | None) -> Any:
         ) from None
 
 
+def unusable(place: Device) -> str:
+    """Why nothing can be compiled for a device; empty where it can."""
+    try:
+        _built(place, "kernel void probe() {}", None)
+    except TargetError as error:
+        return str(error).partition("\n")[0]
+    return ""
+
+
 def compile_module(
     module: Module, target: Target, artifacts: dict[str, bytes] | None = None
 ) -> OpenCLProgram:

@@ -72,7 +72,7 @@ def devices() -> tuple[Device, ...]:
         queue = cl.CommandQueue(context, handle)
         half = "cl_khr_fp16" in handle.extensions.split()
         host = bool(handle.type & cl.device_type.CPU)
-        made.append(Device(handle.name.strip(), handle, context, queue, half, host))
+        made.append(Device(text_of(handle.name), handle, context, queue, half, host))
     return tuple(made)
 
 
@@ -107,6 +107,11 @@ def view_of(array: Any) -> ArrayView:
 def host_bytes(address: int, nbytes: int) -> Any:
     """Memory of the host as something that pyopencl copies from and to."""
     return (ctypes.c_char * nbytes).from_address(address)
+
+
+def text_of(name: str) -> str:
+    """A name as the driver gives it, without the NULs and blanks that some leave behind it."""
+    return name.partition("\0")[0].strip()
 
 
 class Memory:

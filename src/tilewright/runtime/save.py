@@ -17,6 +17,7 @@ from typing import Any
 
 from tilewright.ir.errors import TargetError, TilewrightError
 from tilewright.runtime.build import backend, from_files, to_files
+from tilewright.runtime.files import check_writable
 from tilewright.runtime.kernel import Kernel
 from tilewright.target import Target
 from tilewright.target.target import Limits
@@ -25,9 +26,13 @@ _FORMAT = 1
 
 
 def save(kernel: Kernel, path: Path) -> None:
-    """Write ``kernel`` to ``path``, which appears whole or not at all."""
+    """Write ``kernel`` to ``path``, which appears whole or not at all.
+
+    Raises :class:`FileError` where there is no such folder, or it cannot be written to.
+    """
     from tilewright import __version__
 
+    check_writable(path)
     files = to_files(kernel)
     files["source.txt"] = kernel.source.encode()
     meta = {
