@@ -14,6 +14,8 @@ from tilewright.topi.problem import Problem
 from tilewright.torch import kernels
 from tilewright.torch.kernels import Found
 
+#: Types of devices that there are kernels for.
+DEVICES = ("cpu", "cuda")
 DTYPES = {
     torch.float32: "float32",
     torch.float16: "float16",
@@ -96,7 +98,7 @@ def problem_of(
 def why_not(*tensors: torch.Tensor) -> str:
     """Why no kernel can take tensors, whatever the problem; empty where one may."""
     first = tensors[0]
-    if first.device.type not in ("cpu", "cuda"):
+    if first.device.type not in DEVICES:
         return f"tensors on {first.device.type!r}: there are kernels for 'cpu' and 'cuda'"
     if first.dtype not in DTYPES:
         return f"tensors of {first.dtype}"

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from tilewright.torch.calls import DEVICES
 from tilewright.torch.eager import convolve
 
 
@@ -73,7 +74,9 @@ def _conv(
     input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any
 ) -> torch.Tensor:
     kind = input.device.type
-    if torch.is_autocast_enabled(kind):
+    if kind in DEVICES and torch.is_autocast_enabled(
+        kind
+    ):  # some types of devices know no autocast
         dtype = torch.get_autocast_dtype(kind)
         input, weight, bias = (_cast(t, dtype) for t in (input, weight, bias))
     return convolve(input, weight, bias, stride, padding, dilation)
