@@ -94,9 +94,11 @@ class _Partition(InContext):
         return e
 
     def stmt(self, s: Stmt) -> Stmt:
+        around = self.threads
         if isinstance(s, For) and s.kind is ForKind.THREAD:
-            self.threads[s.var] = s.min, ops.add(s.min, ops.sub(s.extent, 1))
+            self.threads = {**around, s.var: (s.min, ops.add(s.min, ops.sub(s.extent, 1)))}
         s = s if isinstance(s, Instr) else super().stmt(s)
+        self.threads = around
         if isinstance(s, For) and s.kind in self.kinds:
             interior = self.interior(s)
             if interior is not None:

@@ -15,7 +15,7 @@ from tilewright.ir import ops
 from tilewright.ir.buffer import Buffer, Layout
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.operand import OPERATORS
-from tilewright.ir.stmt import Access, Allocate, AllReduce, For, Instr, Let, Stmt, Store
+from tilewright.ir.stmt import Access, Allocate, AllReduce, For, ForKind, Instr, Let, Stmt, Store
 from tilewright.ir.visit import Rewriter, walk
 
 _FOLDED: dict[type[Expr], Callable[[Any, Any], Expr]] = {
@@ -94,10 +94,16 @@ def renamed(buffer: Buffer, mapping: Mapping[Any, Expr] | None = None) -> Buffer
 
 
 def copy(s: Stmt, mapping: Mapping[Any, Expr] | None = None) -> Any:
-    """``s`` under ``mapping``, with variables and buffers of its own wherever it binds them."""
+    """``s`` under ``mapping``, with variables and buffers of its own wherever it binds them.
+
+    A loop over threads keeps its variable, which is the thread's index wherever it is bound: ``s``
+    may stand inside of another loop over it, and speak of it outside of the one that it holds.
+    """
     own: dict[Any, Expr] = dict(mapping or {})
     buffers: list[Buffer] = []
     for node in walk(s):
+        if isinstance(node, For) and node.kind is ForKind.THREAD:
+            continue
         if isinstance(node, (For, Let, E.LetExpr)):
             own[node.var] = Var.make(node.var.name, node.var.dtype)
         elif isinstance(node, Allocate):

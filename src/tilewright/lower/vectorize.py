@@ -27,10 +27,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 from tilewright.arith import Analyzer
+from tilewright.arith.conditions import conjuncts
 from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir.buffer import Buffer
@@ -128,6 +129,8 @@ class _Lanes:
         self.own: dict[Buffer, Buffer] = {}
         self.mask: Expr | None = None
         self.condition: Expr | None = None
+        #: What the current statement has read already, with the parts of the mask it did so under.
+        self.read: tuple[tuple[set[Expr], Load], ...] = ()
 
     # Statements.
 
@@ -151,6 +154,7 @@ class _Lanes:
         return For(lane, loop.min, loop.extent, ForKind.SERIAL, mine)
 
     def vector(self, s: Stmt) -> Stmt:
+        self.read = ()  # statements before this one may have written
         if not mentions(s, self.variables, self.buffers):
             if self.mask is not None:
                 raise _Scalar
@@ -234,11 +238,10 @@ class _Lanes:
     @contextmanager
     def assuming(self, condition: Expr) -> Iterator[None]:
         """Where ``condition``, which is the same in all lanes, holds."""
-        if not pure(condition):
+        read = self.read  # what is read only here has not been read elsewhere
+        with self.analyzer.assume(condition) if pure(condition) else nullcontext():
             yield
-            return
-        with self.analyzer.assume(condition):
-            yield
+        self.read = read
 
     @contextmanager
     def standing_for(self, var: Var, vector: Expr) -> Iterator[None]:
@@ -321,11 +324,13 @@ class _Lanes:
         if isinstance(mask, Broadcast):
             with self.assuming(mask.value):
                 first = wide(self.expr(on_true), self.lanes)
-            return E.IfThenElse(mask.value, first, wide(self.expr(on_false), self.lanes))
+            with self.assuming(ops.logical_not(mask.value)):
+                return E.IfThenElse(mask.value, first, wide(self.expr(on_false), self.lanes))
         first = self.under(mask, condition, on_true)
         other = self.under(E.Not(mask), ops.logical_not(condition), on_false)
         if isinstance(first, Load) and first.predicate is not None and _is_zero(other):
-            return first  # the lanes that are off are zero
+            if set(conjuncts(mask)).issubset(conjuncts(first.predicate)):
+                return first  # the lanes that are off are zero
         return E.Select(mask, first, other)
 
     def indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -346,7 +351,18 @@ class _Lanes:
             if not inside:
                 raise _Scalar
             return Load(buffer, indices, None)
-        return Load(self.own.get(buffer, buffer), indices, None if inside else self.mask)
+        if inside or self.mask is None:
+            return Load(self.own.get(buffer, buffer), indices, None)
+        # What a condition has read is read again where it holds: that is the same value, and has
+        # to be the same expression, for what is known of the one to be known of the other.
+        parts = set(conjuncts(self.mask))
+        target = self.own.get(buffer, buffer)
+        for under, found in self.read:
+            if found.buffer is target and found.indices == indices and under <= parts:
+                return found
+        made = Load(target, indices, self.mask)
+        self.read = (*self.read, (parts, made))
+        return made
 
 
 def _is_zero(e: Expr) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load
 from tilewright.ir.itervar import IterVar
+from tilewright.ir.ops import cast
 from tilewright.ir.visit import loads, rewrite_exprs, substitute
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Attachment, Stage
@@ -61,7 +62,8 @@ def _inline(e: Expr, inlined: dict[Buffer, tuple[tuple[IterVar, ...], Expr]]) ->
         if not isinstance(node, Load) or node.buffer not in inlined:
             return None
         axes, body = inlined[node.buffer]
-        mapping = {a.var: i for a, i in zip(axes, node.indices, strict=True)}
+        # An axis keeps its type whatever the type of the index in its place, say one from memory.
+        mapping = {a.var: cast(a.var.dtype, i) for a, i in zip(axes, node.indices, strict=True)}
         found: Expr = substitute(body, mapping)
         return found
 

@@ -133,7 +133,7 @@ class ExpressionCompiler:
                 inner = self.expr(value)
 
                 def spread(frame: Frame) -> Array:
-                    column = _row(inner(frame))
+                    column = _row(inner(frame.spreading()))
                     return np.broadcast_to(column, (len(column), lanes))
 
                 return spread

@@ -113,7 +113,8 @@ class Frame:
     ``act`` is None where all lanes are active, else their numbers in order. ``mask``, where not
     None, is of shape (active or 1, lanes of a vector) and says which elements of vectors are
     wanted: reads leave the others alone. ``used``, alike in shape, says of which a masked store
-    keeps what is made of them: the others are read, but may be undefined.
+    keeps what is made of them: the others are read, but may be undefined. Within a scalar that is
+    spread to a vector, ``used`` has one element an active lane.
     """
 
     __slots__ = ("act", "batch", "cache", "env", "lanes", "mask", "memories", "n", "used")
@@ -148,13 +149,40 @@ class Frame:
         return made
 
     def keeping(self, used: Array) -> Frame:
-        """The same lanes, of whose vectors only the elements of ``used`` are kept."""
+        """The same lanes, of whose vectors (or scalars) only what ``used`` says is kept."""
         made = Frame(self.batch, self.env, self.memories)
         made.act, made.lanes, made.n, made.mask = self.act, self.lanes, self.n, self.mask
-        if self.used is not None and self.used.shape[-1] == used.shape[-1]:
+        if self.used is not None and self.used.shape[1:] == used.shape[1:]:
             used = used & self.used
         made.used = used
         return made
+
+    def spreading(self) -> Frame:
+        """The frame for a scalar that becomes all elements of a vector: kept where one of them is.
+
+        >>> batch = Batch("k", Grid((2, 1, 1), (1, 1, 1)), 0, 1, None, 0)
+        >>> kept = np.array([[True, False], [False, False]])
+        >>> Frame(batch, [], []).keeping(kept).spreading().used
+        array([ True, False])
+        """
+        if self.used is None or self.used.ndim == 1:
+            return self
+        rows = self.used.any(axis=1)
+        if rows.all():
+            return self
+        made = Frame(self.batch, self.env, self.memories)
+        made.act, made.lanes, made.n, made.mask = self.act, self.lanes, self.n, self.mask
+        made.used = np.broadcast_to(rows, (self.n,))
+        return made
+
+    def unwritten(self, missing: Array) -> Array:
+        """Of the elements read that nobody wrote, ``missing``, those that are kept."""
+        if self.used is None:
+            return missing
+        if self.used.ndim == 1:
+            return missing & (self.used if np.ndim(missing) < 2 else self.used[:, None])
+        vector = np.ndim(missing) == 2 and missing.shape[1] == self.used.shape[1]
+        return missing & self.used if vector else missing
 
     def pick(self, value: Array) -> Array:
         """The active lanes' part of ``value``, which has one row for each of the batch's lanes."""

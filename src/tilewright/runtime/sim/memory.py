@@ -176,8 +176,7 @@ class Memory:
             known = self.written[at]
             if not known.all():
                 missing = ~known if keep is None else ~known & keep
-                if frame.used is not None and np.shape(missing)[-1:] == frame.used.shape[-1:]:
-                    missing = missing & frame.used
+                missing = frame.unwritten(missing)
                 if missing.any():
                     self._report_unwritten(frame, indices, missing, site)
         if self.races is not None:
@@ -305,9 +304,11 @@ class Private(Memory):
         if keep is not None:
             return np.zeros(frame.n, self.data.dtype)
         if not self.settled[offset]:
-            known = frame.pick(self.known[offset])
-            if not known.all():
-                self._report_unwritten(frame, indices, ~known, site)
+            missing = ~frame.pick(self.known[offset])
+            if missing.any():
+                missing = frame.unwritten(missing)
+            if missing.any():
+                self._report_unwritten(frame, indices, missing, site)
         return frame.pick(self.rows[offset])
 
     def write(

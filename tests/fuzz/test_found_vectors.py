@@ -1,0 +1,162 @@
+"""Found by the search: vectors under masks, and indices and values that memory holds."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.found import ARGMAX, agree
+
+from tilewright import te
+from tilewright.ir.errors import LoweringError
+from tilewright.lower.pipeline import lower
+
+# -- vectors under masks -------------------------------------------------------------------------
+
+
+def test_lanes_that_are_off_do_not_read_what_another_thread_writes() -> None:
+    A = te.placeholder((3, 7), name="A")
+    k = te.reduce_axis((0, 3), "k")
+    B = te.compute((7,), lambda i: te.sum(A[k, i], axis=k), name="B")
+    s = te.create_schedule(B.op)
+    outer, inner = s[B].split(s[B].op.axis[0], factor=2)
+    _, lane = s[B].split(inner, factor=3)
+    s[B].vectorize(lane)
+    s[B].parallel(outer)
+    agree(s, [A], [B], "llvm")
+
+
+def test_a_masked_store_may_drop_what_it_read_of_an_undefined_element() -> None:
+    A = te.placeholder((3, 4), name="A")
+    B = te.compute((12,), lambda i: A[i // 4, i % 4], name="B")
+    s = te.create_schedule(B.op)
+    R = s.cache_read(A, "local", [B])
+    L = s.cache_write(B, "local")
+    s[B].bind(s[B].op.axis[0], te.thread_axis("blockIdx.x"))
+    outer, inner = s[L].split(s[L].op.axis[0], factor=1)
+    outer, _, _, lane = s[L].tile(outer, inner, 2, 2)
+    s[L].compute_at(s[B], s[B].op.axis[0])
+    s[R].compute_at(s[L], outer)
+    s[L].vectorize(lane)
+    agree(s, [A], [B], "sim")
+
+
+def test_a_blend_of_vectors_uses_what_it_chooses() -> None:
+    A = te.placeholder((6,), "int32", name="A")
+    B = te.compute((6,), lambda i: A[i] * 2, name="B")
+    C = te.compute(
+        (7,), lambda i: te.if_then_else(i >= 1, B[i - 1], te.const(1, "int32")), name="C"
+    )
+    s = te.create_schedule(C.op)
+    outer, lane = s[C].split(s[C].op.axis[0], factor=2)
+    thread, serial = s[C].split(outer, factor=2)
+    s[C].bind(thread, te.thread_axis("threadIdx.x"))
+    s[B].compute_at(s[C], serial)
+    s[C].vectorize(lane)
+    agree(s, [A], [C], "sim")
+
+
+def test_named_vectors_may_be_undefined_where_masked_stores_drop_them() -> None:
+    A = te.placeholder((2, 7, 12), "int8", name="A")
+    k = te.reduce_axis((0, 12), "k")
+    B, C = te.compute((2, 7), lambda i, j: ARGMAX((k, A[i, j, k]), axis=k), name="B")
+    s = te.create_schedule(B.op)
+    _, inner = s[B].split(s[B].op.reduce_axis[0], nparts=2)
+    F, _ = s.rfactor(B, inner)
+    i, j = s[B].op.axis
+    s[B].bind(i, te.thread_axis("threadIdx.x"))
+    s[F].compute_at(s[B], j)
+    s[F].align_bounds(s[F].op.axis[2], 2)
+    s[F].vectorize(s[F].op.axis[2])
+    agree(s, [A], [B, C], "sim")
+
+
+def test_a_select_beyond_its_tensor_is_lazy_though_only_one_element_is_kept() -> None:
+    A = te.placeholder((3,), name="A")
+    B = te.compute((3,), lambda i: A[i] * 2, name="B")
+    C = te.compute((5,), lambda i: te.select(te.all(i >= 1, i < 4), B[i - 1], 0.0), name="C")
+    s = te.create_schedule(C.op)
+    s[C].bind(s[C].op.axis[0], te.thread_axis("blockIdx.x"))
+    s[B].compute_at(s[C], s[C].op.axis[0])
+    agree(s, [A], [C], "sim")
+
+
+def test_a_blend_uses_a_scalar_where_it_chooses_one_of_its_lanes() -> None:
+    A = te.placeholder((8,), name="A")
+    B = te.compute((8,), lambda j: A[j], name="B")
+    C = te.compute(
+        (3, 12),
+        lambda i, j: te.if_then_else(te.all(i >= 1, j >= 2, j < 10), B[j - 2], 0.0),
+        name="C",
+    )
+    s = te.create_schedule(C.op)
+    i, j = s[C].op.axis
+    s[C].reorder(j, i)
+    s[C].bind(j, te.thread_axis("threadIdx.x"))
+    s[B].compute_at(s[C], j)
+    s[C].vectorize(i)
+    agree(s, [A], [C], "sim")
+
+
+def test_vectors_of_indices_from_memory_stay_in_bounds_under_masks() -> None:
+    A, index = te.placeholder((4,), name="A"), te.placeholder((5,), "int32", name="index")
+    B = te.compute((9,), lambda i: te.if_then_else(te.all(i >= 1, i < 5), A[i - 1], 1.0), name="B")
+    C = te.compute((5, 4), lambda i, j: B[te.clip(index[i], 0, 8)] * j, name="C")
+    s = te.create_schedule(C.op)
+    s[B].compute_inline()
+    _, lane = s[C].split(s[C].op.axis[0], factor=6)
+    s[C].vectorize(lane)
+    agree(s, [A, index], [C], "llvm")
+
+
+# -- what memory holds ---------------------------------------------------------------------------
+
+
+def test_nothing_is_added_to_the_greatest_value_of_a_type() -> None:
+    A = te.placeholder((5, 2), "int32", name="A")
+    k = te.reduce_axis((0, 1), "k")
+    B = te.compute((5,), lambda i: te.min(A[i, k], axis=k, where=k >= 1), name="B")
+    C = te.compute((5,), lambda i: te.clip(B[i], -100, 100) + 1, name="C")
+    D = te.compute((5,), lambda i: te.if_then_else(B[i] - 5 > A[i, 0], 1, 0), name="D")
+    s = te.create_schedule([C.op, D.op])
+    agree(s, [A], [C, D], "llvm")
+
+
+def test_indices_from_memory_are_read_where_the_guards_of_their_reader_hold() -> None:
+    A = te.placeholder((3,), name="A")
+    index = te.placeholder((1,), "int32", name="index")
+    B = te.compute((3,), lambda i: A[2 - i] + 1, name="B")
+    C = te.compute((1,), lambda i: B[te.clip(index[i], 0, 2)] + 1, name="C")
+    s = te.create_schedule(C.op)
+    _, inner = s[C].split(s[C].op.axis[0], factor=2)
+    s[C].bind(inner, te.thread_axis("blockIdx.x"))
+    s[B].compute_at(s[C], inner)
+    agree(s, [A, index], [C], "sim")
+
+
+def test_nothing_is_prefetched_at_an_index_from_memory() -> None:
+    A = te.placeholder((3,), name="A")
+    index = te.placeholder((2,), "int32", name="index")
+    B = te.compute((2,), lambda i: A[te.clip(index[i], 0, 2)], name="B")
+    s = te.create_schedule(B.op)
+    s[B].prefetch(A, s[B].op.axis[0], 1)
+    agree(s, [A, index], [B], "llvm")
+
+
+def test_what_is_computed_inside_of_a_loop_is_not_prefetched_there() -> None:
+    A = te.placeholder((4, 8), name="A")
+    B = te.compute((4, 8), lambda i, j: A[i, j] + 1, name="B")
+    C = te.compute((4, 8), lambda i, j: B[i, j] * 2, name="C")
+    s = te.create_schedule(C.op)
+    i, j = s[C].op.axis
+    s[B].compute_at(s[C], j)
+    s[C].prefetch(B, i, 1)
+    with pytest.raises(LoweringError, match="B is computed inside of the axis"):
+        lower(s, [A, C], "llvm")
+
+
+def test_an_axis_inlined_at_an_index_of_64_bits_keeps_its_type() -> None:
+    A, index = te.placeholder((4,), name="A"), te.placeholder((3,), "int64", name="index")
+    B = te.compute((6,), lambda i: te.select(te.all(i >= 1, i < 5), A[i - 1], 1.0), name="B")
+    C = te.compute((3,), lambda i: B[te.clip(index[i], 0, 5)], name="C")
+    s = te.create_schedule(C.op)
+    s[B].compute_inline()
+    agree(s, [A, index], [C], "llvm")
