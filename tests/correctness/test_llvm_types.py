@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import platform
+import re
+
 import numpy as np
 import pytest
 from tests.support.cpu import elementwise
 
+from tilewright import te
+from tilewright.codegen.llvm.module import generate
 from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir.expr import Expr
+from tilewright.lower.pipeline import lower
+from tilewright.runtime.llvm_host import Processor, assembly, processor
 
 ARCHS = ["llvm", "llvm -arch=baseline"]
 
@@ -95,6 +102,29 @@ def test_arithmetic_in_float16_rounds_every_operation(lanes: int, target: str) -
         types=["float16"] * 2, result="float16", lanes=lanes, target=target,
     )  # fmt: skip
     np.testing.assert_array_equal(found, (x * y + x) / (y - np.float16(3)))
+
+
+@pytest.mark.skipif(
+    platform.machine().lower() not in ("x86_64", "amd64"),
+    reason="LLVM compiles for x86 there",
+)
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_a_processor_with_arithmetic_of_16_bits_fuses_nothing(lanes: int) -> None:
+    A, B = (te.placeholder((64,), "float16", name=n) for n in "AB")
+    k = te.reduce_axis((0, 64), "k")
+    C = te.compute((64,), lambda i: (A[i] * B[i] + A[i]) / (B[i] - 3.0), name="C")
+    D = te.compute((64,), lambda i: te.sum(A[k] * B[i], axis=k), name="D")
+    s = te.create_schedule([C.op, D.op])
+    for stage in (s[C], s[D]):
+        stage.vectorize(stage.split(stage.op.axis[0], factor=lanes)[1])
+    s[D].reorder(k, *s[D].leaf_iter_vars[:2])
+    named = "f16c fma avx avx2 avx512f avx512bw avx512cd avx512dq avx512vl avx512fp16".split()
+    cpu = Processor(
+        processor("").triple, "sapphirerapids", ",".join(f"+{n}" for n in named), frozenset(named)
+    )
+    text = assembly(generate(lower(s, [A, B, C, D]), 1, cpu.features, cpu.vector_bits), cpu)
+    assert re.search(r"vmul[ps]h", text), "it computes in 16 bits"
+    assert not re.search(r"vfn?m(add|sub)\w*[ps]h", text)
 
 
 @pytest.mark.parametrize("lanes", [1, 8])

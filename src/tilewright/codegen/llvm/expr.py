@@ -337,8 +337,10 @@ class Expressions(Sums):
             opcode = _FLOAT.get(type(e), "")
             if not opcode:
                 raise TargetError(f"no LLVM IR for {type(e).__name__} of {t}")
-            # A CPU with arithmetic of 16 bits would fuse two operations, and round once for two.
-            found = b.binary(f"{opcode} {'nsz' if short else FLAGS}", x, y)
+            # In 16 bits nothing is contracted, whether the operation is one of float32 that is
+            # rounded after it or the processor's own (AVX512-FP16): a fused one rounds once for
+            # two, and results would depend on the processor.
+            found = b.binary(f"{opcode} {'nsz' if t.bits == 16 else FLAGS}", x, y)
         return narrow(b, t, found) if short else found
 
     def _extremum(self, e: E.Min | E.Max, x: Value, y: Value) -> Value:
