@@ -48,7 +48,7 @@ def peers(x: Any, w: Any, k: int, stride: int, threads: int) -> dict[str, Callab
     """The same convolution by PyTorch and by ONNX Runtime, with ``threads`` threads."""
     import torch
 
-    from tilewright.cli._demo.onnx import depthwise_session
+    from tilewright.cli._measure.onnx import depthwise_session
 
     torch.set_num_threads(threads)
     tx, tw = torch.from_numpy(x), torch.from_numpy(w)

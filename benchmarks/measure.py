@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import datetime
-import importlib.metadata
 import json
-import platform
 import statistics
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tilewright.cli._devices import cpu
+from tilewright.cli._measure.environment import environment as surroundings
+from tilewright.cli._measure.environment import versions
+from tilewright.cli._measure.turns import of_calls, of_graph, take_turns
 from tilewright.report.numbers import short
 
 #: Launches in one captured graph, and rounds in which every graph is replayed once.
@@ -25,30 +25,14 @@ def graph_medians(candidates: Mapping[str, Callable[[int], Any]]) -> dict[str, f
     A candidate is called with the number of the launch, by which it may rotate its buffers. The
     launches are captured once; replays leave the host's overhead out.
     """
-    import torch
-
-    graphs: dict[str, torch.cuda.CUDAGraph] = {}
-    stream = torch.cuda.Stream()
-    for name, call in candidates.items():
-        with torch.cuda.stream(stream):
-            for i in range(LAUNCHES):
-                call(i)
-        torch.cuda.synchronize()
-        graphs[name] = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graphs[name], stream=stream):
-            for i in range(LAUNCHES):
-                call(i)
+    batches = {name: of_graph(call, 1, LAUNCHES) for name, call in candidates.items()}
+    for batch in batches.values():  # the clocks rise
+        for _ in range(5):
+            batch(1)
     times: dict[str, list[float]] = {name: [] for name in candidates}
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    for round in range(ROUNDS + 5):
-        for name, graph in graphs.items():
-            with torch.cuda.stream(stream):
-                start.record(stream)
-                graph.replay()
-                end.record(stream)
-            end.synchronize()
-            if round >= 5:
-                times[name].append(start.elapsed_time(end) * 1e3 / LAUNCHES)
+    for _ in range(ROUNDS):
+        for name, batch in batches.items():
+            times[name].append(batch(1) * 1e6)
     return {name: statistics.median(found) for name, found in times.items()}
 
 
@@ -63,61 +47,22 @@ def host_medians(
     Before a batch the process sleeps for ``rest`` seconds and makes one call that does not count:
     idle threads of one library's pool spin for a while, and would take a core from the next.
     """
-    counts: dict[str, int] = {}
-    for name, call in candidates.items():
-        call()
-        begin = time.perf_counter()
-        call()
-        once = max(time.perf_counter() - begin, 1e-7)
-        counts[name] = max(1, int(span / once))
-    times: dict[str, list[float]] = {name: [] for name in candidates}
-    for _ in range(rounds):
-        for name, call in candidates.items():
-            if rest:
-                time.sleep(rest)
-                call()
-            begin = time.perf_counter()
-            for _ in range(counts[name]):
-                call()
-            times[name].append((time.perf_counter() - begin) * 1e6 / counts[name])
-    return {name: statistics.median(found) for name, found in times.items()}
+    batches = {name: of_calls(call) for name, call in candidates.items()}
+    times = take_turns(batches, rounds, span, 1e9, rest)
+    return {name: statistics.median(found) * 1e6 for name, found in times.items()}
 
 
 def environment(*packages: str) -> dict[str, str]:
     """What a result depends on: the machine, the date, the versions."""
-    found = {
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "python": platform.python_version(),
-        "machine": platform.platform(),
-        "command": " ".join(["python", *sys.argv]),
-    }
-    for package in ("tilewright", "numpy", *packages):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    if found["tilewright"] == "not installed":
-        import tilewright
-
-        found["tilewright"] = f"{tilewright.__version__} (from source)"
+    found = versions("numpy", *packages)
+    device = cpu().name
     if "torch" in packages:
         import torch
 
         if torch.cuda.is_available():
-            found["device"] = torch.cuda.get_device_name()
+            device = torch.cuda.get_device_name()
             found["cudnn"] = str(torch.backends.cudnn.version())
-    found.setdefault("device", _cpu_name())
-    return found
-
-
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or "unknown CPU"
+    return surroundings(device, " ".join(["python", *sys.argv]), found)
 
 
 def save(name: str, results: dict[str, Any], folder: str) -> Path:

@@ -10,9 +10,9 @@ import pytest
 
 from tilewright.cli._demo import search as searching
 from tilewright.cli._demo.layers import LAYERS, QUICK, Layer, choose, reference
-from tilewright.cli._demo.machine import find
-from tilewright.cli._demo.peers import Peers
 from tilewright.cli._demo.space import Candidate, candidates
+from tilewright.cli._measure.machine import find
+from tilewright.cli._measure.peers import Peers
 from tilewright.cli.main import main
 from tilewright.ir.errors import TargetError
 from tilewright.topi.cpu.depthwise_conv2d import RowTile, schedule_rows
@@ -172,7 +172,7 @@ def test_the_libraries_are_timed_with_the_same_threads(tmp_path, capsys):
 @pytest.mark.needs_onnxruntime
 @pytest.mark.parametrize("layer", TINY, ids=lambda layer: layer.key)
 def test_onnx_runtime_runs_the_model_that_is_written_for_it(layer):
-    from tilewright.cli._demo.onnx import depthwise_session
+    from tilewright.cli._measure.onnx import depthwise_session
 
     x, w, _ = layer.arrays()
     session = depthwise_session(x.shape, w, layer.kernel, layer.stride, 1)
@@ -265,13 +265,14 @@ def test_a_library_that_fails_on_a_layer_is_left_out_of_it(monkeypatch):
     peers = Peers(find("sim", 1))
     assert peers.names == []
 
-    def fail(layer, x, w):
+    def fail(*_):
         raise RuntimeError("no such convolution\nat line 3")
 
-    peers._makers["PyTorch"] = fail
-    layer = TINY[0]
-    assert peers.batches(layer, *layer.arrays()[:2]) == {}
-    assert peers.hints == ["PyTorch fails on 3×9×7 K3: no such convolution"]
+    peers.names = ["PyTorch"]
+    monkeypatch.setattr(peers, "_torch", fail)
+    problem = TINY[0].problem
+    assert peers.batches(problem, {}) == {}
+    assert peers.hints == [f"PyTorch fails on {problem}: no such convolution"]
 
 
 def test_without_a_terminal_a_line_a_layer_is_printed(tmp_path, alone, capsys):

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilewright.cli._demo.machine import Machine
-    from tilewright.cli._demo.peers import Peers
     from tilewright.cli._demo.search import Result
     from tilewright.cli._demo.view import View
+    from tilewright.cli._measure.machine import Machine
+    from tilewright.cli._measure.peers import Peers
 
 #: Candidates a layer, and seconds for all searches together; the rest of a run (loading, timing
 #: beside the libraries) brings it to less than a minute on two cores.
@@ -69,9 +69,9 @@ def run(args: argparse.Namespace) -> int:
     Raises :class:`TargetError` where the target can compile nothing on this machine.
     """
     from tilewright.cli._demo.layers import choose
-    from tilewright.cli._demo.machine import find
-    from tilewright.cli._demo.peers import Peers
     from tilewright.cli._demo.view import View
+    from tilewright.cli._measure.machine import find
+    from tilewright.cli._measure.peers import Peers
 
     begin = time.monotonic()
     layers = choose(args.layers, args.quick)
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     view = View(machine, [])
     _introduce(view, machine, len(layers))
     with view.console.status("looking for PyTorch and ONNX Runtime"):
-        peers = Peers(machine)
+        peers = Peers(machine, ("PyTorch", "ONNX Runtime"))
     view.peers = peers.names
     interrupted = False
     with view.showing(len(layers)):

@@ -11,6 +11,7 @@ from tilewright import te
 from tilewright.ir.errors import ArgumentError
 from tilewright.te import Tensor
 from tilewright.topi.nn import depthwise_conv2d_nchw
+from tilewright.topi.problem import Problem
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,6 +67,15 @@ class Layer:
             for size, out in zip((self.height, self.width), self.out, strict=True)
         ]
         return 2 * self.channels * taps[0] * taps[1]
+
+    @property
+    def problem(self) -> Problem:
+        """As everything but the demo names it."""
+        return Problem(
+            batch=1, channels=self.channels, height=self.height, width=self.width,
+            kernel_h=self.kernel, kernel_w=self.kernel, stride=(self.stride, self.stride),
+            padding=(self.kernel // 2,) * 4,
+        )  # fmt: skip
 
     def arrays(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Input, filter, and an output full of NaN."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
-import platform
 from typing import Any
 
 from tilewright import __version__
-from tilewright.cli._demo.machine import Machine
-from tilewright.cli._demo.peers import Peers
 from tilewright.cli._demo.search import OURS, Result
 from tilewright.cli._demo.view import amount, columns, mean_ratio, row
+from tilewright.cli._measure.environment import environment as surroundings
+from tilewright.cli._measure.machine import Machine
+from tilewright.cli._measure.peers import Peers
 from tilewright.report import (
     Bar,
     Curve,
@@ -45,20 +44,11 @@ _LINES = 300
 
 def environment(machine: Machine, peers: Peers, command: str, seconds: float) -> dict[str, str]:
     """What the figures depend on."""
-    found = {
-        "device": machine.device,
-        "target": str(machine.target),
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "command": command,
-        "seconds": f"{seconds:.0f}",
-        "tilewright": __version__,
-        "python": platform.python_version(),
-        "system": platform.platform(),
-    }
+    more = {"target": str(machine.target), "seconds": f"{seconds:.0f}"}
     if machine.kind == "llvm":
-        found["threads"] = str(machine.threads)
-        found["float32 per vector"] = str(machine.lanes)
-    return found | peers.versions()
+        more["threads"] = str(machine.threads)
+        more["float32 per vector"] = str(machine.lanes)
+    return surroundings(machine.device, command, more | peers.versions())
 
 
 def demo_page(results: list[Result], machine: Machine, peers: Peers, around: dict[str, str]) -> str:

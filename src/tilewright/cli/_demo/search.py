@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import tilewright
-from tilewright.cli._demo import timing
 from tilewright.cli._demo.layers import Layer, reference
-from tilewright.cli._demo.machine import Machine
-from tilewright.cli._demo.peers import Peers
 from tilewright.cli._demo.space import Candidate, candidates
+from tilewright.cli._measure import turns
+from tilewright.cli._measure.machine import Machine
+from tilewright.cli._measure.peers import Peers
 from tilewright.ir.errors import TargetError, TilewrightError, VerificationError
 from tilewright.lower.pipeline import form
 
@@ -145,7 +145,7 @@ class Search:
         best = min((p.cost for p in self.result.points), default=float("inf"))
         if self.machine.timed:
             batch = self.machine.batch(kernel, *self.arrays)
-            cost = timing.quick(batch, 3e-6 * best) * 1e6
+            cost = turns.quick(batch, 3e-6 * best) * 1e6
         else:
             cost = float(sum(self._traffic(kernel).values()))
         self._kernels[candidate.label] = kernel, candidate, error
@@ -196,12 +196,15 @@ class Search:
         batches = {
             p.label: self.machine.batch(self._kernels[p.label][0], *self.arrays) for p in first
         }
-        batches |= peers.batches(layer, self.x, self.w)
-        copying = self.machine.copying(layer.bytes)
+        batches |= peers.batches(
+            layer.problem, {"data": self.x, "filter": self.w}, cuda_launches=20
+        )
+        cpu = self.machine.kind == "llvm"  # on a GPU one layer alone fits its caches
+        copying = self.machine.copying(layer.bytes) if cpu else None
         if copying:
             batches["copy"] = copying[0]
         with peers.threads():
-            times = timing.medians(batches)
+            times = turns.take_turns(batches)
         result.best = min((p.label for p in first), key=lambda n: statistics.median(times[n]))
         result.times = {OURS: times[result.best]}
         result.times |= {name: times[name] for name in peers.names if name in times}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tilewright.cli._demo.layers import Layer
-from tilewright.cli._demo.machine import Machine
+from tilewright.cli._measure.machine import Machine
 from tilewright.schedule import Schedule
 from tilewright.te import Tensor
 from tilewright.topi.cpu.depthwise_conv2d import RowTile, schedule_rows

@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.cli._demo.machine import Machine
 from tilewright.cli._demo.search import OURS, Result
+from tilewright.cli._measure.machine import Machine
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -1,4 +1,4 @@
-"""Where the demo runs: the target at hand, its arrays, its clock, and what it could do at best."""
+"""The machine at hand: its target, its arrays, its clock, and what it could do at best."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import tilewright
-from tilewright import te
-from tilewright.cli._demo.timing import Batch, of_calls, quick
-from tilewright.ir.errors import ArgumentError, TargetError, TilewrightError
+from tilewright.cli._measure import floors
+from tilewright.cli._measure.turns import Batch, of_calls
+from tilewright.ir.errors import ArgumentError, TargetError
 from tilewright.target import Target
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ class Machine:
 
     @cached_property
     def lanes(self) -> int:
-        """float32 elements in a vector of the CPU."""
+        """float32 elements in a vector of the machine."""
+        if self.target.is_gpu:
+            return 4
         from tilewright.runtime.llvm_host import processor
 
         features = processor(self.target.arch).features
@@ -77,65 +79,26 @@ class Machine:
     def copying(self, nbytes: int) -> tuple[Batch, float] | None:
         """What reads ``nbytes / 2`` and writes as many, and by what its time is to be multiplied.
 
-        None where there is no such kernel.
+        None on the simulator.
         """
-        if self.kind != "llvm":
+        if not self.timed:
             return None
         import numpy as np
 
-        lanes = self.lanes
-        chunks = max(1, round(nbytes / 8 / 64 / lanes))
-        source = te.placeholder((chunks * 64, lanes), name="Source")
-        sink = te.compute(source.shape, lambda i, j: source[i, j], name="Sink")
-        s = te.create_schedule(sink.op)
-        chunk, _ = s[sink].split(sink.op.axis[0], factor=64)
-        s[sink].parallel(chunk)
-        s[sink].vectorize(sink.op.axis[1])
-        kernel = tilewright.build(s, [source, sink], self.target, "copy")
-        data = np.zeros((chunks * 64, lanes), np.float32)
-        moved = 8 * data.size
-        return of_calls(kernel.bind(data, np.empty_like(data))), nbytes / moved
+        from tilewright.runtime.signature import evaluate
+
+        gpu = self.target.is_gpu
+        made = floors.copy_on_gpu(nbytes) if gpu else floors.copy_on_cpu(nbytes, self.lanes)
+        args, schedule = made
+        kernel = tilewright.build(schedule, args, self.target, "copy")
+        data = np.zeros([evaluate(extent, {}) for extent in args[0].shape], np.float32)
+        arrays = self.arrays(data, np.empty_like(data))
+        return self.batch(kernel, *arrays), nbytes / (8 * data.size)
 
     @cached_property
     def peak(self) -> float:
-        """Multiplications and additions a second, by a kernel that does nothing else; 0: unknown.
-
-        Each task keeps sums in registers and adds the products of a vector and a number to them.
-        """
-        if self.kind != "llvm":
-            return 0.0
-        try:
-            return max(self._rate(vectors) for vectors in (8, 12) for _ in range(2))
-        except TilewrightError:
-            return 0.0
-
-    def _rate(self, vectors: int) -> float:
-        import numpy as np
-
-        terms, tasks, lanes = 1024, 64 * self.threads, self.lanes
-        number = te.placeholder((terms,), name="Number")
-        vector = te.placeholder((vectors, lanes), name="Vector")
-        k = te.reduce_axis((0, terms), name="k")
-        out = te.compute(
-            (tasks, vectors, lanes),
-            lambda _, v, lane: te.sum(number[k] * vector[v, lane], axis=k),
-            name="Sums",
-        )
-        s = te.create_schedule(out.op)
-        local = s.cache_write(out, "local")
-        task, v, lane = out.op.axis
-        s[out].parallel(task)
-        s[out].unroll(v)
-        s[out].vectorize(lane)
-        s[local].compute_at(s[out], task)
-        _, v, lane = s[local].op.axis
-        s[local].reorder(s[local].op.reduce_axis[0], v, lane)
-        s[local].unroll(v)
-        s[local].vectorize(lane)
-        kernel = tilewright.build(s, [number, vector, out], self.target, "multiply_add")
-        arrays = (np.ones((terms,)), np.ones((vectors, lanes)), np.ones((tasks, vectors, lanes)))
-        call = kernel.bind(*(a.astype(np.float32) for a in arrays))
-        return 2 * tasks * vectors * lanes * terms / quick(of_calls(call))
+        """Multiplications and additions a second, by what does nothing else; 0: unknown."""
+        return floors.best_rate(self) if self.timed else 0.0
 
 
 def find(text: str | None, threads: int | None) -> Machine:

@@ -1,0 +1,1 @@
+"""Measuring on the machine at hand: what is timed, against what, and how."""

@@ -1,0 +1,168 @@
+"""ONNX models of a depthwise convolution, written without the onnx package, and what runs them.
+
+The file format is protobuf; only the few message fields that a convolution needs are written
+(onnx.proto3: ModelProto, GraphProto, NodeProto, AttributeProto, ValueInfoProto, TensorProto).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.topi.epilogue import Step
+from tilewright.topi.problem import Problem
+
+_FLOAT, _ONE_FLOAT, _INT, _INTS = 1, 1, 2, 7
+
+#: Versions of the format and of the operators: the first that have HardSwish.
+_IR_VERSION, _OPSET = 8, 14
+
+
+class Unsupported(Exception):
+    """A problem that the models here cannot say; the message says what of it."""
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while True:
+        low, value = value & 0x7F, value >> 7
+        out.append(low | (0x80 if value else 0))
+        if not value:
+            return bytes(out)
+
+
+def _int(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field: int, value: bytes | str) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return _varint(field << 3 | 2) + _varint(len(data)) + data
+
+
+def _value(name: str, shape: Sequence[int]) -> bytes:
+    dims = b"".join(_bytes(1, _int(1, extent)) for extent in shape)
+    tensor = _int(1, _FLOAT) + _bytes(2, dims)
+    return _bytes(1, name) + _bytes(2, _bytes(1, tensor))
+
+
+def _tensor(name: str, values: Any) -> bytes:
+    dims = b"".join(_int(1, extent) for extent in values.shape)
+    return dims + _int(2, _FLOAT) + _bytes(8, name) + _bytes(9, values.tobytes())
+
+
+def _ints(name: str, values: Sequence[int]) -> bytes:
+    items = b"".join(_int(8, v) for v in values)
+    return _bytes(5, _bytes(1, name) + items + _int(20, _INTS))
+
+
+def _one(name: str, value: int) -> bytes:
+    return _bytes(5, _bytes(1, name) + _int(3, value) + _int(20, _INT))
+
+
+def _float(name: str, value: float) -> bytes:
+    bits = _varint(2 << 3 | 5) + struct.pack("<f", value)
+    return _bytes(5, _bytes(1, name) + bits + _int(20, _ONE_FLOAT))
+
+
+def _node(kind: str, inputs: Sequence[str], output: str, attributes: bytes = b"") -> bytes:
+    named = b"".join(_bytes(1, name) for name in inputs)
+    return _bytes(1, named + _bytes(2, output) + _bytes(4, kind) + attributes)
+
+
+def model(problem: Problem, constants: Mapping[str, Any]) -> bytes:
+    """``y = steps(Conv(x, filter))``, channels first, float32.
+
+    ``constants`` are what the problem reads beside the image and a residual, float32, by the names
+    of :func:`tilewright.topi.declare.input_shapes`. Raises :class:`Unsupported` for gradients,
+    other types and steps that are no operator of ONNX's.
+    """
+    p = problem
+    if p.pass_ != "forward" or p.dtype != "float32":
+        raise Unsupported(f"a model for {p.pass_} in {p.dtype} would not be one convolution")
+    first = 2 - p.rank
+    shape = [p.batch, p.channels, *p.image[first:]]
+    out = [p.batch, p.out_channels, *p.out_image[first:]]
+    attributes = _ints("kernel_shape", p.kernel[first:])
+    attributes += _ints("pads", [*p.padding[first:2], *p.padding[2 + first :]])
+    attributes += _ints("strides", p.stride[first:]) + _ints("dilations", p.dilation[first:])
+    attributes += _one("group", p.channels)
+    weight = constants["filter"].reshape(p.out_channels, 1, *p.kernel[first:])
+    tensors, inputs = {"filter": weight}, {"x": shape}
+    steps = list(p.epilogue)
+    reads = ["x", "filter"]
+    if steps and steps[0].name == "bias":
+        steps.pop(0)
+        reads.append("bias")
+        tensors["bias"] = constants["bias"]
+    names = [*(f"v{k}" for k in range(len(steps))), "y"]
+    nodes = _node("Conv", reads, names[0], attributes)
+    for k, step in enumerate(steps):
+        nodes += _step(step, names[k], names[k + 1], constants, tensors)
+        if step.name == "residual":
+            inputs["residual"] = out
+    graph = nodes + _bytes(2, "depthwise")
+    graph += b"".join(_bytes(5, _tensor(name, values)) for name, values in tensors.items())
+    graph += b"".join(_bytes(11, _value(name, dims)) for name, dims in inputs.items())
+    graph += _bytes(12, _value("y", out))
+    return _int(1, _IR_VERSION) + _bytes(7, graph) + _bytes(8, _bytes(1, "") + _int(2, _OPSET))
+
+
+def _step(
+    step: Step, x: str, y: str, constants: Mapping[str, Any], tensors: dict[str, Any]
+) -> bytes:
+    """The nodes of one step from ``x`` to ``y``; constants that it needs are put into tensors."""
+    import numpy as np
+
+    def constant(name: str, values: Any) -> str:
+        tensors[name] = np.asarray(values, np.float32)
+        return name
+
+    def a_channel(name: str) -> str:
+        values = constants[name]
+        dims = next(iter(tensors.values())).ndim - 2
+        return constant(name, values.reshape(-1, *[1] * dims))
+
+    match step.name:
+        case "relu":
+            return _node("Relu", [x], y)
+        case "relu6" | "clamp":
+            low, high = step.values or (0.0, 6.0)
+            bounds = [constant(f"{y}_low", low), constant(f"{y}_high", high)]
+            return _node("Clip", [x, *bounds], y)
+        case "leaky_relu":
+            return _node("LeakyRelu", [x], y, _float("alpha", step.values[0]))
+        case "hsigmoid":
+            return _node("HardSigmoid", [x], y, _float("alpha", 1 / 6) + _float("beta", 0.5))
+        case "hswish":
+            return _node("HardSwish", [x], y)
+        case "silu":
+            return _node("Sigmoid", [x], f"{y}_s") + _node("Mul", [x, f"{y}_s"], y)
+        case "residual":
+            return _node("Add", [x, "residual"], y)
+        case "bias":
+            return _node("Add", [x, a_channel("bias")], y)
+        case "scale_shift":
+            scaled = _node("Mul", [x, a_channel("scale")], f"{y}_m")
+            return scaled + _node("Add", [f"{y}_m", a_channel("shift")], y)
+    raise Unsupported(f"ONNX has no operator for the step {step}")
+
+
+def session(problem: Problem, constants: Mapping[str, Any], threads: int) -> Any:
+    """An ONNX Runtime session for :func:`model` on the CPU."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = 3  # it warns of devices that it does not find
+    text = model(problem, constants)
+    return onnxruntime.InferenceSession(text, options, providers=["CPUExecutionProvider"])
+
+
+def depthwise_session(shape: Sequence[int], weight: Any, k: int, stride: int, threads: int) -> Any:
+    """:func:`session` for k x k filters (C * multiplier, 1, k, k) and a padding of ``k // 2``."""
+    problem = Problem.parse(shape, weight.shape, stride=stride, padding=k // 2)
+    return session(problem, {"filter": weight}, threads)

@@ -1,0 +1,111 @@
+"""Timing side by side: candidates take turns, so that what disturbs one disturbs all."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+#: Runs something about so many times, and returns the seconds of one.
+Batch: TypeAlias = Callable[[int], float]
+
+#: Between the batches of different candidates, for threads that spin after their work to go to
+#: sleep.
+_PAUSE = 0.001
+
+#: The seconds that a captured graph lasts, about, and the most launches in one.
+_GRAPH_SPAN, GRAPH_LAUNCHES = 0.002, 40
+
+
+def of_calls(call: Callable[[], Any]) -> Batch:
+    """A batch of calls that return when they are done, by the host's clock."""
+
+    def batch(number: int) -> float:
+        call()
+        begin = time.perf_counter()
+        for _ in range(number):
+            call()
+        return (time.perf_counter() - begin) / number
+
+    return batch
+
+
+def of_graph(call: Callable[[int], Any], sets: int = 1, launches: int | None = None) -> Batch:
+    """A batch of replays of a CUDA graph of PyTorch's, by the GPU's clock: without the host.
+
+    Parameters
+    ----------
+    call : launches work on PyTorch's current stream; called with the number of the launch, by
+        which it takes the next of its ``sets`` of buffers.
+    launches : how many are captured, by default what lasts about two milliseconds; rounded up to
+        whole turns through the sets.
+    """
+    import torch
+
+    stream = torch.cuda.Stream()
+
+    def timed(work: Callable[[], Any]) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.cuda.stream(stream):
+            start.record(stream)
+            work()
+            end.record(stream)
+        end.synchronize()
+        return float(start.elapsed_time(end)) * 1e-3
+
+    def run(count: int) -> None:
+        for i in range(count):
+            call(i)
+
+    with torch.no_grad():
+        timed(lambda: run(sets))  # compiles, chooses algorithms
+        once = timed(lambda: run(sets)) / sets
+        wanted = launches or max(1, min(GRAPH_LAUNCHES, int(_GRAPH_SPAN / max(once, 1e-7))))
+        count = -(-wanted // sets) * sets
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            run(count)
+    timed(graph.replay)  # uploads it
+
+    def batch(number: int) -> float:
+        replays = max(1, -(-number // count))
+        return timed(lambda: [graph.replay() for _ in range(replays)]) / (replays * count)
+
+    return batch
+
+
+def quick(batch: Batch, hopeless: float = float("inf")) -> float:
+    """Seconds, by a few short batches; by a single run where that is above ``hopeless``."""
+    once = min(batch(1), batch(1))
+    if once > hopeless:
+        return once
+    number = max(1, int(0.002 / max(once, 1e-7)))
+    return statistics.median(batch(number) for _ in range(3))
+
+
+def take_turns(
+    batches: Mapping[str, Batch],
+    rounds: int = 25,
+    span: float = 0.004,
+    limit: float = 2.5,
+    rest: float = _PAUSE,
+) -> dict[str, list[float]]:
+    """Seconds a run, ``rounds`` times by name; the names take turns.
+
+    One batch lasts about ``span`` seconds, and ``rest`` seconds pass before it. Slow candidates get
+    fewer rounds, so that all of it takes about ``limit`` seconds, but never fewer than five.
+    """
+    numbers, cost = {}, 0.0
+    for name, batch in batches.items():
+        once = batch(1)
+        numbers[name] = max(1, int(span / max(once, 1e-7)))
+        cost += (numbers[name] + 1) * once + rest
+    count = max(min(5, rounds), min(rounds, int(limit / cost)))
+    times: dict[str, list[float]] = {name: [] for name in batches}
+    for _ in range(count):
+        for name, batch in batches.items():
+            time.sleep(rest)
+            times[name].append(batch(numbers[name]))
+    return times
