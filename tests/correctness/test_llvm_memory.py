@@ -32,7 +32,7 @@ def copy(index: Expr, size: int, types: str = "float32", target: str = "llvm") -
 
 
 @pytest.mark.parametrize("types", ["float32", "int8", "float16", "float64", "bool"])
-@pytest.mark.parametrize("stride", [1, 2, 3, -1, -2, 0, 16])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 5, -1, -2, 0, 16])
 def test_loads_with_any_stride(stride: int, types: str) -> None:
     start = max(0, -stride * (LANES - 1))
     size = start + max(0, stride * (LANES - 1)) + 1
@@ -97,6 +97,17 @@ def _at_end_of_page(count: int) -> tuple[np.ndarray, mmap.mmap]:
     last = whole[page // 4 - count : page // 4]
     last[...] = np.arange(count)
     return last, memory
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
+def test_loads_read_nothing_behind_their_last_lane(stride: int) -> None:
+    count = (LANES - 1) * stride + 1
+    x, _memory = _at_end_of_page(count)
+    a, b = buffer("a", (count,)), buffer("b", (LANES,))
+    found = poisoned(LANES)
+    value = E.Load(a, (ramp(0, LANES, stride),), None)
+    kernel([a, b], store(b, (ramp(0, LANES),), value))(x, found)
+    np.testing.assert_array_equal(found, np.arange(0, count, stride))
 
 
 @pytest.mark.parametrize("stride", [1, 2, -1, 3])

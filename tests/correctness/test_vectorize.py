@@ -40,6 +40,12 @@ def test_a_condition_of_the_lane_masks_the_store_and_the_reads_that_need_it() ->
     assert made.endswith(f"D[{ramp}] = A[{ramp}] + D[{ramp}].where({on})  # where {on}")
 
 
+def test_a_condition_that_leaves_one_lane_leaves_no_loop() -> None:
+    assert vectorized(when(v < 1, store(C[i], A[i]))).endswith("range(8):\n    C[i] = A[i]")
+    made = vectorized(when(ops.logical_and(v >= 2, v < 3, i < 5), store(C[i * 4 + v], 1.0)))
+    assert made.endswith("    if i < 5:\n        C[i * 4 + 2] = T.float32(1)")
+
+
 def test_a_choice_with_another_value_than_zero_selects() -> None:
     n, D = i * 4 + v, buffer("D", 30)
     made = vectorized(store(C[n], if_then_else(n < 30, D[n], 1.0)))

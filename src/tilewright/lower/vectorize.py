@@ -80,6 +80,9 @@ class _Vectorize(InContext):
         if lanes == 1:
             alone: Stmt = put(s.body, {s.var: s.min})
             return alone
+        single = self.single(s)
+        if single is not None:
+            return single
         if lanes > _MOST_LANES:
             part = next((n for n in (64, 32, 16, 8, 4, 2) if lanes % n == 0), 0)
             if not part:
@@ -98,6 +101,21 @@ class _Vectorize(InContext):
                 return _Lanes(self.analyzer, s, variables, buffers).stmt(s.body)
             except _Scalar:
                 return serial
+
+    def single(self, loop: For) -> Stmt | None:
+        """The work of a loop of which a condition leaves one iteration; else None."""
+        body = loop.body
+        if not (isinstance(body, If) and body.orelse is None and pure(body.condition)):
+            return None
+        with self.analyzer.scope():
+            self.analyzer.bind(loop.var, loop.min, loop.extent)
+            with self.analyzer.assume(body.condition):
+                found = self.analyzer.bounds(loop.var)
+        if found.lo is None or found.lo != found.hi:
+            return None
+        at = {loop.var: ops.const(found.lo, loop.var.dtype)}
+        condition, then = self.analyzer.simplify(put(body.condition, at)), put(body.then, at)
+        return then if self.analyzer.prove(condition) else If(condition, then)
 
 
 def wide(e: Expr, lanes: int) -> Expr:

@@ -242,8 +242,8 @@ class Memory(Expressions):
                 mask = mask and b.shuffle(mask, Value(mask.type, "poison"), turned)
                 found = self._load_vector(type, self.element(element, pointer, first), mask, size)
                 return b.shuffle(found, Value(type, "poison"), turned)
-            if step == 2 and mask is None and lanes % 2 == 0:
-                return self._load_every_second(type, element, pointer, base, lanes, size)
+            if step is not None and 2 <= step <= min(4, lanes) and mask is None:
+                return self._load_every(step, type, element, pointer, base, lanes, size)
             if mask is None:
                 return b.gather(
                     [self._load_one(element, pointer, base, form[1], k, size) for k in range(lanes)]
@@ -294,16 +294,27 @@ class Memory(Expressions):
         at = self.element(element, pointer, self.arithmetic("add", base, offset))
         return self.b.op(element, f"load {element}, {at}, align {size}")
 
-    def _load_every_second(
-        self, type: str, element: str, pointer: Value, base: Value, lanes: int, size: int
+    def _load_every(
+        self, step: int, type: str, element: str, pointer: Value, base: Value, lanes: int, size: int
     ) -> Value:
-        """Two loads of neighbours that together end with the last lane, so within bounds."""
-        b = self.b
-        low = b.op(type, f"load {type}, {self.element(element, pointer, base)}, align {size}")
-        start = self.arithmetic("add", base, Value(I64, str(lanes - 1)))
-        high = b.op(type, f"load {type}, {self.element(element, pointer, start)}, align {size}")
-        picks = [*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)]
-        return b.shuffle(low, high, picks)
+        """``step`` loads of neighbours that together end with the last lane, so within bounds."""
+        b, last = self.b, (lanes - 1) * step + 1 - lanes
+        starts = [min(k * lanes, last) for k in range(step)]
+
+        def read(start: int) -> Value:
+            at = self.arithmetic("add", base, Value(I64, str(start)))
+            return b.op(type, f"load {type}, {self.element(element, pointer, at)}, align {size}")
+
+        found = read(0)
+        for k, start in enumerate(starts[1:], 1):
+            picks = []
+            for lane, wanted in enumerate(range(0, lanes * step, step)):
+                if wanted // lanes == k:
+                    picks.append(lanes + wanted - start)
+                else:  # of the first vector as it was read, later of what was picked so far
+                    picks.append(wanted if k == 1 and wanted < lanes else lane)
+            found = b.shuffle(found, read(start), picks)
+        return found
 
     # Stores
 
