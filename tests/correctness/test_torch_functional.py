@@ -138,13 +138,15 @@ def test_first_and_second_derivatives_are_right(parameters):
 
 def test_the_operators_keep_the_rules_of_pytorch():
     x = torch.randn(2, 3, 6, 5, requires_grad=True)
-    w, g = torch.randn(3, 1, 3, 3, requires_grad=True), torch.randn(2, 3, 6, 5)
+    w, b = torch.randn(3, 1, 3, 3, requires_grad=True), torch.randn(3, requires_grad=True)
+    g = torch.randn(2, 3, 6, 5)
     geometry = [1, 1], [1, 1, 1, 1], [1, 1]
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
     torch.library.opcheck(conv, (x, w, None, *geometry))
+    torch.library.opcheck(conv, (x, w, b, *geometry), test_utils=checks)
     torch.library.opcheck(
         torch.ops.tilewright.depthwise_conv2d_dgrad.default,
-        (g, w, [2, 3, 6, 5], *geometry, True), test_utils=checks,
+        (g, w, b, [2, 3, 6, 5], *geometry, True), test_utils=checks,
     )  # fmt: skip
     torch.library.opcheck(
         torch.ops.tilewright.depthwise_conv2d_wgrad.default,

@@ -92,26 +92,25 @@ def test_the_report_says_what_was_replaced_and_what_not_and_why():
         {
             "dense": nn.Conv2d(8, 8, 3), "deep": nn.Conv2d(8, 16, 3, 2, groups=8),
             "line": nn.Conv1d(8, 8, 3, groups=8), "grouped": nn.Conv2d(8, 8, 3, groups=4),
-            "own": Own(8, 8, 3, groups=8), "back": nn.ConvTranspose2d(8, 8, 3, groups=8),
+            "back": nn.ConvTranspose2d(8, 8, 3, groups=8), "own": Own(8, 8, 3, groups=8),
             "left": nn.Conv2d(8, 8, 3, groups=8), "cube": nn.Conv3d(8, 8, 3, groups=8),
             "complex": nn.Conv2d(8, 8, 3, groups=8, dtype=torch.complex64),
         }
     )  # fmt: skip
     report = tt.optimize_(model, lambda module, name: name != "left")
-    assert report.replaced == ["deep", "line"]
+    assert report.replaced == ["deep", "line", "back"]
     assert report.skipped == {
         "dense": "is not depthwise: 8 channels in 1 groups",
         "grouped": "is not depthwise: 8 channels in 4 groups",
         "own": "is a Own, which may have a forward pass of its own",
-        "back": "is a transposed convolution",
         "left": "left out by filter_fn",
-        "cube": "Conv3d: there are kernels for Conv2d and Conv1d",
+        "cube": "Conv3d: there are kernels for Conv2d, Conv1d, ConvTranspose2d",
         "complex": "has parameters of torch.complex64",
     }
     lines = str(report).splitlines()
     assert lines[0].split() == ["module", "layer", "result"]
     assert "deep     Conv2d 8 -> 16, 3x3, stride 2x2" in str(report)
-    assert lines[-1] == "2 of 9 convolutions replaced"
+    assert lines[-1] == "3 of 9 convolutions replaced"
     assert tt.optimize_(model["deep"]).skipped == {"": "is Tilewright's already"}
 
 

@@ -1,4 +1,4 @@
-"""The gradients on tensors: by the input, and by the weight."""
+"""The gradients on tensors: by the input (the transposed convolution) and by the weight."""
 
 from __future__ import annotations
 
@@ -26,40 +26,45 @@ from tilewright.torch.kernels import Found
 def dgrad(
     grad: torch.Tensor,
     weight: torch.Tensor,
+    bias: torch.Tensor | None,
     input_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     channels_last: bool,
 ) -> torch.Tensor:
-    """The gradient by the input, of ``input_size``, in the layout that is asked for."""
+    """The gradient by the input, of ``input_size``, in the layout that is asked for.
+
+    ``bias``, (C,) or None, is what a transposed convolution adds to it.
+    """
     form = memory_format(channels_last)
     grad = grad.contiguous(memory_format=form)
     weight = weight.contiguous()
+    operands = (grad, weight) if bias is None else (grad, weight, bias.contiguous())
     key = (
         "dgrad", grad.shape, grad.dtype, grad.device, weight.shape, weight.dtype, channels_last,
-        *input_size, *stride, *padding, *dilation,
+        bias is None, *input_size, *stride, *padding, *dilation,
     )  # fmt: skip
 
     def make() -> Run:
         size = tuple(input_size)
         found = _find(
-            "dgrad", (grad, weight), size, grad.shape[1], weight.shape[2:], stride, padding,
+            "dgrad", operands, size, grad.shape[1], weight.shape[2:], stride, padding,
             dilation, channels_last,
         )  # fmt: skip
         launch, dtype, device = found.launch, grad.dtype, grad.device
         if launch is None:
             steps, pads, spread = tuple(stride), tuple(padding), tuple(dilation)
-            return lambda g, w: _conv2d_input(g, w, size, steps, pads, spread, form)
+            return lambda *given: _conv2d_input(given, size, steps, pads, spread, form)
 
-        def run(g: Any, w: Any) -> Any:
+        def run(*given: Any) -> Any:
             dx = torch.empty(size, dtype=dtype, device=device, memory_format=form)
-            launch((g.data_ptr(), w.data_ptr(), dx.data_ptr()))
+            launch((*(t.data_ptr() for t in given), dx.data_ptr()))
             return dx
 
         return run
 
-    out: torch.Tensor = cached(key, make)(grad, weight)
+    out: torch.Tensor = cached(key, make)(*operands)
     return out
 
 
@@ -105,7 +110,7 @@ def wgrad(
 
 def _find(
     pass_: str,
-    tensors: tuple[torch.Tensor, torch.Tensor],
+    tensors: tuple[torch.Tensor, ...],
     input_size: Sequence[int],
     out_channels: int,
     kernel: Sequence[int],
@@ -121,8 +126,9 @@ def _find(
             dtype, device = tensors[0].dtype, tensors[0].device
             try:
                 problem = problem_of(
-                    pass_, input_size, out_channels, kernel, stride, padding, dilation, dtype, last
-                )
+                    pass_, input_size, out_channels, kernel, stride, padding, dilation, dtype,
+                    last, len(tensors) == 3,
+                )  # fmt: skip
                 found = find(problem, device)
             except ProblemError:  # PyTorch says what is wrong
                 found = Found(None)
@@ -131,15 +137,18 @@ def _find(
 
 
 def _conv2d_input(
-    grad: Any, weight: Any, size: Any, stride: Any, padding: Any, dilation: Any, form: Any
+    given: Any, size: Any, stride: Any, padding: Any, dilation: Any, form: Any
 ) -> Any:
-    """PyTorch's gradient by the input, for any padding."""
+    """PyTorch's gradient by the input, for any padding, and the bias added to it."""
+    grad, weight, *bias = given
     n, c, h, w = size
     top, left, bottom, right = padding
     both = min(top, bottom), min(left, right)
     wide = (n, c, h + top + bottom - 2 * both[0], w + left + right - 2 * both[1])
     dx = torch.nn.grad.conv2d_input(wide, weight, grad, stride, both, dilation, c)
     dx = dx[:, :, top - both[0] : top - both[0] + h, left - both[1] : left - both[1] + w]
+    for b in bias:
+        dx = dx + b[:, None, None]
     return laid(dx, form)
 
 

@@ -36,7 +36,7 @@ def depthwise_conv2d(
     if input.dim() != 4 or weight.dim() != 4 or not _fits(input, weight, bias):
         return F.conv2d(input, weight, bias, stride, padding, dilation, input.shape[-3])  # raises
     kernel = weight.shape[2], weight.shape[3]
-    steps, spread = _pair(stride), _pair(dilation)
+    steps, spread = pair(stride), pair(dilation)
     sides = _sides(padding, kernel, steps, spread)
     if min(*steps, *spread) < 1 or min(sides) < 0:
         return F.conv2d(input, weight, bias, stride, padding, dilation, input.shape[1])  # raises
@@ -73,13 +73,18 @@ def depthwise_conv1d(
 def _conv(
     input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any
 ) -> torch.Tensor:
+    return convolve(*autocast(input, weight, bias), stride, padding, dilation)
+
+
+def autocast(input: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any]:
+    """The operands as autocast casts those of a convolution, where it is on."""
     kind = input.device.type
     if kind in DEVICES and torch.is_autocast_enabled(
         kind
     ):  # some types of devices know no autocast
         dtype = torch.get_autocast_dtype(kind)
-        input, weight, bias = (_cast(t, dtype) for t in (input, weight, bias))
-    return convolve(input, weight, bias, stride, padding, dilation)
+        return _cast(input, dtype), _cast(weight, dtype), _cast(bias, dtype)
+    return input, weight, bias
 
 
 def _cast(tensor: Any, dtype: Any) -> Any:
@@ -97,7 +102,8 @@ def _fits(input: Any, weight: Any, bias: Any) -> bool:
     return bias is None or (bias.dim() == 1 and bias.shape[0] == weight.shape[0])
 
 
-def _pair(value: Any) -> tuple[int, int]:
+def pair(value: Any) -> tuple[int, int]:
+    """A parameter for each of the two dimensions."""
     if isinstance(value, int):
         return value, value
     return (value[0], value[1]) if len(value) == 2 else (value[0], value[0])
@@ -112,7 +118,7 @@ def _sides(
 ) -> tuple[int, int, int, int]:
     """(top, left, bottom, right) of PyTorch's padding."""
     if not isinstance(padding, str):
-        h, w = _pair(padding)
+        h, w = pair(padding)
         return h, w, h, w
     if padding == "valid":
         return 0, 0, 0, 0

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tilewright.torch.functional import depthwise_conv1d, depthwise_conv2d
+from tilewright.torch.transposed import depthwise_conv_transpose2d
 
 
 class DepthwiseConv2d(nn.Conv2d):
@@ -82,8 +83,45 @@ class DepthwiseConv1d(nn.Conv1d):
         return depthwise_conv1d(input, weight, bias, self.stride, self.padding, self.dilation)
 
 
+class DepthwiseConvTranspose2d(nn.ConvTranspose2d):
+    """``nn.ConvTranspose2d`` whose groups are its input's channels, in the same ``state_dict``."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int | None = None,
+        kernel_size: Any = 3,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int | None = None,
+        bias: bool = True,
+        dilation: Any = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        out, groups = _channels(in_channels, out_channels, groups)
+        super().__init__(
+            in_channels, out, kernel_size, stride, padding, output_padding, groups, bias, dilation,
+            padding_mode, device, dtype,
+        )  # fmt: skip
+
+    def forward(self, input: torch.Tensor, output_size: Any = None) -> torch.Tensor:
+        more = self._output_padding(
+            input, output_size, self.stride, self.padding, self.kernel_size, 2, self.dilation
+        )
+        return depthwise_conv_transpose2d(
+            input, self.weight, self.bias, self.stride, self.padding, more, self.dilation
+        )
+
+
 #: By PyTorch's class, the one that takes its place.
-REPLACEMENTS: dict[type, type] = {nn.Conv2d: DepthwiseConv2d, nn.Conv1d: DepthwiseConv1d}
+REPLACEMENTS: dict[type, type] = {
+    nn.Conv2d: DepthwiseConv2d,
+    nn.Conv1d: DepthwiseConv1d,
+    nn.ConvTranspose2d: DepthwiseConvTranspose2d,
+}
 
 
 def _channels(given: int, out: int | None, groups: int | None) -> tuple[int, int]:

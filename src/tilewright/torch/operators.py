@@ -2,7 +2,7 @@
 
 The three passes are each other's gradients: that by the input of a convolution is linear in dy and
 the weight, that by the weight is linear in x and dy. So every derivative of any order is one of
-them.
+them. That by the input, with a bias, is the transposed convolution as well.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _library.define(
     f"depthwise_conv2d(Tensor input, Tensor weight, Tensor? bias, {_GEOMETRY}) -> Tensor"
 )
 _library.define(
-    f"depthwise_conv2d_dgrad(Tensor grad, Tensor weight, SymInt[4] input_size, {_GEOMETRY}, "
-    "bool channels_last) -> Tensor"
+    "depthwise_conv2d_dgrad(Tensor grad, Tensor weight, Tensor? bias, SymInt[4] input_size, "
+    f"{_GEOMETRY}, bool channels_last) -> Tensor"
 )
 _library.define(
     f"depthwise_conv2d_wgrad(Tensor input, Tensor grad, SymInt[2] kernel, {_GEOMETRY}) -> Tensor"
@@ -45,8 +45,9 @@ def _fake_forward(
 
 
 def _fake_dgrad(
-    grad: Any, weight: Any, input_size: Any, stride: Any, padding: Any, dilation: Any, last: bool
-) -> Any:
+    grad: Any, weight: Any, bias: Any, input_size: Any, stride: Any, padding: Any, dilation: Any,
+    last: bool,
+) -> Any:  # fmt: skip
     form = memory_format(last)
     return torch.empty(input_size, dtype=grad.dtype, device=grad.device, memory_format=form)
 
@@ -69,7 +70,7 @@ def _backward_forward(ctx: Any, dy: Any) -> Any:
     input, weight = ctx.saved_tensors
     dx = dw = db = None
     if ctx.needs_input_grad[0]:
-        dx = conv_dgrad(dy, weight, ctx.input_size, *ctx.geometry, ctx.last)
+        dx = conv_dgrad(dy, weight, None, ctx.input_size, *ctx.geometry, ctx.last)
     if ctx.needs_input_grad[1]:
         dw = conv_wgrad(input, dy, ctx.kernel, *ctx.geometry)
     if ctx.needs_input_grad[2]:
@@ -78,18 +79,22 @@ def _backward_forward(ctx: Any, dy: Any) -> Any:
 
 
 def _save_dgrad(ctx: Any, inputs: Any, output: Any) -> None:
-    grad, weight, _, *ctx.geometry, ctx.last = inputs
-    ctx.save_for_backward(grad, weight)
+    grad, weight, _, _, *ctx.geometry, ctx.last = inputs
+    needs = ctx.needs_input_grad
+    ctx.save_for_backward(grad if needs[1] else None, weight if needs[0] else None)
+    ctx.kernel = weight.shape[2:]
 
 
 def _backward_dgrad(ctx: Any, ddx: Any) -> Any:
     grad, weight = ctx.saved_tensors
     ddx = ddx.contiguous(memory_format=memory_format(ctx.last))
-    dgrad = conv(ddx, weight, None, *ctx.geometry) if ctx.needs_input_grad[0] else None
-    dweight = None
+    dgrad = dweight = None
+    if ctx.needs_input_grad[0]:
+        dgrad = conv(ddx, weight, None, *ctx.geometry)
     if ctx.needs_input_grad[1]:
-        dweight = conv_wgrad(ddx, grad, weight.shape[2:], *ctx.geometry)
-    return dgrad, dweight, None, None, None, None, None
+        dweight = conv_wgrad(ddx, grad, ctx.kernel, *ctx.geometry)
+    dbias = ddx.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None
+    return dgrad, dweight, dbias, None, None, None, None, None
 
 
 def _save_wgrad(ctx: Any, inputs: Any, output: Any) -> None:
@@ -101,7 +106,7 @@ def _backward_wgrad(ctx: Any, ddw: Any) -> Any:
     input, grad = ctx.saved_tensors
     dx = None
     if ctx.needs_input_grad[0]:
-        dx = conv_dgrad(grad, ddw, input.shape, *ctx.geometry, bool(is_last(input)))
+        dx = conv_dgrad(grad, ddw, None, input.shape, *ctx.geometry, bool(is_last(input)))
     dgrad = conv(input, ddw, None, *ctx.geometry) if ctx.needs_input_grad[1] else None
     return dx, dgrad, None, None, None, None
 

@@ -72,8 +72,8 @@ def optimize_(
     """Let the depthwise convolutions of ``model`` run on Tilewright's kernels, in place.
 
     Modules keep their identity, parameters, hooks and ``state_dict``; only their class changes, to
-    :class:`~tilewright.torch.DepthwiseConv2d` or ``DepthwiseConv1d``. Optimizers that were made
-    before stay valid.
+    :class:`~tilewright.torch.DepthwiseConv2d`, ``DepthwiseConv1d`` or
+    ``DepthwiseConvTranspose2d``. Optimizers that were made before stay valid.
 
     Parameters
     ----------
@@ -115,12 +115,11 @@ def _why_not(module: Any) -> str:
     kind = type(module)
     if kind in REPLACEMENTS.values():
         return "is Tilewright's already"
-    if isinstance(module, nn.modules.conv._ConvTransposeNd):
-        return "is a transposed convolution"
     if kind not in REPLACEMENTS:
         if isinstance(module, tuple(REPLACEMENTS)):
             return f"is a {kind.__name__}, which may have a forward pass of its own"
-        return f"{kind.__name__}: there are kernels for Conv2d and Conv1d"
+        known = ", ".join(theirs.__name__ for theirs in REPLACEMENTS)
+        return f"{kind.__name__}: there are kernels for {known}"
     if module.groups == 1 or module.groups != module.in_channels:
         return f"is not depthwise: {module.in_channels} channels in {module.groups} groups"
     if "forward" in vars(module) or "_conv_forward" in vars(module):
@@ -137,16 +136,18 @@ def _no_kernel(module: Any) -> str:
     if weight.device.type == "meta":
         return ""
     flat = len(module.kernel_size) == 1
+    transposed = isinstance(module, nn.ConvTranspose2d)
+    channels = module.out_channels if transposed else module.in_channels
     kernel, stride, dilation = (
         (1, *value) if flat else value
         for value in (module.kernel_size, module.stride, module.dilation)
     )
     image = [max(_IMAGE, (k - 1) * d + 1) for k, d in zip(kernel, dilation, strict=True)]
-    shape = (1, module.in_channels, 1 if flat else image[0], image[1])
+    shape = (1, channels, 1 if flat else image[0], image[1])
     try:
         problem = problem_of(
-            "forward", shape, module.out_channels, kernel, stride, (0, 0, 0, 0), dilation,
-            weight.dtype, False, module.bias is not None,
+            "dgrad" if transposed else "forward", shape, module.out_channels, kernel, stride,
+            (0, 0, 0, 0), dilation, weight.dtype, False, module.bias is not None,
         )  # fmt: skip
         return select.reason(problem, target_of(weight.device))
     except Exception as error:  # a driver that is missing, above all

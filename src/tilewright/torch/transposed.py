@@ -1,0 +1,84 @@
+"""The transposed depthwise convolution: the gradient by the input of one, and a bias."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from tilewright.torch.calls import is_last, observe
+from tilewright.torch.eager import transpose
+from tilewright.torch.functional import autocast, pair
+from tilewright.torch.kernels import Found
+
+
+def depthwise_conv_transpose2d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] = 0,
+    output_padding: int | tuple[int, int] = 0,
+    dilation: int | tuple[int, int] = 1,
+) -> torch.Tensor:
+    """``F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, C, dilation)``.
+
+    Parameters
+    ----------
+    input : (N, C, H, W) or (C, H, W), in either memory format; the output has the same one.
+    weight : (C, multiplier, KH, KW).
+    bias : (C * multiplier,) or None.
+
+    The output has (H - 1) * stride - 2 * padding + dilation * (KH - 1) + output_padding + 1 rows.
+    Otherwise as :func:`~tilewright.torch.depthwise_conv2d`.
+    """
+    if input.dim() == 3:
+        settings = (bias, stride, padding, output_padding, dilation)
+        return depthwise_conv_transpose2d(input[None], weight, *settings)[0]
+    theirs = (stride, padding, output_padding, weight.shape[0], dilation)
+    if input.dim() != 4 or weight.dim() != 4 or not _fits(input, weight, bias):
+        return F.conv_transpose2d(input, weight, bias, *theirs)  # raises
+    steps, sides, more, spread = map(pair, (stride, padding, output_padding, dilation))
+    if min(*steps, *spread) < 1 or min(*sides, *more) < 0 or 0 in weight.shape:
+        return F.conv_transpose2d(input, weight, bias, *theirs)  # raises
+    size, after = [], []
+    for extent, k, s, p, o, d in zip(
+        input.shape[2:], weight.shape[2:], steps, sides, more, spread, strict=True
+    ):
+        size.append((extent - 1) * s - 2 * p + d * (k - 1) + o + 1)
+        # Where more than a step is added, a convolution of that image has as many outputs as the
+        # input only if it is padded less.
+        after.append(p if o < s else p - o)
+        if o >= max(s, d) or size[-1] < 1:
+            return F.conv_transpose2d(input, weight, bias, *theirs)  # raises
+    if min(after) < 0:
+        observe(None, Found(None, reason="an output_padding over both the stride and the padding"))
+        return F.conv_transpose2d(input, weight, bias, *theirs)
+    input, weight, bias = autocast(input, weight, bias)
+    x, multiplier = input, weight.shape[1]
+    channels = x.shape[1] * multiplier
+    if multiplier > 1:  # each output channel has an input channel of its own
+        x = _repeated(x, multiplier)
+        weight = weight.reshape(channels, 1, *weight.shape[2:])
+    shape = (x.shape[0], channels, *size)
+    found = transpose(x, weight, bias, shape, steps, (*sides, *after), spread)
+    if found is None:
+        found = F.conv_transpose2d(
+            x, weight, bias, stride, padding, output_padding, channels, dilation
+        )
+    return found
+
+
+def _fits(input: Any, weight: Any, bias: Any) -> bool:
+    """Whether the operands are those of a transposed depthwise convolution."""
+    if input.shape[1] == 0 or weight.shape[0] != input.shape[1]:
+        return False
+    return bias is None or (bias.dim() == 1 and bias.shape[0] == weight.shape[0] * weight.shape[1])
+
+
+def _repeated(x: Any, times: int) -> Any:
+    """Each channel so many times in a row, in the memory format of ``x``."""
+    if is_last(x):
+        return x.permute(0, 2, 3, 1).repeat_interleave(times, 3).permute(0, 3, 1, 2)
+    return x.repeat_interleave(times, 1)
