@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
+from tilewright.runtime import ndarray
+from tilewright.runtime.array import view
+from tilewright.runtime.array_view import dense_strides
 from tilewright.topi.declare import input_shapes
 from tilewright.topi.epilogue import Step
 from tilewright.topi.problem import Problem
@@ -156,18 +160,33 @@ def random_inputs(
     return {n: encode(rng.standard_normal(s), p.dtype) for n, s in shapes.items()}
 
 
-def run(p: Problem, kernel: Any, seed: int = 0) -> float:
-    """The error of a kernel on random inputs; nothing beside its output may change."""
+def run(p: Problem, kernel: Any, seed: int = 0, device: str = "cpu") -> float:
+    """The error of a kernel on random inputs; nothing beside its output may change.
+
+    On a ``device`` of its own all arrays are there; else they are NumPy's, as all kernels take.
+    """
     size, margin = math.prod(p.result_shape), 64
     arrays = random_inputs(p, input_shapes(p), seed)
     whole = encode(np.full(size + 2 * margin, np.nan), p.dtype)
     before = whole.tobytes()
-    out = whole[margin : margin + size].reshape(p.result_shape)
-    kernel(*arrays.values(), out)
+    if device == "cpu":
+        kernel(*arrays.values(), whole[margin : margin + size].reshape(p.result_shape))
+    else:
+        there = ndarray.array(whole, device, p.dtype)
+        memory = view(there)
+        out = replace(
+            memory,
+            pointer=memory.pointer + margin * whole.itemsize,
+            shape=p.result_shape,
+            strides=dense_strides(p.result_shape),
+        )
+        kernel(*(ndarray.array(a, device, p.dtype) for a in arrays.values()), out)
+        whole = there.numpy().view(whole.dtype)
     edge = margin * whole.itemsize
-    assert whole.tobytes()[:edge] == before[:edge]
-    assert whole.tobytes()[-edge:] == before[-edge:]
-    return relative_error(out, reference(p, arrays))
+    assert whole.tobytes()[:edge] == before[:edge], "it wrote before its output"
+    assert whole.tobytes()[-edge:] == before[-edge:], "it wrote behind its output"
+    found = whole[margin : margin + size].reshape(p.result_shape)
+    return relative_error(found, reference(p, arrays))
 
 
 _STEPS = st.sampled_from(

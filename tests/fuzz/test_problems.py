@@ -1,0 +1,52 @@
+"""Random problems over every parameter, by any candidate of any schedule, agree with float64.
+
+``HYPOTHESIS_PROFILE=long pytest tests/fuzz/test_problems.py -m needs_cuda -n 14`` searches 5,000
+on a GPU, each with random numbers, its output poisoned.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from tests.support.depthwise import TOLERANCE, run
+from tests.support.search import search
+
+import tilewright
+from tilewright.topi import Problem
+from tilewright.topi.declare import declare
+from tilewright.topi.templates import candidates
+
+#: Examples of one test: a long search is cut up, so that several processes share it.
+_SHARD = 100
+_TOTAL = settings().max_examples
+_SHARDS = [f"{k}" for k in range(-(-_TOTAL // _SHARD))]
+
+
+def _part(shard: str) -> int:
+    return min(_SHARD, _TOTAL - int(shard) * _SHARD)
+
+
+@pytest.mark.parametrize("shard", _SHARDS)
+@pytest.mark.parametrize("target", ["llvm", "llvm -arch=avx2"])
+def test_problems_on_a_cpu(target: str, shard: str) -> None:
+    search(target, max(1, _part(shard) // 2), shard, work=300_000)
+
+
+@pytest.mark.parametrize("shard", _SHARDS)
+def test_problems_on_a_simulated_gpu(shard: str) -> None:
+    search("sim", _part(shard), shard, work=30_000)
+
+
+@pytest.mark.needs_cuda
+@pytest.mark.parametrize("shard", _SHARDS)
+def test_problems_on_a_gpu(shard: str) -> None:
+    search("cuda", _part(shard), shard)
+
+
+def test_a_vector_of_bfloat16_ends_with_the_row() -> None:
+    for width in (1, 9, 17):
+        p = Problem.parse((1, 1, 1, width), (1, 1, 1, 1), dtype="bfloat16")
+        for template, config in candidates(p, "llvm"):
+            found = declare(p)
+            kernel = tilewright.build(template.schedule(found, config), found.args)
+            assert run(p, kernel) < TOLERANCE["bfloat16"]
