@@ -40,9 +40,7 @@ def cases(draw):
     extra, padding, image = [], [], []
     for s, d, k in zip(pairs["stride"], pairs["dilation"], pairs["kernel"]):
         more = draw(st.integers(0, max(s, d) - 1))
-        # More than a step is PyTorch's where it is not padded as much.
-        least = more if more >= s else 0
-        padding.append(draw(st.integers(least, 3)))
+        padding.append(draw(st.integers(max(0, more - s + 1), 3)))  # less is PyTorch's
         extra.append(more)
         shortest = (2 * padding[-1] - d * (k - 1) - more) // s + 1
         image.append(max(1, shortest + draw(st.integers(0, 5))))
@@ -138,7 +136,7 @@ def test_the_module_is_pytorchs_with_another_forward_pass():
 def test_more_output_than_stride_and_padding_account_for_is_pytorchs():
     x, w = torch.randn(1, 3, 5, 5), torch.randn(3, 1, 3, 3)
     calls.forget()
-    with pytest.warns(UserWarning, match="an output_padding over both the stride and the padding"):
+    with pytest.warns(UserWarning, match="an output_padding beyond the stride and the padding"):
         y = tt.depthwise_conv_transpose2d(x, w, None, 1, 0, 1, 2)
     assert y.equal(F.conv_transpose2d(x, w, None, 1, 0, 1, 3, 2))
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch._C import _functorch
 
 from tilewright.torch.backward import dgrad, wgrad
-from tilewright.torch.calls import is_last, memory_format, observe, why_not
+from tilewright.torch.calls import DTYPES, is_last, memory_format, observe, why_not
 from tilewright.torch.forward import forward, symmetric
 from tilewright.torch.kernels import Found
 from tilewright.torch.operators import conv, conv_dgrad, conv_wgrad
@@ -43,14 +43,17 @@ def _is_plain(input: Any, weight: Any, bias: Any) -> bool:
 
 def _way(input: Any, weight: Any, bias: Any) -> str:
     """Who does a call: "operator", "autograd", "kernel", or nobody here: "theirs"."""
+    ours = input.dtype in DTYPES and (input.is_cpu or input.is_cuda or input.is_meta)
     if torch.compiler.is_compiling():
-        return "operator"
-    if _transforms() is not None or torch.autograd.forward_ad._current_level >= 0:
+        return "operator" if ours else "theirs"
+    why = ""
+    if not ours:
+        why = why_not(input)
+    elif _transforms() is not None or torch.autograd.forward_ad._current_level >= 0:
         # Rules for these are not to be had for an operator of a library.
-        observe(None, Found(None, reason="torch.func's transformations and forward-mode gradients"))
-        return "theirs"
-    if not (input.is_cpu or input.is_cuda or input.is_meta):
-        observe(None, Found(None, reason=why_not(input)))
+        why = "torch.func's transformations and forward-mode gradients"
+    if why:
+        observe(None, Found(None, reason=why))
         return "theirs"
     if not _is_plain(input, weight, bias):
         return "operator"

@@ -42,18 +42,19 @@ def depthwise_conv_transpose2d(
     steps, sides, more, spread = map(pair, (stride, padding, output_padding, dilation))
     if min(*steps, *spread) < 1 or min(*sides, *more) < 0 or 0 in weight.shape:
         return F.conv_transpose2d(input, weight, bias, *theirs)  # raises
-    size, after = [], []
+    size, after, beyond = [], [], False
     for extent, k, s, p, o, d in zip(
         input.shape[2:], weight.shape[2:], steps, sides, more, spread, strict=True
     ):
         size.append((extent - 1) * s - 2 * p + d * (k - 1) + o + 1)
-        # Where more than a step is added, a convolution of that image has as many outputs as the
-        # input only if it is padded less.
-        after.append(p if o < s else p - o)
+        # A convolution of that image has as many outputs as the input has pixels only if it is
+        # padded by p - o to p - o + s - 1 at its end.
+        after.append(p if o < s else max(0, p - o))
+        beyond = beyond or o - p >= s
         if o >= max(s, d) or size[-1] < 1:
             return F.conv_transpose2d(input, weight, bias, *theirs)  # raises
-    if min(after) < 0:
-        observe(None, Found(None, reason="an output_padding over both the stride and the padding"))
+    if beyond:
+        observe(None, Found(None, reason="an output_padding beyond the stride and the padding"))
         return F.conv_transpose2d(input, weight, bias, *theirs)
     input, weight, bias = autocast(input, weight, bias)
     x, multiplier = input, weight.shape[1]
