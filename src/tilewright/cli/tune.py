@@ -3,6 +3,7 @@
   tilewright tune depthwise_conv2d --input 64x384x32x32 --filter 384x1x7x7 --padding 3 \\
       --dtype float16 --target cuda --trials 200
   tilewright tune depthwise_conv2d --input 1x32x112x112 --filter 32x1x3x3 --padding SAME --resume
+  tilewright tune --set mobilenetv2 --batch 64 --pass forward,dgrad,wgrad --target cuda
 
 Each measurement is on record as soon as it is done (`tilewright records list`); Ctrl-C ends the
 search with what it found, and --resume goes on with it.
@@ -13,12 +14,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.cli import _problems
 from tilewright.ir.errors import TilewrightError
 
 if TYPE_CHECKING:
-    from tilewright.topi.problem import Problem
     from tilewright.tune.tuner import Tuner
 
 TUNERS = ("xgb", "ga", "random", "grid")
@@ -26,18 +28,7 @@ TUNERS = ("xgb", "ga", "random", "grid")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The problem, the target, and how to search."""
-    parser.add_argument("operator", metavar="OP", choices=("depthwise_conv2d", "depthwise_conv1d"),
-                        help="depthwise_conv2d or depthwise_conv1d")  # fmt: skip
-    parser.add_argument("--input", required=True, metavar="NxCxHxW", help="in this order always")
-    parser.add_argument("--filter", required=True, metavar="CxMxKHxKW")
-    parser.add_argument("--pass", dest="pass_", default="forward",
-                        choices=("forward", "dgrad", "wgrad"))  # fmt: skip
-    parser.add_argument("--stride", default="1", metavar="N[xM]")
-    parser.add_argument("--padding", default="0", metavar="N[xM]", help="or SAME, VALID")
-    parser.add_argument("--dilation", default="1", metavar="N[xM]")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--layout", default="", help="NCHW (the default), NHWC, NCW, NWC")
-    parser.add_argument("--epilogue", default="", metavar="STEPS", help="as bias+relu")
+    _problems.add_arguments(parser)
     parser.add_argument("--target", default="llvm", help='"llvm", "cuda", "opencl", "sim"')
     parser.add_argument("--trials", type=int, default=128, metavar="N", help="at most (128)")
     parser.add_argument("--tuner", choices=TUNERS, default="xgb")
@@ -54,60 +45,68 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="for one run")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print the best for a program to read")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the same to a file")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search; 130 after Ctrl-C, 1 where nothing was right."""
+    """Search, problem after problem; 130 after Ctrl-C, 1 where nothing was right for one."""
+    from tilewright.runtime.files import check_writable
+    from tilewright.tune import library
+    from tilewright.tune.records import Records
+
+    named = _problems.problems(args)
+    if args.trials < 1:
+        raise TilewrightError(f"--trials {args.trials}: at least 1")
+    for path in filter(None, (args.output, args.log)):
+        check_writable(Path(path))
+    tasks = [library.task(one.problem, args.target) for one in named]
+    reports: list[dict[str, Any]] = []
+    status = 0
+    with Records(args.records) as records:
+        for number, task in enumerate(tasks, 1):
+            which = f"{number}/{len(tasks)} " if len(tasks) > 1 else ""
+            tuner = _search(args, task, records, which)
+            reports.append(_report(tuner))
+            if tuner.best_config is None:
+                status = 1
+            if tuner.interrupted:
+                status = 130
+                break
+    text = json.dumps(reports if len(tasks) > 1 else reports[0], indent=1)
+    if args.json:
+        print(text)
+    if args.output:
+        Path(args.output).write_text(text + "\n", encoding="utf-8")
+    return status
+
+
+def _search(args: argparse.Namespace, task: Any, records: Any, which: str) -> Tuner:
+    """Search for one problem, and say what was found."""
     from tilewright.tune import callback, library
     from tilewright.tune.display import Display, best_text
     from tilewright.tune.local import LocalBuilder, LocalRunner, measure_option
-    from tilewright.tune.records import Records
 
-    task = library.task(_problem(args), args.target)
+    problem = task.args[0]
     tuner = _tuner(args, task)
     option = measure_option(
         LocalBuilder(n_parallel=args.jobs),
         LocalRunner(args.timeout, 1, args.repeat, args.min_repeat_ms, _devices(args.devices),
                     args.seed),
     )  # fmt: skip
-    callbacks: list[Any] = [Display(prefix=args.pass_)]
+    callbacks: list[Any] = [Display(prefix=f"{which}{problem.pass_}")]
     if args.log:
         callbacks.append(callback.log_to_file(args.log))
-    with Records(args.records) as records:
-        tuner.tune(
-            min(args.trials, len(task.config_space)), option, args.early_stopping, callbacks,
-            records=records, resume=args.resume,
-        )  # fmt: skip
-    if args.json:
-        print(json.dumps(_report(tuner), indent=1))
-    elif tuner.best_config is not None:
+    tuner.tune(
+        min(args.trials, len(task.config_space)), option, args.early_stopping, callbacks,
+        records=records, resume=args.resume,
+    )  # fmt: skip
+    if not args.json and tuner.best_config is not None:
         name, parameters = library.parameters_of(tuner.best_config)
         values = ", ".join(f"{k} {v}" for k, v in parameters.items())
-        print(f"{task.args[0]}\n{best_text(tuner)}: {name}, {values}")
+        print(f"{problem}\n{best_text(tuner)}: {name}, {values}")
     if tuner.best_config is None and tuner.last_reason:
         print(f"tilewright: nothing was right: {tuner.last_reason}", file=sys.stderr)
-    if tuner.interrupted:
-        return 130
-    return 0 if tuner.best_config is not None else 1
-
-
-def _problem(args: argparse.Namespace) -> Problem:
-    from tilewright.topi.problem import Problem
-
-    return Problem.parse(
-        args.input, args.filter, operator=args.operator, pass_=args.pass_,
-        stride=_numbers(args.stride), padding=_numbers(args.padding),
-        dilation=_numbers(args.dilation), dtype=args.dtype, layout=args.layout,
-        epilogue=args.epilogue,
-    )  # fmt: skip
-
-
-def _numbers(text: str) -> Any:
-    """3, (1, 2), or the text where it is a name."""
-    parts = text.replace(",", "x").split("x")
-    if not all(part.isdigit() for part in parts):
-        return text
-    return int(text) if len(parts) == 1 else tuple(int(part) for part in parts)
+    return tuner
 
 
 def _devices(text: str) -> tuple[int, ...]:

@@ -39,10 +39,10 @@ def roof(machine: Machine, dtype: str) -> Roof:
     On CUDA the better of kernels of our own and of PyTorch's copy and matrix product in ``dtype``
     (of float32 without TF32), where that is installed; elsewhere float32 arithmetic in vectors.
     """
-    return Roof(_bandwidth(machine), _rate(machine, dtype))
+    return Roof(bandwidth(machine), rate(machine, dtype))
 
 
-def _bandwidth(machine: Machine) -> float:
+def bandwidth(machine: Machine) -> float:
     nbytes = _COPIED[machine.kind]
     found = []
     try:
@@ -61,7 +61,7 @@ def _bandwidth(machine: Machine) -> float:
     return max(found, default=0.0)
 
 
-def _rate(machine: Machine, dtype: str) -> float:
+def rate(machine: Machine, dtype: str) -> float:
     found = [machine.peak]
     torch = _torch(machine)
     if torch is not None and dtype != "float64":

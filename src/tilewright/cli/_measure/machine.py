@@ -14,6 +14,7 @@ from tilewright.target import Target
 
 if TYPE_CHECKING:
     from tilewright.runtime import Kernel
+    from tilewright.runtime.ndarray import NDArray
 
 
 @dataclass
@@ -57,6 +58,18 @@ class Machine:
         from tilewright.runtime import array
 
         return tuple(array(source, self._place) for source in sources)
+
+    def array(self, values: Any, dtype: str) -> NDArray:
+        """An array of type ``dtype`` on the device, from float32 numbers that it holds exactly."""
+        import numpy as np
+
+        from tilewright.runtime import array
+
+        place = "cpu" if self.kind in ("llvm", "sim") else self._place
+        if dtype == "bfloat16":
+            values = (np.ascontiguousarray(values).view(np.uint32) >> 16).astype(np.uint16)
+            return array(values, place, dtype)
+        return array(values.astype(dtype), place, dtype)
 
     def fetch(self, array: Any) -> Any:
         """An array of the device as NumPy's."""

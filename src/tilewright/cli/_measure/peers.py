@@ -20,7 +20,7 @@ PEERS = {
     "PyTorch": "torch",
     "PyTorch channels_last": "torch",
     "torch.compile": "torch",
-    "torch.compile channels_last": "torch",
+    "compile channels_last": "torch",
     "ONNX Runtime": "onnxruntime",
 }
 
@@ -56,7 +56,7 @@ class Peers:
 
         On CUDA ``sets`` copies of the tensors take turns.
         """
-        if any(name.startswith("torch.compile") for name in self.names):
+        if any("compile" in name for name in self.names):
             import torch
 
             torch._dynamo.reset()  # its limit on compilations counts from problem to problem
@@ -73,7 +73,7 @@ class Peers:
     @contextlib.contextmanager
     def threads(self) -> Iterator[None]:
         """PyTorch uses the machine's number of threads inside."""
-        torch = sys.modules.get("torch") if "torch" in self._modules else None
+        torch = sys.modules.get("torch") if self.with_torch else None
         if torch is None:
             yield
             return
@@ -83,6 +83,11 @@ class Peers:
             yield
         finally:
             torch.set_num_threads(before)
+
+    @property
+    def with_torch(self) -> bool:
+        """Whether PyTorch takes part."""
+        return "torch" in self._modules
 
     @property
     def _modules(self) -> list[str]:
@@ -130,7 +135,7 @@ class Peers:
         import torch
 
         call = torch_peer.function(problem)
-        if name.startswith("torch.compile"):
+        if "compile" in name:
             call = torch.compile(call, fullgraph=True, dynamic=False)
         device = "cuda" if self.machine.kind == "cuda" else "cpu"
         last = name.endswith("channels_last")

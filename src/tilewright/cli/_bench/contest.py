@@ -1,0 +1,264 @@
+"""One problem: our kernel and the libraries on the same data, taking turns."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright import select
+from tilewright.cli._measure import torch_peer
+from tilewright.cli._measure.floors import Roof
+from tilewright.cli._measure.machine import Machine
+from tilewright.cli._measure.peers import Peers
+from tilewright.cli._measure.turns import Batch, of_calls, of_graph, take_turns
+from tilewright.ir.errors import TilewrightError
+from tilewright.topi.declare import input_shapes
+from tilewright.topi.problem import Problem
+
+OURS = "tilewright"
+#: Under this many bytes a problem's data may stay in the caches of a GPU, as in a network.
+_CACHED = 8e6
+#: The relative error norm from PyTorch's result in float64 that a right answer stays under.
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
+#: Sums in the type of 16-bit data, which the caller has to allow, lose more digits.
+_HALF = 10
+#: Multiplications up to which a gradient of filters is checked against float64 on a CPU.
+_CHECKED = 2e9
+
+
+@dataclass
+class Row:
+    """What was measured of one problem.
+
+    Attributes
+    ----------
+    times : seconds by name (:data:`OURS`, "PyTorch", ...), one a round.
+    floor : the least seconds that it takes on this machine, None where that is not known.
+    copy : seconds of a copy of as many bytes in the same rounds, on a CPU.
+    schedule : our choice, in words.
+    error : the relative error norm of our result, None where PyTorch is missing or it is not known.
+    failure : why there is no kernel of ours.
+    """
+
+    problem: Problem
+    section: str = ""
+    times: dict[str, list[float]] = field(default_factory=dict)
+    floor: float | None = None
+    copy: float | None = None
+    schedule: str = ""
+    error: float | None = None
+    failure: str = ""
+
+    def median(self, name: str) -> float | None:
+        """Seconds."""
+        found = self.times.get(name)
+        return statistics.median(found) if found else None
+
+    @property
+    def best_peer(self) -> str | None:
+        """The name of the fastest of the others."""
+        peers = [name for name in self.times if name != OURS]
+        return min(peers, key=lambda n: statistics.median(self.times[n]), default=None)
+
+    @property
+    def ratio(self) -> float | None:
+        """The time of the fastest of the others for each unit of ours."""
+        ours, peer = self.median(OURS), self.best_peer
+        return (self.median(peer) or 0) / ours if ours and peer else None
+
+    def of_floor(self, name: str) -> float | None:
+        """How near the floor a time is: 1 is the best that the machine can do."""
+        found = self.median(name)
+        return self.floor / found if found and self.floor else None
+
+    @property
+    def unsteady(self) -> bool:
+        """Whether a time varied so much between rounds that other programs must have run."""
+        for found in self.times.values():
+            low, middle, high = statistics.quantiles(found, n=4)
+            if high - low > 0.3 * middle:
+                return True
+        return False
+
+
+class WrongResult(TilewrightError):
+    """A kernel that computes something else."""
+
+
+@dataclass
+class Contest:
+    """How problems are measured.
+
+    Attributes
+    ----------
+    roofs : by type, what the machine can do at best.
+    rounds, seconds : of a problem, at most.
+    """
+
+    machine: Machine
+    peers: Peers
+    policy: str
+    roofs: Mapping[str, Roof]
+    rounds: int
+    seconds: float
+
+    def run(self, problem: Problem, section: str = "") -> Row:
+        """Measure one problem; what of it fails is left out, and said in the row."""
+        row = Row(problem, section)
+        arrays = random_arrays(problem)
+        sets = self._sets(problem)
+        batches: dict[str, Batch] = {}
+        try:
+            batches[OURS] = self._ours(row, arrays, sets)
+        except TilewrightError as error:
+            row.failure = str(error).partition("\n")[0]
+        batches |= self.peers.batches(problem, arrays, sets)
+        copying = self.machine.copying(problem.bytes) if self.machine.kind == "llvm" else None
+        if copying:
+            batches["copy"] = copying[0]
+        if not row.failure or len(batches) > 1:
+            with self.peers.threads():
+                row.times = take_turns(batches, self.rounds, 0.004, self.seconds)
+        roof = self.roofs[problem.dtype]
+        if copying and "copy" in row.times:
+            row.copy = statistics.median(row.times.pop("copy")) * copying[1]
+        if row.copy and roof.rate:
+            row.floor = max(row.copy, problem.flops / roof.rate)
+        elif roof.bandwidth and roof.rate:
+            row.floor = roof.seconds(problem)
+        return row
+
+    def _sets(self, problem: Problem) -> int:
+        """How many copies of the data take turns, so that a GPU's cache does not hold them."""
+        if self.machine.kind != "cuda" or problem.bytes < _CACHED:
+            return 1
+        from tilewright.runtime.cuda_driver import device
+
+        cache = device(0).attribute("L2_CACHE_SIZE")
+        return max(2, math.ceil(2 * cache / problem.bytes))
+
+    def _ours(self, row: Row, arrays: Mapping[str, Any], sets: int) -> Batch:
+        """The kernel that is chosen, checked; raises :class:`TilewrightError` without one."""
+        problem, target = row.problem, self.machine.target
+        built = None
+        error: TilewrightError | None = None
+        for choice in select.options(problem, target, self.policy):
+            if choice.algorithm.vendor:
+                continue
+            try:
+                built = choice.build()
+            except TilewrightError as found:
+                error = error or found
+                continue
+            values = choice.algorithm.to_values(choice.config)
+            words = [choice.algorithm.name, *(f"{k} {v}" for k, v in values.items())]
+            row.schedule = ", ".join(words)
+            break
+        if built is None:
+            raise error or select.SelectError(select.reason(problem, target))
+        copies = [self._device_arrays(problem, arrays) for _ in range(sets)]
+        built(*copies[0])
+        row.error = self._error(problem, arrays, copies[0][-1].numpy())
+        allowed = TOLERANCE[problem.dtype] * (_HALF if problem.precision == "half" else 1)
+        if row.error is not None and not row.error < allowed:
+            row.times.clear()
+            raise WrongResult(
+                f"{row.schedule} computes something else: its relative error is {row.error:.1e}"
+            )
+        if self.machine.kind != "cuda":
+            kernel = getattr(built, "kernel", None)
+            if kernel is None:
+                return of_calls(lambda: built(*copies[0]))
+            return self.machine.batch(kernel, *copies[0])
+        if self.peers.with_torch:
+            return of_graph(lambda i: built(*copies[i % sets]), sets)
+        return _driver_graphs(built, copies)
+
+    def _device_arrays(self, problem: Problem, arrays: Mapping[str, Any]) -> list[Any]:
+        """In calling order and in the problem's layout, the result last and full of NaN."""
+        import numpy as np
+
+        result = np.full(problem.result_shape, np.nan, np.float32)
+        made = [in_layout(problem, name, values) for name, values in arrays.items()]
+        return [self.machine.array(values, problem.dtype) for values in (*made, result)]
+
+    def _error(self, problem: Problem, arrays: Mapping[str, Any], found: Any) -> float | None:
+        """The relative error norm against PyTorch in float64, of the first and last image."""
+        try:
+            import torch
+        except ImportError:
+            return None
+        import numpy as np
+
+        p = problem.replace(dtype="float64", precision="exact", layout="")
+        got = to_float(found, problem.dtype)
+        device = "cuda" if self.machine.kind == "cuda" else "cpu"
+        if problem.pass_ == "wgrad":
+            if problem.flops > _CHECKED and device == "cpu":
+                return None
+            given = dict(arrays)
+        else:
+            ends = sorted({0, problem.batch - 1})
+            p, got = p.replace(batch=len(ends)), got[ends]
+            given = {n: v[ends] if v.ndim > 2 and n != "filter" else v for n, v in arrays.items()}
+        with torch.no_grad():
+            tensors = torch_peer.operands(p, given, device, False)
+            wanted = torch_peer.function(p)(*tensors).cpu().numpy()
+        if problem.pass_ == "wgrad":
+            wanted = wanted.reshape(got.shape)
+        elif problem.layout.endswith("C"):
+            wanted = np.moveaxis(wanted, 1, -1)
+        return float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
+
+
+def random_arrays(problem: Problem) -> dict[str, Any]:
+    """Normal numbers that the problem's type holds exactly, as float32, channels first."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    first = problem.replace(layout="NCHW" if problem.rank == 2 else "NCW")
+    found = {}
+    for name, shape in input_shapes(first).items():
+        values = rng.standard_normal(shape, np.float32)
+        if problem.dtype == "bfloat16":
+            values = (values.view(np.uint32) & 0xFFFF0000).view(np.float32)
+        elif problem.dtype == "float16":
+            values = values.astype(np.float16).astype(np.float32)
+        found[name] = values
+    return found
+
+
+def in_layout(problem: Problem, name: str, values: Any) -> Any:
+    """An image in the problem's layout; other tensors as they are."""
+    import numpy as np
+
+    if values.ndim < 3 or name == "filter" or not problem.layout.endswith("C"):
+        return values
+    return np.ascontiguousarray(np.moveaxis(values, 1, -1))
+
+
+def to_float(values: Any, dtype: str) -> Any:
+    """float64, also of bfloat16 as its bits."""
+    import numpy as np
+
+    if dtype == "bfloat16" and values.dtype == np.uint16:
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float64)
+
+
+def _driver_graphs(built: Any, copies: Sequence[Sequence[Any]]) -> Batch:
+    """CUDA graphs without PyTorch; each batch captures its own."""
+    from tilewright.runtime.cuda_driver import device
+    from tilewright.runtime.cuda_launch import measure
+
+    count = 0
+
+    def once(stream: int) -> None:
+        nonlocal count
+        built.kernel(*copies[count % len(copies)], stream=stream)
+        count += 1
+
+    return lambda number: measure(device(0), once, max(number, len(copies)), 1)[0]

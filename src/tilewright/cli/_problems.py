@@ -1,0 +1,243 @@
+"""Problems on the command line: one by its shapes, several, a named set, or a file of them."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tilewright.ir.errors import ProblemError
+from tilewright.topi.problem import OPERATORS, PASSES, PRECISIONS, Problem
+
+#: Layers as (channels, height, width, filters' size, stride, multiplier), padded by half a filter.
+_Layer = tuple[int, int, int, int, int, int]
+
+
+def _square(*layers: tuple[int, int, int, int]) -> list[_Layer]:
+    """(channels, side of the image, filter, stride)."""
+    return [(c, side, side, k, s, 1) for c, side, k, s in layers]
+
+
+#: Sets of layers by name, with what they are.
+SETS: dict[str, tuple[str, list[_Layer]]] = {
+    "mobilenetv2": (
+        "depthwise layers of MobileNetV2, 3x3",
+        _square((32, 112, 3, 1), (64, 112, 3, 2), (96, 112, 3, 2), (144, 56, 3, 1),
+                (144, 56, 3, 2), (192, 28, 3, 1), (384, 14, 3, 1), (576, 14, 3, 2),
+                (960, 7, 3, 1)),
+    ),
+    "convnext": (
+        "the four stages of ConvNeXt-T, 7x7",
+        _square((96, 56, 7, 1), (192, 28, 7, 1), (384, 14, 7, 1), (768, 7, 7, 1)),
+    ),
+    "replknet": (
+        "the four stages of RepLKNet-31B, 31x31 to 13x13",
+        _square((128, 56, 31, 1), (256, 28, 29, 1), (512, 14, 27, 1), (1024, 7, 13, 1)),
+    ),
+    "article-000": (
+        "the tables of article 000: 256 channels, 3x3 and 5x5, multipliers 1 and 2",
+        [(256, side, side, 3, 1, 1) for side in (21, 32, 64, 96)]
+        + [(256, 96, 96, k, 1, m) for k, m in ((5, 1), (3, 2), (5, 2))],
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Named:
+    """A problem, and what it belongs to: the set, the file, "" where it stands for itself."""
+
+    problem: Problem
+    section: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The operator and its parameters; several shapes, and a set or a file in their place."""
+    add = parser.add_argument
+    add("operator", metavar="OP", choices=OPERATORS, nargs="?", help=", ".join(OPERATORS))
+    shapes = parser.add_argument_group("problem")
+    add = shapes.add_argument
+    add(
+        "--input",
+        metavar="NxCxHxW",
+        action="append",
+        default=[],
+        help="in this order whatever the layout; NxCxW in one dimension; may be repeated",
+    )
+    add(
+        "--filter",
+        metavar="CxMxKHxKW",
+        action="append",
+        default=[],
+        help="M filters a channel; also PyTorch's (C*M)x1xKHxKW; one for each input, or one",
+    )
+    add(
+        "--pass",
+        dest="pass_",
+        default="forward",
+        metavar="PASS",
+        help=f"{', '.join(PASSES)}; several with commas",
+    )
+    add("--stride", default="1", metavar="N[,M]", help="vertical and horizontal")
+    add(
+        "--padding",
+        default=None,
+        metavar="P",
+        help="N, or vertical,horizontal, or top,left,bottom,right, or SAME, SAME_LOWER, VALID, "
+        "CAUSAL; 0 by default, half a filter in a set",
+    )
+    add("--dilation", default="1", metavar="N[,M]")
+    add(
+        "--dtype",
+        default="float32",
+        metavar="TYPE",
+        help="float32, float16, bfloat16, float64; several with commas",
+    )
+    add("--accumulate", default="", metavar="TYPE", help="of sums; float32 for 16-bit types")
+    add("--precision", default="exact", metavar="WORD", help=", ".join(PRECISIONS))
+    add("--any-order", action="store_true", help="two runs may differ in the last bits")
+    add(
+        "--layout",
+        default="",
+        metavar="LAYOUT",
+        help="NCHW (the default) or NHWC, NCW or NWC; several with commas",
+    )
+    add("--epilogue", default="", metavar="STEPS", help="as bias+relu or scale_shift+clamp(0,6)")
+    add(
+        "--set",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="layers by name: " + "; ".join(f"{n}: {what}" for n, (what, _) in SETS.items()),
+    )
+    add("--batch", type=int, metavar="N", help="of the layers of a set (1)")
+    add(
+        "--problems",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a line each: options as here, or a problem as JSON; # begins a comment",
+    )
+
+
+def problems(args: argparse.Namespace) -> list[Named]:
+    """What the options say, each problem once, in their order.
+
+    Raises :class:`ProblemError` that names the option at fault.
+    """
+    found: list[Named] = list(_of_shapes(args))
+    for name in args.set:
+        found += _of_set(name, args)
+    for path in args.problems:
+        found += _of_file(path, args.operator)
+    if args.batch is not None and not args.set:
+        raise ProblemError("--batch is for --set: an --input says its batch, as in 64x384x32x32")
+    if not found:
+        raise ProblemError(
+            "which problem? Give --input 64x384x32x32 --filter 384x1x7x7, --set "
+            f"{'|'.join(SETS)}, or --problems FILE"
+        )
+    return list({named.problem: named for named in reversed(found)}.values())[::-1]
+
+
+def _of_shapes(args: argparse.Namespace) -> Iterator[Named]:
+    inputs, filters = args.input, args.filter
+    if bool(inputs) != bool(filters):
+        missing, given = ("--filter", "--input") if inputs else ("--input", "--filter")
+        raise ProblemError(f"{given} needs {missing}: --input NxCxHxW --filter CxMxKHxKW")
+    if len(filters) == 1:
+        filters = filters * len(inputs)
+    if len(inputs) != len(filters):
+        raise ProblemError(
+            f"{len(inputs)} times --input and {len(filters)} times --filter: give one filter for "
+            "each input, or one for all"
+        )
+    if inputs and not args.operator:
+        raise ProblemError(f"which operator? Name it first: {' or '.join(OPERATORS)}")
+    for data, weight in zip(inputs, filters, strict=True):
+        dims = data.count("x") + 1
+        if dims in (3, 4) and dims != (3 if args.operator == "depthwise_conv1d" else 4):
+            other = "depthwise_conv1d" if dims == 3 else "depthwise_conv2d"
+            raise ProblemError(f"--input {data} has {dims} dimensions: it is one of {other}")
+        for changes in _variants(args):
+            made = Problem.parse(
+                data, weight, operator=args.operator, padding=numbers(args.padding or "0"),
+                stride=numbers(args.stride), dilation=numbers(args.dilation), **changes,
+            )  # fmt: skip
+            yield Named(made)
+
+
+def _of_set(name: str, args: argparse.Namespace) -> Iterator[Named]:
+    if name not in SETS:
+        raise ProblemError(f"--set {name}: there are {', '.join(SETS)}")
+    if args.operator == "depthwise_conv1d":
+        raise ProblemError(f"--set {name} is one of depthwise_conv2d")
+    if (args.stride, args.dilation) != ("1", "1"):
+        raise ProblemError(f"--set {name} has strides of its own: leave out --stride, --dilation")
+    batch = 1 if args.batch is None else args.batch
+    for changes in _variants(args):
+        section = f"{name}, batch {batch}, {changes['pass_']}, {changes['dtype']}"
+        for c, h, w, k, s, m in SETS[name][1]:
+            padding: Any = k // 2 if args.padding is None else numbers(args.padding)
+            made = Problem(
+                batch=batch, channels=c, height=h, width=w, multiplier=m, kernel_h=k, kernel_w=k,
+                stride=(s, s), padding=padding, **changes,
+            )  # fmt: skip
+            yield Named(made, section)
+
+
+def _variants(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The parameters that may have several values, each combination of them."""
+    lists = (text.split(",") for text in (args.pass_, args.dtype, args.layout))
+    for pass_, dtype, layout in itertools.product(*lists):
+        yield {
+            "pass_": pass_.strip(), "dtype": dtype.strip(), "layout": layout.strip(),
+            "accumulate": args.accumulate, "precision": args.precision,
+            "deterministic": not args.any_order,
+            "epilogue": "" if pass_.strip() == "wgrad" and "," in args.pass_ else args.epilogue,
+        }  # fmt: skip
+
+
+def _of_file(path: str, operator: str | None) -> Iterator[Named]:
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProblemError(f"--problems {path} cannot be read: {error}") from None
+    parser = _LineParser(add_help=False)
+    add_arguments(parser)
+    parser.set_defaults(operator=operator)  # where a line names none
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        try:
+            if text.startswith("{"):
+                yield Named(Problem.from_json(text), Path(path).stem)
+                continue
+            words = shlex.split(text, comments=True)
+            for named in problems(parser.parse_args(words)):
+                yield Named(named.problem, named.section or Path(path).stem)
+        except (ProblemError, ValueError) as error:
+            raise ProblemError(f"{path}:{number}: {error}") from None
+
+
+class _LineParser(argparse.ArgumentParser):
+    """Of a line of a file; what is wrong there is an error like others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ProblemError(message)
+
+
+def numbers(text: str) -> Any:
+    """3, (1, 2), or the text where it is a name.
+
+    >>> numbers("3"), numbers("1,2"), numbers("1x2x3x4"), numbers("SAME")
+    (3, (1, 2), (1, 2, 3, 4), 'SAME')
+    """
+    parts: Sequence[str] = text.replace(",", "x").split("x")
+    if not all(part.strip().isdigit() for part in parts):
+        return text
+    return int(text) if len(parts) == 1 else tuple(int(part) for part in parts)
