@@ -263,51 +263,6 @@ def test_one_kernel_takes_every_batch_on_a_cpu(monkeypatch):
         assert error(tt.depthwise_conv2d(x, w), F.conv2d(x, w, groups=4)) < 1e-5
 
 
-@pytest.mark.needs_cuda
-@pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_tensors_of_a_gpu(last, dtype):
-    form = torch.channels_last if last else torch.contiguous_format
-    x = torch.randn(4, 32, 28, 28, device="cuda", dtype=dtype).to(memory_format=form)
-    w = torch.randn(32, 1, 3, 3, device="cuda", dtype=dtype).requires_grad_()
-    b = torch.randn(32, device="cuda", dtype=dtype).requires_grad_()
-    x.requires_grad_()
-    wanted = F.conv2d(x.double(), w.double(), b.double(), 1, 1, 1, 32)
-    ours, g = tt.depthwise_conv2d(x, w, b, 1, 1), torch.randn_like(x)
-    bound = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}[dtype]
-    assert ours.stride() == x.stride()
-    assert error(ours, wanted) < bound
-    found = torch.autograd.grad(ours, (x, w, b), g)
-    for f, e in zip(found, torch.autograd.grad(wanted, (x, w, b), g.double())):
-        assert error(f, e) < 3 * bound
-
-
-@pytest.mark.needs_cuda
-def test_a_cuda_graph_and_another_stream_have_the_launches():
-    x = torch.randn(4, 32, 28, 28, device="cuda")
-    w = torch.randn(32, 1, 3, 3, device="cuda")
-    wanted, graph = tt.depthwise_conv2d(x, w, None, 1, 1), torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        y = tt.depthwise_conv2d(x, w, None, 1, 1)
-    y.zero_()
-    graph.replay()
-    assert y.equal(wanted)
-    with torch.cuda.stream(torch.cuda.Stream()):
-        z = tt.depthwise_conv2d(x, w, None, 1, 1)
-        assert z.equal(wanted)
-
-
-@pytest.mark.needs_cuda
-def test_the_third_size_of_batch_gets_a_kernel_for_all(monkeypatch):
-    w = torch.randn(5, 1, 3, 3, device="cuda")
-    built, build = [], kernels._build
-    monkeypatch.setattr(kernels, "_build", lambda *a: built.append(a[2]) or build(*a))
-    for n in (1, 2, 3, 4, 1):
-        x = torch.randn(n, 5, 9, 9, device="cuda")
-        assert error(tt.depthwise_conv2d(x, w), F.conv2d(x.double(), w.double(), groups=5)) < 1e-5
-    assert built == [False, False, True]
-
-
 # -- what is left to PyTorch -------------------------------------------------------------------
 
 

@@ -133,13 +133,16 @@ class CudaProgram:
         self._launch(tuple(a.pointer for a in arrays), values, stream, ordinal)
 
     def launch_raw(
-        self, pointers: tuple[int, ...], scalars: tuple[int, ...], stream: Any = None
+        self,
+        pointers: tuple[int, ...],
+        scalars: tuple[int, ...],
+        stream: Any = None,
+        ordinal: int | None = None,
     ) -> None:
-        """:meth:`launch` for addresses on one device that have been checked."""
-        if device_count() == 1 or not pointers:
-            ordinal = 0
-        else:
-            ordinal = pointer_ordinal(pointers[0])
+        """:meth:`launch` for addresses on one device, ``ordinal``, that have been checked."""
+        if ordinal is None:
+            alone = device_count() == 1 or not pointers
+            ordinal = 0 if alone else pointer_ordinal(pointers[0])
         self._launch(pointers, scalars, stream, ordinal)
 
     def _launch(

@@ -26,6 +26,8 @@ DTYPES = {
 Run = Callable[..., Any]
 #: By everything that a launch depends on.
 _runs: dict[Any, Run] = {}
+#: So many are remembered: where shapes keep changing, they are looked up anew now and then.
+_MOST_RUNS = 10_000
 _warned: set[str] = set()
 #: Told of every call of theirs: the problem, and what was found for it.
 observers: list[Callable[[Problem | None, Found], None]] = []
@@ -113,7 +115,7 @@ def find(problem: Problem, device: torch.device) -> Found:
         target = target_of(device)
     except Exception as error:
         return Found(None, reason=f"{device.type}: {error}")
-    return kernels.find(problem, target)
+    return kernels.find(problem, target, device.index)
 
 
 def observe(problem: Problem | None, found: Found) -> None:
@@ -134,5 +136,7 @@ def cached(key: Any, make: Callable[[], Run]) -> Run:
     """The run for ``key``; made where it is not known, and anew while somebody observes."""
     run = None if observers else _runs.get(key)
     if run is None:
+        if len(_runs) >= _MOST_RUNS:
+            _runs.clear()
         run = _runs[key] = make()
     return run

@@ -1,8 +1,8 @@
 """Kernels for calls of PyTorch's: found once for a shape, kept, and never too many of them.
 
 On a CPU one kernel takes every batch. On a GPU, where that costs index arithmetic, the first
-batches of a layer have kernels of their own, and one for all batches serves the others. Images of
-so many sizes that compiling would cost more than it gains are left to PyTorch.
+shapes of a layer have kernels of their own, and then a size of image one for all its batches.
+Images of so many sizes that compiling would cost more than it gains are left to PyTorch.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from tilewright.select.algorithm import Scheduled
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
 
-#: Batches of a layer that have kernels of their own on a GPU.
-OWN_BATCHES = 2
+#: Shapes of a layer that have kernels of their own on a GPU: as many as batches for training and
+#: validation, each with a last one that is smaller.
+OWN_SHAPES = 4
 #: Sizes of images for which kernels are compiled, of layers that are else the same.
 IMAGE_SIZES = 12
 
@@ -52,6 +53,14 @@ class _Theirs(Exception):
 
 
 @dataclass
+class _Layer:
+    """What is known of problems that differ in batch and image alone."""
+
+    images: set[tuple[int, int]] = field(default_factory=set)
+    own: int = 0  # kernels for one batch
+
+
+@dataclass
 class _State:
     policy: str = "heuristic"
     threads: int = 0  # PyTorch's, when kernels were last told
@@ -59,10 +68,18 @@ class _State:
     kernels: dict[tuple[Problem, Target], dict[int, tuple[Kernel, Choice]]] = field(
         default_factory=dict
     )
-    sizes: dict[tuple[Problem, Target], set[tuple[int, int]]] = field(default_factory=dict)
+    layers: dict[tuple[Problem, Target], _Layer] = field(default_factory=dict)
 
 
 _state = _State()
+if hasattr(os, "register_at_fork"):
+    # No other thread is compiling while a process forks: the child would inherit locks, this one
+    # and the compiler's, that nobody there lets go.
+    os.register_at_fork(
+        before=_state.lock.acquire,
+        after_in_parent=_state.lock.release,
+        after_in_child=_state.lock.release,
+    )
 #: Called when kernels found so far may no longer be the ones to take.
 on_change: list[Callable[[], None]] = []
 
@@ -78,47 +95,54 @@ def set_policy(policy: str) -> str:
     with _state.lock:
         before, _state.policy = _state.policy, policy
         _state.kernels.clear()
-        _state.sizes.clear()
+        _state.layers.clear()
         for forget in on_change:
             forget()
     return before
 
 
-def find(problem: Problem, target: Target) -> Found:
-    """The kernel for a problem, compiled where it has to be."""
+def find(problem: Problem, target: Target, ordinal: int | None = None) -> Found:
+    """The kernel for a problem, compiled where it has to be.
+
+    ``ordinal`` is the number of the GPU that it is launched on; without it, that which the
+    addresses belong to.
+    """
     with _state.lock:
         try:
-            return _find(problem, target)
+            return _find(problem, target, ordinal)
         except _Theirs as found:
             return Found(None, found.choice, "it is the fastest")
         except TilewrightError as error:
             return Found(None, reason=str(error))
 
 
-def _find(problem: Problem, target: Target) -> Found:
+def _find(problem: Problem, target: Target, ordinal: int | None) -> Found:
     anyhow = problem.replace(batch=1)
     found = _state.kernels.setdefault((anyhow, target), {})
-    if not found and not _room(anyhow, target):
-        return Found(
-            None,
-            reason=f"images of more than {IMAGE_SIZES} sizes: the others are left to PyTorch",
-        )
+    layer = _layer(anyhow, target)
+    if problem.image not in layer.images:
+        if len(layer.images) >= IMAGE_SIZES:
+            return Found(
+                None,
+                reason=f"images of more than {IMAGE_SIZES} sizes: the others are left to PyTorch",
+            )
+        layer.images.add(problem.image)
     any_batch = 0
     batch = problem.batch
     if batch not in found:
-        if any_batch in found:
-            batch = any_batch
-        elif not target.is_gpu or len(found) >= OWN_BATCHES:
-            batch = any_batch
-            found[batch] = _build(problem, target, True)
-        else:
+        own = target.is_gpu and any_batch not in found and layer.own < OWN_SHAPES
+        if own:
             found[batch] = _build(problem, target, False)
+            layer.own += 1
+        elif any_batch not in found:
+            found[any_batch] = _build(problem, target, True)
+        batch = batch if own else any_batch
     kernel, choice = found[batch]
     raw = kernel.program.launch_raw  # type: ignore[attr-defined]
     scalars = (problem.batch,) if batch == any_batch else ()
 
     def launch(pointers: tuple[int, ...]) -> None:
-        raw(pointers, scalars)
+        raw(pointers, scalars, None, ordinal)
 
     def launch_on_cpu(pointers: tuple[int, ...]) -> None:
         if threads() != _state.threads:
@@ -138,20 +162,22 @@ def _follow_threads() -> None:
         set_num_threads(_state.threads)
 
 
-def _room(problem: Problem, target: Target) -> bool:
-    """Whether images of this size may have a kernel."""
+def _layer(problem: Problem, target: Target) -> _Layer:
     least = (problem.kernel[0] - 1) * problem.dilation[0] + 1
     wide = (problem.kernel[1] - 1) * problem.dilation[1] + 1
-    sizes = _state.sizes.setdefault((problem.replace(height=least, width=wide), target), set())
-    if problem.image not in sizes and len(sizes) >= IMAGE_SIZES:
-        return False
-    sizes.add(problem.image)
-    return True
+    anyhow = problem.replace(height=least, width=wide)
+    return _state.layers.setdefault((anyhow, target), _Layer())
+
+
+def _policy(target: Target) -> str:
+    """How to choose now: measuring waits for the device, which ends the capture of a graph."""
+    capturing = target.kind == "cuda" and torch.cuda.is_current_stream_capturing()
+    return "heuristic" if capturing and _state.policy == "profile" else _state.policy
 
 
 def _build(problem: Problem, target: Target, symbolic: bool) -> tuple[Kernel, Choice]:
     error: TilewrightError | None = None
-    for k, choice in enumerate(select.options(problem, target, _state.policy)):
+    for k, choice in enumerate(select.options(problem, target, _policy(target))):
         algorithm = choice.algorithm
         if not isinstance(algorithm, Scheduled):
             raise _Theirs(choice)
