@@ -280,6 +280,13 @@ class Dialect:
     def load_vector(self, buffer: Buffer, name: str, offset: Code, lanes: int) -> Code:
         raise NotImplementedError
 
+    def load_vector_where(
+        self, buffer: Buffer, name: str, offset: Code, lanes: int, condition: Code
+    ) -> Code | None:
+        """As :meth:`load_vector` where the condition holds, and zeros elsewhere; None where that
+        is to be a branch."""
+        return None
+
     def store_vector(self, buffer: Buffer, name: str, offset: Code, lanes: int, value: Code) -> str:
         raise NotImplementedError
 

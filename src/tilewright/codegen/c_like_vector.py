@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.arith.conditions import conjuncts
 from tilewright.codegen.c_like_dialect import Dialect
 from tilewright.codegen.c_like_expr import ExpressionPrinter
-from tilewright.codegen.c_like_text import Code, code
+from tilewright.codegen.c_like_text import BIT_AND, Code, code
 from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir.buffer import Buffer
@@ -238,18 +239,30 @@ class VectorPrinter(ExpressionPrinter):
         self.hoisted[e] = self.hoisted[body]
 
     def _prepare_load(self, buffer: Buffer, e: E.Load) -> None:
+        loaded = self._moved(buffer, e, None)
+        if loaded is not None:
+            self.hoisted[e] = loaded
+
+    def _moved(self, buffer: Buffer, e: E.Load, where: Code | None) -> Pieces | None:
+        """The temporaries that a load fills, where a condition holds, or else with zeros."""
         access = self.access(buffer, e.indices[0])
         if access is None:
-            return
+            return None
         d, (base, k) = self.dialect, access
-        texts = []
+        texts, values = [], []
         for i in range(0, e.dtype.lanes, k):
             at = self.expr(self.lane(E.Ramp(base, ops.const(1, base.dtype), e.dtype.lanes), i))
-            name = self.names.fresh(f"{buffer.name}_v")
-            value = d.load_vector(buffer, self.name_of(buffer), at, k)
+            texts.append(self.names.fresh(f"{buffer.name}_v"))
+            if where is None:
+                value: Code | None = d.load_vector(buffer, self.name_of(buffer), at, k)
+            else:
+                value = d.load_vector_where(buffer, self.name_of(buffer), at, k, where)
+            if value is None:
+                return None
+            values.append(value)
+        for name, value in zip(texts, values, strict=True):
             self.line(f"const {d.vector_name(buffer.dtype, k)} {name} = {value};")
-            texts.append(name)
-        self.hoisted[e] = Pieces(tuple(texts), k)
+        return Pieces(tuple(texts), k)
 
     def access(self, buffer: Buffer, offset: Expr) -> tuple[Expr, int] | None:
         """(first offset, elements an access) where several elements can be moved at once."""
@@ -274,8 +287,20 @@ class VectorPrinter(ExpressionPrinter):
         )
 
     def _prepare_choice(self, e: Expr, condition: Expr, on_true: Expr, on_false: Expr) -> None:
+        if isinstance(on_true, E.Load) and on_true.predicate is None and _is_zero(on_false):
+            loaded = self._moved(on_true.buffer, on_true, self._at_once(condition))
+            if loaded is not None:
+                self.hoisted[e] = loaded
+                return
         if self._loads_vector(on_true) or self._loads_vector(on_false):
             self._branch(e, condition, on_true, on_false)
+
+    def _at_once(self, condition: Expr) -> Code:
+        """A condition without the branches that short-circuiting would be."""
+        parts = conjuncts(condition)
+        if len(parts) == 1 or any(isinstance(x, (E.Load, E.Call)) for x in exprs(condition)):
+            return self.expr(condition)
+        return code(" & ".join(f"({self.expr(part)})" for part in parts), BIT_AND)
 
     def _branch(self, e: Expr, condition: Expr, on_true: Expr, on_false: Expr) -> None:
         """Evaluate one of two vectors into variables, by a branch."""
@@ -306,3 +331,7 @@ def _put_lane(printer: VectorPrinter, body: Expr, var: Var, mine: Var, i: int) -
 
     named = substitute(body, {var: E.Broadcast(mine, var.dtype.lanes)})
     return printer.lane(named, i)
+
+
+def _is_zero(e: Expr) -> bool:
+    return isinstance(e, E.Broadcast) and ops.is_const(e.value, 0)

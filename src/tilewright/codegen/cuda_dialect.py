@@ -72,6 +72,21 @@ static __device__ __forceinline__ void store_{name}({element}* p, const {name}& 
 }}"""
 
 
+#: Loads of what is there or else of zeros. Vectors of 16-bit floats are loaded as those of integers
+#: and only then taken as what they are: else the compiler chooses between halves of registers.
+_LOAD_WHERE = """template <typename T>
+static __device__ __forceinline__ T load_where(bool on, const void* p) {
+  T value = {};
+  if (on) value = *(const T*)p;
+  return value;
+}
+template <typename T, typename Bits>
+static __device__ __forceinline__ T load_where_as(bool on, const void* p) {
+  const Bits bits = load_where<Bits>(on, p);
+  return *(const T*)&bits;
+}"""
+
+
 class CudaDialect(Dialect):
     """CUDA C++ as NVRTC and nvcc take it.
 
@@ -250,6 +265,18 @@ class CudaDialect(Dialect):
             return call(f"load_{vector}", pointer)
         return code(f"*(const {vector}*){pointer}", UNARY)
 
+    def load_vector_where(
+        self, buffer: Buffer, name: str, offset: Code, lanes: int, condition: Code
+    ) -> Code | None:
+        pointer, vector = self.pointer(name, offset), self.vector_name(buffer.dtype, lanes)
+        if buffer.scope == "local":
+            return None
+        self.require("load_where")
+        if not _is_half(buffer.dtype):
+            return call(f"load_where<{vector}>", condition, pointer)
+        bits = _MOVED_AS[vector][1] if vector in _MOVED_AS else "unsigned int"
+        return call(f"load_where_as<{vector}, {bits}>", condition, pointer)
+
     def store_vector(self, buffer: Buffer, name: str, offset: Code, lanes: int, value: Code) -> str:
         pointer, vector = self.pointer(name, offset), self.vector_name(buffer.dtype, lanes)
         if vector in _MOVED_AS:
@@ -327,6 +354,8 @@ def prelude(needs: set[str]) -> str:
     parts = [f"#include <{name}>" for name in sorted(needs) if name.endswith(".h")]
     structures = [n.removeprefix("struct ") for n in needs if n.startswith("struct ")]
     parts += [structure(name) for name in sorted(structures)]
+    if "load_where" in needs:
+        parts.append(_LOAD_WHERE)
     for suffix, t in (("", "int"), ("64", "long long")):
         if f"floordiv{suffix}" in needs:
             parts.append(_DIVISION.format(t=t, s=suffix))

@@ -19,6 +19,7 @@ from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import add, ceildiv, const, floormod, maximum, minimum, mul, sub
 from tilewright.ir.visit import exprs, substitute, uses
+from tilewright.lower.rolling import check_sources, rolling
 from tilewright.schedule.relations import pass_extents, pass_values
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Attachment, Stage
@@ -37,13 +38,15 @@ class Domain:
     """The part of a stage that is computed, and its loops.
 
     ``mins`` and ``shape`` give the interval in each dimension of the outputs; ``extents`` those of
-    every axis; ``values`` the value of every axis as an expression of the loop variables.
+    every axis; ``values`` the value of every axis as an expression of the loop variables, and
+    ``variables`` those of the leaves.
     """
 
     mins: tuple[Expr, ...]
     shape: tuple[Expr, ...]
     extents: dict[IterVar, Expr]
     values: dict[IterVar, Expr]
+    variables: dict[IterVar, Var]
 
     @property
     def mapping(self) -> dict[Expr, Expr]:
@@ -58,6 +61,9 @@ class Bounds:
     schedule: Schedule
     analyzer: Analyzer = field(default_factory=Analyzer)
     domains: dict[Stage, Domain] = field(default_factory=dict)
+    # of rolling stages, what is computed before the loop, and the interval that is kept
+    warm: dict[Stage, Domain] = field(default_factory=dict)
+    kept: dict[Stage, tuple[tuple[Expr, ...], tuple[Expr, ...]]] = field(default_factory=dict)
     scopes: dict[Stage, str] = field(default_factory=dict)
     threads: dict[Var, Expr] = field(default_factory=dict)  # the extents of thread axes
     users: dict[IterVar, Stage] = field(default_factory=dict)
@@ -90,7 +96,31 @@ def infer_bounds(schedule: Schedule) -> Bounds:
         bounds.scopes[stage] = stage.scope or default_scope(stage)
         mins, shape = _region(bounds, stage)
         bounds.domains[stage] = _domain(bounds, stage, mins, shape)
+        if stage.rolling:
+            _roll(bounds, stage)
     return bounds
+
+
+def _roll(bounds: Bounds, stage: Stage) -> None:
+    at, whole = stage.attachment, bounds.domains[stage]
+    if at.kind != "at" or at.stage is None or at.axis is None:
+        raise stage.contradiction(
+            "rolling_buffer: the stage is not computed in a loop of another",
+            mend="Use compute_at, or do without rolling_buffer",
+            where=stage.lines["rolling_buffer"],
+        )
+    var, extent = bounds.loop_var(at.stage, at.axis), bounds.domains[at.stage].extents[at.axis]
+    found = rolling(bounds.analyzer, stage, at.axis, var, extent, (whole.mins, whole.shape))
+    if found is not None:
+        names = {tensor.buffer for tensor in stage.op.inputs}
+        check_sources(stage, [s for s in bounds.schedule.stages if names & _made(s)])
+        bounds.domains[stage] = _domain(bounds, stage, *found.next)
+        bounds.warm[stage] = _domain(bounds, stage, *found.warm, fresh=True)
+        bounds.kept[stage] = found.kept
+
+
+def _made(stage: Stage) -> set[Buffer]:
+    return {tensor.buffer for tensor in stage.op.outputs}
 
 
 def _bind_symbols(bounds: Bounds) -> None:
@@ -154,10 +184,10 @@ def _region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tuple[Expr,
     his: list[Expr | None] = [None] * len(shape)
     unbounded: set[int] = set()
     analyzer = bounds.analyzer
-    for consumer in bounds.schedule.consumers(stage):
-        inside = _loops_between(bounds, stage, consumer)
+    for consumer, part in _parts(bounds, bounds.schedule.consumers(stage)):
+        inside = _loops_between(bounds, stage, consumer, part)
         domain = {v: (const(0), analyzer.simplify(sub(extent, 1))) for v, extent in inside.items()}
-        mapping = bounds.domains[consumer].mapping
+        mapping = part.mapping
         for read in _reads(consumer, outputs):
             for k, index in enumerate(read.indices):
                 at = analyzer.simplify(substitute(index, mapping))
@@ -187,6 +217,12 @@ def _region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tuple[Expr,
             mins.append(analyzer.simplify(lo_k))
             extents.append(extent)
     return tuple(mins), tuple(extents)
+
+
+def _parts(bounds: Bounds, stages: list[Stage]) -> list[tuple[Stage, Domain]]:
+    """Stages with what is computed of them: rolling ones in two parts."""
+    found = [(stage, bounds.domains[stage]) for stage in stages]
+    return found + [(stage, bounds.warm[stage]) for stage in stages if stage in bounds.warm]
 
 
 def _from_memory(e: Expr) -> bool:
@@ -233,17 +269,18 @@ def _reads(consumer: Stage, outputs: set[Buffer]) -> list[Load]:
     return [e for e in found if isinstance(e, Load) and e.buffer in outputs]
 
 
-def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage) -> dict[Var, Expr]:
-    """The loops, with their extents, that range while the region of ``stage`` stays fixed."""
+def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage, part: Domain) -> dict[Var, Expr]:
+    """The loops, with their extents, that range while the region of ``stage`` stays fixed, where
+    ``part`` of ``consumer`` is computed."""
     at = stage.attachment
     assert at.stage is not None
     assert at.axis is not None
     inside: dict[Var, Expr] = {}
     current, last = consumer, len(consumer.leaf_iter_vars)
+    domain = part
     while current is not at.stage:
-        domain = bounds.domains[current]
         for leaf in current.leaf_iter_vars[:last]:
-            inside[bounds.loop_var(current, leaf)] = domain.extents[leaf]
+            inside[domain.variables[leaf]] = domain.extents[leaf]
         up = current.attachment
         if up.kind != "at" or up.stage is None or up.axis is None:
             raise stage.contradiction(
@@ -253,7 +290,10 @@ def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage) -> dict[Var, E
                 f"Compute {consumer.name} inside that axis too, or {stage.name} further out",
                 at.where,
             )
-        current, last = up.stage, attach_place(current, up) + 1
+        # what is computed before a loop to roll is outside of it
+        before = domain is bounds.warm.get(current)
+        current, last = up.stage, attach_place(current, up) + (0 if before else 1)
+        domain = bounds.domains[current]
     place = attach_place(stage, at)
     if last <= place:
         raise stage.contradiction(
@@ -263,9 +303,8 @@ def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage) -> dict[Var, E
             "Compute it at an outer axis",
             at.where,
         )
-    extents = bounds.domains[current].extents
     for leaf in current.leaf_iter_vars[place + 1 : last]:
-        inside[bounds.loop_var(current, leaf)] = extents[leaf]
+        inside[domain.variables[leaf]] = domain.extents[leaf]
     rank = _SCOPE_RANK[bounds.scopes[stage]]
     for parent, leaf in enclosing_loops(stage):
         mark = parent.marks.get(leaf)
@@ -275,8 +314,13 @@ def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage) -> dict[Var, E
 
 
 def _domain(
-    bounds: Bounds, stage: Stage, mins: tuple[Expr, ...], shape: tuple[Expr, ...]
+    bounds: Bounds,
+    stage: Stage,
+    mins: tuple[Expr, ...],
+    shape: tuple[Expr, ...],
+    fresh: bool = False,
 ) -> Domain:
+    """The domain of an interval; with ``fresh``, its loops have variables of their own."""
     analyzer, op = bounds.analyzer, stage.op
     extents: dict[IterVar, Expr] = dict(zip(op.axis, shape, strict=False))
     starts: dict[IterVar, Expr] = dict(zip(op.axis, mins, strict=False))
@@ -284,13 +328,19 @@ def _domain(
         assert axis.dom is not None
         extents[axis], starts[axis] = axis.dom.extent, axis.dom.min
     pass_extents(stage.relations, extents, analyzer.simplify)
+    variables = {}
     for leaf in stage.leaf_iter_vars:
         _bind_loop(bounds, stage, leaf, extents[leaf])
-    values: dict[IterVar, Expr] = {a: bounds.loop_var(stage, a) for a in stage.leaf_iter_vars}
+        mark = stage.marks.get(leaf)
+        variables[leaf] = bounds.loop_var(stage, leaf)
+        if fresh and (mark is None or mark.thread is None):
+            variables[leaf] = Var.make(f"{leaf.name}.warm", leaf.var.dtype)
+            analyzer.bind(variables[leaf], 0, extents[leaf])
+    values: dict[IterVar, Expr] = dict(variables)
     pass_values(stage.relations, extents, values)
     for axis, start in starts.items():
         values[axis] = analyzer.simplify(add(start, values[axis]))
-    return Domain(mins, shape, extents, values)
+    return Domain(mins, shape, extents, values, variables)
 
 
 def _bind_loop(bounds: Bounds, stage: Stage, leaf: IterVar, extent: Expr) -> None:

@@ -8,6 +8,7 @@ by the data loops inside there. What a split does not divide is guarded.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from tilewright.arith import Analyzer
@@ -30,7 +31,7 @@ from tilewright.ir.stmt import (
     seq,
 )
 from tilewright.ir.visit import Rewriter, apply_reducer, exprs, free_vars, substitute
-from tilewright.lower.bounds import Bounds, enclosing_loops, infer_bounds
+from tilewright.lower.bounds import Bounds, Domain, enclosing_loops, infer_bounds
 from tilewright.lower.lazy_select import lazy
 from tilewright.lower.prefetch_hint import prefetch_hint
 from tilewright.lower.safe_reads import reads_in_bounds
@@ -156,9 +157,12 @@ class _Nests:
                 self._make_buffers(stage)
         self.views = _Views(self.parts)
         self.stages: dict[Stage | None, _StageNest] = {}
+        self.warm: dict[Stage, _StageNest] = {}  # of rolling stages, what is computed before
         for stage in self.schedule.stages:  # producers before their consumers
             if isinstance(stage.op, ComputeOp):
-                self.stages[stage] = _StageNest(self, stage)
+                self.stages[stage] = _StageNest(self, stage, bounds.domains[stage])
+                if stage in bounds.warm:
+                    self.warm[stage] = _StageNest(self, stage, bounds.warm[stage])
 
     def program(self) -> Stmt:
         """The root: every stage that is computed there, in order, and the buffers between."""
@@ -178,26 +182,27 @@ class _Nests:
 
     def _make_buffers(self, stage: Stage) -> None:
         domain = self.bounds.domains[stage]
+        kept_mins, kept = self.bounds.kept.get(stage, (domain.mins, domain.shape))
         for tensor in stage.op.outputs:
             old = tensor.buffer
             layout = None
             if stage.alignments:
-                layout = Layout(aligned_strides(domain.shape, stage.alignments))
-            shape = domain.shape if stage.op.axis else old.shape
-            mins = domain.mins if stage.op.axis else tuple(const(0) for _ in shape)
+                layout = Layout(aligned_strides(kept, stage.alignments))
+            shape = kept if stage.op.axis else old.shape
+            mins = kept_mins if stage.op.axis else tuple(const(0) for _ in shape)
             if old in self.params:
                 new = old
             else:
                 new = Buffer(old.name, shape, old.dtype, self.bounds.scopes[stage], layout)
             self.parts[old] = (new, mins)
 
-    def produce(self, stage: Stage) -> Stmt:
-        """What computes a stage, marked with its name."""
+    def produce(self, stage: Stage, warm: bool = False) -> Stmt:
+        """What computes a stage, or of a rolling one what comes before, marked with its name."""
         op = stage.op
         if isinstance(op, ExternOp):
             body: Stmt = self.views.stmt(op.body)
         else:
-            body = self.stages[stage].build()
+            body = (self.warm if warm else self.stages)[stage].build()
         for thread in reversed(stage.env):
             assert thread.dom is not None
             body = For(thread.var, const(0), thread.dom.extent, ForKind.THREAD, body, thread.tag)
@@ -209,18 +214,29 @@ class _Nests:
         """``body`` of the loop ``leaf`` of ``stage``, after the stages that are attached there."""
         for producer in reversed(self.attached.get((stage, leaf), [])):
             body = seq(self.produce(producer), body)
-            for tensor in producer.op.outputs:
-                if tensor.buffer not in self.params:
-                    body = Allocate(self.parts[tensor.buffer][0], body)
+            if producer not in self.warm:
+                body = self._allocated(producer, body)
+        return body
+
+    def around(self, stage: Stage, leaf: IterVar, loop: Stmt) -> Stmt:
+        """The loop ``leaf`` of ``stage``, after what rolling stages compute before it."""
+        for producer in reversed(self.attached.get((stage, leaf), [])):
+            if producer in self.warm:
+                loop = self._allocated(producer, seq(self.produce(producer, warm=True), loop))
+        return loop
+
+    def _allocated(self, stage: Stage, body: Stmt) -> Stmt:
+        for tensor in stage.op.outputs:
+            if tensor.buffer not in self.params:
+                body = Allocate(self.parts[tensor.buffer][0], body)
         return body
 
 
 class _StageNest:
-    """The loops of one stage."""
+    """The loops of one stage, or of a part of it."""
 
-    def __init__(self, nests: _Nests, stage: Stage) -> None:
-        self.nests, self.stage = nests, stage
-        self.domain = nests.bounds.domains[stage]
+    def __init__(self, nests: _Nests, stage: Stage, domain: Domain) -> None:
+        self.nests, self.stage, self.domain = nests, stage, domain
         assert isinstance(stage.op, ComputeOp)
         self.op: ComputeOp = stage.op
         self.leaves = stage.leaf_iter_vars
@@ -237,31 +253,38 @@ class _StageNest:
             tuple(sub(mapping[a], m) for a, m in zip(self.op.axis, mins, strict=True))
             for _, mins in self.outputs
         )
-        self.total = self._total()
+        self.needed = self._needed()
         reduces = [k for k, leaf in enumerate(self.leaves) if leaf.kind == "reduce"]
         self.first_reduce = reduces[0] if reduces else len(self.leaves)
 
     def _var(self, leaf: IterVar) -> Var:
-        return self.nests.bounds.loop_var(self.stage, leaf)
+        return self.domain.variables[leaf]
 
-    def _total(self) -> bool:
-        """Whether all that a tile covers is computed, also what lies outside of the tensor.
+    def _needed(self) -> list[Expr]:
+        """What must hold for an element of a tile to be computed.
 
-        It is never used; computing it is harmless where it reads nothing that is not there, and
-        nothing that another stage has left out.
+        An element outside of the tensor is never used; computing it is harmless where it reads
+        nothing that is not there, and nothing that another stage has left out.
         """
+        if self.stage.attachment.kind != "at":
+            return []
+        needed = [c for c in self._inside() if not self.analyzer.prove(c)]
         producers = [self.nests.schedule.stage_of(t.buffer) for t in self.op.inputs]
-        attached = (self.nests.stages[q] for q in producers if q in self.nests.stages)
-        return all(q.complete for q in attached) and all(
-            reads_in_bounds(self.analyzer, e) for e in self.body
-        )
+        if not all(self.nests.stages[q].complete for q in producers if q in self.nests.stages):
+            return needed
+        for condition in tuple(needed):
+            rest = [c for c in needed if c is not condition]
+            with ExitStack() as assumed:
+                for c in rest:
+                    assumed.enter_context(self.analyzer.assume(c))
+                if all(reads_in_bounds(self.analyzer, e) for e in self.body):
+                    needed = rest
+        return needed
 
     @property
     def complete(self) -> bool:
         """Whether every element of the part that is kept is computed."""
-        if self.total or self.stage.attachment.kind != "at":
-            return True
-        return all(self.analyzer.prove(c) for c in self._inside())
+        return not self.needed
 
     def _inside(self) -> list[Expr]:
         """What must hold for an element of a tile to be one of the tensor."""
@@ -325,7 +348,7 @@ class _StageNest:
             mark = self.stage.marks.get(leaf)
             var = self._var(leaf)
             if mark is not None and mark.thread is not None:
-                body = self._for(leaf, body)
+                body = self._loop(leaf, body)
                 continue
             fresh = Var.make(f"{var.name}.init", var.dtype)
             renamed[var] = fresh
@@ -453,6 +476,9 @@ class _StageNest:
         return self.nests.parts.get(tensor.buffer, (tensor.buffer, ()))[0]
 
     def _for(self, leaf: IterVar, body: Stmt) -> Stmt:
+        return self.nests.around(self.stage, leaf, self._loop(leaf, body))
+
+    def _loop(self, leaf: IterVar, body: Stmt) -> Stmt:
         mark = self.stage.marks.get(leaf)
         var, extent = self._var(leaf), self.domain.extents[leaf]
         if mark is None:
@@ -490,9 +516,7 @@ class _StageNest:
             if parent in roots:
                 value = sub(value, starts[parent])
             found.append(value < extents[parent])
-        if self.stage.attachment.kind == "at" and not self.total:
-            found += self._inside()
-        return found
+        return found + self.needed
 
 
 def _combine(

@@ -6,23 +6,42 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.ir.buffer import SCOPES, Buffer
+from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import dtype as as_dtype
 from tilewright.ir.errors import ScheduleError
-from tilewright.ir.expr import Expr, Reduce, Var, load
+from tilewright.ir.expr import Cast, Expr, Load, Reduce, Var, load
 from tilewright.ir.itervar import IterVar, Range
-from tilewright.ir.visit import replace_buffers, substitute
+from tilewright.ir.ops import cast
+from tilewright.ir.visit import rewrite_exprs, substitute
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp, Operation
 from tilewright.te.tensor import Tensor
 
+#: By type, those that hold all of its values.
+_HELD_BY = {
+    as_dtype("float16"): ("float32", "float64"),
+    as_dtype("bfloat16"): ("float32", "float64"),
+    as_dtype("float32"): ("float64",),
+    as_dtype("int8"): ("int16", "int32", "int64", "float16", "float32", "float64"),
+    as_dtype("uint8"): ("uint16", "uint32", "int16", "int32", "int64", "float16", "float32"),
+    as_dtype("int16"): ("int32", "int64", "float32", "float64"),
+    as_dtype("uint16"): ("uint32", "int32", "int64", "float32", "float64"),
+    as_dtype("int32"): ("int64", "float64"),
+}
 
-def cache_read(s: Schedule, tensor: Tensor, scope: str, readers: Any) -> Tensor:
+
+def cache_read(
+    s: Schedule, tensor: Tensor, scope: str, readers: Any, dtype: str | None = None
+) -> Tensor:
     """A copy of ``tensor`` in ``scope`` that ``readers`` read in its place.
 
     The new stage ``B[i] = A[i]`` is returned as a tensor; it is computed at the root until
-    compute_at says otherwise. ``readers`` are tensors or operations.
+    compute_at says otherwise. ``readers`` are tensors or operations. With ``dtype`` the copy is of
+    that type, which has to hold all values of the tensor's: what a reader converts to it anyhow is
+    then converted once.
 
-    Raises :class:`ScheduleError` where a reader does not read ``tensor``.
+    Raises :class:`ScheduleError` where a reader does not read ``tensor``, and for a narrower type.
     """
     _check_scope(scope)
     if not isinstance(tensor, Tensor):
@@ -43,13 +62,14 @@ def cache_read(s: Schedule, tensor: Tensor, scope: str, readers: Any) -> Tensor:
                 f"cache_read: the stage does not read {tensor.name}", mend=f"It reads {read}"
             )
     axes = _fresh_axes([f"ax{k}" for k in range(tensor.ndim)], tensor.shape)
-    copy = make_operation(
-        f"{tensor.name}.{scope}", axes, (load(tensor.buffer, tuple(a.var for a in axes)),)
-    )
+    value: Expr = load(tensor.buffer, tuple(a.var for a in axes))
+    if dtype is not None:
+        value = cast(_wider(producer, tensor, dtype), value)
+    copy = make_operation(f"{tensor.name}.{scope}", axes, (value,))
     cached = copy.outputs[0]
     first = min(stages, key=s.stages.index)
     for reader in stages:
-        _reroute(reader, {tensor.buffer: cached.buffer})
+        _reroute(reader, tensor.buffer, cached.buffer)
     stage = Stage(s, copy)
     stage.scope = scope
     s.add(stage, before=first)
@@ -112,14 +132,35 @@ def substitute_body(body: Expr, mapping: dict[Var, Var]) -> Expr:
     return found
 
 
-def _reroute(stage: Stage, mapping: dict[Buffer, Buffer]) -> None:
+def _wider(producer: Stage, tensor: Tensor, name: str) -> DType:
+    """The type that ``name`` says, which holds all values of the tensor's type."""
+    narrow, wide = tensor.dtype, as_dtype(name)
+    if wide != narrow and wide.with_lanes(1) not in _HELD_BY.get(narrow, ()):
+        held = ", ".join(_HELD_BY.get(narrow, ())) or "no other"
+        raise producer.error(
+            f"cache_read: a copy in {wide} does not hold every {narrow}",
+            mend=f"Types that do: {held}",
+        )
+    return wide
+
+
+def _reroute(stage: Stage, old: Buffer, new: Buffer) -> None:
+    def rule(e: Expr) -> Expr | None:
+        if isinstance(e, Cast) and isinstance(e.value, Cast) and e.dtype == new.dtype:
+            inner = e.value  # what was read, back in the type that it is read in, is read as it is
+            if isinstance(inner.value, Load) and inner.value.buffer is new:
+                return inner.value
+        if isinstance(e, Load) and e.buffer is old:
+            return cast(old.dtype, Load(new, e.indices, e.predicate))
+        return None
+
     op = stage.op
     if not isinstance(op, ComputeOp):
         raise stage.error(
             "cache_read: an extern stage reads its inputs as they are",
             mend="Leave it out of the readers",
         )
-    body = tuple(replace_buffers(e, mapping) for e in op.body)
+    body = tuple(rewrite_exprs(e, rule) for e in op.body)
     rerouted = op.derive(body)
     stage.op = rerouted
     replace_output(stage.schedule, op, rerouted)

@@ -113,6 +113,7 @@ class _Writer:
             stage.env,
             () if stage.store_predicate is None else stage.store_predicate,
             stage.double_buffered,
+            stage.rolling,
             stage.alignments,
             stage.bounds_alignments,
         ]

@@ -69,11 +69,13 @@ class Schedule:
             s for s in self.stages if s is not stage and any(t.buffer in made for t in s.op.inputs)
         ]
 
-    def cache_read(self, tensor: Tensor, scope: str, readers: Any) -> Tensor:
+    def cache_read(
+        self, tensor: Tensor, scope: str, readers: Any, dtype: str | None = None
+    ) -> Tensor:
         """See :func:`tilewright.schedule.cache.cache_read`."""
         from tilewright.schedule.cache import cache_read
 
-        return cache_read(self, tensor, scope, readers)
+        return cache_read(self, tensor, scope, readers, dtype)
 
     def cache_write(self, tensor: Any, scope: str) -> Any:
         """See :func:`tilewright.schedule.cache.cache_write`."""

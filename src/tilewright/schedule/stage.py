@@ -72,6 +72,7 @@ class Stage:
         self.env: tuple[IterVar, ...] = ()
         self.store_predicate: Expr | None = None
         self.double_buffered = False
+        self.rolling = False
         self.lines: dict[str, str] = {}  # where primitives on the whole stage were called
         self.alignments: dict[int, tuple[int, int]] = {}
         self.bounds_alignments: dict[int, tuple[int, int]] = {}
@@ -270,6 +271,12 @@ class Stage:
         from tilewright.schedule.storage import align_bounds
 
         align_bounds(self, axis, factor, offset)
+
+    def rolling_buffer(self) -> None:
+        """See :func:`tilewright.schedule.storage.rolling_buffer`."""
+        from tilewright.schedule.storage import rolling_buffer
+
+        rolling_buffer(self)
 
     def double_buffer(self) -> None:
         """See :func:`tilewright.schedule.storage.double_buffer`."""

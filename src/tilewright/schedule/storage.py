@@ -1,4 +1,4 @@
-"""set_scope, storage_align, align_bounds, double_buffer: where and how results are kept."""
+"""Where and how results are kept: scopes, strides, bounds, double and rolling buffers."""
 
 from __future__ import annotations
 
@@ -83,6 +83,25 @@ def double_buffer(stage: Stage) -> None:
         )
     stage.double_buffered = True
     stage.lines["double_buffer"] = user_location()
+
+
+def rolling_buffer(stage: Stage) -> None:
+    """Keep, from one iteration of the axis that ``stage`` is computed at to the next, what both
+    need, and compute only what is new; needs compute_at.
+
+    The axis is to be serial or unrolled, and each iteration to need so many rows more, in one
+    dimension, than the one before. The buffer holds the rows of all iterations; of registers, with
+    the axis unrolled, no more are in use than one iteration needs.
+
+    Raises :class:`ScheduleError` for a placeholder and for an output of the program.
+    """
+    if _is_argument(stage):
+        raise stage.error(
+            "rolling_buffer: the stage is an argument or output of the program",
+            mend="Use s.cache_read or s.cache_write, and roll the copy",
+        )
+    stage.rolling = True
+    stage.lines["rolling_buffer"] = user_location()
 
 
 def set_store_predicate(stage: Stage, predicate: Any) -> None:

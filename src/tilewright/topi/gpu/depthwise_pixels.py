@@ -20,7 +20,8 @@ from tilewright.topi.stages import begin, image_axes, tap_axes
 class PixelTile:
     """A thread computes ``rows`` by ``columns`` pixels of ``vector`` channels, a block
     ``threads_y`` strips of columns of ``threads_x`` vectors of channels. The taps of ``taps``
-    filter rows are written out, and their input is loaded at once."""
+    filter rows are written out, and their input is loaded at once; with ``by_row`` (1 or 0) those
+    of all, for one row of outputs after another."""
 
     rows: int = 2
     columns: int = 4
@@ -28,6 +29,7 @@ class PixelTile:
     threads_y: int = 4
     threads_x: int = 32
     taps: int = 3
+    by_row: int = 0
 
 
 def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
@@ -36,7 +38,9 @@ def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
     s, out, sums = st.schedule, st.out, st.sums
     phased = len(sums.op.axis) != p.rank + 2
     sh, sw = p.stride if phased else (1, 1)
-    data = s.cache_read(d.source, "local", [st.sum])
+    # With sums of rows, what is kept from row to row is converted once.
+    kind = p.accumulate if tile.by_row else None
+    data = s.cache_read(d.source, "local", [st.sum], kind)
     if st.padded is not None:
         st.padded.compute_inline()
 
@@ -46,30 +50,36 @@ def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
     w, column = out.split(w, factor=tile.columns * sw)
     wb, ty = out.split(w, factor=tile.threads_y)
     h, row = out.split(h, factor=tile.rows * sh)
-    out.reorder(n, h, wb, cb, ty, tx, row, column, lane)
+    row, phase = out.split(row, factor=sh)
+    out.reorder(n, h, wb, cb, ty, tx, row, phase, column, lane)
     block = out.fuse(n, h, wb, cb)
     out.bind(block, te.thread_axis("blockIdx.x"))
     out.bind(ty, te.thread_axis("threadIdx.y"))
     out.bind(tx, te.thread_axis("threadIdx.x"))
-    out.unroll(row)
-    out.unroll(column)
+    for axis in (row, phase, column):
+        out.unroll(axis)
     whole = p.result_channels % tile.vector == 0
     if whole:
         out.vectorize(lane)
     else:
         out.unroll(lane)
 
-    sums.compute_at(out, tx)
+    sums.compute_at(out, row if tile.by_row else tx)
     batch, *space, channel = sums.op.axis
     phases, pixels = space[p.rank :], space[: p.rank]
     before, di, dj = tap_axes(sums, p.rank)
-    do, dt = sums.split(di, factor=min(tile.taps, p.kernel_h))
+    taps = p.kernel_h if tile.by_row else min(tile.taps, p.kernel_h)
+    do, dt = sums.split(di, factor=taps)
     sums.reorder(batch, *before, do, dt, dj, *phases, *pixels, channel)
-    for axis in (dt, dj, *phases, *pixels, channel):
+    for axis in (*before, dt, dj, *phases, *pixels, channel):
         sums.unroll(axis)
 
     loads = s[data]
-    loads.compute_at(sums, do)
+    if tile.by_row:
+        loads.compute_at(out, row)
+        loads.rolling_buffer()
+    else:
+        loads.compute_at(sums, do)
     for axis in loads.op.axis[:-1]:
         loads.unroll(axis)
     if p.multiplier == 1 and whole:
@@ -77,16 +87,16 @@ def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
     else:
         loads.unroll(loads.op.axis[-1])
 
-    if st.packed is not None:
-        packed = st.packed
-        packed.set_scope("shared")
-        if tile.taps < -(-p.kernel_h // sh):
+    if st.packed is not None and d.packed is not None:
+        st.packed.compute_inline()
+        packed = s[s.cache_read(d.packed, "shared", [st.sum], kind)]
+        if taps < -(-p.kernel_h // sh):
             packed.compute_at(sums, do)  # of large filters some rows at a time
         else:
             packed.compute_at(out, block)
-        *taps, channel = packed.op.axis
-        packed.reorder(channel, *taps)  # as the filter lies
-        rest, x = packed.split(packed.fuse(channel, *taps), factor=tile.threads_x)
+        *positions, channel = packed.op.axis
+        packed.reorder(channel, *positions)  # as the filter lies
+        rest, x = packed.split(packed.fuse(channel, *positions), factor=tile.threads_x)
         _, y = packed.split(rest, factor=tile.threads_y)
         packed.bind(y, te.thread_axis((0, tile.threads_y), "threadIdx.y"))
         packed.bind(x, te.thread_axis((0, tile.threads_x), "threadIdx.x"))

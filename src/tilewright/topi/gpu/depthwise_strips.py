@@ -4,7 +4,11 @@ Each thread computes a strip of ``rows`` by ``vector`` pixels of one channel, an
 that channel. It reads the rows that it needs as aligned vectors straight into registers; neighbours
 read the same sectors again, from the first-level cache. The gradient by the input is computed
 alike: with stride 1 it is a convolution with the rotated filter, with a larger one each phase of a
-strip is a convolution of its own.
+strip is a convolution of its own; the phases are interleaved as vectors are stored.
+
+A strip is summed tap by tap, or ``by_row``: one row of outputs after another, from the top down. As
+everything is unrolled, the compiler then loads a row of the input where the first output needs it
+and forgets it after the last, so that long strips of large filters fit into registers.
 """
 
 from __future__ import annotations
@@ -12,8 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright import te
-from tilewright.schedule import Schedule
+from tilewright.schedule import Schedule, Stage
 from tilewright.topi.declare import Declaration
+from tilewright.topi.nn.depthwise_dgrad import gathers
 from tilewright.topi.stages import begin, image_axes, tap_axes
 
 
@@ -29,6 +34,7 @@ class StripTile:
     threads_x: int = 32
     channels: int = 1
     taps: int = 3
+    by_row: int = 0
 
 
 def schedule_strips(d: Declaration, tile: StripTile = StripTile()) -> Schedule:
@@ -38,7 +44,9 @@ def schedule_strips(d: Declaration, tile: StripTile = StripTile()) -> Schedule:
     phased = len(sums.op.axis) != p.rank + 2
     sh, sw = p.stride if phased else (1, 1)
     filters = p.multiplier if p.pass_ == "forward" else 1
-    data = s.cache_read(d.source, "local", [st.sum])
+    # With sums of rows, what is kept from row to row is converted once.
+    kind = p.accumulate if tile.by_row else None
+    data = s.cache_read(d.source, "local", [st.sum], kind)
     if st.padded is not None:
         st.padded.compute_inline()
 
@@ -46,49 +54,57 @@ def schedule_strips(d: Declaration, tile: StripTile = StripTile()) -> Schedule:
     c, m = out.split(c, factor=filters)
     w, lane = out.split(w, factor=tile.vector * sw)
     h, row = out.split(h, factor=tile.rows * sh)
+    row, phase = out.split(row, factor=sh)
     by, ty = out.split(h, factor=tile.threads_y)
     bx, tx = out.split(w, factor=tile.threads_x)
-    out.reorder(n, c, by, bx, ty, tx, m, row, lane)
+    out.reorder(n, c, by, bx, ty, tx, row, m, phase, lane)
     plane, tz = out.split(out.fuse(n, c), factor=tile.channels)
     out.reorder(plane, by, bx, tz, ty, tx)
     out.bind(out.fuse(plane, by, bx), te.thread_axis("blockIdx.x"))
     out.bind(tz, te.thread_axis("threadIdx.z"))
     out.bind(ty, te.thread_axis("threadIdx.y"))
     out.bind(tx, te.thread_axis("threadIdx.x"))
-    out.unroll(m)
-    out.unroll(row)
-    if phased or p.result_shape[-1] % tile.vector:
+    for axis in (row, m, phase):
+        out.unroll(axis)
+    if p.result_shape[-1] % (tile.vector * sw):
         out.unroll(lane)
     else:
         out.vectorize(lane)
 
-    sums.compute_at(out, tx)
+    sums.compute_at(out, row if tile.by_row else tx)
     batch, channel, *space = sums.op.axis
     before, di, dj = tap_axes(sums, p.rank)
-    do, dt = sums.split(di, factor=min(tile.taps, p.kernel_h))
+    do, dt = sums.split(di, factor=p.kernel_h if tile.by_row else min(tile.taps, p.kernel_h))
     sums.reorder(batch, *before, do, dt, dj, channel, *space)
-    for axis in (dt, dj, channel, *space):
+    for axis in (*before, dt, dj, channel, *space):
         sums.unroll(axis)
 
     loads = s[data]
-    loads.compute_at(sums, do)
-    *outer, column = loads.op.axis
+    if tile.by_row:
+        loads.compute_at(out, row)
+        loads.rolling_buffer()
+    else:
+        loads.compute_at(sums, do)
+    _load_rows(loads, d, tile)
+    return s
+
+
+def _load_rows(loads: Stage, d: Declaration, tile: StripTile) -> None:
+    """Whole rows of a window, in vectors where the rows of the image divide into them."""
+    p = d.problem
+    _, channel, *outer, column = loads.op.axis
     row_length = p.out_image[1] if p.pass_ == "dgrad" else p.width
-    wide = 1 if phased or row_length % tile.vector else tile.vector
+    wide = 1 if row_length % tile.vector else tile.vector
     loads.align_bounds(column, wide, _first_column(d))
     vectors, lane = loads.split(column, factor=wide)
-    for axis in (*outer[2:], vectors):
+    for axis in (channel, *outer, vectors):
         loads.unroll(axis)
     if wide > 1:
         loads.vectorize(lane)
-    return s
 
 
 def _first_column(d: Declaration) -> int:
     """Where column 0 of the image stands in the padded one: vectors are aligned to it."""
-    p = d.problem
     if d.padded is None:
         return 0
-    if p.pass_ == "dgrad":
-        return (p.kernel_w - 1) * p.dilation[1] - p.padding[1]
-    return p.padding[1]
+    return gathers(d.problem)[-1].before if d.problem.pass_ == "dgrad" else d.problem.padding[1]
