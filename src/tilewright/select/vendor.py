@@ -122,7 +122,10 @@ class Call:
         try:
             with torch.no_grad():
                 shapes = [view(a).shape for a in arrays]
-                tensors = [torch.randn(s, device=device).to(dtype) for s in shapes]
+                random = torch.Generator(device).manual_seed(0)  # the program's stays as it is
+                tensors = [
+                    torch.randn(s, device=device, generator=random).to(dtype) for s in shapes
+                ]
                 run = self._bound(tensors)
                 run()
                 return _on_gpu(torch, run) if tensors[0].is_cuda else _on_cpu(run)
@@ -148,7 +151,8 @@ def _on_gpu(torch: Any, run: Callable[[], Any]) -> float:
             run()
     side.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # What other threads do meanwhile, allocating for instance, is no business of the capture.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         for _ in range(_CALLS):
             run()
     graph.replay()
