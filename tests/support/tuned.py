@@ -69,3 +69,17 @@ def pairs(count: int, n: int = 64, start: int = 0) -> list[tuple[MeasureInput, M
             result = MeasureResult((), MeasureErrorNo.RUN_TIMEOUT, reason, 1.0, float(k))
         found.append((MeasureInput(task, config), result))
     return found
+
+
+@template("tests/sleepy", reference=lambda a: a)
+def sleepy(shortest: int) -> tuple[Schedule, list[te.Tensor]]:
+    """``B = A`` for one element, in as many microseconds as the knobs say: the best is certain."""
+    cfg = get_config()
+    cfg.define_knob("hundreds", [6, 2, 5, 1, 4, 3])
+    cfg.define_knob("thousands", [2, 0, 1])
+    micros = shortest + 100 * cfg["hundreds"].val + 1000 * cfg["thousands"].val
+    A = te.placeholder((1,), name="A")
+    B = te.compute(
+        (1,), lambda i: A[i] + te.call_extern("int32", "usleep", micros).astype("float32"), name="B"
+    )
+    return te.create_schedule(B.op), [A, B]

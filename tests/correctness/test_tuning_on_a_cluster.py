@@ -1,0 +1,180 @@
+"""Through Dask, a tuner finds the same, and loses nothing to workers and schedulers that die."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tests.support import tuned
+from tests.support.cluster import Cluster
+
+from tilewright.cli.main import main
+from tilewright.tune import cluster as client_side
+from tilewright.tune.entity import TuningError
+from tilewright.tune.local import LocalBuilder, LocalRunner, measure_option
+from tilewright.tune.measure import MeasureErrorNo as Error
+from tilewright.tune.measure import MeasureInput
+from tilewright.tune.records import Records
+from tilewright.tune.simple_tuners import RandomTuner
+from tilewright.tune.task import create
+
+pytest.importorskip("distributed", reason="Dask is not installed")
+ROOT = Path(__file__).parents[2]
+SHORT = (LocalBuilder(timeout=4, n_parallel=1), LocalRunner(timeout=2, number=1, repeat=3))
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    made = Cluster(tmp_path, 2)
+    try:
+        made.wait_for(2)
+        yield made
+    finally:
+        made.close()
+
+
+def sleepy():
+    return create("tests/sleepy", (50,), "llvm")
+
+
+def test_two_workers_find_the_same_best_as_one_process(cluster):
+    found = []
+    for scheduler in (None, cluster.address):
+        tuner = RandomTuner(sleepy(), seed=0)
+        option = measure_option(*SHORT, scheduler=scheduler)
+        found.append((tuner.tune(18, option, batch=6), tuner.trials, tuner.errors))
+    assert found[0] == found[1]
+    assert found[1][0]["hundreds"].val == 1
+    assert found[1][0]["thousands"].val == 0
+
+
+def test_a_candidate_that_kills_or_hangs_costs_itself_alone(cluster):
+    task = create("tests/fated", (64,), "llvm")
+    wanted = {
+        "right": Error.NO_ERROR, "refused": Error.INSTANTIATION_ERROR,
+        "crash_build": Error.COMPILE_DEVICE, "wrong": Error.WRONG_ANSWER,
+        "crash": Error.RUNTIME_DEVICE, "hang": Error.RUN_TIMEOUT,
+    }  # fmt: skip
+    measurer = measure_option(*SHORT, scheduler=cluster.address).open(task)
+    try:
+        inputs = [MeasureInput(task, task.config_space.get(tuned.FATES.index(f))) for f in wanted]
+        found = dict(measurer.measure(inputs))
+        local = measure_option(*SHORT).open(task)
+        assert measurer.device == local.device
+        local.close()
+    finally:
+        measurer.close()
+    assert {f: found[k].error_no for k, f in enumerate(wanted)} == wanted
+    assert "SIGABRT" in found[list(wanted).index("crash")].reason
+    assert all(w.poll() is None for w in cluster.workers)
+
+
+def test_what_a_killed_worker_had_is_measured_by_the_other(cluster, tmp_path):
+    killed = []
+
+    def kill(tuner, inputs, results):
+        if tuner.trials >= 6 and not killed:
+            killed.append(threading.Timer(0.05, cluster.workers[0].kill))
+            killed[0].start()
+
+    tuner = RandomTuner(sleepy(), seed=0)
+    with Records(tmp_path / "r.sqlite") as records:
+        option = measure_option(*SHORT, scheduler=cluster.address)
+        best = tuner.tune(18, option, callbacks=[kill], records=records, batch=6)
+        assert len({r.input.config.index for r in records.find()}) == 18
+    assert cluster.workers[0].poll() is not None
+    assert tuner.errors == {0: 18}
+    assert (best["hundreds"].val, best["thousands"].val) == (1, 0)
+
+
+SCRIPT = """
+import sys
+from tests.support import tuned
+from tilewright.tune import callback
+from tilewright.tune.local import LocalBuilder, LocalRunner, measure_option
+from tilewright.tune.records import Records
+from tilewright.tune.simple_tuners import RandomTuner
+from tilewright.tune.task import create
+
+option = measure_option(LocalBuilder(n_parallel=1), LocalRunner(number=1, repeat=3),
+                        scheduler=sys.argv[1])
+tuner = RandomTuner(create("tests/sleepy", (50,), "llvm"), seed=0)
+
+def say(tuner, inputs, results):
+    for i in inputs:
+        print(i.config.index, flush=True)
+
+with Records(sys.argv[2]) as records:
+    tuner.tune(18, option, callbacks=[say], records=records, resume=True, batch=3)
+"""
+
+
+def test_a_killed_scheduler_loses_no_finished_measurement(cluster, tmp_path):
+    script, path = tmp_path / "tune.py", tmp_path / "r.sqlite"
+    script.write_text(SCRIPT)
+
+    def begin(address):
+        return subprocess.Popen(
+            [sys.executable, str(script), address, str(path)], text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])},
+        )  # fmt: skip
+
+    process = begin(cluster.address)
+    said = {int(process.stdout.readline()) for _ in range(6)}
+    cluster.scheduler.kill()
+    more, errors = process.communicate(timeout=60)
+    said |= {int(line) for line in more.split()}
+    assert "scheduler at" in errors
+    assert "--resume" in errors
+    with Records(path) as records:
+        kept = {r.input.config.index for r in records.find()}
+    assert said <= kept
+    assert len(kept) < 18
+    cluster.file.unlink()
+    again = Cluster(tmp_path, 1)
+    try:
+        again.wait_for(1)
+        rest, errors = begin(again.address).communicate(timeout=60)
+    finally:
+        again.close()
+    measured = {int(line) for line in rest.split()}
+    assert not measured & kept, errors
+    with Records(path) as records:
+        assert len(records) == 18
+
+
+def test_without_workers_that_have_a_device_it_says_how_to_start_them(tmp_path, monkeypatch):
+    cluster = Cluster(tmp_path, 0)
+    try:
+        cluster.worker("--resources", "GPU=1")
+        cluster.wait_for(1)
+        with pytest.raises(TuningError, match="has a CPU.*dask worker .* --resources CPU=1"):
+            measure_option(scheduler=cluster.address).open(sleepy())
+        last = cluster.worker()
+        cluster.wait_for(2)
+        monkeypatch.setattr(client_side, "PATIENCE", 1.0)
+        measurer = measure_option(*SHORT, scheduler=cluster.address).open(sleepy())
+        try:
+            last.kill()
+            begin = time.monotonic()
+            with pytest.raises(TuningError, match="no worker of"):
+                list(measurer.measure([MeasureInput(sleepy(), sleepy().config_space.get(0))]))
+            assert time.monotonic() - begin < 20
+        finally:
+            measurer.close()
+    finally:
+        cluster.close()
+
+
+def test_the_command_line_names_the_scheduler(cluster, tmp_path, capsys, monkeypatch):
+    words = "tune depthwise_conv2d --input 1x4x9x9 --filter 4x1x3x3 --padding 1".split()
+    more = ["--records", str(tmp_path / "r"), "--min-repeat-ms", "0.1", "--trials", "3"]
+    assert main([*words, *more, "--scheduler", cluster.address]) == 0
+    assert "3 trials" in capsys.readouterr().err
+    monkeypatch.setattr(client_side, "CONNECT", 1.0)
+    assert main([*words, *more, "--scheduler", "tcp://127.0.0.1:1"]) == 1
+    assert "no Dask scheduler answers" in capsys.readouterr().err
