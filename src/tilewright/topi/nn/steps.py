@@ -33,8 +33,15 @@ def _number(value: float, like: Any) -> Any:
     return te.const(value, like.dtype)
 
 
+def _relu(v: Any) -> Any:
+    """``max(v, 0)``, but of NaN NaN, as in PyTorch."""
+    return te.Select(v < 0.0, _number(0, v), v)
+
+
 def _clamp(v: Any, low: float, high: float) -> Any:
-    return te.min(te.max(v, _number(low, v)), _number(high, v))
+    """``min(max(v, low), high)``, but of NaN NaN, as in PyTorch."""
+    bounded = te.Select(v > high, _number(high, v), v)
+    return te.Select(v < low, _number(low, v), bounded)
 
 
 def _hsigmoid(v: Any) -> Any:
@@ -49,7 +56,7 @@ _MEANING: dict[str, Callable[..., Any]] = {
     "bias": lambda v, bias: v + bias,
     "scale_shift": lambda v, scale, shift: v * scale + shift,
     "residual": lambda v, residual: v + residual,
-    "relu": lambda v: te.max(v, _number(0, v)),
+    "relu": _relu,
     "relu6": lambda v: _clamp(v, 0, 6),
     "leaky_relu": _leaky,
     "hswish": lambda v: v * _hsigmoid(v),
