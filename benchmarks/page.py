@@ -16,7 +16,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import grouped
 import measure
+
+from tilewright.report.results import environment as surroundings
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parent / "docs/benchmarks.md"
@@ -32,14 +35,29 @@ come from one run, and not the times of one machine with those of another. Times
 #: Where the README holds the claim.
 _CLAIM = re.compile(r"(<!-- benchmarks/page.py -->\n).*?(\n<!-- end -->)", re.DOTALL)
 
+#: What :func:`surroundings` reads of a file.
+_AROUND = ("environment", "device", "date", "command", "versions")
 _NAMES = {"python": "Python", "numpy": "NumPy", "torch": "PyTorch", "onnxruntime": "ONNX Runtime"}
 
 Results = Mapping[str, Any]
 
 
-def load() -> dict[str, Results]:
-    """The committed results by the names of their files."""
-    return {p.stem: json.loads(p.read_text()) for p in sorted(FOLDER.glob("results/*.json"))}
+def load(folder: Path = FOLDER / "results") -> dict[str, Results]:
+    """The results in a folder by the names of their files."""
+    paths = sorted(folder.glob("*.json"))
+    return {p.stem: normal(json.loads(p.read_text()), p.stem) for p in paths}
+
+
+def normal(results: Results, stem: str) -> Results:
+    """Results with an "environment", also of a file that names its device and date by itself.
+
+    Where it does not name its command, that is the benchmark whose name ends the file's.
+    """
+    around = surroundings(results)
+    scripts = [p.name for p in FOLDER.glob("*.py") if f"_{stem}".endswith(f"_{p.stem}")]
+    if "command" not in around and scripts:
+        around["command"] = f"python benchmarks/{scripts[0]}"
+    return {"environment": around} | {k: v for k, v in results.items() if k not in _AROUND}
 
 
 def script(results: Results) -> Path:
@@ -59,10 +77,13 @@ def section(results: Results) -> str:
     """One benchmark: what it measures, where it was measured, and its tables."""
     title, explanation = describe(script(results))
     parts = [f"## {title} ({results['environment']['device']})", explanation]
-    parts.append(measure.table(environment(results["environment"])))
+    parts.append(measure.table([*environment(results["environment"]), *limits(results)]))
     for name, value in results.items():
         rows = flat(value if isinstance(value, list) else [value])
-        if name == "environment" or not rows:
+        if grouped.has_sections(value):
+            parts.append(grouped.text(value))
+            continue
+        if name in ("environment", "rate_GFLOPps") or not rows:
             continue
         if name != "rows":
             parts.append(f"**{name}**")
@@ -119,6 +140,16 @@ def environment(found: Mapping[str, str]) -> list[dict[str, str]]:
     ]
 
 
+def limits(results: Results) -> list[dict[str, str]]:
+    """What the machine did at best in the same run, in rows."""
+    found = []
+    if results.get("bandwidth_GBps"):
+        found.append(f"copies {results['bandwidth_GBps']:,.0f} GB/s")
+    for dtype, rate in (results.get("rate_GFLOPps") or {}).items():
+        found.append(f"{rate:,.0f} GFLOP/s in {dtype}")
+    return [{"measured": "beside", "": ", ".join(found)}] if found else []
+
+
 def cudnn_version(number: str) -> str:
     """91900 is 9.19.0."""
     value = int(number)
@@ -172,13 +203,34 @@ def _demo_claim(results: Results) -> str:
     )
 
 
+def _sections_claim(results: Results) -> str:
+    place, rows = results["environment"], results["rows"]
+    column = "best peer / tilewright"
+    passes = {
+        p: [r for r in rows if r["pass"] == p] for p in dict.fromkeys(r["pass"] for r in rows)
+    }
+    by_pass = ", ".join(f"{p} {grouped.mean(found, column):.1f}" for p, found in passes.items())
+    torch = f" {place['torch']}" if "torch" in place else ""
+    return (
+        f"{place['device']}: {len(rows)} depthwise convolutions and gradients run "
+        f"{grouped.mean(rows, column):.1f} times as fast as in the better layout of PyTorch{torch} "
+        f"(geometric mean; {by_pass}), at {grouped.mean(rows, 'tilewright / floor'):.2f} times the "
+        "least time that the device needs."
+    )
+
+
 def _span(values: Sequence[float]) -> str:
     low, high = f"{min(values):.1f}", f"{max(values):.1f}"
     return low if low == high else f"{low} to {high}"
 
 
 #: By benchmark.
-_CLAIMS = {"article_000": _gpu_claim, "cpu_depthwise": _cpu_claim, "demo": _demo_claim}
+_CLAIMS = {
+    "article_000": _gpu_claim,
+    "cpu_depthwise": _cpu_claim,
+    "demo": _demo_claim,
+    "gpu_depthwise": _sections_claim,
+}
 
 
 def readme_text(old: str, everything: Mapping[str, Results]) -> str:

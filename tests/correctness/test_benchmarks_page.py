@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +41,53 @@ def test_every_result_tells_its_device_its_date_and_its_command(page: Any) -> No
         found = results["environment"]
         assert {"device", "date", "command", "tilewright", "python", "numpy"} <= found.keys()
         assert page.script(results).exists()
+
+
+def synthetic() -> dict[str, Any]:
+    """What a benchmark of many problems writes, made up."""
+    row = {"pass": "forward", "shape": "64x32x112x112", "kernel": 3, "stride": 1, "layout": "NCHW"}
+    rows = [
+        row | {"section": "K 3, float32", "name": "first", "dtype": "float32",
+               "tilewright us": 50.0, "floor us": 40.0, "pytorch nchw us": 200.0,
+               "pytorch nhwc us": 100.0, "best peer / tilewright": 2.0, "tilewright / floor": 1.25,
+               "tile": "rows 4"},
+        row | {"section": "K 3, float32", "name": "second", "dtype": "float32",
+               "shape": "64x64x112x112", "stride": 2, "tilewright us": 20.0, "floor us": 20.0,
+               "pytorch nchw us": 160.0, "pytorch nhwc us": None, "best peer / tilewright": 8.0,
+               "tilewright / floor": 1.0, "tile": "rows 8", "times": {"tilewright": {"min": 19}}},
+        row | {"section": "gradients", "name": "third", "dtype": "float16", "pass": "wgrad",
+               "tilewright us": 30.0, "best peer / tilewright": 3.0, "tilewright / floor": 1.5},
+    ]  # fmt: skip
+    return {
+        "device": "NVIDIA H200", "date": "2026-11-21", "versions": {"torch": "2.11.0"},
+        "bandwidth_GBps": 4120.4, "rows": rows,
+    }  # fmt: skip
+
+
+def test_rows_with_sections_become_tables_with_geometric_means(page: Any, tmp_path: Path) -> None:
+    (tmp_path / "h200_article_000.json").write_text(json.dumps(synthetic()))
+    results = page.load(tmp_path)["h200_article_000"]
+    assert page.script(results).name == "article_000.py"  # by the name of the file
+    text = page.section(results)
+    lines = [re.sub(r" +", " ", line) for line in text.splitlines()]
+    assert "| on | NVIDIA H200 |" in lines
+    assert "| beside | copies 4,120 GB/s |" in lines
+    means = "| best peer / tilewright | at least | tilewright / floor | at most |"
+    assert f"| section | problems {means}" in lines
+    assert "| K 3, float32 | 2 | 4.00 | 2.00 | 1.12 | 1.25 |" in lines
+    assert "**K 3, float32** (forward, NCHW, kernel 3)" in lines
+    times = "tilewright us | floor us | pytorch nchw us | pytorch nhwc us"
+    assert f"| shape | stride | {times} |" in "\n".join(lines)
+    assert "| 64x64x112x112 | 2 | 20.0 | 20.0 | 160 | | 8.00 | 1.00 | rows 8 |" in lines
+    assert "| geometric mean | | | | | | 4.00 | 1.12 | |" in lines
+    assert "**gradients**" in lines
+    assert "times" not in text
+
+
+def test_the_claim_of_many_problems_has_the_mean_of_every_pass(page: Any) -> None:
+    results = page.normal(synthetic() | {"command": "python benchmarks/gpu_depthwise.py"}, "x")
+    (found,) = page.claim({"x": results}).split("\n- ")
+    words = " ".join(found.split())
+    assert "NVIDIA H200: 3 depthwise convolutions and gradients run 3.6 times as fast" in words
+    assert "better layout of PyTorch 2.11.0 (geometric mean; forward 4.0, wgrad 3.0)" in words
+    assert "at 1.23 times the least time" in words
