@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import itertools
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -19,8 +20,11 @@ _kept_alive: list[Any] = []
 
 @cache
 def _jit() -> Any:
-    llvm = binding()
-    made = llvm.create_lljit_compiler()
+    # With JITLink the sections of an object lie side by side. LLVM's older linker asks the system
+    # for each apart, and aborts the process where two of them come to lie 2 GiB from each other:
+    # where the first fills a hole between libraries, and large arrays or the stacks of many threads
+    # lie below.
+    made = binding().create_lljit_compiler(use_jit_link=sys.platform != "win32")
     forever(made)
     return made
 
