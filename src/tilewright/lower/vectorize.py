@@ -118,6 +118,19 @@ class _Vectorize(InContext):
         return then if self.analyzer.prove(condition) else If(condition, then)
 
 
+def on_vectors(analyzer: Analyzer, loop: For) -> Stmt | None:
+    """All iterations of ``loop`` at once, without masks; None where a part has no such form."""
+    variables, buffers = dependent(loop.var, loop.body)
+    with analyzer.scope():
+        analyzer.bind(loop.var, loop.min, loop.extent)
+        if not iterations_are_private(analyzer, loop.var, loop.body, buffers):
+            return None
+        try:
+            return _Lanes(analyzer, loop, variables, buffers, whole=True).stmt(loop.body)
+        except _Scalar:
+            return None
+
+
 def wide(e: Expr, lanes: int) -> Expr:
     """A scalar in every lane; a vector as it is."""
     return e if e.dtype.lanes > 1 else Broadcast(e, lanes)
@@ -131,13 +144,20 @@ class _Lanes:
     """Rewrites the body of one loop for all its iterations at once.
 
     ``values`` says what the variables that differ between lanes are, ``mask`` in which lanes the
-    current statement is done (``condition``: the same, of one lane).
+    current statement is done (``condition``: the same, of one lane). With ``whole``, nothing is
+    done under masks or lane by lane.
     """
 
     def __init__(
-        self, analyzer: Analyzer, loop: For, variables: set[Expr], buffers: set[Buffer]
+        self,
+        analyzer: Analyzer,
+        loop: For,
+        variables: set[Expr],
+        buffers: set[Buffer],
+        whole: bool = False,
     ) -> None:
         assert isinstance(loop.extent, IntImm)
+        self.whole = whole
         self.analyzer, self.loop, self.lanes = analyzer, loop, loop.extent.value
         one = ops.const(1, loop.var.dtype)
         self.values: dict[Expr, Expr] = {loop.var: Ramp(loop.min, one, self.lanes)}
@@ -163,7 +183,11 @@ class _Lanes:
 
     def serial(self, s: Stmt) -> Stmt:
         """``s`` for one lane after the other."""
-        if len(self.values) > 1 or (self.condition is not None and not pure(self.condition)):
+        if (
+            self.whole
+            or len(self.values) > 1
+            or (self.condition is not None and not pure(self.condition))
+        ):
             raise _Scalar
         loop = self.loop
         lane = Var.make(loop.var.name, loop.var.dtype)
@@ -224,6 +248,8 @@ class _Lanes:
 
     def masked(self, condition: Expr, then: Stmt, orelse: Stmt | None) -> Stmt:
         """``If`` whose condition differs between lanes."""
+        if self.whole:
+            raise _Scalar
         mask = self.analyzer.simplify(wide(self.expr(condition), self.lanes))
         if isinstance(mask, Broadcast):  # alike in all lanes after all
             with self.assuming(mask.value):
@@ -344,6 +370,8 @@ class _Lanes:
                 first = wide(self.expr(on_true), self.lanes)
             with self.assuming(ops.logical_not(mask.value)):
                 return E.IfThenElse(mask.value, first, wide(self.expr(on_false), self.lanes))
+        if self.whole:
+            raise _Scalar
         first = self.under(mask, condition, on_true)
         other = self.under(E.Not(mask), ops.logical_not(condition), on_false)
         if isinstance(first, Load) and first.predicate is not None and _is_zero(other):

@@ -158,8 +158,13 @@ def optimize(code: Generated, cpu: Processor) -> tuple[Any, Any]:
     if code.plain:
         return module, machine
     options = llvm.create_pipeline_tuning_options(speed_level=3)
-    options.loop_vectorization = options.slp_vectorization = True
-    options.loop_interleaving = options.loop_unrolling = True
+    # Not LLVM's vectoriser of loops: llvmlite is built with assertions, and one of LLVM 22's,
+    # "VPlan cost model and legacy cost model disagreed", aborts the process on some loops (one in
+    # some 40,000 random programs, with AVX-512). A width as metadata would avoid that one
+    # assertion, but also lets it reorder sums of floats. Simple loops are on vectors already
+    # (lower/innermost_vectors.py).
+    options.loop_vectorization = options.loop_interleaving = False
+    options.slp_vectorization = options.loop_unrolling = True
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     return module, machine

@@ -20,6 +20,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Var
 from tilewright.ir.func import Func, Module
+from tilewright.lower.innermost_vectors import innermost_vectors
 
 
 def generate(
@@ -37,11 +38,18 @@ def generate(
     native_half = "f16c" in features or "neon" in features or "fullfp16" in features
     writer = Statements(builder, Types(native_half), threads, features)
     for func in module.funcs:
-        _function(writer, func)
+        _function(writer, innermost_vectors(func, _vector_bytes(features)))
     _entry(writer, module)
     prefer = f' "prefer-vector-width"="{vector_bits}"' if vector_bits else ""
     text = f"{builder.text()}\nattributes #0 = {{ nounwind{prefer} }}\n"
     return Generated(text, tuple(writer.sources), tuple(sorted(builder.symbols)))
+
+
+def _vector_bytes(features: frozenset[str]) -> int:
+    """The width of the processor's vectors."""
+    if "avx512vl" in features:
+        return 64
+    return 32 if "avx2" in features else 16
 
 
 def _function(w: Statements, func: Func) -> None:

@@ -24,7 +24,7 @@ from tilewright.ir.visit import allocated, exprs, free_vars, walk
 
 #: So many bytes of a function's arrays lie on the stack, where LLVM may turn them into registers.
 STACK_BYTES = 64 * 1024
-#: A loop is written out up to so many stores; beyond, LLVM is asked to unroll as it sees fit.
+#: A loop is written out up to so many stores; beyond, a few turns of it.
 UNROLL_STEPS = 4096
 _SPARE_BYTES = 64
 _PTR = "ptr"
@@ -270,12 +270,15 @@ class Statements(Memory):
     def _serial(self, s: S.For) -> None:
         first = self.index(s.min)
         end = self.arithmetic("add", first, self.index(s.extent))
-        self.counted(s.var, first, end, lambda: self.stmt(s.body), s.kind is ForKind.UNROLLED)
+        turns = max(1, min(16, UNROLL_STEPS // max(1, steps(s.body))))
+        unroll = turns if s.kind is ForKind.UNROLLED else 1
+        self.counted(s.var, first, end, lambda: self.stmt(s.body), unroll)
 
     def counted(
-        self, var: Var, first: Value, end: Value, body: Callable[[], None], unroll: bool = False
+        self, var: Var, first: Value, end: Value, body: Callable[[], None], unroll: int = 1
     ) -> None:
-        """``body`` for ``var`` from ``first`` to before ``end``, tested at the end of each turn."""
+        """``body`` for ``var`` from ``first`` to before ``end``, tested at the end of each turn, or
+        of so many as ``unroll`` says."""
         b = self.b
         inside, done = b.label("loop"), b.label("end")
         before = b.block
@@ -301,10 +304,10 @@ class Statements(Memory):
         b.start(done)
         self.forget_loads()
 
-    def _loop_note(self, unroll: bool) -> str:
-        if not unroll:
+    def _loop_note(self, unroll: int) -> str:
+        if unroll == 1:
             return ""
-        hint = self.b.note('!{!"llvm.loop.unroll.enable"}')
+        hint = self.b.note(f'!{{!"llvm.loop.unroll.count", i32 {unroll}}}')
         return f", !llvm.loop {self.b.note(f'distinct !{{SELF, {hint}}}')}"
 
     # Threads
