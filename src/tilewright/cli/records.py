@@ -37,8 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     out = actions.add_parser("export", parents=[common, which], help="write JSON lines")
     out.add_argument("-o", "--output", metavar="FILE", help="by default the standard output")
     out.add_argument("--best", action="store_true", help="only the fastest of each")
-    taken = actions.add_parser("import", parents=[common], help="read JSON lines")
-    taken.add_argument("files", nargs="+", metavar="FILE", help="- is the standard input")
+    out.add_argument(
+        "--shipped", action="store_true", help="the few fastest of the library's problems, a file "
+        "for each target and device, as the package brings them; -o is then a folder",
+    )  # fmt: skip
+    taken = actions.add_parser("import", parents=[common], help="read JSON lines, or other records")
+    taken.add_argument(
+        "files", nargs="+", metavar="FILE", help="JSON lines (-: the standard input), or a file "
+        "of records from another machine",
+    )  # fmt: skip
     taken.add_argument(
         "--device", help="what the times are of, where the lines do not say (AutoTVM's do not)"
     )
@@ -121,6 +128,8 @@ def _export(records: Records, args: argparse.Namespace) -> int:
     from tilewright.tune.log_format import encode
 
     found = _selected(records, args)
+    if args.shipped:
+        return _ship(found, args.output)
     if args.best:
         first: dict[tuple[Any, ...], Record] = {}
         for r in found:
@@ -137,13 +146,36 @@ def _export(records: Records, args: argparse.Namespace) -> int:
     return 0
 
 
+def _ship(found: list[Record], output: str | None) -> int:
+    """A file for each target and device, those of the package by default."""
+    from pathlib import Path
+
+    from tilewright.tune.tuned import FOLDER, file_name, from_records, write
+
+    tuned = from_records(found)
+    for target, name in sorted({(t.target, t.device) for t in tuned}):
+        part = [t for t in tuned if (t.target, t.device) == (target, name)]
+        last = max((r for r in found if r.device.name == name), key=lambda r: r.result.timestamp)
+        path = Path(output or FOLDER) / file_name(target, name)
+        write(path, part, last.device)
+        print(f"{len(part)} problems written to {path}")
+    if not tuned:
+        print("tilewright: there are no records of the library's problems", file=sys.stderr)
+    return 0 if tuned else 1
+
+
 def _import(records: Records, args: argparse.Namespace) -> int:
     from tilewright.tune.log_format import read_lines
     from tilewright.tune.measure import Device
+    from tilewright.tune.records import is_database
 
     unnamed = Device(args.device or "unknown", "", "")
     new = read = 0
     for name in args.files:
+        if name != "-" and is_database(name):
+            found = records.merge(name)
+            new, read = new + found[0], read + found[1]
+            continue
         by_device: dict[Device, list[Any]] = {}
         for inp, result, device in read_lines("/dev/stdin" if name == "-" else name):
             by_device.setdefault(device or unnamed, []).append((inp, result))

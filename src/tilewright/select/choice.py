@@ -12,6 +12,7 @@ from tilewright.ir.errors import TilewrightError
 from tilewright.select.algorithm import Algorithm, Built
 from tilewright.select.answers import Answers, Measured
 from tilewright.select.measure import inputs
+from tilewright.select.nearest import guesses
 from tilewright.select.registry import algorithms, find
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
@@ -96,15 +97,36 @@ def options(
             if algorithm.vendor and strange:  # it may not be the fastest
                 continue
             yield Choice(problem, machine, algorithm, config, m.seconds, m.workspace)
+    for choice in _tuned(problem, machine, able):
+        if _within(choice, workspace_limit):
+            yield choice
     for algorithm in able:
         if algorithm.vendor:
             continue
         configs = algorithm.candidates(problem, machine)
         for config in configs if workspace_limit is None else configs[:TRIED]:
-            if workspace_limit is not None:
-                if algorithm.workspace(problem, config, machine) > workspace_limit:
-                    continue
-            yield Choice(problem, machine, algorithm, config)
+            choice = Choice(problem, machine, algorithm, config)
+            if _within(choice, workspace_limit):
+                yield choice
+
+
+def _within(choice: Choice, workspace_limit: int | None) -> bool:
+    if workspace_limit is None:
+        return True
+    space = choice.algorithm.workspace(choice.problem, choice.config, choice.target)
+    return space <= workspace_limit
+
+
+def _tuned(problem: Problem, target: Target, able: list[Algorithm]) -> Iterator[Choice]:
+    """What tuning taught of this problem, or of those nearest to it."""
+    by_name = {a.name: a for a in able}
+    try:
+        device = str(json.loads(_machine(target))["device"])
+    except TilewrightError:  # code for a machine that this one is not
+        device = ""
+    for guess in guesses(problem, target, device):
+        if guess.template in by_name:
+            yield Choice(problem, target, by_name[guess.template], guess.config, guess.seconds)
 
 
 def choose(
@@ -118,11 +140,12 @@ def choose(
 
     Parameters
     ----------
-    policy : "heuristic" measures nothing: what was measured before for this very problem, else the
-        parameters by a static rule. "profile" measures the candidates on random data, where that
-        was not done before, and takes the fastest; PyTorch's kernel is one where the program has
-        imported PyTorch. "reproducible" is the heuristic among the
-        algorithms that give the same bits in every run.
+    policy : "heuristic" measures nothing: what was measured before for this very problem, else what
+        tuning taught of it or of the nearest problems (the records of this machine, then those
+        that the package brings), else the parameters by a static rule. "profile" measures the
+        candidates on random data, where that was not done before, and takes the fastest; PyTorch's
+        kernel is one where the program has imported PyTorch. "reproducible" is the heuristic among
+        the algorithms that give the same bits in every run.
     workspace_limit : bytes that a call may take beside its arrays; None for any.
     answers : where measurements are kept, by default in the cache folder.
 
@@ -169,8 +192,12 @@ def _profile(
     """Measure the candidates, and keep what was found; fastest first."""
     arrays = inputs(problem, target)
     found = []
+    tuned = list(_tuned(problem, target, able))
     for algorithm in able:
-        for config in algorithm.candidates(problem, target)[:MEASURED]:
+        taught = [c.config for c in tuned if c.algorithm is algorithm]
+        ruled = [c for c in algorithm.candidates(problem, target) if c not in taught]
+        configs = [*taught, *ruled]
+        for config in configs[:MEASURED]:
             seconds, space, error = 0.0, 0, ""
             try:
                 seconds = algorithm.build(problem, config, target).seconds(arrays)

@@ -7,21 +7,20 @@ several processes read and write at once and a process that is killed leaves all
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewright.ir.errors import TilewrightError
-from tilewright.target import Target
-from tilewright.tune.arguments import deserialize, serialize
-from tilewright.tune.config import ConfigEntity
-from tilewright.tune.measure import Device, MeasureErrorNo, MeasureInput, MeasureResult
-from tilewright.tune.task import Task
+from tilewright.tune.measure import Device, MeasureInput, MeasureResult
+from tilewright.tune.record import COLUMNS, Record, Summary, from_row, problem_name, to_row
+
+__all__ = ["Record", "Records", "RecordsError", "Summary", "default_path", "is_database"]
 
 #: "Tile", so that another program's database is not taken for one of these.
 _APPLICATION = 0x54696C65
@@ -48,47 +47,19 @@ CREATE TABLE measurements (
     UNIQUE (problem, target, device, driver, version, config, timestamp)
 )
 """
-_COLUMNS = (
-    "problem, target, device, driver, version, template, args, config, cost, costs, error, "
-    "reason, all_cost, timestamp, extra"
-)
 
 
 class RecordsError(TilewrightError):
     """Records that cannot be read or written; the message says where they are and what to do."""
 
 
-@dataclass(frozen=True)
-class Record:
-    """One row."""
-
-    id: int
-    problem: str
-    device: Device
-    input: MeasureInput
-    result: MeasureResult
-
-    @property
-    def name(self) -> str:
-        """The problem for people to read."""
-        return _name(self.input.task.name, json.dumps(serialize(self.input.task.args)))
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What is on record for one problem, target and device.
-
-    ``name`` is the problem for people to read; ``best`` is in seconds.
-    """
-
-    name: str
-    problem: str
-    target: str
-    device: Device
-    measured: int
-    failed: int
-    best: float | None
-    last: float
+def is_database(path: str | Path) -> bool:
+    """Whether a file is one of SQLite's."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(16) == b"SQLite format 3\0"
+    except OSError:
+        return False
 
 
 def default_path() -> Path | None:
@@ -215,14 +186,14 @@ class Records:
     def add(self, found: Iterable[tuple[MeasureInput, MeasureResult]], device: Device) -> int:
         """Commit measurements, all or, where that fails, none; those known already are passed
         over. Returns how many were new."""
-        rows = [_row(inp, result, device) for inp, result in found]
-        marks = ", ".join("?" * len(_COLUMNS.split(",")))
+        rows = [to_row(inp, result, device) for inp, result in found]
+        marks = ", ".join("?" * len(COLUMNS.split(",")))
         with self._guarded():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 before = self._db.total_changes
                 self._db.executemany(
-                    f"INSERT OR IGNORE INTO measurements ({_COLUMNS}) VALUES ({marks})", rows
+                    f"INSERT OR IGNORE INTO measurements ({COLUMNS}) VALUES ({marks})", rows
                 )
                 self._db.execute("COMMIT")
             except BaseException:
@@ -230,6 +201,26 @@ class Records:
                     self._db.execute("ROLLBACK")
                 raise
             return self._db.total_changes - before
+
+    def merge(self, path: str | Path) -> tuple[int, int]:
+        """Take in the records of another file, which is not written to: how many were new, of how
+        many."""
+        with tempfile.TemporaryDirectory(prefix="tilewright-records-") as folder:
+            copy = Path(folder) / "records.sqlite"
+            for suffix in ("", "-wal"):
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
+            try:
+                with Records(copy) as other:
+                    found = other.find()
+            except RecordsError as error:
+                raise RecordsError(
+                    f"{path} cannot be imported: {str(error).replace(str(copy), 'it')}"
+                ) from None
+        by_device: dict[Device, list[Any]] = {}
+        for record in found:
+            by_device.setdefault(record.device, []).append((record.input, record.result))
+        return sum(self.add(pairs, device) for device, pairs in by_device.items()), len(found)
 
     def prune(
         self,
@@ -284,7 +275,10 @@ class Records:
         limit: int | None = None,
         fastest_first: bool = False,
     ) -> list[Record]:
-        """Records, in the order of their measuring or fastest first."""
+        """Records, in the order of their measuring or fastest first.
+
+        Those of problems that this version does not know are passed over.
+        """
         where, values = _where({
             "problem": problem,
             "target": target,
@@ -295,14 +289,15 @@ class Records:
         })  # fmt: skip
         if only_right:
             where.append("error = 0")
-        text = f"SELECT id, {_COLUMNS} FROM measurements"
+        text = f"SELECT id, {COLUMNS} FROM measurements"
         if where:
             text += " WHERE " + " AND ".join(where)
         text += " ORDER BY cost IS NULL, cost, id" if fastest_first else " ORDER BY id"
         if limit is not None:
             text, values = f"{text} LIMIT ?", [*values, limit]
         with self._guarded():
-            return [_record(row) for row in self._db.execute(text, values).fetchall()]
+            rows = self._db.execute(text, values).fetchall()
+        return [record for row in rows if (record := from_row(row)) is not None]
 
     def best(
         self, problem: str, target: str | None = None, device: str | None = None
@@ -320,7 +315,7 @@ class Records:
         )
         with self._guarded():
             return [
-                Summary(_name(row[0], row[1]), row[2], row[3], Device(*row[4:7]), *row[7:])
+                Summary(problem_name(row[0], row[1]), row[2], row[3], Device(*row[4:7]), *row[7:])
                 for row in self._db.execute(text).fetchall()
             ]
 
@@ -339,39 +334,6 @@ class Records:
         self.close()
 
 
-def _name(template: str, args: str) -> str:
-    """A problem as it writes itself, or a template with its arguments."""
-    found = deserialize(json.loads(args))
-    if len(found) == 1 and hasattr(found[0], "key"):
-        return str(found[0])
-    return f"{template}({', '.join(map(str, found))})"
-
-
 def _where(wanted: dict[str, str | None]) -> tuple[list[str], list[Any]]:
     given = {name: value for name, value in wanted.items() if value is not None}
     return [f"{name} = ?" for name in given], list(given.values())
-
-
-def _row(inp: MeasureInput, result: MeasureResult, device: Device) -> tuple[Any, ...]:
-    task = inp.task
-    return (
-        task.key, str(task.target), device.name, device.driver, device.version, task.name,
-        json.dumps(serialize(task.args)), json.dumps(inp.config.to_json_dict()),
-        result.cost if result.ok else None, json.dumps(list(result.costs)),
-        int(result.error_no), result.reason, result.all_cost, result.timestamp,
-        json.dumps(result.extra),
-    )  # fmt: skip
-
-
-def _record(row: tuple[Any, ...]) -> Record:
-    (number, problem, target, name, driver, version, template, args, config, _, costs, error,
-     reason, all_cost, timestamp, extra) = row  # fmt: skip
-    task = Task(template, tuple(deserialize(json.loads(args))), Target.parse(target))
-    entity = ConfigEntity.from_json_dict(json.loads(config))
-    result = MeasureResult(
-        tuple(json.loads(costs)), MeasureErrorNo(error), reason, all_cost, timestamp,
-        json.loads(extra),
-    )  # fmt: skip
-    return Record(
-        number, problem, Device(name, driver, version), MeasureInput(task, entity), result
-    )
