@@ -19,14 +19,16 @@ from tilewright.report.page import (
     details,
     facts,
     figure,
+    legend,
     page,
     paragraph,
     section,
 )
-from tilewright.report.roofline import Kernel, roofline
+from tilewright.report.roofline import Kernel, Roof, roofline
 from tilewright.report.table import table
 
 __all__ = [
-    "Bar", "Curve", "Html", "Kernel", "Point", "bars", "cards", "code", "columns", "curves",
-    "details", "facts", "figure", "page", "paragraph", "roofline", "section", "table", "tag",
+    "Bar", "Curve", "Html", "Kernel", "Point", "Roof", "bars", "cards", "code", "columns",
+    "curves", "details", "facts", "figure", "legend", "page", "paragraph", "roofline", "section",
+    "table", "tag",
 ]  # fmt: skip

@@ -82,6 +82,14 @@ def figure(chart: Html, caption: Any = "") -> Html:
     return tag("figure", chart, tag("figcaption", caption) if caption else "")
 
 
+def legend(*names: Any) -> Html:
+    """What the colours of a chart stand for, the first of its series first."""
+    made = (
+        tag("span", tag("i", class_=f"key-{number}"), name) for number, name in enumerate(names, 1)
+    )
+    return tag("p", join(made, " "), class_="legend")
+
+
 def details(summary: Any, *content: Any, open: bool = False) -> Html:
     """What is shown when its ``summary`` is clicked."""
     return tag("details", tag("summary", summary), join(content, "\n"), open=open)

@@ -34,16 +34,22 @@ table { border-collapse: collapse; width: 100%; font-size: 0.95rem; }
 caption { text-align: left; color: var(--faint); padding-bottom: 0.5rem; }
 th, td { padding: 0.4rem 0.8rem 0.4rem 0; text-align: left; white-space: nowrap; }
 th:last-child, td:last-child { padding-right: 0; }
-thead th { border-bottom: 2px solid var(--line); color: var(--faint); font-weight: 600; }
+thead th {
+  border-bottom: 2px solid var(--line); color: var(--faint); font-weight: 600;
+  white-space: normal; vertical-align: bottom;
+}
 tbody th { font-weight: 500; }
 tbody tr + tr > * { border-top: 1px solid var(--line); }
+.wrap { white-space: normal; min-width: 12rem; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
 .cards { display: flex; flex-wrap: wrap; gap: 0.75rem; margin: 1.5rem 0; }
 .card {
   flex: 1 1 11rem; background: var(--panel); border-radius: 8px; padding: 0.9rem 1.1rem;
   display: flex; flex-direction: column;
 }
-.card dd { margin: 0; font-size: 1.6rem; font-weight: 650; color: var(--accent); }
+.card dd {
+  margin: 0; font-size: 1.6rem; font-weight: 650; color: var(--accent); white-space: nowrap;
+}
 .card dt { color: var(--faint); font-size: 0.92rem; line-height: 1.35; }
 .facts { margin: 1rem 0; font-size: 0.95rem; }
 .facts > div { display: flex; flex-wrap: wrap; gap: 0 1rem; padding: 0.2rem 0; }
@@ -83,6 +89,14 @@ p code, li code, dd code {
 .chart .end { text-anchor: end; }
 .chart .middle { text-anchor: middle; }
 .grid { stroke: var(--line); }
+.faint { opacity: 0.55; stroke-dasharray: 5 4; }
+.legend { display: flex; flex-wrap: wrap; gap: 0.25rem 1.25rem; font-size: 0.92rem; }
+.legend i {
+  display: inline-block; width: 0.7rem; height: 0.7rem; border-radius: 50%; margin-right: 0.4rem;
+}
+.key-1 { background: var(--s1); } .key-2 { background: var(--s2); }
+.key-3 { background: var(--s3); } .key-4 { background: var(--s4); }
+.key-5 { background: var(--s5); }
 .roof { stroke: var(--faint); stroke-width: 2; }
 .fill-1, .dot-1 { fill: var(--s1); } .fill-2, .dot-2 { fill: var(--s2); }
 .fill-3, .dot-3 { fill: var(--s3); } .fill-4, .dot-4 { fill: var(--s4); }
@@ -90,6 +104,10 @@ p code, li code, dd code {
 .line-1 { stroke: var(--s1); } .line-2 { stroke: var(--s2); } .line-3 { stroke: var(--s3); }
 .line-4 { stroke: var(--s4); } .line-5 { stroke: var(--s5); }
 [class^=line-] { stroke-width: 2; stroke-linecap: round; }
+@media (max-width: 44rem) {
+  .chart .crowded { display: none; }
+  td:not(.number) { white-space: normal; min-width: 8rem; }
+}
 @media print {
   body { max-width: none; } pre { max-height: none; white-space: pre-wrap; } nav { display: none; }
 }

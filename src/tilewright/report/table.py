@@ -17,6 +17,7 @@ def table(
     rows: Sequence[Sequence[Any]],
     caption: str = "",
     best: Sequence[int] = (),
+    wrap: Sequence[int] = (),
 ) -> Html:
     """A table whose first column names the rows.
 
@@ -24,14 +25,16 @@ def table(
     ----------
     headers : one a column.
     rows : cells; columns of numbers, also of ones with a unit ("1.5×", "20%"), stand to the
-        right; floats have three digits, None is a dash.
+        right; floats have three digits, None is a dash, "" nothing.
     best : columns among which the smallest number of each row is shown in bold.
+    wrap : columns whose text may take several lines.
     """
     numeric = [
         k > 0 and bool(rows) and all(_is_number(row[k]) for row in rows)
         for k in range(len(headers))
     ]
     kinds = ["number" if n else None for n in numeric]
+    kinds = ["wrap" if k in wrap else kind for k, kind in enumerate(kinds)]
     head = [tag("th", h, scope="col", class_=k) for h, k in zip(headers, kinds, strict=True)]
     body = []
     for row in rows:
@@ -56,7 +59,7 @@ def table(
 
 
 def _is_number(cell: Any) -> bool:
-    return not isinstance(cell, str) or _NUMBER.fullmatch(cell) is not None
+    return not isinstance(cell, str) or not cell or _NUMBER.fullmatch(cell) is not None
 
 
 def _text(cell: Any) -> Any:

@@ -37,7 +37,7 @@ class Row:
     ----------
     times : seconds by name (:data:`OURS`, "PyTorch", ...), one a round.
     floor : the least seconds that it takes on this machine, None where that is not known.
-    copy : seconds of a copy of as many bytes in the same rounds, on a CPU.
+    copy : the least seconds of a copy of as many bytes in the same rounds, on a CPU.
     schedule : our choice, in words.
     error : the relative error norm of our result, None where PyTorch is missing or it is not known.
     failure : why there is no kernel of ours.
@@ -124,7 +124,7 @@ class Contest:
                 row.times = take_turns(batches, self.rounds, 0.004, self.seconds)
         roof = self.roofs[problem.dtype]
         if copying and "copy" in row.times:
-            row.copy = statistics.median(row.times.pop("copy")) * copying[1]
+            row.copy = min(row.times.pop("copy")) * copying[1]
         if row.copy and roof.rate:
             row.floor = max(row.copy, problem.flops / roof.rate)
         elif roof.bandwidth and roof.rate:

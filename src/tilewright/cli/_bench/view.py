@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.cli._bench.contest import OURS, Row
 from tilewright.cli._measure.floors import Roof
 from tilewright.report.numbers import short
+from tilewright.report.results import geometric_mean, short_name
 from tilewright.topi.problem import Problem
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def show_summary(console: Console, rows: Sequence[Row]) -> None:
         ours, peer, part = row.median(OURS), row.best_peer, row.of_floor(OURS)
         colour = "green" if (row.ratio or 0) >= 1 else "red"
         made.add_row(
-            escape(str(row.problem)),
+            escape(f"{row.problem.pass_} {short_name(row.problem)}"),
             "–" if ours is None else _text(ours * 1e6),
             "–" if peer is None else f"{_text((row.median(peer) or 0) * 1e6)} {peer}",
             "–" if row.ratio is None else f"[{colour}]{row.ratio:.2f}×[/]",
@@ -94,11 +95,6 @@ def show_summary(console: Console, rows: Sequence[Row]) -> None:
             f"[bold]{mean:.2f}×[/] as fast as the best of the others, geometric mean of {many} "
             "problems."
         )
-
-
-def geometric_mean(values: Sequence[float]) -> float | None:
-    """None of no values."""
-    return math.exp(statistics.fmean(math.log(v) for v in values)) if values else None
 
 
 def figures(
