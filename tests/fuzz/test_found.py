@@ -197,6 +197,55 @@ def test_copies_of_a_nest_over_threads_inside_of_one_speak_of_the_same_threads()
     agree(s, [A], [C], "sim")
 
 
+# -- symbolic extents ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_threads_share_a_tile_whose_fused_axes_have_a_symbolic_extent(size: int) -> None:
+    n = te.var("n")
+    A = te.placeholder((n, 4, 3), name="A")
+    B = te.compute((n, 4, 3), lambda i, j, k: A[i, j, k] + 1, name="B")
+    C = te.compute((n, 4, 6), lambda i, j, k: B[n - 1 - i, j, k // 2] * 2, name="C")
+    s = te.create_schedule(C.op)
+    thread = te.thread_axis("threadIdx.x")
+    i, j, k = s[C].op.axis
+    s[C].reorder(k, i, j)
+    s[C].bind(k, thread)
+    s[B].compute_at(s[C], k)
+    s[B].set_scope("shared")
+    i, j, k = s[B].op.axis
+    outer, inner = s[B].split(j, nparts=3)
+    s[B].reorder(inner, outer, i, k)
+    fused = s[B].fuse(s[B].fuse(s[B].fuse(inner, outer), i), k)
+    _, inner = s[B].split(fused, factor=6)
+    s[B].bind(inner, thread)
+    agree(s, [A], [C], "sim", {n: size})
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_a_tail_of_a_symbolic_extent_is_fused_with_another_axis(size: int) -> None:
+    n = te.var("n")
+    A = te.placeholder((n, 4, 6), name="A")
+    B = te.compute((n, 4, 6), lambda i, j, k: A[i, j, k] + 1, name="B")
+    C = te.compute((n, 4, 6), lambda i, j, k: B[n - 1 - i, j, k] * 2, name="C")
+    s = te.create_schedule(C.op)
+    thread = te.thread_axis("threadIdx.x")
+    i, j, k = s[C].op.axis
+    outer, inner = s[C].split(j, factor=2)
+    s[C].reorder(outer, k, i, inner)
+    s[C].bind(outer, te.thread_axis("blockIdx.x"))
+    s[C].bind(k, thread)
+    s[B].compute_at(s[C], k)
+    s[B].set_scope("shared")
+    i, j, k = s[B].op.axis
+    outer, inner = s[B].split(i, factor=6)
+    s[B].reorder(j, k, outer, inner)
+    fused = s[B].fuse(s[B].fuse(s[B].fuse(j, k), outer), inner)
+    _, inner = s[B].split(fused, factor=3)
+    s[B].bind(inner, thread)
+    agree(s, [A], [C], "sim", {n: size})
+
+
 # -- libraries -----------------------------------------------------------------------------------
 
 

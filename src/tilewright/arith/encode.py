@@ -299,11 +299,35 @@ class Instance:
     def _multiples(self, dividend: Form, divisor: Form) -> list[Form]:
         """Each ``x`` for which ``dividend < x * divisor`` is known."""
         known = self.products + (self.twin.products if self.twin is not None else [])
-        return [
+        found = [
             left if right == divisor else right
             for left, right, product in known
             if divisor in (left, right) and self.system.bounds(minus(product, dividend))[0] >= 1
         ]
+        return found + self._constant_multiples(dividend, divisor)
+
+    def _constant_multiples(self, dividend: Form, divisor: Form) -> list[Form]:
+        """The least of the numbers among :meth:`_multiples`, as a row on parts of both tells it.
+
+        From ``loop <= 4 * n - 1`` and ``thread <= 2`` follows ``3 * loop + thread < 12 * n``.
+        """
+        found: list[int] = []
+        for terms, (least, greatest) in self.system.rows.items():
+            row = dict(terms)
+            shared = [(c, row[k]) for k, c in dividend.items() if k in row and k not in divisor]
+            wanted = [(d, row[m]) for m, d in divisor.items() if m in row and m not in dividend]
+            if not shared or not wanted or least == greatest:
+                continue
+            (c, own), (d, other) = shared[0], wanted[0]
+            scale, apart = divmod(c, own)  # of the row in the dividend
+            ratio, left = divmod(-other * scale, d)
+            if apart or left or ratio < 1:
+                continue
+            rest = minus(minus(times(divisor, ratio), dividend), times(row, -scale))
+            end = least if scale < 0 else greatest
+            if abs(end) < UNBOUNDED and self.system.bounds(rest)[0] - scale * end >= 1:
+                found.append(ratio)
+        return [constant(min(found))] if found else []
 
     def _truncated(self, e: Expr, a: Expr, b: Expr, modulo: bool) -> Form:
         dividend, divisor = self.form(a), number(self.form(b))
