@@ -1,8 +1,10 @@
 """``tilewright bench`` measures ours and the others on the same data, and the floor."""
 
+import contextlib
 import json
 import statistics
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from tilewright.cli._bench import contest
 from tilewright.cli._bench.view import figures
 from tilewright.cli._measure import floors, torch_peer
 from tilewright.cli._measure.machine import find
-from tilewright.cli._measure.turns import take_turns
+from tilewright.cli._measure.turns import of_graph, take_turns
 from tilewright.cli.main import main
 from tilewright.runtime.compile import build
 from tilewright.runtime.signature import evaluate
@@ -212,3 +214,68 @@ def test_sets_and_files_of_problems_are_measured_one_after_the_other(tmp_path, m
     assert sections[8:] == ["mine", "mine"]
     assert seen[0][1].batch == 8
     assert seen[-1][1].operator == "depthwise_conv1d"
+
+
+class FakeTorch(types.ModuleType):
+    """The part of PyTorch that graphs are timed by; a replay does again what was captured."""
+
+    def __init__(self):
+        super().__init__("torch")
+        self.now, self.capturing = 0.0, None
+        outer = self
+
+        class Event:
+            def __init__(self, enable_timing):
+                pass
+
+            def record(self, stream):
+                self.at = outer.now
+
+            def synchronize(self):
+                pass
+
+            def elapsed_time(self, end):
+                return (end.at - self.at) * 1e3
+
+        class CUDAGraph:
+            def replay(self):
+                outer.now += sum(self.captured)
+
+        @contextlib.contextmanager
+        def graph(made, stream):
+            made.captured = outer.capturing = []
+            yield
+            outer.capturing = None
+
+        self.no_grad = contextlib.nullcontext
+        self.cuda = types.SimpleNamespace(
+            Event=Event, CUDAGraph=CUDAGraph, Stream=object, graph=graph,
+            stream=lambda stream: contextlib.nullcontext(), synchronize=lambda: None,
+        )  # fmt: skip
+
+    def launch(self, seconds):
+        """Work on the current stream."""
+        if self.capturing is not None:
+            self.capturing.append(seconds)
+        else:
+            self.now += seconds
+
+
+def test_on_a_gpu_graphs_of_whole_turns_through_the_data_are_replayed(monkeypatch):
+    torch = FakeTorch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    taken = []
+
+    def call(number):
+        taken.append(number % 3)
+        torch.launch((1e-4, 2e-4, 3e-4)[number % 3])
+
+    batch = of_graph(call, sets=3)
+    captured = taken[6:]  # after two turns to warm up
+    assert captured == [0, 1, 2] * 4  # what lasts two milliseconds, rounded up
+    for number in (1, 12, 13):
+        assert batch(number) == pytest.approx(2e-4)
+    begin = torch.now
+    batch(13)
+    assert torch.now - begin == pytest.approx(2 * 12 * 2e-4)
+    assert len(taken) == 6 + 12  # replays call nothing

@@ -136,9 +136,10 @@ def find(text: str | None, threads: int | None) -> Machine:
     if target.kind == "sim":
         return Machine(target, "a GPU, simulated by NumPy", threads or cores, hints)
     if target.kind == "cuda":
-        from tilewright.runtime.cuda import device_name
+        from tilewright.runtime.cuda import device_name, resolve_arch
 
         _check_nvrtc()
+        target = target if target.arch else target.with_arch(resolve_arch(target))
         return Machine(target, device_name(0), threads or cores, hints)
     from tilewright.runtime.opencl_device import device
 

@@ -100,6 +100,8 @@ class Peers:
         for name in names:
             with contextlib.suppress(metadata.PackageNotFoundError):
                 found[name] = metadata.version(name)
+        if self.with_torch and self.machine.kind == "cuda":
+            found["cudnn"] = str(sys.modules["torch"].backends.cudnn.version())
         return found
 
     def _finds(self, module: str) -> bool:
