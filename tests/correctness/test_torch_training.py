@@ -128,7 +128,8 @@ def _train(rank, file, results):
     F.cross_entropy(model(x[half]), labels[half]).backward()
     if rank == 0:
         torch.save([p.grad for p in model.parameters()], results)
-    torch.distributed.destroy_process_group()
+    torch.distributed.barrier()
+    os._exit(0)  # destroying groups and models in order is no matter of this test
 
 
 @pytest.mark.skipif(
@@ -136,9 +137,16 @@ def _train(rank, file, results):
 )
 def test_processes_of_distributed_training_agree_with_one(tmp_path):
     results = tmp_path / "gradients"
-    torch.multiprocessing.start_processes(
-        _train, (str(tmp_path / "meet"), str(results)), 2, start_method="fork"
+    arguments = str(tmp_path / "meet"), str(results)
+    workers = torch.multiprocessing.start_processes(
+        _train, arguments, 2, join=False, start_method="fork"
     )
+    end = time.monotonic() + 60
+    while not workers.join(timeout=5):
+        if time.monotonic() > end:
+            for process in workers.processes:
+                process.kill()
+            pytest.fail("the processes wait for one another")
     model = built()
     torch.manual_seed(1)
     x, labels = torch.randn(4, 3, 8, 8), torch.randint(0, 5, (4,))

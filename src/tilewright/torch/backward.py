@@ -17,6 +17,7 @@ from tilewright.torch.calls import (
     memory_format,
     observe,
     problem_of,
+    signature,
     why_not,
 )
 from tilewright.torch.forward import symmetric
@@ -42,8 +43,8 @@ def dgrad(
     weight = weight.contiguous()
     operands = (grad, weight) if bias is None else (grad, weight, bias.contiguous())
     key = (
-        "dgrad", grad.shape, grad.dtype, grad.device, weight.shape, weight.dtype, channels_last,
-        bias is None, *input_size, *stride, *padding, *dilation,
+        "dgrad", *signature(grad, weight, bias), channels_last, *input_size, *stride, *padding,
+        *dilation,
     )  # fmt: skip
 
     def make() -> Run:
@@ -81,10 +82,7 @@ def wgrad(
     if last is None:
         input = input.contiguous()
     grad = grad.contiguous(memory_format=memory_format(last))
-    key = (
-        "wgrad", input.shape, input.stride(), input.dtype, input.device, grad.shape, grad.dtype,
-        *kernel, *stride, *padding, *dilation,
-    )  # fmt: skip
+    key = ("wgrad", *signature(input, grad, None), *kernel, *stride, *padding, *dilation)
 
     def make() -> Run:
         shape = (grad.shape[1], 1, *kernel)

@@ -26,6 +26,8 @@ DTYPES = {
 Run = Callable[..., Any]
 #: By everything that a launch depends on.
 _runs: dict[Any, Run] = {}
+#: By the arguments of a call: its run, and the stride, padding and dilation in full.
+seen: dict[Any, tuple[Run, tuple[Any, ...]]] = {}
 #: So many are remembered: where shapes keep changing, they are looked up anew now and then.
 _MOST_RUNS = 10_000
 _warned: set[str] = set()
@@ -36,6 +38,7 @@ observers: list[Callable[[Problem | None, Found], None]] = []
 def forget() -> None:
     """Look everything up anew; warnings are given again."""
     _runs.clear()
+    seen.clear()
     _warned.clear()
 
 
@@ -58,6 +61,20 @@ def laid(x: torch.Tensor, form: Any) -> torch.Tensor:
     """``x`` with the strides that a new tensor of that memory format has."""
     strides = torch.empty(x.shape, device="meta", memory_format=form).stride()
     return x if x.stride() == strides else x.clone(memory_format=form)
+
+
+def signature(input: Any, weight: Any, bias: Any) -> tuple[Any, ...]:
+    """All that a launch depends on of its operands."""
+    if bias is None:
+        return (
+            input.shape, input.stride(), input.dtype, input.device,
+            weight.shape, weight.stride(), weight.dtype, weight.device,
+        )  # fmt: skip
+    return (
+        input.shape, input.stride(), input.dtype, input.device,
+        weight.shape, weight.stride(), weight.dtype, weight.device,
+        bias.shape, bias.stride(), bias.dtype, bias.device,
+    )  # fmt: skip
 
 
 def target_of(device: torch.device) -> Target:
@@ -138,5 +155,6 @@ def cached(key: Any, make: Callable[[], Run]) -> Run:
     if run is None:
         if len(_runs) >= _MOST_RUNS:
             _runs.clear()
+            seen.clear()
         run = _runs[key] = make()
     return run

@@ -7,15 +7,26 @@ it.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch._C import _functorch
+from torch.autograd import forward_ad
 
 from tilewright.torch.backward import dgrad, wgrad
-from tilewright.torch.calls import DTYPES, is_last, memory_format, observe, why_not
-from tilewright.torch.forward import forward, symmetric
+from tilewright.torch.calls import (
+    DTYPES,
+    is_last,
+    memory_format,
+    observe,
+    observers,
+    seen,
+    signature,
+    why_not,
+)
+from tilewright.torch.forward import forward, runner, symmetric
 from tilewright.torch.kernels import Found
 from tilewright.torch.operators import conv, conv_dgrad, conv_wgrad
 
@@ -26,19 +37,51 @@ _tracing = torch._C._get_tracing_state
 _transforms = _functorch.peek_interpreter_stack
 _profiled = torch.autograd._profiler_enabled
 _grad = torch.is_grad_enabled
+_autocast = torch._C._is_any_autocast_enabled
 
 
 def _is_plain(input: Any, weight: Any, bias: Any) -> bool:
+    """Whether the dispatcher would do no more than call the kernel."""
     return (
         type(input) in _PLAIN
         and type(weight) in _PLAIN
         and (bias is None or type(bias) in _PLAIN)
-        and _modes() == 0
-        and _functions() == 0
+        and not (_modes() or _functions() or _profiled() or input.is_neg() or weight.is_neg())
         and _tracing() is None
-        and not _profiled()
-        and not (input.is_neg() or weight.is_neg() or input.device.type == "meta")
     )
+
+
+def _is_transformed() -> bool:
+    """Whether torch.func or forward-mode derivatives are at work."""
+    return _transforms() is not None or forward_ad._current_level >= 0
+
+
+def again(
+    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any
+) -> torch.Tensor | None:
+    """The convolution, where :func:`convolve` did one of the same arguments before; else None."""
+    known = None
+    if not _autocast() and not observers and not _is_transformed():
+        if _is_plain(input, weight, bias):
+            key = (*signature(input, weight, bias), stride, padding, dilation)
+            try:
+                known = seen.get(key)
+            except TypeError:  # a list
+                return None
+    if known is None:
+        return None
+    run, geometry = known
+    made: torch.Tensor
+    if _grad() and _asks_for_gradients(input, weight, bias):
+        made = _Convolution.apply(input, weight, bias, geometry, run)
+    else:
+        made = run(input, weight, bias)
+    return made
+
+
+def _asks_for_gradients(input: Any, weight: Any, bias: Any) -> bool:
+    found: bool = input.requires_grad or weight.requires_grad
+    return found or (bias is not None and bias.requires_grad)
 
 
 def _way(input: Any, weight: Any, bias: Any) -> str:
@@ -49,36 +92,42 @@ def _way(input: Any, weight: Any, bias: Any) -> str:
     why = ""
     if not ours:
         why = why_not(input)
-    elif _transforms() is not None or torch.autograd.forward_ad._current_level >= 0:
+    elif _is_transformed():
         # Rules for these are not to be had for an operator of a library.
         why = "torch.func's transformations and forward-mode gradients"
     if why:
         observe(None, Found(None, reason=why))
         return "theirs"
-    if not _is_plain(input, weight, bias):
+    if input.is_meta or not _is_plain(input, weight, bias):
         return "operator"
-    if _grad() and (
-        input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
-    ):
-        return "autograd"
-    return "kernel"
+    return "autograd" if _grad() and _asks_for_gradients(input, weight, bias) else "kernel"
 
 
 def convolve(
-    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any
+    input: Any, weight: Any, bias: Any, geometry: tuple[Any, Any, Any], given: Any = None
 ) -> torch.Tensor:
-    """The convolution, with its gradients."""
+    """The convolution, with its gradients.
+
+    ``geometry`` is the stride, (top, left, bottom, right) of padding and the dilation; ``given``,
+    where a call may come again, what its caller said for them.
+    """
     made: torch.Tensor
-    match _way(input, weight, bias):
-        case "kernel":
-            made = forward(input, weight, bias, stride, padding, dilation)
-        case "autograd":
-            made = _Convolution.apply(input, weight, bias, stride, padding, dilation)
-        case "operator":
-            made = conv(input, weight, bias, stride, padding, dilation)
-        case _:
-            x, pads = symmetric(input, padding)
-            made = F.conv2d(x, weight, bias, stride, pads, dilation, input.shape[1])
+    way = _way(input, weight, bias)
+    if way in ("kernel", "autograd"):
+        run = runner(input, weight, bias, *geometry)
+        if given is not None and not observers and not _autocast():
+            with contextlib.suppress(TypeError):  # a list
+                seen[*signature(input, weight, bias), *given] = run, geometry
+        if way == "kernel":
+            made = run(input, weight, bias)
+        else:
+            made = _Convolution.apply(input, weight, bias, geometry, run)
+    elif way == "operator":
+        made = conv(input, weight, bias, *geometry)
+    else:
+        stride, padding, dilation = geometry
+        x, pads = symmetric(input, padding)
+        made = F.conv2d(x, weight, bias, stride, pads, dilation, input.shape[1])
     return made
 
 
@@ -105,14 +154,12 @@ class _Convolution(torch.autograd.Function):
     """What autograd knows of the operator, said in less time."""
 
     @staticmethod
-    def forward(
-        ctx: Any, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any
-    ) -> Any:
+    def forward(ctx: Any, input: Any, weight: Any, bias: Any, geometry: Any, run: Any) -> Any:
         needs = ctx.needs_input_grad
         ctx.save_for_backward(input if needs[1] else None, weight if needs[0] else None)
         ctx.size, ctx.kernel, ctx.last = input.shape, weight.shape[2:], is_last(input)
-        ctx.geometry = stride, padding, dilation
-        return forward(input, weight, bias, stride, padding, dilation)
+        ctx.geometry = geometry
+        return run(input, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -128,7 +175,7 @@ class _Convolution(torch.autograd.Function):
         if needs[1]:
             dw = by_weight(input, dy, ctx.kernel, *ctx.geometry)
         db = dy.sum((0, 2, 3)) if needs[2] else None
-        return dx, dw, db, None, None, None
+        return dx, dw, db, None, None
 
 
 class _Transposed(torch.autograd.Function):

@@ -18,6 +18,7 @@ from tilewright.torch.calls import (
     memory_format,
     observe,
     problem_of,
+    signature,
     why_not,
 )
 from tilewright.torch.kernels import Found
@@ -56,13 +57,21 @@ def forward(
     dilation: Sequence[int],
 ) -> torch.Tensor:
     """(N, C, H, W) with (C * multiplier, 1, KH, KW); ``padding`` is (top, left, bottom, right)."""
-    key = (
-        input.shape, input.stride(), input.dtype, input.device, weight.shape, weight.stride(),
-        weight.dtype, bias is None, *stride, *padding, *dilation,
-    )  # fmt: skip
-    run = cached(key, lambda: _make(input, weight, bias, stride, padding, dilation))
-    out: torch.Tensor = run(input, weight, bias)
+    out: torch.Tensor = runner(input, weight, bias, stride, padding, dilation)(input, weight, bias)
     return out
+
+
+def runner(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Run:
+    """What :func:`forward` calls with the operands, and may for others that are like them."""
+    key = (*signature(input, weight, bias), *stride, *padding, *dilation)
+    return cached(key, lambda: _make(input, weight, bias, stride, padding, dilation))
 
 
 def _make(

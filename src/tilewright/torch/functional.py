@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from tilewright.torch.calls import DEVICES
-from tilewright.torch.eager import convolve
+from tilewright.torch.eager import again, convolve
 
 
 def depthwise_conv2d(
@@ -31,6 +31,10 @@ def depthwise_conv2d(
     Under autocast, operands are cast as ``F.conv2d`` casts them. What Tilewright has no kernel for
     is left to PyTorch, with one warning that says why. Raises what ``F.conv2d`` raises.
     """
+    if not torch.compiler.is_compiling():
+        known = again(input, weight, bias, stride, padding, dilation)
+        if known is not None:
+            return known
     if input.dim() == 3:
         return depthwise_conv2d(input[None], weight, bias, stride, padding, dilation)[0]
     if input.dim() != 4 or weight.dim() != 4 or not _fits(input, weight, bias):
@@ -40,7 +44,8 @@ def depthwise_conv2d(
     sides = _sides(padding, kernel, steps, spread)
     if min(*steps, *spread) < 1 or min(sides) < 0:
         return F.conv2d(input, weight, bias, stride, padding, dilation, input.shape[1])  # raises
-    return _conv(input, weight, bias, steps, sides, spread)
+    given = (stride, padding, dilation)
+    return convolve(*autocast(input, weight, bias), (steps, sides, spread), given)
 
 
 def depthwise_conv1d(
@@ -67,13 +72,7 @@ def depthwise_conv1d(
     if min(*steps, *spread) < 1 or min(sides) < 0:
         return F.conv1d(input, weight, bias, stride, padding, dilation, input.shape[1])  # raises
     x, w = input.unsqueeze(2), weight.unsqueeze(2)
-    return _conv(x, w, bias, steps, sides, spread).squeeze(2)
-
-
-def _conv(
-    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any
-) -> torch.Tensor:
-    return convolve(*autocast(input, weight, bias), stride, padding, dilation)
+    return convolve(*autocast(x, w, bias), (steps, sides, spread)).squeeze(2)
 
 
 def autocast(input: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any]:

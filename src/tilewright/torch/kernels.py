@@ -171,8 +171,10 @@ def _layer(problem: Problem, target: Target) -> _Layer:
 
 def _policy(target: Target) -> str:
     """How to choose now: measuring waits for the device, which ends the capture of a graph."""
-    capturing = target.kind == "cuda" and torch.cuda.is_current_stream_capturing()
-    return "heuristic" if capturing and _state.policy == "profile" else _state.policy
+    if _state.policy == "profile" and target.kind == "cuda" and torch.cuda.is_initialized():
+        if torch.cuda.is_current_stream_capturing():
+            return "heuristic"
+    return _state.policy
 
 
 def _build(problem: Problem, target: Target, symbolic: bool) -> tuple[Kernel, Choice]:

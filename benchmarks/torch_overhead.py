@@ -1,0 +1,121 @@
+"""What an eager call from PyTorch costs on the host: depthwise_conv2d and F.conv2d.
+
+Images are so small that a call is over when the host is done with it, and the calls of both take
+turns: medians of many short batches. A training call records its gradients, and runs them where it
+says so. On a GPU the calls of a batch are queued behind one another and waited for outside of the
+time.
+
+    python benchmarks/torch_overhead.py [--device cuda] [--out FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import measure
+
+#: Calls in a batch, and rounds in which every candidate has its turn.
+CALLS, ROUNDS = 20, 400
+#: The most that a call may cost, in calls of ``F.conv2d``.
+LIMIT = 1.4
+
+Candidates = Mapping[str, Callable[[], Any]]
+
+
+def cases(device: str) -> dict[str, Candidates]:
+    """By kind of call, ours and PyTorch's."""
+    import torch
+    import torch.nn.functional as F
+
+    from tilewright.torch import DepthwiseConv2d, depthwise_conv2d
+
+    x = torch.randn(1, 4, 4, 4, device=device)
+    w, g = torch.randn(4, 1, 3, 3, device=device), torch.randn(1, 4, 4, 4, device=device)
+    v, z = w.clone().requires_grad_(), x.clone().requires_grad_()
+    last = x.to(memory_format=torch.channels_last)
+    ours = DepthwiseConv2d(4, padding=1, device=device)
+    theirs = torch.nn.Conv2d(4, 4, 3, padding=1, groups=4, device=device)
+
+    def backward(conv: Callable[[], Any]) -> Callable[[], Any]:
+        return lambda: torch.autograd.grad(conv(), (z, v), g)
+
+    def infer(module: Any) -> Callable[[], Any]:
+        def run() -> Any:
+            with torch.no_grad():
+                return module(x)
+
+        return run
+
+    def autocast(run: Callable[[], Any]) -> Callable[[], Any]:
+        def cast() -> Any:
+            with torch.autocast(device, torch.bfloat16):
+                return run()
+
+        return cast
+
+    def pair(x: Any, w: Any) -> dict[str, Callable[[], Any]]:
+        return {
+            "tilewright": lambda: depthwise_conv2d(x, w, None, 1, 1),
+            "PyTorch": lambda: F.conv2d(x, w, None, 1, 1, 1, 4),
+        }
+
+    def each(change: Callable[[Any], Any], found: Candidates) -> Candidates:
+        return {name: change(run) for name, run in found.items()}
+
+    return {
+        "inference": pair(x, w),
+        "inference, channels_last": pair(last, w),
+        "inference, a module": each(infer, {"tilewright": ours, "PyTorch": theirs}),  # type: ignore[dict-item]
+        "inference, autocast": each(autocast, pair(x, w)),
+        "training, forward": pair(x, v),
+        "training, forward and backward": each(backward, pair(z, v)),
+    }
+
+
+def medians(candidates: Candidates, wait: Callable[[], Any]) -> dict[str, float]:
+    """Microseconds a call of each."""
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    for run in candidates.values():
+        for _ in range(3 * CALLS):
+            run()
+    for _ in range(ROUNDS):
+        for name, run in candidates.items():
+            wait()
+            begin = time.perf_counter()
+            for _ in range(CALLS):
+                run()
+            times[name].append((time.perf_counter() - begin) * 1e6 / CALLS)
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--out", default="benchmarks/results")
+    options = parser.parse_args()
+    import torch
+
+    torch.set_num_threads(1)
+    wait = torch.cuda.synchronize if options.device == "cuda" else int
+    rows = []
+    for name, candidates in cases(options.device).items():
+        found = medians(candidates, wait)
+        ratio = found["tilewright"] / found["PyTorch"]
+        us = {f"{label} us": value for label, value in found.items()}
+        rows.append({"call": name, **us, "tilewright / PyTorch": ratio})
+        print(rows[-1], flush=True)
+    print(measure.table(rows))
+    worst = max(row["tilewright / PyTorch"] for row in rows)
+    print(f"at most {worst:.2f} times a call of PyTorch's; the limit is {LIMIT}")
+    results = {"environment": measure.environment("torch"), "rows": rows}
+    if options.device == "cpu":
+        results["environment"].pop("cudnn", None)
+    print(measure.save(f"{options.device}_torch_overhead", results, options.out))
+
+
+if __name__ == "__main__":
+    main()
