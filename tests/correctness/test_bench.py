@@ -247,7 +247,6 @@ class FakeTorch(types.ModuleType):
             yield
             outer.capturing = None
 
-        self.no_grad = contextlib.nullcontext
         self.cuda = types.SimpleNamespace(
             Event=Event, CUDAGraph=CUDAGraph, Stream=object, graph=graph,
             stream=lambda stream: contextlib.nullcontext(), synchronize=lambda: None,

@@ -58,15 +58,14 @@ def of_graph(call: Callable[[int], Any], sets: int = 1, launches: int | None = N
         for i in range(count):
             call(i)
 
-    with torch.no_grad():
-        timed(lambda: run(sets))  # compiles, chooses algorithms
-        once = timed(lambda: run(sets)) / sets
-        wanted = launches or max(1, min(GRAPH_LAUNCHES, int(_GRAPH_SPAN / max(once, 1e-7))))
-        count = -(-wanted // sets) * sets
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            run(count)
+    timed(lambda: run(sets))  # compiles, chooses algorithms
+    once = timed(lambda: run(sets)) / sets
+    wanted = launches or max(1, min(GRAPH_LAUNCHES, int(_GRAPH_SPAN / max(once, 1e-7))))
+    count = -(-wanted // sets) * sets
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        run(count)
     timed(graph.replay)  # uploads it
 
     def batch(number: int) -> float:
