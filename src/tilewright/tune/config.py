@@ -113,7 +113,8 @@ class ConfigSpace(Definitions):
     """The knobs of a template and all that they can be set to.
 
     ``len`` counts the configurations that satisfy every constraint, and iterating gives these;
-    indices run over ``range(range_length)``. ``dims`` counts the choices of each knob.
+    indices run over ``range(range_length)``. ``dims`` counts the choices of each knob;
+    ``guesses`` are the indices of a table in its order, which is that of what is thought best.
     """
 
     def __init__(self) -> None:
@@ -122,6 +123,7 @@ class ConfigSpace(Definitions):
         self.flop = 0.0
         self.dims: tuple[int, ...] = ()
         self._rows: list[int] | None = None  # the allowed indices, where there is a table
+        self.guesses: list[int] = []
         self._valid: list[int] | None = None
 
     # -- declaring ---------------------------------------------------------------------------
@@ -151,7 +153,8 @@ class ConfigSpace(Definitions):
             for row in rows
         ]
         self._columns = len(places)
-        self._rows = sorted({self.index(point) for point in points})
+        self.guesses = list(dict.fromkeys(self.index(point) for point in points))
+        self._rows = sorted(self.guesses)
         allowed, scale = set(self._rows), self.range_length
         self.define_constraint(lambda c: c.index % scale in allowed)
 

@@ -94,25 +94,37 @@ class KnobFeatures:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._table: list[list[list[float]]] | None = None
+        self._knobs: list[tuple[np.ndarray, np.ndarray]] | None = None
 
     def __call__(self, indices: Sequence[int]) -> np.ndarray:
         """(len(indices), features) of float32."""
         import numpy as np
 
         space = self._task.config_space
-        if self._table is None:
-            self._head = argument_features(self._task)
-            self._table = [_of_knob(s.entities) for s in space.space_map.values()]
-        rows = []
-        for index in indices:
-            row = list(self._head)
-            point = space.point(index)
-            for knob, digit in zip(self._table, point, strict=True):
-                row += knob[digit]
-            chosen = zip(space.space_map.values(), point, strict=True)
-            rows.append(row + tile_features([knob[digit] for knob, digit in chosen]))
-        return np.asarray(rows, "float32").reshape(len(rows), -1)
+        if self._knobs is None:
+            self._head = np.asarray(argument_features(self._task), "float32")
+            self._depth = max((_depth(s[0]) for s in space.space_map.values()), default=0)
+            self._knobs = [self._of_knob(s.entities) for s in space.space_map.values()]
+        left = np.asarray(indices, "int64" if space.range_length < 2**63 else "object")
+        columns = [np.broadcast_to(self._head, (len(left), len(self._head)))]
+        tiles = np.zeros((len(left), self._depth), "float32")
+        for dim, (own, inner) in zip(space.dims, self._knobs, strict=True):
+            digit = (left % dim).astype("int64")
+            left = left // dim
+            columns.append(own[digit])
+            tiles += inner[digit]
+        return np.concatenate([*columns, tiles], 1)
+
+    def _of_knob(self, entities: Sequence[Entity]) -> tuple[np.ndarray, np.ndarray]:
+        """Of each choice: its features, and what it adds to those of the tiles."""
+        import numpy as np
+
+        own = np.asarray([entity_features(e) for e in entities], "float32")
+        inner = np.zeros((len(entities), self._depth), "float32")
+        for k, entity in enumerate(entities):
+            found = tile_features([entity])
+            inner[k, : len(found)] = found
+        return own.reshape(len(entities), -1), inner
 
     def of(self, task: Task, config: ConfigEntity) -> list[float] | None:
         """Of a configuration of another task of the same template; None where knobs differ."""
@@ -127,5 +139,6 @@ class KnobFeatures:
         return row + tile_features([config.entities[name] for name in space.space_map])
 
 
-def _of_knob(entities: Sequence[Entity]) -> list[list[float]]:
-    return [entity_features(e) for e in entities]
+def _depth(entity: Entity) -> int:
+    """How many loops a choice makes inside of the outermost."""
+    return len(entity.size) - 1 if isinstance(entity, SplitEntity) else 0

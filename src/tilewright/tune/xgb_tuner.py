@@ -15,6 +15,7 @@ import numpy as np
 
 from tilewright.ir.errors import TilewrightError
 from tilewright.tune.entity import TuningError
+from tilewright.tune.estimate import cycles
 from tilewright.tune.knob_features import KnobFeatures
 from tilewright.tune.loop_features import loop_features
 from tilewright.tune.model import CostModel, cost_model
@@ -32,13 +33,18 @@ _MODELS = 3
 _FAILED = 4.0
 
 
+#: Without measurements, the share of a batch that is random, and out of how many times as many
+#: random ones the others are chosen.
+_UNLIKELY, _DRAWN = 0.25, 4
+
+
 class XGBTuner(Tuner):
     """Simulated annealing on a cost model that is fitted anew after each batch.
 
     Parameters
     ----------
     plan_size : the model is first fitted after so many measurements; without earlier records, the
-        first ones are random.
+        first ones are what is guessed from the loops to be fast, some of them random.
     feature_type : "knob", the configuration's choices, or "loop" (AutoTVM: "itervar"), which
         lowers the most promising candidates and ranks them once more by features of their loops;
         these carry over to other templates.
@@ -50,7 +56,7 @@ class XGBTuner(Tuner):
     def __init__(
         self,
         task: Task,
-        plan_size: int = 16,
+        plan_size: int = 8,
         feature_type: str = "knob",
         loss_type: str = "reg",
         num_threads: int | None = None,
@@ -151,13 +157,26 @@ class XGBTuner(Tuner):
 
     def propose(self, count: int) -> list[int]:
         if not self._fitted:
-            return self.space.sample(count, self.rng, self.visited.keys())
+            return self._begin(count)
         random = int(self.rng.binomial(count, self.explore))
         wanted = count - random
         ranked = self._ranked(4 * wanted if self.by_loops else wanted)
         if self.by_loops:
             ranked = self._rank_by_loops(ranked)
         chosen = ranked[:wanted]
+        taken = {*self.visited, *chosen}
+        return chosen + self.space.sample(count - len(chosen), self.rng, taken)
+
+    def _begin(self, count: int) -> list[int]:
+        """Before anything was learnt: mostly what is thought fast without measuring, by the
+        template's own order, else by an estimate of random ones; the rest is random."""
+        likely = int(self.rng.binomial(count, 1.0 - _UNLIKELY))
+        chosen = [i for i in self.space.guesses if i not in self.visited][:likely]
+        if not self.space.has_table:
+            drawn = self.space.sample(_DRAWN * likely, self.rng, self.visited.keys())
+            known = [(cycles(f), i) for i in drawn if (f := self._lowered(i)) is not None]
+            if all(estimate is not None for estimate, _ in known):
+                chosen = [i for _, i in sorted(known)[:likely]]
         taken = {*self.visited, *chosen}
         return chosen + self.space.sample(count - len(chosen), self.rng, taken)
 
