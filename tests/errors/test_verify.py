@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import tilewright
 from tilewright import te
 from tilewright.ir import Buffer, Func, LaunchAxis, dtype
 from tilewright.ir import expr as E
@@ -294,6 +295,32 @@ class TestInitialised:
         body = seq(loop(i, 32, Store(W, (i,), A[i])), loop(j, 32, Store(B, (j,), W[j + 32])))
         found = refuted(kernel(body, [A, B], [W]), "uninitialised")
         assert "W[32]" in str(found)
+
+    def test_registers_that_another_thread_wrote(self) -> None:
+        A, B = buffer("A", 32), buffer("B", 32)
+        L = buffer("L", 32, scope="local")
+        own = Store(L, (tx,), A[tx])
+        body = seq(own, Store(B, (tx,), L[31 - tx]))
+        found = refuted(kernel(body, [A, B], [L], threadIdx_x=(tx, 32)), "uninitialised")
+        assert "which its thread does not write" in str(found)
+        assert "shared memory" in str(found)
+        same = seq(own, Store(B, (tx,), L[tx]))
+        assert check(kernel(same, [A, B], [L], threadIdx_x=(tx, 32))) == []
+        all_written = seq(loop(i, 32, Store(L, (i,), A[i])), own, Store(B, (tx,), L[31 - tx]))
+        assert check(kernel(all_written, [A, B], [L], threadIdx_x=(tx, 32))) == []
+
+    def test_a_tile_in_registers_of_which_each_thread_computes_its_part(self) -> None:
+        A = te.placeholder((12,), name="A")
+        B = te.compute((12,), lambda i: A[i] + 1, name="B")
+        k = te.reduce_axis((0, 3), "k")
+        C = te.compute((10,), lambda i: te.sum(B[i + k], axis=k), name="C")
+        s = te.create_schedule(C.op)
+        thread = te.thread_axis("threadIdx.x")
+        s[C].bind(s[C].op.axis[0], thread)
+        s[B].compute_at(s[C], s[C].op.axis[0])
+        s[B].bind(s[B].op.axis[0], thread)
+        with pytest.raises(VerificationError, match="its thread does not write"):
+            tilewright.build(s, [A, C], "sim")
 
 
 class TestFunctionsOfTheUser:
