@@ -120,7 +120,7 @@ def _compare(az: Analyzer, e: E.Compare, a: Expr, b: Expr) -> Expr:
             left, right = x[0].combine(1, x[1], lane), y[0].combine(1, y[1], lane)
             return condition(az, cls(az.to_expr(left, t), az.to_expr(right, t)))
 
-        if x[1] == y[1]:
+        if x[1] == y[1] or _all_alike(e, x, y):
             return E.Broadcast(at(0), lanes)
         if not isinstance(e, (E.EQ, E.NE)):  # where the ends agree, so do the lanes between
             first, last = at(0), at(lanes - 1)
@@ -128,6 +128,21 @@ def _compare(az: Analyzer, e: E.Compare, a: Expr, b: Expr) -> Expr:
                 return E.Broadcast(truth(bool(first.value)), lanes)
     left, right = az.simplify(a), az.simplify(b)
     return e if left is a and right is b else type(e)(left, right)
+
+
+def _all_alike(e: E.Compare, x: tuple[Affine, Affine], y: tuple[Affine, Affine]) -> bool:
+    """Whether a bound of a ramp is a multiple of its length away, so that no lane crosses it."""
+    if isinstance(e, (E.LT, E.GE)):
+        ramp, bound = x, y
+    elif isinstance(e, (E.LE, E.GT)):
+        ramp, bound = y, x
+    else:
+        return False
+    if not _uniform(bound) or not ramp[1].is_const or ramp[1].const <= 0:
+        return False
+    length = ramp[1].const * e.dtype.lanes
+    apart = bound[0].combine(1, ramp[0], -1)
+    return not any(k % length for k in (apart.const, *apart.terms.values()))
 
 
 def _both(az: Analyzer, e: E.And | E.Or, a: Expr, b: Expr) -> Expr:

@@ -71,6 +71,8 @@ class CLikePrinter(StorePrinter):
         block = block_shape(func)
         self.line(f"{d.signature(symbol, params, block)} {{")
         self.indent = 1
+        for line in d.begin():
+            self.line(line)
         for axis in func.launch:
             self.analyzer.bind(axis.var, ops.const(0), axis.extent)
             if uses(func.body, {axis.var}):

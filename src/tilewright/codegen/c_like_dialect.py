@@ -277,6 +277,10 @@ class Dialect:
         """The type of a temporary that holds what an access of ``lanes`` elements moves."""
         raise NotImplementedError
 
+    def begin(self) -> Iterable[str]:
+        """What a kernel does before anything else."""
+        return ()
+
     def load_vector(self, buffer: Buffer, name: str, offset: Code, lanes: int) -> Code:
         raise NotImplementedError
 

@@ -17,10 +17,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.arith import Analyzer
+from tilewright.codegen.lanes import NotALane, lane_of
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Load, Var
+from tilewright.ir.expr import Broadcast, Expr, Load, Ramp, Var
 from tilewright.ir.func import Func
+from tilewright.ir.ops import const
 from tilewright.ir.stmt import Access, Allocate, AllReduce, Instr, Stmt, Store
+from tilewright.ir.visit import uses
 from tilewright.lower.common_subexpressions import common_subexpressions
 from tilewright.lower.context import InContext, analyzer_of
 
@@ -61,7 +64,27 @@ class _Flatten(InContext):
 
     def place(self, b: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr]:
         """The offset of an element, or a vector of offsets."""
-        return (self.analyzer.simplify(b.offset(tuple(map(self.expr, indices)))),)
+        offset = self.analyzer.simplify(b.offset(tuple(map(self.expr, indices))))
+        return (offset if offset.dtype.lanes == 1 else self._ramp(offset),)
+
+    def _ramp(self, offset: Expr) -> Expr:
+        """Offsets whose quotients and remainders, dimension by dimension, add up to a ramp again:
+        a tile that is filled by one running index."""
+        if isinstance(offset, (Ramp, Broadcast)):
+            return offset
+        az, t, lanes = self.analyzer, offset.dtype.element, offset.dtype.lanes
+        lane = Var.make("lane", t)
+        with az.scope():
+            az.bind(lane, 0, lanes)
+            try:
+                form = az.affine(az.simplify(lane_of(offset, lane)))
+            except NotALane:
+                return offset
+            stride = form.terms.get(lane, 0)
+            base = az.simplify(az.to_expr(form.without(lane), t))
+        if uses(base, {lane}):
+            return offset
+        return Ramp(base, const(stride, t), lanes)
 
     def expr(self, e: Expr) -> Expr:
         if not isinstance(e, Load):

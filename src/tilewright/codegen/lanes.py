@@ -57,53 +57,53 @@ def _store(s: S.Store) -> S.Stmt:
         return s
     var = Var.make("lane")
     try:
-        indices = tuple(_lane(i, var) for i in s.indices)
-        value = _lane(s.value, var)
+        indices = tuple(lane_of(i, var) for i in s.indices)
+        value = lane_of(s.value, var)
         made: S.Stmt = S.Store(s.buffer, indices, value)
         if s.predicate is not None:
-            made = S.If(_lane(s.predicate, var), made)
-    except _NotALoop:
+            made = S.If(lane_of(s.predicate, var), made)
+    except NotALane:
         return s
     return S.For(var, ops.const(0), ops.const(lanes), S.ForKind.SERIAL, made)
 
 
-class _NotALoop(Exception):
+class NotALane(Exception):
     """The lanes of a vector have no common form."""
 
 
-def _lane(e: Expr, k: Expr) -> Expr:
+def lane_of(e: Expr, k: Expr) -> Expr:
     """Lane ``k`` of a vector; a scalar as it is, but for vectors inside of it."""
     match e:
         case E.Ramp(base, stride, _):
-            return ops.add(_lane(base, k), ops.mul(ops.cast(base.dtype, k), stride))
+            return ops.add(lane_of(base, k), ops.mul(ops.cast(base.dtype, k), stride))
         case E.Broadcast(value, _):
-            return _lane(value, k)
+            return lane_of(value, k)
         case E.Lane(vector, index):
-            return _lane(vector, ops.const(index))
+            return lane_of(vector, ops.const(index))
         case E.Concat(values):
             if isinstance(k, E.IntImm):
                 return values[k.value]
-            raise _NotALoop
+            raise NotALane
         case E.Cast(to, value):
-            return E.Cast(to.element, _lane(value, k))
+            return E.Cast(to.element, lane_of(value, k))
         case E.Call(to, name, args):
-            return E.Call(to.element, name, tuple(_lane(a, k) for a in args))
+            return E.Call(to.element, name, tuple(lane_of(a, k) for a in args))
         case E.Load(buffer, indices, predicate):
-            on = None if predicate is None else _lane(predicate, k)
-            return E.Load(buffer, tuple(_lane(i, k) for i in indices), on)
+            on = None if predicate is None else lane_of(predicate, k)
+            return E.Load(buffer, tuple(lane_of(i, k) for i in indices), on)
         case E.LetExpr(var, value, body) if var.dtype.lanes > 1:
             one = Var.make(var.name, var.dtype.element)
-            return E.LetExpr(one, _lane(value, k), _lane(substitute(body, {var: one}), k))
+            return E.LetExpr(one, lane_of(value, k), lane_of(substitute(body, {var: one}), k))
         case E.LetExpr(var, value, body):
-            return E.LetExpr(var, _lane(value, k), _lane(body, k))
+            return E.LetExpr(var, lane_of(value, k), lane_of(body, k))
         case Var() | E.IntImm() | E.FloatImm() | E.StringImm():
             if e.dtype.lanes > 1:
-                raise _NotALoop
+                raise NotALane
             return e
         case E.Not(a):
-            return E.Not(_lane(a, k))
+            return E.Not(lane_of(a, k))
         case E.Select(c, t, f):
-            return type(e)(_lane(c, k), _lane(t, k), _lane(f, k))
+            return type(e)(lane_of(c, k), lane_of(t, k), lane_of(f, k))
         case E.Binary(a, b) | E.Compare(a, b):
-            return type(e)(_lane(a, k), _lane(b, k))
-    raise _NotALoop
+            return type(e)(lane_of(a, k), lane_of(b, k))
+    raise NotALane

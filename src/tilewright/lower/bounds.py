@@ -20,7 +20,7 @@ from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import add, ceildiv, const, floormod, maximum, minimum, mul, sub
 from tilewright.ir.visit import exprs, substitute, uses
 from tilewright.lower.rolling import check_sources, rolling
-from tilewright.schedule.relations import pass_extents, pass_values
+from tilewright.schedule.relations import Fuse, Split, pass_extents, pass_values
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Attachment, Stage
 from tilewright.te.operation import ComputeOp
@@ -186,8 +186,8 @@ def _region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tuple[Expr,
     analyzer = bounds.analyzer
     for consumer, part in _parts(bounds, bounds.schedule.consumers(stage)):
         inside = _loops_between(bounds, stage, consumer, part)
+        mapping = _ranging_values(bounds, consumer, part, inside)
         domain = {v: (const(0), analyzer.simplify(sub(extent, 1))) for v, extent in inside.items()}
-        mapping = part.mapping
         for read in _reads(consumer, outputs):
             for k, index in enumerate(read.indices):
                 at = analyzer.simplify(substitute(index, mapping))
@@ -217,6 +217,36 @@ def _region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tuple[Expr,
             mins.append(analyzer.simplify(lo_k))
             extents.append(extent)
     return tuple(mins), tuple(extents)
+
+
+def _ranging_values(
+    bounds: Bounds, stage: Stage, part: Domain, inside: dict[Var, Expr]
+) -> dict[Expr, Expr]:
+    """From the variables of the declaration's axes to their values, where ``inside`` range.
+
+    An axis whose parts of a split all range, ranges itself: it has a variable of its own, added to
+    ``inside``, where the parts, of which guards leave out some, would go too far.
+    """
+    analyzer = bounds.analyzer
+    values: dict[IterVar, Expr] = dict(part.variables)
+    whole = {leaf for leaf, var in part.variables.items() if var in inside}
+    for relation in reversed(stage.relations):
+        pass_values([relation], part.extents, values)
+        if isinstance(relation, Fuse) and relation.fused in whole:
+            whole |= {relation.outer, relation.inner}
+        if isinstance(relation, Split) and {relation.outer, relation.inner} <= whole:
+            parent, extents = relation.parent, part.extents
+            whole.add(parent)
+            product = mul(extents[relation.outer], extents[relation.inner])
+            if not analyzer.prove(product.equal(extents[parent])):
+                values[parent] = var = Var.make(parent.name, parent.var.dtype)
+                analyzer.bind(var, 0, extents[parent])
+                inside[var] = extents[parent]
+    starts: dict[IterVar, Expr] = dict(zip(stage.op.axis, part.mins, strict=False))
+    for axis in stage.op.reduce_axis:
+        assert axis.dom is not None
+        starts[axis] = axis.dom.min
+    return {a.var: analyzer.simplify(add(start, values[a])) for a, start in starts.items()}
 
 
 def _parts(bounds: Bounds, stages: list[Stage]) -> list[tuple[Stage, Domain]]:

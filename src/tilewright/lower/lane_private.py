@@ -7,6 +7,8 @@ of no other loop inside, and differ from one iteration to the next.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.arith import Analyzer
 from tilewright.ir import expr as E
 from tilewright.ir import ops
@@ -45,6 +47,9 @@ def iterations_are_private(analyzer: Analyzer, var: Var, body: Stmt, private: se
         places = {tuple(put(i, named) for i in indices) for indices in accesses[buffer]}
         common = [index for index, *rest in zip(*places, strict=True) if set(rest) <= {index}]
         own = [e for e in common if not any(x in inner or isinstance(x, Load) for x in exprs(e))]
+        if len(places) == 1 and len(own) == len(buffer.shape):
+            # the place in memory may be simpler than the indices that it is made of
+            own = [*own, analyzer.simplify(replace(buffer, layout=None).offset(tuple(own)))]
         if not _injective(analyzer, var, own):
             return False
     return True

@@ -17,7 +17,7 @@ from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Expr, IntImm, Load, Reduce, Select, Var
 from tilewright.ir.func import Func
 from tilewright.ir.itervar import IterVar
-from tilewright.ir.ops import const, logical_and, sub
+from tilewright.ir.ops import const, is_const, logical_and, sub
 from tilewright.ir.stmt import (
     Allocate,
     AllReduce,
@@ -136,6 +136,11 @@ class _Views(Rewriter):
         if isinstance(e, Load) and e.buffer in self.parts:
             part, mins = self.parts[e.buffer]
             indices = tuple(sub(self.expr(i), m) for i, m in zip(e.indices, mins, strict=True))
+            if part.scope == "local":  # no index of threads shall stand where there is no choice
+                indices = tuple(
+                    const(0) if is_const(extent, 1) else i
+                    for i, extent in zip(indices, part.shape, strict=True)
+                )
             return Load(part, indices, e.predicate)
         return super().expr(e)
 
@@ -490,7 +495,12 @@ class _StageNest:
         return For(var, const(0), extent, mark.kind, body, tag, notes)
 
     def _guarded(self, body: Stmt, data_only: bool, stores: bool = True) -> Stmt:
-        conditions = [c for c in self._guards(data_only) if not self.analyzer.prove(c)]
+        conditions: list[Expr] = []
+        with ExitStack() as assumed:  # those of inner loops come first, and often imply the others
+            for c in self._guards(data_only):
+                if not self.analyzer.prove(c):
+                    conditions.append(c)
+                    assumed.enter_context(self.analyzer.assume(c))
         if stores and self.stage.store_predicate is not None:
             own: dict[Expr, Expr] = {a.var: v for a, v in self.domain.values.items()}
             conditions.append(substitute(self.stage.store_predicate, own))
@@ -506,7 +516,7 @@ class _StageNest:
         for axis in self.op.reduce_axis:
             assert axis.dom is not None
             starts[axis] = axis.dom.min
-        for relation in self.stage.relations:
+        for relation in reversed(self.stage.relations):
             if not isinstance(relation, Split):
                 continue
             parent = relation.parent

@@ -16,6 +16,7 @@ from typing import Any
 
 from tilewright.codegen.arguments import outputs, variables
 from tilewright.codegen.cuda import generate
+from tilewright.codegen.cuda_dialect import overlaps
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import ArgumentError, TargetError
 from tilewright.ir.func import Module
@@ -166,7 +167,8 @@ class CudaProgram:
             cubin = nvrtc.compile_cubin(source, place.arch).data
         else:
             cubin = self.cubin
-        loaded = Loaded(self.module, place, cubin, self.symbols, self.dynamic_shared)
+        follows = overlaps(place.arch if simple else self.arch)
+        loaded = Loaded(self.module, place, cubin, self.symbols, self.dynamic_shared, follows)
         self._loaded[ordinal, aligned] = loaded
         return loaded
 

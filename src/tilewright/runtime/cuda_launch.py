@@ -59,9 +59,13 @@ class Loaded:
         cubin: bytes,
         symbols: Sequence[str],
         dynamic_shared: Sequence[int],
+        overlaps: bool = False,
     ) -> None:
         driver = load_driver()
         self._launch_kernel, self._stream_type = driver.cuLaunchKernel, driver.CUstream
+        self._launch_overlapped = driver.cuLaunchKernelEx
+        self._overlaps = overlaps and place.capability >= 90
+        self._configurations: dict[tuple[int, tuple[int, ...], int], Any] = {}
         self._module, self._place, self._shared = module, place, tuple(dynamic_shared)
         self._image = ctypes.create_string_buffer(cubin, len(cubin))
         self._functions = []
@@ -121,17 +125,45 @@ class Loaded:
             if scalars:
                 pointers += tuple(v & m for v, m in zip(scalars, self._masks, strict=True))
             self._pack(packed.values, 0, *pointers)
-            for k, (gx, gy, gz, bx, by, bz) in plan.launches:
-                status = self._launch_kernel(
-                    self._functions[k], gx, gy, gz, bx, by, bz, self._shared[k], handle,
-                    packed.addresses[k], 0,
-                )  # fmt: skip
+            for k, sizes in plan.launches:
+                gx, gy, gz, bx, by, bz = sizes
+                if self._overlaps:
+                    how = self._configurations.get((k, sizes, stream))
+                    if how is None:
+                        how = self._configure(k, sizes, stream)
+                    status = self._launch_overlapped(
+                        how, self._functions[k], packed.addresses[k], 0
+                    )
+                else:
+                    status = self._launch_kernel(
+                        self._functions[k], gx, gy, gz, bx, by, bz, self._shared[k], handle,
+                        packed.addresses[k], 0,
+                    )  # fmt: skip
                 if status[0] != 0:
                     name = self._module.funcs[k].name
                     check(status, f"launching {name}, grid {gx, gy, gz}, block {bx, by, bz}")
             del held
         finally:
             self._place.leave(entered)
+
+    def _configure(self, k: int, sizes: tuple[int, ...], stream: int) -> Any:
+        """How to launch a kernel so that its blocks may take their places as those of the kernel
+        before it leave theirs."""
+        driver = load_driver()
+        overlap = driver.CUlaunchAttribute()
+        overlap.id = (
+            driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        )
+        overlap.value.programmaticStreamSerializationAllowed = 1
+        how = driver.CUlaunchConfig()
+        how.gridDimX, how.gridDimY, how.gridDimZ = sizes[:3]
+        how.blockDimX, how.blockDimY, how.blockDimZ = sizes[3:]
+        how.sharedMemBytes, how.hStream = self._shared[k], self._streams[stream]
+        how.attrs, how.numAttrs = [overlap], 1
+        if len(self._configurations) >= _PLANS:
+            self._configurations.clear()
+        self._configurations[k, sizes, stream] = how
+        return how
 
     def _plan(self, scalars: tuple[int, ...]) -> Plan:
         values = {v.name: x for v, x in zip(self._scalars, scalars, strict=True)}

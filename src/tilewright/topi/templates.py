@@ -21,12 +21,15 @@ from tilewright.topi.cpu.depthwise_wgrad import (
 from tilewright.topi.declare import Declaration, declare
 from tilewright.topi.gpu import candidates as gpu
 from tilewright.topi.gpu.depthwise_pixels import PixelTile, schedule_pixels
+from tilewright.topi.gpu.depthwise_planes import PlaneTile, schedule_planes
 from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
 from tilewright.topi.gpu.depthwise_wgrad import (
     ReductionTile,
     schedule_reduction_pixels,
     schedule_reduction_planes,
 )
+from tilewright.topi.opencl import candidates as opencl
+from tilewright.topi.opencl.depthwise_vectors import VectorTile, schedule_vectors
 from tilewright.topi.problem import Problem
 
 
@@ -40,6 +43,9 @@ class Template:
     config : the dataclass of its parameters; all of them are integers.
     schedule : the schedule of a declaration with given parameters.
     passes, channels_last, gpu : what it is for.
+    kinds : the kinds of target that it is for, where that is not every kind of GPU or CPU.
+    shared : whether threads share memory, which some OpenCL devices only emulate.
+    where : what else a problem must be.
     tiles : the parameters worth trying for a problem and a target, the best guess first; there is
         at least one, and each is correct for every problem that the template is for.
     """
@@ -51,6 +57,9 @@ class Template:
     channels_last: bool
     gpu: bool
     tiles: Callable[[Problem, Target], list[Any]]
+    kinds: tuple[str, ...] = ()
+    shared: bool = False
+    where: Callable[[Problem], bool] | None = None
 
     def fits(self, p: Problem, target: Target) -> bool:
         """Whether it is for a problem on a target."""
@@ -58,6 +67,9 @@ class Template:
             p.pass_ in self.passes
             and p.layout.endswith("C") == self.channels_last
             and target.is_gpu == self.gpu
+            and (not self.kinds or target.kind in self.kinds)
+            and (not self.shared or opencl.shares_memory(target))
+            and (self.where is None or self.where(p))
         )
 
     def candidates(self, p: Problem, target: Target) -> list[Any]:
@@ -89,13 +101,21 @@ TEMPLATES = {
         Template("cpu.wgrad_channels", GradTile, schedule_wgrad_channels, ("wgrad",), True, False,
                  cpu.grad_tiles),
         Template("gpu.strips", StripTile, schedule_strips, ("forward", "dgrad"), False, True,
-                 gpu.strip_tiles),
+                 opencl.short_strips),
+        Template("gpu.planes", PlaneTile, schedule_planes, ("forward", "dgrad"), False, True,
+                 gpu.plane_tiles, shared=True, where=gpu.has_small_planes),
         Template("gpu.pixels", PixelTile, schedule_pixels, ("forward", "dgrad"), True, True,
-                 gpu.pixel_tiles),
+                 gpu.pixel_tiles, shared=True),
         Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),
-                 False, True, gpu.reduction_tiles),
+                 False, True, gpu.reduction_tiles, shared=True),
         Template("gpu.reduction_pixels", ReductionTile, schedule_reduction_pixels, ("wgrad",),
-                 True, True, gpu.reduction_tiles),
+                 True, True, gpu.reduction_tiles, shared=True),
+        Template("opencl.vectors", VectorTile, schedule_vectors, ("forward", "dgrad"), True, True,
+                 opencl.vector_tiles, ("opencl", "sim")),
+        Template("opencl.item_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),
+                 False, True, opencl.item_tiles, ("opencl", "sim")),
+        Template("opencl.item_pixels", ReductionTile, schedule_reduction_pixels, ("wgrad",),
+                 True, True, opencl.item_tiles, ("opencl", "sim")),
     )
 }  # fmt: skip
 

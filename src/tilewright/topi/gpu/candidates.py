@@ -15,7 +15,8 @@ from typing import TypeVar
 from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_pixels import PixelTile
-from tilewright.topi.gpu.depthwise_strips import StripTile
+from tilewright.topi.gpu.depthwise_planes import PlaneTile
+from tilewright.topi.gpu.depthwise_strips import AHEAD, ROLLING, StripTile
 from tilewright.topi.gpu.depthwise_wgrad import ReductionTile
 from tilewright.topi.problem import Problem
 
@@ -26,7 +27,9 @@ _CODE = 2048
 #: Threads that keep a large GPU busy.
 _THREADS = 100_000
 _MOST = 32
-#: Bytes of a filter in shared memory.
+#: Pixels of an image that is small.
+_PLANE = 1024
+#: Bytes of a filter in shared memory, or of the images of a block.
 _SHARED = 40 * 1024
 
 _Tile = TypeVar("_Tile")
@@ -102,6 +105,51 @@ def _filter_bytes(p: Problem, window: _Window, tile: PixelTile) -> int:
     rows = tile.taps * window.phases[0] if tile.taps < window.taps(0) else p.kernel_h
     channels = tile.threads_x * tile.vector * p.multiplier
     return min(rows, p.kernel_h) * p.kernel_w * channels * dtype(p.dtype).bytes
+
+
+def has_small_planes(p: Problem) -> bool:
+    """Whether :func:`~tilewright.topi.gpu.depthwise_planes.schedule_planes` is for a problem."""
+    return (
+        p.multiplier == 1
+        and (p.pass_ == "forward" or p.stride == (1, 1))
+        and math.prod(p.image) <= _PLANE
+        and math.prod(p.out_image) <= _PLANE
+    )
+
+
+def plane_tiles(p: Problem, target: Target) -> list[PlaneTile]:
+    """For :func:`~tilewright.topi.gpu.depthwise_planes.schedule_planes`."""
+    window, size = _Window(p), dtype(p.dtype).bytes
+    h, w = p.result_shape[-2:] if p.rank == 2 else (1, p.result_shape[-1])
+    both = (math.prod(p.image) + math.prod(p.out_image)) * size
+    found: list[tuple[float, PlaneTile]] = []
+    for rows, columns in product((1, 2, 4, 7, 8, 14, 16), (1, 2, 4, 7, 8, 14)):
+        if rows >= 2 * h or columns >= 2 * max(2, w):
+            continue
+        strips = -(-h // rows) * -(-w // columns)
+        for by_row in (AHEAD, ROLLING) if rows > 1 else (AHEAD,):
+            sums = columns * (1 if by_row else rows)
+            step = 1 if window.gathers else p.stride[1]
+            live = p.kernel_h * ((columns - 1) * step + p.kernel_w)
+            if sums + live > _REGISTERS + 40 or rows * columns * math.prod(p.kernel) > 2 * _CODE:
+                continue
+            seen = window.seen(0, rows, p.kernel_h) * window.seen(1, columns, p.kernel_w)
+            for wanted in (64, 128, 256):
+                planes = _divisor(p.result_channels, max(1, wanted // strips))
+                if planes * both > _SHARED or planes * strips > 1024:
+                    continue
+                waste = rows * columns * strips / (h * w)
+                idle = math.sqrt(max(1.0, _THREADS / (p.batch * p.result_channels * strips)))
+                ragged = 1 if planes * math.prod(p.image) * size % 16 == 0 else 4
+                narrow = math.sqrt(max(1.0, 64 / (planes * strips)))
+                cost = seen / (rows * columns) * waste * idle * ragged * narrow
+                found.append((cost, PlaneTile(planes, rows, columns, by_row)))
+    return _best(found) or [PlaneTile(1, 1, 1)]
+
+
+def _divisor(extent: int, most: int) -> int:
+    """The largest divisor of ``extent`` up to ``most``."""
+    return next(d for d in range(min(extent, most), 0, -1) if extent % d == 0)
 
 
 def strip_tiles(p: Problem, target: Target) -> list[StripTile]:

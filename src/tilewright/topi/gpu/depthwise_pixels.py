@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
+from tilewright.topi.gpu.depthwise_strips import AHEAD, ROLLING, WHOLE
 from tilewright.topi.stages import begin, image_axes, tap_axes
 
 
 @dataclass(frozen=True)
 class PixelTile:
     """A thread computes ``rows`` by ``columns`` pixels of ``vector`` channels, a block
-    ``threads_y`` strips of columns of ``threads_x`` vectors of channels. The taps of ``taps``
-    filter rows are written out, and their input is loaded at once; with ``by_row`` (1 or 0) those
-    of all, for one row of outputs after another."""
+    ``threads_z`` strips of rows by ``threads_y`` of columns of ``threads_x`` vectors of channels.
+    The taps of ``taps`` filter rows are written out, and their input is loaded at once; where
+    ``by_row`` is not :data:`WHOLE` those of all, for one row of outputs after another."""
 
     rows: int = 2
     columns: int = 4
@@ -29,7 +30,8 @@ class PixelTile:
     threads_y: int = 4
     threads_x: int = 32
     taps: int = 3
-    by_row: int = 0
+    by_row: int = WHOLE
+    threads_z: int = 1
 
 
 def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
@@ -38,8 +40,7 @@ def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
     s, out, sums = st.schedule, st.out, st.sums
     phased = len(sums.op.axis) != p.rank + 2
     sh, sw = p.stride if phased else (1, 1)
-    # With sums of rows, what is kept from row to row is converted once.
-    kind = p.accumulate if tile.by_row else None
+    kind = p.accumulate if tile.by_row == ROLLING else None  # what is kept is converted once
     data = s.cache_read(d.source, "local", [st.sum], kind)
     if st.padded is not None:
         st.padded.compute_inline()
@@ -51,9 +52,11 @@ def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
     wb, ty = out.split(w, factor=tile.threads_y)
     h, row = out.split(h, factor=tile.rows * sh)
     row, phase = out.split(row, factor=sh)
-    out.reorder(n, h, wb, cb, ty, tx, row, phase, column, lane)
-    block = out.fuse(n, h, wb, cb)
+    hb, tz = out.split(h, factor=tile.threads_z)
+    out.reorder(n, hb, wb, cb, tz, ty, tx, row, phase, column, lane)
+    block = out.fuse(n, hb, wb, cb)
     out.bind(block, te.thread_axis("blockIdx.x"))
+    out.bind(tz, te.thread_axis("threadIdx.z"))
     out.bind(ty, te.thread_axis("threadIdx.y"))
     out.bind(tx, te.thread_axis("threadIdx.x"))
     for axis in (row, phase, column):
@@ -75,9 +78,11 @@ def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
         sums.unroll(axis)
 
     loads = s[data]
-    if tile.by_row:
+    if tile.by_row == ROLLING:
         loads.compute_at(out, row)
         loads.rolling_buffer()
+    elif tile.by_row == AHEAD:
+        loads.compute_at(out, tx)
     else:
         loads.compute_at(sums, do)
     for axis in loads.op.axis[:-1]:
@@ -97,7 +102,9 @@ def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
         *positions, channel = packed.op.axis
         packed.reorder(channel, *positions)  # as the filter lies
         rest, x = packed.split(packed.fuse(channel, *positions), factor=tile.threads_x)
-        _, y = packed.split(rest, factor=tile.threads_y)
+        rest, y = packed.split(rest, factor=tile.threads_y)
+        _, z = packed.split(rest, factor=tile.threads_z)
+        packed.bind(z, te.thread_axis((0, tile.threads_z), "threadIdx.z"))
         packed.bind(y, te.thread_axis((0, tile.threads_y), "threadIdx.y"))
         packed.bind(x, te.thread_axis((0, tile.threads_x), "threadIdx.x"))
     return s

@@ -6,9 +6,11 @@ read the same sectors again, from the first-level cache. The gradient by the inp
 alike: with stride 1 it is a convolution with the rotated filter, with a larger one each phase of a
 strip is a convolution of its own; the phases are interleaved as vectors are stored.
 
-A strip is summed tap by tap, or ``by_row``: one row of outputs after another, from the top down. As
-everything is unrolled, the compiler then loads a row of the input where the first output needs it
-and forgets it after the last, so that long strips of large filters fit into registers.
+A strip is summed tap by tap, or one row of outputs after another, from the top down. A row of the
+input is then forgotten after the last output that needs it, so that long strips of large filters
+fit into registers. It is loaded, and converted, where the first output needs it
+(:data:`ROLLING`), or else the loads of all rows come first and the compiler puts them where it
+likes (:data:`AHEAD`), which leaves more of them in flight.
 """
 
 from __future__ import annotations
@@ -21,12 +23,16 @@ from tilewright.topi.declare import Declaration
 from tilewright.topi.nn.depthwise_dgrad import gathers
 from tilewright.topi.stages import begin, image_axes, tap_axes
 
+#: How a thread goes over its outputs: all at once, row by row with rows of the input kept, row by
+#: row with the input of all loaded ahead.
+WHOLE, ROLLING, AHEAD = 0, 1, 2
+
 
 @dataclass(frozen=True)
 class StripTile:
     """A thread computes ``rows`` by ``vector`` pixels, a block ``threads_y`` by ``threads_x`` of
     these strips in each of ``channels`` channels. The taps of ``taps`` filter rows are written out,
-    and their input is loaded at once."""
+    and their input is loaded at once; where ``by_row`` is not :data:`WHOLE`, those of all."""
 
     rows: int = 4
     vector: int = 4
@@ -34,7 +40,7 @@ class StripTile:
     threads_x: int = 32
     channels: int = 1
     taps: int = 3
-    by_row: int = 0
+    by_row: int = WHOLE
 
 
 def schedule_strips(d: Declaration, tile: StripTile = StripTile()) -> Schedule:
@@ -44,8 +50,7 @@ def schedule_strips(d: Declaration, tile: StripTile = StripTile()) -> Schedule:
     phased = len(sums.op.axis) != p.rank + 2
     sh, sw = p.stride if phased else (1, 1)
     filters = p.multiplier if p.pass_ == "forward" else 1
-    # With sums of rows, what is kept from row to row is converted once.
-    kind = p.accumulate if tile.by_row else None
+    kind = p.accumulate if tile.by_row == ROLLING else None  # what is kept is converted once
     data = s.cache_read(d.source, "local", [st.sum], kind)
     if st.padded is not None:
         st.padded.compute_inline()
@@ -80,9 +85,11 @@ def schedule_strips(d: Declaration, tile: StripTile = StripTile()) -> Schedule:
         sums.unroll(axis)
 
     loads = s[data]
-    if tile.by_row:
+    if tile.by_row == ROLLING:
         loads.compute_at(out, row)
         loads.rolling_buffer()
+    elif tile.by_row == AHEAD:
+        loads.compute_at(out, tx)
     else:
         loads.compute_at(sums, do)
     _load_rows(loads, d, tile)
