@@ -15,6 +15,7 @@ from tests.support.schedules import (
     on_gpu,
 )
 
+import tilewright
 from tilewright import te
 from tilewright.schedule import Schedule
 
@@ -33,6 +34,18 @@ def chain(n: int = N) -> tuple[Schedule, Any, Any, Any]:
         name="C",
     )
     return te.create_schedule(c.op), a, b, c
+
+
+def test_registers_are_not_indexed_by_threads_where_one_image_is_computed() -> None:
+    a = te.placeholder((1, 6, 5), name="A")
+    b = te.compute(a.shape, lambda n, i, j: a[n, i, j] * 2.0, name="B")
+    s = te.create_schedule(b.op)
+    mine = s.cache_write(b, "local")
+    block, item = s[b].split(s[b].fuse(*s[b].op.axis), factor=8)
+    s[b].bind(block, te.thread_axis("blockIdx.x"))
+    s[b].bind(item, te.thread_axis("threadIdx.x"))
+    s[mine].compute_at(s[b], item)
+    assert "= B_local[0, 0, 0]" in str(tilewright.lower(s, [a, b], "sim").funcs[0])
 
 
 def stencil(x: np.ndarray) -> np.ndarray:

@@ -32,6 +32,7 @@ class Device:
     ----------
     half : whether it computes in float16.
     host : whether it is the CPU, so that it can work in the host's memory.
+    shared : whether work-groups have memory of their own; else what they share is emulated.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Device:
     queue: Any
     half: bool
     host: bool
+    shared: bool
 
     @property
     def tag(self) -> str:
@@ -72,7 +74,8 @@ def devices() -> tuple[Device, ...]:
         queue = cl.CommandQueue(context, handle)
         half = "cl_khr_fp16" in handle.extensions.split()
         host = bool(handle.type & cl.device_type.CPU)
-        made.append(Device(text_of(handle.name), handle, context, queue, half, host))
+        shared = handle.local_mem_type == cl.device_local_mem_type.LOCAL
+        made.append(Device(text_of(handle.name), handle, context, queue, half, host, shared))
     return tuple(made)
 
 

@@ -40,8 +40,8 @@ def _relu(v: Any) -> Any:
 
 def _clamp(v: Any, low: float, high: float) -> Any:
     """``min(max(v, low), high)``, but of NaN NaN, as in PyTorch."""
-    bounded = te.Select(v > high, _number(high, v), v)
-    return te.Select(v < low, _number(low, v), bounded)
+    bounded = te.min(te.max(v, _number(low, v)), _number(high, v))
+    return te.Select(te.isnan(v), v, bounded)
 
 
 def _hsigmoid(v: Any) -> Any:

@@ -1,0 +1,1 @@
+"""Schedules for OpenCL devices, those without shared memory among them."""

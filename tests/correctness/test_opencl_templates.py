@@ -1,0 +1,85 @@
+"""The library's schedules on OpenCL devices: vectors, and nothing shared where that is emulated."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import pytest
+from tests.support.depthwise import TOLERANCE, run
+
+import tilewright
+from tilewright.topi import Problem
+from tilewright.topi.declare import declare
+from tilewright.topi.opencl import candidates as opencl
+from tilewright.topi.problem import LAYOUTS, PASSES
+from tilewright.topi.templates import candidates, default_schedule, templates
+
+DTYPES = ["float32", "float16", "bfloat16"]
+EVERY_LAYOUT = [name for known in LAYOUTS.values() for name in known]
+
+
+def _problem(pass_: str, layout: str, dtype: str = "float32") -> Problem:
+    flat = len(layout) == 3
+    return Problem.parse(
+        "2x8x25" if flat else "2x8x5x8", "8x1x5" if flat else "8x1x3x3",
+        padding="SAME", stride=2, pass_=pass_, layout=layout, dtype=dtype,
+        epilogue="" if pass_ == "wgrad" else "bias+relu",
+    )  # fmt: skip
+
+
+@pytest.mark.needs_opencl
+@pytest.mark.parametrize(
+    ("pass_", "layout", "dtype"),
+    [(*parts, DTYPES[k % 3]) for k, parts in enumerate(product(PASSES, EVERY_LAYOUT))],
+)
+def test_a_problem_on_this_device(pass_: str, layout: str, dtype: str) -> None:
+    p = _problem(pass_, layout, dtype)
+    found, schedule = default_schedule(p, "opencl")
+    assert run(p, tilewright.build(schedule, found.args, "opencl")) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("layout", EVERY_LAYOUT)
+@pytest.mark.parametrize("pass_", PASSES)
+def test_where_sharing_is_emulated_nothing_is_shared(
+    pass_: str, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opencl, "shares_memory", lambda target: False)
+    p = _problem(pass_, layout)
+    for template, config in list(candidates(p, "opencl"))[:4]:
+        found = declare(p)
+        text = str(tilewright.lower(template.schedule(found, config), found.args, "opencl"))
+        assert "shared" not in text
+        assert "sync" not in text
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+def test_where_memory_is_shared_those_who_share_come_first(
+    pass_: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opencl, "shares_memory", lambda target: True)
+    names = [t.name.partition(".")[0] for t in templates(_problem(pass_, "NHWC"), "opencl")]
+    assert names == ["gpu", "opencl"]
+
+
+@pytest.mark.needs_opencl
+def test_a_filter_may_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opencl, "shares_memory", lambda target: True)
+    p = _problem("forward", "NHWC")
+    found, schedule = default_schedule(p, "opencl")
+    kernel = tilewright.build(schedule, found.args, "opencl")
+    assert "__local" in kernel.source
+    assert run(p, kernel) < TOLERANCE["float32"]
+
+
+@pytest.mark.needs_opencl
+def test_channels_are_summed_as_vectors() -> None:
+    p = Problem.parse("1x16x8x8", "16x1x3x3", padding=1, layout="NHWC")
+    found, schedule = default_schedule(p, "opencl")
+    text = tilewright.build(schedule, found.args, "opencl").source
+    assert re.search(r"vstore4\(\w+ \+ \w+ \* \w+, 0, &DepthwiseConv\w*\[", text)
+
+
+def test_a_device_that_is_not_here_is_taken_to_share_nothing() -> None:
+    p = _problem("wgrad", "NHWC")
+    assert [t.name for t in templates(p, "opencl -arch=of-no-maker")] == ["opencl.item_pixels"]
