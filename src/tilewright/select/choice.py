@@ -172,7 +172,8 @@ def _machine(target: Target) -> str:
     """The device, with everything that times on it depend on."""
     from tilewright.tune.machine import machine
 
-    return json.dumps(machine(target), sort_keys=True)
+    # Asking the device to answer would wait for it, which ends the capture of a graph.
+    return json.dumps(machine(target, probe=False), sort_keys=True)
 
 
 def _known(problem: Problem, target: Target, kept: Answers) -> list[Measured]:

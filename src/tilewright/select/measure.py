@@ -9,7 +9,14 @@ from tilewright.target import Target
 from tilewright.topi.declare import input_shapes
 from tilewright.topi.problem import Problem
 
-_DEVICES = {"cuda": "cuda:0", "opencl": "opencl:0"}
+
+def _device(target: Target) -> str:
+    """Where the arrays lie: on the current GPU, where there are several."""
+    if target.kind == "cuda":
+        from tilewright.runtime.cuda_driver import current_ordinal
+
+        return f"cuda:{current_ordinal()}"
+    return "opencl:0" if target.kind == "opencl" else "cpu"
 
 
 def inputs(problem: Problem, target: Target) -> list[Any]:
@@ -17,7 +24,7 @@ def inputs(problem: Problem, target: Target) -> list[Any]:
     import numpy as np
 
     rng = np.random.default_rng(0)
-    device = _DEVICES.get(target.kind, "cpu")
+    device = _device(target)
     shapes = [*input_shapes(problem).values(), problem.result_shape]
     made = []
     for shape in shapes:

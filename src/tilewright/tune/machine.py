@@ -9,8 +9,10 @@ from typing import Any
 from tilewright.target import Target
 
 
-def machine(text: str | Target) -> dict[str, Any]:
+def machine(text: str | Target, probe: bool = True) -> dict[str, Any]:
     """``device``, ``driver``, ``version``, and ``target`` with its architecture.
+
+    A GPU is the current one. With ``probe`` it has to answer, for which it is waited.
 
     Raises :class:`TargetError` where the device or its library is missing, and where it does not
     answer.
@@ -19,7 +21,7 @@ def machine(text: str | Target) -> dict[str, Any]:
 
     target = Target.parse(text)
     if target.kind == "cuda":
-        name, driver, target = _cuda(target)
+        name, driver, target = _cuda(target, probe)
     elif target.kind == "opencl":
         name, driver = _opencl(target)
     else:
@@ -27,16 +29,18 @@ def machine(text: str | Target) -> dict[str, Any]:
     return {"device": name, "driver": driver, "version": __version__, "target": str(target)}
 
 
-def _cuda(target: Target) -> tuple[str, str, Target]:
+def _cuda(target: Target, probe: bool) -> tuple[str, str, Target]:
     from tilewright.runtime import cuda, nvrtc
-    from tilewright.runtime.cuda_driver import check, load_driver
+    from tilewright.runtime.cuda_driver import check, current_ordinal, load_driver
     from tilewright.runtime.ndarray import array
 
     target = target if target.arch else target.with_arch(cuda.resolve_arch(target))
-    array([1.0], "cuda:0", "float32").numpy()  # it answers
+    ordinal = current_ordinal()
+    if probe:
+        array([1.0], f"cuda:{ordinal}", "float32").numpy()
     version = int(check(load_driver().cuDriverGetVersion()))
     driver = f"CUDA {version // 1000}.{version % 1000 // 10}, NVRTC {nvrtc.version()}"
-    return cuda.device_name(0), driver, target
+    return cuda.device_name(ordinal), driver, target
 
 
 def _opencl(target: Target) -> tuple[str, str]:
