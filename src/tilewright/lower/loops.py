@@ -495,7 +495,12 @@ class _StageNest:
         return For(var, const(0), extent, mark.kind, body, tag, notes)
 
     def _guarded(self, body: Stmt, data_only: bool, stores: bool = True) -> Stmt:
-        conditions = [c for c in self._guards(data_only) if not self.analyzer.prove(c)]
+        conditions: list[Expr] = []
+        with ExitStack() as assumed:  # those of inner loops come first, and often imply the others
+            for c in self._guards(data_only):
+                if not self.analyzer.prove(c):
+                    conditions.append(c)
+                    assumed.enter_context(self.analyzer.assume(c))
         if stores and self.stage.store_predicate is not None:
             own: dict[Expr, Expr] = {a.var: v for a, v in self.domain.values.items()}
             conditions.append(substitute(self.stage.store_predicate, own))
@@ -511,7 +516,7 @@ class _StageNest:
         for axis in self.op.reduce_axis:
             assert axis.dom is not None
             starts[axis] = axis.dom.min
-        for relation in self.stage.relations:
+        for relation in reversed(self.stage.relations):
             if not isinstance(relation, Split):
                 continue
             parent = relation.parent

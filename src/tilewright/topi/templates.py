@@ -21,6 +21,7 @@ from tilewright.topi.cpu.depthwise_wgrad import (
 from tilewright.topi.declare import Declaration, declare
 from tilewright.topi.gpu import candidates as gpu
 from tilewright.topi.gpu.depthwise_pixels import PixelTile, schedule_pixels
+from tilewright.topi.gpu.depthwise_planes import PlaneTile, schedule_planes
 from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
 from tilewright.topi.gpu.depthwise_wgrad import (
     ReductionTile,
@@ -44,6 +45,7 @@ class Template:
     passes, channels_last, gpu : what it is for.
     kinds : the kinds of target that it is for, where that is not every kind of GPU or CPU.
     shared : whether threads share memory, which some OpenCL devices only emulate.
+    where : what else a problem must be.
     tiles : the parameters worth trying for a problem and a target, the best guess first; there is
         at least one, and each is correct for every problem that the template is for.
     """
@@ -57,6 +59,7 @@ class Template:
     tiles: Callable[[Problem, Target], list[Any]]
     kinds: tuple[str, ...] = ()
     shared: bool = False
+    where: Callable[[Problem], bool] | None = None
 
     def fits(self, p: Problem, target: Target) -> bool:
         """Whether it is for a problem on a target."""
@@ -66,6 +69,7 @@ class Template:
             and target.is_gpu == self.gpu
             and (not self.kinds or target.kind in self.kinds)
             and (not self.shared or opencl.shares_memory(target))
+            and (self.where is None or self.where(p))
         )
 
     def candidates(self, p: Problem, target: Target) -> list[Any]:
@@ -98,6 +102,8 @@ TEMPLATES = {
                  cpu.grad_tiles),
         Template("gpu.strips", StripTile, schedule_strips, ("forward", "dgrad"), False, True,
                  opencl.short_strips),
+        Template("gpu.planes", PlaneTile, schedule_planes, ("forward", "dgrad"), False, True,
+                 gpu.plane_tiles, shared=True, where=gpu.has_small_planes),
         Template("gpu.pixels", PixelTile, schedule_pixels, ("forward", "dgrad"), True, True,
                  gpu.pixel_tiles, shared=True),
         Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),
