@@ -1,0 +1,116 @@
+"""Compiled and exported programs hold the operators, once for all sizes, and compute the same."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.needs_torch
+nn, F = torch.nn, torch.nn.functional
+
+import tilewright.torch as tt  # noqa: E402
+from tilewright.torch import kernels  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def only_kernels(monkeypatch):
+    """What PyTorch would have to do is an error."""
+    tt.set_policy("heuristic")
+    monkeypatch.setattr(kernels, "IMAGE_SIZES", 10**6)
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "tilewright leaves")
+        yield
+
+
+def error(found, wanted):
+    found, wanted = found.detach().double(), wanted.detach().double()
+    return float((found - wanted).norm() / wanted.norm().clamp(min=1e-30))
+
+
+def test_inductor_calls_the_operators_with_the_memory_formats_of_eager():
+    w = torch.randn(4, 1, 3, 3, requires_grad=True)
+
+    def f(x, w):
+        return tt.depthwise_conv2d(x, w, None, 1, 1)
+
+    compiled = torch.compile(f, fullgraph=True)
+    for form in (torch.contiguous_format, torch.channels_last):
+        x = torch.randn(2, 4, 8, 9).to(memory_format=form).requires_grad_()
+        y, wanted = compiled(x, w), f(x, w)
+        assert y.stride() == wanted.stride()
+        assert error(y, wanted) < 1e-6
+        g = torch.randn_like(y)
+        found, exact = (torch.autograd.grad(out, (x, w), g) for out in (y, wanted))
+        assert found[0].stride() == exact[0].stride()
+        assert all(error(a, b) < 1e-6 for a, b in zip(found, exact))
+
+
+def test_one_graph_serves_all_batches_and_images():
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    counter = CompileCounterWithBackend("aot_eager")
+    w = torch.randn(4, 1, 3, 3, requires_grad=True)
+    layer = torch.compile(
+        lambda x: tt.depthwise_conv2d(x, w, None, 2, 1), fullgraph=True, dynamic=True,
+        backend=counter,
+    )  # fmt: skip
+    for n, h, wide in ((2, 8, 9), (3, 11, 9), (5, 8, 14), (4, 20, 21)):
+        x = torch.randn(n, 4, h, wide)
+        y = layer(x)
+        assert error(y, F.conv2d(x, w, None, 2, 1, 1, 4)) < 1e-5
+        y.sum().backward()
+    assert counter.frame_count == 1
+
+
+class Model(nn.Module):
+    """Each kind of convolution that is swapped."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide = nn.Conv2d(4, 8, 3, padding=1, groups=4)
+        self.back = nn.ConvTranspose2d(8, 8, 3, 2, 1, 1, groups=8)
+        self.line = nn.Conv1d(8, 8, 5, padding=2, groups=8)
+
+    def forward(self, x):
+        y = self.back(F.relu(self.wide(x)))
+        return self.line(y.flatten(2))
+
+
+def test_a_swapped_model_is_exported_for_every_batch():
+    model, x = Model().eval(), torch.randn(2, 4, 6, 6)
+    wanted = model(x)
+    assert len(tt.optimize_(model).replaced) == 3
+    batch = torch.export.Dim("batch", min=1, max=64)
+    program = torch.export.export(model, (x,), dynamic_shapes=({0: batch},))
+    calls = [n for n in program.graph.nodes if "tilewright" in str(n.target)]
+    assert len(calls) == 3
+    assert error(program.module()(x), wanted) < 1e-5
+    more = torch.randn(7, 4, 6, 6)
+    assert error(program.module()(more), model(more)) < 1e-6
+
+
+def test_training_compiles_as_one_graph_under_autocast():
+    model = Model()
+    tt.optimize_(model)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    x = torch.randn(2, 4, 6, 6)
+    grads = []
+    for run in (model, compiled):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = run(x)
+        assert y.dtype == torch.bfloat16
+        grads.append(torch.autograd.grad(y.float().square().mean(), list(model.parameters())))
+    assert all(a.dtype == torch.float32 for a in grads[1])
+    assert all(error(a, b) < 1e-2 for a, b in zip(*grads))
+
+
+def test_what_has_no_kernel_is_pytorchs_in_compiled_programs_too():
+    x = torch.randn(1, 4, 6, 6, dtype=torch.complex64)
+    w = torch.randn(4, 1, 3, 3, dtype=torch.complex64)
+    compiled = torch.compile(
+        lambda x: tt.depthwise_conv2d(x, w), fullgraph=True, backend="aot_eager"
+    )
+    assert torch.allclose(compiled(x), F.conv2d(x, w, groups=4), atol=1e-5)
