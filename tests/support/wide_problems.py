@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from tilewright.topi.problem import LAYOUTS, Problem, named_padding
+from tilewright.topi.arguments import named_padding
+from tilewright.topi.problem import LAYOUTS, Problem
 
 STEPS = ("bias", "scale_shift", "residual", "relu", "relu6", "leaky_relu(0.2)", "hswish",
          "hsigmoid", "silu", "gelu", "clamp(-0.5,1)")  # fmt: skip

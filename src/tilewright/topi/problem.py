@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from tilewright.ir.dtype import dtype as _dtype
 from tilewright.ir.errors import ProblemError
+from tilewright.topi import arguments
+from tilewright.topi.arguments import one_of, whole
 from tilewright.topi.epilogue import Step, parse_epilogue
 
 OPERATORS = ("depthwise_conv2d", "depthwise_conv1d")
@@ -41,7 +42,7 @@ class Problem:
     multiplier : filters a channel; y has ``channels * multiplier`` channels.
     stride, dilation : an integer or (vertical, horizontal).
     padding : an integer, (vertical, horizontal), (top, left, bottom, right), or a name of
-        :func:`named_padding`; in 1-D also (left, right).
+        :func:`~tilewright.topi.arguments.named_padding`; in 1-D also (left, right).
     dtype, accumulate : the types of all tensors and of sums; by default sums of 16-bit floats
         are float32.
     precision : what may be done to products: "exact", "tf32" (fp32 through TF32 tensor cores),
@@ -78,54 +79,29 @@ class Problem:
         def put(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)
 
-        _one_of("operator", self.operator, OPERATORS)
-        _one_of("pass", self.pass_, PASSES)
-        _one_of("precision", self.precision, PRECISIONS)
-        _one_of("dtype", self.dtype, tuple(ACCUMULATORS))
+        one_of("operator", self.operator, OPERATORS)
+        one_of("pass", self.pass_, PASSES)
+        one_of("precision", self.precision, PRECISIONS)
+        one_of("dtype", self.dtype, tuple(ACCUMULATORS))
         put("accumulate", self.accumulate or ACCUMULATORS[self.dtype][0])
-        _one_of("accumulation type", self.accumulate, ACCUMULATORS[self.dtype])
+        one_of("accumulation type", self.accumulate, ACCUMULATORS[self.dtype])
         if self.accumulate in ("float16", "bfloat16") and self.precision != "half":
             raise ProblemError(f'sums in {self.accumulate} lose digits: allow precision="half"')
         put("layout", self.layout or LAYOUTS[self.operator][0])
-        _one_of("layout", self.layout, LAYOUTS[self.operator])
+        one_of("layout", self.layout, LAYOUTS[self.operator])
         for name in ("batch", "channels", "height", "width", "multiplier", "kernel_h", "kernel_w"):
-            put(name, _extent(name, getattr(self, name)))
+            put(name, whole(name, getattr(self, name)))
         put("deterministic", bool(self.deterministic))
-        put("stride", self._pair("stride", self.stride))
-        put("dilation", self._pair("dilation", self.dilation))
+        put("stride", arguments.pair("stride", self.stride, self.rank))
+        put("dilation", arguments.pair("dilation", self.dilation, self.rank))
         put("padding", self._padding(self.padding))
         put("epilogue", parse_epilogue(self.epilogue))
         self._check()
 
-    def _pair(self, name: str, given: Any) -> tuple[int, int]:
-        found = tuple(given) if isinstance(given, (tuple, list)) else (given,)
-        if len(found) == 1:
-            found = (1, *found) if self.rank == 1 else found * 2
-        if len(found) != 2:
-            raise ProblemError(f"{name} is an integer or a pair of them, got {given!r}")
-        return _extent(name, found[0]), _extent(name, found[1])
-
     def _padding(self, given: Any) -> tuple[int, int, int, int]:
-        if isinstance(given, str):
-            return named_padding(
-                given,
-                (self.height, self.width),
-                (self.kernel_h, self.kernel_w),
-                self.stride,
-                self.dilation,
-            )
-        found = tuple(given) if isinstance(given, (tuple, list)) else (given,)
-        if len(found) == 1:
-            found = (0, found[0], 0, found[0]) if self.rank == 1 else found * 4
-        elif len(found) == 2:
-            found = (0, found[0], 0, found[1]) if self.rank == 1 else found * 2
-        if len(found) != 4:
-            raise ProblemError(
-                "padding is an integer, a pair, (top, left, bottom, right) or SAME, VALID or "
-                f"CAUSAL, got {given!r}"
-            )
-        top, left, bottom, right = (_whole("padding", p, 0) for p in found)
-        return top, left, bottom, right
+        if not isinstance(given, str):
+            return arguments.padding(given, self.rank)
+        return arguments.named_padding(given, self.image, self.kernel, self.stride, self.dilation)
 
     def _check(self) -> None:
         if self.rank == 1:
@@ -163,7 +139,7 @@ class Problem:
         >>> Problem.parse("64x384x32x32", "384x1x7x7", padding=3).output_shape
         (64, 384, 32, 32)
         """
-        data, weight = _shape("input", input), _shape("filter", filter)
+        data, weight = arguments.shape("input", input), arguments.shape("filter", filter)
         if len(data) != len(weight) or len(data) not in (3, 4):
             raise ProblemError(
                 f"an input of {len(data)} and a filter of {len(weight)} dimensions: give "
@@ -360,67 +336,9 @@ class Problem:
         return text + "".join(f" + {step}" for step in self.epilogue)
 
 
-def named_padding(
-    name: str,
-    image: tuple[int, int],
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    dilation: tuple[int, int],
-) -> tuple[int, int, int, int]:
-    """(top, left, bottom, right) for a name.
-
-    "VALID": none. "SAME": so much that the output has ``ceil(image / stride)`` rows, the larger
-    half behind, as in TensorFlow, PyTorch and ONNX's SAME_UPPER; "SAME_LOWER": the larger half
-    before. "CAUSAL": all of it before, so that no output sees what comes after it.
-    """
-    kind = name.upper()
-    _one_of("padding", kind, ("VALID", "SAME", "SAME_UPPER", "SAME_LOWER", "CAUSAL"))
-    if kind == "VALID":
-        return 0, 0, 0, 0
-    before, after = [], []
-    for extent, taps, s, d in zip(image, kernel, stride, dilation, strict=True):
-        window = (taps - 1) * d + 1
-        total = (
-            window - 1 if kind == "CAUSAL" else max((-(-extent // s) - 1) * s + window - extent, 0)
-        )
-        first = {"CAUSAL": total, "SAME_LOWER": (total + 1) // 2}.get(kind, total // 2)
-        before.append(first)
-        after.append(total - first)
-    return before[0], before[1], after[0], after[1]
-
-
 def _usual(dtype: str) -> str:
     return ACCUMULATORS[dtype][0]
 
 
 def _short(pair: tuple[int, int], rank: int) -> str:
     return str(pair[1]) if rank == 1 or pair[0] == pair[1] else f"{pair[0]}x{pair[1]}"
-
-
-def _one_of(what: str, given: Any, known: tuple[str, ...]) -> None:
-    if given not in known:
-        raise ProblemError(f"unknown {what} {given!r}: use {', '.join(known)}")
-
-
-def _extent(name: str, given: Any) -> int:
-    return _whole(name, given, 1)
-
-
-def _whole(name: str, given: Any, least: int) -> int:
-    try:
-        found = operator.index(given)
-    except TypeError:
-        raise ProblemError(f"{name} is an integer, got {given!r}") from None
-    if found < least:
-        raise ProblemError(f"{name} is at least {least}, got {found}")
-    return found
-
-
-def _shape(what: str, given: str | Sequence[int]) -> list[int]:
-    parts = given.replace("×", "x").split("x") if isinstance(given, str) else list(given)
-    try:
-        return [int(p) for p in parts]
-    except ValueError:
-        raise ProblemError(
-            f"the shape of the {what} is written like 64x384x32x32, got {given!r}"
-        ) from None
