@@ -2,12 +2,8 @@
 
 import json
 import math
-import os
-import random
-import signal
+import re
 import sqlite3
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -101,50 +97,61 @@ def test_a_line_that_autotvm_wrote_is_read():
     assert device is None
 
 
+def test_a_line_of_autotvm_s_first_format_is_read():
+    line = (
+        '{"i": ["cuda", "topi_nn_conv2d", [["TENSOR", [1, 3, 8, 8], "float32"], [1, 1]], {}, '
+        '["conv2d", 1], {"i": 7, "t": "direct", "c": null, "e": [["tile_f", "sp", [-1, 4]]]}], '
+        '"r": [[0.002], 0, 1.5, 1530000000.0], "v": 0.1}'
+    )
+    inp, result, _ = decode(line)
+    assert (inp.task.name, inp.config.index) == ("topi_nn_conv2d", 7)
+    assert inp.config["tile_f"].size == (-1, 4)
+    assert result.cost == 0.002
+
+
+def test_the_records_of_another_machine_are_taken_in_whole(path, tmp_path, capsys):
+    other = tmp_path / "other.sqlite"
+    with Records(other) as records:
+        records.add(pairs(6), DEVICE)
+        assert Path(f"{other}-wal").stat().st_size  # not all of it is in the file yet
+        assert "6 of 6" in command(capsys, "import", other, "--records", path)[1]
+    assert "0 of 6" in command(capsys, "import", other, "--records", path)[1]
+    with Records(path) as records:
+        assert [r.device for r in records.find()] == [DEVICE] * 6
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("show nothing", "no records in .* of problem nothing: `tilewright records list`"),
+        ("show --target tpu", "of target tpu"),
+        ("export scaled --device x", "of problem scaled, device x"),
+        ("export -o /nowhere/x", "/nowhere/x cannot be written: No such file"),
+        ("import /nowhere/x", "/nowhere/x cannot be read: No such file"),
+        ("import {binary}", "is no tuning log: it is not text"),
+        ("import {strange}", r"strange, line 2: not a line of a tuning log"),
+        ("prune", "say what to remove"),
+        ("prune --keep -1", "0 or more"),
+        ("export --shipped", "no records of the library's problems"),
+    ],
+)
+def test_what_cannot_be_done_with_records_is_said_in_a_line(words, message, path, tmp_path, capsys):
+    with Records(path) as records:
+        records.add(pairs(3), DEVICE)
+    lines = {"binary": b"\xff\xfe\x00", "strange": b'# a comment\n{"input": 3}\n'}
+    for name, data in lines.items():
+        (tmp_path / name).write_bytes(data)
+    given = words.format(**{name: tmp_path / name for name in lines}).split()
+    assert main(["records", *given, "--records", str(path)]) in (1, 2)
+    said = capsys.readouterr().err
+    assert re.search(message, said)
+    assert said.startswith("tilewright: ")
+    assert said.count("\n") == 1
+    with Records(path) as records:
+        assert len(records) == 3
+
+
 # -- what goes wrong ---------------------------------------------------------------------------
-
-WRITER = """
-import sys
-from tests.support.tuned import DEVICE, pairs
-from tilewright.tune.records import Records
-records = Records(sys.argv[1])
-for k in range(int(sys.argv[2]), 1_000_000, 10):
-    for pair in pairs(10, start=k):
-        records.add([pair], DEVICE)
-        print(int(pair[1].timestamp), flush=True)
-"""
-
-
-def killed_at_random(path: Path, kills: int) -> None:
-    """Writers that say what they committed, and are killed in the midst of it."""
-    rng, said, start = random.Random(0), set(), 0
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    for _ in range(kills):
-        writer = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path), str(start)],
-            stdout=subprocess.PIPE, text=True, env=environment, cwd=Path(__file__).parents[2],
-        )  # fmt: skip
-        assert writer.stdout is not None
-        said.add(int(writer.stdout.readline()))
-        time.sleep(rng.random() * 0.15)
-        writer.send_signal(signal.SIGKILL)
-        said |= {int(line) for line in writer.stdout.read().split("\n")[:-1] if line}
-        writer.wait()
-        start = max(said) + 1
-        with Records(path) as records:
-            records.check()
-            kept = {int(r.result.timestamp) for r in records.find()}
-            assert said <= kept
-            assert len(kept - said) <= kills  # committed, but killed before it said so
-
-
-def test_writers_that_are_killed_lose_nothing_that_was_finished(path):
-    killed_at_random(path, 10)
-
-
-@pytest.mark.skipif(not os.environ.get("TILEWRIGHT_LONG"), reason="TILEWRIGHT_LONG is not set")
-def test_two_hundred_kills(path):
-    killed_at_random(path, 200)
 
 
 def test_a_full_disk_says_so_and_keeps_what_there_was(path):

@@ -7,11 +7,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tilewright.ir.errors import TilewrightError
 
 if TYPE_CHECKING:
     from tilewright.tune.records import Record, Records
@@ -89,10 +93,17 @@ def _list(records: Records, args: argparse.Namespace) -> int:
 
 def _selected(records: Records, args: argparse.Namespace) -> list[Record]:
     found = records.find(target=args.target, device=args.device, fastest_first=True)
-    exact = [r for r in found if r.problem == args.problem]
-    if exact or args.problem is None:
-        return exact or found
-    return [r for r in found if args.problem in r.problem or args.problem in r.name]
+    if args.problem is not None:
+        exact = [r for r in found if r.problem == args.problem]
+        part = args.problem
+        found = exact or [r for r in found if part in r.problem or part in r.name]
+    named = [f"{k} {v}" for k in ("problem", "target", "device") if (v := getattr(args, k))]
+    if named and not found:
+        raise TilewrightError(
+            f"no records in {records.path} of {', '.join(named)}: `tilewright records list` shows "
+            "what there is"
+        )
+    return found
 
 
 def _show(records: Records, args: argparse.Namespace) -> int:
@@ -105,13 +116,23 @@ def _show(records: Records, args: argparse.Namespace) -> int:
 
     rows = []
     for r in shown:
-        chosen = ", ".join(f"{name} {e!r}" for name, e in r.input.config.entities.items())
+        chosen = ", ".join(f"{name} {value}" for name, value in _chosen(r))
         time = _time(r.result.cost) if r.result.ok else escape(r.result.reason[:80])
         rows.append((escape(r.name), escape(r.device.name), time, escape(chosen)))
     _table(("problem", "device", "time", "configuration"), rows, {2})
     if len(found) > len(shown):
         print(f"{len(found) - len(shown)} more: --limit 0 shows all.")
     return 0
+
+
+def _chosen(r: Record) -> Iterable[tuple[str, Any]]:
+    """The choices of a configuration, those that its template does not have left out."""
+    from tilewright.tune.library import ABSENT, NAME
+
+    return (
+        (name, e) for name, e in r.input.config.entities.items()
+        if r.input.task.name != NAME or e.to_json() != ABSENT
+    )  # fmt: skip
 
 
 def _plain(r: Record) -> dict[str, Any]:
@@ -140,16 +161,22 @@ def _export(records: Records, args: argparse.Namespace) -> int:
     if args.output is None:
         sys.stdout.write(lines)
     else:
-        with open(args.output, "w", encoding="utf-8") as file:
+        with _writing(args.output), open(args.output, "w", encoding="utf-8") as file:
             file.write(lines)
         print(f"{len(found)} records written to {args.output}")
     return 0
 
 
+@contextlib.contextmanager
+def _writing(path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TilewrightError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
 def _ship(found: list[Record], output: str | None) -> int:
     """A file for each target and device, those of the package by default."""
-    from pathlib import Path
-
     from tilewright.tune.tuned import FOLDER, file_name, from_records, write
 
     tuned = from_records(found)
@@ -157,7 +184,8 @@ def _ship(found: list[Record], output: str | None) -> int:
         part = [t for t in tuned if (t.target, t.device) == (target, name)]
         last = max((r for r in found if r.device.name == name), key=lambda r: r.result.timestamp)
         path = Path(output or FOLDER) / file_name(target, name)
-        write(path, part, last.device)
+        with _writing(path):
+            write(path, part, last.device)
         print(f"{len(part)} problems written to {path}")
     if not tuned:
         print("tilewright: there are no records of the library's problems", file=sys.stderr)
@@ -190,6 +218,9 @@ def _prune(records: Records, args: argparse.Namespace) -> int:
     if args.keep is None and args.older_than is None and not args.failed:
         print("tilewright: say what to remove: --keep N, --older-than DAYS, --failed",
               file=sys.stderr)  # fmt: skip
+        return 2
+    if min(args.keep or 0, args.older_than or 0) < 0:
+        print("tilewright: --keep and --older-than take 0 or more", file=sys.stderr)
         return 2
     seconds = None if args.older_than is None else args.older_than * 86400
     removed = records.prune(args.keep, seconds, args.failed, args.problem)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from tilewright.tune.entity import TuningError
 from tilewright.tune.log_format import encode
 from tilewright.tune.measure import MeasureInput, MeasureResult
 
@@ -20,6 +23,7 @@ def log_to_file(file_out: str | Path | TextIO, protocol: str = "json") -> Callba
     """Append each measurement to a file, as a line of AutoTVM's log, on disk before the next batch.
 
     ``file_out`` may be an open text file. ``protocol`` is AutoTVM's; "json" is the only one.
+    Raises :class:`TuningError` where the file cannot be written.
     """
     if protocol != "json":
         raise ValueError(f"protocol={protocol!r}: logs are JSON lines")
@@ -31,14 +35,24 @@ def log_to_file(file_out: str | Path | TextIO, protocol: str = "json") -> Callba
         if not isinstance(file_out, (str, Path)):
             file_out.write(lines)
             return
-        with Path(file_out).open("a", encoding="utf-8") as file:
+        with _writing(file_out), Path(file_out).open("a", encoding="utf-8") as file:
             file.write(lines)
             file.flush()
-            os.fsync(file.fileno())
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe has no disk
+                os.fsync(file.fileno())
 
     if isinstance(file_out, (str, Path)):
-        Path(file_out).absolute().parent.mkdir(parents=True, exist_ok=True)
+        with _writing(file_out):
+            Path(file_out).absolute().parent.mkdir(parents=True, exist_ok=True)
     return write
+
+
+@contextlib.contextmanager
+def _writing(path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TuningError(f"the log {path} cannot be written: {error}") from None
 
 
 def log_to_database(records: Records, device: Any) -> Callback:

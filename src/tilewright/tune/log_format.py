@@ -1,7 +1,8 @@
 """Records as JSON lines: AutoTVM's log, line by line.
 
 ``{"input": [target, template, args, {}], "config": {...}, "result": [costs, error, all_cost,
-timestamp], "version": 0.2, "tvm_version": ...}``. Lines written here also have "tilewright", with
+timestamp], "version": 0.2, "tvm_version": ...}``; those of version 0.1 are read too. Lines written
+here also have "tilewright", with
 the device, the driver, the version and the reason of a failure; readers of AutoTVM pass over it.
 """
 
@@ -46,7 +47,7 @@ def encode(inp: MeasureInput, result: MeasureResult, device: Device | None = Non
 def decode(line: str) -> tuple[MeasureInput, MeasureResult, Device | None]:
     """The inverse; raises :class:`TuningError` saying what is wrong with the line."""
     try:
-        found = json.loads(line)
+        found = _renamed(json.loads(line))
         target, name, args = found["input"][:3]
         costs, error, all_cost, timestamp = found["result"]
         config = ConfigEntity.from_json_dict(found["config"])
@@ -66,6 +67,15 @@ def decode(line: str) -> tuple[MeasureInput, MeasureResult, Device | None]:
     except (KeyError, TypeError, ValueError, TilewrightError) as error:
         raise TuningError(f"not a line of a tuning log ({error}): {line.strip()[:80]}") from None
     return MeasureInput(task, config), result, device
+
+
+def _renamed(line: dict[str, Any]) -> dict[str, Any]:
+    """A line of version 0.1, of 2018, under the names of later ones."""
+    if "i" not in line or "input" in line:
+        return line
+    *given, config = line["i"]
+    config = {"index": config["i"], "entity": config["e"]}
+    return {"input": given, "config": config, "result": line["r"], "version": line.get("v")}
 
 
 def _target(text: str) -> Target:
@@ -89,13 +99,22 @@ def read_log(path: str | Path) -> Iterator[tuple[MeasureInput, MeasureResult]]:
 
 def read_lines(path: str | Path) -> Iterator[tuple[MeasureInput, MeasureResult, Device | None]]:
     """:func:`read_log` with the devices, None where a line names none."""
-    with Path(path).open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip() or line.startswith("#"):
-                continue
-            try:
-                yield decode(line)
-            except TuningError as error:
-                if not line.endswith("\n"):
-                    return
-                raise TuningError(f"{path}, line {number}: {error}") from None
+    for number, line in _lines(path):
+        if not line.strip() or line.startswith("#"):
+            continue
+        try:
+            yield decode(line)
+        except TuningError as error:
+            if not line.endswith("\n"):
+                return
+            raise TuningError(f"{path}, line {number}: {error}") from None
+
+
+def _lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            yield from enumerate(file, 1)
+    except OSError as error:
+        raise TuningError(f"the log {path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise TuningError(f"{path} is no tuning log: it is not text") from None

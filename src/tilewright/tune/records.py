@@ -144,10 +144,11 @@ class Records:
             name = getattr(error, "sqlite_errorname", "")
             if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
                 raise RecordsError(self._set_aside(error)) from None
-            if name.startswith("SQLITE_FULL"):
+            if name.startswith(("SQLITE_FULL", "SQLITE_IOERR_WRITE")):
                 raise RecordsError(
-                    f"the disk is full: {self.path} could not take another record ({error}). What "
-                    "was recorded before is safe; free some space and go on with --resume"
+                    f"the disk is full, or a quota reached: {self.path} could not take another "
+                    f"record ({error}). What was recorded before is safe; free some space and go "
+                    "on with --resume"
                 ) from None
             raise RecordsError(
                 f"{self.path}: {error}. Is the folder there and writable, and the file not "
