@@ -19,6 +19,7 @@ from tests.support.depthwise import (
 from tests.support.wide_problems import STEPS
 
 import tilewright
+from tilewright.ir.errors import ArgumentError
 from tilewright.topi import Problem
 from tilewright.topi.declare import input_shapes
 from tilewright.topi.epilogue import STEPS as KNOWN
@@ -55,6 +56,15 @@ def test_a_causal_output_sees_nothing_that_comes_later(layout: str, target: str)
         results.append(np.moveaxis(out, time, 0))
     np.testing.assert_array_equal(results[0][:23], results[1][:23])
     assert np.isnan(results[1][23:]).all()
+
+
+def test_a_tensor_in_another_layout_is_an_error() -> None:
+    p = Problem.parse("2x6x8x8", "6x1x3x3", padding=1)
+    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    arrays["data"] = np.ascontiguousarray(np.moveaxis(arrays["data"], 1, -1))
+    arrays["data"] = np.moveaxis(arrays["data"], -1, 1)
+    with pytest.raises(ArgumentError, match=r"data.*expected strides \[384, 64, 8, 1\]"):
+        _kernel(p, "llvm")(*arrays.values(), out)
 
 
 @pytest.mark.parametrize("target", TARGETS)
