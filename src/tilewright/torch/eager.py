@@ -37,7 +37,6 @@ _tracing = torch._C._get_tracing_state
 _transforms = _functorch.peek_interpreter_stack
 _profiled = torch.autograd._profiler_enabled
 _grad = torch.is_grad_enabled
-_autocast = torch._C._is_any_autocast_enabled
 
 
 def _is_plain(input: Any, weight: Any, bias: Any) -> bool:
@@ -59,9 +58,12 @@ def _is_transformed() -> bool:
 def again(
     input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any
 ) -> torch.Tensor | None:
-    """The convolution, where :func:`convolve` did one of the same arguments before; else None."""
+    """The convolution, where :func:`convolve` did one of the same arguments before; else None.
+
+    Operands are cast where autocast is on.
+    """
     known = None
-    if not _autocast() and not observers and not _is_transformed():
+    if not observers and not _is_transformed():
         if _is_plain(input, weight, bias):
             key = (*signature(input, weight, bias), stride, padding, dilation)
             try:
@@ -115,7 +117,7 @@ def convolve(
     way = _way(input, weight, bias)
     if way in ("kernel", "autograd"):
         run = runner(input, weight, bias, *geometry)
-        if given is not None and not observers and not _autocast():
+        if given is not None and not observers:
             with contextlib.suppress(TypeError):  # a list
                 seen[*signature(input, weight, bias), *given] = run, geometry
         if way == "kernel":

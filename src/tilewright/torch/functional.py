@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from tilewright.torch.calls import DEVICES
 from tilewright.torch.eager import again, convolve
 
+_any_autocast = torch._C._is_any_autocast_enabled
+
 
 def depthwise_conv2d(
     input: torch.Tensor,
@@ -32,6 +34,8 @@ def depthwise_conv2d(
     is left to PyTorch, with one warning that says why. Raises what ``F.conv2d`` raises.
     """
     if not torch.compiler.is_compiling():
+        if _any_autocast():
+            input, weight, bias = autocast(input, weight, bias)
         known = again(input, weight, bias, stride, padding, dilation)
         if known is not None:
             return known
@@ -88,7 +92,7 @@ def autocast(input: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any]:
 
 def _cast(tensor: Any, dtype: Any) -> Any:
     """As autocast does it: float64 stays."""
-    if tensor is None or not tensor.is_floating_point() or tensor.dtype == torch.float64:
+    if tensor is None or tensor.dtype in (dtype, torch.float64) or not tensor.is_floating_point():
         return tensor
     return tensor.to(dtype)
 
