@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.articles import ARCHITECTURES, spills
 
+import tilewright
 from tilewright.topi import Problem
 from tilewright.topi.templates import default_schedule
 
@@ -27,3 +28,11 @@ PROBLEMS = [
 def test_the_default_schedule_spills_nothing(p, arch):
     declaration, schedule = default_schedule(p, f"cuda -arch={arch}")
     assert spills(schedule, declaration.args, arch) == 0
+
+
+def test_an_activation_calls_nothing():
+    p = Problem.parse("1x32x28x28", "32x1x3x3", padding=1, epilogue="bias+silu")
+    declaration, schedule = default_schedule(p, "cuda -arch=sm_90a")
+    text = tilewright.build(schedule, declaration.args, "cuda -arch=sm_90a").assembly
+    assert "MUFU" in text
+    assert "CALL" not in text

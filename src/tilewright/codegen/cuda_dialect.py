@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from tilewright.codegen.c_like_dialect import Dialect
-from tilewright.codegen.c_like_text import EQUALITY, UNARY, Code, call, code, infix, wrapped
+from tilewright.codegen.c_like_text import ADD, EQUALITY, UNARY, Code, call, code, infix, wrapped
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType, dtype
@@ -178,6 +178,10 @@ class CudaDialect(Dialect):
             wide = [self.cast(_FLOAT32, t, a) for a in args]
             made = self.function(name, _FLOAT32, wide)
             return made if name == "isnan" else self.cast(t, _FLOAT32, made)
+        if name == "sigmoid" and t.bits == 32:
+            # The divisor is 1 or greater, for which two ulps cost a quarter of what rounding does.
+            one, exp = self.floating(t, 1.0), self.function("exp", t, [self.negate(t, args[0])])
+            return call("__fdividef", one, infix(one, "+", exp, ADD))
         if name in ("rsqrt", "exp10"):
             return call(name + ("f" if t.bits == 32 else ""), *args)
         return super().function(name, t, args)
