@@ -28,6 +28,7 @@ from tilewright.topi.gpu.depthwise_wgrad import (
     schedule_reduction_pixels,
     schedule_reduction_planes,
 )
+from tilewright.topi.gpu.reductions import reduction_tiles
 from tilewright.topi.opencl import candidates as opencl
 from tilewright.topi.opencl.depthwise_vectors import VectorTile, schedule_vectors
 from tilewright.topi.problem import Problem
@@ -107,9 +108,9 @@ TEMPLATES = {
         Template("gpu.pixels", PixelTile, schedule_pixels, ("forward", "dgrad"), True, True,
                  gpu.pixel_tiles, shared=True),
         Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),
-                 False, True, gpu.reduction_tiles, shared=True),
+                 False, True, reduction_tiles, shared=True),
         Template("gpu.reduction_pixels", ReductionTile, schedule_reduction_pixels, ("wgrad",),
-                 True, True, gpu.reduction_tiles, shared=True),
+                 True, True, reduction_tiles, shared=True),
         Template("opencl.vectors", VectorTile, schedule_vectors, ("forward", "dgrad"), True, True,
                  opencl.vector_tiles, ("opencl", "sim")),
         Template("opencl.item_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),

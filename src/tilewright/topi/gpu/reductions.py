@@ -1,0 +1,64 @@
+"""The parameters worth trying for a gradient by the filter on a GPU, the best guess first."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from math import gcd
+
+from tilewright.ir.dtype import dtype
+from tilewright.target.target import Target
+from tilewright.topi.gpu.depthwise_wgrad import ReductionTile
+from tilewright.topi.gpu.window import REGISTERS, cover, power
+from tilewright.topi.problem import Problem
+
+#: Multiplications written out in a kernel.
+_CODE = 6000
+#: Threads that a kernel is given, as far as there is work: few, and many.
+_THREADS = (60_000, 150_000)
+
+
+def reduction_tiles(p: Problem, target: Target) -> list[ReductionTile]:
+    """For the schedules of :mod:`~tilewright.topi.gpu.depthwise_wgrad`."""
+    last, size = p.layout.endswith("C"), dtype(p.dtype).bytes
+    widest = gcd(power(16 // size), p.channels) if last and p.multiplier == 1 else 1
+    (oh, ow), whole = p.out_image, p.kernel_h
+    found: list[tuple[float, ReductionTile]] = []
+    vectors = dict.fromkeys((widest, max(1, widest // 2), max(1, widest // 4)))
+    for vector, rows, columns in product(
+        vectors, (1, 2, 4, 7, 8, 14), (1, 2, 4, 7, 8) if last else (2, 4, 7, 8)
+    ):
+        if rows >= 2 * oh or columns >= 2 * max(2, ow):
+            continue
+        for taps in dict.fromkeys((whole, -(-whole // 2), 1)):
+            sums = taps * p.kernel_w * vector
+            across = (columns - 1) * p.stride[1] + (p.kernel_w - 1) * p.dilation[1] + 1
+            # Rows are loaded one after another, and forgotten.
+            live = taps * across * vector / (1 if size >= 4 else 1.5) + columns * vector
+            if sums + live > REGISTERS or sums * rows * columns > _CODE:
+                continue
+            down = (rows - 1) * p.stride[0] + (taps - 1) * p.dilation[0] + 1
+            loads = (down * across + rows * columns) * -(-whole // taps) / (rows * columns)
+            waste = -(-oh // rows) * rows / oh * (-(-ow // columns) * columns / ow)
+            width = vector * size if last else columns * size if ow % columns == 0 else size
+            cost = loads * waste * math.sqrt(16 / min(16, width))
+            tiles = p.batch * -(-oh // rows) * -(-ow // columns)
+            for tile in _shared_out(p, last, (rows, columns, taps, vector), tiles):
+                found.append((cost, tile))
+    found.sort(key=lambda pair: pair[0])
+    return [tile for _, tile in found] or [ReductionTile(1, 1, 1, 1, 32, 1, 8)]
+
+
+def _shared_out(
+    p: Problem, last: bool, tile: tuple[int, int, int, int], tiles: int
+) -> list[ReductionTile]:
+    """With so many threads and partial sums that a GPU is busy, and not more than there is work."""
+    *_, taps, vector = tile
+    across = -(-p.out_channels // vector)
+    groups = across * -(-p.kernel_h // taps)
+    blocks = ((4, cover(across, 32)), (8, cover(across, 16))) if last else ((32, 4), (32, 2))
+    found = []
+    for (lanes, threads), wanted in product(blocks, _THREADS):
+        chunks = max(1, min(wanted // (groups * lanes) + 1, tiles // (2 * lanes), 512))
+        found.append(ReductionTile(*tile, lanes, min(threads, across), chunks))
+    return list(dict.fromkeys(found))
