@@ -96,6 +96,15 @@ def test_two_symbolic_extents_may_overflow_and_one_may_not() -> None:
     assert [v.dtype for v in loop_vars(made)] == ["int32", "int32"]
 
 
+def test_an_extent_that_is_known_to_be_small_is_counted_in_32_bits() -> None:
+    i, j = axes("i j")
+    for most, width in ((2**15, 32), (2**15 + 1, 64)):
+        n = Var.make("n", most=most)
+        b = buffer("B", n, 2**16)
+        made = index_width(func(loop(i, n, loop(j, 2**16, store(b[i, j], 0.0)))))
+        assert bits(only_store(made).indices) == {width}
+
+
 def test_a_guard_on_a_wide_sum_compares_in_64_bits() -> None:
     n, i, j = axes("n i j")
     b = buffer("B", n)

@@ -10,7 +10,8 @@ import pytest
 from tests.support.cpu import kernel
 from tests.support.kernels import buffer, loop, store
 
-from tilewright import runtime
+import tilewright
+from tilewright import runtime, te
 from tilewright.ir import Buffer, Func, Layout, Module, dtype
 from tilewright.ir.errors import ArgumentError, TargetError
 from tilewright.ir.expr import Var
@@ -105,6 +106,29 @@ def test_device() -> None:
 
     with pytest.raises(ArgumentError, match=r"expected an array on cpu, got .* on cuda:0"):
         double()(OnGPU(), good())
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_an_extent_is_at_most_what_was_promised(kept: bool) -> None:
+    """Also where the kernel comes from the cache."""
+
+    def make() -> Kernel:
+        n = te.var("n", most=3)
+        a = te.placeholder((n, 2), name="a")
+        b = te.compute((n, 2), lambda i, j: a[i, j] + 1.0, name="b")
+        return tilewright.build(te.create_schedule(b.op), [a, b], "llvm")
+
+    run = make()
+    if kept:
+        run = make()
+    for n in (3, 4, 3):
+        x, y = np.ones((n, 2), np.float32), np.zeros((n, 2), np.float32)
+        if n > 3:
+            with pytest.raises(ArgumentError, match=r"n is 4 by dimension 0 of a.*at most 3"):
+                run(x, y)
+        else:
+            run(x, y)
+            assert (y == 2).all()
 
 
 def test_symbolic_extents_agree_among_arguments() -> None:

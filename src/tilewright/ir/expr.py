@@ -48,17 +48,23 @@ class Expr(Operand, Interned):
 
 
 class Var(Expr):
-    """A scalar variable; each is distinct, whatever its name."""
+    """A scalar variable; each is distinct, whatever its name.
 
-    __slots__ = ("name",)
+    ``most``, where it is not None, is the greatest value that a symbolic extent takes: the host
+    checks it.
+    """
+
+    __slots__ = ("name", "most")
     __match_args__ = ("name",)
     name: str
+    most: int | None
 
     # A variable is itself and not its name: it bypasses the table of equal nodes.
     @staticmethod
-    def make(name: str, type: str = "int32") -> Var:
+    def make(name: str, type: str = "int32", most: int | None = None) -> Var:
         node = object.__new__(Var)
         object.__setattr__(node, "name", name)
+        object.__setattr__(node, "most", most)
         object.__setattr__(node, "dtype", dtype(type))
         return node
 

@@ -14,10 +14,11 @@ for i in range(65536):
     for j in range(65536):
         A[T.Cast('int64', i), T.Cast('int64', j)] = B[i % 256, j]
 
-What is known of symbolic extents: each is below 2^31, and so is every index of a dimension. A
-buffer with two symbolic extents, or one and a constant, may then have more elements than 32 bits
-count, and is accessed with 64. It stands last, when the sizes of all buffers are final; values of
-tensors are not indices and keep the arithmetic that they were declared with.
+What is known of symbolic extents: each is below 2^31, or at most what ``te.var(name, most=...)``
+says, and so is every index of a dimension. A buffer with two symbolic extents, or one and a
+constant, may then have more elements than 32 bits count, and is accessed with 64. It stands last,
+when the sizes of all buffers are final; values of tensors are not indices and keep the arithmetic
+that they were declared with.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class _Widths(Rewriter):
                 if found is not None:
                     return found
                 # An extent that the host reads off an argument.
-                return (0, _LIMIT - 1) if e.dtype.is_int else _type_span(e.dtype)
+                limit = _LIMIT - 1 if e.most is None else e.most
+                return (0, limit) if e.dtype.is_int else _type_span(e.dtype)
             case E.Add(a, b):
                 (p, q), (r, s) = self.span(a), self.span(b)
                 return p + r, q + s

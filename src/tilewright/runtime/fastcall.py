@@ -114,6 +114,8 @@ def _symbolic(k: int, b: Buffer, names: dict[Var, str]) -> list[str]:
         if known is None:
             known = names[extent] = f"v{len(names)}"
             lines.append(f"{known} = s[{axis}]")
+            if extent.most is not None:
+                lines.append(f"if {known} > {extent.most}: return None")
         else:
             lines.append(f"if s[{axis}] != {known}: return None")
         size += f" * {known}"

@@ -83,9 +83,9 @@ class _Writer:
     def entry(self, e: Any) -> int:
         number = self._numbers.get(e)
         if number is None:
-            row = [type(e).__name__]
+            row: list[Any] = [type(e).__name__]
             if isinstance(e, E.Var):
-                row += [e.name, str(e.dtype)]
+                row += [e.name, str(e.dtype), *([] if e.most is None else [e.most])]
             else:
                 row += [self.value(getattr(e, name)) for name in e.__match_args__]
             number = self._numbers[e] = len(self.table)
@@ -191,7 +191,7 @@ class _Reader:
         if made is None:
             name, *fields = self.rows[number]
             if name == "Var":
-                made = E.Var.make(fields[0], fields[1])
+                made = E.Var.make(*fields)
             else:
                 made = _EXPRS[name](*(self.value(item) for item in fields))
             self._entries[number] = made

@@ -102,7 +102,7 @@ class Signature:
         places: list[int] = []
         for k, (param, arg) in enumerate(zip(self.params, args, strict=True)):
             if isinstance(param, Var):
-                self._bind_value(param.name, self._integer(param, arg), f"argument {k}", values)
+                self._bind_value(param, self._integer(param, arg), f"argument {k}", values)
                 continue
             try:
                 found = view(arg)
@@ -111,9 +111,7 @@ class Signature:
             self._check_type(k, param, found)
             for axis, (extent, actual) in enumerate(zip(param.shape, found.shape, strict=True)):
                 if isinstance(extent, Var):
-                    self._bind_value(
-                        extent.name, actual, f"dimension {axis} of {param.name}", values
-                    )
+                    self._bind_value(extent, actual, f"dimension {axis} of {param.name}", values)
             views.append(found)
             places.append(k)
         for v in self.variables:
@@ -144,7 +142,13 @@ class Signature:
             raise ArgumentError(f"kernel {self.name}: {param.name}={value} is no {param.dtype}")
         return int(value)
 
-    def _bind_value(self, name: str, value: int, source: str, values: dict[str, int]) -> None:
+    def _bind_value(self, var: Var, value: int, source: str, values: dict[str, int]) -> None:
+        name = var.name
+        if var.most is not None and value > var.most:
+            raise ArgumentError(
+                f"kernel {self.name}: {name} is {value} by {source}, and it was built for at most "
+                f"{var.most}: raise most in te.var"
+            )
         known = values.setdefault(name, value)
         if known != value:
             raise ArgumentError(

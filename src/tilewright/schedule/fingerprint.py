@@ -49,7 +49,8 @@ class _Writer:
         match value:
             case Var():
                 number, new = self._number(value)
-                return f"v{number}:{value.dtype}:{value.name}" if new else f"v{number}"
+                limit = "" if value.most is None else f"<={value.most}"
+                return f"v{number}:{value.dtype}:{value.name}{limit}" if new else f"v{number}"
             case Buffer():
                 number, new = self._number(value)
                 if not new:

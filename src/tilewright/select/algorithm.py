@@ -66,6 +66,15 @@ class Algorithm(Protocol):
         """Their inverse; raises :class:`TilewrightError` for strange ones."""
 
 
+def most_batch(problem: Problem) -> int:
+    """The largest batch in which all offsets are below 2^31, so that 32 bits count them; or any."""
+    (h, w), (oh, ow) = problem.image, problem.out_image
+    top, left, bottom, right = problem.padding
+    padded = (h + top + bottom) * (w + left + right)
+    room = max(problem.channels * padded, problem.out_channels * oh * ow)
+    return (2**31 - 1) // room or 2**31 - 1
+
+
 class BuiltKernel:
     """A kernel with the time that it takes."""
 
@@ -117,11 +126,12 @@ class Scheduled:
     def kernel(
         self, problem: Problem, config: Any, target: Target, symbolic_batch: bool = False
     ) -> Kernel:
-        """The kernel; with ``symbolic_batch`` it takes any batch."""
+        """The kernel; with ``symbolic_batch`` it takes any batch up to :func:`most_batch`."""
         from tilewright import te
         from tilewright.runtime.compile import build
 
-        found = declare(problem, te.var("n") if symbolic_batch else None)
+        batch = te.var("n", most=most_batch(problem)) if symbolic_batch else None
+        found = declare(problem, batch)
         return build(self.template.schedule(found, config), found.args, target)
 
     def build(self, problem: Problem, config: Any, target: Target) -> BuiltKernel:

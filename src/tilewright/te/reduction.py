@@ -16,9 +16,13 @@ from tilewright.te.axes import declared
 THREAD_TAGS = tuple(f"{kind}.{d}" for kind in ("blockIdx", "threadIdx") for d in "xyz")
 
 
-def var(name: str = "n", dtype: str = "int32") -> Var:
-    """A symbolic integer, such as an extent that is known only when the kernel runs."""
-    return Var.make(name, dtype)
+def var(name: str = "n", dtype: str = "int32", most: int | None = None) -> Var:
+    """A symbolic integer, such as an extent that is known only when the kernel runs.
+
+    With ``most`` it is never greater than that, which a call checks: where all offsets then stay
+    below 2^31, indices are computed in 32 bits.
+    """
+    return Var.make(name, dtype, most)
 
 
 def _range(dom: Any, what: str) -> Range:

@@ -18,7 +18,7 @@ from tilewright import select
 from tilewright.ir.errors import TilewrightError
 from tilewright.runtime.kernel import Kernel
 from tilewright.select import Choice
-from tilewright.select.algorithm import Scheduled
+from tilewright.select.algorithm import Scheduled, most_batch
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
 
@@ -130,7 +130,8 @@ def _find(problem: Problem, target: Target, ordinal: int | None) -> Found:
     any_batch = 0
     batch = problem.batch
     if batch not in found:
-        own = target.is_gpu and any_batch not in found and layer.own < OWN_SHAPES
+        few = target.is_gpu and any_batch not in found and layer.own < OWN_SHAPES
+        own = few or batch > most_batch(problem)
         if own:
             found[batch] = _build(problem, target, False)
             layer.own += 1

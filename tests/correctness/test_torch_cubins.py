@@ -1,0 +1,76 @@
+"""Kernels that PyTorch's room builds for GPUs, looked at without one."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.needs_torch, pytest.mark.needs_nvrtc]
+
+from tilewright.select import algorithm  # noqa: E402
+from tilewright.target import Target  # noqa: E402
+from tilewright.topi.problem import Problem  # noqa: E402
+from tilewright.torch import kernels  # noqa: E402
+
+TARGET = Target.parse("cuda -arch=sm_90a")
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch):
+    monkeypatch.setattr(kernels, "_state", kernels._State())
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("pass_", ["forward", "dgrad", "wgrad"])
+def test_a_kernel_for_all_batches_counts_in_32_bits_as_one_for_a_batch_does(pass_, layout):
+    problem = Problem(
+        batch=8, channels=64, height=28, width=28, kernel_h=3, kernel_w=3, padding=1,
+        dtype="float16", layout=layout, pass_=pass_,
+    )  # fmt: skip
+    own, every = (kernels._build(problem, TARGET, symbolic)[0] for symbolic in (False, True))
+    assert "long long" not in every.source
+    for name, of_own in own.resources.items():
+        of_all = every.resources[name]
+        assert of_all.spills <= 1.1 * of_own.spills
+        assert of_all.registers <= of_own.registers + 16
+
+
+def test_batches_and_images_do_not_make_a_kernel_each(monkeypatch):
+    built = []
+    monkeypatch.setattr(
+        kernels, "_build", lambda p, target, symbolic: built.append((p, symbolic)) or _nothing()
+    )
+    for image in range(20, 20 + 2 * kernels.IMAGE_SIZES):
+        for batch in range(1, 20):
+            problem = Problem(
+                batch=batch, channels=64, height=image, width=image, kernel_h=3, kernel_w=3
+            )
+            found = kernels.find(problem, TARGET)
+            few = image < 20 + kernels.IMAGE_SIZES
+            assert (found.launch is not None) == few, found.reason
+    assert len(built) == kernels.OWN_SHAPES + kernels.IMAGE_SIZES
+    assert sum(not symbolic for _, symbolic in built) == kernels.OWN_SHAPES
+
+
+def test_a_batch_that_32_bits_do_not_count_has_a_kernel_of_its_own(monkeypatch):
+    built = []
+    monkeypatch.setattr(
+        kernels, "_build", lambda p, target, symbolic: built.append(symbolic) or _nothing()
+    )
+    monkeypatch.setattr(kernels, "OWN_SHAPES", 0)
+    small = Problem(batch=4, channels=64, height=56, width=56, kernel_h=3, kernel_w=3)
+    most = algorithm.most_batch(small)
+    assert most * 64 * 56 * 56 < 2**31 <= (most + 1) * 64 * 56 * 56
+    for batch in (4, most, most + 1):
+        kernels.find(small.replace(batch=batch), TARGET)
+    assert built == [True, False]
+
+
+class _nothing:
+    """In the place of a kernel and of its choice."""
+
+    program = property(lambda self: self)
+    launch_raw = None
+
+    def __iter__(self):
+        return iter((self, None))
