@@ -30,9 +30,17 @@ def test_the_default_schedule_spills_nothing(p, arch):
     assert spills(schedule, declaration.args, arch) == 0
 
 
-def test_an_activation_calls_nothing():
-    p = Problem.parse("1x32x28x28", "32x1x3x3", padding=1, epilogue="bias+silu")
+@pytest.mark.parametrize(
+    ("epilogue", "takes", "takes_not"),
+    [
+        ("bias+silu", "MUFU", "CALL"),
+        ("relu", "FMNMX.NAN", "FSETP"),
+        ("relu6", "FMNMX.NAN", "FSETP"),
+    ],
+)
+def test_an_activation_is_few_instructions(epilogue, takes, takes_not):
+    p = Problem.parse("1x32x28x28", "32x1x3x3", padding=1, epilogue=epilogue)
     declaration, schedule = default_schedule(p, "cuda -arch=sm_90a")
     text = tilewright.build(schedule, declaration.args, "cuda -arch=sm_90a").assembly
-    assert "MUFU" in text
-    assert "CALL" not in text
+    assert takes in text
+    assert takes_not not in text

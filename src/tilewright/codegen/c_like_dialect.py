@@ -150,6 +150,11 @@ class Dialect:
             return call(f"f{name}" + ("f" if t.bits == 32 else ""), a, b)
         return self.choose(infix(a, "<" if name == "min" else ">", b, RELATION), a, b)
 
+    def bound(self, comparison: type[E.Expr], t: DType) -> str:
+        """A function of x and b that is ``x < b ? b : x`` (or ``>``), of NaN NaN; empty where
+        there is none. The sign of a zero may be that of either."""
+        return ""
+
     def choose(self, condition: Code, a: Code, b: Code) -> Code:
         """``condition ? a : b``."""
         text = f"{condition.at(TERNARY + 1)} ? {a.at(TERNARY + 1)} : {b.at(TERNARY)}"

@@ -107,6 +107,10 @@ class ExpressionPrinter:
                 return code(f"!{self.expr(a).at(UNARY)}", UNARY)
             case E.Cast(t, value):
                 return d.cast(t, value.dtype, self.expr(value))
+            case E.Select(E.LT(a, E.FloatImm() as b) | E.GT(a, E.FloatImm() as b), c, v) if (
+                b is c and a is v and (name := d.bound(type(e.condition), e.dtype))
+            ):
+                return call(name, self.expr(a), self.expr(b))
             case E.Select(condition, on_true, on_false):
                 chosen = self.expr(condition)
                 with self.guarded():

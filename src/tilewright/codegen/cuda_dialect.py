@@ -97,6 +97,18 @@ _FOLLOW = """static __device__ __forceinline__ void follow_previous_kernel() {
 }"""
 
 
+#: One instruction (PTX ISA, "max"), of NaN NaN.
+_BOUND = """static __device__ __forceinline__ float {name}(float x, float b) {{
+#if __CUDA_ARCH__ >= 800
+  float y;
+  asm("{ptx}.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(b));
+  return y;
+#else
+  return x {sign} b ? b : x;
+#endif
+}}"""
+
+
 class CudaDialect(Dialect):
     """CUDA C++ as NVRTC and nvcc take it.
 
@@ -108,7 +120,8 @@ class CudaDialect(Dialect):
     is_gpu = True
     static_shared_limit = 48 * 1024
     reserved = Dialect.reserved | frozenset(
-        "threadIdx blockIdx blockDim gridDim warpSize half half2 pow abs isnan".split()
+        "threadIdx blockIdx blockDim gridDim warpSize half half2 pow abs isnan at_least at_most "
+        "load_where load_where_as".split()
     )
     types: ClassVar[dict[str, str]] = {
         **Dialect.types,
@@ -152,6 +165,12 @@ class CudaDialect(Dialect):
         if t.is_float:
             return call(f"f{name}" + ("f" if t.bits == 32 else ""), a, b)
         return call(name, a, b)
+
+    def bound(self, comparison: type[E.Expr], t: DType) -> str:
+        if t is not _FLOAT32:
+            return ""
+        self.require("bounds")
+        return "at_least" if comparison is E.LT else "at_most"
 
     def plain_cast(self, to: DType, x: Code) -> Code:
         name = self.type_name(to)
@@ -388,6 +407,9 @@ def prelude(needs: set[str]) -> str:
         parts.append(_FOLLOW)
     if "load_where" in needs:
         parts.append(_LOAD_WHERE)
+    if "bounds" in needs:
+        parts.append(_BOUND.format(name="at_least", ptx="max", sign="<"))
+        parts.append(_BOUND.format(name="at_most", ptx="min", sign=">"))
     for suffix, t in (("", "int"), ("64", "long long")):
         if f"floordiv{suffix}" in needs:
             parts.append(_DIVISION.format(t=t, s=suffix))

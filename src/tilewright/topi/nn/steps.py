@@ -40,8 +40,8 @@ def _relu(v: Any) -> Any:
 
 def _clamp(v: Any, low: float, high: float) -> Any:
     """``min(max(v, low), high)``, but of NaN NaN, as in PyTorch."""
-    bounded = te.min(te.max(v, _number(low, v)), _number(high, v))
-    return te.Select(te.isnan(v), v, bounded)
+    above = te.Select(v < low, _number(low, v), v)
+    return te.Select(above > high, _number(high, v), above)
 
 
 def _hsigmoid(v: Any) -> Any:
