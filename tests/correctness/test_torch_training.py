@@ -231,3 +231,23 @@ def test_copies_in_threads_share_kernels_and_gradients_add_up():
         t.join()
     model(x).sum().backward()
     assert close(sum(m[2].weight.grad for m in copies), model[2].weight.grad)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_gradient_of_another_memory_format_is_copied_once(compiled):
+    """As PyTorch's convolutions do; ConvNeXt's normalisation gives such gradients."""
+    x = torch.randn(2, 4, 6, 7, requires_grad=True)
+    w = torch.randn(4, 1, 3, 3, requires_grad=True)
+    g = torch.randn(2, 4, 6, 7).to(memory_format=torch.channels_last)
+
+    def conv(x, w):
+        return tt.depthwise_conv2d(x, w, None, 1, 1)
+
+    run = torch.compile(conv, fullgraph=True, backend="aot_eager") if compiled else conv
+    y = run(x, w)
+    with torch.profiler.profile() as profile:
+        found = torch.autograd.grad(y, (x, w), g)
+    copies = [e for e in profile.events() if e.name == "aten::copy_"]
+    assert len(copies) == 1
+    exact = torch.autograd.grad(F.conv2d(x, w, None, 1, 1, 1, 4), (x, w), g)
+    assert all(close(a, b) for a, b in zip(found, exact))

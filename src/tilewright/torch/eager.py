@@ -165,7 +165,7 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        (dy,) = grads
+        dy = grads[0].contiguous(memory_format=memory_format(ctx.last))  # once for both
         input, weight = ctx.saved_tensors
         needs = ctx.needs_input_grad
         short = not _grad() and _is_plain(dy, dy, None)

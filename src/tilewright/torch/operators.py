@@ -68,6 +68,7 @@ def _save_forward(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _backward_forward(ctx: Any, dy: Any) -> Any:
     input, weight = ctx.saved_tensors
+    dy = dy.contiguous(memory_format=memory_format(ctx.last))  # once for both
     dx = dw = db = None
     if ctx.needs_input_grad[0]:
         dx = conv_dgrad(dy, weight, None, ctx.input_size, *ctx.geometry, ctx.last)
