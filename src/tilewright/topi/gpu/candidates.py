@@ -41,7 +41,7 @@ def strip_tiles(p: Problem, target: Target) -> list[StripTile]:
         if vector >= 2 * max(2, w):
             continue
         width = vector * size if row % vector == 0 else size
-        for rows, taps, by_row in _orders(window, vector, filters):
+        for rows, taps, by_row, held in _orders(window, vector, filters):
             x = cover(-(-w // vector), 32)
             strips = -(-h // rows)
             loads = window.loads(rows, vector, taps) * window.waste(rows, vector)
@@ -51,12 +51,12 @@ def strip_tiles(p: Problem, target: Target) -> list[StripTile]:
                 z = power(max(1, min(64, wanted // (x * y))))
                 tile = StripTile(rows, vector, y, x, z, taps, by_row)
                 idle = 1 + abs(math.log2(x * y * z / 128)) / 8
-                found.append((guess(loads, threads, width) * idle, tile))
+                found.append((guess(loads, threads, width, held) * idle, tile))
     return _sorted(found) or [StripTile(1, 1, 1, 32, 1, 1)]
 
 
-def _orders(window: Window, vector: int, filters: int) -> Iterator[tuple[int, int, int]]:
-    """Rows, taps and orders of strips that fit."""
+def _orders(window: Window, vector: int, filters: int) -> Iterator[tuple[int, int, int, float]]:
+    """Rows, taps and orders of strips that fit, and what registers they hold."""
     whole = window.taps(0)
     for rows in _ROWS:
         if rows >= 2 * window.groups[0]:
@@ -68,7 +68,7 @@ def _orders(window: Window, vector: int, filters: int) -> Iterator[tuple[int, in
                 held = window.registers(rows, vector, 1, taps, bool(by_row), wide)
                 held += (filters - 1) * vector * (1 if by_row else rows)
                 if held <= REGISTERS and window.code(rows, vector, 1, taps) * filters <= CODE:
-                    yield rows, taps, by_row
+                    yield rows, taps, by_row, held
 
 
 def has_small_planes(p: Problem) -> bool:
@@ -103,7 +103,7 @@ def plane_tiles(p: Problem, target: Target) -> list[PlaneTile]:
                 ragged = 1 if planes * math.prod(p.image) * size % 16 == 0 else 3
                 idle = math.sqrt(max(1.0, 64 / (planes * strips)))
                 threads = p.batch * p.result_channels * strips
-                cost = guess(loads, threads, 16) * ragged * idle
+                cost = guess(loads, threads, 16, held) * ragged * idle
                 found.append((cost, PlaneTile(planes, rows, columns, by_row)))
     return _sorted(found) or [PlaneTile(1, 1, 1)]
 
@@ -119,10 +119,11 @@ def pixel_tiles(p: Problem, target: Target) -> list[PixelTile]:
         for rows, columns in product((1, 2, 4, 7, 8, 14), (1, 2, 4, 7, 8)):
             if rows >= 2 * h or columns >= 2 * max(2, w):
                 continue
-            for taps, by_row in _pixel_orders(window, rows, columns, vector):
+            for taps, by_row, held in _pixel_orders(window, rows, columns, vector):
                 loads = window.loads(rows, columns, taps) * window.waste(rows, columns)
                 # a result of one channel needs all taps of that channel
                 loads += window.taps(0) * window.taps(1) / (rows * columns)
+                loads *= max(1.0, rows / 8)  # long programs are compiled less well
                 threads = p.batch * -(-h // rows) * -(-w // columns) * across
                 for shape in _pixel_threads(window, rows, columns, across):
                     tile = PixelTile(rows, columns, vector, *shape[:2], taps, by_row, shape[2])
@@ -130,22 +131,23 @@ def pixel_tiles(p: Problem, target: Target) -> list[PixelTile]:
                         continue
                     line = min(128, shape[1] * vector * size) / 128
                     halo = window.seen(0, rows * shape[2], window.taps(0)) / (rows * shape[2])
-                    cost = guess(loads + halo, threads, min(16, vector * size) * line)
+                    cost = guess(loads + halo, threads, min(16, vector * size) * line, held)
                     found.append((cost, tile))
     return _sorted(found) or [PixelTile(1, 1, 1, 1, 4, 1)]
 
 
 def _pixel_orders(
     window: Window, rows: int, columns: int, vector: int
-) -> Iterator[tuple[int, int]]:
-    """Taps and orders of pixels that fit."""
+) -> Iterator[tuple[int, int, float]]:
+    """Taps and orders of pixels that fit, and what registers they hold."""
     whole = window.taps(0)
     for by_row in (WHOLE, ROLLING, AHEAD) if rows > 1 else (WHOLE,):
         for taps in (whole,) if by_row else dict.fromkeys((whole, min(whole, 3), 1)):
-            wide = by_row == ROLLING
-            held = window.registers(rows, columns, vector, taps, bool(by_row), wide)
+            # Where loads are branches, which they may be here, they all come first.
+            rolls = by_row == ROLLING
+            held = window.registers(rows, columns, vector, taps, rolls, rolls)
             if held <= REGISTERS and window.code(rows, columns, vector, taps) <= CODE:
-                yield taps, by_row
+                yield taps, by_row, held
 
 
 def _pixel_threads(

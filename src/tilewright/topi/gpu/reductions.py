@@ -41,7 +41,8 @@ def reduction_tiles(p: Problem, target: Target) -> list[ReductionTile]:
             loads = (down * across + rows * columns) * -(-whole // taps) / (rows * columns)
             waste = -(-oh // rows) * rows / oh * (-(-ow // columns) * columns / ow)
             width = vector * size if last else columns * size if ow % columns == 0 else size
-            cost = loads * waste * math.sqrt(16 / min(16, width))
+            crowded = max(1.0, (sums + live) / 64) ** 2
+            cost = (loads + 2) * waste * math.sqrt(16 / min(16, width)) * crowded
             tiles = p.batch * -(-oh // rows) * -(-ow // columns)
             for tile in _shared_out(p, last, (rows, columns, taps, vector), tiles):
                 found.append((cost, tile))

@@ -85,8 +85,9 @@ def divisor(extent: int, most: int) -> int:
     return next(d for d in range(min(extent, most), 0, -1) if extent % d == 0)
 
 
-def guess(loads: float, threads: float, width: float) -> float:
+def guess(loads: float, threads: float, width: float, held: float) -> float:
     """How slow a tile may be: loads for each result, dearer where they are narrow (``width``, in
-    bytes) or too few threads run to hide the time that they take."""
+    bytes) or too few threads run to hide the time that they take, for want of work or because each
+    holds many registers."""
     narrow, idle = math.sqrt(16 / min(16, width)), math.sqrt(max(1.0, BUSY / threads))
-    return (loads + 2) * narrow * idle
+    return (loads + 2) * narrow * idle * max(1.0, held / 64) ** 2
