@@ -1,15 +1,16 @@
 """What was tuned of problems like one that was not: whose schedules are tried first.
 
 Schedules are ranked by a vote of the nearest problems on record, near ones weighing more: how many
-times slower than the fastest each schedule was there. A schedule counts only where the library can
-write it for the problem at hand.
+times slower than the fastest the schedule most like it was there; the library's rule has a small
+vote. Candidates are those of the rule, and what was fast for problems that are nearly the same.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tilewright.ir.dtype import dtype
@@ -17,18 +18,24 @@ from tilewright.ir.errors import TilewrightError
 from tilewright.target import Target
 from tilewright.topi.declare import declare
 from tilewright.topi.problem import Problem
-from tilewright.topi.templates import TEMPLATES
-from tilewright.tune.tuned import Tuned, own, shipped
+from tilewright.topi.templates import TEMPLATES, candidates
+from tilewright.tune.tuned import Ranked, Tuned, own, shipped
 
 #: So many of the nearest problems vote, those up to so far away.
-_VOTES, _FAR = 6, 6.0
+_VOTES, _FAR = 10, 6.0
 #: What a schedule is thought to be that was not among the fastest: so many times the slowest kept.
 _ABSENT = 1.3
+#: A schedule that differs by a factor of two in a parameter is thought to be e to this slower.
+_UNLIKE = 0.3
+#: Problems this near to each other may take each other's parameters as they are.
+_ALIKE = 0.5
+#: The library's rule votes too, as a problem so far away would.
+_RULE = 2.5
 #: So many of the schedules voted for are tried.
 _TRIED = 8
 #: How far apart two problems are that differ in what has no measure.
 _APART = {"kernel": 1.5, "stride": 2.0, "dilation": 2.0, "bytes": 2.0, "dtype": 0.2, "rank": 2.0,
-          "layout": 4.0, "multiplier": 2.0, "accumulate": 0.5, "precision": 0.3,
+          "multiplier": 2.0, "accumulate": 0.5, "precision": 0.3,
           "deterministic": 0.1, "padding": 0.1, "epilogue": 0.2}  # fmt: skip
 
 
@@ -67,22 +74,20 @@ def _measured(tuned: Tuned, problem: Problem, target: Target) -> Iterator[Guess]
 def _voted(
     problem: Problem, target: Target, device: str, known: Iterable[Tuned]
 ) -> Iterator[Guess]:
-    near = sorted(
-        ((distance(problem, t.problem) + _machines(target, device, t), k, t)
-         for k, t in enumerate(known)),
-    )[:_VOTES]  # fmt: skip
-    near = [(far, k, t) for far, k, t in near if far <= _FAR]
-    slower: dict[tuple[str, Any], float] = {}
-    places = {(r.template, r.values) for _, _, t in near for r in t.best}
-    weight = 0.0
-    for far, _, tuned in near:
-        vote = 1.0 / (0.1 + far) ** 2
-        weight += vote
-        times = {(r.template, r.values): r.seconds for r in tuned.best}
-        least, most = min(times.values()), max(times.values())
-        for place in places:
-            seconds = times.get(place, most * _ABSENT)
-            slower[place] = slower.get(place, 0.0) + vote * math.log(seconds / least)
+    distances = sorted(
+        (distance(problem, t.problem) + _machines(target, device, t), k, t)
+        for k, t in enumerate(known)
+    )
+    near = [(far, t.best) for far, _, t in distances[:_VOTES] if far <= _FAR]
+    if not near:
+        return
+    ruled = _by_rule(problem, target)
+    alike = [r for far, best in near if far <= _ALIKE for r in best]
+    near.append((_RULE, ruled[:_TRIED]))
+    slower = {
+        (r.template, r.values): sum(_slower(r, best) / (0.1 + far) ** 2 for far, best in near)
+        for r in (*ruled, *alike)
+    }
     found = 0
     for template, values in sorted(slower, key=lambda place: (slower[place], place)):
         config = _legal(template, values, problem, target)
@@ -91,6 +96,32 @@ def _voted(
             found += 1
             if found == _TRIED:
                 return
+
+
+def _slower(one: Ranked, best: Sequence[Ranked]) -> float:
+    """The logarithm of how much slower than the fastest a schedule is, by those most like it."""
+    most = math.log(_ABSENT * best[-1].seconds / best[0].seconds)
+    for r in best:
+        if r.template == one.template:
+            apart = sum(
+                _weight(name) * abs(math.log2((1 + a) / (1 + b)))
+                for (name, a), (_, b) in zip(one.values, r.values, strict=True)
+            )
+            most = min(most, math.log(r.seconds / best[0].seconds) + _UNLIKE * apart)
+    return most
+
+
+def _weight(name: str) -> float:
+    """Numbers of threads follow from the shape, and are not what was learnt."""
+    return 0.2 if name.startswith("threads") else 1.0
+
+
+def _by_rule(problem: Problem, target: Target) -> tuple[Ranked, ...]:
+    """What the library's rule prefers, as if each were a little slower than the one before."""
+    return tuple(
+        Ranked(template.name, tuple(sorted(asdict(config).items())), 1.0 + 0.03 * k)
+        for k, (template, config) in enumerate(candidates(problem, target))
+    )
 
 
 def _legal(
@@ -113,46 +144,37 @@ def _legal(
 
 
 def distance(a: Problem, b: Problem) -> float:
-    """How unlike two problems are to a schedule: 0 for equal ones, infinite between passes.
+    """How unlike two problems are to a schedule: 0 for equal ones, infinite between passes and
+    between channels first and last, which have no schedule in common.
 
     Sizes count by their logarithms; what divides the extent that vectors run along counts too.
     """
-    if a.pass_ != b.pass_:
+    (kind, sizes, others), (kind_b, sizes_b, others_b) = _traits(a), _traits(b)
+    if kind != kind_b:
         return math.inf
-    last = a.layout.endswith("C")
-    far = 0.0
-    for x, y, weight in (
-        (a.out_image[0], b.out_image[0], 0.7),
-        (a.out_image[1], b.out_image[1], 0.5 if last else 1.0),
-        (a.channels, b.channels, 0.7 if last else 0.3),
-        (a.batch, b.batch, 0.3),
-        (a.kernel_h, b.kernel_h, 1.5),
-        (a.kernel_w, b.kernel_w, 1.5),
-        (_divides(a, last), _divides(b, last), 0.7),
-        (_outputs(a), _outputs(b), 0.2),
-    ):
-        far += weight * abs(math.log2(x / y))
-    return far + sum(_APART[name] for name in _APART if _kind(name, a) != _kind(name, b))
+    far = sum(abs(x - y) for x, y in zip(sizes, sizes_b, strict=True))
+    return far + sum(w for w, x, y in zip(_APART.values(), others, others_b, strict=True) if x != y)
 
 
-def _divides(p: Problem, last: bool) -> int:
-    """The largest power of two up to 16 that divides the innermost extent."""
-    return math.gcd(16, p.channels if last else p.width)
-
-
-def _outputs(p: Problem) -> int:
-    return p.batch * p.out_channels * p.out_image[0] * p.out_image[1]
-
-
-def _kind(name: str, p: Problem) -> Any:
-    match name:
-        case "bytes":
-            return dtype(p.dtype).bytes
-        case "layout":
-            return p.layout.endswith("C")
-        case "epilogue":
-            return tuple(step.name for step in p.epilogue)
-    return getattr(p, name)
+@functools.lru_cache(8192)
+def _traits(p: Problem) -> tuple[Any, tuple[float, ...], tuple[Any, ...]]:
+    """What has to be the same, sizes as weighed logarithms, and what is or is not the same."""
+    last = p.layout.endswith("C")
+    (height, width), outputs = p.out_image, p.batch * p.out_channels
+    weighed = (
+        (height, 0.7),
+        (width, 0.5 if last else 1.0),
+        (p.channels, 0.7 if last else 0.3),
+        (p.batch, 0.3),
+        (p.kernel_h, 1.5),
+        (p.kernel_w, 1.5),
+        (math.gcd(16, p.channels if last else p.width), 0.7),
+        (outputs * height * width, 0.2),
+    )
+    steps = tuple(step.name for step in p.epilogue)
+    known = {"kernel": p.kernel, "bytes": dtype(p.dtype).bytes, "epilogue": steps}
+    others = tuple(known[name] if name in known else getattr(p, name) for name in _APART)
+    return (p.pass_, last), tuple(w * math.log2(x) for x, w in weighed), others
 
 
 def _machines(target: Target, device: str, tuned: Tuned) -> float:

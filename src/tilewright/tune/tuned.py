@@ -34,7 +34,7 @@ MOST, WITHIN, LEAST = 8, 1.25, 3
 
 @dataclass(frozen=True)
 class Ranked:
-    """A schedule's template with its parameters, and the seconds that it took."""
+    """A schedule's template with its parameters, by name, and the seconds that it took."""
 
     template: str
     values: tuple[tuple[str, int], ...]
@@ -64,7 +64,7 @@ def from_records(found: Iterable[Record]) -> list[Tuned]:
             continue
         problems[record.problem] = record.input.task.args[0]
         place = (record.problem, str(record.input.target), record.device.name)
-        config = (template, tuple(values.items()))
+        config = (template, tuple(sorted(values.items())))
         known = times.setdefault(place, {})
         known[config] = min(record.result.cost, known.get(config, record.result.cost))
     return [
@@ -151,7 +151,7 @@ def read(path: Path) -> list[Tuned]:
 
 def _ranked(head: dict[str, Any], template: str, values: list[int], micros: float) -> Ranked:
     names = head["templates"][template]
-    return Ranked(template, tuple(zip(names, values, strict=True)), micros * 1e-6)
+    return Ranked(template, tuple(sorted(zip(names, values, strict=True))), micros * 1e-6)
 
 
 @cache

@@ -33,6 +33,8 @@ _MODELS = 3
 _FAILED = 4.0
 
 
+#: So many measurements of other tasks are learnt from, random ones where there are more.
+_REMEMBERED = 4000
 #: Without measurements, the share of a batch that is random, and out of how many times as many
 #: random ones the others are chosen.
 _UNLIKELY, _DRAWN = 0.25, 4
@@ -102,6 +104,9 @@ class XGBTuner(Tuner):
                 row = self._features.of(inp.task, inp.config)
             score = -math.log2(result.cost / top) if result.ok else -10.0
             self._before.append((inp.task.key, row, result.extra.get("features"), score))
+        if len(self._before) > _REMEMBERED:
+            kept = self.rng.choice(len(self._before), _REMEMBERED, replace=False)
+            self._before = [self._before[k] for k in sorted(kept)]
         self._fit()
 
     def learn(self, found: Sequence[Pair]) -> None:
