@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.needs_torch, pytest.mark.needs_nvrtc]
 
+from tilewright.ir.errors import TargetError  # noqa: E402
 from tilewright.select import algorithm  # noqa: E402
 from tilewright.target import Target  # noqa: E402
 from tilewright.topi.problem import Problem  # noqa: E402
@@ -64,6 +65,22 @@ def test_a_batch_that_32_bits_do_not_count_has_a_kernel_of_its_own(monkeypatch):
     for batch in (4, most, most + 1):
         kernels.find(small.replace(batch=batch), TARGET)
     assert built == [True, False]
+
+
+def test_what_cannot_be_built_is_tried_once(monkeypatch):
+    tried = []
+
+    def fail(problem, target, symbolic):
+        tried.append(problem.batch)
+        raise TargetError("too large")
+
+    monkeypatch.setattr(kernels, "_build", fail)
+    problem = Problem(batch=1, channels=64, height=9, width=9, kernel_h=3, kernel_w=3)
+    for batch in range(1, 9):
+        found = kernels.find(problem.replace(batch=batch), TARGET)
+        assert found.launch is None
+        assert found.reason == "too large"
+    assert tried == [1]
 
 
 class _nothing:

@@ -69,6 +69,7 @@ class _State:
         default_factory=dict
     )
     layers: dict[tuple[Problem, Target], _Layer] = field(default_factory=dict)
+    refused: dict[tuple[Problem, Target], str] = field(default_factory=dict)
 
 
 _state = _State()
@@ -96,6 +97,7 @@ def set_policy(policy: str) -> str:
         before, _state.policy = _state.policy, policy
         _state.kernels.clear()
         _state.layers.clear()
+        _state.refused.clear()
         for forget in on_change:
             forget()
     return before
@@ -113,11 +115,15 @@ def find(problem: Problem, target: Target, ordinal: int | None = None) -> Found:
         except _Theirs as found:
             return Found(None, found.choice, "it is the fastest")
         except TilewrightError as error:
+            # Trying again with each batch would take as long each time.
+            _state.refused[problem.replace(batch=1), target] = str(error)
             return Found(None, reason=str(error))
 
 
 def _find(problem: Problem, target: Target, ordinal: int | None) -> Found:
     anyhow = problem.replace(batch=1)
+    if (anyhow, target) in _state.refused:
+        return Found(None, reason=_state.refused[anyhow, target])
     found = _state.kernels.setdefault((anyhow, target), {})
     layer = _layer(anyhow, target)
     if problem.image not in layer.images:
