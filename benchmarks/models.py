@@ -1,4 +1,4 @@
-"""Whole models in PyTorch, before and after ``optimize_``: a training step and inference.
+"""Whole models in PyTorch, before and after `optimize_`: a training step and inference.
 
 ConvNeXt-T and MobileNetV2 under autocast, on random images, in NCHW and channels_last, eager and
 with `torch.compile(fullgraph=True)`. Both sides take turns in one process; times are medians on
