@@ -75,9 +75,9 @@ def pairs(count: int, n: int = 64, start: int = 0) -> list[tuple[MeasureInput, M
 def sleepy(shortest: int) -> tuple[Schedule, list[te.Tensor]]:
     """``B = A`` for one element, in as many microseconds as the knobs say: the best is certain."""
     cfg = get_config()
-    cfg.define_knob("hundreds", [6, 2, 5, 1, 4, 3])
-    cfg.define_knob("thousands", [2, 0, 1])
-    micros = shortest + 100 * cfg["hundreds"].val + 1000 * cfg["thousands"].val
+    cfg.define_knob("some", [5, 1, 4, 0, 3, 2])
+    cfg.define_knob("many", [2, 0, 1])
+    micros = shortest * (1 + 4 * cfg["some"].val + 24 * cfg["many"].val)
     A = te.placeholder((1,), name="A")
     B = te.compute(
         (1,), lambda i: A[i] + te.call_extern("int32", "usleep", micros).astype("float32"), name="B"
