@@ -125,13 +125,17 @@ def pixel_tiles(p: Problem, target: Target) -> list[PixelTile]:
                 loads += window.taps(0) * window.taps(1) / (rows * columns)
                 loads *= max(1.0, rows / 8)  # long programs are compiled less well
                 threads = p.batch * -(-h // rows) * -(-w // columns) * across
-                for shape in _pixel_threads(window, rows, columns, across):
-                    tile = PixelTile(rows, columns, vector, *shape[:2], taps, by_row, shape[2])
+                kept = vector * window.taps(0) * p.kernel_w
+                choices = (0, 1) if by_row and held + kept <= REGISTERS else (0,)
+                for shape, keeps in product(_pixel_threads(window, rows, columns, across), choices):
+                    y, x, z = shape
+                    tile = PixelTile(rows, columns, vector, y, x, taps, by_row, z, keeps)
                     if _filter_bytes(p, window, tile) > _SHARED:
                         continue
                     line = min(128, shape[1] * vector * size) / 128
                     halo = window.seen(0, rows * shape[2], window.taps(0)) / (rows * shape[2])
-                    cost = guess(loads + halo, threads, min(16, vector * size) * line, held)
+                    full = held + keeps * kept
+                    cost = guess(loads + halo, threads, min(16, vector * size) * line, full)
                     found.append((cost, tile))
     return _sorted(found) or [PixelTile(1, 1, 1, 1, 4, 1)]
 

@@ -22,7 +22,8 @@ class PixelTile:
     """A thread computes ``rows`` by ``columns`` pixels of ``vector`` channels, a block
     ``threads_z`` strips of rows by ``threads_y`` of columns of ``threads_x`` vectors of channels.
     The taps of ``taps`` filter rows are written out, and their input is loaded at once; where
-    ``by_row`` is not :data:`WHOLE` those of all, for one row of outputs after another."""
+    ``by_row`` is not :data:`WHOLE` those of all, for one row of outputs after another. With
+    ``keeps`` (1 or 0) a thread keeps the filter of its channels in registers."""
 
     rows: int = 2
     columns: int = 4
@@ -32,6 +33,7 @@ class PixelTile:
     taps: int = 3
     by_row: int = WHOLE
     threads_z: int = 1
+    keeps: int = 0
 
 
 def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
@@ -94,7 +96,14 @@ def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
 
     if st.packed is not None and d.packed is not None:
         st.packed.compute_inline()
-        packed = s[s.cache_read(d.packed, "shared", [st.sum], kind)]
+        filter = s.cache_read(d.packed, "shared", [st.sum], None if tile.keeps else kind)
+        if tile.keeps:
+            kept = s[s.cache_read(filter, "local", [st.sum], kind)]
+            kept.compute_at(out, tx)
+            for axis in kept.op.axis[:-1]:
+                kept.unroll(axis)
+            kept.vectorize(kept.op.axis[-1])
+        packed = s[filter]
         if taps < -(-p.kernel_h // sh):
             packed.compute_at(sums, do)  # of large filters some rows at a time
         else:

@@ -17,6 +17,9 @@ from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration
 from tilewright.topi.stages import Stages, begin
 
+#: Of the second kernel: taps of a block, and threads that share one.
+_TAPS, _ADDERS = 32, 16
+
 
 @dataclass(frozen=True)
 class ReductionTile:
@@ -144,10 +147,12 @@ def _loads(sums: _Sums, read: Tensor, turn: IterVar) -> Stage:
 
 
 def _add_up(sums: _Sums) -> Schedule:
-    """The second kernel: a thread adds the partial sums of a tap."""
-    out = sums.stages.out
-    block, x = out.split(out.fuse(*out.op.axis), factor=128)
+    """The second kernel: some threads add the partial sums of a tap, and theirs in order."""
+    out, total = sums.stages.out, sums.stages.sums
+    block, x = out.split(out.fuse(*out.op.axis), factor=_TAPS)
     out.bind(block, te.thread_axis("blockIdx.x"))
     out.bind(x, te.thread_axis("threadIdx.x"))
-    sums.stages.sums.compute_at(out, x)
+    total.compute_at(out, x)
+    _, y = total.split(total.op.reduce_axis[0], factor=_ADDERS)
+    total.bind(y, te.thread_axis("threadIdx.y"))
     return sums.stages.schedule

@@ -15,7 +15,7 @@ from tilewright.topi.problem import Problem
 #: Multiplications written out in a kernel.
 _CODE = 6000
 #: Threads that a kernel is given, as far as there is work: few, and many.
-_THREADS = (60_000, 150_000)
+_THREADS = (30_000, 60_000, 150_000)
 
 
 def reduction_tiles(p: Problem, target: Target) -> list[ReductionTile]:
@@ -57,7 +57,11 @@ def _shared_out(
     *_, taps, vector = tile
     across = -(-p.out_channels // vector)
     groups = across * -(-p.kernel_h // taps)
-    blocks = ((4, cover(across, 32)), (8, cover(across, 16))) if last else ((32, 4), (32, 2))
+    blocks = (
+        ((4, cover(across, 32)), (8, cover(across, 16)), (4, cover(across, 64)))
+        if last
+        else ((32, 4), (32, 2))
+    )
     found = []
     for (lanes, threads), wanted in product(blocks, _THREADS):
         chunks = max(1, min(wanted // (groups * lanes) + 1, tiles // (2 * lanes), 512))
