@@ -41,7 +41,9 @@ def reduction_tiles(p: Problem, target: Target) -> list[ReductionTile]:
             loads = (down * across + rows * columns) * -(-whole // taps) / (rows * columns)
             waste = -(-oh // rows) * rows / oh * (-(-ow // columns) * columns / ow)
             width = vector * size if last else columns * size if ow % columns == 0 else size
-            crowded = max(1.0, (sums + live) / 64) ** 2
+            # If the compiler moves all loads of a tile to its beginning, so many registers.
+            most = sums + (down * across + rows * columns) * vector / (1 if size >= 4 else 2)
+            crowded = max(1.0, (sums + live) / 64) * max(1.0, most / 96) ** 2
             cost = (loads + 2) * waste * math.sqrt(16 / min(16, width)) * crowded
             tiles = p.batch * -(-oh // rows) * -(-ow // columns)
             for tile in _shared_out(p, last, (rows, columns, taps, vector), tiles):

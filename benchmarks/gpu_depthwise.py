@@ -1,0 +1,282 @@
+"""Depthwise convolutions and their gradients on a GPU, beside PyTorch's in both layouts.
+
+Every layer of :mod:`gpu_layers` is computed by the kernels that are tried first for it (of the
+records that the package brings, the fastest), checked against PyTorch in float64, and timed in turn
+with PyTorch, cuDNN's search switched on and TF32 off: medians of CUDA-graph replays, inputs rotated
+past the cache where they are over 8 MB. The floor is the bytes of inputs and outputs over the
+bandwidth of a large copy in the same run, or the nominal operations over the peak of the type.
+
+    PYTHONPATH=src python benchmarks/gpu_depthwise.py --gpus 1 --out results
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import measure
+from gpu_layers import sections, traffic
+
+import tilewright
+from tilewright.topi.declare import declare
+from tilewright.topi.problem import Problem
+from tilewright.topi.templates import TEMPLATES
+
+#: Operations a second that matrix products reach on an H200 (docs/benchmarks.md).
+_PEAK = {"float32": 60e12, "float16": 700e12, "bfloat16": 700e12}
+#: Kernels tried for a layer.
+_TRIED = 3
+#: What an error may be, relative to the norm of the result.
+_ERROR = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
+_TARGET = "cuda -arch={arch}"
+
+
+def build(p: Problem, template: str, values: dict[str, int], arch: str, path: str) -> str:
+    """Compile a kernel into a file; why not, where it cannot be."""
+    try:
+        declaration, chosen = declare(p), TEMPLATES[template]
+        schedule = chosen.schedule(declaration, chosen.parse(values))
+        kernel = tilewright.build(schedule, declaration.args, _TARGET.format(arch=arch))
+        kernel.save(path)
+    except tilewright.ir.errors.TilewrightError as error:
+        return str(error)
+    return ""
+
+
+def first_choices(p: Problem, target: str) -> list[tuple[str, dict[str, int]]]:
+    """Templates with parameters, in the order in which the heuristic prefers them."""
+    from tilewright.select.choice import options
+
+    found = []
+    for choice in itertools.islice(options(p, tilewright.Target.parse(target)), _TRIED):
+        if not choice.algorithm.vendor:
+            found.append((choice.algorithm.name, choice.algorithm.to_values(choice.config)))
+    return found
+
+
+class Layer:
+    """The operands of a problem on the GPU, its reference, and PyTorch's ways to compute it."""
+
+    def __init__(self, p: Problem) -> None:
+        import torch
+
+        self.p, self.torch = p, torch
+        kind = getattr(torch, p.dtype)
+        images = (p.batch, p.channels, p.height, p.width)
+        results = (p.batch, p.out_channels, *p.out_image)
+        self.sets = max(2, min(64, int(130e6 // traffic(p)) + 1)) if traffic(p) > 8e6 else 1
+
+        def random(shape: tuple[int, ...]) -> Any:
+            return torch.randn(shape, device="cuda", dtype=kind)
+
+        self.x = [random(images) for _ in range(self.sets)]
+        self.dy = [random(results) for _ in range(self.sets)]
+        self.w = random((p.out_channels, 1, p.kernel_h, p.kernel_w))
+        self.result = [self.empty(images, results, kind) for _ in range(self.sets)]
+
+    def empty(self, images: Any, results: Any, kind: Any) -> Any:
+        p, torch = self.p, self.torch
+        if p.pass_ == "wgrad":
+            return torch.empty(
+                (p.channels, p.multiplier, p.kernel_h, p.kernel_w), device="cuda", dtype=kind
+            )
+        made = torch.empty(images if p.pass_ == "dgrad" else results, device="cuda", dtype=kind)
+        return self.lying(made)
+
+    def lying(self, t: Any) -> Any:
+        """A tensor as it lies in the layout, and as its dimensions come there."""
+        if self.p.layout == "NCHW":
+            return t
+        return t.contiguous(memory_format=self.torch.channels_last).permute(0, 2, 3, 1)
+
+    def operands(self) -> list[tuple[Any, Any]]:
+        filters = self.w.view(self.p.channels, self.p.multiplier, *self.w.shape[2:])
+        x, dy = map(self.lying, self.x), map(self.lying, self.dy)
+        if self.p.pass_ == "forward":
+            return [(a, filters) for a in x]
+        if self.p.pass_ == "dgrad":
+            return [(g, filters) for g in dy]
+        return list(zip(x, dy, strict=True))
+
+    def convolution(self, x: Any, w: Any, dy: Any, groups: int) -> Any:
+        """PyTorch's result."""
+        p, torch = self.p, self.torch
+        padding = (p.padding[0], p.padding[1])
+        if p.pass_ == "forward":
+            return torch.nn.functional.conv2d(x, w, None, p.stride, padding, 1, groups)
+        mask = (p.pass_ == "dgrad", p.pass_ == "wgrad", False)
+        found = torch.ops.aten.convolution_backward(
+            dy, x, w, None, p.stride, padding, (1, 1), False, (0, 0), groups, mask
+        )
+        return found[0] if p.pass_ == "dgrad" else found[1]
+
+    def error(self) -> float:
+        """The norm of the difference from float64 in some channels, relative to the result's."""
+        p = self.p
+        some = min(8, p.channels)
+        many = some * p.multiplier
+        x, dy, w = self.x[0][:, :some], self.dy[0][:, :many], self.w[:many]
+        right = self.convolution(x.double(), w.double(), dy.double(), some)
+        found = self.result[0]
+        if p.pass_ == "wgrad":
+            found = found[:some].reshape(right.shape)
+        else:
+            found = found if p.layout == "NCHW" else found.permute(0, 3, 1, 2)
+            found = found[:, : right.shape[1]]
+        return float((found.double() - right).norm() / right.norm())
+
+    def peers(self) -> dict[str, Callable[[int], Any]]:
+        last = self.torch.channels_last
+        ways = {"PyTorch NCHW": (self.x, self.dy)}
+        ways["PyTorch NHWC"] = tuple(
+            [t.contiguous(memory_format=last) for t in ts] for ts in (self.x, self.dy)
+        )
+
+        def way(x: Any, dy: Any) -> Callable[[int], Any]:
+            n = self.sets
+            return lambda i: self.convolution(x[i % n], self.w, dy[i % n], self.p.channels)
+
+        return {name: way(x, dy) for name, (x, dy) in ways.items()}
+
+
+def time_layer(p: Problem, files: dict[str, str], bandwidth: float) -> dict[str, Any]:
+    """The row of a problem; ``files`` are kernels by what they are called."""
+    layer = Layer(p)
+    operands, n = layer.operands(), layer.sets
+    calls: dict[str, Callable[[int], Any]] = layer.peers()
+    errors = {}
+    for name, path in files.items():
+        kernel = tilewright.load(path)
+        layer.result[0].fill_(math.nan)
+        kernel(*operands[0], layer.result[0])
+        errors[name] = layer.error()
+        if not errors[name] <= _ERROR[p.dtype]:
+            raise AssertionError(f"{p}: {name} has an error of {errors[name]:.2g}")
+        calls[name] = lambda i, kernel=kernel: kernel(*operands[i % n], layer.result[i % n])
+    times = measure.graph_medians(calls)
+    best = min(files, key=lambda name: times[name])
+    ours, other = times[best], min(times["PyTorch NCHW"], times["PyTorch NHWC"])
+    operations = 2 * p.batch * p.out_channels * math.prod(p.out_image) * math.prod(p.kernel)
+    floor = max(traffic(p) / bandwidth, operations / _PEAK[p.dtype]) * 1e6
+    return {
+        "pass": p.pass_, "shape": f"{p.batch}x{p.channels}x{p.height}x{p.width}",
+        "kernel": p.kernel_h, "stride": p.stride[0], "multiplier": p.multiplier,
+        "dtype": p.dtype, "layout": p.layout, "tilewright us": ours, "floor us": floor,
+        "PyTorch NCHW us": times["PyTorch NCHW"], "PyTorch NHWC us": times["PyTorch NHWC"],
+        "best peer / tilewright": other / ours, "tilewright / floor": ours / floor,
+        "error": errors[best], "tile": best,
+    }  # fmt: skip
+
+
+def copy_bandwidth() -> float:
+    """Bytes a second, read and written, of PyTorch's addition of a number to 2 GB."""
+    import torch
+
+    source = torch.randn(2**29, device="cuda")
+    target = torch.empty_like(source)
+    rounds = measure.ROUNDS, measure.LAUNCHES
+    measure.ROUNDS, measure.LAUNCHES = 20, 2
+    found = measure.graph_medians({"copy": lambda _: torch.add(source, 1.0, out=target)})
+    measure.ROUNDS, measure.LAUNCHES = rounds
+    return 8.0 * source.numel() / (found["copy"] * 1e-6)
+
+
+def run_part(arguments: argparse.Namespace) -> None:
+    """Every ``--gpus``-th layer from the ``--part``-th on, on the first visible GPU."""
+    arch = "sm_90a" if not arguments.arch else arguments.arch
+    wanted = [(s, p) for s, p in sections() if arguments.only in f"{s} {p}"]
+    mine = wanted[arguments.part :: arguments.gpus]
+    rows: list[dict[str, Any]] = []
+    processes = max(2, (os.cpu_count() or 2) // arguments.gpus)
+    with TemporaryDirectory() as folder, ProcessPoolExecutor(processes) as pool:
+        jobs: list[dict[str, tuple[str, Future[str]]]] = []
+        # processes that build are made before this one opens the GPU
+        list(pool.map(abs, range(processes * 4)))
+        for k, (_, p) in enumerate(mine):
+            jobs.append({})
+            for template, values in first_choices(p, _TARGET.format(arch=arch)):
+                name = f"{template} {', '.join(f'{v}' for v in values.values())}"
+                path = str(Path(folder) / f"{k}-{len(jobs[-1])}.kernel")
+                jobs[-1][name] = path, pool.submit(build, p, template, values, arch, path)
+        import torch
+
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.allow_tf32 = False
+        bandwidth = copy_bandwidth()
+        begin = time.perf_counter()
+        for (section, p), kernels in zip(mine, jobs, strict=True):
+            files = {n: path for n, (path, built) in kernels.items() if not built.result()}
+            try:
+                row = time_layer(p, files, bandwidth)
+            except Exception as error:  # one layer must not cost the others
+                print(f"{p}: {error!r}", flush=True)
+                continue
+            rows.append({"section": section, **row})
+            ratio, floor = row["best peer / tilewright"], row["tilewright / floor"]
+            print(
+                f"{len(rows)}/{len(mine)} {time.perf_counter() - begin:.0f}s {p}: "
+                f"{row['tilewright us']:.1f} us, {floor:.2f} of the floor, {ratio:.2f}x",
+                flush=True,
+            )
+            torch.cuda.empty_cache()
+    result = {"bandwidth GB/s": bandwidth / 1e9, "rows": rows}
+    Path(f"{arguments.out}/part-{arguments.part}.json").write_text(json.dumps(result))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpus", type=int, default=1, help="GPUs of this machine to use")
+    parser.add_argument("--only", default="", help="sections and problems that contain this")
+    parser.add_argument("--name", default="h200_gpu_depthwise", help="of the results")
+    parser.add_argument("--out", default="benchmarks/results")
+    parser.add_argument("--arch", default="", help="of the GPUs, by default sm_90a")
+    parser.add_argument("--part", type=int, default=-1, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    Path(arguments.out).mkdir(parents=True, exist_ok=True)
+    if arguments.part >= 0:
+        run_part(arguments)
+        return
+    parts = [
+        subprocess.Popen(
+            [sys.executable, *sys.argv, "--part", str(k)],
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": str(k)},
+        )
+        for k in range(arguments.gpus)
+    ]
+    if any(part.wait() for part in parts):
+        sys.exit("a part failed")
+    found = []
+    for k in range(arguments.gpus):
+        path = Path(f"{arguments.out}/part-{k}.json")
+        found.append(json.loads(path.read_text()))
+        path.unlink()
+    order = {(s, str(p)): k for k, (s, p) in enumerate(sections())}
+    rows = sorted((r for f in found for r in f["rows"]), key=lambda r: _place(order, r))
+    results: dict[str, Any] = {
+        **measure.environment("torch", "triton"),
+        "bandwidth GB/s": statistics.median(f["bandwidth GB/s"] for f in found),
+        "GPUs": arguments.gpus,
+        "rows": rows,
+    }
+    print(measure.save(arguments.name, results, arguments.out))
+
+
+def _place(order: dict[tuple[str, str], int], row: dict[str, Any]) -> tuple[int, str]:
+    first = [k for (section, _), k in order.items() if section == row["section"]]
+    return min(first), row["layout"]
+
+
+if __name__ == "__main__":
+    main()
