@@ -5,15 +5,20 @@ import io
 import json
 import math
 import statistics
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 from tests.support import tuned
 
 from tilewright import tvm
+from tilewright.topi import Problem
+from tilewright.topi.templates import candidates
+from tilewright.tune import library
 from tilewright.tune.article_003 import NAME, SHAPE
 from tilewright.tune.boosted_trees import BoostedTrees
 from tilewright.tune.display import Display
+from tilewright.tune.estimate import cycles
 from tilewright.tune.measure import Device, MeasureErrorNo, MeasureInput, MeasureResult
 from tilewright.tune.table import Table
 from tilewright.tune.task import create
@@ -156,6 +161,22 @@ def test_features_of_loops_rank_what_can_be_lowered():
     tuner.load_history(pairs)
     proposed = tuner.next_batch(8)
     assert len({c.index for c in proposed} | set(tuner.visited)) == 32
+
+
+def test_a_search_on_a_gpu_begins_with_what_its_loops_say_is_fast():
+    tuner = autotvm.tuner.XGBTuner(article(), seed=0)
+    drawn = [cycles(tuner._lowered(i)) for i in range(0, 2880, 90)]
+    begun = [cycles(tuner._lowered(c.index)) for c in tuner.next_batch(8)]
+    assert statistics.median(begun) < 0.8 * statistics.median(drawn)
+    assert begun[:4] == sorted(begun[:4])
+
+
+def test_a_search_of_the_library_begins_with_its_best_guesses():
+    task = library.task(Problem.parse("1x8x12x12", "8x1x3x3", padding=1), "llvm")
+    tuner = autotvm.tuner.XGBTuner(task, seed=0)
+    first = [library.parameters_of(c) for c in tuner.next_batch(8)]
+    guesses = [(t.name, asdict(c)) for t, c in candidates(task.args[0], task.target)]
+    assert first[:3] == guesses[:3]
 
 
 def test_early_stopping_counts_trials_that_brought_nothing():

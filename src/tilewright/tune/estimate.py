@@ -27,13 +27,10 @@ _LAUNCH = 3000.0
 _WARPS, _PROCESSORS = 8, 128
 
 
-def cycles(features: Sequence[float]) -> float | None:
-    """For the features of :func:`~tilewright.tune.loop_features.loop_features`; None where the
-    program is none for a GPU."""
-    logs = dict(zip(NAMES, features, strict=True))
-    if logs["blocks"] <= 0 or logs["threads"] <= 0:
-        return None
-    count = {name: 2.0 ** logs[name] - 1.0 for name in logs}
+def cycles(features: Sequence[float]) -> float:
+    """For the features of a GPU's program, as
+    :func:`~tilewright.tune.loop_features.loop_features` gives them."""
+    count = {name: 2.0**log - 1.0 for name, log in zip(NAMES, features, strict=True)}
     thread = float(sum(each * count[name] for name, each in _CYCLES.items()))
     warps = -(-count["threads"] // 32)
     rounds = max(1.0, warps * -(-count["blocks"] // _PROCESSORS) / _WARPS)

@@ -174,14 +174,13 @@ class XGBTuner(Tuner):
 
     def _begin(self, count: int) -> list[int]:
         """Before anything was learnt: mostly what is thought fast without measuring, by the
-        template's own order, else by an estimate of random ones; the rest is random."""
+        template's own order, else, for GPUs, by an estimate of random ones; the rest is random."""
         likely = int(self.rng.binomial(count, 1.0 - _UNLIKELY))
         chosen = [i for i in self.space.guesses if i not in self.visited][:likely]
-        if not self.space.has_table:
+        if self.task.target.is_gpu and not self.space.has_table:
             drawn = self.space.sample(_DRAWN * likely, self.rng, self.visited.keys())
             known = [(cycles(f), i) for i in drawn if (f := self._lowered(i)) is not None]
-            if all(estimate is not None for estimate, _ in known):
-                chosen = [i for _, i in sorted(known)[:likely]]
+            chosen = [i for _, i in sorted(known)[:likely]]
         taken = {*self.visited, *chosen}
         return chosen + self.space.sample(count - len(chosen), self.rng, taken)
 
