@@ -65,6 +65,20 @@ def test_two_workers_find_the_same_best_as_one_process(standing):
     assert (found[1][0]["some"].val, found[1][0]["many"].val) == (0, 0)
 
 
+def test_workers_without_a_device_build_for_the_others(standing, monkeypatch):
+    """As for GPUs: what one worker builds another one runs."""
+    monkeypatch.setattr(client_side, "APART", ("llvm",))
+    last = standing.worker("--name", "builder")
+    standing.wait_for(3)
+    try:
+        tuner = RandomTuner(sleepy(), seed=0)
+        best = tuner.tune(18, measure_option(*SHORT, scheduler=standing.address), batch=18)
+    finally:
+        last.kill()
+    assert tuner.errors == {0: 18}
+    assert (best["some"].val, best["many"].val) == (0, 0)
+
+
 def test_a_candidate_that_kills_or_hangs_costs_itself_alone(standing):
     task = create("tests/fated", (64,), "llvm")
     wanted = {
