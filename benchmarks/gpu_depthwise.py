@@ -6,7 +6,9 @@ with PyTorch, cuDNN's search switched on and TF32 off: medians of CUDA-graph rep
 past the cache where they are over 8 MB. The floor is the bytes of inputs and outputs over the
 bandwidth of a large copy in the same run, or the nominal operations over the peak of the type.
 
-    PYTHONPATH=src python benchmarks/gpu_depthwise.py --gpus 1 --out results
+    PYTHONPATH=src python benchmarks/gpu_depthwise.py --gpus 1
+
+What all kernels tried took is written beside the results, for benchmarks/ship_records.py.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from tilewright.topi.templates import TEMPLATES
 #: Operations a second that matrix products reach on an H200 (docs/benchmarks.md).
 _PEAK = {"float32": 60e12, "float16": 700e12, "bfloat16": 700e12}
 #: Kernels tried for a layer.
-_TRIED = 3
+_TRIED = 5
 #: What an error may be, relative to the norm of the result.
 _ERROR = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
 _TARGET = "cuda -arch={arch}"
@@ -61,7 +63,7 @@ def first_choices(p: Problem, target: str) -> list[tuple[str, dict[str, int]]]:
 
     found = []
     for choice in itertools.islice(options(p, tilewright.Target.parse(target)), _TRIED):
-        if not choice.algorithm.vendor:
+        if choice.algorithm.name in TEMPLATES:
             found.append((choice.algorithm.name, choice.algorithm.to_values(choice.config)))
     return found
 
@@ -176,7 +178,7 @@ def time_layer(p: Problem, files: dict[str, str], bandwidth: float) -> dict[str,
         "dtype": p.dtype, "layout": p.layout, "tilewright us": ours, "floor us": floor,
         "PyTorch NCHW us": times["PyTorch NCHW"], "PyTorch NHWC us": times["PyTorch NHWC"],
         "best peer / tilewright": other / ours, "tilewright / floor": ours / floor,
-        "error": errors[best], "tile": best,
+        "error": errors[best], "tile": best, "tried": {n: times[n] for n in files},
     }  # fmt: skip
 
 
@@ -223,7 +225,7 @@ def run_part(arguments: argparse.Namespace) -> None:
             except Exception as error:  # one layer must not cost the others
                 print(f"{p}: {error!r}", flush=True)
                 continue
-            rows.append({"section": section, **row})
+            rows.append({"section": section, "problem": p.to_dict(), **row})
             ratio, floor = row["best peer / tilewright"], row["tilewright / floor"]
             print(
                 f"{len(rows)}/{len(mine)} {time.perf_counter() - begin:.0f}s {p}: "
@@ -264,6 +266,10 @@ def main() -> None:
         path.unlink()
     order = {(s, str(p)): k for k, (s, p) in enumerate(sections())}
     rows = sorted((r for f in found for r in f["rows"]), key=lambda r: _place(order, r))
+    with Path(f"{arguments.out}/{arguments.name}-tried.jsonl").open("w") as tried:
+        for row in rows:
+            line = {"problem": row.pop("problem"), "times": row.pop("tried")}
+            tried.write(json.dumps(line) + "\n")
     results: dict[str, Any] = {
         **measure.environment("torch", "triton"),
         "bandwidth GB/s": statistics.median(f["bandwidth GB/s"] for f in found),

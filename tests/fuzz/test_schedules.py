@@ -9,6 +9,7 @@ clear message is no failure, but few may be refused.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -25,8 +26,8 @@ from tests.support.plans import CPUPlan, Plan
 
 from tilewright.ir.errors import ScheduleError
 
-#: Parts of the search, which workers run side by side.
-SHARDS = 8
+#: Parts of the search, which workers run side by side; more where there are more cores.
+SHARDS = int(os.environ.get("TILEWRIGHT_FUZZ_SHARDS", "8"))
 #: Of a hundred schedules, how many the compiler may refuse.
 REFUSED = 20
 

@@ -1,0 +1,91 @@
+"""Makes a file of records that the package brings, of measured sweeps over candidates.
+
+A sweep is JSON lines, a problem each: ``{"problem": {...}, "times": {"template v, v, ...": us}}``,
+compressed or not; what a later file says of a candidate counts. bfloat16 takes the schedules of
+float16 where it was not measured: the kernels differ in their conversions only.
+
+    PYTHONPATH=src python benchmarks/ship_records.py SWEEP... --device "NVIDIA H200"
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from tilewright import __version__
+from tilewright.topi.problem import Problem
+from tilewright.topi.templates import TEMPLATES
+from tilewright.tune.measure import Device
+from tilewright.tune.tuned import FOLDER, LEAST, MOST, WITHIN, Ranked, Tuned, file_name, write
+
+Candidate = tuple[str, tuple[tuple[str, int], ...]]
+
+
+def sweep(path: str) -> Iterator[tuple[Problem, dict[Candidate, float]]]:
+    """The problems of a file with the microseconds of every candidate that was right."""
+    with gzip.open(path, "rt") if path.endswith(".gz") else Path(path).open() as lines:
+        for line in lines:
+            given = json.loads(line)
+            if "times" not in given:
+                continue
+            times = {}
+            for name, micros in given["times"].items():
+                found = candidate(name)
+                if found is not None:
+                    times[found] = float(micros)
+            yield Problem.from_dict(_plain(given["problem"])), times
+
+
+def _plain(problem: dict[str, Any]) -> dict[str, Any]:
+    return {k.rstrip("_"): v for k, v in problem.items()}
+
+
+def candidate(name: str) -> Candidate | None:
+    """The template and parameters that ``"gpu.strips 4, 4, ..."`` stands for; parameters that the
+    template got later have their defaults. None for what is no candidate of ours."""
+    template, _, numbers = name.partition(" ")
+    if template not in TEMPLATES:
+        return None
+    known = fields(TEMPLATES[template].config)
+    values = [int(v) for v in numbers.split(",")]
+    values += [int(f.default) for f in known[len(values) :]]  # type: ignore[call-overload]
+    return template, tuple(sorted(zip((f.name for f in known), values, strict=True)))
+
+
+def fastest(times: dict[Candidate, float]) -> tuple[Ranked, ...]:
+    ranked = sorted((micros, c) for c, micros in times.items())[:MOST]
+    kept = [r for k, r in enumerate(ranked) if k < LEAST or r[0] <= WITHIN * ranked[0][0]]
+    return tuple(Ranked(template, values, micros * 1e-6) for micros, (template, values) in kept)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sweeps", nargs="+")
+    parser.add_argument("--device", default="NVIDIA H200")
+    parser.add_argument("--target", default="cuda -arch=sm_90a")
+    parser.add_argument("--driver", default="CUDA 13.0")
+    arguments = parser.parse_args()
+    found: dict[Problem, dict[Candidate, float]] = {}
+    for path in arguments.sweeps:
+        for problem, times in sweep(path):
+            found.setdefault(problem, {}).update(times)
+    for problem in [p for p in found if p.dtype == "float16"]:
+        alike = replace(problem, dtype="bfloat16")
+        found.setdefault(alike, found[problem])
+    tuned = [
+        Tuned(problem, arguments.target, arguments.device, fastest(times))
+        for problem, times in found.items()
+        if times
+    ]
+    path = FOLDER / file_name(arguments.target, arguments.device)
+    write(path, tuned, Device(arguments.device, arguments.driver, __version__))
+    print(f"{path}: {len(tuned)} problems")
+
+
+if __name__ == "__main__":
+    main()
