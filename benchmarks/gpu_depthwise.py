@@ -38,6 +38,8 @@ from tilewright.topi.templates import TEMPLATES
 
 #: Operations a second that matrix products reach on an H200 (docs/benchmarks.md).
 _PEAK = {"float32": 60e12, "float16": 700e12, "bfloat16": 700e12}
+#: Replays of every graph.
+_ROUNDS = 25
 #: Kernels tried for a layer.
 _TRIED = 5
 #: What an error may be, relative to the norm of the result.
@@ -69,16 +71,20 @@ def first_choices(p: Problem, target: str) -> list[tuple[str, dict[str, int]]]:
 
 
 class Layer:
-    """The operands of a problem on the GPU, its reference, and PyTorch's ways to compute it."""
+    """The operands of a problem on the GPU, its reference, and PyTorch's ways to compute it.
 
-    def __init__(self, p: Problem) -> None:
+    There are ``sets`` of operands, by default as many as go past the cache.
+    """
+
+    def __init__(self, p: Problem, sets: int = 0) -> None:
         import torch
 
         self.p, self.torch = p, torch
         kind = getattr(torch, p.dtype)
         images = (p.batch, p.channels, p.height, p.width)
         results = (p.batch, p.out_channels, *p.out_image)
-        self.sets = max(2, min(64, int(130e6 // traffic(p)) + 1)) if traffic(p) > 8e6 else 1
+        rotated = max(2, min(64, int(130e6 // traffic(p)) + 1)) if traffic(p) > 8e6 else 1
+        self.sets = sets or rotated
 
         def random(shape: tuple[int, ...]) -> Any:
             return torch.randn(shape, device="cuda", dtype=kind)
@@ -167,6 +173,9 @@ def time_layer(p: Problem, files: dict[str, str], bandwidth: float) -> dict[str,
         if not errors[name] <= _ERROR[p.dtype]:
             raise AssertionError(f"{p}: {name} has an error of {errors[name]:.2g}")
         calls[name] = lambda i, kernel=kernel: kernel(*operands[i % n], layer.result[i % n])
+    # Graphs of a millisecond or so: of small layers they hold more launches.
+    measure.ROUNDS = _ROUNDS
+    measure.LAUNCHES = max(4, min(40, int(1.5e9 / traffic(p))))
     times = measure.graph_medians(calls)
     best = min(files, key=lambda name: times[name])
     ours, other = times[best], min(times["PyTorch NCHW"], times["PyTorch NHWC"])

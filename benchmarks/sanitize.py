@@ -1,0 +1,86 @@
+"""The kernels of the GPU benchmark under NVIDIA's compute-sanitizer: memcheck, racecheck, synccheck.
+
+Each layer's first choice is compiled, then launched once on arrays with allocations of their own,
+so that an access beside an array is one beside all memory.
+
+    PYTHONPATH=src python benchmarks/sanitize.py --every 4 --tools memcheck,racecheck
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from gpu_depthwise import Layer, build, first_choices
+from gpu_layers import sections
+
+import tilewright
+from tilewright.topi.problem import Problem
+
+_ARCH = "sm_90a"
+
+
+def prepare(folder: Path, every: int, only: str) -> int:
+    """Compile kernels into ``folder``, with a list of them."""
+    wanted = [p for section, p in sections() if only in f"{section} {p}"][::every]
+    jobs = []
+    with ProcessPoolExecutor() as pool:
+        for k, p in enumerate(wanted):
+            template, values = first_choices(p, f"cuda -arch={_ARCH}")[0]
+            path = str(folder / f"{k}.kernel")
+            jobs.append((p, path, pool.submit(build, p, template, values, _ARCH, path)))
+        listed = [(p.to_dict(), path) for p, path, built in jobs if not built.result()]
+    (folder / "list.json").write_text(json.dumps(listed))
+    return len(listed)
+
+
+def launch(folder: Path) -> None:
+    """Launch every kernel of the list once, and check what it computes."""
+    import torch
+
+    for problem, path in json.loads((folder / "list.json").read_text()):
+        layer = Layer(Problem.from_dict(problem), sets=1)
+        kernel = tilewright.load(path)
+        kernel(*layer.operands()[0], layer.result[0])
+        torch.cuda.synchronize()
+        print(f"{layer.p}", flush=True)
+        del layer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--every", type=int, default=1, help="take one layer of so many")
+    parser.add_argument("--only", default="", help="sections and problems that contain this")
+    parser.add_argument("--tools", default="memcheck,racecheck,synccheck")
+    parser.add_argument("--out", default="benchmarks/results")
+    parser.add_argument("--launch", default="", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.launch:
+        launch(Path(arguments.launch))
+        return
+    failed = False
+    with TemporaryDirectory() as name:
+        count = prepare(Path(name), arguments.every, arguments.only)
+        for tool in arguments.tools.split(","):
+            done = subprocess.run(
+                ["compute-sanitizer", "--tool", tool, "--kernel-name", "kernel_substring=main_kernel",
+                 "--error-exitcode", "3", sys.executable, __file__, "--launch", name],
+                env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            log = Path(arguments.out) / f"h200_sanitizer_{tool}.log"
+            log.write_text(done.stdout + done.stderr)
+            last = [line for line in log.read_text().splitlines() if "SUMMARY" in line]
+            print(f"{tool}, {count} kernels: {' '.join(last) or done.stderr[-500:]}", flush=True)
+            failed |= done.returncode != 0
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
