@@ -1,4 +1,4 @@
-"""The kernels of the GPU benchmark under NVIDIA's compute-sanitizer: memcheck, racecheck, synccheck.
+"""The kernels of the GPU benchmark under NVIDIA's compute-sanitizer.
 
 Each layer's first choice is compiled, then launched once on arrays with allocations of their own,
 so that an access beside an array is one beside all memory.
@@ -69,8 +69,9 @@ def main() -> None:
         count = prepare(Path(name), arguments.every, arguments.only)
         for tool in arguments.tools.split(","):
             done = subprocess.run(
-                ["compute-sanitizer", "--tool", tool, "--kernel-name", "kernel_substring=main_kernel",
-                 "--error-exitcode", "3", sys.executable, __file__, "--launch", name],
+                ["compute-sanitizer", "--tool", tool, "--kernel-name",
+                 "kernel_substring=main_kernel", "--error-exitcode", "3", sys.executable,
+                 __file__, "--launch", name],
                 env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
                 capture_output=True, text=True, check=False,
             )  # fmt: skip
