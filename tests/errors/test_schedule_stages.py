@@ -433,6 +433,50 @@ class TestStorage:
             cause=twice, stage="B", mend="with compute_at()",
         )  # fmt: skip
 
+    @pytest.mark.parametrize("which", ["input", "output"])
+    def test_rolling_buffer_of_an_argument(self, which: str) -> None:
+        s, a, _, c = sums()
+        tensor = a if which == "input" else c
+        refuses(
+            lambda: s[tensor].rolling_buffer(), "an argument or output of the program",
+            stage=tensor.name, mend="roll the copy",
+        )  # fmt: skip
+
+    def test_rolling_buffer_of_a_stage_at_the_root(self) -> None:
+        s, a, b, c = sums()
+
+        def roll() -> None:
+            s[b].rolling_buffer()
+
+        roll()
+        cannot_lower(
+            s, [a, c], "llvm", "not computed in a loop of another",
+            cause=roll, stage="B", mend="Use compute_at",
+        )  # fmt: skip
+
+    def test_rolling_buffer_at_a_parallel_axis(self) -> None:
+        s, a, b, c = sums()
+        i = s[c].op.axis[0]
+        s[c].parallel(i)
+        s[b].compute_at(s[c], i)
+
+        def roll() -> None:
+            s[b].rolling_buffer()
+
+        roll()
+        cannot_lower(
+            s, [a, c], "llvm", "do not follow one another",
+            cause=roll, stage="B", axis="i", mend="serial or unrolled axis",
+        )  # fmt: skip
+
+    @pytest.mark.parametrize("narrow", ["float16", "int32"])
+    def test_a_cached_copy_of_a_narrower_type(self, narrow: str) -> None:
+        s, a, b, _ = sums()
+        refuses(
+            lambda: s.cache_read(a, "local", [b], narrow), f"a copy in {narrow} does not hold",
+            stage=a.name, mend="Types that do: float64",
+        )  # fmt: skip
+
     @pytest.mark.parametrize("thing", [None, "x == 0"])
     def test_a_store_predicate_that_is_no_condition(self, thing: Any) -> None:
         s, _, b, _ = sums()
