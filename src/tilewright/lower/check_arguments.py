@@ -1,0 +1,84 @@
+"""What a program is called with: the arguments given to lowering, and the variables in use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import LoweringError
+from tilewright.ir.expr import Var
+from tilewright.ir.stmt import Stmt
+from tilewright.ir.visit import free_vars
+from tilewright.schedule.schedule import Schedule
+from tilewright.te.axes import axis_kind
+from tilewright.te.operation import PlaceholderOp
+from tilewright.te.tensor import Tensor
+
+
+def check_params(schedule: Schedule, params: tuple[Any, ...], args: Sequence[Any]) -> None:
+    """Raises :class:`LoweringError` for arguments that are none, twice there, or missing."""
+    for p in params:
+        if not isinstance(p, (Buffer, Var)):
+            is_array = hasattr(p, "__array_interface__") or hasattr(p, "__dlpack__")
+            raise LoweringError(
+                "arguments are tensors and symbolic variables, got "
+                + (f"an array, a {type(p).__name__}" if is_array else repr(p)),
+                mend="List what te.placeholder, te.compute and te.var made; arrays are passed to "
+                "the kernel that is built",
+            )
+        if isinstance(p, Var) and not p.dtype.is_int:
+            raise LoweringError(
+                f"argument {p.name!r} is a scalar of {p.dtype}: those of a kernel are integers",
+                mend=f"Pass a tensor of one element: {p.name} = te.placeholder((1,), "
+                f"{str(p.dtype)!r}), read as {p.name}[0]",
+            )
+        if sum(other is p for other in params) > 1:
+            raise LoweringError(f"argument {p.name!r} is listed twice", mend="List it once")
+    given = frozenset(params)
+    for stage in schedule.stages:
+        outer = isinstance(stage.op, PlaceholderOp) or stage.op in schedule.outputs
+        for tensor in stage.op.outputs:
+            if outer and tensor.buffer not in given:
+                kind = "input" if isinstance(stage.op, PlaceholderOp) else "output"
+                raise stage.contradiction(
+                    f"{tensor.name!r} is an {kind} of the schedule, but not among the arguments",
+                    mend="Add it to the list",
+                )
+            if tensor.buffer in given and stage.attachment.kind == "at":
+                raise stage.contradiction(
+                    "the stage is an argument, but computed inside of another stage",
+                    stage.attachment.axis,
+                    "Leave it out of the arguments, or compute it at the root",
+                    stage.attachment.where,
+                )
+    for arg in args:
+        if isinstance(arg, Tensor) and schedule.stage_of(arg.buffer) is None:
+            if not isinstance(arg.op, PlaceholderOp):
+                raise LoweringError(
+                    f"argument {arg.name!r} is not computed by this schedule, or inlined",
+                    stage=arg.op.name,
+                    where=arg.op.where,
+                    mend="Pass its operation to create_schedule, or leave it out of the arguments",
+                )
+
+
+def check_variables(body: Stmt, params: tuple[Any, ...]) -> None:
+    """Raises :class:`LoweringError` where a variable is in use that nothing gives a value."""
+    known = {e for p in params for e in (p.shape if isinstance(p, Buffer) else (p,))}
+    shapes = (e for p in params if isinstance(p, Buffer) for e in p.shape)
+    used = dict.fromkeys(free_vars(body))
+    for extent in shapes:
+        used.update(dict.fromkeys(free_vars(extent)))
+    for var in used:
+        if var not in known and axis_kind(var) is not None:
+            raise LoweringError(
+                f"axis {var.name!r} is in use where there is no loop over it",
+                mend="A store predicate may use thread axes that the stage, or one that it is "
+                "computed in, binds, and the stage's own data axes",
+            )
+        if var not in known:
+            raise LoweringError(
+                f"variable {var.name!r} is in use, but neither an argument nor an extent of one",
+                mend="Add it to the list of arguments",
+            )
