@@ -9,9 +9,11 @@ import pytest
 
 import tilewright
 from tilewright import te
+from tilewright.arith import Analyzer
 from tilewright.ir.expr import IntImm
-from tilewright.ir.stmt import For, Stmt, Store
-from tilewright.ir.visit import children, loads
+from tilewright.ir.ops import const
+from tilewright.ir.stmt import For, If, Stmt, Store
+from tilewright.ir.visit import children, loads, substitute
 
 
 def windows(height: int, width: int, taps: int, stride: int, dtype: str = "float32") -> Any:
@@ -33,7 +35,9 @@ def expected(x: np.ndarray[Any, Any], taps: int, stride: int) -> np.ndarray[Any,
     return np.stack([wide[i * stride : i * stride + taps].sum(0) for i in range(rows)])
 
 
-def rolled(sums: Any, image: Any, rows: int, unrolled: bool, dtype: str | None = None) -> Any:
+def rolled(
+    sums: Any, image: Any, rows: int, unrolled: bool, dtype: str | None = None, ahead: int = 0
+) -> Any:
     """A copy of the image in registers, kept from row to row of a strip."""
     s = te.create_schedule(sums.op)
     copy = s.cache_read(image, "local", [sums], dtype)
@@ -43,15 +47,19 @@ def rolled(sums: Any, image: Any, rows: int, unrolled: bool, dtype: str | None =
     if unrolled:
         s[sums].unroll(inner)
     s[copy].compute_at(s[sums], inner)
-    s[copy].rolling_buffer()
+    s[copy].rolling_buffer(ahead)
     return s
 
 
+@pytest.mark.parametrize("ahead", [0, 1, 2])
 @pytest.mark.parametrize("unrolled", [True, False])
 @pytest.mark.parametrize(("taps", "stride", "rows"), [(3, 1, 4), (5, 2, 3), (3, 1, 1), (7, 1, 8)])
-def test_the_result_is_what_it_was(taps: int, stride: int, rows: int, unrolled: bool) -> None:
+def test_the_result_is_what_it_was(
+    taps: int, stride: int, rows: int, unrolled: bool, ahead: int
+) -> None:
     image, sums = windows(37, 5, taps, stride)
-    kernel = tilewright.build(rolled(sums, image, rows, unrolled), [image, sums], "llvm")
+    s = rolled(sums, image, rows, unrolled, ahead=ahead)
+    kernel = tilewright.build(s, [image, sums], "llvm")
     x = np.random.default_rng(0).standard_normal((37, 5)).astype("float32")
     found = np.full((expected(x, taps, stride)).shape, np.nan, "float32")
     kernel(x, found)
@@ -61,17 +69,21 @@ def test_the_result_is_what_it_was(taps: int, stride: int, rows: int, unrolled: 
 def times(statement: Stmt, name: str) -> int:
     """How often a buffer is read by loops of constant extents."""
     match statement:
-        case For(_, _, IntImm(_, extent), _, body):
-            return extent * times(body, name)
+        case For(var, _, IntImm(_, extent), _, body):
+            return sum(times(substitute(body, {var: const(n)}), name) for n in range(extent))
+        case If(condition, then):
+            return times(then, name) if Analyzer().prove(condition) else 0
         case Store(_, _, value):
             return sum(e.buffer.name == name for e in loads(value))
     return sum(times(part, name) for part in children(statement) if isinstance(part, Stmt))
 
 
-def test_every_row_of_a_strip_is_read_once() -> None:
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_every_row_of_a_strip_is_read_once(ahead: int) -> None:
     """Three strips of four sums of three rows read six rows each, and not twelve."""
     image, sums = windows(14, 1, 3, 1)
-    module = tilewright.lower(rolled(sums, image, 4, True), [image, sums], "llvm")
+    s = rolled(sums, image, 4, True, ahead=ahead)
+    module = tilewright.lower(s, [image, sums], "llvm")
     assert sum(times(f.body, "image") for f in module.funcs) == 3 * 6
 
 

@@ -442,6 +442,14 @@ class TestStorage:
             stage=tensor.name, mend="roll the copy",
         )  # fmt: skip
 
+    @pytest.mark.parametrize("ahead", [-1, 1.5, True, None])
+    def test_rolling_buffer_so_far_ahead(self, ahead: Any) -> None:
+        s, _, b, _ = sums()
+        refuses(
+            lambda: s[b].rolling_buffer(ahead), "is no number of iterations",
+            stage="B", mend="how many iterations earlier",
+        )  # fmt: skip
+
     def test_rolling_buffer_of_a_stage_at_the_root(self) -> None:
         s, a, b, c = sums()
 

@@ -64,6 +64,7 @@ class Bounds:
     # of rolling stages, what is computed before the loop, and the interval that is kept
     warm: dict[Stage, Domain] = field(default_factory=dict)
     kept: dict[Stage, tuple[tuple[Expr, ...], tuple[Expr, ...]]] = field(default_factory=dict)
+    rolls: dict[Stage, Expr] = field(default_factory=dict)  # the iterations that add something
     scopes: dict[Stage, str] = field(default_factory=dict)
     threads: dict[Var, Expr] = field(default_factory=dict)  # the extents of thread axes
     users: dict[IterVar, Stage] = field(default_factory=dict)
@@ -117,6 +118,7 @@ def _roll(bounds: Bounds, stage: Stage) -> None:
         bounds.domains[stage] = _domain(bounds, stage, *found.next)
         bounds.warm[stage] = _domain(bounds, stage, *found.warm, fresh=True)
         bounds.kept[stage] = found.kept
+        bounds.rolls[stage] = var < found.last
 
 
 def _made(stage: Stage) -> set[Buffer]:
@@ -360,12 +362,13 @@ def _domain(
     pass_extents(stage.relations, extents, analyzer.simplify)
     variables = {}
     for leaf in stage.leaf_iter_vars:
-        _bind_loop(bounds, stage, leaf, extents[leaf])
         mark = stage.marks.get(leaf)
-        variables[leaf] = bounds.loop_var(stage, leaf)
         if fresh and (mark is None or mark.thread is None):
             variables[leaf] = Var.make(f"{leaf.name}.warm", leaf.var.dtype)
             analyzer.bind(variables[leaf], 0, extents[leaf])
+        else:
+            _bind_loop(bounds, stage, leaf, extents[leaf])
+            variables[leaf] = bounds.loop_var(stage, leaf)
     values: dict[IterVar, Expr] = dict(variables)
     pass_values(stage.relations, extents, values)
     for axis, start in starts.items():

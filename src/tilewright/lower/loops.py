@@ -19,6 +19,7 @@ from tilewright.ir.stmt import (
     Attr,
     For,
     ForKind,
+    If,
     Stmt,
     seq,
 )
@@ -89,9 +90,10 @@ class Nests:
         self.warm: dict[Stage, StageNest] = {}  # of rolling stages, what is computed before
         for stage in self.schedule.stages:  # producers before their consumers
             if isinstance(stage.op, ComputeOp):
-                self.stages[stage] = StageNest(self, stage, bounds.domains[stage])
                 if stage in bounds.warm:
                     self.warm[stage] = StageNest(self, stage, bounds.warm[stage])
+                with bounds.analyzer.assume(bounds.rolls.get(stage, const(True))):
+                    self.stages[stage] = StageNest(self, stage, bounds.domains[stage])
 
     def program(self) -> Stmt:
         """The root: every stage that is computed there, in order, and the buffers between."""
@@ -142,9 +144,13 @@ class Nests:
     def inside(self, stage: Stage, leaf: IterVar, body: Stmt) -> Stmt:
         """``body`` of the loop ``leaf`` of ``stage``, after the stages that are attached there."""
         for producer in reversed(self.attached.get((stage, leaf), [])):
-            body = seq(self.produce(producer), body)
             if producer not in self.warm:
-                body = self._allocated(producer, body)
+                body = self._allocated(producer, seq(self.produce(producer), body))
+                continue
+            adds, analyzer = self.bounds.rolls[producer], self.bounds.analyzer
+            with analyzer.assume(adds):
+                made = self.produce(producer)
+            body = seq(made if analyzer.prove(adds) else If(adds, made), body)
         return body
 
     def around(self, stage: Stage, leaf: IterVar, loop: Stmt) -> Stmt:

@@ -10,7 +10,8 @@ iterations together would::
         uses rows r to r + 2
 
 The buffer holds what all iterations need. Where the loop is unrolled and the buffer is in registers
-no more of it is ever alive than one iteration needs, and nothing is moved.
+no more of it is ever alive than one iteration needs, and nothing is moved. A stage that is to be
+computed ahead has as many more rows in its warm part, and the last iterations add nothing.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ Interval = tuple[tuple[Expr, ...], tuple[Expr, ...]]
 @dataclass(frozen=True)
 class Rolling:
     """Parts of a tensor as least indices and extents: what is computed before the loop, what in
-    each iteration, and what the buffer holds."""
+    each iteration up to ``last``, and what the buffer holds."""
 
     warm: Interval
     next: Interval
     kept: Interval
+    last: Expr
 
 
 def rolling(
@@ -65,13 +67,15 @@ def rolling(
         )
     if not isinstance(size, IntImm) or step.value >= size.value:
         return None
-    d, overlap = moving[0], size.value - step.value
+    ahead = min(stage.ahead, extent.value - 1)
+    d, overlap = moving[0], size.value + (ahead - 1) * step.value
     first = tuple(analyzer.simplify(substitute(lo, {var: const(0)})) for lo in mins)
     added = analyzer.simplify(add(mins[d], overlap))
     return Rolling(
         (first, _with(shape, d, const(overlap))),
         (_with(mins, d, added), _with(shape, d, const(step.value))),
-        (first, _with(shape, d, const(overlap + step.value * extent.value))),
+        (first, _with(shape, d, const(overlap + step.value * (extent.value - ahead)))),
+        sub(extent, ahead),
     )
 
 

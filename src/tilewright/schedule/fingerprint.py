@@ -114,7 +114,7 @@ class _Writer:
             stage.env,
             () if stage.store_predicate is None else stage.store_predicate,
             stage.double_buffered,
-            stage.rolling,
+            (stage.rolling, stage.ahead),
             stage.alignments,
             stage.bounds_alignments,
         ]

@@ -72,7 +72,7 @@ class Stage:
         self.env: tuple[IterVar, ...] = ()
         self.store_predicate: Expr | None = None
         self.double_buffered = False
-        self.rolling = False
+        self.rolling, self.ahead = False, 0
         self.lines: dict[str, str] = {}  # where primitives on the whole stage were called
         self.alignments: dict[int, tuple[int, int]] = {}
         self.bounds_alignments: dict[int, tuple[int, int]] = {}
@@ -272,11 +272,11 @@ class Stage:
 
         align_bounds(self, axis, factor, offset)
 
-    def rolling_buffer(self) -> None:
+    def rolling_buffer(self, ahead: int = 0) -> None:
         """See :func:`tilewright.schedule.storage.rolling_buffer`."""
         from tilewright.schedule.storage import rolling_buffer
 
-        rolling_buffer(self)
+        rolling_buffer(self, ahead)
 
     def double_buffer(self) -> None:
         """See :func:`tilewright.schedule.storage.double_buffer`."""

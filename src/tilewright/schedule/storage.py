@@ -85,22 +85,29 @@ def double_buffer(stage: Stage) -> None:
     stage.lines["double_buffer"] = user_location()
 
 
-def rolling_buffer(stage: Stage) -> None:
+def rolling_buffer(stage: Stage, ahead: int = 0) -> None:
     """Keep, from one iteration of the axis that ``stage`` is computed at to the next, what both
     need, and compute only what is new; needs compute_at.
 
     The axis is to be serial or unrolled, and each iteration to need so many rows more, in one
     dimension, than the one before. The buffer holds the rows of all iterations; of registers, with
-    the axis unrolled, no more are in use than one iteration needs.
+    the axis unrolled, no more are in use than one iteration needs. With ``ahead``, what is new in
+    an iteration is computed so many iterations earlier: what it loads is on its way meanwhile.
 
-    Raises :class:`ScheduleError` for a placeholder and for an output of the program.
+    Raises :class:`ScheduleError` for a placeholder, for an output of the program, and where
+    ``ahead`` is no number of iterations.
     """
+    if not isinstance(ahead, int) or isinstance(ahead, bool) or ahead < 0:
+        raise stage.error(
+            f"rolling_buffer: ahead={ahead!r} is no number of iterations",
+            mend="Give 0, or how many iterations earlier to load",
+        )
     if _is_argument(stage):
         raise stage.error(
             "rolling_buffer: the stage is an argument or output of the program",
             mend="Use s.cache_read or s.cache_write, and roll the copy",
         )
-    stage.rolling = True
+    stage.rolling, stage.ahead = True, ahead
     stage.lines["rolling_buffer"] = user_location()
 
 

@@ -16,7 +16,7 @@ from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_pixels import PixelTile
 from tilewright.topi.gpu.depthwise_planes import PlaneTile
-from tilewright.topi.gpu.depthwise_strips import AHEAD, ROLLING, WHOLE, StripTile
+from tilewright.topi.gpu.depthwise_strips import AHEAD, EARLY, ROLLING, WHOLE, StripTile
 from tilewright.topi.gpu.window import CODE, REGISTERS, Window, cover, divisor, guess, power
 from tilewright.topi.problem import Problem
 
@@ -61,11 +61,13 @@ def _orders(window: Window, vector: int, filters: int) -> Iterator[tuple[int, in
     for rows in _ROWS:
         if rows >= 2 * window.groups[0]:
             continue
-        for by_row in (WHOLE, ROLLING, AHEAD) if rows > 1 else (WHOLE,):
+        for by_row in (WHOLE, ROLLING, AHEAD, EARLY) if rows > 1 else (WHOLE,):
             choices = (whole,) if by_row else tuple(dict.fromkeys((whole, min(whole, 3), 1)))
             for taps in choices:
-                wide = by_row == ROLLING
-                held = window.registers(rows, vector, 1, taps, bool(by_row), wide)
+                wide = by_row in (ROLLING, EARLY)
+                held = window.registers(
+                    rows, vector, 1, taps + (by_row == EARLY), bool(by_row), wide
+                )
                 held += (filters - 1) * vector * (1 if by_row else rows)
                 if held <= REGISTERS and window.code(rows, vector, 1, taps) * filters <= CODE:
                     yield rows, taps, by_row, held
@@ -145,11 +147,12 @@ def _pixel_orders(
 ) -> Iterator[tuple[int, int, float]]:
     """Taps and orders of pixels that fit, and what registers they hold."""
     whole = window.taps(0)
-    for by_row in (WHOLE, ROLLING, AHEAD) if rows > 1 else (WHOLE,):
+    for by_row in (WHOLE, ROLLING, AHEAD, EARLY) if rows > 1 else (WHOLE,):
         for taps in (whole,) if by_row else dict.fromkeys((whole, min(whole, 3), 1)):
             # Where loads are branches, which they may be here, they all come first.
-            rolls = by_row == ROLLING
-            held = window.registers(rows, columns, vector, taps, rolls, rolls)
+            rolls = by_row in (ROLLING, EARLY)
+            kept = taps + (by_row == EARLY)
+            held = window.registers(rows, columns, vector, kept, rolls, rolls)
             if held <= REGISTERS and window.code(rows, columns, vector, taps) <= CODE:
                 yield taps, by_row, held
 
@@ -175,7 +178,8 @@ def _filter_bytes(p: Problem, window: Window, tile: PixelTile) -> int:
     whole = tile.by_row or tile.taps >= window.taps(0)
     rows = p.kernel_h if whole else tile.taps * window.phases[0]
     channels = tile.threads_x * tile.vector * p.multiplier
-    size = dtype(p.accumulate).bytes if tile.by_row == ROLLING else dtype(p.dtype).bytes
+    wide = tile.by_row in (ROLLING, EARLY) and not tile.keeps
+    size = dtype(p.accumulate if wide else p.dtype).bytes
     return min(rows, p.kernel_h) * p.kernel_w * channels * size
 
 

@@ -9,8 +9,8 @@ strip is a convolution of its own; the phases are interleaved as vectors are sto
 A strip is summed tap by tap, or one row of outputs after another, from the top down. A row of the
 input is then forgotten after the last output that needs it, so that long strips of large filters
 fit into registers. It is loaded, and converted, where the first output needs it
-(:data:`ROLLING`), or else the loads of all rows come first and the compiler puts them where it
-likes (:data:`AHEAD`), which leaves more of them in flight.
+(:data:`ROLLING`), or a row earlier (:data:`EARLY`), or else the loads of all rows come first and
+the compiler puts them where it likes (:data:`AHEAD`), which leaves more of them in flight.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tilewright.topi.nn.depthwise_dgrad import gathers
 from tilewright.topi.stages import begin, image_axes, tap_axes
 
 #: How a thread goes over its outputs: all at once, row by row with rows of the input kept, row by
-#: row with the input of all loaded ahead.
-WHOLE, ROLLING, AHEAD = 0, 1, 2
+#: row with the input of all loaded ahead, row by row with the next row on its way.
+WHOLE, ROLLING, AHEAD, EARLY = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ def schedule_strips(d: Declaration, tile: StripTile = StripTile()) -> Schedule:
     phased = len(sums.op.axis) != p.rank + 2
     sh, sw = p.stride if phased else (1, 1)
     filters = p.multiplier if p.pass_ == "forward" else 1
-    kind = p.accumulate if tile.by_row == ROLLING else None  # what is kept is converted once
+    rolls = tile.by_row in (ROLLING, EARLY)
+    kind = p.accumulate if rolls else None  # what is kept is converted once
     data = s.cache_read(d.source, "local", [st.sum], kind)
     if st.padded is not None:
         st.padded.compute_inline()
@@ -85,9 +86,9 @@ def schedule_strips(d: Declaration, tile: StripTile = StripTile()) -> Schedule:
         sums.unroll(axis)
 
     loads = s[data]
-    if tile.by_row == ROLLING:
+    if rolls:
         loads.compute_at(out, row)
-        loads.rolling_buffer()
+        loads.rolling_buffer(ahead=int(tile.by_row == EARLY))
     elif tile.by_row == AHEAD:
         loads.compute_at(out, tx)
     else:
