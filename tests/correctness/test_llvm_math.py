@@ -13,13 +13,14 @@ from tilewright.ir.expr import Expr
 
 _RANGES = {
     "exp": (-104, 89), "exp2": (-150, 129), "exp10": (-45, 39), "expm1": (-20, 89),
-    "tanh": (-12, 12), "sigmoid": (-100, 100), "erf": (-5, 5), "sin": (-10, 10),
+    "tanh": (-12, 12), "sigmoid": (-100, 100), "erf": (-5, 5), "erfc": (-5, 10.3), "sin": (-10, 10),
     "cos": (-10, 10), "tan": (-1.5, 1.5), "asin": (-1, 1), "acos": (-1, 1), "atan": (-50, 50),
     "sinh": (-80, 80), "cosh": (-80, 80), "log": (0, 1e30), "log2": (0, 1e30), "log10": (0, 1e30),
     "log1p": (-0.999, 1e6), "sqrt": (0, 1e30), "rsqrt": (1e-30, 1e30), "floor": (-1e7, 1e7),
     "ceil": (-1e7, 1e7), "trunc": (-1e7, 1e7), "round": (-1e7, 1e7), "nearbyint": (-1e7, 1e7),
 }  # fmt: skip
 _vector_erf = np.vectorize(math.erf, otypes=[np.float64])
+_vector_erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def _truth(name: str, x: np.ndarray) -> np.ndarray:
@@ -32,6 +33,8 @@ def _truth(name: str, x: np.ndarray) -> np.ndarray:
             )
         case "erf":
             return _vector_erf(x)
+        case "erfc":
+            return _vector_erfc(x)
         case "rsqrt":
             return 1 / np.sqrt(x)
         case "round":
@@ -68,7 +71,10 @@ def test_function_of_float32_is_within_4_units_in_the_last_place(name: str, lane
     assert error.max() <= 4, (x[error.argmax()], found[error.argmax()], truth[error.argmax()])
 
 
-@pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sigmoid", "log1p", "expm1", "exp2"])
+_ENDS = ["exp", "log", "tanh", "erf", "erfc", "sigmoid", "log1p", "expm1", "exp2"]
+
+
+@pytest.mark.parametrize("name", _ENDS)
 def test_ends_of_the_range(name: str) -> None:
     x = np.array([np.inf, -np.inf, np.nan, 0, -0.0, 1e-42, 200, -200], np.float32)
     found = elementwise(
@@ -81,7 +87,10 @@ def test_ends_of_the_range(name: str) -> None:
     np.testing.assert_allclose(found, truth, rtol=3e-6, atol=2e-45)
 
 
-@pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sqrt", "sigmoid", "exp10", "rsqrt"])
+_DOUBLES = ["exp", "log", "tanh", "erf", "erfc", "sqrt", "sigmoid", "exp10", "rsqrt"]
+
+
+@pytest.mark.parametrize("name", _DOUBLES)
 def test_function_of_float64(name: str) -> None:
     low, high = _RANGES[name]
     x = np.linspace(max(low, -30) + 0.01, min(high, 30), 64)

@@ -36,6 +36,7 @@ FUNCTIONS: dict[str, tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]] = {
     "cos": (AROUND, np.cos), "tan": (UNIT, np.tan), "asin": (UNIT, np.arcsin),
     "acos": (UNIT, np.arccos), "atan": (AROUND, np.arctan), "sinh": (AROUND, np.sinh),
     "cosh": (AROUND, np.cosh), "tanh": (AROUND, np.tanh), "erf": (AROUND, np.vectorize(math.erf)),
+    "erfc": (AROUND, np.vectorize(math.erfc)),
     "sigmoid": (AROUND, lambda x: 1 / (1 + np.exp(-x))), "floor": (HALVES, np.floor),
     "ceil": (HALVES, np.ceil), "trunc": (HALVES, np.trunc), "nearbyint": (HALVES, np.rint),
     "round": (HALVES, lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x)),
@@ -64,7 +65,9 @@ def test_functions_of_floats(type: str, tolerance: float, target: str) -> None:
 
 @everywhere
 def test_functions_of_halves(target: str) -> None:
-    check_functions(["exp", "tanh", "erf", "sqrt", "sigmoid", "floor"], "float16", 3e-3, target)
+    check_functions(
+        ["exp", "tanh", "erf", "erfc", "sqrt", "sigmoid", "floor"], "float16", 3e-3, target
+    )
 
 
 @everywhere

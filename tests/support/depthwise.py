@@ -138,7 +138,7 @@ def _apply(p: Problem, step: Step, y: np.ndarray, arrays: Mapping[str, np.ndarra
         case "silu":
             return y / (1 + np.exp(-y))
         case "gelu":
-            return y * 0.5 * (1 + np.vectorize(math.erf)(y / math.sqrt(2)))
+            return y * 0.5 * np.vectorize(math.erfc)(-y / math.sqrt(2))
         case "clamp":
             return np.clip(y, *step.values)
     raise AssertionError(step)

@@ -284,7 +284,8 @@ def functions() -> Program:
     def reference(a: Arrays) -> Arrays:
         special: dict[str, Callable[[Any], Any]] = {
             "exp10": lambda v: 10.0**v, "rsqrt": lambda v: v**-0.5,
-            "erf": np.vectorize(math.erf), "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
+            "erf": np.vectorize(math.erf), "erfc": np.vectorize(math.erfc),
+            "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
             "round": lambda v: np.floor(v + 0.5), "nearbyint": np.rint,
             "atan": np.arctan, "exp": np.exp,
         }  # fmt: skip

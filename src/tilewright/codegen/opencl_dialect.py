@@ -25,7 +25,7 @@ _NATIVE_INT = (E.BitAnd, E.BitOr, E.BitXor, E.Shl, E.Shr)
 _FUNCTIONS = {
     name: name
     for name in """exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt sin cos tan asin acos atan
-    sinh cosh tanh erf floor ceil round trunc pow fma""".split()
+    sinh cosh tanh erf erfc floor ceil round trunc pow fma""".split()
 } | {"nearbyint": "rint", "abs": "fabs"}
 
 

@@ -318,7 +318,7 @@ def unary(name: str, x: Value) -> Expr:
 #: Functions of one floating-point value.
 FLOAT_FUNCTIONS = (
     "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt sin cos tan asin acos atan sinh cosh "
-    "tanh erf sigmoid floor ceil round trunc nearbyint"
+    "tanh erf erfc sigmoid floor ceil round trunc nearbyint"
 ).split()
 
 

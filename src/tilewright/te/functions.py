@@ -38,8 +38,8 @@ __all__ = [
     "floordiv", "floormod", "fma", "if_then_else", "indexdiv", "indexmod", "isnan", "logical_not",
     "popcount", "power", "select", "truncdiv", "truncmod",
     "exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "expm1", "sqrt", "rsqrt", "sin",
-    "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf", "sigmoid", "floor",
-    "ceil", "round", "trunc", "nearbyint",
+    "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf", "erfc", "sigmoid",
+    "floor", "ceil", "round", "trunc", "nearbyint",
 ]  # fmt: skip
 
 indexdiv, indexmod = floordiv, floormod
@@ -114,6 +114,7 @@ sinh = _function("sinh")
 cosh = _function("cosh")
 tanh = _function("tanh")
 erf = _function("erf")
+erfc = _function("erfc")
 sigmoid = _function("sigmoid")
 floor = _function("floor")
 ceil = _function("ceil")

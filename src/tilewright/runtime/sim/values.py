@@ -88,11 +88,10 @@ def _round_away(x: Array) -> Array:
     return whole + np.copysign(np.abs(x - whole) >= 0.5, x).astype(x.dtype)
 
 
-_erf_object = np.frompyfunc(math.erf, 1, 1)
-
-
-def _erf(x: Array) -> Array:
-    return np.asarray(_erf_object(np.float64(x)), np.float64).astype(x.dtype)[()]
+def _of_numbers(function: Callable[[float], float]) -> Callable[[Array], Array]:
+    """A function that NumPy lacks, number by number in float64."""
+    each = np.frompyfunc(function, 1, 1)
+    return lambda x: np.asarray(each(np.float64(x)), np.float64).astype(x.dtype)[()]
 
 
 def _popcount(x: Array) -> Array:
@@ -126,7 +125,8 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "expm1": np.expm1,
     "sqrt": np.sqrt, "rsqrt": lambda x: x.dtype.type(1) / np.sqrt(x), "sin": np.sin,
     "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
-    "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "erf": _erf,
+    "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh,
+    "erf": _of_numbers(math.erf), "erfc": _of_numbers(math.erfc),
     "sigmoid": lambda x: x.dtype.type(1) / (x.dtype.type(1) + np.exp(-x)),
     "floor": np.floor, "ceil": np.ceil, "round": _round_away, "trunc": np.trunc,
     "nearbyint": np.rint, "pow": np.power, "fma": fma, "abs": np.abs, "popcount": _popcount,

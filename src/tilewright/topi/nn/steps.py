@@ -52,6 +52,12 @@ def _leaky(v: Any, slope: float) -> Any:
     return te.Select(v > 0.0, v, v * slope)
 
 
+def _gelu(v: Any) -> Any:
+    """``v`` times the normal distribution's share below it, which ``1 + erf`` would lose digits of
+    where it is small: all of them from -5.5 on in float32."""
+    return v * 0.5 * te.erfc(v * -math.sqrt(0.5))
+
+
 _MEANING: dict[str, Callable[..., Any]] = {
     "bias": lambda v, bias: v + bias,
     "scale_shift": lambda v, scale, shift: v * scale + shift,
@@ -62,6 +68,6 @@ _MEANING: dict[str, Callable[..., Any]] = {
     "hswish": lambda v: v * _hsigmoid(v),
     "hsigmoid": _hsigmoid,
     "silu": lambda v: v * te.sigmoid(v),
-    "gelu": lambda v: v * 0.5 * (te.erf(v * math.sqrt(0.5)) + 1.0),
+    "gelu": _gelu,
     "clamp": _clamp,
 }

@@ -1,0 +1,55 @@
+"""Problems that the search on a GPU found a candidate wrong for, once made right."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from tests.support.search import check
+
+import tilewright
+from tilewright.select.registry import find
+from tilewright.target import Target
+from tilewright.topi import Problem
+from tilewright.topi.declare import declare
+from tilewright.topi.templates import candidates
+
+ROLLED = Problem.parse(
+    (3, 130, 64, 14), (130, 1, 3, 3), stride=4, padding=(0, 2, 1, 7), dilation=(2, 3),
+    dtype="float16", epilogue=("clamp(-0.5, 1)", "leaky_relu(0.2)", "residual"),
+)  # fmt: skip
+ROLLING = {"planes": 2, "rows": 2, "columns": 7, "by_row": 1}
+TAIL = Problem.parse(
+    (1, 1, 3, 5), (1, 1, 7, 7), stride=(1, 2), padding=(2, 1), dtype="bfloat16", layout="NHWC",
+    epilogue=("gelu",),
+)  # fmt: skip
+
+
+def test_threads_share_all_rows_that_several_new_ones_of_a_rolling_stage_read() -> None:
+    """With stride 4, each turn of a strip adds four rows: the shared image has what all read."""
+    found = find("gpu.planes")
+    kernel = found.kernel(ROLLED, found.parse(ROLLING), Target.parse("cuda -arch=sm_90a"))
+    assert "data" in kernel.source
+    check(ROLLED.replace(batch=1, channels=2), "gpu.planes", ROLLING, "sim")
+
+
+def test_gelu_of_one_number_far_below_zero() -> None:
+    one = dict.fromkeys(
+        ("rows", "columns", "vector", "threads_y", "threads_x", "taps", "threads_z"), 1
+    )
+    check(TAIL, "gpu.pixels", one | {"by_row": 0, "keeps": 0}, "sim")
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-5), ("float64", 1e-12)])
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+def test_gelu_keeps_its_digits_where_it_is_tiny(target: str, dtype: str, tolerance: float) -> None:
+    x = np.array([-9, -7.5, -6, -5, -3, -1, -1e-3, 0.5, 3, 40, np.inf, np.nan], dtype)
+    p = Problem.parse((1, 1, 1, x.size), (1, 1, 1, 1), dtype=dtype, epilogue=("gelu",))
+    found = declare(p)
+    template, config = next(iter(candidates(p, target)))
+    kernel = tilewright.build(template.schedule(found, config), found.args, target)
+    y = np.full(p.result_shape, math.nan, dtype)
+    kernel(x.reshape(p.input_shape), np.ones(p.filter_shape, dtype), y)
+    wanted = [v * 0.5 * math.erfc(-v / math.sqrt(2)) for v in x.astype("float64")]
+    np.testing.assert_allclose(y.reshape(-1), wanted, rtol=tolerance)
