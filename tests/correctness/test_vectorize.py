@@ -113,8 +113,15 @@ for i in range(8):
 def test_a_read_that_only_the_mask_keeps_in_bounds_is_not_done_without_it() -> None:
     """``D[i]`` exists only where some lane is on."""
     n, D = i * 4 + v, buffer("D", 7)
-    made = vectorized(when(n < 28, store(C[n], D[i])))
+    made = vectorized(when(n < 27, store(C[n], D[i])))
     assert "for v in range(4):" in made
+
+
+def test_a_mask_that_no_vector_crosses_is_a_condition() -> None:
+    n, D = i * 4 + v, buffer("D", 7)
+    made = vectorized(when(n < 28, store(C[n], D[i])))
+    assert "if i < 7:" in made
+    assert "for v in range" not in made
 
 
 def test_one_axis_split_from_two_fused_ones_is_still_vectorized() -> None:

@@ -72,7 +72,7 @@ def schedule_reduction_planes(d: Declaration, tile: ReductionTile = ReductionTil
             loads.unroll(axis)
         if wide > 1:
             loads.vectorize(lane)
-    return _add_up(sums)
+    return _add_up(sums, tile)
 
 
 def schedule_reduction_pixels(d: Declaration, tile: ReductionTile = ReductionTile()) -> Schedule:
@@ -100,7 +100,7 @@ def schedule_reduction_pixels(d: Declaration, tile: ReductionTile = ReductionTil
             loads.vectorize(loads.op.axis[-1])
         else:
             loads.unroll(loads.op.axis[-1])
-    return _add_up(sums)
+    return _add_up(sums, tile)
 
 
 def _split(d: Declaration, tile: ReductionTile) -> _Sums:
@@ -146,13 +146,15 @@ def _loads(sums: _Sums, read: Tensor, turn: IterVar) -> Stage:
     return loads
 
 
-def _add_up(sums: _Sums) -> Schedule:
-    """The second kernel: some threads add the partial sums of a tap, and theirs in order."""
+def _add_up(sums: _Sums, tile: ReductionTile) -> Schedule:
+    """The second kernel: some threads add the partial sums of a tap, and theirs in order; one
+    thread where no sums are shared."""
     out, total = sums.stages.out, sums.stages.sums
     block, x = out.split(out.fuse(*out.op.axis), factor=_TAPS)
     out.bind(block, te.thread_axis("blockIdx.x"))
     out.bind(x, te.thread_axis("threadIdx.x"))
     total.compute_at(out, x)
-    _, y = total.split(total.op.reduce_axis[0], factor=_ADDERS)
-    total.bind(y, te.thread_axis("threadIdx.y"))
+    if tile.lanes > 1:
+        _, y = total.split(total.op.reduce_axis[0], factor=_ADDERS)
+        total.bind(y, te.thread_axis("threadIdx.y"))
     return sums.stages.schedule
