@@ -1,0 +1,174 @@
+"""Fit the trees that rank schedules nobody measured (``tilewright/select/ranking.npz``).
+
+    python benchmarks/fit_ranking.py                        from the sweeps that are committed
+    python benchmarks/fit_ranking.py --pack OLD.gz NEW.jsonl    add a sweep to them first
+    python benchmarks/fit_ranking.py --check                only say how well it does
+
+What is learnt is by how much a schedule is slower than the fastest for its problem. How well that
+goes is told for problems whose shape was left out of the fit in every type, layout, pass and
+filter: how often the first choice among the measured schedules is within 1.2 times the best of
+them. A choice among all schedules may be better, or worse, than that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import sweeps
+import xgboost
+from sweeps import Measured
+
+from tilewright.select import trees
+from tilewright.select.features import features
+from tilewright.select.gpus import gpu
+from tilewright.select.ranking import PATH
+from tilewright.select.work import work
+from tilewright.target import Target
+from tilewright.topi.problem import Problem
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+TARGET = "cuda -arch=sm_90a"
+#: What is slower than the best by more than e to this is not told apart; what spilled is so slow.
+_CLIP = 0.7
+#: Schedules near the best count for more.
+_NEAR = 4.0
+#: Fits with different random numbers, whose mean is taken, and the trees of each.
+_FITS, _TREES = 2, 120
+_SETTINGS = {
+    "objective": "reg:squarederror", "tree_method": "hist", "max_depth": 6, "eta": 0.1,
+    "subsample": 0.7, "colsample_bytree": 0.5, "min_child_weight": 5, "lambda": 2,
+    "max_bin": 64, "nthread": 2, "verbosity": 0,
+}  # fmt: skip
+
+
+class Table:
+    """The schedules of one template for one problem, as a fit sees them."""
+
+    def __init__(self, m: Measured, template: str) -> None:
+        rows = m.tables[template]
+        self.measured, self.template = m, template
+        self.times = rows[:, -2]
+        self.x = features(m.problem, template, rows[:, :-2], gpu(Target.parse(TARGET)))
+        slower = np.log(np.where(self.times > 0, self.times, np.inf) / m.best)
+        self.y = np.minimum(slower, _CLIP)
+        self.kinds = set(work(m.problem, template, rows[:, :-2]).kind.astype(int).tolist())
+        self.weight = m.weight / (1 + _NEAR * np.minimum(slower, 2.0))
+
+
+def shape(p: Problem) -> tuple[int, ...]:
+    """What is left out together."""
+    return (p.channels, p.height, p.width, *p.stride)
+
+
+def fit(tables: list[Table]) -> list[xgboost.Booster]:
+    """For the schedules of one template."""
+    data = xgboost.DMatrix(
+        np.concatenate([t.x for t in tables]),
+        np.concatenate([t.y for t in tables]),
+        weight=np.concatenate([t.weight for t in tables]),
+    )
+    settings = {**_SETTINGS, "base_score": float(np.average(data.get_label()))}
+    return [xgboost.train({**settings, "seed": k}, data, _TREES) for k in range(_FITS)]
+
+
+def guess(fitted: list[xgboost.Booster], x: Array) -> Array:
+    return np.mean([b.predict(xgboost.DMatrix(x)) for b in fitted], axis=0)
+
+
+def check(tables: list[Table], folds: int) -> dict[str, list[float]]:
+    """By kind of problem, how many times slower than the best of those measured the first choice
+    was, where shapes were left out in turn; of each problem, in its newest sweep."""
+    shapes = sorted({shape(t.measured.problem) for t in tables})
+    order = np.random.default_rng(0).permutation(len(shapes))
+    fold = {shapes[s]: k % folds for k, s in enumerate(order)}
+    newest: dict[Problem, int] = {}
+    for t in tables:
+        p = t.measured.problem
+        newest[p] = max(newest.get(p, 0), t.measured.sweep)
+    choices: dict[Problem, list[tuple[float, float]]] = defaultdict(list)
+    for template in sorted({t.template for t in tables}):
+        mine = [t for t in tables if t.template == template]
+        for k in range(folds):
+            held = [t for t in mine if fold[shape(t.measured.problem)] == k]
+            known = [t for t in mine if fold[shape(t.measured.problem)] != k]
+            fitted = fit(known) if held and known else []
+            for t in held:
+                if fitted and newest[t.measured.problem] == t.measured.sweep:
+                    choices[t.measured.problem] += zip(guess(fitted, t.x), t.times, strict=True)
+    found: dict[str, list[float]] = defaultdict(list)
+    for p, known_times in choices.items():
+        best = min(time for _, time in known_times if time > 0)
+        _, time = min(known_times)
+        for kind in ("all", p.dtype, p.layout, p.pass_, f"{p.pass_} {p.layout}", f"batch {p.batch}",
+                     f"K {p.kernel_h}x{p.kernel_w}", f"stride {p.stride[0]}"):  # fmt: skip
+            found[kind].append(time / best if time > 0 else np.inf)
+    return found
+
+
+def report(found: dict[str, list[float]]) -> None:
+    print(f"{'left out':24} problems  within 1.1  within 1.2  within 1.5  mean")
+    for kind in sorted(found, key=lambda k: (k != "all", k)):
+        times = np.array(found[kind])
+        shares = "".join(f"{np.mean(times <= most):11.0%} " for most in (1.1, 1.2, 1.5))
+        mean = np.exp(np.log(np.minimum(times, 10)).mean())
+        print(f"{kind:24} {len(times):8}{shares}{mean:6.3f}")
+
+
+def arrays(fitted: list[xgboost.Booster]) -> dict[str, Array]:
+    """Fits as one forest, their trees in turn, each leaf shared among the fits."""
+    found: dict[str, list[Array]] = {"feature": [], "threshold": [], "left": [], "root": []}
+    models = [json.loads(bytes(b.save_raw("json")))["learner"] for b in fitted]
+    base = float(str(models[0]["learner_model_param"]["base_score"]).strip("[]"))
+    made = [m["gradient_booster"]["model"]["trees"] for m in models]
+    place = 0
+    for tree in (tree for turn in zip(*made, strict=True) for tree in turn):
+        left = np.array(tree["left_children"], "int64")
+        right = np.array(tree["right_children"], "int64")
+        leaf, cut = left < 0, np.array(tree["split_conditions"], "float32")
+        if (right[~leaf] != left[~leaf] + 1).any():
+            raise SystemExit("xgboost numbers its nodes in another way: children side by side")
+        found["feature"].append(np.where(leaf, 0, np.array(tree["split_indices"])))
+        found["threshold"].append(np.where(leaf, cut / len(fitted), cut))
+        found["left"].append(np.where(leaf, np.arange(len(left)), left))
+        found["root"].append(np.array([place]))
+        place += len(left)
+    return {**{k: np.concatenate(v) for k, v in found.items()}, "base": np.array(base)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("files", nargs="*", default=[sweeps.PACKED],
+                        help="packed sweeps, or raw ones as FILE or FILE:WEIGHT")  # fmt: skip
+    parser.add_argument("--pack", action="store_true", help="write them to the packed file")
+    parser.add_argument("--device", default="NVIDIA H200", help="where they were measured")
+    parser.add_argument("--check", action="store_true", help="do not write the trees")
+    parser.add_argument("--folds", type=int, default=8, help="0 not to check")
+    args = parser.parse_args()
+    measured = sweeps.read(args.files)
+    if args.pack:
+        sweeps.pack(sweeps.PACKED, measured, args.device)
+        measured = sweeps.read([sweeps.PACKED])
+    tables = [Table(m, template) for m in measured for template in m.tables]
+    print(f"{len(measured)} measured problems, {sum(len(t.times) for t in tables)} schedules")
+    if args.folds:
+        report(check(tables, args.folds))
+    if args.check:
+        return
+    names = sorted({t.template for t in tables})
+    forests = {}
+    for name in names:
+        mine = [t for t in tables if t.template == name]
+        kinds = sorted(set().union(*(t.kinds for t in mine)))
+        forests[name] = {**arrays(fit(mine)), "kinds": np.array(kinds)}
+    trees.write(PATH, forests)
+    print(f"wrote {PATH}, {PATH.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

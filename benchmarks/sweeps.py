@@ -1,0 +1,136 @@
+"""Sweeps: the times of many schedules for many problems on one device, raw and packed.
+
+A raw file is JSON lines, one a problem: ``problem`` (its fields), ``times`` (microseconds by
+candidate, ``"gpu.strips 2,4,14,7,1,3,0"``: a template with its parameters in the order of its
+dataclass, beside peers that are no templates) and, where known, ``notes`` (by candidate, the
+registers and spilled bytes of its kernels, or why it was not measured). The packed file is gzipped JSON that
+keeps the problems, parameters, times and registers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.errors import TilewrightError
+from tilewright.topi.problem import Problem
+from tilewright.topi.templates import TEMPLATES
+
+#: Of packed files.
+FORMAT = 1
+PACKED = Path(__file__).parent / "results" / "h200_sweep.json.gz"
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """One problem of a sweep.
+
+    Attributes
+    ----------
+    sweep : its number; sweeps are of different versions of the library, and do not mix.
+    weight : how far the sweep counts, 1 for one that is up to date.
+    tables : by template, (sets, parameters + 2): parameters, microseconds, registers. A schedule
+        that spilled was not measured, and has 0 microseconds.
+    """
+
+    problem: Problem
+    sweep: int
+    weight: float
+    tables: dict[str, np.ndarray[Any, Any]]
+
+    @property
+    def best(self) -> float:
+        """Microseconds of the fastest."""
+        times = np.concatenate([t[:, -2] for t in self.tables.values()])
+        return float(times[times > 0].min())
+
+
+def read(words: Iterable[str | Path]) -> list[Measured]:
+    """Packed files, or raw ones, ``FILE`` or ``FILE:WEIGHT``."""
+    found: list[Measured] = []
+    for word in words:
+        name, _, weight = str(word).partition(":")
+        first = 1 + max((m.sweep for m in found), default=-1)
+        if name.endswith(".gz"):
+            found += _unpacked(Path(name), first)
+        else:
+            found += _raw(Path(name), first, float(weight or 1))
+    return found
+
+
+def _raw(path: Path, sweep: int, weight: float) -> Iterator[Measured]:
+    for line in path.read_text().splitlines():
+        given = json.loads(line)
+        if "times" not in given:  # the problem failed as a whole
+            continue
+        fields = {k: tuple(v) if isinstance(v, list) else v for k, v in given["problem"].items()}
+        if "pass" in fields:  # as Problem.to_dict has it
+            fields["pass_"] = fields.pop("pass")
+        rows: dict[str, list[list[float]]] = {}
+        notes = given.get("notes", {})
+        for candidate in {**given["times"], **notes}:
+            template, _, text = candidate.partition(" ")
+            note = notes.get(candidate, "")
+            spilled = note.startswith("spills")
+            if template in TEMPLATES and (spilled or candidate in given["times"]):
+                time = 0.0 if spilled else given["times"][candidate]
+                registers = re.search(r"\((\d+),", note)
+                row = [*_parameters(template, text), time, int(registers[1]) if registers else 0]
+                rows.setdefault(template, []).append(row)
+        tables = {t: np.array(r, "float64") for t, r in sorted(rows.items())}
+        if any((t[:, -2] > 0).any() for t in tables.values()):
+            yield Measured(Problem(**fields), sweep, weight, tables)
+
+
+def _parameters(template: str, text: str) -> list[int]:
+    """Of a candidate's name; those that the template got later have their defaults."""
+    given = [int(v) for v in text.split(",")]
+    defaults = [f.default for f in dataclasses.fields(TEMPLATES[template].config)]
+    return [*given, *defaults[len(given) :]]
+
+
+def pack(path: Path, measured: list[Measured], device: str) -> None:
+    """Write a packed file; times have four digits."""
+    sweeps = sorted({(m.sweep, m.weight) for m in measured})
+    number = {sweep: k for k, (sweep, _) in enumerate(sweeps)}
+    names = sorted({t for m in measured for t in m.tables})
+    whole = {
+        "format": FORMAT,
+        "device": device,
+        "weights": [weight for _, weight in sweeps],
+        "templates": {t: [f.name for f in dataclasses.fields(TEMPLATES[t].config)] for t in names},
+        "measured": [
+            [number[m.sweep], m.problem.to_dict(), {t: _rows(rows) for t, rows in m.tables.items()}]
+            for m in measured
+        ],
+    }
+    text = json.dumps(whole, separators=(",", ":"))
+    with gzip.GzipFile(path, "wb", 9, mtime=0) as file:
+        file.write(text.encode())
+
+
+def _rows(table: np.ndarray[Any, Any]) -> list[list[float]]:
+    return [
+        [*map(int, row[:-2]), float(f"{row[-2]:.4g}"), int(row[-1])]
+        for row in table[np.lexsort(table.T[::-1])].tolist()
+    ]
+
+
+def _unpacked(path: Path, first: int) -> Iterator[Measured]:
+    whole = json.loads(gzip.decompress(path.read_bytes()))
+    if whole["format"] != FORMAT:
+        raise SystemExit(f"{path} has format {whole['format']}, known is {FORMAT}: pack it anew")
+    for sweep, given, tables in whole["measured"]:
+        try:
+            problem = Problem.from_dict(given)
+        except TilewrightError as error:
+            raise SystemExit(f"{path}: {error}") from None
+        rows = {t: np.array(r, "float64") for t, r in tables.items() if t in TEMPLATES}
+        yield Measured(problem, first + sweep, whole["weights"][sweep], rows)

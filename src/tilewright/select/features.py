@@ -1,0 +1,124 @@
+"""What the speed of a schedule on a GPU follows from, before anything is compiled.
+
+Numbers are ratios or logarithms of ratios, so that what was learnt from some shapes on one device
+carries to other shapes and devices: the time that instructions and bytes take against the least
+that the problem takes, warps that are resident against those there is room for, and the like.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilewright.ir.dtype import dtype
+from tilewright.select.gpus import REGISTERS, Gpu
+from tilewright.select.work import Array, Work, work
+from tilewright.topi.problem import Problem
+
+#: Bytes that memory moves at once, and of a line of the caches.
+_SECTOR, _LINE = 32, 128
+#: Microseconds that a load takes that misses the caches, and that a launch takes.
+_LATENCY, _LAUNCH = 0.7, 1.0
+#: Registers of a thread that hold neither inputs nor sums.
+_OTHERS = 24
+#: Instructions that a multiprocessor issues in a cycle.
+_ISSUES = 4
+#: Bytes of shared memory that each block takes for itself.
+_OWN = 1024
+
+
+def roofline(p: Problem, machine: Gpu) -> float:
+    """The least microseconds that a problem takes on a device, with its launch."""
+    return max(p.bytes / machine.bandwidth, _multiplies(p) / machine.rate) + _LAUNCH
+
+
+def _multiplies(p: Problem) -> int:
+    return p.nominal_flops // 2
+
+
+def features(p: Problem, template: str, values: Array, machine: Gpu) -> Array:
+    """(sets, features) of a template's parameters, (sets, parameters) in the order of its
+    dataclass."""
+    found = work(p, template, np.asarray(values, "float64"))
+    columns = [*_derived(p, found, machine), *_problem(p, machine, len(values)), *found.tile]
+    return np.stack(columns, axis=1).astype("float32")
+
+
+def _problem(p: Problem, machine: Gpu, count: int) -> list[Array]:
+    """What is the same for all parameters, and tells which of them matter."""
+    oh, ow = p.out_image
+    known = (
+        dtype(p.dtype).bytes, p.kernel_h, p.stride[0], 1.0 * (p.pass_ == "dgrad"),
+        math.log2(p.bytes / machine.bandwidth),
+        _multiplies(p) / machine.rate / roofline(p, machine), math.log2(oh), math.log2(ow),
+        math.log2(math.gcd(_pitch(p), 256)),
+    )  # fmt: skip
+    return [np.full(count, float(v)) for v in known]
+
+
+def _pitch(p: Problem) -> int:
+    """Bytes between neighbouring rows, or pixels of channels, of the image that is read."""
+    row = p.out_image[1] if p.pass_ == "dgrad" else p.width
+    return (p.channels if p.layout.endswith("C") else row) * dtype(p.dtype).bytes
+
+
+def _resident(k: Work, machine: Gpu) -> tuple[Array, Array]:
+    """Registers of a thread, about, and the blocks that a multiprocessor holds at once."""
+    warps = np.ceil(k.threads / 32)
+    registers = np.clip(np.ceil((k.held + _OTHERS) / 8) * 8, 24, 255)
+    fit = np.minimum(
+        np.minimum(np.floor(REGISTERS / (registers * 32) / warps), np.floor(machine.warps / warps)),
+        np.minimum(np.floor(machine.shared / (k.shared + _OWN)), machine.blocks),
+    )
+    return registers, np.maximum(fit, 1)
+
+
+def _derived(p: Problem, k: Work, machine: Gpu) -> list[Array]:
+    """Times against the roofline, and how busy the device is."""
+    least, sms, log = roofline(p, machine), machine.multiprocessors, np.log2
+    warps = np.ceil(k.threads / 32)
+    registers, fit = _resident(k, machine)
+    waves = k.blocks / (fit * sms)
+    whole = np.ceil(waves)
+    most = np.ceil(k.blocks / sms)  # blocks that the busiest multiprocessor runs
+    resident = np.minimum(fit, most) * warps
+
+    loads = k.turns * k.loads
+    counted = k.loads + k.conversions + k.multiplies + k.filter_loads + k.others
+    issued = k.turns * counted + k.stores
+    issue = most * warps * issued / _ISSUES / machine.clock
+    # A warp's request takes a cycle for each line, or each 128 bytes, that it touches.
+    lines = np.minimum(32 * k.load_bytes, _LINE * np.ceil(32 / k.x)) / _LINE
+    lines = np.maximum(np.maximum(1.0, lines), k.load_bytes / 4)
+    moved = loads * lines + k.stores * np.maximum(1.0, k.store_bytes / 4)
+    first = most * warps * moved / machine.clock
+    second = k.blocks * k.unique * (k.run + _SECTOR) / np.maximum(k.run, 1) / machine.cache
+    waits = whole * k.rounds * _LATENCY
+    flight = resident * 32 * k.ahead * k.load_bytes / (machine.bandwidth / sms * _LATENCY)
+    slowest = np.maximum.reduce([issue, first, second, least / np.minimum(1.0, flight)])
+    rough = np.maximum(least, slowest) + waits
+    results = _results(p)
+    return [
+        log(issue / least), log(first / least), log(second / least), log(waits / least),
+        log(flight), log(k.blocks * warps * 32 * k.results / results), log(rough / least),
+        registers, resident / machine.warps, fit * warps / machine.warps, log(waves),
+        np.where(waves < 8, whole / waves, 1.0),
+        np.where(k.blocks < 8 * sms, most * sms / k.blocks, 1.0),
+        k.threads, warps * 32 / k.threads, log(k.results), log(loads / k.results), k.load_bytes,
+        k.store_bytes, log(k.code), k.multiplies / (k.loads + k.conversions + 1), log(k.run),
+        k.ahead, k.rounds, log(k.blocks * k.unique / p.bytes), k.shared / 1024,
+        log(k.extra / p.bytes * machine.bandwidth / machine.cache + 1e-3), k.held, k.filter_loads,
+        log(whole * issued / machine.clock / least),
+        log(resident / warps * k.unique / machine.shared),
+        np.minimum(1.0, k.run / _pitch(p)), log(np.gcd(k.run.astype("int64"), _LINE)),
+        log(loads * k.load_bytes * k.threads / k.unique),
+        k.blocks * k.threads * k.results / results, loads * lines / issued,
+        log(machine.warps / warps / fit * most * warps), *k.spare,
+    ]  # fmt: skip
+
+
+def _results(p: Problem) -> int:
+    if p.pass_ == "wgrad":
+        return p.batch * p.out_channels * math.prod(p.out_image)
+    return math.prod(p.result_shape)
