@@ -313,6 +313,14 @@ def test_transformations_of_functions_are_pytorchs():
     assert error(tangent, plain(x[0], w)) < 1e-5
 
 
+def test_what_a_transformation_left_behind_is_a_tensor_again():
+    x, w, left = torch.randn(1, 4, 5, 5), torch.randn(4, 1, 3, 3), []
+    torch.func.grad(lambda x: (left.append(x), x.sum())[1])(x)
+    for _ in range(2):  # the second time by what was remembered
+        found = tt.depthwise_conv2d(left[0], w, None, 1, 1)
+        torch.testing.assert_close(found.detach(), F.conv2d(x, w, None, 1, 1, 1, 4))
+
+
 def test_images_of_many_sizes_are_not_all_compiled(monkeypatch):
     monkeypatch.setattr(kernels, "IMAGE_SIZES", 2)
     w = torch.randn(5, 1, 3, 3, requires_grad=True)

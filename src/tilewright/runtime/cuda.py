@@ -9,7 +9,7 @@ a stream, so launches can be captured in CUDA graphs.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any
@@ -145,6 +145,25 @@ class CudaProgram:
             alone = device_count() == 1 or not pointers
             ordinal = 0 if alone else pointer_ordinal(pointers[0])
         self._launch(pointers, scalars, stream, ordinal)
+
+    def caller(
+        self, scalars: tuple[int, ...], ordinal: int, torch: Any
+    ) -> Callable[[tuple[int, ...]], None]:
+        """:meth:`launch_raw` for given ``scalars`` and a device, on torch's current stream."""
+        aligned = self.aligned
+        loaded = self._loaded.get((ordinal, aligned)) or self._load(ordinal, aligned)
+        quick = loaded.quick(scalars, torch)
+        if not aligned:
+            return quick
+
+        def launch(pointers: tuple[int, ...]) -> None:
+            for p in pointers:
+                if p % ALIGNMENT:
+                    self._launch(pointers, scalars, None, ordinal)
+                    return
+            quick(pointers)
+
+        return launch
 
     def _launch(
         self, pointers: tuple[int, ...], scalars: tuple[int, ...], stream: Any, ordinal: int

@@ -14,7 +14,15 @@ from tilewright.codegen.arguments import variables
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func, Module
-from tilewright.runtime.cuda_driver import Device, Memory, check, load_driver, relaxed_capture
+from tilewright.runtime.cuda_call import Configuration, launch_function
+from tilewright.runtime.cuda_driver import (
+    Device,
+    Memory,
+    check,
+    device_count,
+    load_driver,
+    relaxed_capture,
+)
 from tilewright.runtime.signature import evaluate
 
 _TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
@@ -22,6 +30,8 @@ _TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y",
 _MOST = (2**31 - 1, 65535, 65535, 1024, 1024, 64)
 #: So many combinations of symbolic extents are remembered.
 _PLANS = 256
+#: Workspaces begin at multiples of so many bytes, as the driver's and torch's own memory does.
+_ALIGNMENT = 512
 #: So many launches go into one CUDA graph when a kernel is timed.
 _GRAPH = 100
 
@@ -62,13 +72,12 @@ class Loaded:
         overlaps: bool = False,
     ) -> None:
         driver = load_driver()
-        self._launch_kernel, self._stream_type = driver.cuLaunchKernel, driver.CUstream
-        self._launch_overlapped = driver.cuLaunchKernelEx
+        self._launch_kernel = launch_function()
         self._overlaps = overlaps and place.capability >= 90
-        self._configurations: dict[tuple[int, tuple[int, ...], int], Any] = {}
+        self._configurations: dict[tuple[int, tuple[int, ...], int], Configuration] = {}
         self._module, self._place, self._shared = module, place, tuple(dynamic_shared)
         self._image = ctypes.create_string_buffer(cubin, len(cubin))
-        self._functions = []
+        self._functions: list[int] = []
         with place.current(), relaxed_capture():
             loaded = check(
                 driver.cuModuleLoadData(ctypes.addressof(self._image)),
@@ -86,7 +95,7 @@ class Loaded:
                         ),
                         f"{symbol} asks for {shared} bytes of shared memory",
                     )
-                self._functions.append(function)
+                self._functions.append(int(function))
         self._keep = loaded
         arrays = [p for p in module.params if isinstance(p, Buffer)]
         self._scalars = variables(module)
@@ -97,7 +106,6 @@ class Loaded:
         self._masks = tuple(2**v.dtype.bits - 1 for v in self._scalars)
         self._local = threading.local()
         self._plans: dict[tuple[int, ...], Plan] = {}
-        self._streams: dict[int, Any] = {}
         self._workspaces: dict[int, list[Memory]] = {}
 
     def launch(
@@ -109,9 +117,6 @@ class Loaded:
         they are kept from call to call, one set a stream.
         """
         plan = self._plans.get(scalars) or self._plan(scalars)
-        handle = self._streams.get(stream)
-        if handle is None:
-            handle = self._streams[stream] = self._stream_type(stream)
         entered = self._place.enter()
         try:
             held: Any = None
@@ -126,43 +131,69 @@ class Loaded:
                 pointers += tuple(v & m for v, m in zip(scalars, self._masks, strict=True))
             self._pack(packed.values, 0, *pointers)
             for k, sizes in plan.launches:
-                gx, gy, gz, bx, by, bz = sizes
-                if self._overlaps:
-                    how = self._configurations.get((k, sizes, stream))
-                    if how is None:
-                        how = self._configure(k, sizes, stream)
-                    status = self._launch_overlapped(
-                        how, self._functions[k], packed.addresses[k], 0
-                    )
-                else:
-                    status = self._launch_kernel(
-                        self._functions[k], gx, gy, gz, bx, by, bz, self._shared[k], handle,
-                        packed.addresses[k], 0,
-                    )  # fmt: skip
-                if status[0] != 0:
-                    name = self._module.funcs[k].name
-                    check(status, f"launching {name}, grid {gx, gy, gz}, block {bx, by, bz}")
+                how = self._configure(k, sizes, stream)
+                address = packed.addresses[k]
+                status = self._launch_kernel(how.address, self._functions[k], address, 0)
+                if status != 0:
+                    name, grid, block = self._module.funcs[k].name, sizes[:3], sizes[3:]
+                    failed = load_driver().CUresult(status)
+                    check((failed,), f"launching {name}, grid {grid}, block {block}")
             del held
         finally:
             self._place.leave(entered)
 
-    def _configure(self, k: int, sizes: tuple[int, ...], stream: int) -> Any:
-        """How to launch a kernel so that its blocks may take their places as those of the kernel
-        before it leave theirs."""
-        driver = load_driver()
-        overlap = driver.CUlaunchAttribute()
-        overlap.id = (
-            driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        )
-        overlap.value.programmaticStreamSerializationAllowed = 1
-        how = driver.CUlaunchConfig()
-        how.gridDimX, how.gridDimY, how.gridDimZ = sizes[:3]
-        how.blockDimX, how.blockDimY, how.blockDimZ = sizes[3:]
-        how.sharedMemBytes, how.hStream = self._shared[k], self._streams[stream]
-        how.attrs, how.numAttrs = [overlap], 1
-        if len(self._configurations) >= _PLANS:
-            self._configurations.clear()
-        self._configurations[k, sizes, stream] = how
+    def quick(self, scalars: tuple[int, ...], torch: Any) -> Callable[[tuple[int, ...]], None]:
+        """:meth:`launch` for these ``scalars`` on torch's current stream, as a function of the
+        addresses that looks up no more than may change from call to call."""
+        plan = self._plans.get(scalars) or self._plan(scalars)
+        device, ordinal = torch._C._cuda_getDevice, self._place.ordinal
+        current, alone = torch._C._cuda_getCurrentRawStream, device_count() == 1
+        local, pack, call = self._local, self._pack, self._launch_kernel
+        values = tuple(v & m for v, m in zip(scalars, self._masks, strict=True))
+        starts, size = _starts(plan.workspaces)
+        empty, byte, place = torch.empty, torch.uint8, torch.device("cuda", ordinal)
+        by_stream: dict[int, list[tuple[int, int, int, Configuration]]] = {}
+
+        def launch(pointers: tuple[int, ...]) -> None:
+            stream = current(ordinal)
+            steps = by_stream.get(stream)
+            if steps is None:
+                steps = [
+                    (how.address, self._functions[k], k, how)
+                    for k, sizes in plan.launches
+                    for how in (self._configure(k, sizes, stream),)
+                ]
+                if len(by_stream) >= _PLANS:
+                    by_stream.clear()
+                by_stream[stream] = steps
+            # The first launch of a thread makes the context current. A device changes with torch's;
+            # where somebody made another context current, the driver refuses the launch.
+            packed = getattr(local, "arguments", None)
+            if packed is None or not (alone or device() == ordinal):
+                self.launch(pointers, scalars, stream, torch)
+                return
+            if starts:
+                held = empty(size, dtype=byte, device=place)  # until all is launched
+                base = held.data_ptr()
+                pack(packed.values, 0, *pointers, *[base + at for at in starts], *values)
+            else:
+                pack(packed.values, 0, *pointers, *values)
+            addresses = packed.addresses
+            for how, function, k, _ in steps:
+                if call(how, function, addresses[k], 0):
+                    self.launch(pointers, scalars, stream, torch)  # or says why not
+                    return
+
+        return launch
+
+    def _configure(self, k: int, sizes: tuple[int, ...], stream: int) -> Configuration:
+        """How to launch a kernel on a stream."""
+        how = self._configurations.get((k, sizes, stream))
+        if how is None:
+            if len(self._configurations) >= _PLANS:
+                self._configurations.clear()
+            how = Configuration(sizes, self._shared[k], stream, self._overlaps)
+            self._configurations[k, sizes, stream] = how
         return how
 
     def _plan(self, scalars: tuple[int, ...]) -> Plan:
@@ -193,10 +224,19 @@ class Loaded:
         kept = self._workspaces.get(stream)
         if kept is None or any(m.nbytes < n for m, n in zip(kept, sizes, strict=True)):
             if kept is not None:  # earlier launches may still be using them
-                check(load_driver().cuStreamSynchronize(self._streams[stream]))
+                check(load_driver().cuStreamSynchronize(load_driver().CUstream(stream)))
             kept = [Memory(n, self._place.ordinal) for n in sizes]
             self._workspaces[stream] = kept
         return kept, tuple(m.pointer for m in kept)
+
+
+def _starts(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where workspaces begin in memory that holds them all, and how much that is, in bytes."""
+    starts, end = [], 0
+    for size in sizes:
+        starts.append(end)
+        end += -(-size // _ALIGNMENT) * _ALIGNMENT
+    return starts, end
 
 
 def _sizes(func: Func, values: dict[str, int]) -> tuple[int, ...]:

@@ -42,6 +42,22 @@ def dgrad(
     grad = grad.contiguous(memory_format=form)
     weight = weight.contiguous()
     operands = (grad, weight) if bias is None else (grad, weight, bias.contiguous())
+    run = dgrad_run(operands, input_size, stride, padding, dilation, channels_last)
+    out: torch.Tensor = run(*operands)
+    return out
+
+
+def dgrad_run(
+    operands: tuple[torch.Tensor, ...],
+    input_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    channels_last: bool,
+) -> Run:
+    """What :func:`dgrad` calls with its operands, laid out as it does; or with others like them."""
+    form = memory_format(channels_last)
+    grad, weight, bias = (*operands, None)[:3]
     key = (
         "dgrad", *signature(grad, weight, bias), channels_last, *input_size, *stride, *padding,
         *dilation,
@@ -57,16 +73,20 @@ def dgrad(
         if launch is None:
             steps, pads, spread = tuple(stride), tuple(padding), tuple(dilation)
             return lambda *given: _conv2d_input(given, size, steps, pads, spread, form)
+        empty = torch.empty_strided
+        strides = torch.empty(size, device="meta", memory_format=form).stride()
 
-        def run(*given: Any) -> Any:
-            dx = torch.empty(size, dtype=dtype, device=device, memory_format=form)
-            launch((*(t.data_ptr() for t in given), dx.data_ptr()))
+        def run(dy: Any, w: Any, *b: Any) -> Any:
+            dx = empty(size, strides, dtype=dtype, device=device)
+            if b:
+                launch((dy.data_ptr(), w.data_ptr(), b[0].data_ptr(), dx.data_ptr()))
+            else:
+                launch((dy.data_ptr(), w.data_ptr(), dx.data_ptr()))
             return dx
 
         return run
 
-    out: torch.Tensor = cached(key, make)(*operands)
-    return out
+    return cached(key, make)
 
 
 def wgrad(
@@ -82,28 +102,43 @@ def wgrad(
     if last is None:
         input = input.contiguous()
     grad = grad.contiguous(memory_format=memory_format(last))
+    out: torch.Tensor = wgrad_run(input, grad, kernel, stride, padding, dilation)(input, grad)
+    return out
+
+
+def wgrad_run(
+    input: torch.Tensor,
+    grad: torch.Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Run:
+    """What :func:`wgrad` calls with operands that are dense in one layout."""
+    last = bool(is_last(input))
     key = ("wgrad", *signature(input, grad, None), *kernel, *stride, *padding, *dilation)
 
     def make() -> Run:
         shape = (grad.shape[1], 1, *kernel)
         found = _find(
             "wgrad", (input, grad), input.shape, grad.shape[1], kernel, stride, padding, dilation,
-            bool(last),
+            last,
         )  # fmt: skip
         launch, dtype, device = found.launch, grad.dtype, grad.device
         if launch is None:
             steps, pads, spread = tuple(stride), tuple(padding), tuple(dilation)
             return lambda x, g: _conv2d_weight(x, g, shape, steps, pads, spread)
 
+        empty, strides = torch.empty_strided, torch.empty(shape, device="meta").stride()
+
         def run(x: Any, g: Any) -> Any:
-            dw = torch.empty(shape, dtype=dtype, device=device)
+            dw = empty(shape, strides, dtype=dtype, device=device)
             launch((x.data_ptr(), g.data_ptr(), dw.data_ptr()))
             return dw
 
         return run
 
-    out: torch.Tensor = cached(key, make)(input, grad)
-    return out
+    return cached(key, make)
 
 
 def _find(

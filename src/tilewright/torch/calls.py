@@ -26,8 +26,23 @@ DTYPES = {
 Run = Callable[..., Any]
 #: By everything that a launch depends on.
 _runs: dict[Any, Run] = {}
-#: By the arguments of a call: its run, and the stride, padding and dilation in full.
-seen: dict[Any, tuple[Run, tuple[Any, ...]]] = {}
+
+
+class Seen:
+    """A forward pass that was done before: how, and in :attr:`backward` its gradients' runs, by all
+    that they depend on of the operands and the output's gradient."""
+
+    __slots__ = ("backward", "form", "geometry", "kernel", "last", "run", "size")
+
+    def __init__(self, run: Run, geometry: tuple[Any, Any, Any], input: Any, weight: Any) -> None:
+        self.run, self.geometry = run, geometry
+        self.size, self.kernel, self.last = input.shape, weight.shape[2:], is_last(input)
+        self.form = memory_format(self.last)
+        self.backward: dict[Any, tuple[Run, Run]] = {}
+
+
+#: By the arguments of a call.
+seen: dict[Any, Seen] = {}
 #: So many are remembered: where shapes keep changing, they are looked up anew now and then.
 _MOST_RUNS = 10_000
 _warned: set[str] = set()

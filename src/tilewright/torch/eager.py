@@ -15,9 +15,10 @@ import torch.nn.functional as F
 from torch._C import _functorch
 from torch.autograd import forward_ad
 
-from tilewright.torch.backward import dgrad, wgrad
+from tilewright.torch.backward import dgrad, dgrad_run, wgrad, wgrad_run
 from tilewright.torch.calls import (
     DTYPES,
+    Seen,
     is_last,
     memory_format,
     observe,
@@ -35,6 +36,7 @@ _modes = torch._C._len_torch_dispatch_stack
 _functions = torch._C._len_torch_function_stack
 _tracing = torch._C._get_tracing_state
 _transforms = _functorch.peek_interpreter_stack
+_unwrap = _functorch.unwrap_if_dead
 _profiled = torch.autograd._profiler_enabled
 _grad = torch.is_grad_enabled
 
@@ -62,22 +64,29 @@ def again(
 
     Operands are cast where autocast is on.
     """
-    known = None
-    if not observers and not _is_transformed():
-        if _is_plain(input, weight, bias):
-            key = (*signature(input, weight, bias), stride, padding, dilation)
-            try:
-                known = seen.get(key)
-            except TypeError:  # a list
-                return None
+    # Each look-up counts: this is all that a call costs beside PyTorch's part of it.
+    if observers or _transforms() is not None or forward_ad._current_level >= 0:
+        return None
+    if not _is_plain(input, weight, bias):
+        return None
+    if bias is None:
+        key: Any = (
+            input.shape, input.stride(), input.dtype, input.device,
+            weight.shape, weight.stride(), weight.dtype, weight.device, stride, padding, dilation,
+        )  # fmt: skip
+    else:
+        key = (*signature(input, weight, bias), stride, padding, dilation)
+    try:
+        known = seen.get(key)
+    except TypeError:  # a list
+        return None
     if known is None:
         return None
-    run, geometry = known
     made: torch.Tensor
     if _grad() and _asks_for_gradients(input, weight, bias):
-        made = _Convolution.apply(input, weight, bias, geometry, run)
+        made = _recorded(input, weight, bias, known)
     else:
-        made = run(input, weight, bias)
+        made = known.run(input, weight, bias)
     return made
 
 
@@ -117,13 +126,14 @@ def convolve(
     way = _way(input, weight, bias)
     if way in ("kernel", "autograd"):
         run = runner(input, weight, bias, *geometry)
+        known = Seen(run, geometry, input, weight)
         if given is not None and not observers:
             with contextlib.suppress(TypeError):  # a list
-                seen[*signature(input, weight, bias), *given] = run, geometry
+                seen[*signature(input, weight, bias), *given] = known
         if way == "kernel":
             made = run(input, weight, bias)
         else:
-            made = _Convolution.apply(input, weight, bias, geometry, run)
+            made = _recorded(input, weight, bias, known)
     elif way == "operator":
         made = conv(input, weight, bias, *geometry)
     else:
@@ -156,28 +166,62 @@ class _Convolution(torch.autograd.Function):
     """What autograd knows of the operator, said in less time."""
 
     @staticmethod
-    def forward(ctx: Any, input: Any, weight: Any, bias: Any, geometry: Any, run: Any) -> Any:
-        needs = ctx.needs_input_grad
-        ctx.save_for_backward(input if needs[1] else None, weight if needs[0] else None)
-        ctx.size, ctx.kernel, ctx.last = input.shape, weight.shape[2:], is_last(input)
-        ctx.geometry = geometry
-        return run(input, weight, bias)
+    def forward(ctx: Any, input: Any, weight: Any, bias: Any, known: Seen) -> Any:
+        by_input, by_weight, *_ = ctx.needs_input_grad
+        ctx.save_for_backward(input if by_weight else None, weight if by_input else None)
+        ctx.known = known
+        return known.run(input, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        dy = grads[0].contiguous(memory_format=memory_format(ctx.last))  # once for both
+        known: Seen = ctx.known
+        dy = grads[0].contiguous(memory_format=known.form)  # once for both
         input, weight = ctx.saved_tensors
         needs = ctx.needs_input_grad
-        short = not _grad() and _is_plain(dy, dy, None)
-        by_input: Any = dgrad if short else conv_dgrad
-        by_weight: Any = wgrad if short else conv_wgrad
         dx = dw = None
-        if needs[0]:
-            dx = by_input(dy, weight, None, ctx.size, *ctx.geometry, bool(ctx.last))
-        if needs[1]:
-            dw = by_weight(input, dy, ctx.kernel, *ctx.geometry)
+        if not _grad() and _is_plain(dy, dy, None):
+            if input is not None and weight is not None and not observers:
+                dx, dw = _both(known, dy, input, weight)
+            elif needs[0]:
+                dx = dgrad(dy, weight, None, known.size, *known.geometry, bool(known.last))
+            if needs[1] and dw is None:
+                dw = wgrad(input, dy, known.kernel, *known.geometry)
+        else:
+            if needs[0]:
+                dx = conv_dgrad(dy, weight, None, known.size, *known.geometry, bool(known.last))
+            if needs[1]:
+                dw = conv_wgrad(input, dy, known.kernel, *known.geometry)
         db = dy.sum((0, 2, 3)) if needs[2] else None
-        return dx, dw, db, None, None
+        return dx, dw, db, None
+
+
+#: ``_Convolution.apply``, without looking once more for transformations that are not there.
+_apply: Any = super(torch.autograd.Function, _Convolution).apply
+
+
+def _recorded(input: Any, weight: Any, bias: Any, known: Seen) -> torch.Tensor:
+    """The convolution, with autograd's record of it; of tensors that a transformation of torch.func
+    left behind, what they wrap."""
+    if bias is not None:
+        bias = _unwrap(bias)
+    made: torch.Tensor = _apply(_unwrap(input), _unwrap(weight), bias, known)
+    return made
+
+
+def _both(known: Seen, dy: Any, input: Any, weight: Any) -> tuple[Any, Any]:
+    """Both gradients; ``dy`` is in the layout of ``input``."""
+    key = signature(input, weight, dy)
+    runs = known.backward.get(key)
+    if runs is None:
+        if known.last is None or not weight.is_contiguous():
+            dx = dgrad(dy, weight, None, known.size, *known.geometry, bool(known.last))
+            return dx, wgrad(input, dy, known.kernel, *known.geometry)
+        runs = (
+            dgrad_run((dy, weight), known.size, *known.geometry, known.last),
+            wgrad_run(input, dy, known.kernel, *known.geometry),
+        )
+        known.backward[key] = runs
+    return runs[0](dy, weight), runs[1](input, dy)
 
 
 class _Transposed(torch.autograd.Function):

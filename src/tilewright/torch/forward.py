@@ -111,11 +111,12 @@ def _make(
             return laid(y, form)
 
         return fallback
-    empty, dtype, device = torch.empty, input.dtype, input.device
+    empty, dtype, device = torch.empty_strided, input.dtype, input.device
+    strides = torch.empty(shape, device="meta", memory_format=form).stride()
     whole = weight.is_contiguous() and (bias is None or bias.is_contiguous())
 
     def run(x: Any, w: Any, b: Any) -> Any:
-        y = empty(shape, dtype=dtype, device=device, memory_format=form)
+        y = empty(shape, strides, dtype=dtype, device=device)
         if not whole:
             w = w.contiguous()
         if b is None:

@@ -148,6 +148,10 @@ def _find(problem: Problem, target: Target, ordinal: int | None) -> Found:
     raw = kernel.program.launch_raw  # type: ignore[attr-defined]
     scalars = (problem.batch,) if batch == any_batch else ()
 
+    caller = getattr(kernel.program, "caller", None)
+    if caller is not None and ordinal is not None:
+        return Found(caller(scalars, ordinal, torch), choice)
+
     def launch(pointers: tuple[int, ...]) -> None:
         raw(pointers, scalars, None, ordinal)
 
