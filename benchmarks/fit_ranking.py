@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np

@@ -3,8 +3,8 @@
 A raw file is JSON lines, one a problem: ``problem`` (its fields), ``times`` (microseconds by
 candidate, ``"gpu.strips 2,4,14,7,1,3,0"``: a template with its parameters in the order of its
 dataclass, beside peers that are no templates) and, where known, ``notes`` (by candidate, the
-registers and spilled bytes of its kernels, or why it was not measured). The packed file is gzipped JSON that
-keeps the problems, parameters, times and registers.
+registers and spilled bytes of its kernels, or why it was not measured). The packed file is gzipped
+JSON that keeps the problems, parameters, times and registers.
 """
 
 from __future__ import annotations

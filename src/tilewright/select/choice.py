@@ -118,7 +118,7 @@ def _within(choice: Choice, workspace_limit: int | None) -> bool:
 
 
 def _tuned(problem: Problem, target: Target, able: list[Algorithm]) -> Iterator[Choice]:
-    """What tuning taught of this problem, or of those nearest to it."""
+    """What tuning taught of this problem, or of those like it."""
     by_name = {a.name: a for a in able}
     try:
         device = str(json.loads(_machine(target))["device"])
@@ -141,11 +141,12 @@ def choose(
     Parameters
     ----------
     policy : "heuristic" measures nothing: what was measured before for this very problem, else what
-        tuning taught of it or of the nearest problems (the records of this machine, then those
-        that the package brings), else the parameters by a static rule. "profile" measures the
-        candidates on random data, where that was not done before, and takes the fastest; PyTorch's
-        kernel is one where the program has imported PyTorch. "reproducible" is the heuristic among
-        the algorithms that give the same bits in every run.
+        tuning taught of it (the records of this machine, then those that the package brings), else
+        what a model of CUDA devices, or a vote of the nearest problems on record, thinks fastest,
+        else the parameters by a static rule. "profile" measures the candidates on random data,
+        where that was not done before, and takes the fastest; PyTorch's kernel is one where the
+        program has imported PyTorch. "reproducible" is the heuristic among the algorithms that give
+        the same bits in every run.
     workspace_limit : bytes that a call may take beside its arrays; None for any.
     answers : where measurements are kept, by default in the cache folder.
 

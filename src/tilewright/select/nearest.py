@@ -1,20 +1,25 @@
-"""What was tuned of problems like one that was not: whose schedules are tried first.
+"""What was learnt by tuning, of this problem and of those like it: whose schedules are tried first.
 
-Schedules are ranked by a vote of the nearest problems on record, near ones weighing more: how many
-times slower than the fastest the schedule most like it was there; the library's rule has a small
-vote. Candidates are those of the rule, and what was fast for problems that are nearly the same.
+A problem that was tuned on this device gets what was fastest for it, and so does one that differs
+from it in nothing that matters much. For others, schedules of CUDA devices are ranked by a model
+(:mod:`~tilewright.select.ranking`). Elsewhere the nearest problems on record vote, near ones
+weighing more: how many times slower than the fastest the schedule most like it was there; the
+library's rule has a small vote. Candidates are those of the rule, and what was fast for problems
+that are nearly the same.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import TilewrightError
+from tilewright.select.ranking import ranked
 from tilewright.target import Target
 from tilewright.topi.declare import declare
 from tilewright.topi.problem import Problem
@@ -29,6 +34,8 @@ _ABSENT = 1.3
 _UNLIKE = 0.3
 #: Problems this near to each other may take each other's parameters as they are.
 _ALIKE = 0.5
+#: Problems of the same images and filters this near to each other have the same fast schedules.
+_TWINS = 0.5
 #: The library's rule votes too, as a problem so far away would.
 _RULE = 2.5
 #: So many of the schedules voted for are tried.
@@ -56,19 +63,35 @@ def guesses(problem: Problem, target: Target, device: str) -> Iterator[Guess]:
     device : as :func:`~tilewright.tune.machine.machine` names it; empty where there is none.
     """
     mine, brought = own(target.kind), shipped(target.kind)
-    for known in (mine, brought):
-        for tuned in known:
-            if device and tuned.device == device and tuned.problem == problem:
-                yield from _measured(tuned, problem, target)
-                return
-    yield from _voted(problem, target, device, [*mine, *brought])
+    here = [t for t in (*mine, *brought) if device and t.device == device]
+    for tuned in here:
+        if tuned.problem == problem:
+            yield from _measured(tuned, problem, target)
+            break
+    else:
+        yield from _twins(problem, target, here)
+    found = ranked(problem, target)
+    if found:
+        yield from (Guess(r.template.name, r.config, None) for r in found[:_TRIED])
+    else:
+        yield from _voted(problem, target, device, [*mine, *brought])
+
+
+def _twins(problem: Problem, target: Target, here: Sequence[Tuned]) -> Iterator[Guess]:
+    """Of the nearest problem that differs at most in its batch, its epilogue and the like."""
+    same = operator.attrgetter("image", "out_image", "kernel", "stride", "dilation")
+    known = [t for t in here if same(t.problem) == same(problem)]
+    near = min(known, key=lambda t: distance(problem, t.problem), default=None)
+    if near is not None and distance(problem, near.problem) <= _TWINS:
+        for guess in _measured(near, problem, target):
+            yield Guess(guess.template, guess.config, None)
 
 
 def _measured(tuned: Tuned, problem: Problem, target: Target) -> Iterator[Guess]:
-    for ranked in tuned.best:
-        config = _legal(ranked.template, ranked.values, problem, target)
+    for best in tuned.best:
+        config = _legal(best.template, best.values, problem, target)
         if config is not None:
-            yield Guess(ranked.template, config, ranked.seconds)
+            yield Guess(best.template, config, best.seconds)
 
 
 def _voted(

@@ -64,7 +64,8 @@ def ranked(p: Problem, target: Target) -> list[Ranked]:
         return []
     guessed = slower(p, [(t.name, parameters(configs)) for t, configs in found], target)
     every = [(t, config) for t, configs in found for config in configs]
-    return [Ranked(*every[k], float(guessed[k])) for k in np.argsort(guessed, kind="stable")]
+    order = np.argsort(guessed, kind="stable").tolist()
+    return [Ranked(every[k][0], every[k][1], float(guessed[k])) for k in order]
 
 
 def parameters(configs: list[Any]) -> Array:

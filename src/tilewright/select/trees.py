@@ -77,7 +77,5 @@ def write(path: Path, forests: Mapping[str, Mapping[str, Array]]) -> None:
     """Write the arrays of forests; ``left`` counts from the root of its tree."""
     small = {"feature": "uint8", "threshold": "float32", "left": "uint16", "root": "int32",
              "base": "float64", "kinds": "uint8"}  # fmt: skip
-    np.savez_compressed(
-        path,
-        **{f"{n}/{p}": np.asarray(f[p], small[p]) for n, f in forests.items() for p in _PARTS},
-    )
+    parts = {f"{n}/{p}": np.asarray(f[p], small[p]) for n, f in forests.items() for p in _PARTS}
+    np.savez_compressed(path, allow_pickle=False, **parts)
