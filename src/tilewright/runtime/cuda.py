@@ -152,18 +152,12 @@ class CudaProgram:
         """:meth:`launch_raw` for given ``scalars`` and a device, on torch's current stream."""
         aligned = self.aligned
         loaded = self._loaded.get((ordinal, aligned)) or self._load(ordinal, aligned)
-        quick = loaded.quick(scalars, torch)
-        if not aligned:
-            return quick
-
-        def launch(pointers: tuple[int, ...]) -> None:
-            for p in pointers:
-                if p % ALIGNMENT:
-                    self._launch(pointers, scalars, None, ordinal)
-                    return
-            quick(pointers)
-
-        return launch
+        return loaded.quick(
+            scalars,
+            torch,
+            ALIGNMENT if aligned else 1,
+            lambda pointers: self._launch(pointers, scalars, None, ordinal),
+        )
 
     def _launch(
         self, pointers: tuple[int, ...], scalars: tuple[int, ...], stream: Any, ordinal: int

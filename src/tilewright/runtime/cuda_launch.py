@@ -142,9 +142,16 @@ class Loaded:
         finally:
             self._place.leave(entered)
 
-    def quick(self, scalars: tuple[int, ...], torch: Any) -> Callable[[tuple[int, ...]], None]:
+    def quick(
+        self,
+        scalars: tuple[int, ...],
+        torch: Any,
+        alignment: int,
+        unaligned: Callable[[tuple[int, ...]], None],
+    ) -> Callable[[tuple[int, ...]], None]:
         """:meth:`launch` for these ``scalars`` on torch's current stream, as a function of the
-        addresses that looks up no more than may change from call to call."""
+        addresses that looks up no more than may change from call to call; ``unaligned`` does it
+        where an address is no multiple of ``alignment``, a power of two."""
         plan = self._plans.get(scalars) or self._plan(scalars)
         device, ordinal = torch._C._cuda_getDevice, self._place.ordinal
         current, alone = torch._C._cuda_getCurrentRawStream, device_count() == 1
@@ -153,8 +160,13 @@ class Loaded:
         starts, size = _starts(plan.workspaces)
         empty, byte, place = torch.empty, torch.uint8, torch.device("cuda", ordinal)
         by_stream: dict[int, list[tuple[int, int, int, Configuration]]] = {}
+        beyond = alignment - 1
 
         def launch(pointers: tuple[int, ...]) -> None:
+            for p in pointers:
+                if p & beyond:
+                    unaligned(pointers)
+                    return
             stream = current(ordinal)
             steps = by_stream.get(stream)
             if steps is None:
