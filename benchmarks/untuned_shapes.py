@@ -1,0 +1,248 @@
+"""Shapes that nobody tuned: what is chosen for them without measuring, beside a search.
+
+Random convolutions and gradients of the kinds that networks have are drawn. The first choice of the
+policy "heuristic" takes turns with what a search would try, the schedules that are ranked first and
+as many random ones, all checked against PyTorch in float64: medians of CUDA-graph replays, inputs
+rotated past the cache where they are over 8 MB. The share of problems counts whose first choice
+takes at most 1.2 times as long as the fastest.
+
+    PYTHONPATH=src python benchmarks/untuned_shapes.py --gpus 1 --seconds 240
+
+What is not built and measured in that time is left out. All times are written beside the results,
+in the form that benchmarks/fit_ranking.py learns from; learn from another ``--seed`` than the one
+that is reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import measure
+from gpu_depthwise import Layer
+from gpu_layers import LAYOUTS, PASSES, TYPES, traffic
+
+import tilewright
+from tilewright.ir.errors import TilewrightError
+from tilewright.select.choice import options
+from tilewright.select.ranking import ranked
+from tilewright.topi.declare import declare
+from tilewright.topi.problem import Problem
+from tilewright.topi.templates import TEMPLATES
+
+#: Replays of every graph.
+_ROUNDS = 11
+#: What an error may be, relative to the norm of the result.
+_ERROR = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
+#: Bytes of the images of a problem, by its batch: at least and at most.
+_BYTES = {64: (4e6, 400e6), 1: (0.2e6, 20e6)}
+#: At most so many times as long as the fastest: what is promised.
+WITHIN = 1.2
+
+#: A template's name with its parameters.
+Candidate = tuple[str, dict[str, int]]
+
+
+def problems(count: int, seed: int) -> Iterator[Problem]:
+    """Layers of batch 64 in all passes, and of batch 1, with 3x3 to 7x7 filters."""
+    rng = random.Random(seed)
+    found: set[Problem] = set()
+    while len(found) < count:
+        batch = rng.choice((64, 64, 64, 1))
+        kernel = rng.choice((3, 3, 5, 5, 7))
+        height = round(math.exp(rng.uniform(math.log(7), math.log(128))))
+        p = Problem(
+            batch=batch,
+            channels=8 * round(math.exp(rng.uniform(math.log(2), math.log(128)))),
+            height=height,
+            width=height if rng.random() < 0.8 else max(7, height + rng.randint(-8, 8)),
+            kernel_h=kernel,
+            kernel_w=kernel,
+            padding=kernel // 2,
+            stride=1 if kernel == 7 else rng.choice((1, 1, 2)),
+            dtype=rng.choice(TYPES),
+            layout=rng.choice(LAYOUTS),
+            pass_=rng.choice(PASSES) if batch > 1 else "forward",
+        )
+        least, most = _BYTES[batch]
+        if least <= traffic(p) <= most and p not in found:
+            found.add(p)
+            yield p
+
+
+def name_of(candidate: Candidate) -> str:
+    return f"{candidate[0]} {','.join(str(v) for v in candidate[1].values())}"
+
+
+def candidates(p: Problem, target: str, first: int, others: int) -> list[Candidate]:
+    """What is chosen without measuring, what is ranked first, then random ones."""
+    machine = tilewright.Target.parse(target)
+    chosen = next(options(p, machine))
+    order = [(r.template.name, vars(r.config)) for r in ranked(p, machine)]
+    rest = order[first:]
+    random.Random(str(p)).shuffle(rest)
+    wanted = [(chosen.algorithm.name, chosen.algorithm.to_values(chosen.config))]
+    wanted += order[:first] + rest[:others]
+    return list({name_of(c): c for c in wanted}.values())
+
+
+def build(p: Problem, candidate: Candidate, target: str, path: str) -> str:
+    """Compile a kernel into a file: its registers and spilled bytes, or why it cannot be."""
+    template = TEMPLATES[candidate[0]]
+    try:
+        declaration = declare(p)
+        schedule = template.schedule(declaration, template.parse(candidate[1]))
+        kernel = tilewright.build(schedule, declaration.args, target, verify=False)
+        kernel.save(path)
+    except TilewrightError as error:
+        Path(path).unlink(missing_ok=True)
+        return f"{type(error).__name__}: {error}"
+    return str({n: (r.registers, r.spills) for n, r in kernel.resources.items()})
+
+
+def time_problem(p: Problem, files: dict[str, str]) -> dict[str, float]:
+    """Microseconds by candidate; files that are missing are left out."""
+    layer = Layer(p)
+    operands, n = layer.operands(), layer.sets
+    calls: dict[str, Callable[[int], Any]] = {}
+    for name, path in files.items():
+        if not Path(path).exists():
+            continue
+        kernel = tilewright.load(path)
+        layer.result[0].fill_(math.nan)
+        kernel(*operands[0], layer.result[0])
+        error = layer.error()
+        if not error <= _ERROR[p.dtype]:
+            raise AssertionError(f"{p}: {name} has an error of {error:.2g}")
+        calls[name] = lambda i, kernel=kernel: kernel(*operands[i % n], layer.result[i % n])
+    measure.ROUNDS = _ROUNDS
+    measure.LAUNCHES = max(4, min(40, int(1.5e9 / traffic(p))))
+    return measure.graph_medians(calls)
+
+
+def run_part(arguments: argparse.Namespace) -> None:
+    """Every ``--gpus``-th problem from the ``--part``-th on, on the first visible GPU."""
+    begin, target = time.monotonic(), f"cuda -arch={arguments.arch}"
+    mine = list(problems(arguments.count, arguments.seed))[arguments.part :: arguments.gpus]
+    rows: list[dict[str, Any]] = []
+    processes = max(2, (os.cpu_count() or 2) // arguments.gpus)
+    with TemporaryDirectory() as folder, ProcessPoolExecutor(processes) as pool:
+        list(pool.map(abs, range(processes * 4)))  # made before this process opens the GPU
+        jobs: list[dict[str, tuple[str, Future[str]]]] = []
+        for k, p in enumerate(mine):
+            jobs.append({})
+            for c in candidates(p, target, arguments.ranked, arguments.random):
+                path = str(Path(folder) / f"{k}-{len(jobs[-1])}.kernel")
+                jobs[-1][name_of(c)] = path, pool.submit(build, p, c, target, path)
+        for p, kernels in zip(mine, jobs, strict=True):
+            left = begin + arguments.seconds - time.monotonic()
+            try:
+                notes = {n: job.result(max(0.0, left)) for n, (_, job) in kernels.items()}
+            except TimeoutError:
+                break
+            try:
+                times = time_problem(p, {n: path for n, (path, _) in kernels.items()})
+                rows.append(row(p, times, notes, next(iter(kernels))))
+            except Exception as error:  # one problem must not cost the others
+                print(f"{p}: {error!r}", flush=True)
+                continue
+            took, times_best = rows[-1]["chosen us"], rows[-1]["chosen / fastest"]
+            print(
+                f"{len(rows)}/{len(mine)} {p}: {took:.1f} us, {times_best:.2f}x of the fastest, "
+                f"{rows[-1]['fastest']}",
+                flush=True,
+            )
+        pool.shutdown(wait=True, cancel_futures=True)
+    Path(f"{arguments.out}/part-{arguments.part}.json").write_text(json.dumps(rows))
+
+
+def row(p: Problem, times: dict[str, float], notes: dict[str, str], chosen: str) -> dict[str, Any]:
+    """``chosen`` is the first choice; one that cannot be built is as bad as can be."""
+    fastest = min(times, key=lambda name: times[name])
+    took = times.get(chosen, math.inf)
+    return {
+        "name": str(p), "problem": p.to_dict(), "tried": len(times),
+        "chosen": chosen, "chosen us": took, "chosen / fastest": took / times[fastest],
+        "fastest": fastest, "fastest us": times[fastest], "times": times, "notes": notes,
+    }  # fmt: skip
+
+
+def shares(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """By kind of problem, how many there were and the share within :data:`WITHIN`."""
+    kinds: dict[str, list[float]] = {}
+    for r in rows:
+        p = r["problem"]
+        for kind in ("all", p["pass"], p["layout"], p["dtype"], f"batch {p['batch']}",
+                     f"K {p['kernel_h']}"):  # fmt: skip
+            kinds.setdefault(kind, []).append(r["chosen / fastest"])
+    return {
+        kind: {
+            "problems": len(found),
+            "within 1.2": sum(f <= WITHIN for f in found) / len(found),
+            "geometric mean": math.exp(sum(map(math.log, found)) / len(found)),
+        }
+        for kind, found in sorted(kinds.items(), key=lambda pair: (pair[0] != "all", pair[0]))
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--count", type=int, default=60, help="problems to draw")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--ranked", type=int, default=30, help="of the first, to be tried")
+    parser.add_argument("--random", type=int, default=30, help="of the others, to be tried")
+    parser.add_argument("--seconds", type=float, default=240.0, help="to stop after")
+    parser.add_argument("--gpus", type=int, default=1, help="GPUs of this machine to use")
+    parser.add_argument("--name", default="h200_untuned_shapes", help="of the results")
+    parser.add_argument("--out", default="benchmarks/results")
+    parser.add_argument("--arch", default="sm_90a", help="of the GPUs")
+    parser.add_argument("--part", type=int, default=-1, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    Path(arguments.out).mkdir(parents=True, exist_ok=True)
+    if arguments.part >= 0:
+        run_part(arguments)
+        return
+    parts = [
+        subprocess.Popen(
+            [sys.executable, *sys.argv, "--part", str(k)],
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": str(k)},
+        )
+        for k in range(arguments.gpus)
+    ]
+    if any(part.wait() for part in parts):
+        sys.exit("a part failed")
+    rows: list[dict[str, Any]] = []
+    for k in range(arguments.gpus):
+        path = Path(f"{arguments.out}/part-{k}.json")
+        rows += json.loads(path.read_text())
+        path.unlink()
+    if not rows:
+        sys.exit("nothing was measured in that time: give more --seconds, or fewer --ranked")
+    found = shares(rows)
+    with Path(f"{arguments.out}/{arguments.name}-tried.jsonl").open("w") as tried:
+        for r in rows:
+            line = {key: r.pop(key) for key in ("problem", "times", "notes")}
+            tried.write(json.dumps(line) + "\n")
+    for kind, share in found.items():
+        print(f"{kind:12} {share['problems']:4} problems, {share['within 1.2']:5.0%} within 1.2, "
+              f"geometric mean {share['geometric mean']:.3f}")  # fmt: skip
+    results = {
+        "environment": measure.environment("torch"), "seed": arguments.seed,
+        "drawn": arguments.count, "shares": found, "rows": rows,
+    }  # fmt: skip
+    print(measure.save(arguments.name, results, arguments.out))
+
+
+if __name__ == "__main__":
+    main()
