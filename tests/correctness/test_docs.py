@@ -1,8 +1,8 @@
 """What the documentation shows runs, and prints what it says.
 
-A page's ``python`` blocks run in order in one namespace, its ``pycon`` blocks in the same one, as
-doctests, whose outputs ``pytest --update-golden`` writes anew. The docstrings of the package run as
-doctests too.
+A page's ``python`` blocks run in order in one namespace, those with a title as files of that name;
+its ``pycon`` blocks run in the same namespace, as doctests, whose outputs ``--update-golden``
+writes anew. The docstrings of the package run as doctests too.
 """
 
 import contextlib
@@ -10,6 +10,8 @@ import doctest
 import importlib
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,10 @@ def with_answers(page, text, names):
 
     def run(block):
         language, code = block.groups()
+        if (title := re.search(r'title="([^"]+)"', block[0].partition("\n")[0])) is not None:
+            Path(title[1]).write_text(code)
+            subprocess.run([sys.executable, title[1]], check=True)
+            return block[0]
         if language == "python":
             # Blank lines before it let a traceback point into the page.
             line = text.count("\n", 0, block.start(2))
