@@ -57,7 +57,8 @@ class Table:
         slower = np.log(np.where(self.times > 0, self.times, np.inf) / m.best)
         self.y = np.minimum(slower, _CLIP)
         self.kinds = set(work(m.problem, template, rows[:, :-2]).kind.astype(int).tolist())
-        self.weight = m.weight / (1 + _NEAR * np.minimum(slower, 2.0))
+        far = np.where(self.times > 0, np.minimum(slower, 2.0), _CLIP)
+        self.weight = m.weight / (1 + _NEAR * far)
 
 
 def shape(p: Problem) -> tuple[int, ...]:

@@ -178,7 +178,7 @@ def row(p: Problem, times: dict[str, float], notes: dict[str, str], chosen: str)
     }  # fmt: skip
 
 
-def shares(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+def shares(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """By kind of problem, how many there were and the share within :data:`WITHIN`."""
     kinds: dict[str, list[float]] = {}
     for r in rows:
@@ -186,14 +186,15 @@ def shares(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
         for kind in ("all", p["pass"], p["layout"], p["dtype"], f"batch {p['batch']}",
                      f"K {p['kernel_h']}"):  # fmt: skip
             kinds.setdefault(kind, []).append(r["chosen / fastest"])
-    return {
-        kind: {
+    return [
+        {
+            "kind": kind,
             "problems": len(found),
-            "within 1.2": sum(f <= WITHIN for f in found) / len(found),
+            "share within 1.2": sum(f <= WITHIN for f in found) / len(found),
             "geometric mean": math.exp(sum(map(math.log, found)) / len(found)),
         }
         for kind, found in sorted(kinds.items(), key=lambda pair: (pair[0] != "all", pair[0]))
-    }
+    ]
 
 
 def main() -> None:
@@ -234,9 +235,7 @@ def main() -> None:
         for r in rows:
             line = {key: r.pop(key) for key in ("problem", "times", "notes")}
             tried.write(json.dumps(line) + "\n")
-    for kind, share in found.items():
-        print(f"{kind:12} {share['problems']:4} problems, {share['within 1.2']:5.0%} within 1.2, "
-              f"geometric mean {share['geometric mean']:.3f}")  # fmt: skip
+    print(measure.table(found))
     results = {
         "environment": measure.environment("torch"), "seed": arguments.seed,
         "drawn": arguments.count, "shares": found, "rows": rows,
