@@ -19,8 +19,6 @@ import json
 import math
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -30,6 +28,7 @@ from typing import Any
 
 import measure
 from gpu_layers import sections, traffic
+from parts import run_on_gpus
 
 import tilewright
 from tilewright.topi.declare import declare
@@ -259,20 +258,7 @@ def main() -> None:
     if arguments.part >= 0:
         run_part(arguments)
         return
-    parts = [
-        subprocess.Popen(
-            [sys.executable, *sys.argv, "--part", str(k)],
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": str(k)},
-        )
-        for k in range(arguments.gpus)
-    ]
-    if any(part.wait() for part in parts):
-        sys.exit("a part failed")
-    found = []
-    for k in range(arguments.gpus):
-        path = Path(f"{arguments.out}/part-{k}.json")
-        found.append(json.loads(path.read_text()))
-        path.unlink()
+    found = run_on_gpus(arguments.gpus, arguments.out)
     order = {(s, str(p)): k for k, (s, p) in enumerate(sections())}
     rows = sorted((r for f in found for r in f["rows"]), key=lambda r: _place(order, r))
     with Path(f"{arguments.out}/{arguments.name}-tried.jsonl").open("w") as tried:

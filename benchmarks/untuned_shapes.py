@@ -20,7 +20,6 @@ import json
 import math
 import os
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +31,7 @@ from typing import Any
 import measure
 from gpu_depthwise import Layer
 from gpu_layers import LAYOUTS, PASSES, TYPES, traffic
+from parts import run_on_gpus
 
 import tilewright
 from tilewright.ir.errors import TilewrightError
@@ -214,20 +214,8 @@ def main() -> None:
     if arguments.part >= 0:
         run_part(arguments)
         return
-    parts = [
-        subprocess.Popen(
-            [sys.executable, *sys.argv, "--part", str(k)],
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": str(k)},
-        )
-        for k in range(arguments.gpus)
-    ]
-    if any(part.wait() for part in parts):
-        sys.exit("a part failed")
-    rows: list[dict[str, Any]] = []
-    for k in range(arguments.gpus):
-        path = Path(f"{arguments.out}/part-{k}.json")
-        rows += json.loads(path.read_text())
-        path.unlink()
+    found_rows = run_on_gpus(arguments.gpus, arguments.out)
+    rows: list[dict[str, Any]] = [row for part in found_rows for row in part]
     if not rows:
         sys.exit("nothing was measured in that time: give more --seconds, or fewer --ranked")
     found = shares(rows)

@@ -1,0 +1,29 @@
+"""A benchmark spread over the GPUs of a machine: a process a GPU, which sees that one alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def run_on_gpus(gpus: int, out: str) -> list[Any]:
+    """Run this script once a GPU with ``--part K``; what each wrote to ``out/part-K.json``."""
+    parts = [
+        subprocess.Popen(
+            [sys.executable, *sys.argv, "--part", str(k)],
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": str(k)},
+        )
+        for k in range(gpus)
+    ]
+    if any([part.wait() for part in parts]):
+        sys.exit("a part failed")
+    found = []
+    for k in range(gpus):
+        path = Path(f"{out}/part-{k}.json")
+        found.append(json.loads(path.read_text()))
+        path.unlink()
+    return found
