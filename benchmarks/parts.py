@@ -19,7 +19,8 @@ def run_on_gpus(gpus: int, out: str) -> list[Any]:
         )
         for k in range(gpus)
     ]
-    if any([part.wait() for part in parts]):
+    codes = [part.wait() for part in parts]
+    if any(codes):
         sys.exit("a part failed")
     found = []
     for k in range(gpus):

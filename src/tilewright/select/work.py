@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tilewright.ir.dtype import dtype
-from tilewright.topi.gpu.depthwise_strips import AHEAD, EARLY, ROLLING, WHOLE
+from tilewright.topi.gpu.orders import AHEAD, EARLY, ROLLING, WHOLE
 from tilewright.topi.gpu.window import Window
 from tilewright.topi.problem import Problem
 

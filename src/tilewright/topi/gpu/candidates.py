@@ -16,7 +16,8 @@ from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_pixels import PixelTile
 from tilewright.topi.gpu.depthwise_planes import PlaneTile
-from tilewright.topi.gpu.depthwise_strips import AHEAD, EARLY, ROLLING, WHOLE, StripTile
+from tilewright.topi.gpu.depthwise_strips import StripTile
+from tilewright.topi.gpu.orders import AHEAD, EARLY, ROLLING, WHOLE
 from tilewright.topi.gpu.window import CODE, REGISTERS, Window, cover, divisor, guess, power
 from tilewright.topi.problem import Problem
 

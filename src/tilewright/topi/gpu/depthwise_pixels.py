@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
-from tilewright.topi.gpu.depthwise_strips import AHEAD, EARLY, ROLLING, WHOLE
+from tilewright.topi.gpu.orders import WHOLE, place_loads, rolls
 from tilewright.topi.stages import begin, image_axes, tap_axes
 
 
@@ -42,8 +42,7 @@ def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
     s, out, sums = st.schedule, st.out, st.sums
     phased = len(sums.op.axis) != p.rank + 2
     sh, sw = p.stride if phased else (1, 1)
-    rolls = tile.by_row in (ROLLING, EARLY)
-    kind = p.accumulate if rolls else None  # what is kept is converted once
+    kind = p.accumulate if rolls(tile.by_row) else None  # what is kept is converted once
     data = s.cache_read(d.source, "local", [st.sum], kind)
     if st.padded is not None:
         st.padded.compute_inline()
@@ -81,13 +80,7 @@ def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
         sums.unroll(axis)
 
     loads = s[data]
-    if rolls:
-        loads.compute_at(out, row)
-        loads.rolling_buffer(ahead=int(tile.by_row == EARLY))
-    elif tile.by_row == AHEAD:
-        loads.compute_at(out, tx)
-    else:
-        loads.compute_at(sums, do)
+    place_loads(loads, tile.by_row, out, row, tx, sums, do)
     for axis in loads.op.axis[:-1]:
         loads.unroll(axis)
     if p.multiplier == 1 and whole:

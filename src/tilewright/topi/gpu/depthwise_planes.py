@@ -14,7 +14,7 @@ from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.schedule import Schedule, Stage
 from tilewright.topi.declare import Declaration
-from tilewright.topi.gpu.depthwise_strips import ROLLING, WHOLE
+from tilewright.topi.gpu.orders import ROLLING, WHOLE
 from tilewright.topi.stages import begin, image_axes, tap_axes
 
 

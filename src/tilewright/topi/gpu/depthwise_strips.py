@@ -6,11 +6,9 @@ read the same sectors again, from the first-level cache. The gradient by the inp
 alike: with stride 1 it is a convolution with the rotated filter, with a larger one each phase of a
 strip is a convolution of its own; the phases are interleaved as vectors are stored.
 
-A strip is summed tap by tap, or one row of outputs after another, from the top down. A row of the
-input is then forgotten after the last output that needs it, so that long strips of large filters
-fit into registers. It is loaded, and converted, where the first output needs it
-(:data:`ROLLING`), or a row earlier (:data:`EARLY`), or else the loads of all rows come first and
-the compiler puts them where it likes (:data:`AHEAD`), which leaves more of them in flight.
+A strip is summed tap by tap, or one row of outputs after another, from the top down
+(:mod:`~tilewright.topi.gpu.orders`). A row of the input is then forgotten after the last output
+that needs it, so that long strips of large filters fit into registers.
 """
 
 from __future__ import annotations
@@ -20,12 +18,9 @@ from dataclasses import dataclass
 from tilewright import te
 from tilewright.schedule import Schedule, Stage
 from tilewright.topi.declare import Declaration
+from tilewright.topi.gpu.orders import WHOLE, place_loads, rolls
 from tilewright.topi.nn.depthwise_dgrad import gathers
 from tilewright.topi.stages import begin, image_axes, tap_axes
-
-#: How a thread goes over its outputs: all at once, row by row with rows of the input kept, row by
-#: row with the input of all loaded ahead, row by row with the next row on its way.
-WHOLE, ROLLING, AHEAD, EARLY = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -50,8 +45,7 @@ def schedule_strips(d: Declaration, tile: StripTile = StripTile()) -> Schedule:
     phased = len(sums.op.axis) != p.rank + 2
     sh, sw = p.stride if phased else (1, 1)
     filters = p.multiplier if p.pass_ == "forward" else 1
-    rolls = tile.by_row in (ROLLING, EARLY)
-    kind = p.accumulate if rolls else None  # what is kept is converted once
+    kind = p.accumulate if rolls(tile.by_row) else None  # what is kept is converted once
     data = s.cache_read(d.source, "local", [st.sum], kind)
     if st.padded is not None:
         st.padded.compute_inline()
@@ -86,13 +80,7 @@ def schedule_strips(d: Declaration, tile: StripTile = StripTile()) -> Schedule:
         sums.unroll(axis)
 
     loads = s[data]
-    if rolls:
-        loads.compute_at(out, row)
-        loads.rolling_buffer(ahead=int(tile.by_row == EARLY))
-    elif tile.by_row == AHEAD:
-        loads.compute_at(out, tx)
-    else:
-        loads.compute_at(sums, do)
+    place_loads(loads, tile.by_row, out, row, tx, sums, do)
     _load_rows(loads, d, tile)
     return s
 
