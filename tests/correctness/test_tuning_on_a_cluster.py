@@ -79,6 +79,22 @@ def test_workers_without_a_device_build_for_the_others(standing, monkeypatch):
     assert (best["some"].val, best["many"].val) == (0, 0)
 
 
+def test_a_worker_that_is_lost_before_it_says_what_it_is_takes_no_part(standing, monkeypatch):
+    lost = standing.worker("--name", "lost")
+    standing.wait_for(3)
+    describe = client_side.ClusterMeasurer._describe
+
+    def lose(measurer, target, hello, workers):
+        assert len(workers) == 3
+        lost.kill()
+        return describe(measurer, target, hello, workers)
+
+    monkeypatch.setattr(client_side.ClusterMeasurer, "_describe", lose)
+    measurer = measure_option(*SHORT, scheduler=standing.address).open(sleepy())
+    assert measurer.parallel == 2
+    measurer.close()
+
+
 def test_a_candidate_that_kills_or_hangs_costs_itself_alone(standing):
     task = create("tests/fated", (64,), "llvm")
     wanted = {

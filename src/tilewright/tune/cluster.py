@@ -41,6 +41,8 @@ PATIENCE = 60.0
 #: since those workers may have died of something else.
 _CHANCES = 1
 CONNECT = 10.0
+#: Seconds in which a worker has to say what it is: it may have to import everything first.
+ANSWER = 180.0
 
 
 @dataclass
@@ -129,14 +131,28 @@ class ClusterMeasurer:
         }  # fmt: skip
         found = {}
         for address, future in asked.items():
+            said = self._answer(address, future)
+            if said is not None:
+                found[address] = said
+        return found
+
+    def _answer(self, address: str, future: Any) -> dict[str, Any] | None:
+        """What a worker says of itself; None where it is lost before it answers."""
+        end = time.monotonic() + ANSWER
+        while True:
             try:
-                found[address] = future.result(timeout=180)
+                return dict(future.result(timeout=1.0))
             except Exception as error:  # whatever a worker of another make raises
+                waits = isinstance(error, TimeoutError) and not future.done()
+                if waits and time.monotonic() < end:
+                    if address in self._workers():
+                        continue
+                    future.cancel()  # else Dask keeps it for a worker at that address
+                    return None
                 raise TuningError(
                     f"the worker {address} cannot measure ({type(error).__name__}: {error}): has "
                     "it the same tilewright as this machine, with tilewright[dask]?"
                 ) from None
-        return found
 
     def _choose_device(self, found: Mapping[str, Mapping[str, Any]]) -> None:
         """The device that most workers have; others do not take part."""
@@ -148,13 +164,15 @@ class ClusterMeasurer:
             elif "error" in said:
                 problems.append(f"{address}: {said['error']}")
         if not known:
-            raise TuningError(f"no worker of {self.address} can measure: {'; '.join(problems)}")
+            why = "; ".join(problems) or "those with a device are gone"
+            raise TuningError(f"no worker of {self.address} can measure: {why}")
         chosen = max(known, key=lambda name: len(known[name]))
         self._device = Device(*chosen[:3])
         self._target = Target.parse(chosen[3])
+        chosen_by = known[chosen]
         self._banned |= {
-            a for a, said in found.items() if "error" in said or
-            ("device" in said and _name(said) != chosen)
+            a for a, said in found.items()
+            if a not in chosen_by and ("device" in said or "error" in said)
         }  # fmt: skip
 
     @property
