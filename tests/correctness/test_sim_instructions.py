@@ -18,12 +18,14 @@ class Plain:
     """An instruction that says no more than its loops."""
 
     name = "double4"
+    simulate = None
 
 
 class Simulated:
     """One that doubles without its loops, in every thread at once."""
 
     name = "double4"
+    group = 1
 
     def __init__(self, reach: int = 4) -> None:
         self.reach = reach

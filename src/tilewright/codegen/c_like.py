@@ -29,7 +29,8 @@ from tilewright.ir.func import Func
 from tilewright.ir.stmt import ForKind, Stmt
 from tilewright.ir.visit import distinct, stores, uses, walk
 from tilewright.lower.substitution import put
-from tilewright.target.instruction import stride_along
+from tilewright.target.fragments import slot_values
+from tilewright.target.instruction import Argument, stride_along
 
 #: Loops that index registers are written out up to so many stores.
 REGISTER_UNROLL = 2048
@@ -277,17 +278,34 @@ class CLikePrinter(StorePrinter):
             self.line(line)
 
     def _views(self, s: S.Instr) -> tuple[list[str], list[list[str]]] | None:
-        """Pointers to the operands and their strides, None where these vary."""
+        """Pointers to the operands and their strides (slots, of fragments); None if they vary."""
         pointers, strides = [], []
-        first = {axis: ops.const(0, axis.dtype) for axis in s.axes}
-        for operand in s.operands:
-            found = stride_along(operand, s.axes)
+        zero: dict[Expr, Expr] = {axis: ops.const(0, axis.dtype) for axis in s.axes}
+        for operand, argument in zip(s.operands, s.instruction.operands, strict=True):
+            first = self.analyzer.simplify(put(operand.indices[0], zero))
+            found = (
+                self._slots(s, operand.indices[0], argument, first)
+                if argument.fragment
+                else stride_along(operand, s.axes)
+            )
             if found is None:
                 return None
-            at = self.expr(self.analyzer.simplify(put(operand.indices[0], first)))
+            at = self.expr(first)
             pointers.append(str(self.dialect.pointer(self.name_of(operand.buffer), at)))
             strides.append([str(self.expr(x)) for x in found])
         return pointers, strides
+
+    def _slots(self, s: S.Instr, place: Expr, argument: Argument, first: Expr) -> tuple[Expr, ...]:
+        """Where a thread has the elements of an operand in fragments, from the first one on."""
+        names = [axis.name for axis in s.instruction.axes]
+        own = [names.index(name) for name in argument.axes]
+        extents = [s.instruction.axes[k].extent for k in own]
+        found = []
+        for values in slot_values(extents, argument.fragment):
+            at: dict[Expr, Expr] = {axis: ops.const(0, axis.dtype) for axis in s.axes}
+            at |= {s.axes[k]: ops.const(v) for k, v in zip(own, values, strict=True)}
+            found.append(self.analyzer.simplify(put(place, at) - first))
+        return tuple(found)
 
 
 def constant_size(buffer: Buffer) -> int:

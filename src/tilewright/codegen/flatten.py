@@ -1,7 +1,7 @@
 """Buffers become one-dimensional, and indices offsets.
 
 Stands right before text is written: every analysis before it reads indices dimension by
-dimension. Layouts are applied here.
+dimension. Layouts are applied here, and of a fragment each thread gets its own slots.
 
 >>> from tilewright.lower.sketch import *
 >>> i, j = axes("i j")
@@ -57,14 +57,18 @@ class _Flatten(InContext):
         """The one-dimensional buffer in place of ``b``."""
         found = self.flat.get(b)
         if found is None:
-            size = self.analyzer.simplify(b.size)
-            found = Buffer(b.name, (size,), b.dtype, b.scope, None, b.align)
+            size, scope = self.analyzer.simplify(b.size), b.scope
+            if b.distribution is not None:
+                size, scope = const(b.distribution.slots), "local"
+            found = Buffer(b.name, (size,), b.dtype, scope, None, b.align)
             self.flat[b] = found
         return found
 
     def place(self, b: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr]:
         """The offset of an element, or a vector of offsets."""
-        offset = self.analyzer.simplify(b.offset(tuple(map(self.expr, indices))))
+        own = tuple(map(self.expr, indices))
+        offset = b.offset(own) if b.distribution is None else b.distribution.slot(own)
+        offset = self.analyzer.simplify(offset)
         return (offset if offset.dtype.lanes == 1 else self._ramp(offset),)
 
     def _ramp(self, offset: Expr) -> Expr:

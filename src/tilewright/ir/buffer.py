@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tilewright.ir.distribution import Distribution
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Expr, IntImm, Load
 from tilewright.ir.ops import Value, add, as_index, bitand, bitxor, cast, const, floordiv, mul, shr
 
-#: The memories: of the device, of a block of threads, of a warp, of one thread.
-SCOPES = ("global", "shared", "warp", "local")
+#: The memories: of the device, of a block of threads, of a warp, of one thread; and the registers
+#: of a group of threads that hold an array together, each its part.
+SCOPES = ("global", "shared", "warp", "fragment", "local")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Buffer:
     scope : one of :data:`SCOPES`.
     layout : where elements lie; None is row-major and dense.
     align : the alignment of the first element in bytes, 0 where nothing is promised.
+    distribution : of a fragment, which thread holds which element; None until it is known.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Buffer:
     scope: str = "global"
     layout: Layout | None = None
     align: int = 0
+    distribution: Distribution | None = None
 
     def __getitem__(self, indices: Value | tuple[Value, ...]) -> Load:
         found = indices if isinstance(indices, tuple) else (indices,)

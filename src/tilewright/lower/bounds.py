@@ -25,7 +25,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Attachment, Stage
 from tilewright.te.operation import ComputeOp
 
-_SCOPE_RANK = {"global": 0, "shared": 1, "warp": 2, "local": 3}
+_SCOPE_RANK = {"global": 0, "shared": 1, "warp": 2, "fragment": 2, "local": 3}
 
 
 def thread_rank(tag: str) -> int:

@@ -112,7 +112,7 @@ class Dependences:
             tests = [("warps", block), ("warp", warp)]
         for a, b in self.pairs:
             scope = a.buffer.scope
-            if scope == "local" or (scope == "global" and a.buffer in kernel.homes):
+            if scope in ("local", "fragment") or (scope == "global" and a.buffer in kernel.homes):
                 continue
             of_warps: list[tuple[Runners, Barriers]] = [("warp", warp)]
             for runners, barriers in of_warps if scope == "warp" else tests:

@@ -53,7 +53,7 @@ def insert_barriers(func: Func) -> Func:
         return func
     while True:
         kernel = collect(func)
-        if all(access.buffer.scope == "local" for access in kernel.accesses):
+        if all(access.buffer.scope in ("local", "fragment") for access in kernel.accesses):
             return func
         choice = _Choice(kernel)
         obstacle = choice.make()

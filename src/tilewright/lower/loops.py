@@ -59,7 +59,10 @@ class _Views(Rewriter):
         if isinstance(e, Load) and e.buffer in self.parts:
             part, mins = self.parts[e.buffer]
             indices = tuple(sub(self.expr(i), m) for i, m in zip(e.indices, mins, strict=True))
-            if part.scope == "local":  # no index of threads shall stand where there is no choice
+            if part.scope in (
+                "local",
+                "fragment",
+            ):  # no index of threads shall stand where there is no choice
                 indices = tuple(
                     const(0) if is_const(extent, 1) else i
                     for i, extent in zip(indices, part.shape, strict=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tilewright.ir.func import Func, Module
+from tilewright.lower.distribute import check_groups, distribute
 from tilewright.lower.double_buffer import double_buffer
 from tilewright.lower.drop_guards import drop_guards
 from tilewright.lower.fits_target import check_fits
@@ -36,6 +37,7 @@ Trace: TypeAlias = Callable[[str, "Func | Module"], None]
 #: From the loops of the schedule to the form in which programs are shown to people.
 FORM: tuple[Pass, ...] = (
     tensorize,  # first: it matches the loops that the schedule made, as it made them
+    distribute,  # loops over fragments, which tensorize has spread, are divided among threads
     simplify,  # indices of splits and fusions fold; every later pass reads simple ones
     lazy_select,  # reads that only a condition keeps in bounds: before anything moves them
     inject_vthread,  # while the loops that virtual threads share still stand once
@@ -55,6 +57,7 @@ LOOPS: tuple[Pass, ...] = (
 
 #: Within one kernel, where all threads are known.
 KERNEL: tuple[Pass, ...] = (
+    check_groups,  # that what distribute took for granted of the threads holds
     one_writer,  # once all threads are known: what they would all store alike, one of them stores
     lower_allreduce,  # makes shared buffers and barriers of its own
     own_slots,  # what all threads of a reduction had a slot in, each has in registers

@@ -20,23 +20,30 @@ for i in range(8):
 
 It stands early, before loops are partitioned or vectorised and while their bodies look as they
 were declared.
+
+Operands that a group of threads holds together are buffers in fragments, and which thread holds
+what of them is as their instructions want it (:mod:`~tilewright.target.fragments`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tilewright.arith import Analyzer
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.distribution import Distribution
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Expr, Load
 from tilewright.ir.func import Func
-from tilewright.ir.stmt import Attr, For, Instr, Seq, Stmt, Store, seq
+from tilewright.ir.stmt import Access, Attr, For, Instr, Seq, Stmt, Store, seq
 from tilewright.ir.visit import allocated, loads, replace_buffers, statements, walk
 from tilewright.lower.context import InContext, analyzer_of
 from tilewright.lower.substitution import copy
-from tilewright.target.instruction import Instruction
+from tilewright.target.fragments import Bits, distribution_of, joined, spread
+from tilewright.target.instruction import Argument, Instruction
 from tilewright.target.matching import match_instruction
+from tilewright.target.target import Target
 
 #: The annotation that holds the line of the schedule that asked for an instruction.
 WHERE = "tensorize_where"
@@ -45,13 +52,17 @@ WHERE = "tensorize_where"
 def tensorize(func: Func) -> Func:
     """Every marked nest as its instruction.
 
-    Buffers allocated in ``func`` become as aligned as the instructions need.
+    Buffers allocated in ``func`` become as aligned as the instructions need, and fragments are held
+    as they want them.
 
-    Raises :class:`LoweringError` where a nest is not what its instruction declares.
+    Raises :class:`LoweringError` where a nest is not what its instruction declares, the target has
+    no fragments, and where two instructions want one held differently, or none says how.
     """
-    if not any(isinstance(s, For) and _marked(s) for s in statements(func.body)):
-        return func
-    return replace(func, body=_align(_Tensorize(analyzer_of(func)).stmt(func.body)))
+    if any(isinstance(s, For) and _marked(s) for s in statements(func.body)):
+        rewriter = _Tensorize(analyzer_of(func), func.attrs.get("target"))
+        func = replace(func, body=_align(rewriter.stmt(func.body), rewriter.bits))
+    _reject_unknown(func.body)
+    return func
 
 
 def _marked(loop: For) -> Instruction | None:
@@ -63,9 +74,11 @@ def _marked(loop: For) -> Instruction | None:
 
 
 class _Tensorize(InContext):
-    def __init__(self, analyzer: Analyzer) -> None:
+    def __init__(self, analyzer: Analyzer, target: Target | None) -> None:
         super().__init__(analyzer)
+        self.target = target
         self.stage = ""
+        self.bits: dict[Buffer, Bits] = {}
 
     def stmt(self, s: Stmt) -> Stmt:
         match s:
@@ -88,16 +101,49 @@ class _Tensorize(InContext):
             first, update = None, parts[0]
         else:
             first, update = None, nest
-        found = match_instruction(_Simplified(self.analyzer).stmt(update), instruction)
-        if isinstance(found, Instr):
+        found = match_instruction(
+            _Simplified(self.analyzer).stmt(update), instruction, self.analyzer
+        )
+        problem = found if isinstance(found, str) else self.hold(found)
+        if isinstance(found, Instr) and not problem:
             return seq(first, found)
         raise LoweringError(
-            f"the loops cannot be tensorized with {instruction.name}: {found}",
+            f"the loops cannot be tensorized with {instruction.name}: {problem}",
             stage=self.stage,
             axis=nest.var.name,
             where=line,
             mend=f"It stands for loops over its axes of its declaration, {instruction.update}",
         )
+
+    def hold(self, instr: Instr) -> str:
+        """Note how its fragments are to be held; why that cannot be, or nothing."""
+        declared: Instruction = instr.instruction
+        if declared.group > 1 and self.target is not None and self.target.kind != "sim":
+            lacks = declared.lacks(self.target.kind, self.target.arch)
+            if lacks:
+                return lacks
+        for access, argument in zip(instr.operands, declared.operands, strict=True):
+            if not argument.fragment:
+                continue
+            found = _wanted(instr, access, argument, self.analyzer)
+            if isinstance(found, str):
+                return found
+            known = self.bits.get(access.buffer, found)
+            both = joined(known, found)
+            if both is None:
+                return (
+                    f"fragment {access.buffer.name!r} is held otherwise by another instruction: "
+                    "copy it with cache_read into a fragment of its own"
+                )
+            self.bits[access.buffer] = both
+        return ""
+
+
+def _wanted(instr: Instr, access: Access, argument: Argument, analyzer: Analyzer) -> Bits | str:
+    names = [axis.name for axis in instr.instruction.axes]
+    own = [names.index(name) for name in argument.axes]
+    extents = [instr.instruction.axes[k].extent for k in own]
+    return spread(access, [instr.axes[k] for k in own], extents, argument.fragment, analyzer)
 
 
 class _Simplified(InContext):
@@ -144,7 +190,7 @@ def _initialises(first: Stmt, update: Stmt) -> bool:
     return fill.buffer is step.buffer and step.buffer not in reads
 
 
-def _align(body: Stmt) -> Stmt:
+def _align(body: Stmt, bits: Mapping[Buffer, Bits]) -> Stmt:
     own = set(allocated(body))
     needed: dict[Buffer, int] = {}
     for node in walk(body):
@@ -153,6 +199,22 @@ def _align(body: Stmt) -> Stmt:
                 if access.buffer in own:
                     least = max(needed.get(access.buffer, 0), argument.align)
                     needed[access.buffer] = least
-    wider = {b: replace(b, align=n) for b, n in needed.items() if n > b.align}
-    made: Stmt = replace_buffers(body, wider) if wider else body
-    return made
+    made: dict[Buffer, Buffer] = {}
+    for buffer, align in needed.items():
+        held: Distribution | None = None
+        if buffer in bits:
+            held = distribution_of(buffer, bits[buffer])
+        if align > buffer.align or held is not None:
+            made[buffer] = replace(buffer, align=max(align, buffer.align), distribution=held)
+    found: Stmt = replace_buffers(body, made) if made else body
+    return found
+
+
+def _reject_unknown(body: Stmt) -> None:
+    for buffer in allocated(body):
+        if buffer.scope == "fragment" and buffer.distribution is None:
+            raise LoweringError(
+                f"no instruction says which thread holds what of {buffer.name!r}, which is in "
+                "fragments: tensorize a stage that reads or computes it, inline it with "
+                "compute_inline(), or keep it in another memory with set_scope()"
+            )

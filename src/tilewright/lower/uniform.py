@@ -89,7 +89,7 @@ def _varying(kernel: Kernel, node: Node, guards: tuple[Guard, ...]) -> set[Var]:
 def _varies(e: Expr, variables: set[Var]) -> bool:
     """Whether ``e`` may differ between threads: by an index, or by what only one thread sees."""
     return any(
-        x in variables if isinstance(x, Var) else x.buffer.scope in ("local", "warp")
+        x in variables if isinstance(x, Var) else x.buffer.scope in ("local", "fragment", "warp")
         for x in exprs(e)
         if isinstance(x, (Var, Load))
     )

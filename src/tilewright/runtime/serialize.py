@@ -22,6 +22,7 @@ from typing import Any
 from tilewright.ir import expr as E
 from tilewright.ir import stmt as S
 from tilewright.ir.buffer import Buffer, Layout
+from tilewright.ir.distribution import Distribution
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.errors import TilewrightError
 from tilewright.ir.func import Func, LaunchAxis, Module
@@ -99,7 +100,8 @@ class _Writer:
                 self.value(b.layout.strides), self.value(b.layout.base),
                 self.value(b.layout.swizzle),
             ]  # fmt: skip
-            row = [b.name, self.value(b.shape), str(b.dtype), b.scope, layout, b.align]
+            held = b.distribution and [b.distribution.shape, b.distribution.bits]
+            row = [b.name, self.value(b.shape), str(b.dtype), b.scope, layout, b.align, held]
             # the shape may have put other buffers in, so the number is taken last
             number = self._buffer_numbers[b] = len(self.buffers)
             self.buffers.append(row)
@@ -200,7 +202,7 @@ class _Reader:
     def buffer(self, number: int) -> Buffer:
         made = self._buffers.get(number)
         if made is None:
-            name, shape, type, scope, layout, align = self.buffer_rows[number]
+            name, shape, type, scope, layout, align, held = self.buffer_rows[number]
             made = Buffer(
                 name,
                 self.value(shape),
@@ -208,6 +210,7 @@ class _Reader:
                 scope,
                 layout and Layout(*map(self.value, layout)),
                 align,
+                held and Distribution(tuple(held[0]), tuple(map(tuple, held[1]))),
             )
             self._buffers[number] = made
         return made

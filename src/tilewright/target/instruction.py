@@ -35,12 +35,16 @@ from tilewright.ir.visit import loads, substitute, uses
 from tilewright.target.target import compute_capability
 
 #: Writes an instruction as text: from the operands as pointer expressions and, for each operand,
-#: its stride in elements along each axis, to one statement or several.
+#: its stride in elements along each axis, to one statement or several. Of a fragment the second is
+#: where the thread has each of its slots, in elements from the pointer, in the declared order.
 Emission = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
 
 #: Writes an instruction into an llvmlite builder, from pointers and strides; a stride is an int
 #: where it is known and an integer value of llvmlite where it is not.
 LLVMEmission = Callable[[Any, Sequence[Any], Sequence[Sequence[Any]]], None]
+
+#: Where an operand may lie that is not a fragment.
+MEMORIES = tuple(scope for scope in SCOPES if scope != "fragment")
 
 #: Every declared instruction by its name.
 INSTRUCTIONS: dict[str, Instruction] = {}
@@ -65,6 +69,9 @@ class Argument:
     strides : by dimension the stride that it must have in elements, None for any.
     align : what the address of its first element must be a multiple of, in bytes.
     scopes : the memories where it may lie.
+    fragment : of an operand that a group of threads holds together, by dimension where each bit of
+        its index goes, the lowest first: "lane N" to bit N of the thread's number in the group,
+        "slot N" to bit N of the number of the thread's register.
     """
 
     name: str
@@ -72,7 +79,8 @@ class Argument:
     dtype: str
     strides: tuple[int | None, ...] = ()
     align: int = 0
-    scopes: tuple[str, ...] = SCOPES
+    scopes: tuple[str, ...] = MEMORIES
+    fragment: tuple[tuple[str, ...], ...] = ()
 
     def required_stride(self, axis: str) -> int | None:
         """The stride along ``axis`` that it must have; 0 along axes that are not its own."""
@@ -95,6 +103,13 @@ class Instruction:
     llvm: LLVMEmission | None = None
     cuda_arch: int = 0
     features: frozenset[str] = frozenset()
+    simulate: Callable[[Any], None] | None = None
+
+    @property
+    def group(self) -> int:
+        """How many threads execute it together: 1, or as many as hold its fragments."""
+        bits = {bit for o in self.operands for own in o.fragment for bit in own}
+        return 1 << sum(bit.startswith("lane") for bit in bits)
 
     @property
     def accumulates(self) -> bool:
@@ -156,6 +171,7 @@ def decl_instruction(
     llvm: LLVMEmission | None = None,
     cuda_arch: int = 0,
     features: Collection[str] = (),
+    simulate: Callable[[Any], None] | None = None,
 ) -> Instruction:
     """Declare an instruction.
 
@@ -170,6 +186,8 @@ def decl_instruction(
     llvm : how it is written through llvmlite.
     cuda_arch : the least compute capability, as 61 for 6.1.
     features : what a CPU must have, in LLVM's names.
+    simulate : what it does in target "sim", from an
+        :class:`~tilewright.runtime.sim.instruction.InstructionView`; by default its loops.
 
     Raises :class:`LanguageError` where the name is taken, an operand has an axis that is not
     declared, or the body's type is not that of the output.
@@ -206,6 +224,7 @@ def decl_instruction(
         llvm,
         cuda_arch,
         frozenset(features),
+        simulate,
     )
     INSTRUCTIONS[name] = made
     return made

@@ -1,24 +1,26 @@
 """Whether a nest of loops computes what an instruction declares, and with which operands.
 
 The nest is a store inside loops. Its loops are assigned to the axes of the instruction in every
-way that their extents allow, and the store is unified with the declared one: the same operations
-on the same types up to the order of sums and products, and operands whose addresses are affine in
-the axes, with the strides, the alignment and the memories that the declaration asks for.
+way that their extents allow, one to an axis or several that make it up, and the store is unified
+with the declared one: the same operations on the same types up to the order of sums and products,
+and operands whose addresses are affine in the axes, with the strides, the alignment and the
+memories that the declaration asks for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import permutations
 
+from tilewright.arith import Analyzer
 from tilewright.arith.affine import as_affine
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, IntImm, Load, Var
-from tilewright.ir.ops import add, const
+from tilewright.ir.ops import add, const, floordiv, floormod
 from tilewright.ir.stmt import Access, Attr, For, ForKind, If, Instr, Seq, Stmt, Store
 from tilewright.ir.visit import substitute
+from tilewright.target.fragments import spread
 from tilewright.target.instruction import Argument, Instruction, stride_along
 
 _COMMUTATIVE = (E.Add, E.Mul, E.Min, E.Max, E.And, E.Or, E.BitAnd, E.BitOr, E.BitXor)
@@ -27,11 +29,13 @@ _NEAR = 100
 _CHANGEABLE = (ForKind.SERIAL, ForKind.UNROLLED, ForKind.VECTORIZED)
 
 
-def match_instruction(nest: Stmt, instruction: Instruction) -> Instr | str:
+def match_instruction(
+    nest: Stmt, instruction: Instruction, analyzer: Analyzer | None = None
+) -> Instr | str:
     """``nest`` as ``instruction``, or why it is not, as the end of a sentence.
 
     ``nest`` is a store in loops from any minimum; the body of the result has them from 0, in the
-    order of the declaration.
+    order of the declaration. ``analyzer`` knows the variables around it.
     """
     loops: list[For] = []
     body = nest
@@ -60,7 +64,7 @@ def match_instruction(nest: Stmt, instruction: Instruction) -> Instr | str:
     reason = ""
     deepest = -1
     for assignment in _assignments(loops, instruction):
-        found = _Matching(instruction).run(body, loops, assignment)
+        found = _Matching(instruction, analyzer or Analyzer()).run(body, loops, assignment)
         if isinstance(found, Instr):
             return found
         if found.depth > deepest:
@@ -72,21 +76,33 @@ def match_instruction(nest: Stmt, instruction: Instruction) -> Instr | str:
     return f"its loops are {have}, the instruction's axes are {want}"
 
 
-def _assignments(loops: list[For], instruction: Instruction) -> Iterator[tuple[For | None, ...]]:
-    """The loop of each axis, in every way; an axis of extent 1 may have none."""
+#: The loops of each axis of an instruction, the outermost first.
+Assignment = tuple[tuple[For, ...], ...]
+
+
+def _assignments(loops: list[For], instruction: Instruction) -> Iterator[Assignment]:
+    """The loops of each axis, in every way that gives each axis its extent.
+
+    An axis of extent 1 has none. Several loops of one axis follow each other as they are nested.
+    """
     real = [loop for loop in loops if not _is_unit(loop)]
-    axes = [k for k, axis in enumerate(instruction.axes) if axis.extent != 1]
-    if len(real) != len(axes):
-        return
-    for order in permutations(real):
-        if all(
-            int(loop.extent) == instruction.axes[k].extent
-            for k, loop in zip(axes, order, strict=True)
-        ):
-            chosen: list[For | None] = [None] * len(instruction.axes)
-            for k, loop in zip(axes, order, strict=True):
-                chosen[k] = loop
-            yield tuple(chosen)
+
+    def assign(k: int, left: tuple[int, ...], chosen: Assignment) -> Iterator[Assignment]:
+        if k == len(real):
+            if all(n == 1 for n in left):
+                yield chosen
+            return
+        extent = int(real[k].extent)
+        for a, n in enumerate(left):
+            if n % extent == 0 and n > 1:
+                yield from assign(
+                    k + 1,
+                    (*left[:a], n // extent, *left[a + 1 :]),
+                    (*chosen[:a], (*chosen[a], real[k]), *chosen[a + 1 :]),
+                )
+
+    axes = instruction.axes
+    yield from assign(0, tuple(axis.extent for axis in axes), ((),) * len(axes))
 
 
 def _is_unit(loop: For) -> bool:
@@ -104,21 +120,27 @@ class _Matching:
     """One attempt, with the loops assigned to the axes."""
 
     instruction: Instruction
+    analyzer: Analyzer
     axes: tuple[Var, ...] = ()
     best: _Mismatch = field(default_factory=lambda: _Mismatch("the expressions differ", 0))
 
-    def run(
-        self, store: Store, loops: list[For], assignment: tuple[For | None, ...]
-    ) -> Instr | _Mismatch:
+    def run(self, store: Store, loops: list[For], assignment: Assignment) -> Instr | _Mismatch:
         declared = self.instruction
         self.axes = tuple(
-            Var.make(loop.var.name if loop else axis.name)
-            for loop, axis in zip(assignment, declared.axes, strict=True)
+            Var.make(own[0].var.name if len(own) == 1 else axis.name)
+            for own, axis in zip(assignment, declared.axes, strict=True)
         )
         values: dict[Expr, Expr] = {loop.var: loop.min for loop in loops if _is_unit(loop)}
-        for loop, axis in zip(assignment, self.axes, strict=True):
-            if loop is not None:
-                values[loop.var] = add(axis, loop.min)
+        for own, axis in zip(assignment, self.axes, strict=True):
+            inner = 1
+            for loop in reversed(own):
+                digit: Expr = axis
+                if len(own) > 1:
+                    digit = floordiv(digit, const(inner, axis.dtype))
+                    inner *= int(loop.extent)
+                    if loop is not own[0]:
+                        digit = floormod(digit, loop.extent)
+                values[loop.var] = add(digit, loop.min)
         made: Stmt = substitute(store, values)
         assert isinstance(made, Store)
         output = Access(made.buffer, made.indices)
@@ -216,6 +238,8 @@ class _Matching:
             return f"it is of {buffer.dtype}, not {argument.dtype}"
         if buffer.scope not in argument.scopes:
             return f"it is in {buffer.scope} memory, not {' or '.join(argument.scopes)}"
+        if argument.fragment:
+            return self.refuse_fragment(argument, access)
         strides = stride_along(access, self.axes)
         if strides is None:
             return "its address is not affine in the axes"
@@ -228,6 +252,18 @@ class _Matching:
         if argument.align and not self.aligned(argument, access):
             return f"its address is not known to be a multiple of {argument.align} bytes"
         return ""
+
+    def refuse_fragment(self, argument: Argument, access: Access) -> str:
+        """Why a buffer cannot be held as the declaration asks at ``access``."""
+        if access.buffer.constant_shape is None:
+            return "its shape is not constant"
+        names = [axis.name for axis in self.instruction.axes]
+        own = [names.index(name) for name in argument.axes]
+        extents = [self.instruction.axes[k].extent for k in own]
+        found = spread(
+            access, [self.axes[k] for k in own], extents, argument.fragment, self.analyzer
+        )
+        return found if isinstance(found, str) else ""
 
     def aligned(self, argument: Argument, access: Access) -> bool:
         """Whether the offset of the first element is a multiple of what is asked for.

@@ -13,17 +13,22 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.sim.findings import Site
+from tilewright.runtime.sim.fragment import Fragment
 from tilewright.runtime.sim.frame import Frame
 from tilewright.runtime.sim.values import Array
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Operand:
-    """An operand of an instruction: the place of its memory, its indices by the axes."""
+    """An operand of an instruction: the place of its memory, its indices by the axes.
+
+    ``steps`` are, once they are known, the distances of its elements from the first one.
+    """
 
     place: int
     indices: Callable[[Frame], list[Array]]
     what: Any
+    steps: list[Array] | None = None
 
 
 class InstructionView:
@@ -31,9 +36,15 @@ class InstructionView:
 
     Values have one element a thread, or are NumPy scalars where all threads agree. All accesses
     are checked like those of loads and stores.
+
+    Of an instruction that a group of threads executes together, :meth:`read_block` and
+    :meth:`write_block` take an operand whole, once a group.
     """
 
-    def __init__(self, frame: Frame, axes: list[int], operands: list[Operand], site: Site) -> None:
+    def __init__(
+        self, instruction: Any, frame: Frame, axes: list[int], operands: list[Operand], site: Site
+    ) -> None:
+        self.instruction = instruction
         self._frame, self._axes, self._operands, self._site = frame, axes, operands, site
 
     @property
@@ -58,3 +69,63 @@ class InstructionView:
         o, frame = self._operands[operand], self._frame
         memory = frame.memories[o.place]
         memory.write(frame, o.indices(frame), np.asarray(value)[()], None, self._site, o.what)
+
+    def read_block(self, operand: int) -> Array:
+        """All elements of an operand: of shape (groups, its extents along its axes)."""
+        o, leaders = self._operands[operand], self._leaders(0)
+        memory = self._memory(operand)
+        at = self._block(operand, leaders)
+        found = memory.read(leaders, at, None, self._site, o.what)
+        if memory.races is not None:  # any of them may read it: what one wrote another one reads
+            other = self._leaders(1)
+            memory.read(other, self._block(operand, other), None, self._site, o.what)
+        return np.broadcast_to(found, (leaders.n, found.shape[-1])).reshape(
+            leaders.n, *self._extents(operand)
+        )
+
+    def write_block(self, operand: int, value: Array) -> None:
+        """Store all elements of an operand, in the same shape."""
+        o, leaders = self._operands[operand], self._leaders(0)
+        memory = self._memory(operand)
+        flat = value.reshape(leaders.n, -1)
+        memory.write(leaders, self._block(operand, leaders), flat, None, self._site, o.what)
+
+    def _memory(self, operand: int) -> Any:
+        memory = self._frame.memories[self._operands[operand].place]
+        return memory.whole if isinstance(memory, Fragment) else memory
+
+    def _extents(self, operand: int) -> list[int]:
+        by_name = {axis.name: axis.extent for axis in self.instruction.axes}
+        return [by_name[name] for name in self.instruction.operands[operand].axes]
+
+    def _leaders(self, number: int) -> Frame:
+        """The threads with this number in their group."""
+        threads = self._frame.pick(self._frame.batch.thread)
+        return self._frame.narrow(threads % self.instruction.group == number)
+
+    def _block(self, operand: int, frame: Frame) -> list[Array]:
+        """The indices of all elements of an operand: one row a group, one column an element."""
+        o = self._operands[operand]
+        if o.steps is None:
+            o.steps = self._steps(operand)
+        for slot in self._axes:
+            frame.bind(slot, np.int32(0))
+        first = [np.broadcast_to(i, (frame.n,)) for i in o.indices(frame)]
+        return [i[:, None] + step for i, step in zip(first, o.steps, strict=True)]
+
+    def _steps(self, operand: int) -> list[Array]:
+        """How far the indices of each element are from those of the first, in any thread."""
+        o, lanes = self._operands[operand], self._frame.lanes
+        frame = self._frame.narrow(lanes == lanes[0])
+        names = [axis.name for axis in self.instruction.axes]
+        own = [names.index(name) for name in self.instruction.operands[operand].axes]
+        found = []
+        for values in np.ndindex(*self._extents(operand)):
+            at = [0] * len(names)
+            for k, v in zip(own, values, strict=True):
+                at[k] = v
+            for slot, v in zip(self._axes, at, strict=True):
+                frame.bind(slot, np.int32(v))
+            found.append([int(np.ravel(i)[0]) for i in o.indices(frame)])
+        table = np.asarray(found, np.int32)
+        return list((table - table[0]).T)

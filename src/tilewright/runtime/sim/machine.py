@@ -17,6 +17,7 @@ from tilewright.runtime.array_view import dense_strides
 from tilewright.runtime.signature import evaluate
 from tilewright.runtime.sim.cost import Cost
 from tilewright.runtime.sim.findings import Findings, Sites
+from tilewright.runtime.sim.fragment import Fragment, groups_of
 from tilewright.runtime.sim.frame import WARP, Batch, Frame, Grid
 from tilewright.runtime.sim.memory import Form, Memory, Private
 from tilewright.runtime.sim.races import Races
@@ -166,11 +167,15 @@ class KernelCode:
 
 def _copies(buffer: Buffer, grid: Grid) -> int:
     """Copies of a buffer a block."""
+    if buffer.scope == "fragment":
+        return groups_of(buffer, grid.threads)
     return {"local": grid.threads, "warp": grid.warps}.get(buffer.scope, 1)
 
 
 def _scratch(buffer: Buffer, made: Form, batch: Batch, one: bool) -> Memory:
     """Storage for a buffer that the kernel allocates, for all blocks of a batch."""
+    if buffer.scope == "fragment":
+        return Fragment(buffer, made, batch)
     grid = batch.grid
     copies = _copies(buffer, grid) * batch.count
     if one:

@@ -233,7 +233,7 @@ class StatementCompiler:
         return alive
 
     def _instr(self, s: S.Instr) -> Steps:
-        simulate = getattr(s.instruction, "simulate", None)
+        simulate = s.instruction.simulate
         if simulate is None:
             return self.stmt(s.body)
         site = self._enter(s)
@@ -245,7 +245,9 @@ class StatementCompiler:
         ]
 
         def execute(frame: Frame) -> None:
-            simulate(InstructionView(frame, axes, operands, site))
+            if s.instruction.group > 1:
+                require_warp(frame, site, "divergent instruction", "executes an instruction with")
+            simulate(InstructionView(s.instruction, frame, axes, operands, site))
 
         return _plain(execute)
 

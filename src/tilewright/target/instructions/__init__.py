@@ -4,9 +4,39 @@ import re
 
 from tilewright.target.instruction import INSTRUCTIONS, Instruction
 from tilewright.target.instructions.dot import dp4a, dp4a_u8, vnni
+from tilewright.target.instructions.ldmatrix import (
+    ldmatrix_a_bf16,
+    ldmatrix_a_f16,
+    ldmatrix_a_trans_bf16,
+    ldmatrix_a_trans_f16,
+    ldmatrix_b_bf16,
+    ldmatrix_b_f16,
+    ldmatrix_b_trans_bf16,
+    ldmatrix_b_trans_f16,
+)
 from tilewright.target.instructions.micro_kernel import dot, gemm
+from tilewright.target.instructions.mma import mma_bf16, mma_f16, mma_s8, mma_u8
 
-__all__ = ["dot", "dp4a", "dp4a_u8", "gemm", "instruction_named", "vnni"]
+__all__ = [
+    "dot",
+    "dp4a",
+    "dp4a_u8",
+    "gemm",
+    "instruction_named",
+    "ldmatrix_a_bf16",
+    "ldmatrix_a_f16",
+    "ldmatrix_a_trans_bf16",
+    "ldmatrix_a_trans_f16",
+    "ldmatrix_b_bf16",
+    "ldmatrix_b_f16",
+    "ldmatrix_b_trans_bf16",
+    "ldmatrix_b_trans_f16",
+    "mma_bf16",
+    "mma_f16",
+    "mma_s8",
+    "mma_u8",
+    "vnni",
+]
 
 
 def instruction_named(name: str) -> Instruction | None:

@@ -1,0 +1,154 @@
+"""Distributions: which thread of a group holds which element of a fragment, and in which slot.
+
+A fragment is an array that the threads of a warp, or of a group of four warps, hold together in
+their registers. Its distribution is a bijection from a logical index to a lane (the number of the
+thread in the group) and a slot (the register of that thread). Every bit of an index goes to one bit
+of the lane or stays with the slot; what lies beyond the bits that are spread counts further slots.
+
+The sixteen by eight floats of a matrix product of a warp (PTX ISA, "mma.m16n8k16"): a thread holds
+two neighbours of a row, and those eight rows below.
+
+>>> rows, columns = ("lane 2", "lane 3", "lane 4", "slot"), ("slot", "lane 0", "lane 1")
+>>> d = Distribution.parse((16, 8), (rows, columns))
+>>> d.lanes, d.slots
+(32, 4)
+>>> from tilewright.ir.ops import const
+>>> d.lane((const(3), const(6))), d.slot((const(11), const(7)))
+(15, 3)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilewright.ir.expr import Expr
+from tilewright.ir.ops import add, const, floordiv, floormod, mul
+
+#: Where a bit of an index goes: to the bit of the lane with this number; None to the slot.
+Bit = int | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """Bits ``first .. first + count - 1`` of an index, which go together.
+
+    To the lane's bits from ``lane`` on, or to bits of the slot worth ``slot`` and more.
+    """
+
+    first: int
+    count: int
+    lane: int | None = None
+    slot: int = 0
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How an array of ``shape`` is spread; ``bits[d][b]`` says where bit ``b`` of index ``d`` goes.
+
+    Slots count the last dimension's bits first, so that neighbours that a thread holds lie side by
+    side; then whole tiles, in row-major order.
+    """
+
+    shape: tuple[int, ...]
+    bits: tuple[tuple[Bit, ...], ...]
+
+    @classmethod
+    def parse(cls, shape: Sequence[int], bits: Sequence[Sequence[str]]) -> Distribution:
+        """From "slot" and "lane N" by dimension and bit, the lowest bit first."""
+        return cls(tuple(shape), tuple(tuple(map(parse_bit, own)) for own in bits))
+
+    def __post_init__(self) -> None:
+        used = sorted(bit for own in self.bits for bit in own if bit is not None)
+        if len(self.bits) != len(self.shape) or used != list(range(len(used))):
+            raise ValueError(f"not a distribution of {self.shape}: {self.bits}")
+
+    @property
+    def lanes(self) -> int:
+        """How many threads hold it."""
+        return 1 << sum(bit is not None for own in self.bits for bit in own)
+
+    @property
+    def tile(self) -> tuple[int, ...]:
+        """The extents that the bits cover, dimension by dimension."""
+        return tuple(1 << len(own) for own in self.bits)
+
+    @property
+    def tiles(self) -> tuple[int, ...]:
+        """How many tiles there are along each dimension; the last one may stand out."""
+        return tuple(-(-n // t) for n, t in zip(self.shape, self.tile, strict=True))
+
+    @property
+    def slots(self) -> int:
+        """How many elements each thread has room for."""
+        return math.prod(self.tiles) * self.tile_slots
+
+    @property
+    def tile_slots(self) -> int:
+        """How many elements of one tile a thread holds."""
+        return math.prod(self.tile) // self.lanes
+
+    @cached_property
+    def runs(self) -> tuple[tuple[Run, ...], ...]:
+        """The bits of each dimension in runs that stay together, the lowest first."""
+        found: list[tuple[Run, ...]] = []
+        weight = 1
+        for own in reversed(self.bits):
+            made: list[Run] = []
+            for b, bit in enumerate(own):
+                last = made[-1] if made else None
+                joins = last is not None and (
+                    last.lane is None if bit is None
+                    else last.lane is not None and last.lane + last.count == bit
+                )  # fmt: skip
+                if joins and last is not None:
+                    made[-1] = Run(last.first, last.count + 1, last.lane, last.slot)
+                else:
+                    made.append(Run(b, 1, bit, 0 if bit is not None else weight))
+                weight *= 1 if bit is not None else 2
+            found.append(tuple(made))
+        return tuple(reversed(found))
+
+    def lane(self, indices: Sequence[Expr]) -> Expr:
+        """The lane that holds the element at ``indices``."""
+        total: Expr = const(0)
+        for index, run in self._parts(indices):
+            if run.lane is not None:
+                total = add(total, mul(_bits(index, run), const(1 << run.lane)))
+        return total
+
+    def slot(self, indices: Sequence[Expr]) -> Expr:
+        """The slot of its thread's registers where the element at ``indices`` lies."""
+        total: Expr = const(0)
+        for index, tile, count in zip(indices, self.tile, self.tiles, strict=True):
+            total = add(mul(total, const(count)), floordiv(index, const(tile)))
+        total = mul(total, const(self.tile_slots))
+        for index, run in self._parts(indices):
+            if run.lane is None:
+                total = add(total, mul(_bits(index, run), const(run.slot)))
+        return total
+
+    def _parts(self, indices: Sequence[Expr]) -> Iterator[tuple[Expr, Run]]:
+        for index, runs in zip(indices, self.runs, strict=True):
+            for run in runs:
+                yield index, run
+
+
+def parse_bit(text: str) -> Bit:
+    """None for "slot", N for "lane N".
+
+    >>> parse_bit("lane 3")
+    3
+    """
+    if text == "slot":
+        return None
+    word, _, number = text.partition(" ")
+    if word != "lane":
+        raise ValueError(f"a bit goes to 'slot' or to 'lane N', not to {text!r}")
+    return int(number)
+
+
+def _bits(index: Expr, run: Run) -> Expr:
+    return floormod(floordiv(index, const(1 << run.first)), const(1 << run.count))

@@ -1,0 +1,96 @@
+"""Tiles of 16-bit elements from shared memory into fragments: ldmatrix (PTX ISA, "ldmatrix").
+
+Each thread of a warp gives the address of one row of eight elements, and gets two neighbours of
+each of four 8 by 8 matrices; transposed, two neighbours of a column. In terms of a product
+``C[i, j] += A[i, k] * B[k, j]`` there is one instruction for each operand and each order in which
+it may lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.target.instruction import Argument, Axis, Emission, Instruction, decl_instruction
+
+_EIGHT: tuple[str, ...] = ("lane 2", "lane 3", "lane 4")
+_PAIRS: tuple[str, ...] = ("slot 0", "lane 0", "lane 1")
+
+
+def _ldmatrix(
+    name: str, axes: tuple[str, str], low: str, reduced: str, rows: str, element: str
+) -> Instruction:
+    """A tile of 16 by 16.
+
+    ``reduced`` is the axis of which a thread holds pairs; the second register has the upper half
+    along ``low``, the third and fourth those along the other. ``rows`` is the axis from one row of
+    shared memory to the next.
+    """
+    other = next(a for a in axes if a != low)
+    bits = {a: (_PAIRS if a == reduced else _EIGHT) for a in axes}
+    bits[low] += ("slot 1",)
+    bits[other] += ("slot 2",)
+    row = axes.index(rows)
+    # A thread's row is one of matrix (thread / 8), whose bits are those of the registers.
+    halves = {low: "(threadIdx.x & 8)", other: "(threadIdx.x >> 4 & 1) * 8"}
+    across = next(a for a in axes if a != rows)
+    flip = ".trans" if rows == reduced else ""
+
+    def cuda(pointers: Sequence[str], places: Sequence[Sequence[str]]) -> str:
+        number = f"((threadIdx.x & 7) + {halves[rows]})"
+        stride = places[1][row]
+        registers = [
+            f"*reinterpret_cast<unsigned *>({pointers[0]} + {slot})" for slot in places[0][::2]
+        ]
+        outs = ", ".join(f'"=r"({x})' for x in registers)
+        return (
+            f'asm volatile("ldmatrix.sync.aligned.m8n8.x4{flip}.shared.b16 '
+            '{%0, %1, %2, %3}, [%4];"\n'
+            f"    : {outs}\n"
+            f'    : "r"((unsigned)__cvta_generic_to_shared('
+            f"{pointers[1]} + {number} * {stride} + {halves[across]}))\n"
+            '    : "memory");'
+        )
+
+    emission: Emission = cuda
+    return decl_instruction(
+        name,
+        axes=tuple(Axis(a, 16) for a in axes),
+        operands=(
+            Argument(
+                "D", axes, element, align=4, scopes=("fragment",),
+                fragment=tuple(bits[a] for a in axes),
+            ),
+            Argument(
+                "S", axes, element, align=16, scopes=("shared",),
+                strides=tuple(None if a == rows else 1 for a in axes),
+            ),
+        ),
+        body=lambda d, s: s,
+        emissions={"cuda": emission},
+        cuda_arch=75,
+        simulate=_copy,
+    )  # fmt: skip
+
+
+def _copy(view: Any) -> None:
+    view.write_block(0, view.read_block(1))
+
+
+def _all(element: str, suffix: str) -> tuple[Instruction, Instruction, Instruction, Instruction]:
+    return (
+        _ldmatrix(f"ldmatrix_a_{suffix}", ("i", "k"), "i", "k", "i", element),
+        _ldmatrix(f"ldmatrix_a_trans_{suffix}", ("i", "k"), "i", "k", "k", element),
+        _ldmatrix(f"ldmatrix_b_{suffix}", ("k", "j"), "k", "k", "j", element),
+        _ldmatrix(f"ldmatrix_b_trans_{suffix}", ("k", "j"), "k", "k", "k", element),
+    )
+
+
+#: A of a product from rows of k; from rows of i, transposed; B from rows of k (of its columns);
+#: from rows of j, transposed. Of float16, from sm_75 on.
+ldmatrix_a_f16, ldmatrix_a_trans_f16, ldmatrix_b_f16, ldmatrix_b_trans_f16 = _all("float16", "f16")
+
+#: The same of bfloat16.
+ldmatrix_a_bf16, ldmatrix_a_trans_bf16, ldmatrix_b_bf16, ldmatrix_b_trans_bf16 = _all(
+    "bfloat16", "bf16"
+)

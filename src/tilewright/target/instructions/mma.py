@@ -1,0 +1,95 @@
+"""Products of small matrices by a warp: mma.sync of NVIDIA's tensor cores (PTX ISA, "mma").
+
+The matrices lie in the registers of the 32 threads of a warp. ``C[i, j] += A[i, k] * B[k, j]``, the
+products exact and the sums in the type of C; B is declared with its reduction first, but any buffer
+can be one, whatever the order of its dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.dtype import dtype
+from tilewright.target.instruction import Argument, Axis, Emission, Instruction, decl_instruction
+from tilewright.target.instructions._contract import contract
+
+_ROWS = ("lane 2", "lane 3", "lane 4", "slot 1")
+_COLUMNS = ("lane 2", "lane 3", "lane 4")
+_RESULT = ("slot 0", "lane 0", "lane 1")
+
+#: By type: how PTX calls it, the products that one instruction adds up for each result, and where
+#: the bits of their number go in A and in B.
+_INPUTS: dict[str, tuple[str, int, tuple[str, ...], tuple[str, ...]]] = {
+    "float16": ("f16", 16, ("slot 0", "lane 0", "lane 1", "slot 2"),
+                ("slot 0", "lane 0", "lane 1", "slot 1")),
+    "bfloat16": ("bf16", 16, ("slot 0", "lane 0", "lane 1", "slot 2"),
+                 ("slot 0", "lane 0", "lane 1", "slot 1")),
+    "int8": ("s8", 32, ("slot 0", "slot 1", "lane 0", "lane 1", "slot 3"),
+             ("slot 0", "slot 1", "lane 0", "lane 1", "slot 2")),
+    "uint8": ("u8", 32, ("slot 0", "slot 1", "lane 0", "lane 1", "slot 3"),
+              ("slot 0", "slot 1", "lane 0", "lane 1", "slot 2")),
+}  # fmt: skip
+
+
+def _mma(element: str) -> Instruction:
+    name, depth, of_a, of_b = _INPUTS[element]
+    result = "float32" if dtype(element).is_float else "int32"
+    rows = _ROWS if depth == 16 else ("lane 2", "lane 3", "lane 4", "slot 2")
+    return decl_instruction(
+        f"mma_m16n8k{depth}_{name}",
+        axes=(Axis("i", 16), Axis("j", 8), Axis("k", depth, reduce=True)),
+        operands=(
+            _fragment("C", ("i", "j"), result, (_ROWS, _RESULT)),
+            _fragment("A", ("i", "k"), element, (rows, of_a)),
+            _fragment("B", ("k", "j"), element, (of_b, _COLUMNS)),
+        ),
+        body=lambda c, a, b: c + a.astype(result) * b.astype(result),
+        emissions={"cuda": _emission(name, depth, result, 4 // dtype(element).bytes)},
+        cuda_arch=80,
+        simulate=contract,
+    )
+
+
+def _fragment(
+    name: str, axes: tuple[str, str], element: str, bits: tuple[tuple[str, ...], tuple[str, ...]]
+) -> Argument:
+    return Argument(name, axes, element, align=4, scopes=("fragment",), fragment=bits)
+
+
+def _emission(name: str, depth: int, result: str, packed: int) -> Emission:
+    """One instruction; ``packed`` elements of A and B share a register."""
+    total, constraint = ("f32", "f") if result == "float32" else ("s32", "r")
+    # Integers are added modulo 2**32, as sums of int32 are everywhere else.
+    opcode = f"mma.sync.aligned.m16n8k{depth}.row.col.{total}.{name}.{name}.{total}"
+
+    def cuda(pointers: Sequence[str], slots: Sequence[Sequence[str]]) -> str:
+        c = [f"({pointers[0]})[{slot}]" for slot in slots[0]]
+        a = [_word(pointers[1], slot) for slot in slots[1][::packed]]
+        b = [_word(pointers[2], slot) for slot in slots[2][::packed]]
+        numbers = [f"%{k}" for k in range(len(c) + len(a) + len(b))]
+        first, second = len(c), len(c) + len(a)
+        parts = (numbers[:first], numbers[first:second], numbers[second:], numbers[:first])
+        operands = ", ".join("{" + ", ".join(part) + "}" for part in parts)
+        outs = ", ".join(f'"+{constraint}"({x})' for x in c)
+        ins = ", ".join(f'"r"({x})' for x in (*a, *b))
+        return f'asm("{opcode} {operands};"\n    : {outs}\n    : {ins});'
+
+    return cuda
+
+
+def _word(pointer: str, slot: str) -> str:
+    """A register of several elements."""
+    return f"*reinterpret_cast<const unsigned *>({pointer} + {slot})"
+
+
+#: ``C[i, j] += A[i, k] * B[k, j]`` for 16 i, 8 j and 16 k, of float16 into float32, from sm_80 on.
+mma_f16 = _mma("float16")
+
+#: The same of bfloat16.
+mma_bf16 = _mma("bfloat16")
+
+#: ``C[i, j] += A[i, k] * B[k, j]`` for 16 i, 8 j and 32 k, of int8 into int32, from sm_80 on.
+mma_s8 = _mma("int8")
+
+#: The same of uint8.
+mma_u8 = _mma("uint8")

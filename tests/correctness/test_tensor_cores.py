@@ -1,0 +1,93 @@
+"""Products on tensor cores are what they are declared as, in sim and as machine code."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.tensor_programs import MMA, from_registers, through_shared, transposed
+
+import tilewright
+from tilewright.runtime.ndarray import array
+from tilewright.runtime.sass import opcodes
+from tilewright.runtime.sim.values import from_bits, to_bits
+
+PROGRAMS = {
+    **{f"registers-{t}": partial(from_registers, t) for t in MMA},
+    "shared": through_shared,
+    "transposed": transposed,
+}
+#: By program what has to be among the instructions of its machine code.
+MEANT = {
+    "registers-float16": ("HMMA.16816.F32", "LDG.E.128.CONSTANT"),
+    "registers-bfloat16": ("HMMA.16816.F32.BF16", "LDG.E.128.CONSTANT"),
+    "registers-int8": ("IMMA.16832.S8.S8", "LDG.E.128.CONSTANT"),
+    "registers-uint8": ("IMMA.16832.U8.U8", "LDG.E.128.CONSTANT"),
+    "shared": ("HMMA.16816.F32", "LDSM.16.M88.4"),
+    "transposed": ("HMMA.16816.F32", "LDSM.16.MT88.4"),
+}
+
+
+def operands(args: Any, integers: bool) -> tuple[list[Any], np.ndarray]:
+    """Random operands and their exact product."""
+    rng = np.random.default_rng(0)
+    made = []
+    for tensor in args[:2]:
+        shape = [int(extent) for extent in tensor.shape]
+        low = 0 if tensor.dtype.kind == "uint" else -4
+        whole = integers or tensor.dtype.is_int
+        values = rng.integers(low, 5, shape) if whole else rng.standard_normal(shape)
+        kind = str(tensor.dtype)
+        made.append(
+            to_bits(values.astype("float32")) if kind == "bfloat16" else values.astype(kind)
+        )
+    a, b = (
+        np.asarray(from_bits(x) if str(tensor.dtype) == "bfloat16" else x, np.float64)
+        for x, tensor in zip(made, args, strict=False)
+    )
+    return made, a @ (b if b.shape[0] == a.shape[1] and b.shape != a.shape else b.T)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sums_of_small_integers_are_exact_in_sim(name: str) -> None:
+    schedule, args = PROGRAMS[name]()
+    made, exact = operands(args, integers=True)
+    result = np.full(exact.shape, 77, str(args[2].dtype))
+    report = tilewright.build(schedule, list(args), "sim").simulate(*made, result)
+    assert report.ok, report
+    np.testing.assert_array_equal(result, exact)
+
+
+@pytest.mark.parametrize("name", ["registers-float16", "registers-bfloat16", "shared"])
+def test_sums_of_floats_are_added_in_float32(name: str) -> None:
+    schedule, args = PROGRAMS[name]()
+    made, exact = operands(args, integers=False)
+    result = np.full(exact.shape, np.nan, "float32")
+    tilewright.build(schedule, list(args), "sim")(*made, result)
+    assert np.linalg.norm(result - exact) < 1e-6 * np.linalg.norm(exact)
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_machine_code_has_the_instructions_meant_and_no_spills(name: str, arch: str) -> None:
+    schedule, args = PROGRAMS[name]()
+    program = tilewright.build(schedule, list(args), f"cuda -arch={arch}").program
+    for used in program.resources.values():
+        assert used.spills == 0
+    found = opcodes(program.assembly)
+    for meant in MEANT[name]:
+        assert any(op.startswith(meant) for op in found), (meant, sorted(found))
+
+
+@pytest.mark.needs_cuda
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sums_of_small_integers_are_exact_on_a_gpu(name: str) -> None:
+    schedule, args = PROGRAMS[name]()
+    made, exact = operands(args, integers=True)
+    there = [array(x, "cuda", str(t.dtype)) for x, t in zip(made, args, strict=False)]
+    result = array(np.full(exact.shape, 77, str(args[2].dtype)), "cuda")
+    tilewright.build(schedule, list(args), "cuda")(*there, result)
+    np.testing.assert_array_equal(result.numpy(), exact)

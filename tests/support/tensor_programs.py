@@ -1,0 +1,143 @@
+"""Products of matrices on tensor cores, as schedules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright import te
+from tilewright.schedule import Schedule
+from tilewright.target.instructions import (
+    ldmatrix_a_f16,
+    ldmatrix_b_f16,
+    ldmatrix_b_trans_f16,
+    mma_bf16,
+    mma_f16,
+    mma_s8,
+    mma_u8,
+)
+
+#: By type: the instruction, its depth and the type of sums.
+MMA = {
+    "float16": (mma_f16, 16, "float32"),
+    "bfloat16": (mma_bf16, 16, "float32"),
+    "int8": (mma_s8, 32, "int32"),
+    "uint8": (mma_u8, 32, "int32"),
+}
+
+
+def product(m: int, n: int, k: int, element: str) -> tuple[Any, Any, Any]:
+    """``C[i, j] = sum(A[i, k] * B[j, k])``."""
+    result = MMA[element][2]
+    a = te.placeholder((m, k), element, name="A")
+    b = te.placeholder((n, k), element, name="B")
+    r = te.reduce_axis((0, k), name="k")
+    c = te.compute(
+        (m, n),
+        lambda i, j: te.sum(a[i, r].astype(result) * b[j, r].astype(result), axis=r),
+        name="C",
+    )
+    return a, b, c
+
+
+def from_registers(element: str, m: int = 32, n: int = 24, k: int = 64) -> tuple[Schedule, Any]:
+    """Each thread loads its share of the rows with 16 bytes at once, which permutes the sums."""
+    instruction, depth, _ = MMA[element]
+    a, b, c = product(m, n, k, element)
+    s = te.create_schedule(c.op)
+    total = s.cache_write(c, "fragment")
+    left, right = (s.cache_read(x, "fragment", [total]) for x in (a, b))
+    io, _ = s[c].split(s[c].op.axis[0], 16)
+    s[c].bind(io, te.thread_axis("blockIdx.x"))
+    s[total].compute_at(s[c], io)
+    i, j = s[total].op.axis
+    (r,) = s[total].op.reduce_axis
+    step = 2 * depth
+    ko, r = s[total].split(r, step)
+    thread, r = s[total].split(r, step // 4)
+    which, r = s[total].split(r, step // 8)
+    half, low = s[total].split(r, step // 16)
+    jo, ji = s[total].split(j, 8)
+    s[total].reorder(ko, which, jo, i, ji, half, thread, low)
+    s[total].unroll(which)
+    s[total].tensorize(i, instruction)
+    for loads in (left, right):
+        s[loads].compute_at(s[total], ko)
+        _, inner = s[loads].split(s[loads].op.axis[1], step // 4)
+        s[loads].vectorize(inner)
+    return s, (a, b, c)
+
+
+def through_shared(m: int = 64, n: int = 32, k: int = 64, warps: int = 2) -> tuple[Schedule, Any]:
+    """Tiles of 16-bit floats through padded shared memory, loaded by ldmatrix."""
+    a, b, c = product(m, n, k, "float16")
+    s = te.create_schedule(c.op)
+    total = s.cache_write(c, "fragment")
+    tiles = [s.cache_read(x, "shared", [total]) for x in (a, b)]
+    left, right = (s.cache_read(x, "fragment", [total]) for x in tiles)
+    ty = te.thread_axis((0, warps), "threadIdx.y")
+    i, j = s[c].op.axis
+    block, i = s[c].split(i, 16 * warps)
+    warp, i = s[c].split(i, 16)
+    s[c].reorder(block, warp, i, j)
+    s[c].bind(block, te.thread_axis("blockIdx.x"))
+    s[c].bind(warp, ty)
+    s[total].compute_at(s[c], warp)
+    i, j = s[total].op.axis
+    (r,) = s[total].op.reduce_axis
+    ko, r = s[total].split(r, 32)
+    ks, r = s[total].split(r, 16)
+    jo, ji = s[total].split(j, 8)
+    s[total].reorder(ko, ks, jo, i, ji, r)
+    s[total].tensorize(i, mma_f16)
+    for tile in tiles:
+        s[tile].compute_at(s[total], ko)
+        s[tile].storage_align(s[tile].op.axis[0], 40, 0)
+        rows, columns = s[tile].op.axis
+        chunk, vector = s[tile].split(columns, 8)
+        flat = s[tile].fuse(rows, chunk)
+        _, own = s[tile].split(flat, 32 * warps)
+        y, x = s[tile].split(own, 32)
+        s[tile].bind(y, ty)
+        s[tile].bind(x, te.thread_axis((0, 32), "threadIdx.x"))
+        s[tile].vectorize(vector)
+    for loads, instruction in ((left, ldmatrix_a_f16), (right, ldmatrix_b_f16)):
+        s[loads].compute_at(s[total], ks)
+        row, column = s[loads].op.axis
+        ro, ri = s[loads].split(row, 16)
+        s[loads].reorder(ro, ri, column)
+        s[loads].tensorize(ri, instruction)
+    return s, (a, b, c)
+
+
+def transposed(m: int = 16, n: int = 32, k: int = 32) -> tuple[Schedule, Any]:
+    """``C[i, j] = sum(A[i, k] * B[k, j])`` with B as it lies, transposed on the way."""
+    a = te.placeholder((m, k), "float16", name="A")
+    b = te.placeholder((k, n), "float16", name="B")
+    r = te.reduce_axis((0, k), name="k")
+    c = te.compute(
+        (m, n),
+        lambda i, j: te.sum(a[i, r].astype("float32") * b[r, j].astype("float32"), axis=r),
+        name="C",
+    )
+    s = te.create_schedule(c.op)
+    total = s.cache_write(c, "fragment")
+    tile = s.cache_read(b, "shared", [total])
+    left, right = s.cache_read(a, "fragment", [total]), s.cache_read(tile, "fragment", [total])
+    io, _ = s[c].split(s[c].op.axis[0], 16)
+    s[c].bind(io, te.thread_axis("blockIdx.x"))
+    s[tile].compute_at(s[c], io)
+    s[total].compute_at(s[c], io)
+    s[tile].bind(s[tile].op.axis[1], te.thread_axis((0, 32), "threadIdx.x"))
+    i, j = s[total].op.axis
+    (r,) = s[total].op.reduce_axis
+    ko, r = s[total].split(r, 16)
+    jo, j = s[total].split(j, 8)
+    s[total].reorder(ko, jo, i, j, r)
+    s[total].tensorize(i, mma_f16)
+    s[left].compute_at(s[total], ko)
+    s[right].compute_at(s[total], ko)
+    row, column = s[right].op.axis
+    co, ci = s[right].split(column, 16)
+    s[right].reorder(co, row, ci)
+    s[right].tensorize(row, ldmatrix_b_trans_f16)
+    return s, (a, b, c)
