@@ -53,13 +53,13 @@ def test_the_passes_that_changed_the_program_are_shown_in_order(shown):
     found = headings(shown(CPU))
     assert found[0] == "the schedule's loops"
     assert "after vectorize" in found
-    assert "after double_buffer" not in found
+    assert "after pipeline_loops" not in found
     assert found.index("after partition_loops") < found.index("after vectorize")
 
 
 def test_all_shows_every_pass_and_list_names_them_with_what_they_changed(shown):
     every = headings(shown(CPU, "--all"))
-    assert "after double_buffer (no change)" in every
+    assert "after pipeline_loops (no change)" in every
     rows = [line.split() for line in shown(CPU, "--list").splitlines()]
     names = [row[1] for row in rows if row and row[0].isdigit()]
     assert len(names) == len(every)
@@ -81,7 +81,7 @@ def test_a_difference_has_the_lines_that_went_and_came(shown):
     text = shown(CPU, "--pass", "vectorize", "--diff")
     assert any(line.startswith("-") and "T.vectorized" in line for line in text.splitlines())
     assert any(line.startswith("+") and "T.Ramp" in line for line in text.splitlines())
-    assert "(no change)" in shown(CPU, "--pass", "double_buffer", "--diff")
+    assert "(no change)" in shown(CPU, "--pass", "pipeline_loops", "--diff")
 
 
 def test_programs_are_shown_in_the_style_of_the_articles(shown):

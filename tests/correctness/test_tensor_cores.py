@@ -16,7 +16,9 @@ from tilewright.runtime.sim.values import from_bits, to_bits
 
 PROGRAMS = {
     **{f"registers-{t}": partial(from_registers, t) for t in MMA},
+    "registers-3-stages": partial(from_registers, "float16", k=160, stages=3),
     "shared": through_shared,
+    "shared-4-stages": partial(through_shared, k=192, stages=4),
     "transposed": transposed,
 }
 #: By program what has to be among the instructions of its machine code.
@@ -25,7 +27,9 @@ MEANT = {
     "registers-bfloat16": ("HMMA.16816.F32.BF16", "LDG.E.128.CONSTANT"),
     "registers-int8": ("IMMA.16832.S8.S8", "LDG.E.128.CONSTANT"),
     "registers-uint8": ("IMMA.16832.U8.U8", "LDG.E.128.CONSTANT"),
+    "registers-3-stages": ("HMMA.16816.F32", "LDG.E.128.CONSTANT"),
     "shared": ("HMMA.16816.F32", "LDSM.16.M88.4"),
+    "shared-4-stages": ("HMMA.16816.F32", "LDSM.16.M88.4"),
     "transposed": ("HMMA.16816.F32", "LDSM.16.MT88.4"),
 }
 

@@ -246,7 +246,7 @@ class TestCacheRead:
         s, a, b, _, _ = chain()
         refuses(
             lambda: s.cache_read(a, "texture", [b]), "unknown scope 'texture'",
-            mend="The scopes are global, shared, warp, local",
+            mend="The scopes are global, shared, warp, fragment, local",
         )  # fmt: skip
 
 
@@ -295,7 +295,7 @@ class TestCacheWrite:
         s, _, b, _ = sums()
         refuses(
             lambda: s.cache_write(b, "register"), "unknown scope 'register'",
-            mend="The scopes are global, shared, warp, local",
+            mend="The scopes are global, shared, warp, fragment, local",
         )  # fmt: skip
 
 
@@ -374,7 +374,7 @@ class TestStorage:
         s, _, b, _ = sums()
         refuses(
             lambda: s[b].set_scope("cache"), "unknown scope 'cache'",
-            stage="B", mend="The scopes are global, shared, warp, local",
+            stage="B", mend="The scopes are global, shared, warp, fragment, local",
         )  # fmt: skip
 
     @pytest.mark.parametrize("primitive", ["storage_align", "align_bounds"])
@@ -419,6 +419,14 @@ class TestStorage:
         refuses(
             lambda: s[tensor].double_buffer(), "an argument or output of the program",
             stage=tensor.name, mend="double_buffer the copy",
+        )  # fmt: skip
+
+    @pytest.mark.parametrize("stages", [1, 0, -2, True, 2.0])
+    def test_a_pipeline_of_no_copies(self, stages: object) -> None:
+        s, _, b, _ = sums()
+        refuses(
+            lambda: s[b].pipeline(stages), "leave nothing to be computed ahead",  # type: ignore[arg-type]
+            stage="B", mend="Give the number of copies",
         )  # fmt: skip
 
     def test_double_buffer_of_a_stage_at_the_root(self) -> None:

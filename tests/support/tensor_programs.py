@@ -39,8 +39,13 @@ def product(m: int, n: int, k: int, element: str) -> tuple[Any, Any, Any]:
     return a, b, c
 
 
-def from_registers(element: str, m: int = 32, n: int = 24, k: int = 64) -> tuple[Schedule, Any]:
-    """Each thread loads its share of the rows with 16 bytes at once, which permutes the sums."""
+def from_registers(
+    element: str, m: int = 32, n: int = 24, k: int = 64, stages: int = 0
+) -> tuple[Schedule, Any]:
+    """Each thread loads its share of the rows with 16 bytes at once, which permutes the sums.
+
+    With ``stages``, so many iterations are under way.
+    """
     instruction, depth, _ = MMA[element]
     a, b, c = product(m, n, k, element)
     s = te.create_schedule(c.op)
@@ -64,10 +69,14 @@ def from_registers(element: str, m: int = 32, n: int = 24, k: int = 64) -> tuple
         s[loads].compute_at(s[total], ko)
         _, inner = s[loads].split(s[loads].op.axis[1], step // 4)
         s[loads].vectorize(inner)
+        if stages:
+            s[loads].pipeline(stages)
     return s, (a, b, c)
 
 
-def through_shared(m: int = 64, n: int = 32, k: int = 64, warps: int = 2) -> tuple[Schedule, Any]:
+def through_shared(
+    m: int = 64, n: int = 32, k: int = 64, warps: int = 2, stages: int = 0
+) -> tuple[Schedule, Any]:
     """Tiles of 16-bit floats through padded shared memory, loaded by ldmatrix."""
     a, b, c = product(m, n, k, "float16")
     s = te.create_schedule(c.op)
@@ -100,6 +109,8 @@ def through_shared(m: int = 64, n: int = 32, k: int = 64, warps: int = 2) -> tup
         s[tile].bind(y, ty)
         s[tile].bind(x, te.thread_axis((0, 32), "threadIdx.x"))
         s[tile].vectorize(vector)
+        if stages:
+            s[tile].pipeline(stages)
     for loads, instruction in ((left, ldmatrix_a_f16), (right, ldmatrix_b_f16)):
         s[loads].compute_at(s[total], ks)
         row, column = s[loads].op.axis

@@ -21,11 +21,11 @@ def check_fits(schedule: Schedule, target: Target) -> None:
     for stage in schedule.stages:
         if isinstance(stage.op, PlaceholderOp) or stage.attachment.kind == "inline":
             continue
-        if stage.double_buffered and stage.attachment.kind != "at":
+        if stage.pipelined and stage.attachment.kind != "at":
             raise stage.contradiction(
-                "double_buffer: the stage is computed once, at the root",
+                f"{stage.pipelined_by}: the stage is computed once, at the root",
                 mend="Compute it at a loop of a consumer with compute_at()",
-                where=stage.lines["double_buffer"],
+                where=stage.lines["pipeline"],
             )
         if not target.is_gpu:
             _no_threads(stage, target.kind)

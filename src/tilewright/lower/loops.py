@@ -140,8 +140,8 @@ class Nests:
         for thread in reversed(stage.env):
             assert thread.dom is not None
             body = For(thread.var, const(0), thread.dom.extent, ForKind.THREAD, body, thread.tag)
-        if stage.double_buffered:
-            body = Attr("double_buffer", self.parts[op.outputs[0].buffer][0], body)
+        if stage.pipelined:
+            body = Attr("pipeline", (self.parts[op.outputs[0].buffer][0], stage.pipelined), body)
         return Attr("produce", stage.name, body)
 
     def inside(self, stage: Stage, leaf: IterVar, body: Stmt) -> Stmt:

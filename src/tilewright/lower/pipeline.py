@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 from tilewright.ir.func import Func, Module
 from tilewright.lower.distribute import check_groups, distribute
-from tilewright.lower.double_buffer import double_buffer
 from tilewright.lower.drop_guards import drop_guards
 from tilewright.lower.fits_target import check_fits
 from tilewright.lower.hoist_guards import hoist_guards
@@ -21,6 +20,7 @@ from tilewright.lower.lower_allreduce import lower_allreduce
 from tilewright.lower.one_writer import one_writer
 from tilewright.lower.own_slots import own_slots
 from tilewright.lower.partition_loops import partition_loops
+from tilewright.lower.pipeline_loops import pipeline_loops
 from tilewright.lower.plan_storage import plan_storage
 from tilewright.lower.simplify import simplify
 from tilewright.lower.split_kernels import split_kernels
@@ -61,7 +61,7 @@ KERNEL: tuple[Pass, ...] = (
     one_writer,  # once all threads are known: what they would all store alike, one of them stores
     lower_allreduce,  # makes shared buffers and barriers of its own
     own_slots,  # what all threads of a reduction had a slot in, each has in registers
-    double_buffer,  # makes second copies of buffers
+    pipeline_loops,  # makes more copies of buffers
     plan_storage,  # lets dead buffers give their memory to others, which barriers must know of
     simplify,
     insert_barriers,  # after everything that moves, adds or merges memory

@@ -113,7 +113,7 @@ class _Writer:
             (at.kind, place, () if at.axis is None else at.axis),
             stage.env,
             () if stage.store_predicate is None else stage.store_predicate,
-            stage.double_buffered,
+            stage.pipelined,
             (stage.rolling, stage.ahead),
             stage.alignments,
             stage.bounds_alignments,

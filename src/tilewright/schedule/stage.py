@@ -59,7 +59,8 @@ class Stage:
     ----------
     op : the operation; ``op.axis`` and ``op.reduce_axis`` are the axes to start from.
     leaf_iter_vars : the loops from the outermost in, as the primitives have left them.
-    scope : the memory of its outputs: "global", "shared", "warp", "local", "" where not chosen.
+    scope : the memory of its outputs: "global", "shared", "warp", "fragment", "local", ""
+        where not chosen.
     """
 
     def __init__(self, schedule: Schedule, op: Operation) -> None:
@@ -71,7 +72,7 @@ class Stage:
         self.marks: dict[IterVar, AxisMark] = {}
         self.env: tuple[IterVar, ...] = ()
         self.store_predicate: Expr | None = None
-        self.double_buffered = False
+        self.pipelined, self.pipelined_by = 0, ""  # copies of its memory, and the primitive's name
         self.rolling, self.ahead = False, 0
         self.lines: dict[str, str] = {}  # where primitives on the whole stage were called
         self.alignments: dict[int, tuple[int, int]] = {}
@@ -277,6 +278,12 @@ class Stage:
         from tilewright.schedule.storage import rolling_buffer
 
         rolling_buffer(self, ahead)
+
+    def pipeline(self, stages: int) -> None:
+        """See :func:`tilewright.schedule.storage.pipeline`."""
+        from tilewright.schedule.storage import pipeline
+
+        pipeline(self, stages)
 
     def double_buffer(self) -> None:
         """See :func:`tilewright.schedule.storage.double_buffer`."""

@@ -13,7 +13,7 @@ from tilewright.te.operation import PlaceholderOp
 
 
 def set_scope(stage: Stage, scope: str) -> Stage:
-    """Keep the outputs of ``stage`` in ``scope``: "global", "shared", "warp" or "local".
+    """Keep the outputs of ``stage`` in ``scope``: "global", "shared", "warp", "fragment" or "local".
 
     Raises :class:`ScheduleError` for another name, and for placeholders and outputs of the
     program, which live in global memory.
@@ -71,18 +71,36 @@ def align_bounds(stage: Stage, axis: IterVar, factor: int, offset: int = 0) -> N
     stage.bounds_alignments[place] = (factor, offset % factor)
 
 
-def double_buffer(stage: Stage) -> None:
-    """Compute the next tile of ``stage`` while this one is being used; needs compute_at.
+def pipeline(stage: Stage, stages: int, name: str = "pipeline") -> None:
+    """Compute what ``stage`` gives ``stages - 1`` iterations before it is used; needs compute_at.
 
-    Raises :class:`ScheduleError` for a placeholder and for an output of the program.
+    In each iteration of the axis that it is computed at, one of ``stages`` copies of its memory is
+    read while another one is filled. Registers and fragments are chosen by constants: the loop over
+    the axis is unrolled by ``stages``.
+
+    Raises :class:`ScheduleError` for a placeholder, an output of the program, and fewer than two
+    stages.
     """
     if _is_argument(stage):
         raise stage.error(
-            "double_buffer: the stage is an argument or output of the program",
-            mend="Use s.cache_read or s.cache_write, and double_buffer the copy",
+            f"{name}: the stage is an argument or output of the program",
+            mend=f"Use s.cache_read or s.cache_write, and {name} the copy",
         )
-    stage.double_buffered = True
-    stage.lines["double_buffer"] = user_location()
+    if not isinstance(stages, int) or isinstance(stages, bool) or stages < 2:
+        raise stage.error(
+            f"pipeline: {stages!r} stages leave nothing to be computed ahead",
+            mend="Give the number of copies of its memory, 2 or more",
+        )
+    stage.pipelined, stage.pipelined_by = stages, name
+    stage.lines["pipeline"] = user_location()
+
+
+def double_buffer(stage: Stage) -> None:
+    """Compute the next tile of ``stage`` while this one is being used: a :func:`pipeline` of two.
+
+    Raises :class:`ScheduleError` for a placeholder and for an output of the program.
+    """
+    pipeline(stage, 2, "double_buffer")
 
 
 def rolling_buffer(stage: Stage, ahead: int = 0) -> None:

@@ -1,15 +1,16 @@
-"""A buffer filled in every iteration gets two halves, and is filled one iteration ahead.
+"""A buffer filled in every iteration gets several copies, and is filled some iterations ahead.
 
-The statement that fills it is marked ``Attr("double_buffer", buffer, ...)`` in the body of a
-serial loop. The first filling moves in front of the loop; in the loop, the next iteration's
-filling is issued before this iteration's use, so that its loads are under way meanwhile.
+The statement that fills it is marked ``Attr("pipeline", (buffer, stages), ...)`` in the body of a
+serial loop. The first fillings move in front of the loop; in the loop, the filling for ``stages -
+1`` iterations later is issued before this iteration's use, so that its loads are under way
+meanwhile.
 
 >>> from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store
 >>> k, i, j = axes("k i j")
 >>> A, B, S = buffer("A", 4, 8), buffer("B", 8), buffer("S", 8, scope="shared")
->>> fill = Attr("double_buffer", S, loop(i, 8, store(S[i], A[k, i])))
+>>> fill = Attr("pipeline", (S, 2), loop(i, 8, store(S[i], A[k, i])))
 >>> use = loop(j, 8, store(B[j], B[j] + S[j]))
->>> print(double_buffer(func(loop(k, 4, allocate(S, fill, use)), target="sim")).body)
+>>> print(pipeline_loops(func(loop(k, 4, allocate(S, fill, use)), target="sim")).body)
 S = T.allocate([2, 8], 'float32', 'shared')
 for i in range(8):
     S[0, i] = A[0, i]
@@ -20,17 +21,21 @@ for k in range(4):
     for j in range(8):
         B[j] = B[j] + S[k % 2, j]
 
-A buffer in registers cannot be chosen from by a loop variable: where one is marked, the loop is
-unrolled by two instead, and each copy of the body has its half. With two halves one barrier an
-iteration is enough, which barrier insertion, after this pass, finds by itself.
+A buffer in registers, a fragment too, cannot be chosen from by a loop variable: where one is
+marked, the loop is unrolled by the number of copies instead, and each copy of the body has its own.
+With two copies one barrier an iteration is enough, which barrier insertion, after this pass, finds
+by itself.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tilewright.arith import Analyzer
 from tilewright.ir.buffer import Buffer, Layout
+from tilewright.ir.distribution import Distribution
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.func import Func
@@ -40,21 +45,24 @@ from tilewright.ir.visit import allocated, distinct, loads, statements, stores
 from tilewright.lower.context import InContext, analyzer_of
 from tilewright.lower.substitution import copy, widen
 
-KEY = "double_buffer"
+KEY = "pipeline"
+
+#: Whose elements a loop variable cannot choose from.
+_REGISTERS = ("local", "fragment")
 
 
-def double_buffer(func: Func) -> Func:
-    """``func`` with the marked buffers doubled; marks outside of serial loops have no effect.
+def pipeline_loops(func: Func) -> Func:
+    """``func`` with copies of the marked buffers; marks outside of serial loops have no effect.
 
     Raises :class:`LoweringError` where the loop changes what the marked statement reads, or the
     buffer is used outside of the loop.
     """
     if not any(isinstance(s, Attr) and s.key == KEY for s in statements(func.body)):
         return func
-    return replace(func, body=_Doubling(analyzer_of(func)).stmt(func.body))
+    return replace(func, body=_Pipelining(analyzer_of(func)).stmt(func.body))
 
 
-class _Doubling(InContext):
+class _Pipelining(InContext):
     """From the innermost loop outwards."""
 
     def __init__(self, analyzer: Analyzer) -> None:
@@ -78,7 +86,7 @@ class _Doubling(InContext):
                 if serial:
                     marks = _marks(inner)
                     if marks:
-                        return self.doubled(loop, marks)
+                        return self.pipelined(loop, marks)
                 return loop
             case Allocate(buffer, body):
                 made = self.stmt(body)
@@ -90,17 +98,17 @@ class _Doubling(InContext):
                 return self.stmt(body)
         return super().stmt(s)
 
-    def doubled(self, loop: For, marks: list[_Mark]) -> Stmt:
+    def pipelined(self, loop: For, marks: list[_Mark]) -> Stmt:
         if isinstance(loop.extent, IntImm) and loop.extent.value <= 1:
             return replace(loop, body=_unmarked(loop.body, {m.buffer for m in marks}))
         _check(loop, marks)
-        twice = {m.buffer: _twice(m.buffer) for m in marks}
-        self.lifted.update(twice)
-        body = _unallocated(loop.body, set(twice))
-        made = _Pipeline(loop, marks, twice).lowered(body)
+        copies = {m.buffer: _copies(m.buffer, m.stages) for m in marks}
+        self.lifted.update(copies)
+        body = _unallocated(loop.body, set(copies))
+        made = _Pipeline(loop, marks, copies).lowered(body)
         if not self.analyzer.prove(loop.extent > 0):  # without iterations nothing is filled
             made = If(loop.extent > 0, made)
-        for buffer in twice.values():
+        for buffer in copies.values():
             made = Allocate(buffer, made)
         return made
 
@@ -108,15 +116,15 @@ class _Doubling(InContext):
 @dataclass(frozen=True)
 class _Mark:
     buffer: Buffer
+    stages: int
     fill: Stmt
 
 
 def _marks(body: Stmt) -> list[_Mark]:
     """The marked statements that are carried out once an iteration, in order."""
     match body:
-        case Attr(key, buffer, inner) if key == KEY:
-            assert isinstance(buffer, Buffer)
-            return [_Mark(buffer, inner)]
+        case Attr(key, (Buffer() as buffer, int(stages)), inner) if key == KEY:
+            return [_Mark(buffer, stages, inner)]
         case Attr(_, _, inner) | Allocate(_, inner):
             return _marks(inner)
         case Seq(stmts):
@@ -134,15 +142,15 @@ def _check(loop: For, marks: list[_Mark]) -> None:
         if changed:
             names = ", ".join(sorted(repr(b.name) for b in changed))
             raise LoweringError(
-                f"double_buffer of {mark.buffer.name!r}: it cannot be computed an iteration of "
+                f"pipeline of {mark.buffer.name!r}: it cannot be computed iterations of "
                 f"{loop.var.name!r} ahead, because it reads {names}, which that loop writes. "
-                "Compute what it reads outside of the loop, or double-buffer only that"
+                "Compute what it reads outside of the loop, or pipeline only that"
             )
         others = own - {mark.buffer} - set(allocated(mark.fill))
         if others:
             names = ", ".join(sorted(repr(b.name) for b in others))
             raise LoweringError(
-                f"double_buffer of {mark.buffer.name!r}: what computes it also writes {names}, "
+                f"pipeline of {mark.buffer.name!r}: what computes it also writes {names}, "
                 "which is used elsewhere"
             )
 
@@ -156,77 +164,106 @@ def _written_apart(loop: For, mark: _Mark, buffer: Buffer) -> bool:
 def _check_gone(buffer: Buffer, s: Stmt) -> None:
     if any(isinstance(n, (Load, Store)) and n.buffer is buffer for n in distinct(s)):
         raise LoweringError(
-            f"double_buffer of {buffer.name!r}: it is used outside of the loop that fills it"
+            f"pipeline of {buffer.name!r}: it is used outside of the loop that fills it"
         )
 
 
-def _twice(b: Buffer) -> Buffer:
-    layout = b.layout
+def _copies(b: Buffer, stages: int) -> Buffer:
+    layout, held = b.layout, b.distribution
     if layout is not None:
-        # The halves lie one after the other, each with the gaps of its rows.
+        # The copies lie one after the other, each with the gaps of its rows.
         layout = Layout((b.size, *layout.strides), layout.base, layout.swizzle)
-    return replace(b, shape=(const(2), *b.shape), layout=layout)
+    if held is not None:
+        held = Distribution((stages, *held.shape), ((), *held.bits))
+    return replace(b, shape=(const(stages), *b.shape), layout=layout, distribution=held)
 
 
 class _Pipeline:
-    """The loop with its fillings one iteration ahead."""
+    """The loop with its fillings some iterations ahead."""
 
-    def __init__(self, loop: For, marks: list[_Mark], twice: dict[Buffer, Buffer]) -> None:
-        self.loop, self.marks, self.twice = loop, marks, twice
+    def __init__(self, loop: For, marks: list[_Mark], copies: dict[Buffer, Buffer]) -> None:
+        self.loop, self.marks, self.copies = loop, marks, copies
         self.end = add(loop.min, loop.extent)
         self.analyzer = Analyzer()
         self.analyzer.bind(loop.var, loop.min, loop.extent)
         self.simplify = self.analyzer.simplify
 
     def lowered(self, body: Stmt) -> Stmt:
-        first = seq(*(self.fill(mark, self.loop.min, const(0)) for mark in self.marks))
-        var = self.loop.var
-        if self.loop.kind is ForKind.UNROLLED or all(b.scope != "local" for b in self.twice):
-            turn = floormod(sub(var, self.loop.min), 2)
-            after = self.simplify(floormod(add(sub(var, self.loop.min), 1), 2))
-            return seq(first, replace(self.loop, body=self.step(body, var, turn, after)))
-        # The halves are chosen by constants: two iterations a turn of the loop, and one that is
-        # left where their number is odd.
-        pairs = Var.make(var.name, var.dtype)
-        half = self.simplify(floordiv(self.loop.extent, 2))
-        self.analyzer.bind(pairs, 0, half)
-        even = self.simplify(add(mul(pairs, 2), self.loop.min))
-        odd = self.simplify(add(even, 1))
-        both = seq(
-            self.step(copy(body, {var: even}), even, const(0), const(1)),
-            self.step(copy(body, {var: odd}), odd, const(1), const(0)),
+        first = seq(
+            *(
+                self.when(self.loop.extent > i, self.fill(mark, add(self.loop.min, i), const(i)))
+                for mark in self.marks
+                for i in range(mark.stages - 1)
+            )
         )
-        main = replace(self.loop, var=pairs, min=const(0, var.dtype), extent=half, body=both)
-        last = self.simplify(sub(self.end, 1))
-        rest = self.used(_emptied(copy(body, {var: last}), set(self.twice)), const(0))
-        left = self.simplify(floormod(self.loop.extent, 2))
-        if isinstance(left, IntImm):
-            return seq(first, main, rest if left.value else None)
-        return seq(first, main, If(left.equal(1), rest))
+        var, kind = self.loop.var, self.loop.kind
+        if kind is ForKind.UNROLLED or all(b.scope not in _REGISTERS for b in self.copies):
+            turn = sub(var, self.loop.min)
+            return seq(first, replace(self.loop, body=self.step(body, var, turn)))
+        # The copies are chosen by constants: so many iterations a turn of the loop as there are
+        # copies, and those that are left where their number is no multiple of it.
+        count = math.lcm(*(mark.stages for mark in self.marks))
+        turns = Var.make(var.name, var.dtype)
+        whole = self.simplify(floordiv(self.loop.extent, count))
+        self.analyzer.bind(turns, 0, whole)
+        steps = []
+        for i in range(count):
+            at = self.simplify(add(add(mul(turns, count), self.loop.min), i))
+            steps.append(self.step(copy(body, {var: at}), at, const(i)))
+        zero = const(0, var.dtype)
+        main = replace(self.loop, var=turns, min=zero, extent=whole, body=seq(*steps))
+        left = self.simplify(floormod(self.loop.extent, count))
+        start = self.simplify(sub(self.end, left))
+        rest = []
+        for i in range(count - 1):
+            at = self.simplify(add(start, i))
+            rest.append(self.when(left > i, self.step(copy(body, {var: at}), at, const(i), left)))
+        return seq(first, main, *rest)
 
-    def step(self, body: Stmt, at: Expr, turn: Expr, after: Expr) -> Stmt:
-        """One iteration: fill the other half for the next one, then use this one's."""
-        following = self.simplify(add(at, 1))
-        fills = seq(*(self.fill(mark, following, after) for mark in self.marks))
-        more = self.simplify(at < sub(self.end, 1))
-        if not isinstance(more, IntImm):
-            fills = If(more, fills)
-        elif not more.value:
-            fills = Seq(())
-        return seq(fills, self.used(_emptied(body, set(self.twice)), turn))
+    def step(self, body: Stmt, at: Expr, turn: Expr, left: Expr | None = None) -> Stmt:
+        """One iteration: fill other copies for later ones, then use this one's.
 
-    def fill(self, mark: _Mark, at: Expr, half: Expr) -> Stmt:
-        return self.used(copy(mark.fill, {self.loop.var: at}), half)
+        ``turn`` is the number of the iteration, or that modulo the numbers of copies; ``left``,
+        after the last whole turn, how many iterations there are from turn 0 on.
+        """
+        fills = []
+        for mark in self.marks:
+            ahead = mark.stages - 1
+            fill = self.fill(
+                mark, self.simplify(add(at, ahead)), self.slot(add(turn, ahead), mark.stages)
+            )
+            more = at < sub(self.end, ahead) if left is None else add(turn, ahead) < left
+            fills.append(self.when(more, fill))
+        slots = {mark.buffer: self.slot(turn, mark.stages) for mark in self.marks}
+        return seq(*fills, self.used(_emptied(body, set(self.copies)), slots))
 
-    def used(self, s: Stmt, half: Expr) -> Stmt:
-        made: Stmt = widen(s, self.twice, lambda indices: (half, *indices))
-        return made
+    def slot(self, turn: Expr, stages: int) -> Expr:
+        return self.simplify(floormod(turn, stages))
+
+    def when(self, condition: Expr, then: Stmt) -> Stmt:
+        """``then`` where ``condition`` holds, which may be known."""
+        found = self.simplify(condition)
+        if isinstance(found, IntImm):
+            return then if found.value else Seq(())
+        return If(found, then)
+
+    def fill(self, mark: _Mark, at: Expr, slot: Expr) -> Stmt:
+        return self.used(copy(mark.fill, {self.loop.var: at}), {mark.buffer: slot})
+
+    def used(self, s: Stmt, slots: dict[Buffer, Expr]) -> Stmt:
+        for buffer, slot in slots.items():
+            s = widen(s, {buffer: self.copies[buffer]}, partial(_in_copy, slot))
+        return s
+
+
+def _in_copy(slot: Expr, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    return (slot, *indices)
 
 
 def _emptied(body: Stmt, buffers: set[Buffer]) -> Stmt:
     """``body`` without the marked statements."""
     match body:
-        case Attr(key, buffer, _) if key == KEY and buffer in buffers:
+        case Attr(key, (buffer, _), _) if key == KEY and buffer in buffers:
             return Seq(())
         case Attr(key, value, inner):
             left = _emptied(inner, buffers)
@@ -240,7 +277,7 @@ def _emptied(body: Stmt, buffers: set[Buffer]) -> Stmt:
 
 def _unmarked(body: Stmt, buffers: set[Buffer]) -> Stmt:
     match body:
-        case Attr(key, buffer, inner) if key == KEY and buffer in buffers:
+        case Attr(key, (buffer, _), inner) if key == KEY and buffer in buffers:
             return inner
         case Attr(key, value, inner):
             return Attr(key, value, _unmarked(inner, buffers))
