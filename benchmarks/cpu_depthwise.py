@@ -18,6 +18,7 @@ import numpy as np
 
 import tilewright
 from tilewright import te
+from tilewright.cli._measure.turns import until_idle
 from tilewright.topi.cpu.depthwise_conv2d import RowTile, schedule_rows
 from tilewright.topi.nn import depthwise_conv2d_nchw
 
@@ -99,7 +100,7 @@ def main() -> None:
             found = measure.host_medians({str(t): k for t, k in kernels.items()}, 5, 0.003)
             best = min(kernels, key=lambda t: found[str(t)])
             times = measure.host_medians(
-                {"tilewright": kernels[best], **peers(x, w, k, stride, threads)}, rest=0.05
+                {"tilewright": kernels[best], **peers(x, w, k, stride, threads)}, rest=until_idle
             )
             ours = times["tilewright"]
             fastest = min(us for name, us in times.items() if name != "tilewright")

@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.cli._devices import cpu
 from tilewright.cli._measure.environment import environment as surroundings
 from tilewright.cli._measure.environment import versions
-from tilewright.cli._measure.turns import of_calls, of_graph, take_turns
+from tilewright.cli._measure.turns import Rest, briefly, of_calls, of_graph, take_turns
 from tilewright.report.numbers import short
 
 #: Launches in one captured graph, and rounds in which every graph is replayed once.
@@ -40,12 +40,11 @@ def host_medians(
     candidates: Mapping[str, Callable[[], Any]],
     rounds: int = 30,
     span: float = 0.01,
-    rest: float = 0.0,
+    rest: Rest = briefly,
 ) -> dict[str, float]:
     """Microseconds a call on the host's clock, by candidate: medians of interleaved batches.
 
-    Before a batch the process sleeps for ``rest`` seconds and makes one call that does not count:
-    idle threads of one library's pool spin for a while, and would take a core from the next.
+    Before a batch comes ``rest`` and one call that does not count.
     """
     batches = {name: of_calls(call) for name, call in candidates.items()}
     times = take_turns(batches, rounds, span, 1e9, rest)

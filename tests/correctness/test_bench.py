@@ -4,6 +4,7 @@ import contextlib
 import json
 import statistics
 import sys
+import time
 import types
 
 import numpy as np
@@ -11,9 +12,9 @@ import pytest
 
 from tilewright.cli._bench import contest
 from tilewright.cli._bench.view import figures
-from tilewright.cli._measure import floors, torch_peer
+from tilewright.cli._measure import floors, torch_peer, turns
 from tilewright.cli._measure.machine import find
-from tilewright.cli._measure.turns import of_graph, take_turns
+from tilewright.cli._measure.turns import briefly, of_graph, take_turns, until_idle
 from tilewright.cli.main import main
 from tilewright.runtime.compile import build
 from tilewright.runtime.signature import evaluate
@@ -153,9 +154,37 @@ def test_candidates_take_turns_and_slow_ones_get_fewer_rounds():
 
         return run
 
-    times = take_turns({"a": batch("a", 0.1), "b": batch("b", 0.3)}, 50, 0.004, 4.0, 0.0)
+    def rest():
+        order.append("rest")
+
+    times = take_turns({"a": batch("a", 0.1), "b": batch("b", 0.3)}, 50, 0.004, 4.0, rest)
     assert {len(found) for found in times.values()} == {5}
-    assert order == ["a", "b"] * 6  # one of each to see how long it takes
+    assert order == ["rest", "a", "rest", "b"] * 6  # one of each to see how long it takes
+
+
+def test_the_time_that_threads_take_to_sleep_counts_as_well():
+    times = take_turns({"a": lambda number: 1e-4}, 50, 0.004, 0.2, lambda: time.sleep(0.02))
+    assert 5 <= len(times["a"]) <= 10
+
+
+def test_on_a_cpu_with_several_threads_the_next_candidate_waits_for_those_that_spin(monkeypatch):
+    assert find("llvm", 2).rest is until_idle
+    assert find("llvm", 1).rest is briefly
+    slept = []
+    monkeypatch.setattr(turns.time, "sleep", slept.append)
+    monkeypatch.setattr(turns.time, "monotonic", lambda: sum(slept))
+    monkeypatch.setattr(turns.time, "process_time", lambda: min(sum(slept), 0.12))
+    until_idle()
+    assert 0.12 <= sum(slept) < 0.15
+
+
+def test_threads_that_never_sleep_are_not_waited_for(monkeypatch):
+    slept = []
+    monkeypatch.setattr(turns.time, "sleep", slept.append)
+    monkeypatch.setattr(turns.time, "monotonic", lambda: sum(slept))
+    monkeypatch.setattr(turns.time, "process_time", lambda: sum(slept))
+    until_idle()
+    assert 0.3 < sum(slept) < 0.5
 
 
 @pytest.mark.parametrize("gpu", [False, True])

@@ -121,7 +121,7 @@ class Contest:
             batches["copy"] = copying[0]
         if not row.failure or len(batches) > 1:
             with self.peers.threads():
-                row.times = take_turns(batches, self.rounds, 0.004, self.seconds)
+                row.times = take_turns(batches, self.rounds, 0.004, self.seconds, self.machine.rest)
         roof = self.roofs[problem.dtype]
         if copying and "copy" in row.times:
             row.copy = min(row.times.pop("copy")) * copying[1]

@@ -204,7 +204,7 @@ class Search:
         if copying:
             batches["copy"] = copying[0]
         with peers.threads():
-            times = turns.take_turns(batches)
+            times = turns.take_turns(batches, rest=self.machine.rest)
         result.best = min((p.label for p in first), key=lambda n: statistics.median(times[n]))
         result.times = {OURS: times[result.best]}
         result.times |= {name: times[name] for name in peers.names if name in times}

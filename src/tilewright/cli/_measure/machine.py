@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import tilewright
 from tilewright.cli._measure import floors
-from tilewright.cli._measure.turns import Batch, of_calls
+from tilewright.cli._measure.turns import Batch, Rest, briefly, of_calls, until_idle
 from tilewright.ir.errors import ArgumentError, TargetError
 from tilewright.target import Target
 
@@ -88,6 +88,11 @@ class Machine:
         if self.kind == "llvm":
             return of_calls(kernel.bind(*arrays))
         return lambda number: kernel.time(*arrays, repeat=1, number=number).times[0]
+
+    @property
+    def rest(self) -> Rest:
+        """What comes before the batch of each candidate."""
+        return until_idle if self.kind == "llvm" and self.threads > 1 else briefly
 
     def copying(self, nbytes: int) -> tuple[Batch, float] | None:
         """What reads ``nbytes / 2`` and writes as many, and by what its time is to be multiplied.

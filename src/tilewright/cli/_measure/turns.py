@@ -10,16 +10,47 @@ from typing import Any, TypeAlias
 #: Runs something about so many times, and returns the seconds of one.
 Batch: TypeAlias = Callable[[int], float]
 
-#: Between the batches of different candidates, for threads that spin after their work to go to
-#: sleep.
+#: Waits before a batch until what ran before no longer matters.
+Rest: TypeAlias = Callable[[], None]
+
+#: Between batches that share no cores.
 _PAUSE = 0.001
+#: While threads spin after their work, how often it is looked whether they do, which is coarser
+#: than the ticks by which systems count a running thread's time; up to which part of a core the
+#: process may use and still counts as idle; and for how long at most it is waited for.
+_LOOK, _IDLE, _PATIENCE = 0.01, 0.25, 0.4
 
 #: The seconds that a captured graph lasts, about, and the most launches in one.
 _GRAPH_SPAN, GRAPH_LAUNCHES = 0.002, 40
 
 
+def briefly() -> None:
+    """The rest of candidates that leave no threads behind."""
+    time.sleep(_PAUSE)
+
+
+def until_idle() -> None:
+    """The rest of candidates with several threads: until all threads of the process sleep.
+
+    The threads of a pool go on spinning after their work, since more may come at once: those of
+    OpenMP for milliseconds (GCC's) or 200 of them (Intel's), ONNX Runtime's for tens. Meanwhile
+    they hold cores that the next candidate's own threads would run on.
+    """
+    begin = time.monotonic()
+    used = time.process_time()
+    while time.monotonic() - begin < _PATIENCE:
+        start = time.monotonic()
+        time.sleep(_LOOK)
+        before, used = used, time.process_time()
+        if used - before < _IDLE * (time.monotonic() - start):
+            return
+
+
 def of_calls(call: Callable[[], Any]) -> Batch:
-    """A batch of calls that return when they are done, by the host's clock."""
+    """A batch of calls that return when they are done, by the host's clock.
+
+    One more call comes first and does not count: it wakes the threads.
+    """
 
     def batch(number: int) -> float:
         call()
@@ -89,22 +120,26 @@ def take_turns(
     rounds: int = 25,
     span: float = 0.004,
     limit: float = 2.5,
-    rest: float = _PAUSE,
+    rest: Rest = briefly,
 ) -> dict[str, list[float]]:
     """Seconds a run, ``rounds`` times by name; the names take turns.
 
-    One batch lasts about ``span`` seconds, and ``rest`` seconds pass before it. Slow candidates get
-    fewer rounds, so that all of it takes about ``limit`` seconds, but never fewer than five.
+    One batch lasts about ``span`` seconds, and ``rest`` comes before it. Where candidates are slow,
+    or their threads slow to sleep, there are fewer rounds, so that all of it takes about ``limit``
+    seconds, but never fewer than five.
     """
     numbers, cost = {}, 0.0
     for name, batch in batches.items():
+        begin = time.monotonic()
+        rest()
+        rested = time.monotonic() - begin
         once = batch(1)
         numbers[name] = max(1, int(span / max(once, 1e-7)))
-        cost += (numbers[name] + 1) * once + rest
+        cost += (numbers[name] + 1) * once + rested
     count = max(min(5, rounds), min(rounds, int(limit / cost)))
     times: dict[str, list[float]] = {name: [] for name in batches}
     for _ in range(count):
         for name, batch in batches.items():
-            time.sleep(rest)
+            rest()
             times[name].append(batch(numbers[name]))
     return times
