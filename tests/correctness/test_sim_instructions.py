@@ -26,6 +26,7 @@ class Simulated:
 
     name = "double4"
     group = 1
+    queue = ""
 
     def __init__(self, reach: int = 4) -> None:
         self.reach = reach

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.tensor_programs import MMA, from_registers, through_shared, transposed
+from tests.support.tensor_programs import (
+    MMA,
+    by_warpgroups,
+    from_registers,
+    through_shared,
+    transposed,
+)
 
 import tilewright
+from tilewright.ir.stmt import Queue, Seq, Stmt
+from tilewright.ir.visit import Rewriter, statements
+from tilewright.lower.pipeline import lower
 from tilewright.runtime.ndarray import array
 from tilewright.runtime.sass import opcodes
+from tilewright.runtime.sim import simulate
 from tilewright.runtime.sim.values import from_bits, to_bits
 
 PROGRAMS = {
@@ -20,6 +31,9 @@ PROGRAMS = {
     "shared": through_shared,
     "shared-4-stages": partial(through_shared, k=192, stages=4),
     "transposed": transposed,
+    "warpgroups": by_warpgroups,
+    "warpgroups-bfloat16": partial(by_warpgroups, "bfloat16"),
+    "warpgroups-3-stages": partial(by_warpgroups, k=192, columns=64, stages=3),
 }
 #: By program what has to be among the instructions of its machine code.
 MEANT = {
@@ -31,10 +45,13 @@ MEANT = {
     "shared": ("HMMA.16816.F32", "LDSM.16.M88.4"),
     "shared-4-stages": ("HMMA.16816.F32", "LDSM.16.M88.4"),
     "transposed": ("HMMA.16816.F32", "LDSM.16.MT88.4"),
+    "warpgroups": ("HGMMA.64x32x16.F32", "WARPGROUP.ARRIVE", "WARPGROUP.DEPBAR"),
+    "warpgroups-bfloat16": ("HGMMA.64x32x16.F32.BF16",),
+    "warpgroups-3-stages": ("HGMMA.64x64x16.F32",),
 }
 
 
-def operands(args: Any, integers: bool) -> tuple[list[Any], np.ndarray]:
+def operands(name: str, args: Any, integers: bool) -> tuple[list[Any], np.ndarray]:
     """Random operands and their exact product."""
     rng = np.random.default_rng(0)
     made = []
@@ -51,13 +68,13 @@ def operands(args: Any, integers: bool) -> tuple[list[Any], np.ndarray]:
         np.asarray(from_bits(x) if str(tensor.dtype) == "bfloat16" else x, np.float64)
         for x, tensor in zip(made, args, strict=False)
     )
-    return made, a @ (b if b.shape[0] == a.shape[1] and b.shape != a.shape else b.T)
+    return made, a @ (b if name == "transposed" else b.T)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_sums_of_small_integers_are_exact_in_sim(name: str) -> None:
     schedule, args = PROGRAMS[name]()
-    made, exact = operands(args, integers=True)
+    made, exact = operands(name, args, integers=True)
     result = np.full(exact.shape, 77, str(args[2].dtype))
     report = tilewright.build(schedule, list(args), "sim").simulate(*made, result)
     assert report.ok, report
@@ -67,7 +84,7 @@ def test_sums_of_small_integers_are_exact_in_sim(name: str) -> None:
 @pytest.mark.parametrize("name", ["registers-float16", "registers-bfloat16", "shared"])
 def test_sums_of_floats_are_added_in_float32(name: str) -> None:
     schedule, args = PROGRAMS[name]()
-    made, exact = operands(args, integers=False)
+    made, exact = operands(name, args, integers=False)
     result = np.full(exact.shape, np.nan, "float32")
     tilewright.build(schedule, list(args), "sim")(*made, result)
     assert np.linalg.norm(result - exact) < 1e-6 * np.linalg.norm(exact)
@@ -77,6 +94,8 @@ def test_sums_of_floats_are_added_in_float32(name: str) -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_machine_code_has_the_instructions_meant_and_no_spills(name: str, arch: str) -> None:
+    if name.startswith("warpgroups") and arch != "sm_90a":
+        pytest.skip(f"{arch} has no wgmma")
     schedule, args = PROGRAMS[name]()
     program = tilewright.build(schedule, list(args), f"cuda -arch={arch}").program
     for used in program.resources.values():
@@ -86,11 +105,40 @@ def test_machine_code_has_the_instructions_meant_and_no_spills(name: str, arch: 
         assert any(op.startswith(meant) for op in found), (meant, sorted(found))
 
 
+def waits(module: Any) -> list[Queue]:
+    return [s for f in module.funcs for s in statements(f.body) if isinstance(s, Queue)]
+
+
+class Without(Rewriter):
+    """A program that lacks one statement."""
+
+    def __init__(self, dropped: Stmt) -> None:
+        self.dropped = dropped
+
+    def stmt(self, s: Stmt) -> Stmt:
+        return Seq(()) if s is self.dropped else super().stmt(s)
+
+
+@pytest.mark.parametrize("name", ["warpgroups", "warpgroups-3-stages"])
+def test_sim_misses_every_wait_and_every_commit(name: str) -> None:
+    schedule, args = PROGRAMS[name]()
+    module = lower(schedule, list(args), "cuda -arch=sm_90a")
+    made, exact = operands(name, args, integers=True)
+    result = np.full(exact.shape, 77, "float32")
+    assert simulate(module, [*made, result]).ok
+    found = [s for s in waits(module) if s.action in ("wait", "commit")]
+    assert {s.action for s in found} == {"wait", "commit"}
+    for s in found:
+        funcs = tuple(replace(f, body=Without(s).stmt(f.body)) for f in module.funcs)
+        report = simulate(replace(module, funcs=funcs), [*made, result])
+        assert {f.kind for f in report.findings} == {"unfinished instruction"}, s
+
+
 @pytest.mark.needs_cuda
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_sums_of_small_integers_are_exact_on_a_gpu(name: str) -> None:
     schedule, args = PROGRAMS[name]()
-    made, exact = operands(args, integers=True)
+    made, exact = operands(name, args, integers=True)
     there = [array(x, "cuda", str(t.dtype)) for x, t in zip(made, args, strict=False)]
     result = array(np.full(exact.shape, 77, str(args[2].dtype)), "cuda")
     tilewright.build(schedule, list(args), "cuda")(*there, result)

@@ -14,6 +14,7 @@ from tilewright.target.instructions import (
     mma_f16,
     mma_s8,
     mma_u8,
+    wgmma,
 )
 
 #: By type: the instruction, its depth and the type of sums.
@@ -151,4 +152,57 @@ def transposed(m: int = 16, n: int = 32, k: int = 32) -> tuple[Schedule, Any]:
     co, ci = s[right].split(column, 16)
     s[right].reorder(co, row, ci)
     s[right].tensorize(row, ldmatrix_b_trans_f16)
+    return s, (a, b, c)
+
+
+def by_warpgroups(
+    element: str = "float16", m: int = 128, n: int = 64, k: int = 64, columns: int = 32,
+    stages: int = 0,
+) -> tuple[Schedule, Any]:  # fmt: skip
+    """Rows in registers, columns in blocks in shared memory: a warpgroup for 64 rows."""
+    a = te.placeholder((m, k), element, name="A")
+    b = te.placeholder((n, k), element, name="B")
+    blocks = te.compute(
+        (n // 8, k // 8, 8, 8), lambda jo, ko, ji, ki: b[jo * 8 + ji, ko * 8 + ki], name="blocks"
+    )
+    ko, ki = te.reduce_axis((0, k // 8), name="ko"), te.reduce_axis((0, 8), name="ki")
+    c = te.compute(
+        (m, n),
+        lambda i, j: te.sum(
+            a[i, ko * 8 + ki].astype("float32") * blocks[j // 8, ko, j % 8, ki].astype("float32"),
+            axis=[ko, ki],
+        ),
+        name="C",
+    )
+    s = te.create_schedule(c.op)
+    total = s.cache_write(c, "fragment")
+    left = s.cache_read(a, "fragment", [total])
+    s[blocks].set_scope("shared")
+    tx, ty = te.thread_axis((0, 128), "threadIdx.x"), te.thread_axis((0, 2), "threadIdx.y")
+    i, j = s[c].op.axis
+    jb, j = s[c].split(j, columns)
+    group, i = s[c].split(i, 64)
+    s[c].reorder(jb, group, i, j)
+    s[c].bind(jb, te.thread_axis("blockIdx.x"))
+    s[c].bind(group, ty)
+    s[blocks].compute_at(s[c], jb)
+    flat = s[blocks].fuse(*s[blocks].op.axis)
+    _, own = s[blocks].split(flat, 256)
+    y, x = s[blocks].split(own, 128)
+    s[blocks].bind(y, ty)
+    s[blocks].bind(x, tx)
+    s[total].compute_at(s[c], group)
+    i, j = s[total].op.axis
+    ko, ki = s[total].op.reduce_axis
+    chunk, ko = s[total].split(ko, 4)
+    step, ko = s[total].split(ko, 2)
+    jo, ji = s[total].split(j, 8)
+    s[total].reorder(chunk, step, i, jo, ji, ko, ki)
+    s[total].unroll(step)
+    s[total].tensorize(i, wgmma(columns, element))
+    s[left].compute_at(s[total], chunk)
+    _, pair = s[left].split(s[left].op.axis[1], 2)
+    s[left].vectorize(pair)
+    if stages:
+        s[left].pipeline(stages)
     return s, (a, b, c)

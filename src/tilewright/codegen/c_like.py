@@ -31,6 +31,7 @@ from tilewright.ir.visit import distinct, stores, uses, walk
 from tilewright.lower.substitution import put
 from tilewright.target.fragments import slot_values
 from tilewright.target.instruction import Argument, stride_along
+from tilewright.target.queues import QUEUES
 
 #: Loops that index registers are written out up to so many stores.
 REGISTER_UNROLL = 2048
@@ -169,6 +170,8 @@ class CLikePrinter(StorePrinter):
             case S.Sync(scope):
                 for text in self.dialect.barrier(scope):
                     self.line(text)
+            case S.Queue(queue, action, pending):
+                self.line(QUEUES[queue].text(action, pending))
             case S.Instr():
                 self._instruction(s)
             case _:

@@ -116,6 +116,20 @@ class Sync(Stmt):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Queue(Stmt):
+    """What a thread does about the asynchronous instructions of the queue ``queue``.
+
+    ``action`` is "fence": those to come see the registers as they are now; "proxy": behind the next
+    barrier they see what was stored in shared memory; "commit": those since the last commit form a
+    group; or "wait": until at most ``pending`` of the groups are still under way, the youngest.
+    """
+
+    queue: str
+    action: str
+    pending: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class AllReduce(Stmt):
     """Combine one tuple of values a thread over ``axes``, thread axes of the block.
 

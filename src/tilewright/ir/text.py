@@ -169,6 +169,9 @@ class Printer:
                 return self.expr(value)
             case S.Sync(scope):
                 return f"T.sync({self.quote(scope)})"
+            case S.Queue(queue, action, pending):
+                count = f", {pending}" if action == "wait" else ""
+                return f"T.queue({self.quote(queue)}, {self.quote(action)}{count})"
             case S.AllReduce(reducer, buffers, indices, source, condition, axes, _):
                 into = ", ".join(self.element(b, indices) for b in buffers)
                 how = f"{self.quote(reducer.name)}, {self.exprs(source)}"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tilewright.ir.func import Func, Module
+from tilewright.lower.await_instructions import await_instructions
 from tilewright.lower.distribute import check_groups, distribute
 from tilewright.lower.drop_guards import drop_guards
 from tilewright.lower.fits_target import check_fits
@@ -65,6 +66,7 @@ KERNEL: tuple[Pass, ...] = (
     plan_storage,  # lets dead buffers give their memory to others, which barriers must know of
     simplify,
     insert_barriers,  # after everything that moves, adds or merges memory
+    await_instructions,  # with barriers: what goes on in the background may not cross one
     index_width,  # last: sizes are final, which offsets need 64 bits
 )
 

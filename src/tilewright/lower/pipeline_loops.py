@@ -40,7 +40,7 @@ from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import add, const, floordiv, floormod, mul, sub
-from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Seq, Stmt, Store, seq
+from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Instr, Seq, Stmt, Store, seq
 from tilewright.ir.visit import allocated, distinct, loads, statements, stores
 from tilewright.lower.context import InContext, analyzer_of
 from tilewright.lower.substitution import copy, widen
@@ -235,7 +235,10 @@ class _Pipeline:
             more = at < sub(self.end, ahead) if left is None else add(turn, ahead) < left
             fills.append(self.when(more, fill))
         slots = {mark.buffer: self.slot(turn, mark.stages) for mark in self.marks}
-        return seq(*fills, self.used(_emptied(body, set(self.copies)), slots))
+        use = self.used(_emptied(body, set(self.copies)), slots)
+        # What goes on in the background is issued first: then only what was issued an iteration
+        # earlier has to be waited for before its copy is filled again.
+        return seq(use, *fills) if _issues(use) else seq(*fills, use)
 
     def slot(self, turn: Expr, stages: int) -> Expr:
         return self.simplify(floormod(turn, stages))
@@ -254,6 +257,10 @@ class _Pipeline:
         for buffer, slot in slots.items():
             s = widen(s, {buffer: self.copies[buffer]}, partial(_in_copy, slot))
         return s
+
+
+def _issues(s: Stmt) -> bool:
+    return any(isinstance(x, Instr) and x.instruction.queue for x in statements(s))
 
 
 def _in_copy(slot: Expr, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:

@@ -102,8 +102,10 @@ class Instruction:
     emissions: Mapping[str, Emission] = field(default_factory=dict)
     llvm: LLVMEmission | None = None
     cuda_arch: int = 0
+    cuda_family: str = ""
     features: frozenset[str] = frozenset()
     simulate: Callable[[Any], None] | None = None
+    queue: str = ""
 
     @property
     def group(self) -> int:
@@ -131,6 +133,8 @@ class Instruction:
             return f"{self.name} has no form in {kind}"
         if kind == "cuda" and arch and compute_capability(arch) < self.cuda_arch:
             return f"{self.name} needs sm_{self.cuda_arch}, the target is {arch}"
+        if kind == "cuda" and arch and self.cuda_family not in ("", arch):
+            return f"only {self.cuda_family} has {self.name}, the target is {arch}"
         return ""
 
     def emit(
@@ -170,8 +174,10 @@ def decl_instruction(
     emissions: Mapping[str, Emission] | None = None,
     llvm: LLVMEmission | None = None,
     cuda_arch: int = 0,
+    cuda_family: str = "",
     features: Collection[str] = (),
     simulate: Callable[[Any], None] | None = None,
+    queue: str = "",
 ) -> Instruction:
     """Declare an instruction.
 
@@ -185,9 +191,12 @@ def decl_instruction(
     emissions : by kind of language ("cuda", "opencl", "c") how it is written.
     llvm : how it is written through llvmlite.
     cuda_arch : the least compute capability, as 61 for 6.1.
+    cuda_family : of one that later architectures dropped, the only one that has it, as "sm_90a".
     features : what a CPU must have, in LLVM's names.
     simulate : what it does in target "sim", from an
         :class:`~tilewright.runtime.sim.instruction.InstructionView`; by default its loops.
+    queue : of one that goes on after it was issued, the name of the queue
+        (:data:`tilewright.target.queues.QUEUES`) on which its end is waited for.
 
     Raises :class:`LanguageError` where the name is taken, an operand has an axis that is not
     declared, or the body's type is not that of the output.
@@ -223,8 +232,10 @@ def decl_instruction(
         dict(emissions or {}),
         llvm,
         cuda_arch,
+        cuda_family,
         frozenset(features),
         simulate,
+        queue,
     )
     INSTRUCTIONS[name] = made
     return made

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Fragment(Memory):
     """Storage with a copy for each group of threads, of which a thread uses its own elements.
 
-    What :attr:`whole` gives is the same storage for an instruction that the group executes.
+    An instruction that the group executes together uses it as a plain :class:`Memory`.
     """
 
     def __init__(self, buffer: Buffer, form: Form, batch: Batch) -> None:
@@ -29,11 +29,6 @@ class Fragment(Memory):
         groups = groups_of(buffer, batch.grid.threads)
         owner = batch.slot * groups + batch.thread // self.held.lanes
         super().__init__(buffer, form, groups * batch.count, owner)
-
-    @property
-    def whole(self) -> _Whole:
-        """Accesses by all threads of a group together."""
-        return _Whole(self)
 
     def read(
         self, frame: Frame, indices: list[Array], keep: Array | None, site: Site, what: Any
@@ -83,21 +78,6 @@ class Fragment(Memory):
             count=occurrences(frame, wrong),
             key=(verb,),
         )
-
-
-class _Whole:
-    """A fragment as an instruction of the whole group uses it."""
-
-    races = None
-
-    def __init__(self, fragment: Fragment) -> None:
-        self._fragment = fragment
-
-    def read(self, *access: Any) -> Array:
-        return Memory.read(self._fragment, *access)
-
-    def write(self, *access: Any) -> None:
-        Memory.write(self._fragment, *access)
 
 
 def groups_of(buffer: Buffer, threads: int) -> int:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewright.runtime.sim.flight import Flights
+
 if TYPE_CHECKING:
     from tilewright.runtime.sim.cost import Cost
     from tilewright.runtime.sim.findings import Findings
@@ -74,6 +76,7 @@ class Batch:
         self.warp = self.slot * grid.warps + self.thread // WARP
         #: Threads by one number for the whole launch; a warp takes 32 of them, full or not.
         self.who = (first + self.slot) * (grid.warps * WARP) + self.thread
+        self.flights = Flights(count * threads)
         self.time = time
         self.since: Any = time  # an int, or one a lane
         self.warp_since: Any = None

@@ -6,16 +6,18 @@ loops cannot say, such as a fragment spread over the lanes of a warp.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tilewright.runtime.sim.findings import Site
-from tilewright.runtime.sim.fragment import Fragment
 from tilewright.runtime.sim.frame import Frame
+from tilewright.runtime.sim.memory import Memory
 from tilewright.runtime.sim.values import Array
+from tilewright.target.queues import QUEUES
 
 
 @dataclass(slots=True)
@@ -46,6 +48,7 @@ class InstructionView:
     ) -> None:
         self.instruction = instruction
         self._frame, self._axes, self._operands, self._site = frame, axes, operands, site
+        self._in_use: list[tuple[Memory, Array, bool]] = []
 
     @property
     def threads(self) -> Array:
@@ -75,7 +78,9 @@ class InstructionView:
         o, leaders = self._operands[operand], self._leaders(0)
         memory = self._memory(operand)
         at = self._block(operand, leaders)
-        found = memory.read(leaders, at, None, self._site, o.what)
+        with self._in_order(memory):
+            found = Memory.read(memory, leaders, at, None, self._site, o.what)
+        self._use(memory, leaders, at, write=False)
         if memory.races is not None:  # any of them may read it: what one wrote another one reads
             other = self._leaders(1)
             memory.read(other, self._block(operand, other), None, self._site, o.what)
@@ -87,12 +92,39 @@ class InstructionView:
         """Store all elements of an operand, in the same shape."""
         o, leaders = self._operands[operand], self._leaders(0)
         memory = self._memory(operand)
+        at = self._block(operand, leaders)
         flat = value.reshape(leaders.n, -1)
-        memory.write(leaders, self._block(operand, leaders), flat, None, self._site, o.what)
+        with self._in_order(memory):
+            Memory.write(memory, leaders, at, flat, None, self._site, o.what)
+        self._use(memory, leaders, at, write=True)
 
-    def _memory(self, operand: int) -> Any:
-        memory = self._frame.memories[self._operands[operand].place]
-        return memory.whole if isinstance(memory, Fragment) else memory
+    def end(self) -> None:
+        """What an asynchronous instruction uses is in use from now on."""
+        if self.instruction.queue:
+            flights = self._frame.batch.flights
+            flights.issue(self.instruction.queue, self._leaders(0), self._in_use)
+
+    @contextmanager
+    def _in_order(self, memory: Memory) -> Iterator[None]:
+        """Earlier instructions of a queue that keeps their order need not be waited for."""
+        queue = QUEUES.get(self.instruction.queue)
+        marks = memory.marks
+        if queue is not None and queue.ordered:
+            memory.marks = None
+        try:
+            yield
+        finally:
+            memory.marks = marks
+
+    def _use(self, memory: Memory, leaders: Frame, at: list[Array], write: bool) -> None:
+        if self.instruction.queue:
+            offset, _ = memory.offset(leaders, at, None, self._site, "uses")
+            place = np.broadcast_to(memory.locate(leaders, offset), (leaders.n, at[0].shape[-1]))
+            self._in_use.append((memory, place, write))
+
+    def _memory(self, operand: int) -> Memory:
+        found: Memory = self._frame.memories[self._operands[operand].place]
+        return found
 
     def _extents(self, operand: int) -> list[int]:
         by_name = {axis.name: axis.extent for axis in self.instruction.axes}

@@ -21,6 +21,7 @@ from tilewright.runtime.sim.fragment import Fragment, groups_of
 from tilewright.runtime.sim.frame import WARP, Batch, Frame, Grid
 from tilewright.runtime.sim.memory import Form, Memory, Private
 from tilewright.runtime.sim.races import Races
+from tilewright.runtime.sim.report import Finding, Place
 from tilewright.runtime.sim.statements import StatementCompiler, pass_barrier
 from tilewright.runtime.sim.values import numpy_type
 
@@ -124,10 +125,26 @@ class KernelCode:
             with np.errstate(all="ignore"):  # overflow wraps and NaN is a value, as on a GPU
                 for event in self.steps(frame):
                     pass_barrier(event)
+            for queue, lane in batch.flights.unfinished():
+                self._unfinished(batch, queue, lane)
             time = batch.time + 1
         if cost is not None:
             report = cost.report
             report.blocks[self.func.name] = report.blocks.get(self.func.name, 0) + grid.blocks
+
+    def _unfinished(self, batch: Batch, queue: str, lane: int) -> None:
+        thread, block = batch.thread_of(int(batch.who[lane]))
+        batch.findings.put(
+            ("unfinished instruction", self.func.name, queue),
+            Finding(
+                "unfinished instruction",
+                self.func.name,
+                Place(thread, block, "the end of the kernel"),
+                "",
+                (),
+                f"ends while its instructions of queue {queue!r} are under way",
+            ),
+        )
 
     def _grid(self, scalars: Scalars) -> Grid:
         extents = {axis.tag: evaluate(axis.extent, scalars) for axis in self.func.launch}

@@ -17,6 +17,7 @@ from tilewright.runtime.sim.values import Array, numpy_type, poison
 
 if TYPE_CHECKING:
     from tilewright.runtime.sim.findings import Site
+    from tilewright.runtime.sim.flight import Marks
     from tilewright.runtime.sim.frame import Frame
     from tilewright.runtime.sim.races import Races
 
@@ -72,6 +73,7 @@ class Memory:
         self.data: Array = data
         self.written: Array | None = np.zeros(len(data), np.bool_) if tracked else None
         self.races: Races | None = None
+        self.marks: Marks | None = None  # of asynchronous instructions under way
         self.wide = copies * form.size >= 2**31
 
     def renew(self, frame: Frame) -> None:
@@ -160,6 +162,9 @@ class Memory:
                 return
         if self.races is not None:
             self._check_races(frame, at, keep, indices, site, store=True)
+        if self.marks is not None:
+            under_way = (self.marks.written[at] + self.marks.held[at]) > 0
+            self._check_flight(frame, indices, under_way, keep, site, "writes")
         if keep is not None:
             value = np.broadcast_to(value, at.shape)[keep]
             at = at[keep]
@@ -181,6 +186,30 @@ class Memory:
                     self._report_unwritten(frame, indices, missing, site)
         if self.races is not None:
             self._check_races(frame, at, keep, indices, site, store=False)
+        if self.marks is not None:
+            self._check_flight(frame, indices, self.marks.written[at] > 0, keep, site, "reads")
+
+    def _check_flight(
+        self, frame: Frame, indices: list[Array], under_way: Array, keep: Array | None,
+        site: Site, verb: str,
+    ) -> None:  # fmt: skip
+        wrong = np.asarray(under_way if keep is None else under_way & keep)
+        if not wrong.any():
+            return
+        position = first(wrong)
+        index = index_at(indices, position)
+        frame.batch.findings.add(
+            "unfinished instruction",
+            site,
+            frame,
+            lane_of(frame, wrong, position),
+            f"{verb} {self._element(index)} ({self.buffer.scope}), which an asynchronous "
+            "instruction still uses, without waiting for it",
+            buffer=self.buffer.name,
+            index=index,
+            count=occurrences(frame, wrong),
+            key=(verb,),
+        )
 
     def _check_races(
         self,

@@ -29,7 +29,8 @@ class Finding:
     Parameters
     ----------
     kind : "out of bounds", "uninitialised read", "race", "race between blocks",
-        "divergent barrier", "divergent shuffle", "divergent reduction", "unwritten output" or
+        "divergent barrier", "divergent shuffle", "divergent reduction", "divergent instruction",
+        "foreign register" (of another thread), "unfinished instruction", "unwritten output" or
         "division by zero".
     kernel : the name of the function.
     place : the thread and the statement that it was at.

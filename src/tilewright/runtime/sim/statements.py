@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -114,6 +115,8 @@ class StatementCompiler:
                 site = self._enter(s)
                 made = AllReduceCode(s, self.expressions, self.axes, site)
                 return _plain(made.run)
+            case S.Queue():
+                return _plain(partial(_queue, s))
             case S.Instr():
                 return self._instr(s)
         raise LoweringError(f"sim cannot run a {type(s).__name__}: {s!r}")
@@ -247,9 +250,18 @@ class StatementCompiler:
         def execute(frame: Frame) -> None:
             if s.instruction.group > 1:
                 require_warp(frame, site, "divergent instruction", "executes an instruction with")
-            simulate(InstructionView(s.instruction, frame, axes, operands, site))
+            view = InstructionView(s.instruction, frame, axes, operands, site)
+            simulate(view)
+            view.end()
 
         return _plain(execute)
+
+
+def _queue(s: S.Queue, frame: Frame) -> None:
+    if s.action == "commit":
+        frame.batch.flights.commit(s.queue, frame)
+    elif s.action == "wait":
+        frame.batch.flights.wait(s.queue, frame, s.pending)
 
 
 def _plain(code: Callable[[Frame], Any]) -> Steps:

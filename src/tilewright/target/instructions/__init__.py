@@ -16,6 +16,7 @@ from tilewright.target.instructions.ldmatrix import (
 )
 from tilewright.target.instructions.micro_kernel import dot, gemm
 from tilewright.target.instructions.mma import mma_bf16, mma_f16, mma_s8, mma_u8
+from tilewright.target.instructions.wgmma import wgmma
 
 __all__ = [
     "dot",
@@ -36,6 +37,7 @@ __all__ = [
     "mma_s8",
     "mma_u8",
     "vnni",
+    "wgmma",
 ]
 
 
@@ -50,4 +52,6 @@ def instruction_named(name: str) -> Instruction | None:
             return gemm(*map(int, sized.groups()))
         if sized := re.fullmatch(r"dot_f32_(\d+)", name):
             return dot(int(sized[1]))
+        if sized := re.fullmatch(r"wgmma_m64n(\d+)k16_(b?)f16", name):
+            return wgmma(int(sized[1]), "bfloat16" if sized[2] else "float16")
     return INSTRUCTIONS.get(name)

@@ -1,0 +1,49 @@
+"""Queues of asynchronous instructions: how a thread waits for those that it issued.
+
+An asynchronous instruction goes on while its thread does. Until it is waited for, what it writes
+is not there and what it reads must not change. The instructions of a queue are committed in groups,
+which end in their order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AsyncQueue:
+    """A queue, with its actions as text of CUDA C++.
+
+    ``fence`` makes registers that were written before visible to its instructions; ``proxy``, in
+    front of a barrier, what threads stored in shared memory. ``wait`` has the place ``{pending}``.
+    ``ordered`` tells whether an instruction may use the results of an earlier one of the queue
+    without waiting.
+    """
+
+    name: str
+    commit: str
+    wait: str
+    fence: str = ""
+    proxy: str = ""
+    ordered: bool = False
+
+    def text(self, action: str, pending: int = 0) -> str:
+        """An action of :class:`tilewright.ir.stmt.Queue` as a statement."""
+        return str(getattr(self, action)).format(pending=pending)
+
+
+def _asm(instruction: str) -> str:
+    return f'asm volatile("{instruction};" ::: "memory");'
+
+
+#: By name. wgmma: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
+QUEUES = {
+    "wgmma": AsyncQueue(
+        "wgmma",
+        commit=_asm("wgmma.commit_group.sync.aligned"),
+        wait=_asm("wgmma.wait_group.sync.aligned {pending}"),
+        fence=_asm("wgmma.fence.sync.aligned"),
+        proxy=_asm("fence.proxy.async.shared::cta"),
+        ordered=True,
+    ),
+}
