@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def save(name: str, results: dict[str, Any], folder: str) -> Path:
     return path
 
 
-def table(rows: list[Mapping[str, Any]]) -> str:
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as a Markdown table; floats with three significant digits."""
     if not rows:
         return "(nothing)"

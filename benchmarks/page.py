@@ -194,6 +194,22 @@ def _cpu_claim(results: Results) -> str:
     )
 
 
+def _layers_claim(results: Results) -> str:
+    place, column = results["environment"], "best peer / tilewright"
+    groups = grouped.sections(results["rows"])
+    means = " and ".join(
+        f"{grouped.mean(rows, column):.1f} times as fast with {threads}"
+        for threads, rows in groups.items()
+    )
+    least = min(row[column] for row in results["rows"])
+    (layers,) = {len(rows) for rows in groups.values()}
+    return (
+        f"{place['device']}: {layers} depthwise layers run {means} as in the best of PyTorch "
+        f"{place['torch']} in NCHW and channels_last and of ONNX Runtime {place['onnxruntime']} "
+        f"(geometric mean, our better layout; at least {least:.2f} times)."
+    )
+
+
 def _demo_claim(results: Results) -> str:
     place, factors = results["environment"], [row["faster"] for row in results["layers"]]
     return (
@@ -228,6 +244,7 @@ def _span(values: Sequence[float]) -> str:
 _CLAIMS = {
     "article_000": _gpu_claim,
     "cpu_depthwise": _cpu_claim,
+    "cpu_layers": _layers_claim,
     "demo": _demo_claim,
     "gpu_depthwise": _sections_claim,
 }

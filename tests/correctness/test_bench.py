@@ -14,6 +14,7 @@ from tilewright.cli._bench import contest
 from tilewright.cli._bench.view import figures
 from tilewright.cli._measure import floors, torch_peer, turns
 from tilewright.cli._measure.machine import find
+from tilewright.cli._measure.peers import Peers
 from tilewright.cli._measure.turns import briefly, of_graph, take_turns, until_idle
 from tilewright.cli.main import main
 from tilewright.runtime.compile import build
@@ -69,6 +70,20 @@ def test_the_libraries_take_turns_with_ours_and_the_result_is_checked(tmp_path):
     assert row["error"] < 1e-6
     assert Problem.from_dict(row["problem"]).padding == (1, 1, 1, 1)
     assert found["environment"]["threads"] == "1"
+
+
+@pytest.mark.needs_torch
+def test_layouts_of_one_problem_take_turns_with_the_libraries_once():
+    machine = find("llvm", 1)
+    peers = Peers(machine, ["PyTorch"])
+    roofs = {"float32": floors.Roof(1e10, 1e11)}
+    both = [Problem.parse("1x4x9x9", "4x1x3x3", layout=layout) for layout in ("NCHW", "NHWC")]
+    rows = contest.Contest(machine, peers, "heuristic", roofs, 5, 0.05).together(both)
+    assert [row.problem for row in rows] == both
+    assert [list(row.times) for row in rows] == [["tilewright", "PyTorch"]] * 2
+    assert rows[0].times["PyTorch"] == rows[1].times["PyTorch"]
+    assert rows[0].times["tilewright"] != rows[1].times["tilewright"]
+    assert all(row.error < 1e-6 and row.copy for row in rows)
 
 
 @pytest.mark.needs_torch

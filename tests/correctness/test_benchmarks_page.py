@@ -91,3 +91,46 @@ def test_the_claim_of_many_problems_has_the_mean_of_every_pass(page: Any) -> Non
     assert "NVIDIA H200: 3 depthwise convolutions and gradients run 3.6 times as fast" in words
     assert "better layout of PyTorch 2.11.0 (geometric mean; forward 4.0, wgrad 3.0)" in words
     assert "at 1.23 times the least time" in words
+
+
+def layers() -> dict[str, Any]:
+    """What the benchmark of layers on a CPU writes, made up."""
+    row = {
+        "operator": "depthwise_conv2d", "pass": "forward", "shape": "1x8x9x9", "kernel": "3x3",
+        "stride": "1", "dtype": "float32", "layout": "NHWC", "PyTorch us": 80.0,
+        "PyTorch channels_last us": 40.0, "ONNX Runtime us": 60.0, "best peer": "PyTorch",
+    }  # fmt: skip
+    rows = [
+        row | {"section": section, "tilewright us": us, "best peer / tilewright": 40.0 / us}
+        for section, us in (("1 thread", 20.0), ("1 thread", 5.0), ("2 threads", 10.0),
+                            ("2 threads", 40.0))
+    ]  # fmt: skip
+    place = {
+        "device": "a CPU", "date": "2026-11-21", "torch": "2.13", "onnxruntime": "1.27",
+        "command": "python benchmarks/cpu_layers.py --threads 1 2",
+    }  # fmt: skip
+    return {"environment": place, "hints": ["Times varied."], "rows": rows}
+
+
+def test_layers_on_a_cpu_have_a_table_for_each_number_of_threads(page: Any) -> None:
+    text = page.section(page.normal(layers(), "cpu_layers"))
+    lines = [re.sub(r" +", " ", line) for line in text.splitlines()]
+    assert lines[0] == "## Depthwise layers on a CPU (a CPU)"
+    assert "| 1 thread | 2 | 4.00 | 2.00 |" in "\n".join(lines)
+    assert "| 2 threads | 2 | 2.00 | 1.00 |" in "\n".join(lines)
+    assert "**2 threads** (depthwise_conv2d, forward, float32, NHWC, kernel 3x3, stride 1)" in lines
+
+
+def test_the_claim_of_layers_has_the_mean_by_threads_and_the_least(page: Any) -> None:
+    words = " ".join(page.claim({"x": page.normal(layers(), "cpu_layers")}).split())
+    assert words == (
+        "- a CPU: 2 depthwise layers run 4.0 times as fast with 1 thread and 2.0 times as fast "
+        "with 2 threads as in the best of PyTorch 2.13 in NCHW and channels_last and of ONNX "
+        "Runtime 1.27 (geometric mean, our better layout; at least 1.00 times)."
+    )
+
+
+def test_a_page_is_made_of_the_results_that_are_there(page: Any, tmp_path: Path) -> None:
+    assert page.load(tmp_path) == {}
+    assert page.page_text({}).startswith("# Benchmarks")
+    assert page.claim({}) == ""

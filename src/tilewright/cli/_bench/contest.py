@@ -15,6 +15,7 @@ from tilewright.cli._measure.machine import Machine
 from tilewright.cli._measure.peers import Peers
 from tilewright.cli._measure.turns import Batch, of_calls, of_graph, take_turns
 from tilewright.ir.errors import TilewrightError
+from tilewright.select.answers import Answers
 from tilewright.topi.declare import input_shapes
 from tilewright.topi.problem import Problem
 
@@ -96,6 +97,7 @@ class Contest:
     ----------
     roofs : by type, what the machine can do at best.
     rounds, seconds : of a problem, at most.
+    answers : where the policy "profile" keeps its measurements, by default in the cache folder.
     """
 
     machine: Machine
@@ -104,32 +106,44 @@ class Contest:
     roofs: Mapping[str, Roof]
     rounds: int
     seconds: float
+    answers: Answers | None = None
 
     def run(self, problem: Problem, section: str = "") -> Row:
         """Measure one problem; what of it fails is left out, and said in the row."""
-        row = Row(problem, section)
-        arrays = random_arrays(problem)
-        sets = self._sets(problem)
-        batches: dict[str, Batch] = {}
-        try:
-            batches[OURS] = self._ours(row, arrays, sets)
-        except TilewrightError as error:
-            row.failure = str(error).partition("\n")[0]
-        batches |= self.peers.batches(problem, arrays, sets)
-        copying = self.machine.copying(problem.bytes) if self.machine.kind == "llvm" else None
-        if copying:
-            batches["copy"] = copying[0]
-        if not row.failure or len(batches) > 1:
-            with self.peers.threads():
-                row.times = take_turns(batches, self.rounds, 0.004, self.seconds, self.machine.rest)
-        roof = self.roofs[problem.dtype]
-        if copying and "copy" in row.times:
-            row.copy = min(row.times.pop("copy")) * copying[1]
-        if row.copy and roof.rate:
-            row.floor = max(row.copy, problem.flops / roof.rate)
-        elif roof.bandwidth and roof.rate:
-            row.floor = roof.seconds(problem)
+        (row,) = self.together([problem], section)
         return row
+
+    def together(self, problems: Sequence[Problem], section: str = "") -> list[Row]:
+        """Measure one problem in several layouts, a row each: all take turns, the others once."""
+        first = problems[0]
+        rows = {f"{OURS} {p.layout}": Row(p, section) for p in problems}
+        arrays = random_arrays(first)
+        sets = self._sets(first)
+        batches: dict[str, Batch] = {}
+        for name, row in rows.items():
+            try:
+                batches[name] = self._ours(row, arrays, sets)
+            except TilewrightError as error:
+                row.failure = str(error).partition("\n")[0]
+        batches |= self.peers.batches(first, arrays, sets)
+        times: dict[str, list[float]] = {}
+        copying = self.machine.copying(first.bytes) if self.machine.kind == "llvm" else None
+        if batches:
+            batches |= {"copy": copying[0]} if copying else {}
+            with self.peers.threads():
+                times = take_turns(batches, self.rounds, 0.004, self.seconds, self.machine.rest)
+        copies = times.pop("copy", None)
+        roof = self.roofs[first.dtype]
+        for name, row in rows.items():
+            row.times = {OURS: times[name]} if name in times else {}
+            row.times |= {other: found for other, found in times.items() if other not in rows}
+            if copying and copies:
+                row.copy = min(copies) * copying[1]
+            if row.copy and roof.rate:
+                row.floor = max(row.copy, first.flops / roof.rate)
+            elif roof.bandwidth and roof.rate:
+                row.floor = roof.seconds(first)
+        return list(rows.values())
 
     def _sets(self, problem: Problem) -> int:
         """How many copies of the data take turns, so that a GPU's cache does not hold them."""
@@ -145,7 +159,7 @@ class Contest:
         problem, target = row.problem, self.machine.target
         built = None
         error: TilewrightError | None = None
-        for choice in select.options(problem, target, self.policy):
+        for choice in select.options(problem, target, self.policy, answers=self.answers):
             if choice.algorithm.vendor:
                 continue
             try:
@@ -164,7 +178,6 @@ class Contest:
         row.error = self._error(problem, arrays, copies[0][-1].numpy())
         allowed = TOLERANCE[problem.dtype] * (_HALF if problem.precision == "half" else 1)
         if row.error is not None and not row.error < allowed:
-            row.times.clear()
             raise WrongResult(
                 f"{row.schedule} computes something else: its relative error is {row.error:.1e}"
             )

@@ -1,0 +1,107 @@
+"""Depthwise layers on a CPU: our best layout against the best of PyTorch and ONNX Runtime.
+
+Every layer is computed in NCHW and in NHWC by the kernels that the policy "profile" chooses, having
+measured its candidates in the same run, each checked against PyTorch in float64. Both take turns
+with PyTorch in NCHW and in `channels_last` and with ONNX Runtime, all in float32 with the same
+number of threads, as in `tilewright bench`: before each batch the threads of the others sleep. A
+row has the time of our faster layout; the floor is a copy of as many bytes, or as many
+multiplications and additions, whichever takes longer.
+
+    PYTHONPATH=src python benchmarks/cpu_layers.py [--threads 1 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import grouped
+import measure
+
+from tilewright.cli._bench.contest import OURS, Contest, Row
+from tilewright.cli._bench.view import figures
+from tilewright.cli._measure import floors
+from tilewright.cli._measure.machine import find
+from tilewright.cli._measure.peers import Peers
+from tilewright.select.answers import Answers
+from tilewright.topi.problem import Problem
+
+#: The input, the size of the filters, the stride; padding keeps the size at stride 1.
+LAYERS = (
+    ("1x256x96x96", 3, 1), ("1x256x96x96", 5, 1), ("1x256x64x64", 3, 1), ("1x256x21x21", 3, 1),
+    ("3x4x16x32", 7, 1), ("1x32x112x112", 3, 1), ("1x144x56x56", 3, 1), ("1x144x56x56", 3, 2),
+    ("1x384x14x14", 3, 1), ("1x384x14x14", 7, 1), ("1x96x56x56", 7, 1), ("1x384x32x32", 31, 1),
+    ("8x384x32x32", 31, 1),
+)  # fmt: skip
+LAYOUTS = ("NCHW", "NHWC")
+PEERS = ("PyTorch", "PyTorch channels_last", "ONNX Runtime")
+
+
+def problems(shape: str, k: int, stride: int) -> list[Problem]:
+    """A layer in every layout."""
+    filters = f"{shape.split('x')[1]}x1x{k}x{k}"
+    return [
+        Problem.parse(shape, filters, stride=stride, padding=k // 2, layout=layout)
+        for layout in LAYOUTS
+    ]
+
+
+def line(rows: list[Row]) -> dict[str, Any]:
+    """The figures of a layer: those of our faster layout, and how far the other one is behind.
+
+    Raises :class:`AssertionError` where a layout has no kernel, or one that is wrong.
+    """
+    if failures := [f"{row.problem}: {row.failure}" for row in rows if row.failure]:
+        raise AssertionError("; ".join(failures))
+    best, *others = sorted(rows, key=lambda row: row.median(OURS) or 0.0)
+    (found,) = figures([best], {}, {}, [])["rows"]
+    behind = max(
+        ((r.median(OURS) or 0.0) / (best.median(OURS) or 1.0) for r in others), default=1.0
+    )
+    return dict(found) | {"best peer": best.best_peer or "", "other layout / ours": behind}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--seconds", type=float, default=5.0, help="of a layer, about (5)")
+    parser.add_argument("--rounds", type=int, default=30, help="of a layer, at most (30)")
+    parser.add_argument("--only", default="", help="layers that contain this: 1x384, K31")
+    parser.add_argument("--out", default="benchmarks/results")
+    options = parser.parse_args()
+    lines, unsteady = [], []
+    for threads in options.threads:
+        machine = find("llvm", threads)
+        roofs = {"float32": floors.roof(machine, "float32")}
+        with TemporaryDirectory() as folder:
+            fresh = Answers(Path(folder) / "select.sqlite")  # of the present kernels
+            contest = Contest(
+                machine, Peers(machine, PEERS), "profile", roofs, options.rounds, options.seconds,
+                fresh,
+            )  # fmt: skip
+            for shape, k, stride in LAYERS:
+                if options.only not in f"{shape} K{k} s{stride}":
+                    continue
+                rows = contest.together(
+                    problems(shape, k, stride), f"{threads} thread{'s' * (threads > 1)}"
+                )
+                lines.append(line(rows))
+                if any(row.unsteady for row in rows):
+                    unsteady.append(f"{shape} K{k} s{stride}, {threads} threads")
+                ours, ratio = lines[-1]["tilewright us"], lines[-1]["best peer / tilewright"]
+                print(f"{lines[-1]['name']}, {threads}: {ours:.0f} us, {ratio:.2f}x", flush=True)
+    print(grouped.text(lines))
+    hints = [f"Times varied much between rounds: {', '.join(unsteady)}."] if unsteady else []
+    print(*hints)
+    results = {
+        "environment": measure.environment("torch", "onnxruntime", "llvmlite"),
+        "hints": hints,
+        "rows": lines,
+    }
+    print(measure.save("cpu_layers", results, options.out))
+
+
+if __name__ == "__main__":
+    main()
