@@ -111,6 +111,10 @@ class Distribution:
             found.append(tuple(made))
         return tuple(reversed(found))
 
+    def copies(self, count: int) -> Distribution:
+        """The same for ``count`` arrays as one, of which each thread holds its part of each."""
+        return Distribution((count, *self.shape), ((), *self.bits))
+
     def lane(self, indices: Sequence[Expr]) -> Expr:
         """The lane that holds the element at ``indices``."""
         total: Expr = const(0)

@@ -202,7 +202,10 @@ def _widened(buffer: Buffer, extent: Expr) -> Buffer:
             stride = ops.mul(ops.ceildiv(stride, block), block)
         layout = Layout((stride, *layout.strides), layout.base, layout.swizzle)
     shape = (extent, *buffer.shape)
-    return Buffer(buffer.name, shape, buffer.dtype, buffer.scope, layout, buffer.align)
+    held = buffer.distribution
+    if held is not None and isinstance(extent, IntImm):
+        held = held.copies(extent.value)
+    return replace(buffer, shape=shape, layout=layout, distribution=held)
 
 
 def _total(s: Stmt) -> bool:

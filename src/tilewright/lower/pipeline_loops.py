@@ -35,7 +35,6 @@ from functools import partial
 
 from tilewright.arith import Analyzer
 from tilewright.ir.buffer import Buffer, Layout
-from tilewright.ir.distribution import Distribution
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.func import Func
@@ -174,7 +173,7 @@ def _copies(b: Buffer, stages: int) -> Buffer:
         # The copies lie one after the other, each with the gaps of its rows.
         layout = Layout((b.size, *layout.strides), layout.base, layout.swizzle)
     if held is not None:
-        held = Distribution((stages, *held.shape), ((), *held.bits))
+        held = held.copies(stages)
     return replace(b, shape=(const(stages), *b.shape), layout=layout, distribution=held)
 
 

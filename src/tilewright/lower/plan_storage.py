@@ -175,6 +175,7 @@ def _same_array(a: Life, b: Life) -> bool:
         (x.scope, x.dtype, x.constant_shape) == (y.scope, y.dtype, y.constant_shape)
         and x.constant_shape is not None
         and x.layout == y.layout
+        and x.distribution == y.distribution
     )
 
 

@@ -90,7 +90,7 @@ def renamed(buffer: Buffer, mapping: Mapping[Any, Expr] | None = None) -> Buffer
     if layout is not None and mapping:
         strides = tuple(put(n, mapping) for n in layout.strides)
         layout = Layout(strides, put(layout.base, mapping), layout.swizzle)
-    return Buffer(buffer.name, shape, buffer.dtype, buffer.scope, layout, buffer.align)
+    return replace(buffer, shape=shape, layout=layout)
 
 
 def copy(s: Stmt, mapping: Mapping[Any, Expr] | None = None) -> Any:

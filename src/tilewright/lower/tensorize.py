@@ -31,14 +31,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilewright.arith import Analyzer
+from tilewright.arith.conditions import conjuncts
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.distribution import Distribution
 from tilewright.ir.errors import LoweringError
-from tilewright.ir.expr import Expr, Load
+from tilewright.ir.expr import Expr, IntImm, Load
 from tilewright.ir.func import Func
-from tilewright.ir.stmt import Access, Attr, For, Instr, Seq, Stmt, Store, seq
-from tilewright.ir.visit import allocated, loads, replace_buffers, statements, walk
-from tilewright.lower.context import InContext, analyzer_of
+from tilewright.ir.ops import const, is_const, logical_and
+from tilewright.ir.stmt import Access, Attr, For, If, Instr, Seq, Stmt, Store, seq
+from tilewright.ir.visit import allocated, loads, replace_buffers, statements, uses, walk
+from tilewright.lower.context import InContext, analyzer_of, pure
 from tilewright.lower.substitution import copy
 from tilewright.target.fragments import Bits, distribution_of, joined, spread
 from tilewright.target.instruction import Argument, Instruction
@@ -101,12 +103,11 @@ class _Tensorize(InContext):
             first, update = None, parts[0]
         else:
             first, update = None, nest
-        found = match_instruction(
-            _Simplified(self.analyzer).stmt(update), instruction, self.analyzer
-        )
+        condition, whole = _lifted(_Simplified(self.analyzer).stmt(update))
+        found = match_instruction(whole, instruction, self.analyzer)
         problem = found if isinstance(found, str) else self.hold(found)
         if isinstance(found, Instr) and not problem:
-            return seq(first, found)
+            return seq(first, _under(condition, found))
         raise LoweringError(
             f"the loops cannot be tensorized with {instruction.name}: {problem}",
             stage=self.stage,
@@ -155,10 +156,44 @@ class _Simplified(InContext):
 
     def stmt(self, s: Stmt) -> Stmt:
         s = super().stmt(s)
-        return replace(s, indices=self.simple(s.indices)) if isinstance(s, Store) else s
+        match s:
+            case Store():
+                return replace(s, indices=self.simple(s.indices))
+            case If(condition, then, None):
+                return If(self.analyzer.simplify(condition), then)
+        return s
 
     def simple(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(self.analyzer.simplify(i) for i in indices)
+
+
+def _lifted(nest: Stmt) -> tuple[Expr, Stmt]:
+    """What holds for all iterations of a nest or for none, and the nest without that guard.
+
+    The rows of a padded image, say, that a whole tile reads or does not.
+    """
+    match nest:
+        case For(var, low, extent, _, body):
+            condition, inner = _lifted(body)
+            out: list[Expr] = []
+            kept: list[Expr] = []
+            for part in conjuncts(condition):
+                (kept if uses(part, {var}) else out).append(part)
+            inner = _under(logical_and(*kept), inner)
+            fixed = isinstance(low, IntImm) and isinstance(extent, IntImm)
+            if not fixed:  # without iterations nothing would have been computed
+                return const(True), nest
+            return logical_and(*out), nest if not out else replace(nest, body=inner)
+        case Attr(_, _, body):
+            condition, inner = _lifted(body)
+            return condition, replace(nest, body=inner)
+        case If(condition, then, None) if pure(condition):
+            return condition, then
+    return const(True), nest
+
+
+def _under(condition: Expr, s: Stmt) -> Stmt:
+    return s if is_const(condition, 1) else If(condition, s)
 
 
 def _parts(s: Stmt) -> list[Stmt]:

@@ -277,9 +277,20 @@ def stride_along(operand: Access, axes: Sequence[Var]) -> tuple[Expr, ...] | Non
     """The strides of ``operand`` in elements along ``axes``, None where one is not constant."""
     if operand.buffer.layout is not None and operand.buffer.layout.swizzle is not None:
         return None
+    parts = list(zip(operand.indices, operand.buffer.strides, strict=True))
+    found = _strides(parts, axes)
+    if found is None:  # one axis may be made up of several indices, whose sum is affine again
+        from tilewright.arith import Analyzer
+
+        whole = Analyzer().simplify(operand.buffer.offset(operand.indices))
+        found = _strides([(whole, const(1))], axes)
+    return found
+
+
+def _strides(parts: Sequence[tuple[Expr, Expr]], axes: Sequence[Var]) -> tuple[Expr, ...] | None:
     totals: list[Expr] = [const(0) for _ in axes]
     wanted = set(axes)
-    for index, stride in zip(operand.indices, operand.buffer.strides, strict=True):
+    for index, stride in parts:
         form = as_affine(index, _through_widening)
         for atom in form.terms:
             if not isinstance(atom, Var) and uses(atom, wanted):

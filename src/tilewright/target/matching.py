@@ -274,7 +274,7 @@ class _Matching:
         zero: dict[Expr, Expr] = dict.fromkeys(self.axes, const(0))
         for index, stride in zip(access.indices, access.buffer.strides, strict=True):
             factor = stride.value if isinstance(stride, IntImm) else 1
-            form = as_affine(substitute(index, zero))
+            form = as_affine(self.analyzer.simplify(substitute(index, zero)))
             if any(k * factor % elements for k in (*form.terms.values(), form.const)):
                 return False
         return True
