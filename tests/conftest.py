@@ -1,4 +1,5 @@
-"""What every test may ask for: capabilities, golden files, and how long hypothesis looks."""
+"""What every test may ask for: capabilities, golden files, kernels for every call from PyTorch,
+and how long hypothesis looks."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import functools
 import importlib.util
 import os
 import tempfile
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -131,3 +133,15 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
             assert text == path.read_text(), f"differs from {path} (pytest --update-golden)"
 
     return check
+
+
+@pytest.fixture
+def only_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever ``tilewright.torch`` would leave to PyTorch is an error."""
+    from tilewright.torch import kernels
+
+    kernels.set_policy("heuristic")
+    monkeypatch.setattr(kernels, "IMAGE_SIZES", 10**6)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "tilewright leaves")
+        yield

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
+from tests.support.torch_checks import error
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.needs_torch
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels")]
 nn, F = torch.nn, torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402
-from tilewright.torch import kernels  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def only_kernels(monkeypatch):
-    """What PyTorch would have to do is an error."""
-    tt.set_policy("heuristic")
-    monkeypatch.setattr(kernels, "IMAGE_SIZES", 10**6)
+def nothing_compiled():
     torch._dynamo.reset()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", "tilewright leaves")
-        yield
-
-
-def error(found, wanted):
-    found, wanted = found.detach().double(), wanted.detach().double()
-    return float((found - wanted).norm() / wanted.norm().clamp(min=1e-30))
 
 
 def test_inductor_calls_the_operators_with_the_memory_formats_of_eager():

@@ -6,9 +6,14 @@ import threading
 import warnings
 
 import pytest
+from tests.support.torch_checks import error, gradient_errors
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.needs_torch, pytest.mark.needs_cuda]
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.needs_cuda,
+    pytest.mark.usefixtures("only_kernels"),
+]
 F = torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402
@@ -17,21 +22,6 @@ from tilewright.torch import kernels  # noqa: E402
 
 BOUND = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
 FORMATS = (torch.contiguous_format, torch.channels_last)
-
-
-@pytest.fixture(autouse=True)
-def only_kernels(monkeypatch):
-    """What PyTorch would have to do is an error."""
-    tt.set_policy("heuristic")
-    monkeypatch.setattr(kernels, "IMAGE_SIZES", 10**6)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", "tilewright leaves")
-        yield
-
-
-def error(found, wanted):
-    found, wanted = found.detach().double(), wanted.detach().double()
-    return float((found - wanted).norm() / wanted.norm().clamp(min=1e-30))
 
 
 def operands(batch=4, channels=32, image=28, kernel=3, dtype=torch.float32, device="cuda"):
@@ -76,10 +66,7 @@ def test_transposed_convolutions_are_right(form):
     y = tt.depthwise_conv_transpose2d(x, w, b, 2, 1, 1)
     z = F.conv_transpose2d(x.double(), w.double(), b.double(), 2, 1, 1, 16)
     assert error(y, z) < 1e-5
-    g = torch.randn_like(y)
-    found = torch.autograd.grad(y, (x, w, b), g)
-    for f, e in zip(found, torch.autograd.grad(z, (x, w, b), g.double())):
-        assert error(f, e) < 3e-5
+    assert all(e < 3e-5 for e in gradient_errors(y, z, (x, w, b)))
 
 
 def test_addresses_need_not_be_aligned():
@@ -301,10 +288,7 @@ def test_it_compiles_as_one_graph(mode):
         torch.compiler.cudagraph_mark_step_begin()
         y = compiled(x, w, b)
         assert error(y, f(x, w, b)) < 1e-5
-        found = torch.autograd.grad(y, (x, w, b), torch.ones_like(y))
-        z = f(x, w, b)
-        for g, e in zip(found, torch.autograd.grad(z, (x, w, b), torch.ones_like(z))):
-            assert error(g, e) < 3e-5
+        assert all(e < 3e-5 for e in gradient_errors(y, f(x, w, b), (x, w, b)))
 
 
 # -- how much is compiled ----------------------------------------------------------------------

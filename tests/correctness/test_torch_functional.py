@@ -9,9 +9,14 @@ import warnings
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.torch_checks import error, gradient_errors
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.needs_torch
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.usefixtures("only_kernels"),
+    pytest.mark.filterwarnings("error"),
+]
 F = torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402
@@ -19,22 +24,6 @@ from tilewright.torch import calls, kernels  # noqa: E402
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1.5e-2}
 conv = torch.ops.tilewright.depthwise_conv2d.default
-
-
-def error(found, wanted):
-    """The norm of the difference over that of what is wanted."""
-    found, wanted = found.detach().double(), wanted.detach().double()
-    return float((found - wanted).norm() / wanted.norm().clamp(min=1e-30))
-
-
-@pytest.fixture(autouse=True)
-def no_fallback(monkeypatch):
-    """Every test runs on kernels, unless it says otherwise."""
-    tt.set_policy("heuristic")
-    monkeypatch.setattr(kernels, "IMAGE_SIZES", 10**6)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
 
 
 @st.composite
@@ -65,12 +54,7 @@ def test_it_is_conv2d_with_a_group_for_each_channel(case):
     wanted = F.conv2d(x.double(), w.double(), wanted_b, *parameters, x.shape[1])
     assert ours.dtype == x.dtype
     assert error(ours, wanted) < TOLERANCE[x.dtype]
-    operands = [t for t in (x, w, b) if t is not None]
-    g = torch.randn_like(ours)
-    found = torch.autograd.grad(ours, operands, g)
-    exact = torch.autograd.grad(wanted, operands, g.double())
-    for f, e in zip(found, exact):
-        assert error(f, e) < 3 * TOLERANCE[x.dtype]
+    assert all(e < 3 * TOLERANCE[x.dtype] for e in gradient_errors(ours, wanted, (x, w, b)))
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -104,8 +88,7 @@ def test_conv1d_is_the_same_along_a_line(last):
     wanted = F.conv1d(x, w, b, 2, 3, 2, 6)
     ours = tt.depthwise_conv1d(x, w, b, 2, 3, 2)
     assert error(ours, wanted) < 1e-5
-    g = torch.randn_like(wanted)
-    assert error(torch.autograd.grad(ours, x, g)[0], torch.autograd.grad(wanted, x, g)[0]) < 1e-5
+    assert gradient_errors(ours, wanted, [x])[0] < 1e-5
 
 
 def test_an_image_without_a_batch_is_one():
@@ -340,14 +323,13 @@ def test_pytorchs_own_kernels_take_any_padding(padding, last, monkeypatch):
     x = torch.randn(2, 3, 7, 8).to(memory_format=form).requires_grad_()
     w = torch.randn(6, 1, 3, 2, requires_grad=True)
     arguments = (x, w, None, [2, 1], list(padding), [1, 2])
-    results, nothing = [], kernels.Found(None)
+    results = []
     for _ in range(2):
         y = conv(*arguments)
         g = torch.ones_like(y)
         results.append((y, *torch.autograd.grad(y, (x, w), g)))
         calls.forget()
-        monkeypatch.setattr("tilewright.torch.forward.find", lambda *_: nothing)
-        monkeypatch.setattr("tilewright.torch.backward.find", lambda *_: nothing)
+        monkeypatch.setattr("tilewright.torch.passes.find", lambda *_: None)
     calls.forget()
     for ours, theirs in zip(*results):
         assert error(ours, theirs) < 1e-5

@@ -5,12 +5,16 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-import warnings
 
 import pytest
+from tests.support.torch_checks import close
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.needs_torch
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.usefixtures("only_kernels"),
+    pytest.mark.filterwarnings("error"),
+]
 nn, F = torch.nn, torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402
@@ -50,17 +54,6 @@ def mobile():
 
 def convnext():
     return nn.Sequential(nn.Conv2d(3, 8, 4, 4), Next(8), Next(8))
-
-
-@pytest.fixture(autouse=True)
-def no_fallback():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-
-
-def close(found, wanted):
-    return float((found - wanted).detach().norm()) <= 1e-5 * float(wanted.detach().norm())
 
 
 @pytest.mark.parametrize("model", [mobile, convnext])

@@ -5,34 +5,18 @@ from __future__ import annotations
 import warnings
 
 import pytest
+from tests.support.torch_checks import error, gradient_errors
 from tests.support.torch_samples import OPERATORS, samples
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.needs_torch
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels")]
 
-import tilewright.torch as tt  # noqa: E402
-from tilewright.torch import kernels  # noqa: E402
 
 BOUND = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.needs_cuda)]
 #: On a CPU 16-bit types are drawn elsewhere, and float64 has its derivatives checked.
 TYPES = [("cpu", torch.float32)]
 TYPES += [pytest.param("cuda", t, marks=pytest.mark.needs_cuda) for t in BOUND]
-
-
-@pytest.fixture(autouse=True)
-def only_kernels(monkeypatch):
-    """What PyTorch would have to do is an error."""
-    tt.set_policy("heuristic")
-    monkeypatch.setattr(kernels, "IMAGE_SIZES", 10**6)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", "tilewright leaves")
-        yield
-
-
-def error(found, wanted):
-    found, wanted = found.detach().double(), wanted.detach().double()
-    return float((found - wanted).norm() / wanted.norm().clamp(min=1e-30))
 
 
 @pytest.mark.parametrize(("device", "dtype"), TYPES, ids=str)
@@ -46,12 +30,8 @@ def test_values_and_gradients_are_those_of_pytorch(name, dtype, device):
         assert ours.shape == wanted.shape, sample
         assert ours.dtype == dtype
         assert error(ours, wanted) < BOUND[dtype], sample
-        operands = [t for t in sample.operands() if t is not None]
-        g = torch.randn_like(ours)
-        found = torch.autograd.grad(ours, operands, g)
-        exact = torch.autograd.grad(wanted, operands, g.double())
-        for f, e in zip(found, exact):
-            assert error(f, e) < 3 * BOUND[dtype], sample
+        errors = gradient_errors(ours, wanted, sample.operands())
+        assert all(e < 3 * BOUND[dtype] for e in errors), sample
         seen += 1
     assert seen >= 8
 

@@ -7,23 +7,16 @@ import os
 import signal
 import threading
 import time
-import warnings
 
 import pytest
+from tests.support.torch_checks import close
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.needs_torch
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels")]
 nn, F = torch.nn, torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402
 from tilewright.torch import calls, kernels  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def no_fallback():
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", "tilewright leaves")
-        yield
 
 
 def small():
@@ -39,10 +32,6 @@ def built():
     model = small()
     model(torch.zeros(1, 3, 8, 8))
     return model
-
-
-def close(found, wanted, bound=1e-5):
-    return float((found - wanted).detach().norm()) <= bound * float(wanted.detach().norm())
 
 
 def test_training_goes_as_with_pytorch():

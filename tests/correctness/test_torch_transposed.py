@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.torch_checks import error, gradient_errors
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.needs_torch
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.usefixtures("only_kernels"),
+    pytest.mark.filterwarnings("error"),
+]
 nn, F = torch.nn, torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402
-from tilewright.torch import calls, kernels  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def no_fallback(monkeypatch):
-    """Every test runs on kernels, unless it says otherwise."""
-    tt.set_policy("heuristic")
-    monkeypatch.setattr(kernels, "IMAGE_SIZES", 10**6)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-
-
-def error(found, wanted):
-    found, wanted = found.detach().double(), wanted.detach().double()
-    return float((found - wanted).norm() / wanted.norm().clamp(min=1e-30))
+from tilewright.torch import calls  # noqa: E402
 
 
 @st.composite
@@ -65,12 +53,7 @@ def test_it_is_conv_transpose2d_with_a_group_for_each_channel(case):
         x.shape[1], dilation,
     )  # fmt: skip
     assert error(ours, theirs) < 1e-5
-    operands = [t for t in (x, w, b) if t is not None]
-    g = torch.randn_like(ours)
-    found = torch.autograd.grad(ours, operands, g)
-    exact = torch.autograd.grad(theirs, operands, g.double())
-    for f, e in zip(found, exact):
-        assert error(f, e) < 3e-5
+    assert all(e < 3e-5 for e in gradient_errors(ours, theirs, (x, w, b)))
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
+from tilewright.ir.errors import ProblemError
 from tilewright.target import Target
 from tilewright.topi.epilogue import Step
 from tilewright.topi.problem import Problem
 from tilewright.torch import kernels
-from tilewright.torch.kernels import Found
+from tilewright.torch.geometry import Geometry
+from tilewright.torch.kernels import Found, Launch
 
 #: Types of devices that there are kernels for.
 DEVICES = ("cpu", "cuda")
@@ -34,7 +36,7 @@ class Seen:
 
     __slots__ = ("backward", "form", "geometry", "kernel", "last", "run", "size")
 
-    def __init__(self, run: Run, geometry: tuple[Any, Any, Any], input: Any, weight: Any) -> None:
+    def __init__(self, run: Run, geometry: Geometry, input: Any, weight: Any) -> None:
         self.run, self.geometry = run, geometry
         self.size, self.kernel, self.last = input.shape, weight.shape[2:], is_last(input)
         self.form = memory_format(self.last)
@@ -72,12 +74,6 @@ def memory_format(last: bool | None) -> Any:
     return torch.channels_last if last else torch.contiguous_format
 
 
-def laid(x: torch.Tensor, form: Any) -> torch.Tensor:
-    """``x`` with the strides that a new tensor of that memory format has."""
-    strides = torch.empty(x.shape, device="meta", memory_format=form).stride()
-    return x if x.stride() == strides else x.clone(memory_format=form)
-
-
 def signature(input: Any, weight: Any, bias: Any) -> tuple[Any, ...]:
     """All that a launch depends on of its operands."""
     if bias is None:
@@ -107,22 +103,20 @@ def problem_of(
     input_size: Sequence[int],
     out_channels: int,
     kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
+    geometry: Geometry,
     dtype: torch.dtype,
     last: bool,
     bias: bool = False,
 ) -> Problem:
-    """The problem of a call; ``padding`` is (top, left, bottom, right)."""
+    """The problem of a call."""
     n, c, h, w = map(int, input_size)
-    flat = h == 1 and kernel[0] == 1 and padding[0] == padding[2] == 0
+    stride, (top, left, bottom, right), dilation = geometry
+    flat = h == 1 and kernel[0] == 1 and top == bottom == 0
     return Problem(
         operator="depthwise_conv1d" if flat else "depthwise_conv2d",
         pass_=pass_, batch=n, channels=c, height=h, width=w, multiplier=out_channels // c,
         kernel_h=kernel[0], kernel_w=kernel[1],
-        stride=(1 if flat else stride[0], stride[1]),
-        padding=(padding[0], padding[1], padding[2], padding[3]),
+        stride=(1 if flat else stride[0], stride[1]), padding=(top, left, bottom, right),
         dilation=(1 if flat else dilation[0], dilation[1]),
         dtype=DTYPES[dtype], layout=("NWC" if last else "NCW") if flat else
         ("NHWC" if last else "NCHW"), epilogue=(Step("bias"),) if bias else (),
@@ -141,7 +135,38 @@ def why_not(*tensors: torch.Tensor) -> str:
     return ""
 
 
-def find(problem: Problem, device: torch.device) -> Found:
+def find(
+    pass_: str,
+    operands: tuple[torch.Tensor, ...],
+    input_size: Sequence[int],
+    out_channels: int,
+    kernel: Sequence[int],
+    geometry: Geometry,
+    last: bool | None,
+) -> Launch | None:
+    """A kernel for a call; None where it is left to PyTorch. Observers are told which, and why.
+
+    A third operand is a bias; ``last`` is :func:`is_last` of the first.
+    """
+    problem, found = None, Found(None)
+    first = operands[0]
+    if all(t.numel() for t in operands):
+        why = why_not(*operands)
+        if last is None:
+            why = "the input is dense in neither NCHW nor NHWC"
+        found = Found(None, reason=why)
+        if last is not None and not why:
+            sizes = (input_size, out_channels, kernel)
+            try:
+                problem = problem_of(pass_, *sizes, geometry, first.dtype, last, len(operands) == 3)
+                found = _kernel(problem, first.device)
+            except ProblemError:  # PyTorch says what is wrong
+                found = Found(None)
+    observe(problem, found)
+    return found.launch
+
+
+def _kernel(problem: Problem, device: torch.device) -> Found:
     """The kernel for a problem on a device, or the reason why there is none."""
     try:
         target = target_of(device)

@@ -11,11 +11,10 @@ import contextlib
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch._C import _functorch
 from torch.autograd import forward_ad
 
-from tilewright.torch.backward import dgrad, dgrad_run, wgrad, wgrad_run
+from tilewright.torch import theirs
 from tilewright.torch.calls import (
     DTYPES,
     Seen,
@@ -27,9 +26,17 @@ from tilewright.torch.calls import (
     signature,
     why_not,
 )
-from tilewright.torch.forward import forward, runner, symmetric
+from tilewright.torch.geometry import Geometry
 from tilewright.torch.kernels import Found
 from tilewright.torch.operators import conv, conv_dgrad, conv_wgrad
+from tilewright.torch.passes import (
+    dgrad,
+    dgrad_run,
+    forward,
+    forward_run,
+    wgrad,
+    wgrad_run,
+)
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _modes = torch._C._len_torch_dispatch_stack
@@ -115,17 +122,16 @@ def _way(input: Any, weight: Any, bias: Any) -> str:
 
 
 def convolve(
-    input: Any, weight: Any, bias: Any, geometry: tuple[Any, Any, Any], given: Any = None
+    input: Any, weight: Any, bias: Any, geometry: Geometry, given: Any = None
 ) -> torch.Tensor:
     """The convolution, with its gradients.
 
-    ``geometry`` is the stride, (top, left, bottom, right) of padding and the dilation; ``given``,
-    where a call may come again, what its caller said for them.
+    ``given``, where a call may come again, is what its caller said for the ``geometry``.
     """
     made: torch.Tensor
     way = _way(input, weight, bias)
     if way in ("kernel", "autograd"):
-        run = runner(input, weight, bias, *geometry)
+        run = forward_run(input, weight, bias, geometry)
         known = Seen(run, geometry, input, weight)
         if given is not None and not observers:
             with contextlib.suppress(TypeError):  # a list
@@ -137,26 +143,24 @@ def convolve(
     elif way == "operator":
         made = conv(input, weight, bias, *geometry)
     else:
-        stride, padding, dilation = geometry
-        x, pads = symmetric(input, padding)
-        made = F.conv2d(x, weight, bias, stride, pads, dilation, input.shape[1])
+        made = theirs.conv2d(input, weight, bias, geometry)
     return made
 
 
 def transpose(
-    input: Any, weight: Any, bias: Any, size: Any, stride: Any, padding: Any, dilation: Any
+    input: Any, weight: Any, bias: Any, size: Any, geometry: Geometry
 ) -> torch.Tensor | None:
     """The transposed convolution to an image of ``size``, with its gradients; else None."""
     made: torch.Tensor | None
     match _way(input, weight, bias):
         case "kernel":
             last = bool(is_last(input))
-            made = dgrad(input, weight, bias, size, stride, padding, dilation, last)
+            made = dgrad(input, weight, bias, size, *geometry, last)
         case "autograd":
-            made = _Transposed.apply(input, weight, bias, size, stride, padding, dilation)
+            made = _Transposed.apply(input, weight, bias, size, geometry)
         case "operator":
             last = bool(is_last(input))
-            made = conv_dgrad(input, weight, bias, size, stride, padding, dilation, last)
+            made = conv_dgrad(input, weight, bias, size, *geometry, last)
         case _:
             made = None
     return made
@@ -217,8 +221,8 @@ def _both(known: Seen, dy: Any, input: Any, weight: Any) -> tuple[Any, Any]:
             dx = dgrad(dy, weight, None, known.size, *known.geometry, bool(known.last))
             return dx, wgrad(input, dy, known.kernel, *known.geometry)
         runs = (
-            dgrad_run((dy, weight), known.size, *known.geometry, known.last),
-            wgrad_run(input, dy, known.kernel, *known.geometry),
+            dgrad_run(dy, weight, None, known.size, known.geometry, known.last),
+            wgrad_run(input, dy, known.kernel, known.geometry),
         )
         known.backward[key] = runs
     return runs[0](dy, weight), runs[1](input, dy)
@@ -228,15 +232,12 @@ class _Transposed(torch.autograd.Function):
     """The same of the transposed convolution."""
 
     @staticmethod
-    def forward(
-        ctx: Any, input: Any, weight: Any, bias: Any, size: Any, stride: Any, padding: Any,
-        dilation: Any,
-    ) -> Any:  # fmt: skip
+    def forward(ctx: Any, input: Any, weight: Any, bias: Any, size: Any, geometry: Geometry) -> Any:
         needs = ctx.needs_input_grad
         ctx.save_for_backward(input if needs[1] else None, weight if needs[0] else None)
         ctx.kernel, ctx.last = weight.shape[2:], bool(is_last(input))
-        ctx.geometry = stride, padding, dilation
-        return dgrad(input, weight, bias, size, stride, padding, dilation, ctx.last)
+        ctx.geometry = geometry
+        return dgrad(input, weight, bias, size, *geometry, ctx.last)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -249,4 +250,4 @@ class _Transposed(torch.autograd.Function):
         dx = by_input(dy, weight, None, *ctx.geometry) if needs[0] else None
         dw = by_weight(dy, input, ctx.kernel, *ctx.geometry) if needs[1] else None
         db = dy.sum((0, 2, 3)) if needs[2] else None
-        return dx, dw, db, None, None, None, None
+        return dx, dw, db, None, None

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from tilewright.torch.calls import DEVICES
 from tilewright.torch.eager import again, convolve
+from tilewright.torch.geometry import Geometry
 
 _any_autocast = torch._C._is_any_autocast_enabled
 
@@ -49,7 +50,7 @@ def depthwise_conv2d(
     if min(*steps, *spread) < 1 or min(sides) < 0:
         return F.conv2d(input, weight, bias, stride, padding, dilation, input.shape[1])  # raises
     given = (stride, padding, dilation)
-    return convolve(*autocast(input, weight, bias), (steps, sides, spread), given)
+    return convolve(*autocast(input, weight, bias), Geometry(steps, sides, spread), given)
 
 
 def depthwise_conv1d(
@@ -76,15 +77,14 @@ def depthwise_conv1d(
     if min(*steps, *spread) < 1 or min(sides) < 0:
         return F.conv1d(input, weight, bias, stride, padding, dilation, input.shape[1])  # raises
     x, w = input.unsqueeze(2), weight.unsqueeze(2)
-    return convolve(*autocast(x, w, bias), (steps, sides, spread)).squeeze(2)
+    return convolve(*autocast(x, w, bias), Geometry(steps, sides, spread)).squeeze(2)
 
 
 def autocast(input: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any]:
     """The operands as autocast casts those of a convolution, where it is on."""
     kind = input.device.type
-    if kind in DEVICES and torch.is_autocast_enabled(
-        kind
-    ):  # some types of devices know no autocast
+    # Some types of devices know no autocast.
+    if kind in DEVICES and torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
         return _cast(input, dtype), _cast(weight, dtype), _cast(bias, dtype)
     return input, weight, bias

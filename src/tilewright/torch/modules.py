@@ -12,7 +12,45 @@ from tilewright.torch.functional import depthwise_conv1d, depthwise_conv2d
 from tilewright.torch.transposed import depthwise_conv_transpose2d
 
 
-class DepthwiseConv2d(nn.Conv2d):
+class _Depthwise(nn.modules.conv._ConvNd):
+    """What stands between a convolution of PyTorch's and :attr:`_convolve`, its function here."""
+
+    _convolve: Any
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int | None = None,
+        kernel_size: Any = 3,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int | None = None,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        out, groups = _channels(in_channels, out_channels, groups)
+        super().__init__(
+            in_channels, out, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
+            device, dtype,
+        )  # fmt: skip
+
+    def _conv_forward(
+        self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+            padding = 0
+        made: torch.Tensor = self._convolve(
+            input, weight, bias, self.stride, padding, self.dilation
+        )
+        return made
+
+
+class DepthwiseConv2d(_Depthwise, nn.Conv2d):
     """``nn.Conv2d`` whose groups are its input's channels, in the same ``state_dict``.
 
     Parameters are those of ``nn.Conv2d``; ``groups`` is ``in_channels`` and may be left out, and
@@ -20,72 +58,19 @@ class DepthwiseConv2d(nn.Conv2d):
     others.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int | None = None,
-        kernel_size: Any = 3,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int | None = None,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        out, groups = _channels(in_channels, out_channels, groups)
-        super().__init__(
-            in_channels, out, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
-            device, dtype,
-        )  # fmt: skip
-
-    def _conv_forward(
-        self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-    ) -> torch.Tensor:
-        if self.padding_mode != "zeros":
-            around = self._reversed_padding_repeated_twice
-            input = F.pad(input, around, mode=self.padding_mode)
-            return depthwise_conv2d(input, weight, bias, self.stride, 0, self.dilation)
-        return depthwise_conv2d(input, weight, bias, self.stride, self.padding, self.dilation)
+    _convolve = staticmethod(depthwise_conv2d)
 
 
-class DepthwiseConv1d(nn.Conv1d):
+class DepthwiseConv1d(_Depthwise, nn.Conv1d):
     """``nn.Conv1d`` whose groups are its input's channels, as :class:`DepthwiseConv2d`."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int | None = None,
-        kernel_size: Any = 3,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int | None = None,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        out, groups = _channels(in_channels, out_channels, groups)
-        super().__init__(
-            in_channels, out, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
-            device, dtype,
-        )  # fmt: skip
-
-    def _conv_forward(
-        self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-    ) -> torch.Tensor:
-        if self.padding_mode != "zeros":
-            around = self._reversed_padding_repeated_twice
-            input = F.pad(input, around, mode=self.padding_mode)
-            return depthwise_conv1d(input, weight, bias, self.stride, 0, self.dilation)
-        return depthwise_conv1d(input, weight, bias, self.stride, self.padding, self.dilation)
+    _convolve = staticmethod(depthwise_conv1d)
 
 
 class DepthwiseConvTranspose2d(nn.ConvTranspose2d):
     """``nn.ConvTranspose2d`` whose groups are its input's channels, in the same ``state_dict``."""
 
+    # Its parameters stand in another order than those of the others.
     def __init__(
         self,
         in_channels: int,
@@ -125,6 +110,7 @@ REPLACEMENTS: dict[type, type] = {
 
 
 def _channels(given: int, out: int | None, groups: int | None) -> tuple[int, int]:
+    """The output channels and the groups of a depthwise convolution."""
     out = given if out is None else out
     if groups not in (None, given):
         raise ValueError(f"groups={groups}: it is in_channels={given} in a depthwise convolution")

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from tilewright.torch import backward, forward
+from tilewright.torch import passes
 from tilewright.torch.calls import is_last, memory_format
+from tilewright.torch.geometry import Geometry
 
 _library = torch.library.Library("tilewright", "DEF")
 _GEOMETRY = "SymInt[2] stride, SymInt[4] padding, SymInt[2] dilation"
@@ -27,9 +28,9 @@ _library.define(
     f"depthwise_conv2d_wgrad(Tensor input, Tensor grad, SymInt[2] kernel, {_GEOMETRY}) -> Tensor"
 )
 for _device in ("CPU", "CUDA"):
-    _library.impl("depthwise_conv2d", forward.forward, _device)
-    _library.impl("depthwise_conv2d_dgrad", backward.dgrad, _device)
-    _library.impl("depthwise_conv2d_wgrad", backward.wgrad, _device)
+    _library.impl("depthwise_conv2d", passes.forward, _device)
+    _library.impl("depthwise_conv2d_dgrad", passes.dgrad, _device)
+    _library.impl("depthwise_conv2d_wgrad", passes.wgrad, _device)
 
 conv = torch.ops.tilewright.depthwise_conv2d.default
 conv_dgrad = torch.ops.tilewright.depthwise_conv2d_dgrad.default
@@ -39,7 +40,7 @@ conv_wgrad = torch.ops.tilewright.depthwise_conv2d_wgrad.default
 def _fake_forward(
     input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any
 ) -> Any:
-    shape = forward.out_shape(input, weight, stride, padding, dilation)
+    shape = Geometry(stride, padding, dilation).out_shape(input, weight)
     form = memory_format(is_last(input))
     return torch.empty(shape, dtype=input.dtype, device=input.device, memory_format=form)
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from tilewright import select
 from tilewright.torch.calls import DTYPES, problem_of, target_of
+from tilewright.torch.geometry import Geometry
 from tilewright.torch.modules import REPLACEMENTS
 from tilewright.torch.table import text_table
 
@@ -146,8 +147,8 @@ def _no_kernel(module: Any) -> str:
     shape = (1, channels, 1 if flat else image[0], image[1])
     try:
         problem = problem_of(
-            "dgrad" if transposed else "forward", shape, module.out_channels, kernel, stride,
-            (0, 0, 0, 0), dilation, weight.dtype, False, module.bias is not None,
+            "dgrad" if transposed else "forward", shape, module.out_channels, kernel,
+            Geometry(stride, (0, 0, 0, 0), dilation), weight.dtype, False, module.bias is not None,
         )  # fmt: skip
         return select.reason(problem, target_of(weight.device))
     except Exception as error:  # a driver that is missing, above all

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from tilewright.torch.calls import is_last, observe
 from tilewright.torch.eager import transpose
 from tilewright.torch.functional import autocast, pair
+from tilewright.torch.geometry import Geometry
 from tilewright.torch.kernels import Found
 
 
@@ -63,7 +64,8 @@ def depthwise_conv_transpose2d(
         x = _repeated(x, multiplier)
         weight = weight.reshape(channels, 1, *weight.shape[2:])
     shape = (x.shape[0], channels, *size)
-    found = transpose(x, weight, bias, shape, steps, (*sides, *after), spread)
+    geometry = Geometry(steps, (*sides, *after), spread)
+    found = transpose(x, weight, bias, shape, geometry)
     if found is None:
         found = F.conv_transpose2d(
             x, weight, bias, stride, padding, output_padding, channels, dilation

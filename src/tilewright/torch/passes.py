@@ -1,0 +1,136 @@
+"""The three passes on tensors, without gradients: a kernel's where there is one, else PyTorch's.
+
+Each has a function that takes any operands, and one whose result may be kept for operands of the
+same shapes, strides, types and device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tilewright.torch import theirs
+from tilewright.torch.calls import Run, cached, find, is_last, memory_format, signature
+from tilewright.torch.geometry import Geometry
+from tilewright.torch.kernels import Launch
+
+
+def forward(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *geometry: Sequence[int]
+) -> torch.Tensor:
+    """The convolution of (N, C, H, W) with (C * multiplier, 1, KH, KW) and a bias, (C,) or None."""
+    run = forward_run(input, weight, bias, Geometry(*geometry))
+    out: torch.Tensor = run(input, weight, bias)
+    return out
+
+
+def forward_run(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, geometry: Geometry
+) -> Run:
+    """What :func:`forward` calls with its three operands."""
+
+    def make() -> Run:
+        last = is_last(input)
+        form, shape = memory_format(last), geometry.out_shape(input, weight)
+        operands = (input, weight) if bias is None else (input, weight, bias)
+        sizes = (input.shape, weight.shape[0], weight.shape[2:])
+        launch = find("forward", operands, *sizes, geometry, last)
+        if launch is None:
+            return lambda x, w, b: theirs.conv2d(x, w, b, geometry, form)
+        run = _launching(launch, shape, form, input)
+        if all(t.is_contiguous() for t in operands[1:]):
+            return run
+        return lambda x, w, b: run(x, w.contiguous(), None if b is None else b.contiguous())
+
+    return cached((*signature(input, weight, bias), *geometry.numbers), make)
+
+
+def dgrad(
+    grad: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    input_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    channels_last: bool,
+) -> torch.Tensor:
+    """The gradient by the input, of ``input_size``, in the layout that is asked for.
+
+    ``bias``, (C,) or None, is what a transposed convolution adds to it.
+    """
+    grad = grad.contiguous(memory_format=memory_format(channels_last))
+    weight, bias = weight.contiguous(), None if bias is None else bias.contiguous()
+    geometry = Geometry(stride, padding, dilation)
+    run = dgrad_run(grad, weight, bias, input_size, geometry, channels_last)
+    out: torch.Tensor = run(grad, weight, bias)
+    return out
+
+
+def dgrad_run(
+    grad: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    input_size: Sequence[int],
+    geometry: Geometry,
+    last: bool,
+) -> Run:
+    """What :func:`dgrad` calls with its operands, dense and in the layout that is asked for."""
+
+    def make() -> Run:
+        form, size = memory_format(last), tuple(input_size)
+        operands = (grad, weight) if bias is None else (grad, weight, bias)
+        sizes = (size, grad.shape[1], weight.shape[2:])
+        launch = find("dgrad", operands, *sizes, geometry, last)
+        if launch is None:
+            return lambda dy, w, b=None: theirs.conv2d_input(dy, w, b, size, geometry, form)
+        return _launching(launch, size, form, grad)
+
+    key = ("dgrad", *signature(grad, weight, bias), last, *input_size, *geometry.numbers)
+    return cached(key, make)
+
+
+def wgrad(
+    input: torch.Tensor, grad: torch.Tensor, kernel: Sequence[int], *geometry: Sequence[int]
+) -> torch.Tensor:
+    """The gradient by the weight, (C * multiplier, 1, KH, KW)."""
+    last = is_last(input)
+    if last is None:
+        input = input.contiguous()
+    grad = grad.contiguous(memory_format=memory_format(last))
+    out: torch.Tensor = wgrad_run(input, grad, kernel, Geometry(*geometry))(input, grad)
+    return out
+
+
+def wgrad_run(
+    input: torch.Tensor, grad: torch.Tensor, kernel: Sequence[int], geometry: Geometry
+) -> Run:
+    """What :func:`wgrad` calls with operands that are dense in one layout."""
+
+    def make() -> Run:
+        shape = (grad.shape[1], 1, *kernel)
+        sizes = (input.shape, grad.shape[1], kernel)
+        launch = find("wgrad", (input, grad), *sizes, geometry, bool(is_last(input)))
+        if launch is None:
+            return lambda x, dy: theirs.conv2d_weight(x, dy, shape, geometry)
+        return _launching(launch, shape, torch.contiguous_format, grad)
+
+    return cached(("wgrad", *signature(input, grad, None), *kernel, *geometry.numbers), make)
+
+
+def _launching(launch: Launch, shape: Sequence[int], form: Any, like: torch.Tensor) -> Run:
+    """A launch on two operands or three, the last of them may be None, that makes a tensor."""
+    empty, dtype, device = torch.empty_strided, like.dtype, like.device
+    strides = torch.empty(shape, device="meta", memory_format=form).stride()
+
+    def run(a: Any, b: Any, c: Any = None) -> Any:
+        made = empty(shape, strides, dtype=dtype, device=device)
+        if c is None:
+            launch((a.data_ptr(), b.data_ptr(), made.data_ptr()))
+        else:
+            launch((a.data_ptr(), b.data_ptr(), c.data_ptr(), made.data_ptr()))
+        return made
+
+    return run
