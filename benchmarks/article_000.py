@@ -1,8 +1,8 @@
 """Article 000 on a GPU: its four rows at 1x256x96x96 against PyTorch, and the fused operator.
 
 The article's schedule is searched by the article's loop (all combinations of thread counts,
-virtual threads and blocks), and so is the register schedule of topi. The best of each is then
-timed beside PyTorch (NCHW and channels_last) and a plain copy of the same bytes, in one run of
+virtual threads and blocks), and so is topi's schedule of strips in registers. The best of each is
+then timed beside PyTorch (NCHW and channels_last) and a plain copy of the same bytes, in one run of
 CUDA-graph replays over rotating buffers. "article" is the article's schedule, "own" the one of
 topi; a tile is (block rows, columns, threads in y, x, virtual threads in y, x), or (rows and
 columns of a thread, threads in y, x).
@@ -23,18 +23,28 @@ import measure
 
 import tilewright
 from tilewright import te
+from tilewright.topi.declare import declare
 from tilewright.topi.elementwise import relu
-from tilewright.topi.gpu.depthwise_registers import RegisterTile, schedule_registers
 from tilewright.topi.gpu.depthwise_shared import SharedTile, schedule_shared
+from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
 from tilewright.topi.nn import depthwise_conv2d_nchw, scale_shift
+from tilewright.topi.problem import Problem
 
 C, H, W = 256, 96, 96
 ROWS = [(3, 1), (5, 1), (3, 2), (5, 2)]  # (K, channel multiplier)
 SETS = 4  # buffers in rotation: more than the second-level cache holds
 
 
+def problem(k: int, m: int, fused: bool) -> Problem:
+    """One row, as the library's own schedules take it."""
+    return Problem(
+        batch=1, channels=C, height=H, width=W, multiplier=m, kernel_h=k, kernel_w=k,
+        padding="SAME", epilogue="scale_shift+relu" if fused else "",
+    )  # fmt: skip
+
+
 def declaration(k: int, m: int, fused: bool) -> list[Any]:
-    """The tensors of one row: input, filter, (scale, shift,) output."""
+    """The tensors of one row as the article declares it: input, filter, (scale, shift,) output."""
     data = te.placeholder((1, C, H, W), name="Input")
     weight = te.placeholder((C, m, k, k), name="Filter")
     conv = depthwise_conv2d_nchw(data, weight, 1, "SAME")
@@ -48,11 +58,13 @@ def declaration(k: int, m: int, fused: bool) -> list[Any]:
 def build(job: tuple[str, tuple[int, ...], int, int, bool, str]) -> Any:
     """A kernel; run in a pool first, which fills the cache of compiled kernels."""
     family, tile, k, m, fused, target = job
-    args = declaration(k, m, fused)
     if family == "article":
+        args = declaration(k, m, fused)
         schedule = schedule_shared(args[-1], SharedTile(*tile))
     else:
-        schedule = schedule_registers(args[-1], RegisterTile(*tile))
+        declared = declare(problem(k, m, fused))
+        args = declared.args
+        schedule = schedule_strips(declared, StripTile(*tile, taps=k))
     return tilewright.build(schedule, args, target=target, name=f"depthwise_{family}")
 
 

@@ -18,9 +18,11 @@ import article_003
 import tilewright
 from tilewright import te, tvm
 from tilewright.topi.cpu.depthwise_conv2d import schedule_rows
-from tilewright.topi.gpu.depthwise_registers import schedule_registers
+from tilewright.topi.declare import declare
 from tilewright.topi.gpu.depthwise_shared import SharedTile, schedule_shared
+from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
 from tilewright.topi.nn import depthwise_conv2d_nchw
+from tilewright.topi.problem import Problem
 
 Program = Callable[[], tuple[Any, list[Any]]]
 
@@ -56,6 +58,15 @@ def depthwise(
         return schedule(out), [data, weight, out]
 
     return make
+
+
+def strips() -> tuple[Any, list[Any]]:
+    """The convolution of article 000 in strips in registers, all taps written out."""
+    problem = Problem(
+        batch=1, channels=256, height=96, width=96, kernel_h=3, kernel_w=3, padding="SAME"
+    )
+    declaration = declare(problem)
+    return schedule_strips(declaration, StripTile(taps=3)), declaration.args
 
 
 def shared(out: Any) -> Any:
@@ -99,7 +110,7 @@ def split_tiles(out: Any) -> Any:
 GPU: dict[str, Program] = {f"003 {name}": walk(name) for name in article_003.VERSIONS} | {
     "000 shared, vthreads": depthwise(shared),
     "000 tiles split by parts": depthwise(split_tiles),
-    "registers": depthwise(schedule_registers),
+    "registers": strips,
 }
 CPU: dict[str, Program] = {
     "rows K 3": depthwise(schedule_rows),

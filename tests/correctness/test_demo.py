@@ -203,16 +203,19 @@ def test_control_c_keeps_and_shows_what_was_found(tmp_path, alone, monkeypatch, 
 def test_candidates_that_fail_are_counted_with_the_reason_and_stop_nothing(
     tmp_path, alone, monkeypatch, capsys
 ):
-    def wrong(out):
-        s = schedule_rows(out, RowTile(2, 1, 8, 3))
+    def right(layer):
+        args = layer.declare()
+        return schedule_rows(args[-1], RowTile(2, 1, 8, 3)), args
+
+    def wrong(layer):
+        s, (*_, out) = right(layer)
         s[out].split(out, factor=2)
 
-    def odd(out):
+    def odd(layer):
         raise ZeroDivisionError("a bug in a schedule")
 
     def few(layer, machine, most):
-        good = Candidate("good", lambda out: schedule_rows(out, RowTile(2, 1, 8, 3)))
-        return [Candidate("wrong", wrong), Candidate("odd", odd), good]
+        return [Candidate("wrong", wrong), Candidate("odd", odd), Candidate("good", right)]
 
     monkeypatch.setattr(searching, "candidates", few)
     status, figures, page = demo(tmp_path, "--target", "llvm", "--layers", "4x9x9k3")

@@ -1,6 +1,7 @@
 """What was tuned answers for this problem, then for those like it: here, then where it was made."""
 
 import shutil
+import sqlite3
 
 import pytest
 
@@ -147,6 +148,15 @@ def test_a_limit_on_workspaces_holds_for_what_was_tuned(tmp_path):
 
 def test_records_that_cannot_be_read_are_no_obstacle(tmp_path):
     (tmp_path / "r.sqlite").write_bytes(b"no database" * 999)
+    assert choose(SMALL, "llvm").seconds is None
+
+
+def test_a_schedule_that_the_library_no_longer_has_is_passed_over(tmp_path):
+    record(tmp_path / "r.sqlite", SMALL)
+    assert choose(SMALL, "llvm").seconds == 1e-6
+    with sqlite3.connect(tmp_path / "r.sqlite") as db:
+        db.execute("UPDATE measurements SET config = replace(config, 'cpu.lines', 'cpu.gone')")
+    assert list(guesses(SMALL, LLVM, "this one")) == []
     assert choose(SMALL, "llvm").seconds is None
 
 

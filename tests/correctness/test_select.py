@@ -161,6 +161,15 @@ def test_entries_that_make_no_sense_do_not_count(answers):
     assert again.algorithm == first.algorithm
 
 
+def test_an_algorithm_that_is_gone_is_chosen_no_more(answers, registered):
+    registered(Fixed(1e-12))
+    choose(SMALL, policy="profile", answers=answers)
+    _registered.clear()
+    for policy in select.POLICIES:
+        found = choose(SMALL, policy=policy, answers=Answers(answers.path))
+        assert found.algorithm.name == "cpu.lines"
+
+
 def test_the_reason_names_what_each_algorithm_lacks():
     assert select.reason(SMALL, "llvm") == ""
     with pytest.raises(SelectError, match="unknown policy 'best': use heuristic"):

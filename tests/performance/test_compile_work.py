@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.support.layers import Program, scheduled, strips
 
 from tilewright import te
 from tilewright.codegen.cuda import generate as generate_cuda
@@ -18,9 +19,7 @@ from tilewright.codegen.llvm.module import generate as generate_llvm
 from tilewright.ir.func import Module
 from tilewright.lower.pipeline import lower
 from tilewright.topi.cpu.depthwise_conv2d import schedule_rows
-from tilewright.topi.gpu.depthwise_registers import schedule_registers
 from tilewright.topi.gpu.depthwise_shared import SharedTile, schedule_shared
-from tilewright.topi.nn import depthwise_conv2d_nchw
 from tilewright.verify import verify
 
 CUDA = "cuda -arch=sm_90a"
@@ -80,39 +79,36 @@ def calls(action: Callable[[], Any]) -> tuple[int, Any]:
     return count, found
 
 
-def work(schedule: Any, target: str, channels: int, size: int, k: int) -> dict[str, int]:
+def work(program: Program, target: str, channels: int, size: int, k: int) -> dict[str, int]:
     """Calls by step of the way to generated code."""
-    data = te.placeholder((1, channels, size, size), name="Input")
-    weight = te.placeholder((channels, 1, k, k), name="Filter")
-    out = depthwise_conv2d_nchw(data, weight, 1, "SAME")
-    s = schedule(out)
+    s, args = program(channels, size, k)
     generate: Callable[[Module], Any] = generate_llvm if target == "llvm" else generate_cuda
-    lowering, module = calls(lambda: lower(s, [data, weight, out], target))
+    lowering, module = calls(lambda: lower(s, args, target))
     proving, _ = calls(lambda: list(map(verify, module.funcs)))
     writing, _ = calls(lambda: generate(module))
     return {"lower": lowering, "verify": proving, "generate": writing}
 
 
 #: Thousands of calls to lower, to prove and to write the code: about twice those counted.
-BOUNDS: dict[str, tuple[Any, str, int, tuple[int, int, int]]] = {
-    "shared": (shared, CUDA, 3, (190, 30, 50)),
-    "parts": (parts, CUDA, 3, (220, 80, 60)),
-    "registers": (schedule_registers, CUDA, 3, (110, 10, 30)),
-    "rows": (schedule_rows, "llvm", 3, (120, 8, 65)),
-    "rows, 7 x 7": (schedule_rows, "llvm", 7, (150, 11, 180)),
+BOUNDS: dict[str, tuple[Program, str, int, tuple[int, int, int]]] = {
+    "shared": (scheduled(shared), CUDA, 3, (190, 30, 50)),
+    "parts": (scheduled(parts), CUDA, 3, (220, 80, 60)),
+    "strips": (strips, CUDA, 3, (110, 10, 30)),
+    "rows": (scheduled(schedule_rows), "llvm", 3, (120, 8, 65)),
+    "rows, 7 x 7": (scheduled(schedule_rows), "llvm", 7, (150, 11, 180)),
 }
 
 
-@pytest.mark.parametrize("program", BOUNDS)
-def test_a_schedule_is_compiled_with_bounded_work(program: str) -> None:
-    schedule, target, k, bounds = BOUNDS[program]
-    found = work(schedule, target, 256, 96, k)
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_schedule_is_compiled_with_bounded_work(name: str) -> None:
+    program, target, k, bounds = BOUNDS[name]
+    found = work(program, target, 256, 96, k)
     limits = dict(zip(found, (1000 * bound for bound in bounds), strict=True))
     assert {step for step, n in found.items() if n > limits[step]} == set(), (found, limits)
 
 
-@pytest.mark.parametrize("program", BOUNDS)
-def test_the_work_does_not_depend_on_the_size_of_the_tensors(program: str) -> None:
-    schedule, target, k, _ = BOUNDS[program]
-    small, large = (work(schedule, target, *size, k) for size in ((64, 384), (256, 1536)))
+@pytest.mark.parametrize("name", BOUNDS)
+def test_the_work_does_not_depend_on_the_size_of_the_tensors(name: str) -> None:
+    program, target, k, _ = BOUNDS[name]
+    small, large = (work(program, target, *size, k) for size in ((64, 384), (256, 1536)))
     assert all(large[step] < 1.2 * n for step, n in small.items()), (small, large)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tilewright.select.algorithm import Algorithm, Scheduled
-from tilewright.select.gpu import REGISTERS
 from tilewright.select.vendor import PyTorch
 from tilewright.topi.templates import TEMPLATES
 
@@ -19,8 +18,8 @@ def register(algorithm: Algorithm) -> Algorithm:
 def algorithms() -> list[Algorithm]:
     """Those of the library, PyTorch's, then those registered."""
     found: dict[str, Algorithm] = {name: Scheduled(t) for name, t in TEMPLATES.items()}
-    for other in (REGISTERS, PyTorch()):
-        found.setdefault(other.name, other)
+    pytorch = PyTorch()
+    found[pytorch.name] = pytorch
     return list((found | _registered).values())
 
 

@@ -136,8 +136,7 @@ class Search:
 
     def _try(self, index: int, candidate: Candidate) -> None:
         """Build, check and time one; raises where it is no use."""
-        args = self.result.layer.declare()
-        schedule = candidate.schedule(args[-1])
+        schedule, args = candidate.program(self.result.layer)
         kernel = tilewright.build(schedule, args, self.machine.target, "depthwise")
         error = self._run(kernel)
         if not error < TOLERANCE:
@@ -184,8 +183,8 @@ class Search:
         kernel, candidate, result.error = self._kernels[result.best]
         if not self.machine.timed:
             result.traffic = self._traffic(kernel)
-        args = result.layer.declare()
-        scheduled = form(candidate.schedule(args[-1]), args, self.machine.target, "depthwise")
+        schedule, args = candidate.program(result.layer)
+        scheduled = form(schedule, args, self.machine.target, "depthwise")
         result.loops, result.ir, result.source = repr(scheduled), kernel.ir, kernel.source
         return result
 

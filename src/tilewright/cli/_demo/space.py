@@ -8,23 +8,27 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 from tilewright.cli._demo.layers import Layer
 from tilewright.cli._measure.machine import Machine
 from tilewright.schedule import Schedule
 from tilewright.te import Tensor
 from tilewright.topi.cpu.depthwise_conv2d import RowTile, schedule_rows
-from tilewright.topi.gpu.depthwise_registers import RegisterTile, schedule_registers
+from tilewright.topi.declare import declare
 from tilewright.topi.gpu.depthwise_shared import SharedTile, schedule_shared
+from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
+
+#: A schedule, and the tensors of its kernel: input, filter, output.
+Program = tuple[Schedule, list[Tensor]]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A schedule with its parameters; ``label`` says them in a few words."""
+    """A schedule of a layer; ``label`` says its parameters in a few words."""
 
     label: str
-    schedule: Callable[[Tensor], Schedule]
+    program: Callable[[Layer], Program]
 
 
 def candidates(layer: Layer, machine: Machine, most: int) -> list[Candidate]:
@@ -33,9 +37,31 @@ def candidates(layer: Layer, machine: Machine, most: int) -> list[Candidate]:
         return _thin(list(_rows(layer, machine.lanes)), most)
     found = [list(_shared(layer))]
     if layer.kernel <= 7:
-        found.append(list(_registers(layer)))
+        found.append(list(_strips(layer)))
     share = -(-most // len(found))
     return [c for family in found for c in _thin(family, share)]
+
+
+def _scheduled(
+    schedule: Callable[[Tensor, Any], Schedule], tile: Any
+) -> Callable[[Layer], Program]:
+    """A schedule of the convolution as a user declares it."""
+
+    def program(layer: Layer) -> Program:
+        args = layer.declare()
+        return schedule(args[-1], tile), args
+
+    return program
+
+
+def _strip(tile: StripTile) -> Callable[[Layer], Program]:
+    """The library's schedule of strips, which is one of a declared problem."""
+
+    def program(layer: Layer) -> Program:
+        declaration = declare(layer.problem)
+        return schedule_strips(declaration, tile), declaration.args
+
+    return program
 
 
 def _thin(found: Sequence[Candidate], most: int) -> list[Candidate]:
@@ -56,10 +82,10 @@ def _rows(layer: Layer, native: int) -> Iterator[Candidate]:
             continue
         tile = RowTile(rows, vectors, lanes, min(layer.kernel, 7))
         size = f"{rows} rows × {vectors * lanes} columns"
-        yield Candidate(f"{size}, vectors of {lanes}", partial(schedule_rows, tile=tile))
+        yield Candidate(f"{size}, vectors of {lanes}", _scheduled(schedule_rows, tile))
 
 
-def _registers(layer: Layer) -> Iterator[Candidate]:
+def _strips(layer: Layer) -> Iterator[Candidate]:
     """Strips in a thread's registers on a GPU."""
     height, width = layer.out
     for vector, rows, warps in itertools.product((4, 2), (4, 2, 1, 7), (2, 4, 8)):
@@ -67,10 +93,10 @@ def _registers(layer: Layer) -> Iterator[Candidate]:
         threads_y = max(1, min(32 * warps // columns, -(-height // rows)))
         if rows >= height + 4 or vector >= width + 4:
             continue
-        tile = RegisterTile(rows, vector, threads_y, columns)
+        tile = StripTile(rows, vector, threads_y, columns, 1, layer.kernel)
         yield Candidate(
             f"registers, {rows}×{vector} a thread, {threads_y}×{columns} threads",
-            partial(schedule_registers, tile=tile),
+            _strip(tile),
         )
 
 
@@ -92,7 +118,7 @@ def _shared(layer: Layer) -> Iterator[Candidate]:
         seen.add(shape)
         yield Candidate(
             f"shared {bh}×{bw}, {ty}×{tx} threads" + (f", {vx} virtual" if vx > 1 else ""),
-            partial(schedule_shared, tile=SharedTile(*shape)),
+            _scheduled(schedule_shared, SharedTile(*shape)),
         )
 
 

@@ -1,0 +1,39 @@
+"""Depthwise convolutions padded to stay as large, under a schedule of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright import te
+from tilewright.schedule import Schedule
+from tilewright.topi.declare import declare
+from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
+from tilewright.topi.nn import depthwise_conv2d_nchw
+from tilewright.topi.problem import Problem
+
+#: From channels, or "n" for 16 of them and a symbolic batch, rows and columns of an image, and of
+#: a filter: a schedule and its tensors.
+Program = Callable[[int | str, int, int], tuple[Schedule, list[te.Tensor]]]
+
+
+def scheduled(schedule: Callable[[te.Tensor], Schedule]) -> Program:
+    """A schedule of the convolution as a user declares it."""
+
+    def program(channels: int | str, size: int, k: int) -> tuple[Schedule, list[te.Tensor]]:
+        batch, many = (te.var("n"), 16) if channels == "n" else (1, channels)
+        data = te.placeholder((batch, many, size, size), name="Input")
+        weight = te.placeholder((many, 1, k, k), name="Filter")
+        out = depthwise_conv2d_nchw(data, weight, 1, "SAME")
+        return schedule(out), [data, weight, out]
+
+    return program
+
+
+def strips(channels: int | str, size: int, k: int) -> tuple[Schedule, list[te.Tensor]]:
+    """Strips in registers on a GPU, all taps written out, of a declared problem."""
+    batch, many = (te.var("n"), 16) if channels == "n" else (None, int(channels))
+    problem = Problem(
+        batch=1, channels=many, height=size, width=size, kernel_h=k, kernel_w=k, padding="SAME"
+    )
+    declaration = declare(problem, batch)
+    return schedule_strips(declaration, StripTile(taps=k)), declaration.args
