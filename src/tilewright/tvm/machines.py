@@ -1,0 +1,97 @@
+"""Devices, arrays and targets under TVM's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright import runtime
+from tilewright.ir.errors import TargetError
+from tilewright.runtime import Device, NDArray
+from tilewright.target import Target, current_target
+from tilewright.tvm.programs import BuiltModule
+
+
+def device(kind: str, index: int = 0) -> Device:
+    """A device by the name of its target: "cpu", "llvm", "cuda", "opencl", "sim"."""
+    return Device.parse(f"{str(kind).split()[0]}:{index}")
+
+
+def cpu(index: int = 0) -> Device:
+    """The CPU, where arrays for the targets llvm and sim are."""
+    return Device("cpu", index)
+
+
+def cuda(index: int = 0) -> Device:
+    """A CUDA device."""
+    return Device("cuda", index)
+
+
+def opencl(index: int = 0) -> Device:
+    """An OpenCL device."""
+    return Device("opencl", index)
+
+
+def nd_array(source: Any, device: Any = None, dtype: Any = None, *, ctx: Any = None) -> NDArray:
+    """A copy of ``source`` (NumPy array, list, NDArray) on ``device``, the CPU if none is named."""
+    type = None if dtype is None else dtype_name(dtype)
+    return runtime.array(source, device or ctx or "cpu", type)
+
+
+def nd_empty(shape: Any, dtype: Any = "float32", device: Any = None, *, ctx: Any = None) -> NDArray:
+    """An array whose contents are undefined."""
+    return runtime.empty(shape, dtype_name(dtype), device or ctx or "cpu")
+
+
+def load_module(path: str, fmt: str = "") -> BuiltModule:
+    """A kernel that was saved."""
+    return BuiltModule(runtime.load(path))
+
+
+def enabled(kind: str) -> bool:
+    """Whether this machine can run kernels for a target."""
+    machine = Target.parse(kind)
+    return device(machine.kind).exist
+
+
+def targets(kind: str) -> Callable[..., Target]:
+    """The function that makes targets of a kind."""
+
+    def make(model: str = "", options: str = "") -> Target:
+        return Target.parse(f"{kind} {options}")
+
+    return make
+
+
+def current(allow_none: bool = True) -> Target | None:
+    """The target of the enclosing ``with``."""
+    found = current_target()
+    if found is None and not allow_none:
+        raise TargetError('there is no target here: write `with tvm.target.Target("llvm"):`')
+    return found
+
+
+def make_target(target: Any, host: Any = None) -> Target:
+    """A target from its text, or from a dictionary with "kind" and options such as "arch"."""
+    if isinstance(target, Mapping):
+        options = (f"-{k}={v}" for k, v in target.items() if k not in ("kind", "host", "tag"))
+        target = " ".join((str(target.get("kind", "")), *options))
+    return Target.parse(target)
+
+
+def assert_allclose(actual: Any, desired: Any, rtol: float = 1e-7, atol: float = 1e-7) -> None:
+    """NumPy's check, with TVM's tolerances."""
+    import numpy as np
+
+    found, wanted = (a.numpy() if isinstance(a, NDArray) else a for a in (actual, desired))
+    np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol, verbose=True)
+
+
+def enabled_targets() -> list[tuple[str, Device]]:
+    """The targets that run on this machine, each with its device."""
+    return [(kind, device(kind)) for kind in ("llvm", "cuda", "opencl") if enabled(kind)]
+
+
+def dtype_name(given: Any) -> str:
+    """A type by its name, where it may be NumPy's."""
+    return given if isinstance(given, str) else str(getattr(given, "__name__", given))
