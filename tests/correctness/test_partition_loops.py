@@ -14,6 +14,7 @@ from tilewright.ir.stmt import For, ForKind, If, Stmt
 from tilewright.ir.visit import stores, walk
 from tilewright.lower.partition_loops import partition_loops
 from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store, when
+from tilewright.lower.trim_loops import trim_loops
 
 i, j, v, d = axes("i j v d")
 
@@ -152,6 +153,27 @@ for v in T.vectorized(4):
     mask = store(C[v], C[v] + if_then_else(d + v < 9, A[d + v], 0.0))
     f = func(loop(d, 7, loop(v, 4, mask, kind="vectorized")))
     assert len([s for s in walk(partition_loops(f).body) if isinstance(s, For)]) == 2
+
+
+def test_a_long_reduction_is_divided_for_a_branch_though_its_parts_are_not_known() -> None:
+    """The sums of a tile of four rows, over those taps that meet the image."""
+
+    def reduction(taps: int) -> Func:
+        A, C = buffer("A", 32, 4), buffer("C", 32, 4)
+        half, p = taps // 2, axes("p")[0]
+        n, m = i * 4 + p + d - half, i * 4 + p
+        lanes = loop(v, 4, store(C[m, v], C[m, v] + A[n, v]), kind="vectorized")
+        tile = loop(p, 4, when(logical_and(n >= 0, n < 32), lanes), kind="unrolled")
+        return trim_loops(func(loop(i, 8, loop(d, taps, tile))))
+
+    f = reduction(15)
+    made = partition_loops(f)
+    taps = [s for s in walk(made.body) if isinstance(s, For) and s.var.name == "d"]
+    free = [s for s in taps if not any(isinstance(x, If) for x in walk(s))]
+    assert any("i * 4" in repr((s.min, s.extent)) for s in free)
+    rng = np.random.default_rng(0)
+    data = {"A": rng.integers(-5, 5, (32, 4)).astype("float32"), "C": np.zeros((32, 4))}
+    np.testing.assert_array_equal(interpret(made, data)["C"], interpret(f, data)["C"])
 
 
 def test_a_condition_on_little_of_the_work_is_not_worth_copies() -> None:

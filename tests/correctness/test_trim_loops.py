@@ -7,9 +7,11 @@ import pytest
 from tests.support.interpreter import interpret
 
 from tilewright.ir import ops
-from tilewright.ir.expr import Expr
+from tilewright.ir.expr import Expr, Select
+from tilewright.ir.func import Func
 from tilewright.ir.ops import if_then_else, logical_and
-from tilewright.ir.stmt import Stmt
+from tilewright.ir.stmt import If, Stmt
+from tilewright.ir.visit import stores, walk
 from tilewright.lower.sketch import axes, buffer, func, loop, store, when
 from tilewright.lower.trim_loops import trim_loops
 
@@ -87,6 +89,48 @@ def test_a_loop_that_no_iteration_of_is_needed_runs_none() -> None:
     data = {"A": np.arange(32.0), "C": np.zeros(32)}
     made = interpret(trim_loops(f), data)["C"]
     np.testing.assert_array_equal(made, interpret(f, data)["C"])
+
+
+def tiled(kind: str = "unrolled", target: str = "llvm") -> Func:
+    """Sums of four neighbours in turn, each a vector of eight channels."""
+    p, v = axes("p v")
+    B, D = buffer("B", 32, 8), buffer("D", 32, 8)
+    n, m = i * 4 + p + d - 7, i * 4 + p
+    inside = if_then_else(logical_and(n >= 0, n < 32), B[n, v], 0.0)
+    lanes = loop(v, 8, store(D[m, v], D[m, v] + inside * W[d]), kind="vectorized")
+    return func(loop(i, 8, loop(d, 15, loop(p, 4, lanes, kind=kind))), target=target)
+
+
+def test_a_loop_around_a_tile_runs_where_any_of_the_tile_needs_it() -> None:
+    f = tiled()
+    made = trim_loops(f)
+    assert "for d in range(T.max(4 - i * 4, 0), T.min(39 - i * 4, 15)):" in repr(made.body)
+    rng = np.random.default_rng(1)
+    data = {n: rng.integers(-5, 5, s).astype("float32") for n, s in _TILED.items()}
+    np.testing.assert_array_equal(interpret(made, data)["D"], interpret(f, data)["D"])
+
+
+def test_what_is_the_same_in_all_lanes_of_a_guard_is_a_branch() -> None:
+    made = trim_loops(tiled())
+    (update,) = stores(made.body)
+    assert not any(isinstance(e, Select) for e in walk(update))
+    assert any(isinstance(s, If) for s in walk(made.body))
+    lanes = func(loop(i, 2, loop(d, 15, loop(e, 16, _padded_row(), kind="vectorized"))))
+    assert not any(isinstance(s, If) for s in walk(trim_loops(lanes).body))
+
+
+def test_a_gpu_keeps_the_loops_around_tiles() -> None:
+    f = tiled(target="cuda")
+    assert repr(trim_loops(f)) == repr(f)
+
+
+_TILED = {"B": (32, 8), "D": (32, 8), "W": (15,)}
+
+
+def _padded_row() -> Stmt:
+    n = i * 16 + e + d - 7
+    inside = if_then_else(logical_and(n >= 0, n < 32), A[n], 0.0)
+    return store(C[i * 16 + e], C[i * 16 + e] + inside)
 
 
 def test_only_serial_loops_are_trimmed() -> None:

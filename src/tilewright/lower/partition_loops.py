@@ -25,8 +25,8 @@ for d in range(3):
 
 A condition on less than an eighth of the work in a loop is not worth copies, say on the store of a
 sum; nor is an interior of less than half of the loop. A reduction loop is divided where that takes
-a branch out of it and its parts are known: what guards its vectors is a mask, which is cheaper than
-a copy of the body.
+a branch out of it and either its parts are known or it may be long: what guards its vectors is a
+mask, which is cheaper than a copy of the body.
 
 A PARALLEL loop stays one loop, with the interior and the rest as the branches of an ``If``: three
 parallel loops would wait for one another. ``config={"partition_limit": n}`` bounds the stores that
@@ -65,6 +65,9 @@ def partition_loops(func: Func) -> Func:
     gpu: bool = func.attrs["target"].is_gpu
     return replace(func, body=_Partition(analyzer_of(func), limit, gpu).stmt(func.body))
 
+
+#: Reduction loops that may have so many iterations are divided at ends that are not known.
+_LONG = 8
 
 #: The least part of a loop's work that a condition must guard to be worth copies.
 _SHARE = 8
@@ -124,6 +127,8 @@ class _Partition(InContext):
         low, high = s.min, end
         with self.analyzer.scope():
             self.analyzer.bind(s.var, s.min, s.extent)
+            most = self.analyzer.bounds(s.extent).hi
+            long = most is None or most >= _LONG
             found = self.guards(s.body, s.var, dict(self.threads), 1)
             worth = _steps(s.body) / _SHARE if found else 0
             for guard in found:
@@ -138,7 +143,7 @@ class _Partition(InContext):
                     after = ops.minimum(after, ops.add(e, 1))
                 first, after = self.analyzer.simplify(first), self.analyzer.simplify(after)
                 known = isinstance(first, IntImm) and isinstance(after, IntImm)
-                if (reduction or self.gpu) and not known:
+                if (self.gpu or (reduction and not long)) and not known:
                     continue
                 if not self.analyzer.prove(after <= first):
                     low, high = first, after

@@ -16,6 +16,24 @@ for i in range(32):
     for d in range(T.max(3 - i, 0), T.min(35 - i, 7)):
         B[i] = B[i] + A[i + d - 3] * W[d]
 
+Where the guard depends on loops further in, on a CPU, a loop runs where it holds for any of their
+iterations, and the guard stays. It becomes a branch around a vector where it is the same in all
+lanes, so that :mod:`~tilewright.lower.partition_loops` can take it out of the interior:
+
+>>> p, v = axes("p v")
+>>> A, W, C = buffer("A", 32, 8), buffer("W", 15), buffer("C", 32, 8)
+>>> n = i * 4 + p + d - 7
+>>> x = if_then_else(logical_and(n >= 0, n < 32), A[n, v], 0.0)
+>>> body = store(C[i * 4 + p, v], C[i * 4 + p, v] + x * W[d])
+>>> body = loop(p, 4, loop(v, 8, body, kind="vectorized"), kind="unrolled")
+>>> print(trim_loops(func(loop(i, 8, loop(d, 15, body)))).body)
+for i in range(8):
+    for d in range(T.max(4 - i * 4, 0), T.min(39 - i * 4, 15)):
+        for p in T.unrolled(4):
+            for v in T.vectorized(8):
+                if i * 4 + p + d - 7 >= 0 and i * 4 + p + d - 7 < 32:
+                    C[i * 4 + p, v] = C[i * 4 + p, v] + A[i * 4 + p + d - 7, v] * W[d]
+
 What a zero is multiplied by is taken as finite. On a CPU every serial loop is trimmed that can be.
 On a GPU a short loop is worth more unrolled, where a guard costs one predicate: loops of fewer
 than 8 iterations stay, and so do loops under the pragma to unroll.
@@ -25,17 +43,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
-from tilewright.arith import Analyzer, solve
+from tilewright.arith import Analyzer, Unbounded, solve
 from tilewright.arith.conditions import conjuncts
 from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir.dtype import int_range
-from tilewright.ir.expr import Expr, IntImm, Load
+from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Instr, Let, Seq, Stmt, Store
 from tilewright.ir.visit import uses
 from tilewright.lower.context import InContext, analyzer_of, pure
+from tilewright.lower.partition_loops import at_most_zero
 from tilewright.lower.substitution import put
 from tilewright.lower.unroll import PRAGMA
 from tilewright.target.target import Target
@@ -50,39 +70,65 @@ def trim_loops(func: Func) -> Func:
     return replace(func, body=_Trim(analyzer_of(func), target.is_gpu).stmt(func.body))
 
 
+class _Guard(NamedTuple):
+    """A condition, and what the variables in it of loops further in range over."""
+
+    condition: Expr
+    inner: dict[Var, tuple[Expr, Expr]]
+
+
 class _Trim(InContext):
     def __init__(self, analyzer: Analyzer, gpu: bool) -> None:
         super().__init__(analyzer)
         self.gpu = gpu
         self.unrolling = False
+        self.lanes: set[Var] = set()  # variables of the vectorised loops around
 
     def expr(self, e: Expr) -> Expr:
         return e
 
     def stmt(self, s: Stmt) -> Stmt:
+        if isinstance(s, Store) and self.lanes and not self.gpu:
+            return self.branched(s)
         if not isinstance(s, For):
             return s if isinstance(s, Instr) else super().stmt(s)
-        before = self.unrolling
+        before, lanes = self.unrolling, self.lanes
         self.unrolling = before or dict(s.annotations).get(PRAGMA, 0) > 1
+        if s.kind is ForKind.VECTORIZED:
+            self.lanes = {*lanes, s.var}
         found = super().stmt(s)
         assert isinstance(found, For)
         found = self.trimmed(found)
-        self.unrolling = before
+        self.unrolling, self.lanes = before, lanes
         return found
+
+    def branched(self, s: Store) -> Stmt:
+        """A vector of updates under what is the same in all lanes of its guard."""
+        if s.predicate is not None:
+            return s
+        found = _update_guards(s.buffer, s.indices, s.value)
+        kept = [g for g in dict.fromkeys(found) if pure(g) and not uses(g, self.lanes)]
+        if not kept:
+            return s
+        body = put(s, dict.fromkeys(kept, ops.const(True)))
+        return If(ops.logical_and(*kept), _Decided(self.analyzer).stmt(body))
 
     def trimmed(self, s: For) -> For:
         if s.kind is not ForKind.SERIAL or (self.gpu and self.stays_whole(s)):
             return s
         if not dict(s.annotations).get("trim", True):
             return s
-        guards = [g for g in _guards(s.body) if uses(g, {s.var})]
-        if not guards:
-            return s
         last = ops.sub(ops.add(s.min, s.extent), 1)
         low, high, kept = s.min, last, []
-        for guard in guards:
-            lower, upper, rest = solve(guard, s.var, self.analyzer)
-            if rest or any(uses(e, {s.var}) or not pure(e) for e in lower + upper):
+        for guard in _guards(s.body):
+            if not uses(guard.condition, {s.var}):
+                continue
+            condition = self.somewhere(guard)
+            if condition is None:
+                continue
+            lower, upper, rest = solve(condition, s.var, self.analyzer)
+            inner = {s.var, *guard.inner}
+            if rest or any(uses(e, inner) or not pure(e) for e in lower + upper):
                 continue
             for e in lower:
                 low = ops.maximum(low, e)
@@ -94,10 +140,23 @@ class _Trim(InContext):
         low = self.analyzer.simplify(low)
         extent = self.analyzer.simplify(ops.sub(ops.add(high, 1), low))
         holds: Expr = ops.const(True)
-        body = put(s.body, dict.fromkeys(kept, holds))
+        body = put(s.body, {g.condition: holds for g in kept if not g.inner})
         with self.analyzer.scope():
             self.analyzer.bind(s.var, low, extent)
             return replace(s, min=low, extent=extent, body=_Decided(self.analyzer).stmt(body))
+
+    def somewhere(self, guard: _Guard) -> Expr | None:
+        """Where a guard can hold for some iteration of the loops further in."""
+        if not guard.inner:
+            return guard.condition
+        difference = at_most_zero(guard.condition)
+        if self.gpu or difference is None:
+            return None
+        try:
+            least, _ = self.analyzer.relax(difference, guard.inner)
+        except Unbounded:
+            return None
+        return ops.as_expr(least <= 0)
 
     def stays_whole(self, s: For) -> bool:
         return self.unrolling or (isinstance(s.extent, IntImm) and s.extent.value < _SHORT)
@@ -121,23 +180,29 @@ class _Decided(InContext):
         return s
 
 
-def _guards(s: Stmt) -> list[Expr]:
+def _guards(s: Stmt) -> list[_Guard]:
     """Pure conditions outside of which ``s`` changes nothing."""
     match s:
         case Store(buffer, indices, value, None):
-            return [g for g in _update_guards(buffer, indices, value) if pure(g)]
+            return [_Guard(g, {}) for g in _update_guards(buffer, indices, value) if pure(g)]
         case If(condition, then, None):
-            found: list[Expr] = []
+            found: list[_Guard] = []
             for c in conjuncts(condition):  # one that reads may guard those after it
                 if not pure(c):
                     return found
-                found.append(c)
+                found.append(_Guard(c, {}))
             return found + _guards(then)
         case Seq(stmts) if stmts:
             first, *others = (_guards(x) for x in stmts)
             return [g for g in first if all(g in other for other in others)]
-        case For(var, _, _, _, body) | Let(var, _, body):
-            return [g for g in _guards(body) if not uses(g, {var})]
+        case For(var, low, extent, _, body):
+            ends = low, ops.sub(ops.add(low, extent), 1)
+            return [
+                _Guard(g, {**inner, var: ends} if uses(g, {var}) else inner)
+                for g, inner in _guards(body)
+            ]
+        case Let(var, _, body):
+            return [g for g in _guards(body) if not uses(g.condition, {var})]
         case Attr(_, _, body) | Allocate(_, body):
             return _guards(body)
     return []
