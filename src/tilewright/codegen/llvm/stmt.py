@@ -24,6 +24,8 @@ from tilewright.ir.visit import allocated, exprs, free_vars, walk
 
 #: So many bytes of a function's arrays lie on the stack, where LLVM may turn them into registers.
 STACK_BYTES = 64 * 1024
+#: Arrays of at most so many bytes, say sums, have as much room again for themselves.
+SMALL_BYTES = 8 * 1024
 #: A loop is written out up to so many stores; beyond, a few turns of it.
 UNROLL_STEPS = 4096
 _SPARE_BYTES = 64
@@ -210,7 +212,8 @@ class Statements(Memory):
     def _array(self, buffer: Buffer, count: int, element: str) -> Value:
         """Memory of constant size: on the stack as long as there is not much of it."""
         nbytes = count * buffer.dtype.bytes
-        if self.frame.stack + nbytes > STACK_BYTES:
+        room = STACK_BYTES * 2 if nbytes <= SMALL_BYTES else STACK_BYTES
+        if self.frame.stack + nbytes > room:
             return self._part_of_scratch(nbytes)
         self.frame.stack += nbytes
         # room for a vector that begins inside and ends outside
