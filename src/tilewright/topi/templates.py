@@ -11,6 +11,7 @@ from tilewright.ir.errors import ScheduleError
 from tilewright.schedule import Schedule
 from tilewright.target.target import Target
 from tilewright.topi.cpu import candidates as cpu
+from tilewright.topi.cpu.depthwise_blocks import BlockTile, schedule_blocks
 from tilewright.topi.cpu.depthwise_channels import ChannelTile, schedule_channels
 from tilewright.topi.cpu.depthwise_lines import LineTile, schedule_lines
 from tilewright.topi.cpu.depthwise_wgrad import (
@@ -23,6 +24,13 @@ from tilewright.topi.gpu import candidates as gpu
 from tilewright.topi.gpu.depthwise_pixels import PixelTile, schedule_pixels
 from tilewright.topi.gpu.depthwise_planes import PlaneTile, schedule_planes
 from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
+from tilewright.topi.gpu.depthwise_toeplitz import (
+    ToeplitzTile,
+    declare_toeplitz,
+    schedule_toeplitz,
+    suits_toeplitz,
+    toeplitz_tiles,
+)
 from tilewright.topi.gpu.depthwise_wgrad import (
     ReductionTile,
     schedule_reduction_pixels,
@@ -47,6 +55,9 @@ class Template:
     kinds : the kinds of target that it is for, where that is not every kind of GPU or CPU.
     shared : whether threads share memory, which some OpenCL devices only emulate.
     where : what else a problem must be.
+    arch : the one CUDA architecture that it is for, where that is not every one.
+    declares : the declaration that it schedules, where that is not :func:`declare`'s, of a problem,
+        the parameters and a batch.
     tiles : the parameters worth trying for a problem and a target, the best guess first; there is
         at least one, and each is correct for every problem that the template is for.
     """
@@ -61,6 +72,12 @@ class Template:
     kinds: tuple[str, ...] = ()
     shared: bool = False
     where: Callable[[Problem], bool] | None = None
+    arch: str = ""
+    declares: Callable[[Problem, Any, Any], Declaration] | None = None
+
+    def declare(self, p: Problem, config: Any, batch: Any = None) -> Declaration:
+        """What :attr:`schedule` takes: the program of a problem; see :func:`declare`."""
+        return declare(p, batch) if self.declares is None else self.declares(p, config, batch)
 
     def fits(self, p: Problem, target: Target) -> bool:
         """Whether it is for a problem on a target."""
@@ -69,6 +86,7 @@ class Template:
             and p.layout.endswith("C") == self.channels_last
             and target.is_gpu == self.gpu
             and (not self.kinds or target.kind in self.kinds)
+            and (target.kind != "cuda" or self.arch in ("", target.arch))
             and (not self.shared or opencl.shares_memory(target))
             and (self.where is None or self.where(p))
         )
@@ -95,6 +113,8 @@ TEMPLATES = {
     for t in (
         Template("cpu.lines", LineTile, schedule_lines, ("forward", "dgrad"), False, False,
                  cpu.line_tiles),
+        Template("cpu.blocks", BlockTile, schedule_blocks, ("forward", "dgrad"), True, False,
+                 cpu.block_tiles, where=cpu.reaches_far),
         Template("cpu.channels", ChannelTile, schedule_channels, ("forward", "dgrad"), True, False,
                  cpu.channel_tiles),
         Template("cpu.wgrad_lines", GradTile, schedule_wgrad_lines, ("wgrad",), False, False,
@@ -105,6 +125,9 @@ TEMPLATES = {
                  opencl.short_strips),
         Template("gpu.planes", PlaneTile, schedule_planes, ("forward", "dgrad"), False, True,
                  gpu.plane_tiles, shared=True, where=gpu.has_small_planes),
+        Template("gpu.toeplitz", ToeplitzTile, schedule_toeplitz, ("forward", "dgrad"), False, True,
+                 toeplitz_tiles, ("cuda", "sim"), shared=True, where=suits_toeplitz, arch="sm_90a",
+                 declares=declare_toeplitz),
         Template("gpu.pixels", PixelTile, schedule_pixels, ("forward", "dgrad"), True, True,
                  gpu.pixel_tiles, shared=True),
         Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),
@@ -143,6 +166,6 @@ def default_schedule(p: Problem, target: str | Target) -> tuple[Declaration, Sch
     Raises :class:`ScheduleError` where the library has none.
     """
     for template, config in candidates(p, target):
-        declaration = declare(p)
+        declaration = template.declare(p, config)
         return declaration, template.schedule(declaration, config)
     raise ScheduleError(f"there is no schedule for {p} on {target}", mend="Write one in te")

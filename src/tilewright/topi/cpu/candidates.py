@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tilewright.ir.errors import TargetError
 from tilewright.target.target import Target
+from tilewright.topi.cpu.depthwise_blocks import BlockTile
 from tilewright.topi.cpu.depthwise_channels import ChannelTile
 from tilewright.topi.cpu.depthwise_lines import LineTile
 from tilewright.topi.cpu.depthwise_wgrad import GradTile
@@ -32,38 +33,82 @@ def registers(target: Target, lanes_: int) -> int:
 
 
 def _cover(extent: int, room: int) -> list[int]:
-    """Sizes of tiles, the one that wastes least of ``extent`` first."""
+    """Sizes of tiles, the one that costs least for ``extent`` first.
+
+    A tile costs its size, what lies beyond the end included, and something for itself.
+    """
     sizes = [s for s in range(1, room + 1) if s <= extent]
-    return sorted(sizes, key=lambda s: (-(-extent // s) * s - extent, -s))
+    return sorted(sizes, key=lambda s: (-(-extent // s) * (s + 1.5), -s))
+
+
+def _groups(p: Problem) -> tuple[int, int, int]:
+    """Rows and columns of what a tile is a part of, and the sums that each of its pixels has."""
+    if p.pass_ != "dgrad":
+        return *p.out_image, 1
+    (h, w), (sh, sw) = p.image, p.stride
+    return -(-h // sh), -(-w // sw), sh * sw
 
 
 def channel_tiles(p: Problem, target: Target) -> list[ChannelTile]:
     """For :func:`~tilewright.topi.cpu.depthwise_channels.schedule_channels`."""
     wide = lanes(p, target)
-    phases = p.stride[0] * p.stride[1] if p.pass_ == "dgrad" else 1
-    groups = -(-p.width // p.stride[1]) if p.pass_ == "dgrad" else p.out_image[1]
+    height, width, phases = _groups(p)
     room = max(1, registers(target, wide) // phases)
     taps = 3 if p.kernel_h <= 3 and p.kernel_w <= 5 else 1
-    # Rows share what they load where all taps are written out.
+    # Where all taps are written out, registers hold what is loaded beside the sums.
+    shapes = [
+        (2, 4, 1),
+        (3, 4, 1),
+        (2, 2, 2),
+        (2, 7, 1),
+        (1, 7, 1),
+        (2, 4, 2),
+        (1, 4, 1),
+        (1, 8, 2),
+    ]
+    if taps == 1:
+        shapes = [(2, 7, 1), (1, 8, 1), (2, 4, 2), (2, 4, 1), (1, 4, 2), (1, 12, 1), (3, 4, 1)]
     found = [
-        ChannelTile(columns, 1, wide, rows, taps)
-        for rows in ((2, 1) if taps == 3 and phases == 1 and p.stride[0] == 1 else (1, 2))
-        for columns in _cover(groups, min(room // rows, 12))[:4]
+        ChannelTile(columns, vectors, wide, rows, taps)
+        for rows, most, vectors in shapes
+        if rows <= height and rows * vectors <= room
+        for columns in _cover(width, min(room // (rows * vectors), most))[:1]
     ]
-    found += [
-        ChannelTile(columns, 2, wide, 1, taps) for columns in _cover(groups, min(room // 2, 8))[:2]
-    ]
-    found += [ChannelTile(columns, 1, wide, 1, taps, 8) for columns in _cover(groups, 8)[:1]]
+    found += [ChannelTile(columns, 1, wide, 1, taps, 8) for columns in _cover(width, 8)[:1]]
     return found or [ChannelTile(1, 1, wide)]
+
+
+#: From so many taps on, copying the part of an image that a task reads is soon worth it.
+_COPY = 100
+
+
+def reaches_far(p: Problem) -> bool:
+    """Whether a filter is so large that loading, and what is beyond the image, count most."""
+    return p.multiplier == 1 and p.kernel_h * p.kernel_w >= 25
+
+
+def block_tiles(p: Problem, target: Target) -> list[BlockTile]:
+    """For :func:`~tilewright.topi.cpu.depthwise_blocks.schedule_blocks`."""
+    wide = lanes(p, target)
+    height, width, phases = _groups(p)
+    room = max(1, min(16, registers(target, wide)) // phases)
+    copies = (1, 0) if p.kernel_h * p.kernel_w >= _COPY else (0, 1)
+    shapes = ((4, 4), (1, room), (2, 8), (1, 8))
+    if not copies[0]:
+        shapes = ((1, room), (2, 8), (1, 8), (4, 4))
+    return [
+        BlockTile(rows, columns, wide, 1, 0, copy)
+        for copy in copies
+        for rows, most in shapes
+        if rows <= min(height, room)
+        for columns in _cover(width, min(room // rows, most))[:1]
+    ] or [BlockTile(1, 1, wide)]
 
 
 def line_tiles(p: Problem, target: Target) -> list[LineTile]:
     """For :func:`~tilewright.topi.cpu.depthwise_lines.schedule_lines`."""
     wide = lanes(p, target)
-    dgrad = p.pass_ == "dgrad"
-    image = p.image if dgrad else p.out_image
-    rows_of, columns_of = (-(-e // s) if dgrad else e for e, s in zip(image, p.stride, strict=True))
-    phases = p.stride[0] * p.stride[1] if dgrad else 1
+    rows_of, columns_of, phases = _groups(p)
     room = max(1, registers(target, wide) // phases)
     most = -(-columns_of // wide)
     found = [
