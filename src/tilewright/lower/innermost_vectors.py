@@ -61,9 +61,9 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.visit import Rewriter, distinct, exprs, statements, uses
 from tilewright.lower.context import InContext, analyzer_of
+from tilewright.lower.lanes import on_vectors
 from tilewright.lower.substitution import copy, put
 from tilewright.lower.unroll import PRAGMA
-from tilewright.lower.vectorize import on_vectors
 
 #: Bytes of the shortest vector that is worth a loop of its own.
 _LEAST = 16
@@ -160,7 +160,7 @@ class _Innermost(InContext):
         count = ops.cast(type, self.count(s, lanes))
         with self.analyzer.scope():
             self.analyzer.bind(outer, zero, count)
-            made = on_vectors(self.analyzer, short)
+            made = on_vectors(self.analyzer, short, whole=True)
         if made is None or not all(_neighbours(x) for x in distinct(made)):
             return None
         return For(outer, zero, count, s.kind, made)
