@@ -15,22 +15,16 @@ from dataclasses import dataclass, field
 
 from tilewright.arith import Analyzer
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, IntImm, Load, Var
+from tilewright.ir.expr import Expr, Var
 from tilewright.ir.itervar import IterVar
-from tilewright.ir.ops import add, ceildiv, const, floormod, maximum, minimum, mul, sub
-from tilewright.ir.visit import exprs, substitute, uses
+from tilewright.ir.ops import add
+from tilewright.ir.visit import exprs
+from tilewright.lower.attached import default_scope, enclosing_loops
+from tilewright.lower.needed import needed, union
 from tilewright.lower.rolling import check_sources, rolling
-from tilewright.schedule.relations import Fuse, Split, pass_extents, pass_values
+from tilewright.schedule.relations import pass_extents, pass_values
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.stage import Attachment, Stage
-from tilewright.te.operation import ComputeOp
-
-_SCOPE_RANK = {"global": 0, "shared": 1, "warp": 2, "fragment": 2, "local": 3}
-
-
-def thread_rank(tag: str) -> int:
-    """0 for axes of blocks, 1 for axes of threads in a block, virtual ones included."""
-    return 0 if tag.startswith("blockIdx") else 1
+from tilewright.schedule.stage import Stage
 
 
 @dataclass
@@ -95,7 +89,7 @@ def infer_bounds(schedule: Schedule) -> Bounds:
     _bind_symbols(bounds)
     for stage in reversed(schedule.stages):
         bounds.scopes[stage] = stage.scope or default_scope(stage)
-        mins, shape = _region(bounds, stage)
+        mins, shape = needed(bounds, stage)
         bounds.domains[stage] = _domain(bounds, stage, mins, shape)
         if stage.rolling:
             _roll(bounds, stage)
@@ -132,217 +126,6 @@ def _bind_symbols(bounds: Bounds) -> None:
                 for e in exprs(extent):
                     if isinstance(e, Var):
                         bounds.analyzer.bind(e, 1, None)
-
-
-def default_scope(stage: Stage) -> str:
-    """Where nothing is said, the memory of the innermost threads that the stage is inside of."""
-    rank = -1
-    for parent, leaf in enclosing_loops(stage):
-        mark = parent.marks.get(leaf)
-        if mark is not None and mark.thread is not None:
-            rank = max(rank, thread_rank(mark.thread.tag))
-    return {-1: "global", 0: "shared", 1: "local"}[rank]
-
-
-def enclosing_loops(stage: Stage) -> list[tuple[Stage, IterVar]]:
-    """The loops of other stages that a stage is computed inside of, the innermost first."""
-    found: list[tuple[Stage, IterVar]] = []
-    at = stage.attachment
-    while at.kind == "at":
-        assert at.stage is not None
-        assert at.axis is not None
-        place = attach_place(stage, at)
-        found += [(at.stage, leaf) for leaf in reversed(at.stage.leaf_iter_vars[: place + 1])]
-        stage, at = at.stage, at.stage.attachment
-    return found
-
-
-def attach_place(stage: Stage, at: Attachment) -> int:
-    """The position, among the loops of the stage it is computed at, of the axis it is computed at.
-
-    Raises :class:`LoweringError` where that is no loop any more.
-    """
-    assert at.stage is not None
-    assert at.axis is not None
-    for position, leaf in enumerate(at.stage.leaf_iter_vars):
-        if leaf is at.axis:
-            return position
-    leaves = ", ".join(a.name for a in at.stage.leaf_iter_vars) or "none"
-    raise stage.contradiction(
-        f"it is computed at an axis of stage {at.stage.name!r} that was split or fused afterwards",
-        at.axis,
-        f"Compute it at one of the loops that there are now: {leaves}",
-        at.where,
-    )
-
-
-def _region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-    shape = stage.op.outputs[0].shape
-    whole = tuple(const(0) for _ in shape), shape
-    if stage.attachment.kind != "at":
-        return whole
-    outputs = {tensor.buffer for tensor in stage.op.outputs}
-    los: list[Expr | None] = [None] * len(shape)
-    his: list[Expr | None] = [None] * len(shape)
-    unbounded: set[int] = set()
-    analyzer = bounds.analyzer
-    for consumer, part in _parts(bounds, bounds.schedule.consumers(stage)):
-        inside = _loops_between(bounds, stage, consumer, part)
-        mapping = _ranging_values(bounds, consumer, part, inside)
-        domain = {v: (const(0), analyzer.simplify(sub(extent, 1))) for v, extent in inside.items()}
-        for read in _reads(consumer, outputs):
-            for k, index in enumerate(read.indices):
-                at = analyzer.simplify(substitute(index, mapping))
-                lo, hi = analyzer.relax(at, domain)
-                if any(uses(e, set(domain)) or _from_memory(e) for e in (lo, hi)):
-                    unbounded.add(k)  # memory is read where the guards of the consumer hold
-                    continue
-                los[k] = _union(analyzer, los[k], lo, smaller=True)
-                his[k] = _union(analyzer, his[k], hi, smaller=False)
-    mins, extents = [], []
-    for k, full in enumerate(shape):
-        lo_k, hi_k = los[k], his[k]
-        if k in unbounded or lo_k is None or hi_k is None:
-            mins.append(const(0))
-            extents.append(full)
-            continue
-        extent = analyzer.extent(lo_k, hi_k)
-        if k in stage.bounds_alignments:
-            lo_k, extent = _aligned(analyzer, lo_k, extent, *stage.bounds_alignments[k])
-            mins.append(lo_k)
-            extents.append(extent)
-            continue
-        if _covers(analyzer, extent, full) or not _usable(extent, full):
-            mins.append(const(0))
-            extents.append(full)
-        else:
-            mins.append(analyzer.simplify(lo_k))
-            extents.append(extent)
-    return tuple(mins), tuple(extents)
-
-
-def _ranging_values(
-    bounds: Bounds, stage: Stage, part: Domain, inside: dict[Var, Expr]
-) -> dict[Expr, Expr]:
-    """From the variables of the declaration's axes to their values, where ``inside`` range.
-
-    An axis whose parts of a split all range, ranges itself: it has a variable of its own, added to
-    ``inside``, where the parts, of which guards leave out some, would go too far.
-    """
-    analyzer = bounds.analyzer
-    values: dict[IterVar, Expr] = dict(part.variables)
-    whole = {leaf for leaf, var in part.variables.items() if var in inside}
-    for relation in reversed(stage.relations):
-        pass_values([relation], part.extents, values)
-        if isinstance(relation, Fuse) and relation.fused in whole:
-            whole |= {relation.outer, relation.inner}
-        if isinstance(relation, Split) and {relation.outer, relation.inner} <= whole:
-            parent, extents = relation.parent, part.extents
-            whole.add(parent)
-            product = mul(extents[relation.outer], extents[relation.inner])
-            if not analyzer.prove(product.equal(extents[parent])):
-                values[parent] = var = Var.make(parent.name, parent.var.dtype)
-                analyzer.bind(var, 0, extents[parent])
-                inside[var] = extents[parent]
-    starts: dict[IterVar, Expr] = dict(zip(stage.op.axis, part.mins, strict=False))
-    for axis in stage.op.reduce_axis:
-        assert axis.dom is not None
-        starts[axis] = axis.dom.min
-    return {a.var: analyzer.simplify(add(start, values[a])) for a, start in starts.items()}
-
-
-def _parts(bounds: Bounds, stages: list[Stage]) -> list[tuple[Stage, Domain]]:
-    """Stages with what is computed of them: rolling ones in two parts."""
-    found = [(stage, bounds.domains[stage]) for stage in stages]
-    return found + [(stage, bounds.warm[stage]) for stage in stages if stage in bounds.warm]
-
-
-def _from_memory(e: Expr) -> bool:
-    return any(isinstance(x, Load) for x in exprs(e))
-
-
-def _aligned(
-    analyzer: Analyzer, lo: Expr, extent: Expr, factor: int, offset: int
-) -> tuple[Expr, Expr]:
-    """The smallest interval of whole groups of ``factor`` around the one given."""
-    beyond = analyzer.simplify(floormod(sub(lo, offset), factor))
-    slack = beyond if isinstance(beyond, IntImm) else const(factor - 1)
-    groups = ceildiv(add(extent, slack), factor)
-    return analyzer.simplify(sub(lo, beyond)), analyzer.simplify(mul(groups, factor))
-
-
-def _covers(analyzer: Analyzer, extent: Expr, full: Expr) -> bool:
-    return bool(analyzer.prove(extent >= full))
-
-
-def _usable(extent: Expr, full: Expr) -> bool:
-    """A buffer needs an extent that does not change from one iteration to the next."""
-    if isinstance(extent, IntImm):
-        return True
-    symbols = {e for e in exprs(full) if isinstance(e, Var)}
-    return all(e in symbols for e in exprs(extent) if isinstance(e, Var))
-
-
-def _union(analyzer: Analyzer, old: Expr | None, new: Expr, smaller: bool) -> Expr:
-    if old is None or old is new:
-        return new
-    if analyzer.prove(old <= new):
-        return old if smaller else new
-    if analyzer.prove(new <= old):
-        return new if smaller else old
-    return minimum(old, new) if smaller else maximum(old, new)
-
-
-def _reads(consumer: Stage, outputs: set[Buffer]) -> list[Load]:
-    op = consumer.op
-    if not isinstance(op, ComputeOp):
-        return []
-    found = [e for body in op.body for e in exprs(body)]
-    return [e for e in found if isinstance(e, Load) and e.buffer in outputs]
-
-
-def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage, part: Domain) -> dict[Var, Expr]:
-    """The loops, with their extents, that range while the region of ``stage`` stays fixed, where
-    ``part`` of ``consumer`` is computed."""
-    at = stage.attachment
-    assert at.stage is not None
-    assert at.axis is not None
-    inside: dict[Var, Expr] = {}
-    current, last = consumer, len(consumer.leaf_iter_vars)
-    domain = part
-    while current is not at.stage:
-        for leaf in current.leaf_iter_vars[:last]:
-            inside[domain.variables[leaf]] = domain.extents[leaf]
-        up = current.attachment
-        if up.kind != "at" or up.stage is None or up.axis is None:
-            raise stage.contradiction(
-                f"it is computed at an axis of stage {at.stage.name!r}, but stage "
-                f"{consumer.name!r} reads it from outside of there",
-                at.axis,
-                f"Compute {consumer.name} inside that axis too, or {stage.name} further out",
-                at.where,
-            )
-        # what is computed before a loop to roll is outside of it
-        before = domain is bounds.warm.get(current)
-        current, last = up.stage, attach_place(current, up) + (0 if before else 1)
-        domain = bounds.domains[current]
-    place = attach_place(stage, at)
-    if last <= place:
-        raise stage.contradiction(
-            f"it is computed at an axis of stage {at.stage.name!r} that is inside the place where "
-            f"stage {consumer.name!r} reads it",
-            at.axis,
-            "Compute it at an outer axis",
-            at.where,
-        )
-    for leaf in current.leaf_iter_vars[place + 1 : last]:
-        inside[domain.variables[leaf]] = domain.extents[leaf]
-    rank = _SCOPE_RANK[bounds.scopes[stage]]
-    for parent, leaf in enclosing_loops(stage):
-        mark = parent.marks.get(leaf)
-        if mark is not None and mark.thread is not None and rank <= thread_rank(mark.thread.tag):
-            inside[mark.thread.var] = bounds.domains[parent].extents[leaf]
-    return inside
 
 
 def _domain(
@@ -404,6 +187,6 @@ def _bind_loop(bounds: Bounds, stage: Stage, leaf: IterVar, extent: Expr) -> Non
                 mark.where,
             )
     # One thread axis may carry loops of several stages: it has as many threads as the longest.
-    widest = _union(bounds.analyzer, bounds.threads.get(thread.var), extent, smaller=False)
+    widest = union(bounds.analyzer, bounds.threads.get(thread.var), extent, smaller=False)
     bounds.threads[thread.var] = widest
     bounds.analyzer.bind(thread.var, 0, widest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir.stmt import For, ForKind
 from tilewright.ir.visit import walk
-from tilewright.lower.bounds import default_scope
+from tilewright.lower.attached import default_scope
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.target.target import Target

@@ -18,7 +18,8 @@ from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import const, logical_and, sub
 from tilewright.ir.stmt import Allocate, AllReduce, For, ForKind, If, Let, Stmt, Store, seq
 from tilewright.ir.visit import apply_reducer, exprs, substitute
-from tilewright.lower.bounds import Domain, enclosing_loops
+from tilewright.lower.attached import enclosing_loops
+from tilewright.lower.bounds import Domain
 from tilewright.lower.lazy_select import lazy
 from tilewright.lower.prefetch_hint import prefetch_hint
 from tilewright.lower.safe_reads import reads_in_bounds
