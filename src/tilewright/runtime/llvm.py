@@ -14,7 +14,7 @@ from tilewright.codegen.arguments import variables
 from tilewright.codegen.llvm import ENTRY, Generated
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.func import Module
-from tilewright.runtime import llvm_pool
+from tilewright.runtime import llvm_openmp, llvm_pool
 from tilewright.runtime.array_view import ArrayView
 from tilewright.runtime.llvm_host import (
     Processor,
@@ -39,10 +39,18 @@ class LLVMProgram:
 
     devices = ("cpu",)
 
-    def __init__(self, module: Module, target: Target, code: Generated, data: bytes) -> None:
+    def __init__(
+        self,
+        module: Module,
+        target: Target,
+        code: Generated,
+        data: bytes,
+        pool: Mapping[str, int] | None = None,
+    ) -> None:
         self.module, self.target = module, target
         self._code, self._data = code, data
-        pool = llvm_pool.symbols()
+        self._on_openmp: LLVMProgram | None = None
+        pool = pool or llvm_openmp.everywhere() or llvm_pool.symbols()
         imports = {s: pool[s] if s in pool else address(s) for s in code.symbols}
         self._tracker, found = link(data, [ENTRY], imports)
         self._address = found[ENTRY]
@@ -52,6 +60,16 @@ class LLVMProgram:
         buffers = sum(isinstance(p, Buffer) for p in module.params)
         self._pack_pointers = struct.Struct(f"{buffers}Q").pack
         self._pack_scalars = struct.Struct(f"{len(self._names)}q").pack
+
+    def on_openmp(self, library: str) -> LLVMProgram:
+        """The same code, with its parallel loops on the threads of the OpenMP runtime that a loaded
+        ``library`` uses; itself where there is none, or no such loop."""
+        if self._on_openmp is None:
+            pool = llvm_openmp.functions(library) if "tw_parallel" in self._code.symbols else None
+            if pool is None:
+                return self
+            self._on_openmp = LLVMProgram(self.module, self.target, self._code, self._data, pool)
+        return self._on_openmp
 
     @property
     def source(self) -> str:

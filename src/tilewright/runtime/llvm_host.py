@@ -121,12 +121,13 @@ def thread_count(target: Target) -> int:
 
     As many as the process may run on, or ``TILEWRIGHT_NUM_THREADS``.
     """
-    if target.threads:
-        return target.threads
+    return target.threads or named_threads() or available_cores()
+
+
+def named_threads() -> int:
+    """What ``TILEWRIGHT_NUM_THREADS`` says, 0 where it says nothing."""
     named = os.environ.get("TILEWRIGHT_NUM_THREADS", "")
-    if named.isdigit() and int(named) > 0:
-        return int(named)
-    return available_cores()
+    return int(named) if named.isdigit() else 0
 
 
 def available_cores() -> int:

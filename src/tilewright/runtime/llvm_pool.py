@@ -9,6 +9,8 @@ begun when the caller is done with its own, because it sleeps or lost its core, 
 
 ``tw_alloc`` keeps blocks that were given back, so that a large scratch array costs its page faults
 once and not at every call.
+
+Programs may run on the threads of an OpenMP runtime instead: :mod:`tilewright.runtime.llvm_openmp`.
 """
 
 from __future__ import annotations
@@ -23,12 +25,18 @@ from tilewright.codegen.llvm import Generated
 from tilewright.codegen.llvm.pool import MAX_THREADS, source
 from tilewright.ir.errors import TargetError
 from tilewright.runtime import cache as disk
-from tilewright.runtime.llvm_host import available_cores, compile_object, processor
+from tilewright.runtime.llvm_host import (
+    available_cores,
+    compile_object,
+    named_threads,
+    processor,
+)
 from tilewright.runtime.llvm_link import address, forever, link
 
 #: Turns of waiting before a worker sleeps: some hundred microseconds.
 _SPIN = 1 << 13
 _EXPORTS = ("tw_parallel", "tw_alloc", "tw_free", "tw_repeat", "tw_reset", "tw_configure")
+_OPENMP = ("tw_openmp", "tw_openmp_use")  # where threads are POSIX's
 _LIBC = (
     "malloc", "free", "sched_yield", "pthread_create", "pthread_detach", "pthread_mutex_init",
     "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_init", "pthread_cond_wait",
@@ -52,7 +60,8 @@ def symbols() -> dict[str, int]:
         imports = {name: address(name) for name in names}
     except TargetError as error:
         raise TargetError(f"the C library is not what the thread pool expects: {error}") from None
-    tracker, found = link(files["pool.o"], _EXPORTS, imports)
+    exports = (*_EXPORTS, *_OPENMP) if posix else _EXPORTS
+    tracker, found = link(files["pool.o"], exports, imports)
     forever(tracker)
     _configure(found)
     return found
@@ -60,12 +69,11 @@ def symbols() -> dict[str, int]:
 
 def _configure(found: dict[str, int]) -> None:
     cores = available_cores()
-    named = os.environ.get("TILEWRIGHT_NUM_THREADS", "")
-    threads = int(named) if named.isdigit() and int(named) > 0 else cores
+    threads = named_threads() or cores
     call = ctypes.CFUNCTYPE(None, ctypes.c_int32, ctypes.c_int32)(found["tw_configure"])
     call(min(threads, MAX_THREADS), _SPIN if threads <= cores else 16)
     if hasattr(os, "register_at_fork"):
-        # the child of a fork has none of its parent's threads
+        # the child of a fork has none of its parent's threads, also of those of OpenMP
         os.register_at_fork(after_in_child=ctypes.CFUNCTYPE(None)(found["tw_reset"]))
 
 

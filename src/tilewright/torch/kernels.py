@@ -17,6 +17,7 @@ import torch
 from tilewright import select
 from tilewright.ir.errors import TilewrightError
 from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.llvm import LLVMProgram
 from tilewright.select import Choice
 from tilewright.select.algorithm import Scheduled, most_batch
 from tilewright.target import Target
@@ -64,6 +65,7 @@ class _Layer:
 class _State:
     policy: str = "heuristic"
     threads: int = 0  # PyTorch's, when kernels were last told
+    shares: bool = True  # PyTorch's threads
     lock: threading.RLock = field(default_factory=threading.RLock)
     kernels: dict[tuple[Problem, Target], dict[int, tuple[Kernel, Choice]]] = field(
         default_factory=dict
@@ -98,9 +100,25 @@ def set_policy(policy: str) -> str:
         _state.kernels.clear()
         _state.layers.clear()
         _state.refused.clear()
-        for forget in on_change:
-            forget()
+        _forget()
     return before
+
+
+def share_threads(on: bool) -> bool:
+    """Whether kernels on a CPU run on PyTorch's own threads from now on; whether they did.
+
+    They do unless this, or the environment by ``TILEWRIGHT_OPENMP=0``, says no, where PyTorch's
+    threads are those of an OpenMP runtime that has ``GOMP_parallel``; else in a pool of our own.
+    """
+    with _state.lock:
+        before, _state.shares = _state.shares, on
+        _forget()
+    return before
+
+
+def _forget() -> None:
+    for forget in on_change:
+        forget()
 
 
 def find(problem: Problem, target: Target, ordinal: int | None = None) -> Found:
@@ -145,7 +163,10 @@ def _find(problem: Problem, target: Target, ordinal: int | None) -> Found:
             found[any_batch] = _build(problem, target, True)
         batch = batch if own else any_batch
     kernel, choice = found[batch]
-    raw = kernel.program.launch_raw  # type: ignore[attr-defined]
+    program = kernel.program
+    if _state.shares and isinstance(program, LLVMProgram) and torch.backends.openmp.is_available():
+        program = program.on_openmp(torch._C.__file__)
+    raw = program.launch_raw  # type: ignore[attr-defined]
     scalars = (problem.batch,) if batch == any_batch else ()
 
     caller = getattr(kernel.program, "caller", None)

@@ -1,11 +1,13 @@
 """The thread pool of compiled programs, in LLVM IR, with their scratch memory.
 
-What it does and why is said in :mod:`tilewright.runtime.llvm_pool`, which loads it.
+What it does and why is said in :mod:`tilewright.runtime.llvm_pool`, which loads it. Ranges and
+pieces are also those of loops on other threads, :mod:`tilewright.codegen.llvm.openmp`.
 """
 
 from __future__ import annotations
 
 from tilewright.codegen.llvm.heap import HEAP
+from tilewright.codegen.llvm.openmp import OPENMP
 
 MAX_THREADS = 256
 #: In how many pieces a thread carries out its range.
@@ -28,28 +30,23 @@ done:
 }
 """
 
-_THREADS = """
-; A mailbox: its number of jobs so far at 0, whether its worker sleeps at 4, how many pieces of its
-; range have been asked for at 8, a mutex at 64, a condition variable at 128.
-;
-; A range has PIECES pieces in every job, so a number below that, got from a mailbox, is a piece of
-; the job under way: the job was written before the count went back to 0, and it stays until all
-; pieces are done.
-@mailboxes = internal global [MAX x [256 x i8]] zeroinitializer, align 256
-@busy = internal global i32 0, align 64
-@pending = internal global i32 0, align 64
-@started = internal global i32 1
-@spin = internal global i32 1024
-@default = internal global i32 1
-@job = internal global { ptr, ptr, i64, i64, i64 } zeroinitializer, align 64
+_RANGES = """
+; A function, its closure, the first iteration, how many there are, in how many parts; with OpenMP,
+; how many pieces of each part have been asked for.
+%Job = type { ptr, ptr, i64, i64, i64, ptr }
 
-define internal void @share(i64 %part, i64 %piece) {
+; Carry out one piece of one part of a job.
+define internal void @share(ptr %job, i64 %part, i64 %piece) {
 entry:
-  %fn = load ptr, ptr @job
-  %closure = load ptr, ptr getelementptr ({ ptr, ptr, i64, i64, i64 }, ptr @job, i32 0, i32 1)
-  %first = load i64, ptr getelementptr ({ ptr, ptr, i64, i64, i64 }, ptr @job, i32 0, i32 2)
-  %count = load i64, ptr getelementptr ({ ptr, ptr, i64, i64, i64 }, ptr @job, i32 0, i32 3)
-  %parts = load i64, ptr getelementptr ({ ptr, ptr, i64, i64, i64 }, ptr @job, i32 0, i32 4)
+  %fn = load ptr, ptr %job
+  %closure.at = getelementptr %Job, ptr %job, i32 0, i32 1
+  %closure = load ptr, ptr %closure.at
+  %first.at = getelementptr %Job, ptr %job, i32 0, i32 2
+  %first = load i64, ptr %first.at
+  %count.at = getelementptr %Job, ptr %job, i32 0, i32 3
+  %count = load i64, ptr %count.at
+  %parts.at = getelementptr %Job, ptr %job, i32 0, i32 4
+  %parts = load i64, ptr %parts.at
   %each = udiv i64 %count, %parts
   %rest = urem i64 %count, %parts
   %more = icmp ult i64 %part, %rest
@@ -73,6 +70,22 @@ work:
 done:
   ret void
 }
+"""
+
+_THREADS = """
+; A mailbox: its number of jobs so far at 0, whether its worker sleeps at 4, how many pieces of its
+; range have been asked for at 8, a mutex at 64, a condition variable at 128.
+;
+; A range has PIECES pieces in every job, so a number below that, got from a mailbox, is a piece of
+; the job under way: the job was written before the count went back to 0, and it stays until all
+; pieces are done.
+@mailboxes = internal global [MAX x [256 x i8]] zeroinitializer, align 256
+@busy = internal global i32 0, align 64
+@pending = internal global i32 0, align 64
+@started = internal global i32 1
+@spin = internal global i32 1024
+@default = internal global i32 1
+@job = internal global %Job zeroinitializer, align 64
 
 ; Carry out the pieces of one range that nobody has begun.
 define internal void @take(i64 %part) {
@@ -88,7 +101,7 @@ ask:
   br i1 %mine, label %work, label %out
 work:
   %wide = zext i32 %piece to i64
-  call void @share(i64 %part, i64 %wide)
+  call void @share(ptr @job, i64 %part, i64 %wide)
   %count.next = add i32 %count, 1
   br label %ask
 out:
@@ -215,10 +228,10 @@ mine:
   %short = icmp ult i64 %have, %parts.0
   %parts = select i1 %short, i64 %have, i64 %parts.0
   store ptr %fn, ptr @job
-  store ptr %closure, ptr getelementptr ({ ptr, ptr, i64, i64, i64 }, ptr @job, i32 0, i32 1)
-  store i64 %first, ptr getelementptr ({ ptr, ptr, i64, i64, i64 }, ptr @job, i32 0, i32 2)
-  store i64 %count, ptr getelementptr ({ ptr, ptr, i64, i64, i64 }, ptr @job, i32 0, i32 3)
-  store i64 %parts, ptr getelementptr ({ ptr, ptr, i64, i64, i64 }, ptr @job, i32 0, i32 4)
+  store ptr %closure, ptr getelementptr (%Job, ptr @job, i32 0, i32 1)
+  store i64 %first, ptr getelementptr (%Job, ptr @job, i32 0, i32 2)
+  store i64 %count, ptr getelementptr (%Job, ptr @job, i32 0, i32 3)
+  store i64 %parts, ptr getelementptr (%Job, ptr @job, i32 0, i32 4)
   %parts.32 = trunc i64 %parts to i32
   %pieces = mul i32 %parts.32, PIECES
   store atomic i32 %pieces, ptr @pending release, align 4
@@ -287,6 +300,7 @@ define void @tw_reset() {
   store i32 1, ptr @started
   store i32 0, ptr @busy
   store i32 0, ptr @memory.lock
+  store ptr null, ptr @omp.parallel
   ret void
 }
 
@@ -335,7 +349,7 @@ def source(machine: str, posix: bool, darwin: bool) -> str:
         pause = 'call void asm sideeffect "pause", "~{memory}"()'
     elif machine in ("aarch64", "arm64"):
         pause = 'call void asm sideeffect "yield", "~{memory}"()'
-    text = HEAP + _REPEAT + (_THREADS if posix else _ALONE)
+    text = HEAP + _REPEAT + (_RANGES + _THREADS + OPENMP if posix else _ALONE)
     text = text.replace("PAUSE", pause).replace("SETMASK", "3" if darwin else "2")
     text = text.replace("BYTES", str(256 * MAX_THREADS)).replace("PIECES", str(_PIECES))
     return text.replace("MAX", str(MAX_THREADS))
