@@ -7,9 +7,8 @@ and marks the system inexact: proofs stay sound, refutations may be spurious.
 
 from __future__ import annotations
 
-from tilewright.arith.isl import UNBOUNDED
+from tilewright.arith.quotients import Quotients
 from tilewright.arith.system import (
-    CONSTANT,
     Constraint,
     Form,
     System,
@@ -33,7 +32,7 @@ _DEFINED = (E.Mul, E.Min, E.Max, E.TruncDiv, E.TruncMod, E.FloorDiv, E.FloorMod,
 Alternatives = list[list[Constraint]]
 
 
-class Instance:
+class Instance(Quotients):
     """One moment of a program's run: the values that its variables have then.
 
     Parameters
@@ -44,24 +43,23 @@ class Instance:
         twin's value plus a difference, so that proofs that two indices coincide are short.
     """
 
+    twin: Instance | None
+
     def __init__(self, system: System, lanes: int = 1, twin: Instance | None = None) -> None:
-        self.system, self.twin = system, twin
+        super().__init__(system, twin)
         self.values: dict[Var, Form] = {}
         self.defined: dict[Var, Expr] = {}
-        self.atoms: dict[Expr, Form] = {}
         self.forms: dict[Expr, Form] = {}
-        self.floors: dict[tuple[tuple[tuple[int, int], ...], int], Form] = {}
-        self.products: list[tuple[Form, Form, Form]] = []
         self.equal: dict[Expr, bool] = {}
         self.lane: Form = {}
         if lanes > 1:
             base = twin.lane if twin is not None else {}
-            self.lane = self._near(base, "lane", 0, lanes - 1)
+            self.lane = self.near(base, "lane", 0, lanes - 1)
 
     def bind(self, var: Var, low: int, high: int) -> Form:
         """Let ``var`` be any of ``low .. high``; near its value in the twin where it has one."""
         base = self.twin.values.get(var, {}) if self.twin is not None else {}
-        made = self._near(base, var.name, low, high)
+        made = self.near(base, var.name, low, high)
         self.values[var] = made
         return made
 
@@ -70,15 +68,6 @@ class Instance:
         if value.dtype.is_int or value.dtype.is_bool:
             self.defined[var] = value
 
-    def _near(self, base: Form, name: str, low: int, high: int) -> Form:
-        if not any(k != CONSTANT for k in base):
-            return self.system.column(name, low, high)
-        width = high - low
-        made = plus(base, self.system.column(f"{name}'", -width, width))
-        self.system.require(plus(made, constant(-low)))
-        self.system.require(minus(constant(high), made))
-        return made
-
     # ------------------------------------------------------------------ integer expressions
 
     def form(self, e: Expr) -> Form:
@@ -86,14 +75,14 @@ class Instance:
         found = self.forms.get(e)
         if found is None:
             twin = self.twin
-            if twin is not None and type(e) in _DEFINED and e in twin.forms and self._equal(e):
+            if twin is not None and type(e) in _DEFINED and e in twin.forms and self.alike(e):
                 found = twin.forms[e]
             else:
                 found = self._form(e)
             self.forms[e] = found
         return found
 
-    def _equal(self, e: Expr) -> bool:
+    def alike(self, e: Expr) -> bool:
         """Whether ``e`` certainly has the same value here and in the twin."""
         found = self.equal.get(e)
         if found is None:
@@ -103,7 +92,7 @@ class Instance:
             elif isinstance(e, (E.Load, E.Ramp, E.LetExpr, E.Call)):
                 found = False
             else:
-                found = all(self._equal(x) for x in children(e) if isinstance(x, Expr))
+                found = all(self.alike(x) for x in children(e) if isinstance(x, Expr))
             self.equal[e] = found
         return found
 
@@ -120,9 +109,9 @@ class Instance:
             case E.Mul(a, b):
                 return self._product(e, self.form(a), self.form(b))
             case E.FloorDiv(a, b) | E.FloorMod(a, b):
-                return self._division(e, a, b, isinstance(e, E.FloorMod))
+                return self.division(e, a, b, isinstance(e, E.FloorMod))
             case E.TruncDiv(a, b) | E.TruncMod(a, b):
-                return self._truncated(e, a, b, isinstance(e, E.TruncMod))
+                return self.truncated(e, a, b, isinstance(e, E.TruncMod))
             case E.Min(a, b):
                 return self._extremum(e, a, b, -1)
             case E.Max(a, b):
@@ -138,15 +127,15 @@ class Instance:
             case E.Select(condition, on_true, on_false):
                 return self._choice(e, condition, self.form(on_true), self.form(on_false))
             case E.BitAnd(a, E.IntImm(_, mask)) if mask >= 0 and mask & (mask + 1) == 0:
-                return self._remainder(e, a, mask + 1)
+                return self.remainder(e, a, mask + 1)
             case E.Shr(a, E.IntImm(_, bits)) if 0 <= bits < 62:
-                return self._quotient(a, 1 << bits)
+                return self.quotient(a, 1 << bits)
             case E.Shl(a, E.IntImm(_, bits)) if 0 <= bits < 62:
                 return times(self.form(a), 1 << bits)
             case E.LetExpr(var, value, body):
                 self.define(var, value)
                 return self.form(body)
-        return self._unknown(e)
+        return self.unknown(e)
 
     def _variable(self, var: Var) -> Form:
         found = self.values.get(var)
@@ -161,7 +150,7 @@ class Instance:
             self.values[var] = found
         return found
 
-    def _unknown(self, e: Expr) -> Form:
+    def unknown(self, e: Expr) -> Form:
         self.system.exact = False
         low, high = int_range(e.dtype.element) if e.dtype.is_int else (0, 1)
         return self.system.column("unknown", low, high)
@@ -172,188 +161,12 @@ class Instance:
             return times(b, left)
         if right is not None:
             return times(a, right)
-        made = self._unknown(e)
+        made = self.unknown(e)
         corners = [x * y for x in self.system.bounds(a) for y in self.system.bounds(b)]
         self.system.require(plus(made, constant(-min(corners))))
         self.system.require(minus(constant(max(corners)), made))
         self.products.append((a, b, made))
         return made
-
-    def _quotient(self, a: Expr, divisor: int) -> Form:
-        """``floor(a / divisor)`` for a positive divisor."""
-        dividend = self.form(a)
-        value = number(dividend)
-        if value is not None:
-            return constant(value // divisor)
-        if all(c % divisor == 0 for c in dividend.values()):
-            return {k: c // divisor for k, c in dividend.items()}
-        key = E.FloorDiv(a, E.IntImm(a.dtype.element, divisor))
-        return self._floor(key, dividend, divisor)
-
-    def _floor(self, key: Expr, dividend: Form, divisor: int) -> Form:
-        """The quotient, by a column for that of the dividend's residue.
-
-        Indices that are alike modulo the divisor, ``64 * i + j`` and ``10 * i + j`` by 18, so
-        have one column.
-        """
-        system = self.system
-        residue = {k: c % divisor for k, c in dividend.items() if c % divisor}
-        whole = {k: c // divisor for k, c in dividend.items() if c // divisor}
-        name = (tuple(sorted(residue.items())), divisor)
-        made = self.floors.get(name)
-        if made is None:
-            base = self._twins(key)
-            if base and self._equal(key):
-                made = base
-            else:
-                least, greatest = system.bounds(residue)
-                made = self._near(base, "quotient", least // divisor, greatest // divisor)
-                rest = minus(residue, times(made, divisor))
-                system.require(rest)
-                system.require(minus(constant(divisor - 1), rest))
-            self.floors[name] = made
-        quotient = plus(whole, made)
-        least, greatest = system.bounds(dividend)
-        system.require(plus(quotient, constant(-(least // divisor))))
-        system.require(minus(constant(greatest // divisor), quotient))
-        self._bound_by_rows(quotient, dividend, divisor)
-        self.atoms[key] = made
-        return quotient
-
-    def _bound_by_rows(self, quotient: Form, dividend: Form, divisor: int) -> None:
-        """From ``dividend <= divisor * x + c`` follows ``quotient <= x + c // divisor``."""
-        shift = dividend.get(CONSTANT, 0)
-        parts = {k: c for k, c in dividend.items() if k != CONSTANT}
-        for terms, (least, greatest) in list(self.system.rows.items()):
-            row = dict(terms)
-            rest = {k: c // divisor for k, c in terms if k not in parts}
-            if not rest or any(row[k] % divisor for k in rest):
-                continue
-            if all(row.get(k) == c for k, c in parts.items()):
-                rest = times(rest, -1)
-            elif all(row.get(k) == -c for k, c in parts.items()):
-                least, greatest = -greatest, -least
-            else:
-                continue
-            # least <= dividend - shift - divisor * rest <= greatest
-            if greatest < UNBOUNDED:
-                end = constant((greatest + shift) // divisor)
-                self.system.require(minus(plus(rest, end), quotient))
-            if least > -UNBOUNDED:
-                end = constant((least + shift) // divisor)
-                self.system.require(minus(quotient, plus(rest, end)))
-
-    def _remainder(self, e: Expr, a: Expr, divisor: int) -> Form:
-        return minus(self.form(a), times(self._quotient(a, divisor), divisor))
-
-    def _division(self, e: Expr, a: Expr, b: Expr, modulo: bool) -> Form:
-        divisor = number(self.form(b))
-        if divisor is not None and divisor > 0:
-            return self._remainder(e, a, divisor) if modulo else self._quotient(a, divisor)
-        if divisor is not None and divisor < 0:  # a // -c == -a // c
-            negated = E.Sub(E.IntImm(a.dtype.element, 0), a)
-            if not modulo:
-                return self._quotient(negated, -divisor)
-            return minus(self.form(a), times(self._quotient(negated, -divisor), divisor))
-        return self._symbolic_division(e, a, b, modulo)
-
-    def _symbolic_division(self, e: Expr, a: Expr, b: Expr, modulo: bool) -> Form:
-        """Division by a positive variable, through the unknown product of quotient and divisor."""
-        dividend, divisor = self.form(a), self.form(b)
-        system = self.system
-        if system.bounds(divisor)[0] < 1:
-            return self._unknown(e)
-        key, product_key = E.FloorDiv(a, b), E.Mul(E.FloorDiv(a, b), b)
-        if key not in self.atoms:
-            system.exact = False
-            least, greatest = system.bounds(dividend)
-            base, product_base = self._twins(key), self._twins(product_key)
-            low, high = min(least, 0), max(greatest, 0)
-            quotient = self._near(base, "quotient", low, high)
-            product = self._near(product_base, "product", low - system.bounds(divisor)[1], high)
-            rest = minus(dividend, product)
-            system.require(rest)
-            system.require(plus(minus(divisor, rest), constant(-1)))
-            if least >= 0:
-                system.require(quotient)
-                system.require(minus(product, quotient))
-            for factor in self._multiples(dividend, divisor):
-                system.require(plus(minus(factor, quotient), constant(-1)))
-            if base and self._equal(b):  # both grow together
-                up, over = minus(quotient, base), minus(product, product_base)
-                down, under = times(up, -1), times(over, -1)
-                one = constant(-1)
-                system.choose(
-                    [
-                        [(up, True), (over, True)],
-                        [(plus(up, one), False), (plus(over, one), False)],
-                        [(plus(down, one), False), (plus(under, one), False)],
-                    ]
-                )
-            self.atoms[key], self.atoms[product_key] = quotient, product
-        return minus(dividend, self.atoms[product_key]) if modulo else self.atoms[key]
-
-    def _twins(self, key: Expr) -> Form:
-        return self.twin.atoms.get(key, {}) if self.twin is not None else {}
-
-    def _multiples(self, dividend: Form, divisor: Form) -> list[Form]:
-        """Each ``x`` for which ``dividend < x * divisor`` is known."""
-        known = self.products + (self.twin.products if self.twin is not None else [])
-        found = [
-            left if right == divisor else right
-            for left, right, product in known
-            if divisor in (left, right) and self.system.bounds(minus(product, dividend))[0] >= 1
-        ]
-        return found + self._constant_multiples(dividend, divisor)
-
-    def _constant_multiples(self, dividend: Form, divisor: Form) -> list[Form]:
-        """The least of the numbers among :meth:`_multiples`, as a row on parts of both tells it.
-
-        From ``loop <= 4 * n - 1`` and ``thread <= 2`` follows ``3 * loop + thread < 12 * n``.
-        """
-        found: list[int] = []
-        for terms, (least, greatest) in self.system.rows.items():
-            row = dict(terms)
-            shared = [(c, row[k]) for k, c in dividend.items() if k in row and k not in divisor]
-            wanted = [(d, row[m]) for m, d in divisor.items() if m in row and m not in dividend]
-            if not shared or not wanted or least == greatest:
-                continue
-            (c, own), (d, other) = shared[0], wanted[0]
-            scale, apart = divmod(c, own)  # of the row in the dividend
-            ratio, left = divmod(-other * scale, d)
-            if apart or left or ratio < 1:
-                continue
-            rest = minus(minus(times(divisor, ratio), dividend), times(row, -scale))
-            end = least if scale < 0 else greatest
-            if abs(end) < UNBOUNDED and self.system.bounds(rest)[0] - scale * end >= 1:
-                found.append(ratio)
-        return [constant(min(found))] if found else []
-
-    def _truncated(self, e: Expr, a: Expr, b: Expr, modulo: bool) -> Form:
-        dividend, divisor = self.form(a), number(self.form(b))
-        if divisor is None or divisor == 0:
-            return self._unknown(e)
-        size = abs(divisor)
-        negated = E.Sub(E.IntImm(a.dtype.element, 0), a)
-        least, greatest = self.system.bounds(dividend)
-        if least >= 0:
-            quotient = self._quotient(a, size)
-        elif greatest <= 0:
-            quotient = times(self._quotient(negated, size), -1)
-        else:
-            up, down = self._quotient(a, size), times(self._quotient(negated, size), -1)
-            low, high = self.system.bounds(up)[0], self.system.bounds(up)[1]
-            quotient = self.system.column("quotient", low, high + 1)
-            below = minus(constant(-1), dividend)
-            self.system.choose(
-                [
-                    [(dividend, False), (minus(quotient, up), True)],
-                    [(below, False), (minus(quotient, down), True)],
-                ]
-            )
-        if divisor < 0:
-            quotient = times(quotient, -1)
-        return minus(dividend, times(quotient, divisor)) if modulo else quotient
 
     def _extremum(self, e: Expr, a: Expr, b: Expr, sign: int) -> Form:
         left, right = self.form(a), self.form(b)
