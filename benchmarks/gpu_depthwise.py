@@ -31,7 +31,6 @@ from gpu_layers import sections, traffic
 from parts import run_on_gpus
 
 import tilewright
-from tilewright.topi.declare import declare
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 
@@ -49,8 +48,10 @@ _TARGET = "cuda -arch={arch}"
 def build(p: Problem, template: str, values: dict[str, int], arch: str, path: str) -> str:
     """Compile a kernel into a file; why not, where it cannot be."""
     try:
-        declaration, chosen = declare(p), TEMPLATES[template]
-        schedule = chosen.schedule(declaration, chosen.parse(values))
+        chosen = TEMPLATES[template]
+        config = chosen.parse(values)
+        declaration = chosen.declare(p, config)
+        schedule = chosen.schedule(declaration, config)
         kernel = tilewright.build(schedule, declaration.args, _TARGET.format(arch=arch))
         kernel.save(path)
     except tilewright.ir.errors.TilewrightError as error:

@@ -37,7 +37,6 @@ import tilewright
 from tilewright.ir.errors import TilewrightError
 from tilewright.select.choice import options
 from tilewright.select.ranking import ranked
-from tilewright.topi.declare import declare
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 
@@ -101,8 +100,9 @@ def build(p: Problem, candidate: Candidate, target: str, path: str) -> str:
     """Compile a kernel into a file: its registers and spilled bytes, or why it cannot be."""
     template = TEMPLATES[candidate[0]]
     try:
-        declaration = declare(p)
-        schedule = template.schedule(declaration, template.parse(candidate[1]))
+        config = template.parse(candidate[1])
+        declaration = template.declare(p, config)
+        schedule = template.schedule(declaration, config)
         kernel = tilewright.build(schedule, declaration.args, target, verify=False)
         kernel.save(path)
     except TilewrightError as error:

@@ -12,7 +12,7 @@ import tilewright
 from tilewright import te
 from tilewright.ir.errors import ScheduleError
 from tilewright.topi import Problem
-from tilewright.topi.declare import declare, input_shapes
+from tilewright.topi.declare import input_shapes
 from tilewright.topi.templates import TEMPLATES, candidates, default_schedule, templates
 
 PASSES = ["forward", "dgrad", "wgrad"]
@@ -26,7 +26,7 @@ SMALL = Problem.parse("4x8x9x8", "8x1x3x3", padding=1)
 def test_one_kernel_serves_every_batch(pass_, layout, target):
     p = SMALL.replace(pass_=pass_, layout=layout)
     template, config = next(candidates(p, target))
-    found = declare(p, batch=te.var("n"))
+    found = template.declare(p, config, te.var("n"))
     kernel = tilewright.build(template.schedule(found, config), found.args, target)
     for batch in (1, 4):
         assert run(p.replace(batch=batch), kernel) < TOLERANCE["float32"]

@@ -10,7 +10,6 @@ from tests.support.depthwise import TOLERANCE, run
 
 import tilewright
 from tilewright.topi import Problem
-from tilewright.topi.declare import declare
 from tilewright.topi.opencl import candidates as opencl
 from tilewright.topi.problem import LAYOUTS, PASSES
 from tilewright.topi.templates import candidates, default_schedule, templates
@@ -47,7 +46,7 @@ def test_where_sharing_is_emulated_nothing_is_shared(
     monkeypatch.setattr(opencl, "shares_memory", lambda target: False)
     p = _problem(pass_, layout)
     for template, config in list(candidates(p, "opencl"))[:4]:
-        found = declare(p)
+        found = template.declare(p, config)
         text = str(tilewright.lower(template.schedule(found, config), found.args, "opencl"))
         assert "shared" not in text
         assert "sync" not in text

@@ -13,7 +13,6 @@ from tests.support.search import search
 
 import tilewright
 from tilewright.topi import Problem
-from tilewright.topi.declare import declare
 from tilewright.topi.templates import candidates
 
 #: Examples of one test: a long search is cut up, so that several processes share it.
@@ -47,6 +46,6 @@ def test_a_vector_of_bfloat16_ends_with_the_row() -> None:
     for width in (1, 9, 17):
         p = Problem.parse((1, 1, 1, width), (1, 1, 1, 1), dtype="bfloat16")
         for template, config in candidates(p, "llvm"):
-            found = declare(p)
+            found = template.declare(p, config)
             kernel = tilewright.build(template.schedule(found, config), found.args)
             assert run(p, kernel) < TOLERANCE["bfloat16"]

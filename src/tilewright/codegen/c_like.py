@@ -75,11 +75,14 @@ class CLikePrinter(StorePrinter):
         self.indent = 1
         for line in d.begin():
             self.line(line)
+        uniform = bool(block and block[0] % self.warp_size == 0) and any(
+            isinstance(x, S.Instr) and x.instruction.group > 1 for x in walk(func.body)
+        )
         for axis in func.launch:
             self.analyzer.bind(axis.var, ops.const(0), axis.extent)
             if uses(func.body, {axis.var}):
                 name = self.names.fresh(axis.var.name)
-                self.line(f"{d.variable(axis.var.dtype, name)} = {d.axis(axis.tag)};")
+                self.line(f"{d.variable(axis.var.dtype, name)} = {d.axis(axis.tag, uniform)};")
                 self.variables[axis.var] = code(name)
         self._shared(func, math.prod(block) if block else None)
         self.stmt(func.body)

@@ -332,8 +332,12 @@ class Dialect:
         """The head of a function; ``block`` is the shape of a block, None where it varies."""
         return f"void {symbol}({', '.join(params)})"
 
-    def axis(self, tag: str) -> str:
-        """The index of this thread along an axis of the launch."""
+    def axis(self, tag: str, uniform: bool = False) -> str:
+        """The index of this thread along an axis of the launch.
+
+        With ``uniform``, that along y and z is the same in all threads of a warp, and the compiler
+        has to know it, since they execute instructions together under conditions on it.
+        """
         raise TargetError(f"{self.kind} has no {tag}")
 
     def variable(self, t: DType, name: str) -> str:

@@ -364,7 +364,9 @@ class CudaDialect(Dialect):
         self.require("follow")
         return ("follow_previous_kernel();",)
 
-    def axis(self, tag: str) -> str:
+    def axis(self, tag: str, uniform: bool = False) -> str:
+        if uniform and tag in ("threadIdx.y", "threadIdx.z"):
+            return f"__shfl_sync(0xffffffffu, (int){tag}, 0)"
         return f"(int){tag}"
 
     def unroll(self) -> Iterable[str]:

@@ -247,7 +247,7 @@ class OpenCLDialect(Dialect):
         shape = f"__attribute__((reqd_work_group_size{block})) " if block else ""
         return wrapped(f"__kernel {shape}void {symbol}(", params, ")")
 
-    def axis(self, tag: str) -> str:
+    def axis(self, tag: str, uniform: bool = False) -> str:
         function = "get_group_id" if tag.startswith("blockIdx") else "get_local_id"
         return f"(int){function}({'xyz'.index(tag[-1])})"
 

@@ -28,13 +28,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tilewright.arith import Analyzer
 from tilewright.arith.affine import as_affine
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.distribution import Distribution
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.func import Func
-from tilewright.ir.ops import add, const, floordiv, floormod, mul
+from tilewright.ir.ops import add, const, floordiv, floormod, is_const, logical_and, mul
 from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Instr, Stmt, Store
 from tilewright.ir.visit import allocated, children, distinct, statements, substitute, uses
 from tilewright.lower.context import InContext, analyzer_of
@@ -98,6 +99,7 @@ class _Run:
 class _Distribute(InContext):
     def __init__(self, func: Func) -> None:
         super().__init__(analyzer_of(func))
+        self.ranges = Analyzer()  # of the threads and the loops that divide a nest: who holds what
         self.stage = ""
         self.lane: Var | None = None  # of the nest that is being divided
         self.uses: tuple[_Use, ...] = ()
@@ -119,8 +121,10 @@ class _Distribute(InContext):
                 return self.loop(s)
             case Store() if self.lane is None and (found := tuple(_uses(s))):
                 raise self.error(f"one element of fragment {found[0].buffer.name!r} is used alone")
-            case Store():
-                self.check_owned(s)
+            case Store() if self.lane is not None:
+                made = super().stmt(s)
+                holders = self.holders(s)
+                return made if is_const(holders, 1) else If(holders, made)
         return super().stmt(s)
 
     def divided(self, nest: For, found: tuple[_Use, ...]) -> Stmt:
@@ -138,8 +142,9 @@ class _Distribute(InContext):
                 )
         (lanes,) = groups
         self.lane, self.uses = Var.make("lane"), found
-        with self.analyzer.scope():
-            self.analyzer.bind(self.lane, const(0), const(lanes))
+        with self.analyzer.scope(), self.ranges.scope():
+            for known in (self.analyzer, self.ranges):
+                known.bind(self.lane, const(0), const(lanes))
             body = self.loop(nest)
         made = For(self.lane, const(0), const(lanes), ForKind.THREAD, body, LANES)
         self.lane, self.uses = None, ()
@@ -151,7 +156,9 @@ class _Distribute(InContext):
         if not any(bit is not None for bit in bits):
             if s.kind is ForKind.THREAD and s.tag == LANES:
                 raise self.bound(s)
-            return super().stmt(s)
+            with self.ranges.scope():
+                self.ranges.bind(s.var, s.min, s.extent)
+                return super().stmt(s)
         if s.kind not in (ForKind.SERIAL, ForKind.UNROLLED, ForKind.VECTORIZED):
             raise self.bound(s)
         low, extent = self.analyzer.simplify(s.min), self.analyzer.simplify(s.extent)
@@ -181,9 +188,10 @@ class _Distribute(InContext):
                 loops.append((var, size, kind))
                 part = var
             value = add(value, mul(part, const(1 << run.first)))
-        with self.analyzer.scope():
+        with self.analyzer.scope(), self.ranges.scope():
             for var, count, _ in loops:
                 self.analyzer.bind(var, const(0), const(count))
+                self.ranges.bind(var, const(0), const(count))
             value = self.analyzer.simplify(value)
             inside = None if extent.value % span == 0 else value < low + extent
             outer_uses = self.uses
@@ -250,16 +258,33 @@ class _Distribute(InContext):
             found.pop()
         return found
 
-    def check_owned(self, s: Store) -> None:
+    def holders(self, s: Store) -> Expr:
+        """Which threads hold what a statement uses: all that come to it, or those with some bits.
+
+        Bits of an index that no loop goes through, as of a row that is used alone, choose threads
+        by a condition.
+        """
+        assert self.lane is not None
+        found: list[Expr] = []
         for use in _uses(s):
-            assert self.lane is not None
-            lane = self.analyzer.simplify(use.held.lane(use.indices))
-            if lane is not self.lane and not self.analyzer.prove(lane.equal(self.lane)):
-                indices = ", ".join(map(repr, use.indices))
-                raise self.error(
-                    f"thread {self.lane.name!r} would use {use.buffer.name}[{indices}], which "
-                    f"thread {lane} holds"
-                )
+            if self.ranges.prove(use.held.lane(use.indices).equal(self.lane)):
+                continue
+            for index, own in zip(use.indices, use.held.bits, strict=True):
+                for b, bit in enumerate(own):
+                    if bit is None:
+                        continue
+                    wanted = self.ranges.simplify(_bit(index, b))
+                    here = _bit(self.lane, bit)
+                    if self.ranges.prove(wanted.equal(here)):
+                        continue
+                    if uses(wanted, {self.lane}):
+                        indices = ", ".join(map(repr, use.indices))
+                        raise self.error(
+                            f"thread {self.lane.name!r} would use {use.buffer.name}[{indices}], "
+                            "which another one holds"
+                        )
+                    found.append(here.equal(wanted))
+        return logical_and(*dict.fromkeys(found))
 
     def bound(self, s: For) -> LoweringError:
         how = f"bound to {s.tag}" if s.kind is ForKind.THREAD else s.kind.value
@@ -271,6 +296,10 @@ class _Distribute(InContext):
 
     def error(self, text: str, axis: str = "") -> LoweringError:
         return LoweringError(text, stage=self.stage, axis=axis)
+
+
+def _bit(e: Expr, number: int) -> Expr:
+    return floormod(floordiv(e, const(1 << number)), const(2))
 
 
 def _uses(s: Stmt) -> Iterator[_Use]:

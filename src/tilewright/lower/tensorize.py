@@ -188,7 +188,8 @@ def _lifted(nest: Stmt) -> tuple[Expr, Stmt]:
             condition, inner = _lifted(body)
             return condition, replace(nest, body=inner)
         case If(condition, then, None) if pure(condition):
-            return condition, then
+            further, inner = _lifted(then)
+            return logical_and(condition, further), inner
     return const(True), nest
 
 

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.signature import evaluate
 from tilewright.target import Target
-from tilewright.topi.declare import declare
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import Template
 
@@ -131,7 +130,7 @@ class Scheduled:
         from tilewright.runtime.compile import build
 
         batch = te.var("n", most=most_batch(problem)) if symbolic_batch else None
-        found = declare(problem, batch)
+        found = self.template.declare(problem, config, batch)
         return build(self.template.schedule(found, config), found.args, target)
 
     def build(self, problem: Problem, config: Any, target: Target) -> BuiltKernel:

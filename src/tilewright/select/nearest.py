@@ -21,7 +21,6 @@ from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import TilewrightError
 from tilewright.select.ranking import ranked
 from tilewright.target import Target
-from tilewright.topi.declare import declare
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES, candidates
 from tilewright.tune.tuned import Ranked, Tuned, own, shipped
@@ -157,7 +156,7 @@ def _legal(
     try:
         config = known.parse(dict(values))
         if config not in known.candidates(problem, target):
-            known.schedule(declare(problem), config)
+            known.schedule(known.declare(problem, config), config)
     except TilewrightError:
         return None
     return config

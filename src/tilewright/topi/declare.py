@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,8 +81,7 @@ def declare(p: Problem, batch: Any = None) -> Declaration:
     ``batch`` may be a symbolic extent (``te.var("n")``) to leave the batch to the call. Sums, and
     the epilogue on them, are in ``p.accumulate``; the last stage rounds.
     """
-    shapes = {name: _with_batch(p, name, shape, batch) for name, shape in input_shapes(p).items()}
-    inputs = {name: te.placeholder(s, p.dtype, name=name) for name, s in shapes.items()}
+    inputs = placeholders(p, batch)
     first, second = (inputs[name] for name in OPERANDS[p.pass_])
     if p.pass_ == "forward":
         result = total = depthwise_forward(p, first, second)
@@ -89,12 +89,24 @@ def declare(p: Problem, batch: Any = None) -> Declaration:
         result, total = depthwise_dgrad(p, first, second)
     else:
         result, total = depthwise_wgrad(p, first, second)
+    reads = {t.op.tag: t for t in total.op.inputs}
+    result = finished(p, result, inputs)
+    return Declaration(p, inputs, result, total, reads.get("pad"), reads.get("filter"))
+
+
+def finished(p: Problem, result: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
+    """The result of a problem from its sums: the epilogue, then rounding."""
     for step in p.epilogue:
         result = apply_step(step, result, Images(p.layout), inputs)
     if result.dtype != p.dtype:
         result = elementwise(result, lambda v: v.astype(p.dtype), "Rounded")
-    reads = {t.op.tag: t for t in total.op.inputs}
-    return Declaration(p, inputs, result, total, reads.get("pad"), reads.get("filter"))
+    return result
+
+
+def placeholders(p: Problem, batch: Any = None) -> dict[str, Tensor]:
+    """The inputs of a problem by name, in calling order; see :func:`declare`."""
+    shapes = {name: _with_batch(p, name, shape, batch) for name, shape in input_shapes(p).items()}
+    return {name: te.placeholder(s, p.dtype, name=name) for name, s in shapes.items()}
 
 
 def _with_batch(p: Problem, name: str, shape: tuple[int, ...], batch: Any) -> tuple[Any, ...]:

@@ -15,7 +15,6 @@ from tilewright.ir.errors import ScheduleError
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import current_target
-from tilewright.topi.declare import declare
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES, candidates
 from tilewright.tune.config import ConfigEntity
@@ -46,8 +45,10 @@ def schedule(problem: Problem) -> tuple[Schedule, list[Any]]:
         [[name, *(values.get(field, ABSENT) for field in names)] for name, values in found],
     )
     chosen, parameters = parameters_of({n: cfg[n].val for n in ["template", *names]})
-    declaration = declare(problem)
-    made = TEMPLATES[chosen].schedule(declaration, TEMPLATES[chosen].parse(parameters))
+    known = TEMPLATES[chosen]
+    config = known.parse(parameters)
+    declaration = known.declare(problem, config)
+    made = known.schedule(declaration, config)
     cfg.add_flop(problem.flops)
     return made, declaration.args
 

@@ -70,7 +70,7 @@ class Flights:
         if groups is None:
             return
         left = []
-        for issued in self._issued[queue]:
+        for issued in self._issued.get(queue, ()):
             done = (issued.group >= 0) & (issued.group < groups[issued.lanes] - pending)
             done &= np.isin(issued.lanes, frame.lanes)
             if done.any():

@@ -10,7 +10,9 @@ multiplied where an image is as wide as a tile.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from math import gcd
 from typing import Any
 
@@ -33,6 +35,8 @@ from tilewright.topi.problem import Problem
 _LANES = 128
 #: Bytes of shared memory that blocks may take.
 _SHARED = 227 * 1024
+#: Registers of a multiprocessor, and of a thread beside those of products.
+_REGISTERS, _OTHER = 65536, 36
 #: The widest product of one instruction.
 _WIDEST = 256
 
@@ -47,7 +51,7 @@ class ToeplitzTile:
     columns: int = 32
     groups: int = 2
     turns: int = 4
-    stages: int = 3
+    stages: int = 4
 
 
 @dataclass(frozen=True)
@@ -149,43 +153,45 @@ def _together(stage: Stage, tile: ToeplitzTile, vector: int, ty: Any) -> None:
         stage.vectorize(lane)
 
 
-def has_tensor_cores(p: Problem, target: Target) -> bool:
-    """Whether :func:`schedule_toeplitz` is for a problem on a target."""
+def suits_toeplitz(p: Problem) -> bool:
+    """Whether :func:`schedule_toeplitz` is for a problem: one whose filters fit shared memory."""
     return (
         p.rank == 2
         and p.dtype in ("float16", "bfloat16")
         and p.accumulate == "float32"
         and (p.pass_ == "forward" or (p.stride == (1, 1) and p.multiplier == 1))
-        and (target.kind == "sim" or target.arch == "sm_90a")
-        and bool(toeplitz_tiles(p, target))
+        and next(_tiles(p), None) is not None
     )
 
 
 def toeplitz_tiles(p: Problem, target: Target) -> list[ToeplitzTile]:
-    """Tiles whose matrices fit shared memory, the best guess first; few images take small ones."""
-    found: list[tuple[float, ToeplitzTile]] = []
+    """Tiles whose matrices fit shared memory, the best guess first."""
+    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
+
+
+def _tiles(p: Problem) -> Iterator[tuple[float, ToeplitzTile]]:
+    """Tiles, with how slow they are thought to be."""
     height, width = p.image if p.pass_ == "dgrad" else p.out_image
-    for columns in (8, 16, 32, 64):
-        if columns >= 2 * max(8, width):
+    for columns, rows in product((8, 16, 32, 64), (1, 2, 4, 8, 16)):
+        if columns >= 2 * max(8, width) or rows >= 2 * height or rows * columns > _WIDEST:
             continue
-        for rows in (1, 2, 4, 8, 16):
-            if rows * columns > _WIDEST or rows >= 2 * height:
+        cut = Toeplitz(p, rows, columns)
+        last = (columns - 1) * cut.stride[1]
+        elements = cut.stride[0] * cut.matrices * (cut.depth * columns + cut.depth + last)
+        size = elements * dtype(p.dtype).bytes
+        if size > _SHARED:
+            continue
+        down, across = cut.tiles
+        products = down * across * cut.steps * cut.depth * rows * columns
+        narrow = 1 + 64 / (rows * columns)  # registers are read for fewer products
+        for groups, stages in ((2, 4), (4, 2), (2, 2), (1, 4), (1, 2), (2, 3), (4, 3)):
+            held = rows * columns // 2 + stages * cut.depth // 4 + _OTHER
+            if groups > down or groups * _LANES * held > _REGISTERS:
                 continue
-            cut = Toeplitz(p, rows, columns)
-            matrices = p.stride[0] * cut.matrices
-            last = (columns - 1) * cut.stride[1]
-            size = matrices * (cut.depth * columns + cut.depth + last) * dtype(p.dtype).bytes
-            if size > _SHARED:
-                continue
-            down, across = cut.tiles
-            work = down * across * cut.steps * cut.depth * rows * columns
-            for groups, stages in ((2, 3), (4, 3), (2, 4), (1, 3), (4, 2)):
-                if groups > down:
-                    continue
-                turns = -(-down // groups)
-                small = 1 + 64 / (rows * columns)  # the instruction's registers are read for less
-                lonely = 1.0 if size * 2 <= _SHARED or groups >= 4 else 1.25
-                wide = 1.3 if rows * columns > 128 and groups * 2 > 2 else 1.0
-                cost = work * small * lonely * wide * (1 + stages / 64)
-                found.append((cost, ToeplitzTile(rows, columns, groups, turns, stages)))
-    return [tile for _, tile in sorted(found, key=lambda pair: pair[0])]
+            # Two blocks of a multiprocessor load and store while the other multiplies.
+            # Of the widest products the compiler takes some apart where it moves their registers.
+            alone = 1.25 if 2 * size > _SHARED or groups * rows * columns > 256 else 1.0
+            alone *= 1.25 if rows * columns == _WIDEST else 1.0
+            tile = ToeplitzTile(rows, columns, groups, -(-down // groups), stages)
+            near = 1 + (abs(stages - 4) + abs(groups - 2)) / 64
+            yield products * narrow * alone * near, tile

@@ -1,0 +1,212 @@
+"""Depthwise convolution as products of matrices: the filter, not the image, is unrolled.
+
+For one row of the input and one channel, ``rows`` rows of ``columns`` outputs are a product of the
+input's columns with a matrix of filter taps, ``T[j, o] = filter[kh, j - o * stride + padding]``, a
+Toeplitz matrix with zeros where there is no such tap. Images share it, so the rows of the product
+are images: the implicit batched product of MegEngine (article 001). One input row meets the
+matrices of neighbouring filter rows in neighbouring output rows, so these lie side by side, filter
+rows falling, between matrices of zeros; the window of ``rows`` of them slides by one for each row
+of the input.
+
+A gradient by the input with stride 1 is the convolution of dy with the filter rotated, and is
+declared alike. What is not finite in the image spreads to results ``rows`` and ``columns`` around
+that no tap joins to it, as it is multiplied with zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright import te
+from tilewright.te import Tensor
+from tilewright.topi.problem import Problem
+
+#: Rows of a product, images here, of one instruction.
+IMAGES = 64
+#: Columns that one instruction sums over.
+DEPTH = 16
+
+
+@dataclass(frozen=True)
+class Toeplitz:
+    """How a problem is cut into products.
+
+    Parameters
+    ----------
+    rows, columns : the outputs of one product, of each image; powers of two, columns 8 at least.
+    """
+
+    problem: Problem
+    rows: int
+    columns: int
+
+    @property
+    def _turned(self) -> bool:
+        return self.problem.pass_ == "dgrad"
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """Height and width of what is convolved: x, or dy."""
+        p = self.problem
+        return p.out_image if self._turned else p.image
+
+    @property
+    def result(self) -> tuple[int, int]:
+        """Height and width of the result."""
+        p = self.problem
+        return p.image if self._turned else p.out_image
+
+    @property
+    def stride(self) -> tuple[int, int]:
+        return (1, 1) if self._turned else self.problem.stride
+
+    @property
+    def before(self) -> tuple[int, int]:
+        """Rows and columns of padding before the image."""
+        p = self.problem
+        if self._turned:
+            reach = [(k - 1) * d for k, d in zip(p.kernel, p.dilation, strict=True)]
+            return reach[0] - p.padding[0], reach[1] - p.padding[1]
+        return p.padding[0], p.padding[1]
+
+    @property
+    def first(self) -> int:
+        """The image's column that the first output column of a tile begins at, from that one's
+        own; a multiple of 8. Where one tile holds whole rows, the image's column 0 itself."""
+        if self.result[1] <= self.columns:
+            return 0
+        return -(-(-self.before[1] // 8) * 8)
+
+    @property
+    def depth(self) -> int:
+        """Columns of the image that a tile reads, a multiple of what an instruction takes: one of
+        these, or pairs."""
+        p = self.problem
+        reach = (p.kernel[1] - 1) * p.dilation[1] - self.before[1] - self.first
+        seen = (self.columns - 1) * self.stride[1] + reach + 1
+        if self.result[1] <= self.columns:
+            seen = min(seen, self.image[1])
+        seen = max(seen, 1)
+        return DEPTH if seen <= DEPTH else -(-seen // (2 * DEPTH)) * 2 * DEPTH
+
+    @property
+    def chunk(self) -> int:
+        """Columns of an input row that the threads of a product load at once."""
+        return min(self.depth, 2 * DEPTH)
+
+    @property
+    def steps(self) -> int:
+        """Input rows of one phase of the stride that a tile reads."""
+        p = self.problem
+        reach = (p.kernel[0] - 1) * p.dilation[0] + 1
+        return -(-reach // self.stride[0]) + self.rows - 1
+
+    @property
+    def matrices(self) -> int:
+        """Matrices of one phase, those of zeros included."""
+        return self.steps + self.rows - 1
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Tiles down and across an image."""
+        h, w = self.result
+        return -(-h // self.rows), -(-w // self.columns)
+
+    def column(self, block: Any, inner: Any) -> Any:
+        """The column of a chunk that stands at ``inner`` of ``block`` of a matrix's rows: a thread
+        loads a quarter of the chunk, neighbours, and has two of them in each block."""
+        wide = self.chunk // 8
+        return (
+            block // wide * self.chunk + inner // 2 * (self.chunk // 4) + block % wide * 2
+            + inner % 2
+        )  # fmt: skip
+
+    def output(self, block: Any, inner: Any) -> Any:
+        """The output column that stands at ``inner`` of ``block`` of a matrix's columns: a thread
+        has a quarter of a tile's row, neighbours, which it can store at once."""
+        return inner // 2 * (self.columns // 4) + block * 2 + inner % 2
+
+    def tap(self, row: Any, column: Any) -> tuple[list[Any], tuple[Any, Any]]:
+        """The conditions under which there is a tap so far from a window's corner, and which."""
+        p, found, where = self.problem, [], []
+        for k, at in enumerate((row, column)):
+            size, step = p.kernel[k], p.dilation[k]
+            where += [at >= 0, at <= (size - 1) * step]
+            if step > 1:
+                where.append(te.floormod(at, step).equal(0))
+                at = te.floordiv(at, step)
+            found.append(size - 1 - at if self._turned else at)
+        return where, (found[0], found[1])
+
+
+@dataclass(frozen=True)
+class ToeplitzStages:
+    """The stages of the products: ``taps`` are filter rows between zeros, ``matrices`` the Toeplitz
+    matrices, in blocks of 8 by 8, ``image`` the padded image, ``sum`` the products, of whole tiles
+    of :data:`IMAGES` images."""
+
+    taps: Tensor
+    matrices: Tensor
+    image: Tensor
+    sum: Tensor
+
+
+def depthwise_toeplitz(t: Toeplitz, image: Tensor, filter: Tensor) -> ToeplitzStages:
+    """The stages of a forward pass, or of a gradient by the input with stride 1, in NCHW."""
+    p, zero = t.problem, te.const(0, image.dtype)
+    (sh, sw), (top, left), columns = t.stride, t.before, t.columns
+    channels, m = p.result_channels, 1 if p.pass_ == "dgrad" else p.multiplier
+    last = (columns - 1) * sw
+
+    def tap(c: Any, phase: Any, e: Any, at: Any) -> Any:
+        where, (kh, kw) = t.tap((t.steps - 1 - e) * sh + phase, at - last + t.first + left)
+        return te.if_then_else(te.all(*where), filter[c // m, c % m, kh, kw], zero)
+
+    taps = te.compute(
+        (channels, sh, t.matrices, t.depth + last), tap, name="TapRows",
+        varargs_names=["c", "phase", "e", "at"],
+    )  # fmt: skip
+    matrices = te.compute(
+        (channels, sh, t.matrices, columns // 8, t.depth // 8, 8, 8),
+        lambda c, f, e, jo, ko, ji, ki: taps[
+            c, f, e, t.column(ko, ki) - t.output(jo, ji) * sw + last
+        ],
+        name="Toeplitz",
+    )
+
+    images = (image.shape[0] + IMAGES - 1) // IMAGES * IMAGES
+    height, width = t.image
+    down, across = t.tiles
+
+    def read(n: Any, c: Any, h: Any, w: Any) -> Any:
+        inside = [n < image.shape[0], w + t.first >= 0, w + t.first < width]
+        return te.if_then_else(te.all(*inside), image[n, c, h, w + t.first], zero)
+
+    padded = te.compute(
+        (images, image.shape[1], height, (across - 1) * columns * sw + t.depth), read,
+        name="PaddedImage",
+    )  # fmt: skip
+    q, f = te.reduce_axis((0, t.steps), name="q"), te.reduce_axis((0, sh), name="phase")
+    j = te.reduce_axis((0, t.depth), name="j")
+
+    def element(n: Any, c: Any, h: Any, w: Any) -> Any:
+        row = (h // t.rows * t.rows + q) * sh + f - top
+        # j and w in the order of the matrices' rows and columns; see column() and output().
+        own, chunk, quarter = j % t.chunk, t.chunk, columns // 4
+        ko = j // chunk * (chunk // 8) + own // 2 % (chunk // 8)
+        ki = own // (chunk // 4) * 2 + own % 2
+        jo, ji = w % columns // 2 % (columns // 8), w % columns // quarter * 2 + w % 2
+        matrix = matrices[c, f, h % t.rows - q + (t.steps - 1), jo, ko, ji, ki]
+        value = padded[n, c // m, row, w // columns * columns * sw + j]
+        return te.sum(
+            value.astype(p.accumulate) * matrix.astype(p.accumulate),
+            axis=[q, f, j],
+            where=te.all(row >= 0, row < height),
+        )
+
+    total = te.compute(
+        (images, channels, down * t.rows, across * columns), element, name="ToeplitzSum",
+        tag="toeplitz",
+    )  # fmt: skip
+    return ToeplitzStages(taps, matrices, padded, total)
