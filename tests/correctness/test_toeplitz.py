@@ -11,6 +11,8 @@ from tilewright.codegen.cuda import generate
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble, opcodes
+from tilewright.select.answers import Answers
+from tilewright.select.choice import choose
 from tilewright.target import Target
 from tilewright.topi import Problem
 from tilewright.topi.declare import input_shapes
@@ -109,3 +111,12 @@ def test_other_problems_are_left_to_other_schedules(p):
 def test_other_gpus_have_no_such_instruction(arch):
     p = problem("64x8x32x32", "8x1x7x7")
     assert not TEMPLATE.fits(p, Target.parse(f"cuda -arch={arch}"))
+
+
+def test_large_filters_of_many_images_go_to_tensor_cores_unmeasured(tmp_path):
+    answers, target = Answers(tmp_path / "answers.sqlite"), "cuda -arch=sm_90a"
+    large = problem("64x384x32x32", "384x1x31x31", padding=15)
+    assert choose(large, target, answers=answers).algorithm.name == "gpu.toeplitz"
+    for other in (large.replace(batch=1), large.replace(dtype="float32", accumulate="")):
+        assert choose(other, target, answers=answers).algorithm.name != "gpu.toeplitz"
+    assert choose(large, "cuda -arch=sm_80", answers=answers).algorithm.name != "gpu.toeplitz"

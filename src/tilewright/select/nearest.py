@@ -1,11 +1,11 @@
 """What was learnt by tuning, of this problem and of those like it: whose schedules are tried first.
 
 A problem that was tuned on this device gets what was fastest for it, and so does one that differs
-from it in nothing that matters much. For others, schedules of CUDA devices are ranked by a model
-(:mod:`~tilewright.select.ranking`). Elsewhere the nearest problems on record vote, near ones
-weighing more: how many times slower than the fastest the schedule most like it was there; the
-library's rule has a small vote. Candidates are those of the rule, and what was fast for problems
-that are nearly the same.
+from it in nothing that matters much. Large filters of many images go to tensor cores. For others,
+schedules of CUDA devices are ranked by a model (:mod:`~tilewright.select.ranking`). Elsewhere the
+nearest problems on record vote, near ones weighing more: how many times slower than the fastest the
+schedule most like it was there; the library's rule has a small vote. Candidates are those of the
+rule, and what was fast for problems that are nearly the same.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ _ALIKE = 0.5
 _TWINS = 0.5
 #: The library's rule votes too, as a problem so far away would.
 _RULE = 2.5
+#: Images and taps from which on products on tensor cores come first.
+_IMAGES, _TAPS = 16, 81
 #: So many of the schedules voted for are tried.
 _TRIED = 8
 #: How far apart two problems are that differ in what has no measure.
@@ -69,11 +71,25 @@ def guesses(problem: Problem, target: Target, device: str) -> Iterator[Guess]:
             break
     else:
         yield from _twins(problem, target, here)
+    yield from _large(problem, target)
     found = ranked(problem, target)
     if found:
         yield from (Guess(r.template.name, r.config, None) for r in found[:_TRIED])
     else:
         yield from _voted(problem, target, device, [*mine, *brought])
+
+
+def _large(problem: Problem, target: Target) -> Iterator[Guess]:
+    """Tensor cores for large filters of many images, whose taps bind every other schedule.
+
+    By arithmetic, not measured: at 25 multiplications a picosecond the CUDA cores need longer for
+    so many taps than the tensor cores for whole products, most of whose rows are images.
+    """
+    template = TEMPLATES["gpu.toeplitz"]
+    if problem.batch >= _IMAGES and math.prod(problem.kernel) >= _TAPS:
+        if target.kind == "cuda" and template.fits(problem, target):
+            for config in template.candidates(problem, target)[:2]:
+                yield Guess(template.name, config, None)
 
 
 def _twins(problem: Problem, target: Target, here: Sequence[Tuned]) -> Iterator[Guess]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +93,7 @@ def declare(p: Problem, batch: Any = None) -> Declaration:
     return Declaration(p, inputs, result, total, reads.get("pad"), reads.get("filter"))
 
 
-def finished(p: Problem, result: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
+def finished(p: Problem, result: Tensor, inputs: dict[str, Tensor]) -> Tensor:
     """The result of a problem from its sums: the epilogue, then rounding."""
     for step in p.epilogue:
         result = apply_step(step, result, Images(p.layout), inputs)
