@@ -33,7 +33,7 @@ def write(w: Statements, s: S.Instr) -> bool:
     for operand in operands:
         element = w.types.memory(operand.buffer.dtype)
         offset = w.offset(operand.buffer, operand.indices)
-        arguments.append(w.b.element(element, w._pointer(operand.buffer), offset))
+        arguments.append(w.b.element(element, w.pointer(operand.buffer), offset))
         held = [w.index(stride) for stride in operand.strides]
         known = [constant(value) for value in held]
         strides.append([v if k is None else k for k, v in zip(known, held, strict=True)])

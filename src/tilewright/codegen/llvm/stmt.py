@@ -7,9 +7,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from tilewright.codegen.c_like import steps
-from tilewright.codegen.llvm import instruction
+from tilewright.codegen.llvm import instruction, parallel
 from tilewright.codegen.llvm.builder import Builder, Value, constant
-from tilewright.codegen.llvm.expr import uniform
+from tilewright.codegen.llvm.conditions import uniform
 from tilewright.codegen.llvm.memory import Memory
 from tilewright.codegen.llvm.sums import I64
 from tilewright.codegen.llvm.types import Types
@@ -20,7 +20,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import ForKind, Stmt
-from tilewright.ir.visit import allocated, exprs, free_vars, walk
+from tilewright.ir.visit import exprs
 
 #: So many bytes of a function's arrays lie on the stack, where LLVM may turn them into registers.
 STACK_BYTES = 64 * 1024
@@ -66,7 +66,7 @@ class Statements(Memory):
         self.reasons = False  # whether facts about variables are worth collecting
         self.sources: list[str] = []  # modules of instructions, to be linked in
         self._auto_unroll = 0
-        self._bodies = 0
+        self.bodies = 0  # of parallel loops, so far
 
     # Functions
 
@@ -261,7 +261,7 @@ class Statements(Memory):
                     self.variables[s.var] = self.arithmetic("add", first, Value(I64, str(k)))
                     self.stmt(s.body)
         elif s.kind is ForKind.PARALLEL and self.threads != 1 and not self.frame.parallel:
-            self._parallel(s)
+            parallel.write(self, s)
         else:
             self._serial(s)
 
@@ -312,92 +312,6 @@ class Statements(Memory):
             return ""
         hint = self.b.note(f'!{{!"llvm.loop.unroll.count", i32 {unroll}}}')
         return f", !llvm.loop {self.b.note(f'distinct !{{SELF, {hint}}}')}"
-
-    # Threads
-
-    def _parallel(self, s: S.For) -> None:
-        """The body as a function of its own over a range, which the pool calls in each thread."""
-        b = self.b
-        first, count = self.index(s.min), self.index(s.extent)
-        variables, buffers = self._captured(s)
-        captured = [self.variables[v] for v in variables] + [self.pointers[x] for x in buffers]
-        fields = ["i32", *(value.type for value in captured)]
-        layout = f"{{ {', '.join(fields)} }}"
-        closure = b.early(f"alloca {layout}, align 64")
-        b.do(f"store i32 0, {closure}")
-        for k, value in enumerate(captured):
-            at = b.op(_PTR, f"getelementptr {layout}, {closure}, i32 0, i32 {k + 1}")
-            b.do(f"store {value}, {at}")
-        name = self._outline(s, variables, buffers, captured, layout)
-        threads = Value("i32", str(self.threads))
-        b.declare("void", "tw_parallel", [_PTR, _PTR, I64, I64, "i32"], external=True)
-        end = self.arithmetic("add", first, count)
-        args = [Value(_PTR, f"@{name}"), closure, first, end, threads]
-        b.call("void", "tw_parallel", args, external=True)
-        self.forget_loads()
-        status = b.op("i32", f"load i32, {closure}")
-        self.fail_if(b.compare("icmp ne", status, Value("i32", "0")))
-
-    def _captured(self, s: S.For) -> tuple[list[Var], list[Buffer]]:
-        """The variables and buffers of the surroundings that the loop uses."""
-        own = set(allocated(s.body))
-        found: dict[Buffer, None] = {}
-        names: dict[Var, None] = {}
-        for node in walk(s.body):
-            if isinstance(node, (S.Store, E.Load, S.Access)):
-                found[node.buffer] = None
-            elif isinstance(node, S.Instr):
-                found.update((o.buffer, None) for o in node.operands)
-        shapes = [*found, *own]
-        extents = [x for buffer in shapes for x in (*buffer.shape, *buffer.strides)]
-        parts: list[Expr | Stmt] = [s.body, *extents]
-        for part in parts:
-            names.update((v, None) for v in free_vars(part))
-        variables = [v for v in names if v is not s.var and v in self.variables]
-        return variables, [x for x in found if x not in own]
-
-    def _outline(
-        self,
-        s: S.For,
-        variables: list[Var],
-        buffers: list[Buffer],
-        captured: list[Value],
-        layout: str,
-    ) -> str:
-        """Two functions: one that reads the closure, and the loop with its promises of no alias."""
-        b = self.b
-        self._bodies += 1
-        name = f"parallel.{self._bodies}"
-        before = dict(self.variables), dict(self.pointers)
-        params = []
-        captives: list[Var | Buffer] = [*variables, *buffers]
-        for k, (what, value) in enumerate(zip(captives, captured, strict=True)):
-            promise = " noalias" if isinstance(what, Buffer) else ""
-            params.append(f"{value.type}{promise} %c{k}")
-            if isinstance(what, Buffer):
-                self.pointers[what] = Value(_PTR, f"%c{k}")
-            else:
-                self.variables[what] = Value(value.type, f"%c{k}")
-        lines = []
-        for k, value in enumerate(captured):
-            lines.append(f"  %p{k} = getelementptr {layout}, ptr %closure, i32 0, i32 {k + 1}")
-            lines.append(f"  %c{k} = load {value.type}, ptr %p{k}")
-        passed = "".join(f", {value.type} %c{k}" for k, value in enumerate(captured))
-        b.functions.append(
-            f"define internal void @{name}(ptr %closure, i64 %begin, i64 %end) #0 {{\n"
-            + "\n".join(lines)
-            + f"\n  %status = call i32 @{name}.body(i64 %begin, i64 %end{passed})\n"
-            "  %bad = icmp ne i32 %status, 0\n  br i1 %bad, label %fail, label %exit\n"
-            "fail:\n  store i32 1, ptr %closure\n  br label %exit\nexit:\n  ret void\n}"
-        )
-        head = f"define internal i32 @{name}.body(i64 %begin, i64 %end"
-        head += "".join(f", {p}" for p in params) + ") #0"
-        begin, end = Value(I64, "%begin"), Value(I64, "%end")
-        self.function(
-            head, lambda: self.counted(s.var, begin, end, lambda: self.stmt(s.body)), True
-        )
-        self.variables, self.pointers = before
-        return name
 
 
 def wants_facts(body: Stmt) -> bool:

@@ -8,7 +8,17 @@ rounded, because float32 has more than twice their digits.
 
 from __future__ import annotations
 
-from tilewright.codegen.llvm.builder import Builder, Value, literal, split_type, vector_type
+import struct
+
+from tilewright.codegen.llvm.builder import (
+    Builder,
+    Value,
+    half_bits,
+    literal,
+    round_to_float32,
+    split_type,
+    vector_type,
+)
 from tilewright.ir.dtype import DType, dtype
 
 FLOAT32 = dtype("float32")
@@ -179,3 +189,13 @@ def _to_integer(b: Builder, to: DType, x: Value, target: str) -> Value:
     # out of range it is poison; frozen, it is a number like any other
     found = b.op(wide, f"freeze {found}")
     return b.convert("trunc", found, target)
+
+
+def sixteen_bits(t: DType, value: float) -> int:
+    """A constant of float16 or bfloat16 as its bits."""
+    if t.kind == "float":
+        return half_bits(value)
+    bits: int = struct.unpack("<I", struct.pack("<f", round_to_float32(value)))[0]
+    if value != value:
+        return 0x7FC0
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16

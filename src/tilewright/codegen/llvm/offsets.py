@@ -1,0 +1,143 @@
+"""Where elements lie: the offsets of lanes are base and step where they are one progression."""
+
+from __future__ import annotations
+
+from tilewright.codegen.llvm.builder import Builder, Value, constant, vector_type
+from tilewright.codegen.llvm.expr import Expressions
+from tilewright.codegen.llvm.sums import I64, Spread, Terms, spread
+from tilewright.codegen.llvm.types import Types
+from tilewright.ir import expr as E
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import TargetError
+from tilewright.ir.expr import Expr
+
+#: An offset by lane: ``base + k * step``, or each by itself.
+Lanes = tuple[Value, Value] | Value
+#: An offset in parts; see :meth:`Offsets._place`.
+Place = tuple[Spread, int, list[tuple[Expr, Expr]]]
+_ZERO = Value(I64, "0")
+
+
+class Offsets(Expressions):
+    """Writes offsets; ``pointers`` are the buffers in scope."""
+
+    def __init__(self, b: Builder, types: Types) -> None:
+        super().__init__(b, types)
+        self.pointers: dict[Buffer, Value] = {}
+        self._strides: dict[Buffer, tuple[Expr, ...]] = {}
+        self._places: dict[tuple[Buffer, tuple[Expr, ...]], Place] = {}
+
+    def pointer(self, buffer: Buffer) -> Value:
+        """Where a buffer begins."""
+        found = self.pointers.get(buffer)
+        if found is None:
+            raise TargetError(f"buffer {buffer.name} is neither a parameter nor allocated")
+        return found
+
+    def strides(self, buffer: Buffer) -> tuple[Expr, ...]:
+        """The strides of a buffer, in elements."""
+        found = self._strides.get(buffer)
+        if found is None:
+            found = self._strides[buffer] = buffer.strides
+        return found
+
+    def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Value:
+        """The offset of one element."""
+        if buffer.layout is not None and buffer.layout.swizzle is not None:
+            return self.index(buffer.offset(indices))
+        parts, _, rest = self._place(buffer, indices)
+        terms: Terms = {}
+        least = self.gather(parts, 1, terms)
+        for index, stride in rest:
+            least += self.add(self.product(self.index(index), self.index(stride)), 1, terms)
+        return self.total(terms, least)
+
+    def lane_offsets(self, buffer: Buffer, indices: tuple[Expr, ...], lanes: int) -> Lanes:
+        """The offsets of a vector of elements."""
+        if buffer.layout is not None and buffer.layout.swizzle is not None:
+            return self._form(buffer.offset(indices), lanes)
+        parts, known, rest = self._place(buffer, indices)
+        terms: Terms = {}
+        least, step = self.gather(parts, 1, terms), Value(I64, str(known))
+        scattered: Value | None = None
+        for index, stride in rest:
+            scale = self.index(stride)
+            form = self._form(index, lanes)
+            if isinstance(form, Value):
+                part = self.b.binary("mul nsw", form, self.b.splat(scale, lanes))
+                scattered = part if scattered is None else self.b.binary("add", scattered, part)
+            else:
+                least += self.add(self.product(form[0], scale), 1, terms)
+                step = self.arithmetic("add", step, self.product(form[1], scale))
+        base = self.total(terms, least)
+        if scattered is None:
+            return base, step
+        return self.b.binary("add", scattered, self.scattered(base, step, lanes))
+
+    def _place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Place:
+        """An offset in its parts: a sum, the step from lane to lane that is known, and the indices
+        of other kinds with their strides."""
+        found = self._places.get((buffer, indices))
+        if found is not None:
+            return found
+        parts: list[tuple[Expr, int]] = []
+        rest: list[tuple[Expr, Expr]] = []
+        step = 0
+        for index, stride in zip(indices, self.strides(buffer), strict=True):
+            match index, stride:
+                case E.Ramp(base, E.IntImm(_, by), _), E.IntImm(_, scale):
+                    parts.append((base, scale))
+                    step += by * scale
+                case E.Broadcast(value, _), E.IntImm(_, scale):
+                    parts.append((value, scale))
+                case _, E.IntImm(_, scale) if index.dtype.lanes == 1:
+                    parts.append((index, scale))
+                case _:
+                    rest.append((index, stride))
+        if buffer.layout is not None:
+            parts.append((buffer.layout.base, 1))
+        found = self._places[buffer, indices] = spread(parts), step, rest
+        return found
+
+    def _form(self, e: Expr, lanes: int) -> Lanes:
+        """An index as base and step where it is one progression."""
+        if e.dtype.lanes == 1:
+            return self.index(e), _ZERO
+        match e:
+            case E.Ramp(base, stride, _):
+                return self.index(base), self.index(stride)
+            case E.Broadcast(value, _):
+                return self.index(value), _ZERO
+            case E.Add() | E.Sub():
+                x, y = self._form(e.a, lanes), self._form(e.b, lanes)
+                if not isinstance(x, Value) and not isinstance(y, Value):
+                    opcode = "add" if isinstance(e, E.Add) else "sub"
+                    return self.arithmetic(opcode, x[0], y[0]), self.arithmetic(opcode, x[1], y[1])
+            case E.Mul():
+                x, y = self._form(e.a, lanes), self._form(e.b, lanes)
+                if not isinstance(x, Value) and not isinstance(y, Value):
+                    if constant(x[1]) == 0:
+                        x, y = y, x
+                    if constant(y[1]) == 0:
+                        return self.arithmetic("mul", x[0], y[0]), self.arithmetic(
+                            "mul", x[1], y[0]
+                        )
+        held = self.expr(e)
+        opcode = "sext" if e.dtype.kind == "int" else "zext"
+        return self.b.convert(opcode, held, vector_type(I64, lanes))
+
+    def scattered(self, base: Value, step: Value, lanes: int) -> Value:
+        """Base and step as a vector of offsets."""
+        all = self.b.splat(base, lanes)
+        if constant(step) == 0:
+            return all
+        numbers = ", ".join(f"i64 {k}" for k in range(lanes))
+        ramp = Value(vector_type(I64, lanes), f"<{numbers}>")
+        return self.b.binary("add", all, self.b.binary("mul", ramp, self.b.splat(step, lanes)))
+
+    def address(self, e: Expr) -> Value:
+        """Where the element that ``e`` loads lies."""
+        if not isinstance(e, E.Load) or e.dtype.lanes > 1:
+            raise TargetError(f"address_of needs one element of a buffer, got {e}")
+        element = self.types.memory(e.buffer.dtype)
+        return self.element(element, self.pointer(e.buffer), self.offset(e.buffer, e.indices))
