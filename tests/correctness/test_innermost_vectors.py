@@ -144,6 +144,15 @@ def test_a_loop_without_iterations_does_nothing(extent: int) -> None:
     np.testing.assert_array_equal(x, expected)
 
 
+def test_a_loop_that_is_known_to_have_no_iteration_does_nothing() -> None:
+    a = buffer("a", (64,), type="int32")
+    v = Var.make("v", "int32")
+    body = loop("i", 4, lambda i: For(v, const(0), -1 - i, ForKind.SERIAL, store(a, v, 1)))
+    x = np.full(64, -1, np.int32)
+    kernel([a], body)(x)
+    assert (x == -1).all()
+
+
 @pytest.mark.parametrize("extent", [40, 64, 200, 1001])
 def test_extrema_pass_over_nan_in_every_lane(extent: int) -> None:
     A = te.placeholder((extent,), name="A")

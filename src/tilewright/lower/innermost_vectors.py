@@ -111,7 +111,7 @@ class _Innermost(InContext):
         full = self.width // _widest(s.body)
         most = self.analyzer.bounds(s.extent).hi
         lanes = full
-        while most is not None and lanes > most:
+        while most is not None and lanes > max(most, 1):  # below 1, the loop has no iteration
             lanes //= 2
         if lanes < 2 or lanes * _widest(s.body) < _LEAST:
             return None
