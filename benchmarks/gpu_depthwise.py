@@ -24,7 +24,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeAlias
 
 import measure
 from gpu_layers import sections, traffic
@@ -41,18 +41,19 @@ _ROUNDS = 25
 #: Kernels tried for a layer.
 _TRIED = 5
 #: What an error may be, relative to the norm of the result.
-_ERROR = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
-_TARGET = "cuda -arch={arch}"
+ERROR = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
+#: Kernels under way: by what they are called, the file and what compiles into it.
+Builds: TypeAlias = "dict[str, tuple[str, Future[str]]]"
 
 
-def build(p: Problem, template: str, values: dict[str, int], arch: str, path: str) -> str:
+def build(p: Problem, template: str, values: dict[str, int], target: str, path: str) -> str:
     """Compile a kernel into a file; why not, where it cannot be."""
     try:
         chosen = TEMPLATES[template]
         config = chosen.parse(values)
         declaration = chosen.declare(p, config)
         schedule = chosen.schedule(declaration, config)
-        kernel = tilewright.build(schedule, declaration.args, _TARGET.format(arch=arch))
+        kernel = tilewright.build(schedule, declaration.args, target)
         kernel.save(path)
     except tilewright.ir.errors.TilewrightError as error:
         return str(error)
@@ -70,16 +71,31 @@ def first_choices(p: Problem, target: str) -> list[tuple[str, dict[str, int]]]:
     return found
 
 
+def begin_builds(pool: ProcessPoolExecutor, stem: Path, p: Problem, target: str) -> Builds:
+    """Compile the first choices for a problem, into files that begin with ``stem``."""
+    begun: Builds = {}
+    for template, values in first_choices(p, target):
+        name = f"{template} {', '.join(f'{v}' for v in values.values())}"
+        path = f"{stem}-{len(begun)}.kernel"
+        begun[name] = path, pool.submit(build, p, template, values, target, path)
+    return begun
+
+
+def built(begun: Builds) -> dict[str, str]:
+    """The files of the kernels that could be compiled."""
+    return {name: path for name, (path, failure) in begun.items() if not failure.result()}
+
+
 class Layer:
-    """The operands of a problem on the GPU, its reference, and PyTorch's ways to compute it.
+    """The operands of a problem on a device, its reference, and PyTorch's ways to compute it.
 
     There are ``sets`` of operands, by default as many as go past the cache.
     """
 
-    def __init__(self, p: Problem, sets: int = 0) -> None:
+    def __init__(self, p: Problem, sets: int = 0, device: str = "cuda") -> None:
         import torch
 
-        self.p, self.torch = p, torch
+        self.p, self.torch, self.device = p, torch, device
         kind = getattr(torch, p.dtype)
         images = (p.batch, p.channels, p.height, p.width)
         results = (p.batch, p.out_channels, *p.out_image)
@@ -87,7 +103,7 @@ class Layer:
         self.sets = sets or rotated
 
         def random(shape: tuple[int, ...]) -> Any:
-            return torch.randn(shape, device="cuda", dtype=kind)
+            return torch.randn(shape, device=device, dtype=kind)
 
         self.x = [random(images) for _ in range(self.sets)]
         self.dy = [random(results) for _ in range(self.sets)]
@@ -97,11 +113,10 @@ class Layer:
     def empty(self, images: Any, results: Any, kind: Any) -> Any:
         p, torch = self.p, self.torch
         if p.pass_ == "wgrad":
-            return torch.empty(
-                (p.channels, p.multiplier, p.kernel_h, p.kernel_w), device="cuda", dtype=kind
-            )
-        made = torch.empty(images if p.pass_ == "dgrad" else results, device="cuda", dtype=kind)
-        return self.lying(made)
+            filters = p.channels, p.multiplier, p.kernel_h, p.kernel_w
+            return torch.empty(filters, device=self.device, dtype=kind)
+        shape = images if p.pass_ == "dgrad" else results
+        return self.lying(torch.empty(shape, device=self.device, dtype=kind))
 
     def lying(self, t: Any) -> Any:
         """A tensor as it lies in the layout, and as its dimensions come there."""
@@ -170,7 +185,7 @@ def time_layer(p: Problem, files: dict[str, str], bandwidth: float) -> dict[str,
         layer.result[0].fill_(math.nan)
         kernel(*operands[0], layer.result[0])
         errors[name] = layer.error()
-        if not errors[name] <= _ERROR[p.dtype]:
+        if not errors[name] <= ERROR[p.dtype]:
             raise AssertionError(f"{p}: {name} has an error of {errors[name]:.2g}")
         calls[name] = lambda i, kernel=kernel: kernel(*operands[i % n], layer.result[i % n])
     # Graphs of a millisecond or so: of small layers they hold more launches.
@@ -206,21 +221,17 @@ def copy_bandwidth() -> float:
 
 def run_part(arguments: argparse.Namespace) -> None:
     """Every ``--gpus``-th layer from the ``--part``-th on, on the first visible GPU."""
-    arch = "sm_90a" if not arguments.arch else arguments.arch
+    target = f"cuda -arch={arguments.arch or 'sm_90a'}"
     wanted = [(s, p) for s, p in sections() if arguments.only in f"{s} {p}"]
     mine = wanted[arguments.part :: arguments.gpus]
     rows: list[dict[str, Any]] = []
     processes = max(2, (os.cpu_count() or 2) // arguments.gpus)
     with TemporaryDirectory() as folder, ProcessPoolExecutor(processes) as pool:
-        jobs: list[dict[str, tuple[str, Future[str]]]] = []
         # processes that build are made before this one opens the GPU
         list(pool.map(abs, range(processes * 4)))
-        for k, (_, p) in enumerate(mine):
-            jobs.append({})
-            for template, values in first_choices(p, _TARGET.format(arch=arch)):
-                name = f"{template} {', '.join(f'{v}' for v in values.values())}"
-                path = str(Path(folder) / f"{k}-{len(jobs[-1])}.kernel")
-                jobs[-1][name] = path, pool.submit(build, p, template, values, arch, path)
+        jobs = [
+            begin_builds(pool, Path(folder) / str(k), p, target) for k, (_, p) in enumerate(mine)
+        ]
         import torch
 
         torch.backends.cudnn.benchmark = True
@@ -228,9 +239,8 @@ def run_part(arguments: argparse.Namespace) -> None:
         bandwidth = copy_bandwidth()
         begin = time.perf_counter()
         for (section, p), kernels in zip(mine, jobs, strict=True):
-            files = {n: path for n, (path, built) in kernels.items() if not built.result()}
             try:
-                row = time_layer(p, files, bandwidth)
+                row = time_layer(p, built(kernels), bandwidth)
             except Exception as error:  # one layer must not cost the others
                 print(f"{p}: {error!r}", flush=True)
                 continue

@@ -1,9 +1,9 @@
 """Tables of results whose rows have sections: one a section, and above them the means of each.
 
 A row is an object with "section", times in columns that end in " us" (ours is "tilewright us") and
-ratios: "best peer / tilewright", of which more is better, and "tilewright / floor", of which 1 is
-the best. Other columns are texts and numbers; what all rows of a section share is said once, above
-them.
+ratios: "best peer / tilewright", of which more is better, "tilewright / floor", of which 1 is the
+best, and "fused / alone", what an epilogue costs. Other columns are texts and numbers; what all
+rows of a section share is said once, above them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ import measure
 from tilewright.report.results import geometric_mean
 
 #: Ratios by column; the worst of them, and what it is called.
-RATIOS = {"best peer / tilewright": (min, "at least"), "tilewright / floor": (max, "at most")}
+RATIOS = {
+    "best peer / tilewright": (min, "at least"),
+    "tilewright / floor": (max, "at most"),
+    "fused / alone": (max, "no more than"),
+}
 #: What a section says once, where its rows agree.
 _SHARED = ("operator", "pass", "dtype", "layout", "kernel", "stride")
 _NEVER = ("section", "operator", "hints")
@@ -34,7 +38,9 @@ def text(rows: Sequence[Row]) -> str:
     groups = sections(rows)
     parts = []
     if len(groups) > 1:
-        parts.append(measure.table([_summary(name, found) for name, found in groups.items()]))
+        known = [c for c in RATIOS if any(row.get(c) for row in rows)]
+        lines = [_summary(name, found, known) for name, found in groups.items()]
+        parts.append(measure.table(lines))
     for name, found in groups.items():
         shared = [
             f"{k} {found[0][k]}" if k in ("kernel", "stride") else str(found[0][k])
@@ -60,9 +66,10 @@ def mean(rows: Sequence[Row], column: str) -> float | None:
     return geometric_mean([row[column] for row in rows if row.get(column)])
 
 
-def _summary(name: str, rows: Sequence[Row]) -> dict[str, Any]:
+def _summary(name: str, rows: Sequence[Row], columns: Sequence[str]) -> dict[str, Any]:
     line: dict[str, Any] = {"section": name, "problems": len(rows)}
-    for column, (worst, called) in RATIOS.items():
+    for column in columns:
+        worst, called = RATIOS[column]
         values = [row[column] for row in rows if row.get(column)]
         line[column] = "" if not values else mean(rows, column)
         line[called] = worst(values, default="")

@@ -235,6 +235,19 @@ def _sections_claim(results: Results) -> str:
     )
 
 
+def _fused_claim(results: Results) -> str:
+    place = results["environment"]
+    says = []
+    for section, rows in grouped.sections(results["rows"]).items():
+        cost, faster = (grouped.mean(rows, c) for c in ("fused / alone", "best peer / tilewright"))
+        says.append(f"{section}: {cost:.3f} and {faster:.1f}")
+    return (
+        f"{place['device']}: depthwise layers of MobileNetV2 with what follows them in one kernel, "
+        "the time over that of the convolution alone, and how many times as fast as torch.compile "
+        f"of PyTorch {place['torch']} in its better layout (geometric means): {'; '.join(says)}."
+    )
+
+
 def _span(values: Sequence[float]) -> str:
     low, high = f"{min(values):.1f}", f"{max(values):.1f}"
     return low if low == high else f"{low} to {high}"
@@ -246,6 +259,7 @@ _CLAIMS = {
     "cpu_depthwise": _cpu_claim,
     "cpu_layers": _layers_claim,
     "demo": _demo_claim,
+    "fused_epilogues": _fused_claim,
     "gpu_depthwise": _sections_claim,
 }
 

@@ -23,7 +23,7 @@ from gpu_layers import sections
 import tilewright
 from tilewright.topi.problem import Problem
 
-_ARCH = "sm_90a"
+_TARGET = "cuda -arch=sm_90a"
 
 
 def prepare(folder: Path, every: int, only: str) -> int:
@@ -32,9 +32,9 @@ def prepare(folder: Path, every: int, only: str) -> int:
     jobs = []
     with ProcessPoolExecutor() as pool:
         for k, p in enumerate(wanted):
-            template, values = first_choices(p, f"cuda -arch={_ARCH}")[0]
+            template, values = first_choices(p, _TARGET)[0]
             path = str(folder / f"{k}.kernel")
-            jobs.append((p, path, pool.submit(build, p, template, values, _ARCH, path)))
+            jobs.append((p, path, pool.submit(build, p, template, values, _TARGET, path)))
         listed = [(p.to_dict(), path) for p, path, built in jobs if not built.result()]
     (folder / "list.json").write_text(json.dumps(listed))
     return len(listed)

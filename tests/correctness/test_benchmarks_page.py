@@ -130,6 +130,28 @@ def test_the_claim_of_layers_has_the_mean_by_threads_and_the_least(page: Any) ->
     )
 
 
+def test_what_an_epilogue_costs_has_means_and_the_worst(page: Any) -> None:
+    row = {
+        "pass": "forward", "shape": "1x8x9x9", "kernel": 3, "stride": 1, "dtype": "float32",
+        "tilewright us": 10.0, "convolution alone": 9.0, "torch.compile NCHW us": 40.0,
+        "best peer / tilewright": 4.0, "tile": "gpu.strips 2", "section": "bias+silu, batch 1",
+    }  # fmt: skip
+    rows = [
+        row | {"layout": "NCHW", "fused / alone": 1.0},
+        row | {"layout": "NHWC", "fused / alone": 1.21},
+    ]
+    place = {"device": "a GPU", "date": "2026-11-21", "torch": "2.13",
+             "command": "python benchmarks/fused_epilogues.py --gpus 4"}  # fmt: skip
+    results = page.normal({"environment": place, "GPUs": 4, "rows": rows}, "h200_fused_epilogues")
+    lines = [re.sub(r" +", " ", line) for line in page.section(results).splitlines()]
+    head = "| shape | tilewright us | convolution alone | torch.compile NCHW us |"
+    assert any(line.startswith(head) for line in lines)
+    assert any(line.startswith("| geometric mean |") and "1.10" in line for line in lines)
+    words = " ".join(page.claim({"x": results}).split())
+    assert "a GPU: depthwise layers of MobileNetV2" in words
+    assert words.endswith("(geometric means): bias+silu, batch 1: 1.100 and 4.0.")
+
+
 def test_a_page_is_made_of_the_results_that_are_there(page: Any, tmp_path: Path) -> None:
     assert page.load(tmp_path) == {}
     assert page.page_text({}).startswith("# Benchmarks")

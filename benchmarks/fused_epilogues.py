@@ -1,0 +1,261 @@
+"""Depthwise convolutions with an epilogue in the same kernel, on a GPU: what the epilogue costs.
+
+The depthwise layers of MobileNetV2 with scale, shift and ReLU, and with bias and SiLU, at batch 64
+and 1, beside our convolution alone, and beside `torch.compile` of the same composite in NCHW and in
+channels_last (`best peer / tilewright` is of the better one). Of each the first kernels of the
+choice are tried, checked against PyTorch in float64; the fastest then take turns with the others:
+medians of CUDA-graph replays, inputs rotated past the cache where they are over 8 MB.
+
+    PYTHONPATH=src python benchmarks/fused_epilogues.py --gpus 4
+    PYTHONPATH=src python benchmarks/fused_epilogues.py --target llvm --batches 1 --only 7x7
+
+The second line goes through all of it on a CPU, where times are those of calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+import grouped
+import measure
+from gpu_depthwise import ERROR, Builds, Layer, begin_builds, built
+from gpu_layers import LAYOUTS, MOBILENETV2, layer, traffic
+from parts import run_on_gpus
+
+import tilewright
+from tilewright.cli._measure import torch_peer
+from tilewright.cli._measure.turns import until_idle
+from tilewright.topi.declare import input_shapes
+from tilewright.topi.problem import Problem
+
+#: By what the sections are called; "" is the convolution alone.
+EPILOGUES = {"ReLU": "scale_shift+relu", "SiLU": "bias+silu"}
+TYPES = ("float32", "float16")
+#: Replays of every graph, while kernels are tried and when the fastest are compared.
+_TRY_ROUNDS, _ROUNDS = 5, 25
+#: Seconds that a GPU takes before the first case and for each: most of it compiles.
+_START, _CASE = 15.0, 8.0
+
+#: A layer and its epilogues in one layout, by what follows the convolution.
+Problems: TypeAlias = dict[str, Problem]
+Calls: TypeAlias = dict[str, Callable[[int], Any]]
+
+
+class Fused(Layer):
+    """A layer whose PyTorch ways have the epilogue as well.
+
+    ``tensors`` are those of its steps, in calling order.
+    """
+
+    def __init__(self, p: Problem, device: str) -> None:
+        super().__init__(p, device=device)
+        shapes = list(input_shapes(p).values())[2:]
+        self.tensors = [
+            self.torch.randn(shape, device=device, dtype=self.w.dtype) for shape in shapes
+        ]
+
+    def operands(self) -> list[tuple[Any, ...]]:
+        return [(*found, *self.tensors) for found in super().operands()]
+
+    def convolution(self, x: Any, w: Any, dy: Any, groups: int) -> Any:
+        y = super().convolution(x, w, dy, groups)
+        rest = [t[: y.shape[1]].to(y.dtype) for t in self.tensors]
+        for step in self.p.epilogue:
+            own = [rest.pop(0) for _ in step.tensors]
+            y = torch_peer.apply(step.name, y, step.values, own)
+        return y
+
+    def compiled(self, last: bool) -> Callable[[int], Any]:
+        """The composite by ``torch.compile``, with inputs in one memory format."""
+        torch, n = self.torch, self.sets
+        form = torch.channels_last if last else torch.contiguous_format
+        x = [a.contiguous(memory_format=form) for a in self.x]
+        call = torch.compile(torch_peer.function(self.p), fullgraph=True, dynamic=False)
+
+        def run(i: int) -> Any:
+            with torch.no_grad():
+                return call(x[i % n], self.w, *self.tensors)
+
+        run(0)
+        return run
+
+    def kernels(self, files: Mapping[str, str]) -> tuple[Calls, dict[str, float]]:
+        """A call each kernel, and its error; raises :class:`AssertionError` for a wrong one."""
+        operands, n = self.operands(), self.sets
+        calls: Calls = {}
+        errors: dict[str, float] = {}
+        for name, path in files.items():
+            kernel = tilewright.load(path)
+            self.result[0].fill_(math.nan)
+            kernel(*operands[0], self.result[0])
+            errors[name] = self.error()
+            if not errors[name] <= ERROR[self.p.dtype]:
+                raise AssertionError(f"{self.p}: {name} has an error of {errors[name]:.2g}")
+            calls[name] = lambda i, kernel=kernel: kernel(*operands[i % n], self.result[i % n])
+        if not calls:
+            raise AssertionError(f"{self.p}: no kernel could be built")
+        return calls, errors
+
+
+def cases(batches: Sequence[int], only: str) -> list[dict[str, Problems]]:
+    """A layer, batch and type each: by layout its problems."""
+    found = []
+    for batch in batches:
+        for dtype in TYPES:
+            for channels, image, stride in MOBILENETV2:
+                text = f"{batch}x{channels}x{image}x{image} s{stride} {dtype}"
+                if only in text:
+                    plain = {
+                        layout: layer(channels, image, 3, stride, 1, batch, dtype, layout)
+                        for layout in LAYOUTS
+                    }
+                    found.append(
+                        {
+                            layout: {"": p}
+                            | {name: p.replace(epilogue=e) for name, e in EPILOGUES.items()}
+                            for layout, p in plain.items()
+                        }
+                    )
+    return found
+
+
+def medians(calls: Calls, p: Problem, device: str, rounds: int) -> dict[str, float]:
+    """Microseconds by name."""
+    if device == "cpu":
+        once = {name: functools.partial(call, 0) for name, call in calls.items()}
+        return measure.host_medians(once, rounds, 0.002, until_idle)
+    measure.ROUNDS = rounds
+    measure.LAUNCHES = max(4, min(40, int(1.5e9 / traffic(p))))
+    return measure.graph_medians(calls)
+
+
+def time_case(
+    case: dict[str, Problems], builds: dict[tuple[str, str], Builds], device: str
+) -> list[dict[str, Any]]:
+    """The rows of a case: one a layout and epilogue."""
+    import torch
+
+    torch._dynamo.reset()  # its limit on compilations counts from case to case
+    one = case[LAYOUTS[0]][""]
+    fastest: Calls = {}
+    found: dict[tuple[str, str], tuple[str, float]] = {}
+    peers: Calls = {}
+    for layout, problems in case.items():
+        for name, p in problems.items():
+            subject = Fused(p, device)
+            calls, errors = subject.kernels(built(builds[layout, name]))
+            times = medians(calls, p, device, _TRY_ROUNDS)
+            best = min(times, key=lambda n: times[n])
+            fastest[f"{layout} {name}"] = calls[best]
+            found[layout, name] = best, errors[best]
+            if name:
+                peers[f"{layout} {name} compiled"] = subject.compiled(layout == "NHWC")
+    times = medians(fastest | peers, one, device, _ROUNDS)
+    rows = []
+    for layout, name in found:
+        if name:
+            p, (tile, error) = case[layout][name], found[layout, name]
+            ours, alone = times[f"{layout} {name}"], times[f"{layout} "]
+            theirs = {x: times[f"{x} {name} compiled"] for x in LAYOUTS}
+            rows.append({
+                "section": f"{EPILOGUES[name]}, batch {p.batch}, {p.dtype}", "pass": p.pass_,
+                "shape": f"{p.batch}x{p.channels}x{p.height}x{p.width}", "kernel": p.kernel_h,
+                "stride": p.stride[0], "dtype": p.dtype, "layout": layout,
+                "tilewright us": ours, "convolution alone": alone, "fused / alone": ours / alone,
+                **{f"torch.compile {x} us": us for x, us in theirs.items()},
+                "best peer / tilewright": min(theirs.values()) / ours, "error": error,
+                "tile": tile, "problem": p.to_dict(),
+            })  # fmt: skip
+    return rows
+
+
+def run_part(arguments: argparse.Namespace) -> None:
+    """Every ``--gpus``-th case from the ``--part``-th on, on the first visible GPU or the CPU."""
+    target, device = arguments.target, "cpu" if arguments.target.startswith("llvm") else "cuda"
+    mine = cases(arguments.batches, arguments.only)[arguments.part :: arguments.gpus]
+    rows: list[dict[str, Any]] = []
+    processes = max(2, (os.cpu_count() or 2) // arguments.gpus)
+    begin = time.perf_counter()
+    with TemporaryDirectory() as folder, ProcessPoolExecutor(processes) as pool:
+        list(pool.map(abs, range(processes * 4)))  # made before this process opens the GPU
+        jobs = [
+            {
+                (layout, name): begin_builds(pool, Path(folder) / f"{k}-{layout}-{name}", p, target)
+                for layout, problems in case.items()
+                for name, p in problems.items()
+            }
+            for k, case in enumerate(mine)
+        ]
+        import torch
+
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.allow_tf32 = False
+        for k, (case, builds) in enumerate(zip(mine, jobs, strict=True), 1):
+            try:
+                found = time_case(case, builds, device)
+            except Exception as error:  # one case must not cost the others
+                print(f"{case[LAYOUTS[0]]['']}: {error!r}", flush=True)
+                continue
+            rows += found
+            for row in found:
+                print(
+                    f"{k}/{len(mine)} {time.perf_counter() - begin:.0f}s {row['shape']} "
+                    f"s{row['stride']} {row['layout']}, {row['section']}: "
+                    f"{row['tilewright us']:.1f} us, {row['fused / alone']:.3f} of the convolution "
+                    f"alone, {row['best peer / tilewright']:.2f}x",
+                    flush=True,
+                )
+            if device == "cuda":
+                torch.cuda.empty_cache()
+    Path(f"{arguments.out}/part-{arguments.part}.json").write_text(json.dumps(rows))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--gpus", type=int, default=1, help="GPUs of this machine to use")
+    parser.add_argument("--batches", type=int, nargs="+", default=[64, 1])
+    parser.add_argument("--only", default="", help="cases that contain this: 64x96x112x112 s2 f")
+    parser.add_argument("--target", default="cuda -arch=sm_90a", help="or llvm, to try it out")
+    parser.add_argument("--name", default="h200_fused_epilogues", help="of the results")
+    parser.add_argument("--out", default="benchmarks/results")
+    parser.add_argument("--part", type=int, default=-1, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    Path(arguments.out).mkdir(parents=True, exist_ok=True)
+    if arguments.part >= 0:
+        run_part(arguments)
+        return
+    wanted = cases(arguments.batches, arguments.only)
+    seconds = _START + _CASE * math.ceil(len(wanted) / arguments.gpus)
+    print(
+        f"{len(wanted) * len(LAYOUTS) * len(EPILOGUES)} composites of {len(wanted)} layers, "
+        f"{arguments.gpus} GPUs: about {seconds:.0f} s",
+        flush=True,
+    )
+    found = [row for part in run_on_gpus(arguments.gpus, arguments.out) for row in part]
+    order = [f"{e}, batch {b}, {t}" for e in EPILOGUES.values() for b in arguments.batches
+             for t in TYPES]  # fmt: skip
+    rows = sorted(found, key=lambda r: (order.index(r["section"]), r["layout"]))
+    print(grouped.text(rows))
+    missing = len(wanted) * len(LAYOUTS) * len(EPILOGUES) - len(rows)
+    results: dict[str, Any] = {
+        "environment": measure.environment("torch", "triton"),
+        "GPUs": arguments.gpus,
+        "rows": rows,
+    }
+    print(measure.save(arguments.name, results, arguments.out))
+    if missing:
+        raise SystemExit(f"{missing} composites failed, see above")
+
+
+if __name__ == "__main__":
+    main()
