@@ -17,15 +17,20 @@ from tilewright.target import Target
 from tilewright.topi import Problem
 from tilewright.topi.declare import input_shapes
 from tilewright.topi.gpu.depthwise_toeplitz import ToeplitzTile
+from tilewright.topi.gpu.depthwise_toeplitz_warps import WarpTile
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
 from tilewright.topi.templates import TEMPLATES
 
-TEMPLATE = TEMPLATES["gpu.toeplitz"]
+#: For warpgroups of Hopper, and for warps of any GPU since Ampere.
+TEMPLATE, WARPS = TEMPLATES["gpu.toeplitz"], TEMPLATES["gpu.toeplitz_warps"]
+HERE = {ToeplitzTile: TEMPLATE, WarpTile: WARPS}
 
 
 def problem(data, filter, **more):
     return Problem.parse(data, filter, **{"dtype": "float16", "padding": 3, **more})
 
+
+LARGE = problem("64x384x32x32", "384x1x31x31", padding=15)
 
 #: Problems, each with a tile that does not divide it in some way.
 CASES = [
@@ -38,12 +43,18 @@ CASES = [
     (problem("2x2x11x9", "2x1x5x7", pass_="dgrad", dilation=(2, 1)), ToeplitzTile(4, 8, 2, 2)),
     (problem("2x2x14x14", "2x1x9x9", pass_="dgrad", padding=4, dtype="bfloat16"),
      ToeplitzTile(4, 16, 2, 2)),
+    (problem("40x1x8x32", "1x1x7x7"), WarpTile(2, 32, 2, 2, 1, 2, 2)),
+    (problem("20x2x9x14", "2x1x9x9", pass_="dgrad", padding=4, dtype="bfloat16"),
+     WarpTile(4, 16, 1, 2, 2, 2, 3)),
+    (problem("3x1x9x70", "1x1x5x9", stride=2, epilogue="bias+silu"), WarpTile(1, 32, 1, 1, 1, 5)),
+    (problem("5x1x6x20", "1x1x4x3", dilation=(1, 4)), WarpTile(2, 64, 1, 1, 1, 3, 1)),
 ]  # fmt: skip
 
 
 def kernel(p, tile, target):
-    declared = TEMPLATE.declare(p, tile)
-    return tilewright.build(TEMPLATE.schedule(declared, tile), declared.args, target)
+    template = HERE[type(tile)]
+    declared = template.declare(p, tile)
+    return tilewright.build(template.schedule(declared, tile), declared.args, target)
 
 
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])
@@ -54,21 +65,21 @@ def test_products_with_toeplitz_matrices_are_the_convolution(p, tile):
     assert relative_error(out, reference(p, arrays)) < TOLERANCE[p.dtype]
 
 
-def test_small_integers_are_summed_exactly():
+@pytest.mark.parametrize("tile", [ToeplitzTile(4, 16, 1, 2), WarpTile(4, 16, 1, 2, 1, 1)], ids=str)
+def test_small_integers_are_summed_exactly(tile):
     p = problem("5x1x8x16", "1x1x7x7")
     rng = np.random.default_rng(0)
     arrays = {n: rng.integers(-3, 4, s).astype("float16") for n, s in input_shapes(p).items()}
     out = poison(p)
-    kernel(p, ToeplitzTile(4, 16, 1, 2), "sim")(*arrays.values(), out)
+    kernel(p, tile, "sim")(*arrays.values(), out)
     np.testing.assert_array_equal(out, reference(p, arrays))
 
 
 @pytest.mark.needs_nvrtc
-@pytest.mark.parametrize("rank", range(3))
-@pytest.mark.parametrize("pass_", ["forward", "dgrad"])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("rank", range(2))
+@pytest.mark.parametrize(("dtype", "pass_"), [("float16", "forward"), ("bfloat16", "dgrad")])
 def test_the_tiles_that_come_first_multiply_without_a_pause(dtype, pass_, rank):
-    p = problem("64x384x32x32", "384x1x31x31", padding=15, dtype=dtype, pass_=pass_)
+    p = LARGE.replace(dtype=dtype, pass_=pass_)
     tile = TEMPLATE.candidates(p, Target.parse("cuda -arch=sm_90a"))[rank]
     declared = TEMPLATE.declare(p, tile)
     module = lower(TEMPLATE.schedule(declared, tile), declared.args, "cuda -arch=sm_90a")
@@ -83,11 +94,33 @@ def test_the_tiles_that_come_first_multiply_without_a_pause(dtype, pass_, rank):
     assert "STG.E.128" in found
 
 
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize(
+    ("p", "arch"),
+    [
+        (LARGE, "sm_80"),
+        (LARGE, "sm_120"),
+        (LARGE.replace(pass_="dgrad", dtype="bfloat16"), "sm_90a"),
+    ],
+    ids=str,
+)
+def test_the_first_tile_of_warps_loads_matrices_and_spills_nothing(p, arch):
+    target = Target.parse(f"cuda -arch={arch}")
+    tile = WARPS.candidates(p, target)[0]
+    program = kernel(p, tile, target).program
+    (used,) = program.resources.values()
+    assert used.spills == used.stack == 0
+    found = opcodes(program.assembly)
+    products = sum(n for op, n in found.items() if op.startswith("HMMA.16816.F32"))
+    loads = found["LDSM.16.M88.4"]
+    assert products >= 2 * tile.images * loads  # of 32 images, half as many a product
+    assert {"LDG.E.128.CONSTANT", "STG.E.128"} <= set(found)
+
+
 def test_an_image_as_wide_as_a_tile_needs_no_columns_of_padding():
-    p = problem("64x384x32x32", "384x1x31x31", padding=15)
-    cut = Toeplitz(p, 4, 32)
+    cut = Toeplitz(LARGE, 4, 32, 64)
     assert (cut.first, cut.depth, cut.steps) == (0, 32, 34)
-    wide = Toeplitz(problem("64x384x64x64", "384x1x31x31", padding=15), 4, 32)
+    wide = Toeplitz(problem("64x384x64x64", "384x1x31x31", padding=15), 4, 32, 64)
     assert (wide.first, wide.depth) == (-16, 64)
 
 
@@ -105,18 +138,23 @@ def test_an_image_as_wide_as_a_tile_needs_no_columns_of_padding():
 def test_other_problems_are_left_to_other_schedules(p):
     for target in ("sim", "cuda -arch=sm_90a"):
         assert not TEMPLATE.fits(p, Target.parse(target))
+        assert not WARPS.fits(p, Target.parse(target))
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
-def test_other_gpus_have_no_such_instruction(arch):
-    p = problem("64x8x32x32", "8x1x7x7")
-    assert not TEMPLATE.fits(p, Target.parse(f"cuda -arch={arch}"))
+@pytest.mark.parametrize(
+    ("arch", "fits"),
+    [("sm_75", (False, False)), ("sm_80", (False, True)), ("sm_90a", (True, True)),
+     ("sm_120", (False, True))],
+)  # fmt: skip
+def test_a_gpu_gets_what_it_has_instructions_for(arch, fits):
+    target = Target.parse(f"cuda -arch={arch}")
+    assert (TEMPLATE.fits(LARGE, target), WARPS.fits(LARGE, target)) == fits
 
 
 def test_large_filters_of_many_images_go_to_tensor_cores_unmeasured(tmp_path):
     answers, target = Answers(tmp_path / "answers.sqlite"), "cuda -arch=sm_90a"
-    large = problem("64x384x32x32", "384x1x31x31", padding=15)
-    assert choose(large, target, answers=answers).algorithm.name == "gpu.toeplitz"
-    for other in (large.replace(batch=1), large.replace(dtype="float32", accumulate="")):
-        assert choose(other, target, answers=answers).algorithm.name != "gpu.toeplitz"
-    assert choose(large, "cuda -arch=sm_80", answers=answers).algorithm.name != "gpu.toeplitz"
+    assert choose(LARGE, target, answers=answers).algorithm.name == "gpu.toeplitz"
+    ampere = choose(LARGE, "cuda -arch=sm_80", answers=answers).algorithm.name
+    assert ampere == "gpu.toeplitz_warps"
+    for other in (LARGE.replace(batch=1), LARGE.replace(dtype="float32", accumulate="")):
+        assert "toeplitz" not in choose(other, target, answers=answers).algorithm.name

@@ -12,7 +12,7 @@ from tilewright.ir.func import Func
 from tilewright.ir.ops import if_then_else, logical_and
 from tilewright.ir.stmt import If, Stmt
 from tilewright.ir.visit import stores, walk
-from tilewright.lower.sketch import axes, buffer, func, loop, store, when
+from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store, when
 from tilewright.lower.trim_loops import trim_loops
 
 i, d, e = axes("i d e")
@@ -30,6 +30,17 @@ def trimmed(update: Stmt, target: str = "llvm", **options: object) -> str:
 
 
 TRIMMED = "for d in range(T.max(7 - i, 0), T.min(39 - i, 15)):"
+
+
+def test_what_only_guarded_statements_read_is_not_made_elsewhere() -> None:
+    scratch, inside = buffer("S", 1, scope="local"), logical_and(i + d >= 7, i + d < 39)
+    fill = store(scratch[0], W[d] * 2.0)
+    use = when(inside, store(C[i], C[i] + A[i + d - 7] * scratch[0]))
+    made = trimmed(allocate(scratch, fill, use))
+    assert TRIMMED in made
+    assert "if" not in made
+    kept = buffer("K", 15)
+    assert TRIMMED not in trimmed(allocate(scratch, fill, store(kept[d], scratch[0]), use))
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,7 @@ class _Distribute(InContext):
                 found = tuple(_uses(s.body))
                 if any(None is not bit for use in found for bit in self.bits(s, use)):
                     return self.divided(s, found)
+                return self.kept(s)
             case For():
                 return self.loop(s)
             case Store() if self.lane is None and (found := tuple(_uses(s))):
@@ -150,15 +151,19 @@ class _Distribute(InContext):
         self.lane, self.uses = None, ()
         return made
 
+    def kept(self, s: For) -> Stmt:
+        """A loop that all threads go through."""
+        with self.ranges.scope():
+            self.ranges.bind(s.var, s.min, s.extent)
+            return super().stmt(s)
+
     def loop(self, s: For) -> Stmt:
         """A loop inside such a nest."""
         bits = self.together(s)
         if not any(bit is not None for bit in bits):
             if s.kind is ForKind.THREAD and s.tag == LANES:
                 raise self.bound(s)
-            with self.ranges.scope():
-                self.ranges.bind(s.var, s.min, s.extent)
-                return super().stmt(s)
+            return self.kept(s)
         if s.kind not in (ForKind.SERIAL, ForKind.UNROLLED, ForKind.VECTORIZED):
             raise self.bound(s)
         low, extent = self.analyzer.simplify(s.min), self.analyzer.simplify(s.extent)

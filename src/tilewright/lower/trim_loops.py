@@ -49,10 +49,23 @@ from tilewright.arith import Analyzer, Unbounded, solve
 from tilewright.arith.conditions import conjuncts
 from tilewright.ir import expr as E
 from tilewright.ir import ops
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import int_range
 from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.func import Func
-from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Instr, Let, Seq, Stmt, Store
+from tilewright.ir.stmt import (
+    Access,
+    Allocate,
+    Attr,
+    For,
+    ForKind,
+    If,
+    Instr,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+)
 from tilewright.ir.visit import uses
 from tilewright.lower.context import InContext, analyzer_of, pure
 from tilewright.lower.partition_loops import at_most_zero
@@ -182,29 +195,48 @@ class _Decided(InContext):
 
 def _guards(s: Stmt) -> list[_Guard]:
     """Pure conditions outside of which ``s`` changes nothing."""
+    return _guards_beside(s, frozenset()) or []
+
+
+def _guards_beside(s: Stmt, scratch: frozenset[Buffer]) -> list[_Guard] | None:
+    """Conditions outside of which ``s`` changes nothing but ``scratch``, which nobody reads then.
+
+    None where it never changes anything else.
+    """
     match s:
+        case Store(buffer) | Instr(_, _, (Access(buffer), *_)) if buffer in scratch:
+            return None
         case Store(buffer, indices, value, None):
             return [_Guard(g, {}) for g in _update_guards(buffer, indices, value) if pure(g)]
         case If(condition, then, None):
+            within = _guards_beside(then, scratch)
+            if within is None:
+                return None
             found: list[_Guard] = []
             for c in conjuncts(condition):  # one that reads may guard those after it
                 if not pure(c):
                     return found
                 found.append(_Guard(c, {}))
-            return found + _guards(then)
-        case Seq(stmts) if stmts:
-            first, *others = (_guards(x) for x in stmts)
+            return found + within
+        case Seq(stmts):
+            parts = [g for g in (_guards_beside(x, scratch) for x in stmts) if g is not None]
+            if not parts:
+                return None
+            first, *others = parts
             return [g for g in first if all(g in other for other in others)]
         case For(var, low, extent, _, body):
             ends = low, ops.sub(ops.add(low, extent), 1)
-            return [
-                _Guard(g, {**inner, var: ends} if uses(g, {var}) else inner)
-                for g, inner in _guards(body)
+            inside = _guards_beside(body, scratch)
+            return inside and [
+                _Guard(g, {**inner, var: ends} if uses(g, {var}) else inner) for g, inner in inside
             ]
         case Let(var, _, body):
-            return [g for g in _guards(body) if not uses(g.condition, {var})]
-        case Attr(_, _, body) | Allocate(_, body):
-            return _guards(body)
+            inside = _guards_beside(body, scratch)
+            return inside and [g for g in inside if not uses(g.condition, {var})]
+        case Allocate(buffer, body):
+            return _guards_beside(body, scratch | {buffer})
+        case Attr(_, _, body):
+            return _guards_beside(body, scratch)
     return []
 
 

@@ -85,9 +85,10 @@ def _large(problem: Problem, target: Target) -> Iterator[Guess]:
     By arithmetic, not measured: at 25 multiplications a picosecond the CUDA cores need longer for
     so many taps than the tensor cores for whole products, most of whose rows are images.
     """
-    template = TEMPLATES["gpu.toeplitz"]
-    if problem.batch >= _IMAGES and math.prod(problem.kernel) >= _TAPS:
-        if target.kind == "cuda" and template.fits(problem, target):
+    if problem.batch < _IMAGES or math.prod(problem.kernel) < _TAPS or target.kind != "cuda":
+        return
+    for template in (TEMPLATES["gpu.toeplitz"], TEMPLATES["gpu.toeplitz_warps"]):
+        if template.fits(problem, target):
             for config in template.candidates(problem, target)[:2]:
                 yield Guess(template.name, config, None)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.ir.errors import ScheduleError
 from tilewright.schedule import Schedule
-from tilewright.target.target import Target
+from tilewright.target.target import Target, compute_capability
 from tilewright.topi.cpu import candidates as cpu
 from tilewright.topi.cpu.depthwise_blocks import BlockTile, schedule_blocks
 from tilewright.topi.cpu.depthwise_channels import ChannelTile, schedule_channels
@@ -30,6 +30,13 @@ from tilewright.topi.gpu.depthwise_toeplitz import (
     schedule_toeplitz,
     suits_toeplitz,
     toeplitz_tiles,
+)
+from tilewright.topi.gpu.depthwise_toeplitz_warps import (
+    WarpTile,
+    declare_warps,
+    schedule_warps,
+    suits_warps,
+    warp_tiles,
 )
 from tilewright.topi.gpu.depthwise_wgrad import (
     ReductionTile,
@@ -56,6 +63,7 @@ class Template:
     shared : whether threads share memory, which some OpenCL devices only emulate.
     where : what else a problem must be.
     arch : the one CUDA architecture that it is for, where that is not every one.
+    least : the least compute capability that it is for, as 80 for 8.0.
     declares : the declaration that it schedules, where that is not :func:`declare`'s, of a problem,
         the parameters and a batch.
     tiles : the parameters worth trying for a problem and a target, the best guess first; there is
@@ -73,6 +81,7 @@ class Template:
     shared: bool = False
     where: Callable[[Problem], bool] | None = None
     arch: str = ""
+    least: int = 0
     declares: Callable[[Problem, Any, Any], Declaration] | None = None
 
     def declare(self, p: Problem, config: Any, batch: Any = None) -> Declaration:
@@ -86,10 +95,15 @@ class Template:
             and p.layout.endswith("C") == self.channels_last
             and target.is_gpu == self.gpu
             and (not self.kinds or target.kind in self.kinds)
-            and (target.kind != "cuda" or self.arch in ("", target.arch))
+            and (target.kind != "cuda" or self._runs_on(target.arch))
             and (not self.shared or opencl.shares_memory(target))
             and (self.where is None or self.where(p))
         )
+
+    def _runs_on(self, arch: str) -> bool:
+        if self.arch:
+            return arch == self.arch
+        return not self.least or (bool(arch) and compute_capability(arch) >= self.least)
 
     def candidates(self, p: Problem, target: Target) -> list[Any]:
         """The parameters worth trying, the best guess first, each once."""
@@ -114,7 +128,7 @@ TEMPLATES = {
         Template("cpu.lines", LineTile, schedule_lines, ("forward", "dgrad"), False, False,
                  cpu.line_tiles),
         Template("cpu.blocks", BlockTile, schedule_blocks, ("forward", "dgrad"), True, False,
-                 cpu.block_tiles, where=cpu.reaches_far),
+                 cpu.block_tiles, where=cpu.has_one_filter),
         Template("cpu.channels", ChannelTile, schedule_channels, ("forward", "dgrad"), True, False,
                  cpu.channel_tiles),
         Template("cpu.wgrad_lines", GradTile, schedule_wgrad_lines, ("wgrad",), False, False,
@@ -128,6 +142,9 @@ TEMPLATES = {
         Template("gpu.toeplitz", ToeplitzTile, schedule_toeplitz, ("forward", "dgrad"), False, True,
                  toeplitz_tiles, ("cuda", "sim"), shared=True, where=suits_toeplitz, arch="sm_90a",
                  declares=declare_toeplitz),
+        Template("gpu.toeplitz_warps", WarpTile, schedule_warps, ("forward", "dgrad"), False, True,
+                 warp_tiles, ("cuda", "sim"), shared=True, where=suits_warps, least=80,
+                 declares=declare_warps),
         Template("gpu.pixels", PixelTile, schedule_pixels, ("forward", "dgrad"), True, True,
                  gpu.pixel_tiles, shared=True),
         Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),

@@ -38,19 +38,8 @@ def _ldmatrix(
 
     def cuda(pointers: Sequence[str], places: Sequence[Sequence[str]]) -> str:
         number = f"((threadIdx.x & 7) + {halves[rows]})"
-        stride = places[1][row]
-        registers = [
-            f"*reinterpret_cast<unsigned *>({pointers[0]} + {slot})" for slot in places[0][::2]
-        ]
-        outs = ", ".join(f'"=r"({x})' for x in registers)
-        return (
-            f'asm volatile("ldmatrix.sync.aligned.m8n8.x4{flip}.shared.b16 '
-            '{%0, %1, %2, %3}, [%4];"\n'
-            f"    : {outs}\n"
-            f'    : "r"((unsigned)__cvta_generic_to_shared('
-            f"{pointers[1]} + {number} * {stride} + {halves[across]}))\n"
-            '    : "memory");'
-        )
+        row_at = f"{number} * {places[1][row]} + {halves[across]}"
+        return _load(pointers, places[0], row_at, flip)
 
     emission: Emission = cuda
     return decl_instruction(
@@ -71,6 +60,48 @@ def _ldmatrix(
         cuda_arch=75,
         simulate=_copy,
     )  # fmt: skip
+
+
+def _blocks(element: str, suffix: str) -> Instruction:
+    def cuda(pointers: Sequence[str], places: Sequence[Sequence[str]]) -> str:
+        jo, ji, ko, _ = places[1]
+        row = (
+            f"(threadIdx.x >> 4 & 1) * {jo} + (threadIdx.x & 7) * {ji} + "
+            f"(threadIdx.x >> 3 & 1) * {ko}"
+        )
+        return _load(pointers, places[0], row, "")
+
+    axes = ("jo", "ji", "ko", "ki")
+    return decl_instruction(
+        f"ldmatrix_b_blocks_{suffix}",
+        axes=tuple(Axis(a, 2 if a.endswith("o") else 8) for a in axes),
+        operands=(
+            Argument(
+                "D", axes, element, align=4, scopes=("fragment",),
+                fragment=(("slot 2",), _EIGHT, ("slot 1",), _PAIRS),
+            ),
+            Argument(
+                "S", axes, element, align=16, scopes=("shared",), strides=(None, None, None, 1)
+            ),
+        ),
+        body=lambda d, s: s,
+        emissions={"cuda": cuda},
+        cuda_arch=75,
+        simulate=_copy,
+    )  # fmt: skip
+
+
+def _load(pointers: Sequence[str], slots: Sequence[str], row: str, flip: str) -> str:
+    """The instruction; ``row`` is how far a thread's row lies from the first element."""
+    registers = [f"*reinterpret_cast<unsigned *>({pointers[0]} + {slot})" for slot in slots[::2]]
+    outs = ", ".join(f'"=r"({x})' for x in registers)
+    return (
+        f'asm volatile("ldmatrix.sync.aligned.m8n8.x4{flip}.shared.b16 '
+        '{%0, %1, %2, %3}, [%4];"\n'
+        f"    : {outs}\n"
+        f'    : "r"((unsigned)__cvta_generic_to_shared({pointers[1]} + {row}))\n'
+        '    : "memory");'
+    )
 
 
 def _copy(view: Any) -> None:
@@ -94,3 +125,9 @@ ldmatrix_a_f16, ldmatrix_a_trans_f16, ldmatrix_b_f16, ldmatrix_b_trans_f16 = _al
 ldmatrix_a_bf16, ldmatrix_a_trans_bf16, ldmatrix_b_bf16, ldmatrix_b_trans_bf16 = _all(
     "bfloat16", "bf16"
 )
+
+#: B of a product from blocks of 8 j by 8 k, each row of which lies in one piece: two blocks along
+#: ``jo`` and two along ``ko``.
+ldmatrix_b_blocks_f16, ldmatrix_b_blocks_bf16 = (
+    _blocks("float16", "f16"), _blocks("bfloat16", "bf16"),
+)  # fmt: skip

@@ -22,8 +22,6 @@ from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.problem import Problem
 
-#: Rows of a product, images here, of one instruction.
-IMAGES = 64
 #: Columns that one instruction sums over.
 DEPTH = 16
 
@@ -35,11 +33,13 @@ class Toeplitz:
     Parameters
     ----------
     rows, columns : the outputs of one product, of each image; powers of two, columns 8 at least.
+    images : so many images, or a multiple, are computed.
     """
 
     problem: Problem
     rows: int
     columns: int
+    images: int
 
     @property
     def _turned(self) -> bool:
@@ -144,7 +144,7 @@ class Toeplitz:
 class ToeplitzStages:
     """The stages of the products: ``taps`` are filter rows between zeros, ``matrices`` the Toeplitz
     matrices, in blocks of 8 by 8, ``image`` the padded image, ``sum`` the products, of whole tiles
-    of :data:`IMAGES` images."""
+    of images."""
 
     taps: Tensor
     matrices: Tensor
@@ -175,7 +175,7 @@ def depthwise_toeplitz(t: Toeplitz, image: Tensor, filter: Tensor) -> ToeplitzSt
         name="Toeplitz",
     )
 
-    images = (image.shape[0] + IMAGES - 1) // IMAGES * IMAGES
+    images = (image.shape[0] + t.images - 1) // t.images * t.images
     height, width = t.image
     down, across = t.tiles
 

@@ -1,0 +1,186 @@
+"""What schedules of products with Toeplitz matrices have in common.
+
+The declaration is that of :mod:`~tilewright.topi.nn.depthwise_toeplitz`. A block makes the matrices
+of one filter in shared memory; its groups of threads compute tiles of outputs of some images, one
+below the other, and load one row of the image after another into the fragments that they multiply.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+from tilewright import te
+from tilewright.ir.dtype import dtype
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule import Schedule, Stage, create_schedule
+from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, ToeplitzStages, depthwise_toeplitz
+from tilewright.topi.nn.images import Images
+from tilewright.topi.problem import Problem
+
+#: Bytes of shared memory that blocks may take on GPUs with the most.
+SHARED = 227 * 1024
+
+
+@dataclass(frozen=True)
+class ToeplitzDeclaration(Declaration):
+    """A problem as products with Toeplitz matrices, cut as ``cut`` says."""
+
+    cut: Toeplitz
+    stages: ToeplitzStages
+
+
+@dataclass(frozen=True)
+class Team:
+    """The threads of a block: ``lanes`` along x, which hold fragments together, ``groups`` of them
+    along y, which compute tiles one below the other, ``teams`` of these along z, of other images.
+    """
+
+    lanes: int
+    groups: int
+    teams: int = 1
+
+    @property
+    def threads(self) -> int:
+        return self.lanes * self.groups * self.teams
+
+
+def suits(p: Problem) -> bool:
+    """Whether a problem can be declared so."""
+    return (
+        p.rank == 2
+        and p.dtype in ("float16", "bfloat16")
+        and p.accumulate == "float32"
+        and (p.pass_ == "forward" or (p.stride == (1, 1) and p.multiplier == 1))
+    )
+
+
+def shared_bytes(cut: Toeplitz) -> int:
+    """Of the matrices of a filter, and of its rows."""
+    last = (cut.columns - 1) * cut.stride[1]
+    rows = cut.stride[0] * cut.matrices
+    return rows * (cut.depth * cut.columns + cut.depth + last) * dtype(cut.problem.dtype).bytes
+
+
+def declare_cut(cut: Toeplitz, batch: Any = None) -> ToeplitzDeclaration:
+    """The program of a problem, cut into products; ``batch`` as in :func:`declare`."""
+    p = cut.problem
+    inputs = placeholders(p, batch)
+    image, filter = list(inputs.values())[:2]
+    stages = depthwise_toeplitz(cut, image, filter)
+    sums = Images(p.layout).compute(
+        image.shape[0], p.result_channels, cut.result,
+        lambda n, c, at: stages.sum[n, c, at[0], at[1]], "Sums",
+    )  # fmt: skip
+    result = finished(p, sums, inputs)
+    return ToeplitzDeclaration(p, inputs, result, stages.sum, None, None, cut, stages)
+
+
+def begin(d: ToeplitzDeclaration, team: Team, turns: int) -> tuple[Schedule, IterVar]:
+    """The schedule of everything but the products: of the results, whose axis of groups is
+    returned, and of the matrices.
+
+    A group computes ``turns`` tiles, every ``groups``-th down the image.
+    """
+    cut, made = d.cut, d.stages
+    s = create_schedule(d.output.op)
+    kept = {t.op for t in (made.taps, made.matrices, made.image, made.sum, d.output)}
+    for stage in s.stages:
+        if stage.op not in kept and stage.op.axis:
+            stage.compute_inline()
+    out = s[d.output]
+    ty = te.thread_axis((0, team.groups), "threadIdx.y")
+    tz = te.thread_axis((0, team.teams), "threadIdx.z")
+    n, c, h, w = out.op.axis
+    many, n = out.split(n, factor=cut.images)
+    own, n = out.split(n, nparts=team.teams)
+    down, row = out.split(h, factor=cut.rows)
+    turn, group = out.split(down, factor=team.groups)
+    below, turn = out.split(turn, factor=turns)
+    across, w = out.split(w, factor=cut.columns)
+    vector, lane = out.split(w, factor=wide(cut.result[1], cut.columns // 4))
+    out.reorder(many, c, below, across, own, turn, group, n, row, vector, lane)
+    block = out.fuse(many, c, below, across)
+    out.bind(block, te.thread_axis("blockIdx.x"))
+    out.bind(group, ty)
+    out.bind(own, tz)
+    out.vectorize(lane)
+    for tensor, vectors in ((made.taps, 1), (made.matrices, 8)):
+        stage = s[tensor]
+        stage.set_scope("shared")
+        stage.compute_at(out, block)
+        *axes, last = stage.op.axis
+        outer, lane = stage.split(last, factor=vectors)
+        _, flat = stage.split(stage.fuse(*axes, outer), factor=team.threads)
+        z, flat = stage.split(flat, factor=team.lanes * team.groups)
+        y, x = stage.split(flat, factor=team.lanes)
+        stage.bind(z, tz)
+        stage.bind(y, ty)
+        stage.bind(x, te.thread_axis((0, team.lanes), "threadIdx.x"))
+        if vectors > 1:
+            stage.vectorize(lane)
+    return s, group
+
+
+@dataclass(frozen=True)
+class ProductAxes:
+    """The loops of the products, by what they go through: tiles across, the rows of the image and
+    the phases of the stride, the chunks of a row and the ``steps`` of one instruction in them; then
+    the axes of an instruction, those of the outputs (``h``, ``pair``, ``quarter``, ``side``) and of
+    the columns (``half``, ``thread``, ``low``)."""
+
+    across: IterVar
+    n: IterVar
+    c: IterVar
+    q: IterVar
+    phase: IterVar
+    chunk: IterVar
+    step: IterVar
+    h: IterVar
+    pair: IterVar
+    quarter: IterVar
+    side: IterVar
+    half: IterVar
+    thread: IterVar
+    low: IterVar
+
+
+def product_axes(d: ToeplitzDeclaration, sums: Stage, images: int) -> ProductAxes:
+    """The axes of the stage of the sums, which are computed in whole tiles, in fragments, of so
+    many images at once."""
+    cut = d.cut
+    sums.set_scope("fragment")
+    n, c, h, w = sums.op.axis
+    q, phase, j = sums.op.reduce_axis
+    for axis, whole in ((n, images), (h, cut.rows), (w, cut.columns)):
+        sums.align_bounds(axis, whole)
+    chunk, j = sums.split(j, factor=cut.chunk)
+    thread, j = sums.split(j, factor=cut.chunk // 4)
+    step, j = sums.split(j, factor=4)
+    half, low = sums.split(j, factor=2)
+    across, w = sums.split(w, factor=cut.columns)
+    quarter, w = sums.split(w, factor=cut.columns // 4)
+    pair, side = sums.split(w, factor=2)
+    sums.unroll(chunk)
+    sums.unroll(step)
+    return ProductAxes(
+        across, n, c, q, phase, chunk, step, h, pair, quarter, side, half, thread, low
+    )
+
+
+def load_image(d: ToeplitzDeclaration, image: Stage, sums: Stage, at: IterVar, stages: int) -> None:
+    """Load rows of the image into fragments where ``sums`` is at ``at``, ``stages - 1`` ahead."""
+    image.set_scope("fragment")
+    image.compute_at(sums, at)
+    *_, column = image.op.axis
+    _, lane = image.split(column, factor=wide(d.cut.image[1], d.cut.chunk // 4))
+    image.vectorize(lane)
+    if stages > 1:
+        image.pipeline(stages)
+
+
+def wide(extent: int, most: int) -> int:
+    """The largest power of two up to ``most`` that divides ``extent``."""
+    return gcd(extent, most)
