@@ -13,7 +13,7 @@ import argparse
 import gzip
 import json
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +51,8 @@ def candidate(name: str) -> Candidate | None:
     template, _, numbers = name.partition(" ")
     if template not in TEMPLATES:
         return None
-    known = fields(TEMPLATES[template].config)
-    values = [int(v) for v in numbers.split(",")]
-    values += [int(f.default) for f in known[len(values) :]]  # type: ignore[call-overload]
-    return template, tuple(sorted(zip((f.name for f in known), values, strict=True)))
+    config = TEMPLATES[template].config(*(int(v) for v in numbers.split(",")))
+    return template, tuple(sorted(asdict(config).items()))
 
 
 def fastest(times: dict[Candidate, float]) -> tuple[Ranked, ...]:

@@ -63,13 +63,13 @@ def cases(device: str) -> dict[str, Candidates]:
             "PyTorch": lambda: F.conv2d(x, w, None, 1, 1, 1, 4),
         }
 
-    def each(change: Callable[[Any], Any], found: Candidates) -> Candidates:
+    def each(change: Callable[[Any], Any], found: dict[str, Any]) -> Candidates:
         return {name: change(run) for name, run in found.items()}
 
     return {
         "inference": pair(x, w),
         "inference, channels_last": pair(last, w),
-        "inference, a module": each(infer, {"tilewright": ours, "PyTorch": theirs}),  # type: ignore[dict-item]
+        "inference, a module": each(infer, {"tilewright": ours, "PyTorch": theirs}),
         "inference, autocast": each(autocast, pair(x, w)),
         "training, forward": pair(x, v),
         "training, forward and backward": each(backward, pair(z, v)),
@@ -101,7 +101,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     wait = torch.cuda.synchronize if options.device == "cuda" else int
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, candidates in cases(options.device).items():
         found = medians(candidates, wait)
         ratio = found["tilewright"] / found["PyTorch"]
@@ -111,7 +111,7 @@ def main() -> None:
     print(measure.table(rows))
     worst = max(row["tilewright / PyTorch"] for row in rows)
     print(f"at most {worst:.2f} times a call of PyTorch's; the limit is {LIMIT}")
-    results = {"environment": measure.environment("torch"), "rows": rows}
+    results: dict[str, Any] = {"environment": measure.environment("torch"), "rows": rows}
     if options.device == "cpu":
         results["environment"].pop("cudnn", None)
     print(measure.save(f"{options.device}_torch_overhead", results, options.out))

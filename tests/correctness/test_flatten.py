@@ -49,8 +49,8 @@ def test_a_layout_is_a_bijection_into_its_size(swizzle: tuple[int, int, int] | N
                     const(2) if swizzle is None else const(0), swizzle)  # fmt: skip
     A = Buffer("A", (const(8), const(8)), dtype("float32"), "shared", layout)
     f = flatten(func(allocate(A, loop(i, 8, loop(j, 8, store(A[i, j], 1.0))))))
-    flat = f.body.buffer  # type: ignore[attr-defined]
-    place = f.body.body.body.body.indices[0]  # type: ignore[attr-defined]
+    flat = f.body.buffer
+    place = f.body.body.body.body.indices[0]
     found = {
         put(place, {i: const(x), j: const(y)}) for x, y in itertools.product(range(8), repeat=2)
     }

@@ -302,7 +302,7 @@ def test_c_functions_are_called_with_pointers_and_scalars() -> None:
     )  # fmt: skip
 
     @kind
-    def scale(source, target, n, what):  # type: ignore[no-untyped-def]
+    def scale(source, target, n, what):
         factor = {b"double": 2, b'triple "x"': 3}[what]
         for k in range(n):
             target[k] = source[k] * factor

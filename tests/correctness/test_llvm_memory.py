@@ -220,7 +220,7 @@ def test_layouts_with_strides_and_swizzles() -> None:
     from tilewright.ir.stmt import Allocate
 
     def over(f: object) -> Stmt:
-        return loop("i", 4, lambda i: loop("j", 8, lambda j: f(i, j)))  # type: ignore[operator]
+        return loop("i", 4, lambda i: loop("j", 8, lambda j: f(i, j)))
 
     row = ramp(0, 8)
     body = seq(

@@ -173,7 +173,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "000, fused": article_000_fused,
     "004, kernel 3": article_004,
     "sums across threads": row_sums,
-    **{f"003, v{i}": lambda i=i: article_003(i) for i in range(5)},  # type: ignore[misc]
+    **{f"003, v{i}": lambda i=i: article_003(i) for i in range(5)},
 }
 
 

@@ -42,7 +42,7 @@ def test_the_interior_has_no_condition() -> None:
     f = window(30)
     made = partition_loops(f)
     (interior,) = outer_loops(made)
-    assert (int(interior.min), int(interior.extent)) == (1, 6)  # type: ignore[call-overload]
+    assert (int(interior.min), int(interior.extent)) == (1, 6)
     assert not any(isinstance(e, IfThenElse) for e in walk(interior))
     assert agrees(f, made, 30)
 

@@ -21,7 +21,7 @@ def compute(make: object, *inputs: np.ndarray, types: tuple[str, ...], out: str)
     args = [buffer(f"A{k}", (n,), type=t) for k, t in enumerate(types)]
     b = buffer("B", (n,), type=out)
     at = Launch(threadIdx_x=n)
-    value: Expr = make(*(a[at.threadx] for a in args))  # type: ignore[operator]
+    value: Expr = make(*(a[at.threadx] for a in args))
     result = np.zeros(n, "uint16" if out == "bfloat16" else out)
     report = simulate(
         module(at.func("f", [*args, b], store(b, at.threadx, value))), [*inputs, result]

@@ -40,7 +40,7 @@ def test_the_bounds_and_the_rest_are_the_condition(kind: str, data: st.DataObjec
 
 
 def texts(*args: object) -> list[list[str]]:
-    return [[str(e) for e in part] for part in solve(*args)]  # type: ignore[arg-type]
+    return [[str(e) for e in part] for part in solve(*args)]
 
 
 def test_a_padded_input_gives_the_taps_inside_of_it() -> None:

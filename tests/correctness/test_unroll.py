@@ -16,7 +16,7 @@ def kinds(limit: int, *extents: int) -> str:
     body = store(A[i], 1.0)
     for n, (var, extent) in enumerate(zip((i, j, k), extents, strict=False)):
         pragma = (("auto_unroll_max_step", limit),) if n == len(extents) - 1 else ()
-        body = loop(var, extent, body, annotations=pragma)  # type: ignore[assignment]
+        body = loop(var, extent, body, annotations=pragma)
     loops = [s for s in walk(unroll(func(body)).body) if isinstance(s, For)]
     return "".join("u" if s.kind is ForKind.UNROLLED else "s" for s in loops)
 

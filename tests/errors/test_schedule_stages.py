@@ -425,7 +425,7 @@ class TestStorage:
     def test_a_pipeline_of_no_copies(self, stages: object) -> None:
         s, _, b, _ = sums()
         refuses(
-            lambda: s[b].pipeline(stages), "leave nothing to be computed ahead",  # type: ignore[arg-type]
+            lambda: s[b].pipeline(stages), "leave nothing to be computed ahead",
             stage="B", mend="Give the number of copies",
         )  # fmt: skip
 

@@ -122,10 +122,7 @@ def programs(draw: Callable[..., Any]) -> Drawn:
 
 def arrays_for(f: Func) -> dict[str, np.ndarray[Any, Any]]:
     rng = np.random.default_rng(0)
-    return {
-        p.name: rng.integers(-4, 5, p.constant_shape).astype("int32")  # type: ignore[union-attr]
-        for p in f.params
-    }
+    return {p.name: rng.integers(-4, 5, p.constant_shape).astype("int32") for p in f.params}
 
 
 def agree(before: Func, after: Func) -> None:

@@ -135,7 +135,7 @@ def cached_depthwise(channels: int, size: int, taps: int) -> Module:
     c, t = at.blockx, at.threadx
 
     def fill(i: object) -> S.Stmt:
-        p = i * 256 + t  # type: ignore[operator]
+        p = i * 256 + t
         y, x = floordiv(p, wide), floormod(p, wide)
         inside = logical_and(y >= pad, y < size + pad, x >= pad, x < size + pad)
         return S.If(
@@ -143,7 +143,7 @@ def cached_depthwise(channels: int, size: int, taps: int) -> Module:
         )
 
     def point(i: object) -> S.Stmt:
-        p = i * 256 + t  # type: ignore[operator]
+        p = i * 256 + t
         y, x = floordiv(p, size), floormod(p, size)
         add = lambda kh, kw: store(acc, 0, acc[0] + s[y + kh, x + kw] * f[c, kh, kw])  # noqa: E731
         taps_ = loop("kh", taps, lambda kh: loop("kw", taps, lambda kw: add(kh, kw)))
@@ -172,5 +172,5 @@ def test_article_sized_kernels_run_in_well_under_a_second() -> None:
 
 def _seconds(run: object) -> float:
     start = time.perf_counter()
-    run()  # type: ignore[operator]
+    run()
     return time.perf_counter() - start

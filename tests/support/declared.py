@@ -66,7 +66,7 @@ def _stage(op: ComputeOp, known: Mapping[Buffer, Array], scalars: Mapping[Var, A
     chosen = np.broadcast_to(grid.of(first.condition), extents)
     inside = grid.where(chosen)
     terms = [
-        np.where(chosen, np.broadcast_to(inside.of(e), extents), identity.value)  # type: ignore[attr-defined]
+        np.where(chosen, np.broadcast_to(inside.of(e), extents), identity.value)
         for e, identity in zip(first.source, first.reducer.identity)
     ]
     terms = [_typed(t, e).reshape(*shape, -1) for t, e in zip(terms, first.source)]

@@ -56,7 +56,7 @@ class Case:
         rng = np.random.default_rng(7)
         self.inputs = []
         for t in inputs:
-            shape = [e.value if isinstance(e, IntImm) else sizes[e] for e in t.shape]  # type: ignore[index]
+            shape = [e.value if isinstance(e, IntImm) else sizes[e] for e in t.shape]
             low = 0 if t.dtype.startswith("u") else -4
             self.inputs.append(rng.integers(low, 5, shape).astype(numpy_type(t.dtype)))
         self.expected = declared(outputs, dict(zip(inputs, self.inputs)), sizes)

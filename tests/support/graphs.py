@@ -224,7 +224,7 @@ class Graph:
         if plain and dice.chance(50):
             used = dice.some(plain, 60) or plain[-1:]
             shape = [a.extent for a in used]
-            t = self.other(shape, type)  # type: ignore[arg-type]
+            t = self.other(shape, type)
             return to_type(self.read(t, [a.name for a in used]), type)
         symbolic = any(a.extent == "n" for a in axes)
         fits = [t for t in (*self.made, *self.inputs) if symbolic or "n" not in t.shape]

@@ -21,7 +21,7 @@ def buffer(
 def store(b: Buffer, at: Sequence[int | Expr] | Expr | int, value: object, **more: Expr) -> S.Store:
     indices = at if isinstance(at, (tuple, list)) else (at,)
     t: DType = b.dtype
-    made = value if isinstance(value, Expr) else as_expr(const(value, t))  # type: ignore[arg-type]
+    made = value if isinstance(value, Expr) else as_expr(const(value, t))
     return S.Store(b, tuple(as_index(i) for i in indices), made, **more)
 
 

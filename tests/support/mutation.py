@@ -187,7 +187,7 @@ class _Change(InContext):
         A conjunct that the others imply says nothing, and to take it out changes nothing.
         """
         parts = list(_conjuncts(condition))
-        kept = [p for p in parts if not self.hit(lambda p=p: f"condition {expr_text(p)}")]  # type: ignore[misc]
+        kept = [p for p in parts if not self.hit(lambda p=p: f"condition {expr_text(p)}")]
         if len(kept) == len(parts):
             return condition
         rest = ops.logical_and(*kept)

@@ -149,7 +149,7 @@ class Plan:
             self.cache_read(made, chosen)
 
     def rfactor(self, stage: Stage, names: list[str]) -> None:
-        if not isinstance(stage.op.body[0], Reduce):  # type: ignore[attr-defined]
+        if not isinstance(stage.op.body[0], Reduce):
             return
         dice, s = self.dice, f"s[{names[0]}]"
         axes = len(stage.op.reduce_axis)

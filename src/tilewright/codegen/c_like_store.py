@@ -85,8 +85,9 @@ class StorePrinter(VectorPrinter):
             return
 
         def unmasked(e: Expr) -> Expr | None:
-            on = isinstance(e, E.Load) and e.predicate is mask
-            return E.Load(e.buffer, e.indices, None) if on else None  # type: ignore[attr-defined]
+            if isinstance(e, E.Load) and e.predicate is mask:
+                return E.Load(e.buffer, e.indices, None)
+            return None
 
         whole = S.Store(s.buffer, s.indices, rewrite_exprs(value, unmasked), None)
         self._under(self._all(mask), whole, closed=False)

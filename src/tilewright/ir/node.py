@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from weakref import ref
 
 
-class _Entry(ref):  # type: ignore[type-arg]
+class _Entry(ref[Any]):
     __slots__ = ("key",)
     key: tuple[Any, ...]
 
@@ -32,6 +32,8 @@ class InternedMeta(type):
     #: How fields are set, in order, and whether they tell a node from others as they are.
     _setters: tuple[Callable[[Any, Any], None], ...]
     _plain: bool
+    #: What tells a node of a class that is not plain from others.
+    key: Callable[..., tuple[Any, ...]]
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:
         super().__init__(name, bases, namespace)
@@ -40,7 +42,7 @@ class InternedMeta(type):
         cls._plain = not hasattr(cls, "key")
 
     def __call__(cls, *args: Any) -> Any:
-        key = (cls, *args) if cls._plain else (cls, *cls.key(*args))  # type: ignore[attr-defined]
+        key = (cls, *args) if cls._plain else (cls, *cls.key(*args))
         entry = _table.get(key)
         if entry is not None:
             node = entry()

@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LoweringError
-from tilewright.ir.expr import BOOL, Call, Expr, IntImm, Reducer, Var
+from tilewright.ir.expr import BOOL, Call, Expr, IntImm, Load, Reducer, Var, load
 from tilewright.ir.func import Func, LaunchAxis
 from tilewright.ir.ops import (
     add,
@@ -177,7 +177,7 @@ class _Reduction:
             at = self.to_shared(values, lambda p: (t.group, p), (t.groups, t.partials))
             width = 1 << (t.partials - 1).bit_length()
             lane = floormod(t.thread, width)
-            read = at(lane)
+            read: tuple[Expr, ...] = at(lane)
             if width > t.partials:
                 read = tuple(
                     if_then_else(lane < t.partials, v, i)
@@ -208,7 +208,7 @@ class _Reduction:
         values: tuple[Expr, ...],
         place: Callable[[Expr], tuple[Expr, Expr]],
         shape: tuple[int, int],
-    ) -> Callable[[Expr], tuple[Expr, ...]]:
+    ) -> Callable[[Expr], tuple[Load, ...]]:
         """Put the partial results into shared memory; how to read those of a number."""
         size = (const(shape[0]), const(shape[1]))
         self.shared = tuple(
@@ -219,9 +219,9 @@ class _Reduction:
         put = seq(*(Store(b, index, v) for b, v in zip(self.shared, values, strict=True)))
         leader = self.threads.leader
         self.steps += [put if is_const(leader, 1) else If(leader, put), Sync("shared")]
-        return lambda p: tuple(b[place(p)] for b in self.shared)
+        return lambda p: tuple(load(b, place(p)) for b in self.shared)
 
-    def tree(self, at: Callable[[Expr], tuple[Expr, ...]]) -> None:
+    def tree(self, at: Callable[[Expr], tuple[Load, ...]]) -> None:
         """Combine pairs of partial results in shared memory until one is left, the first."""
         t = self.threads
         count = t.partials
@@ -231,8 +231,7 @@ class _Reduction:
             outer, self.steps = self.steps, []
             values = self.named(self.combined(self.named(here), self.named(there)))
             self.steps += [
-                Store(load.buffer, load.indices, v)  # type: ignore[attr-defined]
-                for load, v in zip(here, values, strict=True)
+                Store(old.buffer, old.indices, v) for old, v in zip(here, values, strict=True)
             ]
             inner = _assembled(self.steps)
             self.steps = outer

@@ -9,7 +9,7 @@ from tilewright.ir.ops import cast
 from tilewright.ir.visit import loads, rewrite_exprs, substitute
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Attachment, Stage
-from tilewright.te.operation import ComputeOp, ExternOp
+from tilewright.te.operation import ComputeOp, ExternOp, Operation
 
 
 def normalize(schedule: Schedule) -> Schedule:
@@ -71,11 +71,11 @@ def _inline(e: Expr, inlined: dict[Buffer, tuple[tuple[IterVar, ...], Expr]]) ->
     return found
 
 
-def _clone(stage: Stage, schedule: Schedule, op: object) -> Stage:
+def _clone(stage: Stage, schedule: Schedule, op: Operation) -> Stage:
     made = Stage.__new__(Stage)
     made.__dict__.update(stage.__dict__)
     made.schedule = schedule
-    made.op = op  # type: ignore[assignment]
+    made.op = op
     made.leaf_iter_vars = list(stage.leaf_iter_vars)
     made.relations = list(stage.relations)
     return made

@@ -138,8 +138,9 @@ class TensorSlice(Operand):
                 f"tensor {self.tensor.name} has {self.tensor.ndim} dimensions, ({shape}), got "
                 f"{len(merged)} indices: leave out {len(merged) - self.tensor.ndim} of them"
             )
-        if len(merged) == self.tensor.ndim and not any(isinstance(i, slice) for i in merged):
-            return load(self.tensor.buffer, tuple(merged))  # type: ignore[arg-type]
+        whole = tuple(i for i in merged if not isinstance(i, slice))
+        if len(whole) == self.tensor.ndim:
+            return load(self.tensor.buffer, whole)
         return TensorSlice(self.tensor, tuple(merged))
 
     def as_scalar(self) -> Expr:

@@ -122,13 +122,13 @@ def make_data_of_module(text: str, path: Path, seed: int) -> None:
 def _write(
     path: Path, filled: Sequence[np.ndarray | None], wanted: list[np.ndarray], exact: bool
 ) -> None:
-    parts = {f"in{k}": a for k, a in enumerate(filled) if a is not None}
+    parts: dict[str, Any] = {f"in{k}": a for k, a in enumerate(filled) if a is not None}
     places = [k for k, a in enumerate(filled) if a is None]
     if len(places) != len(wanted):
         raise TuningError(f"the reference gives {len(wanted)} outputs, there are {len(places)}")
     parts |= {f"out{k}": o for k, o in zip(places, wanted, strict=True)}
     with path.open("wb") as file:
-        np.savez(file, exact=np.array(exact), **parts)  # type: ignore[arg-type]
+        np.savez(file, exact=np.array(exact), **parts)
 
 
 # -- values ----------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 from tilewright.target.target import current_target
 from tilewright.tune.arguments import serialize
@@ -82,7 +82,7 @@ def template(
             with ApplyConfig(query(current_target(), workload)):
                 return func(*args)
 
-        return called  # type: ignore[return-value]  # has the signature of func
+        return cast(F, called)  # which has the signature of func
 
     return register if func is None else register(func)
 
