@@ -13,7 +13,7 @@ from tilewright.te.operation import PlaceholderOp
 
 
 def set_scope(stage: Stage, scope: str) -> Stage:
-    """Keep the outputs of ``stage`` in ``scope``: "global", "shared", "warp", "fragment" or "local".
+    """Keep the outputs of ``stage`` in ``scope``, one of :data:`~tilewright.ir.buffer.SCOPES`.
 
     Raises :class:`ScheduleError` for another name, and for placeholders and outputs of the
     program, which live in global memory.
