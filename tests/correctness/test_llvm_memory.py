@@ -227,7 +227,7 @@ def test_layouts_with_strides_and_swizzles() -> None:
         over(lambda i, j: store(shared, (i, j), a[i, j])),
         loop("i", 4, lambda i: store(padded, (i, row), E.Load(shared, (i, row), None))),
         over(lambda i, j: store(b, (i, j), padded[i, j] + 1.0)),
-    )  # fmt: skip
+    )
     x, found = np.arange(32, dtype=np.float32).reshape(4, 8), poisoned((4, 8))
     kernel([a, b], Allocate(shared, Allocate(padded, body)))(x, found)
     np.testing.assert_array_equal(found, x + 1)

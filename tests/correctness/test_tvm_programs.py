@@ -181,9 +181,7 @@ def test_the_place_of_the_largest_by_a_reducer_of_tuples(target):
         s[F0.op].compute_at(s[T0], s[T0].op.reduce_axis[0])
     v = reals(8, 70)
     places = np.tile(np.arange(70, dtype="int32"), (8, 1))
-    check(
-        s, [at, value, T0, T1], target, [places, v], v.argmax(1).astype("int32"), v.max(1)
-    )  # fmt: skip
+    check(s, [at, value, T0, T1], target, [places, v], v.argmax(1).astype("int32"), v.max(1))
 
 
 @EVERYWHERE

@@ -164,11 +164,11 @@ class TestCompute:
         refused(
             lambda: te.compute((4, 6), lambda i: a[i, 0], name="B"),
             "compute B has 2 dimensions, but its function takes 1 indices",
-        )  # fmt: skip
+        )
         refused(
             lambda: te.compute((4,), lambda i, j: a[i, j], name="B"),
             "compute B has 1 dimensions, but its function takes 2 indices",
-        )  # fmt: skip
+        )
 
     def test_parameters_with_a_default_are_no_indices(self, a: Any) -> None:
         b = te.compute((4,), lambda i, column=2: a[i, column], name="B")
@@ -180,13 +180,13 @@ class TestCompute:
         refused(
             lambda: te.compute((4, 6), lambda *i: a[i], name="B", varargs_names=["x"]),
             "compute B has 2 dimensions, but 1 names for its axes",
-        )  # fmt: skip
+        )
 
     def test_a_function_without_a_value(self) -> None:
         refused(
             lambda: te.compute((4,), lambda i: None, name="B"),
             "compute B: its function returns None, not an expression",
-        )  # fmt: skip
+        )
         refused(lambda: te.compute((4,), lambda i: (), name="B"), "compute B", "no value")
 
     def test_a_reduction_inside_of_an_expression(self, a: Any, k: Any) -> None:
@@ -200,14 +200,14 @@ class TestCompute:
                 lambda f=f: te.compute((4,), f, name="B"),
                 "compute B: a reduction stands inside a larger expression",
                 "Compute the reduction as a stage of its own",
-            )  # fmt: skip
+            )
 
     def test_a_reduction_of_a_reduction(self, a: Any, k: Any) -> None:
         m = te.reduce_axis((0, 4), "m")
         refused(
             lambda: te.compute((), lambda: te.sum(te.sum(a[m, k], k), m), name="B"),
             "compute B: a reduction stands inside",
-        )  # fmt: skip
+        )
 
     def test_outputs_that_are_not_of_one_reduction(self, a: Any, k: Any) -> None:
         for second in (te.max(a[0, k], axis=k), te.sum(a[1, k], k), a[0, 0]):
@@ -223,12 +223,12 @@ class TestCompute:
             lambda: te.compute((4,), lambda i: a[i, k] * 2.0, name="B"),
             "compute B: the reduction axis k stands outside of a reduction over it",
             "te.sum(..., axis=k)",
-        )  # fmt: skip
+        )
         other = te.reduce_axis((0, 6), "other")
         refused(
             lambda: te.compute((4,), lambda i: te.sum(a[i, k], other), name="B"),
             "the reduction axis k stands outside",
-        )  # fmt: skip
+        )
 
     def test_an_axis_of_another_tensor(self, a: Any) -> None:
         b = te.compute((4,), lambda x: a[x, 0], name="B")
@@ -245,7 +245,7 @@ class TestReductions:
         refused(
             lambda: te.compute((4,), lambda i: reduce(a[i, 0], axis=i), name="B"),
             "a reduction goes over axes made by te.reduce_axis, got i",
-        )  # fmt: skip
+        )
         refused(lambda: reduce(a[0, 0], axis=thing), "axes made by te.reduce_axis")
         refused(lambda: reduce(a[0, 0], axis=1), "axes made by te.reduce_axis, got 1")
 
@@ -265,7 +265,7 @@ class TestReductions:
         refused(
             lambda: te.sum(a[0, k], k, init=(1.0, 2.0)),
             "reducer sum starts from 2 values, but reduces tuples of 1",
-        )  # fmt: skip
+        )
 
     def test_a_start_of_another_type(self, a: Any, k: Any) -> None:
         refused(
@@ -292,19 +292,19 @@ class TestExtern:
         refused(
             lambda: te.extern((4,), [], lambda i, o: te.call_extern("int32", "f", o[0]), name="E"),
             "extern E: with no inputs, say the dtype",
-        )  # fmt: skip
+        )
 
     def test_with_other_types_than_outputs(self, a: Any) -> None:
         refused(
             lambda: te.extern([(4,), (4,)], [a], lambda i, o: 0, name="E", dtype=["int32"]),
             "extern E has 2 outputs, but 1 types for them",
-        )  # fmt: skip
+        )
 
     def test_of_what_is_no_tensor(self, a: Any) -> None:
         refused(
             lambda: te.extern((4,), [a.op], lambda i, o: 0, name="E", dtype="int32"),
             "extern E: its inputs are tensors, got PlaceholderOp(A)",
-        )  # fmt: skip
+        )
 
     def test_without_a_statement(self, a: Any) -> None:
         refused(

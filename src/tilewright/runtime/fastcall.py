@@ -26,11 +26,11 @@ def quick_binder(signature: Signature) -> Quick | None:
     """The function for this signature; None where a parameter is beyond it."""
     buffers = [p for p in signature.params if isinstance(p, Buffer)]
     plain = all(
-        b.layout is None and b.dtype.kind != "bfloat" and all(
-            isinstance(extent, (IntImm, Var)) for extent in b.shape
-        )
+        b.layout is None
+        and b.dtype.kind != "bfloat"
+        and all(isinstance(extent, (IntImm, Var)) for extent in b.shape)
         for b in buffers
-    )  # fmt: skip
+    )
     if not plain or len(buffers) != len(signature.params):
         return None
     import numpy as np

@@ -210,8 +210,7 @@ def _pixels(
     pixels = t.down * t.seen * t.passes
     results = rows * columns * vector * t.kinds
     channels = np.ceil(p.result_channels / vector)
-    blocks = (p.batch * np.ceil(t.strips / z) * np.ceil(t.groups / y)
-              * np.ceil(channels / x))  # fmt: skip
+    blocks = p.batch * np.ceil(t.strips / z) * np.ceil(t.groups / y) * np.ceil(channels / x)
     kept = np.where(t.rolls & (keeps == 0), dtype(p.accumulate).bytes, t.size)
     filter_rows = np.where(t.passes > 1, np.minimum(taps, p.kernel_h), p.kernel_h)
     shared = filter_rows * p.kernel_w * x * vector * p.multiplier * kept

@@ -211,9 +211,7 @@ class ClusterMeasurer:
             with contextlib.suppress(Exception):  # the scheduler may be gone
                 self._client.cancel([f.future for f in pending.values() if f.future is not None])
 
-    def _send(
-        self, k: int, flight: _Flight, done: queue.SimpleQueue[tuple[int, Any]]
-    ) -> None:  # fmt: skip
+    def _send(self, k: int, flight: _Flight, done: queue.SimpleQueue[tuple[int, Any]]) -> None:
         """Give a candidate to the scheduler."""
         candidate: dict[str, Any] = {"config": flight.input.config.to_json_dict()}
         if self._sends_loops:

@@ -77,9 +77,7 @@ class Session:
             if self._data is None:
                 s = self.settings
                 self._data = self.builders.prepare(s["config"], self.runner.seed, s["naive"])
-        with tempfile.NamedTemporaryFile(
-            dir=self._folder.name, suffix=".tw", delete=False
-        ) as file:  # fmt: skip
+        with tempfile.NamedTemporaryFile(dir=self._folder.name, suffix=".tw", delete=False) as file:
             file.write(built.pop("kernel", b""))
         result = self.devices.run({**built, "path": file.name}, self._data)
         return {
