@@ -35,7 +35,7 @@ from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 
 #: Operations a second that matrix products reach on an H200 (docs/benchmarks.md).
-_PEAK = {"float32": 60e12, "float16": 700e12, "bfloat16": 700e12}
+PEAK = {"float32": 60e12, "float16": 700e12, "bfloat16": 700e12}
 #: Replays of every graph.
 _ROUNDS = 25
 #: Kernels tried for a layer.
@@ -60,21 +60,24 @@ def build(p: Problem, template: str, values: dict[str, int], target: str, path: 
     return ""
 
 
-def first_choices(p: Problem, target: str) -> list[tuple[str, dict[str, int]]]:
+def first_choices(p: Problem, target: str, count: int = _TRIED) -> list[tuple[str, dict[str, int]]]:
     """Templates with parameters, in the order in which the heuristic prefers them."""
     from tilewright.select.choice import options
 
     found = []
-    for choice in itertools.islice(options(p, tilewright.Target.parse(target)), _TRIED):
+    for choice in itertools.islice(options(p, tilewright.Target.parse(target)), count):
         if choice.algorithm.name in TEMPLATES:
             found.append((choice.algorithm.name, choice.algorithm.to_values(choice.config)))
     return found
 
 
-def begin_builds(pool: ProcessPoolExecutor, stem: Path, p: Problem, target: str) -> Builds:
-    """Compile the first choices for a problem, into files that begin with ``stem``."""
+def begin_builds(
+    pool: ProcessPoolExecutor, stem: Path, p: Problem, target: str,
+    choices: list[tuple[str, dict[str, int]]] | None = None,
+) -> Builds:  # fmt: skip
+    """Compile the first choices for a problem, or others, into files that begin with ``stem``."""
     begun: Builds = {}
-    for template, values in first_choices(p, target):
+    for template, values in first_choices(p, target) if choices is None else choices:
         name = f"{template} {', '.join(f'{v}' for v in values.values())}"
         path = f"{stem}-{len(begun)}.kernel"
         begun[name] = path, pool.submit(build, p, template, values, target, path)
@@ -195,7 +198,7 @@ def time_layer(p: Problem, files: dict[str, str], bandwidth: float) -> dict[str,
     best = min(files, key=lambda name: times[name])
     ours, other = times[best], min(times["PyTorch NCHW"], times["PyTorch NHWC"])
     operations = 2 * p.batch * p.out_channels * math.prod(p.out_image) * math.prod(p.kernel)
-    floor = max(traffic(p) / bandwidth, operations / _PEAK[p.dtype]) * 1e6
+    floor = max(traffic(p) / bandwidth, operations / PEAK[p.dtype]) * 1e6
     return {
         "pass": p.pass_, "shape": f"{p.batch}x{p.channels}x{p.height}x{p.width}",
         "kernel": p.kernel_h, "stride": p.stride[0], "multiplier": p.multiplier,

@@ -1,0 +1,197 @@
+"""Depthwise convolutions with large filters on a GPU, beside PyTorch's in both layouts.
+
+Filters of 7 to 31 rows on images of 16 to 64, 384 channels, batch 64 and 1, and the layers of
+RepLKNet-31B, forward and both gradients, in float16 (the largest filter in bfloat16 and float32
+too). Of each, up to 14 of our kernels are tried, checked against PyTorch in float64; they take
+turns with PyTorch, cuDNN's search switched on and TF32 off: medians of CUDA-graph replays, inputs
+rotated past the cache where they are over 8 MB. "of peak" is what the taps that meet the image take
+of the peak of matrix products in that type, "of bandwidth" what images take of a large copy's.
+
+    PYTHONPATH=src python benchmarks/large_kernels.py --gpus 4
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import gpu_depthwise
+import grouped
+import measure
+from gpu_layers import PASSES, layer, traffic
+from parts import run_on_gpus
+
+import tilewright
+from tilewright.cli._measure.turns import of_graph, take_turns
+from tilewright.topi.problem import Problem
+from tilewright.topi.templates import TEMPLATES
+
+KERNELS, IMAGES, BATCHES, CHANNELS = (7, 9, 13, 17, 21, 25, 31), (16, 32, 48, 64), (64, 1), 384
+#: Of RepLKNet-31B: image, filter, channels.
+REPLKNET = ((56, 31, 128), (28, 29, 256), (14, 27, 512), (7, 13, 1024))
+#: Kernels of a problem that are tried: of each template for tensor cores, and of the choice.
+_TRIED = {"gpu.toeplitz": 8, "gpu.toeplitz_warps": 3}
+_CHOSEN = 3
+#: Rounds, and seconds a problem, about; PyTorch's slowest take five rounds whatever it costs.
+_ROUNDS, _SECONDS = 15, 0.6
+
+
+def sections() -> Iterator[tuple[str, Problem]]:
+    """Every problem with the heading that it stands under."""
+    for batch, pass_, image, kernel in itertools.product(BATCHES, PASSES, IMAGES, KERNELS):
+        p = layer(CHANNELS, image, kernel, batch=batch, dtype="float16", pass_=pass_)
+        yield f"{image} square, batch {batch}, {pass_}", p
+    for dtype, pass_ in itertools.product(("bfloat16", "float32"), PASSES):
+        yield f"K 31, {dtype}", layer(CHANNELS, 32, 31, dtype=dtype, pass_=pass_)
+    for pass_, (image, kernel, channels) in itertools.product(PASSES, REPLKNET):
+        yield f"RepLKNet-31B, {pass_}", layer(channels, image, kernel, dtype="float16", pass_=pass_)
+
+
+def tried(p: Problem, target: str) -> list[tuple[str, dict[str, int]]]:
+    """Templates with parameters."""
+    machine = tilewright.Target.parse(target)
+    found = [
+        (name, vars(config))
+        for name, count in _TRIED.items()
+        if TEMPLATES[name].fits(p, machine)
+        for config in TEMPLATES[name].candidates(p, machine)[:count]
+    ]
+    chosen = gpu_depthwise.first_choices(p, target, 2 * len(_TRIED) + _CHOSEN)
+    return found + [c for c in chosen if c[0] not in _TRIED][:_CHOSEN]
+
+
+def operations(p: Problem) -> float:
+    """Multiplications and additions of the taps that meet the image, each as one.
+
+    >>> operations(layer(1, 3, 3, batch=1))
+    98.0
+    """
+    inside = [
+        sum(
+            0 <= o * s + k * d - before < extent
+            for o in range(out)
+            for k in range(size)
+        )
+        for out, s, size, d, before, extent in zip(
+            p.out_image, p.stride, p.kernel, p.dilation, p.padding, p.image, strict=False
+        )
+    ]  # fmt: skip
+    return 2.0 * p.batch * p.out_channels * math.prod(inside)
+
+
+def time_problem(p: Problem, files: dict[str, str], bandwidth: float) -> dict[str, Any]:
+    """The row of a problem; ``files`` are kernels by what they are called."""
+    subject = gpu_depthwise.Layer(p)
+    operands, n = subject.operands(), subject.sets
+    calls: dict[str, Callable[[int], Any]] = subject.peers()
+    errors = {}
+    for name, path in files.items():
+        kernel = tilewright.load(path)
+        subject.result[0].fill_(math.nan)
+        kernel(*operands[0], subject.result[0])
+        errors[name] = subject.error()
+        if not errors[name] <= gpu_depthwise.ERROR[p.dtype]:
+            raise AssertionError(f"{p}: {name} has an error of {errors[name]:.2g}")
+        calls[name] = lambda i, kernel=kernel: kernel(*operands[i % n], subject.result[i % n])
+    if not errors:
+        raise AssertionError(f"{p}: no kernel could be built")
+    graphs = {name: of_graph(call, n) for name, call in calls.items()}
+    found = take_turns(graphs, _ROUNDS, 0.002, _SECONDS)
+    times = {name: statistics.median(seconds) * 1e6 for name, seconds in found.items()}
+    best = min(errors, key=lambda name: times[name])
+    ours, other = times[best], min(times["PyTorch NCHW"], times["PyTorch NHWC"])
+    return {
+        "pass": p.pass_, "shape": f"{p.batch}x{p.channels}x{p.height}x{p.width}",
+        "kernel": p.kernel_h, "dtype": p.dtype, "tilewright us": ours,
+        "PyTorch NCHW us": times["PyTorch NCHW"], "PyTorch NHWC us": times["PyTorch NHWC"],
+        "best peer / tilewright": other / ours,
+        "of peak": operations(p) / (ours * 1e-6) / gpu_depthwise.PEAK[p.dtype],
+        "of bandwidth": traffic(p) / (ours * 1e-6) / bandwidth,
+        "error": errors[best], "tile": best, "tried": {name: times[name] for name in errors},
+    }  # fmt: skip
+
+
+def run_part(arguments: argparse.Namespace) -> None:
+    """Every ``--gpus``-th problem from the ``--part``-th on, on the first visible GPU."""
+    target = f"cuda -arch={arguments.arch}"
+    mine = wanted(arguments.only)[arguments.part :: arguments.gpus]
+    rows: list[dict[str, Any]] = []
+    processes = max(2, (os.cpu_count() or 2) // arguments.gpus)
+    with TemporaryDirectory() as folder, ProcessPoolExecutor(processes) as pool:
+        list(pool.map(abs, range(processes * 4)))  # made before this process opens the GPU
+        jobs = [
+            gpu_depthwise.begin_builds(pool, Path(folder) / str(k), p, target, tried(p, target))
+            for k, (_, p) in enumerate(mine)
+        ]
+        import torch
+
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.allow_tf32 = False
+        bandwidth = gpu_depthwise.copy_bandwidth()
+        begin = time.perf_counter()
+        for (section, p), kernels in zip(mine, jobs, strict=True):
+            try:
+                row = time_problem(p, gpu_depthwise.built(kernels), bandwidth)
+            except Exception as error:  # one problem must not cost the others
+                print(f"{p}: {error!r}", flush=True)
+                continue
+            rows.append({"section": section, "problem": p.to_dict(), **row})
+            print(
+                f"{len(rows)}/{len(mine)} {time.perf_counter() - begin:.0f}s {p}: "
+                f"{row['tilewright us']:.1f} us, {row['of peak']:.0%} of the peak, "
+                f"{row['best peer / tilewright']:.1f}x, {row['tile']}",
+                flush=True,
+            )
+            torch.cuda.empty_cache()
+    result = {"bandwidth GB/s": bandwidth / 1e9, "rows": rows}
+    Path(f"{arguments.out}/part-{arguments.part}.json").write_text(json.dumps(result))
+
+
+def wanted(only: str) -> list[tuple[str, Problem]]:
+    """The sections and problems whose text contains ``only``."""
+    return [(s, p) for s, p in sections() if only in f"{s} {p}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpus", type=int, default=1, help="GPUs of this machine to use")
+    parser.add_argument("--only", default="", help="sections and problems that contain this")
+    parser.add_argument("--name", default="h200_large_kernels", help="of the results")
+    parser.add_argument("--out", default="benchmarks/results")
+    parser.add_argument("--arch", default="sm_90a", help="of the GPUs")
+    parser.add_argument("--part", type=int, default=-1, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    Path(arguments.out).mkdir(parents=True, exist_ok=True)
+    if arguments.part >= 0:
+        run_part(arguments)
+        return
+    found = run_on_gpus(arguments.gpus, arguments.out)
+    order = {str((s, p)): k for k, (s, p) in enumerate(sections())}
+    rows = [row for part in found for row in part["rows"]]
+    rows.sort(key=lambda r: order[str((r["section"], Problem.from_dict(r["problem"])))])
+    with Path(f"{arguments.out}/{arguments.name}-tried.jsonl").open("w") as tried:
+        for row in rows:
+            line = {"problem": row.pop("problem"), "times": row.pop("tried")}
+            tried.write(json.dumps(line) + "\n")
+    results: dict[str, Any] = {
+        "environment": measure.environment("torch"),
+        "bandwidth GB/s": statistics.median(part["bandwidth GB/s"] for part in found),
+        "GPUs": arguments.gpus,
+        "rows": rows,
+    }
+    print(grouped.text(rows))
+    print(measure.save(arguments.name, results, arguments.out))
+
+
+if __name__ == "__main__":
+    main()
