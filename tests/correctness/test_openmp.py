@@ -30,12 +30,13 @@ tt = pytest.importorskip("tilewright.torch")
 LIBRARY = torch._C.__file__
 if llvm_openmp.functions(LIBRARY) is None:
     pytest.skip("PyTorch's threads here have no GOMP_parallel", allow_module_level=True)
-RUNTIME = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD)
-for _name in ("omp_get_num_threads", "omp_get_thread_num"):
-    register_symbol(_name, ctypes.cast(getattr(RUNTIME, _name), ctypes.c_void_p).value)
-TEAM, MEMBER = (
-    E.Call(E.INT32, f"extern:{name}", ()) for name in ("omp_get_num_threads", "omp_get_thread_num")
+#: In the order in which PyTorch's own calls find their runtime.
+LOADED = [ctypes.CDLL(None), ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD)]
+RUNTIME = next(lib for lib in LOADED if hasattr(lib, "omp_get_num_threads"))
+register_symbol(
+    "omp_get_num_threads", ctypes.cast(RUNTIME.omp_get_num_threads, ctypes.c_void_p).value
 )
+TEAM = E.Call(E.INT32, "extern:omp_get_num_threads", ())
 
 
 @pytest.fixture(autouse=True)
