@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -207,3 +208,10 @@ def test_a_program_survives_being_written_and_read() -> None:
         assert to_json(again) == to_json(module)
     with pytest.raises(ValueError, match="not a module"):
         from_json('{"exprs": [["Nothing"]], "buffers": [], "module": {"funcs": []}}')
+
+
+def test_every_room_that_compiled_code_depends_on_names_the_compiler() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    (contract,) = project["tool"]["importlinter"]["contracts"]
+    rooms = [layer.strip("()").removeprefix("tilewright.") for layer in contract["layers"]]
+    assert set(cache._COMPILER) == set(rooms[rooms.index("runtime") :])

@@ -24,6 +24,10 @@ _MAGIC = b"tilewright-cache-1\n"
 LIMIT = 1 << 30
 _PRUNE_EVERY = 64  # writes of one process
 
+#: The rooms through which a schedule becomes code. What is above them makes schedules, which are
+#: part of an entry's key themselves.
+_COMPILER = ("ir", "arith", "te", "target", "schedule", "lower", "verify", "codegen", "runtime")
+
 _writes = 0
 
 
@@ -49,8 +53,9 @@ def compiler_tag() -> str:
 
     digest = hashlib.sha256(__version__.encode())
     root = str(Path(__file__).parent.parent)
-    for path, stat in sorted(_sources(root)):
-        digest.update(f"{path.removeprefix(root)} {stat}\n".encode())
+    for room in _COMPILER:
+        for path, stat in sorted(_sources(os.path.join(root, room))):
+            digest.update(f"{path.removeprefix(root)} {stat}\n".encode())
     return f"{__version__}-{digest.hexdigest()[:16]}"
 
 

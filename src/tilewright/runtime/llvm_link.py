@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,8 +54,13 @@ def _libraries() -> Iterator[Any]:
 
 @cache
 def _library(short: str) -> Any:
+    path = None
+    if short:
+        from ctypes.util import find_library  # it loads subprocess, and few programs come here
+
+        path = find_library(short)
     try:
-        return ctypes.CDLL(ctypes.util.find_library(short) if short else None)
+        return ctypes.CDLL(path)
     except (OSError, TypeError):  # Windows has no handle for the process itself
         return None
 
