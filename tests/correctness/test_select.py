@@ -106,7 +106,7 @@ def test_a_limit_on_workspaces_is_kept(answers, registered):
     for limit, name in ((1000, "test.fixed"), (999, "cpu.lines")):
         chosen = choose(SMALL, workspace_limit=limit, answers=answers)
         assert chosen.algorithm.name == name
-    last = SMALL.replace(layout="NHWC", pass_="dgrad")
+    last = SMALL.replace(layout="NHWC", pass_="dgrad", stride=2)
     registered(Fixed(1.0, name="test.fixed", space=10**6))
     with pytest.raises(SelectError, match="workspace"):
         choose(last, workspace_limit=0, answers=answers)

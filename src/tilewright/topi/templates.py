@@ -31,6 +31,13 @@ from tilewright.topi.gpu.depthwise_toeplitz import (
     suits_toeplitz,
     toeplitz_tiles,
 )
+from tilewright.topi.gpu.depthwise_toeplitz_rows import (
+    RowTile,
+    declare_rows,
+    row_tiles,
+    schedule_rows,
+    suits_rows,
+)
 from tilewright.topi.gpu.depthwise_toeplitz_warps import (
     WarpTile,
     declare_warps,
@@ -128,7 +135,7 @@ TEMPLATES = {
         Template("cpu.lines", LineTile, schedule_lines, ("forward", "dgrad"), False, False,
                  cpu.line_tiles),
         Template("cpu.blocks", BlockTile, schedule_blocks, ("forward", "dgrad"), True, False,
-                 cpu.block_tiles, where=cpu.has_one_filter),
+                 cpu.block_tiles, where=cpu.suits_blocks),
         Template("cpu.channels", ChannelTile, schedule_channels, ("forward", "dgrad"), True, False,
                  cpu.channel_tiles),
         Template("cpu.wgrad_lines", GradTile, schedule_wgrad_lines, ("wgrad",), False, False,
@@ -145,6 +152,9 @@ TEMPLATES = {
         Template("gpu.toeplitz_warps", WarpTile, schedule_warps, ("forward", "dgrad"), False, True,
                  warp_tiles, ("cuda", "sim"), shared=True, where=suits_warps, least=80,
                  declares=declare_warps),
+        Template("gpu.toeplitz_rows", RowTile, schedule_rows, ("forward", "dgrad"), False, True,
+                 row_tiles, ("cuda", "sim"), shared=True, where=suits_rows, least=80,
+                 declares=declare_rows),
         Template("gpu.pixels", PixelTile, schedule_pixels, ("forward", "dgrad"), True, True,
                  gpu.pixel_tiles, shared=True),
         Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),

@@ -80,29 +80,50 @@ def channel_tiles(p: Problem, target: Target) -> list[ChannelTile]:
 
 #: From so many taps on, copying the part of an image that a task reads is soon worth it.
 _COPY = 100
+#: So many tasks at least share the work well among some threads.
+_TASKS = 8
+#: What blocks try: rows and columns of a tile, vectors, and whether the image is copied.
+_WRITTEN_OUT = (
+    (3, 4, 8, 0), (2, 4, 2, 0), (3, 4, 2, 0), (2, 7, 8, 0),
+    (2, 4, 8, 0), (2, 7, 1, 0), (3, 4, 1, 0), (2, 4, 4, 0),
+)  # fmt: skip
+_MIDDLE = (
+    (1, 16, 2, 0), (2, 8, 2, 0), (3, 4, 8, 0), (1, 16, 1, 0),
+    (4, 4, 1, 0), (1, 16, 2, 1), (4, 4, 1, 1), (2, 8, 1, 1),
+)  # fmt: skip
+_LARGE = (
+    (4, 4, 1, 1), (1, 16, 1, 1), (2, 8, 1, 1), (4, 4, 2, 1),
+    (1, 16, 2, 1), (1, 8, 1, 1), (2, 8, 1, 0), (1, 16, 2, 0),
+)  # fmt: skip
 
 
-def reaches_far(p: Problem) -> bool:
-    """Whether a filter is so large that loading, and what is beyond the image, count most."""
-    return p.multiplier == 1 and p.kernel_h * p.kernel_w >= 25
+def suits_blocks(p: Problem) -> bool:
+    """Whether channels of the result read the same channels of the image, and all pixels alike."""
+    return p.multiplier == 1 and (p.pass_ == "forward" or p.stride == (1, 1))
 
 
 def block_tiles(p: Problem, target: Target) -> list[BlockTile]:
     """For :func:`~tilewright.topi.cpu.depthwise_blocks.schedule_blocks`."""
     wide = lanes(p, target)
-    height, width, phases = _groups(p)
-    room = max(1, min(16, registers(target, wide)) // phases)
-    copies = (1, 0) if p.kernel_h * p.kernel_w >= _COPY else (0, 1)
-    shapes = ((4, 4), (1, room), (2, 8), (1, 8))
-    if not copies[0]:
-        shapes = ((1, room), (2, 8), (1, 8), (4, 4))
-    return [
-        BlockTile(rows, columns, wide, 1, 0, copy)
-        for copy in copies
-        for rows, most in shapes
-        if rows <= min(height, room)
-        for columns in _cover(width, min(room // rows, most))[:1]
-    ] or [BlockTile(1, 1, wide)]
+    height, width, _ = _groups(p)
+    room = registers(target, wide) * 2 // 3
+    small, reach = p.kernel_h <= 3 and p.kernel_w <= 5, p.kernel_h * p.kernel_w
+    taps = 3 if small else 1
+    blocks = -(-p.channels // wide)
+    found = []
+    for rows, most, vectors, copy in (
+        _WRITTEN_OUT if small else _LARGE if reach >= _COPY else _MIDDLE
+    ):
+        fit = min(most, room // rows)
+        if rows > height or fit < min(most, 4):
+            continue
+        columns = _cover(width, fit)[0]
+        vectors = min(vectors, blocks)
+        bands = -(-_TASKS // (p.batch * -(-blocks // vectors)))
+        tiles = -(-height // rows)
+        band = 0 if bands == 1 else -(-tiles // bands)
+        found.append(BlockTile(rows, columns, wide, taps, band, copy, vectors))
+    return found or [BlockTile(1, _cover(width, room)[0], wide)]
 
 
 def line_tiles(p: Problem, target: Target) -> list[LineTile]:

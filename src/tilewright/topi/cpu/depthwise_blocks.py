@@ -1,7 +1,7 @@
-"""Depthwise convolution on a CPU, channels last: one vector of channels of an image after another.
+"""Depthwise convolution on a CPU, channels last: some vectors of channels after others.
 
-A task takes ``lanes`` channels of an image, or of a band of its rows. It copies their taps, and
-their part of the image, next to one another: in memory a pixel's neighbour lies all channels
+A task takes few channels of an image, or of a band of its rows. It copies their taps, and their
+part of the image, next to one another: in memory a pixel's neighbour lies all channels
 further, so that the lines of an image of many channels compete for few places of a first-level
 cache. Nothing is padded: of a filter that reaches beyond the image only those taps are summed that
 meet it, which of a filter as large as its image are about half.
@@ -22,8 +22,8 @@ _WRITTEN = 9
 @dataclass(frozen=True)
 class BlockTile:
     """``rows`` by ``columns`` pixels of ``lanes`` channels are summed in registers; the taps of
-    ``taps`` filter rows are written out. A task takes ``band`` tiles of rows, 0 all of them, and
-    copies its part of the image unless ``copy`` is 0."""
+    ``taps`` filter rows are written out. A task takes ``vectors`` times as many channels and
+    ``band`` tiles of rows, 0 all of them, and copies its part of the image unless ``copy`` is 0."""
 
     rows: int = 4
     columns: int = 4
@@ -31,29 +31,29 @@ class BlockTile:
     taps: int = 1
     band: int = 0
     copy: int = 1
+    vectors: int = 1
 
 
 def schedule_blocks(d: Declaration, tile: BlockTile = BlockTile()) -> Schedule:
-    """The schedule for a forward pass or a gradient by the input in NHWC or NWC."""
+    """The schedule for a forward pass in NHWC or NWC, or a gradient by the input with stride 1."""
     st, p = begin(d), d.problem
     s, out = st.schedule, st.out
     reader = st.sum if d.padded is None else d.padded
     block = s.cache_read(d.image, "global", [reader]) if tile.copy else None
-    phased = len(st.sums.op.axis) != p.rank + 2
-    stride = p.stride if phased else (1, 1)
     n, c, h, w = image_axes(out, p.layout)
-    h, row = out.split(h, factor=tile.rows * stride[0])
+    h, row = out.split(h, factor=tile.rows)
     band, h = out.split(h, factor=tile.band) if tile.band else out.split(h, nparts=1)
-    w, column = out.split(w, factor=tile.columns * stride[1])
-    c, lane = out.split(c, factor=tile.lanes)
-    out.reorder(n, c, band, h, w, row, column, lane)
+    w, column = out.split(w, factor=tile.columns)
+    c, vector = out.split(c, factor=tile.vectors * tile.lanes)
+    vector, lane = out.split(vector, factor=tile.lanes)
+    out.reorder(n, c, band, h, w, vector, row, column, lane)
     task = out.fuse(n, c, band)
     out.parallel(task)
     for axis in (row, column):
         out.unroll(axis)
     out.vectorize(lane)
-    st.sums.compute_at(out, w)
-    _sum(st, tile, phased)
+    st.sums.compute_at(out, vector)
+    _sum(st, tile)
     if st.padded is not None:
         st.padded.compute_inline()
     copies = [st.packed] if st.packed is not None else []
@@ -61,24 +61,21 @@ def schedule_blocks(d: Declaration, tile: BlockTile = BlockTile()) -> Schedule:
         copies.append(s[block])
     for stage in copies:
         stage.compute_at(out, task)
-        if p.multiplier == 1:
-            stage.align_bounds(stage.op.axis[-1], tile.lanes)
+        stage.align_bounds(stage.op.axis[-1], tile.lanes)
         _, lane = stage.split(stage.op.axis[-1], factor=tile.lanes)
         stage.vectorize(lane)
     return s
 
 
-def _sum(st: Stages, tile: BlockTile, phased: bool) -> None:
+def _sum(st: Stages, tile: BlockTile) -> None:
     sums, p = st.sums, st.declaration.problem
     batch, *space, channel = sums.op.axis
     before, di, dj = tap_axes(sums, p.rank)
     sums.align_bounds(channel, tile.lanes)
     vector, lane = sums.split(channel, factor=tile.lanes)
     do, dt = sums.split(di, factor=min(tile.taps, p.kernel_h))
-    phases = space[p.rank :] if phased else []
-    pixels = space[: p.rank]
-    sums.reorder(batch, *phases, *before, do, dj, dt, *pixels, vector, lane)
-    for axis in (*phases, dt, *pixels, vector):
+    sums.reorder(batch, *before, do, dj, dt, *space, vector, lane)
+    for axis in (dt, *space, vector):
         sums.unroll(axis)
     if p.kernel_w <= _WRITTEN:
         sums.unroll(dj)
