@@ -99,6 +99,24 @@ def test_a_program_without_parallel_loops_stays_as_it_is():
     assert program.on_openmp(LIBRARY) is program
 
 
+def test_small_convolutions_stay_in_the_thread_that_calls_them(monkeypatch):
+    taken = []
+    kept = LLVMProgram.alone
+    monkeypatch.setattr(LLVMProgram, "alone", lambda program: taken.append(0) or kept(program))
+    for channels, alone in ((8, 1), (512, 0)):
+        x, w = torch.randn(1, channels, 16, 16), torch.randn(channels, 1, 3, 3)
+        wanted = torch.nn.functional.conv2d(x, w, groups=channels)
+        torch.testing.assert_close(tt.depthwise_conv2d(x, w), wanted, atol=1e-4, rtol=1e-4)
+        assert len(taken) == alone
+        taken.clear()
+    a = buffer("a", (64,), type="int32")
+    program = kernel([a], over(a, lambda i: a[i] + TEAM * (i + 1))).program
+    x = np.zeros(64, np.int32)
+    for _ in range(3):
+        run(program.alone(), x)
+    np.testing.assert_array_equal(x, 3 * np.arange(1, 65))
+
+
 def test_a_loop_within_a_loop_runs_in_its_thread():
     inner, outer = buffer("inner", (8,), type="int32"), buffer("outer", (8,), type="int32")
     called = shared([inner], over(inner, lambda i: inner[i] + TEAM))

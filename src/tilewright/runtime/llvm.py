@@ -50,6 +50,7 @@ class LLVMProgram:
         self.module, self.target = module, target
         self._code, self._data = code, data
         self._on_openmp: LLVMProgram | None = None
+        self._alone: LLVMProgram | None = None
         pool = pool or llvm_openmp.everywhere() or llvm_pool.symbols()
         imports = {s: pool[s] if s in pool else address(s) for s in code.symbols}
         self._tracker, found = link(data, [ENTRY], imports)
@@ -68,8 +69,17 @@ class LLVMProgram:
             pool = llvm_openmp.functions(library) if "tw_parallel" in self._code.symbols else None
             if pool is None:
                 return self
-            self._on_openmp = LLVMProgram(self.module, self.target, self._code, self._data, pool)
+            self._on_openmp = self._linked(pool)
         return self._on_openmp
+
+    def alone(self) -> LLVMProgram:
+        """The same code, with every loop in the thread that calls it."""
+        if self._alone is None:
+            self._alone = self._linked(llvm_pool.alone())
+        return self._alone
+
+    def _linked(self, pool: Mapping[str, int]) -> LLVMProgram:
+        return LLVMProgram(self.module, self.target, self._code, self._data, pool)
 
     @property
     def source(self) -> str:

@@ -35,13 +35,20 @@ from tilewright.runtime.llvm_link import address, forever, link
 
 #: Turns of waiting before a worker sleeps: some hundred microseconds.
 _SPIN = 1 << 13
-_EXPORTS = ("tw_parallel", "tw_alloc", "tw_free", "tw_repeat", "tw_reset", "tw_configure")
+_EXPORTS = (
+    "tw_parallel", "tw_alone", "tw_alloc", "tw_free", "tw_repeat", "tw_reset", "tw_configure",
+)  # fmt: skip
 _OPENMP = ("tw_openmp", "tw_openmp_use")  # where threads are POSIX's
 _LIBC = (
     "malloc", "free", "sched_yield", "pthread_create", "pthread_detach", "pthread_mutex_init",
     "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_init", "pthread_cond_wait",
     "pthread_cond_signal", "pthread_sigmask", "sigfillset",
 )  # fmt: skip
+
+
+def alone() -> dict[str, int]:
+    """:func:`symbols`, of which ``tw_parallel`` runs every loop in its caller."""
+    return {**symbols(), "tw_parallel": symbols()["tw_alone"]}
 
 
 @cache

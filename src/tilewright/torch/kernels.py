@@ -28,6 +28,9 @@ from tilewright.topi.problem import Problem
 OWN_SHAPES = 4
 #: Sizes of images for which kernels are compiled, of layers that are else the same.
 IMAGE_SIZES = 12
+#: Additions and multiplications, some microseconds of one core, below which a kernel does not share
+#: PyTorch's threads: one that has lost its core to another process keeps all the others waiting.
+SMALL = 2**19
 
 #: Launches on addresses in the order of the declaration, on the current stream.
 Launch = Callable[[tuple[int, ...]], None]
@@ -165,7 +168,9 @@ def _find(problem: Problem, target: Target, ordinal: int | None) -> Found:
     kernel, choice = found[batch]
     program = kernel.program
     if _state.shares and isinstance(program, LLVMProgram) and torch.backends.openmp.is_available():
-        program = program.on_openmp(torch._C.__file__)
+        shared = program.on_openmp(torch._C.__file__)
+        small = shared is not program and problem.flops < SMALL
+        program = program.alone() if small else shared
     raw = program.launch_raw  # type: ignore[attr-defined]
     scalars = (problem.batch,) if batch == any_batch else ()
 

@@ -30,6 +30,13 @@ done:
 }
 """
 
+_CALLER = """
+define void @tw_alone(ptr %fn, ptr %closure, i64 %first, i64 %end, i32 %wanted) {
+  call void %fn(ptr %closure, i64 %first, i64 %end)
+  ret void
+}
+"""
+
 _RANGES = """
 ; A function, its closure, the first iteration, how many there are, in how many parts; with OpenMP,
 ; how many pieces of each part have been asked for.
@@ -349,7 +356,7 @@ def source(machine: str, posix: bool, darwin: bool) -> str:
         pause = 'call void asm sideeffect "pause", "~{memory}"()'
     elif machine in ("aarch64", "arm64"):
         pause = 'call void asm sideeffect "yield", "~{memory}"()'
-    text = HEAP + _REPEAT + (_RANGES + _THREADS + OPENMP if posix else _ALONE)
+    text = HEAP + _REPEAT + _CALLER + (_RANGES + _THREADS + OPENMP if posix else _ALONE)
     text = text.replace("PAUSE", pause).replace("SETMASK", "3" if darwin else "2")
     text = text.replace("BYTES", str(256 * MAX_THREADS)).replace("PIECES", str(_PIECES))
     return text.replace("MAX", str(MAX_THREADS))
