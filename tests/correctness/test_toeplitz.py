@@ -17,13 +17,16 @@ from tilewright.target import Target
 from tilewright.topi import Problem
 from tilewright.topi.declare import input_shapes
 from tilewright.topi.gpu.depthwise_toeplitz import ToeplitzTile
+from tilewright.topi.gpu.depthwise_toeplitz_rows import RowTile
 from tilewright.topi.gpu.depthwise_toeplitz_warps import WarpTile
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
 from tilewright.topi.templates import TEMPLATES
 
 #: For warpgroups of Hopper, and for warps of any GPU since Ampere.
 TEMPLATE, WARPS = TEMPLATES["gpu.toeplitz"], TEMPLATES["gpu.toeplitz_warps"]
-HERE = {ToeplitzTile: TEMPLATE, WarpTile: WARPS}
+#: For few images.
+ROWS = TEMPLATES["gpu.toeplitz_rows"]
+HERE = {ToeplitzTile: TEMPLATE, WarpTile: WARPS, RowTile: ROWS}
 
 
 def problem(data, filter, **more):
@@ -46,8 +49,13 @@ CASES = [
     (problem("40x1x8x32", "1x1x7x7"), WarpTile(2, 32, 2, 2, 1, 2, 2)),
     (problem("20x2x9x14", "2x1x9x9", pass_="dgrad", padding=4, dtype="bfloat16"),
      WarpTile(4, 16, 1, 2, 2, 2, 3)),
-    (problem("3x1x9x70", "1x1x5x9", stride=2, epilogue="bias+silu"), WarpTile(1, 32, 1, 1, 1, 5)),
-    (problem("5x1x6x20", "1x1x4x3", dilation=(1, 4)), WarpTile(2, 64, 1, 1, 1, 3, 1)),
+    (problem("3x1x5x70", "1x1x3x9", stride=2, epilogue="bias+silu"), WarpTile(1, 32, 1, 1, 1, 5)),
+    (problem("5x1x3x20", "1x1x2x3", dilation=(1, 4)), WarpTile(2, 64, 1, 1, 1, 3, 1)),
+    (problem("1x2x32x32", "2x1x7x7"), RowTile(2, 32, 1, 1, 2)),
+    (problem("3x2x19x14", "2x1x9x9", pass_="dgrad", padding=4, dtype="bfloat16"),
+     RowTile(1, 16, 2, 2, 3)),
+    (problem("1x1x40x34", "1x2x5x9", dilation=2, epilogue="bias+relu"), RowTile(1, 32, 2, 1, 1)),
+    (problem("2x1x9x21", "1x1x4x3", padding=(0, 2, 3, 1)), RowTile(1, 16, 1, 2, 2)),
 ]  # fmt: skip
 
 
@@ -65,7 +73,9 @@ def test_products_with_toeplitz_matrices_are_the_convolution(p, tile):
     assert relative_error(out, reference(p, arrays)) < TOLERANCE[p.dtype]
 
 
-@pytest.mark.parametrize("tile", [ToeplitzTile(4, 16, 1, 2), WarpTile(4, 16, 1, 2, 1, 1)], ids=str)
+@pytest.mark.parametrize(
+    "tile", [ToeplitzTile(4, 16, 1, 2), WarpTile(4, 16, 1, 2, 1, 1), RowTile(1, 16)], ids=str
+)
 def test_small_integers_are_summed_exactly(tile):
     p = problem("5x1x8x16", "1x1x7x7")
     rng = np.random.default_rng(0)
@@ -117,6 +127,20 @@ def test_the_first_tile_of_warps_loads_matrices_and_spills_nothing(p, arch):
     assert {"LDG.E.128.CONSTANT", "STG.E.128"} <= set(found)
 
 
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_few_images_need_no_matrix_in_memory(arch):
+    p, target = LARGE.replace(batch=1), Target.parse(f"cuda -arch={arch}")
+    program = kernel(p, ROWS.candidates(p, target)[0], target).program
+    (used,) = program.resources.values()
+    assert used.spills == used.stack == 0
+    assert (used.shared_memory or 0) < 8192
+    found = opcodes(program.assembly)
+    products = sum(n for op, n in found.items() if op.startswith("HMMA.16816.F32"))
+    gathered = sum(n for op, n in found.items() if op.startswith("LDS"))
+    assert gathered < products  # neighbours in a matrix are one tap of the filter
+
+
 def test_an_image_as_wide_as_a_tile_needs_no_columns_of_padding():
     cut = Toeplitz(LARGE, 4, 32, 64)
     assert (cut.first, cut.depth, cut.steps) == (0, 32, 34)
@@ -139,6 +163,7 @@ def test_other_problems_are_left_to_other_schedules(p):
     for target in ("sim", "cuda -arch=sm_90a"):
         assert not TEMPLATE.fits(p, Target.parse(target))
         assert not WARPS.fits(p, Target.parse(target))
+        assert not ROWS.fits(p, Target.parse(target))
 
 
 @pytest.mark.parametrize(
@@ -151,10 +176,12 @@ def test_a_gpu_gets_what_it_has_instructions_for(arch, fits):
     assert (TEMPLATE.fits(LARGE, target), WARPS.fits(LARGE, target)) == fits
 
 
-def test_large_filters_of_many_images_go_to_tensor_cores_unmeasured(tmp_path):
+def test_large_filters_go_to_tensor_cores_unmeasured(tmp_path):
     answers, target = Answers(tmp_path / "answers.sqlite"), "cuda -arch=sm_90a"
     assert choose(LARGE, target, answers=answers).algorithm.name == "gpu.toeplitz"
     ampere = choose(LARGE, "cuda -arch=sm_80", answers=answers).algorithm.name
     assert ampere == "gpu.toeplitz_warps"
-    for other in (LARGE.replace(batch=1), LARGE.replace(dtype="float32", accumulate="")):
+    one = choose(LARGE.replace(batch=1), target, answers=answers).algorithm.name
+    assert one == "gpu.toeplitz_rows"
+    for other in (LARGE.replace(dtype="float32", accumulate=""), LARGE.replace(pass_="wgrad")):
         assert "toeplitz" not in choose(other, target, answers=answers).algorithm.name

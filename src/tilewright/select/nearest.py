@@ -1,9 +1,9 @@
 """What was learnt by tuning, of this problem and of those like it: whose schedules are tried first.
 
 A problem that was tuned on this device gets what was fastest for it, and so does one that differs
-from it in nothing that matters much. Large filters of many images go to tensor cores. For others,
-schedules of CUDA devices are ranked by a model (:mod:`~tilewright.select.ranking`). Elsewhere the
-nearest problems on record vote, near ones weighing more: how many times slower than the fastest the
+from it in nothing that matters much. Large filters go to tensor cores. For others, schedules of
+CUDA devices are ranked by a model (:mod:`~tilewright.select.ranking`). Elsewhere the nearest
+problems on record vote, near ones weighing more: how many times slower than the fastest the
 schedule most like it was there; the library's rule has a small vote. Candidates are those of the
 rule, and what was fast for problems that are nearly the same.
 """
@@ -37,7 +37,7 @@ _ALIKE = 0.5
 _TWINS = 0.5
 #: The library's rule votes too, as a problem so far away would.
 _RULE = 2.5
-#: Images and taps from which on products on tensor cores come first.
+#: Taps from which on tensor cores come first, and images from which on these are a product's rows.
 _IMAGES, _TAPS = 16, 81
 #: So many of the schedules voted for are tried.
 _TRIED = 8
@@ -80,17 +80,19 @@ def guesses(problem: Problem, target: Target, device: str) -> Iterator[Guess]:
 
 
 def _large(problem: Problem, target: Target) -> Iterator[Guess]:
-    """Tensor cores for large filters of many images, whose taps bind every other schedule.
+    """Tensor cores for large filters, whose taps bind every other schedule.
 
     By arithmetic, not measured: at 25 multiplications a picosecond the CUDA cores need longer for
-    so many taps than the tensor cores for whole products, most of whose rows are images.
+    so many taps than the tensor cores for whole products, whose rows are images where there are
+    enough of them.
     """
-    if problem.batch < _IMAGES or math.prod(problem.kernel) < _TAPS or target.kind != "cuda":
+    if math.prod(problem.kernel) < _TAPS or target.kind != "cuda":
         return
-    for template in (TEMPLATES["gpu.toeplitz"], TEMPLATES["gpu.toeplitz_warps"]):
-        if template.fits(problem, target):
-            for config in template.candidates(problem, target)[:2]:
-                yield Guess(template.name, config, None)
+    many = ("gpu.toeplitz", "gpu.toeplitz_warps")
+    for name in many if problem.batch >= _IMAGES else ("gpu.toeplitz_rows",):
+        if TEMPLATES[name].fits(problem, target):
+            for config in TEMPLATES[name].candidates(problem, target)[:2]:
+                yield Guess(name, config, None)
 
 
 def _twins(problem: Problem, target: Target, here: Sequence[Tuned]) -> Iterator[Guess]:

@@ -7,19 +7,23 @@ below the other, and load one row of the image after another into the fragments 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd
-from typing import Any
+from typing import Any, TypeAlias
 
 from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage, create_schedule
+from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, ToeplitzStages, depthwise_toeplitz
 from tilewright.topi.nn.images import Images
 from tilewright.topi.problem import Problem
 
+#: Declares the products of an image with the matrices of a filter.
+Products: TypeAlias = Callable[[Toeplitz, Tensor, Tensor], ToeplitzStages]
 #: Bytes of shared memory that blocks may take on GPUs with the most.
 SHARED = 227 * 1024
 
@@ -64,12 +68,14 @@ def shared_bytes(cut: Toeplitz) -> int:
     return rows * (cut.depth * cut.columns + cut.depth + last) * dtype(cut.problem.dtype).bytes
 
 
-def declare_cut(cut: Toeplitz, batch: Any = None) -> ToeplitzDeclaration:
-    """The program of a problem, cut into products; ``batch`` as in :func:`declare`."""
+def declare_cut(
+    cut: Toeplitz, batch: Any = None, products: Products = depthwise_toeplitz
+) -> ToeplitzDeclaration:
+    """The program of a problem, cut into ``products``; ``batch`` as in :func:`declare`."""
     p = cut.problem
     inputs = placeholders(p, batch)
     image, filter = list(inputs.values())[:2]
-    stages = depthwise_toeplitz(cut, image, filter)
+    stages = products(cut, image, filter)
     sums = Images(p.layout).compute(
         image.shape[0], p.result_channels, cut.result,
         lambda n, c, at: stages.sum[n, c, at[0], at[1]], "Sums",
@@ -78,9 +84,11 @@ def declare_cut(cut: Toeplitz, batch: Any = None) -> ToeplitzDeclaration:
     return ToeplitzDeclaration(p, inputs, result, stages.sum, None, None, cut, stages)
 
 
-def begin(d: ToeplitzDeclaration, team: Team, turns: int) -> tuple[Schedule, IterVar]:
+def begin(
+    d: ToeplitzDeclaration, team: Team, turns: int, matrices: bool = True
+) -> tuple[Schedule, IterVar]:
     """The schedule of everything but the products: of the results, whose axis of groups is
-    returned, and of the matrices.
+    returned, of the filter's rows and, unless they are left out, of the matrices.
 
     A group computes ``turns`` tiles, every ``groups``-th down the image.
     """
@@ -107,7 +115,7 @@ def begin(d: ToeplitzDeclaration, team: Team, turns: int) -> tuple[Schedule, Ite
     out.bind(group, ty)
     out.bind(own, tz)
     out.vectorize(lane)
-    for tensor, vectors in ((made.taps, 1), (made.matrices, 8)):
+    for tensor, vectors in ((made.taps, 1), (made.matrices, 8))[: 1 + matrices]:
         stage = s[tensor]
         stage.set_scope("shared")
         stage.compute_at(out, block)

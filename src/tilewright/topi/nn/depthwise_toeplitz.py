@@ -15,6 +15,7 @@ that no tap joins to it, as it is multiplied with zeros.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,59 +155,117 @@ class ToeplitzStages:
 
 def depthwise_toeplitz(t: Toeplitz, image: Tensor, filter: Tensor) -> ToeplitzStages:
     """The stages of a forward pass, or of a gradient by the input with stride 1, in NCHW."""
-    p, zero = t.problem, te.const(0, image.dtype)
-    (sh, sw), (top, left), columns = t.stride, t.before, t.columns
-    channels, m = p.result_channels, 1 if p.pass_ == "dgrad" else p.multiplier
-    last = (columns - 1) * sw
-
-    def tap(c: Any, phase: Any, e: Any, at: Any) -> Any:
-        where, (kh, kw) = t.tap((t.steps - 1 - e) * sh + phase, at - last + t.first + left)
-        return te.if_then_else(te.all(*where), filter[c // m, c % m, kh, kw], zero)
-
-    taps = te.compute(
-        (channels, sh, t.matrices, t.depth + last), tap, name="TapRows",
-        varargs_names=["c", "phase", "e", "at"],
-    )  # fmt: skip
-    matrices = te.compute(
-        (channels, sh, t.matrices, columns // 8, t.depth // 8, 8, 8),
-        lambda c, f, e, jo, ko, ji, ki: taps[
-            c, f, e, t.column(ko, ki) - t.output(jo, ji) * sw + last
-        ],
-        name="Toeplitz",
-    )
-
-    images = (image.shape[0] + t.images - 1) // t.images * t.images
-    height, width = t.image
-    down, across = t.tiles
-
-    def read(n: Any, c: Any, h: Any, w: Any) -> Any:
-        inside = [n < image.shape[0], w + t.first >= 0, w + t.first < width]
-        return te.if_then_else(te.all(*inside), image[n, c, h, w + t.first], zero)
-
-    padded = te.compute(
-        (images, image.shape[1], height, (across - 1) * columns * sw + t.depth), read,
-        name="PaddedImage",
-    )  # fmt: skip
+    p, (sh, sw), (top, _) = t.problem, t.stride, t.before
+    taps, matrices = _matrices(t, filter, sh, t.matrices, lambda f, e: (t.steps - 1 - e) * sh + f)
+    padded = _padded(t, image, t.image[0], 0)
     q, f = te.reduce_axis((0, t.steps), name="q"), te.reduce_axis((0, sh), name="phase")
     j = te.reduce_axis((0, t.depth), name="j")
 
     def element(n: Any, c: Any, h: Any, w: Any) -> Any:
         row = (h // t.rows * t.rows + q) * sh + f - top
-        # j and w in the order of the matrices' rows and columns; see column() and output().
-        own, chunk, quarter = j % t.chunk, t.chunk, columns // 4
-        ko = j // chunk * (chunk // 8) + own // 2 % (chunk // 8)
-        ki = own // (chunk // 4) * 2 + own % 2
-        jo, ji = w % columns // 2 % (columns // 8), w % columns // quarter * 2 + w % 2
+        jo, ko, ji, ki = _places(t, j, w)
         matrix = matrices[c, f, h % t.rows - q + (t.steps - 1), jo, ko, ji, ki]
-        value = padded[n, c // m, row, w // columns * columns * sw + j]
+        value = padded[n, c // _filters(p), row, w // t.columns * t.columns * sw + j]
         return te.sum(
             value.astype(p.accumulate) * matrix.astype(p.accumulate),
             axis=[q, f, j],
-            where=te.all(row >= 0, row < height),
+            where=te.all(row >= 0, row < t.image[0]),
         )
 
-    total = te.compute(
-        (images, channels, down * t.rows, across * columns), element, name="ToeplitzSum",
-        tag="toeplitz",
+    return ToeplitzStages(taps, matrices, padded, _sums(t, padded, element))
+
+
+def depthwise_toeplitz_rows(t: Toeplitz, image: Tensor, filter: Tensor) -> ToeplitzStages:
+    """The same for few images, whose rows are those of the products.
+
+    A matrix then meets ``rows`` rows of one image, each in the output row that it belongs to, and
+    none are zeros; rows in the padding are zeros of the image.
+    """
+    p, (sh, sw), (top, _) = t.problem, t.stride, t.before
+    (kernel, step), height = (p.kernel[0], p.dilation[0]), t.image[0]
+    taps, matrices = _matrices(t, filter, 1, kernel, lambda f, e: e * step)
+    padded = _padded(t, image, (t.tiles[0] * t.rows - 1) * sh + (kernel - 1) * step + 1, top)
+    q, f = te.reduce_axis((0, kernel), name="q"), te.reduce_axis((0, 1), name="phase")
+    j = te.reduce_axis((0, t.depth), name="j")
+
+    def element(n: Any, c: Any, h: Any, w: Any) -> Any:
+        jo, ko, ji, ki = _places(t, j, w)
+        value = padded[n, c // _filters(p), h * sh + q * step, w // t.columns * t.columns * sw + j]
+        tile = h // t.rows * t.rows * sh + q * step - top  # the first of its rows
+        return te.sum(
+            value.astype(p.accumulate) * matrices[c, f, q, jo, ko, ji, ki].astype(p.accumulate),
+            axis=[q, f, j],
+            where=te.all(tile + (t.rows - 1) * sh >= 0, tile < height),
+        )
+
+    return ToeplitzStages(taps, matrices, padded, _sums(t, padded, element))
+
+
+def _filters(p: Problem) -> int:
+    """Filters of an input channel, of which each has a result of its own."""
+    return 1 if p.pass_ == "dgrad" else p.multiplier
+
+
+def _matrices(
+    t: Toeplitz, filter: Tensor, phases: int, count: int, row: Callable[[Any, Any], Any]
+) -> tuple[Tensor, Tensor]:
+    """Filter rows between zeros, and the matrices made of them: ``count`` for each phase, of which
+    each is of the tap at ``row(phase, number)``."""
+    p, zero, sw = t.problem, te.const(0, filter.dtype), t.stride[1]
+    m, last = _filters(p), (t.columns - 1) * sw
+
+    def tap(c: Any, phase: Any, e: Any, at: Any) -> Any:
+        where, (kh, kw) = t.tap(row(phase, e), at - last + t.first + t.before[1])
+        return te.if_then_else(te.all(*where), filter[c // m, c % m, kh, kw], zero)
+
+    taps = te.compute(
+        (p.result_channels, phases, count, t.depth + last), tap, name="TapRows",
+        varargs_names=["c", "phase", "e", "at"],
     )  # fmt: skip
-    return ToeplitzStages(taps, matrices, padded, total)
+    matrices = te.compute(
+        (p.result_channels, phases, count, t.columns // 8, t.depth // 8, 8, 8),
+        lambda c, f, e, jo, ko, ji, ki: taps[
+            c, f, e, t.column(ko, ki) - t.output(jo, ji) * sw + last
+        ],
+        name="Toeplitz",
+    )
+    return taps, matrices
+
+
+def _places(t: Toeplitz, j: Any, w: Any) -> tuple[Any, Any, Any, Any]:
+    """Where column ``j`` and output ``w`` stand in a matrix: the inverse of :meth:`Toeplitz.column`
+    and :meth:`Toeplitz.output`, as blocks and places in them (jo, ko, ji, ki)."""
+    own, wide, quarter = j % t.chunk, t.chunk // 8, t.columns // 4
+    return (
+        w % t.columns // 2 % (t.columns // 8),
+        j // t.chunk * wide + own // 2 % wide,
+        w % t.columns // quarter * 2 + w % 2,
+        own // (t.chunk // 4) * 2 + own % 2,
+    )
+
+
+def _padded(t: Toeplitz, image: Tensor, rows: int, top: int) -> Tensor:
+    """Whole tiles of images, from ``top`` rows above them on, with zeros where there is nothing."""
+    height, width = t.image
+    zero = te.const(0, image.dtype)
+    images = (image.shape[0] + t.images - 1) // t.images * t.images
+    columns = (t.tiles[1] - 1) * t.columns * t.stride[1] + t.depth
+
+    def read(n: Any, c: Any, h: Any, w: Any) -> Any:
+        h, w = h - top, w + t.first
+        inside = [n < image.shape[0], w >= 0, w < width]
+        if (rows, top) != (height, 0):
+            inside += [h >= 0, h < height]
+        return te.if_then_else(te.all(*inside), image[n, c, h, w], zero)
+
+    made: Tensor = te.compute((images, image.shape[1], rows, columns), read, name="PaddedImage")
+    return made
+
+
+def _sums(t: Toeplitz, padded: Tensor, element: Callable[..., Any]) -> Tensor:
+    down, across = t.tiles
+    made: Tensor = te.compute(
+        (padded.shape[0], t.problem.result_channels, down * t.rows, across * t.columns), element,
+        name="ToeplitzSum", tag="toeplitz",
+    )  # fmt: skip
+    return made
