@@ -68,8 +68,7 @@ def kernel(p, tile, target):
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])
 def test_products_with_toeplitz_matrices_are_the_convolution(p, tile):
     arrays, out = random_inputs(p, input_shapes(p)), poison(p)
-    report = kernel(p, tile, "sim").simulate(*arrays.values(), out)
-    assert report.ok, report
+    kernel(p, tile, "sim")(*arrays.values(), out)  # raises for every race, stale read and the like
     assert relative_error(out, reference(p, arrays)) < TOLERANCE[p.dtype]
 
 

@@ -75,6 +75,7 @@ def test_workers_without_a_device_build_for_the_others(standing, monkeypatch):
         best = tuner.tune(18, measure_option(*SHORT, scheduler=standing.address), batch=18)
     finally:
         last.kill()
+        standing.wait_for(2)
     assert tuner.errors == {0: 18}
     assert (best["some"].val, best["many"].val) == (0, 0)
 
@@ -93,6 +94,7 @@ def test_a_worker_that_is_lost_before_it_says_what_it_is_takes_no_part(standing,
     measurer = measure_option(*SHORT, scheduler=standing.address).open(sleepy())
     assert measurer.parallel == 2
     measurer.close()
+    standing.wait_for(2)
 
 
 def test_a_candidate_that_kills_or_hangs_costs_itself_alone(standing):
