@@ -40,7 +40,9 @@ KERNELS, IMAGES, BATCHES, CHANNELS = (7, 9, 13, 17, 21, 25, 31), (16, 32, 48, 64
 #: Of RepLKNet-31B: image, filter, channels.
 REPLKNET = ((56, 31, 128), (28, 29, 256), (14, 27, 512), (7, 13, 1024))
 #: Kernels of a problem that are tried: of each template for tensor cores, and of the choice.
-_TRIED = {"gpu.toeplitz": 7, "gpu.toeplitz_warps": 3, "gpu.toeplitz_rows": 4}
+_TRIED = {
+    "gpu.toeplitz": 7, "gpu.toeplitz_warps": 3, "gpu.toeplitz_rows": 4, "gpu.toeplitz_wgrad": 12,
+}  # fmt: skip
 _CHOSEN = 3
 #: Rounds, and seconds a problem, about; PyTorch's slowest take five rounds whatever it costs.
 _ROUNDS, _SECONDS = 15, 0.6

@@ -19,14 +19,15 @@ from tilewright.topi.declare import input_shapes
 from tilewright.topi.gpu.depthwise_toeplitz import ToeplitzTile
 from tilewright.topi.gpu.depthwise_toeplitz_rows import RowTile
 from tilewright.topi.gpu.depthwise_toeplitz_warps import WarpTile
+from tilewright.topi.gpu.depthwise_toeplitz_wgrad import GradientTile
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
 from tilewright.topi.templates import TEMPLATES
 
 #: For warpgroups of Hopper, and for warps of any GPU since Ampere.
 TEMPLATE, WARPS = TEMPLATES["gpu.toeplitz"], TEMPLATES["gpu.toeplitz_warps"]
-#: For few images.
-ROWS = TEMPLATES["gpu.toeplitz_rows"]
-HERE = {ToeplitzTile: TEMPLATE, WarpTile: WARPS, RowTile: ROWS}
+#: For few images, and for gradients by the filter.
+ROWS, GRADIENTS = TEMPLATES["gpu.toeplitz_rows"], TEMPLATES["gpu.toeplitz_wgrad"]
+HERE = {ToeplitzTile: TEMPLATE, WarpTile: WARPS, RowTile: ROWS, GradientTile: GRADIENTS}
 
 
 def problem(data, filter, **more):
@@ -56,6 +57,11 @@ CASES = [
      RowTile(1, 16, 2, 2, 3)),
     (problem("1x1x40x34", "1x2x5x9", dilation=2, epilogue="bias+relu"), RowTile(1, 32, 2, 1, 1)),
     (problem("2x1x9x21", "1x1x4x3", padding=(0, 2, 3, 1)), RowTile(1, 16, 1, 2, 2)),
+    (problem("5x2x12x16", "2x1x7x7", pass_="wgrad"), GradientTile(1, 16, 2, 2, 2)),
+    (problem("3x2x19x14", "2x1x9x9", pass_="wgrad", padding=4, stride=2, dtype="bfloat16"),
+     GradientTile(1, 16, 4, 1, 3)),
+    (problem("2x1x20x34", "1x2x5x19", pass_="wgrad", padding=(4, 9)), GradientTile(2, 32, 2, 2, 1)),
+    (problem("4x1x9x11", "1x1x3x4", pass_="wgrad", dilation=(1, 2)), GradientTile(1, 16, 4, 4, 2)),
 ]  # fmt: skip
 
 
@@ -128,12 +134,14 @@ def test_the_first_tile_of_warps_loads_matrices_and_spills_nothing(p, arch):
 
 @pytest.mark.needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-def test_few_images_need_no_matrix_in_memory(arch):
-    p, target = LARGE.replace(batch=1), Target.parse(f"cuda -arch={arch}")
-    program = kernel(p, ROWS.candidates(p, target)[0], target).program
-    (used,) = program.resources.values()
-    assert used.spills == used.stack == 0
-    assert (used.shared_memory or 0) < 8192
+@pytest.mark.parametrize(("template", "batch"), [(ROWS, 1), (GRADIENTS, 64)], ids=["rows", "wgrad"])
+def test_what_one_image_needs_is_no_matrix_in_memory(template, batch, arch):
+    p, target = LARGE.replace(batch=batch), Target.parse(f"cuda -arch={arch}")
+    p = p.replace(pass_="wgrad") if template is GRADIENTS else p
+    program = kernel(p, template.candidates(p, target)[0], target).program
+    for used in program.resources.values():
+        assert used.spills == used.stack == 0
+        assert (used.shared_memory or 0) <= 16384
     found = opcodes(program.assembly)
     products = sum(n for op, n in found.items() if op.startswith("HMMA.16816.F32"))
     gathered = sum(n for op, n in found.items() if op.startswith("LDS"))
@@ -182,5 +190,7 @@ def test_large_filters_go_to_tensor_cores_unmeasured(tmp_path):
     assert ampere == "gpu.toeplitz_warps"
     one = choose(LARGE.replace(batch=1), target, answers=answers).algorithm.name
     assert one == "gpu.toeplitz_rows"
-    for other in (LARGE.replace(dtype="float32", accumulate=""), LARGE.replace(pass_="wgrad")):
-        assert "toeplitz" not in choose(other, target, answers=answers).algorithm.name
+    wgrad = choose(LARGE.replace(pass_="wgrad"), target, answers=answers).algorithm.name
+    assert wgrad == "gpu.toeplitz_wgrad"
+    other = LARGE.replace(dtype="float32", accumulate="")
+    assert "toeplitz" not in choose(other, target, answers=answers).algorithm.name

@@ -88,8 +88,10 @@ def _large(problem: Problem, target: Target) -> Iterator[Guess]:
     """
     if math.prod(problem.kernel) < _TAPS or target.kind != "cuda":
         return
-    many = ("gpu.toeplitz", "gpu.toeplitz_warps")
-    for name in many if problem.batch >= _IMAGES else ("gpu.toeplitz_rows",):
+    names: tuple[str, ...] = ("gpu.toeplitz_rows", "gpu.toeplitz_wgrad")
+    if problem.batch >= _IMAGES:
+        names = ("gpu.toeplitz", "gpu.toeplitz_warps", "gpu.toeplitz_wgrad")
+    for name in names:
         if TEMPLATES[name].fits(problem, target):
             for config in TEMPLATES[name].candidates(problem, target)[:2]:
                 yield Guess(name, config, None)

@@ -45,6 +45,13 @@ from tilewright.topi.gpu.depthwise_toeplitz_warps import (
     suits_warps,
     warp_tiles,
 )
+from tilewright.topi.gpu.depthwise_toeplitz_wgrad import (
+    GradientTile,
+    declare_gradient,
+    gradient_tiles,
+    schedule_gradient,
+    suits_gradient,
+)
 from tilewright.topi.gpu.depthwise_wgrad import (
     ReductionTile,
     schedule_reduction_pixels,
@@ -159,6 +166,9 @@ TEMPLATES = {
                  gpu.pixel_tiles, shared=True),
         Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),
                  False, True, reduction_tiles, shared=True),
+        Template("gpu.toeplitz_wgrad", GradientTile, schedule_gradient, ("wgrad",), False, True,
+                 gradient_tiles, ("cuda", "sim"), shared=True, where=suits_gradient, least=80,
+                 declares=declare_gradient),
         Template("gpu.reduction_pixels", ReductionTile, schedule_reduction_pixels, ("wgrad",),
                  True, True, reduction_tiles, shared=True),
         Template("opencl.vectors", VectorTile, schedule_vectors, ("forward", "dgrad"), True, True,

@@ -9,8 +9,10 @@ rows falling, between matrices of zeros; the window of ``rows`` of them slides b
 of the input.
 
 A gradient by the input with stride 1 is the convolution of dy with the filter rotated, and is
-declared alike. What is not finite in the image spreads to results ``rows`` and ``columns`` around
-that no tap joins to it, as it is multiplied with zeros.
+declared alike. So is a gradient by the filter: that of one image is x convolved with a filter as
+large as dy, which is dy itself, with stride and dilation changing places. What is not finite in
+the image spreads to results ``rows`` and ``columns`` around that no tap joins to it, as it is
+multiplied with zeros.
 """
 
 from __future__ import annotations
@@ -47,6 +49,10 @@ class Toeplitz:
         return self.problem.pass_ == "dgrad"
 
     @property
+    def _by_filter(self) -> bool:
+        return self.problem.pass_ == "wgrad"
+
+    @property
     def image(self) -> tuple[int, int]:
         """Height and width of what is convolved: x, or dy."""
         p = self.problem
@@ -54,13 +60,25 @@ class Toeplitz:
 
     @property
     def result(self) -> tuple[int, int]:
-        """Height and width of the result."""
+        """Height and width of the result: y, dx, or the filter's."""
         p = self.problem
-        return p.image if self._turned else p.out_image
+        return p.kernel if self._by_filter else p.image if self._turned else p.out_image
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        """Height and width of what it is convolved with: the filter, or dy."""
+        p = self.problem
+        return p.out_image if self._by_filter else p.kernel
 
     @property
     def stride(self) -> tuple[int, int]:
-        return (1, 1) if self._turned else self.problem.stride
+        p = self.problem
+        return (1, 1) if self._turned else p.dilation if self._by_filter else p.stride
+
+    @property
+    def dilation(self) -> tuple[int, int]:
+        p = self.problem
+        return p.stride if self._by_filter else p.dilation
 
     @property
     def before(self) -> tuple[int, int]:
@@ -83,8 +101,7 @@ class Toeplitz:
     def depth(self) -> int:
         """Columns of the image that a tile reads, a multiple of what an instruction takes: one of
         these, or pairs."""
-        p = self.problem
-        reach = (p.kernel[1] - 1) * p.dilation[1] - self.before[1] - self.first
+        reach = (self.kernel[1] - 1) * self.dilation[1] - self.before[1] - self.first
         seen = (self.columns - 1) * self.stride[1] + reach + 1
         if self.result[1] <= self.columns:
             seen = min(seen, self.image[1])
@@ -99,8 +116,7 @@ class Toeplitz:
     @property
     def steps(self) -> int:
         """Input rows of one phase of the stride that a tile reads."""
-        p = self.problem
-        reach = (p.kernel[0] - 1) * p.dilation[0] + 1
+        reach = (self.kernel[0] - 1) * self.dilation[0] + 1
         return -(-reach // self.stride[0]) + self.rows - 1
 
     @property
@@ -130,9 +146,8 @@ class Toeplitz:
 
     def tap(self, row: Any, column: Any) -> tuple[list[Any], tuple[Any, Any]]:
         """The conditions under which there is a tap so far from a window's corner, and which."""
-        p, found, where = self.problem, [], []
-        for k, at in enumerate((row, column)):
-            size, step = p.kernel[k], p.dilation[k]
+        found, where = [], []
+        for size, step, at in zip(self.kernel, self.dilation, (row, column), strict=True):
             where += [at >= 0, at <= (size - 1) * step]
             if step > 1:
                 where.append(te.floormod(at, step).equal(0))
@@ -182,7 +197,7 @@ def depthwise_toeplitz_rows(t: Toeplitz, image: Tensor, filter: Tensor) -> Toepl
     none are zeros; rows in the padding are zeros of the image.
     """
     p, (sh, sw), (top, _) = t.problem, t.stride, t.before
-    (kernel, step), height = (p.kernel[0], p.dilation[0]), t.image[0]
+    (kernel, step), height = (t.kernel[0], t.dilation[0]), t.image[0]
     taps, matrices = _matrices(t, filter, 1, kernel, lambda f, e: e * step)
     padded = _padded(t, image, (t.tiles[0] * t.rows - 1) * sh + (kernel - 1) * step + 1, top)
     q, f = te.reduce_axis((0, kernel), name="q"), te.reduce_axis((0, 1), name="phase")
@@ -199,6 +214,56 @@ def depthwise_toeplitz_rows(t: Toeplitz, image: Tensor, filter: Tensor) -> Toepl
         )
 
     return ToeplitzStages(taps, matrices, padded, _sums(t, padded, element))
+
+
+def depthwise_toeplitz_wgrad(
+    t: Toeplitz, chunks: int, data: Tensor, grad: Tensor
+) -> ToeplitzStages:
+    """The stages of a gradient by the filter in NCHW; ``sum`` has (chunks, channels, height, width)
+    and adds every ``chunks``-th image. The rows of a product are those of the filter."""
+    p, (sh, sw), (top, _) = t.problem, t.stride, t.before
+    (kernel, step), height = (t.kernel[0], t.dilation[0]), t.image[0]
+    m, batch, last = p.multiplier, data.shape[0], (t.columns - 1) * sw
+    zero = te.const(0, grad.dtype)
+
+    def tap(n: Any, c: Any, e: Any, at: Any) -> Any:
+        where, (kh, kw) = t.tap(e * step, at - last + t.first + t.before[1])
+        return te.if_then_else(te.all(n < batch, *where), grad[n, c, kh, kw], zero)
+
+    turns = (batch + chunks - 1) // chunks
+    images = turns * chunks
+    taps = te.compute(
+        (images, p.out_channels, kernel, t.depth + last), tap, name="TapRows",
+        varargs_names=["n", "c", "e", "at"],
+    )  # fmt: skip
+    matrices = te.compute(
+        (images, p.out_channels, kernel, t.columns // 8, t.depth // 8, 8, 8),
+        lambda n, c, e, jo, ko, ji, ki: taps[
+            n, c, e, t.column(ko, ki) - t.output(jo, ji) * sw + last
+        ],
+        name="Toeplitz",
+    )
+    padded = _padded(t, data, (t.tiles[0] * t.rows - 1) * sh + (kernel - 1) * step + 1, top, images)
+    i = te.reduce_axis((0, turns), name="i")
+    q, j = te.reduce_axis((0, kernel), name="q"), te.reduce_axis((0, t.depth), name="j")
+
+    def element(chunk: Any, c: Any, h: Any, w: Any) -> Any:
+        n = i * chunks + chunk
+        jo, ko, ji, ki = _places(t, j, w)
+        value = padded[n, c // m, h * sh + q * step, w // t.columns * t.columns * sw + j]
+        tile = h // t.rows * t.rows * sh + q * step - top
+        return te.sum(
+            value.astype(p.accumulate) * matrices[n, c, q, jo, ko, ji, ki].astype(p.accumulate),
+            axis=[i, q, j],
+            where=te.all(tile + (t.rows - 1) * sh >= 0, tile < height),
+        )
+
+    down, across = t.tiles
+    total = te.compute(
+        (chunks, p.out_channels, down * t.rows, across * t.columns), element, name="ToeplitzSum",
+        tag="toeplitz",
+    )  # fmt: skip
+    return ToeplitzStages(taps, matrices, padded, total)
 
 
 def _filters(p: Problem) -> int:
@@ -244,11 +309,12 @@ def _places(t: Toeplitz, j: Any, w: Any) -> tuple[Any, Any, Any, Any]:
     )
 
 
-def _padded(t: Toeplitz, image: Tensor, rows: int, top: int) -> Tensor:
+def _padded(t: Toeplitz, image: Tensor, rows: int, top: int, images: Any = None) -> Tensor:
     """Whole tiles of images, from ``top`` rows above them on, with zeros where there is nothing."""
     height, width = t.image
     zero = te.const(0, image.dtype)
-    images = (image.shape[0] + t.images - 1) // t.images * t.images
+    if images is None:
+        images = (image.shape[0] + t.images - 1) // t.images * t.images
     columns = (t.tiles[1] - 1) * t.columns * t.stride[1] + t.depth
 
     def read(n: Any, c: Any, h: Any, w: Any) -> Any:

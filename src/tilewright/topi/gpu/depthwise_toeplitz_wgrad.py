@@ -1,0 +1,168 @@
+"""The gradient of a depthwise convolution by a large filter on tensor cores, channels first.
+
+The products of :func:`~tilewright.topi.nn.depthwise_toeplitz.depthwise_toeplitz_wgrad`: the
+filter's gradient by one image is that image convolved with dy, so a warp sums ``tiles`` times 16
+rows of ``columns`` of a filter over the images of its chunk. The rows of dy lie in shared memory,
+from where each thread takes the elements of their matrices. A second kernel adds the chunks, in
+their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from tilewright import te
+from tilewright.schedule import Schedule, create_schedule
+from tilewright.target.instructions import mma_bf16, mma_f16
+from tilewright.target.target import Target
+from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.gpu.toeplitz import ToeplitzDeclaration, wide
+from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, depthwise_toeplitz_wgrad
+from tilewright.topi.problem import Problem
+
+_LANES, _ROWS = 32, 16
+_INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
+#: Registers of a thread that sums and rows of images may take, and threads that add chunks.
+_REGISTERS, _ADDERS = 160, 128
+#: Bytes of shared memory that the rows of dy of a block may take.
+_SHARED = 48 * 1024
+
+
+@dataclass(frozen=True)
+class GradientTile:
+    """A warp sums 16 * ``tiles`` rows of ``columns`` of a filter over every ``chunks``-th image; a
+    block has ``teams`` chunks. Rows of an image are loaded ``stages - 1`` rows of dy ahead."""
+
+    tiles: int = 2
+    columns: int = 32
+    chunks: int = 8
+    teams: int = 4
+    stages: int = 2
+
+
+def declare_gradient(p: Problem, tile: GradientTile, batch: Any = None) -> ToeplitzDeclaration:
+    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
+    inputs = placeholders(p, batch)
+    cut = Toeplitz(p, _ROWS * tile.tiles, tile.columns, 1)
+    made = depthwise_toeplitz_wgrad(cut, tile.chunks, inputs["data"], inputs["grad"])
+    chunk = te.reduce_axis((0, tile.chunks), name="chunk")
+    sums = te.compute(
+        p.filter_shape,
+        lambda c, k, h, w: te.sum(made.sum[chunk, c * p.multiplier + k, h, w], axis=chunk),
+        name="Sums",
+    )
+    result = finished(p, sums, inputs)
+    return ToeplitzDeclaration(p, inputs, result, sums, None, None, cut, made)
+
+
+def schedule_gradient(d: Declaration, tile: GradientTile = GradientTile()) -> Schedule:
+    """The schedule of what :func:`declare_gradient` makes of a problem with the same ``tile``."""
+    assert isinstance(d, ToeplitzDeclaration)
+    cut, made = d.cut, d.stages
+    s = create_schedule(d.output.op)
+    total = s.cache_write(made.sum, "fragment")
+    out, sums, matrices = s[made.sum], s[total], s[made.matrices]
+    tz = te.thread_axis((0, tile.teams), "threadIdx.z")
+    tx = te.thread_axis((0, _LANES), "threadIdx.x")
+
+    chunk, c, h, w = out.op.axis
+    blocks, team = out.split(chunk, factor=tile.teams)
+    down, h = out.split(h, factor=cut.rows)
+    across, w = out.split(w, factor=cut.columns)
+    vector, lane = out.split(w, factor=wide(cut.columns // 4, 4))
+    out.reorder(blocks, c, down, across, team, h, vector, lane)
+    block = out.fuse(blocks, c, down, across)
+    out.bind(block, te.thread_axis("blockIdx.x"))
+    out.bind(team, tz)
+    out.vectorize(lane)
+
+    sums.compute_at(out, team)
+    chunk, c, h, w = sums.op.axis
+    i, q, j = sums.op.reduce_axis
+    part, j = sums.split(j, factor=cut.chunk)
+    thread, j = sums.split(j, factor=cut.chunk // 4)
+    step, j = sums.split(j, factor=4)
+    half, low = sums.split(j, factor=2)
+    quarter, w = sums.split(w, factor=cut.columns // 4)
+    pair, side = sums.split(w, factor=2)
+    tiles, row = sums.split(h, factor=_ROWS)
+    sums.reorder(chunk, c, i, q, part, step, pair, tiles, row, quarter, side, half, thread, low)
+    for axis in (part, step, pair, tiles):
+        sums.unroll(axis)
+    sums.tensorize(row, _INSTRUCTIONS[d.problem.dtype])
+
+    image = s[made.image]
+    image.set_scope("fragment")
+    image.compute_at(sums, q)
+    _, lane = image.split(image.op.axis[3], factor=wide(cut.image[1], cut.chunk // 4))
+    image.vectorize(lane)
+    if tile.stages > 1:
+        image.pipeline(tile.stages)
+    matrices.set_scope("fragment")
+    matrices.compute_at(sums, pair)
+    taps = s[made.taps]
+    taps.set_scope("shared")
+    taps.compute_at(sums, i)
+    _, flat = taps.split(taps.fuse(*taps.op.axis), factor=_LANES * tile.teams)
+    z, x = taps.split(flat, factor=_LANES)
+    taps.bind(z, tz)
+    taps.bind(x, tx)
+
+    added = s[d.sum]
+    if d.sum is not d.output:
+        added.set_scope("local")
+    last = s[d.output]
+    block, x = last.split(last.fuse(*last.op.axis), factor=_ADDERS)
+    last.bind(block, te.thread_axis("blockIdx.x"))
+    last.bind(x, te.thread_axis("threadIdx.x"))
+    if d.sum is not d.output:
+        added.compute_at(last, x)
+    return s
+
+
+def suits_gradient(p: Problem) -> bool:
+    """Whether :func:`schedule_gradient` is for a problem: not one of large dilations, whose rows
+    are read in part, nor one whose rows of dy do not fit shared memory."""
+    return (
+        p.rank == 2
+        and p.pass_ == "wgrad"
+        and p.dtype in ("float16", "bfloat16")
+        and p.accumulate == "float32"
+        and p.dilation[0] == 1
+        and next(_tiles(p), None) is not None
+    )
+
+
+def gradient_tiles(p: Problem, target: Target) -> list[GradientTile]:
+    """Tiles whose rows of dy fit shared memory, the best guess first."""
+    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
+
+
+def _tiles(p: Problem) -> Iterator[tuple[float, GradientTile]]:
+    """Tiles, with how slow they are thought to be."""
+    height, width = p.kernel
+    for columns, tiles in product((16, 32, 64), (1, 2, 4)):
+        if columns >= 2 * max(16, width) or _ROWS * tiles >= 2 * max(_ROWS, height):
+            continue
+        cut = Toeplitz(p, _ROWS * tiles, columns, 1)
+        down, across = cut.tiles
+        products = down * across * tiles * cut.depth * columns
+        rows = cut.kernel[0] * (cut.depth + (columns - 1) * cut.stride[1]) * 2
+        for stages, teams in product((2, 3, 1), (4, 2, 1, 8)):
+            held = tiles * (columns * 2 + stages * cut.depth // 4)
+            if held > _REGISTERS or teams > p.batch or teams * rows > _SHARED:
+                continue
+            blocks = p.out_channels * down * across
+            for chunks in dict.fromkeys((teams, 2 * teams, 4 * teams)):
+                if chunks > max(teams, p.batch):
+                    continue
+                idle = max(1.0, 400 / (blocks * chunks // teams))
+                again = 1 + 4 / tiles  # elements of a matrix are gathered for fewer products
+                near = 1 + (abs(stages - 2) + abs(teams - 4)) / 32 + chunks / 256
+                yield (
+                    products * again * idle * near,
+                    GradientTile(tiles, columns, chunks, teams, stages),
+                )
