@@ -43,6 +43,13 @@ def test_what_only_guarded_statements_read_is_not_made_elsewhere() -> None:
     assert TRIMMED not in trimmed(allocate(scratch, fill, store(kept[d], scratch[0]), use))
 
 
+def test_what_threads_make_for_each_other_is_made_whatever_one_of_them_needs() -> None:
+    tile, inside = buffer("S", 1, scope="shared"), logical_and(i + d >= 7, i + d < 39)
+    use = when(inside, store(C[i], C[i] + A[i + d - 7] * tile[0]))
+    made = trimmed(allocate(tile, store(tile[0], W[d] * 2.0), use), target="sim")
+    assert "for d in range(15):" in made
+
+
 @pytest.mark.parametrize(
     "update",
     [

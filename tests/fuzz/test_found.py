@@ -25,6 +25,22 @@ def test_a_loop_that_trimming_leaves_empty_is_not_partitioned_as_if_it_ran() -> 
     agree(s, [A], [C], "llvm")
 
 
+def test_a_loop_in_which_threads_fill_a_tile_together_is_the_same_for_all_of_them() -> None:
+    A = te.placeholder((22,), name="A")
+    T = te.compute((22,), lambda i: A[i] + 1, name="T")
+    B = te.compute((2, 11), lambda i, j: T[i * 11 + j], name="B")
+    s = te.create_schedule(B.op)
+    i, j = s[B].op.axis
+    s[B].reorder(j, i)
+    outer, inner = s[B].split(j, factor=8)
+    s[B].bind(outer, te.thread_axis("threadIdx.x"))
+    s[T].compute_at(s[B], inner)
+    s[T].set_scope("shared")
+    _, own = s[T].split(s[T].op.axis[0], factor=2)
+    s[T].bind(own, te.thread_axis("threadIdx.x"))
+    agree(s, [A], [B], "sim")
+
+
 def test_nested_splits_with_tails_leave_a_tile_empty() -> None:
     A = te.placeholder((8,), name="A")
     B = te.compute((8,), lambda i: A[i] + 1, name="B")

@@ -73,6 +73,9 @@ from tilewright.lower.substitution import put
 from tilewright.lower.unroll import PRAGMA
 from tilewright.target.target import Target
 
+#: Memories of a thread, or of those that come to a statement together: what is left out where it
+#: is not needed is not missed by others.
+_OWN = ("local", "fragment")
 #: On a GPU, loops of fewer iterations are left whole.
 _SHORT = 8
 
@@ -233,9 +236,9 @@ def _guards_beside(s: Stmt, scratch: frozenset[Buffer]) -> list[_Guard] | None:
         case Let(var, _, body):
             inside = _guards_beside(body, scratch)
             return inside and [g for g in inside if not uses(g.condition, {var})]
-        case Allocate(buffer, body):
+        case Allocate(buffer, body) if buffer.scope in _OWN:
             return _guards_beside(body, scratch | {buffer})
-        case Attr(_, _, body):
+        case Attr(_, _, body) | Allocate(_, body):
             return _guards_beside(body, scratch)
     return []
 
