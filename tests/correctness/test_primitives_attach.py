@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
+from tests.support.chain import N, X, chain, stencil
 from tests.support.schedules import (
     allocated_shapes,
     assert_computes,
@@ -17,23 +16,6 @@ from tests.support.schedules import (
 
 import tilewright
 from tilewright import te
-from tilewright.schedule import Schedule
-
-N = 29
-
-
-def chain(n: int = N) -> tuple[Schedule, Any, Any, Any]:
-    """C[i] = B[i - 1] + B[i] + B[i + 1], with zeros outside, and B = 2 A + 1."""
-    a = te.placeholder((n,), name="A")
-    b = te.compute((n,), lambda i: a[i] * 2.0 + 1.0, name="B")
-    c = te.compute(
-        (n,),
-        lambda i: (
-            te.if_then_else(i > 0, b[i - 1], 0.0) + b[i] + te.if_then_else(i < n - 1, b[i + 1], 0.0)
-        ),
-        name="C",
-    )
-    return te.create_schedule(c.op), a, b, c
 
 
 def test_registers_are_not_indexed_by_threads_where_one_image_is_computed() -> None:
@@ -46,14 +28,6 @@ def test_registers_are_not_indexed_by_threads_where_one_image_is_computed() -> N
     s[b].bind(item, te.thread_axis("threadIdx.x"))
     s[mine].compute_at(s[b], item)
     assert "= B_local[0, 0, 0]" in str(tilewright.lower(s, [a, b], "sim").funcs[0])
-
-
-def stencil(x: np.ndarray) -> np.ndarray:
-    y = np.pad(x * 2 + 1, 1)
-    return y[:-2] + y[1:-1] + y[2:]
-
-
-X = integers(N, seed=7)
 
 
 class TestHalos:
