@@ -303,9 +303,7 @@ class CLikePrinter(StorePrinter):
 
     def _slots(self, s: S.Instr, place: Expr, argument: Argument, first: Expr) -> tuple[Expr, ...]:
         """Where a thread has the elements of an operand in fragments, from the first one on."""
-        names = [axis.name for axis in s.instruction.axes]
-        own = [names.index(name) for name in argument.axes]
-        extents = [s.instruction.axes[k].extent for k in own]
+        own, extents = s.instruction.axes_of(argument)
         found = []
         for values in slot_values(extents, argument.fragment):
             at: dict[Expr, Expr] = {axis: ops.const(0, axis.dtype) for axis in s.axes}

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tilewright.ir.expr import Expr
@@ -97,17 +97,10 @@ class Distribution:
         weight = 1
         for own in reversed(self.bits):
             made: list[Run] = []
-            for b, bit in enumerate(own):
-                last = made[-1] if made else None
-                joins = last is not None and (
-                    last.lane is None if bit is None
-                    else last.lane is not None and last.lane + last.count == bit
-                )  # fmt: skip
-                if joins and last is not None:
-                    made[-1] = Run(last.first, last.count + 1, last.lane, last.slot)
-                else:
-                    made.append(Run(b, 1, bit, 0 if bit is not None else weight))
-                weight *= 1 if bit is not None else 2
+            for run in runs_of(own):
+                if run.lane is None:
+                    run, weight = replace(run, slot=weight), weight << run.count
+                made.append(run)
             found.append(tuple(made))
         return tuple(reversed(found))
 
@@ -138,6 +131,23 @@ class Distribution:
         for index, runs in zip(indices, self.runs, strict=True):
             for run in runs:
                 yield index, run
+
+
+def runs_of(bits: Sequence[Bit]) -> list[Run]:
+    """Bits in runs that stay together, the lowest first.
+
+    >>> [(r.first, r.count, r.lane) for r in runs_of((None, 0, 1, None, None))]
+    [(0, 1, None), (1, 2, 0), (3, 2, None)]
+    """
+    found: list[Run] = []
+    for b, bit in enumerate(bits):
+        last = found[-1] if found else None
+        follows = None if last is None or last.lane is None else last.lane + last.count
+        if last is not None and bit == follows:
+            found[-1] = replace(last, count=last.count + 1)
+        else:
+            found.append(Run(b, 1, bit))
+    return found
 
 
 def parse_bit(text: str) -> Bit:

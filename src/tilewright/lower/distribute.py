@@ -6,7 +6,7 @@ elements, like any stage. Of each of those loops, the bits that choose a thread 
 thread's number, and the others stay loops:
 
 >>> from tilewright.lower.sketch import axes, buffer, func, loop, store, allocate
->>> from tilewright.ir.distribution import Distribution
+>>> from tilewright.ir.distribution import Distribution, runs_of
 >>> i, j = axes("i j")
 >>> C, F = buffer("C", 16, 8), buffer("F", 16, 8, scope="fragment")
 >>> rows, columns = ("lane 2", "lane 3", "lane 4", "slot"), ("slot", "lane 0", "lane 1")
@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from tilewright.arith import Analyzer
 from tilewright.arith.affine import as_affine
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.distribution import Distribution
+from tilewright.ir.distribution import Distribution, runs_of
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.func import Func
@@ -85,15 +85,6 @@ class _Use:
     def held(self) -> Distribution:
         assert self.buffer.distribution is not None
         return self.buffer.distribution
-
-
-@dataclass(frozen=True)
-class _Run:
-    """Bits of a loop's variable that stay together: of the lane from ``lane`` on, or a loop."""
-
-    first: int
-    count: int
-    lane: int | None
 
 
 class _Distribute(InContext):
@@ -180,7 +171,7 @@ class _Distribute(InContext):
         if outer > 1:
             loops.append((Var.make(f"{s.var.name}_o"), outer, ForKind.UNROLLED))
             value = add(value, mul(loops[-1][0], const(span)))
-        for run in reversed(_runs(bits)):
+        for run in reversed(runs_of(bits)):
             assert self.lane is not None
             size = 1 << run.count
             part: Expr
@@ -320,18 +311,3 @@ def _uses(s: Stmt) -> Iterator[_Use]:
             for x in distinct(child):
                 if isinstance(x, Load) and x.buffer.scope == "fragment":
                     yield _Use(x.buffer, x.indices)
-
-
-def _runs(bits: list[int | None]) -> list[_Run]:
-    """Bits in runs that stay together, the lowest first."""
-    found: list[_Run] = []
-    for b, bit in enumerate(bits):
-        last = found[-1] if found else None
-        if last is not None and (
-            (bit is None and last.lane is None)
-            or (bit is not None and last.lane is not None and bit == last.lane + last.count)
-        ):  # fmt: skip
-            found[-1] = replace(last, count=last.count + 1)
-        else:
-            found.append(_Run(b, 1, bit))
-    return found

@@ -141,9 +141,7 @@ class _Tensorize(InContext):
 
 
 def _wanted(instr: Instr, access: Access, argument: Argument, analyzer: Analyzer) -> Bits | str:
-    names = [axis.name for axis in instr.instruction.axes]
-    own = [names.index(name) for name in argument.axes]
-    extents = [instr.instruction.axes[k].extent for k in own]
+    own, extents = instr.instruction.axes_of(argument)
     return spread(access, [instr.axes[k] for k in own], extents, argument.fragment, analyzer)
 
 

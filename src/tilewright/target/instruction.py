@@ -107,6 +107,12 @@ class Instruction:
     simulate: Callable[[Any], None] | None = None
     queue: str = ""
 
+    def axes_of(self, operand: Argument) -> tuple[list[int], list[int]]:
+        """The numbers of an operand's axes among those of the instruction, and their extents."""
+        names = [axis.name for axis in self.axes]
+        own = [names.index(name) for name in operand.axes]
+        return own, [self.axes[k].extent for k in own]
+
     @property
     def group(self) -> int:
         """How many threads execute it together: 1, or as many as hold its fragments."""

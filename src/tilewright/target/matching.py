@@ -257,9 +257,7 @@ class _Matching:
         """Why a buffer cannot be held as the declaration asks at ``access``."""
         if access.buffer.constant_shape is None:
             return "its shape is not constant"
-        names = [axis.name for axis in self.instruction.axes]
-        own = [names.index(name) for name in argument.axes]
-        extents = [self.instruction.axes[k].extent for k in own]
+        own, extents = self.instruction.axes_of(argument)
         found = spread(
             access, [self.axes[k] for k in own], extents, argument.fragment, self.analyzer
         )

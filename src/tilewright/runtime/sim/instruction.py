@@ -127,8 +127,8 @@ class InstructionView:
         return found
 
     def _extents(self, operand: int) -> list[int]:
-        by_name = {axis.name: axis.extent for axis in self.instruction.axes}
-        return [by_name[name] for name in self.instruction.operands[operand].axes]
+        extents: list[int] = self.instruction.axes_of(self.instruction.operands[operand])[1]
+        return extents
 
     def _leaders(self, number: int) -> Frame:
         """The threads with this number in their group."""
@@ -149,11 +149,10 @@ class InstructionView:
         """How far the indices of each element are from those of the first, in any thread."""
         o, lanes = self._operands[operand], self._frame.lanes
         frame = self._frame.narrow(lanes == lanes[0])
-        names = [axis.name for axis in self.instruction.axes]
-        own = [names.index(name) for name in self.instruction.operands[operand].axes]
+        own, extents = self.instruction.axes_of(self.instruction.operands[operand])
         found = []
-        for values in np.ndindex(*self._extents(operand)):
-            at = [0] * len(names)
+        for values in np.ndindex(*extents):
+            at = [0] * len(self.instruction.axes)
             for k, v in zip(own, values, strict=True):
                 at[k] = v
             for slot, v in zip(self._axes, at, strict=True):
