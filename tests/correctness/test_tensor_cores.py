@@ -17,8 +17,9 @@ from tests.support.tensor_programs import (
 )
 
 import tilewright
+from tilewright.ir.ops import const
 from tilewright.ir.stmt import Queue, Seq, Stmt
-from tilewright.ir.visit import Rewriter, statements
+from tilewright.ir.visit import Rewriter, allocated, statements
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.ndarray import array
 from tilewright.runtime.sass import opcodes
@@ -88,6 +89,23 @@ def test_sums_of_floats_are_added_in_float32(name: str) -> None:
     result = np.full(exact.shape, np.nan, "float32")
     tilewright.build(schedule, list(args), "sim")(*made, result)
     assert np.linalg.norm(result - exact) < 1e-6 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_elements_of_a_register_lie_side_by_side(name: str) -> None:
+    """Also where the axis of which a register holds pairs is not the last."""
+    schedule, args = PROGRAMS[name]()
+    module = lower(schedule, list(args), "cuda -arch=sm_90a")
+    held = [b for f in module.funcs for b in allocated(f.body) if b.distribution is not None]
+    assert held
+    for buffer in held:
+        d = buffer.distribution
+        assert d is not None
+        assert 4 >> len(d.packed) == buffer.dtype.bytes, buffer
+        for number, (dimension, bit) in enumerate(d.packed):
+            index = [const(0)] * len(d.shape)
+            index[dimension] = const(1 << bit)
+            assert d.slot(index) == const(1 << number), buffer
 
 
 @pytest.mark.needs_nvrtc

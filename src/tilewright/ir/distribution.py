@@ -20,7 +20,7 @@ two neighbours of a row, and those eight rows below.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -48,12 +48,14 @@ class Run:
 class Distribution:
     """How an array of ``shape`` is spread; ``bits[d][b]`` says where bit ``b`` of index ``d`` goes.
 
-    Slots count the last dimension's bits first, so that neighbours that a thread holds lie side by
+    Slots count the bits in ``packed`` first, pairs of ``d`` and ``b``, as these choose an element
+    of one register; then the last dimension's, so that neighbours that a thread holds lie side by
     side; then whole tiles, in row-major order.
     """
 
     shape: tuple[int, ...]
     bits: tuple[tuple[Bit, ...], ...]
+    packed: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def parse(cls, shape: Sequence[int], bits: Sequence[Sequence[str]]) -> Distribution:
@@ -93,20 +95,19 @@ class Distribution:
     @cached_property
     def runs(self) -> tuple[tuple[Run, ...], ...]:
         """The bits of each dimension in runs that stay together, the lowest first."""
-        found: list[tuple[Run, ...]] = []
-        weight = 1
-        for own in reversed(self.bits):
-            made: list[Run] = []
-            for run in runs_of(own):
-                if run.lane is None:
-                    run, weight = replace(run, slot=weight), weight << run.count
-                made.append(run)
-            found.append(tuple(made))
-        return tuple(reversed(found))
+        order = list(self.packed)
+        for d in reversed(range(len(self.bits))):
+            order += [(d, b) for b, bit in enumerate(self.bits[d]) if bit is None]
+        number = {at: k for k, at in enumerate(dict.fromkeys(order))}
+        return tuple(
+            tuple(part for run in runs_of(own) for part in _slots_of(run, d, number))
+            for d, own in enumerate(self.bits)
+        )
 
     def copies(self, count: int) -> Distribution:
         """The same for ``count`` arrays as one, of which each thread holds its part of each."""
-        return Distribution((count, *self.shape), ((), *self.bits))
+        packed = tuple((d + 1, b) for d, b in self.packed)
+        return Distribution((count, *self.shape), ((), *self.bits), packed)
 
     def lane(self, indices: Sequence[Expr]) -> Expr:
         """The lane that holds the element at ``indices``."""
@@ -147,6 +148,21 @@ def runs_of(bits: Sequence[Bit]) -> list[Run]:
             found[-1] = replace(last, count=last.count + 1)
         else:
             found.append(Run(b, 1, bit))
+    return found
+
+
+def _slots_of(run: Run, dimension: int, number: Mapping[tuple[int, int], int]) -> list[Run]:
+    """A run with its place in the slot, in parts where the slot's bits do not follow each other;
+    ``number`` says which bit of the slot a bit of a dimension is."""
+    if run.lane is not None:
+        return [run]
+    found: list[Run] = []
+    for b in range(run.first, run.first + run.count):
+        slot = 1 << number[dimension, b]
+        if found and slot == found[-1].slot << found[-1].count:
+            found[-1] = replace(found[-1], count=found[-1].count + 1)
+        else:
+            found.append(Run(b, 1, None, slot))
     return found
 
 

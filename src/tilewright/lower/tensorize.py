@@ -42,7 +42,7 @@ from tilewright.ir.stmt import Access, Attr, For, If, Instr, Seq, Stmt, Store, s
 from tilewright.ir.visit import allocated, loads, replace_buffers, statements, uses, walk
 from tilewright.lower.context import InContext, analyzer_of, pure
 from tilewright.lower.substitution import copy
-from tilewright.target.fragments import Bits, distribution_of, joined, spread
+from tilewright.target.fragments import Held, distribution_of, joined, spread
 from tilewright.target.instruction import Argument, Instruction
 from tilewright.target.matching import match_instruction
 from tilewright.target.target import Target
@@ -80,7 +80,7 @@ class _Tensorize(InContext):
         super().__init__(analyzer)
         self.target = target
         self.stage = ""
-        self.bits: dict[Buffer, Bits] = {}
+        self.bits: dict[Buffer, Held] = {}
 
     def stmt(self, s: Stmt) -> Stmt:
         match s:
@@ -140,7 +140,7 @@ class _Tensorize(InContext):
         return ""
 
 
-def _wanted(instr: Instr, access: Access, argument: Argument, analyzer: Analyzer) -> Bits | str:
+def _wanted(instr: Instr, access: Access, argument: Argument, analyzer: Analyzer) -> Held | str:
     own, extents = instr.instruction.axes_of(argument)
     return spread(access, [instr.axes[k] for k in own], extents, argument.fragment, analyzer)
 
@@ -224,7 +224,7 @@ def _initialises(first: Stmt, update: Stmt) -> bool:
     return fill.buffer is step.buffer and step.buffer not in reads
 
 
-def _align(body: Stmt, bits: Mapping[Buffer, Bits]) -> Stmt:
+def _align(body: Stmt, bits: Mapping[Buffer, Held]) -> Stmt:
     own = set(allocated(body))
     needed: dict[Buffer, int] = {}
     for node in walk(body):

@@ -100,7 +100,8 @@ class _Writer:
                 self.value(b.layout.strides), self.value(b.layout.base),
                 self.value(b.layout.swizzle),
             ]  # fmt: skip
-            held = b.distribution and [b.distribution.shape, b.distribution.bits]
+            spread = b.distribution
+            held = spread and [spread.shape, spread.bits, spread.packed]
             row = [b.name, self.value(b.shape), str(b.dtype), b.scope, layout, b.align, held]
             # the shape may have put other buffers in, so the number is taken last
             number = self._buffer_numbers[b] = len(self.buffers)
@@ -210,7 +211,8 @@ class _Reader:
                 scope,
                 layout and Layout(*map(self.value, layout)),
                 align,
-                held and Distribution(tuple(held[0]), tuple(map(tuple, held[1]))),
+                held
+                and Distribution(tuple(held[0]), *(tuple(map(tuple, own)) for own in held[1:])),
             )
             self._buffers[number] = made
         return made
@@ -246,3 +248,7 @@ def from_json(text: str) -> Module:
         )
     except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a module: {error!r}") from None
+
+
+def _distribution(shape: Any, bits: Any, packed: Any) -> Distribution:
+    return Distribution(tuple(shape), tuple(map(tuple, bits)), tuple(map(tuple, packed)))

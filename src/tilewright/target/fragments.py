@@ -10,13 +10,17 @@ a reduction is free as long as both operands have it.
 >>> k = Var.make("k")
 >>> A = Buffer("A", (const(64),), dtype("float16"), "fragment")
 >>> own = (("slot 0", "lane 0", "lane 1", "slot 1"),)
->>> spread(Access(A, (k % 8 * 4 + k // 8,)), (k,), (16,), own, Analyzer())
+>>> held = spread(Access(A, (k % 8 * 4 + k // 8,)), (k,), (16,), own, Analyzer())
+>>> held.bits
 {(0, 2): None, (0, 3): 0, (0, 4): 1, (0, 0): None}
+>>> held.packed  # two elements of 16 bits lie in one register
+((0, 2),)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tilewright.arith import Analyzer
 from tilewright.arith.affine import as_affine
@@ -27,8 +31,19 @@ from tilewright.ir.ops import const
 from tilewright.ir.stmt import Access
 from tilewright.ir.visit import substitute
 
-#: Dimension and bit of a buffer's index, to where they go.
-Bits = Mapping[tuple[int, int], Bit]
+#: Dimension of a buffer's index, and bit of it.
+Place = tuple[int, int]
+#: Bytes of a register.
+_REGISTER = 4
+
+
+@dataclass(frozen=True)
+class Held:
+    """Where the bits of a buffer's indices go; ``packed`` are those that count the elements of one
+    register, the lowest first."""
+
+    bits: Mapping[Place, Bit]
+    packed: tuple[Place, ...] = ()
 
 
 def spread(
@@ -37,7 +52,7 @@ def spread(
     extents: Sequence[int],
     wanted: Sequence[Sequence[str]],
     analyzer: Analyzer,
-) -> Bits | str:
+) -> Held | str:
     """Where the bits of the buffer's indices go, or why that cannot be said.
 
     ``axes`` are those of the operand, with their ``extents``; ``wanted`` is the declaration's
@@ -45,7 +60,9 @@ def spread(
     """
     zero: dict[Expr, Expr] = {axis: const(0, axis.dtype) for axis in axes}
     base = _at(access, zero, analyzer)
-    found: dict[tuple[int, int], Bit] = {}
+    found: dict[Place, Bit] = {}
+    packed: dict[int, Place] = {}
+    in_one = (_REGISTER // access.buffer.dtype.bytes).bit_length() - 1
     total = [0] * len(base)
     for axis, extent, bits in zip(axes, extents, wanted, strict=True):
         if 1 << len(bits) != extent:
@@ -58,7 +75,10 @@ def spread(
             place = (moved[0][0], moved[0][1].bit_length() - 1)
             if place in found:
                 return f"two bits of its axes are one of index {place[0]}"
-            found[place] = _bit(bit)
+            word, _, number = bit.partition(" ")
+            if word == "slot" and int(number) < in_one:
+                packed[int(number)] = place
+            found[place] = None if word == "slot" else parse_bit(bit)
             total[place[0]] += moved[0][1]
     most: dict[Expr, Expr] = {
         a: const(extent - 1, a.dtype) for a, extent in zip(axes, extents, strict=True)
@@ -69,25 +89,26 @@ def spread(
         reason = _touches(index, {b for dim, b in found if dim == d}, analyzer)
         if reason:
             return reason
-    return found
+    return Held(found, tuple(packed[number] for number in sorted(packed)))
 
 
-def joined(one: Bits, other: Bits) -> Bits | None:
+def joined(one: Held, other: Held) -> Held | None:
     """What both ask for; None where they contradict each other."""
-    lanes = [{at: bit for at, bit in bits.items() if bit is not None} for bits in (one, other)]
-    return {**one, **other} if lanes[0] == lanes[1] else None
+    lanes = [{at: bit for at, bit in h.bits.items() if bit is not None} for h in (one, other)]
+    agree = lanes[0] == lanes[1] and one.packed == other.packed
+    return Held({**one.bits, **other.bits}, one.packed) if agree else None
 
 
-def distribution_of(buffer: Buffer, bits: Bits) -> Distribution | None:
-    """The distribution of a buffer in which ``bits`` go there; None where its shape varies."""
+def distribution_of(buffer: Buffer, held: Held) -> Distribution | None:
+    """The distribution of a buffer that is ``held`` so; None where its shape varies."""
     shape = buffer.constant_shape
     if shape is None:
         return None
     found = []
     for d in range(len(shape)):
-        count = max((b + 1 for dim, b in bits if dim == d), default=0)
-        found.append(tuple(bits.get((d, b)) for b in range(count)))
-    return Distribution(shape, tuple(found))
+        count = max((b + 1 for dim, b in held.bits if dim == d), default=0)
+        found.append(tuple(held.bits.get((d, b)) for b in range(count)))
+    return Distribution(shape, tuple(found), held.packed)
 
 
 def slot_values(extents: Sequence[int], fragment: Sequence[Sequence[str]]) -> list[list[int]]:
@@ -110,10 +131,6 @@ def slot_values(extents: Sequence[int], fragment: Sequence[Sequence[str]]) -> li
             values[d] += (number >> position & 1) << b
         found.append(values)
     return found
-
-
-def _bit(text: str) -> Bit:
-    return None if text.startswith("slot") else parse_bit(text)
 
 
 def _at(access: Access, values: Mapping[Expr, Expr], analyzer: Analyzer) -> list[Expr]:
