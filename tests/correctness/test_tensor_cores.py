@@ -12,13 +12,14 @@ from tests.support.tensor_programs import (
     MMA,
     by_warpgroups,
     from_registers,
+    staged,
     through_shared,
     transposed,
 )
 
 import tilewright
 from tilewright.ir.ops import const
-from tilewright.ir.stmt import Queue, Seq, Stmt
+from tilewright.ir.stmt import Queue, Seq, Stmt, Sync
 from tilewright.ir.visit import Rewriter, allocated, statements
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.ndarray import array
@@ -35,6 +36,10 @@ PROGRAMS = {
     "warpgroups": by_warpgroups,
     "warpgroups-bfloat16": partial(by_warpgroups, "bfloat16"),
     "warpgroups-3-stages": partial(by_warpgroups, k=192, columns=64, stages=3),
+    **{f"staged-{a}{b}": partial(staged, a, b) for a in "ki" for b in "kj"},
+    "staged-padded": partial(staged, "i", "j", k=100, m=128, n=32, stages=4),
+    "staged-by-pairs": partial(staged, "k", "j", "bfloat16", k=100, together=2),
+    "staged-at-once": partial(staged, "k", "k", stages=0),
 }
 #: By program what has to be among the instructions of its machine code.
 MEANT = {
@@ -49,6 +54,10 @@ MEANT = {
     "warpgroups": ("HGMMA.64x32x16.F32", "WARPGROUP.ARRIVE", "WARPGROUP.DEPBAR"),
     "warpgroups-bfloat16": ("HGMMA.64x32x16.F32.BF16",),
     "warpgroups-3-stages": ("HGMMA.64x64x16.F32",),
+    **{f"staged-{a}{b}": ("HGMMA.64x64x16.F32", "LDGSTS.E.BYPASS.128") for a in "ki" for b in "kj"},
+    "staged-padded": ("HGMMA.64x32x16.F32", "LDGSTS.E.BYPASS.128"),
+    "staged-by-pairs": ("HGMMA.64x64x16.F32.BF16", "LDGSTS.E"),
+    "staged-at-once": ("HGMMA.64x64x16.F32", "LDGSTS.E.BYPASS.128"),
 }
 
 
@@ -69,7 +78,9 @@ def operands(name: str, args: Any, integers: bool) -> tuple[list[Any], np.ndarra
         np.asarray(from_bits(x) if str(tensor.dtype) == "bfloat16" else x, np.float64)
         for x, tensor in zip(made, args, strict=False)
     )
-    return made, a @ (b if name == "transposed" else b.T)
+    rows, columns = (int(extent) for extent in args[2].shape)
+    as_it_lies = name == "transposed" or len(b) != columns
+    return made, (a if len(a) == rows else a.T) @ (b if as_it_lies else b.T)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -112,7 +123,7 @@ def test_elements_of_a_register_lie_side_by_side(name: str) -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_machine_code_has_the_instructions_meant_and_no_spills(name: str, arch: str) -> None:
-    if name.startswith("warpgroups") and arch != "sm_90a":
+    if name.startswith(("warpgroups", "staged")) and arch != "sm_90a":
         pytest.skip(f"{arch} has no wgmma")
     schedule, args = PROGRAMS[name]()
     program = tilewright.build(schedule, list(args), f"cuda -arch={arch}").program
@@ -137,7 +148,7 @@ class Without(Rewriter):
         return Seq(()) if s is self.dropped else super().stmt(s)
 
 
-@pytest.mark.parametrize("name", ["warpgroups", "warpgroups-3-stages"])
+@pytest.mark.parametrize("name", ["warpgroups", "warpgroups-3-stages", "staged-ij", "staged-kj"])
 def test_sim_misses_every_wait_and_every_commit(name: str) -> None:
     schedule, args = PROGRAMS[name]()
     module = lower(schedule, list(args), "cuda -arch=sm_90a")
@@ -150,6 +161,18 @@ def test_sim_misses_every_wait_and_every_commit(name: str) -> None:
         funcs = tuple(replace(f, body=Without(s).stmt(f.body)) for f in module.funcs)
         report = simulate(replace(module, funcs=funcs), [*made, result])
         assert {f.kind for f in report.findings} == {"unfinished instruction"}, s
+
+
+@pytest.mark.parametrize("name", ["staged-kk", "staged-padded"])
+def test_sim_misses_every_barrier_behind_copies_in_the_background(name: str) -> None:
+    schedule, args = PROGRAMS[name]()
+    module = lower(schedule, list(args), "cuda -arch=sm_90a")
+    made, exact = operands(name, args, integers=True)
+    result = np.full(exact.shape, 77, "float32")
+    for s in [s for f in module.funcs for s in statements(f.body) if isinstance(s, Sync)]:
+        funcs = tuple(replace(f, body=Without(s).stmt(f.body)) for f in module.funcs)
+        report = simulate(replace(module, funcs=funcs), [*made, result])
+        assert "race" in {f.kind for f in report.findings}, s
 
 
 @pytest.mark.needs_cuda

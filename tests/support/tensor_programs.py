@@ -7,6 +7,7 @@ from typing import Any
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import (
+    copy_async,
     ldmatrix_a_f16,
     ldmatrix_b_f16,
     ldmatrix_b_trans_f16,
@@ -205,4 +206,69 @@ def by_warpgroups(
     s[left].vectorize(pair)
     if stages:
         s[left].pipeline(stages)
+    return s, (a, b, c)
+
+
+def staged(
+    left: str = "k", right: str = "k", element: str = "float16", m: int = 64, n: int = 64,
+    k: int = 128, together: int = 8, stages: int = 3,
+) -> tuple[Schedule, Any]:  # fmt: skip
+    """Both operands in blocks in shared memory, copied there ``together`` elements at once.
+
+    ``left`` and ``right`` say along which axis neighbours of A and B lie side by side, in global
+    memory and in shared; k that is no multiple of 32 is padded with zeros.
+    """
+    chunks = -(-k // 32)
+    a = te.placeholder((m, k) if left == "k" else (k, m), element, name="A")
+    b = te.placeholder((n, k) if right == "k" else (k, n), element, name="B")
+
+    def blocks(t: Any, extent: int, order: str) -> Any:
+        def block(o: Any, ko: Any, y: Any, x: Any) -> Any:
+            own, at = (o * 8 + y, ko * 8 + x) if order == "k" else (o * 8 + x, ko * 8 + y)
+            value = t[own, at] if order == "k" else t[at, own]
+            return value if k % 32 == 0 else te.if_then_else(at < k, value, te.const(0, element))
+
+        return te.compute((extent // 8, chunks * 4, 8, 8), block, name=f"{t.name}_blocks")
+
+    left_blocks, right_blocks = blocks(a, m, left), blocks(b, n, right)
+    ko, ki = te.reduce_axis((0, chunks * 4), name="ko"), te.reduce_axis((0, 8), name="ki")
+
+    def element_of(t: Any, at: Any, order: str) -> Any:
+        inner = (at % 8, ki) if order == "k" else (ki, at % 8)
+        return t[at // 8, ko, *inner].astype("float32")
+
+    c = te.compute(
+        (m, n),
+        lambda i, j: te.sum(
+            element_of(left_blocks, i, left) * element_of(right_blocks, j, right), axis=[ko, ki]
+        ),
+        name="C",
+    )
+    s = te.create_schedule(c.op)
+    total = s.cache_write(c, "fragment")
+    tx = te.thread_axis((0, 128), "threadIdx.x")
+    i, j = s[c].op.axis
+    block, i = s[c].split(i, 64)
+    s[c].bind(block, te.thread_axis("blockIdx.x"))
+    s[total].compute_at(s[c], block)
+    i, j = s[total].op.axis
+    ko, ki = s[total].op.reduce_axis
+    chunk, ko = s[total].split(ko, 4)
+    step, ko = s[total].split(ko, 2)
+    io, ii = s[total].split(i, 8)
+    jo, ji = s[total].split(j, 8)
+    s[total].reorder(chunk, step, io, ii, jo, ji, ko, ki)
+    s[total].unroll(step)
+    s[total].tensorize(io, wgmma(n, element, left, right))
+    for tensor in (left_blocks, right_blocks):
+        stage = s[tensor]
+        stage.set_scope("shared")
+        stage.compute_at(s[total], chunk)
+        *axes, last = stage.op.axis
+        outer, inner = stage.split(last, together)
+        _, x = stage.split(stage.fuse(*axes, outer), 128)
+        stage.bind(x, tx)
+        stage.tensorize(inner, copy_async(together, element))
+        if stages:
+            stage.pipeline(stages)
     return s, (a, b, c)

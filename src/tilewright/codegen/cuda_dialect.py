@@ -7,12 +7,23 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from tilewright.codegen.c_like_dialect import Dialect
-from tilewright.codegen.c_like_text import ADD, EQUALITY, UNARY, Code, call, code, infix, wrapped
+from tilewright.codegen.c_like_text import (
+    ADD,
+    BIT_AND,
+    EQUALITY,
+    UNARY,
+    Code,
+    call,
+    code,
+    infix,
+    wrapped,
+)
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func
+from tilewright.ir.tf32 import TF32_FUNCTIONS
 
 #: Vectors that CUDA has, by element type and lanes; the last of each is 16 bytes or the longest.
 _VECTORS: dict[str, dict[int, str]] = {
@@ -201,6 +212,11 @@ class CudaDialect(Dialect):
             # The divisor is 1 or greater, for which two ulps cost a quarter of what rounding does.
             one, exp = self.floating(t, 1.0), self.function("exp", t, [self.negate(t, args[0])])
             return call("__fdividef", one, infix(one, "+", exp, ADD))
+        if name in TF32_FUNCTIONS:
+            bits = call("__float_as_uint", args[0])
+            if name == "round_tf32":  # as ptxas has cvt.rna.tf32.f32
+                bits = code(f"({bits} + 0x1000u)")
+            return call("__uint_as_float", code(f"{bits} & 0xffffe000u", BIT_AND))
         if name in ("rsqrt", "exp10"):
             return call(name + ("f" if t.bits == 32 else ""), *args)
         return super().function(name, t, args)

@@ -28,8 +28,9 @@ A[0, 0] = T.float32(1)
 C[0] = B[0]
 
 It stands after barriers were inserted, which take an instruction as done where it stands: a barrier
-behind which shared memory is written again, that a group still reads, waits for the group first. A
-barrier after stores that such instructions read makes these visible to them.
+behind which shared memory is written again, that a group still reads, or is read that a group
+writes, waits for the group first. A barrier after stores that such instructions read makes these
+visible to them. What pipelining fills copies with it has committed and awaits itself.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ from tilewright.ir.stmt import (
     seq,
 )
 from tilewright.ir.visit import children, distinct, statements
+from tilewright.lower.pipeline_loops import COMMITTED
 from tilewright.target.queues import QUEUES
 
 #: Groups that are told apart: of more, the oldest ones count as one.
@@ -85,8 +87,11 @@ class _Use:
     write: bool
 
     def conflicts(self, other: _Use) -> bool:
+        # What fills shared memory stores each element once, until it was used behind a barrier.
+        apart = self.buffer.scope == "shared" and self.write and other.write
         return (
             self.buffer is other.buffer
+            and not apart
             and (self.write or other.write)
             and (self.part is None or other.part is None or self.part == other.part)
         )
@@ -116,16 +121,24 @@ class _Waits:
             for s in statements(func.body)
             if isinstance(s, Store) and s.buffer.scope == "shared"
         ]
+        self.loaded = [
+            (self.order[s], use.buffer)
+            for s in statements(func.body)
+            for use in _uses(s, whole=False)
+            if not use.write and use.buffer.scope == "shared"
+        ]
         self.read_by: dict[Buffer, str] = {
             access.buffer: s.instruction.queue
             for s in statements(func.body)
             if isinstance(s, Instr) and s.instruction.queue
-            for access in s.operands
+            for access in s.operands[1:]
             if access.buffer.scope == "shared"
         }
 
     def visit(self, s: Stmt, state: _State) -> tuple[Stmt, _State]:
         """``s`` with what it needs, and the groups under way after it."""
+        if isinstance(s, Attr) and s.key == COMMITTED:
+            return s, state
         queue = _queue_of(s)
         if queue:
             waited, state = self.wait_for(s, state, QUEUES[queue].ordered and queue)
@@ -195,10 +208,14 @@ class _Waits:
         again = self.loops[0] if self.loops else None
         first = self.order[again] if again is not None else here
         last = max(self.order[x] for x in statements(again)) if again is not None else here
-        later = {b for k, b in self.stored if k > here or first <= k <= last}
+
+        def behind(places: list[tuple[int, Buffer]]) -> list[Buffer]:
+            return list(dict.fromkeys(b for k, b in places if k > here or first <= k <= last))
+
         before = {b for k, b in self.stored if k < here or first <= k <= last}
-        rewritten = [Store(b, (), const(0, b.dtype)) for b in later]
-        waited, state = self.wait_for(seq(*rewritten), state, False)
+        seen: list[Stmt] = [Store(b, (), const(0, b.dtype)) for b in behind(self.stored)]
+        seen += [Evaluate(Load(b, (), None)) for b in behind(self.loaded)]
+        waited, state = self.wait_for(seq(*seen), state, False)
         queues = {self.read_by[b] for b in before if b in self.read_by}
         proxies = [Queue(q, "proxy") for q in sorted(queues) if QUEUES[q].proxy]
         return seq(waited, *proxies, s), state
@@ -211,8 +228,8 @@ def _queue_of(s: Stmt) -> str:
             return str(s.instruction.queue)
         case For(_, low, extent, ForKind.SERIAL | ForKind.UNROLLED, body):
             return "" if _reads(low) or _reads(extent) else _queue_of(body)
-        case Attr(_, _, body):
-            return _queue_of(body)
+        case Attr(key, _, body):
+            return "" if key == COMMITTED else _queue_of(body)
         case Seq(stmts) if stmts:
             found = {_queue_of(x) for x in stmts}
             return found.pop() if len(found) == 1 else ""
@@ -230,8 +247,8 @@ def _reading(e: Expr) -> Stmt:
     return Evaluate(e)
 
 
-def _uses(s: Stmt) -> Iterator[_Use]:
-    """What a statement reads and writes."""
+def _uses(s: Stmt, whole: bool = True) -> Iterator[_Use]:
+    """What a statement reads and writes; unless ``whole``, without the statements inside it."""
     match s:
         case Instr(_, _, operands, body):
             written = {x.buffer for x in statements(body) if isinstance(x, Store)}
@@ -246,7 +263,8 @@ def _uses(s: Stmt) -> Iterator[_Use]:
                 yield _Use(buffer, _part(buffer, indices), True)
     for child in children(s):
         if isinstance(child, Stmt):
-            yield from _uses(child)
+            if whole:
+                yield from _uses(child)
         elif isinstance(child, Expr):
             for x in distinct(child):
                 if isinstance(x, Load):

@@ -17,6 +17,7 @@ from tilewright.ir import ops
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Broadcast, Expr, IntImm, Load, Ramp, Var
 from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Let, Seq, Stmt, Store, seq
+from tilewright.ir.tf32 import TF32_FUNCTIONS
 from tilewright.ir.visit import stores
 from tilewright.lower.context import cannot_fail, in_bounds, pure, reads_in_bounds
 from tilewright.lower.lane_private import iterations_are_private
@@ -24,7 +25,9 @@ from tilewright.lower.substitution import copy, widen
 from tilewright.lower.varying import dependent, mentions
 
 #: Functions of vectors, lane by lane.
-_LANEWISE = frozenset([*ops.FLOAT_FUNCTIONS, "pow", "fma", "abs", "popcount", "isnan"])
+_LANEWISE = frozenset(
+    [*ops.FLOAT_FUNCTIONS, "pow", "fma", "abs", "popcount", "isnan", *TF32_FUNCTIONS]
+)
 
 
 def on_vectors(analyzer: Analyzer, loop: For, whole: bool = False) -> Stmt | None:

@@ -10,6 +10,7 @@ from tilewright.ir.func import Func, Module
 from tilewright.lower.await_instructions import await_instructions
 from tilewright.lower.distribute import check_groups, distribute
 from tilewright.lower.drop_guards import drop_guards
+from tilewright.lower.expand_functions import expand_functions
 from tilewright.lower.fits_target import check_fits
 from tilewright.lower.hoist_guards import hoist_guards
 from tilewright.lower.index_width import index_width
@@ -47,6 +48,7 @@ FORM: tuple[Pass, ...] = (
 
 #: Rewriting of loops, on the whole program.
 LOOPS: tuple[Pass, ...] = (
+    expand_functions,  # once instructions have been matched, which may be declared with them
     trim_loops,  # needs the guards at the statements that they guard
     drop_guards,  # tiles in registers are computed whole, so that their vectors need no masks
     hoist_guards,  # then what remains moves to the outermost loop where it can be decided

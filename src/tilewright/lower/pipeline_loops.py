@@ -21,6 +21,9 @@ for k in range(4):
     for j in range(8):
         B[j] = B[j] + S[k % 2, j]
 
+Where asynchronous instructions fill a buffer, every filling is committed as a group of their queue,
+and an iteration ends in a wait, and a barrier, until what the next one uses is there.
+
 A buffer in registers, a fragment too, cannot be chosen from by a loop variable: where one is
 marked, the loop is unrolled by the number of copies instead, and each copy of the body has its own.
 With two copies one barrier an iteration is enough, which barrier insertion, after this pass, finds
@@ -39,12 +42,27 @@ from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import add, const, floordiv, floormod, mul, sub
-from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Instr, Seq, Stmt, Store, seq
+from tilewright.ir.stmt import (
+    Allocate,
+    Attr,
+    For,
+    ForKind,
+    If,
+    Instr,
+    Queue,
+    Seq,
+    Stmt,
+    Store,
+    Sync,
+    seq,
+)
 from tilewright.ir.visit import allocated, distinct, loads, statements, stores
 from tilewright.lower.context import InContext, analyzer_of
 from tilewright.lower.substitution import copy, widen
 
 KEY = "pipeline"
+#: Around asynchronous instructions whose groups end, and are waited for, as this pass says.
+COMMITTED = "committed"
 
 #: Whose elements a loop variable cannot choose from.
 _REGISTERS = ("local", "fragment")
@@ -118,6 +136,12 @@ class _Mark:
     stages: int
     fill: Stmt
 
+    @property
+    def queue(self) -> str:
+        """That of the asynchronous instructions that fill it, or nothing."""
+        issued = (x.instruction.queue for x in statements(self.fill) if isinstance(x, Instr))
+        return next((str(queue) for queue in issued if queue), "")
+
 
 def _marks(body: Stmt) -> list[_Mark]:
     """The marked statements that are carried out once an iteration, in order."""
@@ -182,19 +206,15 @@ class _Pipeline:
 
     def __init__(self, loop: For, marks: list[_Mark], copies: dict[Buffer, Buffer]) -> None:
         self.loop, self.marks, self.copies = loop, marks, copies
+        self.queues = list(dict.fromkeys(m.queue for m in marks if m.queue))
         self.end = add(loop.min, loop.extent)
         self.analyzer = Analyzer()
         self.analyzer.bind(loop.var, loop.min, loop.extent)
         self.simplify = self.analyzer.simplify
 
     def lowered(self, body: Stmt) -> Stmt:
-        first = seq(
-            *(
-                self.when(self.loop.extent > i, self.fill(mark, add(self.loop.min, i), const(i)))
-                for mark in self.marks
-                for i in range(mark.stages - 1)
-            )
-        )
+        ahead = max(m.stages for m in self.marks) - 1
+        first = seq(*(self.first(i) for i in range(ahead)), *self.waits())
         var, kind = self.loop.var, self.loop.kind
         if kind is ForKind.UNROLLED or all(b.scope not in _REGISTERS for b in self.copies):
             turn = sub(var, self.loop.min)
@@ -219,6 +239,30 @@ class _Pipeline:
             rest.append(self.when(left > i, self.step(copy(body, {var: at}), at, const(i), left)))
         return seq(first, main, *rest)
 
+    def first(self, i: int) -> Stmt:
+        """What is filled for iteration ``i`` in front of the loop."""
+        at, slot = add(self.loop.min, i), const(i)
+        fills = [
+            self.when(self.loop.extent > i, self.fill(mark, at, slot))
+            for mark in self.marks
+            if i < mark.stages - 1
+        ]
+        return seq(*fills, *self.commits())
+
+    def commits(self) -> list[Stmt]:
+        """The ends of the groups of all that was filled at once."""
+        return [Queue(queue, "commit") for queue in self.queues]
+
+    def waits(self) -> list[Stmt]:
+        """Until what the next iteration uses is there, for all threads; later fillings are younger
+        groups. Where they write is known, when is not: so the barrier stands here already."""
+        waits: list[Stmt] = [
+            Queue(queue, "wait", min(m.stages for m in self.marks if m.queue == queue) - 2)
+            for queue in self.queues
+        ]
+        together = any(m.queue and m.buffer.scope == "shared" for m in self.marks)
+        return [*waits, Sync("shared")] if together else waits
+
     def step(self, body: Stmt, at: Expr, turn: Expr, left: Expr | None = None) -> Stmt:
         """One iteration: fill other copies for later ones, then use this one's.
 
@@ -236,8 +280,12 @@ class _Pipeline:
         slots = {mark.buffer: self.slot(turn, mark.stages) for mark in self.marks}
         use = self.used(_emptied(body, set(self.copies)), slots)
         # What goes on in the background is issued first: then only what was issued an iteration
-        # earlier has to be waited for before its copy is filled again.
-        return seq(use, *fills) if _issues(use) else seq(*fills, use)
+        # earlier has to be waited for before its copy is filled again. Copies that are filled in
+        # the background themselves are waited for first: one barrier serves their use, and what
+        # was used before and is filled again.
+        if self.queues or _issues(use):
+            return seq(use, *fills, *self.commits(), *self.waits())
+        return seq(*fills, use)
 
     def slot(self, turn: Expr, stages: int) -> Expr:
         return self.simplify(floormod(turn, stages))
@@ -250,7 +298,8 @@ class _Pipeline:
         return If(found, then)
 
     def fill(self, mark: _Mark, at: Expr, slot: Expr) -> Stmt:
-        return self.used(copy(mark.fill, {self.loop.var: at}), {mark.buffer: slot})
+        made = self.used(copy(mark.fill, {self.loop.var: at}), {mark.buffer: slot})
+        return Attr(COMMITTED, mark.queue, made) if mark.queue else made
 
     def used(self, s: Stmt, slots: dict[Buffer, Expr]) -> Stmt:
         for buffer, slot in slots.items():

@@ -35,7 +35,7 @@ from tilewright.arith.conditions import conjuncts
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.distribution import Distribution
 from tilewright.ir.errors import LoweringError
-from tilewright.ir.expr import Expr, IntImm, Load
+from tilewright.ir.expr import Expr, IntImm, Load, Select
 from tilewright.ir.func import Func
 from tilewright.ir.ops import const, is_const, logical_and
 from tilewright.ir.stmt import Access, Attr, For, If, Instr, Seq, Stmt, Store, seq
@@ -104,10 +104,14 @@ class _Tensorize(InContext):
         else:
             first, update = None, nest
         condition, whole = _lifted(_Simplified(self.analyzer).stmt(update))
+        chosen, other = const(True), None
+        if isinstance(instruction.update.value, Load):
+            chosen, whole, other = _divided(whole)
         found = match_instruction(whole, instruction, self.analyzer)
         problem = found if isinstance(found, str) else self.hold(found)
         if isinstance(found, Instr) and not problem:
-            return seq(first, _under(condition, found))
+            made = found if other is None else If(chosen, found, other)
+            return seq(first, _under(condition, made))
         raise LoweringError(
             f"the loops cannot be tensorized with {instruction.name}: {problem}",
             stage=self.stage,
@@ -155,6 +159,11 @@ class _Simplified(InContext):
     def stmt(self, s: Stmt) -> Stmt:
         s = super().stmt(s)
         match s:
+            case Store(value=Select(condition=condition) as value):
+                decided = type(value)(
+                    self.analyzer.simplify(condition), value.on_true, value.on_false
+                )
+                return replace(s, indices=self.simple(s.indices), value=decided)
             case Store():
                 return replace(s, indices=self.simple(s.indices))
             case If(condition, then, None):
@@ -189,6 +198,32 @@ def _lifted(nest: Stmt) -> tuple[Expr, Stmt]:
             further, inner = _lifted(then)
             return logical_and(condition, further), inner
     return const(True), nest
+
+
+def _divided(nest: Stmt) -> tuple[Expr, Stmt, Stmt | None]:
+    """Where a nest stores one of two values, and the choice is one for all iterations: when it is
+    the first, and the nest that stores that one, and the other.
+
+    What a padded image holds, say: elements of the image, or zeros.
+    """
+    loops: list[For] = []
+    body = nest
+    while isinstance(body, For):
+        loops.append(body)
+        body = body.body
+    if not isinstance(body, Store) or not isinstance(body.value, Select):
+        return const(True), nest, None
+    condition, yes, no = body.value.condition, body.value.on_true, body.value.on_false
+    if not pure(condition) or uses(condition, {loop.var for loop in loops}):
+        return const(True), nest, None
+
+    def storing(value: Expr) -> Stmt:
+        made: Stmt = replace(body, value=value)
+        for loop in reversed(loops):
+            made = replace(loop, body=made)
+        return made
+
+    return condition, storing(yes), copy(storing(no))
 
 
 def _under(condition: Expr, s: Stmt) -> Stmt:

@@ -36,7 +36,7 @@ def _asm(instruction: str) -> str:
     return f'asm volatile("{instruction};" ::: "memory");'
 
 
-#: By name. wgmma: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
+#: By name. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", "Non-bulk copy".
 QUEUES = {
     "wgmma": AsyncQueue(
         "wgmma",
@@ -45,5 +45,10 @@ QUEUES = {
         fence=_asm("wgmma.fence.sync.aligned"),
         proxy=_asm("fence.proxy.async.shared::cta"),
         ordered=True,
+    ),
+    "cp.async": AsyncQueue(
+        "cp.async",
+        commit=_asm("cp.async.commit_group"),
+        wait=_asm("cp.async.wait_group {pending}"),
     ),
 }

@@ -2,7 +2,8 @@
 
 An instruction is carried out where it is issued, and what it writes and reads is marked until its
 group is waited for. Whoever reads what such an instruction writes, or writes what it uses, would
-see another value on a GPU that takes its time: that is a finding.
+see another value on a GPU that takes its time: that is a finding. Between threads, what it reads
+and writes counts as read and written when it was waited for.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class Flights:
             if done.any():
                 for use in issued.uses:
                     _count(use, done, -1)
+                    if use.memory.races is not None:
+                        use.memory.races.end(use.at[done], frame.batch.time, use.write)
                     use.at = use.at[~done]
                 issued.lanes, issued.group = issued.lanes[~done], issued.group[~done]
             if len(issued.lanes):

@@ -81,7 +81,9 @@ class InstructionView:
         with self._in_order(memory):
             found = Memory.read(memory, leaders, at, None, self._site, o.what)
         self._use(memory, leaders, at, write=False)
-        if memory.races is not None:  # any of them may read it: what one wrote another one reads
+        if (
+            memory.races is not None and self.instruction.group > 1
+        ):  # any of them may read it: what one wrote another one reads
             other = self._leaders(1)
             memory.read(other, self._block(operand, other), None, self._site, o.what)
         return np.broadcast_to(found, (leaders.n, found.shape[-1])).reshape(

@@ -90,6 +90,12 @@ class Races:
             found.append(self._conflict(twice, then, self.written.site[at], who, "wrote"))
         return found
 
+    def end(self, at: Array, time: int, write: bool) -> None:
+        """What was written, or read, at the locations ``at`` in the background ends only now."""
+        kept = [self.written] if write else [self.near, self.far] if self.reads else []
+        for accesses in kept:
+            accesses.time[at] = np.where(accesses.time[at] < 0, -1, time)
+
     def _against(
         self, kept: _Accesses, at: Array, who: Array, since: Any, warp_since: Any, earlier: str
     ) -> list[Conflict]:

@@ -1,7 +1,7 @@
 """Products of small matrices by a warp: mma.sync of NVIDIA's tensor cores (PTX ISA, "mma").
 
 The matrices lie in the registers of the 32 threads of a warp. ``C[i, j] += A[i, k] * B[k, j]``, the
-products exact and the sums in the type of C; B is declared with its reduction first, but any buffer
+products exact and the sums in the type of C, which on the hardware are rounded towards zero; B is declared with its reduction first, but any buffer
 can be one, whatever the order of its dimensions.
 """
 
@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.dtype import dtype
+from tilewright.ir.expr import Expr
+from tilewright.ir.tf32 import truncate_tf32
 from tilewright.target.instruction import Argument, Axis, Emission, Instruction, decl_instruction
-from tilewright.target.instructions._contract import contract
+from tilewright.target.instructions._contract import contract, contract_tf32
 
 _ROWS = ("lane 2", "lane 3", "lane 4", "slot 1")
 _COLUMNS = ("lane 2", "lane 3", "lane 4")
@@ -24,6 +26,7 @@ _INPUTS: dict[str, tuple[str, int, tuple[str, ...], tuple[str, ...]]] = {
                 ("slot 0", "lane 0", "lane 1", "slot 1")),
     "bfloat16": ("bf16", 16, ("slot 0", "lane 0", "lane 1", "slot 2"),
                  ("slot 0", "lane 0", "lane 1", "slot 1")),
+    "float32": ("tf32", 8, ("lane 0", "lane 1", "slot 1"), ("lane 0", "lane 1", "slot 0")),
     "int8": ("s8", 32, ("slot 0", "slot 1", "lane 0", "lane 1", "slot 3"),
              ("slot 0", "slot 1", "lane 0", "lane 1", "slot 2")),
     "uint8": ("u8", 32, ("slot 0", "slot 1", "lane 0", "lane 1", "slot 3"),
@@ -34,7 +37,7 @@ _INPUTS: dict[str, tuple[str, int, tuple[str, ...], tuple[str, ...]]] = {
 def _mma(element: str) -> Instruction:
     name, depth, of_a, of_b = _INPUTS[element]
     result = "float32" if dtype(element).is_float else "int32"
-    rows = _ROWS if depth == 16 else ("lane 2", "lane 3", "lane 4", "slot 2")
+    rows = (*_COLUMNS, {8: "slot 0", 16: "slot 1", 32: "slot 2"}[depth])
     return decl_instruction(
         f"mma_m16n8k{depth}_{name}",
         axes=(Axis("i", 16), Axis("j", 8), Axis("k", depth, reduce=True)),
@@ -43,11 +46,19 @@ def _mma(element: str) -> Instruction:
             _fragment("A", ("i", "k"), element, (rows, of_a)),
             _fragment("B", ("k", "j"), element, (of_b, _COLUMNS)),
         ),
-        body=lambda c, a, b: c + a.astype(result) * b.astype(result),
+        body=_truncated if element == "float32" else _exact,
         emissions={"cuda": _emission(name, depth, result, 4 // dtype(element).bytes)},
         cuda_arch=80,
-        simulate=contract,
+        simulate=contract_tf32 if element == "float32" else contract,
     )
+
+
+def _exact(c: Expr, a: Expr, b: Expr) -> Expr:
+    return c + a.astype(c.dtype) * b.astype(c.dtype)
+
+
+def _truncated(c: Expr, a: Expr, b: Expr) -> Expr:
+    return c + truncate_tf32(a) * truncate_tf32(b)
 
 
 def _fragment(
@@ -93,3 +104,9 @@ mma_s8 = _mma("int8")
 
 #: The same of uint8.
 mma_u8 = _mma("uint8")
+
+#: ``C[i, j] += A[i, k] * B[k, j]`` for 16 i, 8 j and 8 k, of float32, of whose elements the tensor
+#: cores read what :func:`~tilewright.ir.tf32.truncate_tf32` leaves, so that this is what it is
+#: declared to multiply. PTX promises as much of operands whose low 13 bits are zero, as
+#: :func:`~tilewright.ir.tf32.round_tf32` makes them; of others the hardware has no use for these.
+mma_tf32 = _mma("float32")
