@@ -45,6 +45,7 @@ PROGRAMS = {
 MEANT = {
     "registers-float16": ("HMMA.16816.F32", "LDG.E.128.CONSTANT"),
     "registers-bfloat16": ("HMMA.16816.F32.BF16", "LDG.E.128.CONSTANT"),
+    "registers-float32": ("HMMA.1688.F32.TF32", "LDG.E.128.CONSTANT"),
     "registers-int8": ("IMMA.16832.S8.S8", "LDG.E.128.CONSTANT"),
     "registers-uint8": ("IMMA.16832.U8.U8", "LDG.E.128.CONSTANT"),
     "registers-3-stages": ("HMMA.16816.F32", "LDG.E.128.CONSTANT"),

@@ -14,6 +14,7 @@ from tilewright.target.instructions import (
     mma_bf16,
     mma_f16,
     mma_s8,
+    mma_tf32,
     mma_u8,
     wgmma,
 )
@@ -22,20 +23,25 @@ from tilewright.target.instructions import (
 MMA = {
     "float16": (mma_f16, 16, "float32"),
     "bfloat16": (mma_bf16, 16, "float32"),
+    "float32": (mma_tf32, 8, "float32"),
     "int8": (mma_s8, 32, "int32"),
     "uint8": (mma_u8, 32, "int32"),
 }
 
 
 def product(m: int, n: int, k: int, element: str) -> tuple[Any, Any, Any]:
-    """``C[i, j] = sum(A[i, k] * B[j, k])``."""
+    """``C[i, j] = sum(A[i, k] * B[j, k])``; of float32 what tensor cores read of it."""
     result = MMA[element][2]
+
+    def read(x: Any) -> Any:
+        return te.truncate_tf32(x) if element == "float32" else x.astype(result)
+
     a = te.placeholder((m, k), element, name="A")
     b = te.placeholder((n, k), element, name="B")
     r = te.reduce_axis((0, k), name="k")
     c = te.compute(
         (m, n),
-        lambda i, j: te.sum(a[i, r].astype(result) * b[j, r].astype(result), axis=r),
+        lambda i, j: te.sum(read(a[i, r]) * read(b[j, r]), axis=r),
         name="C",
     )
     return a, b, c

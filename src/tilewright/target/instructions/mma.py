@@ -1,8 +1,9 @@
 """Products of small matrices by a warp: mma.sync of NVIDIA's tensor cores (PTX ISA, "mma").
 
 The matrices lie in the registers of the 32 threads of a warp. ``C[i, j] += A[i, k] * B[k, j]``, the
-products exact and the sums in the type of C, which on the hardware are rounded towards zero; B is declared with its reduction first, but any buffer
-can be one, whatever the order of its dimensions.
+products exact and the sums in the type of C; B is declared with its reduction first, but any buffer
+can be one, whatever the order of its dimensions. The hardware rounds sums of floats towards zero,
+so that the error of a long one grows with the number of its instructions, not with the root of it.
 """
 
 from __future__ import annotations
