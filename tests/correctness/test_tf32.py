@@ -8,6 +8,7 @@ import pytest
 import tilewright
 from tilewright import te
 from tilewright.ir.errors import LanguageError
+from tilewright.target.instructions import mma_tf32
 
 FUNCTIONS = {
     "round_tf32": lambda bits: (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000),
@@ -68,3 +69,50 @@ def test_other_types_are_refused(name: str) -> None:
     A = te.placeholder((4,), "float16", name="A")
     with pytest.raises(LanguageError, match=f"{name} is of float32, not of float16: cast it first"):
         getattr(te, name)(A[0])
+
+
+def test_what_is_computed_from_or_into_a_fragment_is_held_like_it() -> None:
+    """A row times a row: each loaded value in two parts, three products, added up in float32."""
+    A, B = (te.placeholder((n, 32), name=name) for name, n in (("A", 16), ("B", 8)))
+    parts = [
+        te.compute(
+            (*x.shape, 2),
+            lambda i, k, half, x=x: te.select(
+                half.equal(0), x[i, k] - te.round_tf32(x[i, k]), te.round_tf32(x[i, k])
+            ),
+            name=f"{x.name}Parts",
+        )
+        for x in (A, B)
+    ]
+    ko, ki = te.reduce_axis((0, 4), name="ko"), te.reduce_axis((0, 8), name="ki")
+    term = te.reduce_axis((0, 3), name="term")
+    partial = te.compute(
+        (16, 8, 4),
+        lambda i, j, ko: te.sum(
+            te.truncate_tf32(parts[0][i, ko * 8 + ki, (term + 1) // 2])
+            * te.truncate_tf32(parts[1][j, ko * 8 + ki, (term + 1) % 2]),
+            axis=[term, ki],
+        ),
+        name="Partial",
+    )
+    C = te.compute((16, 8), lambda i, j: te.sum(partial[i, j, ko], axis=ko), name="C")
+    s = te.create_schedule(C.op)
+    total = s.cache_write(C, "fragment")
+    loaded = [s.cache_read(x, "fragment", [part]) for x, part in zip((A, B), parts, strict=True)]
+    one, _ = s[C].split(C.op.axis[0], 16)
+    s[C].bind(one, te.thread_axis("blockIdx.x"))
+    s[total].compute_at(s[C], one)
+    (ko,) = s[total].op.reduce_axis
+    s[total].reorder(ko, *s[total].op.axis)
+    for tensor in (partial, *parts, *loaded):
+        s[tensor].set_scope("fragment")
+        s[tensor].compute_at(s[total], ko)
+    i, j, _ = partial.op.axis
+    s[partial].reorder(term, i, j, ki)
+    s[partial].tensorize(i, mma_tf32)
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(n).astype("float32") for n in ((16, 32), (8, 32)))
+    c = np.full((16, 8), np.nan, "float32")
+    tilewright.build(s, [A, B, C], "sim")(a, b, c)
+    exact = a.astype("float64") @ b.T.astype("float64")
+    assert np.linalg.norm(c - exact) < 2e-7 * np.linalg.norm(exact)

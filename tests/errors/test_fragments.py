@@ -99,19 +99,18 @@ def test_more_threads_along_x_than_hold_a_fragment():
 
 def test_two_fragments_that_are_held_differently():
     a, b, c = product(16, 8, 16, "float16")
-    d = te.compute((16, 8), lambda i, j: c[i, j] + a[i, j].astype("float32"), name="D")
+    d = te.compute((16, 8), lambda i, j: c[i, j] + b[j, i].astype("float32"), name="D")
     s = te.create_schedule(d.op)
     s[c].set_scope("fragment")
-    left, right = (s.cache_read(x, "fragment", [c]) for x in (a, b))
-    again = s.cache_read(a, "fragment", [d])
+    left, right = s.cache_read(a, "fragment", [c]), s.cache_read(b, "fragment", [c, d])
     i, _ = s[d].op.axis
     one, i = s[d].split(i, 16)
     s[d].bind(one, te.thread_axis("blockIdx.x"))
     s[c].compute_at(s[d], one)
     s[c].tensorize(s[c].op.axis[0], mma_f16)
-    for loads in (left, right, again):
+    for loads in (left, right):
         s[loads].compute_at(s[d], one)
-    refused("no instruction says which thread holds what of 'A.fragment'", s, [a, b, d])
+    refused("'C' and 'B.fragment' are held by the threads in different ways along", s, [a, b, d])
 
 
 def test_a_thread_that_reads_the_register_of_another_one():

@@ -38,9 +38,10 @@ from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Expr, IntImm, Load, Select
 from tilewright.ir.func import Func
 from tilewright.ir.ops import const, is_const, logical_and
-from tilewright.ir.stmt import Access, Attr, For, If, Instr, Seq, Stmt, Store, seq
+from tilewright.ir.stmt import Access, Attr, For, ForKind, If, Instr, Seq, Stmt, Store, seq
 from tilewright.ir.visit import allocated, loads, replace_buffers, statements, uses, walk
 from tilewright.lower.context import InContext, analyzer_of, pure
+from tilewright.lower.inherit_fragments import inherited
 from tilewright.lower.substitution import copy
 from tilewright.target.fragments import Held, distribution_of, joined, spread
 from tilewright.target.instruction import Argument, Instruction
@@ -62,7 +63,8 @@ def tensorize(func: Func) -> Func:
     """
     if any(isinstance(s, For) and _marked(s) for s in statements(func.body)):
         rewriter = _Tensorize(analyzer_of(func), func.attrs.get("target"))
-        func = replace(func, body=_align(rewriter.stmt(func.body), rewriter.bits))
+        body = rewriter.stmt(func.body)
+        func = replace(func, body=_align(body, inherited(body, rewriter.bits)))
     _reject_unknown(func.body)
     return func
 
@@ -217,13 +219,14 @@ def _divided(nest: Stmt) -> tuple[Expr, Stmt, Stmt | None]:
     if not pure(condition) or uses(condition, {loop.var for loop in loops}):
         return const(True), nest, None
 
-    def storing(value: Expr) -> Stmt:
+    def storing(value: Expr, innermost: ForKind) -> Stmt:
         made: Stmt = replace(body, value=value)
         for loop in reversed(loops):
-            made = replace(loop, body=made)
+            made = replace(loop, kind=innermost if loop is loops[-1] else loop.kind, body=made)
         return made
 
-    return condition, storing(yes), copy(storing(no))
+    kind = loops[-1].kind if loops else ForKind.SERIAL
+    return condition, storing(yes, kind), copy(storing(no, ForKind.VECTORIZED))
 
 
 def _under(condition: Expr, s: Stmt) -> Stmt:
@@ -261,7 +264,7 @@ def _initialises(first: Stmt, update: Stmt) -> bool:
 
 def _align(body: Stmt, bits: Mapping[Buffer, Held]) -> Stmt:
     own = set(allocated(body))
-    needed: dict[Buffer, int] = {}
+    needed = {buffer: buffer.align for buffer in bits if buffer in own}
     for node in walk(body):
         if isinstance(node, Instr):
             for access, argument in zip(node.operands, node.instruction.operands, strict=True):

@@ -25,8 +25,8 @@ from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.problem import Problem
 
-#: Columns that one instruction sums over.
-DEPTH = 16
+#: Columns that one instruction sums over, by type.
+DEPTHS = {"float16": 16, "bfloat16": 16, "float32": 8}
 
 
 @dataclass(frozen=True)
@@ -98,20 +98,33 @@ class Toeplitz:
         return -(-(-self.before[1] // 8) * 8)
 
     @property
+    def together(self) -> int:
+        """Columns that one instruction sums over."""
+        return DEPTHS[self.problem.dtype]
+
+    @property
+    def share(self) -> int:
+        """Neighbours of a row of outputs that a thread has: as many as it can, so that it stores
+        16 bytes at once, or in float32 two, so that each instruction is of a tile without gaps, and
+        those whose matrices are zero can be left out."""
+        return 2 if self.problem.dtype == "float32" else self.columns // 4
+
+    @property
     def depth(self) -> int:
         """Columns of the image that a tile reads, a multiple of what an instruction takes: one of
-        these, or pairs."""
+        these, or in 16 bits pairs."""
         reach = (self.kernel[1] - 1) * self.dilation[1] - self.before[1] - self.first
         seen = (self.columns - 1) * self.stride[1] + reach + 1
         if self.result[1] <= self.columns:
             seen = min(seen, self.image[1])
-        seen = max(seen, 1)
-        return DEPTH if seen <= DEPTH else -(-seen // (2 * DEPTH)) * 2 * DEPTH
+        least = self.together
+        whole = 2 * least if seen > least == 16 else least
+        return max(1, -(-seen // whole)) * whole
 
     @property
     def chunk(self) -> int:
         """Columns of an input row that the threads of a product load at once."""
-        return min(self.depth, 2 * DEPTH)
+        return min(self.depth, 32) if self.together == 16 else self.together
 
     @property
     def steps(self) -> int:
@@ -141,8 +154,24 @@ class Toeplitz:
 
     def output(self, block: Any, inner: Any) -> Any:
         """The output column that stands at ``inner`` of ``block`` of a matrix's columns: a thread
-        has a quarter of a tile's row, neighbours, which it can store at once."""
-        return inner // 2 * (self.columns // 4) + block * 2 + inner % 2
+        has :attr:`share` neighbours, which it can store at once, and two of them in each block."""
+        pairs = self.share // 2
+        return (
+            block // pairs * (4 * self.share) + inner // 2 * self.share + block % pairs * 2
+            + inner % 2
+        )  # fmt: skip
+
+    def places(self, j: Any, w: Any) -> tuple[Any, Any, Any, Any]:
+        """Where column ``j`` and output ``w`` stand in a matrix: the inverse of :meth:`column` and
+        :meth:`output`, as blocks and places in them (jo, ko, ji, ki)."""
+        own, wide, pairs = j % self.chunk, self.chunk // 8, self.share // 2
+        out = w % self.columns
+        return (
+            out // (4 * self.share) * pairs + out // 2 % pairs,
+            j // self.chunk * wide + own // 2 % wide,
+            out % (4 * self.share) // self.share * 2 + out % 2,
+            own // (self.chunk // 4) * 2 + own % 2,
+        )
 
     def tap(self, row: Any, column: Any) -> tuple[list[Any], tuple[Any, Any]]:
         """The conditions under which there is a tap so far from a window's corner, and which."""
@@ -178,7 +207,7 @@ def depthwise_toeplitz(t: Toeplitz, image: Tensor, filter: Tensor) -> ToeplitzSt
 
     def element(n: Any, c: Any, h: Any, w: Any) -> Any:
         row = (h // t.rows * t.rows + q) * sh + f - top
-        jo, ko, ji, ki = _places(t, j, w)
+        jo, ko, ji, ki = t.places(j, w)
         matrix = matrices[c, f, h % t.rows - q + (t.steps - 1), jo, ko, ji, ki]
         value = padded[n, c // _filters(p), row, w // t.columns * t.columns * sw + j]
         return te.sum(
@@ -204,7 +233,7 @@ def depthwise_toeplitz_rows(t: Toeplitz, image: Tensor, filter: Tensor) -> Toepl
     j = te.reduce_axis((0, t.depth), name="j")
 
     def element(n: Any, c: Any, h: Any, w: Any) -> Any:
-        jo, ko, ji, ki = _places(t, j, w)
+        jo, ko, ji, ki = t.places(j, w)
         value = padded[n, c // _filters(p), h * sh + q * step, w // t.columns * t.columns * sw + j]
         tile = h // t.rows * t.rows * sh + q * step - top  # the first of its rows
         return te.sum(
@@ -249,7 +278,7 @@ def depthwise_toeplitz_wgrad(
 
     def element(chunk: Any, c: Any, h: Any, w: Any) -> Any:
         n = i * chunks + chunk
-        jo, ko, ji, ki = _places(t, j, w)
+        jo, ko, ji, ki = t.places(j, w)
         value = padded[n, c // m, h * sh + q * step, w // t.columns * t.columns * sw + j]
         tile = h // t.rows * t.rows * sh + q * step - top
         return te.sum(
@@ -295,18 +324,6 @@ def _matrices(
         name="Toeplitz",
     )
     return taps, matrices
-
-
-def _places(t: Toeplitz, j: Any, w: Any) -> tuple[Any, Any, Any, Any]:
-    """Where column ``j`` and output ``w`` stand in a matrix: the inverse of :meth:`Toeplitz.column`
-    and :meth:`Toeplitz.output`, as blocks and places in them (jo, ko, ji, ki)."""
-    own, wide, quarter = j % t.chunk, t.chunk // 8, t.columns // 4
-    return (
-        w % t.columns // 2 % (t.columns // 8),
-        j // t.chunk * wide + own // 2 % wide,
-        w % t.columns // quarter * 2 + w % 2,
-        own // (t.chunk // 4) * 2 + own % 2,
-    )
 
 
 def _padded(t: Toeplitz, image: Tensor, rows: int, top: int, images: Any = None) -> Tensor:
