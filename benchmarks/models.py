@@ -51,7 +51,8 @@ class Side:
         self.run = self.torch.compile(self.model, fullgraph=True)
 
     def autocast(self) -> Any:
-        return self.torch.autocast(self.device, getattr(self.torch, self.options.dtype))
+        dtype = self.options.dtype
+        return self.torch.autocast(self.device, getattr(self.torch, dtype), dtype != "float32")
 
     def set_pass(self, name: str) -> None:
         torch = self.torch

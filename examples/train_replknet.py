@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from replknet import MODELS
+from replknet_model import MODELS
 from torch import nn
 
 import tilewright.torch

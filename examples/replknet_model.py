@@ -106,7 +106,7 @@ def replknet_31b() -> RepLKNet:
 
 def replknet_tiny() -> RepLKNet:
     """Two stages of one block for images of 32 x 32, to try out on a CPU what is for a GPU."""
-    return RepLKNet((8, 16), (1, 1), (13, 7), classes=10)
+    return RepLKNet((8, 16), (1, 1), (13, 7))
 
 
 #: By the name that the scripts take: what makes it, and the side of its images.
