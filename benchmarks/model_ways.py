@@ -15,6 +15,7 @@ import json
 import os
 import queue
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -60,6 +61,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # with whatever compiles for it
             env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": str(threads)},
         )
         self.answers: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -99,8 +101,9 @@ class Worker:
         return self.answer(seconds)
 
     def end(self) -> None:
-        """End the process, whatever it is doing."""
-        self.process.kill()
+        """End the process and those that it has started, whatever they are doing."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
