@@ -13,16 +13,12 @@ of the peak of matrix products in that type, "of bandwidth" what images take of 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
-import json
 import math
-import os
 import statistics
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import gpu_depthwise
@@ -30,9 +26,10 @@ import grouped
 import measure
 from gpu_layers import PASSES, layer, traffic
 from parts import run_on_gpus
+from problem_parts import first_choices, results, run_part
 
 import tilewright
-from tilewright.cli._measure.turns import of_graph, take_turns
+from tilewright.cli._measure.turns import of_calls, of_graph, take_turns
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 
@@ -41,7 +38,8 @@ KERNELS, IMAGES, BATCHES, CHANNELS = (7, 9, 13, 17, 21, 25, 31), (16, 32, 48, 64
 REPLKNET = ((56, 31, 128), (28, 29, 256), (14, 27, 512), (7, 13, 1024))
 #: Kernels of a problem that are tried: of each template for tensor cores, and of the choice.
 _TRIED = {
-    "gpu.toeplitz": 7, "gpu.toeplitz_warps": 3, "gpu.toeplitz_rows": 4, "gpu.toeplitz_wgrad": 12,
+    "gpu.toeplitz": 7, "gpu.toeplitz_warps": 3, "gpu.toeplitz_rows": 4, "gpu.toeplitz_wgrad": 3,
+    "gpu.row_products": 12,
 }  # fmt: skip
 _CHOSEN = 3
 #: Rounds, and seconds a problem, about; PyTorch's slowest take five rounds whatever it costs.
@@ -68,7 +66,7 @@ def tried(p: Problem, target: str) -> list[tuple[str, dict[str, int]]]:
         if TEMPLATES[name].fits(p, machine)
         for config in TEMPLATES[name].candidates(p, machine)[:count]
     ]
-    chosen = gpu_depthwise.first_choices(p, target, 2 * len(_TRIED) + _CHOSEN)
+    chosen = first_choices(p, target, 2 * len(_TRIED) + _CHOSEN)
     return found + [c for c in chosen if c[0] not in _TRIED][:_CHOSEN]
 
 
@@ -91,9 +89,12 @@ def operations(p: Problem) -> float:
     return 2.0 * p.batch * p.out_channels * math.prod(inside)
 
 
-def time_problem(p: Problem, files: dict[str, str], bandwidth: float) -> dict[str, Any]:
+def time_problem(
+    p: Problem, files: dict[str, str], bandwidth: float, device: str = "cuda",
+    rounds: int = _ROUNDS, limit: float = _SECONDS,
+) -> dict[str, Any]:  # fmt: skip
     """The row of a problem; ``files`` are kernels by what they are called."""
-    subject = gpu_depthwise.Layer(p)
+    subject = gpu_depthwise.Layer(p, device=device)
     operands, n = subject.operands(), subject.sets
     calls: dict[str, Callable[[int], Any]] = subject.peers()
     errors = {}
@@ -107,8 +108,11 @@ def time_problem(p: Problem, files: dict[str, str], bandwidth: float) -> dict[st
         calls[name] = lambda i, kernel=kernel: kernel(*operands[i % n], subject.result[i % n])
     if not errors:
         raise AssertionError(f"{p}: no kernel could be built")
-    graphs = {name: of_graph(call, n) for name, call in calls.items()}
-    found = take_turns(graphs, _ROUNDS, 0.002, _SECONDS)
+    batches = {
+        name: of_graph(call, n) if device == "cuda" else of_calls(functools.partial(call, 0))
+        for name, call in calls.items()
+    }
+    found = take_turns(batches, rounds, 0.002, limit)
     times = {name: statistics.median(seconds) * 1e6 for name, seconds in found.items()}
     best = min(errors, key=lambda name: times[name])
     ours, other = times[best], min(times["PyTorch NCHW"], times["PyTorch NHWC"])
@@ -123,40 +127,12 @@ def time_problem(p: Problem, files: dict[str, str], bandwidth: float) -> dict[st
     }  # fmt: skip
 
 
-def run_part(arguments: argparse.Namespace) -> None:
-    """Every ``--gpus``-th problem from the ``--part``-th on, on the first visible GPU."""
-    target = f"cuda -arch={arguments.arch}"
-    mine = wanted(arguments.only)[arguments.part :: arguments.gpus]
-    rows: list[dict[str, Any]] = []
-    processes = max(2, (os.cpu_count() or 2) // arguments.gpus)
-    with TemporaryDirectory() as folder, ProcessPoolExecutor(processes) as pool:
-        list(pool.map(abs, range(processes * 4)))  # made before this process opens the GPU
-        jobs = [
-            gpu_depthwise.begin_builds(pool, Path(folder) / str(k), p, target, tried(p, target))
-            for k, (_, p) in enumerate(mine)
-        ]
-        import torch
-
-        torch.backends.cudnn.benchmark = True
-        torch.backends.cudnn.allow_tf32 = False
-        bandwidth = gpu_depthwise.copy_bandwidth()
-        begin = time.perf_counter()
-        for (section, p), kernels in zip(mine, jobs, strict=True):
-            try:
-                row = time_problem(p, gpu_depthwise.built(kernels), bandwidth)
-            except Exception as error:  # one problem must not cost the others
-                print(f"{p}: {error!r}", flush=True)
-                continue
-            rows.append({"section": section, "problem": p.to_dict(), **row})
-            print(
-                f"{len(rows)}/{len(mine)} {time.perf_counter() - begin:.0f}s {p}: "
-                f"{row['tilewright us']:.1f} us, {row['of peak']:.0%} of the peak, "
-                f"{row['best peer / tilewright']:.1f}x, {row['tile']}",
-                flush=True,
-            )
-            torch.cuda.empty_cache()
-    result = {"bandwidth GB/s": bandwidth / 1e9, "rows": rows}
-    Path(f"{arguments.out}/part-{arguments.part}.json").write_text(json.dumps(result))
+def says(row: dict[str, Any]) -> str:
+    """What is printed of a row."""
+    return (
+        f"{row['tilewright us']:.1f} us, {row['of peak']:.0%} of the peak, "
+        f"{row['best peer / tilewright']:.1f}x, {row['tile']}"
+    )
 
 
 def wanted(only: str) -> list[tuple[str, Problem]]:
@@ -175,24 +151,18 @@ def main() -> None:
     arguments = parser.parse_args()
     Path(arguments.out).mkdir(parents=True, exist_ok=True)
     if arguments.part >= 0:
-        run_part(arguments)
+        target = f"cuda -arch={arguments.arch}"
+        run_part(arguments, target, wanted(arguments.only), time_problem, says, tried)
         return
     found = run_on_gpus(arguments.gpus, arguments.out)
     order = {str((s, p)): k for k, (s, p) in enumerate(sections())}
-    rows = [row for part in found for row in part["rows"]]
-    rows.sort(key=lambda r: order[str((r["section"], Problem.from_dict(r["problem"])))])
-    with Path(f"{arguments.out}/{arguments.name}-tried.jsonl").open("w") as tried:
-        for row in rows:
-            line = {"problem": row.pop("problem"), "times": row.pop("tried")}
-            tried.write(json.dumps(line) + "\n")
-    results: dict[str, Any] = {
-        "environment": measure.environment("torch"),
-        "bandwidth GB/s": statistics.median(part["bandwidth GB/s"] for part in found),
-        "GPUs": arguments.gpus,
-        "rows": rows,
-    }
-    print(grouped.text(rows))
-    print(measure.save(arguments.name, results, arguments.out))
+    made = results(
+        arguments,
+        found,
+        lambda row: order[str((row["section"], Problem.from_dict(row["problem"])))],
+    )
+    print(grouped.text(made["rows"]))
+    print(measure.save(arguments.name, made, arguments.out))
 
 
 if __name__ == "__main__":

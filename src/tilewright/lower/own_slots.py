@@ -18,7 +18,8 @@ for t in range(8):
         C[t, e] = acc[0, e]
 
 The index has to be the same in all accesses, and to vary with nothing that is bound while the
-buffer lives. A register array that is indexed by anything else lies in a thread's memory.
+buffer lives. A register array that is indexed by anything else lies in a thread's memory. So it is
+with fragments of which each group of threads has its own.
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Call, Expr, IntImm, LetExpr, Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import const
-from tilewright.ir.stmt import Allocate, AllReduce, For, Instr, Let, Stmt, Store
+from tilewright.ir.stmt import Access, Allocate, AllReduce, For, Instr, Let, Stmt, Store
 from tilewright.ir.visit import Rewriter, distinct, exprs, statements
+
+#: Memories of a thread, or of a group of threads.
+_OWN = ("local", "fragment")
 
 
 def own_slots(func: Func) -> Func:
     """Drop dimensions of local buffers in which one slot is used; see the module's docstring."""
-    if not any(
-        isinstance(s, Allocate) and s.buffer.scope == "local" for s in statements(func.body)
-    ):
+    if not any(isinstance(s, Allocate) and s.buffer.scope in _OWN for s in statements(func.body)):
         return func
     body = _Slots().stmt(func.body)
     return func if body is func.body else replace(func, body=body)
@@ -48,13 +50,19 @@ class _Slots(Rewriter):
         self.kept: dict[Buffer, tuple[Buffer, frozenset[int]]] = {}
 
     def stmt(self, s: Stmt) -> Stmt:
-        if isinstance(s, Allocate) and s.buffer.scope == "local":
+        if isinstance(s, Allocate) and s.buffer.scope in _OWN:
             fixed = _fixed(s)
             if fixed:
-                old = s.buffer
-                shape = tuple(const(1) if k in fixed else e for k, e in enumerate(old.shape))
-                self.kept[old] = replace(old, shape=shape), fixed
+                self.kept[s.buffer] = _narrowed(s.buffer, fixed), fixed
         made = super().stmt(s)
+        if isinstance(made, Instr) and isinstance(s, Instr):
+            places = [
+                Access(new.buffer, self._indices(old.buffer, new.indices))
+                if old.buffer in self.kept
+                else new
+                for old, new in zip(s.operands, made.operands, strict=True)
+            ]
+            return replace(made, operands=tuple(places))
         if isinstance(made, Store) and isinstance(s, Store) and s.buffer in self.kept:
             return replace(made, indices=self._indices(s.buffer, made.indices))
         return made
@@ -73,6 +81,14 @@ class _Slots(Rewriter):
         return tuple(const(0) if k in fixed else e for k, e in enumerate(indices))
 
 
+def _narrowed(b: Buffer, fixed: frozenset[int]) -> Buffer:
+    shape = tuple(const(1) if k in fixed else e for k, e in enumerate(b.shape))
+    held = b.distribution
+    if held is not None:
+        held = replace(held, shape=tuple(1 if k in fixed else n for k, n in enumerate(held.shape)))
+    return replace(b, shape=shape, distribution=held)
+
+
 def _fixed(s: Allocate) -> frozenset[int]:
     """The dimensions of the buffer in which it is used at one index."""
     buffer = s.buffer
@@ -82,8 +98,10 @@ def _fixed(s: Allocate) -> frozenset[int]:
     places: set[tuple[Expr, ...]] = set()
     for node in distinct(s.body):
         match node:
-            case Instr() | AllReduce():  # which name buffers as a whole
+            case AllReduce():  # which names buffers as a whole
                 return frozenset()
+            case Instr(_, _, operands):
+                places |= {o.indices for o in operands if o.buffer is buffer}
             case Call(_, name) if name == "address_of":
                 return frozenset()
             case For(var) | Let(var) | LetExpr(var):
@@ -92,6 +110,8 @@ def _fixed(s: Allocate) -> frozenset[int]:
                 places.add(indices)
     fixed = set()
     for k, extent in enumerate(buffer.shape):
+        if buffer.distribution is not None and buffer.distribution.bits[k]:
+            continue
         used = {indices[k] for indices in places}
         if len(used) != 1 or (isinstance(extent, IntImm) and extent.value == 1):
             continue

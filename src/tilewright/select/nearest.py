@@ -90,7 +90,7 @@ def _large(problem: Problem, target: Target) -> Iterator[Guess]:
         return
     names: tuple[str, ...] = ("gpu.toeplitz_rows", "gpu.toeplitz_wgrad")
     if problem.batch >= _IMAGES:
-        names = ("gpu.toeplitz", "gpu.toeplitz_warps", "gpu.toeplitz_wgrad")
+        names = ("gpu.toeplitz", "gpu.toeplitz_warps", "gpu.row_products", "gpu.toeplitz_wgrad")
     for name in names:
         if TEMPLATES[name].fits(problem, target):
             for config in TEMPLATES[name].candidates(problem, target)[:2]:

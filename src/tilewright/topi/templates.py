@@ -23,6 +23,13 @@ from tilewright.topi.declare import Declaration, declare
 from tilewright.topi.gpu import candidates as gpu
 from tilewright.topi.gpu.depthwise_pixels import PixelTile, schedule_pixels
 from tilewright.topi.gpu.depthwise_planes import PlaneTile, schedule_planes
+from tilewright.topi.gpu.depthwise_row_products import (
+    RowProductTile,
+    declare_row_products,
+    row_product_tiles,
+    schedule_row_products,
+    suits_row_products,
+)
 from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
 from tilewright.topi.gpu.depthwise_toeplitz import (
     ToeplitzTile,
@@ -169,6 +176,9 @@ TEMPLATES = {
         Template("gpu.toeplitz_wgrad", GradientTile, schedule_gradient, ("wgrad",), False, True,
                  gradient_tiles, ("cuda", "sim"), shared=True, where=suits_gradient, least=80,
                  declares=declare_gradient),
+        Template("gpu.row_products", RowProductTile, schedule_row_products, ("wgrad",), False, True,
+                 row_product_tiles, ("cuda", "sim"), shared=True, where=suits_row_products,
+                 arch="sm_90a", declares=declare_row_products),
         Template("gpu.reduction_pixels", ReductionTile, schedule_reduction_pixels, ("wgrad",),
                  True, True, reduction_tiles, shared=True),
         Template("opencl.vectors", VectorTile, schedule_vectors, ("forward", "dgrad"), True, True,

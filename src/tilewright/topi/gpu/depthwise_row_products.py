@@ -1,0 +1,197 @@
+"""The gradient of a depthwise convolution by a large filter on Hopper's tensor cores, channels
+first.
+
+The products of :mod:`~tilewright.topi.nn.depthwise_row_products`. A block has a channel and rows of
+its filter: it copies images to shared memory in the background, some at a time, from where
+instructions of its warpgroups read both operands; all sums stay in registers until the end. Then
+they go through shared memory, where their diagonals are summed. Each tap is summed by one thread
+in a fixed order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import gcd
+from typing import Any
+
+from tilewright import te
+from tilewright.ir.dtype import dtype
+from tilewright.schedule import Schedule, create_schedule
+from tilewright.target.instructions import copy_async, wgmma
+from tilewright.target.target import Target
+from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.gpu.toeplitz import SHARED
+from tilewright.topi.nn.depthwise_row_products import (
+    DEPTH,
+    RowProducts,
+    RowProductStages,
+    depthwise_row_products,
+)
+from tilewright.topi.problem import Problem
+
+_LANES = 128
+#: Outputs of the widest instruction that is used, and of all instructions of a block, by thread.
+_WIDEST, _SUMS = 256, 65536 // 2
+#: Bytes that threads of a warp ask for at once in the background, at most.
+_BYTES = 16
+
+
+@dataclass(frozen=True)
+class RowProductTile:
+    """A warpgroup multiplies ``together`` rows of x; a block has ``groups`` warpgroups and copies
+    the rows of ``images`` images for ``steps`` positions of dy at once, ``stages - 1`` times
+    ahead."""
+
+    together: int = 4
+    groups: int = 4
+    images: int = 16
+    steps: int = 34
+    stages: int = 2
+
+
+@dataclass(frozen=True)
+class RowProductDeclaration(Declaration):
+    """A gradient by the filter as products of rows, cut as ``cut`` says."""
+
+    cut: RowProducts
+    stages: RowProductStages
+
+
+def declare_row_products(p: Problem, tile: RowProductTile, batch: Any = None) -> Declaration:
+    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
+    inputs = placeholders(p, batch)
+    cut = _cut(p, tile)
+    made = depthwise_row_products(cut, inputs["data"], inputs["grad"])
+    result = finished(p, made.sums, inputs)
+    return RowProductDeclaration(p, inputs, result, made.sums, None, None, cut, made)
+
+
+def schedule_row_products(d: Declaration, tile: RowProductTile = RowProductTile()) -> Schedule:
+    """The schedule of what :func:`declare_row_products` makes with the same ``tile``."""
+    assert isinstance(d, RowProductDeclaration)
+    cut, made = d.cut, d.stages
+    s = create_schedule(d.output.op)
+    kept = s.cache_write(made.products, "fragment")
+    out, sums, products, parts = s[d.output], s[made.sums], s[kept], s[made.products]
+    tx = te.thread_axis((0, _LANES), "threadIdx.x")
+    ty = te.thread_axis((0, tile.groups), "threadIdx.y")
+
+    c, k, h, w = out.op.axis
+    h, tap = out.split(h, factor=cut.taps)
+    h, j = out.split(h, factor=tile.together)
+    rows, group = out.split(h, factor=tile.groups)
+    out.reorder(c, k, rows, j, group, tap, w)
+    block = out.fuse(c, k, rows)
+    out.bind(block, te.thread_axis("blockIdx.x"))
+    out.unroll(j)
+    out.bind(group, ty)
+    taps, tap = out.split(tap, factor=min(cut.taps, _LANES // 32))
+    across, w = out.split(w, factor=32)
+    out.reorder(taps, across, tap, w)
+    x = out.fuse(tap, w)
+    out.bind(x, te.thread_axis("threadIdx.x"))
+    if made.sums is not d.output:
+        sums.set_scope("local")
+        sums.compute_at(out, x)
+    sums.unroll(sums.op.reduce_axis[0])
+
+    parts.set_scope("shared")
+    parts.compute_at(out, j)
+    parts.storage_align(parts.op.axis[4], 32, 8)
+    c, group, _, b, ow, w = parts.op.axis
+    _, pair = parts.split(w, factor=2)
+    parts.vectorize(pair)
+    parts.bind(group, ty)
+
+    products.compute_at(out, block)
+    c, group, j, b, ow, w = products.op.axis
+    products.bind(group, ty)
+    whole = ((group, tile.groups), (j, tile.together), (b, cut.taps), (ow, cut.width))
+    for axis, extent in (*whole, (w, cut.columns)):
+        products.align_bounds(axis, extent)
+    i, t, n = products.op.reduce_axis
+    wide, low = products.split(ow, factor=8)
+    across, column = products.split(w, factor=8)
+    step, n = products.split(n, factor=DEPTH)
+    eight, n = products.split(n, factor=8)
+    turn, t = products.split(t, factor=cut.steps)
+    turn = products.fuse(i, turn)
+    products.reorder(c, turn, group, t, step, b, wide, low, j, across, column, eight, n)
+    products.unroll(step)
+    width = tile.together * cut.columns
+    products.tensorize(b, wgmma(width, d.problem.dtype, "i", "j"))
+
+    for tensor, extent in ((made.x, d.problem.image[1]), (made.dy, d.problem.out_image[1])):
+        stage = s[tensor]
+        stage.set_scope("shared")
+        stage.compute_at(products, turn)
+        stage.pipeline(tile.stages)
+        *outer, wo, no, ni, wi = stage.op.axis
+        part, own = stage.split(wi, factor=_together(extent, d.problem.dtype))
+        # Neighbouring threads fill neighbouring places, and those of a warp whole sectors.
+        stage.reorder(*outer, no, wo, part, ni, own)
+        _, flat = stage.split(stage.fuse(*outer, no, wo, part, ni), factor=_LANES * tile.groups)
+        y, x = stage.split(flat, factor=_LANES)
+        stage.bind(y, ty)
+        stage.bind(x, tx)
+        stage.tensorize(own, copy_async(_together(extent, d.problem.dtype), d.problem.dtype))
+    return s
+
+
+def suits_row_products(p: Problem) -> bool:
+    """Whether :func:`schedule_row_products` is for a problem: one of stride 1 down the image, whose
+    rows are at most 64 wide, and even, so that they can be copied in the background."""
+    return (
+        p.rank == 2
+        and p.pass_ == "wgrad"
+        and p.dtype in ("float16", "bfloat16")
+        and p.accumulate == "float32"
+        and p.stride[0] == 1
+        and p.dilation[0] == 1
+        and max(p.image[1], p.out_image[1]) <= 64
+        and p.image[1] % 2 == 0
+        and p.out_image[1] % 2 == 0
+        and next(_tiles(p), None) is not None
+    )
+
+
+def row_product_tiles(p: Problem, target: Target) -> list[RowProductTile]:
+    """Tiles that fit shared memory, the best guess first."""
+    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
+
+
+def _tiles(p: Problem) -> Iterator[tuple[float, RowProductTile]]:
+    """Tiles, with how slow they are thought to be."""
+    size = dtype(p.dtype).bytes
+    for together, groups in product((1, 2, 4, 8, 16, 32), (1, 2, 4)):
+        for images, stages, turns in product((16, 32, 64), (2, 3, 4), (1, 2, 4, 8)):
+            cut = RowProducts(p, images, 1, together, groups)
+            steps = -(-cut.positions // (turns * cut.taps)) * cut.taps
+            if turns > 1 and steps < 4:
+                continue
+            tile = RowProductTile(together, groups, images, steps, stages)
+            cut = _cut(p, tile)
+            width = together * cut.columns
+            kept = width * groups * 64  # sums of a block
+            if not 16 <= width <= _WIDEST or kept > _SUMS or images >= 2 * max(16, p.batch):
+                continue
+            if cut.rows * cut.taps >= 2 * max(p.kernel[0], cut.together * cut.taps):
+                continue
+            space = stages * cut.staged * size + groups * 64 * (cut.columns + 8) * 4
+            if space > SHARED:
+                continue
+            products = cut.blocks * cut.rows * cut.positions * cut.columns
+            again = 1 + 32 / (together * cut.columns) + 0.05 * cut.blocks + 0.02 * turns
+            alone = 1.0 if 2 * space <= SHARED else 1.1
+            yield products * again * alone * (1 + stages / 64), tile
+
+
+def _cut(p: Problem, tile: RowProductTile) -> RowProducts:
+    return RowProducts(p, tile.images, tile.steps, tile.together, tile.groups)
+
+
+def _together(extent: int, kind: str) -> int:
+    """Neighbours of a row that are copied at once."""
+    return gcd(extent, _BYTES // dtype(kind).bytes)
