@@ -28,9 +28,10 @@ from typing import Any, TypeAlias
 
 import grouped
 import measure
-from gpu_depthwise import ERROR, Builds, Layer, begin_builds, built
+from gpu_depthwise import ERROR, Layer
 from gpu_layers import LAYOUTS, MOBILENETV2, layer, traffic
 from parts import run_on_gpus
+from problem_parts import Builds, begin_builds, built
 
 import tilewright
 from tilewright.cli._measure import torch_peer

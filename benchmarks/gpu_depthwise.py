@@ -14,79 +14,25 @@ What all kernels tried took is written beside the results, for benchmarks/ship_r
 from __future__ import annotations
 
 import argparse
-import itertools
-import json
 import math
-import os
-import statistics
-import time
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any
 
 import measure
 from gpu_layers import sections, traffic
 from parts import run_on_gpus
+from problem_parts import results, run_part
 
 import tilewright
 from tilewright.topi.problem import Problem
-from tilewright.topi.templates import TEMPLATES
 
 #: Operations a second that matrix products reach on an H200 (docs/benchmarks.md).
 PEAK = {"float32": 60e12, "float16": 700e12, "bfloat16": 700e12}
 #: Replays of every graph.
 _ROUNDS = 25
-#: Kernels tried for a layer.
-_TRIED = 5
 #: What an error may be, relative to the norm of the result.
 ERROR = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
-#: Kernels under way: by what they are called, the file and what compiles into it.
-Builds: TypeAlias = "dict[str, tuple[str, Future[str]]]"
-
-
-def build(p: Problem, template: str, values: dict[str, int], target: str, path: str) -> str:
-    """Compile a kernel into a file; why not, where it cannot be."""
-    try:
-        chosen = TEMPLATES[template]
-        config = chosen.parse(values)
-        declaration = chosen.declare(p, config)
-        schedule = chosen.schedule(declaration, config)
-        kernel = tilewright.build(schedule, declaration.args, target)
-        kernel.save(path)
-    except tilewright.ir.errors.TilewrightError as error:
-        return str(error)
-    return ""
-
-
-def first_choices(p: Problem, target: str, count: int = _TRIED) -> list[tuple[str, dict[str, int]]]:
-    """Templates with parameters, in the order in which the heuristic prefers them."""
-    from tilewright.select.choice import options
-
-    found = []
-    for choice in itertools.islice(options(p, tilewright.Target.parse(target)), count):
-        if choice.algorithm.name in TEMPLATES:
-            found.append((choice.algorithm.name, choice.algorithm.to_values(choice.config)))
-    return found
-
-
-def begin_builds(
-    pool: ProcessPoolExecutor, stem: Path, p: Problem, target: str,
-    choices: list[tuple[str, dict[str, int]]] | None = None,
-) -> Builds:  # fmt: skip
-    """Compile the first choices for a problem, or others, into files that begin with ``stem``."""
-    begun: Builds = {}
-    for template, values in first_choices(p, target) if choices is None else choices:
-        name = f"{template} {', '.join(f'{v}' for v in values.values())}"
-        path = f"{stem}-{len(begun)}.kernel"
-        begun[name] = path, pool.submit(build, p, template, values, target, path)
-    return begun
-
-
-def built(begun: Builds) -> dict[str, str]:
-    """The files of the kernels that could be compiled."""
-    return {name: path for name, (path, failure) in begun.items() if not failure.result()}
 
 
 class Layer:
@@ -209,54 +155,10 @@ def time_layer(p: Problem, files: dict[str, str], bandwidth: float) -> dict[str,
     }  # fmt: skip
 
 
-def copy_bandwidth() -> float:
-    """Bytes a second, read and written, of PyTorch's addition of a number to 2 GB."""
-    import torch
-
-    source = torch.randn(2**29, device="cuda")
-    target = torch.empty_like(source)
-    rounds = measure.ROUNDS, measure.LAUNCHES
-    measure.ROUNDS, measure.LAUNCHES = 20, 2
-    found = measure.graph_medians({"copy": lambda _: torch.add(source, 1.0, out=target)})
-    measure.ROUNDS, measure.LAUNCHES = rounds
-    return 8.0 * source.numel() / (found["copy"] * 1e-6)
-
-
-def run_part(arguments: argparse.Namespace) -> None:
-    """Every ``--gpus``-th layer from the ``--part``-th on, on the first visible GPU."""
-    target = f"cuda -arch={arguments.arch or 'sm_90a'}"
-    wanted = [(s, p) for s, p in sections() if arguments.only in f"{s} {p}"]
-    mine = wanted[arguments.part :: arguments.gpus]
-    rows: list[dict[str, Any]] = []
-    processes = max(2, (os.cpu_count() or 2) // arguments.gpus)
-    with TemporaryDirectory() as folder, ProcessPoolExecutor(processes) as pool:
-        # processes that build are made before this one opens the GPU
-        list(pool.map(abs, range(processes * 4)))
-        jobs = [
-            begin_builds(pool, Path(folder) / str(k), p, target) for k, (_, p) in enumerate(mine)
-        ]
-        import torch
-
-        torch.backends.cudnn.benchmark = True
-        torch.backends.cudnn.allow_tf32 = False
-        bandwidth = copy_bandwidth()
-        begin = time.perf_counter()
-        for (section, p), kernels in zip(mine, jobs, strict=True):
-            try:
-                row = time_layer(p, built(kernels), bandwidth)
-            except Exception as error:  # one layer must not cost the others
-                print(f"{p}: {error!r}", flush=True)
-                continue
-            rows.append({"section": section, "problem": p.to_dict(), **row})
-            ratio, floor = row["best peer / tilewright"], row["tilewright / floor"]
-            print(
-                f"{len(rows)}/{len(mine)} {time.perf_counter() - begin:.0f}s {p}: "
-                f"{row['tilewright us']:.1f} us, {floor:.2f} of the floor, {ratio:.2f}x",
-                flush=True,
-            )
-            torch.cuda.empty_cache()
-    result = {"bandwidth GB/s": bandwidth / 1e9, "rows": rows}
-    Path(f"{arguments.out}/part-{arguments.part}.json").write_text(json.dumps(result))
+def says(row: dict[str, Any]) -> str:
+    """What is printed of a row."""
+    ratio, floor = row["best peer / tilewright"], row["tilewright / floor"]
+    return f"{row['tilewright us']:.1f} us, {floor:.2f} of the floor, {ratio:.2f}x"
 
 
 def main() -> None:
@@ -270,22 +172,13 @@ def main() -> None:
     arguments = parser.parse_args()
     Path(arguments.out).mkdir(parents=True, exist_ok=True)
     if arguments.part >= 0:
-        run_part(arguments)
+        wanted = [(s, p) for s, p in sections() if arguments.only in f"{s} {p}"]
+        run_part(arguments, f"cuda -arch={arguments.arch or 'sm_90a'}", wanted, time_layer, says)
         return
     found = run_on_gpus(arguments.gpus, arguments.out)
     order = {(s, str(p)): k for k, (s, p) in enumerate(sections())}
-    rows = sorted((r for f in found for r in f["rows"]), key=lambda r: _place(order, r))
-    with Path(f"{arguments.out}/{arguments.name}-tried.jsonl").open("w") as tried:
-        for row in rows:
-            line = {"problem": row.pop("problem"), "times": row.pop("tried")}
-            tried.write(json.dumps(line) + "\n")
-    results: dict[str, Any] = {
-        "environment": measure.environment("torch"),
-        "bandwidth GB/s": statistics.median(f["bandwidth GB/s"] for f in found),
-        "GPUs": arguments.gpus,
-        "rows": rows,
-    }
-    print(measure.save(arguments.name, results, arguments.out))
+    made = results(arguments, found, lambda row: _place(order, row))
+    print(measure.save(arguments.name, made, arguments.out))
 
 
 def _place(order: dict[tuple[str, str], int], row: dict[str, Any]) -> tuple[int, str]:

@@ -17,8 +17,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gpu_depthwise import Layer, build, first_choices
+from gpu_depthwise import Layer
 from gpu_layers import sections
+from problem_parts import build, first_choices
 
 import tilewright
 from tilewright.topi.problem import Problem
