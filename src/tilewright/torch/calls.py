@@ -12,7 +12,7 @@ from tilewright.ir.errors import ProblemError
 from tilewright.target import Target
 from tilewright.topi.epilogue import Step
 from tilewright.topi.problem import Problem
-from tilewright.torch import kernels
+from tilewright.torch import kernels, layouts
 from tilewright.torch.geometry import Geometry
 from tilewright.torch.kernels import Found, Launch
 
@@ -31,8 +31,8 @@ _runs: dict[Any, Run] = {}
 
 
 class Seen:
-    """A forward pass that was done before: how, and in :attr:`backward` its gradients' runs, by all
-    that they depend on of the operands and the output's gradient."""
+    """A forward pass that was done before: how, and in :attr:`backward` the run of both gradients,
+    by all that they depend on of the operands and the output's gradient."""
 
     __slots__ = ("backward", "form", "geometry", "kernel", "last", "run", "size")
 
@@ -40,7 +40,7 @@ class Seen:
         self.run, self.geometry = run, geometry
         self.size, self.kernel, self.last = input.shape, weight.shape[2:], is_last(input)
         self.form = memory_format(self.last)
-        self.backward: dict[Any, tuple[Run, Run]] = {}
+        self.backward: dict[Any, Run] = {}
 
 
 #: By the arguments of a call.
@@ -164,6 +164,27 @@ def find(
                 found = Found(None)
     observe(problem, found)
     return found.launch
+
+
+def is_by_nchw(
+    pass_: str,
+    first: torch.Tensor,
+    input_size: Sequence[int],
+    out_channels: int,
+    kernel: Sequence[int],
+    geometry: Geometry,
+    last: bool | None,
+) -> bool:
+    """Whether a call on channels-last tensors like ``first`` is better done in NCHW."""
+    if not last or first.device.type != "cuda" or why_not(first) or not first.numel():
+        return False
+    sizes = (input_size, out_channels, kernel)
+    try:
+        problem = problem_of(pass_, *sizes, geometry, first.dtype, last)
+        target = target_of(first.device)
+        return layouts.is_faster_by_nchw(problem, target, kernels.policy(target))
+    except Exception:  # what is wrong is found out, and said, where a kernel is looked for
+        return False
 
 
 def _kernel(problem: Problem, device: torch.device) -> Found:

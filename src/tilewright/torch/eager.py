@@ -28,6 +28,7 @@ from tilewright.torch.calls import (
 )
 from tilewright.torch.geometry import Geometry
 from tilewright.torch.kernels import Found
+from tilewright.torch.layouts import both
 from tilewright.torch.operators import conv, conv_dgrad, conv_wgrad
 from tilewright.torch.passes import (
     dgrad,
@@ -215,17 +216,18 @@ def _recorded(input: Any, weight: Any, bias: Any, known: Seen) -> torch.Tensor:
 def _both(known: Seen, dy: Any, input: Any, weight: Any) -> tuple[Any, Any]:
     """Both gradients; ``dy`` is in the layout of ``input``."""
     key = signature(input, weight, dy)
-    runs = known.backward.get(key)
-    if runs is None:
+    run = known.backward.get(key)
+    if run is None:
         if known.last is None or not weight.is_contiguous():
             dx = dgrad(dy, weight, None, known.size, *known.geometry, bool(known.last))
             return dx, wgrad(input, dy, known.kernel, *known.geometry)
-        runs = (
+        run = both(
             dgrad_run(dy, weight, None, known.size, known.geometry, known.last),
             wgrad_run(input, dy, known.kernel, known.geometry),
         )
-        known.backward[key] = runs
-    return runs[0](dy, weight), runs[1](input, dy)
+        known.backward[key] = run
+    found: tuple[Any, Any] = run(dy, weight, input)
+    return found
 
 
 class _Transposed(torch.autograd.Function):

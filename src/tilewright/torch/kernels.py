@@ -206,7 +206,7 @@ def _layer(problem: Problem, target: Target) -> _Layer:
     return _state.layers.setdefault((anyhow, target), _Layer())
 
 
-def _policy(target: Target) -> str:
+def policy(target: Target) -> str:
     """How to choose now: measuring waits for the device, which ends the capture of a graph."""
     if _state.policy == "profile" and target.kind == "cuda" and torch.cuda.is_initialized():
         if torch.cuda.is_current_stream_capturing():
@@ -216,7 +216,7 @@ def _policy(target: Target) -> str:
 
 def _build(problem: Problem, target: Target, symbolic: bool) -> tuple[Kernel, Choice]:
     error: TilewrightError | None = None
-    for k, choice in enumerate(select.options(problem, target, _policy(target))):
+    for k, choice in enumerate(select.options(problem, target, policy(target))):
         algorithm = choice.algorithm
         if not isinstance(algorithm, Scheduled):
             raise _Theirs(choice)

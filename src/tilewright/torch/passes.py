@@ -12,9 +12,18 @@ from typing import Any
 import torch
 
 from tilewright.torch import theirs
-from tilewright.torch.calls import Run, cached, find, is_last, memory_format, signature
+from tilewright.torch.calls import (
+    Run,
+    cached,
+    find,
+    is_by_nchw,
+    is_last,
+    memory_format,
+    signature,
+)
 from tilewright.torch.geometry import Geometry
 from tilewright.torch.kernels import Launch
+from tilewright.torch.layouts import ByNCHW
 
 
 def forward(
@@ -33,13 +42,13 @@ def forward_run(
 
     def make() -> Run:
         last = is_last(input)
+        sizes = (input.shape, weight.shape[0], weight.shape[2:])
         form, shape = memory_format(last), geometry.out_shape(input, weight)
         operands = (input, weight) if bias is None else (input, weight, bias)
-        sizes = (input.shape, weight.shape[0], weight.shape[2:])
-        launch = find("forward", operands, *sizes, geometry, last)
+        launch, turned = _find("forward", operands, sizes, geometry, last)
         if launch is None:
             return lambda x, w, b: theirs.conv2d(x, w, b, geometry, form)
-        run = _launching(launch, shape, form, input)
+        run = _launching(launch, shape, form, input, 1 if turned else 0)
         if all(t.is_contiguous() for t in operands[1:]):
             return run
         return lambda x, w, b: run(x, w.contiguous(), None if b is None else b.contiguous())
@@ -83,10 +92,10 @@ def dgrad_run(
         form, size = memory_format(last), tuple(input_size)
         operands = (grad, weight) if bias is None else (grad, weight, bias)
         sizes = (size, grad.shape[1], weight.shape[2:])
-        launch = find("dgrad", operands, *sizes, geometry, last)
+        launch, turned = _find("dgrad", operands, sizes, geometry, last)
         if launch is None:
             return lambda dy, w, b=None: theirs.conv2d_input(dy, w, b, size, geometry, form)
-        return _launching(launch, size, form, grad)
+        return _launching(launch, size, form, grad, 1 if turned else 0)
 
     key = ("dgrad", *signature(grad, weight, bias), last, *input_size, *geometry.numbers)
     return cached(key, make)
@@ -112,18 +121,41 @@ def wgrad_run(
     def make() -> Run:
         shape = (grad.shape[1], 1, *kernel)
         sizes = (input.shape, grad.shape[1], kernel)
-        launch = find("wgrad", (input, grad), *sizes, geometry, bool(is_last(input)))
+        last = bool(is_last(input))
+        launch, turned = _find("wgrad", (input, grad), sizes, geometry, last)
         if launch is None:
             return lambda x, dy: theirs.conv2d_weight(x, dy, shape, geometry)
-        return _launching(launch, shape, torch.contiguous_format, grad)
+        return _launching(launch, shape, torch.contiguous_format, grad, 2 if turned else 0)
 
     return cached(("wgrad", *signature(input, grad, None), *kernel, *geometry.numbers), make)
 
 
-def _launching(launch: Launch, shape: Sequence[int], form: Any, like: torch.Tensor) -> Run:
-    """A launch on two operands or three, the last of them may be None, that makes a tensor."""
+def _find(
+    pass_: str,
+    operands: tuple[torch.Tensor, ...],
+    sizes: tuple[Any, Any, Any],
+    geometry: Geometry,
+    last: bool | None,
+) -> tuple[Launch | None, bool]:
+    """A kernel, if there is one, and whether it is one for NCHW where tensors are channels last."""
+    if is_by_nchw(pass_, operands[0], *sizes, geometry, last):
+        launch = find(pass_, operands, *sizes, geometry, False)
+        if launch is not None:
+            return launch, True
+    return find(pass_, operands, *sizes, geometry, last), False
+
+
+def _launching(
+    launch: Launch, shape: Sequence[int], form: Any, like: torch.Tensor, by_nchw: int = 0
+) -> Run:
+    """A launch on two operands or three, the last of them may be None, that makes a tensor.
+
+    ``by_nchw`` of them are images in another layout than the kernel's, NCHW; so is the tensor where
+    its ``form`` is.
+    """
     empty, dtype, device = torch.empty_strided, like.dtype, like.device
-    strides = torch.empty(shape, device="meta", memory_format=form).stride()
+    made_as = torch.contiguous_format if by_nchw else form
+    strides = torch.empty(shape, device="meta", memory_format=made_as).stride()
 
     def run(a: Any, b: Any, c: Any = None) -> Any:
         made = empty(shape, strides, dtype=dtype, device=device)
@@ -133,4 +165,4 @@ def _launching(launch: Launch, shape: Sequence[int], form: Any, like: torch.Tens
             launch((a.data_ptr(), b.data_ptr(), c.data_ptr(), made.data_ptr()))
         return made
 
-    return run
+    return ByNCHW(run, by_nchw, form) if by_nchw else run

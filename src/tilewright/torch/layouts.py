@@ -1,0 +1,103 @@
+"""Convolutions of channels-last tensors that are faster by way of NCHW.
+
+Tensor cores take large filters in NCHW alone, where a row of an image lies in one piece. Copies
+into that layout and back cost as much as a filter of some ten by ten does on the other cores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright import select
+from tilewright.ir.errors import TilewrightError
+from tilewright.select import Choice
+from tilewright.select.algorithm import Scheduled
+from tilewright.target import Target
+from tilewright.topi.problem import Problem
+
+#: Of an H200, others have less of both: bytes a second, read and written, of a copy that changes
+#: the layout (assumed), and additions and multiplications a second of channels-last kernels without
+#: tensor cores (docs/benchmarks.md).
+_COPIED, _COMPUTED = 1e12, 20e12
+
+
+def is_faster_by_nchw(problem: Problem, target: Target, policy: str = "heuristic") -> bool:
+    """Whether a channels-last problem is better done in NCHW, copies included.
+
+    By what both were measured to take, where the policy "profile" has done so; else where there are
+    kernels for tensor cores in NCHW alone, by an estimate.
+
+    >>> large = Problem(batch=64, channels=128, height=56, width=56, kernel_h=31, kernel_w=31,
+    ...                 padding=15, dtype="float16", layout="NHWC")
+    >>> is_faster_by_nchw(large, Target.parse("cuda -arch=sm_90a"))
+    True
+    >>> small = large.replace(kernel_h=5, kernel_w=5, padding=(2, 2, 2, 2))
+    >>> is_faster_by_nchw(small, Target.parse("cuda -arch=sm_90a"))
+    False
+    """
+    if problem.layout != "NHWC" or target.kind != "cuda":
+        return False
+    pixels, results = math.prod(problem.image), math.prod(problem.out_image)
+    numbers = problem.batch * (problem.channels * pixels + problem.out_channels * results)
+    bytes_ = {"float64": 8, "float32": 4}.get(problem.dtype, 2)
+    copies = 2.0 * numbers * bytes_ / _COPIED  # read and written
+    direct = problem.nominal_flops / _COMPUTED  # they do not skip the padding
+    if direct < copies:
+        return False  # most layers: nothing has to be looked up
+    try:
+        here = next(select.options(problem, target, policy))
+        there = next(select.options(problem.replace(layout="NCHW"), target, policy))
+    except (TilewrightError, StopIteration):
+        return False
+    if here.seconds is not None and there.seconds is not None:
+        return there.seconds + copies < here.seconds
+    alone = _takes_tensor_cores(there) and not _takes_tensor_cores(here)
+    return alone and direct > 2 * copies
+
+
+def _takes_tensor_cores(choice: Choice) -> bool:
+    """Whether it is a kernel for the instructions of certain architectures."""
+    algorithm = choice.algorithm
+    if not isinstance(algorithm, Scheduled):
+        return False
+    return bool(algorithm.template.arch or algorithm.template.least)
+
+
+@dataclass(frozen=True)
+class ByNCHW:
+    """A run in NCHW on channels-last tensors.
+
+    Attributes
+    ----------
+    inner : the run on tensors in NCHW, whose result is in NCHW.
+    images : how many of the operands, the first ones, are images.
+    form : the memory format that the result is wanted in.
+    """
+
+    inner: Callable[..., Any]
+    images: int
+    form: Any
+
+    def __call__(self, *operands: Any) -> Any:
+        images = (t.contiguous() for t in operands[: self.images])
+        return self.finish(self.inner(*images, *operands[self.images :]))
+
+    def finish(self, made: Any) -> Any:
+        """The result of :attr:`inner` as it is wanted."""
+        return made.contiguous(memory_format=self.form)
+
+
+def both(dgrad: Callable[..., Any], wgrad: Callable[..., Any]) -> Callable[..., Any]:
+    """The two gradients by (grad, weight, input), for whose sake grad is copied at most once."""
+    if isinstance(dgrad, ByNCHW) and isinstance(wgrad, ByNCHW):
+
+        def copied(dy: Any, weight: Any, input: Any) -> Any:
+            dy = dy.contiguous()
+            dx = dgrad.finish(dgrad.inner(dy, weight))
+            return dx, wgrad.finish(wgrad.inner(input.contiguous(), dy))
+
+        return copied
+    return lambda dy, weight, input: (dgrad(dy, weight), wgrad(input, dy))

@@ -1,0 +1,128 @@
+"""Channels-last tensors whose convolution is better done in NCHW are copied there and back."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.torch_checks import close, gradient_errors
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels")]
+F = torch.nn.functional
+
+import tilewright.torch as tt  # noqa: E402
+from tilewright import Target  # noqa: E402
+from tilewright.select import Choice  # noqa: E402
+from tilewright.topi.problem import Problem  # noqa: E402
+from tilewright.torch import calls, layouts, passes  # noqa: E402
+
+HOPPER = Target.parse("cuda -arch=sm_90a")
+
+
+def problem(channels, image, kernel, **more):
+    rows, columns = kernel if isinstance(kernel, tuple) else (kernel, kernel)
+    given = {
+        "batch": 64, "channels": channels, "height": image, "width": image, "kernel_h": rows,
+        "kernel_w": columns, "padding": (rows // 2, columns // 2), "dtype": "float16",
+        "layout": "NHWC",
+    }  # fmt: skip
+    return Problem(**given | more)
+
+
+@pytest.mark.parametrize("pass_", ["forward", "dgrad", "wgrad"])
+@pytest.mark.parametrize(
+    ("channels", "image", "kernel"),
+    [(128, 56, 31), (256, 28, 29), (512, 14, 27), (96, 56, (51, 5)), (96, 56, (5, 51))],
+)
+def test_large_filters_go_by_nchw_where_tensor_cores_take_them_there(
+    pass_, channels, image, kernel
+):
+    p = problem(channels, image, kernel, pass_=pass_)
+    assert layouts.is_faster_by_nchw(p, HOPPER)
+    assert not layouts.is_faster_by_nchw(p, Target.parse("cuda -arch=sm_75"))
+    assert not layouts.is_faster_by_nchw(p.replace(layout="NCHW"), HOPPER)
+    assert not layouts.is_faster_by_nchw(p, Target.parse("llvm"))
+
+
+@pytest.mark.parametrize(("channels", "image", "kernel"), [(96, 56, 7), (144, 56, 3), (128, 56, 5)])
+def test_copies_cost_more_than_small_filters(channels, image, kernel):
+    assert not layouts.is_faster_by_nchw(problem(channels, image, kernel), HOPPER)
+
+
+@pytest.mark.parametrize(("there", "answer"), [(100e-6, True), (400e-6, False)])
+def test_what_was_measured_counts_with_the_copies(monkeypatch, there, answer):
+    p = problem(128, 56, 13)  # copies of 103 MB in all, read and written
+    seconds = {"NHWC": 500e-6, "NCHW": there}
+
+    def options(problem, target, policy):
+        yield Choice(problem, target, None, None, seconds[problem.layout])
+
+    monkeypatch.setattr(layouts.select, "options", options)
+    assert layouts.is_faster_by_nchw(p, HOPPER) == answer
+
+
+@pytest.fixture
+def by_nchw(monkeypatch):
+    """As if every channels-last call were better done in NCHW."""
+    calls.forget()
+    monkeypatch.setattr(passes, "is_by_nchw", lambda *args: bool(args[-1]))
+    yield
+    calls.forget()
+
+
+def operands():
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 9, 11).to(memory_format=torch.channels_last).requires_grad_()
+    return x, torch.randn(8, 1, 5, 3, requires_grad=True), torch.randn(8, requires_grad=True)
+
+
+def test_results_and_gradients_are_as_before_and_in_the_layout_as_before(by_nchw):
+    x, w, b = operands()
+    with torch.no_grad():
+        lines = tt.explain(tt.DepthwiseConv2d(4, kernel_size=3), x).lines
+    assert lines[0].problem.layout == "NCHW"
+    for _ in range(2):  # the second time by the short way
+        y, wanted = tt.depthwise_conv2d(x, w, b, 2, 1), F.conv2d(x, w, b, 2, 1, 1, 4)
+        assert close(y, wanted)
+        assert y.is_contiguous(memory_format=torch.channels_last)
+        assert max(gradient_errors(y, wanted, (x, w, b))) < 1e-5
+        y = tt.depthwise_conv2d(x, w, b, 2, 1)
+        dx = torch.autograd.grad(y, x, torch.ones_like(y))[0]
+        assert dx.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_gradient_is_copied_once_for_both(by_nchw):
+    x, w, _ = operands()
+    y = tt.depthwise_conv2d(x, w, None, 2, 1)
+    g = torch.randn_like(y)
+    torch.autograd.grad(y, (x, w), g)
+    y = tt.depthwise_conv2d(x, w, None, 2, 1)
+    copies = []
+
+    class Count(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            copies.append(str(function))
+            return function(*args, **kwargs or {})
+
+    run = y.grad_fn.known.backward
+    (both,) = run.values()
+    with torch.no_grad(), Count():
+        both(g, w, x)
+    # The gradient and the input to NCHW, the result back.
+    assert sum("clone" in name or "_to_copy" in name for name in copies) == 3
+
+
+def test_compiled_and_transposed_convolutions_are_as_before(by_nchw):
+    x, w, b = operands()
+    run = torch.compile(
+        lambda x, w, b: tt.depthwise_conv2d(x, w, b, 2, 1), fullgraph=True, backend="aot_eager"
+    )
+    y, wanted = run(x, w, b), F.conv2d(x, w, b, 2, 1, 1, 4)
+    assert close(y, wanted)
+    assert max(gradient_errors(y, wanted, (x, w, b))) < 1e-5
+    z = wanted.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
+    w2 = torch.randn(8, 1, 5, 3, requires_grad=True)
+    y, wanted = (f(z, w2, None, 2, 1) for f in (tt.depthwise_conv_transpose2d,
+                 lambda *a: F.conv_transpose2d(*a, 0, 8)))  # fmt: skip
+    assert close(y, wanted)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    assert max(gradient_errors(y, wanted, (z, w2))) < 1e-5
