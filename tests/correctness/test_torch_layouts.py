@@ -126,3 +126,19 @@ def test_compiled_and_transposed_convolutions_are_as_before(by_nchw):
     assert close(y, wanted)
     assert y.is_contiguous(memory_format=torch.channels_last)
     assert max(gradient_errors(y, wanted, (z, w2))) < 1e-5
+
+
+@pytest.mark.needs_cuda
+def test_on_a_gpu_a_large_filter_is_explained_in_nchw():
+    layer = tt.DepthwiseConv2d(8, kernel_size=31, padding=15, device="cuda", dtype=torch.float16)
+    x = torch.randn(4, 8, 32, 32, device="cuda", dtype=torch.float16)
+    x = x.contiguous(memory_format=torch.channels_last)
+    (line,) = tt.explain(layer, x).lines
+    assert line.problem.layout == (
+        "NCHW" if torch.cuda.get_device_capability() >= (8, 0) else "NHWC"
+    )
+    with torch.no_grad():
+        y = layer(x)
+        wanted = F.conv2d(x.double(), layer.weight.double(), layer.bias.double(), 1, 15, 1, 8)
+    assert close(y, wanted, 2e-3)
+    assert y.is_contiguous(memory_format=torch.channels_last)
