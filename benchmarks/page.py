@@ -248,6 +248,34 @@ def _fused_claim(results: Results) -> str:
     )
 
 
+def _model_claim(results: Results) -> str:
+    place, settings = results["environment"], results["settings"]
+    says = [
+        f"{row['pass']} {row['faster']:.1f} times as fast"
+        for row in results["best"]
+        if "faster" in row
+    ]
+    return (
+        f"{place['device']}: RepLKNet-{settings['model']} (batch {settings['batch']}, autocast to "
+        f"{settings['dtype']}) beside the best of PyTorch {place['torch']}, eager and compiled, in "
+        f"both layouts: {', '.join(says)}."
+    )
+
+
+def _stacks_claim(results: Results) -> str:
+    place, column = results["environment"], "best peer / tilewright"
+    groups: dict[str, list[Any]] = {}
+    for section, rows in grouped.sections(results["rows"]).items():
+        _, dtype, passes = section.split(", ")
+        groups.setdefault(f"{passes} in {dtype}", []).extend(rows)
+    says = [f"{kind} {grouped.mean(rows, column):.1f}" for kind, rows in groups.items()]
+    return (
+        f"{place['device']}: MegEngine's table, stacks of {results['layers']} depthwise layers, "
+        f"beside the better layout of PyTorch {place['torch']}: {', '.join(says)} times as fast (geometric "
+        "means)."
+    )
+
+
 def _span(values: Sequence[float]) -> str:
     low, high = f"{min(values):.1f}", f"{max(values):.1f}"
     return low if low == high else f"{low} to {high}"
@@ -261,6 +289,8 @@ _CLAIMS = {
     "demo": _demo_claim,
     "fused_epilogues": _fused_claim,
     "gpu_depthwise": _sections_claim,
+    "megengine_table": _stacks_claim,
+    "replknet": _model_claim,
 }
 
 

@@ -152,6 +152,46 @@ def test_what_an_epilogue_costs_has_means_and_the_worst(page: Any) -> None:
     assert words.endswith("(geometric means): bias+silu, batch 1: 1.100 and 4.0.")
 
 
+def test_the_claim_of_a_model_has_every_pass_that_both_sides_did(page: Any) -> None:
+    best = [
+        {"pass": "training", "PyTorch ms": 440.0, "tilewright ms": 80.0, "faster": 5.5},
+        {"pass": "inference", "PyTorch ms": 55.0, "tilewright ms": 22.0, "faster": 2.5},
+        {"pass": "merged inference", "PyTorch ms": 50.0},
+    ]
+    place = {"device": "a GPU", "date": "2026-11-21", "torch": "2.13",
+             "command": "python benchmarks/replknet.py"}  # fmt: skip
+    settings = {"model": "31B", "batch": 64, "dtype": "float16"}
+    results = {"environment": place, "settings": settings, "rows": [], "best": best}
+    words = " ".join(page.claim({"x": page.normal(results, "h200_replknet")}).split())
+    assert words == (
+        "- a GPU: RepLKNet-31B (batch 64, autocast to float16) beside the best of PyTorch 2.13, eager "
+        "and compiled, in both layouts: training 5.5 times as fast, inference 2.5 times as fast."
+    )
+
+
+def test_the_claim_of_megengines_table_has_means_by_passes_and_type(page: Any) -> None:
+    rows = [
+        {"section": f"{image} square, {dtype}, {passes}", "kernel": 3,
+         "best peer / tilewright": ratio}
+        for image, dtype, passes, ratio in (
+            (16, "float32", "forward", 2.0), (32, "float32", "forward", 8.0),
+            (16, "float16", "forward and backward", 9.0),
+        )
+    ]  # fmt: skip
+    place = {"device": "a GPU", "date": "2026-11-21", "torch": "2.13",
+             "command": "python benchmarks/megengine_table.py --gpus 4"}  # fmt: skip
+    results = page.normal(
+        {"environment": place, "rows": rows, "layers": 24}, "h200_megengine_table"
+    )
+    assert "## MegEngine's table of large depthwise convolutions again (a GPU)" in (
+        page.section(results)
+    )
+    words = " ".join(page.claim({"x": results}).split())
+    assert words.endswith(
+        "forward in float32 4.0, forward and backward in float16 9.0 times as fast (geometric means)."
+    )
+
+
 def test_a_page_is_made_of_the_results_that_are_there(page: Any, tmp_path: Path) -> None:
     assert page.load(tmp_path) == {}
     assert page.page_text({}).startswith("# Benchmarks")
