@@ -39,7 +39,8 @@ REPLKNET = ((56, 31, 128), (28, 29, 256), (14, 27, 512), (7, 13, 1024))
 #: Kernels of a problem that are tried: of each template for tensor cores, and of the choice.
 _TRIED = {
     "gpu.toeplitz": 7, "gpu.toeplitz_warps": 3, "gpu.toeplitz_rows": 4, "gpu.toeplitz_wgrad": 3,
-    "gpu.row_products": 12,
+    "gpu.row_products": 12, "gpu.toeplitz_tf32": 8, "gpu.toeplitz_tf32_rows": 4,
+    "gpu.toeplitz_tf32_wgrad": 8,
 }  # fmt: skip
 _CHOSEN = 3
 #: Rounds, and seconds a problem, about; PyTorch's slowest take five rounds whatever it costs.

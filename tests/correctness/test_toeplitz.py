@@ -192,5 +192,5 @@ def test_large_filters_go_to_tensor_cores_unmeasured(tmp_path):
     assert one == "gpu.toeplitz_rows"
     wgrad = choose(LARGE.replace(pass_="wgrad"), target, answers=answers).algorithm.name
     assert wgrad == "gpu.row_products"
-    other = LARGE.replace(dtype="float32", accumulate="")
+    other = LARGE.replace(dtype="float64", accumulate="")
     assert "toeplitz" not in choose(other, target, answers=answers).algorithm.name

@@ -45,6 +45,27 @@ from tilewright.topi.gpu.depthwise_toeplitz_rows import (
     schedule_rows,
     suits_rows,
 )
+from tilewright.topi.gpu.depthwise_toeplitz_tf32 import (
+    SplitTile,
+    declare_split,
+    schedule_split,
+    split_tiles,
+    suits_split,
+)
+from tilewright.topi.gpu.depthwise_toeplitz_tf32_rows import (
+    SplitRowTile,
+    declare_split_rows,
+    schedule_split_rows,
+    split_row_tiles,
+    suits_split_rows,
+)
+from tilewright.topi.gpu.depthwise_toeplitz_tf32_wgrad import (
+    SplitGradientTile,
+    declare_split_gradient,
+    schedule_split_gradient,
+    split_gradient_tiles,
+    suits_split_gradient,
+)
 from tilewright.topi.gpu.depthwise_toeplitz_warps import (
     WarpTile,
     declare_warps,
@@ -169,6 +190,12 @@ TEMPLATES = {
         Template("gpu.toeplitz_rows", RowTile, schedule_rows, ("forward", "dgrad"), False, True,
                  row_tiles, ("cuda", "sim"), shared=True, where=suits_rows, least=80,
                  declares=declare_rows),
+        Template("gpu.toeplitz_tf32", SplitTile, schedule_split, ("forward", "dgrad"), False, True,
+                 split_tiles, ("cuda", "sim"), shared=True, where=suits_split, least=80,
+                 declares=declare_split),
+        Template("gpu.toeplitz_tf32_rows", SplitRowTile, schedule_split_rows, ("forward", "dgrad"),
+                 False, True, split_row_tiles, ("cuda", "sim"), shared=True,
+                 where=suits_split_rows, least=80, declares=declare_split_rows),
         Template("gpu.pixels", PixelTile, schedule_pixels, ("forward", "dgrad"), True, True,
                  gpu.pixel_tiles, shared=True),
         Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),
@@ -179,6 +206,9 @@ TEMPLATES = {
         Template("gpu.row_products", RowProductTile, schedule_row_products, ("wgrad",), False, True,
                  row_product_tiles, ("cuda", "sim"), shared=True, where=suits_row_products,
                  arch="sm_90a", declares=declare_row_products),
+        Template("gpu.toeplitz_tf32_wgrad", SplitGradientTile, schedule_split_gradient, ("wgrad",),
+                 False, True, split_gradient_tiles, ("cuda", "sim"), shared=True,
+                 where=suits_split_gradient, least=80, declares=declare_split_gradient),
         Template("gpu.reduction_pixels", ReductionTile, schedule_reduction_pixels, ("wgrad",),
                  True, True, reduction_tiles, shared=True),
         Template("opencl.vectors", VectorTile, schedule_vectors, ("forward", "dgrad"), True, True,

@@ -7,7 +7,7 @@ below the other, and load one row of the image after another into the fragments 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Any, TypeAlias
@@ -50,12 +50,17 @@ class Team:
     def threads(self) -> int:
         return self.lanes * self.groups * self.teams
 
+    @property
+    def others(self) -> tuple[tuple[str, int], ...]:
+        """The axes of threads but x, with their extents."""
+        return ("threadIdx.y", self.groups), ("threadIdx.z", self.teams)
 
-def suits(p: Problem) -> bool:
-    """Whether a problem can be declared so."""
+
+def suits(p: Problem, types: Sequence[str] = ("float16", "bfloat16")) -> bool:
+    """Whether a problem of one of some types can be declared so."""
     return (
         p.rank == 2
-        and p.dtype in ("float16", "bfloat16")
+        and p.dtype in types
         and p.accumulate == "float32"
         and (p.pass_ == "forward" or (p.stride == (1, 1) and p.multiplier == 1))
     )
@@ -85,16 +90,17 @@ def declare_cut(
 
 
 def begin(
-    d: ToeplitzDeclaration, team: Team, turns: int, matrices: bool = True
+    d: ToeplitzDeclaration, team: Team, turns: int, matrices: bool = True, taps: bool = True
 ) -> tuple[Schedule, IterVar]:
     """The schedule of everything but the products: of the results, whose axis of groups is
-    returned, of the filter's rows and, unless they are left out, of the matrices.
+    returned, and, unless they are left out, of the filter's rows and of the matrices.
 
     A group computes ``turns`` tiles, every ``groups``-th down the image.
     """
     cut, made = d.cut, d.stages
     s = create_schedule(d.output.op)
-    kept = {t.op for t in (made.taps, made.matrices, made.image, made.sum, d.output)}
+    stages = (made.taps, made.matrices, made.image, made.sum, made.rows, made.parts, d.output)
+    kept = {t.op for t in stages if t is not None}
     for stage in s.stages:
         if stage.op not in kept and stage.op.axis:
             stage.compute_inline()
@@ -115,7 +121,7 @@ def begin(
     out.bind(group, ty)
     out.bind(own, tz)
     out.vectorize(lane)
-    for tensor, vectors in ((made.taps, 1), (made.matrices, 8))[: 1 + matrices]:
+    for tensor, vectors in ((made.taps, 1),) * taps + ((made.matrices, 8),) * matrices:
         stage = s[tensor]
         stage.set_scope("shared")
         stage.compute_at(out, block)

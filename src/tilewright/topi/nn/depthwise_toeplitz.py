@@ -23,6 +23,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
+from tilewright.topi.nn.toeplitz_sums import Factors, in_parts, summed
 from tilewright.topi.problem import Problem
 
 #: Columns that one instruction sums over, by type.
@@ -127,6 +128,15 @@ class Toeplitz:
         return min(self.depth, 32) if self.together == 16 else self.together
 
     @property
+    def products(self) -> int:
+        """Blocks of 8 by 8 of one matrix that have taps: float32 is multiplied block by block."""
+        found = 0
+        for j in range(0, self.depth, 8):
+            for w in range(0, self.columns, 8):
+                found += all(self.meets(j, w))
+        return found
+
+    @property
     def steps(self) -> int:
         """Input rows of one phase of the stride that a tile reads."""
         reach = (self.kernel[0] - 1) * self.dilation[0] + 1
@@ -161,11 +171,15 @@ class Toeplitz:
             + inner % 2
         )  # fmt: skip
 
-    def places(self, j: Any, w: Any) -> tuple[Any, Any, Any, Any]:
+    def places(self, j: Any, w: Any) -> tuple[Any, ...]:
         """Where column ``j`` and output ``w`` stand in a matrix: the inverse of :meth:`column` and
-        :meth:`output`, as blocks and places in them (jo, ko, ji, ki)."""
+        :meth:`output`, as blocks and places in them (jo, ko, ji, ki), or of float32 as the number
+        of a diagonal and a place in its blocks (diagonal, ji, ki)."""
         own, wide, pairs = j % self.chunk, self.chunk // 8, self.share // 2
         out = w % self.columns
+        if self.problem.dtype == "float32":
+            diagonal = j // 8 + (self.columns // 8 - 1 - out // 8) * self.stride[1]
+            return diagonal, out % 8, j % 8
         return (
             out // (4 * self.share) * pairs + out // 2 % pairs,
             j // self.chunk * wide + own // 2 % wide,
@@ -184,39 +198,47 @@ class Toeplitz:
             found.append(size - 1 - at if self._turned else at)
         return where, (found[0], found[1])
 
+    def meets(self, j: Any, w: Any) -> list[Any]:
+        """The conditions under which a block of 8 by 8 with column ``j`` and output ``w`` has taps:
+        for float32, where a block is of neighbours and an instruction takes no more than one."""
+        at = self.first + self.before[1] + j // 8 * 8 - w % self.columns // 8 * 8 * self.stride[1]
+        reach = (self.kernel[1] - 1) * self.dilation[1]
+        return [at + 7 >= 0, at - 7 * self.stride[1] <= reach]
+
 
 @dataclass(frozen=True)
 class ToeplitzStages:
     """The stages of the products: ``taps`` are filter rows between zeros, ``matrices`` the Toeplitz
     matrices, in blocks of 8 by 8, ``image`` the padded image, ``sum`` the products, of whole tiles
-    of images."""
+    of images. Of float32, taps and matrices are in parts, and ``rows`` and ``parts`` are those of
+    :class:`~tilewright.topi.nn.toeplitz_sums.Sums`."""
 
     taps: Tensor
     matrices: Tensor
     image: Tensor
     sum: Tensor
+    rows: Tensor | None = None
+    parts: Tensor | None = None
 
 
 def depthwise_toeplitz(t: Toeplitz, image: Tensor, filter: Tensor) -> ToeplitzStages:
     """The stages of a forward pass, or of a gradient by the input with stride 1, in NCHW."""
     p, (sh, sw), (top, _) = t.problem, t.stride, t.before
-    taps, matrices = _matrices(t, filter, sh, t.matrices, lambda f, e: (t.steps - 1 - e) * sh + f)
+    taps, matrices = toeplitz_matrices(
+        t, filter, sh, t.matrices, lambda f, e: (t.steps - 1 - e) * sh + f
+    )
     padded = _padded(t, image, t.image[0], 0)
-    q, f = te.reduce_axis((0, t.steps), name="q"), te.reduce_axis((0, sh), name="phase")
-    j = te.reduce_axis((0, t.depth), name="j")
 
-    def element(n: Any, c: Any, h: Any, w: Any) -> Any:
+    def factors(q: Any, f: Any, j: Any, n: Any, c: Any, h: Any, w: Any) -> Any:
         row = (h // t.rows * t.rows + q) * sh + f - top
-        jo, ko, ji, ki = t.places(j, w)
-        matrix = matrices[c, f, h % t.rows - q + (t.steps - 1), jo, ko, ji, ki]
-        value = padded[n, c // _filters(p), row, w // t.columns * t.columns * sw + j]
-        return te.sum(
-            value.astype(p.accumulate) * matrix.astype(p.accumulate),
-            axis=[q, f, j],
-            where=te.all(row >= 0, row < t.image[0]),
+        return (
+            (n, c // filters(p), row, w // t.columns * t.columns * sw + j),
+            (c, f, h % t.rows - q + (t.steps - 1), *t.places(j, w)),
+            [row >= 0, row < t.image[0]],
         )
 
-    return ToeplitzStages(taps, matrices, padded, _sums(t, padded, element))
+    rows = [("q", t.steps), ("phase", sh)]
+    return _stages(t, taps, matrices, padded, padded.shape[0], rows, factors)
 
 
 def depthwise_toeplitz_rows(t: Toeplitz, image: Tensor, filter: Tensor) -> ToeplitzStages:
@@ -227,22 +249,19 @@ def depthwise_toeplitz_rows(t: Toeplitz, image: Tensor, filter: Tensor) -> Toepl
     """
     p, (sh, sw), (top, _) = t.problem, t.stride, t.before
     (kernel, step), height = (t.kernel[0], t.dilation[0]), t.image[0]
-    taps, matrices = _matrices(t, filter, 1, kernel, lambda f, e: e * step)
+    taps, matrices = toeplitz_matrices(t, filter, 1, kernel, lambda f, e: e * step)
     padded = _padded(t, image, (t.tiles[0] * t.rows - 1) * sh + (kernel - 1) * step + 1, top)
-    q, f = te.reduce_axis((0, kernel), name="q"), te.reduce_axis((0, 1), name="phase")
-    j = te.reduce_axis((0, t.depth), name="j")
 
-    def element(n: Any, c: Any, h: Any, w: Any) -> Any:
-        jo, ko, ji, ki = t.places(j, w)
-        value = padded[n, c // _filters(p), h * sh + q * step, w // t.columns * t.columns * sw + j]
+    def factors(q: Any, f: Any, j: Any, n: Any, c: Any, h: Any, w: Any) -> Any:
         tile = h // t.rows * t.rows * sh + q * step - top  # the first of its rows
-        return te.sum(
-            value.astype(p.accumulate) * matrices[c, f, q, jo, ko, ji, ki].astype(p.accumulate),
-            axis=[q, f, j],
-            where=te.all(tile + (t.rows - 1) * sh >= 0, tile < height),
+        return (
+            (n, c // filters(p), h * sh + q * step, w // t.columns * t.columns * sw + j),
+            (c, f, q, *t.places(j, w)),
+            [tile + (t.rows - 1) * sh >= 0, tile < height],
         )
 
-    return ToeplitzStages(taps, matrices, padded, _sums(t, padded, element))
+    rows = [("q", kernel), ("phase", 1)]
+    return _stages(t, taps, matrices, padded, padded.shape[0], rows, factors)
 
 
 def depthwise_toeplitz_wgrad(
@@ -265,48 +284,33 @@ def depthwise_toeplitz_wgrad(
         (images, p.out_channels, kernel, t.depth + last), tap, name="TapRows",
         varargs_names=["n", "c", "e", "at"],
     )  # fmt: skip
-    matrices = te.compute(
-        (images, p.out_channels, kernel, t.columns // 8, t.depth // 8, 8, 8),
-        lambda n, c, e, jo, ko, ji, ki: taps[
-            n, c, e, t.column(ko, ki) - t.output(jo, ji) * sw + last
-        ],
-        name="Toeplitz",
-    )
+    taps, matrices = _toeplitz(t, taps)
     padded = _padded(t, data, (t.tiles[0] * t.rows - 1) * sh + (kernel - 1) * step + 1, top, images)
-    i = te.reduce_axis((0, turns), name="i")
-    q, j = te.reduce_axis((0, kernel), name="q"), te.reduce_axis((0, t.depth), name="j")
 
-    def element(chunk: Any, c: Any, h: Any, w: Any) -> Any:
+    def factors(i: Any, q: Any, j: Any, chunk: Any, c: Any, h: Any, w: Any) -> Any:
         n = i * chunks + chunk
-        jo, ko, ji, ki = t.places(j, w)
-        value = padded[n, c // m, h * sh + q * step, w // t.columns * t.columns * sw + j]
         tile = h // t.rows * t.rows * sh + q * step - top
-        return te.sum(
-            value.astype(p.accumulate) * matrices[n, c, q, jo, ko, ji, ki].astype(p.accumulate),
-            axis=[i, q, j],
-            where=te.all(tile + (t.rows - 1) * sh >= 0, tile < height),
+        return (
+            (n, c // m, h * sh + q * step, w // t.columns * t.columns * sw + j),
+            (n, c, q, *t.places(j, w)),
+            [tile + (t.rows - 1) * sh >= 0, tile < height],
         )
 
-    down, across = t.tiles
-    total = te.compute(
-        (chunks, p.out_channels, down * t.rows, across * t.columns), element, name="ToeplitzSum",
-        tag="toeplitz",
-    )  # fmt: skip
-    return ToeplitzStages(taps, matrices, padded, total)
+    return _stages(t, taps, matrices, padded, chunks, [("i", turns), ("q", kernel)], factors)
 
 
-def _filters(p: Problem) -> int:
+def filters(p: Problem) -> int:
     """Filters of an input channel, of which each has a result of its own."""
     return 1 if p.pass_ == "dgrad" else p.multiplier
 
 
-def _matrices(
+def toeplitz_matrices(
     t: Toeplitz, filter: Tensor, phases: int, count: int, row: Callable[[Any, Any], Any]
 ) -> tuple[Tensor, Tensor]:
     """Filter rows between zeros, and the matrices made of them: ``count`` for each phase, of which
     each is of the tap at ``row(phase, number)``."""
     p, zero, sw = t.problem, te.const(0, filter.dtype), t.stride[1]
-    m, last = _filters(p), (t.columns - 1) * sw
+    m, last = filters(p), (t.columns - 1) * sw
 
     def tap(c: Any, phase: Any, e: Any, at: Any) -> Any:
         where, (kh, kw) = t.tap(row(phase, e), at - last + t.first + t.before[1])
@@ -316,14 +320,32 @@ def _matrices(
         (p.result_channels, phases, count, t.depth + last), tap, name="TapRows",
         varargs_names=["c", "phase", "e", "at"],
     )  # fmt: skip
+    return _toeplitz(t, taps)
+
+
+def _toeplitz(t: Toeplitz, taps: Tensor) -> tuple[Tensor, Tensor]:
+    """Matrices of rows of taps, of which each has three indices of its own; and these rows.
+
+    Of float32 both are in parts, and blocks of 8 by 8 on a diagonal, which are alike, are one.
+    """
+    last, sw = (t.columns - 1) * t.stride[1], t.stride[1]
+    if t.problem.dtype != "float32":
+        matrices = te.compute(
+            (*taps.shape[:3], t.columns // 8, t.depth // 8, 8, 8),
+            lambda a, b, e, jo, ko, ji, ki: taps[
+                a, b, e, t.column(ko, ki) - t.output(jo, ji) * sw + last
+            ],
+            name="Toeplitz",
+        )
+        return taps, matrices
+    rows = in_parts(t.problem, taps, "TapParts")
     matrices = te.compute(
-        (p.result_channels, phases, count, t.columns // 8, t.depth // 8, 8, 8),
-        lambda c, f, e, jo, ko, ji, ki: taps[
-            c, f, e, t.column(ko, ki) - t.output(jo, ji) * sw + last
-        ],
+        (*rows.shape[:-1], t.depth // 8 + (t.columns // 8 - 1) * sw, 8, 8),
+        lambda *at: rows[(*at[:-3], at[-3] * 8 + at[-1] + (7 - at[-2]) * sw)],
         name="Toeplitz",
+        varargs_names=["part", "a", "b", "e", "diagonal", "ji", "ki"],
     )
-    return taps, matrices
+    return rows, matrices
 
 
 def _padded(t: Toeplitz, image: Tensor, rows: int, top: int, images: Any = None) -> Tensor:
@@ -345,10 +367,12 @@ def _padded(t: Toeplitz, image: Tensor, rows: int, top: int, images: Any = None)
     return made
 
 
-def _sums(t: Toeplitz, padded: Tensor, element: Callable[..., Any]) -> Tensor:
+def _stages(
+    t: Toeplitz, taps: Tensor, matrices: Tensor, image: Tensor, images: Any,
+    rows: list[tuple[str, Any]], factors: Factors,
+) -> ToeplitzStages:  # fmt: skip
+    """All stages; ``images`` sums of so many images are computed."""
     down, across = t.tiles
-    made: Tensor = te.compute(
-        (padded.shape[0], t.problem.result_channels, down * t.rows, across * t.columns), element,
-        name="ToeplitzSum", tag="toeplitz",
-    )  # fmt: skip
-    return made
+    shape = (images, t.problem.result_channels, down * t.rows, across * t.columns)
+    made = summed(t.problem, image, matrices, shape, rows, t.depth, factors, t.meets)
+    return ToeplitzStages(taps, matrices, image, made.sum, made.rows, made.parts)

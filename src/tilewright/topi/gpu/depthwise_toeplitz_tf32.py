@@ -1,0 +1,109 @@
+"""Depthwise convolution of float32 with large filters on tensor cores, channels first.
+
+The products of :func:`~tilewright.topi.nn.depthwise_toeplitz.depthwise_toeplitz` in TF32, three for
+one where the problem is to be exact: a warp sums ``rows`` rows of ``columns`` outputs of 16 images
+or more. It loads one row of the images after another into registers and takes them apart there;
+blocks of a matrix without taps are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from tilewright.schedule import Schedule
+from tilewright.target.target import Target
+from tilewright.topi.declare import Declaration
+from tilewright.topi.gpu.toeplitz import (
+    Team,
+    ToeplitzDeclaration,
+    begin,
+    declare_cut,
+    load_image,
+    suits,
+)
+from tilewright.topi.gpu.toeplitz_tf32 import LANES, ROWS, fill, fits, idle, multiply
+from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
+from tilewright.topi.problem import Problem
+
+
+@dataclass(frozen=True)
+class SplitTile:
+    """A warp computes ``rows`` by ``columns`` outputs of 16 * ``images`` images at once, ``turns``
+    times from above down the image; a block has ``groups`` of them down the image, for each of
+    ``teams`` times as many images. Input rows are loaded ``stages - 1`` ahead."""
+
+    rows: int = 4
+    columns: int = 32
+    images: int = 1
+    groups: int = 2
+    teams: int = 2
+    turns: int = 4
+    stages: int = 2
+
+
+def declare_split(p: Problem, tile: SplitTile, batch: Any = None) -> ToeplitzDeclaration:
+    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
+    images = ROWS * tile.images * tile.teams
+    return declare_cut(Toeplitz(p, tile.rows, tile.columns, images), batch)
+
+
+def schedule_split(d: Declaration, tile: SplitTile = SplitTile()) -> Schedule:
+    """The schedule of what :func:`declare_split` makes of a problem with the same ``tile``."""
+    assert isinstance(d, ToeplitzDeclaration)
+    cut, made = d.cut, d.stages
+    team = Team(LANES, tile.groups, tile.teams)
+    s, group = begin(d, team, tile.turns, matrices=False, taps=False)
+    sums = s[made.sum]
+    sums.set_scope("fragment")
+    sums.compute_at(s[d.output], group)
+    n, c, h, w = sums.op.axis
+    q, phase = sums.op.reduce_axis
+    for axis, whole in ((n, ROWS * tile.images), (h, cut.rows), (w, cut.columns)):
+        sums.align_bounds(axis, whole)
+    across, w = sums.split(w, factor=cut.columns)
+    many, n = sums.split(n, factor=ROWS)
+    sums.reorder(across, c, q, phase, h, many, n, w)
+    sums.unroll(h)
+    sums.unroll(many)
+    fill(s[made.taps], (s[d.output], s[d.output].leaf_iter_vars[0]), team.others)
+    load_image(d, s[made.image], sums, phase, tile.stages)
+    multiply(s, made, sums, 0, many, h, phase)
+    return s
+
+
+def suits_split(p: Problem) -> bool:
+    """Whether :func:`schedule_split` is for a problem: one whose filters fit shared memory."""
+    return suits(p, ("float32",)) and next(_tiles(p), None) is not None
+
+
+def split_tiles(p: Problem, target: Target) -> list[SplitTile]:
+    """Tiles whose sums fit registers, the best guess first."""
+    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
+
+
+def _tiles(p: Problem) -> Iterator[tuple[float, SplitTile]]:
+    """Tiles, with how slow they are thought to be."""
+    height, width = p.image if p.pass_ == "dgrad" else p.out_image
+    for columns, rows, images in product((16, 32, 64), (1, 2, 4, 8), (1, 2)):
+        if columns >= 2 * max(16, width) or rows >= 2 * height:
+            continue
+        if images > max(1, -(-p.batch // ROWS)):
+            continue
+        cut = Toeplitz(p, rows, columns, ROWS * images)
+        down, across = cut.tiles
+        products = down * across * cut.steps * cut.products * rows
+        for groups, stages in ((2, 2), (4, 2), (1, 2), (2, 1), (4, 1)):
+            taps = cut.stride[0] * cut.matrices
+            ahead, kept = images * (stages - 1), (rows - 1) * (stages > 1)
+            if groups > down or not fits(cut, taps, images * rows, ahead, images, kept):
+                continue
+            most = -(-p.batch // (ROWS * images))
+            for teams in dict.fromkeys((min(2, most), min(4, most), 1)):
+                again = 1 + 1 / (8 * images) + 1 / (4 * rows)  # for fewer products
+                near = 1 + abs(stages - 2) / 16 + abs(groups - 2) / 8 + abs(teams - 2) / 8
+                blocks = -(-p.batch // (ROWS * images * teams)) * p.result_channels * across
+                tile = SplitTile(rows, columns, images, groups, teams, -(-down // groups), stages)
+                yield products * again * near * idle(blocks * groups * teams), tile

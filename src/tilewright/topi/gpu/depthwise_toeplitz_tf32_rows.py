@@ -1,0 +1,102 @@
+"""Depthwise convolution of float32 with large filters on tensor cores, for few images.
+
+As :mod:`~tilewright.topi.gpu.depthwise_toeplitz_rows`, in TF32: the rows of a product are rows of
+one image. A warp sums ``tiles`` times 16 of them, of ``columns`` outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from tilewright.schedule import Schedule
+from tilewright.target.target import Target
+from tilewright.topi.declare import Declaration
+from tilewright.topi.gpu.toeplitz import (
+    Team,
+    ToeplitzDeclaration,
+    begin,
+    declare_cut,
+    load_image,
+    suits,
+)
+from tilewright.topi.gpu.toeplitz_tf32 import LANES, ROWS, fill, fits, multiply
+from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, depthwise_toeplitz_rows
+from tilewright.topi.problem import Problem
+
+
+@dataclass(frozen=True)
+class SplitRowTile:
+    """A warp computes 16 * ``tiles`` rows of ``columns`` outputs of one image; a block has
+    ``groups`` of them down an image, for each of ``teams`` images. Input rows are loaded ``stages -
+    1`` filter rows ahead."""
+
+    tiles: int = 2
+    columns: int = 32
+    groups: int = 1
+    teams: int = 1
+    stages: int = 2
+
+
+def declare_split_rows(p: Problem, tile: SplitRowTile, batch: Any = None) -> ToeplitzDeclaration:
+    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
+    cut = Toeplitz(p, ROWS * tile.tiles, tile.columns, tile.teams)
+    return declare_cut(cut, batch, depthwise_toeplitz_rows)
+
+
+def schedule_split_rows(d: Declaration, tile: SplitRowTile = SplitRowTile()) -> Schedule:
+    """The schedule of what :func:`declare_split_rows` makes of a problem with the same ``tile``."""
+    assert isinstance(d, ToeplitzDeclaration)
+    cut, made = d.cut, d.stages
+    team = Team(LANES, tile.groups, tile.teams)
+    s, group = begin(d, team, 1, matrices=False, taps=False)
+    sums = s[made.sum]
+    sums.set_scope("fragment")
+    sums.compute_at(s[d.output], group)
+    n, c, h, w = sums.op.axis
+    q, phase = sums.op.reduce_axis
+    for axis, whole in ((h, cut.rows), (w, cut.columns)):
+        sums.align_bounds(axis, whole)
+    across, w = sums.split(w, factor=cut.columns)
+    tiles, row = sums.split(h, factor=ROWS)
+    sums.reorder(across, c, n, q, phase, tiles, row, w)
+    sums.unroll(tiles)
+    fill(s[made.taps], (s[d.output], s[d.output].leaf_iter_vars[0]), team.others)
+    load_image(d, s[made.image], sums, phase, tile.stages)
+    multiply(s, made, sums, 2, tiles, phase, tiles)
+    return s
+
+
+def suits_split_rows(p: Problem) -> bool:
+    """Whether :func:`schedule_split_rows` is for a problem: not one of large strides, whose rows
+    are read in part."""
+    return suits(p, ("float32",)) and p.stride[0] == 1 and next(_tiles(p), None) is not None
+
+
+def split_row_tiles(p: Problem, target: Target) -> list[SplitRowTile]:
+    """Tiles whose sums fit registers, the best guess first."""
+    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
+
+
+def _tiles(p: Problem) -> Iterator[tuple[float, SplitRowTile]]:
+    """Tiles, with how slow they are thought to be."""
+    height, width = p.image if p.pass_ == "dgrad" else p.out_image
+    for columns, tiles in product((16, 32, 64), (1, 2, 4)):
+        if columns >= 2 * max(16, width) or ROWS * tiles >= 2 * max(ROWS, height):
+            continue
+        cut = Toeplitz(p, ROWS * tiles, columns, 1)
+        down, across = cut.tiles
+        products = down * across * tiles * cut.products
+        for stages in (2, 1):
+            if not fits(cut, cut.kernel[0], tiles, tiles * (stages - 1), 1):
+                continue
+            for groups, teams in product((1, 2, 4), (1, 2, 4)):
+                if groups <= down and teams <= p.batch and groups * teams <= 4:
+                    again = 1 + 1 / (2 * tiles)  # elements of a matrix are gathered for fewer
+                    near = 1 + abs(stages - 2) / 16 + (groups * teams - 1) / 64
+                    yield (
+                        products * again * near,
+                        SplitRowTile(tiles, columns, groups, teams, stages),
+                    )

@@ -1,0 +1,146 @@
+"""The gradient of a float32 depthwise convolution by a large filter on tensor cores.
+
+As :mod:`~tilewright.topi.gpu.depthwise_toeplitz_wgrad`, in TF32: the filter's gradient by one image
+is that image convolved with dy. A warp sums ``tiles`` times 16 rows of ``columns`` of a filter over
+the images of its chunk, and a second kernel adds the chunks, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from tilewright import te
+from tilewright.schedule import Schedule, create_schedule
+from tilewright.target.target import Target
+from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.gpu.toeplitz import ToeplitzDeclaration, load_image
+from tilewright.topi.gpu.toeplitz_tf32 import ROWS, fill, fits, idle, multiply
+from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, depthwise_toeplitz_wgrad
+from tilewright.topi.problem import Problem
+
+#: Threads of a block that add chunks.
+_ADDERS = 128
+
+
+@dataclass(frozen=True)
+class SplitGradientTile:
+    """A warp sums 16 * ``tiles`` rows of ``columns`` of a filter over every ``chunks``-th image; a
+    block has ``teams`` chunks. Rows of an image are loaded ``stages - 1`` rows of dy ahead."""
+
+    tiles: int = 2
+    columns: int = 32
+    chunks: int = 8
+    teams: int = 4
+    stages: int = 2
+
+
+def declare_split_gradient(
+    p: Problem, tile: SplitGradientTile, batch: Any = None
+) -> ToeplitzDeclaration:
+    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
+    inputs = placeholders(p, batch)
+    cut = Toeplitz(p, ROWS * tile.tiles, tile.columns, 1)
+    made = depthwise_toeplitz_wgrad(cut, tile.chunks, inputs["data"], inputs["grad"])
+    chunk = te.reduce_axis((0, tile.chunks), name="chunk")
+    sums = te.compute(
+        p.filter_shape,
+        lambda c, k, h, w: te.sum(made.sum[chunk, c * p.multiplier + k, h, w], axis=chunk),
+        name="Sums",
+    )
+    result = finished(p, sums, inputs)
+    return ToeplitzDeclaration(p, inputs, result, sums, None, None, cut, made)
+
+
+def schedule_split_gradient(
+    d: Declaration, tile: SplitGradientTile = SplitGradientTile()
+) -> Schedule:
+    """The schedule of what :func:`declare_split_gradient` makes of a problem with the same
+    ``tile``."""
+    assert isinstance(d, ToeplitzDeclaration)
+    cut, made = d.cut, d.stages
+    s = create_schedule(d.output.op)
+    stages = (made.image, made.parts, made.taps, made.matrices, made.rows, made.sum)
+    kept = {t.op for t in (*stages, d.sum, d.output) if t is not None}
+    for stage in s.stages:
+        if stage.op not in kept and stage.op.axis:
+            stage.compute_inline()
+    total = s.cache_write(made.sum, "fragment")
+    out, sums = s[made.sum], s[total]
+    tz = te.thread_axis((0, tile.teams), "threadIdx.z")
+
+    chunk, c, h, w = out.op.axis
+    blocks, team = out.split(chunk, factor=tile.teams)
+    down, h = out.split(h, factor=cut.rows)
+    across, w = out.split(w, factor=cut.columns)
+    vector, lane = out.split(w, factor=2)
+    out.reorder(blocks, c, down, across, team, h, vector, lane)
+    block = out.fuse(blocks, c, down, across)
+    out.bind(block, te.thread_axis("blockIdx.x"))
+    out.bind(team, tz)
+    out.vectorize(lane)
+
+    sums.compute_at(out, team)
+    chunk, c, h, w = sums.op.axis
+    i, q = sums.op.reduce_axis
+    tiles, row = sums.split(h, factor=ROWS)
+    sums.reorder(chunk, c, i, q, tiles, row, w)
+    sums.unroll(tiles)
+    load_image(d, s[made.image], sums, q, tile.stages)
+    multiply(s, made, sums, 2, tiles, q, tiles)
+    fill(s[made.taps], (sums, i), [("threadIdx.z", tile.teams)])
+
+    added = s[d.sum]
+    if d.sum is not d.output:
+        added.set_scope("local")
+    last = s[d.output]
+    block, x = last.split(last.fuse(*last.op.axis), factor=_ADDERS)
+    last.bind(block, te.thread_axis("blockIdx.x"))
+    last.bind(x, te.thread_axis("threadIdx.x"))
+    if d.sum is not d.output:
+        added.compute_at(last, x)
+    return s
+
+
+def suits_split_gradient(p: Problem) -> bool:
+    """Whether :func:`schedule_split_gradient` is for a problem: not one of large dilations, whose
+    rows are read in part, nor one whose rows of dy do not fit shared memory."""
+    return (
+        p.rank == 2
+        and p.pass_ == "wgrad"
+        and p.dtype == p.accumulate == "float32"
+        and p.dilation[0] == 1
+        and next(_tiles(p), None) is not None
+    )
+
+
+def split_gradient_tiles(p: Problem, target: Target) -> list[SplitGradientTile]:
+    """Tiles whose rows of dy fit shared memory, the best guess first."""
+    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
+
+
+def _tiles(p: Problem) -> Iterator[tuple[float, SplitGradientTile]]:
+    """Tiles, with how slow they are thought to be."""
+    height, width = p.kernel
+    for columns, tiles in product((16, 32, 64), (1, 2, 4)):
+        if columns >= 2 * max(16, width) or ROWS * tiles >= 2 * max(ROWS, height):
+            continue
+        cut = Toeplitz(p, ROWS * tiles, columns, 1)
+        down, across = cut.tiles
+        products = down * across * tiles * cut.products
+        for stages, teams in product((2, 1), (2, 1, 4)):
+            rows = teams * cut.kernel[0]
+            if teams > p.batch or not fits(cut, rows, tiles, tiles * (stages - 1), 1):
+                continue
+            for chunks in dict.fromkeys(teams * n for n in (1, 2, 4, 8, 16)):
+                if chunks > max(teams, p.batch // 2):
+                    continue
+                again = 1 + 1 / (4 * tiles)  # elements of a matrix are gathered for fewer products
+                near = 1 + abs(stages - 2) / 16 + abs(teams - 2) / 16 + chunks / 256
+                warps = chunks * p.out_channels * down * across
+                yield (
+                    products * again * near * idle(warps),
+                    SplitGradientTile(tiles, columns, chunks, teams, stages),
+                )

@@ -1,0 +1,167 @@
+"""Large filters of float32 on tensor cores: as exact as float32, for every shape, in sim."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.support.depthwise import poison, random_inputs, reference, relative_error
+
+import tilewright
+from tilewright.runtime.sass import opcodes
+from tilewright.select.answers import Answers
+from tilewright.select.choice import choose
+from tilewright.target import Target
+from tilewright.topi import Problem
+from tilewright.topi.declare import input_shapes
+from tilewright.topi.gpu.depthwise_toeplitz_tf32 import SplitTile
+from tilewright.topi.gpu.depthwise_toeplitz_tf32_rows import SplitRowTile
+from tilewright.topi.gpu.depthwise_toeplitz_tf32_wgrad import SplitGradientTile
+from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
+from tilewright.topi.templates import TEMPLATES
+
+IMAGES, ROWS = TEMPLATES["gpu.toeplitz_tf32"], TEMPLATES["gpu.toeplitz_tf32_rows"]
+GRADIENTS = TEMPLATES["gpu.toeplitz_tf32_wgrad"]
+HERE = {SplitTile: IMAGES, SplitRowTile: ROWS, SplitGradientTile: GRADIENTS}
+
+
+def problem(data, filter, **more):
+    return Problem.parse(data, filter, **{"dtype": "float32", "padding": 3, **more})
+
+
+LARGE = problem("64x384x32x32", "384x1x31x31", padding=15)
+
+#: Problems, each with a tile that does not divide it in some way.
+CASES = [
+    (problem("20x1x8x32", "1x1x7x7"), SplitTile(2, 32, 1, 2, 2, 2, 2)),
+    (problem("3x2x9x41", "2x1x7x5", padding=(3, 2, 2, 1)), SplitTile(4, 16, 1, 1, 1, 3, 1)),
+    (problem("40x1x5x9", "1x2x3x3", stride=2, epilogue="bias+relu"), SplitTile(1, 16, 2, 2, 1, 2)),
+    (problem("3x2x11x23", "2x1x3x5", dilation=(2, 3), padding=4), SplitTile(2, 32, 1, 2, 1, 3)),
+    (problem("2x2x14x14", "2x1x9x9", pass_="dgrad", padding=4), SplitTile(2, 16, 1, 4, 1, 2)),
+    (problem("1x2x32x32", "2x1x7x7"), SplitRowTile(2, 32, 1, 1, 2)),
+    (problem("3x2x19x14", "2x1x9x9", pass_="dgrad", padding=4), SplitRowTile(1, 16, 2, 2, 1)),
+    (problem("1x1x20x34", "1x2x5x9", dilation=2, epilogue="bias+silu"), SplitRowTile(1, 32, 2)),
+    (problem("5x2x12x16", "2x1x7x7", pass_="wgrad"), SplitGradientTile(1, 16, 2, 2, 2)),
+    (problem("3x2x19x14", "2x1x9x9", pass_="wgrad", padding=4, stride=2),
+     SplitGradientTile(1, 16, 4, 1, 1)),
+    (problem("2x1x20x34", "1x2x5x19", pass_="wgrad", padding=(4, 9)),
+     SplitGradientTile(2, 32, 2, 2, 2)),
+    (problem("4x1x9x11", "1x1x3x4", pass_="wgrad", dilation=(1, 2)),
+     SplitGradientTile(1, 16, 4, 4, 1)),
+]  # fmt: skip
+#: One of each template.
+EACH = [CASES[0], CASES[5], CASES[8]]
+
+
+def kernel(p, tile, target):
+    template = HERE[type(tile)]
+    declared = template.declare(p, tile)
+    return tilewright.build(template.schedule(declared, tile), declared.args, target)
+
+
+@pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])
+def test_three_products_are_as_exact_as_float32(p, tile):
+    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    kernel(p, tile, "sim")(*arrays.values(), out)  # raises for every race, stale read and the like
+    assert relative_error(out, reference(p, arrays)) < 2e-7
+
+
+@pytest.mark.parametrize(("p", "tile"), EACH, ids=[str(p) for p, _ in EACH])
+def test_one_product_is_what_a_problem_that_allows_tf32_gets(p, tile):
+    p = p.replace(precision="tf32")
+    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    kernel(p, tile, "sim")(*arrays.values(), out)
+    assert 1e-5 < relative_error(out, reference(p, arrays)) < 5e-4
+
+
+@pytest.mark.parametrize("precision", ["exact", "tf32"])
+@pytest.mark.parametrize(("p", "tile"), EACH, ids=[str(p) for p, _ in EACH])
+def test_small_integers_are_summed_exactly(p, tile, precision):
+    p = p.replace(precision=precision)
+    rng = np.random.default_rng(0)
+    arrays = {n: rng.integers(-9, 10, s).astype("float32") for n, s in input_shapes(p).items()}
+    out = poison(p)
+    kernel(p, tile, "sim")(*arrays.values(), out)
+    np.testing.assert_array_equal(out, reference(p, arrays))
+
+
+def test_numbers_of_every_size_keep_their_digits():
+    p, tile = problem("16x1x8x16", "1x1x7x7"), SplitTile(2, 16, 1, 1, 1, 4, 2)
+    rng = np.random.default_rng(0)
+    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    size = np.float32(2) ** rng.integers(-60, 60, (16, 1, 8, 1)).astype("float32")
+    (name, image), *_ = arrays.items()
+    arrays[name] = image * size  # of each row of an image another one
+    kernel(p, tile, "sim")(*arrays.values(), out)
+    exact = reference(p, arrays)
+    widest = reference(p, {n: np.abs(x) for n, x in arrays.items()})  # without cancellation
+    assert (np.abs(out - exact) <= 1e-6 * widest).all()
+
+
+@pytest.mark.parametrize("precision", ["exact", "tf32"])
+def test_what_is_no_number_stays_none(precision):
+    p, tile = problem("16x1x4x16", "1x1x3x3", padding=1), SplitTile(2, 16, 1, 1, 1, 2, 2)
+    p = p.replace(precision=precision)
+    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    image = next(iter(arrays.values()))
+    image[3, 0, 2, 5] = np.nan
+    kernel(p, tile, "sim")(*arrays.values(), out)
+    assert np.isnan(out[3, 0, 1:4, 4:7]).all()
+    assert not np.isnan(np.delete(out, 3, axis=0)).any()
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [("forward", "sm_80"), ("forward", "sm_90a"), ("dgrad", "sm_120"), ("rows", "sm_80"),
+     ("wgrad", "sm_90a"), ("wgrad", "sm_120")],
+)  # fmt: skip
+def test_the_first_tile_multiplies_without_spills_and_little_else(name, arch):
+    template = {"rows": ROWS, "wgrad": GRADIENTS}.get(name, IMAGES)
+    p = LARGE.replace(pass_=name) if name != "rows" else LARGE.replace(batch=1)
+    target = Target.parse(f"cuda -arch={arch}")
+    program = kernel(p, template.candidates(p, target)[0], target).program
+    for used in program.resources.values():
+        assert used.spills == used.stack == 0
+    found = opcodes(program.assembly)
+    products = found["HMMA.1688.F32.TF32"]
+    # A step is 14 blocks of 8 by 8 of each of 16 rows, as 2 of 16 have no taps, three times.
+    assert products > 0
+    assert products % (14 * 3) == 0
+    # Neighbours in a matrix are one tap, taken from memory once, in two parts.
+    assert sum(n for op, n in found.items() if op.startswith("LDS")) <= products / 2
+    assert sum(n for op, n in found.items() if op.startswith(("MOV", "IMAD.MOV"))) < products / 3
+
+
+def test_blocks_without_taps_are_left_out():
+    assert Toeplitz(LARGE, 2, 32, 16).products == 14  # of 16
+    wide = problem("64x384x64x64", "384x1x13x13", padding=6)
+    assert Toeplitz(wide, 2, 32, 16).products == 12  # of 24
+
+
+@pytest.mark.parametrize(
+    "p",
+    [
+        LARGE.replace(dtype="float16"),
+        LARGE.replace(dtype="float64", accumulate=""),
+        LARGE.replace(accumulate="float64"),
+        LARGE.replace(layout="NHWC"),
+        LARGE.replace(pass_="dgrad", stride=2),
+        problem("64x8x32", "8x1x7"),
+    ],
+    ids=str,
+)
+def test_other_problems_are_left_to_other_schedules(p):
+    for target in ("sim", "cuda -arch=sm_90a"):
+        assert not any(t.fits(p, Target.parse(target)) for t in HERE.values())
+
+
+def test_large_filters_of_float32_go_to_tensor_cores_unmeasured(tmp_path):
+    answers = Answers(tmp_path / "answers.sqlite")
+
+    def chosen(p: Problem, arch: str = "sm_90a") -> str:
+        return choose(p, f"cuda -arch={arch}", answers=answers).algorithm.name
+
+    assert chosen(LARGE) == chosen(LARGE, "sm_80") == "gpu.toeplitz_tf32"
+    assert chosen(LARGE.replace(batch=1)) == "gpu.toeplitz_tf32_rows"
+    assert chosen(LARGE.replace(pass_="wgrad")) == "gpu.toeplitz_tf32_wgrad"
+    assert "tf32" not in chosen(LARGE, "sm_75")
