@@ -271,8 +271,8 @@ def _stacks_claim(results: Results) -> str:
     says = [f"{kind} {grouped.mean(rows, column):.1f}" for kind, rows in groups.items()]
     return (
         f"{place['device']}: MegEngine's table, stacks of {results['layers']} depthwise layers, "
-        f"beside the better layout of PyTorch {place['torch']}: {', '.join(says)} times as fast (geometric "
-        "means)."
+        f"beside the better layout of PyTorch {place['torch']}: {', '.join(says)} times as "
+        "fast (geometric means)."
     )
 
 

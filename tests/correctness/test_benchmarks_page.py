@@ -164,8 +164,8 @@ def test_the_claim_of_a_model_has_every_pass_that_both_sides_did(page: Any) -> N
     results = {"environment": place, "settings": settings, "rows": [], "best": best}
     words = " ".join(page.claim({"x": page.normal(results, "h200_replknet")}).split())
     assert words == (
-        "- a GPU: RepLKNet-31B (batch 64, autocast to float16) beside the best of PyTorch 2.13, eager "
-        "and compiled, in both layouts: training 5.5 times as fast, inference 2.5 times as fast."
+        "- a GPU: RepLKNet-31B (batch 64, autocast to float16) beside the best of PyTorch 2.13, "
+        "eager and compiled, in both layouts: training 5.5 times as fast, inference 2.5 times as fast."
     )
 
 
@@ -188,7 +188,8 @@ def test_the_claim_of_megengines_table_has_means_by_passes_and_type(page: Any) -
     )
     words = " ".join(page.claim({"x": results}).split())
     assert words.endswith(
-        "forward in float32 4.0, forward and backward in float16 9.0 times as fast (geometric means)."
+        "forward in float32 4.0, forward and backward in float16 9.0 times as fast (geometric "
+        "means)."
     )
 
 
