@@ -165,7 +165,8 @@ def test_the_claim_of_a_model_has_every_pass_that_both_sides_did(page: Any) -> N
     words = " ".join(page.claim({"x": page.normal(results, "h200_replknet")}).split())
     assert words == (
         "- a GPU: RepLKNet-31B (batch 64, autocast to float16) beside the best of PyTorch 2.13, "
-        "eager and compiled, in both layouts: training 5.5 times as fast, inference 2.5 times as fast."
+        "eager and compiled, in both layouts: training 5.5 times as fast, inference 2.5 times as "
+        "fast."
     )
 
 
