@@ -44,7 +44,7 @@ def by_class(events: Any, cuda: bool) -> dict[str, float]:
     alone: dict[str, float] = {}  # on the GPU and of no operator, by kernel
     for event in events:
         if event.device_type.name != "CPU":
-            if not event.is_user_annotation:
+            if not getattr(event, "is_user_annotation", False):
                 alone[event.name] = alone.get(event.name, 0.0) + event.time_range.elapsed_us()
         elif not cuda:
             found[_class_of(event)] += event.self_cpu_time_total / 1e3

@@ -134,6 +134,29 @@ def test_the_input_is_a_filter_of_one_tap():
     assert [r.after for r in merged_as_before(Identity()).rows] == ["3x3"]
 
 
+class ByName(nn.Module):
+    """Branches that are there under names made of numbers, as published code has them."""
+
+    def __init__(self):
+        super().__init__()
+        self.large = normalised(9, 9)
+        for size, dilation in ((5, 1), (3, 3)):
+            setattr(self, f"dilated_{size}_{dilation}", normalised(size, size, dilation))
+
+    def forward(self, x):
+        if hasattr(self, "merged"):
+            return self.merged(x)
+        out = self.large(x)
+        for size, dilation in ((5, 1), (3, 3)):
+            if hasattr(self, f"dilated_{size}_{dilation}"):
+                out += self.__getattr__(f"dilated_{size}_{dilation}")(x)
+        return out
+
+
+def test_branches_are_found_whatever_they_are_called():
+    assert [r.after for r in merged_as_before(ByName()).rows] == ["9x9"]
+
+
 @pytest.mark.parametrize("stride", [2, 3])
 def test_strides_stay(stride):
     report = merged_as_before(Parallel(((9, 9, 1), (3, 3, 2), (3, 5, 1)), stride))
