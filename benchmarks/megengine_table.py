@@ -46,7 +46,8 @@ MEGENGINE = {
          13: (600.0, 199.7), 17: (977.7, 251.5), 21: (1454.4, 301.0), 27: (2371.1, 378.2),
          29: (2698.4, 406.0), 31: (3090.4, 431.7)},
 }  # fmt: skip
-#: Of the heuristic's choices, how many are tried; of every other template, the first.
+#: Of the heuristic's choices, how many are tried; of every other template for tensor cores, the
+#: first.
 _CHOSEN = 3
 #: Rounds, and seconds a problem, about; PyTorch's slowest take five rounds whatever it costs.
 _ROUNDS, _SECONDS = 9, 0.25
@@ -76,7 +77,8 @@ def tried(p: Problem, target: str) -> list[Named]:
     found = first_choices(p, target, _CHOSEN)
     names = {name for name, _ in found}
     for name, template in TEMPLATES.items():
-        if name not in names and template.fits(p, machine):
+        special = template.arch or template.least
+        if special and name not in names and template.fits(p, machine):
             found += [(name, vars(c)) for c in template.candidates(p, machine)[:1]]
     return found
 
