@@ -25,7 +25,7 @@ SHARED = 48 * 1024
 #: Warps that a large GPU executes at a time, of as many registers as these need.
 _AT_A_TIME = 1056
 #: Registers of a thread that fragments may take, and rows of taps that a warp loads at once.
-_REGISTERS, _AT_ONCE = 192, 4
+_REGISTERS, _AT_ONCE = 192, 8
 
 
 def tap_bytes(cut: Toeplitz, rows: int) -> int:
