@@ -39,9 +39,9 @@ KERNELS, IMAGES, BATCHES, CHANNELS = (7, 9, 13, 17, 21, 25, 31), (16, 32, 48, 64
 REPLKNET = ((56, 31, 128), (28, 29, 256), (14, 27, 512), (7, 13, 1024))
 #: Kernels of a problem that are tried: of each template for tensor cores, and of the choice.
 _TRIED = {
-    "gpu.toeplitz": 7, "gpu.toeplitz_warps": 3, "gpu.toeplitz_rows": 4, "gpu.toeplitz_wgrad": 3,
-    "gpu.row_products": 12, "gpu.toeplitz_tf32": 8, "gpu.toeplitz_tf32_rows": 4,
-    "gpu.toeplitz_tf32_wgrad": 8,
+    "gpu.toeplitz": 5, "gpu.toeplitz_staged": 8, "gpu.toeplitz_warps": 3, "gpu.toeplitz_rows": 4,
+    "gpu.toeplitz_wgrad": 3, "gpu.row_products": 12, "gpu.toeplitz_tf32": 8,
+    "gpu.toeplitz_tf32_rows": 4, "gpu.toeplitz_tf32_wgrad": 8,
 }  # fmt: skip
 _CHOSEN = 3
 #: What an error may be where TF32 is allowed, relative to the norm of the result.

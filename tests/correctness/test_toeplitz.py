@@ -18,6 +18,7 @@ from tilewright.topi import Problem
 from tilewright.topi.declare import input_shapes
 from tilewright.topi.gpu.depthwise_toeplitz import ToeplitzTile
 from tilewright.topi.gpu.depthwise_toeplitz_rows import RowTile
+from tilewright.topi.gpu.depthwise_toeplitz_staged import StagedTile
 from tilewright.topi.gpu.depthwise_toeplitz_warps import WarpTile
 from tilewright.topi.gpu.depthwise_toeplitz_wgrad import GradientTile
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
@@ -27,7 +28,14 @@ from tilewright.topi.templates import TEMPLATES
 TEMPLATE, WARPS = TEMPLATES["gpu.toeplitz"], TEMPLATES["gpu.toeplitz_warps"]
 #: For few images, and for gradients by the filter.
 ROWS, GRADIENTS = TEMPLATES["gpu.toeplitz_rows"], TEMPLATES["gpu.toeplitz_wgrad"]
-HERE = {ToeplitzTile: TEMPLATE, WarpTile: WARPS, RowTile: ROWS, GradientTile: GRADIENTS}
+STAGED = TEMPLATES["gpu.toeplitz_staged"]
+HERE = {
+    StagedTile: STAGED,
+    ToeplitzTile: TEMPLATE,
+    WarpTile: WARPS,
+    RowTile: ROWS,
+    GradientTile: GRADIENTS,
+}
 
 
 def problem(data, filter, **more):
@@ -47,6 +55,13 @@ CASES = [
     (problem("2x2x11x9", "2x1x5x7", pass_="dgrad", dilation=(2, 1)), ToeplitzTile(4, 8, 2, 2)),
     (problem("2x2x14x14", "2x1x9x9", pass_="dgrad", padding=4, dtype="bfloat16"),
      ToeplitzTile(4, 16, 2, 2)),
+    (problem("64x1x8x32", "1x1x7x7"), StagedTile(4, 32, 2, 1, 2, 3)),
+    (problem("70x1x9x42", "1x1x7x5", padding=(3, 2, 2, 1)), StagedTile(2, 16, 2, 2, 4, 2)),
+    (problem("3x2x11x22", "2x1x7x7", stride=2), StagedTile(2, 16, 2, 1, 0, 1)),
+    (problem("2x1x9x8", "1x2x5x4", stride=(3, 1), epilogue="bias+relu"), StagedTile(1, 8, 1, 3)),
+    (problem("2x1x5x60", "1x1x3x31", padding=(1, 15)), StagedTile(1, 64, 2, 3, 2, 2)),
+    (problem("2x2x11x14", "2x1x9x9", pass_="dgrad", padding=4, dtype="bfloat16"),
+     StagedTile(4, 16, 2, 2, 0, 1)),
     (problem("40x1x8x32", "1x1x7x7"), WarpTile(2, 32, 2, 2, 1, 2, 2)),
     (problem("20x2x9x14", "2x1x9x9", pass_="dgrad", padding=4, dtype="bfloat16"),
      WarpTile(4, 16, 1, 2, 2, 2, 3)),
@@ -79,7 +94,14 @@ def test_products_with_toeplitz_matrices_are_the_convolution(p, tile):
 
 
 @pytest.mark.parametrize(
-    "tile", [ToeplitzTile(4, 16, 1, 2), WarpTile(4, 16, 1, 2, 1, 1), RowTile(1, 16)], ids=str
+    "tile",
+    [
+        ToeplitzTile(4, 16, 1, 2),
+        StagedTile(4, 16, 1, 2),
+        WarpTile(4, 16, 1, 2, 1, 1),
+        RowTile(1, 16),
+    ],
+    ids=str,
 )
 def test_small_integers_are_summed_exactly(tile):
     p = problem("5x1x8x16", "1x1x7x7")
@@ -107,6 +129,22 @@ def test_the_tiles_that_come_first_multiply_without_a_pause(dtype, pass_, rank):
     assert sum(n for op, n in found.items() if op.startswith(width)) >= 2 * tile.stages
     assert "LDG.E.128.CONSTANT" in found
     assert "STG.E.128" in found
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("rank", range(2))
+@pytest.mark.parametrize("image", [16, 32, 64])
+def test_staged_images_are_multiplied_without_a_pause(image, rank):
+    p = problem(f"64x384x{image}x{image}", "384x1x31x31", padding=15)
+    tile = STAGED.candidates(p, Target.parse("cuda -arch=sm_90a"))[rank]
+    declared = STAGED.declare(p, tile)
+    module = lower(STAGED.schedule(declared, tile), declared.args, "cuda -arch=sm_90a")
+    cubin = compile_cubin(generate(module, "sm_90a").text, "sm_90a")
+    (used,) = cubin.resources.values()
+    assert used.spills == used.stack == 0
+    assert "serialized" not in cubin.log
+    found = opcodes(disassemble(cubin.data))
+    assert {f"HGMMA.64x{tile.rows * tile.columns}x16.F32", "LDGSTS.E.BYPASS.128"} <= set(found)
 
 
 @pytest.mark.needs_nvrtc

@@ -46,8 +46,11 @@ def test_what_only_guarded_statements_read_is_not_made_elsewhere() -> None:
 def test_what_threads_make_for_each_other_is_made_whatever_one_of_them_needs() -> None:
     tile, inside = buffer("S", 1, scope="shared"), logical_and(i + d >= 7, i + d < 39)
     use = when(inside, store(C[i], C[i] + A[i + d - 7] * tile[0]))
-    made = trimmed(allocate(tile, store(tile[0], W[d] * 2.0), use), target="sim")
-    assert "for d in range(15):" in made
+    inner = loop(d, 15, allocate(tile, store(tile[0], W[d] * 2.0), use))
+    threads = func(loop(i, 32, inner, tag="threadIdx.x"), target="sim")
+    assert "for d in range(15):" in repr(trim_loops(threads).body)
+    together = func(loop(i, 32, inner), target="sim")  # all threads have the same i
+    assert TRIMMED in repr(trim_loops(together).body)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import ForKind, Stmt
-from tilewright.ir.visit import distinct, stores, uses, walk
+from tilewright.ir.visit import distinct, statements, stores, uses, walk
 from tilewright.lower.substitution import put
 from tilewright.target.fragments import slot_values
 from tilewright.target.instruction import Argument, stride_along
@@ -252,9 +252,11 @@ class CLikePrinter(StorePrinter):
         return extent * steps(s.body) <= REGISTER_UNROLL and _indexes_registers(s)
 
     def _loop(self, s: S.For, unroll: bool) -> None:
-        if unroll:
-            for text in self.dialect.unroll():
-                self.line(text)
+        # Of a loop that issues products in the background, what would be left over is written out
+        # beside it, with the sums in other registers: then each product waits for the one before.
+        around = self.dialect.unroll() if unroll else self.dialect.keep() if _issues(s) else ()
+        for text in around:
+            self.line(text)
         first, end = self.expr(s.min), self.expr(self.analyzer.simplify(s.min + s.extent))
         self.names.push()
         name = self.names.fresh(s.var.name)
@@ -344,6 +346,15 @@ def written_buffers(func: Func) -> set[Buffer]:
         if isinstance(node, E.Call) and node.name == "address_of":
             found.update(a.buffer for a in node.args if isinstance(a, E.Load))
     return found
+
+
+def _issues(s: S.For) -> bool:
+    """Whether a loop issues instructions of groups of threads that go on in the background, with
+    nothing in registers but their results."""
+    issued = (x.instruction for x in statements(s.body) if isinstance(x, S.Instr))
+    return any(
+        i.queue and i.group > 1 and not any(o.fragment for o in i.operands[1:]) for i in issued
+    )
 
 
 def _indexes_registers(s: S.For) -> bool:

@@ -351,3 +351,7 @@ class Dialect:
     def unroll(self) -> Iterable[str]:
         """Lines before a loop that the compiler is to write out."""
         return ()
+
+    def keep(self) -> Iterable[str]:
+        """Lines before a loop that the compiler is not to write out, not in part either."""
+        return ()

@@ -388,6 +388,9 @@ class CudaDialect(Dialect):
     def unroll(self) -> Iterable[str]:
         return ("#pragma unroll",)
 
+    def keep(self) -> Iterable[str]:
+        return ("#pragma unroll 1",)
+
 
 def overlaps(arch: str) -> bool:
     """Whether kernels for an architecture may be launched while the one before them ends.

@@ -35,6 +35,7 @@ visible to them. What pipelining fills copies with it has committed and awaits i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -127,6 +128,7 @@ class _Waits:
             for use in _uses(s, whole=False)
             if not use.write and use.buffer.scope == "shared"
         ]
+        self.certain = [self.order[s] for s in _always(func.body) if isinstance(s, Sync)]
         self.read_by: dict[Buffer, str] = {
             access.buffer: s.instruction.queue
             for s in statements(func.body)
@@ -206,19 +208,35 @@ class _Waits:
             return s, state
         here = self.order[s]
         again = self.loops[0] if self.loops else None
-        first = self.order[again] if again is not None else here
-        last = max(self.order[x] for x in statements(again)) if again is not None else here
+        first = self.order[again] if again is not None else math.inf
+        last = max(self.order[x] for x in statements(again)) if again is not None else -1
 
-        def behind(places: list[tuple[int, Buffer]]) -> list[Buffer]:
-            return list(dict.fromkeys(b for k, b in places if k > here or first <= k <= last))
+        def behind(places: list[tuple[int, Buffer]], until: float) -> list[Buffer]:
+            found = (b for k, b in places if here < k < until or first <= k <= last)
+            return list(dict.fromkeys(found))
+
+        # What is read behind a later barrier, which all threads come to, is waited for there.
+        later = (k for k in self.certain if k > here)
+        until = math.inf if again is not None else next(later, math.inf)
 
         before = {b for k, b in self.stored if k < here or first <= k <= last}
-        seen: list[Stmt] = [Store(b, (), const(0, b.dtype)) for b in behind(self.stored)]
-        seen += [Evaluate(Load(b, (), None)) for b in behind(self.loaded)]
+        seen: list[Stmt] = [Store(b, (), const(0, b.dtype)) for b in behind(self.stored, math.inf)]
+        seen += [Evaluate(Load(b, (), None)) for b in behind(self.loaded, until)]
         waited, state = self.wait_for(seq(*seen), state, False)
         queues = {self.read_by[b] for b in before if b in self.read_by}
         proxies = [Queue(q, "proxy") for q in sorted(queues) if QUEUES[q].proxy]
         return seq(waited, *proxies, s), state
+
+
+def _always(s: Stmt) -> Iterator[Stmt]:
+    """The statements that are carried out once, whatever holds."""
+    yield s
+    match s:
+        case Seq(stmts):
+            for x in stmts:
+                yield from _always(x)
+        case Attr(_, _, body) | Allocate(_, body) | Let(_, _, body):
+            yield from _always(body)
 
 
 def _queue_of(s: Stmt) -> str:

@@ -36,7 +36,7 @@ from dataclasses import replace
 from tilewright.arith import Analyzer
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.func import Func
-from tilewright.ir.ops import const, logical_and
+from tilewright.ir.ops import const, is_const, logical_and
 from tilewright.ir.stmt import (
     Allocate,
     AllReduce,
@@ -66,7 +66,8 @@ def one_writer(func: Func) -> Func:
     """``func`` with a guard around stores that do not depend on the thread."""
     if not func.launch:
         return func
-    found = _OneWriter({axis.var: axis.tag for axis in func.launch}, analyzer_of(func))
+    several = {axis.var: axis.tag for axis in func.launch if not is_const(axis.extent, 1)}
+    found = _OneWriter(several, analyzer_of(func))
     body = found.guard(*found.visit(func.body))
     return func if body is func.body else replace(func, body=body)
 

@@ -36,13 +36,14 @@ for i in range(8):
 
 What a zero is multiplied by is taken as finite. On a CPU every serial loop is trimmed that can be.
 On a GPU a short loop is worth more unrolled, where a guard costs one predicate: loops of fewer
-than 8 iterations stay, and so do loops under the pragma to unroll.
+than 8 iterations stay, and so do loops under the pragma to unroll; but not those that issue
+instructions to go on in the background, of which each takes longer than the end of a loop.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tilewright.arith import Analyzer, Unbounded, solve
@@ -66,7 +67,7 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
 )
-from tilewright.ir.visit import uses
+from tilewright.ir.visit import statements, uses
 from tilewright.lower.context import InContext, analyzer_of, pure
 from tilewright.lower.partition_loops import at_most_zero
 from tilewright.lower.substitution import put
@@ -74,8 +75,9 @@ from tilewright.lower.unroll import PRAGMA
 from tilewright.target.target import Target
 
 #: Memories of a thread, or of those that come to a statement together: what is left out where it
-#: is not needed is not missed by others.
+#: is not needed is not missed by others. Of shared memory that is so where all threads agree.
 _OWN = ("local", "fragment")
+_THREADS = (ForKind.THREAD, ForKind.VTHREAD)
 #: On a GPU, loops of fewer iterations are left whole.
 _SHORT = 8
 
@@ -83,7 +85,10 @@ _SHORT = 8
 def trim_loops(func: Func) -> Func:
     """Narrow serial loops to where their body does something; see the module's docstring."""
     target: Target = func.attrs["target"]
-    return replace(func, body=_Trim(analyzer_of(func), target.is_gpu).stmt(func.body))
+    threads = frozenset(
+        s.var for s in statements(func.body) if isinstance(s, For) and s.kind in _THREADS
+    )
+    return replace(func, body=_Trim(analyzer_of(func), target.is_gpu, threads).stmt(func.body))
 
 
 class _Guard(NamedTuple):
@@ -94,10 +99,11 @@ class _Guard(NamedTuple):
 
 
 class _Trim(InContext):
-    def __init__(self, analyzer: Analyzer, gpu: bool) -> None:
+    def __init__(self, analyzer: Analyzer, gpu: bool, threads: frozenset[Var]) -> None:
         super().__init__(analyzer)
         self.gpu = gpu
         self.unrolling = False
+        self.threads = threads
         self.lanes: set[Var] = set()  # variables of the vectorised loops around
 
     def expr(self, e: Expr) -> Expr:
@@ -136,7 +142,7 @@ class _Trim(InContext):
             return s
         last = ops.sub(ops.add(s.min, s.extent), 1)
         low, high, kept = s.min, last, []
-        for guard in _guards(s.body):
+        for guard in _guards_beside(s.body, _Scratch(self.threads)) or []:
             if not uses(guard.condition, {s.var}):
                 continue
             condition = self.somewhere(guard)
@@ -175,6 +181,8 @@ class _Trim(InContext):
         return ops.as_expr(least <= 0)
 
     def stays_whole(self, s: For) -> bool:
+        if any(isinstance(x, Instr) and x.instruction.queue for x in statements(s.body)):
+            return False
         return self.unrolling or (isinstance(s.extent, IntImm) and s.extent.value < _SHORT)
 
 
@@ -196,18 +204,25 @@ class _Decided(InContext):
         return s
 
 
-def _guards(s: Stmt) -> list[_Guard]:
-    """Pure conditions outside of which ``s`` changes nothing."""
-    return _guards_beside(s, frozenset()) or []
+@dataclass(frozen=True)
+class _Scratch:
+    """Buffers that nobody reads where what is around them does nothing else, and the variables of
+    threads."""
+
+    threads: frozenset[Var]
+    buffers: frozenset[Buffer] = frozenset()
+
+    def with_(self, buffer: Buffer) -> _Scratch:
+        return _Scratch(self.threads, self.buffers | {buffer})
 
 
-def _guards_beside(s: Stmt, scratch: frozenset[Buffer]) -> list[_Guard] | None:
-    """Conditions outside of which ``s`` changes nothing but ``scratch``, which nobody reads then.
+def _guards_beside(s: Stmt, scratch: _Scratch) -> list[_Guard] | None:
+    """Pure conditions outside of which ``s`` changes nothing but ``scratch``.
 
     None where it never changes anything else.
     """
     match s:
-        case Store(buffer) | Instr(_, _, (Access(buffer), *_)) if buffer in scratch:
+        case Store(buffer) | Instr(_, _, (Access(buffer), *_)) if buffer in scratch.buffers:
             return None
         case Store(buffer, indices, value, None):
             return [_Guard(g, {}) for g in _update_guards(buffer, indices, value) if pure(g)]
@@ -221,6 +236,9 @@ def _guards_beside(s: Stmt, scratch: frozenset[Buffer]) -> list[_Guard] | None:
                     return found
                 found.append(_Guard(c, {}))
             return found + within
+        case If(_, then, Stmt() as orelse):
+            sides = _guards_beside(then, scratch), _guards_beside(orelse, scratch)
+            return None if sides == (None, None) else []
         case Seq(stmts):
             parts = [g for g in (_guards_beside(x, scratch) for x in stmts) if g is not None]
             if not parts:
@@ -237,7 +255,10 @@ def _guards_beside(s: Stmt, scratch: frozenset[Buffer]) -> list[_Guard] | None:
             inside = _guards_beside(body, scratch)
             return inside and [g for g in inside if not uses(g.condition, {var})]
         case Allocate(buffer, body) if buffer.scope in _OWN:
-            return _guards_beside(body, scratch | {buffer})
+            return _guards_beside(body, scratch.with_(buffer))
+        case Allocate(buffer, body) if buffer.scope == "shared":
+            inside = _guards_beside(body, scratch.with_(buffer))
+            return inside and [g for g in inside if not uses(g.condition, set(scratch.threads))]
         case Attr(_, _, body) | Allocate(_, body):
             return _guards_beside(body, scratch)
     return []

@@ -90,8 +90,8 @@ def _large(problem: Problem, target: Target) -> Iterator[Guess]:
         return
     names: tuple[str, ...] = ("gpu.toeplitz_rows", "gpu.toeplitz_tf32_rows", "gpu.toeplitz_wgrad")
     if problem.batch >= _IMAGES:
-        names = ("gpu.toeplitz", "gpu.toeplitz_warps", "gpu.row_products", "gpu.toeplitz_wgrad",
-                 "gpu.toeplitz_tf32")  # fmt: skip
+        names = ("gpu.toeplitz", "gpu.toeplitz_staged", "gpu.toeplitz_warps", "gpu.row_products",
+                 "gpu.toeplitz_wgrad", "gpu.toeplitz_tf32")  # fmt: skip
     for name in (*names, "gpu.toeplitz_tf32_wgrad"):
         if TEMPLATES[name].fits(problem, target):
             for config in TEMPLATES[name].candidates(problem, target)[:2]:

@@ -45,6 +45,13 @@ from tilewright.topi.gpu.depthwise_toeplitz_rows import (
     schedule_rows,
     suits_rows,
 )
+from tilewright.topi.gpu.depthwise_toeplitz_staged import (
+    StagedTile,
+    declare_staged,
+    schedule_staged,
+    staged_tiles,
+    suits_staged,
+)
 from tilewright.topi.gpu.depthwise_toeplitz_tf32 import (
     SplitTile,
     declare_split,
@@ -184,6 +191,9 @@ TEMPLATES = {
         Template("gpu.toeplitz", ToeplitzTile, schedule_toeplitz, ("forward", "dgrad"), False, True,
                  toeplitz_tiles, ("cuda", "sim"), shared=True, where=suits_toeplitz, arch="sm_90a",
                  declares=declare_toeplitz),
+        Template("gpu.toeplitz_staged", StagedTile, schedule_staged, ("forward", "dgrad"), False,
+                 True, staged_tiles, ("cuda", "sim"), shared=True, where=suits_staged,
+                 arch="sm_90a", declares=declare_staged),
         Template("gpu.toeplitz_warps", WarpTile, schedule_warps, ("forward", "dgrad"), False, True,
                  warp_tiles, ("cuda", "sim"), shared=True, where=suits_warps, least=80,
                  declares=declare_warps),

@@ -55,11 +55,13 @@ def _mma(element: str) -> Instruction:
 
 
 def _exact(c: Expr, a: Expr, b: Expr) -> Expr:
-    return c + a.astype(c.dtype) * b.astype(c.dtype)
+    made: Expr = c + a.astype(c.dtype) * b.astype(c.dtype)
+    return made
 
 
 def _truncated(c: Expr, a: Expr, b: Expr) -> Expr:
-    return c + truncate_tf32(a) * truncate_tf32(b)
+    made: Expr = c + truncate_tf32(a) * truncate_tf32(b)
+    return made
 
 
 def _fragment(

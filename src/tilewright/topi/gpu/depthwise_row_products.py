@@ -130,7 +130,11 @@ def schedule_row_products(d: Declaration, tile: RowProductTile = RowProductTile(
         stage.pipeline(tile.stages)
         *outer, wo, no, ni, wi = stage.op.axis
         part, own = stage.split(wi, factor=_together(extent, d.problem.dtype))
-        # Neighbouring threads fill neighbouring places, and those of a warp whole sectors.
+        # Neighbouring threads fill neighbouring places, and those of a warp whole sectors; rows
+        # come as they do in the image.
+        if tensor is made.x:
+            i, c, low, high = outer
+            outer = [i, c, high, low]
         stage.reorder(*outer, no, wo, part, ni, own)
         _, flat = stage.split(stage.fuse(*outer, no, wo, part, ni), factor=_LANES * tile.groups)
         y, x = stage.split(flat, factor=_LANES)

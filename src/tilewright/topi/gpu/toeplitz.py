@@ -127,7 +127,9 @@ def begin(
         stage.compute_at(out, block)
         *axes, last = stage.op.axis
         outer, lane = stage.split(last, factor=vectors)
-        _, flat = stage.split(stage.fuse(*axes, outer), factor=team.threads)
+        step, flat = stage.split(stage.fuse(*axes, outer), factor=team.threads)
+        if tensor is made.taps:
+            stage.unroll(step)  # so that the filter is loaded at once
         z, flat = stage.split(flat, factor=team.lanes * team.groups)
         y, x = stage.split(flat, factor=team.lanes)
         stage.bind(z, tz)

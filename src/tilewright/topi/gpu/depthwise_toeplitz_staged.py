@@ -1,0 +1,162 @@
+"""Depthwise convolution with large filters on Hopper's tensor cores, from staged images, channels
+first.
+
+The products of :mod:`~tilewright.topi.nn.depthwise_toeplitz_staged`: input rows are copied to
+shared memory in the background, some rows at a time, and all warpgroups of a block multiply them
+there, each for its own output rows. Registers hold sums and nothing else; an input row is read
+from memory once for all output rows of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import gcd
+from typing import Any
+
+from tilewright.ir.dtype import dtype
+from tilewright.schedule import Schedule
+from tilewright.target.instructions import copy_async, wgmma
+from tilewright.target.target import Target
+from tilewright.te import thread_axis
+from tilewright.topi.declare import Declaration
+from tilewright.topi.gpu.toeplitz import (
+    SHARED,
+    Team,
+    ToeplitzDeclaration,
+    begin,
+    declare_cut,
+    shared_bytes,
+    suits,
+)
+from tilewright.topi.nn.depthwise_toeplitz_staged import (
+    IMAGES,
+    StagedToeplitz,
+    depthwise_toeplitz_staged,
+)
+from tilewright.topi.problem import Problem
+
+_LANES, _DEPTH = 128, 16
+#: Outputs of the widest instruction, and registers of a multiprocessor and of a thread beside sums.
+_WIDEST, _REGISTERS, _OTHER = 256, 65536, 40
+#: Bytes that a thread asks for at once in the background, at most.
+_BYTES = 16
+
+
+@dataclass(frozen=True)
+class StagedTile:
+    """A warpgroup computes ``rows`` by ``columns`` outputs of 64 images at once, ``turns`` times
+    down the image; a block has ``groups`` of them, and copies ``staged`` input rows at once,
+    ``stages - 1`` times ahead, or, where that is 0, whole images."""
+
+    rows: int = 4
+    columns: int = 32
+    groups: int = 2
+    turns: int = 4
+    staged: int = 4
+    stages: int = 3
+
+
+def declare_staged(p: Problem, tile: StagedTile, batch: Any = None) -> ToeplitzDeclaration:
+    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
+    return declare_cut(_cut(p, tile), batch, depthwise_toeplitz_staged)
+
+
+def schedule_staged(d: Declaration, tile: StagedTile = StagedTile()) -> Schedule:
+    """The schedule of what :func:`declare_staged` makes of a problem with the same ``tile``."""
+    assert isinstance(d, ToeplitzDeclaration)
+    cut, kind = d.cut, d.problem.dtype
+    assert isinstance(cut, StagedToeplitz)
+    s, group = begin(d, Team(_LANES, tile.groups), tile.turns)
+    sums = s[d.stages.sum]
+    sums.set_scope("fragment")
+    sums.compute_at(s[d.output], group)
+    n, c, h, w = sums.op.axis
+    q, phase, j = sums.op.reduce_axis
+    for axis, whole in ((n, IMAGES), (h, cut.rows), (w, cut.columns)):
+        sums.align_bounds(axis, whole)
+    turn, q = sums.split(q, factor=max(1, tile.staged))
+    step, j = sums.split(j, factor=_DEPTH)
+    half, j = sums.split(j, factor=8)
+    eight, n = sums.split(n, factor=8)
+    across, w = sums.split(w, factor=cut.columns)
+    far, w = sums.split(w, factor=4 * cut.share)
+    quarter, w = sums.split(w, factor=cut.share)
+    pair, side = sums.split(w, factor=2)
+    sums.reorder(
+        across, c, turn, q, phase, step, eight, n, h, far, pair, quarter, side, half, j
+    )  # fmt: skip
+    sums.unroll(step)
+    sums.tensorize(eight, wgmma(tile.rows * tile.columns, kind, "k", "k"))
+
+    image = s[d.stages.image]
+    image.set_scope("shared")
+    if tile.staged:
+        image.compute_at(sums, turn)
+        image.pipeline(tile.stages)
+    else:
+        image.compute_at(s[d.output], s[d.output].leaf_iter_vars[0])
+    *outer, wo, no, ni, wi = image.op.axis
+    together = _together(cut)
+    part, own = image.split(wi, factor=together)
+    # Neighbouring threads fill neighbouring places, and those of a warp whole sectors.
+    image.reorder(*outer, no, wo, part, ni, own)
+    _, flat = image.split(image.fuse(*outer, no, wo, part, ni), factor=_LANES * tile.groups)
+    y, x = image.split(flat, factor=_LANES)
+    image.bind(y, thread_axis((0, tile.groups), "threadIdx.y"))
+    image.bind(x, thread_axis((0, _LANES), "threadIdx.x"))
+    image.tensorize(own, copy_async(together, kind))
+    return s
+
+
+def suits_staged(p: Problem) -> bool:
+    """Whether :func:`schedule_staged` is for a problem: one whose filters fit shared memory, and
+    whose rows are even, so that they can be copied in the background."""
+    width = p.out_image[1] if p.pass_ == "dgrad" else p.image[1]
+    return suits(p) and width % 2 == 0 and next(_tiles(p), None) is not None
+
+
+def staged_tiles(p: Problem, target: Target) -> list[StagedTile]:
+    """Tiles that fit shared memory, the best guess first."""
+    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
+
+
+def _tiles(p: Problem) -> Iterator[tuple[float, StagedTile]]:
+    """Tiles, with how slow they are thought to be."""
+    height, width = p.image if p.pass_ == "dgrad" else p.out_image
+    size = dtype(p.dtype).bytes
+    for columns, rows, groups in product((8, 16, 32, 64), (1, 2, 4, 8, 16), (1, 2, 4)):
+        if columns >= 2 * max(8, width) or rows * groups >= 2 * height:
+            continue
+        held = rows * columns // 2 + _OTHER
+        if rows * columns > _WIDEST or groups * _LANES * held > _REGISTERS:
+            continue
+        for staged, stages in (*product((2, 4, 8), (2, 3, 4)), (0, 1)):
+            tile = StagedTile(rows, columns, groups, 1, staged, stages)
+            cut = _cut(p, tile)
+            high = stages * staged * cut.stride[0] if staged else cut.image[0]
+            space = shared_bytes(cut) + high * IMAGES * cut.depth * size
+            if space > SHARED:
+                continue
+            down, across = cut.tiles
+            products = down * across * cut.steps * cut.depth * rows * columns
+            narrow = 1 + 32 / (rows * columns)
+            blocks = min(SHARED // space, _REGISTERS // (groups * _LANES * held))
+            alone = 1.0 + 0.3 / (blocks * groups)
+            again = 1.2 if staged and down > groups else 1.0  # the first rows are waited for
+            near = 1 + (abs(staged - 4) + abs(stages - 3)) / 64 if staged else 1.0
+            turns = down // groups
+            yield (
+                products * narrow * alone * again * near,
+                StagedTile(rows, columns, groups, turns, staged, stages),
+            )
+
+
+def _cut(p: Problem, tile: StagedTile) -> StagedToeplitz:
+    return StagedToeplitz(p, tile.rows, tile.columns, IMAGES, tile.groups, tile.staged)
+
+
+def _together(cut: StagedToeplitz) -> int:
+    """Neighbours of a row that are copied at once."""
+    return gcd(cut.image[1], _BYTES // dtype(cut.problem.dtype).bytes)
