@@ -37,11 +37,15 @@ from tilewright.topi.templates import TEMPLATES
 KERNELS, IMAGES, BATCHES, CHANNELS = (7, 9, 13, 17, 21, 25, 31), (16, 32, 48, 64), (64, 1), 384
 #: Of RepLKNet-31B: image, filter, channels.
 REPLKNET = ((56, 31, 128), (28, 29, 256), (14, 27, 512), (7, 13, 1024))
-#: Kernels of a problem that are tried: of each template for tensor cores, and of the choice.
-_TRIED = {
-    "gpu.toeplitz": 5, "gpu.toeplitz_staged": 8, "gpu.toeplitz_warps": 3, "gpu.toeplitz_rows": 4,
-    "gpu.toeplitz_wgrad": 3, "gpu.row_products": 12, "gpu.toeplitz_tf32": 8,
-    "gpu.toeplitz_tf32_rows": 4, "gpu.toeplitz_tf32_wgrad": 8,
+#: Kernels of a problem that are tried: of each template for tensor cores, for many images and for
+#: few, and of the choice.
+_MANY = {
+    "gpu.toeplitz": 4, "gpu.toeplitz_staged": 7, "gpu.toeplitz_warps": 2, "gpu.row_products": 8,
+    "gpu.toeplitz_wgrad": 1, "gpu.toeplitz_tf32": 4, "gpu.toeplitz_tf32_wgrad": 6,
+}  # fmt: skip
+_FEW = {
+    "gpu.toeplitz_rows": 6, "gpu.toeplitz_wgrad": 6, "gpu.row_products": 4,
+    "gpu.toeplitz_tf32_rows": 4, "gpu.toeplitz_tf32_wgrad": 4,
 }  # fmt: skip
 _CHOSEN = 3
 #: What an error may be where TF32 is allowed, relative to the norm of the result.
@@ -69,12 +73,12 @@ def tried(p: Problem, target: str) -> list[tuple[str, dict[str, int]]]:
     machine = tilewright.Target.parse(target)
     found = [
         (name, vars(config))
-        for name, count in _TRIED.items()
+        for name, count in (_MANY if p.batch >= 16 else _FEW).items()
         if TEMPLATES[name].fits(p, machine)
         for config in TEMPLATES[name].candidates(p, machine)[:count]
     ]
-    chosen = first_choices(p, target, 2 * len(_TRIED) + _CHOSEN)
-    return found + [c for c in chosen if c[0] not in _TRIED][:_CHOSEN]
+    chosen = first_choices(p, target, 2 * len(_MANY | _FEW) + _CHOSEN)
+    return found + [c for c in chosen if c[0] not in _MANY | _FEW][:_CHOSEN]
 
 
 def operations(p: Problem) -> float:

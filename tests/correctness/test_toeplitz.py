@@ -148,6 +148,20 @@ def test_staged_images_are_multiplied_without_a_pause(image, rank):
 
 
 @pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("batch", [1, 3, 65])
+@pytest.mark.parametrize(
+    "tile",
+    [ToeplitzTile(4, 32, 2, 4, 2), StagedTile(2, 32, 2, 4, 0, 1), StagedTile(4, 16, 2, 2, 2, 2)],
+    ids=str,
+)
+def test_sums_stay_in_registers_where_images_are_left_over(batch, tile):
+    """In memory, they would be stored before the products of the background have written them."""
+    p = problem(f"{batch}x8x32x32", "8x1x9x9", padding=4)
+    (used,) = kernel(p, tile, "cuda -arch=sm_90a").program.resources.values()
+    assert used.stack == 0
+
+
+@pytest.mark.needs_nvrtc
 @pytest.mark.parametrize(
     ("p", "arch"),
     [

@@ -19,13 +19,15 @@ from dataclasses import replace
 from tilewright.arith import Analyzer
 from tilewright.codegen.lanes import NotALane, lane_of
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.distribution import Distribution
 from tilewright.ir.expr import Broadcast, Expr, Load, Ramp, Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import const
 from tilewright.ir.stmt import Access, Allocate, AllReduce, Instr, Stmt, Store
-from tilewright.ir.visit import uses
+from tilewright.ir.visit import distinct, uses
 from tilewright.lower.common_subexpressions import common_subexpressions
 from tilewright.lower.context import InContext, analyzer_of
+from tilewright.lower.substitution import put
 
 
 def flatten(func: Func) -> Func:
@@ -67,9 +69,24 @@ class _Flatten(InContext):
     def place(self, b: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr]:
         """The offset of an element, or a vector of offsets."""
         own = tuple(map(self.expr, indices))
-        offset = b.offset(own) if b.distribution is None else b.distribution.slot(own)
-        offset = self.analyzer.simplify(offset)
+        if b.distribution is not None:
+            return (self.slot(b.distribution, own),)
+        offset = self.analyzer.simplify(b.offset(own))
         return (offset if offset.dtype.lanes == 1 else self._ramp(offset),)
+
+    def slot(self, held: Distribution, indices: tuple[Expr, ...]) -> Expr:
+        """The place in a thread's registers, which threads agree on: what only the guards around
+        say of threads is put in, for a register cannot be chosen by a thread's number."""
+        offset = self.analyzer.simplify(held.slot(indices))
+        if offset.dtype.lanes > 1:
+            offset = self._ramp(offset)
+        known: dict[Expr, Expr] = {}
+        for e in distinct(offset):
+            if isinstance(e, Expr) and e.dtype.lanes == 1 and e.dtype.is_int:
+                bounds = self.analyzer.bounds(e)
+                if bounds.lo is not None and bounds.lo == bounds.hi:
+                    known[e] = const(bounds.lo, e.dtype)
+        return self.analyzer.simplify(put(offset, known)) if known else offset
 
     def _ramp(self, offset: Expr) -> Expr:
         """Offsets whose quotients and remainders, dimension by dimension, add up to a ramp again:

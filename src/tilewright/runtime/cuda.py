@@ -19,7 +19,9 @@ from tilewright.codegen.cuda import generate
 from tilewright.codegen.cuda_dialect import overlaps
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import ArgumentError, TargetError
-from tilewright.ir.func import Module
+from tilewright.ir.func import Func, Module
+from tilewright.ir.stmt import Instr
+from tilewright.ir.visit import statements
 from tilewright.runtime import nvrtc
 from tilewright.runtime.array_view import ArrayView
 from tilewright.runtime.cuda_driver import (
@@ -268,6 +270,12 @@ def compile_module(
                 f"kernel {func.name} needs {kernel.dynamic_shared} bytes of shared memory, a block "
                 f"of {arch} has {limit}: use smaller tiles"
             )
+        used = cubin.resources.get(kernel.symbol, Resources())
+        if _sums_in_background(func) and (used.stack or 0) > (used.spills or 0):
+            raise TargetError(
+                f"kernel {func.name} keeps {used.stack} bytes of an array in memory that products "
+                "in the background write in registers: unroll the loops that index it"
+            )
     meta = {
         "arch": arch,
         "symbols": [k.symbol for k in made.kernels],
@@ -287,6 +295,12 @@ def compile_module(
         unaligned = generate(module, arch, aligned=False, flat=made.flat)
         files["unaligned.cu"] = unaligned.text.encode()
     return CudaProgram(module, target, files)
+
+
+def _sums_in_background(func: Func) -> bool:
+    """Whether instructions write registers while their threads go on."""
+    issued = (s.instruction for s in statements(func.body) if isinstance(s, Instr))
+    return any(i.queue and i.operands[0].fragment for i in issued)
 
 
 def _with_dynamic(found: Resources, kernel: Any) -> Resources:

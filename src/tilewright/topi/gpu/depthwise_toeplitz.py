@@ -105,5 +105,5 @@ def _tiles(p: Problem) -> Iterator[tuple[float, ToeplitzTile]]:
             # Of the widest products the compiler takes some apart where it moves their registers.
             alone *= 1.25 if rows * columns == _WIDEST else 1.0
             tile = ToeplitzTile(rows, columns, groups, -(-down // groups), stages)
-            near = 1 + (abs(stages - 4) + abs(groups - 2)) / 64
+            near = 1 + (0 if groups * stages == 8 else abs(stages - 4) + abs(groups - 2)) / 64
             yield products * narrow * alone * near, tile
