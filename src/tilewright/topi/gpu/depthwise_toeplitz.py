@@ -101,7 +101,9 @@ def _tiles(p: Problem) -> Iterator[tuple[float, ToeplitzTile]]:
             if groups > down or groups * _LANES * held > _REGISTERS:
                 continue
             # Two blocks of a multiprocessor load and store while the other multiplies.
-            alone = 1.25 if 2 * size > SHARED or groups * rows * columns > 256 else 1.0
+            alone = 1.25 if 2 * size > SHARED else 1.0
+            # Four warpgroups leave no room for another block, and share the matrices.
+            alone *= 1.01 if groups * rows * columns > 256 else 1.0
             # Of the widest products the compiler takes some apart where it moves their registers.
             alone *= 1.25 if rows * columns == _WIDEST else 1.0
             tile = ToeplitzTile(rows, columns, groups, -(-down // groups), stages)
