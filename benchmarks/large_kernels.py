@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
+import json
 import math
 import statistics
 from collections.abc import Callable, Iterator
@@ -159,6 +160,7 @@ def main() -> None:
     parser.add_argument("--name", default="h200_large_kernels", help="of the results")
     parser.add_argument("--out", default="benchmarks/results")
     parser.add_argument("--arch", default="sm_90a", help="of the GPUs")
+    parser.add_argument("--join", action="store_true", help="what a run that was cut has left")
     parser.add_argument("--part", type=int, default=-1, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     Path(arguments.out).mkdir(parents=True, exist_ok=True)
@@ -166,7 +168,11 @@ def main() -> None:
         target = f"cuda -arch={arguments.arch}"
         run_part(arguments, target, wanted(arguments.only), time_problem, says, tried)
         return
-    found = run_on_gpus(arguments.gpus, arguments.out)
+    if arguments.join:
+        left = sorted(Path(arguments.out).glob("part-*.json"))
+        found = [json.loads(path.read_text()) for path in left]
+    else:
+        found = run_on_gpus(arguments.gpus, arguments.out)
     order = {str((s, p)): k for k, (s, p) in enumerate(sections())}
     made = results(
         arguments,

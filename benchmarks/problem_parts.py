@@ -99,8 +99,8 @@ def run_part(
 ) -> None:
     """Every ``--gpus``-th problem from the ``--part``-th on, on the first visible GPU or the CPU.
 
-    Rows go to ``part-K.json`` in ``--out``, each with its section and its problem; ``says`` is what
-    is printed of one.
+    Rows go to ``part-K.json`` in ``--out``, each with its section and its problem, as soon as they
+    are there: a run that is cut leaves what it had. ``says`` is what is printed of one.
     """
     mine = problems[arguments.part :: arguments.gpus]
     gpu = not target.startswith("llvm")
@@ -117,6 +117,7 @@ def run_part(
         torch.backends.cudnn.benchmark = True
         torch.backends.cudnn.allow_tf32 = False
         bandwidth = copy_bandwidth() if gpu else float("nan")
+        environment = measure.environment("torch")
         begin = time.perf_counter()
         for (section, p), kernels in zip(mine, jobs, strict=True):
             try:
@@ -129,8 +130,10 @@ def run_part(
             print(f"{len(rows)}/{len(mine)} {seconds:.0f}s {p}: {says(found)}", flush=True)
             if gpu:
                 torch.cuda.empty_cache()
-    result = {"bandwidth GB/s": bandwidth / 1e9, "rows": rows}
-    Path(f"{arguments.out}/part-{arguments.part}.json").write_text(json.dumps(result))
+            result = {
+                "environment": environment, "bandwidth GB/s": bandwidth / 1e9, "rows": rows
+            }  # fmt: skip
+            Path(f"{arguments.out}/part-{arguments.part}.json").write_text(json.dumps(result))
 
 
 def results(
@@ -148,7 +151,7 @@ def results(
             line = {"problem": row.pop("problem"), "times": row.pop("tried")}
             tried.write(json.dumps(line) + "\n")
     return {
-        "environment": measure.environment("torch"),
+        "environment": found[0]["environment"],
         "bandwidth GB/s": statistics.median(part["bandwidth GB/s"] for part in found),
         "GPUs": arguments.gpus,
         "rows": rows,

@@ -8,6 +8,7 @@ import pytest
 import tilewright
 from tilewright import te
 from tilewright.ir.errors import LanguageError
+from tilewright.runtime.ndarray import array
 from tilewright.target.instructions import mma_tf32
 
 FUNCTIONS = {
@@ -40,7 +41,7 @@ def applied(name: str, x: np.ndarray, target: str) -> np.ndarray:
     out = np.empty_like(x)
     kernel = tilewright.build(s, [A, B], target)
     if target == "cuda":
-        there = [tilewright.array(v, "cuda") for v in (x, out)]
+        there = [array(v, "cuda") for v in (x, out)]
         kernel(*there)
         return np.asarray(there[1].numpy())
     kernel(x, out)

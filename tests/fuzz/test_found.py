@@ -290,3 +290,21 @@ def test_llvm_keeps_all_parts_of_several_minima(reduce: Any) -> None:
     s = te.create_schedule(B.op)
     s[B].reorder(k, s[B].op.axis[0])
     agree(s, [A], [B], "llvm")
+
+
+def test_a_tile_inside_a_reduction_across_threads_has_no_more_threads_than_that() -> None:
+    A = te.placeholder((10, 10), name="A")
+    T = te.compute((10, 5), lambda i, j: A[i, j * 2] + 1, name="T")
+    r = te.reduce_axis((0, 2), "r")
+    B = te.compute((10, 3), lambda i, j: te.sum(T[i, j + r * 2], axis=r), name="B")
+    s = te.create_schedule(B.op)
+    i, j = s[B].op.axis
+    turn, own = s[B].split(r, factor=2)
+    s[B].bind(own, te.thread_axis("threadIdx.x"))
+    s[B].bind(j, te.thread_axis("blockIdx.x"))
+    s[B].reorder(j, i, turn, own)
+    s[T].compute_at(s[B], turn)
+    _, x = s[T].split(s[T].fuse(*s[T].op.axis), factor=7)
+    s[T].bind(x, te.thread_axis("threadIdx.x"))
+    with pytest.raises(LoweringError, match="7 iterations for threadIdx.x.*a loop over 2 of it"):
+        lower(s, [A, B], "sim")

@@ -34,6 +34,21 @@ def enclosing_loops(stage: Stage) -> list[tuple[Stage, IterVar]]:
     return found
 
 
+def loops_of_threads_around(stage: Stage) -> list[tuple[Stage, IterVar]]:
+    """As :func:`enclosing_loops`, those that are bound to threads only. Of a reduction across
+    threads these go around all of its loops, wherever they stand among them."""
+    found = list(enclosing_loops(stage))
+    at = stage.attachment
+    while at.kind == "at":
+        assert at.stage is not None
+        leaves, place = at.stage.leaf_iter_vars, attach_place(stage, at)
+        if any(leaf.kind == "reduce" for leaf in leaves[: place + 1]):
+            found += [(at.stage, x) for x in leaves[place + 1 :] if x.kind == "reduce"]
+        stage, at = at.stage, at.stage.attachment
+    marks = [(parent, leaf, parent.marks.get(leaf)) for parent, leaf in found]
+    return [(p, leaf) for p, leaf, mark in marks if mark is not None and mark.thread is not None]
+
+
 def attach_place(stage: Stage, at: Attachment) -> int:
     """The position, among the loops of the stage it is computed at, of the axis it is computed at.
 

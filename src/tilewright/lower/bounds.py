@@ -19,7 +19,7 @@ from tilewright.ir.expr import Expr, Var
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import add
 from tilewright.ir.visit import exprs
-from tilewright.lower.attached import default_scope, enclosing_loops
+from tilewright.lower.attached import default_scope, loops_of_threads_around
 from tilewright.lower.needed import needed, union
 from tilewright.lower.rolling import check_sources, rolling
 from tilewright.schedule.relations import pass_extents, pass_values
@@ -173,9 +173,9 @@ def _bind_loop(bounds: Bounds, stage: Stage, leaf: IterVar, extent: Expr) -> Non
             f"Split the axis by {thread.dom.extent}, or leave out the extent of the thread axis",
             mark.where,
         )
-    for parent, around in enclosing_loops(stage):
-        other = parent.marks.get(around)
-        if other is None or other.thread is None or other.thread.tag != thread.tag:
+    for parent, around in loops_of_threads_around(stage):
+        other = parent.marks[around].thread
+        if other is None or other.tag != thread.tag:
             continue
         threads = bounds.domains[parent].extents[around]
         if thread.tag != "vthread" and not bounds.analyzer.prove(extent <= threads):
