@@ -5,6 +5,8 @@ compressed or not; what a later file says of a candidate counts. bfloat16 takes 
 float16 where it was not measured: the kernels differ in their conversions only.
 
     PYTHONPATH=src python benchmarks/ship_records.py SWEEP... --device "NVIDIA H200"
+
+With ``--add``, what the file already has of other problems stays.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from tilewright import __version__
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 from tilewright.tune.measure import Device
-from tilewright.tune.tuned import FOLDER, LEAST, MOST, WITHIN, Ranked, Tuned, file_name, write
+from tilewright.tune.tuned import FOLDER, LEAST, MOST, WITHIN, Ranked, Tuned, file_name, read, write
 
 Candidate = tuple[str, tuple[tuple[str, int], ...]]
 
@@ -67,6 +69,7 @@ def main() -> None:
     parser.add_argument("--device", default="NVIDIA H200")
     parser.add_argument("--target", default="cuda -arch=sm_90a")
     parser.add_argument("--driver", default="CUDA 13.0")
+    parser.add_argument("--add", action="store_true", help="keep the records of other problems")
     arguments = parser.parse_args()
     found: dict[Problem, dict[Candidate, float]] = {}
     for path in arguments.sweeps:
@@ -81,6 +84,9 @@ def main() -> None:
         if times
     ]
     path = FOLDER / file_name(arguments.target, arguments.device)
+    if arguments.add:
+        new = {t.problem for t in tuned}
+        tuned = [*(t for t in read(path) if t.problem not in new), *tuned]
     write(path, tuned, Device(arguments.device, arguments.driver, __version__))
     print(f"{path}: {len(tuned)} problems")
 

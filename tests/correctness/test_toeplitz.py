@@ -113,11 +113,10 @@ def test_small_integers_are_summed_exactly(tile):
 
 
 @pytest.mark.needs_nvrtc
-@pytest.mark.parametrize("rank", range(2))
 @pytest.mark.parametrize(("dtype", "pass_"), [("float16", "forward"), ("bfloat16", "dgrad")])
-def test_the_tiles_that_come_first_multiply_without_a_pause(dtype, pass_, rank):
+def test_the_tile_that_comes_first_multiplies_without_a_pause(dtype, pass_):
     p = LARGE.replace(dtype=dtype, pass_=pass_)
-    tile = TEMPLATE.candidates(p, Target.parse("cuda -arch=sm_90a"))[rank]
+    tile = TEMPLATE.candidates(p, Target.parse("cuda -arch=sm_90a"))[0]
     declared = TEMPLATE.declare(p, tile)
     module = lower(TEMPLATE.schedule(declared, tile), declared.args, "cuda -arch=sm_90a")
     cubin = compile_cubin(generate(module, "sm_90a").text, "sm_90a")

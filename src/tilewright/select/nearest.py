@@ -39,6 +39,8 @@ _TWINS = 0.5
 _RULE = 2.5
 #: Taps from which on tensor cores come first, and images from which on these are a product's rows.
 _IMAGES, _TAPS = 16, 81
+#: Bytes of a row of an image up to which threads load it into registers faster than it is staged.
+_ROW = 96
 #: So many of the schedules voted for are tried.
 _TRIED = 8
 #: How far apart two problems are that differ in what has no measure.
@@ -90,8 +92,12 @@ def _large(problem: Problem, target: Target) -> Iterator[Guess]:
         return
     names: tuple[str, ...] = ("gpu.toeplitz_rows", "gpu.toeplitz_tf32_rows", "gpu.toeplitz_wgrad")
     if problem.batch >= _IMAGES:
-        names = ("gpu.toeplitz", "gpu.toeplitz_staged", "gpu.toeplitz_warps", "gpu.row_products",
-                 "gpu.toeplitz_wgrad", "gpu.toeplitz_tf32")  # fmt: skip
+        direct, staged = "gpu.toeplitz", "gpu.toeplitz_staged"
+        # Measured on an H200: threads load rows of whole 16 bytes themselves, up to some width.
+        row = problem.image[1] * dtype(problem.dtype).bytes
+        first = (staged, direct) if row % 16 or row > _ROW else (direct, staged)
+        names = (*first, "gpu.toeplitz_warps", "gpu.row_products", "gpu.toeplitz_wgrad",
+                 "gpu.toeplitz_tf32")  # fmt: skip
     for name in (*names, "gpu.toeplitz_tf32_wgrad"):
         if TEMPLATES[name].fits(problem, target):
             for config in TEMPLATES[name].candidates(problem, target)[:2]:

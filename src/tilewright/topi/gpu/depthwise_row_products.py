@@ -187,9 +187,10 @@ def _tiles(p: Problem) -> Iterator[tuple[float, RowProductTile]]:
             if space > SHARED:
                 continue
             products = cut.blocks * cut.rows * cut.positions * cut.columns
-            again = 1 + 32 / (together * cut.columns) + 0.05 * cut.blocks + 0.02 * turns
-            alone = 1.0 if 2 * space <= SHARED else 1.1
-            yield products * again * alone * (1 + stages / 64), tile
+            again = 1 + 64 / (together * cut.columns) + 0.2 * cut.blocks + 0.05 * turns
+            alone = 1.0 if 2 * space <= SHARED else 1.02
+            near = 1 + (abs(stages - 3) + images / 16) / 32
+            yield products * again * alone * near, tile
 
 
 def _cut(p: Problem, tile: RowProductTile) -> RowProducts:

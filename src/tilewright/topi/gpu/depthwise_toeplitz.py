@@ -107,5 +107,7 @@ def _tiles(p: Problem) -> Iterator[tuple[float, ToeplitzTile]]:
             # Of the widest products the compiler takes some apart where it moves their registers.
             alone *= 1.25 if rows * columns == _WIDEST else 1.0
             tile = ToeplitzTile(rows, columns, groups, -(-down // groups), stages)
-            near = 1 + (0 if groups * stages == 8 else abs(stages - 4) + abs(groups - 2)) / 64
+            wanted = 4 if rows < 8 else 2
+            swapped = rows < 8 and groups * stages == 8
+            near = 1 + (0 if swapped else abs(stages - wanted) + abs(groups - 2)) / 64
             yield products * narrow * alone * near, tile

@@ -31,6 +31,8 @@ from tilewright.topi.problem import Problem
 
 _LANES, _ROWS = 32, 16
 _INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
+#: Warps that keep a large GPU busy: of fewer, some multiprocessors have less to do.
+_BUSY = 2000
 #: Registers of a thread that sums and rows of images may take.
 _REGISTERS = 160
 
@@ -100,6 +102,10 @@ def _tiles(p: Problem) -> Iterator[tuple[float, RowTile]]:
                 continue
             for groups, teams in product((1, 2, 4), (1, 2, 4)):
                 if groups <= down and teams <= p.batch and groups * teams <= 4:
-                    again = 1 + 4 / tiles  # elements of a matrix are gathered for fewer products
+                    again = 1 + 2 / tiles  # elements of a matrix are gathered for fewer products
                     near = 1 + abs(stages - 2) / 32 + (groups * teams - 1) / 64
-                    yield products * again * near, RowTile(tiles, columns, groups, teams, stages)
+                    idle = max(1.0, _BUSY / (p.batch * p.result_channels * down * across)) ** 0.5
+                    yield (
+                        products * again * near * idle,
+                        RowTile(tiles, columns, groups, teams, stages),
+                    )

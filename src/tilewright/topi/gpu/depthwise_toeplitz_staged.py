@@ -143,7 +143,7 @@ def _tiles(p: Problem) -> Iterator[tuple[float, StagedTile]]:
             products = down * across * cut.steps * cut.depth * rows * columns
             narrow = 1 + 32 / (rows * columns)
             blocks = min(SHARED // space, _REGISTERS // (groups * _LANES * held))
-            alone = 1.0 + 0.3 / (blocks * groups)
+            alone = 1.0 + 0.6 / groups + 0.1 / blocks
             again = 1.2 if staged and down > groups else 1.0  # the first rows are waited for
             near = 1 + (abs(staged - 4) + abs(stages - 3)) / 64 if staged else 1.0
             turns = down // groups
