@@ -248,6 +248,29 @@ def _fused_claim(results: Results) -> str:
     )
 
 
+def _large_claim(results: Results) -> str:
+    place, column = results["environment"], "best peer / tilewright"
+
+    def mean(pass_: str, batch: str) -> str:
+        rows = [
+            r for r in results["rows"]
+            if r["pass"] == pass_ and r["shape"].startswith(batch) and r["dtype"] == "float16"
+        ]  # fmt: skip
+        return f"{grouped.mean(rows, column):.0f}"
+
+    many, few = (
+        ", ".join(f"{pass_} {mean(pass_, batch)}" for pass_ in ("forward", "dgrad", "wgrad"))
+        for batch in ("64x", "1x")
+    )
+    least = min(row[column] for row in results["rows"])
+    return (
+        f"{place['device']}: {len(results['rows'])} depthwise convolutions and gradients with "
+        f"filters of 7x7 to 31x31 run at least {least:.1f} times as fast as in the better layout "
+        f"of PyTorch {place['torch']}; in float16 (geometric means) {many} times at batch 64, "
+        f"{few} at batch 1."
+    )
+
+
 def _model_claim(results: Results) -> str:
     place, settings = results["environment"], results["settings"]
     says = [
@@ -289,6 +312,7 @@ _CLAIMS = {
     "demo": _demo_claim,
     "fused_epilogues": _fused_claim,
     "gpu_depthwise": _sections_claim,
+    "large_kernels": _large_claim,
     "megengine_table": _stacks_claim,
     "replknet": _model_claim,
 }
