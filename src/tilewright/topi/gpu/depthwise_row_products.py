@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from math import gcd
 from typing import Any
 
 from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.schedule import Schedule, create_schedule
-from tilewright.target.instructions import copy_async, wgmma
+from tilewright.target.instructions import wgmma
 from tilewright.target.target import Target
 from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.gpu.staging import LANES, stage_blocks
 from tilewright.topi.gpu.toeplitz import SHARED
 from tilewright.topi.nn.depthwise_row_products import (
     DEPTH,
@@ -31,11 +31,8 @@ from tilewright.topi.nn.depthwise_row_products import (
 )
 from tilewright.topi.problem import Problem
 
-_LANES = 128
 #: Outputs of the widest instruction that is used, and of all instructions of a block, by thread.
 _WIDEST, _SUMS = 256, 65536 // 2
-#: Bytes that threads of a warp ask for at once in the background, at most.
-_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,6 @@ def schedule_row_products(d: Declaration, tile: RowProductTile = RowProductTile(
     s = create_schedule(d.output.op)
     kept = s.cache_write(made.products, "fragment")
     out, sums, products, parts = s[d.output], s[made.sums], s[kept], s[made.products]
-    tx = te.thread_axis((0, _LANES), "threadIdx.x")
     ty = te.thread_axis((0, tile.groups), "threadIdx.y")
 
     c, k, h, w = out.op.axis
@@ -87,7 +83,7 @@ def schedule_row_products(d: Declaration, tile: RowProductTile = RowProductTile(
     out.bind(block, te.thread_axis("blockIdx.x"))
     out.unroll(j)
     out.bind(group, ty)
-    taps, tap = out.split(tap, factor=min(cut.taps, _LANES // 32))
+    taps, tap = out.split(tap, factor=min(cut.taps, LANES // 32))
     across, w = out.split(w, factor=32)
     out.reorder(taps, across, tap, w)
     x = out.fuse(tap, w)
@@ -125,22 +121,12 @@ def schedule_row_products(d: Declaration, tile: RowProductTile = RowProductTile(
 
     for tensor, extent in ((made.x, d.problem.image[1]), (made.dy, d.problem.out_image[1])):
         stage = s[tensor]
-        stage.set_scope("shared")
         stage.compute_at(products, turn)
         stage.pipeline(tile.stages)
-        *outer, wo, no, ni, wi = stage.op.axis
-        part, own = stage.split(wi, factor=_together(extent, d.problem.dtype))
-        # Neighbouring threads fill neighbouring places, and those of a warp whole sectors; rows
-        # come as they do in the image.
-        if tensor is made.x:
-            i, c, low, high = outer
-            outer = [i, c, high, low]
-        stage.reorder(*outer, no, wo, part, ni, own)
-        _, flat = stage.split(stage.fuse(*outer, no, wo, part, ni), factor=_LANES * tile.groups)
-        y, x = stage.split(flat, factor=_LANES)
-        stage.bind(y, ty)
-        stage.bind(x, tx)
-        stage.tensorize(own, copy_async(_together(extent, d.problem.dtype), d.problem.dtype))
+        outer = list(stage.op.axis[:-4])
+        if tensor is made.x:  # rows come as they do in the image
+            outer[-2:] = reversed(outer[-2:])
+        stage_blocks(stage, outer, extent, tile.groups)
     return s
 
 
@@ -195,8 +181,3 @@ def _tiles(p: Problem) -> Iterator[tuple[float, RowProductTile]]:
 
 def _cut(p: Problem, tile: RowProductTile) -> RowProducts:
     return RowProducts(p, tile.images, tile.steps, tile.together, tile.groups)
-
-
-def _together(extent: int, kind: str) -> int:
-    """Neighbours of a row that are copied at once."""
-    return gcd(extent, _BYTES // dtype(kind).bytes)

@@ -12,15 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from math import gcd
 from typing import Any
 
 from tilewright.ir.dtype import dtype
 from tilewright.schedule import Schedule
-from tilewright.target.instructions import copy_async, wgmma
+from tilewright.target.instructions import wgmma
 from tilewright.target.target import Target
-from tilewright.te import thread_axis
 from tilewright.topi.declare import Declaration
+from tilewright.topi.gpu.staging import LANES, stage_blocks
 from tilewright.topi.gpu.toeplitz import (
     SHARED,
     Team,
@@ -37,11 +36,9 @@ from tilewright.topi.nn.depthwise_toeplitz_staged import (
 )
 from tilewright.topi.problem import Problem
 
-_LANES, _DEPTH = 128, 16
+_DEPTH = 16
 #: Outputs of the widest instruction, and registers of a multiprocessor and of a thread beside sums.
 _WIDEST, _REGISTERS, _OTHER = 256, 65536, 40
-#: Bytes that a thread asks for at once in the background, at most.
-_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def schedule_staged(d: Declaration, tile: StagedTile = StagedTile()) -> Schedule
     assert isinstance(d, ToeplitzDeclaration)
     cut, kind = d.cut, d.problem.dtype
     assert isinstance(cut, StagedToeplitz)
-    s, group = begin(d, Team(_LANES, tile.groups), tile.turns)
+    s, group = begin(d, Team(LANES, tile.groups), tile.turns)
     sums = s[d.stages.sum]
     sums.set_scope("fragment")
     sums.compute_at(s[d.output], group)
@@ -91,22 +88,12 @@ def schedule_staged(d: Declaration, tile: StagedTile = StagedTile()) -> Schedule
     sums.tensorize(eight, wgmma(tile.rows * tile.columns, kind, "k", "k"))
 
     image = s[d.stages.image]
-    image.set_scope("shared")
     if tile.staged:
         image.compute_at(sums, turn)
         image.pipeline(tile.stages)
     else:
         image.compute_at(s[d.output], s[d.output].leaf_iter_vars[0])
-    *outer, wo, no, ni, wi = image.op.axis
-    together = _together(cut)
-    part, own = image.split(wi, factor=together)
-    # Neighbouring threads fill neighbouring places, and those of a warp whole sectors.
-    image.reorder(*outer, no, wo, part, ni, own)
-    _, flat = image.split(image.fuse(*outer, no, wo, part, ni), factor=_LANES * tile.groups)
-    y, x = image.split(flat, factor=_LANES)
-    image.bind(y, thread_axis((0, tile.groups), "threadIdx.y"))
-    image.bind(x, thread_axis((0, _LANES), "threadIdx.x"))
-    image.tensorize(own, copy_async(together, kind))
+    stage_blocks(image, image.op.axis[:-4], cut.image[1], tile.groups)
     return s
 
 
@@ -130,7 +117,7 @@ def _tiles(p: Problem) -> Iterator[tuple[float, StagedTile]]:
         if columns >= 2 * max(8, width) or rows * groups >= 2 * height:
             continue
         held = rows * columns // 2 + _OTHER
-        if rows * columns > _WIDEST or groups * _LANES * held > _REGISTERS:
+        if rows * columns > _WIDEST or groups * LANES * held > _REGISTERS:
             continue
         for staged, stages in (*product((2, 4, 8), (2, 3, 4)), (0, 1)):
             tile = StagedTile(rows, columns, groups, 1, staged, stages)
@@ -142,7 +129,7 @@ def _tiles(p: Problem) -> Iterator[tuple[float, StagedTile]]:
             down, across = cut.tiles
             products = down * across * cut.steps * cut.depth * rows * columns
             narrow = 1 + 32 / (rows * columns)
-            blocks = min(SHARED // space, _REGISTERS // (groups * _LANES * held))
+            blocks = min(SHARED // space, _REGISTERS // (groups * LANES * held))
             alone = 1.0 + 0.6 / groups + 0.1 / blocks
             again = 1.2 if staged and down > groups else 1.0  # the first rows are waited for
             near = 1 + (abs(staged - 4) + abs(stages - 3)) / 64 if staged else 1.0
@@ -155,8 +142,3 @@ def _tiles(p: Problem) -> Iterator[tuple[float, StagedTile]]:
 
 def _cut(p: Problem, tile: StagedTile) -> StagedToeplitz:
     return StagedToeplitz(p, tile.rows, tile.columns, IMAGES, tile.groups, tile.staged)
-
-
-def _together(cut: StagedToeplitz) -> int:
-    """Neighbours of a row that are copied at once."""
-    return gcd(cut.image[1], _BYTES // dtype(cut.problem.dtype).bytes)
