@@ -26,6 +26,7 @@ from tilewright.runtime.ndarray import array
 from tilewright.runtime.sass import opcodes
 from tilewright.runtime.sim import simulate
 from tilewright.runtime.sim.values import from_bits, to_bits
+from tilewright.target.instructions import copy_async, wgmma
 
 PROGRAMS = {
     **{f"registers-{t}": partial(from_registers, t) for t in MMA},
@@ -185,3 +186,9 @@ def test_sums_of_small_integers_are_exact_on_a_gpu(name: str) -> None:
     result = array(np.full(exact.shape, 77, str(args[2].dtype)), "cuda")
     tilewright.build(schedule, list(args), "cuda")(*there, result)
     np.testing.assert_array_equal(result.numpy(), exact)
+
+
+def test_an_instruction_is_one_however_it_is_asked_for() -> None:
+    assert wgmma(64, "float16", "i", "j") is wgmma(64, right="j", element="float16", left="i")
+    assert wgmma(64) is wgmma(64, "float16")
+    assert copy_async(4) is copy_async(count=4, element="float32")

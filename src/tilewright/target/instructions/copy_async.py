@@ -20,7 +20,6 @@ from tilewright.target.instruction import Argument, Axis, Instruction, decl_inst
 SIZES = (4, 8, 16)
 
 
-@cache
 def copy_async(count: int, element: str = "float32") -> Instruction:
     """The copy of ``count`` neighbours of type ``element``, of 4, 8 or 16 bytes in all.
 
@@ -32,7 +31,11 @@ def copy_async(count: int, element: str = "float32") -> Instruction:
             f"there is no asynchronous copy of {count} {element}, which are {size} bytes: it is of "
             f"{', '.join(map(str, SIZES))} bytes"
         )
+    return _declared(count, element, size)
 
+
+@cache
+def _declared(count: int, element: str, size: int) -> Instruction:
     def cuda(pointers: Sequence[str], places: Sequence[Sequence[str]]) -> str:
         # Past the L1 cache where it may be: what is in shared memory is not read again.
         cached = "cg" if size == 16 else "ca"

@@ -30,7 +30,6 @@ WIDTHS = (8, 16, 32, 64, 128, 256)
 LEFT, RIGHT = ("registers", "k", "i"), ("k", "j")
 
 
-@cache
 def wgmma(
     columns: int, element: str = "float16", left: str = "registers", right: str = "k"
 ) -> Instruction:
@@ -54,6 +53,11 @@ def wgmma(
             f"there is no wgmma with left={left!r} and right={right!r}: left is one of {LEFT}, "
             f"right one of {RIGHT}"
         )
+    return _declared(columns, element, left, right)
+
+
+@cache
+def _declared(columns: int, element: str, left: str, right: str) -> Instruction:
     name = _TYPES[element]
     blocks = columns // 8
     of_blocks = tuple(f"slot {2 + b}" for b in range(blocks.bit_length() - 1))
