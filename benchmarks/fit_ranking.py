@@ -124,7 +124,7 @@ def arrays(fitted: list[xgboost.Booster]) -> dict[str, Array]:
     """Fits as one forest, their trees in turn, each leaf shared among the fits."""
     found: dict[str, list[Array]] = {"feature": [], "threshold": [], "left": [], "root": []}
     models = [json.loads(bytes(b.save_raw("json")))["learner"] for b in fitted]
-    base = float(str(models[0]["learner_model_param"]["base_score"]).strip("[]"))
+    bases = [float(str(m["learner_model_param"]["base_score"]).strip("[]")) for m in models]
     made = [m["gradient_booster"]["model"]["trees"] for m in models]
     place = 0
     for tree in (tree for turn in zip(*made, strict=True) for tree in turn):
@@ -138,7 +138,7 @@ def arrays(fitted: list[xgboost.Booster]) -> dict[str, Array]:
         found["left"].append(np.where(leaf, np.arange(len(left)), left))
         found["root"].append(np.array([place]))
         place += len(left)
-    return {**{k: np.concatenate(v) for k, v in found.items()}, "base": np.array(base)}
+    return {**{k: np.concatenate(v) for k, v in found.items()}, "base": np.array(np.mean(bases))}
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 Filters of 7 to 31 rows on images of 16 to 64, 384 channels, batch 64 and 1, and the layers of
 RepLKNet-31B, forward and both gradients, in float16 (the largest filter in bfloat16 and float32
-too, and with products in TF32 allowed). Of each, up to 17 of our kernels are tried, checked against
+too, and with products in TF32 allowed). Of each, up to 20 of our kernels are tried, checked against
 PyTorch in float64; they take turns with PyTorch, cuDNN's search switched on and its TF32 off:
 medians of CUDA-graph replays, inputs rotated past the cache where they are over 8 MB. "of peak" is
 what the taps that meet the image take of the peak of matrix products in that type (in float32 on
@@ -32,6 +32,7 @@ from problem_parts import first_choices, results, run_part
 
 import tilewright
 from tilewright.cli._measure.turns import of_calls, of_graph, take_turns
+from tilewright.select.ranking import ranked
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 
@@ -39,7 +40,7 @@ KERNELS, IMAGES, BATCHES, CHANNELS = (7, 9, 13, 17, 21, 25, 31), (16, 32, 48, 64
 #: Of RepLKNet-31B: image, filter, channels.
 REPLKNET = ((56, 31, 128), (28, 29, 256), (14, 27, 512), (7, 13, 1024))
 #: Kernels of a problem that are tried: of each template for tensor cores, for many images and for
-#: few, and of the choice.
+#: few, of the choice, and of the choice among those for CUDA cores.
 _MANY = {
     "gpu.toeplitz": 4, "gpu.toeplitz_staged": 7, "gpu.toeplitz_warps": 2, "gpu.row_products": 8,
     "gpu.toeplitz_wgrad": 1, "gpu.toeplitz_tf32": 4, "gpu.toeplitz_tf32_wgrad": 6,
@@ -78,8 +79,9 @@ def tried(p: Problem, target: str) -> list[tuple[str, dict[str, int]]]:
         if TEMPLATES[name].fits(p, machine)
         for config in TEMPLATES[name].candidates(p, machine)[:count]
     ]
-    chosen = first_choices(p, target, 2 * len(_MANY | _FEW) + _CHOSEN)
-    return found + [c for c in chosen if c[0] not in _MANY | _FEW][:_CHOSEN]
+    found += first_choices(p, target, _CHOSEN)
+    found += [(r.template.name, vars(r.config)) for r in ranked(p, machine)[:_CHOSEN]]
+    return [c for k, c in enumerate(found) if c not in found[:k]]
 
 
 def operations(p: Problem) -> float:

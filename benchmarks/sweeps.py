@@ -53,20 +53,22 @@ class Measured:
 
 
 def read(words: Iterable[str | Path]) -> list[Measured]:
-    """Packed files, or raw ones, ``FILE`` or ``FILE:WEIGHT``."""
+    """Packed files, or raw ones, ``FILE`` or ``FILE:WEIGHT``; either may be compressed."""
     found: list[Measured] = []
     for word in words:
         name, _, weight = str(word).partition(":")
         first = 1 + max((m.sweep for m in found), default=-1)
-        if name.endswith(".gz"):
-            found += _unpacked(Path(name), first)
+        raw = Path(name).read_bytes()
+        text = (gzip.decompress(raw) if name.endswith(".gz") else raw).decode()
+        if text.startswith('{"format":'):
+            found += _unpacked(text, name, first)
         else:
-            found += _raw(Path(name), first, float(weight or 1))
+            found += _raw(text, first, float(weight or 1))
     return found
 
 
-def _raw(path: Path, sweep: int, weight: float) -> Iterator[Measured]:
-    for line in path.read_text().splitlines():
+def _raw(text: str, sweep: int, weight: float) -> Iterator[Measured]:
+    for line in text.splitlines():
         given = json.loads(line)
         if "times" not in given:  # the problem failed as a whole
             continue
@@ -123,14 +125,14 @@ def _rows(table: np.ndarray[Any, Any]) -> list[list[float]]:
     ]
 
 
-def _unpacked(path: Path, first: int) -> Iterator[Measured]:
-    whole = json.loads(gzip.decompress(path.read_bytes()))
+def _unpacked(text: str, name: str, first: int) -> Iterator[Measured]:
+    whole = json.loads(text)
     if whole["format"] != FORMAT:
-        raise SystemExit(f"{path} has format {whole['format']}, known is {FORMAT}: pack it anew")
+        raise SystemExit(f"{name} has format {whole['format']}, known is {FORMAT}: pack it anew")
     for sweep, given, tables in whole["measured"]:
         try:
             problem = Problem.from_dict(given)
         except TilewrightError as error:
-            raise SystemExit(f"{path}: {error}") from None
+            raise SystemExit(f"{name}: {error}") from None
         rows = {t: np.array(r, "float64") for t, r in tables.items() if t in TEMPLATES}
         yield Measured(problem, first + sweep, whole["weights"][sweep], rows)

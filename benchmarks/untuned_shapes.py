@@ -4,13 +4,18 @@ Random convolutions and gradients of the kinds that networks have are drawn. The
 policy "heuristic" takes turns with what a search would try, the schedules that are ranked first and
 as many random ones, all checked against PyTorch in float64: medians of CUDA-graph replays, inputs
 rotated past the cache where they are over 8 MB. The share of problems counts whose first choice
-takes at most 1.2 times as long as the fastest.
+takes at most 1.2 times as long as the fastest, of large filters 1.1 times.
 
     PYTHONPATH=src python benchmarks/untuned_shapes.py --gpus 1 --seconds 240
 
 What is not built and measured in that time is left out. All times are written beside the results,
 in the form that benchmarks/fit_ranking.py learns from; learn from another ``--seed`` than the one
-that is reported.
+that is reported. With ``--large`` the filters have 7 to 51 rows, channels come first, and what is
+tried are the schedules that the choice looks at, of all templates; benchmarks/fit_large.py learns
+from them:
+
+    PYTHONPATH=src python benchmarks/untuned_shapes.py --large --gpus 4 --count 160 --seconds 120 \
+        --seed 1 --ranked 20 --random 4 --name h200_large_untuned
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ import json
 import math
 import os
 import random
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -34,20 +40,25 @@ from gpu_layers import LAYOUTS, PASSES, TYPES, traffic
 from parts import run_on_gpus
 
 import tilewright
+from tilewright.cli._measure.turns import of_graph, take_turns
 from tilewright.ir.errors import TilewrightError
+from tilewright.select import large
 from tilewright.select.choice import options
 from tilewright.select.ranking import ranked
+from tilewright.select.work import DESCRIBED
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 
-#: Replays of every graph.
-_ROUNDS = 11
+#: Turns of every kernel, seconds of one, and of all of a problem's, about.
+_ROUNDS, _SPAN, _SECONDS = 11, 0.001, 0.8
 #: What an error may be, relative to the norm of the result.
 _ERROR = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
 #: Bytes of the images of a problem, by its batch: at least and at most.
 _BYTES = {64: (4e6, 400e6), 1: (0.2e6, 20e6)}
-#: At most so many times as long as the fastest: what is promised.
-WITHIN = 1.2
+#: At most so many times as long as the fastest: what is promised of small filters, and of large.
+WITHIN = (1.2, 1.1)
+#: Multiplications and additions of a large filter, at most: those of its dozens of schedules.
+_OPERATIONS = 1.2e11
 
 #: A template's name with its parameters.
 Candidate = tuple[str, dict[str, int]]
@@ -80,16 +91,58 @@ def problems(count: int, seed: int) -> Iterator[Problem]:
             yield p
 
 
+def large_problems(count: int, seed: int) -> Iterator[Problem]:
+    """Layers with filters of 7 to 51 rows, at most about twice as many as the image has, most of
+    them square; of batch 1 to 128, in all passes, mostly in 16 bits."""
+    rng = random.Random(seed)
+    found: set[Problem] = set()
+
+    def log(least: float, most: float) -> float:
+        return math.exp(rng.uniform(math.log(least), math.log(most)))
+
+    while len(found) < count:
+        height, rows = round(log(7, 72)), 2 * round(log(7, 51) / 2 - 0.5) + 1
+        columns = rows if rng.random() < 0.85 else rng.choice((3, 5, 7))
+        width = height if rng.random() < 0.7 else max(7, height + rng.randint(-12, 12))
+        pass_ = rng.choice(PASSES)
+        p = Problem(
+            batch=rng.choice((64, 64, 64, 32, 128, 16, 8, 1, 1, 1)),
+            channels=8 * round(log(4, 128)),
+            height=height,
+            width=width,
+            kernel_h=rows,
+            kernel_w=columns,
+            padding=(rows // 2, columns // 2),
+            stride=2 if pass_ == "forward" and rng.random() < 0.1 else 1,
+            dtype=rng.choice(("float16", "float16", "float16", "bfloat16", "float32")),
+            pass_=pass_,
+        )
+        fits = traffic(p) <= _BYTES[64][1] and p.nominal_flops <= _OPERATIONS
+        if fits and rows < 2.2 * max(height, 8) and p not in found:
+            found.add(p)
+            yield p
+
+
+def drawn(arguments: argparse.Namespace) -> Iterator[Problem]:
+    """The problems that were asked for."""
+    return (large_problems if arguments.large else problems)(arguments.count, arguments.seed)
+
+
 def name_of(candidate: Candidate) -> str:
     return f"{candidate[0]} {','.join(str(v) for v in candidate[1].values())}"
 
 
 def candidates(p: Problem, target: str, first: int, others: int) -> list[Candidate]:
-    """What is chosen without measuring, what is ranked first, then random ones."""
+    """What is chosen without measuring, what is ranked first, then random ones, of large filters
+    also such as the choice does not look at."""
     machine = tilewright.Target.parse(target)
     chosen = next(options(p, machine))
-    order = [(r.template.name, vars(r.config)) for r in ranked(p, machine)]
+    looked = large.ranked_large(p, machine)
+    order = [(r.template.name, vars(r.config)) for r in looked or ranked(p, machine)]
     rest = order[first:]
+    if looked:  # of which the choice has left most out
+        known = {r.template.name: r.template for r in looked if r.template.name not in DESCRIBED}
+        rest += [(n, vars(c)) for n, t in known.items() for c in t.candidates(p, machine)]
     random.Random(str(p)).shuffle(rest)
     wanted = [(chosen.algorithm.name, chosen.algorithm.to_values(chosen.config))]
     wanted += order[:first] + rest[:others]
@@ -126,15 +179,15 @@ def time_problem(p: Problem, files: dict[str, str]) -> dict[str, float]:
         if not error <= _ERROR[p.dtype]:
             raise AssertionError(f"{p}: {name} has an error of {error:.2g}")
         calls[name] = lambda i, kernel=kernel: kernel(*operands[i % n], layer.result[i % n])
-    measure.ROUNDS = _ROUNDS
-    measure.LAUNCHES = max(4, min(40, int(1.5e9 / traffic(p))))
-    return measure.graph_medians(calls)
+    batches = {name: of_graph(call, n) for name, call in calls.items()}
+    found = take_turns(batches, _ROUNDS, _SPAN, _SECONDS)
+    return {name: statistics.median(seconds) * 1e6 for name, seconds in found.items()}
 
 
 def run_part(arguments: argparse.Namespace) -> None:
     """Every ``--gpus``-th problem from the ``--part``-th on, on the first visible GPU."""
     begin, target = time.monotonic(), f"cuda -arch={arguments.arch}"
-    mine = list(problems(arguments.count, arguments.seed))[arguments.part :: arguments.gpus]
+    mine = list(drawn(arguments))[arguments.part :: arguments.gpus]
     rows: list[dict[str, Any]] = []
     processes = max(2, (os.cpu_count() or 2) // arguments.gpus)
     with TemporaryDirectory() as folder, ProcessPoolExecutor(processes) as pool:
@@ -190,7 +243,7 @@ def shares(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {
             "kind": kind,
             "problems": len(found),
-            "share within 1.2": sum(f <= WITHIN for f in found) / len(found),
+            **{f"share within {w}": sum(f <= w for f in found) / len(found) for w in WITHIN},
             "geometric mean": math.exp(sum(map(math.log, found)) / len(found)),
         }
         for kind, found in sorted(kinds.items(), key=lambda pair: (pair[0] != "all", pair[0]))
@@ -201,6 +254,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--count", type=int, default=60, help="problems to draw")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--large", action="store_true", help="large filters")
     parser.add_argument("--ranked", type=int, default=30, help="of the first, to be tried")
     parser.add_argument("--random", type=int, default=30, help="of the others, to be tried")
     parser.add_argument("--seconds", type=float, default=240.0, help="to stop after")

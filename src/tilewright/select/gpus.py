@@ -24,6 +24,7 @@ class Gpu:
     bandwidth, cache : bytes a microsecond from memory, and from the second-level cache.
     clock : cycles a microsecond.
     lanes : multiplications of 32 bits a cycle of a multiprocessor.
+    products : those of 16 bits on its tensor cores.
     """
 
     multiprocessors: int
@@ -34,6 +35,7 @@ class Gpu:
     cache: float
     clock: float = 1500.0
     lanes: int = 128
+    products: int = 512
 
     @property
     def rate(self) -> float:
@@ -49,13 +51,13 @@ REGISTERS = 65536
 _GPUS = {
     70: Gpu(80, 64, 32, 96 * _KB, 0.85e6, 2.1e6, lanes=64),
     75: Gpu(40, 32, 16, 64 * _KB, 0.29e6, 1.1e6, lanes=64),
-    80: Gpu(108, 64, 32, 164 * _KB, 1.4e6, 3.6e6, lanes=64),
+    80: Gpu(108, 64, 32, 164 * _KB, 1.4e6, 3.6e6, lanes=64, products=1024),
     86: Gpu(84, 48, 16, 100 * _KB, 0.65e6, 2.2e6),
     87: Gpu(16, 48, 16, 164 * _KB, 0.18e6, 0.5e6),
     89: Gpu(142, 48, 24, 100 * _KB, 0.8e6, 3.5e6),
-    90: Gpu(132, 64, 32, 228 * _KB, 4.3e6, 7.0e6, 1750.0),
-    100: Gpu(148, 64, 32, 228 * _KB, 7.0e6, 10.0e6, 1800.0),
-    103: Gpu(148, 64, 32, 228 * _KB, 7.0e6, 10.0e6, 1800.0),
+    90: Gpu(132, 64, 32, 228 * _KB, 4.3e6, 7.0e6, 1750.0, products=2048),
+    100: Gpu(148, 64, 32, 228 * _KB, 7.0e6, 10.0e6, 1800.0, products=4096),
+    103: Gpu(148, 64, 32, 228 * _KB, 7.0e6, 10.0e6, 1800.0, products=4096),
     110: Gpu(20, 48, 24, 228 * _KB, 0.25e6, 1.0e6),
     120: Gpu(170, 48, 24, 100 * _KB, 1.6e6, 6.0e6, 2000.0),
     121: Gpu(48, 48, 24, 100 * _KB, 0.25e6, 1.5e6, 2000.0),

@@ -1,11 +1,12 @@
 """What was learnt by tuning, of this problem and of those like it: whose schedules are tried first.
 
 A problem that was tuned on this device gets what was fastest for it, and so does one that differs
-from it in nothing that matters much. Large filters go to tensor cores. For others, schedules of
-CUDA devices are ranked by a model (:mod:`~tilewright.select.ranking`). Elsewhere the nearest
-problems on record vote, near ones weighing more: how many times slower than the fastest the
-schedule most like it was there; the library's rule has a small vote. Candidates are those of the
-rule, and what was fast for problems that are nearly the same.
+from it in nothing that matters much. For others, schedules of CUDA devices are ranked by a model
+(:mod:`~tilewright.select.ranking`), those for large filters, on tensor cores or not, by one of
+their own (:mod:`~tilewright.select.large`). Elsewhere the nearest problems on record vote, near
+ones weighing more: how many times slower than the fastest the schedule most like it was there; the
+library's rule has a small vote. Candidates are those of the rule, and what was fast for problems
+that are nearly the same.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import TilewrightError
+from tilewright.select.large import ranked_large
 from tilewright.select.ranking import ranked
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
@@ -37,10 +39,6 @@ _ALIKE = 0.5
 _TWINS = 0.5
 #: The library's rule votes too, as a problem so far away would.
 _RULE = 2.5
-#: Taps from which on tensor cores come first, and images from which on these are a product's rows.
-_IMAGES, _TAPS = 16, 81
-#: Bytes of a row of an image up to which threads load it into registers faster than it is staged.
-_ROW = 96
 #: So many of the schedules voted for are tried.
 _TRIED = 8
 #: How far apart two problems are that differ in what has no measure.
@@ -73,35 +71,11 @@ def guesses(problem: Problem, target: Target, device: str) -> Iterator[Guess]:
             break
     else:
         yield from _twins(problem, target, here)
-    yield from _large(problem, target)
-    found = ranked(problem, target)
+    found = ranked_large(problem, target) or ranked(problem, target)
     if found:
         yield from (Guess(r.template.name, r.config, None) for r in found[:_TRIED])
     else:
         yield from _voted(problem, target, device, [*mine, *brought])
-
-
-def _large(problem: Problem, target: Target) -> Iterator[Guess]:
-    """Tensor cores for large filters, whose taps bind every other schedule.
-
-    By arithmetic, not measured: at 25 multiplications a picosecond the CUDA cores need longer for
-    so many taps than the tensor cores for whole products, whose rows are images where there are
-    enough of them.
-    """
-    if math.prod(problem.kernel) < _TAPS or target.kind != "cuda":
-        return
-    names: tuple[str, ...] = ("gpu.toeplitz_rows", "gpu.toeplitz_tf32_rows", "gpu.toeplitz_wgrad")
-    if problem.batch >= _IMAGES:
-        direct, staged = "gpu.toeplitz", "gpu.toeplitz_staged"
-        # Measured on an H200: threads load rows of whole 16 bytes themselves, up to some width.
-        row = problem.image[1] * dtype(problem.dtype).bytes
-        first = (staged, direct) if row % 16 or row > _ROW else (direct, staged)
-        names = (*first, "gpu.toeplitz_warps", "gpu.row_products", "gpu.toeplitz_wgrad",
-                 "gpu.toeplitz_tf32")  # fmt: skip
-    for name in (*names, "gpu.toeplitz_tf32_wgrad"):
-        if TEMPLATES[name].fits(problem, target):
-            for config in TEMPLATES[name].candidates(problem, target)[:2]:
-                yield Guess(name, config, None)
 
 
 def _twins(problem: Problem, target: Target, here: Sequence[Tuned]) -> Iterator[Guess]:

@@ -1,0 +1,186 @@
+"""Fit the trees that choose schedules for large filters (``tilewright/select/large.npz``).
+
+    python benchmarks/fit_large.py              from the tables that are committed
+    python benchmarks/fit_large.py --check      only say how well it does
+    python benchmarks/fit_large.py MORE.jsonl   from these too, as large_kernels.py and
+                                                untuned_shapes.py write them (NAME-tried.jsonl)
+
+How well it does is told for problems left out in turn: the trees see the times of other problems,
+order the schedules that were measured for this one, and the time of the first counts, by that of
+the best. "problem" leaves one problem out, which may leave its mirror in: a forward pass with
+stride 1 is the gradient by the input of another. "shape" leaves out all that have the same image,
+channels and filter, in every pass, type and batch. "rule" is the first by the order of the
+templates, which has learnt nothing, and "chance" any of those measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import sweeps
+import xgboost
+from fit_ranking import arrays
+from sweeps import Measured
+
+from tilewright.select import large, trees
+from tilewright.select.gpus import gpu
+from tilewright.select.product_features import least
+from tilewright.select.products import COUNTED
+from tilewright.select.work import DESCRIBED
+from tilewright.target import Target
+from tilewright.topi.problem import Problem
+from tilewright.topi.templates import TEMPLATES
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+TARGET = Target.parse("cuda -arch=sm_90a")
+LARGE = Path(__file__).parent / "results" / "h200_large_sweep.json.gz"
+#: By how much slower than the best, as a logarithm, is not told apart by one of the two fits.
+_CLIP = 1.0
+#: Schedules near the best count for more, and of a problem with many schedules each for less.
+_NEAR, _MANY = 4.0, 25
+_TREES = 250
+_SETTINGS = {
+    "objective": "reg:squarederror", "tree_method": "hist", "max_depth": 7, "eta": 0.1,
+    "subsample": 0.7, "colsample_bytree": 0.5, "min_child_weight": 2, "lambda": 1,
+    "max_bin": 128, "nthread": 2, "verbosity": 0, "seed": 0,
+}  # fmt: skip
+#: The shares that are told are of problems within so many times the best.
+WITHIN = (1.05, 1.1, 1.2)
+
+
+class Table:
+    """The measured schedules of one problem, as a fit sees them.
+
+    Attributes
+    ----------
+    schedules : a template with its parameters, each.
+    times : microseconds.
+    judged : whether it is among those that tell how well the fit does: one for which a product of
+        matrices was measured.
+    """
+
+    def __init__(self, m: Measured) -> None:
+        p = self.problem = m.problem
+        self.schedules, rows, times = [], [], []
+        for name, table in m.tables.items():
+            known = table[table[:, -2] > 0]
+            if name in COUNTED and len(known):
+                names = list(TEMPLATES[name].config.__dataclass_fields__)
+                configs = [
+                    TEMPLATES[name].parse(dict(zip(names, map(int, row), strict=True)))
+                    for row in known[:, :-2]
+                ]
+                self.schedules += [(name, c) for c in configs]
+                rows.append(large.features(p, name, configs, TARGET))
+                times.append(known[:, -2])
+        self.x, self.times = np.concatenate(rows), np.concatenate(times)
+        self.slower = np.log(self.times / self.times.min())
+        self.whole = np.log(self.times / least(p, gpu(TARGET)))
+        many = min(1.0, _MANY / len(self.times))
+        self.weight = m.weight * many / (1 + _NEAR * np.minimum(self.slower, 2.0))
+        self.judged = any(name not in DESCRIBED for name, _ in self.schedules)
+
+
+def read(words: Sequence[str | Path]) -> list[Table]:
+    """The large filters of files of sweeps with channels first, of each problem the newest."""
+    newest = {
+        m.problem: m
+        for m in sorted(sweeps.read(words), key=lambda m: m.sweep)
+        if m.problem.kernel_h * m.problem.kernel_w >= large.TAPS
+        and not m.problem.layout.endswith("C")
+    }
+    return [Table(m) for m in newest.values() if set(m.tables) & set(COUNTED)]
+
+
+def shape(p: Problem) -> tuple[int, ...]:
+    """What is left out together with a problem."""
+    return (p.channels, *p.image, *p.kernel)
+
+
+def fit(tables: Sequence[Table]) -> list[xgboost.Booster]:
+    """One fit to times, which compares problems, and one to how much slower than the best."""
+    x = np.concatenate([t.x for t in tables])
+    weight = np.concatenate([t.weight for t in tables])
+    found = []
+    for y in ([t.whole for t in tables], [np.minimum(t.slower, _CLIP) for t in tables]):
+        data = xgboost.DMatrix(x, np.concatenate(y), weight=weight)
+        base = float(np.average(data.get_label()))
+        found.append(xgboost.train({**_SETTINGS, "base_score": base}, data, _TREES))
+    return found
+
+
+def guess(fitted: Sequence[xgboost.Booster], x: Array) -> Array:
+    return np.mean([b.predict(xgboost.DMatrix(x)) for b in fitted], axis=0)
+
+
+def left_out(
+    tables: Sequence[Table], key: Callable[[Problem], Any], folds: int
+) -> dict[Problem, float]:
+    """Times of first choices by the best, problems with one key in a fold together."""
+    keys = sorted({key(t.problem) for t in tables})
+    order = np.random.default_rng(0).permutation(len(keys))
+    fold = {keys[k]: place % folds for place, k in enumerate(order)}
+    found = {}
+    for k in range(folds):
+        fitted = fit([t for t in tables if fold[key(t.problem)] != k])
+        for t in tables:
+            if t.judged and fold[key(t.problem)] == k:
+                found[t.problem] = float(np.exp(t.slower[np.argmin(guess(fitted, t.x))]))
+    return found
+
+
+def by_rule(t: Table) -> float:
+    """Of the first that was measured, templates taking turns."""
+    from tilewright.topi.templates import candidates
+
+    known = dict(zip(t.schedules, np.exp(t.slower), strict=True))
+    order = ((template.name, c) for template, c in candidates(t.problem, TARGET))
+    return float(next((known[s] for s in order if s in known), np.inf))
+
+
+def kinds(p: Problem) -> list[str]:
+    """The lines of the report that a problem counts in."""
+    size = "K 7-9" if min(p.kernel) < 10 else "K 10-20" if min(p.kernel) < 20 else "K 20-"
+    return ["all", p.pass_, p.dtype, f"{p.pass_} {p.dtype}", f"batch {p.batch}", size]
+
+
+def report(found: dict[Problem, float], label: str) -> None:
+    rows: dict[str, list[float]] = {}
+    for p, slower in found.items():
+        for kind in kinds(p):
+            rows.setdefault(kind, []).append(slower)
+    heads = "".join(f"  within {most}" for most in WITHIN)
+    print(f"{label:20} problems{heads}  geometric mean")
+    for kind in sorted(rows, key=lambda k: (k != "all", k)):
+        shares = "".join(f"{np.mean(np.array(rows[kind]) <= most):13.0%}" for most in WITHIN)
+        print(f"{kind:20} {len(rows[kind]):8}{shares}  {np.exp(np.log(rows[kind]).mean()):14.3f}")
+    print()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("more", nargs="*", help="other sweeps")
+    parser.add_argument("--check", action="store_true", help="do not write the trees")
+    parser.add_argument("--folds", type=int, default=10, help="0 not to check")
+    args = parser.parse_args()
+    tables = read([sweeps.PACKED, LARGE, *args.more])
+    judged = [t for t in tables if t.judged]
+    count = sum(len(t.times) for t in tables)
+    print(f"{count} schedules for {len(tables)} problems, {len(judged)} of them judged\n")
+    if args.folds:
+        report(left_out(tables, str, args.folds), "problem left out")
+        report(left_out(tables, shape, args.folds), "shape left out")
+        report({t.problem: by_rule(t) for t in judged}, "rule")
+        report({t.problem: float(np.exp(np.median(t.slower))) for t in judged}, "chance")
+    if not args.check:
+        trees.write(large.PATH, {large.NAME: {**arrays(fit(tables)), "kinds": np.array([0])}})
+        print(f"wrote {large.PATH}, {large.PATH.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

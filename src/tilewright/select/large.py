@@ -1,0 +1,88 @@
+"""Schedules for large filters in the order in which they are thought to be fast.
+
+The taps of large filters bind every schedule for CUDA cores, and those for tensor cores differ by
+how full their matrices are, by what is read again, and by what a multiprocessor has room for.
+Regression trees, fitted by ``benchmarks/fit_large.py`` to what an H200 took, say how long each
+takes, from what is known before it is compiled (:mod:`~tilewright.select.product_features`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.select.gpus import gpu
+from tilewright.select.product_features import product_features
+from tilewright.select.products import COUNTED
+from tilewright.select.ranking import Ranked, parameters, ranked, ranks, slower
+from tilewright.select.trees import Forest, read
+from tilewright.select.work import DESCRIBED, Array
+from tilewright.target import Target
+from tilewright.topi.problem import Problem
+from tilewright.topi.templates import TEMPLATES, Template, templates
+
+PATH = Path(__file__).parent / "large.npz"
+#: The one forest of the file.
+NAME = "large"
+#: Taps from which on products of matrices may be faster than anything else.
+TAPS = 49
+#: Schedules of a template for tensor cores that are looked at, in the order of its own rule, and
+#: of all others, as :func:`~tilewright.select.ranking.ranked` has them.
+_RULED, _RANKED = 12, 8
+
+
+@cache
+def model(path: Path = PATH) -> Forest:
+    """The trees."""
+    return read(path)[NAME]
+
+
+def applies(p: Problem, target: Target) -> bool:
+    """Whether there are products of matrices for a problem with a large filter."""
+    return (
+        ranks(target)
+        and math.prod(p.kernel) >= TAPS
+        and any(t.name not in DESCRIBED for t in _counted(p, target))
+    )
+
+
+def ranked_large(p: Problem, target: Target) -> list[Ranked]:
+    """The schedules that are worth a look, the best guess first; empty where the filter is small,
+    or has no products of matrices on the target."""
+    if not applies(p, target):
+        return []
+    found = list(candidates(p, target))
+    guessed = model().predict(np.concatenate([features(p, t, c, target) for t, c in found]))
+    guessed -= guessed.min()
+    every = [(TEMPLATES[t], config) for t, configs in found for config in configs]
+    order = np.argsort(guessed, kind="stable").tolist()
+    return [Ranked(every[k][0], every[k][1], float(guessed[k])) for k in order]
+
+
+def candidates(p: Problem, target: Target) -> Iterator[tuple[str, list[Any]]]:
+    """Templates with the parameters that are looked at, some of each."""
+    for t in _counted(p, target):
+        if t.name not in DESCRIBED:
+            yield t.name, t.candidates(p, target)[:_RULED]
+    others: dict[str, list[Any]] = {}
+    for r in ranked(p, target)[:_RANKED]:
+        if r.template.name in COUNTED:
+            others.setdefault(r.template.name, []).append(r.config)
+    yield from others.items()
+
+
+def features(p: Problem, template: str, configs: Sequence[Any], target: Target) -> Array:
+    """(configs, features) of a template's parameters."""
+    late = np.zeros(len(configs))
+    if template in DESCRIBED:
+        late = slower(p, [(template, parameters(list(configs)))], target)
+    return product_features(p, template, configs, late, gpu(target))
+
+
+def _counted(p: Problem, target: Target) -> list[Template]:
+    return [t for t in templates(p, target) if t.name in COUNTED]

@@ -1,0 +1,121 @@
+"""What the speed of a schedule for large filters follows from, before anything is compiled.
+
+As :mod:`~tilewright.select.features`: ratios, or logarithms of ratios to the least time that the
+problem takes, so that what was learnt from some shapes carries to others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtype import dtype
+from tilewright.select.gpus import REGISTERS, Gpu
+from tilewright.select.products import COUNTED, Products, inside, products
+from tilewright.select.work import Array
+from tilewright.topi.problem import Problem
+
+#: Microseconds that a load takes that misses the caches, a row of products, and a launch.
+_LATENCY, _ROW, _LAUNCH = 0.7, 0.1, 1.0
+#: Of the peak of tensor cores, what instructions of a warp reach on the newest.
+_OF_PEAK = {"wgmma": 0.85, "mma": 0.5}
+#: Bytes of shared memory that each block takes for itself, and that are written in a cycle.
+_OWN, _WRITTEN = 1024, 128
+#: Instructions that a multiprocessor issues in a cycle.
+_ISSUES = 4
+#: Parameters of a template that are features themselves.
+_KNOBS = 8
+_NAMES = sorted(COUNTED)
+
+
+def least(p: Problem, machine: Gpu) -> float:
+    """The least microseconds that a problem takes on a device, with its launch."""
+    rate = _rate(p, "wgmma", machine) * machine.multiprocessors
+    return max(p.bytes / machine.bandwidth, inside(p) * _times(p) / rate) + _LAUNCH
+
+
+def product_features(
+    p: Problem, template: str, configs: Sequence[Any], slower: Array, machine: Gpu
+) -> Array:
+    """(configs, features) of a template's parameters.
+
+    ``slower`` (configs,) is what :func:`~tilewright.select.ranking.slower` says of those of CUDA
+    cores, and 0 of others.
+    """
+    floor = least(p, machine)
+    same = _problem(p, floor, machine)
+    rows = [
+        [
+            float(_NAMES.index(template)),
+            *_derived(p, products(p, template, config), floor, machine),
+            *same,
+            float(late),
+            *_knobs(config),
+        ]
+        for config, late in zip(configs, slower, strict=True)
+    ]
+    return np.array(rows, "float32")
+
+
+def _knobs(config: Any) -> list[float]:
+    values = [float(v) for v in vars(config).values()][:_KNOBS]
+    return values + [0.0] * (_KNOBS - len(values))
+
+
+def _times(p: Problem) -> int:
+    """Products of TF32 for one of float32, of which each takes as long as two of 16 bits."""
+    if p.dtype != "float32":
+        return 1
+    return 2 if p.precision == "tf32" else 6
+
+
+def _rate(p: Problem, rate: str, machine: Gpu) -> float:
+    """Multiplications a microsecond of a multiprocessor."""
+    if rate == "lanes":
+        return machine.lanes * machine.clock
+    return machine.products * machine.clock * _OF_PEAK[rate] / (2 if p.dtype == "float32" else 1)
+
+
+def _problem(p: Problem, floor: float, machine: Gpu) -> list[float]:
+    """What is the same for all schedules, and tells which of them are fast."""
+    oh, ow = p.out_image
+    size = dtype(p.dtype).bytes
+    return [
+        size, 1.0 * (p.dtype == "bfloat16"), p.batch, p.kernel_h, p.kernel_w, oh, ow,
+        math.gcd(p.image[1] * size, 64), math.log2(p.bytes / machine.bandwidth), math.log2(floor),
+    ]  # fmt: skip
+
+
+def _derived(p: Problem, k: Products, floor: float, machine: Gpu) -> list[float]:
+    """Times against the least, and how busy the device is."""
+    sms, warps = machine.multiprocessors, math.ceil(k.threads / 32)
+    registers = min(255.0, max(24.0, k.held))
+    fit = int(max(1, min(
+        REGISTERS // (registers * k.threads), machine.warps // warps, machine.blocks,
+        machine.shared // (k.shared + _OWN),
+    )))  # fmt: skip
+    most = math.ceil(k.blocks / sms)  # blocks that the busiest multiprocessor runs
+    waves, resident = math.ceil(k.blocks / (sms * fit)), min(fit, most)
+    multiply = most * k.multiplies / _rate(p, k.rate, machine)
+    cache, memory = k.loaded / machine.cache, p.bytes / machine.bandwidth
+    build = most * k.built / (_WRITTEN * machine.clock)
+    waits, rows = waves * k.rounds * _LATENCY, waves * k.rows * _ROW
+    issue = most * warps * k.issued / _ISSUES / machine.clock
+    summed = 8.0 * k.chunks * math.prod(p.filter_shape) / machine.cache if k.chunks > 1 else 0.0
+    times = (multiply, cache, memory, build, waits, rows, multiply * 64 / k.width, issue, summed,
+             max(multiply, cache, memory) + build + _LAUNCH,
+             multiply + cache + memory + build)  # fmt: skip
+    return [
+        *(_log(t / floor) for t in times),
+        _log(waves * fit * sms / k.blocks) if waves < 8 else 0.0,
+        fit, resident * warps / machine.warps, warps, _log(most), _log(k.blocks / sms), registers,
+        k.shared / 1024, _log(k.width), k.depth, _log(k.rounds), _log(k.rows),
+        _log(k.ahead * resident / 1024), *k.spare,
+    ]  # fmt: skip
+
+
+def _log(x: float) -> float:
+    return math.log2(max(x, 1e-3))

@@ -1,0 +1,283 @@
+"""What schedules of large filters make a GPU do: counts, before anything is compiled.
+
+Those for tensor cores multiply matrices, whose sizes the shape of the image fills up to multiples;
+:mod:`~tilewright.select.work` has the counts of the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtype import dtype
+from tilewright.select.work import DESCRIBED, work
+from tilewright.topi.gpu.toeplitz import shared_bytes
+from tilewright.topi.nn.depthwise_row_products import ROWS, RowProducts
+from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
+from tilewright.topi.nn.depthwise_toeplitz_staged import IMAGES, StagedToeplitz
+from tilewright.topi.problem import Problem
+
+#: Rows of a product of a warp, and threads of a warp and of a warpgroup.
+_WARP_ROWS, _WARP, _GROUP = 16, 32, 128
+#: Registers of a thread that hold neither sums nor images.
+_OTHERS = 40
+
+
+@dataclass(frozen=True)
+class Products:
+    """Of a block, where nothing else is said.
+
+    Attributes
+    ----------
+    rate : what multiplies: "wgmma", "mma", or "lanes" for CUDA cores.
+    multiplies : of whole matrices, or of CUDA cores' vectors of 32.
+    threads, blocks : of a block, and blocks in all.
+    held : registers of a thread.
+    shared : bytes of shared memory, of which ``built`` are written before the first product.
+    loaded : bytes that all blocks read of the images.
+    rows, rounds : rows of the image that are multiplied one after another, and waits for some.
+    ahead : bytes under way at once.
+    width, depth : results side by side of one instruction, or of a thread's loop, and columns of
+        the image that a tile needs.
+    chunks : partial sums of every result, which another kernel adds.
+    spare : by dimension, results for which there is room in tiles by those there are.
+    issued : instructions of a CUDA core's thread.
+    """
+
+    rate: str
+    multiplies: float
+    threads: int
+    blocks: int
+    held: float
+    shared: float
+    built: float
+    loaded: float
+    rows: float
+    rounds: float
+    ahead: float
+    width: float
+    depth: int
+    chunks: int
+    spare: tuple[float, float, float, float]
+    issued: float = 0.0
+
+
+def products(p: Problem, template: str, config: Any) -> Products:
+    """Of one of :data:`COUNTED` with its parameters."""
+    return COUNTED[template](p, config)
+
+
+def inside(p: Problem) -> int:
+    """Multiplications of the taps that meet the image.
+
+    >>> inside(Problem(batch=1, channels=3, height=3, width=3, kernel_h=3, kernel_w=3, padding=1))
+    147
+    """
+    found = p.batch * p.out_channels
+    shape = zip(p.out_image, p.stride, p.kernel, p.dilation, p.padding, p.image, strict=False)
+    for out, stride, size, dilation, before, extent in shape:
+        first = np.arange(out)[:, None] * stride + np.arange(size) * dilation - before
+        found *= int(((first >= 0) & (first < extent)).sum())
+    return found
+
+
+def _size(p: Problem) -> int:
+    return dtype(p.dtype).bytes
+
+
+def _times(p: Problem) -> int:
+    """Products of TF32 for one of float32."""
+    return 3 if p.dtype == "float32" and p.precision != "tf32" else 1
+
+
+def _met(cut: Toeplitz, tiles: int, rows: int, steps: int) -> float:
+    """Rows of the image that each of ``tiles`` of ``rows`` output rows meets, in the mean: those in
+    the padding are not multiplied."""
+    (stride, _), (top, _), height = cut.stride, cut.before, cut.image[0]
+    first = np.arange(tiles) * rows * stride - top
+    return float(np.maximum(np.minimum(first + steps * stride, height) - np.maximum(first, 0), 0)
+                 .mean())  # fmt: skip
+
+
+def _met_taps(cut: Toeplitz) -> float:
+    """Rows of the filter that meet a tile of rows of one image, in the mean."""
+    (stride, _), (step, _), (top, _) = cut.stride, cut.dilation, cut.before
+    first = np.arange(cut.tiles[0])[:, None] * cut.rows * stride - top
+    first = first + np.arange(cut.kernel[0]) * step
+    met = (first + (cut.rows - 1) * stride >= 0) & (first < cut.image[0])
+    return float(met.sum(1).mean())
+
+
+def _deep(cut: Toeplitz) -> float:
+    """Columns of the image by which one tile of results is multiplied; of float32, as many as
+    there are blocks with taps."""
+    if cut.problem.dtype != "float32":
+        return cut.depth
+    return 8 * cut.products / (cut.columns / 8) * _times(cut.problem)
+
+
+def _by_images(
+    p: Problem, tile: Any, rate: str, cut: Toeplitz, lanes: int, teams: int, tiles: int
+) -> Products:
+    """Products whose rows are ``cut.images`` images, in ``tiles`` of registers."""
+    height, width = cut.result
+    down, across = -(-height // tile.rows), -(-width // tile.columns)
+    below = -(-down // (tile.groups * tile.turns))
+    many = -(-p.batch // cut.images)
+    own, warps = cut.images // teams, tile.groups * teams
+    met = _met(cut, down, tile.rows, cut.steps) * tile.turns
+    blocks = many * p.result_channels * across * below
+    built = shared_bytes(cut)
+    if p.dtype == "float32":  # rows of taps, of which a thread makes what it multiplies
+        built = cut.stride[0] * cut.matrices * (cut.depth + cut.columns) * 8
+    held = tiles * (tile.rows * tile.columns / 2 + tile.stages * cut.depth / 4)
+    loads = own * cut.depth * _size(p)
+    return Products(
+        rate=rate, multiplies=met * own * cut.columns * tile.rows * _deep(cut) * warps,
+        threads=lanes * warps, blocks=blocks, held=held + _OTHERS, shared=built, built=built,
+        loaded=blocks * warps * met * own * min(cut.depth, cut.image[1]) * _size(p), rows=met,
+        rounds=met, ahead=(tile.stages - 1) * loads * warps, width=tile.rows * tile.columns,
+        depth=cut.depth, chunks=1,
+        spare=(down * tile.rows / height, across * tile.columns / width,
+               many * cut.images / p.batch, below * tile.groups * tile.turns / down),
+    )  # fmt: skip
+
+
+def _direct(p: Problem, tile: Any) -> Products:
+    cut = Toeplitz(p, tile.rows, tile.columns, IMAGES)
+    return _by_images(p, tile, "wgmma", cut, _GROUP, 1, 1)
+
+
+def _warps(p: Problem, tile: Any) -> Products:
+    cut = Toeplitz(p, tile.rows, tile.columns, _WARP_ROWS * tile.images * tile.teams)
+    return _by_images(p, tile, "mma", cut, _WARP, tile.teams, tile.images)
+
+
+def _staged(p: Problem, tile: Any) -> Products:
+    cut = StagedToeplitz(p, tile.rows, tile.columns, IMAGES, tile.groups, tile.staged)
+    height, width = cut.result
+    down, across = -(-height // tile.rows), -(-width // tile.columns)
+    below, many = -(-down // (tile.groups * tile.turns)), -(-p.batch // IMAGES)
+    blocks = many * p.result_channels * across * below
+    met = _met(cut, down, tile.rows, cut.steps) * tile.turns
+    met_all = _met(cut, below * tile.turns, cut.block_rows, cut.block_steps) * tile.turns
+    row, built = IMAGES * cut.depth * _size(p), shared_bytes(cut)
+    high = tile.stages * tile.staged * cut.stride[0] if tile.staged else cut.image[0]
+    rounds = -(-cut.block_steps // tile.staged) * tile.turns if tile.staged else 1
+    return Products(
+        rate="wgmma", multiplies=met * IMAGES * cut.columns * tile.rows * cut.depth * tile.groups,
+        threads=_GROUP * tile.groups, blocks=blocks, held=tile.rows * tile.columns / 2 + _OTHERS,
+        shared=built + high * row, built=built, loaded=blocks * met_all * row, rows=met_all,
+        rounds=rounds, ahead=((tile.stages - 1) * tile.staged or cut.image[0]) * row,
+        width=tile.rows * tile.columns, depth=cut.depth, chunks=1,
+        spare=(down * tile.rows / height, across * tile.columns / width, many * IMAGES / p.batch,
+               below * tile.groups * tile.turns / down),
+    )  # fmt: skip
+
+
+def _rows(p: Problem, tile: Any) -> Products:
+    cut = Toeplitz(p, _WARP_ROWS * tile.tiles, tile.columns, 1)
+    (height, width), (down, across) = cut.result, cut.tiles
+    below, many, warps = (
+        -(-down // tile.groups),
+        -(-p.batch // tile.teams),
+        tile.groups * tile.teams,
+    )
+    blocks, met = many * p.result_channels * across * below, _met_taps(cut)
+    parts = 2 if p.dtype == "float32" else 1
+    built = cut.kernel[0] * (cut.depth + cut.columns) * _size(p) * parts
+    row = cut.rows * cut.depth * _size(p)
+    return Products(
+        rate="mma", multiplies=met * cut.rows * cut.columns * _deep(cut) * warps,
+        threads=_WARP * warps, blocks=blocks, held=_held(cut, tile) + _OTHERS, shared=built,
+        built=built, loaded=blocks * warps * met * row, rows=met, rounds=met,
+        ahead=(tile.stages - 1) * row * warps, width=tile.tiles * tile.columns, depth=cut.depth,
+        chunks=1,
+        spare=(down * cut.rows / height, across * tile.columns / width,
+               many * tile.teams / p.batch, below * tile.groups / down),
+    )  # fmt: skip
+
+
+def _held(cut: Toeplitz, tile: Any) -> float:
+    """Registers for sums and rows of an image."""
+    return float(tile.tiles * (tile.columns * 2 + tile.stages * cut.depth / 4))
+
+
+def _gradient(p: Problem, tile: Any) -> Products:
+    cut = Toeplitz(p, _WARP_ROWS * tile.tiles, tile.columns, 1)
+    (height, width), (down, across) = cut.result, cut.tiles
+    turns, many = -(-p.batch // tile.chunks), -(-tile.chunks // tile.teams)
+    blocks = many * p.out_channels * down * across
+    met, high = _met_taps(cut) * turns, cut.kernel[0]
+    taps = high * (cut.depth + cut.columns) * _size(p) * tile.teams
+    row = cut.rows * cut.depth * _size(p)
+    read = met * row + turns * math.prod(cut.kernel) * _size(p)
+    return Products(
+        rate="mma", multiplies=met * cut.rows * cut.columns * _deep(cut) * tile.teams,
+        threads=_WARP * tile.teams, blocks=blocks, held=_held(cut, tile) + _OTHERS,
+        shared=taps * (2 if p.dtype == "float32" else 1), built=turns * taps,
+        loaded=blocks * tile.teams * read, rows=met, rounds=met,
+        ahead=(tile.stages - 1) * row * tile.teams, width=tile.tiles * tile.columns,
+        depth=cut.depth, chunks=tile.chunks,
+        spare=(down * cut.rows / height, across * tile.columns / width,
+               turns * tile.chunks / p.batch, many * tile.teams / tile.chunks),
+    )  # fmt: skip
+
+
+def _row_products(p: Problem, tile: Any) -> Products:
+    cut = RowProducts(p, tile.images, tile.steps, tile.together, tile.groups)
+    many, width = -(-p.batch // tile.images), tile.together * cut.columns
+    group = np.arange(cut.blocks * tile.groups)[:, None] * tile.together * cut.taps
+    first = np.arange(cut.positions) - p.padding[0] + cut.above + group
+    met = many * float(((first >= 0) & (first < p.image[0] + cut.above)).sum(1).mean())
+    blocks, staged = p.out_channels * cut.blocks, cut.staged * _size(p)
+    return Products(
+        rate="wgmma", multiplies=met * ROWS * width * tile.images * tile.groups,
+        threads=_GROUP * tile.groups, blocks=blocks, held=width / 2 + _OTHERS,
+        shared=tile.stages * staged + tile.groups * ROWS * (cut.columns + 8) * 4, built=0,
+        loaded=blocks * many * cut.turns * staged, rows=met, rounds=many * cut.turns,
+        ahead=(tile.stages - 1) * staged, width=width, depth=tile.images, chunks=1,
+        spare=(cut.blocks * cut.rows * cut.taps / p.kernel[0],
+               cut.columns / p.image[1] * cut.width / p.out_image[1],
+               many * tile.images / p.batch, cut.turns * cut.steps / cut.positions),
+    )  # fmt: skip
+
+
+def _lanes(template: str) -> Callable[[Problem, Any], Products]:
+    """Of a template for CUDA cores, from what is known of it there."""
+
+    def counted(p: Problem, tile: Any) -> Products:
+        k = work(p, template, np.array([list(vars(tile).values())], "float64"))
+        one = {n: float(np.ravel(v)[0]) for n, v in vars(k).items() if n not in ("spare", "tile")}
+        each = sum(one[n] for n in ("loads", "conversions", "multiplies", "filter_loads", "others"))
+        warps, spare = math.ceil(one["threads"] / _WARP), [float(np.ravel(s)[0]) for s in k.spare]
+        return Products(
+            rate="lanes", multiplies=one["turns"] * one["multiplies"] * _WARP * warps,
+            threads=int(one["threads"]), blocks=int(one["blocks"]), held=one["held"] + 24,
+            shared=one["shared"], built=0, loaded=one["blocks"] * one["unique"],
+            rows=one["turns"] * one["rounds"], rounds=one["rounds"],
+            ahead=one["ahead"] * one["load_bytes"] * one["threads"], width=one["results"], depth=1,
+            chunks=1, spare=(spare[0], spare[1], spare[2], spare[3]),
+            issued=one["turns"] * each + one["stores"],
+        )  # fmt: skip
+
+    return counted
+
+
+#: By template, what counts.
+COUNTED: dict[str, Callable[[Problem, Any], Products]] = {
+    "gpu.toeplitz": _direct,
+    "gpu.toeplitz_staged": _staged,
+    "gpu.toeplitz_warps": _warps,
+    "gpu.toeplitz_rows": _rows,
+    "gpu.toeplitz_tf32": _warps,
+    "gpu.toeplitz_tf32_rows": _rows,
+    "gpu.row_products": _row_products,
+    "gpu.toeplitz_wgrad": _gradient,
+    "gpu.toeplitz_tf32_wgrad": _gradient,
+    **{name: _lanes(name) for name in DESCRIBED if not name.endswith("pixels")},
+}

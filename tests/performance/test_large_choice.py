@@ -1,0 +1,83 @@
+"""On the table of large filters, measured on an H200, a choice without measuring is mostly near the
+best: trees that have seen the times of other problems, and none of the one that they judge.
+
+The promise is 90 % within a tenth; what is asserted is what is reached, less the noise of a fit.
+"""
+
+import functools
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.select import large
+from tilewright.select.nearest import guesses
+from tilewright.target import Target
+from tilewright.topi import Problem
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+TARGET = Target.parse("cuda -arch=sm_90a")
+FOLDS = 5
+
+
+@functools.cache
+def benchmark():
+    pytest.importorskip("xgboost")
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        import fit_large
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+    return fit_large
+
+
+@functools.cache
+def tables():
+    bench = benchmark()
+    return bench.read([bench.sweeps.PACKED, bench.LARGE])
+
+
+def shares(found):
+    slower = np.array(list(found.values()))
+    return [float(np.mean(slower <= most)) for most in (1.05, 1.1, 1.2)]
+
+
+def test_the_table_holds_every_pass_both_batches_and_all_sizes():
+    judged = [t.problem for t in tables() if t.judged]
+    assert len(judged) >= 100
+    assert {p.pass_ for p in judged} == {"forward", "dgrad", "wgrad"}
+    assert {p.batch for p in judged} == {1, 64}
+    assert {p.kernel_h for p in judged} >= {7, 9, 13, 17, 21, 25, 31}
+
+
+@pytest.mark.parametrize(
+    ("left_out", "least"),
+    [("problem", (0.70, 0.80, 0.90)), ("shape", (0.60, 0.70, 0.82))],
+)
+def test_first_choices_for_problems_left_out_are_near_the_best(left_out, least):
+    key = str if left_out == "problem" else benchmark().shape
+    found = benchmark().left_out(tables(), key, FOLDS)
+    reached = shares(found)
+    print(f"{left_out} left out: {len(found)} problems, within 5, 10, 20 %: {reached}")
+    assert all(r >= most for r, most in zip(reached, least, strict=True))
+
+
+def test_the_trees_that_are_shipped_are_fitted_to_the_table():
+    """On problems that they have seen, so that only a stale file fails."""
+    found = {}
+    for t in tables():
+        if t.judged:
+            found[t.problem] = float(np.exp(t.slower[np.argmin(large.model().predict(t.x))]))
+    assert shares(found)[0] >= 0.9
+
+
+def test_a_large_filter_without_a_record_is_chosen_by_the_trees(monkeypatch):
+    monkeypatch.setattr("tilewright.select.nearest.shipped", lambda kind: [])
+    monkeypatch.setattr("tilewright.select.nearest.own", lambda kind: [])
+    p = Problem(batch=64, channels=40, height=23, width=38, kernel_h=19, kernel_w=19, padding=9,
+                dtype="float16")  # fmt: skip
+    first = next(guesses(p, TARGET, ""))
+    ranked = large.ranked_large(p, TARGET)[0]
+    assert (first.template, first.config) == (ranked.template.name, ranked.config)
+    assert first.template.startswith("gpu.toeplitz")
