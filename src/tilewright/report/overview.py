@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright import __version__
+from tilewright.report.crossover import cell, crossover
 from tilewright.report.curves import Curve, Point, curves
 from tilewright.report.histories import History
 from tilewright.report.markup import Html, tag
@@ -25,6 +26,8 @@ from tilewright.report.results import OURS, Results, Row, geometric_mean, short_
 from tilewright.report.roofline import Kernel, Roof, roofline
 from tilewright.report.table import table
 
+#: Rows of a filter from which on several algorithms compete.
+_LARGE = 7
 #: Curves that a page shows at once; the others open at a click.
 _OPEN = 8
 
@@ -66,6 +69,9 @@ def overview(
         parts.append(_rooflines(device, of))
         if device.rows:
             parts.append(section(f"Times{of}", *_tables(device)))
+        maps = _maps(device)
+        if maps:
+            parts.append(section(f"The fastest algorithm{of}", *maps))
         if device.tuned:
             parts.append(section(f"Tuning{of}", *_tuning(device)))
     failed = [h for h in histories if not h.trials]
@@ -242,6 +248,25 @@ def _times(value: float | None) -> str:
 
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.0%}"
+
+
+# -- algorithms ----------------------------------------------------------------------------------
+
+
+def _maps(device: _Device) -> list[Html]:
+    """Of tuning that has tried several algorithms for large filters, on a GPU."""
+    peers = {
+        row.problem: row.us[row.best_peer]
+        for _, row in device.rows
+        if row.problem is not None and row.best_peer is not None
+    }
+    found = []
+    for _, h in device.tuned:
+        if h.problem is not None and min(h.problem.kernel) >= _LARGE:
+            times = [(words.partition(",")[0], s * 1e6) for _, s, words in h.trials]
+            found.append(cell(h.problem, times, peers.get(h.problem)))
+    found = [c for c in found if len(c.times) > 1]
+    return crossover(found, "the best of the others") if found else []
 
 
 # -- tuning --------------------------------------------------------------------------------------

@@ -86,9 +86,11 @@ p code, li code, dd code {
 .chart .value { font-weight: 600; font-variant-numeric: tabular-nums; }
 .chart .note, .chart .axis, .chart .mark { fill: var(--faint); }
 .chart .axis, .chart .mark { font-size: 12px; }
+.chart .small { font-size: 11.5px; }
 .chart .end { text-anchor: end; }
 .chart .middle { text-anchor: middle; }
 .grid { stroke: var(--line); }
+.nothing { fill: var(--panel); }
 .faint { opacity: 0.55; stroke-dasharray: 5 4; }
 .legend { display: flex; flex-wrap: wrap; gap: 0.25rem 1.25rem; font-size: 0.92rem; }
 .legend i {
