@@ -17,8 +17,9 @@ import math
 from dataclasses import dataclass
 
 from tilewright.codegen.c_like_dialect import Dialect
-from tilewright.codegen.c_like_store import StorePrinter
+from tilewright.codegen.c_like_instruction import InstructionPrinter
 from tilewright.codegen.c_like_text import code
+from tilewright.codegen.mbarriers import slots
 from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir import stmt as S
@@ -29,9 +30,7 @@ from tilewright.ir.func import Func
 from tilewright.ir.stmt import ForKind, Stmt
 from tilewright.ir.visit import distinct, statements, stores, uses, walk
 from tilewright.lower.substitution import put
-from tilewright.target.fragments import slot_values
-from tilewright.target.instruction import Argument, stride_along
-from tilewright.target.queues import QUEUES
+from tilewright.target.boxes import TensorMap
 
 #: Loops that index registers are written out up to so many stores.
 REGISTER_UNROLL = 2048
@@ -39,14 +38,16 @@ REGISTER_UNROLL = 2048
 
 @dataclass(frozen=True)
 class Printed:
-    """A function as text: its symbol, and on a GPU the bytes of dynamic shared memory."""
+    """A function as text: its symbol, and on a GPU the bytes of dynamic shared memory, and the
+    tensor maps that it takes behind its parameters."""
 
     symbol: str
     text: str
     dynamic_shared: int = 0
+    maps: tuple[TensorMap, ...] = ()
 
 
-class CLikePrinter(StorePrinter):
+class CLikePrinter(InstructionPrinter):
     """Prints one function; make a new one for the next."""
 
     def __init__(self, dialect: Dialect, warp_size: int = 32) -> None:
@@ -70,6 +71,8 @@ class CLikePrinter(StorePrinter):
                 self.variables[p] = code(name)
                 self.analyzer.bind(p, ops.const(0, p.dtype), ops.const(2**31 - 1, p.dtype))
                 params.append(f"{d.type_name(p.dtype)} {name}")
+        maps = self.begin_instructions(func)
+        params += [d.map_parameter(name) for name in self.maps]
         block = block_shape(func)
         self.line(f"{d.signature(symbol, params, block)} {{")
         self.indent = 1
@@ -85,10 +88,13 @@ class CLikePrinter(StorePrinter):
                 self.line(f"{d.variable(axis.var.dtype, name)} = {d.axis(axis.tag, uniform)};")
                 self.variables[axis.var] = code(name)
         self._shared(func, math.prod(block) if block else None)
+        if self.maps:
+            for line in d.begin_loads(self.name_of(self.barriers), slots(func), self.maps):
+                self.line(line)
         self.stmt(func.body)
         self.indent = 0
         self.line("}")
-        return Printed(symbol, "\n".join(self.lines) + "\n", self._dynamic_shared)
+        return Printed(symbol, "\n".join(self.lines) + "\n", self._dynamic_shared, maps)
 
     # Memory
 
@@ -107,15 +113,20 @@ class CLikePrinter(StorePrinter):
                         )
                     copies = -(-threads // self.warp_size)
                 found.append((s.buffer, constant_size(s.buffer), copies))
+        if self.maps:
+            found.append((self.barriers, slots(func), 1))
         total = 0
         offsets = []
         for buffer, size, copies in found:
+            align = max(16, buffer.align)
+            total = -(-total // align) * align
             offsets.append(total)
             total += -(-size * copies * buffer.dtype.bytes // 16) * 16
         dynamic = 0 < d.static_shared_limit < total
         if dynamic:
             self._dynamic_shared = total
-            self.line(d.shared_pool(self.names.fresh("shared_memory")))
+            align = max(16, *(buffer.align for buffer, _, _ in found))
+            self.line(d.shared_pool(self.names.fresh("shared_memory"), align))
         for (buffer, size, copies), offset in zip(found, offsets, strict=True):
             whole = self.names.fresh(buffer.name if copies == 1 else f"{buffer.name}_all")
             pool = offset if dynamic else None
@@ -174,9 +185,9 @@ class CLikePrinter(StorePrinter):
                 for text in self.dialect.barrier(scope):
                     self.line(text)
             case S.Queue(queue, action, pending):
-                self.line(QUEUES[queue].text(action, pending))
+                self.queue(queue, action, pending)
             case S.Instr():
-                self._instruction(s)
+                self.instruction(s)
             case _:
                 raise TargetError(f"{type(s).__name__} has to be lowered before code is generated")
 
@@ -268,50 +279,6 @@ class CLikePrinter(StorePrinter):
             self._block(head, s.body)
         self.names.pop()
         self.line("}")
-
-    # Instructions
-
-    def _instruction(self, s: S.Instr) -> None:
-        d = self.dialect
-        lacks = bool(s.instruction.lacks(d.kind, d.arch)) or not all(
-            d.promises(operand.buffer, argument.align)
-            for operand, argument in zip(s.operands, s.instruction.operands, strict=True)
-        )
-        if lacks or (found := self._views(s)) is None:
-            self.stmt(s.body)
-            return
-        pointers, strides = found
-        self.line(f"// {s.instruction.name}")
-        for line in s.instruction.emit(d.kind, pointers, strides).splitlines():
-            self.line(line)
-
-    def _views(self, s: S.Instr) -> tuple[list[str], list[list[str]]] | None:
-        """Pointers to the operands and their strides (slots, of fragments); None if they vary."""
-        pointers, strides = [], []
-        zero: dict[Expr, Expr] = {axis: ops.const(0, axis.dtype) for axis in s.axes}
-        for operand, argument in zip(s.operands, s.instruction.operands, strict=True):
-            first = self.analyzer.simplify(put(operand.indices[0], zero))
-            found = (
-                self._slots(s, operand.indices[0], argument, first)
-                if argument.fragment
-                else stride_along(operand, s.axes)
-            )
-            if found is None:
-                return None
-            at = self.expr(first)
-            pointers.append(str(self.dialect.pointer(self.name_of(operand.buffer), at)))
-            strides.append([str(self.expr(x)) for x in found])
-        return pointers, strides
-
-    def _slots(self, s: S.Instr, place: Expr, argument: Argument, first: Expr) -> tuple[Expr, ...]:
-        """Where a thread has the elements of an operand in fragments, from the first one on."""
-        own, extents = s.instruction.axes_of(argument)
-        found = []
-        for values in slot_values(extents, argument.fragment):
-            at: dict[Expr, Expr] = {axis: ops.const(0, axis.dtype) for axis in s.axes}
-            at |= {s.axes[k]: ops.const(v) for k, v in zip(own, values, strict=True)}
-            found.append(self.analyzer.simplify(put(place, at) - first))
-        return tuple(found)
 
 
 def constant_size(buffer: Buffer) -> int:

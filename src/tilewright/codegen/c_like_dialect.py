@@ -41,6 +41,7 @@ from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func
 from tilewright.ir.ops import FLOAT_FUNCTIONS
+from tilewright.target.boxes import TensorMap
 
 LEVELS: dict[type[E.Expr], tuple[str, int]] = {
     E.Add: ("+", ADD), E.Sub: ("-", ADD), E.Mul: ("*", MUL), E.Div: ("/", MUL),
@@ -252,7 +253,7 @@ class Dialect:
     #: Bytes of shared memory from which on it is asked for at the launch; 0: never.
     static_shared_limit = 0
 
-    def shared_pool(self, name: str) -> str:
+    def shared_pool(self, name: str, align: int = 16) -> str:
         """The declaration of the shared memory that the launch asks for."""
         raise NotImplementedError
 
@@ -318,6 +319,21 @@ class Dialect:
     def vector_function(self, name: str, t: DType, args: Sequence[Code]) -> Code | None:
         """A function of all lanes at once, None where there is none."""
         return None
+
+    # Tensor maps
+
+    def tensor_maps(self, func: Func) -> tuple[TensorMap, ...]:
+        """The maps that a function takes, as :mod:`.tensor_maps` has numbered them."""
+        return ()
+
+    def map_parameter(self, name: str) -> str:
+        """The declaration of a parameter that is a tensor map."""
+        raise NotImplementedError
+
+    def begin_loads(self, barriers: str, count: int, maps: Sequence[str]) -> Iterable[str]:
+        """What a kernel does before it copies boxes: ``barriers`` is shared memory for ``count``
+        of them."""
+        raise NotImplementedError
 
     # The frame
 

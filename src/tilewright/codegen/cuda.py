@@ -8,6 +8,8 @@ from tilewright.codegen.c_like import CLikePrinter, Printed
 from tilewright.codegen.c_like_text import Names
 from tilewright.codegen.cuda_dialect import CudaDialect, prelude
 from tilewright.codegen.flatten import flat_text
+from tilewright.codegen.swizzled import open_swizzles
+from tilewright.codegen.tensor_maps import number_maps
 from tilewright.ir.func import Func, Module
 
 
@@ -69,7 +71,8 @@ def generate(
     dialect = CudaDialect(arch, aligned)
     symbols = Names((*dialect.reserved, launcher))
     if flat is None:
-        flat = tuple(map(flat_text, module.funcs))
+        numbered = (number_maps(func, dialect.kind, arch) for func in module.funcs)
+        flat = tuple(flat_text(open_swizzles(func)) for func in numbered)
     kernels = []
     for func in flat:
         printer = CLikePrinter(dialect)

@@ -18,12 +18,17 @@ from tilewright.codegen.c_like_text import (
     infix,
     wrapped,
 )
+from tilewright.codegen.mbarriers import NAME
+from tilewright.codegen.mbarriers import TEXT as TILE_LOADS
+from tilewright.codegen.tensor_maps import MAPS
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func
 from tilewright.ir.tf32 import TF32_FUNCTIONS
+from tilewright.target.boxes import TensorMap
+from tilewright.target.instructions._shared import SWIZZLED_ADDRESS
 
 #: Vectors that CUDA has, by element type and lanes; the last of each is 16 bytes or the longest.
 _VECTORS: dict[str, dict[int, str]] = {
@@ -132,7 +137,7 @@ class CudaDialect(Dialect):
     static_shared_limit = 48 * 1024
     reserved = Dialect.reserved | frozenset(
         "threadIdx blockIdx blockDim gridDim warpSize half half2 pow abs isnan at_least at_most "
-        "load_where load_where_as".split()
+        f"load_where load_where_as {NAME} TensorMap TileLoads swizzled_address".split()
     )
     types: ClassVar[dict[str, str]] = {
         **Dialect.types,
@@ -247,7 +252,7 @@ class CudaDialect(Dialect):
         if buffer.scope == "global":
             self.wide_params = self.wide_params or self.aligned
             return self.aligned and align <= 16
-        return buffer.scope != "local" and align <= 16
+        return buffer.scope != "local" and align <= max(16, buffer.align)
 
     def prefetch(self, pointer: Code) -> str:
         return f'asm volatile("prefetch.global.L2 [%0];" :: "l"({pointer}))'
@@ -255,14 +260,14 @@ class CudaDialect(Dialect):
     def barrier(self, scope: str) -> Iterable[str]:
         return ("__syncwarp();" if scope == "warp" else "__syncthreads();",)
 
-    def shared_pool(self, name: str) -> str:
+    def shared_pool(self, name: str, align: int = 16) -> str:
         self.pool = name
-        return f"extern __shared__ __align__(16) unsigned char {name}[];"
+        return f"extern __shared__ __align__({align}) unsigned char {name}[];"
 
     def shared_array(self, buffer: Buffer, name: str, size: int, offset: int | None) -> str:
         t = self.storage_name(buffer.dtype, "shared")
         if offset is None:
-            return f"__shared__ __align__(16) {t} {name}[{size}];"
+            return f"__shared__ __align__({max(16, buffer.align)}) {t} {name}[{size}];"
         start = f"{self.pool} + {offset}" if offset else self.pool
         return f"{t}* const {name} = ({t}*)({start});"
 
@@ -362,6 +367,22 @@ class CudaDialect(Dialect):
     def vector_function(self, name: str, t: DType, args: Sequence[Code]) -> Code | None:
         return call(f"__h{name}2", *args) if _is_half(t) and name in ("fma", "abs") else None
 
+    # Tensor maps
+
+    def tensor_maps(self, func: Func) -> tuple[TensorMap, ...]:
+        found: tuple[TensorMap, ...] = func.attrs.get(MAPS, ()) if self.aligned else ()
+        if found:
+            self.wide_params = True
+            self.require("tile loads")
+        return found
+
+    def map_parameter(self, name: str) -> str:
+        return f"const __grid_constant__ TensorMap {name}"
+
+    def begin_loads(self, barriers: str, count: int, maps: Sequence[str]) -> Iterable[str]:
+        first = "(threadIdx.x | threadIdx.y | threadIdx.z) == 0"
+        return (f"TileLoads<{count}> {NAME}({barriers}, {first});",)
+
     # The frame
 
     def parameter(self, buffer: Buffer, name: str, written: bool) -> str:
@@ -428,6 +449,10 @@ def prelude(needs: set[str]) -> str:
         parts.append(_FOLLOW)
     if "load_where" in needs:
         parts.append(_LOAD_WHERE)
+    if "tile loads" in needs:
+        parts.append(TILE_LOADS)
+    if "swizzled_address" in needs:
+        parts.append(SWIZZLED_ADDRESS)
     if "bounds" in needs:
         parts.append(_BOUND.format(name="at_least", ptx="max", sign="<"))
         parts.append(_BOUND.format(name="at_most", ptx="min", sign=">"))

@@ -13,6 +13,7 @@ from tilewright.codegen.c_like_text import KEYWORDS, MUL, code, infix, sanitized
 from tilewright.codegen.cuda import generate
 from tilewright.codegen.cuda_dialect import CudaDialect
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, IntImm
 from tilewright.ir.func import Func, Module
 from tilewright.ir.ops import const
@@ -35,6 +36,11 @@ def cuda_file(module: Module, target: Target) -> str:
     """
     symbol = launcher_name(module)
     made = generate(module, target.arch, launcher=symbol)
+    if any(kernel.maps for kernel in made.kernels):
+        raise TargetError(
+            f"{symbol} copies boxes by tensor maps, which its file would need the driver's library "
+            "to make: copy rows with copy_async, or save() the kernel"
+        )
     arch = target.arch or "native"
     host = _Host(module, symbol, made.kernels, made.aligned)
     head = [

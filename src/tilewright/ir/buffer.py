@@ -31,11 +31,14 @@ class Layout:
         total = self.base
         for index, stride in zip(indices, self.strides, strict=True):
             total = add(total, mul(index, stride))
-        if self.swizzle is None:
-            return total
+        return total if self.swizzle is None else self.swizzled(total)
+
+    def swizzled(self, offset: Expr) -> Expr:
+        """Where the element lies that without the swizzle would lie at ``offset``."""
+        assert self.swizzle is not None
         bits, base, shift = self.swizzle
         mask = ((1 << bits) - 1) << base
-        return bitxor(total, bitand(shr(total, shift), mask))
+        return bitxor(offset, bitand(shr(offset, shift), mask))
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -105,8 +108,8 @@ class Buffer:
         size = add(plain.offset(last), const(1))
         if self.layout.swizzle is None:
             return size
-        bits, base, _ = self.layout.swizzle  # it permutes blocks of so many elements, whole ones
-        block = 1 << (bits + base)
+        bits, base, shift = self.layout.swizzle  # whole blocks, after which the permutation repeats
+        block = 1 << (bits + base + shift)
         return mul(floordiv(add(size, const(block - 1)), const(block)), const(block))
 
     @property

@@ -19,11 +19,13 @@ from tilewright.ir.stmt import (
     If,
     Instr,
     Let,
+    Queue,
     Seq,
     Stmt,
     Store,
     Sync,
 )
+from tilewright.target.queues import QUEUES
 
 
 class Node:
@@ -186,6 +188,8 @@ class _Collector:
                 self.reads((value,), node)
             case Sync(scope):
                 self.kernel.barriers.append(Barrier(scope, node))
+            case Queue(queue, "commit" | "wait") if QUEUES[queue].collective:
+                self.kernel.barriers.append(Barrier("shared", node))
             case AllReduce() as reduction:
                 self.all_reduce(reduction, node)
 

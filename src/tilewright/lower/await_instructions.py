@@ -133,9 +133,10 @@ class _Waits:
             access.buffer: s.instruction.queue
             for s in statements(func.body)
             if isinstance(s, Instr) and s.instruction.queue
-            for access in s.operands[1:]
+            for access in s.operands[0 if QUEUES[s.instruction.queue].apart else 1 :]
             if access.buffer.scope == "shared"
         }
+        self.by_threads = _by_threads(func.body)
 
     def visit(self, s: Stmt, state: _State) -> tuple[Stmt, _State]:
         """``s`` with what it needs, and the groups under way after it."""
@@ -219,7 +220,7 @@ class _Waits:
         later = (k for k in self.certain if k > here)
         until = math.inf if again is not None else next(later, math.inf)
 
-        before = {b for k, b in self.stored if k < here or first <= k <= last}
+        before = {b for k, b in self.stored if k < here or first <= k <= last} & self.by_threads
         seen: list[Stmt] = [Store(b, (), const(0, b.dtype)) for b in behind(self.stored, math.inf)]
         seen += [Evaluate(Load(b, (), None)) for b in behind(self.loaded, until)]
         waited, state = self.wait_for(seq(*seen), state, False)
@@ -237,6 +238,14 @@ def _always(s: Stmt) -> Iterator[Stmt]:
                 yield from _always(x)
         case Attr(_, _, body) | Allocate(_, body) | Let(_, _, body):
             yield from _always(body)
+
+
+def _by_threads(s: Stmt) -> set[Buffer]:
+    """The buffers that threads store to, be it by instructions."""
+    if isinstance(s, Instr) and s.instruction.queue and QUEUES[s.instruction.queue].apart:
+        return set()
+    own = {s.buffer} if isinstance(s, Store) else set()
+    return own.union(*(_by_threads(x) for x in children(s) if isinstance(x, Stmt)))
 
 
 def _queue_of(s: Stmt) -> str:

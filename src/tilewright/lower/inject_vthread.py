@@ -196,10 +196,6 @@ def _widened(buffer: Buffer, extent: Expr) -> Buffer:
     layout = buffer.layout
     if layout is not None:
         stride = buffer.size
-        if layout.swizzle is not None:
-            bits, base, _ = layout.swizzle  # whole blocks of what the swizzle permutes
-            block = 1 << (bits + base)
-            stride = ops.mul(ops.ceildiv(stride, block), block)
         layout = Layout((stride, *layout.strides), layout.base, layout.swizzle)
     shape = (extent, *buffer.shape)
     held = buffer.distribution

@@ -28,6 +28,7 @@ from tilewright.lower.bounds import Bounds, infer_bounds
 from tilewright.lower.check_arguments import check_params, check_variables
 from tilewright.lower.stage_nest import StageNest
 from tilewright.lower.storage_align import aligned_strides
+from tilewright.lower.swizzled_layout import swizzled_layout
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp, ExternOp, PlaceholderOp
@@ -119,15 +120,17 @@ class Nests:
         kept_mins, kept = self.bounds.kept.get(stage, (domain.mins, domain.shape))
         for tensor in stage.op.outputs:
             old = tensor.buffer
-            layout = None
+            layout, align = None, 0
             if stage.alignments:
                 layout = Layout(aligned_strides(kept, stage.alignments))
+            elif stage.swizzled:
+                layout, align = swizzled_layout(stage, kept, self.bounds.scopes[stage])
             shape = kept if stage.op.axis else old.shape
             mins = kept_mins if stage.op.axis else tuple(const(0) for _ in shape)
             if old in self.params:
                 new = old
             else:
-                new = Buffer(old.name, shape, old.dtype, self.bounds.scopes[stage], layout)
+                new = Buffer(old.name, shape, old.dtype, self.bounds.scopes[stage], layout, align)
             self.parts[old] = (new, mins)
 
     def produce(self, stage: Stage, warm: bool = False) -> Stmt:

@@ -24,6 +24,9 @@ An element of a stage is the same whoever computes it, so which thread stores it
 Under a condition on an axis it is the first thread only where that one meets the condition if any
 does, as with ``threadIdx.x < 4``; under ``threadIdx.x == 3`` somebody chose another.
 
+Of an instruction by which one thread copies a box for all of them, the guard stands at the
+instruction itself: what is around it, as its place in a pipeline, is for all.
+
 It stands first of what is done to a kernel, when all of its threads are known, and before
 barriers, which the readers of such a store need.
 """
@@ -34,6 +37,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tilewright.arith import Analyzer
+from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import const, is_const, logical_and
@@ -95,9 +99,12 @@ class _OneWriter:
         match s:
             case Store():
                 return self.unused([s]), s
-            case Instr(_, axes, _, body):
+            case Instr(instruction, axes, _, body):
                 self.depends.update(dict.fromkeys(axes, _NONE))
-                return self.unused(stores(body)), s
+                alike = self.unused(stores(body))
+                if getattr(instruction, "tensor_map", False):
+                    return None, self.by_first(s, alike)
+                return alike, s
             case For(var, low, extent, _, body):
                 self.depends[var] = self.of((low, extent))
                 self.under |= self.of((extent,))
@@ -139,6 +146,19 @@ class _OneWriter:
         if not axes:
             return s
         return guarded(logical_and(*(v.equal(0) for v in self.axes if v in axes)), s)
+
+    def by_first(self, s: Instr, found: _Axes) -> Stmt:
+        """What one thread of the block asks for, with its guard: around it stands what all do."""
+        own = {v for v, tag in self.axes.items() if tag.startswith("threadIdx")}
+        if not own <= found:
+            tags = ", ".join(self.axes[v] for v in self.axes if v in own - found)
+            name = s.operands[0].buffer.name
+            raise LoweringError(
+                f"{s.instruction.name} into {name!r} is not the same in all threads along {tags}: "
+                "one thread of a block asks for a box. Leave the axes of that stage unbound, and "
+                "put no condition on threads around it"
+            )
+        return self.guard(frozenset(own), s)
 
     def unused(self, written: Iterable[Store]) -> _Axes:
         """The axes whose threads all store the same, at the same place."""

@@ -40,6 +40,7 @@ from tilewright.ir.func import Func
 from tilewright.ir.ops import const, is_const, logical_and
 from tilewright.ir.stmt import Access, Attr, For, ForKind, If, Instr, Seq, Stmt, Store, seq
 from tilewright.ir.visit import allocated, loads, replace_buffers, statements, uses, walk
+from tilewright.lower.box_copies import match_box
 from tilewright.lower.context import InContext, analyzer_of, pure
 from tilewright.lower.inherit_fragments import inherited
 from tilewright.lower.substitution import copy
@@ -98,6 +99,11 @@ class _Tensorize(InContext):
         return super().stmt(s)
 
     def replaced(self, nest: For, instruction: Instruction, line: str) -> Stmt:
+        if instruction.tensor_map:
+            found = match_box(_Simplified(self.analyzer).stmt(nest), instruction, self.analyzer)
+            if isinstance(found, Instr):
+                return found
+            raise self.refused(nest, instruction, line, found)
         parts = _parts(nest)
         if len(parts) == 2 and _initialises(*parts):
             first, update = parts
@@ -114,7 +120,12 @@ class _Tensorize(InContext):
         if isinstance(found, Instr) and not problem:
             made = found if other is None else If(chosen, found, other)
             return seq(first, _under(condition, made))
-        raise LoweringError(
+        raise self.refused(nest, instruction, line, str(problem))
+
+    def refused(
+        self, nest: For, instruction: Instruction, line: str, problem: str
+    ) -> LoweringError:
+        return LoweringError(
             f"the loops cannot be tensorized with {instruction.name}: {problem}",
             stage=self.stage,
             axis=nest.var.name,

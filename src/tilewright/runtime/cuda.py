@@ -38,6 +38,7 @@ from tilewright.runtime.cuda_driver import (
 from tilewright.runtime.cuda_launch import Loaded, measure
 from tilewright.runtime.program import Resources
 from tilewright.target import Target
+from tilewright.target.boxes import TensorMap
 
 #: What vector accesses need the address of every argument to be a multiple of, in bytes.
 ALIGNMENT = 16
@@ -95,7 +96,12 @@ class CudaProgram:
         self.arch: str = meta["arch"]
         self.symbols: list[str] = meta["symbols"]
         self.dynamic_shared: list[int] = meta["dynamic_shared"]
+        self.unaligned_shared: list[int] = meta["unaligned_shared"]
         self.written = frozenset(meta["written"])
+        self.maps = [
+            [TensorMap(param, tuple(box), swizzle) for param, box, swizzle in own]
+            for own in meta["maps"]
+        ]
         self.resources: Mapping[str, Resources] = {
             name: Resources(**fields) for name, fields in meta["resources"].items()
         }
@@ -183,7 +189,9 @@ class CudaProgram:
         else:
             cubin = self.cubin
         follows = overlaps(place.arch if simple else self.arch)
-        loaded = Loaded(self.module, place, cubin, self.symbols, self.dynamic_shared, follows)
+        maps = None if simple else self.maps
+        shared = self.unaligned_shared if simple else self.dynamic_shared
+        loaded = Loaded(self.module, place, cubin, self.symbols, shared, follows, maps)
         self._loaded[ordinal, aligned] = loaded
         return loaded
 
@@ -276,11 +284,14 @@ def compile_module(
                 f"kernel {func.name} keeps {used.stack} bytes of an array in memory that products "
                 "in the background write in registers: unroll the loops that index it"
             )
+    simple = generate(module, arch, aligned=False, flat=made.flat) if made.aligned else None
     meta = {
         "arch": arch,
         "symbols": [k.symbol for k in made.kernels],
         "dynamic_shared": [k.dynamic_shared for k in made.kernels],
+        "unaligned_shared": [k.dynamic_shared for k in (simple or made).kernels],
         "written": list(outputs(module)),
+        "maps": [[[m.param, m.box, m.swizzle] for m in k.maps] for k in made.kernels],
         "resources": {
             f.name: asdict(_with_dynamic(cubin.resources.get(k.symbol, Resources()), k))
             for f, k in zip(module.funcs, made.kernels, strict=True)
@@ -291,9 +302,8 @@ def compile_module(
         "kernel.cubin": cubin.data,
         "meta.json": json.dumps(meta).encode(),
     }
-    if made.aligned:
-        unaligned = generate(module, arch, aligned=False, flat=made.flat)
-        files["unaligned.cu"] = unaligned.text.encode()
+    if simple is not None:
+        files["unaligned.cu"] = simple.text.encode()
     return CudaProgram(module, target, files)
 
 

@@ -23,7 +23,9 @@ from tilewright.runtime.cuda_driver import (
     load_driver,
     relaxed_capture,
 )
+from tilewright.runtime.cuda_maps import Room, TensorMaps
 from tilewright.runtime.signature import evaluate
+from tilewright.target.boxes import TensorMap
 
 _TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 #: The largest grid and block (CUDA programming guide, "Technical specifications").
@@ -45,16 +47,20 @@ class Plan:
 
 
 class _Arguments:
-    """The values of all parameters, and for each kernel the addresses of its own.
+    """The values of all parameters, and for each kernel the addresses of its own, and its maps.
 
     The driver reads them during a launch, so each thread has its own.
     """
 
-    def __init__(self, count: int, kernels: Sequence[Sequence[int]]) -> None:
+    def __init__(self, count: int, kernels: Sequence[Sequence[int]], maps: TensorMaps) -> None:
         self.values = (ctypes.c_uint64 * max(count, 1))()
-        start = ctypes.addressof(self.values)
+        self.room = Room(len(maps))
+        start, rooms = ctypes.addressof(self.values), self.room.addresses
         self._keep = [
-            (ctypes.c_void_p * max(len(k), 1))(*(start + 8 * i for i in k)) for k in kernels
+            (ctypes.c_void_p * max(len(k) + len(m), 1))(
+                *(start + 8 * i for i in k), *(rooms[i] for i in m)
+            )
+            for k, m in zip(kernels, maps.of_kernel, strict=True)
         ]
         self.addresses = [ctypes.addressof(array) for array in self._keep]
 
@@ -70,6 +76,7 @@ class Loaded:
         symbols: Sequence[str],
         dynamic_shared: Sequence[int],
         overlaps: bool = False,
+        maps: Sequence[Sequence[TensorMap]] | None = None,
     ) -> None:
         driver = load_driver()
         self._launch_kernel = launch_function()
@@ -101,6 +108,10 @@ class Loaded:
         self._scalars = variables(module)
         slots = {p: i for i, p in enumerate((*arrays, *module.workspaces, *self._scalars))}
         self._count = len(slots)
+        none: list[list[TensorMap]] = [[] for _ in module.funcs]
+        self._maps = TensorMaps(
+            module, none if maps is None else maps, [*arrays, *module.workspaces], self._scalars
+        )
         self._pack = struct.Struct(f"={self._count}Q").pack_into
         self._kernels = [[slots[p] for p in func.params] for func in module.funcs]
         self._masks = tuple(2**v.dtype.bits - 1 for v in self._scalars)
@@ -126,7 +137,9 @@ class Loaded:
             try:
                 packed: _Arguments = self._local.arguments
             except AttributeError:
-                packed = self._local.arguments = _Arguments(self._count, self._kernels)
+                packed = self._local.arguments = _Arguments(self._count, self._kernels, self._maps)
+            if self._maps:
+                self._maps.put(packed.room, pointers, scalars)
             if scalars:
                 pointers += tuple(v & m for v, m in zip(scalars, self._masks, strict=True))
             self._pack(packed.values, 0, *pointers)
@@ -158,6 +171,7 @@ class Loaded:
         local, pack, call = self._local, self._pack, self._launch_kernel
         values = tuple(v & m for v, m in zip(scalars, self._masks, strict=True))
         starts, size = _starts(plan.workspaces)
+        maps = self._maps if len(self._maps) else None
         empty, byte, place = torch.empty, torch.uint8, torch.device("cuda", ordinal)
         by_stream: dict[int, list[tuple[int, int, int, Configuration]]] = {}
         beyond = alignment - 1
@@ -187,9 +201,10 @@ class Loaded:
             if starts:
                 held = empty(size, dtype=byte, device=place)  # until all is launched
                 base = held.data_ptr()
-                pack(packed.values, 0, *pointers, *[base + at for at in starts], *values)
-            else:
-                pack(packed.values, 0, *pointers, *values)
+                pointers = (*pointers, *[base + at for at in starts])
+            pack(packed.values, 0, *pointers, *values)
+            if maps is not None:
+                maps.put(packed.room, pointers, scalars)
             addresses = packed.addresses
             for how, function, k, _ in steps:
                 if call(how, function, addresses[k], 0):

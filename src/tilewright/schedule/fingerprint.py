@@ -115,6 +115,7 @@ class _Writer:
             () if stage.store_predicate is None else stage.store_predicate,
             stage.pipelined,
             (stage.rolling, stage.ahead),
+            stage.swizzled,
             stage.alignments,
             stage.bounds_alignments,
         ]

@@ -75,6 +75,7 @@ class Stage:
         self.pipelined, self.pipelined_by = 0, ""  # copies of its memory, and the primitive's name
         self.rolling, self.ahead = False, 0
         self.lines: dict[str, str] = {}  # where primitives on the whole stage were called
+        self.swizzled = 0  # bytes of the rows whose pieces are permuted
         self.alignments: dict[int, tuple[int, int]] = {}
         self.bounds_alignments: dict[int, tuple[int, int]] = {}
         self.roots: tuple[IterVar, ...] = (*op.axis, *op.reduce_axis)
@@ -266,6 +267,12 @@ class Stage:
         from tilewright.schedule.storage import storage_align
 
         storage_align(self, axis, factor, offset)
+
+    def swizzle(self, bytes: int) -> None:
+        """See :func:`tilewright.schedule.swizzle.swizzle`."""
+        from tilewright.schedule.swizzle import swizzle
+
+        swizzle(self, bytes)
 
     def align_bounds(self, axis: IterVar, factor: int, offset: int = 0) -> None:
         """See :func:`tilewright.schedule.storage.align_bounds`."""

@@ -20,7 +20,7 @@ def set_scope(stage: Stage, scope: str) -> Stage:
     """
     if scope not in SCOPES:
         raise stage.error(f"unknown scope {scope!r}", mend=f"The scopes are {', '.join(SCOPES)}")
-    if _is_argument(stage) and scope != "global":
+    if is_argument(stage) and scope != "global":
         raise stage.error(
             f"set_scope: an argument or output of the program cannot be in {scope} memory",
             mend="Use s.cache_read or s.cache_write for a copy there",
@@ -44,11 +44,17 @@ def storage_align(stage: Stage, axis: IterVar, factor: int, offset: int) -> None
             axis,
             "Give a positive factor, and an offset that is not negative",
         )
-    if _is_argument(stage):
+    if is_argument(stage):
         raise stage.error(
             "storage_align: the tensor is an argument or output, which lies as the caller has it",
             axis,
             "Use s.cache_read or s.cache_write for a copy whose storage can be padded",
+        )
+    if stage.swizzled:
+        raise stage.error(
+            f"storage_align: the rows are swizzled by {stage.swizzled} bytes, without gaps",
+            axis,
+            "Leave out one of them: either keeps columns out of one bank",
         )
     stage.alignments[place] = (factor, offset)
 
@@ -81,7 +87,7 @@ def pipeline(stage: Stage, stages: int, name: str = "pipeline") -> None:
     Raises :class:`ScheduleError` for a placeholder, an output of the program, and fewer than two
     stages.
     """
-    if _is_argument(stage):
+    if is_argument(stage):
         raise stage.error(
             f"{name}: the stage is an argument or output of the program",
             mend=f"Use s.cache_read or s.cache_write, and {name} the copy",
@@ -120,7 +126,7 @@ def rolling_buffer(stage: Stage, ahead: int = 0) -> None:
             f"rolling_buffer: ahead={ahead!r} is no number of iterations",
             mend="Give 0, or how many iterations earlier to load",
         )
-    if _is_argument(stage):
+    if is_argument(stage):
         raise stage.error(
             "rolling_buffer: the stage is an argument or output of the program",
             mend="Use s.cache_read or s.cache_write, and roll the copy",
@@ -143,7 +149,8 @@ def set_store_predicate(stage: Stage, predicate: Any) -> None:
         ) from None
 
 
-def _is_argument(stage: Stage) -> bool:
+def is_argument(stage: Stage) -> bool:
+    """Whether the caller passes what the stage stands for: an input, or an output."""
     return isinstance(stage.op, PlaceholderOp) or stage.op in stage.schedule.outputs
 
 

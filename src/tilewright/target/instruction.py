@@ -21,7 +21,7 @@ C[i] = C[i] + A[i] * B[]
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.arith.affine import Affine, as_affine, of_atom
@@ -69,6 +69,10 @@ class Argument:
     strides : by dimension the stride that it must have in elements, None for any.
     align : what the address of its first element must be a multiple of, in bytes.
     scopes : the memories where it may lie.
+    swizzles : by how many bytes its memory may be swizzled (:mod:`tilewright.ir.swizzle`), 0 for
+        not at all. Strides are those without the swizzle.
+    reach : of swizzled memory, within how many bytes from where the swizzle begins anew its first
+        element must lie; 0 for anywhere.
     fragment : of an operand that a group of threads holds together, by dimension where each bit of
         its index goes, the lowest first: "lane N" to bit N of the thread's number in the group,
         "slot N" to bit N of the number of the thread's register.
@@ -80,6 +84,8 @@ class Argument:
     strides: tuple[int | None, ...] = ()
     align: int = 0
     scopes: tuple[str, ...] = MEMORIES
+    swizzles: tuple[int, ...] = (0,)
+    reach: int = 0
     fragment: tuple[tuple[str, ...], ...] = ()
 
     def required_stride(self, axis: str) -> int | None:
@@ -87,6 +93,18 @@ class Argument:
         if axis not in self.axes:
             return 0
         return self.strides[self.axes.index(axis)] if self.strides else None
+
+
+class Pointer(str):
+    """A pointer expression; ``swizzle`` is by how many bytes what it points into is swizzled, 0
+    where it is not, and the address then that without the swizzle."""
+
+    swizzle: int
+
+    def __new__(cls, text: str, swizzle: int = 0) -> Pointer:
+        made = super().__new__(cls, text)
+        made.swizzle = swizzle
+        return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +124,7 @@ class Instruction:
     features: frozenset[str] = frozenset()
     simulate: Callable[[Any], None] | None = None
     queue: str = ""
+    tensor_map: bool = False
 
     def axes_of(self, operand: Argument) -> tuple[list[int], list[int]]:
         """The numbers of an operand's axes among those of the instruction, and their extents."""
@@ -184,6 +203,7 @@ def decl_instruction(
     features: Collection[str] = (),
     simulate: Callable[[Any], None] | None = None,
     queue: str = "",
+    tensor_map: bool = False,
 ) -> Instruction:
     """Declare an instruction.
 
@@ -203,6 +223,9 @@ def decl_instruction(
         :class:`~tilewright.runtime.sim.instruction.InstructionView`; by default its loops.
     queue : of one that goes on after it was issued, the name of the queue
         (:data:`tilewright.target.queues.QUEUES`) on which its end is waited for.
+    tensor_map : of one that copies a box of a tensor, zeros where it is outside, by a map that the
+        host makes of it: in place of the second operand's pointer its emission gets that of the
+        map, and in place of its strides where the box begins, the outermost dimension first.
 
     Raises :class:`LanguageError` where the name is taken, an operand has an axis that is not
     declared, or the body's type is not that of the output.
@@ -242,6 +265,7 @@ def decl_instruction(
         frozenset(features),
         simulate,
         queue,
+        tensor_map,
     )
     INSTRUCTIONS[name] = made
     return made
@@ -280,15 +304,19 @@ def views(instr: Instr) -> list[View]:
 
 
 def stride_along(operand: Access, axes: Sequence[Var]) -> tuple[Expr, ...] | None:
-    """The strides of ``operand`` in elements along ``axes``, None where one is not constant."""
-    if operand.buffer.layout is not None and operand.buffer.layout.swizzle is not None:
-        return None
+    """The strides of ``operand`` in elements along ``axes``, None where one is not constant.
+
+    Of swizzled memory they are those without the swizzle.
+    """
     parts = list(zip(operand.indices, operand.buffer.strides, strict=True))
     found = _strides(parts, axes)
     if found is None:  # one axis may be made up of several indices, whose sum is affine again
         from tilewright.arith import Analyzer
 
-        whole = Analyzer().simplify(operand.buffer.offset(operand.indices))
+        layout = operand.buffer.layout
+        plain = None if layout is None else replace(layout, swizzle=None)
+        offset = (plain or operand.buffer).offset(operand.indices)
+        whole = Analyzer().simplify(offset)
         found = _strides([(whole, const(1))], axes)
     return found
 

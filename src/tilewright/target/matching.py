@@ -10,7 +10,7 @@ memories that the declaration asks for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.arith import Analyzer
 from tilewright.arith.affine import as_affine
@@ -19,6 +19,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.ops import add, const, floordiv, floormod
 from tilewright.ir.stmt import Access, Attr, For, ForKind, If, Instr, Seq, Stmt, Store
+from tilewright.ir.swizzle import pattern, width_of
 from tilewright.ir.visit import substitute
 from tilewright.target.fragments import spread
 from tilewright.target.instruction import Argument, Instruction, stride_along
@@ -240,9 +241,12 @@ class _Matching:
             return f"it is in {buffer.scope} memory, not {' or '.join(argument.scopes)}"
         if argument.fragment:
             return self.refuse_fragment(argument, access)
-        strides = stride_along(access, self.axes)
+        width = width_of(buffer)
+        strides = None if width is None else stride_along(access, self.axes)
         if strides is None:
             return "its address is not affine in the axes"
+        if width not in argument.swizzles:
+            return _swizzled_otherwise(width or 0, argument.swizzles)
         for axis, spec, stride in zip(self.axes, self.instruction.axes, strides, strict=True):
             wanted = argument.required_stride(spec.name)
             if wanted is None or spec.extent == 1:
@@ -251,6 +255,11 @@ class _Matching:
                 return f"its stride along {axis.name} is {stride}, not {wanted}"
         if argument.align and not self.aligned(argument, access):
             return f"its address is not known to be a multiple of {argument.align} bytes"
+        if width and argument.reach and not self.reached(argument, access, pattern(width)):
+            return (
+                f"its first element is not known to lie in the first {argument.reach} of the "
+                f"{pattern(width)} bytes after which its swizzle repeats"
+            )
         return ""
 
     def refuse_fragment(self, argument: Argument, access: Access) -> str:
@@ -277,6 +286,16 @@ class _Matching:
                 return False
         return True
 
+    def reached(self, argument: Argument, access: Access, period: int) -> bool:
+        """Whether the first element lies near enough to where the swizzle begins anew."""
+        zero: dict[Expr, Expr] = dict.fromkeys(self.axes, const(0))
+        layout, size = access.buffer.layout, access.buffer.dtype.bytes
+        assert layout is not None
+        first = tuple(substitute(i, zero) for i in access.indices)
+        offset = self.analyzer.simplify(replace(layout, swizzle=None).offset(first))
+        beyond = floormod(offset, const(period // size))
+        return self.analyzer.prove(beyond < const(argument.reach // size))
+
     def note(self, text: str, depth: int) -> None:
         if depth > self.best.depth:
             self.best = _Mismatch(text, depth)
@@ -284,6 +303,12 @@ class _Matching:
 
 def _same(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
     return all(x is y or as_affine(x) == as_affine(y) for x, y in zip(a, b, strict=True))
+
+
+def _swizzled_otherwise(width: int, wanted: tuple[int, ...]) -> str:
+    have = f"is swizzled by {width} bytes" if width else "is not swizzled"
+    sizes = " or ".join(str(w) if w else "none" for w in wanted)
+    return f"its memory {have}, and is to be by {sizes}: say so with swizzle()"
 
 
 def _text(access: Access) -> str:

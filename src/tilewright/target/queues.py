@@ -17,7 +17,9 @@ class AsyncQueue:
     ``fence`` makes registers that were written before visible to its instructions; ``proxy``, in
     front of a barrier, what threads stored in shared memory. ``wait`` has the place ``{pending}``.
     ``ordered`` tells whether an instruction may use the results of an earlier one of the queue
-    without waiting.
+    without waiting; ``collective``, whether all threads of a block commit and wait together, also
+    where one of them issues; ``apart``, whether it writes shared memory otherwise than threads do,
+    so that what these stored there before, not what it writes, needs ``proxy``.
     """
 
     name: str
@@ -26,6 +28,8 @@ class AsyncQueue:
     fence: str = ""
     proxy: str = ""
     ordered: bool = False
+    collective: bool = False
+    apart: bool = False
 
     def text(self, action: str, pending: int = 0) -> str:
         """An action of :class:`tilewright.ir.stmt.Queue` as a statement."""
@@ -36,19 +40,30 @@ def _asm(instruction: str) -> str:
     return f'asm volatile("{instruction};" ::: "memory");'
 
 
-#: By name. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", "Non-bulk copy".
+_PROXY = _asm("fence.proxy.async.shared::cta")
+
+#: By name. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", "Non-bulk copy", "Tensor
+#: copy" with the object ``tma`` of :mod:`tilewright.codegen.mbarriers`.
 QUEUES = {
     "wgmma": AsyncQueue(
         "wgmma",
         commit=_asm("wgmma.commit_group.sync.aligned"),
         wait=_asm("wgmma.wait_group.sync.aligned {pending}"),
         fence=_asm("wgmma.fence.sync.aligned"),
-        proxy=_asm("fence.proxy.async.shared::cta"),
+        proxy=_PROXY,
         ordered=True,
     ),
     "cp.async": AsyncQueue(
         "cp.async",
         commit=_asm("cp.async.commit_group"),
         wait=_asm("cp.async.wait_group {pending}"),
+    ),
+    "tma": AsyncQueue(
+        "tma",
+        commit="tma.commit();",
+        wait="tma.wait({pending});",
+        proxy=_PROXY,
+        collective=True,
+        apart=True,
     ),
 }

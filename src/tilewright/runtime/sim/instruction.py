@@ -73,14 +73,24 @@ class InstructionView:
         memory = frame.memories[o.place]
         memory.write(frame, o.indices(frame), np.asarray(value)[()], None, self._site, o.what)
 
-    def read_block(self, operand: int) -> Array:
-        """All elements of an operand: of shape (groups, its extents along its axes)."""
+    def read_block(self, operand: int, zeros_outside: bool = False) -> Array:
+        """All elements of an operand: of shape (groups, its extents along its axes).
+
+        With ``zeros_outside``, those that its memory does not have are zero.
+        """
         o, leaders = self._operands[operand], self._leaders(0)
         memory = self._memory(operand)
         at = self._block(operand, leaders)
+        keep = None
+        if zeros_outside:
+            shape = (leaders.n, at[0].shape[-1])
+            keep = np.ones(shape, np.bool_)
+            for index, extent in zip(at, memory.form.shape, strict=True):
+                keep &= (index >= 0) & (index < extent)
         with self._in_order(memory):
-            found = Memory.read(memory, leaders, at, None, self._site, o.what)
-        self._use(memory, leaders, at, write=False)
+            found = Memory.read(memory, leaders, at, keep, self._site, o.what)
+        if keep is None:
+            self._use(memory, leaders, at, write=False)
         if (
             memory.races is not None and self.instruction.group > 1
         ):  # any of them may read it: what one wrote another one reads

@@ -26,6 +26,7 @@ from tilewright.runtime.sim.findings import Site, Sites
 from tilewright.runtime.sim.frame import Frame
 from tilewright.runtime.sim.instruction import InstructionView, Operand
 from tilewright.runtime.sim.values import Array, numpy_type, round_bfloat16
+from tilewright.target.queues import QUEUES
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class StatementCompiler:
                 made = AllReduceCode(s, self.expressions, self.axes, site)
                 return _plain(made.run)
             case S.Queue():
-                return _plain(partial(_queue, s))
+                return _plain(partial(_queue, s, self._enter(s)))
             case S.Instr():
                 return self._instr(s)
         raise LoweringError(f"sim cannot run a {type(s).__name__}: {s!r}")
@@ -257,7 +258,10 @@ class StatementCompiler:
         return _plain(execute)
 
 
-def _queue(s: S.Queue, frame: Frame) -> None:
+def _queue(s: S.Queue, site: Site, frame: Frame) -> None:
+    if QUEUES[s.queue].collective and s.action in ("commit", "wait"):
+        verb = "waits" if s.action == "wait" else "commits"
+        require_block(frame, site, "divergent barrier", f"{verb} instructions of the block without")
     if s.action == "commit":
         frame.batch.flights.commit(s.queue, frame)
     elif s.action == "wait":

@@ -19,7 +19,10 @@ from tilewright.target.instructions.ldmatrix import (
 )
 from tilewright.target.instructions.micro_kernel import dot, gemm
 from tilewright.target.instructions.mma import mma_bf16, mma_f16, mma_s8, mma_tf32, mma_u8
-from tilewright.target.instructions.wgmma import orders_of, wgmma
+from tilewright.target.instructions.tma_load import named as tma_load_named
+from tilewright.target.instructions.tma_load import tma_load
+from tilewright.target.instructions.wgmma import named as wgmma_named
+from tilewright.target.instructions.wgmma import wgmma
 
 __all__ = [
     "copy_async",
@@ -43,9 +46,12 @@ __all__ = [
     "mma_s8",
     "mma_tf32",
     "mma_u8",
+    "tma_load",
     "vnni",
     "wgmma",
 ]
+
+_WGMMA = r"wgmma_m64n(\d+)k16_(b?f16)((?:_[rki][kj])?)((?:_s\d+_\d+)?)"
 
 
 def instruction_named(name: str) -> Instruction | None:
@@ -59,9 +65,10 @@ def instruction_named(name: str) -> Instruction | None:
             return gemm(*map(int, sized.groups()))
         if sized := re.fullmatch(r"dot_f32_(\d+)", name):
             return dot(int(sized[1]))
-        if sized := re.fullmatch(r"wgmma_m64n(\d+)k16_(b?)f16((?:_[rki][kj])?)", name):
-            element = "bfloat16" if sized[2] else "float16"
-            return wgmma(int(sized[1]), element, *orders_of(sized[3]))
+        if sized := re.fullmatch(_WGMMA, name):
+            return wgmma_named(*sized.groups())
         if sized := re.fullmatch(r"copy_async_(\w+)_(\d+)", name):
             return copy_async(int(sized[2]), sized[1])
+        if sized := re.fullmatch(r"tma_load_([a-z0-9]+)_([\dx]+)((?:_s\d+)?)", name):
+            return tma_load_named(*sized.groups())
     return INSTRUCTIONS.get(name)

@@ -14,7 +14,9 @@ from typing import Any
 
 from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import LanguageError
+from tilewright.ir.swizzle import WIDTHS
 from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
+from tilewright.target.instructions._shared import shared_address
 
 #: Bytes that a thread may ask for.
 SIZES = (4, 8, 16)
@@ -41,7 +43,7 @@ def _declared(count: int, element: str, size: int) -> Instruction:
         cached = "cg" if size == 16 else "ca"
         return (
             f'asm volatile("cp.async.{cached}.shared.global [%0], [%1], {size};"\n'
-            f'    :: "r"((unsigned)__cvta_generic_to_shared({pointers[0]})), "l"({pointers[1]})\n'
+            f'    :: "r"({shared_address(pointers[0])}), "l"({pointers[1]})\n'
             '    : "memory");'
         )
 
@@ -49,7 +51,10 @@ def _declared(count: int, element: str, size: int) -> Instruction:
         f"copy_async_{element}_{count}",
         axes=(Axis("i", count),),
         operands=(
-            Argument("D", ("i",), element, align=size, scopes=("shared",), strides=(1,)),
+            Argument(
+                "D", ("i",), element, align=size, scopes=("shared",), strides=(1,),
+                swizzles=(0, *WIDTHS),
+            ),
             Argument("S", ("i",), element, align=size, scopes=("global",), strides=(1,)),
         ),
         body=lambda d, s: s,
@@ -57,7 +62,7 @@ def _declared(count: int, element: str, size: int) -> Instruction:
         cuda_arch=80,
         simulate=_copy,
         queue="cp.async",
-    )
+    )  # fmt: skip
 
 
 def _copy(view: Any) -> None:

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright.ir.swizzle import WIDTHS
 from tilewright.target.instruction import Argument, Axis, Emission, Instruction, decl_instruction
+from tilewright.target.instructions._shared import shared_address
 
 _EIGHT: tuple[str, ...] = ("lane 2", "lane 3", "lane 4")
 _PAIRS: tuple[str, ...] = ("slot 0", "lane 0", "lane 1")
@@ -52,7 +54,7 @@ def _ldmatrix(
             ),
             Argument(
                 "S", axes, element, align=16, scopes=("shared",),
-                strides=tuple(None if a == rows else 1 for a in axes),
+                strides=tuple(None if a == rows else 1 for a in axes), swizzles=(0, *WIDTHS),
             ),
         ),
         body=lambda d, s: s,
@@ -81,7 +83,8 @@ def _blocks(element: str, suffix: str) -> Instruction:
                 fragment=(("slot 2",), _EIGHT, ("slot 1",), _PAIRS),
             ),
             Argument(
-                "S", axes, element, align=16, scopes=("shared",), strides=(None, None, None, 1)
+                "S", axes, element, align=16, scopes=("shared",), strides=(None, None, None, 1),
+                swizzles=(0, *WIDTHS),
             ),
         ),
         body=lambda d, s: s,
@@ -99,7 +102,7 @@ def _load(pointers: Sequence[str], slots: Sequence[str], row: str, flip: str) ->
         f'asm volatile("ldmatrix.sync.aligned.m8n8.x4{flip}.shared.b16 '
         '{%0, %1, %2, %3}, [%4];"\n'
         f"    : {outs}\n"
-        f'    : "r"((unsigned)__cvta_generic_to_shared({pointers[1]} + {row}))\n'
+        f'    : "r"({shared_address(pointers[1], row)})\n'
         '    : "memory");'
     )
 

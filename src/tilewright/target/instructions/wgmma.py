@@ -7,15 +7,22 @@ neighbours along k lie side by side, or those along i or j. So the axes of what 
 declared as i = 8 ``io`` + ``ii``, j = 8 ``jo`` + ``ji`` and k = 8 ``ko`` + ``ki``; how far blocks
 are apart along ``io``, ``jo`` and ``ko`` is free, a constant multiple of 16 bytes.
 
+In memory that is swizzled by 32, 64 or 128 bytes it reads rows of that length: of k, eight of them
+without gaps, at any multiple of 16 k; or of i or j, of which those that a row does not hold follow
+in a further tile along ``ip`` or ``jp``: j = ``jp`` * row + 8 ``jo`` + ``ji``.
+
 It goes on while its threads do, and is waited for on the queue "wgmma".
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 from tilewright.ir.errors import LanguageError, TargetError
+from tilewright.ir.swizzle import PIECE, pattern
+from tilewright.ir.swizzle import WIDTHS as SWIZZLES
 from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
 from tilewright.target.instructions._contract import contract
 
@@ -31,7 +38,11 @@ LEFT, RIGHT = ("registers", "k", "i"), ("k", "j")
 
 
 def wgmma(
-    columns: int, element: str = "float16", left: str = "registers", right: str = "k"
+    columns: int,
+    element: str = "float16",
+    left: str = "registers",
+    right: str = "k",
+    swizzles: tuple[int, int] = (0, 0),
 ) -> Instruction:
     """The instruction for ``columns`` j, of ``element`` "float16" or "bfloat16".
 
@@ -40,6 +51,7 @@ def wgmma(
     left : "registers", or for A in shared memory along which axis, "k" or "i", neighbours lie side
         by side.
     right : the same of B, "k" or "j".
+    swizzles : by how many bytes the memory of A, and of B, is swizzled: 0, 32, 64 or 128.
 
     Raises :class:`LanguageError` where there is none.
     """
@@ -53,45 +65,54 @@ def wgmma(
             f"there is no wgmma with left={left!r} and right={right!r}: left is one of {LEFT}, "
             f"right one of {RIGHT}"
         )
-    return _declared(columns, element, left, right)
+    a, b = swizzles
+    if a not in (0, *SWIZZLES) or b not in (0, *SWIZZLES) or (a and left == "registers"):
+        raise LanguageError(
+            f"there is no wgmma of memory swizzled by {a} and {b} bytes: A in registers is not "
+            f"swizzled, what lies in shared memory by one of {(0, *SWIZZLES)}"
+        )
+    return _declared(columns, element, left, right, a, b)
 
 
 @cache
-def _declared(columns: int, element: str, left: str, right: str) -> Instruction:
+def _declared(
+    columns: int, element: str, left: str, right: str, left_swizzle: int, right_swizzle: int
+) -> Instruction:
     name = _TYPES[element]
     blocks = columns // 8
     of_blocks = tuple(f"slot {2 + b}" for b in range(blocks.bit_length() - 1))
-    rows: tuple[tuple[str, int, tuple[str, ...]], ...] = (("i", 64, _EIGHT + _BLOCKS),)
+    rows: tuple[_Part, ...] = (_Part("i", 64, _EIGHT + _BLOCKS),)
     if left != "registers":
-        rows = (("io", 8, _BLOCKS), ("ii", 8, _EIGHT))
-    names, extents, bits = zip(*rows, strict=True)
+        rows = _parts("i", _BLOCKS, left_swizzle if left == "i" else 0)
+    across = _parts("j", of_blocks, right_swizzle if right == "j" else 0)
     if left == "registers":
         a = Argument(
             "A", ("i", "ko", "ki"), element, align=4, scopes=("fragment",),
-            fragment=(*bits, ("slot 2",), _PAIRS),
+            fragment=(rows[0].bits, ("slot 2",), _PAIRS),
         )  # fmt: skip
     else:
-        a = _blocks("A", ("io", "ii"), element, left == "i")
+        a = _blocks("A", rows, element, left == "i", left_swizzle)
+    matrices = [_Matrix(len(rows), right == "j", right_swizzle)]
+    if left != "registers":
+        matrices.insert(0, _Matrix(0, left == "i", left_swizzle))
     return decl_instruction(
-        f"wgmma_m64n{columns}k16_{name}" + _suffix(left, right),
+        f"wgmma_m64n{columns}k16_{name}" + _suffix(left, right, left_swizzle, right_swizzle),
         axes=(
-            *(Axis(axis, extent) for axis, extent in zip(names, extents, strict=True)),
-            Axis("jo", blocks),
-            Axis("ji", 8),
+            *(Axis(part.axis, part.extent) for part in (*rows, *across)),
             Axis("ko", 2, reduce=True),
             Axis("ki", 8, reduce=True),
         ),
         operands=(
             Argument(
-                "C", (*names, "jo", "ji"), "float32", align=4, scopes=("fragment",),
-                fragment=(*bits, of_blocks, _PAIRS),
+                "C", tuple(part.axis for part in (*rows, *across)), "float32", align=4,
+                scopes=("fragment",), fragment=tuple(part.bits for part in (*rows, *across)),
             ),
             a,
-            _blocks("B", ("jo", "ji"), element, right == "j"),
+            _blocks("B", across, element, right == "j", right_swizzle),
         ),
         body=lambda c, a, b: c + a.astype("float32") * b.astype("float32"),
         emissions={
-            "cuda": lambda pointers, places: _emit(columns, name, left, right, pointers, places)
+            "cuda": lambda pointers, places: _emit(columns, name, matrices, pointers, places)
         },
         cuda_family="sm_90a",
         simulate=contract,
@@ -99,81 +120,146 @@ def _declared(columns: int, element: str, left: str, right: str) -> Instruction:
     )  # fmt: skip
 
 
-def _suffix(left: str, right: str) -> str:
+@dataclass(frozen=True)
+class _Part:
+    """An axis that is part of i or j, and where its bits go in C."""
+
+    axis: str
+    extent: int
+    bits: tuple[str, ...]
+
+
+def _parts(axis: str, of_blocks: tuple[str, ...], swizzle: int) -> tuple[_Part, ...]:
+    """i or j in blocks of eight, ``of_blocks`` being the bits of their number; with a ``swizzle``
+    of rows along it, those of one row and the rows."""
+    inner = _PAIRS if axis == "j" else _EIGHT
+    low = len(of_blocks)
+    if swizzle:
+        low = min(low, (swizzle // 16).bit_length() - 1)
+    made = [
+        _Part(f"{axis}o", 1 << low, of_blocks[:low]),
+        _Part(f"{axis}i", 8, inner),
+    ]
+    if swizzle:
+        made.insert(0, _Part(f"{axis}p", 1 << len(of_blocks) - low, of_blocks[low:]))
+    return tuple(made)
+
+
+def _suffix(left: str, right: str, *swizzles: int) -> str:
     """What names of instructions whose operands lie otherwise end in."""
+    of_swizzles = "_s{}_{}".format(*swizzles) if any(swizzles) else ""
     if (left, right) == ("registers", "k"):
-        return ""
-    return f"_{'r' if left == 'registers' else left}{right}"
+        return of_swizzles
+    return f"_{'r' if left == 'registers' else left}{right}{of_swizzles}"
 
 
-def orders_of(suffix: str) -> tuple[str, str]:
-    """``left`` and ``right`` of an instruction from the end of its name.
+def named(columns: str, element: str, orders: str, swizzles: str) -> Instruction:
+    """The instruction by the parts of its name.
 
-    >>> orders_of("_ij"), orders_of("")
-    (('i', 'j'), ('registers', 'k'))
+    >>> named("64", "f16", "_ij", "_s0_128").name
+    'wgmma_m64n64k16_f16_ij_s0_128'
     """
-    if not suffix:
-        return "registers", "k"
-    return "registers" if suffix[1] == "r" else suffix[1], suffix[2]
+    left, right = (orders[1], orders[2]) if orders else ("r", "k")
+    a, b = map(int, swizzles[2:].split("_")) if swizzles else (0, 0)
+    kind = next(t for t, short in _TYPES.items() if short == element)
+    return wgmma(int(columns), kind, "registers" if left == "r" else left, right, (a, b))
 
 
-def _blocks(name: str, axes: tuple[str, str], element: str, turned: bool) -> Argument:
+def _blocks(
+    name: str, parts: tuple[_Part, ...], element: str, turned: bool, swizzle: int
+) -> Argument:
     """An operand in shared memory; ``turned`` where neighbours along its own axis, not k, lie side
     by side."""
-    strides = (None, 1, None, 8) if turned else (None, 8, None, 1)
+    strides: tuple[int | None, ...] = (None, 1, None, 8) if turned else (None, 8, None, 1)
+    if swizzle:
+        row = swizzle // 2
+        strides = (None, 8, 1, None, row) if turned else (None, row, 8, 1)
     return Argument(
-        name, (*axes, "ko", "ki"), element, align=16, scopes=("shared",), strides=strides
+        name,
+        (*(part.axis for part in parts), "ko", "ki"),
+        element,
+        align=16,
+        scopes=("shared",),
+        strides=strides,
+        swizzles=(swizzle,),
+        # Of rows along k the tensor cores read any part; others they read whole.
+        reach=0 if not swizzle else PIECE if turned else swizzle,
     )
 
 
 def _emit(
     columns: int,
     name: str,
-    left: str,
-    right: str,
+    operands: Sequence[_Matrix],
     pointers: Sequence[str],
     places: Sequence[Sequence[str]],
 ) -> str:
+    """``operands`` are those in shared memory, the last of the instruction's."""
     sums = [f"({pointers[0]})[{slot}]" for slot in places[0]]
     count = len(sums)
     c = ", ".join(f"%{k}" for k in range(count))
-    if left == "registers":
+    descriptors = [
+        f'"l"({m.descriptor(pointer, place)})'
+        for m, pointer, place in zip(
+            operands, pointers[-len(operands) :], places[-len(operands) :], strict=True
+        )
+    ]
+    turned = ", ".join(str(int(m.turned)) for m in operands)
+    if len(operands) == 1:
         halves = places[1][::2]
         ins = [f'"r"(*reinterpret_cast<const unsigned *>({pointers[1]} + {h}))' for h in halves]
         a = "{" + ", ".join(f"%{count + k}" for k in range(4)) + "}"
-        turned = ""
     else:
-        ins = [f'"l"({_descriptor(pointers[1], places[1][0], places[1][4])})']
-        a, turned = f"%{count}", f"{int(left == 'i')}, "
-    along_j, along_k = places[2][-4], places[2][-2]
-    ins.append(f'"l"({_descriptor(pointers[2], along_j, along_k)})')
+        ins, a = [], f"%{count}"
+    ins += descriptors
     outs = ", ".join(f'"+f"({x})' for x in sums)
     return (
         f'asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{name}.{name} '
-        f'{{{c}}}, {a}, %{count + len(ins) - 1}, 1, 1, 1, {turned}{int(right == "j")};"\n'
+        f'{{{c}}}, {a}, %{count + len(ins) - 1}, 1, 1, 1, {turned};"\n'
         f"    : {outs}\n"
         f"    : {', '.join(ins)});"
     )
 
 
-def _descriptor(pointer: str, across: str, along_k: str) -> str:
-    """Of blocks in shared memory: address, distance along k, distance along the other axis, each
-    in 16 bytes; no swizzle."""
-    return (
-        f"((unsigned long long)((__cvta_generic_to_shared({pointer}) & 0x3ffff) >> 4) | "
-        f"{_units(along_k)}ull << 16 | {_units(across)}ull << 32)"
-    )
+@dataclass(frozen=True)
+class _Matrix:
+    """An operand in shared memory: at which of the instruction's axes its own begin, whether
+    neighbours along these, not k, lie side by side, and by how many bytes it is swizzled."""
+
+    first: int
+    turned: bool
+    swizzle: int
+
+    def descriptor(self, pointer: str, places: Sequence[str]) -> str:
+        """Where it begins, and two distances, in 16 bytes: without swizzle those of blocks along k
+        and along its own axis; of rows along k that of eight rows; of other rows those of tiles
+        along its own axis and of eight rows (PTX ISA, "Matrix-descriptor")."""
+        across, along_k = places[self.first], places[-2]
+        step = pattern(self.swizzle) // 2 if self.swizzle else 8
+        leading, stride = along_k, across
+        if self.swizzle:
+            leading, stride = (across, along_k) if self.turned else ("8", across)
+        low = _units(leading, 8 if leading == "8" else step)
+        text = (
+            f"((unsigned long long)((__cvta_generic_to_shared({pointer}) & 0x3ffff) >> 4) | "
+            f"{low}ull << 16 | {_units(stride, step)}ull << 32"
+        )
+        return f"{text} | {_MODES[self.swizzle]}ull << 62)" if self.swizzle else f"{text})"
 
 
-def _units(stride: str) -> int:
-    """A distance of ``stride`` 16-bit elements in units of 16 bytes."""
+#: What a descriptor says of a swizzle.
+_MODES = {128: 1, 64: 2, 32: 3}
+
+
+def _units(stride: str, step: int) -> int:
+    """A distance of ``stride`` 16-bit elements, a multiple of ``step``, in units of 16 bytes."""
     try:
         elements = int(stride)
     except ValueError:
         elements = 0 if stride == "" else -1
-    if elements % 8 or not 0 <= elements // 8 < 1 << 14:
+    if elements % step or not 0 <= elements // 8 < 1 << 14:
         raise TargetError(
             f"wgmma: the blocks of an operand are {stride} elements apart, which has to be a "
-            "constant multiple of 8, and less than 131072"
+            f"constant multiple of {step}, and less than 131072"
         )
     return elements // 8

@@ -1,0 +1,122 @@
+"""Instructions and their queues as text of a C-like language."""
+
+from __future__ import annotations
+
+from tilewright.codegen.c_like_dialect import Dialect
+from tilewright.codegen.c_like_store import StorePrinter
+from tilewright.codegen.mbarriers import NAME as TILE_LOADS
+from tilewright.codegen.swizzled import unswizzled
+from tilewright.codegen.tensor_maps import box_at
+from tilewright.ir import ops
+from tilewright.ir import stmt as S
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.dtype import dtype
+from tilewright.ir.expr import Expr
+from tilewright.ir.func import Func
+from tilewright.ir.visit import statements
+from tilewright.lower.substitution import put
+from tilewright.target.boxes import TensorMap
+from tilewright.target.fragments import slot_values
+from tilewright.target.instruction import Argument, Pointer, stride_along
+from tilewright.target.queues import QUEUES
+
+
+class InstructionPrinter(StorePrinter):
+    """Prints instructions where the dialect has them, else the loops that they stand for."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        self.maps: list[str] = []  # the names of tensor maps
+        #: The shared memory that tile loads report their ends in.
+        self.barriers = Buffer("barriers", (ops.const(1),), dtype("uint64"), "shared")
+        self._queues: set[str] = set()  # whose instructions the language has
+
+    def stmt(self, s: S.Stmt) -> None:
+        """Add the lines of a statement."""
+        raise NotImplementedError
+
+    def begin_instructions(self, func: Func) -> tuple[TensorMap, ...]:
+        """Name the tensor maps of a function, which are returned."""
+        d = self.dialect
+        maps = d.tensor_maps(func)
+        for made in maps:
+            self.maps.append(self.names.fresh(f"{func.params[made.param].name}_map"))
+        issued = (s.instruction for s in statements(func.body) if isinstance(s, S.Instr))
+        self._queues = {i.queue for i in issued if not i.lacks(d.kind, d.arch)}
+        if not maps:
+            self._queues.discard(TILE_LOADS)
+        return maps
+
+    def queue(self, queue: str, action: str, pending: int) -> None:
+        """Add the line of what a thread does about a queue.
+
+        Where its instructions are loops, nothing is under way; but other queues' may read what
+        those store, and not as a thread would.
+        """
+        if queue in self._queues:
+            self.line(QUEUES[queue].text(action, pending))
+        elif QUEUES[queue].proxy and action in ("proxy", "commit") and self._queues:
+            self.line(QUEUES[queue].text("proxy"))
+
+    def instruction(self, s: S.Instr) -> None:
+        """Add the lines of an instruction, or of its loops where the language does not have it."""
+        d = self.dialect
+        lacks = bool(s.instruction.lacks(d.kind, d.arch)) or not all(
+            d.promises(operand.buffer, argument.align)
+            for operand, argument in zip(s.operands, s.instruction.operands, strict=True)
+        )
+        if s.instruction.tensor_map:
+            found = None if lacks else self._box(s)
+        else:
+            found = None if lacks else self._views(s)
+        if found is None:
+            self.stmt(s.body)
+            return
+        pointers, strides = found
+        if any(getattr(p, "swizzle", 0) for p in pointers):
+            d.require("swizzled_address")
+        self.line(f"// {s.instruction.name}")
+        for line in s.instruction.emit(d.kind, pointers, strides).splitlines():
+            self.line(line)
+
+    def _views(self, s: S.Instr) -> tuple[list[str], list[list[str]]] | None:
+        """Pointers to the operands and their strides (slots, of fragments); None if they vary."""
+        pointers: list[str] = []
+        strides: list[list[str]] = []
+        zero: dict[Expr, Expr] = {axis: ops.const(0, axis.dtype) for axis in s.axes}
+        for operand, argument in zip(s.operands, s.instruction.operands, strict=True):
+            index, width = unswizzled(operand.indices[0])
+            first = self.analyzer.simplify(put(index, zero))
+            found = (
+                self._slots(s, index, argument, first)
+                if argument.fragment
+                else stride_along(S.Access(operand.buffer, (index,)), s.axes)
+            )
+            if found is None:
+                return None
+            pointer = self.dialect.pointer(self.name_of(operand.buffer), self.expr(first))
+            pointers.append(Pointer(pointer, width))
+            strides.append([str(self.expr(x)) for x in found])
+        return pointers, strides
+
+    def _box(self, s: S.Instr) -> tuple[list[str], list[list[str]]] | None:
+        """A pointer to where a box goes and its map, and where the box begins."""
+        box = box_at(s.operands[1].indices[0])
+        if box is None or not self.maps:
+            return None
+        number, places = box
+        target = s.operands[0]
+        zero: dict[Expr, Expr] = {axis: ops.const(0, axis.dtype) for axis in s.axes}
+        first = self.analyzer.simplify(put(unswizzled(target.indices[0])[0], zero))
+        to = self.dialect.pointer(self.name_of(target.buffer), self.expr(first))
+        return [str(to), f"&{self.maps[number]}"], [[], [str(self.expr(e)) for e in places]]
+
+    def _slots(self, s: S.Instr, place: Expr, argument: Argument, first: Expr) -> tuple[Expr, ...]:
+        """Where a thread has the elements of an operand in fragments, from the first one on."""
+        own, extents = s.instruction.axes_of(argument)
+        found = []
+        for values in slot_values(extents, argument.fragment):
+            at: dict[Expr, Expr] = {axis: ops.const(0, axis.dtype) for axis in s.axes}
+            at |= {s.axes[k]: ops.const(v) for k, v in zip(own, values, strict=True)}
+            found.append(self.analyzer.simplify(put(place, at) - first))
+        return tuple(found)

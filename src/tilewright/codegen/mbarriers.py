@@ -1,0 +1,127 @@
+"""The queue of tile loads in CUDA C++: mbarriers in shared memory, used in turn.
+
+The loads of a group complete on one mbarrier, with the number of their bytes. Every thread counts
+the groups that were committed and those that it has awaited, which tells the barrier and its phase:
+so parities are right however loops are nested. The thread that asks for boxes arrives where a group
+is committed, all threads wait.
+
+A barrier may be used again when all threads have waited for its group before: there are as many as
+groups that may be under way, or of which some thread may not have seen the end, at once.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.errors import TargetError
+from tilewright.ir.func import Func
+from tilewright.ir.stmt import Allocate, Attr, For, If, Let, Queue, Seq, Stmt, Sync
+
+#: The name of the queue, and of the object in a kernel that keeps it.
+NAME = "tma"
+#: More groups than this at once are taken for groups that nobody waits for.
+_MOST = 64
+
+
+def slots(func: Func) -> int:
+    """How many mbarriers the queue of ``func`` needs, a power of two.
+
+    Raises :class:`TargetError` where there is no bound on the groups under way.
+    """
+    peak = _Groups().after(func.body, (0, 0))[2]
+    return 1 << max(peak - 1, 0).bit_length()
+
+
+class _Groups:
+    """Bounds on the groups of which some thread may not know the end: now, after the next barrier
+    of the block, and the most so far."""
+
+    def after(self, s: Stmt, state: tuple[int, ...]) -> tuple[int, int, int]:
+        now, later, peak = (*state, 0)[:3]
+        match s:
+            case Queue(queue, "commit") if queue == NAME:
+                if now >= _MOST:
+                    raise TargetError(
+                        f"more than {_MOST} groups of tile loads are committed and not awaited: "
+                        "pipeline the stage, or load it where it is used"
+                    )
+                return now + 1, later + 1, max(peak, now + 1)
+            case Queue(queue, "wait", pending) if queue == NAME:
+                return now, min(later, pending), peak
+            case Sync("shared"):
+                return later, later, peak
+            case Seq(stmts):
+                for child in stmts:
+                    now, later, peak = self.after(child, (now, later, peak))
+            case If(_, then, orelse):
+                one = self.after(then, (now, later, peak))
+                other = (now, later, peak)
+                if orelse is not None:
+                    other = self.after(orelse, other)
+                return max(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2])
+            case For(_, _, _, _, body):
+                while True:
+                    found = self.after(body, (now, later, peak))
+                    joined = (max(now, found[0]), max(later, found[1]), max(peak, found[2]))
+                    if joined == (now, later, peak):
+                        break
+                    now, later, peak = joined
+            case Allocate(_, body) | Attr(_, _, body) | Let(_, _, body):
+                return self.after(body, (now, later, peak))
+        return now, later, peak
+
+
+def _load(dimensions: int) -> str:
+    """A load of a box; where it begins is told the outermost dimension first, the instruction wants
+    the innermost."""
+    names = [f"c{k}" for k in range(dimensions)]
+    params = ", ".join(f"int {name}" for name in names)
+    places = ", ".join(f"%{3 + k}" for k in range(dimensions))
+    values = ", ".join(f'"r"({name})' for name in reversed(names))
+    return f"""  __device__ __forceinline__ void load(
+      void* to, const TensorMap* map, unsigned bytes, {params}) {{
+    const unsigned barrier = place(issued);
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
+        :: "r"(barrier), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.tensor.{dimensions}d.shared::cluster.global.tile"
+        ".mbarrier::complete_tx::bytes [%0], [%1, {{{places}}}], [%2];"
+        :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(map), "r"(barrier), {values}
+        : "memory");
+  }}"""
+
+
+#: What a kernel with such a queue needs: the type of its maps, and of the object.
+TEXT = """struct __align__(64) TensorMap { unsigned long long words[16]; };
+
+template <unsigned Slots> struct TileLoads {
+  unsigned barriers, issued, awaited;
+  bool first;
+  __device__ __forceinline__ TileLoads(unsigned long long* barriers_, bool first_)
+      : barriers((unsigned)__cvta_generic_to_shared(barriers_)), issued(0), awaited(0),
+        first(first_) {
+    if (first) {
+      for (unsigned k = 0; k < Slots; ++k)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(place(k)) : "memory");
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();
+  }
+  __device__ __forceinline__ unsigned place(unsigned group) const {
+    return barriers + group % Slots * 8;
+  }
+  __device__ __forceinline__ void commit() {
+    if (first)
+      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(place(issued)) : "memory");
+    ++issued;
+  }
+  __device__ __forceinline__ void wait(unsigned pending) {
+    for (; issued - awaited > pending; ++awaited) {
+      unsigned done;
+      do {
+        asm volatile("{ .reg .pred p;\\n"
+            "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\\n"
+            "selp.u32 %0, 1, 0, p; }"
+            : "=r"(done) : "r"(place(awaited)), "r"(awaited / Slots & 1) : "memory");
+      } while (!done);
+    }
+  }
+""" + "\n".join(map(_load, range(1, 6))) + "\n};"  # fmt: skip

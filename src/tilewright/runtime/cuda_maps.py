@@ -1,0 +1,152 @@
+"""Tensor maps: what the host tells the copying unit of a tensor, for each launch.
+
+A map holds the tensor's address, extents and strides and the extents of a box (CUDA driver API,
+"Tensor Map Object Management"). It is a parameter of the kernel, made when the kernel is called
+with an array, or extents, for which it has not been made before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import ArgumentError
+from tilewright.ir.expr import Var
+from tilewright.ir.func import Module
+from tilewright.runtime.cuda_driver import check, load_driver
+from tilewright.runtime.signature import evaluate
+from tilewright.target.boxes import TensorMap, stride_problem
+
+#: Bytes of a map, and what its address is a multiple of.
+SIZE, _ALIGN = 128, 64
+#: So many maps are remembered.
+_KEPT = 1024
+#: By type of elements, the end of the driver's name for it; of integers, signs do not matter.
+_TYPES = {"float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32",
+          "float64": "FLOAT64", "int8": "UINT8", "uint8": "UINT8", "int16": "UINT16",
+          "uint16": "UINT16", "int32": "INT32", "uint32": "UINT32", "int64": "INT64",
+          "uint64": "UINT64"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """The arguments of the driver's function, the innermost dimension first; strides in bytes."""
+
+    kind: str
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: str
+
+
+def tiled(made: TensorMap, buffer: Buffer, scalars: Mapping[str, int]) -> Tiled:
+    """The description of boxes of ``buffer``, whose symbolic extents are ``scalars``.
+
+    Raises :class:`ArgumentError` where there is no such map: strides that are no multiple of 16
+    bytes, or no elements.
+    """
+    shape = [evaluate(extent, scalars) for extent in buffer.shape]
+    strides = [evaluate(stride, scalars) for stride in buffer.strides]
+    for d, extent in enumerate(shape):
+        if extent < 1:
+            raise ArgumentError(f"{buffer.name} has no elements along dimension {d}")
+    for d, stride in enumerate(strides[:-1]):
+        problem = stride_problem(buffer, d, stride)
+        if problem:
+            raise ArgumentError(problem)
+    return Tiled(
+        _TYPES[str(buffer.dtype)],
+        tuple(reversed(shape)),
+        tuple(stride * buffer.dtype.bytes for stride in reversed(strides[:-1])),
+        tuple(reversed(made.box)),
+        f"{made.swizzle}B" if made.swizzle else "NONE",
+    )
+
+
+def encode(what: Tiled, address: int) -> bytes:
+    """The map of the tensor at ``address``."""
+    driver = load_driver()
+
+    def named(enum: str, prefix: str, name: str) -> Any:
+        return getattr(getattr(driver, enum), f"CU_TENSOR_MAP_{prefix}_{name}")
+
+    wide, narrow = driver.cuuint64_t, driver.cuuint32_t
+    found = check(
+        driver.cuTensorMapEncodeTiled(
+            named("CUtensorMapDataType", "DATA_TYPE", what.kind),
+            len(what.extents),
+            address,
+            [wide(n) for n in what.extents],
+            [wide(n) for n in what.strides],
+            [narrow(n) for n in what.box],
+            [narrow(1)] * len(what.box),
+            named("CUtensorMapInterleave", "INTERLEAVE", "NONE"),
+            named("CUtensorMapSwizzle", "SWIZZLE", what.swizzle),
+            named("CUtensorMapL2promotion", "L2_PROMOTION", "L2_128B"),
+            named("CUtensorMapFloatOOBfill", "FLOAT_OOB_FILL", "NONE"),
+        ),
+        f"describing a tensor of extents {what.extents} in boxes of {what.box}",
+    )
+    return ctypes.string_at(int(found.getPtr()), SIZE)
+
+
+class Room:
+    """Memory for the maps of all kernels, from which the driver reads them at a launch."""
+
+    def __init__(self, count: int) -> None:
+        self._memory = ctypes.create_string_buffer(count * SIZE + _ALIGN)
+        start = -(-ctypes.addressof(self._memory) // _ALIGN) * _ALIGN
+        self.addresses = [start + SIZE * k for k in range(count)]
+        self.holds: list[bytes | None] = [None] * count
+
+
+class TensorMaps:
+    """The maps that the kernels of a module take.
+
+    Parameters
+    ----------
+    by_kernel : of each kernel, in the order of its parameters.
+    arrays : the arrays and workspaces of a call, in the order in which it has their addresses.
+    variables : the symbolic extents, in the order in which it has their values.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        by_kernel: Sequence[Sequence[TensorMap]],
+        arrays: Sequence[Buffer],
+        variables: Sequence[Var],
+    ) -> None:
+        self._names = [v.name for v in variables]
+        self._maps: list[tuple[TensorMap, Buffer, int]] = []
+        self.of_kernel: list[list[int]] = []
+        for func, maps in zip(module.funcs, by_kernel, strict=True):
+            own = []
+            for made in maps:
+                buffer = func.params[made.param]
+                assert isinstance(buffer, Buffer)
+                own.append(len(self._maps))
+                self._maps.append((made, buffer, arrays.index(buffer)))
+            self.of_kernel.append(own)
+        self._known: dict[tuple[int, int, tuple[int, ...]], bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._maps)
+
+    def put(self, room: Room, pointers: Sequence[int], scalars: tuple[int, ...]) -> None:
+        """Write the maps of a call with arrays at ``pointers``, and ``scalars``, into ``room``."""
+        for k, (made, buffer, position) in enumerate(self._maps):
+            key = (k, pointers[position], scalars)
+            data = self._known.get(key)
+            if data is None:
+                values = dict(zip(self._names, scalars, strict=True))
+                data = encode(tiled(made, buffer, values), pointers[position])
+                if len(self._known) >= _KEPT:
+                    self._known.clear()
+                self._known[key] = data
+            if room.holds[k] is not data:
+                ctypes.memmove(room.addresses[k], data, SIZE)
+                room.holds[k] = data
