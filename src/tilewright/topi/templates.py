@@ -13,6 +13,7 @@ from tilewright.target.target import Target, compute_capability
 from tilewright.topi.cpu import candidates as cpu
 from tilewright.topi.cpu.depthwise_blocks import BlockTile, schedule_blocks
 from tilewright.topi.cpu.depthwise_channels import ChannelTile, schedule_channels
+from tilewright.topi.cpu.depthwise_fast_fir import FirTile, declare_fir, schedule_fir
 from tilewright.topi.cpu.depthwise_lines import LineTile, schedule_lines
 from tilewright.topi.cpu.depthwise_wgrad import (
     GradTile,
@@ -174,6 +175,10 @@ class Template:
 TEMPLATES = {
     t.name: t
     for t in (
+        Template("cpu.fir_lines", FirTile, schedule_fir, ("forward", "dgrad"), False, False,
+                 cpu.fir_tiles, where=cpu.suits_fir, declares=declare_fir),
+        Template("cpu.fir_channels", FirTile, schedule_fir, ("forward", "dgrad"), True, False,
+                 cpu.fir_tiles, where=cpu.suits_fir, declares=declare_fir),
         Template("cpu.lines", LineTile, schedule_lines, ("forward", "dgrad"), False, False,
                  cpu.line_tiles),
         Template("cpu.blocks", BlockTile, schedule_blocks, ("forward", "dgrad"), True, False,

@@ -10,6 +10,7 @@ from tilewright.ir.errors import TargetError
 from tilewright.target.target import Target
 from tilewright.topi.cpu.depthwise_blocks import BlockTile
 from tilewright.topi.cpu.depthwise_channels import ChannelTile
+from tilewright.topi.cpu.depthwise_fast_fir import FirTile
 from tilewright.topi.cpu.depthwise_lines import LineTile
 from tilewright.topi.cpu.depthwise_wgrad import GradTile
 from tilewright.topi.problem import Problem
@@ -124,6 +125,36 @@ def block_tiles(p: Problem, target: Target) -> list[BlockTile]:
         band = 0 if bands == 1 else -(-tiles // bands)
         found.append(BlockTile(rows, columns, wide, taps, band, copy, vectors))
     return found or [BlockTile(1, _cover(width, room)[0], wide)]
+
+
+#: So many taps of each pixel that meet the image pay for the additions that save products.
+_MANY_TAPS = 300
+#: What fast FIR algorithms try: halvings, rows and columns of a tile, columns of the filter.
+_HALVED = ((1, 1, 4, 4, 2), (1, 1, 4, 2, 2), (1, 1, 4, 4, 4), (1, 2, 2, 8, 3))
+_HALVED_NARROW = ((1, 1, 4, 2, 2), (1, 1, 2, 4, 2), (1, 2, 2, 4, 3))
+
+
+def suits_fir(p: Problem) -> bool:
+    """Whether the filter is so large that fewer products are worth it."""
+    pixels = p.batch * p.out_channels * p.out_image[0] * p.out_image[1]
+    return (
+        p.rank == 2
+        and p.multiplier == 1
+        and p.stride == p.dilation == (1, 1)
+        and p.accumulate in ("float32", "float64")
+        and p.flops >= 2 * _MANY_TAPS * pixels
+    )
+
+
+def fir_tiles(p: Problem, target: Target) -> list[FirTile]:
+    """For :func:`~tilewright.topi.cpu.depthwise_fast_fir.schedule_fir`."""
+    wide = lanes(p, target)
+    blocks = -(-p.channels // wide)
+    images = max(1, min(p.batch, p.batch * blocks // _TASKS))
+    return [
+        FirTile(down, across, rows, columns, taps, wide, 1, images)
+        for down, across, rows, columns, taps in (_HALVED if wide >= 16 else _HALVED_NARROW)
+    ]
 
 
 def line_tiles(p: Problem, target: Target) -> list[LineTile]:
