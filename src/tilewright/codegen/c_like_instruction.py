@@ -11,6 +11,7 @@ from tilewright.ir import ops
 from tilewright.ir import stmt as S
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import dtype
+from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr
 from tilewright.ir.func import Func
 from tilewright.ir.visit import statements
@@ -18,6 +19,7 @@ from tilewright.lower.substitution import put
 from tilewright.target.boxes import TensorMap
 from tilewright.target.fragments import slot_values
 from tilewright.target.instruction import Argument, Pointer, stride_along
+from tilewright.target.instructions.tma_load import ALIGN
 from tilewright.target.queues import QUEUES
 
 
@@ -108,6 +110,13 @@ class InstructionPrinter(StorePrinter):
         target = s.operands[0]
         zero: dict[Expr, Expr] = {axis: ops.const(0, axis.dtype) for axis in s.axes}
         first = self.analyzer.simplify(put(unswizzled(target.indices[0])[0], zero))
+        unit = ALIGN // target.buffer.dtype.bytes
+        if not self.analyzer.prove(ops.floormod(first, ops.const(unit, first.dtype)).equal(0)):
+            raise TargetError(
+                f"{s.instruction.name}: a box in {target.buffer.name} is not known to begin at a "
+                f"multiple of {ALIGN} bytes: make the boxes, and the copies of a pipeline, such "
+                "multiples, or use copy_async"
+            )
         to = self.dialect.pointer(self.name_of(target.buffer), self.expr(first))
         return [str(to), f"&{self.maps[number]}"], [[], [str(self.expr(e)) for e in places]]
 

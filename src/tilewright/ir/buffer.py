@@ -7,7 +7,19 @@ from dataclasses import dataclass, field
 from tilewright.ir.distribution import Distribution
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Expr, IntImm, Load
-from tilewright.ir.ops import Value, add, as_index, bitand, bitxor, cast, const, floordiv, mul, shr
+from tilewright.ir.ops import (
+    Value,
+    add,
+    as_index,
+    bitand,
+    bitxor,
+    cast,
+    ceildiv,
+    const,
+    floordiv,
+    mul,
+    shr,
+)
 
 #: The memories: of the device, of a block of threads, of a warp, of one thread; and the registers
 #: of a group of threads that hold an array together, each its part.
@@ -111,6 +123,12 @@ class Buffer:
         bits, base, shift = self.layout.swizzle  # whole blocks, after which the permutation repeats
         block = 1 << (bits + base + shift)
         return mul(floordiv(add(size, const(block - 1)), const(block)), const(block))
+
+    @property
+    def span(self) -> Expr:
+        """How far a copy behind this one has to lie, in elements, to be aligned as it is."""
+        step = self.align // self.dtype.bytes
+        return mul(ceildiv(self.size, const(step)), const(step)) if step > 1 else self.size
 
     @property
     def constant_shape(self) -> tuple[int, ...] | None:

@@ -40,8 +40,8 @@ from tilewright.target.matching import match_instruction
 def match_box(nest: Stmt, instruction: Instruction, analyzer: Analyzer) -> Instr | str:
     """``nest`` as ``instruction``, or why it is not, as the end of a sentence."""
     loops, conditions, store = _taken_apart(nest)
-    if store is None:
-        return match_instruction(nest, instruction, analyzer)  # which says what is amiss
+    if isinstance(store, str):
+        return store
     plain: Stmt = store
     for loop in reversed(loops):
         plain = replace(loop, body=plain)
@@ -53,8 +53,9 @@ def match_box(nest: Stmt, instruction: Instruction, analyzer: Analyzer) -> Instr
     return problem or _boxed(found, analyzer)
 
 
-def _taken_apart(nest: Stmt) -> tuple[list[For], list[Expr], Store | None]:
-    """The loops of a nest, the conditions in it, and what it copies where they hold."""
+def _taken_apart(nest: Stmt) -> tuple[list[For], list[Expr], Store | str]:
+    """The loops of a nest, the conditions in it, and what it copies where they hold, or why it
+    copies nothing."""
     loops: list[For] = []
     conditions: list[Expr] = []
     while not isinstance(nest, Store):
@@ -68,13 +69,14 @@ def _taken_apart(nest: Stmt) -> tuple[list[For], list[Expr], Store | None]:
                 conditions += conjuncts(condition)
                 nest = then
             case _:
-                return loops, conditions, None
+                return loops, conditions, f"its loops hold no store but {type(nest).__name__}"
     value = nest.value
     while isinstance(value, Select) and is_const(value.on_false, 0):
         conditions += conjuncts(value.condition)
         value = value.on_true
     if not isinstance(value, Load) or value.predicate is not None:
-        return loops, conditions, None
+        reason = f"it stores {value}, no element of a tensor or, where that has none, zero"
+        return loops, conditions, reason
     return loops, conditions, replace(nest, value=value)
 
 

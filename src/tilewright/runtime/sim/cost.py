@@ -120,13 +120,7 @@ class Cost:
                 rows = np.broadcast_to(rows[:, None], chosen.shape)[chosen]
                 offset = offset[chosen][:, None]
         count = offset.size
-        traffic = self.report.traffic.setdefault(buffer.scope, Traffic())
-        if store:
-            traffic.stores += count
-            traffic.bytes_stored += count * size
-        else:
-            traffic.loads += count
-            traffic.bytes_loaded += count * size
+        self.moved(buffer, count, store)
         if buffer.scope not in ("shared", "global") or not count:
             return
         cost = self._access(site, buffer, indices, store)
@@ -140,6 +134,16 @@ class Cost:
             cost.transactions += int(each.sum())
             cost.ideal += ideal
             cost.worst = max(cost.worst, int(each.max()))
+
+    def moved(self, buffer: Buffer, count: int, store: bool) -> None:
+        """Count so many elements, whichever way they go."""
+        traffic, size = self.report.traffic.setdefault(buffer.scope, Traffic()), buffer.dtype.bytes
+        if store:
+            traffic.stores += count
+            traffic.bytes_stored += count * size
+        else:
+            traffic.loads += count
+            traffic.bytes_loaded += count * size
 
     def _access(
         self, site: Site, buffer: Buffer, indices: tuple[Expr, ...], store: bool

@@ -87,7 +87,7 @@ class InstructionView:
             keep = np.ones(shape, np.bool_)
             for index, extent in zip(at, memory.form.shape, strict=True):
                 keep &= (index >= 0) & (index < extent)
-        with self._in_order(memory):
+        with self._in_order(memory), self._by_a_unit(memory, at, store=False):
             found = Memory.read(memory, leaders, at, keep, self._site, o.what)
         if keep is None:
             self._use(memory, leaders, at, write=False)
@@ -106,7 +106,7 @@ class InstructionView:
         memory = self._memory(operand)
         at = self._block(operand, leaders)
         flat = value.reshape(leaders.n, -1)
-        with self._in_order(memory):
+        with self._in_order(memory), self._by_a_unit(memory, at, store=True):
             Memory.write(memory, leaders, at, flat, None, self._site, o.what)
         self._use(memory, leaders, at, write=True)
 
@@ -127,6 +127,19 @@ class InstructionView:
             yield
         finally:
             memory.marks = marks
+
+    @contextmanager
+    def _by_a_unit(self, memory: Memory, at: list[Array], store: bool) -> Iterator[None]:
+        """Boxes are not moved by requests of threads, but count as what is moved."""
+        batch = self._frame.batch
+        cost = batch.cost
+        if cost is not None and getattr(self.instruction, "tensor_map", False):
+            cost.moved(memory.buffer, at[0].size, store)
+            batch.cost = None
+        try:
+            yield
+        finally:
+            batch.cost = cost
 
     def _use(self, memory: Memory, leaders: Frame, at: list[Array], write: bool) -> None:
         if self.instruction.queue:
@@ -162,13 +175,11 @@ class InstructionView:
         o, lanes = self._operands[operand], self._frame.lanes
         frame = self._frame.narrow(lanes == lanes[0])
         own, extents = self.instruction.axes_of(self.instruction.operands[operand])
-        found = []
-        for values in np.ndindex(*extents):
-            at = [0] * len(self.instruction.axes)
-            for k, v in zip(own, values, strict=True):
-                at[k] = v
-            for slot, v in zip(self._axes, at, strict=True):
-                frame.bind(slot, np.int32(v))
-            found.append([int(np.ravel(i)[0]) for i in o.indices(frame)])
-        table = np.asarray(found, np.int32)
-        return list((table - table[0]).T)
+        values = np.indices(extents, np.int32).reshape(len(extents), 1, -1)
+        for slot in self._axes:
+            frame.bind(slot, np.int32(0))
+        for k, value in zip(own, values, strict=True):
+            frame.bind(self._axes[k], value)
+        count = values.shape[-1]
+        table = [np.broadcast_to(np.ravel(i), (count,)) for i in o.indices(frame)]
+        return [i - i[0] for i in table]

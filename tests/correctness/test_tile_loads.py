@@ -1,0 +1,267 @@
+"""Boxes of tensors in swizzled shared memory, as TMA loads them and tensor cores read them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.tile_programs import boxed, through_swizzled, windows
+
+import tilewright
+from tilewright import te
+from tilewright.codegen.mbarriers import slots
+from tilewright.ir.expr import Var
+from tilewright.ir.func import Func
+from tilewright.ir.ops import const
+from tilewright.ir.stmt import For, ForKind, Instr, Queue, Seq, Stmt, Sync, seq
+from tilewright.ir.visit import Rewriter, statements
+from tilewright.lower.pipeline import lower
+from tilewright.runtime.cuda_maps import tiled
+from tilewright.runtime.ndarray import array
+from tilewright.runtime.sass import opcodes
+from tilewright.runtime.sim import simulate
+from tilewright.runtime.sim.values import to_bits
+from tilewright.target.boxes import TensorMap
+from tilewright.target.instructions import instruction_named, tma_load, wgmma
+
+HOPPER = "cuda -arch=sm_90a"
+LOADS = ("UTMALDG.2D", "SYNCS.PHASECHK", "SYNCS.EXCH", "HGMMA.64x64x16.F32")
+#: By name: a product, and what its machine code has to hold.
+PRODUCTS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "rows-of-k": (boxed, LOADS),
+    "rows-of-j": (partial(boxed, right="j"), LOADS),
+    "both-turned": (partial(boxed, "i", "j", columns=128, n=144, k=72), LOADS[:3]),
+    "64-and-32-bytes": (partial(boxed, swizzles=(64, 32)), LOADS),
+    "turned-64-and-32-bytes": (partial(boxed, "i", "j", n=40, swizzles=(64, 32)), LOADS),
+    "turned-left": (partial(boxed, "i", "k", swizzles=(32, 64), k=72, stages=4), LOADS),
+    "registers": (partial(boxed, "registers", "j", swizzles=(0, 64), stages=2), LOADS),
+    "bfloat16": (partial(boxed, element="bfloat16", n=40, k=200, stages=4), (*LOADS[:3], "HGMMA")),
+    "at-once": (partial(boxed, stages=0), LOADS),
+    "pieces": (through_swizzled, ("LDSM.16.M88.4", "LDGSTS.E.BYPASS.128", "HMMA.16816.F32")),
+    "pieces-of-128-bytes": (partial(through_swizzled, swizzle=128, stages=2), ("LDSM", "LDGSTS")),
+}
+
+
+def operands(name: str, args: Any) -> tuple[list[Any], np.ndarray]:
+    """Small whole numbers, and their exact product."""
+    rng = np.random.default_rng(0)
+    made: list[Any] = []
+    values = []
+    for tensor in args[:2]:
+        whole = rng.integers(-4, 5, [int(n) for n in tensor.shape]).astype("float32")
+        values.append(whole.astype(np.float64))
+        bits = str(tensor.dtype) == "bfloat16"
+        made.append(to_bits(whole) if bits else whole.astype(str(tensor.dtype)))
+    a, b = values
+    rows, columns = (int(n) for n in args[2].shape)
+    return made, (a if len(a) == rows else a.T) @ (b.T if len(b) == columns else b)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_sums_of_small_integers_are_exact_in_sim(name: str) -> None:
+    schedule, args = PRODUCTS[name][0]()
+    made, exact = operands(name, args)
+    result = np.full(exact.shape, 77, "float32")
+    tilewright.build(schedule, list(args), "sim")(*made, result)  # raises where it finds something
+    np.testing.assert_array_equal(result, exact)
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_machine_code_has_the_instructions_meant_and_no_spills(name: str) -> None:
+    program, meant = PRODUCTS[name]
+    schedule, args = program()
+    made = tilewright.build(schedule, list(args), HOPPER).program
+    assert all(used.spills == 0 for used in made.resources.values())
+    found = opcodes(made.assembly)
+    for wanted in meant:
+        assert any(op.startswith(wanted) for op in found), (wanted, sorted(found))
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize(("name", "modes"), [("rows-of-k", {1}), ("64-and-32-bytes", {2, 3})])
+def test_descriptors_tell_the_swizzle(name: str, modes: set[int]) -> None:
+    schedule, args = PRODUCTS[name][0]()
+    source = tilewright.build(schedule, list(args), HOPPER).source
+    assert {int(m) for m in re.findall(r"(\d)ull << 62", source)} == modes
+
+
+@pytest.mark.needs_cuda
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_sums_of_small_integers_are_exact_on_a_gpu(name: str) -> None:
+    schedule, args = PRODUCTS[name][0]()
+    made, exact = operands(name, args)
+    there = [array(x, "cuda", str(t.dtype)) for x, t in zip(made, args, strict=False)]
+    kernel = tilewright.build(schedule, list(args), "cuda")
+    for _ in range(2):  # the second time with arrays that lie elsewhere
+        result = array(np.full(exact.shape, 77, "float32"), "cuda")
+        kernel(*there, result)
+        np.testing.assert_array_equal(result.numpy(), exact)
+        there = [array(x, "cuda", str(t.dtype)) for x, t in zip(made, args, strict=False)]
+
+
+def expected_windows(x: np.ndarray) -> np.ndarray:
+    images, channels, height, width = x.shape
+    padded = np.zeros((channels, height + 2, 128, 32), "float16")
+    padded[:, 1:-1, :images, :width] = x.transpose(1, 2, 0, 3)
+    return padded[:, :-2] + padded[:, 2:]
+
+
+@pytest.mark.parametrize("swizzle", [0, 64])
+def test_what_an_image_does_not_have_is_zero(swizzle: int) -> None:
+    schedule, args = windows(swizzle=swizzle)
+    x = np.random.default_rng(0).integers(-4, 5, (100, 3, 5, 24)).astype("float16")
+    y = np.full((3, 5, 128, 32), 77, "float16")
+    tilewright.build(schedule, list(args), "sim")(x, y)
+    np.testing.assert_array_equal(y, expected_windows(x))
+
+
+@pytest.mark.needs_cuda
+@pytest.mark.parametrize("swizzle", [0, 64])
+def test_what_an_image_does_not_have_is_zero_on_a_gpu(swizzle: int) -> None:
+    schedule, args = windows(swizzle=swizzle)
+    x = np.random.default_rng(0).integers(-4, 5, (100, 3, 5, 24)).astype("float16")
+    y = array(np.full((3, 5, 128, 32), 77, "float16"), "cuda")
+    tilewright.build(schedule, list(args), "cuda")(array(x, "cuda"), y)
+    np.testing.assert_array_equal(y.numpy(), expected_windows(x))
+
+
+@pytest.mark.needs_nvrtc
+def test_a_box_of_an_image_is_one_map_of_four_dimensions() -> None:
+    schedule, args = windows()
+    program = tilewright.build(schedule, list(args), HOPPER).program
+    assert program.maps == [[TensorMap(0, (64, 1, 1, 32), 64)]]
+    assert "UTMALDG.4D" in {op[:10] for op in opcodes(program.assembly)}
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_120"])
+def test_older_and_other_gpus_copy_by_loops_or_by_their_own_units(arch: str) -> None:
+    schedule, args = windows()
+    program = tilewright.build(schedule, list(args), f"cuda -arch={arch}").program
+    assert bool(program.maps[0]) is (arch == "sm_120")
+    assert any(op.startswith("UTMALDG") for op in opcodes(program.assembly)) is (arch == "sm_120")
+
+
+@pytest.mark.needs_nvrtc
+def test_arrays_that_no_map_can_describe_are_copied_by_loops() -> None:
+    """There, addresses are no multiples of 16 bytes: other code is compiled for them."""
+    schedule, args = windows()
+    program = tilewright.build(schedule, list(args), HOPPER).program
+    files = program.artifacts()
+    assert "tma.load" in files["source.cu"].decode()
+    assert "TensorMap" not in files["unaligned.cu"].decode()
+
+
+class Without(Rewriter):
+    """A program that lacks one statement."""
+
+    def __init__(self, dropped: Stmt) -> None:
+        self.dropped = dropped
+
+    def stmt(self, s: Stmt) -> Stmt:
+        return Seq(()) if s is self.dropped else super().stmt(s)
+
+
+def lacking(module: Any, dropped: Stmt) -> Any:
+    funcs = tuple(replace(f, body=Without(dropped).stmt(f.body)) for f in module.funcs)
+    return replace(module, funcs=funcs)
+
+
+def test_sim_misses_every_commit_wait_and_barrier() -> None:
+    schedule, args = windows(height=2)
+    module = lower(schedule, list(args), HOPPER)
+    x = np.ones((100, 3, 2, 24), "float16")
+    y = np.zeros((3, 2, 128, 32), "float16")
+    assert simulate(module, [x, y]).ok
+    found = [s for f in module.funcs for s in statements(f.body) if isinstance(s, (Queue, Sync))]
+    assert {getattr(s, "action", "sync") for s in found} == {"commit", "wait", "sync"}
+    for s in found:
+        kinds = {f.kind for f in simulate(lacking(module, s), [x, y]).findings}
+        assert "unfinished instruction" in kinds if isinstance(s, Queue) else "race" in kinds, s
+
+
+def test_one_thread_asks_for_a_box_and_all_commit_and_wait() -> None:
+    schedule, args = boxed()
+    module = lower(schedule, list(args), HOPPER)
+    text = repr(module)
+    assert "if threadIdx_x == 0:\n" in text
+    guarded = re.findall(r"if threadIdx_x == 0:\n\s+with T.instruction\('tma_load", text)
+    loads = [
+        s
+        for f in module.funcs
+        for s in statements(f.body)
+        if isinstance(s, Instr) and s.instruction.tensor_map
+    ]
+    assert len(guarded) == len(loads) > 0
+
+
+def commits(number: int) -> Stmt:
+    return seq(*(Queue("tma", "commit") for _ in range(number)))
+
+
+def awaited(pending: int) -> Stmt:
+    return seq(Queue("tma", "wait", pending), Sync("shared"))
+
+
+def loop(*body: Stmt) -> Stmt:
+    return For(Var.make("k"), const(0), const(9), ForKind.SERIAL, seq(*body))
+
+
+@pytest.mark.parametrize(
+    ("body", "barriers"),
+    [
+        (seq(commits(1), awaited(0)), 1),
+        (seq(commits(2), awaited(1), loop(commits(1), awaited(1))), 2),
+        (seq(commits(3), awaited(2), loop(commits(1), awaited(2))), 4),
+        # Without a barrier behind a wait, a thread may not have seen the end of a group.
+        (seq(commits(1), Queue("tma", "wait", 0), commits(1), awaited(0)), 2),
+        # What a loop leaves under way adds to what the next turn of one around begins with.
+        (loop(commits(2), awaited(1), loop(commits(1), awaited(1))), 4),
+    ],
+)
+def test_there_are_as_many_barriers_as_groups_may_be_under_way(body: Stmt, barriers: int) -> None:
+    assert slots(Func("f", (), body)) == barriers
+
+
+def test_what_the_host_says_of_a_tensor() -> None:
+    n = te.var("n")
+    x = te.placeholder((n, 3, 5, 24), "float16", name="X").buffer
+    found = tiled(TensorMap(0, (64, 1, 1, 32), 64), x, {"n": 100})
+    assert found.kind == "FLOAT16"
+    assert found.extents == (24, 5, 3, 100)
+    assert found.strides == (48, 240, 720)
+    assert found.box == (32, 1, 1, 64)
+    assert found.swizzle == "64B"
+
+
+@pytest.mark.needs_nvrtc
+def test_maps_are_kept_with_compiled_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.runtime.build import forget
+
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
+    schedule, args = windows()
+    first = tilewright.build(schedule, list(args), HOPPER)
+    maps = first.program.maps
+    first.save(tmp_path / "kernel.tw")
+    del first
+    forget()
+    schedule, args = windows()  # neither lowered nor compiled
+    again = tilewright.build(schedule, list(args), HOPPER)
+    assert again.program.maps == tilewright.load(tmp_path / "kernel.tw").program.maps == maps
+    assert again.program.buffers[0].shape == (100, 3, 5, 24)
+
+
+def test_instructions_are_known_by_their_names() -> None:
+    for made in (
+        tma_load((64, 32), "float16", 64),
+        tma_load((3, 8, 128), "uint8"),
+        wgmma(64, "bfloat16", swizzles=(0, 128)),
+        wgmma(64, left="i", right="j", swizzles=(64, 32)),
+    ):
+        assert instruction_named(made.name) is made

@@ -1,0 +1,246 @@
+"""Products of matrices whose tiles are loaded as boxes, and other uses of swizzled memory."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+from tilewright import te
+from tilewright.schedule import Schedule
+from tilewright.target.instructions import (
+    copy_async,
+    ldmatrix_a_f16,
+    ldmatrix_b_f16,
+    mma_f16,
+    tma_load,
+    wgmma,
+)
+
+
+def boxed(
+    left: str = "k", right: str = "k", element: str = "float16", m: int = 56, n: int = 72,
+    k: int = 136, columns: int = 64, swizzles: tuple[int, int] = (128, 128), stages: int = 3,
+) -> tuple[Schedule, Any]:  # fmt: skip
+    """``C[i, j] = sum(A[i, k] * B[j, k])`` in tiles of 64 by ``columns``, 64 of k at a time.
+
+    ``left`` and ``right`` say along which axis neighbours of A and B lie side by side, in global
+    memory and in shared, in rows as long as the swizzle; A in fragments for "registers".
+    """
+    a = te.placeholder((k, m) if left == "i" else (m, k), element, name="A")
+    b = te.placeholder((k, n) if right == "j" else (n, k), element, name="B")
+    steps = ceil(k / 64) * 64
+    zero = te.const(0, element)
+
+    def tile(t: Any, size: int, width: int, along_k: bool, swizzle: int) -> Any:
+        """Rows as long as the swizzle, those that follow each other one box after the other."""
+        row = swizzle // 2
+        whole = ceil(size / width) * width
+        if along_k:
+            return te.compute(
+                (steps // row, whole, row),
+                lambda o, i, x: te.if_then_else(
+                    te.all(i < size, o * row + x < k), t[i, o * row + x], zero
+                ),
+                name=f"{t.name}_tile",
+            )
+        return te.compute(
+            (whole // row, steps, row),
+            lambda o, x, i: te.if_then_else(
+                te.all(o * row + i < size, x < k), t[x, o * row + i], zero
+            ),
+            name=f"{t.name}_tile",
+        )
+
+    def read(t: Any, i: Any, x: Any, along_k: bool, swizzle: int) -> Any:
+        row = swizzle // 2
+        found = t[x // row, i, x % row] if along_k else t[i // row, x, i % row]
+        return found.astype("float32")
+
+    tiles = [tile(b, n, columns, right == "k", swizzles[1])]
+    if left == "registers":
+        rows = te.compute(
+            (ceil(m / 64) * 64, steps),
+            lambda i, x: te.if_then_else(te.all(i < m, x < k), a[i, x], zero),
+            name="A_rows",
+        )
+    else:
+        tiles.insert(0, tile(a, m, 64, left == "k", swizzles[0]))
+
+    def element_of_a(i: Any, x: Any) -> Any:
+        if left == "registers":
+            return rows[i, x].astype("float32")
+        return read(tiles[0], i, x, left == "k", swizzles[0])
+
+    r = te.reduce_axis((0, steps), name="k")
+    c = te.compute(
+        (m, n),
+        lambda i, j: te.sum(
+            element_of_a(i, r) * read(tiles[-1], j, r, right == "k", swizzles[1]), axis=r
+        ),
+        name="C",
+    )
+    s = te.create_schedule(c.op)
+    total = s.cache_write(c, "fragment")
+    i, j = s[c].op.axis
+    block_i, i = s[c].split(i, 64)
+    block_j, j = s[c].split(j, columns)
+    s[c].reorder(block_i, block_j, i, j)
+    s[c].bind(block_i, te.thread_axis("blockIdx.y"))
+    s[c].bind(block_j, te.thread_axis("blockIdx.x"))
+    s[total].compute_at(s[c], block_j)
+    (i, j), (x,) = s[total].op.axis, s[total].op.reduce_axis
+    s[total].align_bounds(i, 64)
+    s[total].align_bounds(j, columns)
+    step, x = s[total].split(x, 64)
+    part, x = s[total].split(x, 16)
+    ko, ki = s[total].split(x, 8)
+    loops = [i]
+    if left != "registers":
+        loops = blocks(s[total], i, swizzles[0] if left == "i" else 0)
+    loops += blocks(s[total], j, swizzles[1] if right == "j" else 0)
+    s[total].reorder(step, part, *loops, ko, ki)
+    s[total].unroll(part)
+    instruction = wgmma(
+        columns, element, left, right, (0 if left == "registers" else swizzles[0], swizzles[1])
+    )
+    s[total].tensorize(loops[0], instruction)
+    if left == "registers":
+        s[rows].set_scope("fragment")
+        s[rows].compute_at(s[total], step)
+        s[rows].align_bounds(s[rows].op.axis[0], 64)
+    for tensor, swizzle in zip(tiles, swizzles[-len(tiles) :], strict=True):
+        stage = s[tensor]
+        stage.set_scope("shared")
+        stage.compute_at(s[total], step)
+        stage.swizzle(swizzle)
+        along_k = (right if tensor is tiles[-1] else left) == "k"
+        width = columns if tensor is tiles[-1] else 64
+        outer, inner, _ = stage.op.axis
+        if along_k:
+            stage.align_bounds(inner, width)
+        else:
+            stage.align_bounds(outer, width * 2 // swizzle)
+        box = (width if along_k else 64, swizzle // 2)
+        stage.tensorize(inner, tma_load(box, element, swizzle))
+        if stages:
+            stage.pipeline(stages)
+    return s, (a, b, c)
+
+
+def blocks(stage: Any, axis: Any, swizzle: int) -> list[Any]:
+    """The loops over eight neighbours, over as many of these as a row of the swizzle has, and over
+    rows, from the outermost in."""
+    outer, inner = stage.split(axis, 8)
+    if not swizzle:
+        return [outer, inner]
+    rows, outer = stage.split(outer, swizzle // 16)
+    return [rows, outer, inner]
+
+
+def through_swizzled(
+    m: int = 64, n: int = 32, k: int = 128, warps: int = 2, swizzle: int = 64, stages: int = 3
+) -> tuple[Schedule, Any]:
+    """Swizzled tiles filled by copies of 16 bytes a thread, whose pieces ldmatrix addresses."""
+    a = te.placeholder((m, k), "float16", name="A")
+    b = te.placeholder((n, k), "float16", name="B")
+    r = te.reduce_axis((0, k), name="k")
+    c = te.compute(
+        (m, n),
+        lambda i, j: te.sum(a[i, r].astype("float32") * b[j, r].astype("float32"), axis=r),
+        name="C",
+    )
+    s = te.create_schedule(c.op)
+    total = s.cache_write(c, "fragment")
+    tiles = [s.cache_read(x, "shared", [total]) for x in (a, b)]
+    left, right = (s.cache_read(x, "fragment", [total]) for x in tiles)
+    ty = te.thread_axis((0, warps), "threadIdx.y")
+    i, j = s[c].op.axis
+    block, i = s[c].split(i, 16 * warps)
+    warp, i = s[c].split(i, 16)
+    s[c].reorder(block, warp, i, j)
+    s[c].bind(block, te.thread_axis("blockIdx.x"))
+    s[c].bind(warp, ty)
+    s[total].compute_at(s[c], warp)
+    i, j = s[total].op.axis
+    (x,) = s[total].op.reduce_axis
+    ko, x = s[total].split(x, swizzle // 2)
+    ks, x = s[total].split(x, 16)
+    jo, ji = s[total].split(j, 8)
+    s[total].reorder(ko, ks, jo, i, ji, x)
+    s[total].tensorize(i, mma_f16)
+    for tile in tiles:
+        s[tile].compute_at(s[total], ko)
+        s[tile].swizzle(swizzle)
+        rows, columns = s[tile].op.axis
+        chunk, vector = s[tile].split(columns, 8)
+        flat = s[tile].fuse(rows, chunk)
+        _, own = s[tile].split(flat, 32 * warps)
+        y, lane = s[tile].split(own, 32)
+        s[tile].bind(y, ty)
+        s[tile].bind(lane, te.thread_axis((0, 32), "threadIdx.x"))
+        s[tile].tensorize(vector, copy_async(8, "float16"))
+        s[tile].pipeline(stages)
+    for loads, instruction in ((left, ldmatrix_a_f16), (right, ldmatrix_b_f16)):
+        s[loads].compute_at(s[total], ks)
+        row, column = s[loads].op.axis
+        ro, ri = s[loads].split(row, 16)
+        s[loads].reorder(ro, ri, column)
+        s[loads].tensorize(ri, instruction)
+    return s, (a, b, c)
+
+
+def transposed(
+    element: str = "float32", n: int = 64, swizzle: int = 128, gpu: bool = True
+) -> tuple[Schedule, Any]:
+    """``B[i, j] = A[j, i]`` through a tile in shared memory that is written by rows of 16 bytes and
+    read by columns."""
+    a = te.placeholder((n, n), element, name="A")
+    b = te.compute((n, n), lambda i, j: a[j, i], name="B")
+    s = te.create_schedule(b.op)
+    tile = s.cache_read(a, "shared", [b])
+    io, jo, _, ji = s[b].tile(*s[b].op.axis, 32, 32)
+    s[tile].compute_at(s[b], jo)
+    if swizzle:
+        s[tile].swizzle(swizzle)
+    width = 16 // int(a.dtype.bytes)
+    _, vector = s[tile].split(s[tile].op.axis[1], width)
+    s[tile].vectorize(vector)
+    if gpu:
+        s[b].bind(io, te.thread_axis("blockIdx.y"))
+        s[b].bind(jo, te.thread_axis("blockIdx.x"))
+        s[b].bind(ji, te.thread_axis((0, 32), "threadIdx.x"))
+        s[tile].bind(s[tile].op.axis[0], te.thread_axis((0, 32), "threadIdx.x"))
+    return s, (a, b)
+
+
+def windows(height: int = 5, swizzle: int = 64) -> tuple[Schedule, Any]:
+    """Rows of images with one above and one below, 64 images by 32 columns in a box: a row that an
+    image does not have, and images beyond the last, are zero. 100 images of 3 channels."""
+    images, channels, width = 100, 3, 24
+    x = te.placeholder((images, channels, height, width), "float16", name="X")
+    zero = te.const(0, "float16")
+    tile = te.compute(
+        (channels, height + 2, 128, 32),
+        lambda c, h, n, w: te.if_then_else(
+            te.all(n < images, h >= 1, h - 1 < height, w < width), x[n, c, h - 1, w], zero
+        ),
+        name="tile",
+    )
+    y = te.compute(
+        (channels, height, 128, 32),
+        lambda c, h, n, w: tile[c, h, n, w] + tile[c, h + 2, n, w],
+        name="Y",
+    )
+    s = te.create_schedule(y.op)
+    c, h, n, w = s[y].op.axis
+    no, ni = s[y].split(n, 64)
+    s[y].reorder(c, no, h, ni, w)
+    s[y].bind(c, te.thread_axis("blockIdx.y"))
+    s[y].bind(no, te.thread_axis("blockIdx.x"))
+    s[y].bind(w, te.thread_axis((0, 32), "threadIdx.x"))
+    s[tile].set_scope("shared")
+    s[tile].compute_at(s[y], h)
+    if swizzle:
+        s[tile].swizzle(swizzle)
+    s[tile].tensorize(s[tile].op.axis[2], tma_load((64, 32), "float16", swizzle))
+    return s, (x, y)
