@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from dataclasses import replace
 from functools import partial
@@ -103,6 +104,20 @@ def test_sums_of_small_integers_are_exact_on_a_gpu(name: str) -> None:
         kernel(*there, result)
         np.testing.assert_array_equal(result.numpy(), exact)
         there = [array(x, "cuda", str(t.dtype)) for x, t in zip(made, args, strict=False)]
+
+
+@pytest.mark.parametrize("size", [(64, 8, 8), (200, 150, 136)])
+def test_the_product_of_the_benchmark_is_right(
+    size: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    product = importlib.import_module("matmul_tma").product
+    m, n, k = size
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-4, 5, (rows, k)).astype("float16") for rows in (m, n))
+    c = np.full((m, n), 77, "float16")
+    tilewright.build(*product(*size, stages=4), "sim")(a, b, c)
+    np.testing.assert_array_equal(c, a.astype("float32") @ b.astype("float32").T)
 
 
 def expected_windows(x: np.ndarray) -> np.ndarray:
