@@ -28,7 +28,7 @@ from tilewright.target.instructions import tma_load, wgmma
 SIZES = ((4096, 4096, 4096), (8192, 8192, 4096), (2048, 2048, 8192), (4000, 1000, 3000))
 QUICK = ((256, 512, 192), (200, 300, 328), (64, 8, 8))
 #: Rows and columns of a block's tile, and how many steps have tiles of their own.
-TILES = ((128, 128, 4), (128, 256, 3), (128, 256, 4), (192, 128, 4), (256, 128, 4))
+TILES = ((128, 128, 3), (128, 128, 4), (128, 256, 3), (128, 256, 4), (192, 128, 4), (256, 128, 4))
 #: Of k, in one step: a row of 128 bytes.
 STEP = 64
 

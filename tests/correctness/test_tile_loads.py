@@ -19,7 +19,7 @@ from tilewright.codegen.mbarriers import slots
 from tilewright.ir.expr import Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import const
-from tilewright.ir.stmt import For, ForKind, Instr, Queue, Seq, Stmt, Sync, seq
+from tilewright.ir.stmt import For, ForKind, If, Instr, Queue, Seq, Stmt, Sync, seq
 from tilewright.ir.visit import Rewriter, statements
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.cuda_maps import tiled
@@ -29,6 +29,7 @@ from tilewright.runtime.sim import simulate
 from tilewright.runtime.sim.values import to_bits
 from tilewright.target.boxes import TensorMap
 from tilewright.target.instructions import instruction_named, tma_load, wgmma
+from tilewright.verify import check
 
 HOPPER = "cuda -arch=sm_90a"
 LOADS = ("UTMALDG.2D", "SYNCS.PHASECHK", "SYNCS.EXCH", "HGMMA.64x64x16.F32")
@@ -199,6 +200,19 @@ def test_sim_misses_every_commit_wait_and_barrier() -> None:
     for s in found:
         kinds = {f.kind for f in simulate(lacking(module, s), [x, y]).findings}
         assert "unfinished instruction" in kinds if isinstance(s, Queue) else "race" in kinds, s
+
+
+def test_the_proof_misses_every_barrier_and_finds_commits_of_some_threads() -> None:
+    schedule, args = boxed()
+    module = lower(schedule, list(args), HOPPER)
+    (func,) = module.funcs
+    assert check(func) == []
+    for s in [s for s in statements(func.body) if isinstance(s, Sync)]:
+        assert "race" in {f.kind for f in check(lacking(module, s).funcs[0])}
+    lane = next(axis.var for axis in func.launch if axis.tag == "threadIdx.x")
+    alone = If(lane < 1, Queue("tma", "commit"))
+    found = check(replace(func, body=seq(func.body, alone)))
+    assert {f.kind for f in found} == {"divergence"}
 
 
 def test_one_thread_asks_for_a_box_and_all_commit_and_wait() -> None:

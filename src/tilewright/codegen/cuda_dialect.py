@@ -381,7 +381,8 @@ class CudaDialect(Dialect):
 
     def begin_loads(self, barriers: str, count: int, maps: Sequence[str]) -> Iterable[str]:
         first = "(threadIdx.x | threadIdx.y | threadIdx.z) == 0"
-        return (f"TileLoads<{count}> {NAME}({barriers}, {first});",)
+        announced = (f"{NAME}.announce(&{name});" for name in maps)
+        return (f"TileLoads<{count}> {NAME}({barriers}, {first});", *announced)
 
     # The frame
 

@@ -105,6 +105,9 @@ template <unsigned Slots> struct TileLoads {
     }
     __syncthreads();
   }
+  __device__ __forceinline__ void announce(const TensorMap* map) const {
+    if (first) asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
+  }
   __device__ __forceinline__ unsigned place(unsigned group) const {
     return barriers + group % Slots * 8;
   }
