@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 from tilewright.cli import _devices, _libraries
 from tilewright.cli.main import main
+from tilewright.runtime import llvm_host
 
 
 def test_doctor_lists_every_target_and_the_required_libraries(capsys):
@@ -118,3 +120,25 @@ def test_names_end_where_the_drivers_strings_end():
 
     assert text_of(b"NVIDIA H200\0\0\x7f\0") == text_of("NVIDIA H200\0") == "NVIDIA H200"
     assert text_of_opencl("Mali-G78 \0") == "Mali-G78"
+
+
+def test_doctor_says_whether_the_processor_multiplies_in_tiles():
+    assert _devices._tiles({}, set()) == "no AMX"
+    assert _devices._tiles({"amx-tile": True}, {"amx-tile"}) == "AMX"
+    assert "does not let" in _devices._tiles({"amx-tile": True}, {"avx2"})
+    if platform.machine() in ("x86_64", "AMD64"):
+        assert "AMX" in _devices.cpu().details
+
+
+def test_tiles_that_the_system_keeps_from_programs_are_not_used(monkeypatch):
+    class Binding:
+        @staticmethod
+        def get_host_cpu_features():
+            return {"avx2": True, "amx-tile": True, "amx-bf16": True, "sse4a": False}
+
+    monkeypatch.setattr(llvm_host, "binding", lambda: Binding)
+    found = {}
+    for allowed in (False, True):
+        monkeypatch.setattr(llvm_host, "tiles_allowed", lambda allowed=allowed: allowed)
+        found[allowed] = llvm_host.host_features.__wrapped__()
+    assert found == {False: {"avx2"}, True: {"avx2", "amx-tile", "amx-bf16"}}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.cli._libraries import pip_install
 from tilewright.ir.errors import TargetError
+from tilewright.runtime.llvm_host import host_features
 
 #: The features of a CPU that change what is generated for it, as LLVM names them.
 FEATURES = (
@@ -53,10 +55,21 @@ def cpu() -> Device:
         import llvmlite.binding as llvm
 
         here = llvm.get_host_cpu_features()
-        features = " ".join(f for f in FEATURES if here.get(f)) or "baseline"
     except (ImportError, OSError) as error:
         return Device("llvm", _cpu_name(), str(error))
-    return Device("llvm", _cpu_name(), f"{cores} cores; {features}")
+    usable = host_features()
+    features = " ".join(f for f in FEATURES if f in usable) or "baseline"
+    details = f"{cores} cores; {features}"
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        details += f"; {_tiles(here, usable)}"
+    return Device("llvm", _cpu_name(), details)
+
+
+def _tiles(here: Mapping[str, bool], usable: Collection[str]) -> str:
+    """Whether AMX is there, which multiplies matrices of bfloat16 and int8."""
+    if not here.get("amx-tile"):
+        return "no AMX"
+    return "AMX" if "amx-tile" in usable else "AMX, which this system does not let programs use"
 
 
 def _cpu_name() -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import platform
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -73,12 +75,34 @@ def binding() -> Any:
 
 @cache
 def host_features() -> frozenset[str]:
-    """What this processor has, in LLVM's names."""
+    """What this process may use of the processor, in LLVM's names."""
     try:
         found = binding().get_host_cpu_features()
     except RuntimeError:  # LLVM cannot tell on this machine
         return frozenset()
-    return frozenset(name for name, there in found.items() if there)
+    there = frozenset(name for name, has in found.items() if has)
+    tiles = frozenset(name for name in there if name.startswith("amx-"))
+    return there if not tiles or tiles_allowed() else there - tiles
+
+
+#: arch_prctl(2) of x86-64: its number, the request for a part of the processor's state, and the
+#: number of the part that AMX's tiles are (Linux, Documentation/arch/x86/xstate.rst).
+_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
+
+
+@cache
+def tiles_allowed() -> bool:
+    """Whether the kernel lets this process use AMX's tiles, for which it is asked here.
+
+    Linux saves their 8 KiB with each thread's state only once a process has asked; one that has
+    not is killed by their first use.
+    """
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return False
+    system_call = ctypes.CDLL(None, use_errno=True).syscall
+    system_call.restype = ctypes.c_long
+    arguments = (_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA)
+    return bool(system_call(*(ctypes.c_long(x) for x in arguments)) == 0)
 
 
 @cache

@@ -3,8 +3,20 @@
 import re
 
 from tilewright.target.instruction import INSTRUCTIONS, Instruction
+from tilewright.target.instructions.amx import (
+    amx_bf16,
+    amx_load_bf16,
+    amx_load_f32,
+    amx_load_s8,
+    amx_load_s32,
+    amx_s8,
+    amx_store_f32,
+    amx_store_s32,
+    amx_zero_f32,
+    amx_zero_s32,
+)
 from tilewright.target.instructions.copy_async import copy_async
-from tilewright.target.instructions.dot import dp4a, dp4a_u8, vnni
+from tilewright.target.instructions.dot import dot_bf16, dp4a, dp4a_u8, vnni
 from tilewright.target.instructions.ldmatrix import (
     ldmatrix_a_bf16,
     ldmatrix_a_f16,
@@ -25,8 +37,19 @@ from tilewright.target.instructions.wgmma import named as wgmma_named
 from tilewright.target.instructions.wgmma import wgmma
 
 __all__ = [
+    "amx_bf16",
+    "amx_load_bf16",
+    "amx_load_f32",
+    "amx_load_s8",
+    "amx_load_s32",
+    "amx_s8",
+    "amx_store_f32",
+    "amx_store_s32",
+    "amx_zero_f32",
+    "amx_zero_s32",
     "copy_async",
     "dot",
+    "dot_bf16",
     "dp4a",
     "dp4a_u8",
     "gemm",

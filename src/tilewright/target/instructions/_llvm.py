@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 
@@ -66,3 +67,21 @@ def intrinsic(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any
     if function is None:
         function = ir.Function(module, ir.FunctionType(result, [a.type for a in arguments]), name)
     return builder.call(function, arguments)
+
+
+@cache
+def named_type(name: str) -> Any:
+    """A type of LLVM's that llvmlite has no class for, as "bfloat"."""
+    from llvmlite import ir
+
+    class Named(ir.Type):  # type: ignore[misc]
+        def _to_string(self) -> str:
+            return name
+
+        def __eq__(self, other: object) -> bool:
+            return str(self) == str(other)
+
+        def __hash__(self) -> int:
+            return hash(name)
+
+    return Named()

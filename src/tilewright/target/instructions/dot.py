@@ -1,4 +1,4 @@
-"""Dot products of four bytes, added to 32 bits: dp4a of NVIDIA's GPUs, VNNI of x86."""
+"""Dot products within 32 bits, added to 32 bits: dp4a of NVIDIA's GPUs, VNNI and BF16 of x86."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
-from tilewright.target.instructions._llvm import intrinsic, read, splat, write
+from tilewright.target.instructions._llvm import intrinsic, named_type, read, splat, write
 
 
 def _dp4a(name: str, byte: str, accumulator: str, word: str) -> Instruction:
@@ -64,4 +64,33 @@ vnni = decl_instruction(
     body=lambda c, a, b: c + a.astype("int32") * b.astype("int32"),
     llvm=_vnni_llvm,
     features=("avx512f", "avx512vnni"),
+)
+
+
+def _bf16_llvm(builder: Any, pointers: Sequence[Any], _: Sequence[Sequence[Any]]) -> None:
+    from llvmlite import ir
+
+    total = ir.VectorType(ir.FloatType(), 16)
+    words = ir.VectorType(ir.IntType(32), 16)
+    pairs = ir.VectorType(named_type("bfloat"), 32)
+    c, a, b = pointers
+    left, right = (builder.bitcast(read(builder, x, words, 2), pairs) for x in (a, b))
+    name = "llvm.x86.avx512bf16.dpbf16ps.512"
+    write(builder, intrinsic(builder, name, total, [read(builder, c, total, 4), left, right]), c, 4)
+
+
+#: ``C[i] += sum(A[i, k] * B[i, k] for k in range(2))`` for 16 i, of bfloat16 into float32:
+#: VDPBF16PS (Intel SDM volume 2C), from Cooper Lake and Zen 4 on. Pairs lie side by side. It takes
+#: denormals for zeros, and rounds after each of the two.
+dot_bf16 = decl_instruction(
+    "avx512_bf16",
+    axes=(Axis("i", 16), Axis("k", 2, reduce=True)),
+    operands=(
+        Argument("C", ("i",), "float32", strides=(1,)),
+        Argument("A", ("i", "k"), "bfloat16", strides=(2, 1)),
+        Argument("B", ("i", "k"), "bfloat16", strides=(2, 1)),
+    ),
+    body=lambda c, a, b: c + a.astype("float32") * b.astype("float32"),
+    llvm=_bf16_llvm,
+    features=("avx512f", "avx512bf16"),
 )
