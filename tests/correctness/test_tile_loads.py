@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.tile_programs import boxed, through_swizzled, windows
+from tests.support.tile_programs import boxed, copied, through_swizzled, windows
 
 import tilewright
 from tilewright import te
@@ -119,6 +119,36 @@ def test_the_product_of_the_benchmark_is_right(
     c = np.full((m, n), 77, "float16")
     tilewright.build(*product(*size, stages=4), "sim")(a, b, c)
     np.testing.assert_array_equal(c, a.astype("float32") @ b.astype("float32").T)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_tiles_at_the_edge_of_a_tensor(symbolic: bool, cached: bool) -> None:
+    schedule, args = copied(symbolic, cached)
+    x = np.arange(7200).reshape(100, 72).astype("float16") % 50
+    y = np.full((100, 72), 77, "float16")
+    tilewright.build(schedule, list(args), "sim")(x, y)
+    np.testing.assert_array_equal(y, x + 1)
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_maps_are_the_same_of_extents_that_a_call_tells(symbolic: bool, cached: bool) -> None:
+    schedule, args = copied(symbolic, cached)
+    program = tilewright.build(schedule, list(args), HOPPER).program
+    assert program.maps == [[TensorMap(0, (64, 64), 128)]]
+
+
+@pytest.mark.needs_cuda
+def test_extents_that_a_call_tells_on_a_gpu() -> None:
+    schedule, args = copied(symbolic=True)
+    kernel = tilewright.build(schedule, list(args), "cuda")
+    for m in (100, 65, 1):
+        x = np.arange(m * 72).reshape(m, 72).astype("float16") % 50
+        y = array(np.full((m, 72), 77, "float16"), "cuda")
+        kernel(array(x, "cuda"), y)
+        np.testing.assert_array_equal(y.numpy(), x + 1)
 
 
 def expected_windows(x: np.ndarray) -> np.ndarray:

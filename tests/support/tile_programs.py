@@ -244,3 +244,31 @@ def windows(height: int = 5, swizzle: int = 64) -> tuple[Schedule, Any]:
         s[tile].swizzle(swizzle)
     s[tile].tensorize(s[tile].op.axis[2], tma_load((64, 32), "float16", swizzle))
     return s, (x, y)
+
+
+def copied(symbolic: bool = False, cached: bool = False) -> tuple[Schedule, Any]:
+    """``B = A + 1`` of 72 columns by way of tiles of 64 by 64, whose elements outside of A are
+    zero, or nobody's where A is ``cached``; rows are 100 or as many as a call has."""
+    m = te.var("m") if symbolic else 100
+    a = te.placeholder((m, 72), "float16", name="A")
+    one, zero = te.const(1, "float16"), te.const(0, "float16")
+    read = a
+    if not cached:
+        read = te.compute(
+            ((m + 63) // 64 * 64, 128),
+            lambda i, j: te.if_then_else(te.all(i < m, j < 72), a[i, j], zero),
+            name="tile",
+        )
+    b = te.compute((m, 72), lambda i, j: read[i, j] + one, name="B")
+    s = te.create_schedule(b.op)
+    tile = s.cache_read(a, "shared", [b]) if cached else read
+    io, jo, _, ji = s[b].tile(*s[b].op.axis, 64, 64)
+    s[b].bind(io, te.thread_axis("blockIdx.x"))
+    s[b].bind(s[b].split(ji, 32)[1], te.thread_axis((0, 32), "threadIdx.x"))
+    s[tile].set_scope("shared")
+    s[tile].compute_at(s[b], jo)
+    for axis in s[tile].op.axis:
+        s[tile].align_bounds(axis, 64)
+    s[tile].swizzle(128)
+    s[tile].tensorize(s[tile].op.axis[0], tma_load((64, 64), "float16", 128))
+    return s, (a, b)

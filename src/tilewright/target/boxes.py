@@ -10,6 +10,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, IntImm, Var
 from tilewright.ir.stmt import Access
 from tilewright.ir.visit import uses
+from tilewright.target.instruction import through_widening
 
 #: Dimensions that a map may have.
 MOST_DIMENSIONS = 5
@@ -43,7 +44,7 @@ def box_of(access: Access, axes: Sequence[Var], extents: Sequence[int]) -> tuple
     left = list(zip(axes, extents, strict=True))
     own = {v for v, n in left if n > 1}
     for index in access.indices:
-        form = as_affine(index)
+        form = as_affine(index, through_widening)
         here = [v for v in own if uses(index, {v})]
         if len(here) > 1 or any(
             uses(atom, own) for atom in form.terms if not isinstance(atom, Var)

@@ -325,7 +325,7 @@ def _strides(parts: Sequence[tuple[Expr, Expr]], axes: Sequence[Var]) -> tuple[E
     totals: list[Expr] = [const(0) for _ in axes]
     wanted = set(axes)
     for index, stride in parts:
-        form = as_affine(index, _through_widening)
+        form = as_affine(index, through_widening)
         for atom in form.terms:
             if not isinstance(atom, Var) and uses(atom, wanted):
                 return None
@@ -336,8 +336,9 @@ def _strides(parts: Sequence[tuple[Expr, Expr]], axes: Sequence[Var]) -> tuple[E
     return tuple(totals)
 
 
-def _through_widening(e: Expr) -> Affine:
+def through_widening(e: Expr) -> Affine:
+    """The affine form of what is in the same integer in a wider type, for ``as_affine``."""
     match e:
         case Cast(t, value) if t.is_int and value.dtype.is_int and t.bits >= value.dtype.bits:
-            return as_affine(value, _through_widening)
+            return as_affine(value, through_widening)
     return of_atom(e)
