@@ -14,7 +14,7 @@ from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store
 
 
 def marked(b: Buffer, fill: Stmt, stages: int = 2) -> Attr:
-    return Attr("pipeline", (b, stages), fill)
+    return Attr("pipeline", (b, stages, None), fill)
 
 
 def tiled_sum(

@@ -61,7 +61,7 @@ from tilewright.ir.stmt import (
     seq,
 )
 from tilewright.ir.visit import children, distinct, statements
-from tilewright.lower.pipeline_loops import COMMITTED
+from tilewright.lower.pipeline_marks import COMMITTED
 from tilewright.target.queues import QUEUES
 
 #: Groups that are told apart: of more, the oldest ones count as one.

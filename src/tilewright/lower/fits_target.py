@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tilewright.ir.itervar import IterVar
 from tilewright.ir.stmt import For, ForKind
 from tilewright.ir.visit import walk
-from tilewright.lower.attached import default_scope
+from tilewright.lower.attached import default_scope, enclosing_loops
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.target.target import Target
@@ -27,6 +28,8 @@ def check_fits(schedule: Schedule, target: Target) -> None:
                 mend="Compute it at a loop of a consumer with compute_at()",
                 where=stage.lines["pipeline"],
             )
+        if stage.pipelined_over is not None:
+            _goes_on(stage, stage.pipelined_over)
         if not target.is_gpu:
             _no_threads(stage, target.kind)
             continue
@@ -102,3 +105,20 @@ def _binds(stage: Stage) -> bool:
         for other in stage.schedule.stages
         if other.attachment.kind == "at" and other.attachment.stage is stage
     )
+
+
+def _goes_on(stage: Stage, over: IterVar) -> None:
+    """The axis across which a pipeline goes on is a serial loop around the stage."""
+    serial = [
+        leaf
+        for parent, leaf in enclosing_loops(stage)
+        if leaf not in parent.marks or parent.marks[leaf].kind in (ForKind.SERIAL, ForKind.UNROLLED)
+    ]
+    if over not in serial:
+        names = ", ".join(leaf.name for leaf in serial)
+        raise stage.contradiction(
+            "pipeline: it cannot go on over an axis that is no serial loop around the stage",
+            over,
+            f"Name one of these: {names}",
+            stage.lines["pipeline"],
+        )

@@ -26,6 +26,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.visit import Rewriter
 from tilewright.lower.bounds import Bounds, infer_bounds
 from tilewright.lower.check_arguments import check_params, check_variables
+from tilewright.lower.pipeline_marks import KEY
 from tilewright.lower.stage_nest import StageNest
 from tilewright.lower.storage_align import aligned_strides
 from tilewright.lower.swizzled_layout import swizzled_layout
@@ -144,7 +145,8 @@ class Nests:
             assert thread.dom is not None
             body = For(thread.var, const(0), thread.dom.extent, ForKind.THREAD, body, thread.tag)
         if stage.pipelined:
-            body = Attr("pipeline", (self.parts[op.outputs[0].buffer][0], stage.pipelined), body)
+            filled = self.parts[op.outputs[0].buffer][0]
+            body = Attr(KEY, (filled, stage.pipelined, stage.pipelined_over), body)
         return Attr("produce", stage.name, body)
 
     def inside(self, stage: Stage, leaf: IterVar, body: Stmt) -> Stmt:

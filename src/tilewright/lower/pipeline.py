@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from tilewright.ir.func import Func, Module
 from tilewright.lower.await_instructions import await_instructions
+from tilewright.lower.continue_pipelines import continue_pipelines
 from tilewright.lower.distribute import check_groups, distribute
 from tilewright.lower.drop_guards import drop_guards
 from tilewright.lower.expand_functions import expand_functions
@@ -64,6 +65,7 @@ KERNEL: tuple[Pass, ...] = (
     one_writer,  # once all threads are known: what they would all store alike, one of them stores
     lower_allreduce,  # makes shared buffers and barriers of its own
     own_slots,  # what all threads of a reduction had a slot in, each has in registers
+    continue_pipelines,  # those that go on over outer loops, which the others end at
     pipeline_loops,  # makes more copies of buffers
     plan_storage,  # lets dead buffers give their memory to others, which barriers must know of
     simplify,

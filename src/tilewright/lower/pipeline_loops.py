@@ -1,6 +1,6 @@
 """A buffer filled in every iteration gets several copies, and is filled some iterations ahead.
 
-The statement that fills it is marked ``Attr("pipeline", (buffer, stages), ...)`` in the body of a
+The statement that fills it is marked (:mod:`~tilewright.lower.pipeline_marks`) in the body of a
 serial loop. The first fillings move in front of the loop; in the loop, the filling for ``stages -
 1`` iterations later is issued before this iteration's use, so that its loads are under way
 meanwhile.
@@ -8,7 +8,7 @@ meanwhile.
 >>> from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store
 >>> k, i, j = axes("k i j")
 >>> A, B, S = buffer("A", 4, 8), buffer("B", 8), buffer("S", 8, scope="shared")
->>> fill = Attr("pipeline", (S, 2), loop(i, 8, store(S[i], A[k, i])))
+>>> fill = Attr("pipeline", (S, 2, None), loop(i, 8, store(S[i], A[k, i])))
 >>> use = loop(j, 8, store(B[j], B[j] + S[j]))
 >>> print(pipeline_loops(func(loop(k, 4, allocate(S, fill, use)), target="sim")).body)
 S = T.allocate([2, 8], 'float32', 'shared')
@@ -33,13 +33,11 @@ by itself.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 
 from tilewright.arith import Analyzer
-from tilewright.ir.buffer import Buffer, Layout
-from tilewright.ir.errors import LoweringError
-from tilewright.ir.expr import Expr, IntImm, Load, Var
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, IntImm, Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import add, const, floordiv, floormod, mul, sub
 from tilewright.ir.stmt import (
@@ -48,24 +46,30 @@ from tilewright.ir.stmt import (
     For,
     ForKind,
     If,
-    Instr,
-    Queue,
     Seq,
     Stmt,
-    Store,
-    Sync,
     seq,
 )
-from tilewright.ir.visit import allocated, distinct, loads, statements, stores
+from tilewright.ir.visit import statements
 from tilewright.lower.context import InContext, analyzer_of
-from tilewright.lower.substitution import copy, widen
-
-KEY = "pipeline"
-#: Around asynchronous instructions whose groups end, and are waited for, as this pass says.
-COMMITTED = "committed"
-
-#: Whose elements a loop variable cannot choose from.
-_REGISTERS = ("local", "fragment")
+from tilewright.lower.pipeline_marks import (
+    COMMITTED,
+    KEY,
+    REGISTERS,
+    Mark,
+    check_ahead,
+    check_gone,
+    commits,
+    emptied,
+    in_copies,
+    issues,
+    marked,
+    unallocated,
+    unmarked,
+    using,
+    waits,
+)
+from tilewright.lower.substitution import copy
 
 
 def pipeline_loops(func: Func) -> Func:
@@ -101,7 +105,7 @@ class _Pipelining(InContext):
                 self.serial = outer
                 loop = s if inner is body else replace(s, body=inner)
                 if serial:
-                    marks = _marks(inner)
+                    marks = marked(inner)
                     if marks:
                         return self.pipelined(loop, marks)
                 return loop
@@ -109,19 +113,19 @@ class _Pipelining(InContext):
                 made = self.stmt(body)
                 if buffer not in self.lifted:
                     return s if made is body else Allocate(buffer, made)
-                _check_gone(buffer, made)
+                check_gone(buffer, made)
                 return made
             case Attr(key, _, body) if key == KEY and not self.serial:
                 return self.stmt(body)
         return super().stmt(s)
 
-    def pipelined(self, loop: For, marks: list[_Mark]) -> Stmt:
+    def pipelined(self, loop: For, marks: list[Mark]) -> Stmt:
         if isinstance(loop.extent, IntImm) and loop.extent.value <= 1:
-            return replace(loop, body=_unmarked(loop.body, {m.buffer for m in marks}))
-        _check(loop, marks)
-        copies = {m.buffer: _copies(m.buffer, m.stages) for m in marks}
+            return replace(loop, body=unmarked(loop.body, {m.buffer for m in marks}))
+        check_ahead(loop, marks)
+        copies = {m.buffer: in_copies(m.buffer, m.stages) for m in marks}
         self.lifted.update(copies)
-        body = _unallocated(loop.body, set(copies))
+        body = unallocated(loop.body, set(copies))
         made = _Pipeline(loop, marks, copies).lowered(body)
         if not self.analyzer.prove(loop.extent > 0):  # without iterations nothing is filled
             made = If(loop.extent > 0, made)
@@ -130,83 +134,11 @@ class _Pipelining(InContext):
         return made
 
 
-@dataclass(frozen=True)
-class _Mark:
-    buffer: Buffer
-    stages: int
-    fill: Stmt
-
-    @property
-    def queue(self) -> str:
-        """That of the asynchronous instructions that fill it, or nothing."""
-        issued = (x.instruction.queue for x in statements(self.fill) if isinstance(x, Instr))
-        return next((str(queue) for queue in issued if queue), "")
-
-
-def _marks(body: Stmt) -> list[_Mark]:
-    """The marked statements that are carried out once an iteration, in order."""
-    match body:
-        case Attr(key, (Buffer() as buffer, int(stages)), inner) if key == KEY:
-            return [_Mark(buffer, stages, inner)]
-        case Attr(_, _, inner) | Allocate(_, inner):
-            return _marks(inner)
-        case Seq(stmts):
-            return [mark for s in stmts for mark in _marks(s)]
-    return []
-
-
-def _check(loop: For, marks: list[_Mark]) -> None:
-    """Whether each filling may run an iteration early."""
-    for mark in marks:
-        written = {s.buffer for s in stores(loop.body)}
-        own = {s.buffer for s in stores(mark.fill)}
-        reads = {load.buffer for load in loads(mark.fill)}
-        changed = {b for b in reads & written if b not in own or _written_apart(loop, mark, b)}
-        if changed:
-            names = ", ".join(sorted(repr(b.name) for b in changed))
-            raise LoweringError(
-                f"pipeline of {mark.buffer.name!r}: it cannot be computed iterations of "
-                f"{loop.var.name!r} ahead, because it reads {names}, which that loop writes. "
-                "Compute what it reads outside of the loop, or pipeline only that"
-            )
-        others = own - {mark.buffer} - set(allocated(mark.fill))
-        if others:
-            names = ", ".join(sorted(repr(b.name) for b in others))
-            raise LoweringError(
-                f"pipeline of {mark.buffer.name!r}: what computes it also writes {names}, "
-                "which is used elsewhere"
-            )
-
-
-def _written_apart(loop: For, mark: _Mark, buffer: Buffer) -> bool:
-    """Whether the loop writes ``buffer`` elsewhere than in the marked statement."""
-    total = sum(s.buffer is buffer for s in stores(loop.body))
-    return total != sum(s.buffer is buffer for s in stores(mark.fill))
-
-
-def _check_gone(buffer: Buffer, s: Stmt) -> None:
-    if any(isinstance(n, (Load, Store)) and n.buffer is buffer for n in distinct(s)):
-        raise LoweringError(
-            f"pipeline of {buffer.name!r}: it is used outside of the loop that fills it"
-        )
-
-
-def _copies(b: Buffer, stages: int) -> Buffer:
-    layout, held = b.layout, b.distribution
-    if layout is not None:
-        # The copies lie one after the other, each with the gaps of its rows.
-        layout = Layout((b.size, *layout.strides), layout.base, layout.swizzle)
-    if held is not None:
-        held = held.copies(stages)
-    return replace(b, shape=(const(stages), *b.shape), layout=layout, distribution=held)
-
-
 class _Pipeline:
     """The loop with its fillings some iterations ahead."""
 
-    def __init__(self, loop: For, marks: list[_Mark], copies: dict[Buffer, Buffer]) -> None:
+    def __init__(self, loop: For, marks: list[Mark], copies: dict[Buffer, Buffer]) -> None:
         self.loop, self.marks, self.copies = loop, marks, copies
-        self.queues = list(dict.fromkeys(m.queue for m in marks if m.queue))
         self.end = add(loop.min, loop.extent)
         self.analyzer = Analyzer()
         self.analyzer.bind(loop.var, loop.min, loop.extent)
@@ -214,9 +146,9 @@ class _Pipeline:
 
     def lowered(self, body: Stmt) -> Stmt:
         ahead = max(m.stages for m in self.marks) - 1
-        first = seq(*(self.first(i) for i in range(ahead)), *self.waits())
+        first = seq(*(self.first(i) for i in range(ahead)), *waits(self.marks))
         var, kind = self.loop.var, self.loop.kind
-        if kind is ForKind.UNROLLED or all(b.scope not in _REGISTERS for b in self.copies):
+        if kind is ForKind.UNROLLED or all(b.scope not in REGISTERS for b in self.copies):
             turn = sub(var, self.loop.min)
             return seq(first, replace(self.loop, body=self.step(body, var, turn)))
         # The copies are chosen by constants: so many iterations a turn of the loop as there are
@@ -247,21 +179,7 @@ class _Pipeline:
             for mark in self.marks
             if i < mark.stages - 1
         ]
-        return seq(*fills, *self.commits())
-
-    def commits(self) -> list[Stmt]:
-        """The ends of the groups of all that was filled at once."""
-        return [Queue(queue, "commit") for queue in self.queues]
-
-    def waits(self) -> list[Stmt]:
-        """Until what the next iteration uses is there, for all threads; later fillings are younger
-        groups. Where they write is known, when is not: so the barrier stands here already."""
-        waits: list[Stmt] = [
-            Queue(queue, "wait", min(m.stages for m in self.marks if m.queue == queue) - 2)
-            for queue in self.queues
-        ]
-        together = any(m.queue and m.buffer.scope == "shared" for m in self.marks)
-        return [*waits, Sync("shared")] if together else waits
+        return seq(*fills, *commits(self.marks))
 
     def step(self, body: Stmt, at: Expr, turn: Expr, left: Expr | None = None) -> Stmt:
         """One iteration: fill other copies for later ones, then use this one's.
@@ -278,13 +196,13 @@ class _Pipeline:
             more = at < sub(self.end, ahead) if left is None else add(turn, ahead) < left
             fills.append(self.when(more, fill))
         slots = {mark.buffer: self.slot(turn, mark.stages) for mark in self.marks}
-        use = self.used(_emptied(body, set(self.copies)), slots)
+        use = using(emptied(body, set(self.copies)), slots, self.copies)
         # What goes on in the background is issued first: then only what was issued an iteration
         # earlier has to be waited for before its copy is filled again. Copies that are filled in
         # the background themselves are waited for first: one barrier serves their use, and what
         # was used before and is filled again.
-        if self.queues or _issues(use):
-            return seq(use, *fills, *self.commits(), *self.waits())
+        if commits(self.marks) or issues(use):
+            return seq(use, *fills, *commits(self.marks), *waits(self.marks))
         return seq(*fills, use)
 
     def slot(self, turn: Expr, stages: int) -> Expr:
@@ -297,60 +215,6 @@ class _Pipeline:
             return then if found.value else Seq(())
         return If(found, then)
 
-    def fill(self, mark: _Mark, at: Expr, slot: Expr) -> Stmt:
-        made = self.used(copy(mark.fill, {self.loop.var: at}), {mark.buffer: slot})
+    def fill(self, mark: Mark, at: Expr, slot: Expr) -> Stmt:
+        made = using(copy(mark.fill, {self.loop.var: at}), {mark.buffer: slot}, self.copies)
         return Attr(COMMITTED, mark.queue, made) if mark.queue else made
-
-    def used(self, s: Stmt, slots: dict[Buffer, Expr]) -> Stmt:
-        for buffer, slot in slots.items():
-            s = widen(s, {buffer: self.copies[buffer]}, partial(_in_copy, slot))
-        return s
-
-
-def _issues(s: Stmt) -> bool:
-    return any(isinstance(x, Instr) and x.instruction.queue for x in statements(s))
-
-
-def _in_copy(slot: Expr, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    return (slot, *indices)
-
-
-def _emptied(body: Stmt, buffers: set[Buffer]) -> Stmt:
-    """``body`` without the marked statements."""
-    match body:
-        case Attr(key, (buffer, _), _) if key == KEY and buffer in buffers:
-            return Seq(())
-        case Attr(key, value, inner):
-            left = _emptied(inner, buffers)
-            return left if isinstance(left, Seq) and not left.stmts else Attr(key, value, left)
-        case Allocate(buffer, inner):
-            return Allocate(buffer, _emptied(inner, buffers))
-        case Seq(stmts):
-            return seq(*(_emptied(s, buffers) for s in stmts))
-    return body
-
-
-def _unmarked(body: Stmt, buffers: set[Buffer]) -> Stmt:
-    match body:
-        case Attr(key, (buffer, _), inner) if key == KEY and buffer in buffers:
-            return inner
-        case Attr(key, value, inner):
-            return Attr(key, value, _unmarked(inner, buffers))
-        case Allocate(buffer, inner):
-            return Allocate(buffer, _unmarked(inner, buffers))
-        case Seq(stmts):
-            return seq(*(_unmarked(s, buffers) for s in stmts))
-    return body
-
-
-def _unallocated(body: Stmt, buffers: set[Buffer]) -> Stmt:
-    match body:
-        case Allocate(buffer, inner) if buffer in buffers:
-            return _unallocated(inner, buffers)
-        case Allocate(buffer, inner):
-            return Allocate(buffer, _unallocated(inner, buffers))
-        case Attr(key, value, inner) if key != KEY:
-            return Attr(key, value, _unallocated(inner, buffers))
-        case Seq(stmts):
-            return seq(*(_unallocated(s, buffers) for s in stmts))
-    return body

@@ -41,6 +41,7 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.visit import Rewriter, substitute, uses
 from tilewright.lower.context import analyzer_of, pure
+from tilewright.lower.pipeline_marks import NOTE
 
 _STAYS = (ForKind.THREAD, ForKind.VTHREAD, ForKind.PARALLEL)
 _SHRINKS = (ForKind.SERIAL, ForKind.UNROLLED)
@@ -115,7 +116,9 @@ class _Simplify(Rewriter):
         if s.kind not in _STAYS:
             if isinstance(extent, IntImm) and extent.value <= 0:
                 return NOTHING
-            if ops.is_const(extent, 1) and (ops.is_const(low) or pure(low)):
+            # One that pipelines go on across stays for these, even where it runs once.
+            noted = any(key == NOTE for key, _ in s.annotations)
+            if ops.is_const(extent, 1) and not noted and (ops.is_const(low) or pure(low)):
                 return self.stmt(substitute(s.body, {s.var: low}))
         with self.analyzer.scope():
             self.analyzer.bind(s.var, low, extent)

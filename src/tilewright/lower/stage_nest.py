@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir.buffer import Buffer
@@ -21,6 +21,7 @@ from tilewright.ir.visit import apply_reducer, exprs, substitute
 from tilewright.lower.attached import enclosing_loops
 from tilewright.lower.bounds import Domain
 from tilewright.lower.lazy_select import lazy
+from tilewright.lower.pipeline_marks import NOTE
 from tilewright.lower.prefetch_hint import prefetch_hint
 from tilewright.lower.safe_reads import reads_in_bounds
 from tilewright.lower.tensorize import WHERE
@@ -282,9 +283,11 @@ class StageNest:
     def _loop(self, leaf: IterVar, body: Stmt) -> Stmt:
         mark = self.stage.marks.get(leaf)
         var, extent = self._var(leaf), self.domain.extents[leaf]
+        carried = any(stage.pipelined_over is leaf for stage in self.nests.schedule.stages)
+        notes: tuple[tuple[str, Any], ...] = ((NOTE, leaf),) if carried else ()
         if mark is None:
-            return For(var, const(0), extent, ForKind.SERIAL, body)
-        notes = tuple(mark.pragmas.items())
+            return For(var, const(0), extent, ForKind.SERIAL, body, "", notes)
+        notes = (*notes, *mark.pragmas.items())
         if mark.instruction is not None:
             notes = (*notes, ("tensorize", mark.instruction), (WHERE, mark.where))
         tag = mark.thread.tag if mark.thread is not None else ""

@@ -113,7 +113,7 @@ class _Writer:
             (at.kind, place, () if at.axis is None else at.axis),
             stage.env,
             () if stage.store_predicate is None else stage.store_predicate,
-            stage.pipelined,
+            (stage.pipelined, () if stage.pipelined_over is None else stage.pipelined_over),
             (stage.rolling, stage.ahead),
             stage.swizzled,
             stage.alignments,

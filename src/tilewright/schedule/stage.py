@@ -73,6 +73,7 @@ class Stage:
         self.env: tuple[IterVar, ...] = ()
         self.store_predicate: Expr | None = None
         self.pipelined, self.pipelined_by = 0, ""  # copies of its memory, and the primitive's name
+        self.pipelined_over: IterVar | None = None  # a loop whose iterations it goes on across
         self.rolling, self.ahead = False, 0
         self.lines: dict[str, str] = {}  # where primitives on the whole stage were called
         self.swizzled = 0  # bytes of the rows whose pieces are permuted
@@ -286,11 +287,11 @@ class Stage:
 
         rolling_buffer(self, ahead)
 
-    def pipeline(self, stages: int) -> None:
+    def pipeline(self, stages: int, over: IterVar | None = None) -> None:
         """See :func:`tilewright.schedule.storage.pipeline`."""
         from tilewright.schedule.storage import pipeline
 
-        pipeline(self, stages)
+        pipeline(self, stages, over)
 
     def double_buffer(self) -> None:
         """See :func:`tilewright.schedule.storage.double_buffer`."""

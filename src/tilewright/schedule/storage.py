@@ -77,12 +77,19 @@ def align_bounds(stage: Stage, axis: IterVar, factor: int, offset: int = 0) -> N
     stage.bounds_alignments[place] = (factor, offset % factor)
 
 
-def pipeline(stage: Stage, stages: int, name: str = "pipeline") -> None:
+def pipeline(
+    stage: Stage, stages: int, over: IterVar | None = None, name: str = "pipeline"
+) -> None:
     """Compute what ``stage`` gives ``stages - 1`` iterations before it is used; needs compute_at.
 
     In each iteration of the axis that it is computed at, one of ``stages`` copies of its memory is
     read while another one is filled. Registers and fragments are chosen by constants: the loop over
     the axis is unrolled by ``stages``.
+
+    The pipeline runs empty where the loop of that axis ends, and begins anew where it is entered
+    again. With ``over``, the axis of a serial loop further out, it does not until that one ends:
+    the last iterations fill copies for the first of the next time. This is for buffers in memory;
+    how often the loops inside of ``over`` run must be known.
 
     Raises :class:`ScheduleError` for a placeholder, an output of the program, and fewer than two
     stages.
@@ -97,7 +104,7 @@ def pipeline(stage: Stage, stages: int, name: str = "pipeline") -> None:
             f"pipeline: {stages!r} stages leave nothing to be computed ahead",
             mend="Give the number of copies of its memory, 2 or more",
         )
-    stage.pipelined, stage.pipelined_by = stages, name
+    stage.pipelined, stage.pipelined_by, stage.pipelined_over = stages, name, over
     stage.lines["pipeline"] = user_location()
 
 
@@ -106,7 +113,7 @@ def double_buffer(stage: Stage) -> None:
 
     Raises :class:`ScheduleError` for a placeholder and for an output of the program.
     """
-    pipeline(stage, 2, "double_buffer")
+    pipeline(stage, 2, name="double_buffer")
 
 
 def rolling_buffer(stage: Stage, ahead: int = 0) -> None:

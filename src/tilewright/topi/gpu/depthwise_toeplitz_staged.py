@@ -45,7 +45,8 @@ _WIDEST, _REGISTERS, _OTHER = 256, 65536, 40
 class StagedTile:
     """A warpgroup computes ``rows`` by ``columns`` outputs of 64 images at once, ``turns`` times
     down the image; a block has ``groups`` of them, and copies ``staged`` input rows at once,
-    ``stages - 1`` times ahead, or, where that is 0, whole images."""
+    ``stages - 1`` times ahead, or, where that is 0, whole images. A block goes on with ``channels``
+    channels, one after the other, and copies rows of the next while it multiplies those of one."""
 
     rows: int = 4
     columns: int = 32
@@ -53,6 +54,7 @@ class StagedTile:
     turns: int = 4
     staged: int = 4
     stages: int = 3
+    channels: int = 1
 
 
 def declare_staged(p: Problem, tile: StagedTile, batch: Any = None) -> ToeplitzDeclaration:
@@ -65,7 +67,7 @@ def schedule_staged(d: Declaration, tile: StagedTile = StagedTile()) -> Schedule
     assert isinstance(d, ToeplitzDeclaration)
     cut, kind = d.cut, d.problem.dtype
     assert isinstance(cut, StagedToeplitz)
-    s, group = begin(d, Team(LANES, tile.groups), tile.turns)
+    s, group = begin(d, Team(LANES, tile.groups), tile.turns, channels=tile.channels)
     sums = s[d.stages.sum]
     sums.set_scope("fragment")
     sums.compute_at(s[d.output], group)
@@ -88,11 +90,14 @@ def schedule_staged(d: Declaration, tile: StagedTile = StagedTile()) -> Schedule
     sums.tensorize(eight, wgmma(tile.rows * tile.columns, kind, "k", "k"))
 
     image = s[d.stages.image]
+    channel = s[d.output].leaf_iter_vars[1]  # the outermost loop of a block
     if tile.staged:
         image.compute_at(sums, turn)
-        image.pipeline(tile.stages)
+        image.pipeline(tile.stages, over=channel)
     else:
-        image.compute_at(s[d.output], s[d.output].leaf_iter_vars[0])
+        image.compute_at(s[d.output], channel)
+        if tile.stages > 1:
+            image.pipeline(tile.stages)
     stage_blocks(image, image.op.axis[:-4], cut.image[1], tile.groups)
     return s
 

@@ -90,7 +90,12 @@ def declare_cut(
 
 
 def begin(
-    d: ToeplitzDeclaration, team: Team, turns: int, matrices: bool = True, taps: bool = True
+    d: ToeplitzDeclaration,
+    team: Team,
+    turns: int,
+    matrices: bool = True,
+    taps: bool = True,
+    channels: int = 1,
 ) -> tuple[Schedule, IterVar]:
     """The schedule of everything but the products: of the results, whose axis of groups is
     returned, and, unless they are left out, of the filter's rows and of the matrices.
@@ -109,13 +114,14 @@ def begin(
     tz = te.thread_axis((0, team.teams), "threadIdx.z")
     n, c, h, w = out.op.axis
     many, n = out.split(n, factor=cut.images)
+    c, channel = out.split(c, factor=channels)
     own, n = out.split(n, nparts=team.teams)
     down, row = out.split(h, factor=cut.rows)
     turn, group = out.split(down, factor=team.groups)
     below, turn = out.split(turn, factor=turns)
     across, w = out.split(w, factor=cut.columns)
     vector, lane = out.split(w, factor=wide(cut.result[1], cut.columns // 4))
-    out.reorder(many, c, below, across, own, turn, group, n, row, vector, lane)
+    out.reorder(many, c, below, across, channel, own, turn, group, n, row, vector, lane)
     block = out.fuse(many, c, below, across)
     out.bind(block, te.thread_axis("blockIdx.x"))
     out.bind(group, ty)
@@ -124,7 +130,7 @@ def begin(
     for tensor, vectors in ((made.taps, 1),) * taps + ((made.matrices, 8),) * matrices:
         stage = s[tensor]
         stage.set_scope("shared")
-        stage.compute_at(out, block)
+        stage.compute_at(out, channel)
         *axes, last = stage.op.axis
         outer, lane = stage.split(last, factor=vectors)
         step, flat = stage.split(stage.fuse(*axes, outer), factor=team.threads)

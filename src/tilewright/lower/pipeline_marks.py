@@ -1,0 +1,181 @@
+"""Statements that fill a buffer for a pipeline: how they are marked, found and taken apart.
+
+A marked statement is ``Attr("pipeline", (buffer, stages, over), ...)``. ``over`` is None, or the
+axis across whose iterations the pipeline goes on; the loop of that axis has the note
+``("pipelines", over)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tilewright.ir.buffer import Buffer, Layout
+from tilewright.ir.errors import LoweringError
+from tilewright.ir.expr import Expr, Load
+from tilewright.ir.itervar import IterVar
+from tilewright.ir.ops import const
+from tilewright.ir.stmt import Allocate, Attr, For, Instr, Queue, Seq, Stmt, Store, Sync, seq
+from tilewright.ir.visit import allocated, distinct, loads, statements, stores
+from tilewright.lower.substitution import widen
+
+#: Of marks, and of the note of a loop across which pipelines go on.
+KEY, NOTE = "pipeline", "pipelines"
+#: Around asynchronous instructions whose groups end, and are waited for, as the pipeline says.
+COMMITTED = "committed"
+#: Scopes whose elements a loop variable cannot choose from.
+REGISTERS = ("local", "fragment")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A statement, ``fill``, that fills ``stages`` copies of a buffer in turn."""
+
+    buffer: Buffer
+    stages: int
+    over: IterVar | None
+    fill: Stmt
+
+    @property
+    def queue(self) -> str:
+        """That of the asynchronous instructions that fill it, or nothing."""
+        issued = (x.instruction.queue for x in statements(self.fill) if isinstance(x, Instr))
+        return next((str(queue) for queue in issued if queue), "")
+
+
+def marked(body: Stmt) -> list[Mark]:
+    """The marked statements that are carried out once an iteration, in order."""
+    match body:
+        case Attr(key, (buffer, stages, over), inner) if key == KEY:
+            return [Mark(buffer, stages, over, inner)]
+        case Attr(_, _, inner) | Allocate(_, inner):
+            return marked(inner)
+        case Seq(stmts):
+            return [mark for s in stmts for mark in marked(s)]
+    return []
+
+
+def check_ahead(loop: For, marks: Sequence[Mark]) -> None:
+    """Whether each filling may run an iteration early."""
+    for mark in marks:
+        written = {s.buffer for s in stores(loop.body)}
+        own = {s.buffer for s in stores(mark.fill)}
+        reads = {load.buffer for load in loads(mark.fill)}
+        changed = {b for b in reads & written if b not in own or _written_apart(loop, mark, b)}
+        if changed:
+            names = ", ".join(sorted(repr(b.name) for b in changed))
+            raise LoweringError(
+                f"pipeline of {mark.buffer.name!r}: it cannot be computed iterations of "
+                f"{loop.var.name!r} ahead, because it reads {names}, which that loop writes. "
+                "Compute what it reads outside of the loop, or pipeline only that"
+            )
+        others = own - {mark.buffer} - set(allocated(mark.fill))
+        if others:
+            names = ", ".join(sorted(repr(b.name) for b in others))
+            raise LoweringError(
+                f"pipeline of {mark.buffer.name!r}: what computes it also writes {names}, "
+                "which is used elsewhere"
+            )
+
+
+def _written_apart(loop: For, mark: Mark, buffer: Buffer) -> bool:
+    """Whether the loop writes ``buffer`` elsewhere than in the marked statement."""
+    total = sum(s.buffer is buffer for s in stores(loop.body))
+    return total != sum(s.buffer is buffer for s in stores(mark.fill))
+
+
+def check_gone(buffer: Buffer, s: Stmt) -> None:
+    if any(isinstance(n, (Load, Store)) and n.buffer is buffer for n in distinct(s)):
+        raise LoweringError(
+            f"pipeline of {buffer.name!r}: it is used outside of the loop that fills it"
+        )
+
+
+def in_copies(b: Buffer, stages: int) -> Buffer:
+    layout, held = b.layout, b.distribution
+    if layout is None and held is None and b.span is not b.size:
+        layout = Layout(b.dense_strides)
+    if layout is not None:
+        # The copies lie one after the other, each with the gaps of its rows, aligned as one is.
+        layout = Layout((b.span, *layout.strides), layout.base, layout.swizzle)
+    if held is not None:
+        held = held.copies(stages)
+    return replace(b, shape=(const(stages), *b.shape), layout=layout, distribution=held)
+
+
+def using(s: Stmt, slots: Mapping[Buffer, Expr], copies: Mapping[Buffer, Buffer]) -> Stmt:
+    """``s`` with, in place of each buffer, that of its ``copies`` which ``slots`` says."""
+    for buffer, slot in slots.items():
+        s = widen(s, {buffer: copies[buffer]}, partial(_in_copy, slot))
+    return s
+
+
+def _in_copy(slot: Expr, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    return (slot, *indices)
+
+
+def emptied(body: Stmt, buffers: set[Buffer]) -> Stmt:
+    """``body`` without the marked statements."""
+    match body:
+        case Attr(key, (buffer, *_), _) if key == KEY and buffer in buffers:
+            return Seq(())
+        case Attr(key, value, inner):
+            left = emptied(inner, buffers)
+            return left if isinstance(left, Seq) and not left.stmts else Attr(key, value, left)
+        case Allocate(buffer, inner):
+            return Allocate(buffer, emptied(inner, buffers))
+        case Seq(stmts):
+            return seq(*(emptied(s, buffers) for s in stmts))
+    return body
+
+
+def unmarked(body: Stmt, buffers: set[Buffer]) -> Stmt:
+    match body:
+        case Attr(key, (buffer, *_), inner) if key == KEY and buffer in buffers:
+            return inner
+        case Attr(key, value, inner):
+            return Attr(key, value, unmarked(inner, buffers))
+        case Allocate(buffer, inner):
+            return Allocate(buffer, unmarked(inner, buffers))
+        case Seq(stmts):
+            return seq(*(unmarked(s, buffers) for s in stmts))
+    return body
+
+
+def unallocated(body: Stmt, buffers: set[Buffer]) -> Stmt:
+    match body:
+        case Allocate(buffer, inner) if buffer in buffers:
+            return unallocated(inner, buffers)
+        case Allocate(buffer, inner):
+            return Allocate(buffer, unallocated(inner, buffers))
+        case Attr(key, value, inner) if key != KEY:
+            return Attr(key, value, unallocated(inner, buffers))
+        case Seq(stmts):
+            return seq(*(unallocated(s, buffers) for s in stmts))
+    return body
+
+
+def commits(marks: Sequence[Mark]) -> list[Stmt]:
+    """The ends of the groups of all that was filled at once."""
+    return [Queue(queue, "commit") for queue in _queues(marks)]
+
+
+def waits(marks: Sequence[Mark]) -> list[Stmt]:
+    """Until what the next iteration uses is there, for all threads; later fillings are younger
+    groups. Where they write is known, when is not: so the barrier stands here already."""
+    found: list[Stmt] = [
+        Queue(queue, "wait", min(m.stages for m in marks if m.queue == queue) - 2)
+        for queue in _queues(marks)
+    ]
+    together = any(m.queue and m.buffer.scope == "shared" for m in marks)
+    return [*found, Sync("shared")] if together else found
+
+
+def issues(s: Stmt) -> bool:
+    """Whether a statement has asynchronous instructions."""
+    return any(isinstance(x, Instr) and x.instruction.queue for x in statements(s))
+
+
+def _queues(marks: Sequence[Mark]) -> list[str]:
+    return list(dict.fromkeys(m.queue for m in marks if m.queue))
