@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import re
 from dataclasses import replace
@@ -22,6 +23,7 @@ from tilewright.ir.ops import const
 from tilewright.ir.stmt import For, ForKind, If, Instr, Queue, Seq, Stmt, Sync, seq
 from tilewright.ir.visit import Rewriter, statements
 from tilewright.lower.pipeline import lower
+from tilewright.runtime import cuda_maps
 from tilewright.runtime.cuda_maps import tiled
 from tilewright.runtime.ndarray import array
 from tilewright.runtime.sass import opcodes
@@ -297,6 +299,29 @@ def test_what_the_host_says_of_a_tensor() -> None:
     assert found.strides == (48, 240, 720)
     assert found.box == (32, 1, 1, 64)
     assert found.swizzle == "64B"
+
+
+def test_the_driver_gets_aligned_room_and_the_innermost_dimension_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = pytest.importorskip("cuda.bindings.driver")
+    told: list[Any] = []
+
+    def encoding(room: int, kind: int, rank: int, address: int, *rest: Any) -> int:
+        told.extend([room % 128, kind, address, *(list(x) for x in rest[:4]), *rest[4:]])
+        ctypes.memset(room, 7, 128)
+        return 0
+
+    monkeypatch.setattr(cuda_maps, "load_driver", lambda: driver)
+    monkeypatch.setattr(cuda_maps, "_driver_function", lambda: encoding)
+    x = te.placeholder((100, 3, 5, 24), "float16", name="X").buffer
+    described = tiled(TensorMap(0, (64, 1, 1, 32), 64), x, {})
+    assert cuda_maps.encode(described, 4096) == bytes([7]) * 128
+    half, swizzle, promotion = 6, 2, 2  # as cuda.h numbers them
+    strides = [48, 240, 720, 0]
+    assert told == [
+        0, half, 4096, [24, 5, 3, 100], strides, [32, 1, 1, 64], [1] * 4, 0, swizzle, promotion, 0,
+    ]  # fmt: skip
 
 
 @pytest.mark.needs_nvrtc

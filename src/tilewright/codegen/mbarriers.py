@@ -89,7 +89,7 @@ def _load(dimensions: int) -> str:
 
 
 #: What a kernel with such a queue needs: the type of its maps, and of the object.
-TEXT = """struct __align__(64) TensorMap { unsigned long long words[16]; };
+TEXT = """struct __align__(128) TensorMap { unsigned long long words[16]; };
 
 template <unsigned Slots> struct TileLoads {
   unsigned barriers, issued, awaited;

@@ -8,9 +8,9 @@ with an array, or extents, for which it has not been made before.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import ArgumentError
@@ -21,7 +21,9 @@ from tilewright.runtime.signature import evaluate
 from tilewright.target.boxes import TensorMap, stride_problem
 
 #: Bytes of a map, and what its address is a multiple of.
-SIZE, _ALIGN = 128, 64
+SIZE, _ALIGN = 128, 128
+#: The first version of CUDA whose driver makes them.
+_VERSION = 12000
 #: So many maps are remembered.
 _KEPT = 1024
 #: By type of elements, the end of the driver's name for it; of integers, signs do not matter.
@@ -68,29 +70,42 @@ def tiled(made: TensorMap, buffer: Buffer, scalars: Mapping[str, int]) -> Tiled:
 
 def encode(what: Tiled, address: int) -> bytes:
     """The map of the tensor at ``address``."""
-    driver = load_driver()
-
-    def named(enum: str, prefix: str, name: str) -> Any:
-        return getattr(getattr(driver, enum), f"CU_TENSOR_MAP_{prefix}_{name}")
-
-    wide, narrow = driver.cuuint64_t, driver.cuuint32_t
-    found = check(
-        driver.cuTensorMapEncodeTiled(
-            named("CUtensorMapDataType", "DATA_TYPE", what.kind),
-            len(what.extents),
-            address,
-            [wide(n) for n in what.extents],
-            [wide(n) for n in what.strides],
-            [narrow(n) for n in what.box],
-            [narrow(1)] * len(what.box),
-            named("CUtensorMapInterleave", "INTERLEAVE", "NONE"),
-            named("CUtensorMapSwizzle", "SWIZZLE", what.swizzle),
-            named("CUtensorMapL2promotion", "L2_PROMOTION", "L2_128B"),
-            named("CUtensorMapFloatOOBfill", "FLOAT_OOB_FILL", "NONE"),
-        ),
+    room = Room(1)
+    rank = len(what.extents)
+    status = _driver_function()(
+        room.addresses[0],
+        _enumerator("CUtensorMapDataType", "DATA_TYPE", what.kind),
+        rank,
+        address,
+        (ctypes.c_uint64 * rank)(*what.extents),
+        (ctypes.c_uint64 * rank)(*what.strides),
+        (ctypes.c_uint32 * rank)(*what.box),
+        (ctypes.c_uint32 * rank)(*[1] * rank),
+        _enumerator("CUtensorMapInterleave", "INTERLEAVE", "NONE"),
+        _enumerator("CUtensorMapSwizzle", "SWIZZLE", what.swizzle),
+        _enumerator("CUtensorMapL2promotion", "L2_PROMOTION", "L2_128B"),
+        _enumerator("CUtensorMapFloatOOBfill", "FLOAT_OOB_FILL", "NONE"),
+    )
+    check(
+        (load_driver().CUresult(status),),
         f"describing a tensor of extents {what.extents} in boxes of {what.box}",
     )
-    return ctypes.string_at(int(found.getPtr()), SIZE)
+    return ctypes.string_at(room.addresses[0], SIZE)
+
+
+@cache
+def _driver_function() -> Callable[..., int]:
+    """The driver's ``cuTensorMapEncodeTiled``: the bindings of Python give it room for a map that
+    need not be aligned as it wants."""
+    address = check(load_driver().cuGetProcAddress(b"cuTensorMapEncodeTiled", _VERSION, 0))
+    pointer, number = ctypes.c_void_p, ctypes.c_int
+    kinds = (pointer, number, ctypes.c_uint32, *[pointer] * 5, *[number] * 4)
+    made: Callable[..., int] = ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(int(address))
+    return made
+
+
+def _enumerator(enum: str, prefix: str, name: str) -> int:
+    return int(getattr(getattr(load_driver(), enum), f"CU_TENSOR_MAP_{prefix}_{name}"))
 
 
 class Room:
@@ -99,7 +114,7 @@ class Room:
     def __init__(self, count: int) -> None:
         self._memory = ctypes.create_string_buffer(count * SIZE + _ALIGN)
         start = -(-ctypes.addressof(self._memory) // _ALIGN) * _ALIGN
-        self.addresses = [start + SIZE * k for k in range(count)]
+        self.addresses = tuple(start + SIZE * k for k in range(count))
         self.holds: list[bytes | None] = [None] * count
 
 
