@@ -29,11 +29,13 @@ from tilewright.runtime.ndarray import array
 from tilewright.runtime.sass import opcodes
 from tilewright.runtime.sim import simulate
 from tilewright.runtime.sim.values import to_bits
-from tilewright.target.boxes import TensorMap
+from tilewright.target.boxes import Box, TensorMap
 from tilewright.target.instructions import instruction_named, tma_load, wgmma
 from tilewright.verify import check
 
 HOPPER = "cuda -arch=sm_90a"
+#: Of images by channels by rows by columns, 32 columns of a row of 64 images.
+ROWS = TensorMap(0, Box((1, 2, 0, 3), (1, 1, 64, 32)), 64)
 LOADS = ("UTMALDG.2D", "SYNCS.PHASECHK", "SYNCS.EXCH", "HGMMA.64x64x16.F32")
 #: By name: a product, and what its machine code has to hold.
 PRODUCTS: dict[str, tuple[Any, tuple[str, ...]]] = {
@@ -139,7 +141,7 @@ def test_tiles_at_the_edge_of_a_tensor(symbolic: bool, cached: bool) -> None:
 def test_maps_are_the_same_of_extents_that_a_call_tells(symbolic: bool, cached: bool) -> None:
     schedule, args = copied(symbolic, cached)
     program = tilewright.build(schedule, list(args), HOPPER).program
-    assert program.maps == [[TensorMap(0, (64, 64), 128)]]
+    assert program.maps == [[TensorMap(0, Box((0, 1), (64, 64)), 128)]]
 
 
 @pytest.mark.needs_cuda
@@ -160,9 +162,10 @@ def expected_windows(x: np.ndarray) -> np.ndarray:
     return padded[:, :-2] + padded[:, 2:]
 
 
+@pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("swizzle", [0, 64])
-def test_what_an_image_does_not_have_is_zero(swizzle: int) -> None:
-    schedule, args = windows(swizzle=swizzle)
+def test_what_an_image_does_not_have_is_zero(swizzle: int, rows: int) -> None:
+    schedule, args = windows(swizzle=swizzle, rows=rows)
     x = np.random.default_rng(0).integers(-4, 5, (100, 3, 5, 24)).astype("float16")
     y = np.full((3, 5, 128, 32), 77, "float16")
     tilewright.build(schedule, list(args), "sim")(x, y)
@@ -170,9 +173,10 @@ def test_what_an_image_does_not_have_is_zero(swizzle: int) -> None:
 
 
 @pytest.mark.needs_cuda
+@pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("swizzle", [0, 64])
-def test_what_an_image_does_not_have_is_zero_on_a_gpu(swizzle: int) -> None:
-    schedule, args = windows(swizzle=swizzle)
+def test_what_an_image_does_not_have_is_zero_on_a_gpu(swizzle: int, rows: int) -> None:
+    schedule, args = windows(swizzle=swizzle, rows=rows)
     x = np.random.default_rng(0).integers(-4, 5, (100, 3, 5, 24)).astype("float16")
     y = array(np.full((3, 5, 128, 32), 77, "float16"), "cuda")
     tilewright.build(schedule, list(args), "cuda")(array(x, "cuda"), y)
@@ -180,10 +184,11 @@ def test_what_an_image_does_not_have_is_zero_on_a_gpu(swizzle: int) -> None:
 
 
 @pytest.mark.needs_nvrtc
-def test_a_box_of_an_image_is_one_map_of_four_dimensions() -> None:
-    schedule, args = windows()
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_box_of_images_is_one_map_of_four_dimensions_in_the_order_of_the_box(rows: int) -> None:
+    schedule, args = windows(rows=rows)
     program = tilewright.build(schedule, list(args), HOPPER).program
-    assert program.maps == [[TensorMap(0, (64, 1, 1, 32), 64)]]
+    assert program.maps == [[TensorMap(0, Box((1, 2, 0, 3), (1, rows, 64, 32)), 64)]]
     assert "UTMALDG.4D" in {op[:10] for op in opcodes(program.assembly)}
 
 
@@ -293,11 +298,11 @@ def test_there_are_as_many_barriers_as_groups_may_be_under_way(body: Stmt, barri
 def test_what_the_host_says_of_a_tensor() -> None:
     n = te.var("n")
     x = te.placeholder((n, 3, 5, 24), "float16", name="X").buffer
-    found = tiled(TensorMap(0, (64, 1, 1, 32), 64), x, {"n": 100})
+    found = tiled(ROWS, x, {"n": 100})
     assert found.kind == "FLOAT16"
-    assert found.extents == (24, 5, 3, 100)
-    assert found.strides == (48, 240, 720)
-    assert found.box == (32, 1, 1, 64)
+    assert found.extents == (24, 100, 5, 3)
+    assert found.strides == (720, 48, 240)
+    assert found.box == (32, 64, 1, 1)
     assert found.swizzle == "64B"
 
 
@@ -315,12 +320,12 @@ def test_the_driver_gets_aligned_room_and_the_innermost_dimension_first(
     monkeypatch.setattr(cuda_maps, "load_driver", lambda: driver)
     monkeypatch.setattr(cuda_maps, "_driver_function", lambda: encoding)
     x = te.placeholder((100, 3, 5, 24), "float16", name="X").buffer
-    described = tiled(TensorMap(0, (64, 1, 1, 32), 64), x, {})
+    described = tiled(ROWS, x, {})
     assert cuda_maps.encode(described, 4096) == bytes([7]) * 128
     half, swizzle, promotion = 6, 2, 2  # as cuda.h numbers them
-    strides = [48, 240, 720, 0]
+    strides = [720, 48, 240, 0]
     assert told == [
-        0, half, 4096, [24, 5, 3, 100], strides, [32, 1, 1, 64], [1] * 4, 0, swizzle, promotion, 0,
+        0, half, 4096, [24, 100, 5, 3], strides, [32, 64, 1, 1], [1] * 4, 0, swizzle, promotion, 0,
     ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from tilewright import te
 from tilewright.ir.errors import LanguageError, LoweringError, TargetError
 from tilewright.runtime.cuda_maps import tiled
 from tilewright.schedule import Schedule
-from tilewright.target.boxes import TensorMap
+from tilewright.target.boxes import Box, TensorMap
 from tilewright.target.instructions import tma_load, wgmma
 
 HOPPER = "cuda -arch=sm_90a"
@@ -217,11 +217,11 @@ class TestLoads:
 def test_strides_that_a_call_fixes() -> None:
     n = te.var("n")
     x = te.placeholder((4, n), "float16", name="X").buffer
-    assert tiled(TensorMap(0, (4, 8)), x, {"n": 24}).strides == (48,)
+    assert tiled(TensorMap(0, Box((0, 1), (4, 8))), x, {"n": 24}).strides == (48,)
     with pytest.raises(tilewright.ir.errors.ArgumentError, match="44 bytes apart"):
-        tiled(TensorMap(0, (4, 8)), x, {"n": 22})
+        tiled(TensorMap(0, Box((0, 1), (4, 8))), x, {"n": 22})
     with pytest.raises(tilewright.ir.errors.ArgumentError, match="no elements along dimension 1"):
-        tiled(TensorMap(0, (4, 8)), x, {"n": 0})
+        tiled(TensorMap(0, Box((0, 1), (4, 8))), x, {"n": 0})
 
 
 def test_a_file_of_cuda_cannot_make_maps() -> None:

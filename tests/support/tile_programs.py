@@ -213,9 +213,10 @@ def transposed(
     return s, (a, b)
 
 
-def windows(height: int = 5, swizzle: int = 64) -> tuple[Schedule, Any]:
-    """Rows of images with one above and one below, 64 images by 32 columns in a box: a row that an
-    image does not have, and images beyond the last, are zero. 100 images of 3 channels."""
+def windows(height: int = 5, swizzle: int = 64, rows: int = 1) -> tuple[Schedule, Any]:
+    """Rows of images with one above and one below, 64 images by 32 columns in a box, or the three
+    ``rows`` in one, which in the images are inside of these: a row that an image does not have, and
+    images beyond the last, are zero. 100 images of 3 channels."""
     images, channels, width = 100, 3, 24
     x = te.placeholder((images, channels, height, width), "float16", name="X")
     zero = te.const(0, "float16")
@@ -242,7 +243,8 @@ def windows(height: int = 5, swizzle: int = 64) -> tuple[Schedule, Any]:
     s[tile].compute_at(s[y], h)
     if swizzle:
         s[tile].swizzle(swizzle)
-    s[tile].tensorize(s[tile].op.axis[2], tma_load((64, 32), "float16", swizzle))
+    box = (64, 32) if rows == 1 else (rows, 64, 32)
+    s[tile].tensorize(s[tile].op.axis[-len(box)], tma_load(box, "float16", swizzle))
     return s, (x, y)
 
 

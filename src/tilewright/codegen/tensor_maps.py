@@ -77,7 +77,7 @@ class _Numbering(Rewriter):
         if made not in self.found:
             self.found.append(made)
         zero: dict[Expr, Expr] = {axis: const(0, axis.dtype) for axis in s.axes}
-        places = (substitute(index, zero) for index in source.indices)
+        places = (substitute(source.indices[d], zero) for d in box.dimensions)
         call = Call(source.indices[0].dtype, CALL, (const(self.found.index(made)), *places))
         one = Buffer(tensor.name, (const(1),), tensor.dtype, tensor.scope)
         return replace(s, operands=(target, Access(one, (call,))))

@@ -119,11 +119,6 @@ def _boxed(found: Instr, analyzer: Analyzer) -> Instr | str:
     box = box_of(source, found.axes, extents)
     if isinstance(box, str):
         return f"operand {declared.operands[1].name} is no box of {source.buffer.name}: {box}"
-    if box[-1] != extents[-1]:
-        return (
-            f"operand {declared.operands[1].name} is no box of {source.buffer.name}: the rows of "
-            "the box are not along its last dimension"
-        )
     with analyzer.scope():
         for axis, extent in zip(found.axes, extents, strict=True):
             analyzer.bind(axis, 0, const(extent))

@@ -98,10 +98,7 @@ class CudaProgram:
         self.dynamic_shared: list[int] = meta["dynamic_shared"]
         self.unaligned_shared: list[int] = meta["unaligned_shared"]
         self.written = frozenset(meta["written"])
-        self.maps = [
-            [TensorMap(param, tuple(box), swizzle) for param, box, swizzle in own]
-            for own in meta["maps"]
-        ]
+        self.maps = [[TensorMap.of(row) for row in own] for own in meta["maps"]]
         self.resources: Mapping[str, Resources] = {
             name: Resources(**fields) for name, fields in meta["resources"].items()
         }
@@ -291,7 +288,7 @@ def compile_module(
         "dynamic_shared": [k.dynamic_shared for k in made.kernels],
         "unaligned_shared": [k.dynamic_shared for k in (simple or made).kernels],
         "written": list(outputs(module)),
-        "maps": [[[m.param, m.box, m.swizzle] for m in k.maps] for k in made.kernels],
+        "maps": [[m.row for m in k.maps] for k in made.kernels],
         "resources": {
             f.name: asdict(_with_dynamic(cubin.resources.get(k.symbol, Resources()), k))
             for f, k in zip(module.funcs, made.kernels, strict=True)

@@ -59,11 +59,12 @@ def tiled(made: TensorMap, buffer: Buffer, scalars: Mapping[str, int]) -> Tiled:
         problem = stride_problem(buffer, d, stride)
         if problem:
             raise ArgumentError(problem)
+    order = made.box.dimensions[::-1]
     return Tiled(
         _TYPES[str(buffer.dtype)],
-        tuple(reversed(shape)),
-        tuple(stride * buffer.dtype.bytes for stride in reversed(strides[:-1])),
-        tuple(reversed(made.box)),
+        tuple(shape[d] for d in order),
+        tuple(strides[d] * buffer.dtype.bytes for d in order[1:]),
+        tuple(reversed(made.box.extents)),
         f"{made.swizzle}B" if made.swizzle else "NONE",
     )
 

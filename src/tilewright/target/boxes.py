@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.arith.affine import as_affine
 from tilewright.ir.buffer import Buffer
@@ -23,47 +24,66 @@ _MEND = "copy rows of it with copy_async"
 
 
 @dataclass(frozen=True)
+class Box:
+    """Of which dimensions of a tensor a box has how many elements, the outermost of the box first.
+
+    A box may go through the dimensions of its tensor in another order, but for the last one.
+    """
+
+    dimensions: tuple[int, ...]
+    extents: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class TensorMap:
     """What the host describes to the copying unit: boxes of one parameter of a kernel.
 
-    ``param`` is its position among the kernel's; ``box`` holds an extent a dimension, the outermost
-    first; ``swizzle`` is in bytes.
+    ``param`` is its position among the kernel's; ``swizzle`` is in bytes.
     """
 
     param: int
-    box: tuple[int, ...]
+    box: Box
     swizzle: int = 0
 
+    @property
+    def row(self) -> list[Any]:
+        """The map as JSON has it."""
+        return [self.param, [*self.box.dimensions], [*self.box.extents], self.swizzle]
 
-def box_of(access: Access, axes: Sequence[Var], extents: Sequence[int]) -> tuple[int, ...] | str:
-    """The extents of a box by dimension of its buffer, or why no map has it.
+    @staticmethod
+    def of(row: Sequence[Any]) -> TensorMap:
+        """The map that :attr:`row` is of."""
+        param, dimensions, extents, swizzle = row
+        return TensorMap(param, Box(tuple(dimensions), tuple(extents)), swizzle)
 
-    ``access`` is an element of it by ``axes``.
-    """
-    found: list[int] = []
-    left = list(zip(axes, extents, strict=True))
-    own = {v for v, n in left if n > 1}
-    for index in access.indices:
+
+def box_of(access: Access, axes: Sequence[Var], extents: Sequence[int]) -> Box | str:
+    """The box of which ``access``, by ``axes`` of ``extents``, is an element; or why it is none."""
+    own = {v: n for v, n in zip(axes, extents, strict=True) if n > 1}
+    found: dict[Var, int] = {}
+    rest: list[int] = []
+    for d, index in enumerate(access.indices):
         form = as_affine(index, through_widening)
         here = [v for v in own if uses(index, {v})]
         if len(here) > 1 or any(
-            uses(atom, own) for atom in form.terms if not isinstance(atom, Var)
+            uses(atom, set(own)) for atom in form.terms if not isinstance(atom, Var)
         ):
             return f"index {index} is not one axis of the box and where it begins"
         if not here:
-            found.append(1)
-            continue
-        while left and left[0][0] is not here[0]:
-            if left.pop(0)[1] > 1:
-                return "its dimensions are not those of the box in their order"
-        if not left:
-            return "its dimensions are not those of the box in their order"
-        if form.coefficient(here[0]) != 1:
+            rest.append(d)
+        elif form.coefficient(here[0]) != 1:
             return f"index {index} skips elements"
-        found.append(left.pop(0)[1])
-    if any(extent > 1 for _, extent in left):
-        return "an axis of the box is along none of its dimensions"
-    return tuple(found)
+        elif here[0] in found:
+            return f"{here[0].name} is along two of its dimensions"
+        else:
+            found[here[0]] = d
+    for v in own:
+        if v not in found:
+            return f"{v.name} is along none of its dimensions"
+    if found.get(axes[-1]) != len(access.indices) - 1:
+        return "the rows of the box are not along its last dimension"
+    along = [found[v] for v in own]
+    return Box((*rest, *along), (*[1] * len(rest), *own.values()))
 
 
 def limits(buffer: Buffer) -> str:
