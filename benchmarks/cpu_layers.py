@@ -7,12 +7,16 @@ number of threads, as in `tilewright bench`: before each batch the threads of th
 row has the time of our faster layout; the floor is a copy of as many bytes, or as many
 multiplications and additions, whichever takes longer.
 
-    PYTHONPATH=src python benchmarks/cpu_layers.py [--threads 1 2]
+    PYTHONPATH=src python benchmarks/cpu_layers.py [--threads 1 2] [--large]
+
+With ``--large`` the layers are those of large filters, in float32 and in bfloat16. A kernel may
+then multiply less than a sum over taps does, and be faster than the floor.
 """
 
 from __future__ import annotations
 
 import argparse
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,15 +39,17 @@ LAYERS = (
     ("1x384x14x14", 3, 1), ("1x384x14x14", 7, 1), ("1x96x56x56", 7, 1), ("1x384x32x32", 31, 1),
     ("8x384x32x32", 31, 1),
 )  # fmt: skip
+#: Layers of RepLKNet's filters.
+LARGE = (("1x384x32x32", 31, 1), ("8x384x32x32", 31, 1))
 LAYOUTS = ("NCHW", "NHWC")
 PEERS = ("PyTorch", "PyTorch channels_last", "ONNX Runtime")
 
 
-def problems(shape: str, k: int, stride: int) -> list[Problem]:
+def problems(shape: str, k: int, stride: int, dtype: str = "float32") -> list[Problem]:
     """A layer in every layout."""
     filters = f"{shape.split('x')[1]}x1x{k}x{k}"
     return [
-        Problem.parse(shape, filters, stride=stride, padding=k // 2, layout=layout)
+        Problem.parse(shape, filters, stride=stride, padding=k // 2, layout=layout, dtype=dtype)
         for layout in LAYOUTS
     ]
 
@@ -69,38 +75,44 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="of a layer, about (5)")
     parser.add_argument("--rounds", type=int, default=30, help="of a layer, at most (30)")
     parser.add_argument("--only", default="", help="layers that contain this: 1x384, K31")
+    parser.add_argument("--large", action="store_true", help="layers of large filters")
+    parser.add_argument("--types", nargs="+", help="of the data (float32, and bfloat16 if --large)")
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
-    lines, unsteady = [], []
+    layers = LARGE if options.large else LAYERS
+    types = options.types or (["float32", "bfloat16"] if options.large else ["float32"])
+    lines, unsteady, hints = [], [], []
     for threads in options.threads:
         machine = find("llvm", threads)
-        roofs = {"float32": floors.roof(machine, "float32")}
+        peers = Peers(machine, PEERS)
+        roofs = {dtype: floors.roof(machine, dtype) for dtype in types}
         with TemporaryDirectory() as folder:
             fresh = Answers(Path(folder) / "select.sqlite")  # of the present kernels
             contest = Contest(
-                machine, Peers(machine, PEERS), "profile", roofs, options.rounds, options.seconds,
-                fresh,
-            )  # fmt: skip
-            for shape, k, stride in LAYERS:
-                if options.only not in f"{shape} K{k} s{stride}":
+                machine, peers, "profile", roofs, options.rounds, options.seconds, fresh
+            )
+            for dtype, (shape, k, stride) in product(types, layers):
+                name = f"{shape} K{k} s{stride}"
+                if options.only not in name:
                     continue
-                rows = contest.together(
-                    problems(shape, k, stride), f"{threads} thread{'s' * (threads > 1)}"
-                )
+                section = f"{threads} thread{'s' * (threads > 1)}"
+                section += f", {dtype}" if len(types) > 1 else ""
+                rows = contest.together(problems(shape, k, stride, dtype), section)
                 lines.append(line(rows))
                 if any(row.unsteady for row in rows):
-                    unsteady.append(f"{shape} K{k} s{stride}, {threads} threads")
+                    unsteady.append(f"{name} {dtype}, {threads} threads")
                 ours, ratio = lines[-1]["tilewright us"], lines[-1]["best peer / tilewright"]
                 print(f"{lines[-1]['name']}, {threads}: {ours:.0f} us, {ratio:.2f}x", flush=True)
+        hints += [hint for hint in peers.hints if hint not in hints]
     print(grouped.text(lines))
-    hints = [f"Times varied much between rounds: {', '.join(unsteady)}."] if unsteady else []
+    hints += [f"Times varied much between rounds: {', '.join(unsteady)}."] if unsteady else []
     print(*hints)
     results = {
         "environment": measure.environment("torch", "onnxruntime", "llvmlite"),
         "hints": hints,
         "rows": lines,
     }
-    print(measure.save("cpu_layers", results, options.out))
+    print(measure.save("cpu_large_layers" if options.large else "cpu_layers", results, options.out))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ import pytest
 from tests.support.depthwise import TOLERANCE, run
 
 import tilewright
-from tilewright.ir.expr import Select
-from tilewright.ir.stmt import For, If, Store
+from tilewright.ir.expr import Cast, Select
+from tilewright.ir.stmt import Attr, For, If, Store
 from tilewright.ir.visit import walk
 from tilewright.select.registry import find
 from tilewright.target import Target
@@ -64,6 +64,18 @@ def test_sums_in_the_interior_know_no_edges() -> None:
     sums = [s for s in columns if any(isinstance(x, Store) for x in walk(s))]
     assert any(not any(isinstance(x, If) for x in walk(s)) for s in sums)
     assert any(any(isinstance(x, If) for x in walk(s)) for s in sums)
+
+
+@pytest.mark.parametrize("p", PROBLEMS[:2], ids=str)
+def test_16_bits_are_converted_once_for_all_their_products(p: Problem) -> None:
+    p, tile = p.replace(dtype="bfloat16"), BlockTile(2, 4)
+    found = BLOCKS.declare(p, tile)
+    schedule = BLOCKS.schedule(found, tile)
+    module = tilewright.lower(schedule, found.args)
+    produced = {s.value: s for s in walk(module.funcs[0].body) if isinstance(s, Attr)}
+    (sums,) = (s for name, s in produced.items() if name == found.sum.name)
+    assert not any(isinstance(e, Cast) for e in walk(sums))
+    assert run(p, tilewright.build(schedule, found.args)) < TOLERANCE[p.dtype]
 
 
 def test_sums_stay_in_registers_beside_large_copies() -> None:

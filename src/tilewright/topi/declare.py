@@ -55,6 +55,12 @@ class Declaration:
         return next(iter(self.inputs.values()))
 
     @property
+    def widened(self) -> Tensor | None:
+        """``image`` in the type of sums, where :func:`declare_wide` converts it first."""
+        reader = self.sum if self.padded is None else self.padded
+        return next((t for t in reader.op.inputs if t.op.tag == "wide"), None)
+
+    @property
     def source(self) -> Tensor:
         """``image``, padded where it is."""
         return self.image if self.padded is None else self.padded
@@ -81,7 +87,28 @@ def declare(p: Problem, batch: Any = None) -> Declaration:
     the epilogue on them, are in ``p.accumulate``; the last stage rounds.
     """
     inputs = placeholders(p, batch)
-    first, second = (inputs[name] for name in OPERANDS[p.pass_])
+    return _declare(p, inputs, [inputs[name] for name in OPERANDS[p.pass_]])
+
+
+def declare_wide(p: Problem, batch: Any = None) -> Declaration:
+    """The same, where 16-bit tensors are converted before they are padded and packed, not after:
+    for schedules that keep copies of what they read many times, in the type of sums."""
+    inputs = placeholders(p, batch)
+    read = [inputs[name] for name in OPERANDS[p.pass_]]
+    if p.dtype != p.accumulate:
+        read = [_wide(t, p.accumulate, tag) for t, tag in zip(read, ("wide", ""), strict=True)]
+    return _declare(p, inputs, read)
+
+
+def _wide(x: Tensor, dtype: str, tag: str) -> Tensor:
+    made: Tensor = te.compute(
+        x.shape, lambda *at: x[at].astype(dtype), name=f"{x.name}.wide", tag=tag
+    )
+    return made
+
+
+def _declare(p: Problem, inputs: dict[str, Tensor], read: list[Tensor]) -> Declaration:
+    first, second = read
     if p.pass_ == "forward":
         result = total = depthwise_forward(p, first, second)
     elif p.pass_ == "dgrad":

@@ -20,7 +20,7 @@ from tilewright.topi.cpu.depthwise_wgrad import (
     schedule_wgrad_channels,
     schedule_wgrad_lines,
 )
-from tilewright.topi.declare import Declaration, declare
+from tilewright.topi.declare import Declaration, declare, declare_wide
 from tilewright.topi.gpu import candidates as gpu
 from tilewright.topi.gpu.depthwise_pixels import PixelTile, schedule_pixels
 from tilewright.topi.gpu.depthwise_planes import PlaneTile, schedule_planes
@@ -171,6 +171,10 @@ class Template:
         return self.config(**values)
 
 
+def _wide(p: Problem, _: Any, batch: Any) -> Declaration:
+    return declare_wide(p, batch)
+
+
 #: Every template, by name.
 TEMPLATES = {
     t.name: t
@@ -180,9 +184,9 @@ TEMPLATES = {
         Template("cpu.fir_channels", FirTile, schedule_fir, ("forward", "dgrad"), True, False,
                  cpu.fir_tiles, where=cpu.suits_fir, declares=declare_fir),
         Template("cpu.lines", LineTile, schedule_lines, ("forward", "dgrad"), False, False,
-                 cpu.line_tiles),
+                 cpu.line_tiles, declares=_wide),
         Template("cpu.blocks", BlockTile, schedule_blocks, ("forward", "dgrad"), True, False,
-                 cpu.block_tiles, where=cpu.suits_blocks),
+                 cpu.block_tiles, where=cpu.suits_blocks, declares=_wide),
         Template("cpu.channels", ChannelTile, schedule_channels, ("forward", "dgrad"), True, False,
                  cpu.channel_tiles),
         Template("cpu.wgrad_lines", GradTile, schedule_wgrad_lines, ("wgrad",), False, False,

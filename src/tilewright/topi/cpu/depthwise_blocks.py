@@ -3,8 +3,10 @@
 A task takes few channels of an image, or of a band of its rows. It copies their taps, and their
 part of the image, next to one another: in memory a pixel's neighbour lies all channels
 further, so that the lines of an image of many channels compete for few places of a first-level
-cache. Nothing is padded: of a filter that reaches beyond the image only those taps are summed that
-meet it, which of a filter as large as its image are about half.
+cache. Of 16-bit tensors these copies should be of the type of sums (:func:`declare_wide`):
+converting a number for each of its products takes longer than the products. Nothing is padded: of a
+filter that reaches beyond the image only those taps are summed that meet it, which of a filter as
+large as its image are about half.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def schedule_blocks(d: Declaration, tile: BlockTile = BlockTile()) -> Schedule:
     st, p = begin(d), d.problem
     s, out = st.schedule, st.out
     reader = st.sum if d.padded is None else d.padded
-    block = s.cache_read(d.image, "global", [reader]) if tile.copy else None
+    block = d.widened if tile.copy else None
+    if tile.copy and block is None:
+        block = s.cache_read(d.image, "global", [reader])
     n, c, h, w = image_axes(out, p.layout)
     h, row = out.split(h, factor=tile.rows)
     band, h = out.split(h, factor=tile.band) if tile.band else out.split(h, nparts=1)
