@@ -16,11 +16,7 @@ from tests.support.tile_programs import boxed, copied, through_swizzled, windows
 
 import tilewright
 from tilewright import te
-from tilewright.codegen.mbarriers import slots
-from tilewright.ir.expr import Var
-from tilewright.ir.func import Func
-from tilewright.ir.ops import const
-from tilewright.ir.stmt import For, ForKind, If, Instr, Queue, Seq, Stmt, Sync, seq
+from tilewright.ir.stmt import If, Instr, Queue, Seq, Stmt, Sync, seq
 from tilewright.ir.visit import Rewriter, statements
 from tilewright.lower.pipeline import lower
 from tilewright.runtime import cuda_maps
@@ -267,32 +263,26 @@ def test_one_thread_asks_for_a_box_and_all_commit_and_wait() -> None:
     assert len(guarded) == len(loads) > 0
 
 
-def commits(number: int) -> Stmt:
-    return seq(*(Queue("tma", "commit") for _ in range(number)))
+PIPELINES = [(2, False), (3, False), (4, True), (2, True)]
 
 
-def awaited(pending: int) -> Stmt:
-    return seq(Queue("tma", "wait", pending), Sync("shared"))
+@pytest.mark.parametrize(("stages", "over"), PIPELINES)
+def test_windows_by_pipelines_of_boxes(stages: int, over: bool) -> None:
+    schedule, args = windows(rows=3, stages=stages, over=over)
+    x = np.random.default_rng(0).integers(-4, 5, (100, 3, 5, 24)).astype("float16")
+    y = np.full((3, 5, 128, 32), 77, "float16")
+    tilewright.build(schedule, list(args), "sim")(x, y)
+    np.testing.assert_array_equal(y, expected_windows(x))
 
 
-def loop(*body: Stmt) -> Stmt:
-    return For(Var.make("k"), const(0), const(9), ForKind.SERIAL, seq(*body))
-
-
-@pytest.mark.parametrize(
-    ("body", "barriers"),
-    [
-        (seq(commits(1), awaited(0)), 1),
-        (seq(commits(2), awaited(1), loop(commits(1), awaited(1))), 2),
-        (seq(commits(3), awaited(2), loop(commits(1), awaited(2))), 4),
-        # Without a barrier behind a wait, a thread may not have seen the end of a group.
-        (seq(commits(1), Queue("tma", "wait", 0), commits(1), awaited(0)), 2),
-        # What a loop leaves under way adds to what the next turn of one around begins with.
-        (loop(commits(2), awaited(1), loop(commits(1), awaited(1))), 4),
-    ],
-)
-def test_there_are_as_many_barriers_as_groups_may_be_under_way(body: Stmt, barriers: int) -> None:
-    assert slots(Func("f", (), body)) == barriers
+@pytest.mark.needs_cuda
+@pytest.mark.parametrize(("stages", "over"), PIPELINES)
+def test_windows_by_pipelines_of_boxes_on_a_gpu(stages: int, over: bool) -> None:
+    schedule, args = windows(rows=3, stages=stages, over=over)
+    x = np.random.default_rng(0).integers(-4, 5, (100, 3, 5, 24)).astype("float16")
+    y = array(np.full((3, 5, 128, 32), 77, "float16"), "cuda")
+    tilewright.build(schedule, list(args), "cuda")(array(x, "cuda"), y)
+    np.testing.assert_array_equal(y.numpy(), expected_windows(x))
 
 
 def test_what_the_host_says_of_a_tensor() -> None:

@@ -213,10 +213,15 @@ def transposed(
     return s, (a, b)
 
 
-def windows(height: int = 5, swizzle: int = 64, rows: int = 1) -> tuple[Schedule, Any]:
+def windows(
+    height: int = 5, swizzle: int = 64, rows: int = 1, stages: int = 0, over: bool = False
+) -> tuple[Schedule, Any]:
     """Rows of images with one above and one below, 64 images by 32 columns in a box, or the three
     ``rows`` in one, which in the images are inside of these: a row that an image does not have, and
-    images beyond the last, are zero. 100 images of 3 channels."""
+    images beyond the last, are zero. 100 images of 3 channels.
+
+    With ``stages``, a block goes through all channels, and ``over`` these its pipeline goes on.
+    """
     images, channels, width = 100, 3, 24
     x = te.placeholder((images, channels, height, width), "float16", name="X")
     zero = te.const(0, "float16")
@@ -235,8 +240,11 @@ def windows(height: int = 5, swizzle: int = 64, rows: int = 1) -> tuple[Schedule
     s = te.create_schedule(y.op)
     c, h, n, w = s[y].op.axis
     no, ni = s[y].split(n, 64)
-    s[y].reorder(c, no, h, ni, w)
-    s[y].bind(c, te.thread_axis("blockIdx.y"))
+    s[y].reorder(no, c, h, ni, w)
+    if stages:
+        s[tile].pipeline(stages, over=c if over else None)
+    else:
+        s[y].bind(c, te.thread_axis("blockIdx.y"))
     s[y].bind(no, te.thread_axis("blockIdx.x"))
     s[y].bind(w, te.thread_axis((0, 32), "threadIdx.x"))
     s[tile].set_scope("shared")

@@ -1,0 +1,142 @@
+"""The mbarriers of tile loads: how many there are, and that their parities are right."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.support.tile_programs import windows
+
+from tilewright.codegen.mbarriers import slots
+from tilewright.ir.errors import TargetError
+from tilewright.ir.expr import Var
+from tilewright.ir.func import Func
+from tilewright.ir.ops import const
+from tilewright.ir.stmt import For, ForKind, Instr, Queue, Stmt, Sync, seq
+from tilewright.ir.visit import children
+from tilewright.lower.pipeline import lower
+
+HOPPER = "cuda -arch=sm_90a"
+
+
+def commits(number: int) -> Stmt:
+    return seq(*(Queue("tma", "commit") for _ in range(number)))
+
+
+def awaited(pending: int) -> Stmt:
+    return seq(Queue("tma", "wait", pending), Sync("shared"))
+
+
+def loop(*body: Stmt) -> Stmt:
+    return For(Var.make("k"), const(0), const(9), ForKind.SERIAL, seq(*body))
+
+
+@pytest.mark.parametrize(
+    ("body", "barriers"),
+    [
+        (seq(commits(1), awaited(0)), 1),
+        (seq(commits(2), awaited(1), loop(commits(1), awaited(1))), 2),
+        (seq(commits(3), awaited(2), loop(commits(1), awaited(2))), 4),
+        # Without a barrier behind a wait, a thread may not have seen the end of a group.
+        (seq(commits(1), Queue("tma", "wait", 0), commits(1), awaited(0)), 2),
+        # What a loop leaves under way adds to what the next turn of one around begins with.
+        (loop(commits(2), awaited(1), loop(commits(1), awaited(1))), 4),
+    ],
+)
+def test_there_are_as_many_barriers_as_groups_may_be_under_way(body: Stmt, barriers: int) -> None:
+    assert slots(Func("f", (), body)) == barriers
+
+
+def test_groups_that_nobody_waits_for_have_no_bound() -> None:
+    with pytest.raises(TargetError, match="committed and not awaited: pipeline the stage"):
+        slots(Func("f", (), loop(commits(1))))
+
+
+PIPELINES = [
+    (2, False, 1), (3, False, 4), (4, False, 8), (2, True, 1), (3, True, 2), (4, True, 4),
+]  # fmt: skip
+
+
+def steps(s: Stmt) -> list[Queue | Sync]:
+    """What a thread does about the queue and barriers, in order; loops written out."""
+    match s:
+        case Queue() | Sync():
+            return [s]
+        case For(_, _, extent, _, body):
+            return steps(body) * int(extent)
+        case Instr():
+            return []
+    return [x for child in children(s) if isinstance(child, Stmt) for x in steps(child)]
+
+
+class Block:
+    """Threads on their way through :func:`steps`, and mbarriers in use as in the code written."""
+
+    def __init__(self, plan: list[Queue | Sync], barriers: int, threads: int, seed: int) -> None:
+        self.plan, self.barriers, self.random = plan, barriers, random.Random(seed)
+        self.at, self.awaited, self.issued = [0] * threads, [0] * threads, [0] * threads
+        self.phases = [0] * barriers  # that are over
+        self.under_way: list[int] = []
+
+    def run(self) -> None:
+        """In some order; a thread that nothing lets go on is a deadlock."""
+        while any(at < len(self.plan) for at in self.at):
+            able = [t for t in range(len(self.at)) if self.able(t)]
+            if self.under_way and (not able or self.random.random() < 0.3):
+                self.under_way.remove(group := self.random.choice(self.under_way))
+                assert self.phases[group % self.barriers] == group // self.barriers
+                self.phases[group % self.barriers] += 1
+                continue
+            assert able, "nothing lets a thread go on"
+            self.step(self.random.choice(able))
+
+    def able(self, t: int) -> bool:
+        if self.at[t] == len(self.plan):
+            return False
+        match self.plan[self.at[t]]:
+            case Queue(_, "wait", pending) if self.issued[t] - self.awaited[t] > pending:
+                group = self.awaited[t]
+                parity = group // self.barriers % 2
+                return self.phases[group % self.barriers] % 2 != parity
+            case Sync():
+                return min(self.at) == self.at[t]
+        return True
+
+    def step(self, t: int) -> None:
+        match self.plan[self.at[t]]:
+            case Queue(_, "wait", pending) if self.issued[t] - self.awaited[t] > pending:
+                group = self.awaited[t]
+                assert self.phases[group % self.barriers] > group // self.barriers
+                self.awaited[t] += 1
+                return
+            case Queue(_, "commit"):
+                if t == 0:
+                    group = self.issued[t]
+                    assert self.phases[group % self.barriers] == group // self.barriers
+                    assert all(g % self.barriers != group % self.barriers for g in self.under_way)
+                    self.under_way.append(group)
+                self.issued[t] += 1
+            case Sync():
+                assert all(at == self.at[t] for at in self.at)
+                self.at = [at + 1 for at in self.at]
+                return
+        self.at[t] += 1
+
+
+@pytest.mark.parametrize(("stages", "over", "barriers"), PIPELINES)
+def test_parities_are_right_in_whatever_order_threads_and_loads_go_on(
+    stages: int, over: bool, barriers: int
+) -> None:
+    schedule, args = windows(rows=3, stages=stages, over=over)
+    (func,) = lower(schedule, list(args), HOPPER).funcs
+    assert slots(func) == barriers
+    for seed in range(20):
+        Block(steps(func.body), barriers, 3, seed).run()
+
+
+def test_with_fewer_barriers_a_group_would_be_lost() -> None:
+    schedule, args = windows(rows=3, stages=4)
+    (func,) = lower(schedule, list(args), HOPPER).funcs
+    with pytest.raises(AssertionError):
+        for seed in range(20):
+            Block(steps(func.body), slots(func) // 4, 3, seed).run()
