@@ -9,6 +9,11 @@ what the taps that meet the image take of the peak of matrix products in that ty
 CUDA cores), "of bandwidth" what images take of a large copy's.
 
     PYTHONPATH=src python benchmarks/large_kernels.py --gpus 4
+
+With ``--also`` some tiles of other templates are tried too, and what the best of each takes is
+printed, as of direct convolution with filters of 31 rows, in float32:
+
+    PYTHONPATH=src python benchmarks/large_kernels.py --also gpu.direct --dtype float32 --only K31
 """
 
 from __future__ import annotations
@@ -50,6 +55,8 @@ _FEW = {
     "gpu.toeplitz_tf32_rows": 4, "gpu.toeplitz_tf32_wgrad": 4,
 }  # fmt: skip
 _CHOSEN = 3
+#: Tiles of a template that is asked for.
+_ALSO = 8
 #: What an error may be where TF32 is allowed, relative to the norm of the result.
 _TF32_ERROR = 1e-3
 #: Rounds, and seconds a problem, about; PyTorch's slowest take five rounds whatever it costs.
@@ -70,12 +77,15 @@ def sections() -> Iterator[tuple[str, Problem]]:
         yield f"RepLKNet-31B, {pass_}", layer(channels, image, kernel, dtype="float16", pass_=pass_)
 
 
-def tried(p: Problem, target: str) -> list[tuple[str, dict[str, int]]]:
-    """Templates with parameters."""
+def tried(p: Problem, target: str, also: tuple[str, ...] = ()) -> list[tuple[str, dict[str, int]]]:
+    """Templates with parameters; some of ``also`` among them."""
     machine = tilewright.Target.parse(target)
     found = [
         (name, vars(config))
-        for name, count in (_MANY if p.batch >= 16 else _FEW).items()
+        for name, count in {
+            **(_MANY if p.batch >= 16 else _FEW),
+            **dict.fromkeys(also, _ALSO),
+        }.items()
         if TEMPLATES[name].fits(p, machine)
         for config in TEMPLATES[name].candidates(p, machine)[:count]
     ]
@@ -150,15 +160,29 @@ def says(row: dict[str, Any]) -> str:
     )
 
 
-def wanted(only: str) -> list[tuple[str, Problem]]:
-    """The sections and problems whose text contains ``only``."""
-    return [(s, p) for s, p in sections() if only in f"{s} {p}"]
+def says_each(row: dict[str, Any], also: tuple[str, ...]) -> str:
+    """What is printed of a row where some templates were asked for."""
+    best = [
+        min((micros, name) for name, micros in row["tried"].items() if name.split(" ")[0] == each)
+        for each in also
+        if any(name.split(" ")[0] == each for name in row["tried"])
+    ]
+    return "; ".join([says(row), *(f"{name}: {micros:.1f} us" for micros, name in best)])
+
+
+def wanted(only: str, dtype: str = "") -> list[tuple[str, Problem]]:
+    """The sections and problems whose text contains ``only``, each once; all of ``dtype`` where
+    one is given."""
+    found = [(s, p.replace(dtype=dtype) if dtype else p) for s, p in sections()]
+    return list(dict.fromkeys((s, p) for s, p in found if only in f"{s} {p}"))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, default=1, help="GPUs of this machine to use")
     parser.add_argument("--only", default="", help="sections and problems that contain this")
+    parser.add_argument("--also", default="", help="templates to try too, with commas between")
+    parser.add_argument("--dtype", default="", help="of all problems, in place of their own")
     parser.add_argument("--name", default="h200_large_kernels", help="of the results")
     parser.add_argument("--out", default="benchmarks/results")
     parser.add_argument("--arch", default="sm_90a", help="of the GPUs")
@@ -168,14 +192,18 @@ def main() -> None:
     Path(arguments.out).mkdir(parents=True, exist_ok=True)
     if arguments.part >= 0:
         target = f"cuda -arch={arguments.arch}"
-        run_part(arguments, target, wanted(arguments.only), time_problem, says, tried)
+        also = tuple(name for name in arguments.also.split(",") if name)
+        run_part(
+            arguments, target, wanted(arguments.only, arguments.dtype), time_problem,
+            functools.partial(says_each, also=also), functools.partial(tried, also=also),
+        )  # fmt: skip
         return
     if arguments.join:
         left = sorted(Path(arguments.out).glob("part-*.json"))
         found = [json.loads(path.read_text()) for path in left]
     else:
         found = run_on_gpus(arguments.gpus, arguments.out)
-    order = {str((s, p)): k for k, (s, p) in enumerate(sections())}
+    order = {str(w): k for k, w in enumerate(wanted(arguments.only, arguments.dtype))}
     made = results(
         arguments,
         found,

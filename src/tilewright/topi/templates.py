@@ -22,6 +22,13 @@ from tilewright.topi.cpu.depthwise_wgrad import (
 )
 from tilewright.topi.declare import Declaration, declare, declare_wide
 from tilewright.topi.gpu import candidates as gpu
+from tilewright.topi.gpu.depthwise_direct import (
+    DirectTile,
+    declare_direct,
+    direct_tiles,
+    schedule_direct,
+    suits_direct,
+)
 from tilewright.topi.gpu.depthwise_pixels import PixelTile, schedule_pixels
 from tilewright.topi.gpu.depthwise_planes import PlaneTile, schedule_planes
 from tilewright.topi.gpu.depthwise_row_products import (
@@ -215,6 +222,9 @@ TEMPLATES = {
         Template("gpu.toeplitz_tf32_rows", SplitRowTile, schedule_split_rows, ("forward", "dgrad"),
                  False, True, split_row_tiles, ("cuda", "sim"), shared=True,
                  where=suits_split_rows, least=80, declares=declare_split_rows),
+        Template("gpu.direct", DirectTile, schedule_direct, ("forward", "dgrad"), False, True,
+                 direct_tiles, ("cuda", "sim"), shared=True, where=suits_direct, least=70,
+                 declares=declare_direct),
         Template("gpu.pixels", PixelTile, schedule_pixels, ("forward", "dgrad"), True, True,
                  gpu.pixel_tiles, shared=True),
         Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),
