@@ -12,9 +12,13 @@ from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import const
-from tilewright.ir.stmt import For, ForKind, Instr, Queue, Stmt, Sync, seq
+from tilewright.ir.stmt import Access, Allocate, For, ForKind, Instr, Queue, Stmt, Sync, seq
 from tilewright.ir.visit import children
+from tilewright.lower.await_instructions import await_instructions
 from tilewright.lower.pipeline import lower
+from tilewright.lower.sketch import axes, buffer, func, store
+from tilewright.lower.sketch import loop as sketch_loop
+from tilewright.target.instructions import tma_load
 
 HOPPER = "cuda -arch=sm_90a"
 
@@ -140,3 +144,27 @@ def test_with_fewer_barriers_a_group_would_be_lost() -> None:
     with pytest.raises(AssertionError):
         for seed in range(20):
             Block(steps(func.body), slots(func) // 4, 3, seed).run()
+
+
+TILE = buffer("S", 8, 8, type="float16", scope="shared")
+
+
+def refilled(first: Stmt) -> list[str]:
+    """What threads do about "tma" where a box takes the place of what ``first`` put there."""
+    i, j, t = axes("i j t")
+    source, there, back = buffer("A", 8, 8, type="float16"), TILE, buffer("B", 64, type="float16")
+    copy = tma_load((8, 8), "float16")
+    box = Instr(
+        copy, (i, j), (Access(there, (i, j)), Access(source, (i, j))),
+        sketch_loop(i, 8, sketch_loop(j, 8, store(there[i, j], source[i, j]))),
+    )  # fmt: skip
+    body = seq(first, Sync("shared"), store(back[t], there[t // 8, t % 8]), Sync("shared"), box)
+    made = await_instructions(func(Allocate(there, seq(body, Sync("shared")))))
+    return [s.action for s in steps(made.body) if isinstance(s, Queue)]
+
+
+def test_what_threads_stored_is_fenced_off_from_boxes_that_replace_it() -> None:
+    i, j = axes("i j")
+    by_threads = sketch_loop(i, 8, sketch_loop(j, 8, store(TILE[i, j], const(1.0, TILE.dtype))))
+    assert refilled(by_threads)[0] == "proxy"
+    assert "proxy" not in refilled(seq())
