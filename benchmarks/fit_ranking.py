@@ -4,8 +4,9 @@
     python benchmarks/fit_ranking.py --pack OLD.gz NEW.jsonl    add a sweep to them first
     python benchmarks/fit_ranking.py --check                only say how well it does
 
-What is learnt is by how much a schedule is slower than the fastest for its problem. How well that
-goes is told for problems whose shape was left out of the fit in every type, layout, pass and
+What is learnt is by how much a schedule is slower than the fastest for its problem, and, by as many
+trees, than the least time that the problem takes, which compares problems with each other. How well
+that goes is told for problems whose shape was left out of the fit in every type, layout, pass and
 filter: how often the first choice among the measured schedules is within 1.2 times the best of
 them. A choice among all schedules may be better, or worse, than that.
 """
@@ -23,7 +24,7 @@ import xgboost
 from sweeps import Measured
 
 from tilewright.select import trees
-from tilewright.select.features import features
+from tilewright.select.features import features, roofline
 from tilewright.select.gpus import gpu
 from tilewright.select.ranking import PATH
 from tilewright.select.work import work
@@ -37,8 +38,8 @@ TARGET = "cuda -arch=sm_90a"
 _CLIP = 0.7
 #: Schedules near the best count for more.
 _NEAR = 4.0
-#: Fits with different random numbers, whose mean is taken, and the trees of each.
-_FITS, _TREES = 2, 120
+#: Of each of the two fits whose mean is taken.
+_TREES = 120
 _SETTINGS = {
     "objective": "reg:squarederror", "tree_method": "hist", "max_depth": 6, "eta": 0.1,
     "subsample": 0.7, "colsample_bytree": 0.5, "min_child_weight": 5, "lambda": 2,
@@ -56,6 +57,7 @@ class Table:
         self.x = features(m.problem, template, rows[:, :-2], gpu(Target.parse(TARGET)))
         slower = np.log(np.where(self.times > 0, self.times, np.inf) / m.best)
         self.y = np.minimum(slower, _CLIP)
+        self.whole = self.y + np.log(m.best / roofline(m.problem, gpu(Target.parse(TARGET))))
         self.kinds = set(work(m.problem, template, rows[:, :-2]).kind.astype(int).tolist())
         far = np.where(self.times > 0, np.minimum(slower, 2.0), _CLIP)
         self.weight = m.weight / (1 + _NEAR * far)
@@ -68,13 +70,14 @@ def shape(p: Problem) -> tuple[int, ...]:
 
 def fit(tables: list[Table]) -> list[xgboost.Booster]:
     """For the schedules of one template."""
-    data = xgboost.DMatrix(
-        np.concatenate([t.x for t in tables]),
-        np.concatenate([t.y for t in tables]),
-        weight=np.concatenate([t.weight for t in tables]),
-    )
-    settings = {**_SETTINGS, "base_score": float(np.average(data.get_label()))}
-    return [xgboost.train({**settings, "seed": k}, data, _TREES) for k in range(_FITS)]
+    x = np.concatenate([t.x for t in tables])
+    weight = np.concatenate([t.weight for t in tables])
+    found = []
+    for seed, y in enumerate(([t.y for t in tables], [t.whole for t in tables])):
+        data = xgboost.DMatrix(x, np.concatenate(y), weight=weight)
+        settings = {**_SETTINGS, "base_score": float(np.average(data.get_label())), "seed": seed}
+        found.append(xgboost.train(settings, data, _TREES))
+    return found
 
 
 def guess(fitted: list[xgboost.Booster], x: Array) -> Array:

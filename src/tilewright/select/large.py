@@ -18,7 +18,7 @@ import numpy as np
 
 from tilewright.select.gpus import gpu
 from tilewright.select.product_features import product_features
-from tilewright.select.products import COUNTED
+from tilewright.select.products import COUNTED, way
 from tilewright.select.ranking import Ranked, parameters, ranked, ranks, slower
 from tilewright.select.trees import Forest, read
 from tilewright.select.work import DESCRIBED, Array
@@ -34,6 +34,8 @@ TAPS = 49
 #: Schedules of a template for tensor cores that are looked at, in the order of its own rule, and
 #: of all others, as :func:`~tilewright.select.ranking.ranked` has them.
 _RULED, _RANKED = 12, 8
+#: Ways in which schedules of a template may be written, at most, and the templates.
+_WAYS, _NAMES = 16, sorted(COUNTED)
 
 
 @cache
@@ -57,6 +59,8 @@ def ranked_large(p: Problem, target: Target) -> list[Ranked]:
     if not applies(p, target):
         return []
     found = list(candidates(p, target))
+    if not found:
+        return []
     guessed = model().predict(np.concatenate([features(p, t, c, target) for t, c in found]))
     guessed -= guessed.min()
     every = [(TEMPLATES[t], config) for t, configs in found for config in configs]
@@ -65,15 +69,23 @@ def ranked_large(p: Problem, target: Target) -> list[Ranked]:
 
 
 def candidates(p: Problem, target: Target) -> Iterator[tuple[str, list[Any]]]:
-    """Templates with the parameters that are looked at, some of each."""
+    """Templates with the parameters that are looked at, some of each; not those that are written
+    in a way that nobody had measured when the trees were fitted."""
     for t in _counted(p, target):
         if t.name not in DESCRIBED:
-            yield t.name, t.candidates(p, target)[:_RULED]
+            known = [c for c in t.candidates(p, target) if kind(t.name, c) in model().kinds]
+            if known:
+                yield t.name, known[:_RULED]
     others: dict[str, list[Any]] = {}
     for r in ranked(p, target)[:_RANKED]:
         if r.template.name in COUNTED:
             others.setdefault(r.template.name, []).append(r.config)
     yield from others.items()
+
+
+def kind(template: str, config: Any) -> int:
+    """A number for a template and the way in which a schedule of it is written."""
+    return _NAMES.index(template) * _WAYS + min(_WAYS - 1, way(template, config))
 
 
 def features(p: Problem, template: str, configs: Sequence[Any], target: Target) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import MISSING, Field, fields
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ _OWN, _WRITTEN = 1024, 128
 #: Instructions that a multiprocessor issues in a cycle.
 _ISSUES = 4
 #: Parameters of a template that are features themselves.
-_KNOBS = 8
+_KNOBS = 10
 _NAMES = sorted(COUNTED)
 
 
@@ -61,8 +62,13 @@ def product_features(
 
 
 def _knobs(config: Any) -> list[float]:
-    values = [float(v) for v in vars(config).values()][:_KNOBS]
+    """Parameters, by how far they are from their defaults, so that a template may get more."""
+    values = [float(getattr(config, f.name)) - _default(f) for f in fields(config)][:_KNOBS]
     return values + [0.0] * (_KNOBS - len(values))
+
+
+def _default(f: Field[Any]) -> float:
+    return 0.0 if f.default is MISSING else float(f.default)
 
 
 def _times(p: Problem) -> int:

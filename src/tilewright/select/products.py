@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,11 @@ def _times(p: Problem) -> int:
     return 3 if p.dtype == "float32" and p.precision != "tf32" else 1
 
 
+def _along(tile: Any) -> int:
+    """Channels that a block goes on with, where a template has such a parameter."""
+    return int(vars(tile).get("channels", 1))
+
+
 def _met(cut: Toeplitz, tiles: int, rows: int, steps: int) -> float:
     """Rows of the image that each of ``tiles`` of ``rows`` output rows meets, in the mean: those in
     the padding are not multiplied."""
@@ -124,13 +129,13 @@ def _by_images(
     p: Problem, tile: Any, rate: str, cut: Toeplitz, lanes: int, teams: int, tiles: int
 ) -> Products:
     """Products whose rows are ``cut.images`` images, in ``tiles`` of registers."""
-    height, width = cut.result
+    (height, width), along = cut.result, _along(tile)
     down, across = -(-height // tile.rows), -(-width // tile.columns)
     below = -(-down // (tile.groups * tile.turns))
     many = -(-p.batch // cut.images)
     own, warps = cut.images // teams, tile.groups * teams
-    met = _met(cut, down, tile.rows, cut.steps) * tile.turns
-    blocks = many * p.result_channels * across * below
+    met = _met(cut, down, tile.rows, cut.steps) * tile.turns * along
+    blocks = many * -(-p.result_channels // along) * across * below
     built = shared_bytes(cut)
     if p.dtype == "float32":  # rows of taps, of which a thread makes what it multiplies
         built = cut.stride[0] * cut.matrices * (cut.depth + cut.columns) * 8
@@ -138,7 +143,8 @@ def _by_images(
     loads = own * cut.depth * _size(p)
     return Products(
         rate=rate, multiplies=met * own * cut.columns * tile.rows * _deep(cut) * warps,
-        threads=lanes * warps, blocks=blocks, held=held + _OTHERS, shared=built, built=built,
+        threads=lanes * warps, blocks=blocks, held=held + _OTHERS, shared=built,
+        built=built * along,
         loaded=blocks * warps * met * own * min(cut.depth, cut.image[1]) * _size(p), rows=met,
         rounds=met, ahead=(tile.stages - 1) * loads * warps, width=tile.rows * tile.columns,
         depth=cut.depth, chunks=1,
@@ -159,19 +165,20 @@ def _warps(p: Problem, tile: Any) -> Products:
 
 def _staged(p: Problem, tile: Any) -> Products:
     cut = StagedToeplitz(p, tile.rows, tile.columns, IMAGES, tile.groups, tile.staged)
-    height, width = cut.result
+    (height, width), along = cut.result, _along(tile)
     down, across = -(-height // tile.rows), -(-width // tile.columns)
     below, many = -(-down // (tile.groups * tile.turns)), -(-p.batch // IMAGES)
-    blocks = many * p.result_channels * across * below
-    met = _met(cut, down, tile.rows, cut.steps) * tile.turns
-    met_all = _met(cut, below * tile.turns, cut.block_rows, cut.block_steps) * tile.turns
+    blocks = many * -(-p.result_channels // along) * across * below
+    turns = tile.turns * along
+    met = _met(cut, down, tile.rows, cut.steps) * turns
+    met_all = _met(cut, below * tile.turns, cut.block_rows, cut.block_steps) * turns
     row, built = IMAGES * cut.depth * _size(p), shared_bytes(cut)
     high = tile.stages * tile.staged * cut.stride[0] if tile.staged else cut.image[0]
-    rounds = -(-cut.block_steps // tile.staged) * tile.turns if tile.staged else 1
+    rounds = -(-cut.block_steps // tile.staged) * turns if tile.staged else along
     return Products(
         rate="wgmma", multiplies=met * IMAGES * cut.columns * tile.rows * cut.depth * tile.groups,
         threads=_GROUP * tile.groups, blocks=blocks, held=tile.rows * tile.columns / 2 + _OTHERS,
-        shared=built + high * row, built=built, loaded=blocks * met_all * row, rows=met_all,
+        shared=built + high * row, built=built * along, loaded=blocks * met_all * row, rows=met_all,
         rounds=rounds, ahead=((tile.stages - 1) * tile.staged or cut.image[0]) * row,
         width=tile.rows * tile.columns, depth=cut.depth, chunks=1,
         spare=(down * tile.rows / height, across * tile.columns / width, many * IMAGES / p.batch,
@@ -268,6 +275,19 @@ def _lanes(template: str) -> Callable[[Problem, Any], Products]:
     return counted
 
 
+def way(template: str, config: Any) -> int:
+    """A number for the way in which a schedule is written: bits for parameters that the template
+    got after it was measured first and that are not as they were before."""
+    later = fields(config)[_FIRST.get(template, len(fields(config))) :]
+    return sum((getattr(config, f.name) != f.default) << k for k, f in enumerate(later))
+
+
+#: Parameters of templates for tensor cores when they were measured first.
+_FIRST = {
+    "gpu.toeplitz": 5, "gpu.toeplitz_staged": 6, "gpu.toeplitz_warps": 7, "gpu.toeplitz_rows": 5,
+    "gpu.toeplitz_tf32": 7, "gpu.toeplitz_tf32_rows": 5, "gpu.row_products": 5,
+    "gpu.toeplitz_wgrad": 5, "gpu.toeplitz_tf32_wgrad": 5,
+}  # fmt: skip
 #: By template, what counts.
 COUNTED: dict[str, Callable[[Problem, Any], Products]] = {
     "gpu.toeplitz": _direct,
