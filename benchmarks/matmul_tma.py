@@ -132,7 +132,7 @@ def main() -> None:
         exact = (a.float() @ b.float().T).half()
         calls: dict[str, Callable[[], Any]] = {"torch": partial(torch.matmul, a, b.T)}
         for rows, columns, stages in TILES:
-            kernel = tilewright.build(*product(m, n, k, rows, columns, stages), "cuda")
+            kernel = tilewright.build(*product(m, n, k, rows, columns, stages), "cuda -arch=sm_90a")
             c.fill_(77)
             kernel(a, b, c)
             torch.cuda.synchronize()

@@ -29,14 +29,14 @@ C[0] = B[0]
 
 It stands after barriers were inserted, which take an instruction as done where it stands: a barrier
 behind which shared memory is written again, that a group still reads, or is read that a group
-writes, waits for the group first. A barrier after stores that such instructions read makes these
-visible to them. What pipelining fills copies with it has committed and awaits itself.
+writes, waits for the group first. What pipelining fills copies with it has committed and awaits
+itself; where it says that a barrier frees the copies of earlier iterations, the groups of this one
+stay under way.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.ir.buffer import Buffer
@@ -61,7 +61,8 @@ from tilewright.ir.stmt import (
     seq,
 )
 from tilewright.ir.visit import children, distinct, statements
-from tilewright.lower.pipeline_marks import COMMITTED
+from tilewright.lower.behind_barriers import behind_barriers
+from tilewright.lower.pipeline_marks import COMMITTED, FREES, ITERATION
 from tilewright.target.queues import QUEUES
 
 #: Groups that are told apart: of more, the oldest ones count as one.
@@ -100,13 +101,15 @@ class _Use:
 
 @dataclass(frozen=True)
 class _Group:
-    """Instructions under way, with all that they use."""
+    """Instructions under way, with all that they use; ``now`` if they are of this iteration of the
+    innermost pipeline for certain."""
 
     queue: str
     uses: frozenset[_Use]
+    now: bool = True
 
     def joined(self, other: _Group) -> _Group:
-        return _Group(self.queue, self.uses | other.uses)
+        return _Group(self.queue, self.uses | other.uses, self.now and other.now)
 
 
 #: The groups that may be under way, the oldest first.
@@ -115,33 +118,17 @@ _State = tuple[_Group, ...]
 
 class _Waits:
     def __init__(self, func: Func) -> None:
-        self.order = {s: k for k, s in enumerate(statements(func.body))}
-        self.loops: tuple[For, ...] = ()
-        self.stored = [
-            (self.order[s], s.buffer)
-            for s in statements(func.body)
-            if isinstance(s, Store) and s.buffer.scope == "shared"
-        ]
-        self.loaded = [
-            (self.order[s], use.buffer)
-            for s in statements(func.body)
-            for use in _uses(s, whole=False)
-            if not use.write and use.buffer.scope == "shared"
-        ]
-        self.certain = [self.order[s] for s in _always(func.body) if isinstance(s, Sync)]
-        self.read_by: dict[Buffer, str] = {
-            access.buffer: s.instruction.queue
-            for s in statements(func.body)
-            if isinstance(s, Instr) and s.instruction.queue
-            for access in s.operands[0 if QUEUES[s.instruction.queue].apart else 1 :]
-            if access.buffer.scope == "shared"
-        }
-        self.by_threads = _by_threads(func.body)
+        self.behind = behind_barriers(func.body)
 
     def visit(self, s: Stmt, state: _State) -> tuple[Stmt, _State]:
         """``s`` with what it needs, and the groups under way after it."""
         if isinstance(s, Attr) and s.key == COMMITTED:
             return s, state
+        if isinstance(s, Attr) and s.key == ITERATION:
+            state = tuple(replace(group, now=False) for group in state)
+        if isinstance(s, Attr) and s.key == FREES:
+            assert isinstance(s.body, Sync)
+            return self.barrier(s.body, state, s.value)
         queue = _queue_of(s)
         if queue:
             waited, state = self.wait_for(s, state, QUEUES[queue].ordered and queue)
@@ -174,18 +161,19 @@ class _Waits:
         return seq(waited, s), state
 
     def loop(self, s: For, state: _State) -> tuple[Stmt, _State]:
-        outer, self.loops = self.loops, (*self.loops, s)
         while True:
             body, after = self.visit(s.body, state)
             found = _merged(state, after)
             if found == state:
                 break
             state = found
-        self.loops = outer
         return replace(s, body=body), state
 
-    def wait_for(self, s: Stmt, state: _State, same: str | bool) -> tuple[Stmt | None, _State]:
-        """Waits before ``s``; groups of the queue ``same`` are in order with it."""
+    def wait_for(
+        self, s: Stmt, state: _State, same: str | bool, copies: Collection[Buffer] = ()
+    ) -> tuple[Stmt | None, _State]:
+        """Waits before ``s``; groups of the queue ``same`` are in order with it. Of ``copies`` it
+        is about those that groups of this iteration do not use."""
         uses = list(_uses(s))
         waits: list[Stmt] = []
         for queue in dict.fromkeys(group.queue for group in state):
@@ -194,6 +182,7 @@ class _Waits:
             for k, group in enumerate(own):
                 for use in group.uses:
                     ordered = queue == same and use.write
+                    ordered |= group.now and use.buffer in copies
                     if not ordered and any(use.conflicts(other) for other in uses):
                         last = k
             if last >= 0:
@@ -203,49 +192,18 @@ class _Waits:
                 state = tuple(group for group in state if id(group) not in gone)
         return (seq(*waits) if waits else None), state
 
-    def barrier(self, s: Sync, state: _State) -> tuple[Stmt, _State]:
-        """Before a barrier, waits for what others may overwrite behind it."""
+    def barrier(
+        self, s: Sync, state: _State, copies: Collection[Buffer] = ()
+    ) -> tuple[Stmt, _State]:
+        """Before a barrier, waits for what others may overwrite behind it; ``copies`` as in
+        :meth:`wait_for`."""
         if s.scope != "shared":
             return s, state
-        here = self.order[s]
-        again = self.loops[0] if self.loops else None
-        first = self.order[again] if again is not None else math.inf
-        last = max(self.order[x] for x in statements(again)) if again is not None else -1
-
-        def behind(places: list[tuple[int, Buffer]], until: float) -> list[Buffer]:
-            found = (b for k, b in places if here < k < until or first <= k <= last)
-            return list(dict.fromkeys(found))
-
-        # What is read behind a later barrier, which all threads come to, is waited for there.
-        later = (k for k in self.certain if k > here)
-        until = math.inf if again is not None else next(later, math.inf)
-
-        before = {b for k, b in self.stored if k < here or first <= k <= last} & self.by_threads
-        seen: list[Stmt] = [Store(b, (), const(0, b.dtype)) for b in behind(self.stored, math.inf)]
-        seen += [Evaluate(Load(b, (), None)) for b in behind(self.loaded, until)]
-        waited, state = self.wait_for(seq(*seen), state, False)
-        queues = {self.read_by[b] for b in before if b in self.read_by}
-        proxies = [Queue(q, "proxy") for q in sorted(queues) if QUEUES[q].proxy]
-        return seq(waited, *proxies, s), state
-
-
-def _always(s: Stmt) -> Iterator[Stmt]:
-    """The statements that are carried out once, whatever holds."""
-    yield s
-    match s:
-        case Seq(stmts):
-            for x in stmts:
-                yield from _always(x)
-        case Attr(_, _, body) | Allocate(_, body) | Let(_, _, body):
-            yield from _always(body)
-
-
-def _by_threads(s: Stmt) -> set[Buffer]:
-    """The buffers that threads store to, be it by instructions."""
-    if isinstance(s, Instr) and s.instruction.queue and QUEUES[s.instruction.queue].apart:
-        return set()
-    own = {s.buffer} if isinstance(s, Store) else set()
-    return own.union(*(_by_threads(x) for x in children(s) if isinstance(x, Stmt)))
+        behind = self.behind[s]
+        seen: list[Stmt] = [Store(b, (), const(0, b.dtype)) for b, written in behind if written]
+        seen += [Evaluate(Load(b, (), None)) for b, written in behind if not written]
+        waited, state = self.wait_for(seq(*seen), state, False, copies)
+        return seq(waited, s), state
 
 
 def _queue_of(s: Stmt) -> str:

@@ -58,7 +58,7 @@ from tilewright.lower.pipeline_marks import (
     commits,
     emptied,
     in_copies,
-    issues,
+    iteration,
     marked,
     unallocated,
     using,
@@ -242,9 +242,7 @@ class _Pipeline:
         if not isinstance(inside, IntImm):
             use = If(inside, use)
         fill = self.ahead_of(step, self.slot(add(number, self.ahead)))
-        if any(m.queue for m in step.marks) or issues(use):
-            return seq(use, fill, *commits(self.marks), *waits(self.marks))
-        return seq(fill, use)
+        return iteration(step.marks, self.filled, use, fill)
 
     # -- where a step stands, and what follows ------------------------------------------------
 

@@ -62,7 +62,7 @@ from tilewright.lower.pipeline_marks import (
     commits,
     emptied,
     in_copies,
-    issues,
+    iteration,
     marked,
     unallocated,
     unmarked,
@@ -197,13 +197,7 @@ class _Pipeline:
             fills.append(self.when(more, fill))
         slots = {mark.buffer: self.slot(turn, mark.stages) for mark in self.marks}
         use = using(emptied(body, set(self.copies)), slots, self.copies)
-        # What goes on in the background is issued first: then only what was issued an iteration
-        # earlier has to be waited for before its copy is filled again. Copies that are filled in
-        # the background themselves are waited for first: one barrier serves their use, and what
-        # was used before and is filled again.
-        if commits(self.marks) or issues(use):
-            return seq(use, *fills, *commits(self.marks), *waits(self.marks))
-        return seq(*fills, use)
+        return iteration(self.marks, list(self.copies.values()), use, seq(*fills))
 
     def slot(self, turn: Expr, stages: int) -> Expr:
         return self.simplify(floormod(turn, stages))

@@ -19,11 +19,15 @@ from tilewright.ir.ops import const
 from tilewright.ir.stmt import Allocate, Attr, For, Instr, Queue, Seq, Stmt, Store, Sync, seq
 from tilewright.ir.visit import allocated, distinct, loads, statements, stores
 from tilewright.lower.substitution import widen
+from tilewright.target.queues import QUEUES
 
 #: Of marks, and of the note of a loop across which pipelines go on.
 KEY, NOTE = "pipeline", "pipelines"
 #: Around asynchronous instructions whose groups end, and are waited for, as the pipeline says.
 COMMITTED = "committed"
+#: Around an iteration, and around a barrier in it behind which copies are filled, those of which it
+#: has: they are others than those that this iteration uses.
+ITERATION, FREES = "iteration", "frees"
 #: Scopes whose elements a loop variable cannot choose from.
 REGISTERS = ("local", "fragment")
 
@@ -156,6 +160,24 @@ def unallocated(body: Stmt, buffers: set[Buffer]) -> Stmt:
     return body
 
 
+def iteration(marks: Sequence[Mark], copies: Sequence[Buffer], use: Stmt, fill: Stmt) -> Stmt:
+    """``use`` of one of the ``copies`` of each buffer, and ``fill`` of others for later, in order.
+
+    What goes on in the background is issued first: then only what was issued an iteration earlier
+    has to be waited for before its copy is filled again. Copies that are filled in the background
+    themselves are waited for at the end. Where each thread waits for its own part of them, a
+    barrier follows, which serves what was used before and is filled again, too; where every thread
+    waits for all of it, that barrier stands before the filling, when the next use is not far.
+    """
+    if not (any(m.queue for m in marks) or issues(use)):
+        return seq(fill, use)
+    if all(QUEUES[m.queue].collective if m.queue else False for m in marks):
+        free = Attr(FREES, tuple(copies), Sync("shared"))
+        body = seq(use, free, fill, *commits(marks), *_queue_waits(marks))
+        return Attr(ITERATION, None, body)
+    return seq(use, fill, *commits(marks), *waits(marks))
+
+
 def commits(marks: Sequence[Mark]) -> list[Stmt]:
     """The ends of the groups of all that was filled at once."""
     return [Queue(queue, "commit") for queue in _queues(marks)]
@@ -164,12 +186,16 @@ def commits(marks: Sequence[Mark]) -> list[Stmt]:
 def waits(marks: Sequence[Mark]) -> list[Stmt]:
     """Until what the next iteration uses is there, for all threads; later fillings are younger
     groups. Where they write is known, when is not: so the barrier stands here already."""
-    found: list[Stmt] = [
+    found = _queue_waits(marks)
+    together = any(m.queue and m.buffer.scope == "shared" for m in marks)
+    return [*found, Sync("shared")] if together else found
+
+
+def _queue_waits(marks: Sequence[Mark]) -> list[Stmt]:
+    return [
         Queue(queue, "wait", min(m.stages for m in marks if m.queue == queue) - 2)
         for queue in _queues(marks)
     ]
-    together = any(m.queue and m.buffer.scope == "shared" for m in marks)
-    return [*found, Sync("shared")] if together else found
 
 
 def issues(s: Stmt) -> bool:

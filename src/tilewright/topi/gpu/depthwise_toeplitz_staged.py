@@ -19,7 +19,7 @@ from tilewright.schedule import Schedule
 from tilewright.target.instructions import wgmma
 from tilewright.target.target import Target
 from tilewright.topi.declare import Declaration
-from tilewright.topi.gpu.staging import LANES, stage_blocks
+from tilewright.topi.gpu.staging import LANES, stage_blocks, stage_boxes
 from tilewright.topi.gpu.toeplitz import (
     SHARED,
     Team,
@@ -46,7 +46,8 @@ class StagedTile:
     """A warpgroup computes ``rows`` by ``columns`` outputs of 64 images at once, ``turns`` times
     down the image; a block has ``groups`` of them, and copies ``staged`` input rows at once,
     ``stages - 1`` times ahead, or, where that is 0, whole images. A block goes on with ``channels``
-    channels, one after the other, and copies rows of the next while it multiplies those of one."""
+    channels, one after the other, and copies rows of the next while it multiplies those of one.
+    Where ``box`` is not 0, so many columns of all images are copied at once, by TMA."""
 
     rows: int = 4
     columns: int = 32
@@ -55,6 +56,7 @@ class StagedTile:
     staged: int = 4
     stages: int = 3
     channels: int = 1
+    box: int = 0
 
 
 def declare_staged(p: Problem, tile: StagedTile, batch: Any = None) -> ToeplitzDeclaration:
@@ -87,7 +89,8 @@ def schedule_staged(d: Declaration, tile: StagedTile = StagedTile()) -> Schedule
         across, c, turn, q, phase, step, eight, n, h, far, pair, quarter, side, half, j
     )  # fmt: skip
     sums.unroll(step)
-    sums.tensorize(eight, wgmma(tile.rows * tile.columns, kind, "k", "k"))
+    swizzle = tile.box * dtype(kind).bytes
+    sums.tensorize(eight, wgmma(tile.rows * tile.columns, kind, "k", "k", (swizzle, 0)))
 
     image = s[d.stages.image]
     channel = s[d.output].leaf_iter_vars[1]  # the outermost loop of a block
@@ -98,7 +101,10 @@ def schedule_staged(d: Declaration, tile: StagedTile = StagedTile()) -> Schedule
         image.compute_at(s[d.output], channel)
         if tile.stages > 1:
             image.pipeline(tile.stages)
-    stage_blocks(image, image.op.axis[:-4], cut.image[1], tile.groups)
+    if tile.box:
+        stage_boxes(image)
+    else:
+        stage_blocks(image, image.op.axis[:-4], cut.image[1], tile.groups)
     return s
 
 
@@ -146,4 +152,4 @@ def _tiles(p: Problem) -> Iterator[tuple[float, StagedTile]]:
 
 
 def _cut(p: Problem, tile: StagedTile) -> StagedToeplitz:
-    return StagedToeplitz(p, tile.rows, tile.columns, IMAGES, tile.groups, tile.staged)
+    return StagedToeplitz(p, tile.rows, tile.columns, IMAGES, tile.groups, tile.staged, tile.box)

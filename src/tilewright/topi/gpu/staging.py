@@ -1,4 +1,4 @@
-"""Rows of images in shared memory, in blocks of 8 columns by 8 images, copied in the background."""
+"""Rows of images in shared memory, copied in the background as tensor cores read them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
-from tilewright.target.instructions import copy_async
+from tilewright.target.instructions import copy_async, tma_load
 
 #: Threads of a warpgroup, along x.
 LANES = 128
@@ -39,3 +39,15 @@ def stage_blocks(stage: Stage, outer: Sequence[IterVar], width: int, groups: int
     stage.bind(y, te.thread_axis((0, groups), "threadIdx.y"))
     stage.bind(x, te.thread_axis((0, LANES), "threadIdx.x"))
     stage.tensorize(own, copy_async(together, str(kind)))
+
+
+def stage_boxes(stage: Stage) -> None:
+    """Copy what ``stage`` holds to shared memory by TMA, one box after another: its last two
+    dimensions, images and as many columns as a swizzled row has."""
+    images = stage.op.axis[-2]
+    kind = stage.op.outputs[0].dtype
+    extents = [int(n) for n in stage.op.outputs[0].shape[-2:]]
+    stage.set_scope("shared")
+    swizzle = extents[-1] * dtype(kind).bytes
+    stage.swizzle(swizzle)
+    stage.tensorize(images, tma_load(extents, str(kind), swizzle=swizzle))

@@ -1,10 +1,10 @@
 """Depthwise convolution as products with Toeplitz matrices, of images that are staged.
 
 As :func:`~tilewright.topi.nn.depthwise_toeplitz.depthwise_toeplitz`; the rows of the image do not
-go to the threads that multiply them, but lie in blocks of 8 columns by 8 images, as instructions
-read them from shared memory. So ``groups`` tiles of output rows, one below the other, share the
-input rows that they have in common: the sum goes over the rows that any of them needs, and each
-tile leaves out those that are not its own.
+go to the threads that multiply them, but lie as instructions read them from shared memory: in
+blocks of 8 columns by 8 images, or in rows of so many columns as a box has. So ``groups`` tiles of
+output rows, one below the other, share the input rows that they have in common: the sum goes over
+the rows that any of them needs, and each tile leaves out those that are not its own.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ class StagedToeplitz(Toeplitz):
     ----------
     groups : tiles of ``rows`` rows that share what is staged.
     staged : input rows of one phase of the stride that are staged at once, 0 for whole images.
+    box : columns of an image in one row of what is staged, 0 for blocks of 8 by 8.
     """
 
     groups: int = 1
     staged: int = 4
+    box: int = 0
 
     @property
     def block_rows(self) -> int:
@@ -58,7 +60,8 @@ class StagedToeplitz(Toeplitz):
     @property
     def staged_columns(self) -> int:
         """Columns of the image that all tiles across read."""
-        return (self.tiles[1] - 1) * self.columns * self.stride[1] + self.depth
+        seen = (self.tiles[1] - 1) * self.columns * self.stride[1] + self.depth
+        return -(-seen // self.box) * self.box if self.box else seen
 
     def column(self, block: Any, inner: Any) -> Any:
         """As they lie."""
@@ -81,15 +84,21 @@ def depthwise_toeplitz_staged(t: Toeplitz, image: Tensor, filter: Tensor) -> Toe
     # Of rows that are staged some at a time, those in the padding are zeros; of others, nothing.
     above, rows = (top, (down - t.block_rows + t.block_steps) * sh) if t.staged else (0, height)
 
-    def element(b: Any, c: Any, row: Any, wo: Any, no: Any, ni: Any, wi: Any) -> Any:
-        n, h, w = b * IMAGES + no * 8 + ni, row - above, wo * 8 + wi + t.first
+    tiles = [("wo", t.staged_columns // 8), ("no", IMAGES // 8), ("ni", 8), ("wi", 8)]
+    if t.box:
+        tiles = [("wo", t.staged_columns // t.box), ("ni", IMAGES), ("wi", t.box)]
+
+    def element(b: Any, c: Any, row: Any, wo: Any, *at: Any) -> Any:
+        *no, ni, wi = at
+        n, h = b * IMAGES + sum(x * 8 for x in no) + ni, row - above
+        w = wo * (t.box or 8) + wi + t.first
         inside = te.all(n < batch, h >= 0, h < height, w >= 0, w < width)
         return te.if_then_else(inside, image[n, c, h, w], zero)
 
     many = (batch + t.images - 1) // t.images * t.images
     staged = te.compute(
-        (many // IMAGES, image.shape[1], rows, t.staged_columns // 8, IMAGES // 8, 8, 8), element,
-        name="StagedImage", varargs_names=["b", "c", "row", "wo", "no", "ni", "wi"],
+        (many // IMAGES, image.shape[1], rows, *(extent for _, extent in tiles)), element,
+        name="StagedImage", varargs_names=["b", "c", "row", *(name for name, _ in tiles)],
     )  # fmt: skip
     q, f = te.reduce_axis((0, t.block_steps), name="q"), te.reduce_axis((0, sh), name="phase")
     j = te.reduce_axis((0, t.depth), name="j")
@@ -104,15 +113,10 @@ def depthwise_toeplitz_staged(t: Toeplitz, image: Tensor, filter: Tensor) -> Toe
             where = [first + t.staged * sh > top, first < top + height, *where]
         matrix = matrices[c, f, h % t.rows - own + (t.steps - 1), *t.places(j, w)]
         column = w // t.columns * t.columns * sw + j
-        value = staged[
-            n // IMAGES,
-            c // filters(p),
-            row - top + above,
-            column // 8,
-            n // 8 % 8,
-            n % 8,
-            column % 8,
-        ]
+        at = (column // 8, n // 8 % 8, n % 8, column % 8)
+        if t.box:
+            at = (column // t.box, n % IMAGES, column % t.box)
+        value = staged[(n // IMAGES, c // filters(p), row - top + above, *at)]
         return te.sum(
             value.astype(p.accumulate) * matrix.astype(p.accumulate),
             axis=[q, f, j],

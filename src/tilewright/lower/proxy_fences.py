@@ -1,0 +1,98 @@
+"""What threads stored in shared memory is made visible to instructions that read it by another way.
+
+Tensor cores and TMA go to shared memory through a proxy of their own: a fence of the thread that
+stored, in front of the barrier behind which they go there, puts its stores before them. One stands
+in front of every barrier that such stores lead to, and of no other: it waits for all that its
+thread has under way.
+
+>>> from tilewright.lower.sketch import axes, buffer, func, loop, store
+>>> from tilewright.target.instruction import Argument, Axis, decl_instruction
+>>> from tilewright.ir.stmt import Access
+>>> add = decl_instruction("doc_add", (Axis("i", 4),), (Argument("C", ("i",), "float32"),
+...     Argument("A", ("i",), "float32")), lambda c, a: c + a, queue="wgmma")
+>>> k, i = axes("k i")
+>>> S, C = buffer("S", 4, scope="shared"), buffer("C", 4, scope="local")
+>>> use = Instr(add, (i,), (Access(C, (i,)), Access(S, (i,))), store(C[i], C[i] + S[i]))
+>>> loops = loop(k, 8, use, Sync("shared"))
+>>> print(proxy_fences(func(store(S[0], 1.0), Sync("shared"), loops)).body)
+S[0] = T.float32(1)
+T.queue('wgmma', 'proxy')
+T.sync('shared')
+for k in range(8):
+    with T.instruction('doc_add', C[i], S[i]):
+        C[i] = C[i] + S[i]
+    T.sync('shared')
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.func import Func
+from tilewright.ir.stmt import Allocate, Attr, For, If, Instr, Let, Queue, Stmt, Store, Sync, seq
+from tilewright.ir.stmt import Seq as Sequence
+from tilewright.ir.visit import statements
+from tilewright.target.queues import QUEUES
+
+#: Queues whose instructions may not see yet what threads stored.
+_Unseen = frozenset[str]
+
+
+def proxy_fences(func: Func) -> Func:
+    """``func`` with fences before barriers; it stands after barriers were inserted."""
+    fences = _Fences(func.body)
+    return replace(func, body=fences.visit(func.body, frozenset())[0]) if fences.used_by else func
+
+
+class _Fences:
+    def __init__(self, body: Stmt) -> None:
+        self.used_by: dict[Buffer, str] = {}
+        for s in statements(body):
+            if isinstance(s, Instr) and s.instruction.queue:
+                queue = QUEUES[s.instruction.queue]
+                # One that is apart also writes there, after threads did.
+                for access in s.operands[0 if queue.apart else 1 :] if queue.proxy else ():
+                    if access.buffer.scope == "shared":
+                        self.used_by[access.buffer] = queue.name
+        self.late: _Unseen = frozenset()  # of copies that end nobody knows when
+
+    def visit(self, s: Stmt, unseen: _Unseen) -> tuple[Stmt, _Unseen]:
+        """``s`` with its fences, and what is not seen after it."""
+        match s:
+            case Store(buffer, _):
+                return s, unseen | self.users(buffer)
+            case Instr(instruction, _, operands, _):
+                if instruction.queue and QUEUES[instruction.queue].apart:
+                    return s, unseen
+                users = self.users(operands[0].buffer)
+                if instruction.queue:
+                    self.late |= users
+                return s, unseen | users
+            case Sync("shared"):
+                queues = sorted(unseen | self.late)
+                return seq(*(Queue(queue, "proxy") for queue in queues), s), frozenset()
+            case Sequence(stmts):
+                made = []
+                for x in stmts:
+                    part, unseen = self.visit(x, unseen)
+                    made.append(part)
+                return seq(*made), unseen
+            case If(condition, then, orelse):
+                yes, one = self.visit(then, unseen)
+                no, other = (None, unseen) if orelse is None else self.visit(orelse, unseen)
+                return If(condition, yes, no), one | other
+            case For(_, _, _, _, body):
+                while True:
+                    late = self.late
+                    inner, after = self.visit(body, unseen)
+                    if after <= unseen and late == self.late:
+                        return replace(s, body=inner), unseen
+                    unseen |= after
+            case Allocate(_, body) | Attr(_, _, body) | Let(_, _, body):
+                inner, unseen = self.visit(body, unseen)
+                return replace(s, body=inner), unseen
+        return s, unseen
+
+    def users(self, buffer: Buffer) -> _Unseen:
+        return frozenset({self.used_by[buffer]} if buffer in self.used_by else ())
