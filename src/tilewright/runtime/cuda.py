@@ -158,10 +158,7 @@ class CudaProgram:
         aligned = self.aligned
         loaded = self._loaded.get((ordinal, aligned)) or self._load(ordinal, aligned)
         return loaded.quick(
-            scalars,
-            torch,
-            ALIGNMENT if aligned else 1,
-            lambda pointers: self._launch(pointers, scalars, None, ordinal),
+            scalars, torch, lambda pointers: self._launch(pointers, scalars, None, ordinal)
         )
 
     def _launch(
@@ -188,7 +185,10 @@ class CudaProgram:
         follows = overlaps(place.arch if simple else self.arch)
         maps = None if simple else self.maps
         shared = self.unaligned_shared if simple else self.dynamic_shared
-        loaded = Loaded(self.module, place, cubin, self.symbols, shared, follows, maps)
+        loaded = Loaded(
+            self.module, place, cubin, self.symbols, shared, follows, maps,
+            ALIGNMENT if aligned else 1,
+        )  # fmt: skip
         self._loaded[ordinal, aligned] = loaded
         return loaded
 

@@ -1,65 +1,108 @@
-"""Calling the driver's ``cuLaunchKernelEx`` in under a microsecond.
+"""Calling the driver's ``cuLaunchKernelEx`` in a fraction of a microsecond.
 
-The bindings of Python wrap every handle and make an object of the status; a launch through them
-costs several times as much as the launch itself. Here the arguments are numbers: the addresses of
-structures that were filled once, as declared in ``cuda.h``.
+The bindings of Python wrap every handle and make an object of the status: a launch through them
+costs the host several times what the driver takes. Here one builtin function is given the stream
+and the addresses, fills the driver's structures on its stack, where no other thread sees them, and
+launches all kernels of a call: :mod:`tilewright.codegen.llvm.cuda_launch`.
 """
 
 from __future__ import annotations
 
-import ctypes
+import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 
+from tilewright.codegen.llvm import Generated
+from tilewright.codegen.llvm.cuda_launch import HEAD, ITSELF, MOST, NAME, OF_PLAN, PYTHON, SOURCE
+from tilewright.ir.errors import TargetError
+from tilewright.runtime import cache as disk
+from tilewright.runtime.builtin import binder, python_function
 from tilewright.runtime.cuda_driver import check, load_driver
+from tilewright.runtime.llvm_host import compile_object, processor
+from tilewright.runtime.llvm_link import forever, link
 
-#: The first version that has the function.
+#: The first version of CUDA whose driver has the function.
 _VERSION = 11080
-#: CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-_SERIALIZATION = 6
 
-#: The status of a launch; of the addresses of a configuration, a function, the addresses of its
-#: arguments, and 0. Other threads run meanwhile: the driver waits where its queue is full.
-Launch = Callable[[int, int, int, int], int]
-
-
-class _Attribute(ctypes.Structure):
-    _fields_ = (("id", ctypes.c_uint32), ("pad", ctypes.c_uint32), ("value", ctypes.c_uint64 * 8))
+#: Of a stream's handle and a tuple of addresses: 0 where all kernels were launched,
+#: :data:`UNALIGNED` where none was, else what :func:`failure` reads. Other threads run meanwhile.
+Call = Callable[[int, tuple[int, ...]], int]
+UNALIGNED = -1
 
 
-class _Configuration(ctypes.Structure):
-    _fields_ = (
-        ("sizes", ctypes.c_uint32 * 6),  # of the grid, then of a block
-        ("shared", ctypes.c_uint32),  # bytes of dynamic shared memory
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.c_void_p),
-        ("count", ctypes.c_uint32),
-    )
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel of a call.
 
-
-class Configuration:
-    """How a kernel is launched: ``sizes`` are its grid and block, ``stream`` a handle.
-
-    With ``overlaps``, its blocks may take their places as those of the kernel before it leave
-    theirs (CUDA programming guide, "Programmatic Dependent Launch").
+    Attributes
+    ----------
+    function : its handle.
+    sizes : of the grid, then of a block.
+    shared : bytes of dynamic shared memory.
+    parameters : which addresses and scalars it takes, by number; scalars are behind addresses.
+    structures : which addresses those of further parameters are, of any size.
+    overlaps : whether its blocks may take their places as those of the kernel before it leave
+        theirs (CUDA programming guide, "Programmatic Dependent Launch").
     """
 
-    __slots__ = ("_attribute", "_what", "address")
+    function: int
+    sizes: tuple[int, ...]
+    shared: int
+    parameters: Sequence[int]
+    structures: Sequence[int] = ()
+    overlaps: bool = False
 
-    def __init__(self, sizes: Sequence[int], shared: int, stream: int, overlaps: bool) -> None:
-        self._attribute = _Attribute(_SERIALIZATION)
-        self._attribute.value[0] = 1
-        self._what = _Configuration(
-            (ctypes.c_uint32 * 6)(*sizes), shared, stream, ctypes.addressof(self._attribute),
-            1 if overlaps else 0,
-        )  # fmt: skip
-        self.address = ctypes.addressof(self._what)
+
+def make_call(
+    kernels: Sequence[Kernel], addresses: int, scalars: Sequence[int], alignment: int
+) -> Call:
+    """A function that launches ``kernels`` in this order.
+
+    Parameters
+    ----------
+    addresses : how many it will be given.
+    scalars : values of 64 bits, of which a kernel may take the first bytes.
+    alignment : what every address has to be a multiple of, a power of two.
+
+    Raises :class:`TargetError` where there are more arguments than can be passed on.
+    """
+    words = [addresses, alignment - 1, len(kernels), _driver_function(), len(scalars), *scalars]
+    plan = struct.pack(f"={len(words)}Q", *words)
+    for kernel in kernels:
+        codes = [
+            4 * p if p < addresses else 4 * (HEAD + p - addresses) + OF_PLAN
+            for p in kernel.parameters
+        ]
+        codes += [4 * s + ITSELF for s in kernel.structures]
+        if max(addresses, len(codes)) > MOST:
+            raise TargetError(f"a CUDA kernel takes {len(codes)} arguments: {MOST} at most")
+        # The stream and the attributes come with the call.
+        plan += struct.pack("=7I4x16xI4x", *kernel.sizes, kernel.shared, int(kernel.overlaps))
+        plan += struct.pack(f"={2 + len(codes)}Q", kernel.function, len(codes), *codes)
+    return _binder()(plan)
+
+
+def failure(answer: int) -> tuple[int, int]:
+    """The status that a call met, and the number of the kernel that met it."""
+    return answer & 0xFFFFFFFF, (answer >> 32) - 1
 
 
 @cache
-def launch_function() -> Launch:
-    """The driver's function."""
-    address = check(load_driver().cuGetProcAddress(b"cuLaunchKernelEx", _VERSION, 0))
-    pointer = ctypes.c_void_p
-    made: Launch = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, pointer, pointer)(int(address))
-    return made
+def _driver_function() -> int:
+    return int(check(load_driver().cuGetProcAddress(b"cuLaunchKernelEx", _VERSION, 0)))
+
+
+@cache
+def _binder() -> Callable[[object], Call]:
+    """Compiles the builtin where the cache does not have it."""
+    cpu = processor("")
+    key = disk.digest("cuda_launch", SOURCE, cpu.tag, disk.compiler_tag())
+    files = disk.get(key)
+    if files is None:
+        files = {"launch.o": compile_object(Generated(SOURCE, plain=True), cpu)}
+        disk.put(key, files)
+    imports = {name: python_function(name) for name in PYTHON}
+    tracker, found = link(files["launch.o"], (NAME,), imports)
+    forever(tracker)
+    return binder("launch", found[NAME])

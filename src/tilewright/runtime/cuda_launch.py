@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import struct
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from tilewright.codegen.arguments import variables
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func, Module
-from tilewright.runtime.cuda_call import Configuration, launch_function
+from tilewright.runtime.cuda_call import Call, Kernel, failure, make_call
 from tilewright.runtime.cuda_driver import (
     Device,
     Memory,
@@ -25,6 +24,7 @@ from tilewright.runtime.cuda_driver import (
 )
 from tilewright.runtime.cuda_maps import Room, TensorMaps
 from tilewright.runtime.signature import evaluate
+from tilewright.runtime.torch_memory import allocator
 from tilewright.target.boxes import TensorMap
 
 _TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
@@ -40,29 +40,11 @@ _GRAPH = 100
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A call for given extents: which kernels with which grids, and bytes of each workspace."""
+    """A call for given extents: how to make it, and bytes of each workspace."""
 
-    launches: tuple[tuple[int, tuple[int, ...]], ...]  # (kernel, grid and block)
+    call: Call
+    kernels: tuple[tuple[Func, tuple[int, ...]], ...]  # with grid and block
     workspaces: tuple[int, ...]
-
-
-class _Arguments:
-    """The values of all parameters, and for each kernel the addresses of its own, and its maps.
-
-    The driver reads them during a launch, so each thread has its own.
-    """
-
-    def __init__(self, count: int, kernels: Sequence[Sequence[int]], maps: TensorMaps) -> None:
-        self.values = (ctypes.c_uint64 * max(count, 1))()
-        self.room = Room(len(maps))
-        start, rooms = ctypes.addressof(self.values), self.room.addresses
-        self._keep = [
-            (ctypes.c_void_p * max(len(k) + len(m), 1))(
-                *(start + 8 * i for i in k), *(rooms[i] for i in m)
-            )
-            for k, m in zip(kernels, maps.of_kernel, strict=True)
-        ]
-        self.addresses = [ctypes.addressof(array) for array in self._keep]
 
 
 class Loaded:
@@ -77,12 +59,12 @@ class Loaded:
         dynamic_shared: Sequence[int],
         overlaps: bool = False,
         maps: Sequence[Sequence[TensorMap]] | None = None,
+        alignment: int = 1,
     ) -> None:
         driver = load_driver()
-        self._launch_kernel = launch_function()
         self._overlaps = overlaps and place.capability >= 90
-        self._configurations: dict[tuple[int, tuple[int, ...], int], Configuration] = {}
         self._module, self._place, self._shared = module, place, tuple(dynamic_shared)
+        self._alignment = alignment
         self._image = ctypes.create_string_buffer(cubin, len(cubin))
         self._functions: list[int] = []
         with place.current(), relaxed_capture():
@@ -104,17 +86,16 @@ class Loaded:
                     )
                 self._functions.append(int(function))
         self._keep = loaded
-        arrays = [p for p in module.params if isinstance(p, Buffer)]
+        buffers = [*(p for p in module.params if isinstance(p, Buffer)), *module.workspaces]
         self._scalars = variables(module)
-        slots = {p: i for i, p in enumerate((*arrays, *module.workspaces, *self._scalars))}
-        self._count = len(slots)
         none: list[list[TensorMap]] = [[] for _ in module.funcs]
-        self._maps = TensorMaps(
-            module, none if maps is None else maps, [*arrays, *module.workspaces], self._scalars
-        )
-        self._pack = struct.Struct(f"={self._count}Q").pack_into
-        self._kernels = [[slots[p] for p in func.params] for func in module.funcs]
-        self._masks = tuple(2**v.dtype.bits - 1 for v in self._scalars)
+        self._maps = TensorMaps(module, none if maps is None else maps, buffers, self._scalars)
+        # A call is given the addresses of buffers and then of maps.
+        self._addresses = len(buffers) + len(self._maps)
+        slots: dict[Any, int] = {b: k for k, b in enumerate(buffers)}
+        slots |= {v: self._addresses + k for k, v in enumerate(self._scalars)}
+        self._parameters = [tuple(slots[p] for p in func.params) for func in module.funcs]
+        self._structures = [tuple(len(buffers) + m for m in own) for own in self._maps.of_kernel]
         self._local = threading.local()
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._workspaces: dict[int, list[Memory]] = {}
@@ -134,108 +115,96 @@ class Loaded:
             if plan.workspaces:
                 held, extra = self._allocate(plan.workspaces, stream, torch)
                 pointers = pointers + extra
-            try:
-                packed: _Arguments = self._local.arguments
-            except AttributeError:
-                packed = self._local.arguments = _Arguments(self._count, self._kernels, self._maps)
             if self._maps:
-                self._maps.put(packed.room, pointers, scalars)
-            if scalars:
-                pointers += tuple(v & m for v, m in zip(scalars, self._masks, strict=True))
-            self._pack(packed.values, 0, *pointers)
-            for k, sizes in plan.launches:
-                how = self._configure(k, sizes, stream)
-                address = packed.addresses[k]
-                status = self._launch_kernel(how.address, self._functions[k], address, 0)
-                if status != 0:
-                    name, grid, block = self._module.funcs[k].name, sizes[:3], sizes[3:]
-                    failed = load_driver().CUresult(status)
-                    check((failed,), f"launching {name}, grid {grid}, block {block}")
+                pointers += self._described(pointers, scalars)
+            answer = plan.call(stream, pointers)
+            if answer != 0:
+                status, k = failure(answer)
+                func, sizes = plan.kernels[k]
+                grid, block = sizes[:3], sizes[3:]
+                check(
+                    (load_driver().CUresult(status),),
+                    f"launching {func.name}, grid {grid}, block {block}",
+                )
             del held
         finally:
             self._place.leave(entered)
 
     def quick(
-        self,
-        scalars: tuple[int, ...],
-        torch: Any,
-        alignment: int,
-        unaligned: Callable[[tuple[int, ...]], None],
+        self, scalars: tuple[int, ...], torch: Any, otherwise: Callable[[tuple[int, ...]], None]
     ) -> Callable[[tuple[int, ...]], None]:
         """:meth:`launch` for these ``scalars`` on torch's current stream, as a function of the
-        addresses that looks up no more than may change from call to call; ``unaligned`` does it
-        where an address is no multiple of ``alignment``, a power of two."""
+        addresses that looks up no more than may change from call to call.
+
+        ``otherwise`` does it where an address is not aligned, and where the driver refuses: in a
+        thread that has no context yet, or another one; it says why where it cannot either.
+        """
         plan = self._plans.get(scalars) or self._plan(scalars)
-        device, ordinal = torch._C._cuda_getDevice, self._place.ordinal
-        current, alone = torch._C._cuda_getCurrentRawStream, device_count() == 1
-        local, pack, call = self._local, self._pack, self._launch_kernel
-        values = tuple(v & m for v, m in zip(scalars, self._masks, strict=True))
-        starts, size = _starts(plan.workspaces)
-        maps = self._maps if len(self._maps) else None
-        empty, byte, place = torch.empty, torch.uint8, torch.device("cuda", ordinal)
-        by_stream: dict[int, list[tuple[int, int, int, Configuration]]] = {}
-        beyond = alignment - 1
+        call, stream, ordinal = plan.call, torch._C._cuda_getCurrentRawStream, self._place.ordinal
 
         def launch(pointers: tuple[int, ...]) -> None:
-            for p in pointers:
-                if p & beyond:
-                    unaligned(pointers)
-                    return
-            stream = current(ordinal)
-            steps = by_stream.get(stream)
-            if steps is None:
-                steps = [
-                    (how.address, self._functions[k], k, how)
-                    for k, sizes in plan.launches
-                    for how in (self._configure(k, sizes, stream),)
-                ]
-                if len(by_stream) >= _PLANS:
-                    by_stream.clear()
-                by_stream[stream] = steps
-            # The first launch of a thread makes the context current. A device changes with torch's;
-            # where somebody made another context current, the driver refuses the launch.
-            packed = getattr(local, "arguments", None)
-            if packed is None or not (alone or device() == ordinal):
-                self.launch(pointers, scalars, stream, torch)
-                return
+            if call(stream(ordinal), pointers):
+                otherwise(pointers)
+
+        starts, size = _starts(plan.workspaces)
+        workspace = allocator(torch, (size,), (1,), torch.uint8, torch.device("cuda", ordinal))
+        described = self._described if self._maps else None
+
+        def launch_with_more(pointers: tuple[int, ...]) -> None:
+            given = pointers
             if starts:
-                held = empty(size, dtype=byte, device=place)  # until all is launched
+                held = workspace()  # until all is launched
                 base = held.data_ptr()
-                pointers = (*pointers, *[base + at for at in starts])
-            pack(packed.values, 0, *pointers, *values)
-            if maps is not None:
-                maps.put(packed.room, pointers, scalars)
-            addresses = packed.addresses
-            for how, function, k, _ in steps:
-                if call(how, function, addresses[k], 0):
-                    self.launch(pointers, scalars, stream, torch)  # or says why not
-                    return
+                given = (*given, *[base + at for at in starts])
+            if described is not None:
+                given += described(given, scalars)
+            if call(stream(ordinal), given):
+                otherwise(pointers)
 
-        return launch
+        one = launch_with_more if starts or self._maps else launch
+        if device_count() == 1:
+            return one
+        device = torch._C._cuda_getDevice
 
-    def _configure(self, k: int, sizes: tuple[int, ...], stream: int) -> Configuration:
-        """How to launch a kernel on a stream."""
-        how = self._configurations.get((k, sizes, stream))
-        if how is None:
-            if len(self._configurations) >= _PLANS:
-                self._configurations.clear()
-            how = Configuration(sizes, self._shared[k], stream, self._overlaps)
-            self._configurations[k, sizes, stream] = how
-        return how
+        def launch_here(pointers: tuple[int, ...]) -> None:
+            if device() == ordinal:
+                one(pointers)
+            else:
+                otherwise(pointers)
+
+        return launch_here
+
+    def _described(self, pointers: tuple[int, ...], scalars: tuple[int, ...]) -> tuple[int, ...]:
+        """The addresses of the maps of a call. The driver reads them during the launch, so each
+        thread has its own."""
+        try:
+            room: Room = self._local.room
+        except AttributeError:
+            room = self._local.room = Room(len(self._maps))
+        self._maps.put(room, pointers, scalars)
+        return room.addresses
 
     def _plan(self, scalars: tuple[int, ...]) -> Plan:
         values = {v.name: x for v, x in zip(self._scalars, scalars, strict=True)}
-        launches = []
+        calls, kernels = [], []
         for k, func in enumerate(self._module.funcs):
             sizes = _sizes(func, values)
             if all(sizes):
-                launches.append((k, sizes))
+                kernels.append((func, sizes))
+                calls.append(
+                    Kernel(
+                        self._functions[k], sizes, self._shared[k], self._parameters[k],
+                        self._structures[k], self._overlaps,
+                    )
+                )  # fmt: skip
         spaces = tuple(
             max(evaluate(w.size, values), 1) * w.dtype.bytes for w in self._module.workspaces
         )
+        words = [x & (2**v.dtype.bits - 1) for v, x in zip(self._scalars, scalars, strict=True)]
+        call = make_call(calls, self._addresses, words, self._alignment)
         if len(self._plans) >= _PLANS:
             self._plans.clear()
-        plan = self._plans[scalars] = Plan(tuple(launches), spaces)
+        plan = self._plans[scalars] = Plan(call, tuple(kernels), spaces)
         return plan
 
     def _allocate(

@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 from tilewright.torch import theirs
 from tilewright.torch.calls import (
     DTYPES,
+    Run,
     Seen,
     is_last,
     memory_format,
@@ -26,6 +27,7 @@ from tilewright.torch.calls import (
     signature,
     why_not,
 )
+from tilewright.torch.casts import autocast, cast_once
 from tilewright.torch.geometry import Geometry
 from tilewright.torch.kernels import Found
 from tilewright.torch.layouts import both
@@ -47,6 +49,7 @@ _transforms = _functorch.peek_interpreter_stack
 _unwrap = _functorch.unwrap_if_dead
 _profiled = torch.autograd._profiler_enabled
 _grad = torch.is_grad_enabled
+_autocast_is_on = torch._C._is_any_autocast_enabled
 
 
 def _is_plain(input: Any, weight: Any, bias: Any) -> bool:
@@ -68,15 +71,14 @@ def _is_transformed() -> bool:
 def again(
     input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any
 ) -> torch.Tensor | None:
-    """The convolution, where :func:`convolve` did one of the same arguments before; else None.
-
-    Operands are cast where autocast is on.
-    """
+    """The convolution, where :func:`convolve` did one of the same arguments before; else None."""
     # Each look-up counts: this is all that a call costs beside PyTorch's part of it.
     if observers or _transforms() is not None or forward_ad._current_level >= 0:
         return None
     if not _is_plain(input, weight, bias):
         return None
+    if _autocast_is_on():
+        input, weight, bias = autocast(input, weight, bias, cast_once)
     if bias is None:
         key: Any = (
             input.shape, input.stride(), input.dtype, input.device,
@@ -91,10 +93,16 @@ def again(
     if known is None:
         return None
     made: torch.Tensor
-    if _grad() and _asks_for_gradients(input, weight, bias):
-        made = _recorded(input, weight, bias, known)
-    else:
-        made = known.run(input, weight, bias)
+    try:
+        if _grad() and _asks_for_gradients(input, weight, bias):
+            made = _recorded(input, weight, bias, known)
+        else:
+            made = known.run(input, weight, bias)
+    except RuntimeError:
+        # A tensor that a transformation of torch.func left behind wraps one that has memory.
+        if all(_unwrap(t) is t for t in (input, weight, bias) if t is not None):
+            raise
+        return None
     return made
 
 
@@ -130,6 +138,9 @@ def convolve(
     ``given``, where a call may come again, is what its caller said for the ``geometry``.
     """
     made: torch.Tensor
+    if not torch.compiler.is_compiling():
+        input, weight = _unwrap(input), _unwrap(weight)
+        bias = None if bias is None else _unwrap(bias)
     way = _way(input, weight, bias)
     if way in ("kernel", "autograd"):
         run = forward_run(input, weight, bias, geometry)
@@ -172,8 +183,8 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, input: Any, weight: Any, bias: Any, known: Seen) -> Any:
-        by_input, by_weight, *_ = ctx.needs_input_grad
-        ctx.save_for_backward(input if by_weight else None, weight if by_input else None)
+        needs = ctx.needs_input_grad
+        ctx.save_for_backward(input if needs[1] else None, weight if needs[0] else None)
         ctx.known = known
         return known.run(input, weight, bias)
 
@@ -184,50 +195,42 @@ class _Convolution(torch.autograd.Function):
         input, weight = ctx.saved_tensors
         needs = ctx.needs_input_grad
         dx = dw = None
-        if not _grad() and _is_plain(dy, dy, None):
-            if input is not None and weight is not None and not observers:
-                dx, dw = _both(known, dy, input, weight)
-            elif needs[0]:
-                dx = dgrad(dy, weight, None, known.size, *known.geometry, bool(known.last))
-            if needs[1] and dw is None:
-                dw = wgrad(input, dy, known.kernel, *known.geometry)
+        short = not _grad() and _is_plain(dy, dy, None)
+        if short and needs[0] and needs[1] and not observers:
+            # What was saved may be another's, of another layout (saved_tensors_hooks).
+            key = signature(input, weight, dy)
+            run = known.backward.get(key)
+            if run is None:
+                run = known.backward[key] = _backward_run(known, dy, input, weight)
+            dx, dw = run(dy, weight, input)
         else:
+            by_input: Any = dgrad if short else conv_dgrad
+            by_weight: Any = wgrad if short else conv_wgrad
             if needs[0]:
-                dx = conv_dgrad(dy, weight, None, known.size, *known.geometry, bool(known.last))
+                dx = by_input(dy, weight, None, known.size, *known.geometry, bool(known.last))
             if needs[1]:
-                dw = conv_wgrad(input, dy, known.kernel, *known.geometry)
+                dw = by_weight(input, dy, known.kernel, *known.geometry)
         db = dy.sum((0, 2, 3)) if needs[2] else None
         return dx, dw, db, None
 
 
-#: ``_Convolution.apply``, without looking once more for transformations that are not there.
-_apply: Any = super(torch.autograd.Function, _Convolution).apply
+#: With autograd's record: ``_Convolution.apply``, without looking once more for transformations
+#: that are not there.
+_recorded: Any = super(torch.autograd.Function, _Convolution).apply
 
 
-def _recorded(input: Any, weight: Any, bias: Any, known: Seen) -> torch.Tensor:
-    """The convolution, with autograd's record of it; of tensors that a transformation of torch.func
-    left behind, what they wrap."""
-    if bias is not None:
-        bias = _unwrap(bias)
-    made: torch.Tensor = _apply(_unwrap(input), _unwrap(weight), bias, known)
-    return made
-
-
-def _both(known: Seen, dy: Any, input: Any, weight: Any) -> tuple[Any, Any]:
-    """Both gradients; ``dy`` is in the layout of ``input``."""
-    key = signature(input, weight, dy)
-    run = known.backward.get(key)
-    if run is None:
-        if known.last is None or not weight.is_contiguous():
-            dx = dgrad(dy, weight, None, known.size, *known.geometry, bool(known.last))
-            return dx, wgrad(input, dy, known.kernel, *known.geometry)
-        run = both(
-            dgrad_run(dy, weight, None, known.size, known.geometry, known.last),
-            wgrad_run(input, dy, known.kernel, known.geometry),
+def _backward_run(known: Seen, dy: Any, input: Any, weight: Any) -> Run:
+    """Makes both gradients of (dy, weight, input); ``dy`` is in the layout of ``input``."""
+    size, kernel, geometry, last = known.size, known.kernel, known.geometry, known.last
+    if last is None or is_last(input) is not last or not weight.is_contiguous():
+        return lambda dy, weight, input: (
+            dgrad(dy, weight, None, size, *geometry, bool(last)),
+            wgrad(input, dy, kernel, *geometry),
         )
-        known.backward[key] = run
-    found: tuple[Any, Any] = run(dy, weight, input)
-    return found
+    return both(
+        dgrad_run(dy, weight, None, size, geometry, last),
+        wgrad_run(input, dy, kernel, geometry),
+    )
 
 
 class _Transposed(torch.autograd.Function):

@@ -7,11 +7,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tilewright.torch.calls import DEVICES
+from tilewright.torch.casts import autocast
 from tilewright.torch.eager import again, convolve
 from tilewright.torch.geometry import Geometry
-
-_any_autocast = torch._C._is_any_autocast_enabled
 
 
 def depthwise_conv2d(
@@ -35,8 +33,6 @@ def depthwise_conv2d(
     is left to PyTorch, with one warning that says why. Raises what ``F.conv2d`` raises.
     """
     if not torch.compiler.is_compiling():
-        if _any_autocast():
-            input, weight, bias = autocast(input, weight, bias)
         known = again(input, weight, bias, stride, padding, dilation)
         if known is not None:
             return known
@@ -78,23 +74,6 @@ def depthwise_conv1d(
         return F.conv1d(input, weight, bias, stride, padding, dilation, input.shape[1])  # raises
     x, w = input.unsqueeze(2), weight.unsqueeze(2)
     return convolve(*autocast(x, w, bias), Geometry(steps, sides, spread)).squeeze(2)
-
-
-def autocast(input: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any]:
-    """The operands as autocast casts those of a convolution, where it is on."""
-    kind = input.device.type
-    # Some types of devices know no autocast.
-    if kind in DEVICES and torch.is_autocast_enabled(kind):
-        dtype = torch.get_autocast_dtype(kind)
-        return _cast(input, dtype), _cast(weight, dtype), _cast(bias, dtype)
-    return input, weight, bias
-
-
-def _cast(tensor: Any, dtype: Any) -> Any:
-    """As autocast does it: float64 stays."""
-    if tensor is None or tensor.dtype in (dtype, torch.float64) or not tensor.is_floating_point():
-        return tensor
-    return tensor.to(dtype)
 
 
 def _fits(input: Any, weight: Any, bias: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tilewright.runtime.torch_memory import allocator
 from tilewright.torch import theirs
 from tilewright.torch.calls import (
     Run,
@@ -153,12 +154,12 @@ def _launching(
     ``by_nchw`` of them are images in another layout than the kernel's, NCHW; so is the tensor where
     its ``form`` is.
     """
-    empty, dtype, device = torch.empty_strided, like.dtype, like.device
     made_as = torch.contiguous_format if by_nchw else form
     strides = torch.empty(shape, device="meta", memory_format=made_as).stride()
+    empty = allocator(torch, shape, strides, like.dtype, like.device)
 
     def run(a: Any, b: Any, c: Any = None) -> Any:
-        made = empty(shape, strides, dtype=dtype, device=device)
+        made = empty()
         if c is None:
             launch((a.data_ptr(), b.data_ptr(), made.data_ptr()))
         else:

@@ -1,0 +1,152 @@
+"""Under autocast a parameter is cast once, for as long as autocast itself would keep it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+from tests.support.torch_checks import error
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels")]
+F = torch.nn.functional
+
+import tilewright.torch as tt  # noqa: E402
+from tilewright.torch import casts  # noqa: E402
+
+KINDS = ["cpu", pytest.param("cuda", marks=pytest.mark.needs_cuda)]
+
+
+def region(kind="cpu", dtype=torch.bfloat16, **more):
+    return torch.autocast(kind, dtype, **more)
+
+
+def operands(kind="cpu"):
+    """An image and a parameter that the short way has met already."""
+    torch.manual_seed(0)
+    x = torch.randn(1, 4, 6, 6, device=kind)
+    w = torch.nn.Parameter(torch.randn(4, 1, 3, 3, device=kind))
+    for dtype in (torch.bfloat16, torch.float16):
+        for _ in range(2):
+            with region(kind, dtype):
+                tt.depthwise_conv2d(x, w, None, 1, 1)
+    return x, w
+
+
+@pytest.fixture
+def cast(monkeypatch):
+    """The types that parameters were kept in, each time anew."""
+    made = []
+
+    class Noting(dict):
+        def __setitem__(self, key, value):
+            made.append(value[1].dtype)
+            super().__setitem__(key, value)
+
+    kept = Noting()
+    monkeypatch.setattr(casts, "_kept", kept)
+    monkeypatch.setattr(casts, "_sign", [])
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_parameter_is_cast_once_in_a_region_and_anew_in_the_next(cast, kind):
+    x, w = operands(kind)
+    cast.clear()
+    for number in (1, 2):
+        with region(kind):
+            for _ in range(3):
+                with region(kind):  # one within another is no new one
+                    tt.depthwise_conv2d(x, w, None, 1, 1)
+        assert len(cast) == number
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_between_two_regions_is_seen(kind):
+    x, w = operands(kind)
+    for _ in range(3):
+        with region(kind):
+            ours, theirs = tt.depthwise_conv2d(x, w, None, 1, 1), F.conv2d(x, w, None, 1, 1, 1, 4)
+        assert error(ours, theirs) < 1e-2
+        with torch.no_grad():
+            w.data.mul_(-2)  # which leaves no trace but the values
+
+
+def test_gradients_of_all_calls_of_a_region_reach_the_parameter():
+    x, w = operands()
+    gradients = []
+    for conv in (tt.depthwise_conv2d, lambda *a: F.conv2d(*a, 1, 4)):
+        w.grad = None
+        with region():
+            loss = conv(x, w, None, 1, 1).sum() + conv(2 * x, w, None, 1, 1).sum()
+        loss.backward()
+        gradients.append(w.grad)
+    assert gradients[0].dtype == torch.float32
+    assert error(*gradients) < 1e-2
+
+
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+def test_what_was_cast_without_gradients_is_not_taken_where_they_are_wanted(cast, without):
+    x, w = operands()
+    cast.clear()
+    with region():
+        for _ in range(2):
+            with without():
+                assert not tt.depthwise_conv2d(x, w, None, 1, 1).requires_grad
+        assert len(cast) == 1
+        (g,) = torch.autograd.grad(tt.depthwise_conv2d(x, w, None, 1, 1).sum(), w)
+        assert len(cast) == 2
+        with without():
+            assert not tt.depthwise_conv2d(x, w, None, 1, 1).requires_grad
+    assert len(cast) == 2
+    assert g.shape == w.shape
+
+
+def test_a_parameter_frozen_within_a_region_gets_no_gradient():
+    x, w = operands()
+    with region():
+        assert tt.depthwise_conv2d(x, w, None, 1, 1).requires_grad
+        w.requires_grad_(False)
+        assert not tt.depthwise_conv2d(x, w, None, 1, 1).requires_grad
+
+
+def test_a_region_of_another_type_casts_to_it(cast):
+    x, w = operands()
+    with region():
+        assert tt.depthwise_conv2d(x, w, None, 1, 1).dtype == torch.bfloat16
+        with region(dtype=torch.float16):
+            assert tt.depthwise_conv2d(x, w, None, 1, 1).dtype == torch.float16
+    assert cast[-1] == torch.float16
+
+
+def test_clearing_the_cache_of_autocast_clears_ours(cast):
+    x, w = operands()
+    cast.clear()
+    with region():
+        for _ in range(2):
+            tt.depthwise_conv2d(x, w, None, 1, 1)
+            torch.clear_autocast_cache()
+            assert casts._kept == {}
+    assert len(cast) == 2
+
+
+def test_nothing_is_kept_where_autocast_keeps_nothing(cast):
+    x, w = operands()
+    cast.clear()
+    with region(cache_enabled=False):
+        tt.depthwise_conv2d(x, w, None, 1, 1)
+        tt.depthwise_conv2d(x, w * 1, None, 1, 1)  # no parameter
+    with region():
+        tt.depthwise_conv2d(x, w * 1, None, 1, 1)
+    assert cast == []
+
+
+def test_a_parameter_and_its_cast_are_freed_when_the_region_is_left():
+    x, w = operands()
+    with region():
+        tt.depthwise_conv2d(x, w, None, 1, 1)
+        held = weakref.ref(w)
+        del w
+    gc.collect()
+    assert held() is None
