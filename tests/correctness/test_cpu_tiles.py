@@ -5,19 +5,17 @@ Where the processor has them they run; everywhere their machine code is read.
 
 from __future__ import annotations
 
-import platform
 import re
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.cpu_code import SAPPHIRE_RAPIDS, machine_code, x86_only
 
 import tilewright
 from tilewright import te
-from tilewright.codegen.llvm.module import generate
 from tilewright.ir.itervar import IterVar
-from tilewright.lower.pipeline import lower
-from tilewright.runtime.llvm_host import Processor, assembly, host_features, processor
+from tilewright.runtime.llvm_host import host_features
 from tilewright.runtime.sim.values import from_bits, to_bits
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import (
@@ -39,11 +37,6 @@ TILES = {
     "bfloat16": (amx_bf16, amx_load_bf16, amx_store_f32, amx_zero_f32, amx_load_f32, "float32"),
     "int8": (amx_s8, amx_load_s8, amx_store_s32, amx_zero_s32, amx_load_s32, "int32"),
 }
-AMX = "avx512f avx512bw avx512vl avx512dq avx512cd avx512bf16 amx-tile amx-bf16 amx-int8".split()
-
-x86_only = pytest.mark.skipif(
-    platform.machine().lower() not in ("x86_64", "amd64"), reason="LLVM compiles for x86 there"
-)
 
 
 def tiles(
@@ -112,16 +105,10 @@ def test_products_in_tiles_agree_with_numpy(element: str, target: str) -> None:
         assert "tile" not in kernel.assembly, "loops where there are no tiles"
 
 
-def machine_code(s: Schedule, args: list[Any], named: list[str]) -> str:
-    flags = ",".join(f"+{n}" for n in named)
-    cpu = Processor(processor("").triple, "sapphirerapids", flags, frozenset(named))
-    return assembly(generate(lower(s, args), 1, cpu.features, cpu.vector_bits), cpu)
-
-
 @x86_only
 @pytest.mark.parametrize("element", TILES)
 def test_sums_stay_in_tiles_for_a_processor_that_has_them(element: str) -> None:
-    text = machine_code(*tiles(element), AMX)
+    text = machine_code(*tiles(element), SAPPHIRE_RAPIDS)
     product = {"bfloat16": "tdpbf16ps", "int8": "tdpbssd"}[element]
     program = text[: text.index("-- End function")]
     loops = re.split(r"^\.L\w+:", program, flags=re.MULTILINE)
@@ -152,7 +139,7 @@ def test_tiles_are_cleared_and_loaded_by_instructions(element: str) -> None:
     tilewright.build(s, [a, copies, zeros])(x, found, none)
     np.testing.assert_array_equal(found, np.stack([x[:16, :16], x[16:, 8:24]]))
     assert not none.any()
-    text = machine_code(s, [a, copies, zeros], AMX)
+    text = machine_code(s, [a, copies, zeros], SAPPHIRE_RAPIDS)
     for name in ("tileloadd", "tilestored", "tilezero", "ldtilecfg"):
         assert f"\t{name}" in text
 

@@ -15,6 +15,7 @@ from tilewright.topi.cpu.depthwise_blocks import BlockTile, schedule_blocks
 from tilewright.topi.cpu.depthwise_channels import ChannelTile, schedule_channels
 from tilewright.topi.cpu.depthwise_fast_fir import FirTile, declare_fir, schedule_fir
 from tilewright.topi.cpu.depthwise_lines import LineTile, schedule_lines
+from tilewright.topi.cpu.depthwise_pairs import PairTile, declare_pairs, schedule_pairs
 from tilewright.topi.cpu.depthwise_wgrad import (
     GradTile,
     schedule_wgrad_channels,
@@ -121,6 +122,7 @@ class Template:
     where : what else a problem must be.
     arch : the one CUDA architecture that it is for, where that is not every one.
     least : the least compute capability that it is for, as 80 for 8.0.
+    features : what a CPU must have, in LLVM's names.
     declares : the declaration that it schedules, where that is not :func:`declare`'s, of a problem,
         the parameters and a batch.
     tiles : the parameters worth trying for a problem and a target, the best guess first; there is
@@ -139,6 +141,7 @@ class Template:
     where: Callable[[Problem], bool] | None = None
     arch: str = ""
     least: int = 0
+    features: tuple[str, ...] = ()
     declares: Callable[[Problem, Any, Any], Declaration] | None = None
 
     def declare(self, p: Problem, config: Any, batch: Any = None) -> Declaration:
@@ -153,6 +156,7 @@ class Template:
             and target.is_gpu == self.gpu
             and (not self.kinds or target.kind in self.kinds)
             and (target.kind != "cuda" or self._runs_on(target.arch))
+            and (not self.features or cpu.features(target).issuperset(self.features))
             and (not self.shared or opencl.shares_memory(target))
             and (self.where is None or self.where(p))
         )
@@ -186,6 +190,9 @@ def _wide(p: Problem, _: Any, batch: Any) -> Declaration:
 TEMPLATES = {
     t.name: t
     for t in (
+        Template("cpu.pairs", PairTile, schedule_pairs, ("forward", "dgrad"), True, False,
+                 cpu.pair_tiles, where=cpu.suits_pairs, features=("avx512f", "avx512bf16"),
+                 declares=declare_pairs),
         Template("cpu.fir_lines", FirTile, schedule_fir, ("forward", "dgrad"), False, False,
                  cpu.fir_tiles, where=cpu.suits_fir, declares=declare_fir),
         Template("cpu.fir_channels", FirTile, schedule_fir, ("forward", "dgrad"), True, False,

@@ -16,7 +16,7 @@ from tilewright.target.instructions.amx import (
     amx_zero_s32,
 )
 from tilewright.target.instructions.copy_async import copy_async
-from tilewright.target.instructions.dot import dot_bf16, dp4a, dp4a_u8, vnni
+from tilewright.target.instructions.dot import dot_bf16, dp4a, dp4a_u8, pairs_bf16, vnni
 from tilewright.target.instructions.ldmatrix import (
     ldmatrix_a_bf16,
     ldmatrix_a_f16,
@@ -69,6 +69,7 @@ __all__ = [
     "mma_s8",
     "mma_tf32",
     "mma_u8",
+    "pairs_bf16",
     "tma_load",
     "vnni",
     "wgmma",

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
-from tilewright.target.instructions._llvm import intrinsic, named_type, read, splat, write
+from tilewright.target.instructions._llvm import (
+    address,
+    intrinsic,
+    named_type,
+    read,
+    splat,
+    write,
+)
 
 
 def _dp4a(name: str, byte: str, accumulator: str, word: str) -> Instruction:
@@ -93,4 +100,32 @@ dot_bf16 = decl_instruction(
     body=lambda c, a, b: c + a.astype("float32") * b.astype("float32"),
     llvm=_bf16_llvm,
     features=("avx512f", "avx512bf16"),
+)
+
+
+def _pairs_llvm(builder: Any, pointers: Sequence[Any], strides: Sequence[Sequence[Any]]) -> None:
+    from llvmlite import ir
+
+    half = ir.IntType(16)
+    row, i32 = ir.VectorType(half, 16), ir.IntType(32)
+    t, m = pointers
+    first, second = (
+        read(builder, address(builder, m, half, (strides[1][1], k)), row, 2) for k in range(2)
+    )
+    turns = [ir.Constant(i32, k // 2 + 16 * (k % 2)) for k in range(32)]
+    mask = ir.Constant(ir.VectorType(i32, 32), turns)
+    write(builder, builder.shuffle_vector(first, second, mask), t, 2)
+
+
+#: ``T[i, k] = M[k, i]`` for 16 i and 2 k of bfloat16: two rows side by side, as :data:`dot_bf16`
+#: reads them.
+pairs_bf16 = decl_instruction(
+    "pairs_bf16",
+    axes=(Axis("i", 16), Axis("k", 2)),
+    operands=(
+        Argument("T", ("i", "k"), "bfloat16", strides=(2, 1)),
+        Argument("M", ("k", "i"), "bfloat16", strides=(None, 1)),
+    ),
+    body=lambda _, value: value,
+    llvm=_pairs_llvm,
 )

@@ -12,19 +12,25 @@ from tilewright.topi.cpu.depthwise_blocks import BlockTile
 from tilewright.topi.cpu.depthwise_channels import ChannelTile
 from tilewright.topi.cpu.depthwise_fast_fir import FirTile
 from tilewright.topi.cpu.depthwise_lines import LineTile
+from tilewright.topi.cpu.depthwise_pairs import PairTile
 from tilewright.topi.cpu.depthwise_wgrad import GradTile
 from tilewright.topi.problem import Problem
 
 
-def lanes(p: Problem, target: Target) -> int:
-    """Sums in a vector of the target."""
+def features(target: Target) -> frozenset[str]:
+    """What the processor of a target has, in LLVM's names."""
     from tilewright.runtime.llvm_host import processor
 
     try:
-        features = processor(target.arch).features
+        return processor(target.arch).features
     except TargetError:  # code for a machine that this one is not
-        features = frozenset()
-    size = 64 if "avx512f" in features else 32 if "avx2" in features else 16
+        return frozenset()
+
+
+def lanes(p: Problem, target: Target) -> int:
+    """Sums in a vector of the target."""
+    has = features(target)
+    size = 64 if "avx512f" in has else 32 if "avx2" in has else 16
     return size // (8 if p.accumulate == "float64" else 4)
 
 
@@ -155,6 +161,30 @@ def fir_tiles(p: Problem, target: Target) -> list[FirTile]:
         FirTile(down, across, rows, columns, taps, wide, 1, images)
         for down, across, rows, columns, taps in (_HALVED if wide >= 16 else _HALVED_NARROW)
     ]
+
+
+def suits_pairs(p: Problem) -> bool:
+    """Whether a problem is one of bfloat16 with enough taps to pay for putting them in pairs."""
+    return (
+        p.rank == 2
+        and p.dtype == "bfloat16"
+        and p.accumulate == "float32"
+        and p.multiplier == 1
+        and p.stride == p.dilation == (1, 1)
+        and p.kernel_w >= 4
+        and p.kernel_h * p.kernel_w >= 25
+    )
+
+
+#: What pairs try: rows and columns of a tile, pairs of taps written out, rows one by one.
+_PAIRED = ((2, 8, 1, 1), (4, 4, 1, 1), (4, 4, 2, 0), (2, 8, 2, 1), (2, 8, 1, 0), (1, 16, 1, 1))
+
+
+def pair_tiles(p: Problem, _: Target) -> list[PairTile]:
+    """For :func:`~tilewright.topi.cpu.depthwise_pairs.schedule_pairs`."""
+    height, width, _phases = _groups(p)
+    fit = [t for t in _PAIRED if t[0] <= height and t[1] < 2 * width]
+    return [PairTile(*t) for t in fit] or [PairTile(1, 4)]
 
 
 def line_tiles(p: Problem, target: Target) -> list[LineTile]:
