@@ -12,12 +12,14 @@ from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import const
-from tilewright.ir.stmt import Access, Allocate, For, ForKind, Instr, Queue, Stmt, Sync, seq
+from tilewright.ir.stmt import Access, Allocate, Attr, For, ForKind, Instr, Queue, Stmt, Sync, seq
 from tilewright.ir.visit import children
 from tilewright.lower.await_instructions import await_instructions
 from tilewright.lower.pipeline import lower
+from tilewright.lower.proxy_fences import proxy_fences
 from tilewright.lower.sketch import axes, buffer, func, store
 from tilewright.lower.sketch import loop as sketch_loop
+from tilewright.lower.split_barriers import KEY as SPLIT
 from tilewright.target.instructions import tma_load
 
 HOPPER = "cuda -arch=sm_90a"
@@ -57,13 +59,15 @@ def test_groups_that_nobody_waits_for_have_no_bound() -> None:
 
 
 PIPELINES = [
-    (2, False, 1), (3, False, 4), (4, False, 8), (2, True, 1), (3, True, 2), (4, True, 4),
+    (2, False, 2), (3, False, 4), (4, False, 8), (2, True, 1), (3, True, 2), (4, True, 4),
 ]  # fmt: skip
 
 
-def steps(s: Stmt) -> list[Queue | Sync]:
+def steps(s: Stmt) -> list[Queue | Sync | Attr]:
     """What a thread does about the queue and barriers, in order; loops written out."""
     match s:
+        case Attr(key, _, _) if key == SPLIT:
+            return [s]
         case Queue() | Sync():
             return [s]
         case For(_, _, extent, _, body):
@@ -76,11 +80,14 @@ def steps(s: Stmt) -> list[Queue | Sync]:
 class Block:
     """Threads on their way through :func:`steps`, and mbarriers in use as in the code written."""
 
-    def __init__(self, plan: list[Queue | Sync], barriers: int, threads: int, seed: int) -> None:
+    def __init__(
+        self, plan: list[Queue | Sync | Attr], barriers: int, threads: int, seed: int
+    ) -> None:
         self.plan, self.barriers, self.random = plan, barriers, random.Random(seed)
         self.at, self.awaited, self.issued = [0] * threads, [0] * threads, [0] * threads
         self.phases = [0] * barriers  # that are over
         self.under_way: list[int] = []
+        self.freed = [0] * threads  # arrivals of each
 
     def run(self) -> None:
         """In some order; a thread that nothing lets go on is a deadlock."""
@@ -104,6 +111,8 @@ class Block:
                 return self.phases[group % self.barriers] % 2 != parity
             case Sync():
                 return min(self.at) == self.at[t]
+            case Attr() if t == 0:  # it waits for the arrivals of all others
+                return min(self.freed[1:]) > self.freed[0]
         return True
 
     def step(self, t: int) -> None:
@@ -113,6 +122,10 @@ class Block:
                 assert self.phases[group % self.barriers] > group // self.barriers
                 self.awaited[t] += 1
                 return
+            case Attr():
+                # Nobody arrives a second time on an mbarrier that others have not arrived on.
+                assert self.freed[t] - min(self.freed) < self.barriers
+                self.freed[t] += 1
             case Queue(_, "commit"):
                 if t == 0:
                     group = self.issued[t]
@@ -159,7 +172,7 @@ def refilled(first: Stmt) -> list[str]:
         sketch_loop(i, 8, sketch_loop(j, 8, store(there[i, j], source[i, j]))),
     )  # fmt: skip
     body = seq(first, Sync("shared"), store(back[t], there[t // 8, t % 8]), Sync("shared"), box)
-    made = await_instructions(func(Allocate(there, seq(body, Sync("shared")))))
+    made = await_instructions(proxy_fences(func(Allocate(there, seq(body, Sync("shared"))))))
     return [s.action for s in steps(made.body) if isinstance(s, Queue)]
 
 

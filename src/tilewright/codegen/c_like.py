@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tilewright.codegen.c_like_dialect import Dialect
 from tilewright.codegen.c_like_instruction import InstructionPrinter
 from tilewright.codegen.c_like_text import code
-from tilewright.codegen.mbarriers import slots
+from tilewright.codegen.mbarriers import slots, warps
 from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir import stmt as S
@@ -29,6 +29,7 @@ from tilewright.ir.expr import Expr, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import ForKind, Stmt
 from tilewright.ir.visit import distinct, statements, stores, uses, walk
+from tilewright.lower.split_barriers import KEY as SPLIT
 from tilewright.lower.substitution import put
 from tilewright.target.boxes import TensorMap
 
@@ -89,7 +90,8 @@ class CLikePrinter(InstructionPrinter):
                 self.variables[axis.var] = code(name)
         self._shared(func, math.prod(block) if block else None)
         if self.maps:
-            for line in d.begin_loads(self.name_of(self.barriers), slots(func), self.maps):
+            name = self.name_of(self.barriers)
+            for line in d.begin_loads(name, slots(func), warps(func), self.maps):
                 self.line(line)
         self.stmt(func.body)
         self.indent = 0
@@ -114,7 +116,7 @@ class CLikePrinter(InstructionPrinter):
                     copies = -(-threads // self.warp_size)
                 found.append((s.buffer, constant_size(s.buffer), copies))
         if self.maps:
-            found.append((self.barriers, slots(func), 1))
+            found.append((self.barriers, slots(func), 2 if warps(func) else 1))
         total = 0
         offsets = []
         for buffer, size, copies in found:
@@ -224,6 +226,9 @@ class CLikePrinter(InstructionPrinter):
     def _attr(self, key: str, value: object, body: Stmt) -> None:
         if key == "produce":
             self.line(f"// {value}")
+        if key == SPLIT and self.maps:
+            self.line(self.dialect.free_copies())
+            return
         before = self._explicit
         self._pragma(key, value)
         self.stmt(body)

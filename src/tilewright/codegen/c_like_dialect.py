@@ -330,9 +330,15 @@ class Dialect:
         """The declaration of a parameter that is a tensor map."""
         raise NotImplementedError
 
-    def begin_loads(self, barriers: str, count: int, maps: Sequence[str]) -> Iterable[str]:
+    def begin_loads(
+        self, barriers: str, count: int, warps: int, maps: Sequence[str]
+    ) -> Iterable[str]:
         """What a kernel does before it copies boxes: ``barriers`` is shared memory for ``count``
-        of them."""
+        of them, and for as many more where ``warps`` arrive on these."""
+        raise NotImplementedError
+
+    def free_copies(self) -> str:
+        """The statement of a warp that has done with copies, without a barrier of the block."""
         raise NotImplementedError
 
     # The frame

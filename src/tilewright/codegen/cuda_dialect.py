@@ -379,10 +379,15 @@ class CudaDialect(Dialect):
     def map_parameter(self, name: str) -> str:
         return f"const __grid_constant__ TensorMap {name}"
 
-    def begin_loads(self, barriers: str, count: int, maps: Sequence[str]) -> Iterable[str]:
+    def begin_loads(
+        self, barriers: str, count: int, warps: int, maps: Sequence[str]
+    ) -> Iterable[str]:
         first = "(threadIdx.x | threadIdx.y | threadIdx.z) == 0"
         announced = (f"{NAME}.announce(&{name});" for name in maps)
-        return (f"TileLoads<{count}> {NAME}({barriers}, {first});", *announced)
+        return (f"TileLoads<{count}, {warps}> {NAME}({barriers}, {first});", *announced)
+
+    def free_copies(self) -> str:
+        return f"{NAME}.free(threadIdx.x % 32 == 0);"
 
     # The frame
 

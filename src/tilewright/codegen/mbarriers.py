@@ -5,6 +5,10 @@ the groups that were committed and those that it has awaited, which tells the ba
 so parities are right however loops are nested. The thread that asks for boxes arrives where a group
 is committed, all threads wait.
 
+Where copies are freed without a barrier of the block, each warp arrives, on further mbarriers used
+in turn, when it has done with one; only the thread that asks for boxes waits for all of them, and
+so none commits a group more ahead of the slowest warp than a barrier of the block would let it.
+
 A barrier may be used again when all threads have waited for its group before: there are as many as
 groups that may be under way, or of which some thread may not have seen the end, at once.
 """
@@ -14,6 +18,9 @@ from __future__ import annotations
 from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import Allocate, Attr, For, If, Let, Queue, Seq, Stmt, Sync
+from tilewright.ir.visit import statements
+from tilewright.lower.split_barriers import KEY as SPLIT
+from tilewright.lower.split_barriers import WARP, block_threads
 
 #: The name of the queue, and of the object in a kernel that keeps it.
 NAME = "tma"
@@ -28,6 +35,15 @@ def slots(func: Func) -> int:
     """
     peak = _Groups().after(func.body, (0, 0))[2]
     return 1 << max(peak - 1, 0).bit_length()
+
+
+def warps(func: Func) -> int:
+    """Those that arrive where copies are freed without a barrier of the block; 0 where none are."""
+    if not any(isinstance(s, Attr) and s.key == SPLIT for s in statements(func.body)):
+        return 0
+    threads = block_threads(func)
+    assert threads is not None  # of which split_barriers makes sure
+    return threads // WARP
 
 
 class _Groups:
@@ -91,15 +107,18 @@ def _load(dimensions: int) -> str:
 #: What a kernel with such a queue needs: the type of its maps, and of the object.
 TEXT = """struct __align__(128) TensorMap { unsigned long long words[16]; };
 
-template <unsigned Slots> struct TileLoads {
-  unsigned barriers, issued, awaited;
+template <unsigned Slots, unsigned Warps> struct TileLoads {
+  unsigned barriers, issued, awaited, freed;
   bool first;
   __device__ __forceinline__ TileLoads(unsigned long long* barriers_, bool first_)
-      : barriers((unsigned)__cvta_generic_to_shared(barriers_)), issued(0), awaited(0),
+      : barriers((unsigned)__cvta_generic_to_shared(barriers_)), issued(0), awaited(0), freed(0),
         first(first_) {
     if (first) {
       for (unsigned k = 0; k < Slots; ++k)
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(place(k)) : "memory");
+      for (unsigned k = 0; k < (Warps ? Slots : 0); ++k)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+            :: "r"(place(k) + Slots * 8), "r"(Warps) : "memory");
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
       asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
@@ -116,15 +135,24 @@ template <unsigned Slots> struct TileLoads {
       asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(place(issued)) : "memory");
     ++issued;
   }
+  __device__ __forceinline__ static void pass(unsigned barrier, unsigned parity) {
+    unsigned done;
+    do {
+      asm volatile("{ .reg .pred p;\\n"
+          "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\\n"
+          "selp.u32 %0, 1, 0, p; }"
+          : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+    } while (!done);
+  }
   __device__ __forceinline__ void wait(unsigned pending) {
-    for (; issued - awaited > pending; ++awaited) {
-      unsigned done;
-      do {
-        asm volatile("{ .reg .pred p;\\n"
-            "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\\n"
-            "selp.u32 %0, 1, 0, p; }"
-            : "=r"(done) : "r"(place(awaited)), "r"(awaited / Slots & 1) : "memory");
-      } while (!done);
-    }
+    for (; issued - awaited > pending; ++awaited) pass(place(awaited), awaited / Slots & 1);
+  }
+  __device__ __forceinline__ void free(bool leader) {
+    const unsigned barrier = place(freed) + Slots * 8;
+    __syncwarp();
+    if (leader)
+      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(barrier) : "memory");
+    if (first) pass(barrier, freed / Slots & 1);
+    ++freed;
   }
 """ + "\n".join(map(_load, range(1, 6))) + "\n};"  # fmt: skip

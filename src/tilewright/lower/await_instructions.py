@@ -61,8 +61,9 @@ from tilewright.ir.stmt import (
     seq,
 )
 from tilewright.ir.visit import children, distinct, statements
-from tilewright.lower.behind_barriers import behind_barriers
+from tilewright.lower.around_barriers import around_barriers
 from tilewright.lower.pipeline_marks import COMMITTED, FREES, ITERATION
+from tilewright.lower.split_barriers import KEY as SPLIT
 from tilewright.target.queues import QUEUES
 
 #: Groups that are told apart: of more, the oldest ones count as one.
@@ -118,7 +119,8 @@ _State = tuple[_Group, ...]
 
 class _Waits:
     def __init__(self, func: Func) -> None:
-        self.behind = behind_barriers(func.body)
+        split = {s.body for s in statements(func.body) if isinstance(s, Attr) and s.key == SPLIT}
+        self.behind = around_barriers(func.body, split)[1]
 
     def visit(self, s: Stmt, state: _State) -> tuple[Stmt, _State]:
         """``s`` with what it needs, and the groups under way after it."""
@@ -126,9 +128,10 @@ class _Waits:
             return s, state
         if isinstance(s, Attr) and s.key == ITERATION:
             state = tuple(replace(group, now=False) for group in state)
-        if isinstance(s, Attr) and s.key == FREES:
+        if isinstance(s, Attr) and s.key in (FREES, SPLIT):
             assert isinstance(s.body, Sync)
-            return self.barrier(s.body, state, s.value)
+            waited, state = self.barrier(s.body, state, s.value)
+            return seq(waited, s), state
         queue = _queue_of(s)
         if queue:
             waited, state = self.wait_for(s, state, QUEUES[queue].ordered and queue)
@@ -136,7 +139,8 @@ class _Waits:
             fence = Queue(queue, "fence") if QUEUES[queue].fence else None
             return seq(waited, fence, s, Queue(queue, "commit")), _grown(state, group)
         if isinstance(s, Sync):
-            return self.barrier(s, state)
+            waited, state = self.barrier(s, state)
+            return seq(waited, s), state
         if not any(isinstance(x, (Instr, Sync)) for x in statements(s)):
             waited, state = self.wait_for(s, state, False)
             return seq(waited, s), state
@@ -194,16 +198,15 @@ class _Waits:
 
     def barrier(
         self, s: Sync, state: _State, copies: Collection[Buffer] = ()
-    ) -> tuple[Stmt, _State]:
+    ) -> tuple[Stmt | None, _State]:
         """Before a barrier, waits for what others may overwrite behind it; ``copies`` as in
         :meth:`wait_for`."""
         if s.scope != "shared":
-            return s, state
+            return None, state
         behind = self.behind[s]
         seen: list[Stmt] = [Store(b, (), const(0, b.dtype)) for b, written in behind if written]
         seen += [Evaluate(Load(b, (), None)) for b, written in behind if not written]
-        waited, state = self.wait_for(seq(*seen), state, False, copies)
-        return seq(waited, s), state
+        return self.wait_for(seq(*seen), state, False, copies)
 
 
 def _queue_of(s: Stmt) -> str:

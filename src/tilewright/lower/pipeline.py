@@ -27,6 +27,7 @@ from tilewright.lower.pipeline_loops import pipeline_loops
 from tilewright.lower.plan_storage import plan_storage
 from tilewright.lower.proxy_fences import proxy_fences
 from tilewright.lower.simplify import simplify
+from tilewright.lower.split_barriers import split_barriers
 from tilewright.lower.split_kernels import split_kernels
 from tilewright.lower.tensorize import tensorize
 from tilewright.lower.trim_loops import trim_loops
@@ -71,6 +72,7 @@ KERNEL: tuple[Pass, ...] = (
     plan_storage,  # lets dead buffers give their memory to others, which barriers must know of
     simplify,
     insert_barriers,  # after everything that moves, adds or merges memory
+    split_barriers,  # those that nothing else relies on
     proxy_fences,  # before barriers
     await_instructions,  # with barriers: what goes on in the background may not cross one
     index_width,  # last: sizes are final, which offsets need 64 bits

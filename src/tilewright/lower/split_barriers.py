@@ -1,0 +1,67 @@
+"""A barrier that does nothing but free copies becomes arrivals, which only who fills them awaits.
+
+Behind a barrier of a pipeline, a thread has copies filled that all others have used. Where this is
+all that the barrier keeps apart, no thread but that one has to wait for it: the others go on, and
+wait when they come to a copy that is not filled yet. So warpgroups run out of step, and one keeps
+the tensor cores busy while another is between its products.
+
+The statement stays a barrier, for proofs and for the simulator, in ``Attr("split", copies, ...)``.
+It is one for code generators, too, that know nothing of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import replace
+
+from tilewright.ir.expr import IntImm
+from tilewright.ir.func import Func
+from tilewright.ir.stmt import Attr, Stmt, Sync
+from tilewright.ir.visit import Rewriter, statements
+from tilewright.lower.around_barriers import Accesses, around_barriers
+from tilewright.lower.pipeline_marks import FREES
+
+KEY = "split"
+#: Threads of a warp, which are neighbours along x and arrive together.
+WARP = 32
+
+
+def split_barriers(func: Func) -> Func:
+    """``func`` with those barriers marked; it stands after barriers were inserted."""
+    frees = {s.body: s for s in statements(func.body) if isinstance(s, Attr) and s.key == FREES}
+    if not frees or not block_threads(func):
+        return func
+    before, behind = around_barriers(func.body, frees)
+    alone = {
+        attr
+        for sync, attr in frees.items()
+        if isinstance(sync, Sync) and not _kept_apart(before[sync], behind[sync], attr.value)
+    }
+    return replace(func, body=_Split(alone).stmt(func.body))
+
+
+def block_threads(func: Func) -> int | None:
+    """The threads of a block, where their number is known, and whole warps lie along x."""
+    extents = {a.tag: a.extent for a in func.launch if a.tag.startswith("threadIdx")}
+    known = [n.value for n in extents.values() if isinstance(n, IntImm)]
+    x = extents.get("threadIdx.x")
+    whole = isinstance(x, IntImm) and x.value % WARP == 0
+    return math.prod(known) if whole and len(known) == len(extents) else None
+
+
+def _kept_apart(before: Accesses, behind: Accesses, copies: Collection[object]) -> bool:
+    """Whether a barrier orders accesses to anything but ``copies``."""
+    return any(
+        buffer is other and (written or again) and buffer not in copies
+        for buffer, written in before
+        for other, again in behind
+    )
+
+
+class _Split(Rewriter):
+    def __init__(self, alone: set[Attr]) -> None:
+        self.alone = alone
+
+    def stmt(self, s: Stmt) -> Stmt:
+        return replace(s, key=KEY) if s in self.alone and isinstance(s, Attr) else super().stmt(s)
