@@ -3,7 +3,8 @@
 An instruction is carried out where it is issued, and what it writes and reads is marked until its
 group is waited for. Whoever reads what such an instruction writes, or writes what it uses, would
 see another value on a GPU that takes its time: that is a finding. Between threads, what it reads
-and writes counts as read and written when it was waited for.
+and writes counts as read and written when it was waited for; where all threads of a block wait for
+it together, it is before all that any of them does then.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from tilewright.target.queues import QUEUES
 
 if TYPE_CHECKING:
     from tilewright.runtime.sim.frame import Frame
@@ -71,6 +74,7 @@ class Flights:
         if groups is None:
             return
         left = []
+        time = -1 if QUEUES[queue].collective else frame.batch.time
         for issued in self._issued.get(queue, ()):
             done = (issued.group >= 0) & (issued.group < groups[issued.lanes] - pending)
             done &= np.isin(issued.lanes, frame.lanes)
@@ -78,7 +82,7 @@ class Flights:
                 for use in issued.uses:
                     _count(use, done, -1)
                     if use.memory.races is not None:
-                        use.memory.races.end(use.at[done], frame.batch.time, use.write)
+                        use.memory.races.end(use.at[done], time, use.write)
                     use.at = use.at[~done]
                 issued.lanes, issued.group = issued.lanes[~done], issued.group[~done]
             if len(issued.lanes):
