@@ -31,19 +31,35 @@ _runs: dict[Any, Run] = {}
 
 
 class Seen:
-    """A forward pass that was done before: how, and in :attr:`backward` the run of both gradients,
-    by all that they depend on of the operands and the output's gradient."""
+    """A convolution that was done before, or a transposed one.
 
-    __slots__ = ("backward", "form", "geometry", "kernel", "last", "run", "size")
+    Attributes
+    ----------
+    run : of (input, weight, bias), without a record of gradients.
+    record : with one, of (input, weight, bias) and this.
+    is_flat : whether operands lack the height, which is 1.
+    size, kernel, last, form : of the input and the weight, with a height.
+    backward : runs of both gradients, by all that they depend on of the operands and the output's
+        gradient.
+    """
 
-    def __init__(self, run: Run, geometry: Geometry, input: Any, weight: Any) -> None:
-        self.run, self.geometry = run, geometry
+    __slots__ = (
+        "backward", "form", "geometry", "is_flat", "kernel", "last", "record", "run", "size",
+    )  # fmt: skip
+
+    def __init__(
+        self, run: Run, record: Run, geometry: Geometry, input: torch.Tensor, weight: torch.Tensor
+    ) -> None:
+        self.run, self.record, self.geometry = run, record, geometry
+        self.is_flat = input.dim() == 3
+        if self.is_flat:
+            input, weight = input.unsqueeze(2), weight.unsqueeze(2)
         self.size, self.kernel, self.last = input.shape, weight.shape[2:], is_last(input)
         self.form = memory_format(self.last)
         self.backward: dict[Any, Run] = {}
 
 
-#: By the arguments of a call.
+#: By :func:`signature`, and what the caller was told beside the operands.
 seen: dict[Any, Seen] = {}
 #: So many are remembered: where shapes keep changing, they are looked up anew now and then.
 _MOST_RUNS = 10_000

@@ -1,26 +1,20 @@
 """The short way of an eager call: past the dispatcher, where nobody there wants to know of it.
 
-The dispatcher costs a call some ten microseconds when the operator is Python's. What it is for
-(tracing, modes, subclasses, transformations, profiles) is looked for here, and leaves the call to
-it.
+A call like one before is looked up by all that its operands are but their values. Else the call is
+found out about, and remembered.
 """
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import torch
-from torch._C import _functorch
-from torch.autograd import forward_ad
 
 from tilewright.torch import theirs
 from tilewright.torch.calls import (
     DTYPES,
-    Run,
     Seen,
     is_last,
-    memory_format,
     observe,
     observers,
     seen,
@@ -29,81 +23,48 @@ from tilewright.torch.calls import (
 )
 from tilewright.torch.casts import autocast, cast_once
 from tilewright.torch.geometry import Geometry
+from tilewright.torch.gradients import recorded, recorded_transpose
 from tilewright.torch.kernels import Found
-from tilewright.torch.layouts import both
-from tilewright.torch.operators import conv, conv_dgrad, conv_wgrad
-from tilewright.torch.passes import (
-    dgrad,
-    dgrad_run,
-    forward,
-    forward_run,
-    wgrad,
-    wgrad_run,
-)
+from tilewright.torch.operators import conv, conv_dgrad
+from tilewright.torch.passes import dgrad, dgrad_run, forward_run
+from tilewright.torch.plain import alive, is_plain, is_transformed
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
-_modes = torch._C._len_torch_dispatch_stack
-_functions = torch._C._len_torch_function_stack
-_tracing = torch._C._get_tracing_state
-_transforms = _functorch.peek_interpreter_stack
-_unwrap = _functorch.unwrap_if_dead
-_profiled = torch.autograd._profiler_enabled
 _grad = torch.is_grad_enabled
 _autocast_is_on = torch._C._is_any_autocast_enabled
 
 
-def _is_plain(input: Any, weight: Any, bias: Any) -> bool:
-    """Whether the dispatcher would do no more than call the kernel."""
-    return (
-        type(input) in _PLAIN
-        and type(weight) in _PLAIN
-        and (bias is None or type(bias) in _PLAIN)
-        and not (_modes() or _functions() or _profiled() or input.is_neg() or weight.is_neg())
-        and _tracing() is None
-    )
+def again(input: Any, weight: Any, bias: Any, given: tuple[Any, ...]) -> torch.Tensor | None:
+    """What :func:`convolve` or :func:`transpose` made of the same arguments before; else None.
 
-
-def _is_transformed() -> bool:
-    """Whether torch.func or forward-mode derivatives are at work."""
-    return _transforms() is not None or forward_ad._current_level >= 0
-
-
-def again(
-    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any
-) -> torch.Tensor | None:
-    """The convolution, where :func:`convolve` did one of the same arguments before; else None."""
+    ``given`` is what the caller was told beside the operands.
+    """
     # Each look-up counts: this is all that a call costs beside PyTorch's part of it.
-    if observers or _transforms() is not None or forward_ad._current_level >= 0:
-        return None
-    if not _is_plain(input, weight, bias):
+    if observers or not is_plain(input, weight, bias):
         return None
     if _autocast_is_on():
         input, weight, bias = autocast(input, weight, bias, cast_once)
-    if bias is None:
-        key: Any = (
-            input.shape, input.stride(), input.dtype, input.device,
-            weight.shape, weight.stride(), weight.dtype, weight.device, stride, padding, dilation,
-        )  # fmt: skip
-    else:
-        key = (*signature(input, weight, bias), stride, padding, dilation)
     try:
-        known = seen.get(key)
-    except TypeError:  # a list
-        return None
+        known = seen.get((signature(input, weight, bias), given))
+    except TypeError:
+        known = seen.get((signature(input, weight, bias), _hashable(given)))
     if known is None:
         return None
     made: torch.Tensor
     try:
         if _grad() and _asks_for_gradients(input, weight, bias):
-            made = _recorded(input, weight, bias, known)
+            made = known.record(input, weight, bias, known)
         else:
             made = known.run(input, weight, bias)
     except RuntimeError:
-        # A tensor that a transformation of torch.func left behind wraps one that has memory.
-        if all(_unwrap(t) is t for t in (input, weight, bias) if t is not None):
+        if all(alive(t) is t for t in (input, weight, bias) if t is not None):
             raise
-        return None
+        return None  # one of them has no memory, but wraps what has
     return made
+
+
+def _hashable(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Lists as tuples."""
+    return tuple(tuple(value) if isinstance(value, list) else value for value in given)
 
 
 def _asks_for_gradients(input: Any, weight: Any, bias: Any) -> bool:
@@ -119,140 +80,85 @@ def _way(input: Any, weight: Any, bias: Any) -> str:
     why = ""
     if not ours:
         why = why_not(input)
-    elif _is_transformed():
+    elif is_transformed():
         # Rules for these are not to be had for an operator of a library.
         why = "torch.func's transformations and forward-mode gradients"
     if why:
         observe(None, Found(None, reason=why))
         return "theirs"
-    if input.is_meta or not _is_plain(input, weight, bias):
+    if input.is_meta or not is_plain(input, weight, bias):
         return "operator"
     return "autograd" if _grad() and _asks_for_gradients(input, weight, bias) else "kernel"
 
 
 def convolve(
-    input: Any, weight: Any, bias: Any, geometry: Geometry, given: Any = None
+    input: Any, weight: Any, bias: Any, geometry: Geometry, given: tuple[Any, ...]
 ) -> torch.Tensor:
     """The convolution, with its gradients.
 
-    ``given``, where a call may come again, is what its caller said for the ``geometry``.
+    Operands may lack a height, which is 1 then. ``given`` is what the caller was told for the
+    ``geometry``; it may be told that again.
     """
     made: torch.Tensor
-    if not torch.compiler.is_compiling():
-        input, weight = _unwrap(input), _unwrap(weight)
-        bias = None if bias is None else _unwrap(bias)
+    input, weight, bias = _alive(input, weight, bias)
     way = _way(input, weight, bias)
     if way in ("kernel", "autograd"):
         run = forward_run(input, weight, bias, geometry)
-        known = Seen(run, geometry, input, weight)
-        if given is not None and not observers:
-            with contextlib.suppress(TypeError):  # a list
-                seen[*signature(input, weight, bias), *given] = known
-        if way == "kernel":
-            made = run(input, weight, bias)
-        else:
-            made = _recorded(input, weight, bias, known)
-    elif way == "operator":
-        made = conv(input, weight, bias, *geometry)
+        known = Seen(run, recorded, geometry, input, weight)
+        made = _first(known, way, input, weight, bias, given)
     else:
-        made = theirs.conv2d(input, weight, bias, geometry)
+        is_flat = input.dim() == 3
+        if is_flat:
+            input, weight = input.unsqueeze(2), weight.unsqueeze(2)
+        if way == "operator":
+            made = conv(input, weight, bias, *geometry)
+        else:
+            made = theirs.conv2d(input, weight, bias, geometry)
+        made = made.squeeze(2) if is_flat else made
     return made
 
 
 def transpose(
-    input: Any, weight: Any, bias: Any, size: Any, geometry: Geometry
+    input: Any, weight: Any, bias: Any, size: Any, geometry: Geometry, given: tuple[Any, ...] = ()
 ) -> torch.Tensor | None:
-    """The transposed convolution to an image of ``size``, with its gradients; else None."""
-    made: torch.Tensor | None
-    match _way(input, weight, bias):
-        case "kernel":
-            last = bool(is_last(input))
-            made = dgrad(input, weight, bias, size, *geometry, last)
-        case "autograd":
-            made = _Transposed.apply(input, weight, bias, size, geometry)
-        case "operator":
-            last = bool(is_last(input))
-            made = conv_dgrad(input, weight, bias, size, *geometry, last)
-        case _:
-            made = None
+    """The transposed convolution to an image of ``size``, with its gradients; else None.
+
+    ``given``, where it is not empty, as for :func:`convolve`.
+    """
+    made: torch.Tensor | None = None
+    input, weight, bias = _alive(input, weight, bias)
+    way = _way(input, weight, bias)
+    last = bool(is_last(input))
+    if way in ("kernel", "autograd"):
+
+        def run(x: Any, w: Any, b: Any) -> Any:
+            return dgrad(x, w, b, size, *geometry, last)
+
+        dense = is_last(input) is last and weight.is_contiguous()
+        if dense and (bias is None or bias.is_contiguous()):
+            run = dgrad_run(input, weight, bias, size, geometry, last)
+        known = Seen(run, recorded_transpose, geometry, input, weight)
+        made = _first(known, way, input, weight, bias, given)
+    elif way == "operator":
+        made = conv_dgrad(input, weight, bias, size, *geometry, last)
     return made
 
 
-class _Convolution(torch.autograd.Function):
-    """What autograd knows of the operator, said in less time."""
-
-    @staticmethod
-    def forward(ctx: Any, input: Any, weight: Any, bias: Any, known: Seen) -> Any:
-        needs = ctx.needs_input_grad
-        ctx.save_for_backward(input if needs[1] else None, weight if needs[0] else None)
-        ctx.known = known
-        return known.run(input, weight, bias)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        known: Seen = ctx.known
-        dy = grads[0].contiguous(memory_format=known.form)  # once for both
-        input, weight = ctx.saved_tensors
-        needs = ctx.needs_input_grad
-        dx = dw = None
-        short = not _grad() and _is_plain(dy, dy, None)
-        if short and needs[0] and needs[1] and not observers:
-            # What was saved may be another's, of another layout (saved_tensors_hooks).
-            key = signature(input, weight, dy)
-            run = known.backward.get(key)
-            if run is None:
-                run = known.backward[key] = _backward_run(known, dy, input, weight)
-            dx, dw = run(dy, weight, input)
-        else:
-            by_input: Any = dgrad if short else conv_dgrad
-            by_weight: Any = wgrad if short else conv_wgrad
-            if needs[0]:
-                dx = by_input(dy, weight, None, known.size, *known.geometry, bool(known.last))
-            if needs[1]:
-                dw = by_weight(input, dy, known.kernel, *known.geometry)
-        db = dy.sum((0, 2, 3)) if needs[2] else None
-        return dx, dw, db, None
+def _first(
+    known: Seen, way: str, input: Any, weight: Any, bias: Any, given: tuple[Any, ...]
+) -> torch.Tensor:
+    """A call, which is remembered."""
+    if given and not observers:
+        seen[signature(input, weight, bias), _hashable(given)] = known
+    made: torch.Tensor
+    if way == "autograd":
+        made = known.record(input, weight, bias, known)
+    else:
+        made = known.run(input, weight, bias)
+    return made
 
 
-#: With autograd's record: ``_Convolution.apply``, without looking once more for transformations
-#: that are not there.
-_recorded: Any = super(torch.autograd.Function, _Convolution).apply
-
-
-def _backward_run(known: Seen, dy: Any, input: Any, weight: Any) -> Run:
-    """Makes both gradients of (dy, weight, input); ``dy`` is in the layout of ``input``."""
-    size, kernel, geometry, last = known.size, known.kernel, known.geometry, known.last
-    if last is None or is_last(input) is not last or not weight.is_contiguous():
-        return lambda dy, weight, input: (
-            dgrad(dy, weight, None, size, *geometry, bool(last)),
-            wgrad(input, dy, kernel, *geometry),
-        )
-    return both(
-        dgrad_run(dy, weight, None, size, geometry, last),
-        wgrad_run(input, dy, kernel, geometry),
-    )
-
-
-class _Transposed(torch.autograd.Function):
-    """The same of the transposed convolution."""
-
-    @staticmethod
-    def forward(ctx: Any, input: Any, weight: Any, bias: Any, size: Any, geometry: Geometry) -> Any:
-        needs = ctx.needs_input_grad
-        ctx.save_for_backward(input if needs[1] else None, weight if needs[0] else None)
-        ctx.kernel, ctx.last = weight.shape[2:], bool(is_last(input))
-        ctx.geometry = geometry
-        return dgrad(input, weight, bias, size, *geometry, ctx.last)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        dy = grads[0].contiguous(memory_format=memory_format(ctx.last))
-        input, weight = ctx.saved_tensors
-        needs = ctx.needs_input_grad
-        short = not _grad() and _is_plain(dy, dy, None)
-        by_input: Any = forward if short else conv
-        by_weight: Any = wgrad if short else conv_wgrad
-        dx = by_input(dy, weight, None, *ctx.geometry) if needs[0] else None
-        dw = by_weight(dy, input, ctx.kernel, *ctx.geometry) if needs[1] else None
-        db = dy.sum((0, 2, 3)) if needs[2] else None
-        return dx, dw, db, None, None
+def _alive(*operands: Any) -> tuple[Any, ...]:
+    if torch.compiler.is_compiling():
+        return operands
+    return tuple(t if t is None else alive(t) for t in operands)

@@ -32,8 +32,9 @@ def depthwise_conv2d(
     Under autocast, operands are cast as ``F.conv2d`` casts them. What Tilewright has no kernel for
     is left to PyTorch, with one warning that says why. Raises what ``F.conv2d`` raises.
     """
+    given = (stride, padding, dilation)
     if not torch.compiler.is_compiling():
-        known = again(input, weight, bias, stride, padding, dilation)
+        known = again(input, weight, bias, given)
         if known is not None:
             return known
     if input.dim() == 3:
@@ -45,7 +46,6 @@ def depthwise_conv2d(
     sides = _sides(padding, kernel, steps, spread)
     if min(*steps, *spread) < 1 or min(sides) < 0:
         return F.conv2d(input, weight, bias, stride, padding, dilation, input.shape[1])  # raises
-    given = (stride, padding, dilation)
     return convolve(*autocast(input, weight, bias), Geometry(steps, sides, spread), given)
 
 
@@ -62,6 +62,11 @@ def depthwise_conv1d(
     ``input`` is (N, C, W) or (C, W), ``weight`` (C * multiplier, 1, KW); otherwise as
     :func:`depthwise_conv2d`.
     """
+    given = (stride, padding, dilation)
+    if not torch.compiler.is_compiling():
+        known = again(input, weight, bias, given)
+        if known is not None:
+            return known
     if input.dim() == 2:
         return depthwise_conv1d(input[None], weight, bias, stride, padding, dilation)[0]
     if input.dim() != 3 or weight.dim() != 3 or not _fits(input, weight, bias):
@@ -72,8 +77,7 @@ def depthwise_conv1d(
     sides = _sides(around, kernel, steps, spread)
     if min(*steps, *spread) < 1 or min(sides) < 0:
         return F.conv1d(input, weight, bias, stride, padding, dilation, input.shape[1])  # raises
-    x, w = input.unsqueeze(2), weight.unsqueeze(2)
-    return convolve(*autocast(x, w, bias), Geometry(steps, sides, spread)).squeeze(2)
+    return convolve(*autocast(input, weight, bias), Geometry(steps, sides, spread), given)
 
 
 def _fits(input: Any, weight: Any, bias: Any) -> bool:

@@ -39,17 +39,26 @@ def forward(
 def forward_run(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, geometry: Geometry
 ) -> Run:
-    """What :func:`forward` calls with its three operands."""
+    """What :func:`forward` calls with its three operands.
+
+    Image and weight may lack a height, which is 1, and so does the result then.
+    """
 
     def make() -> Run:
-        last = is_last(input)
-        sizes = (input.shape, weight.shape[0], weight.shape[2:])
-        form, shape = memory_format(last), geometry.out_shape(input, weight)
-        operands = (input, weight) if bias is None else (input, weight, bias)
+        is_flat = input.dim() == 3
+        x, w = (input.unsqueeze(2), weight.unsqueeze(2)) if is_flat else (input, weight)
+        last = is_last(x)
+        sizes = (x.shape, w.shape[0], w.shape[2:])
+        form, shape = memory_format(last), geometry.out_shape(x, w)
+        operands = (x, w) if bias is None else (x, w, bias)
         launch, turned = _find("forward", operands, sizes, geometry, last)
+        if launch is None and is_flat:
+            return lambda x, w, b: theirs.conv2d(
+                x.unsqueeze(2), w.unsqueeze(2), b, geometry, form
+            ).squeeze(2)
         if launch is None:
             return lambda x, w, b: theirs.conv2d(x, w, b, geometry, form)
-        run = _launching(launch, shape, form, input, 1 if turned else 0)
+        run = _launching(launch, shape, form, x, 1 if turned else 0, is_flat)
         if all(t.is_contiguous() for t in operands[1:]):
             return run
         return lambda x, w, b: run(x, w.contiguous(), None if b is None else b.contiguous())
@@ -147,15 +156,22 @@ def _find(
 
 
 def _launching(
-    launch: Launch, shape: Sequence[int], form: Any, like: torch.Tensor, by_nchw: int = 0
+    launch: Launch,
+    shape: Sequence[int],
+    form: Any,
+    like: torch.Tensor,
+    by_nchw: int = 0,
+    is_flat: bool = False,
 ) -> Run:
     """A launch on two operands or three, the last of them may be None, that makes a tensor.
 
     ``by_nchw`` of them are images in another layout than the kernel's, NCHW; so is the tensor where
-    its ``form`` is.
+    its ``form`` is. With ``is_flat`` neither images nor the tensor have a height, which is 1.
     """
     made_as = torch.contiguous_format if by_nchw else form
     strides = torch.empty(shape, device="meta", memory_format=made_as).stride()
+    if is_flat:
+        shape, strides = (*shape[:2], shape[3]), (*strides[:2], strides[3])
     empty = allocator(torch, shape, strides, like.dtype, like.device)
 
     def run(a: Any, b: Any, c: Any = None) -> Any:

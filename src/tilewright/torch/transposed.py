@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from tilewright.torch.calls import is_last, observe
 from tilewright.torch.casts import autocast
-from tilewright.torch.eager import transpose
+from tilewright.torch.eager import again, transpose
 from tilewright.torch.functional import pair
 from tilewright.torch.geometry import Geometry
 from tilewright.torch.kernels import Found
@@ -35,9 +35,13 @@ def depthwise_conv_transpose2d(
     The output has (H - 1) * stride - 2 * padding + dilation * (KH - 1) + output_padding + 1 rows.
     Otherwise as :func:`~tilewright.torch.depthwise_conv2d`.
     """
+    given: tuple[Any, ...] = (stride, padding, output_padding, dilation)
+    if not torch.compiler.is_compiling():
+        known = again(input, weight, bias, given)
+        if known is not None:
+            return known
     if input.dim() == 3:
-        settings = (bias, stride, padding, output_padding, dilation)
-        return depthwise_conv_transpose2d(input[None], weight, *settings)[0]
+        return depthwise_conv_transpose2d(input[None], weight, bias, *given)[0]
     theirs = (stride, padding, output_padding, weight.shape[0], dilation)
     if input.dim() != 4 or weight.dim() != 4 or not _fits(input, weight, bias):
         return F.conv_transpose2d(input, weight, bias, *theirs)  # raises
@@ -64,9 +68,10 @@ def depthwise_conv_transpose2d(
     if multiplier > 1:  # each output channel has an input channel of its own
         x = _repeated(x, multiplier)
         weight = weight.reshape(channels, 1, *weight.shape[2:])
+        given = ()
     shape = (x.shape[0], channels, *size)
     geometry = Geometry(steps, (*sides, *after), spread)
-    found = transpose(x, weight, bias, shape, geometry)
+    found = transpose(x, weight, bias, shape, geometry, given)
     if found is None:
         found = F.conv_transpose2d(
             x, weight, bias, stride, padding, output_padding, channels, dilation

@@ -1,0 +1,41 @@
+"""Whether a call asks the dispatcher for anything but to call the kernel.
+
+The dispatcher costs a call some ten microseconds when the operator is Python's. What it is for
+(tracing, modes, subclasses, transformations, profiles) is looked for here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._C import _functorch
+from torch.autograd import forward_ad
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_modes = torch._C._len_torch_dispatch_stack
+_functions = torch._C._len_torch_function_stack
+_tracing = torch._C._get_tracing_state
+_transforms = _functorch.peek_interpreter_stack
+_profiled = torch.autograd._profiler_enabled
+
+#: A tensor, or what it wraps where a transformation of torch.func that has ended left it behind.
+alive = _functorch.unwrap_if_dead
+
+
+def is_plain(input: Any, weight: Any, bias: Any) -> bool:
+    """Whether the dispatcher would do no more than call the kernel."""
+    return (
+        type(input) in _PLAIN
+        and type(weight) in _PLAIN
+        and (bias is None or type(bias) in _PLAIN)
+        and not (_modes() or _functions() or _profiled() or input.is_neg() or weight.is_neg())
+        and _tracing() is None
+        and _transforms() is None
+        and forward_ad._current_level < 0
+    )
+
+
+def is_transformed() -> bool:
+    """Whether torch.func or forward-mode derivatives are at work."""
+    return _transforms() is not None or forward_ad._current_level >= 0
