@@ -197,14 +197,17 @@ def _cpu_claim(results: Results) -> str:
 def _layers_claim(results: Results) -> str:
     place, column = results["environment"], "best peer / tilewright"
     groups = grouped.sections(results["rows"])
-    means = " and ".join(
+    says = [
         f"{grouped.mean(rows, column):.1f} times as fast with {threads}"
         for threads, rows in groups.items()
-    )
+    ]
+    means = " and ".join(says) if len(says) < 3 else ", ".join(says)
     least = min(row[column] for row in results["rows"])
     (layers,) = {len(rows) for rows in groups.values()}
+    filters = {row["kernel"] for row in results["rows"]}
+    of = f" with filters of {filters.pop()}" if len(filters) == 1 and len(groups) > 2 else ""
     return (
-        f"{place['device']}: {layers} depthwise layers run {means} as in the best of PyTorch "
+        f"{place['device']}: {layers} depthwise layers{of} run {means} as in the best of PyTorch "
         f"{place['torch']} in NCHW and channels_last and of ONNX Runtime {place['onnxruntime']} "
         f"(geometric mean, our better layout; at least {least:.2f} times)."
     )

@@ -130,6 +130,18 @@ def test_the_claim_of_layers_has_the_mean_by_threads_and_the_least(page: Any) ->
     )
 
 
+def test_the_claim_of_layers_of_one_filter_in_two_types_names_these(page: Any) -> None:
+    found = layers()
+    others = [dict(row, section=f"{row['section']}, bfloat16") for row in found["rows"]]
+    words = " ".join(
+        page.claim({"x": page.normal(found | {"rows": found["rows"] + others}, "x")}).split()
+    )
+    assert words.startswith(
+        "- a CPU: 2 depthwise layers with filters of 3x3 run 4.0 times as fast with 1 thread, 2.0 "
+        "times as fast with 2 threads, 4.0 times as fast with 1 thread, bfloat16, 2.0 times"
+    )
+
+
 def test_what_an_epilogue_costs_has_means_and_the_worst(page: Any) -> None:
     row = {
         "pass": "forward", "shape": "1x8x9x9", "kernel": 3, "stride": 1, "dtype": "float32",
