@@ -8,6 +8,8 @@ is committed, all threads wait.
 Where copies are freed without a barrier of the block, each warp arrives, on further mbarriers used
 in turn, when it has done with one; only the thread that asks for boxes waits for all of them, and
 so none commits a group more ahead of the slowest warp than a barrier of the block would let it.
+Its whole warp waits with it: where threads of one warp may come to differ, the compiler has every
+product of a warpgroup wait for the one before. So waiting is decided by a vote, too.
 
 A barrier may be used again when all threads have waited for its group before: there are as many as
 groups that may be under way, or of which some thread may not have seen the end, at once.
@@ -109,10 +111,10 @@ TEXT = """struct __align__(128) TensorMap { unsigned long long words[16]; };
 
 template <unsigned Slots, unsigned Warps> struct TileLoads {
   unsigned barriers, issued, awaited, freed;
-  bool first;
+  bool first, leading;
   __device__ __forceinline__ TileLoads(unsigned long long* barriers_, bool first_)
       : barriers((unsigned)__cvta_generic_to_shared(barriers_)), issued(0), awaited(0), freed(0),
-        first(first_) {
+        first(first_), leading(Warps && __shfl_sync(0xffffffffu, (int)first_, 0)) {
     if (first) {
       for (unsigned k = 0; k < Slots; ++k)
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(place(k)) : "memory");
@@ -136,13 +138,10 @@ template <unsigned Slots, unsigned Warps> struct TileLoads {
     ++issued;
   }
   __device__ __forceinline__ static void pass(unsigned barrier, unsigned parity) {
-    unsigned done;
-    do {
-      asm volatile("{ .reg .pred p;\\n"
-          "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\\n"
-          "selp.u32 %0, 1, 0, p; }"
-          : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
-    } while (!done);
+    asm volatile("{ .reg .pred p, q;\\n"
+        "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\\n"
+        "vote.sync.all.pred q, p, 0xffffffff;\\n"
+        "@!q bra.uni again; }" :: "r"(barrier), "r"(parity) : "memory");
   }
   __device__ __forceinline__ void wait(unsigned pending) {
     for (; issued - awaited > pending; ++awaited) pass(place(awaited), awaited / Slots & 1);
@@ -152,7 +151,7 @@ template <unsigned Slots, unsigned Warps> struct TileLoads {
     __syncwarp();
     if (leader)
       asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(barrier) : "memory");
-    if (first) pass(barrier, freed / Slots & 1);
+    if (leading) pass(barrier, freed / Slots & 1);
     ++freed;
   }
 """ + "\n".join(map(_load, range(1, 6))) + "\n};"  # fmt: skip
