@@ -2,8 +2,8 @@
 
 Images are so small that a call is over when the host is done with it, and the calls of both take
 turns: medians of many short batches. A training call records its gradients, and runs them where it
-says so. On a GPU the calls of a batch are queued behind one another and waited for outside of the
-time.
+says so. "In a region" of autocast is a batch, as the layers of a model are; else each call has its
+own. On a GPU the calls of a batch are queued behind one another and waited for outside of the time.
 
     python benchmarks/torch_overhead.py [--device cuda] [--out FOLDER]
 """
@@ -11,6 +11,8 @@ time.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -22,21 +24,29 @@ import measure
 CALLS, ROUNDS = 20, 400
 #: The most that a call may cost, in calls of ``F.conv2d``.
 LIMIT = 1.4
+#: What a name of a case ends in whose batches are regions of autocast.
+REGION = "in a region"
 
 Candidates = Mapping[str, Callable[[], Any]]
 
 
 def cases(device: str) -> dict[str, Candidates]:
-    """By kind of call, ours and PyTorch's."""
+    """By kind of call, ours and PyTorch's; names that end in :data:`REGION` are for one."""
     import torch
     import torch.nn.functional as F
 
-    from tilewright.torch import DepthwiseConv2d, depthwise_conv2d
+    from tilewright.torch import (
+        DepthwiseConv2d,
+        depthwise_conv1d,
+        depthwise_conv2d,
+        depthwise_conv_transpose2d,
+    )
 
     x = torch.randn(1, 4, 4, 4, device=device)
     w, g = torch.randn(4, 1, 3, 3, device=device), torch.randn(1, 4, 4, 4, device=device)
     v, z = w.clone().requires_grad_(), x.clone().requires_grad_()
     last = x.to(memory_format=torch.channels_last)
+    line, taps = torch.randn(1, 4, 16, device=device), torch.randn(4, 1, 3, device=device)
     ours = DepthwiseConv2d(4, padding=1, device=device)
     theirs = torch.nn.Conv2d(4, 4, 3, padding=1, groups=4, device=device)
 
@@ -63,6 +73,18 @@ def cases(device: str) -> dict[str, Candidates]:
             "PyTorch": lambda: F.conv2d(x, w, None, 1, 1, 1, 4),
         }
 
+    def lines() -> dict[str, Callable[[], Any]]:
+        return {
+            "tilewright": lambda: depthwise_conv1d(line, taps, None, 1, 1),
+            "PyTorch": lambda: F.conv1d(line, taps, None, 1, 1, 1, 4),
+        }
+
+    def transposed() -> dict[str, Callable[[], Any]]:
+        return {
+            "tilewright": lambda: depthwise_conv_transpose2d(x, w, None, 1, 1),
+            "PyTorch": lambda: F.conv_transpose2d(x, w, None, 1, 1, 0, 4),
+        }
+
     def each(change: Callable[[Any], Any], found: dict[str, Any]) -> Candidates:
         return {name: change(run) for name, run in found.items()}
 
@@ -70,24 +92,34 @@ def cases(device: str) -> dict[str, Candidates]:
         "inference": pair(x, w),
         "inference, channels_last": pair(last, w),
         "inference, a module": each(infer, {"tilewright": ours, "PyTorch": theirs}),
+        "inference, one dimension": lines(),
+        "inference, transposed": transposed(),
         "inference, autocast": each(autocast, pair(x, w)),
         "training, forward": pair(x, v),
+        "training, forward, channels_last": pair(last, v),
+        "training, forward, autocast": each(autocast, pair(x, v)),
+        f"training, forward, autocast {REGION}": pair(x, v),
         "training, forward and backward": each(backward, pair(z, v)),
+        f"training, forward and backward, autocast {REGION}": each(backward, pair(z, v)),
     }
 
 
-def medians(candidates: Candidates, wait: Callable[[], Any]) -> dict[str, float]:
-    """Microseconds a call of each."""
+def medians(
+    candidates: Candidates, wait: Callable[[], Any], region: Callable[[], Any]
+) -> dict[str, float]:
+    """Microseconds a call of each, whose batches run in a ``region`` each."""
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for run in candidates.values():
-        for _ in range(3 * CALLS):
-            run()
+        with region():
+            for _ in range(3 * CALLS):
+                run()
     for _ in range(ROUNDS):
         for name, run in candidates.items():
             wait()
             begin = time.perf_counter()
-            for _ in range(CALLS):
-                run()
+            with region():
+                for _ in range(CALLS):
+                    run()
             times[name].append((time.perf_counter() - begin) * 1e6 / CALLS)
     return {name: statistics.median(found) for name, found in times.items()}
 
@@ -103,7 +135,9 @@ def main() -> None:
     wait = torch.cuda.synchronize if options.device == "cuda" else int
     rows: list[dict[str, Any]] = []
     for name, candidates in cases(options.device).items():
-        found = medians(candidates, wait)
+        autocast = functools.partial(torch.autocast, options.device, torch.bfloat16)
+        region = autocast if name.endswith(REGION) else contextlib.nullcontext
+        found = medians(candidates, wait, region)
         ratio = found["tilewright"] / found["PyTorch"]
         us = {f"{label} us": value for label, value in found.items()}
         rows.append({"call": name, **us, "tilewright / PyTorch": ratio})

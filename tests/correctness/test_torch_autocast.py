@@ -34,26 +34,33 @@ def operands(kind="cpu"):
     return x, w
 
 
+class Noting(casts._Kept):
+    """Notes the types that parameters are kept in, each time anew."""
+
+    def __init__(self):
+        super().__init__()
+        self.notes = []
+
+    def __setitem__(self, key, value):
+        self.notes.append(value[1].dtype)
+        super().__setitem__(key, value)
+
+
 @pytest.fixture
-def cast(monkeypatch):
-    """The types that parameters were kept in, each time anew."""
-    made = []
+def begin(monkeypatch):
+    """Forgets what was kept; the notes from then on."""
 
-    class Noting(dict):
-        def __setitem__(self, key, value):
-            made.append(value[1].dtype)
-            super().__setitem__(key, value)
+    def anew():
+        monkeypatch.setattr(casts, "_kept", Noting())
+        return casts._kept.notes
 
-    kept = Noting()
-    monkeypatch.setattr(casts, "_kept", kept)
-    monkeypatch.setattr(casts, "_sign", [])
-    return made
+    return anew
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_parameter_is_cast_once_in_a_region_and_anew_in_the_next(cast, kind):
+def test_a_parameter_is_cast_once_in_a_region_and_anew_in_the_next(kind, begin):
     x, w = operands(kind)
-    cast.clear()
+    cast = begin()
     for number in (1, 2):
         with region(kind):
             for _ in range(3):
@@ -63,18 +70,21 @@ def test_a_parameter_is_cast_once_in_a_region_and_anew_in_the_next(cast, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_step_between_two_regions_is_seen(kind):
+def test_a_step_between_two_regions_is_seen(kind, begin):
     x, w = operands(kind)
+    begin()
     for _ in range(3):
         with region(kind):
+            tt.depthwise_conv2d(x, w, None, 1, 1)
             ours, theirs = tt.depthwise_conv2d(x, w, None, 1, 1), F.conv2d(x, w, None, 1, 1, 1, 4)
         assert error(ours, theirs) < 1e-2
         with torch.no_grad():
             w.data.mul_(-2)  # which leaves no trace but the values
 
 
-def test_gradients_of_all_calls_of_a_region_reach_the_parameter():
+def test_gradients_of_all_calls_of_a_region_reach_the_parameter(begin):
     x, w = operands()
+    begin()
     gradients = []
     for conv in (tt.depthwise_conv2d, lambda *a: F.conv2d(*a, 1, 4)):
         w.grad = None
@@ -87,9 +97,9 @@ def test_gradients_of_all_calls_of_a_region_reach_the_parameter():
 
 
 @pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
-def test_what_was_cast_without_gradients_is_not_taken_where_they_are_wanted(cast, without):
+def test_what_was_cast_without_gradients_is_not_taken_where_they_are_wanted(without, begin):
     x, w = operands()
-    cast.clear()
+    cast = begin()
     with region():
         for _ in range(2):
             with without():
@@ -103,16 +113,18 @@ def test_what_was_cast_without_gradients_is_not_taken_where_they_are_wanted(cast
     assert g.shape == w.shape
 
 
-def test_a_parameter_frozen_within_a_region_gets_no_gradient():
+def test_a_parameter_frozen_within_a_region_gets_no_gradient(begin):
     x, w = operands()
+    begin()
     with region():
         assert tt.depthwise_conv2d(x, w, None, 1, 1).requires_grad
         w.requires_grad_(False)
         assert not tt.depthwise_conv2d(x, w, None, 1, 1).requires_grad
 
 
-def test_a_region_of_another_type_casts_to_it(cast):
+def test_a_region_of_another_type_casts_to_it(begin):
     x, w = operands()
+    cast = begin()
     with region():
         assert tt.depthwise_conv2d(x, w, None, 1, 1).dtype == torch.bfloat16
         with region(dtype=torch.float16):
@@ -120,20 +132,21 @@ def test_a_region_of_another_type_casts_to_it(cast):
     assert cast[-1] == torch.float16
 
 
-def test_clearing_the_cache_of_autocast_clears_ours(cast):
+def test_clearing_the_cache_of_autocast_clears_ours(begin):
     x, w = operands()
-    cast.clear()
+    cast = begin()
     with region():
         for _ in range(2):
+            tt.depthwise_conv2d(x, w, None, 1, 1)
             tt.depthwise_conv2d(x, w, None, 1, 1)
             torch.clear_autocast_cache()
             assert casts._kept == {}
     assert len(cast) == 2
 
 
-def test_nothing_is_kept_where_autocast_keeps_nothing(cast):
+def test_nothing_is_kept_where_autocast_keeps_nothing(begin):
     x, w = operands()
-    cast.clear()
+    cast = begin()
     with region(cache_enabled=False):
         tt.depthwise_conv2d(x, w, None, 1, 1)
         tt.depthwise_conv2d(x, w * 1, None, 1, 1)  # no parameter
@@ -142,11 +155,32 @@ def test_nothing_is_kept_where_autocast_keeps_nothing(cast):
     assert cast == []
 
 
-def test_a_parameter_and_its_cast_are_freed_when_the_region_is_left():
+def test_a_parameter_and_its_cast_are_freed_when_the_region_is_left(begin):
     x, w = operands()
+    cast = begin()
     with region():
         tt.depthwise_conv2d(x, w, None, 1, 1)
+        assert len(cast) == 1
         held = weakref.ref(w)
         del w
     gc.collect()
     assert held() is None
+
+
+def test_where_nothing_comes_twice_ever_less_is_kept(begin):
+    x, w = operands()
+    cast, found = begin(), []
+    for _ in range(16):
+        with region():
+            tt.depthwise_conv2d(x, w, None, 1, 1)
+        found.append(len(cast))
+    assert found == [1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 4, 4]
+    with region():
+        for _ in range(20):  # which passes the rest
+            tt.depthwise_conv2d(x, w, None, 1, 1)
+    assert len(cast) == 5
+    for _ in range(3):
+        with region():
+            tt.depthwise_conv2d(x, w, None, 1, 1)
+            tt.depthwise_conv2d(x, w, None, 1, 1)
+    assert len(cast) == 8

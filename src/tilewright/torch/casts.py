@@ -2,7 +2,8 @@
 
 Autocast keeps what it made of a parameter, until its outermost region is left or somebody clears
 its cache. When that is it tells nobody; but it can be given an empty parameter to cast and to keep,
-and what becomes of that one is seen by a weak reference.
+and what becomes of that one is seen by a weak reference. This costs more than a cast. Where a
+region took nothing a second time, some parameters to come are not kept.
 """
 
 from __future__ import annotations
@@ -15,12 +16,51 @@ import torch
 
 _is_enabled, _dtype_of = torch.is_autocast_enabled, torch.get_autocast_dtype
 _keeps, _grad = torch.is_autocast_cache_enabled, torch.is_grad_enabled
+#: So many parameters at most are not kept after a region that took nothing a second time.
+_MOST_PASSED = 127
 
-#: By the number of a parameter: it, and what it was cast to.
-_kept: dict[int, tuple[Any, Any]] = {}
-#: By type of device, an empty parameter; and what autocast keeps of one of them.
-_empty: dict[str, Any] = {}
-_sign: list[weakref.ref[Any]] = []
+
+class _Kept(dict[int, tuple[Any, Any]]):
+    """By the number of a parameter: it, and what it was cast to.
+
+    Attributes
+    ----------
+    used : whether something was taken since the last time that all was dropped.
+    pause : how many parameters are not kept after a region of no use; twice as many each time.
+    passing : of how many that is still so.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.pause, self.passing = False, 0, 0
+        self._empty: dict[str, Any] = {}  # by type of device, an empty parameter
+        self._sign: weakref.ref[Any] | None = None  # what autocast keeps of one of them
+
+    def keep(self, parameter: Any, made: Any) -> None:
+        """Do so, where it is seen that autocast drops what it keeps."""
+        if self._sign is None or self._sign() is None:
+            if self.passing:
+                self.passing -= 1
+                return
+            self._watch(parameter.device.type)
+        if self._sign is not None and self._sign() is not None:
+            self[id(parameter)] = parameter, made
+
+    def _watch(self, kind: str) -> None:
+        with torch.inference_mode(False):  # which records gradients
+            if kind not in self._empty:
+                self._empty[kind] = torch.empty(0, 0, device=kind, requires_grad=True)
+            product: Any = torch.mm(self._empty[kind], self._empty[kind])
+            sign = product.grad_fn._saved_self  # what the empty one was cast to
+        self._sign = weakref.ref(sign, self._dropped)
+
+    def _dropped(self, _: Any) -> None:
+        self.clear()
+        self.pause = 0 if self.used else min(2 * self.pause + 1, _MOST_PASSED)
+        self.passing, self.used = self.pause, False
+
+
+_kept = _Kept()
 
 
 def cast(tensor: Any, dtype: Any) -> Any:
@@ -39,10 +79,11 @@ def cast_once(tensor: Any, dtype: Any) -> Any:
         made = known[1]
         # One that was made without a record of gradients has none to give.
         if made.dtype is dtype and (made.requires_grad or not _grad()):
+            _kept.used = True
             return made
     made = tensor.type(dtype)  # as Tensor.to, whose arguments take longer to understand
-    if keep and tensor.is_leaf and not tensor._is_view() and _is_watched(tensor.device.type):
-        _kept[id(tensor)] = tensor, made
+    if keep and tensor.is_leaf and not tensor._is_view():
+        _kept.keep(tensor, made)
     return made
 
 
@@ -58,16 +99,3 @@ def autocast(
         if bias is not None:
             bias = cast(bias, dtype)
     return input, weight, bias
-
-
-def _is_watched(kind: str) -> bool:
-    """Whether autocast keeps something now, of which we shall see that it is dropped."""
-    if not _sign or _sign[0]() is None:
-        with torch.inference_mode(False):  # gradients are recorded
-            if kind not in _empty:
-                _empty[kind] = torch.empty(0, 0, device=kind, requires_grad=True)
-            product = torch.mm(_empty[kind], _empty[kind])
-            sign = product.grad_fn._saved_self  # what it was cast to
-        _sign[:] = [weakref.ref(sign, lambda _: _kept.clear())]
-        del product, sign
-    return _sign[0]() is not None
