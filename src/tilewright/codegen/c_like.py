@@ -116,7 +116,8 @@ class CLikePrinter(InstructionPrinter):
                     copies = -(-threads // self.warp_size)
                 found.append((s.buffer, constant_size(s.buffer), copies))
         if self.maps:
-            found.append((self.barriers, slots(func), 2 if warps(func) else 1))
+            count = slots(func) * (2 if warps(func) else 1)
+            found.append((self.barriers, count, 1))
         total = 0
         offsets = []
         for buffer, size, copies in found:
