@@ -184,3 +184,14 @@ def test_where_nothing_comes_twice_ever_less_is_kept(begin):
             tt.depthwise_conv2d(x, w, None, 1, 1)
             tt.depthwise_conv2d(x, w, None, 1, 1)
     assert len(cast) == 8
+
+
+def test_a_region_that_keeps_nothing_takes_nothing_that_was_kept(begin):
+    x, w = operands()
+    begin()
+    with region():
+        tt.depthwise_conv2d(x, w, None, 1, 1)
+        with region(cache_enabled=False):
+            w.data.mul_(-2)
+            found = tt.depthwise_conv2d(x, w, None, 1, 1)
+    assert error(found, F.conv2d(x, w, None, 1, 1, 1, 4)) < 1e-2
