@@ -205,7 +205,8 @@ def _layers_claim(results: Results) -> str:
     least = min(row[column] for row in results["rows"])
     (layers,) = {len(rows) for rows in groups.values()}
     filters = {row["kernel"] for row in results["rows"]}
-    of = f" with filters of {filters.pop()}" if len(filters) == 1 and len(groups) > 2 else ""
+    typed = any("," in section for section in groups)
+    of = f" with filters of {filters.pop()}" if typed and len(filters) == 1 else ""
     return (
         f"{place['device']}: {layers} depthwise layers{of} run {means} as in the best of PyTorch "
         f"{place['torch']} in NCHW and channels_last and of ONNX Runtime {place['onnxruntime']} "
