@@ -60,6 +60,12 @@ DIVISIONS: dict[str, Callable[..., Expr]] = {
     "x // -c": lambda x, y, a, c, k: (x + k) // -c,
     "x % -c": lambda x, y, a, c, k: (x + k) % -c,
     "k*(x % c) + k*c*(x // c)": lambda x, y, a, c, k: (x % c) * a + y + (x // c) * (a * c),
+    "k*((x + y//a) % c) + k*c*((a*x + y) // (a*c))": lambda x, y, a, c, k: (
+        (x + y // a) % c * a + (a * x + y) // (a * c) * (a * c) + k
+    ),
+    "k*(x % c) + k*c*((x + c*z) // c)": lambda x, y, a, c, k: (
+        (x * a + y) % c * k + (x % c * a + y) // c * (k * c)
+    ),
     "k*x - k*c*(x // c)": lambda x, y, a, c, k: a * x - (x // c) * (a * c) + k,
     "a*((x//a) % c) + x % a": lambda x, y, a, c, k: ((x // a) % c) * a + x % a + y,
     "the three parts of x": lambda x, y, a, c, k: (
@@ -193,6 +199,14 @@ def test_a_flat_index_splits_into_its_dimensions() -> None:
     assert v.text(flat // 32 % 16) == "h"
     assert v.text(flat % 32) == "w"
     assert v.text(flat // 1024 * 1024 + flat % 1024) == "b * 2048 + c * 512 + h * 32 + w"
+
+
+def test_a_flat_index_in_tiles_is_put_together_from_dimensions_that_they_cross() -> None:
+    v = Loops(b=4, y=4, z=16)
+    for block, width in itertools.product((v.b, v.b % 3), (6, 8, 9, 12, 14)):
+        flat, pixels = block * 128 + v.y * 32 + v.z, 7 * width
+        image, row, column = flat // pixels, flat // width % 7, flat % width
+        assert v.text(image * pixels + row * width + column) == v.text(flat)
 
 
 def test_the_guard_of_a_padded_input_reads_as_two_bounds_an_axis() -> None:

@@ -4,6 +4,7 @@ Beyond what :mod:`tilewright.arith.divide` does to divisions:
 
 ===========================================  ==============================================
 ``k*(x % c) + k*c*(x // c)``                 ``k*x``
+``k*((x + y//d) % c) + k*c*((d*x + y)//(c*d))``  ``k*(x + y//d)``
 ``k*x - k*c*(x // c)``                       ``k*(x % c)``
 ``k*a*((x//a) % b) + k*(x % a)``             ``k*(x % (a*b))``
 ``min(x, y)``                                ``x`` where x <= y is known
@@ -16,7 +17,7 @@ Beyond what :mod:`tilewright.arith.divide` does to divisions:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.arith.affine import Affine, constant, of_atom
@@ -83,10 +84,19 @@ def _join_remainder(
     az: Analyzer, form: Affine, atom: Expr, a: Expr, c: int, k: int
 ) -> Affine | None:
     x = az.affine(a)
-    quotient = floordiv(az, x, c, a.dtype)
-    if _contains(form, quotient, k * c):
-        found = form.without(atom).combine(1, quotient, -k * c).combine(1, x, k)
-        return found if _cost(found) < _cost(form) else None
+    for quotient in _quotients(az, x, c, a.dtype):
+        if _contains(form, quotient, k * c):
+            found = form.without(atom).combine(1, quotient, -k * c).combine(1, x, k)
+            if _cost(found) >= _cost(form):  # what is in x may be put together with the rest
+                found = normal(az, found)
+            return found if _cost(found) < _cost(form) else None
+    for other, factor in form.terms.items():
+        match other:
+            case E.FloorDiv(b, IntImm(_, d)) if d == c and factor == k * c:
+                y = az.affine(b)  # x but for what is nothing modulo c
+                if floormod(az, y, c, a.dtype).terms == {atom: 1}:
+                    found = form.without(atom).without(other).combine(1, y, k)
+                    return found if _cost(found) < _cost(form) else None
     match a:
         case E.FloorDiv(b, IntImm(_, d)) if k % d == 0:
             y = az.affine(b)
@@ -95,6 +105,16 @@ def _join_remainder(
                 found = form.without(atom).combine(1, low, -(k // d))
                 return found.combine(1, floormod(az, y, c * d, a.dtype), k // d)
     return None
+
+
+def _quotients(az: Analyzer, x: Affine, c: int, t: DType) -> Iterator[Affine]:
+    """The ways in which ``x // c`` may be written: with a quotient in ``x``, as in
+    ``(4 * i + j // 8) // 7``, as one of ``32 * i + j`` too."""
+    yield floordiv(az, x, c, t)
+    for atom, k in x.terms.items():
+        match atom:
+            case E.FloorDiv(b, IntImm(_, d)) if k == 1 and d > 0 and len(x.terms) > 1:
+                yield floordiv(az, (x - of_atom(atom)) * d + az.affine(b), c * d, t)
 
 
 def _cost(form: Affine) -> int:

@@ -33,11 +33,18 @@ from tilewright.arith.affine import as_affine
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.distribution import Distribution, runs_of
 from tilewright.ir.errors import LoweringError
-from tilewright.ir.expr import Expr, IntImm, Load, Var
+from tilewright.ir.expr import Expr, FloorDiv, FloorMod, IntImm, Load, Var, load
 from tilewright.ir.func import Func
 from tilewright.ir.ops import add, const, floordiv, floormod, is_const, logical_and, mul
 from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Instr, Stmt, Store
-from tilewright.ir.visit import allocated, children, distinct, statements, substitute, uses
+from tilewright.ir.visit import (
+    allocated,
+    children,
+    distinct,
+    statements,
+    substitute,
+    uses,
+)
 from tilewright.lower.context import InContext, analyzer_of
 
 #: The axis along which the threads of a group lie.
@@ -54,7 +61,36 @@ def distribute(func: Func) -> Func:
         isinstance(s, Allocate) and s.buffer.scope == "fragment" for s in statements(func.body)
     ):
         return func
-    return replace(func, body=_Distribute(func).stmt(func.body))
+    return replace(func, body=_Distribute(func).stmt(_Unfused(func).stmt(func.body)))
+
+
+class _Unfused(InContext):
+    """Indices of fragments in which quotients and remainders of a fused axis meet again."""
+
+    def __init__(self, func: Func) -> None:
+        super().__init__(analyzer_of(func))
+
+    def stmt(self, s: Stmt) -> Stmt:
+        if isinstance(s, Instr):
+            return s
+        made = super().stmt(s)
+        if isinstance(made, Store) and made.buffer.scope == "fragment":
+            return replace(made, indices=self.unfused(made.indices))
+        return made
+
+    def expr(self, e: Expr) -> Expr:
+        made = super().expr(e)
+        if isinstance(made, Load) and made.buffer.scope == "fragment":
+            return load(made.buffer, self.unfused(made.indices))
+        return made
+
+    def unfused(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(
+            self.analyzer.simplify(i)
+            if any(isinstance(x, (FloorDiv, FloorMod)) for x in distinct(i))
+            else i
+            for i in indices
+        )
 
 
 def check_groups(func: Func) -> Func:

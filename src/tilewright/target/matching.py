@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import gcd
 
 from tilewright.arith import Analyzer
 from tilewright.arith.affine import as_affine
@@ -280,7 +281,8 @@ class _Matching:
         elements = argument.align // access.buffer.dtype.bytes
         zero: dict[Expr, Expr] = dict.fromkeys(self.axes, const(0))
         for index, stride in zip(access.indices, access.buffer.strides, strict=True):
-            factor = stride.value if isinstance(stride, IntImm) else 1
+            known = as_affine(self.analyzer.simplify(stride))
+            factor = gcd(*known.terms.values(), known.const)
             form = as_affine(self.analyzer.simplify(substitute(index, zero)))
             if any(k * factor % elements for k in (*form.terms.values(), form.const)):
                 return False

@@ -8,6 +8,8 @@ from tilewright.ir.errors import ScheduleError
 from tilewright.ir.expr import Reduce
 from tilewright.schedule import Schedule, create_schedule
 from tilewright.te import ComputeOp, Tensor
+from tilewright.topi.nn.conv2d_im2col import TAG, ProductStages
+from tilewright.topi.nn.padding import static
 
 
 @dataclass(frozen=True)
@@ -56,3 +58,36 @@ def find_convolution(output: Tensor, tag: str = "depthwise_conv2d") -> Convoluti
             stage.compute_inline()
     data = padded.op.inputs[0] if padded is not None else source
     return ConvolutionStages(s, output, conv, padded, data, filter)
+
+
+def find_products(output: Tensor, rows: int, down: int = 1) -> tuple[Schedule, ProductStages]:
+    """A schedule of a convolution and what is fused to it, which is inlined, and its matrices.
+
+    Raises :class:`ScheduleError` where ``output`` is no :func:`~tilewright.topi.nn.conv2d_im2col`
+    with element-wise stages behind it, or where tiles of ``rows`` output channels, of which
+    ``down`` threads or warps have a part each, would be of several groups.
+    """
+    s = create_schedule(output.op)
+    images = [stage.op for stage in s.stages if stage.op.tag == TAG]
+    if len(images) != 1:
+        raise ScheduleError(
+            f"the schedule needs one operation tagged {TAG!r}, there are {len(images)}",
+            mend="Declare it by tilewright.topi.nn.conv2d_im2col",
+        )
+    (product,) = images[0].inputs
+    weights, columns = product.op.inputs
+    groups = static(weights.shape[0], "groups")
+    filters = static(output.shape[1], "channels") // groups
+    if groups > 1 and filters % rows and (filters > rows or down > 1):
+        raise ScheduleError(
+            f"a group of {filters} output channels is no number of tiles of {rows} rows",
+            stage=product.op.name,
+            mend="Tile groups by a divisor of their output channels, or by more, undivided",
+        )
+    kept = {output.op, product.op, weights.op, columns.op}
+    for stage in s.stages:
+        if isinstance(stage.op, ComputeOp) and stage.op not in kept:
+            if isinstance(stage.op.body[0], Reduce):
+                raise ScheduleError("a reduction stands beside the product", stage=stage.op.name)
+            stage.compute_inline()
+    return s, ProductStages(columns, weights, product)

@@ -11,6 +11,7 @@ from tilewright.ir.errors import ScheduleError
 from tilewright.schedule import Schedule
 from tilewright.target.target import Target, compute_capability
 from tilewright.topi.cpu import candidates as cpu
+from tilewright.topi.cpu.conv2d_im2col import ColumnTile
 from tilewright.topi.cpu.depthwise_blocks import BlockTile, schedule_blocks
 from tilewright.topi.cpu.depthwise_channels import ChannelTile, schedule_channels
 from tilewright.topi.cpu.depthwise_fast_fir import FirTile, declare_fir, schedule_fir
@@ -22,7 +23,20 @@ from tilewright.topi.cpu.depthwise_wgrad import (
     schedule_wgrad_lines,
 )
 from tilewright.topi.declare import Declaration, declare, declare_wide
+from tilewright.topi.depthwise_products import (
+    column_tiles,
+    declare_products,
+    lane_tiles,
+    mma_tiles,
+    schedule_products_cpu,
+    schedule_products_lanes,
+    schedule_products_mma,
+    suits_products,
+    suits_products_mma,
+)
 from tilewright.topi.gpu import candidates as gpu
+from tilewright.topi.gpu.conv2d_lanes import LaneTile
+from tilewright.topi.gpu.conv2d_mma import MmaTile
 from tilewright.topi.gpu.depthwise_direct import (
     DirectTile,
     declare_direct,
@@ -203,6 +217,8 @@ TEMPLATES = {
                  cpu.block_tiles, where=cpu.suits_blocks, declares=_wide),
         Template("cpu.channels", ChannelTile, schedule_channels, ("forward", "dgrad"), True, False,
                  cpu.channel_tiles),
+        Template("cpu.im2col", ColumnTile, schedule_products_cpu, ("forward", "dgrad"), False,
+                 False, column_tiles, where=suits_products, declares=declare_products),
         Template("cpu.wgrad_lines", GradTile, schedule_wgrad_lines, ("wgrad",), False, False,
                  cpu.grad_tiles),
         Template("cpu.wgrad_channels", GradTile, schedule_wgrad_channels, ("wgrad",), True, False,
@@ -232,6 +248,12 @@ TEMPLATES = {
         Template("gpu.direct", DirectTile, schedule_direct, ("forward", "dgrad"), False, True,
                  direct_tiles, ("cuda", "sim"), shared=True, where=suits_direct, least=70,
                  declares=declare_direct),
+        Template("gpu.im2col_mma", MmaTile, schedule_products_mma, ("forward", "dgrad"), False,
+                 True, mma_tiles, ("cuda", "sim"), shared=True, where=suits_products_mma,
+                 least=80, declares=declare_products),
+        Template("gpu.im2col", LaneTile, schedule_products_lanes, ("forward", "dgrad"), False, True,
+                 lane_tiles, ("cuda", "sim"), shared=True, where=suits_products, least=80,
+                 declares=declare_products),
         Template("gpu.pixels", PixelTile, schedule_pixels, ("forward", "dgrad"), True, True,
                  gpu.pixel_tiles, shared=True),
         Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),

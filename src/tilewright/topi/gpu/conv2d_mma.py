@@ -1,0 +1,111 @@
+"""Convolution as a product of matrices on tensor cores, of any GPU since Ampere.
+
+A block computes ``rows`` output channels of a group by ``columns`` windows; its warps share the
+tiles of both matrices in shared memory, ``depth`` taps at a time, from where ldmatrix loads them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from tilewright import te
+from tilewright.schedule import Schedule
+from tilewright.target.instructions import (
+    ldmatrix_a_bf16,
+    ldmatrix_a_f16,
+    ldmatrix_b_trans_bf16,
+    ldmatrix_b_trans_f16,
+    mma_bf16,
+    mma_f16,
+)
+from tilewright.te import Tensor
+from tilewright.topi.gpu.conv2d_products import begin_products
+from tilewright.topi.nn.conv2d_im2col import Whole
+
+#: By type: the product, and the loads of its operands.
+_INSTRUCTIONS = {
+    "float16": (mma_f16, ldmatrix_a_f16, ldmatrix_b_trans_f16),
+    "bfloat16": (mma_bf16, ldmatrix_a_bf16, ldmatrix_b_trans_bf16),
+}
+_LANES = 32
+#: Of tiles that ldmatrix loads, and of what a row of shared memory is wider than its tile, so that
+#: eight rows of 16 bytes meet no bank twice.
+_LOADED, _APART = 16, 8
+
+
+@dataclass(frozen=True)
+class MmaTile:
+    """A block computes ``rows`` by ``columns`` sums, over ``depth`` products at once, with
+    ``down`` by ``across`` warps; tiles are loaded ``stages - 1`` ahead. With ``implicit`` the
+    image's columns are made in shared memory; else another kernel stores them before."""
+
+    rows: int = 64
+    columns: int = 128
+    depth: int = 32
+    down: int = 2
+    across: int = 2
+    stages: int = 2
+    implicit: int = 1
+
+    @property
+    def whole(self) -> Whole:
+        """What the declaration's matrices are to be filled up to."""
+        return self.rows, self.columns, self.depth
+
+
+def schedule_conv2d_mma(output: Tensor, tile: MmaTile = MmaTile()) -> Schedule:
+    """The schedule of a :func:`~tilewright.topi.nn.conv2d_im2col` of float16 or bfloat16 that was
+    declared with ``whole=tile.whole``, and of what is fused to it."""
+    found = begin_products(output, tile)
+    s, total, windows = found.schedule, found.schedule[found.product], found.columns
+    multiply, load_a, load_b = _INSTRUCTIONS[str(found.weights.dtype)]
+    own = tile.rows // tile.down, tile.columns // tile.across
+    m, p = found.tile
+    down, m = found.out.split(m, factor=min(own[0], found.rows))
+    across, p = found.out.split(p, factor=own[1])
+    pair = gcd(found.pixels, 2)
+    p, lane = found.out.split(p, factor=pair)
+    found.out.reorder(down, across, m, p, lane)
+    found.out.vectorize(lane)
+    tx = te.thread_axis((0, _LANES), "threadIdx.x")
+    ty = te.thread_axis((0, tile.across), "threadIdx.y")
+    tz = te.thread_axis((0, tile.down), "threadIdx.z")
+    found.out.bind(down, tz)
+    found.out.bind(across, ty)
+
+    total.set_scope("fragment")
+    total.compute_at(found.out, across)
+    left = s.cache_read(found.weights, "fragment", [found.product])
+    right = s.cache_read(windows, "fragment", [found.product])
+    g, m, p = total.op.axis
+    (k,) = total.op.reduce_axis
+    total.align_bounds(m, own[0])
+    total.align_bounds(p, own[1])
+    step, k = total.split(k, factor=tile.depth)
+    part, k = total.split(k, factor=_LOADED)
+    mo, m = total.split(m, factor=16)
+    po, p = total.split(p, factor=8)
+    total.reorder(g, step, part, mo, po, m, p, k)
+    for axis in (part, mo, po):
+        total.unroll(axis)
+    total.tensorize(m, multiply)
+    for fragment, instruction in ((left, load_a), (right, load_b)):
+        stage = s[fragment]
+        stage.compute_at(total, part)
+        _, i, j = stage.op.axis
+        io, i = stage.split(i, factor=_LOADED)
+        jo, j = stage.split(j, factor=_LOADED)
+        stage.reorder(io, jo, i, j)
+        stage.unroll(io)
+        stage.unroll(jo)
+        stage.tensorize(i, instruction)
+    for tensor in (found.weights, windows):
+        stage = s[tensor]
+        stage.set_scope("shared")
+        stage.compute_at(total, step)
+        stage.storage_align(stage.op.axis[1], 2 * _APART, _APART)
+        found.copy(tensor, (tz, ty, tx))
+        if tile.stages > 1:
+            stage.pipeline(tile.stages)
+    return s

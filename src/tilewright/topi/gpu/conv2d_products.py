@@ -1,0 +1,135 @@
+"""What GPU schedules of convolutions as products of matrices have in common.
+
+The declaration is that of :mod:`~tilewright.topi.nn.conv2d_im2col`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import Protocol
+
+from tilewright import te
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule import Schedule, Stage
+from tilewright.target.instructions import copy_async
+from tilewright.te import Tensor
+from tilewright.topi.fusion import find_products
+from tilewright.topi.nn.padding import static
+
+#: Threads of a block that stores columns, and bytes of the widest copy.
+_THREADS, _VECTOR = 256, 16
+
+
+class Tile(Protocol):
+    """What a block computes, as in :class:`~tilewright.topi.gpu.conv2d_mma.MmaTile`."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def columns(self) -> int: ...
+
+    @property
+    def down(self) -> int: ...
+
+    @property
+    def implicit(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class ProductSchedule:
+    """A schedule whose blocks are bound.
+
+    Attributes
+    ----------
+    out : the stage of the result; ``tile`` are its axes within a block: rows and columns.
+    block : the innermost axis outside of them.
+    weights, columns, product : the matrices; ``columns`` as the product reads them.
+    source : the columns as they are declared.
+    rows, pixels : output channels of a tile, at most, and windows of an image.
+    """
+
+    schedule: Schedule
+    out: Stage
+    block: IterVar
+    tile: tuple[IterVar, IterVar]
+    weights: Tensor
+    columns: Tensor
+    product: Tensor
+    source: Tensor
+    rows: int
+    pixels: int
+
+    def copy(self, tensor: Tensor, threads: Sequence[IterVar]) -> None:
+        """Fill the tiles of one of the matrices in shared memory, with the threads of a block,
+        the last of which are along x."""
+        stage = self.schedule[tensor]
+        if tensor is self.columns:
+            _copy(stage, threads, stored=self.columns is not self.source)
+            return
+        # A row of the filter is one piece of memory, where it is not filled up.
+        depth = static(tensor.shape[2], "taps")
+        own = math.prod(static(e, "the filter") for e in tensor.op.inputs[0].shape[1:])
+        kind = tensor.dtype
+        _copy(stage, threads, vector=gcd(depth, _VECTOR // kind.bytes) if own == depth else 1)
+
+
+def begin_products(output: Tensor, tile: Tile) -> ProductSchedule:
+    """The schedule of a convolution, and of what is fused to it, but for the product.
+
+    Raises :class:`ScheduleError` as :func:`~tilewright.topi.fusion.find_products`.
+    """
+    s, found = find_products(output, tile.rows, tile.down)
+    product, weights, columns = found.product, found.weights, found.columns
+    read = columns
+    if not tile.implicit:
+        _store(s[columns])
+        read = s.cache_read(columns, "shared", [product])
+    out = s[output]
+    n, c, h, w = out.op.axis
+    filters = static(output.shape[1], "channels") // static(weights.shape[0], "groups")
+    g, m = out.split(c, factor=filters)
+    out.reorder(g, m, n, h, w)
+    p = out.fuse(n, h, w)
+    mo, m = out.split(m, factor=min(tile.rows, filters))
+    po, p = out.split(p, factor=tile.columns)
+    # Blocks of the output channels of a group are neighbours: they read the same windows.
+    out.reorder(g, po, mo, m, p)
+    block = out.fuse(g, po, mo)
+    out.bind(block, te.thread_axis("blockIdx.x"))
+    pixels = math.prod(static(e, "the result") for e in output.shape[2:])
+    rows = min(tile.rows, filters)
+    return ProductSchedule(s, out, block, (m, p), weights, read, product, columns, rows, pixels)
+
+
+def _store(stage: Stage) -> None:
+    """Columns in memory: neighbouring threads store neighbouring windows."""
+    block, thread = stage.split(stage.fuse(*stage.op.axis), factor=_THREADS)
+    stage.bind(block, te.thread_axis("blockIdx.x"))
+    stage.bind(thread, te.thread_axis("threadIdx.x"))
+
+
+def _copy(stage: Stage, threads: Sequence[IterVar], stored: bool = False, vector: int = 1) -> None:
+    """Fill a tile in shared memory: neighbouring threads fetch neighbouring elements, or vectors
+    of them, or, of what is ``stored``, 16 bytes each in the background.
+
+    ``threads`` are those of a block, the last one along x.
+    """
+    kind = stage.op.outputs[0].dtype
+    *outer, column = stage.op.axis
+    if stored:
+        column, lane = stage.split(column, factor=_VECTOR // kind.bytes)
+        stage.tensorize(lane, copy_async(_VECTOR // kind.bytes, str(kind)))
+    elif vector > 1:
+        column, lane = stage.split(column, factor=vector)
+        stage.vectorize(lane)
+    rest = stage.fuse(*outer, column)
+    for thread in reversed(threads):
+        assert thread.dom is not None
+        rest, own = stage.split(rest, factor=static(thread.dom.extent, "the threads"))
+        stage.bind(own, thread)
+    if not stored:
+        stage.unroll(rest)  # so that all are under way at once
