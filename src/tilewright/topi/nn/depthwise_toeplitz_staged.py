@@ -52,9 +52,15 @@ class StagedToeplitz(Toeplitz):
         return -(-h // self.block_rows) * self.groups, -(-w // self.columns)
 
     @property
+    def lead(self) -> int:
+        """Input rows of one phase before those that a block reads, such that the rows that are
+        staged at once begin with the image's first: padding costs no stage that it shares."""
+        return -(self.before[0] // self.stride[0]) % self.staged if self.staged else 0
+
+    @property
     def block_steps(self) -> int:
         """Input rows of one phase of the stride that all groups read, in whole stages."""
-        count = self.steps - self.rows + self.block_rows
+        count = self.lead + self.steps - self.rows + self.block_rows
         return -(-count // self.staged) * self.staged if self.staged else count
 
     @property
@@ -82,7 +88,9 @@ def depthwise_toeplitz_staged(t: Toeplitz, image: Tensor, filter: Tensor) -> Toe
         t, filter, sh, t.matrices, lambda f, e: (t.steps - 1 - e) * sh + f
     )
     # Of rows that are staged some at a time, those in the padding are zeros; of others, nothing.
-    above, rows = (top, (down - t.block_rows + t.block_steps) * sh) if t.staged else (0, height)
+    above, rows = 0, height
+    if t.staged:
+        above, rows = top + t.lead * sh, (down - t.block_rows + t.block_steps) * sh
 
     tiles = [("wo", t.staged_columns // 8), ("no", IMAGES // 8), ("ni", 8), ("wi", 8)]
     if t.box:
@@ -104,8 +112,9 @@ def depthwise_toeplitz_staged(t: Toeplitz, image: Tensor, filter: Tensor) -> Toe
     j = te.reduce_axis((0, t.depth), name="j")
 
     def product(n: Any, c: Any, h: Any, w: Any) -> Any:
-        begin = h // t.block_rows * t.block_rows  # of the block that shares what is staged
-        own = q - h % t.block_rows // t.rows * t.rows
+        # Of the block that shares what is staged.
+        begin = h // t.block_rows * t.block_rows - t.lead
+        own = q - t.lead - h % t.block_rows // t.rows * t.rows
         row = (begin + q) * sh + f
         where = [row >= top, row < top + height, own >= 0, own < t.steps]
         if t.staged:  # whole stages need not be loaded where none of their rows is used
