@@ -101,3 +101,31 @@ def test_what_differs_from_what_is_remembered_is_told_apart(only_once):
             for padding in (0, 1, (1, 0)):
                 wanted = F.conv2d(a, f, b, 1, padding, 1, 4)
                 assert error(tt.depthwise_conv2d(a, f, b, 1, padding), wanted) < 1e-5
+
+
+def test_what_one_function_remembers_is_still_a_mistake_to_another(only_once):
+    x, w = torch.randn(2, 4, 9), torch.randn(4, 1, 3)
+    tt.depthwise_conv1d(x, w, None, 1, 1)
+    with pytest.raises(RuntimeError):
+        tt.depthwise_conv2d(x, w, None, 1, 1)
+
+
+def test_settings_may_be_any_sequence(only_once):
+    class Pair:
+        """Neither a list nor a tuple, and without a hash."""
+
+        __hash__ = None
+
+        def __init__(self, *values):
+            self.values = values
+
+        def __len__(self):
+            return len(self.values)
+
+        def __getitem__(self, k):
+            return self.values[k]
+
+    x, w = torch.randn(1, 4, 6, 6), torch.randn(4, 1, 3, 3)
+    for padding in ((1, 0), (0, 1)):
+        wanted = F.conv2d(x, w, None, 1, padding, 1, 4)
+        assert error(tt.depthwise_conv2d(x, w, None, 1, Pair(*padding)), wanted) < 1e-5

@@ -59,7 +59,7 @@ class Seen:
         self.backward: dict[Any, Run] = {}
 
 
-#: By :func:`signature`, and what the caller was told beside the operands.
+#: By :func:`signature`, and who was called and told what beside the operands.
 seen: dict[Any, Seen] = {}
 #: So many are remembered: where shapes keep changing, they are looked up anew now and then.
 _MOST_RUNS = 10_000

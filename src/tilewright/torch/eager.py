@@ -6,6 +6,7 @@ found out about, and remembered.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ _autocast_is_on = torch._C._is_any_autocast_enabled
 def again(input: Any, weight: Any, bias: Any, given: tuple[Any, ...]) -> torch.Tensor | None:
     """What :func:`convolve` or :func:`transpose` made of the same arguments before; else None.
 
-    ``given`` is what the caller was told beside the operands.
+    ``given`` is the caller's name, and what it was told beside the operands.
     """
     # Each look-up counts: this is all that a call costs beside PyTorch's part of it.
     if observers or not is_plain(input, weight, bias):
@@ -46,7 +47,7 @@ def again(input: Any, weight: Any, bias: Any, given: tuple[Any, ...]) -> torch.T
     try:
         known = seen.get((signature(input, weight, bias), given))
     except TypeError:
-        known = seen.get((signature(input, weight, bias), _hashable(given)))
+        known = _by_lists(signature(input, weight, bias), given)
     if known is None:
         return None
     made: torch.Tensor
@@ -60,6 +61,13 @@ def again(input: Any, weight: Any, bias: Any, given: tuple[Any, ...]) -> torch.T
             raise
         return None  # one of them has no memory, but wraps what has
     return made
+
+
+def _by_lists(operands: Any, given: tuple[Any, ...]) -> Seen | None:
+    """What is known of a call; of one that was told what is neither a tuple nor a list, nothing."""
+    with contextlib.suppress(TypeError):
+        return seen.get((operands, _hashable(given)))
+    return None
 
 
 def _hashable(given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -96,8 +104,8 @@ def convolve(
 ) -> torch.Tensor:
     """The convolution, with its gradients.
 
-    Operands may lack a height, which is 1 then. ``given`` is what the caller was told for the
-    ``geometry``; it may be told that again.
+    Operands may lack a height, which is 1 then. A call with the same ``given``, as for
+    :func:`again`, has the same ``geometry``.
     """
     made: torch.Tensor
     input, weight, bias = _alive(input, weight, bias)
@@ -123,7 +131,7 @@ def transpose(
 ) -> torch.Tensor | None:
     """The transposed convolution to an image of ``size``, with its gradients; else None.
 
-    ``given``, where it is not empty, as for :func:`convolve`.
+    ``given`` is that of :func:`again`, or empty where the call is not to be remembered.
     """
     made: torch.Tensor | None = None
     input, weight, bias = _alive(input, weight, bias)
@@ -149,7 +157,8 @@ def _first(
 ) -> torch.Tensor:
     """A call, which is remembered."""
     if given and not observers:
-        seen[signature(input, weight, bias), _hashable(given)] = known
+        with contextlib.suppress(TypeError):
+            seen[signature(input, weight, bias), _hashable(given)] = known
     made: torch.Tensor
     if way == "autograd":
         made = known.record(input, weight, bias, known)

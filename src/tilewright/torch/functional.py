@@ -32,7 +32,7 @@ def depthwise_conv2d(
     Under autocast, operands are cast as ``F.conv2d`` casts them. What Tilewright has no kernel for
     is left to PyTorch, with one warning that says why. Raises what ``F.conv2d`` raises.
     """
-    given = (stride, padding, dilation)
+    given = ("conv2d", stride, padding, dilation)
     if not torch.compiler.is_compiling():
         known = again(input, weight, bias, given)
         if known is not None:
@@ -62,7 +62,7 @@ def depthwise_conv1d(
     ``input`` is (N, C, W) or (C, W), ``weight`` (C * multiplier, 1, KW); otherwise as
     :func:`depthwise_conv2d`.
     """
-    given = (stride, padding, dilation)
+    given = ("conv1d", stride, padding, dilation)
     if not torch.compiler.is_compiling():
         known = again(input, weight, bias, given)
         if known is not None:

@@ -35,13 +35,14 @@ def depthwise_conv_transpose2d(
     The output has (H - 1) * stride - 2 * padding + dilation * (KH - 1) + output_padding + 1 rows.
     Otherwise as :func:`~tilewright.torch.depthwise_conv2d`.
     """
-    given: tuple[Any, ...] = (stride, padding, output_padding, dilation)
+    settings = (stride, padding, output_padding, dilation)
+    given: tuple[Any, ...] = ("conv_transpose2d", *settings)
     if not torch.compiler.is_compiling():
         known = again(input, weight, bias, given)
         if known is not None:
             return known
     if input.dim() == 3:
-        return depthwise_conv_transpose2d(input[None], weight, bias, *given)[0]
+        return depthwise_conv_transpose2d(input[None], weight, bias, *settings)[0]
     theirs = (stride, padding, output_padding, weight.shape[0], dilation)
     if input.dim() != 4 or weight.dim() != 4 or not _fits(input, weight, bias):
         return F.conv_transpose2d(input, weight, bias, *theirs)  # raises
