@@ -8,6 +8,7 @@ import os
 import threading
 
 import pytest
+from tests.support.cuda_stand_in import StandIn
 
 driver = pytest.importorskip("cuda.bindings.driver")
 
@@ -17,27 +18,6 @@ from tilewright.runtime.cuda_call import UNALIGNED, Kernel, failure, make_call  
 
 STREAM = 0x7F00_1234_5678
 ADDRESSES = (0x7F00_0000_0040, 0x7FFF_FFFF_FFF0, 0x10)
-
-
-class StandIn:
-    """``cuLaunchKernelEx``: notes the bytes of each configuration, the function, the parameters."""
-
-    def __init__(self) -> None:
-        self.notes: list[tuple[bytes, bytes, int, list[int]]] = []
-        self.answers: list[int] = []
-        self.count = 3
-        pointer = ctypes.c_void_p
-        kind = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, pointer, pointer)
-        self._function = kind(self._launch)
-        self.address = ctypes.cast(self._function, pointer).value
-
-    def _launch(self, how: int, function: int, parameters: int, extra: int | None) -> int:
-        assert extra is None
-        places = (ctypes.c_void_p * self.count).from_address(parameters)
-        values = [ctypes.c_uint64.from_address(p).value for p in places]
-        attribute = ctypes.string_at(ctypes.c_uint64.from_address(how + 40).value, 72)
-        self.notes.append((ctypes.string_at(how, 56), attribute, function, values))
-        return self.answers.pop(0) if self.answers else 0
 
 
 @pytest.fixture
@@ -76,7 +56,7 @@ def test_a_configuration_is_laid_out_as_the_driver_reads_it(stand_in, overlaps):
 
 
 def test_each_kernel_takes_its_own_of_the_addresses_and_scalars_in_order(stand_in):
-    stand_in.count = 2
+    stand_in.counts = [2, 2, 2]
     scalars = (7, 2**64 - 1)
     kernels = [kernel(parameters=p) for p in ((2, 0), (3, 1), (1, 4))]
     assert make_call(kernels, 3, scalars, 16)(0, ADDRESSES) == 0
@@ -86,7 +66,7 @@ def test_each_kernel_takes_its_own_of_the_addresses_and_scalars_in_order(stand_i
 
 
 def test_a_structure_is_read_where_its_address_says(stand_in):
-    stand_in.count = 2
+    stand_in.counts = [2]
     structure = (ctypes.c_uint64 * 16)(12345)
     call = make_call([kernel(parameters=(0,), structures=(1,))], 2, (), 8)
     assert call(0, (ADDRESSES[0], ctypes.addressof(structure))) == 0
