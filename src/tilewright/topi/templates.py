@@ -44,6 +44,13 @@ from tilewright.topi.gpu.depthwise_direct import (
     schedule_direct,
     suits_direct,
 )
+from tilewright.topi.gpu.depthwise_fourier import (
+    FourierTile,
+    declare_fourier,
+    fourier_tiles,
+    schedule_fourier,
+    suits_fourier,
+)
 from tilewright.topi.gpu.depthwise_pixels import PixelTile, schedule_pixels
 from tilewright.topi.gpu.depthwise_planes import PlaneTile, schedule_planes
 from tilewright.topi.gpu.depthwise_row_products import (
@@ -185,9 +192,13 @@ class Template:
         return list(dict.fromkeys(self.tiles(p, target)))
 
     def parse(self, values: Mapping[str, Any]) -> Any:
-        """Parameters as records have them; raises :class:`ScheduleError` for strange ones."""
-        known = {f.name for f in dataclasses.fields(self.config)}
-        if set(values) != known or not all(type(v) is int for v in values.values()):
+        """Parameters as records have them; one that came later may be left out, for its default.
+        Raises :class:`ScheduleError` for strange ones."""
+        fields = dataclasses.fields(self.config)
+        known = {f.name for f in fields}
+        needed = {f.name for f in fields if "later" not in f.metadata}
+        given = set(values)
+        if not needed <= given <= known or not all(type(v) is int for v in values.values()):
             raise ScheduleError(
                 f"template {self.name} has the integer parameters {', '.join(sorted(known))}, "
                 f"got {dict(values)!r}",
@@ -248,6 +259,9 @@ TEMPLATES = {
         Template("gpu.direct", DirectTile, schedule_direct, ("forward", "dgrad"), False, True,
                  direct_tiles, ("cuda", "sim"), shared=True, where=suits_direct, least=70,
                  declares=declare_direct),
+        Template("gpu.fourier", FourierTile, schedule_fourier, ("forward", "dgrad", "wgrad"), False,
+                 True, fourier_tiles, ("cuda", "sim"), shared=True, where=suits_fourier, least=70,
+                 declares=declare_fourier),
         Template("gpu.im2col_mma", MmaTile, schedule_products_mma, ("forward", "dgrad"), False,
                  True, mma_tiles, ("cuda", "sim"), shared=True, where=suits_products_mma,
                  least=80, declares=declare_products),

@@ -9,8 +9,9 @@ from memory once for all output rows of a block.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -39,6 +40,10 @@ from tilewright.topi.problem import Problem
 _DEPTH = 16
 #: Outputs of the widest instruction, and registers of a multiprocessor and of a thread beside sums.
 _WIDEST, _REGISTERS, _OTHER = 256, 65536, 40
+#: Multiprocessors of the GPUs that these tiles are for, and bytes that waiting for boxes takes.
+_MULTIPROCESSORS, _BARRIERS = 132, 1024
+#: Rows that are copied at once by TMA, and copies of them; one copy ahead is too late.
+_AHEAD = ((4, 4), (8, 3), (2, 4), (2, 3), (4, 3))
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,8 @@ class StagedTile:
     turns: int = 4
     staged: int = 4
     stages: int = 3
-    channels: int = 1
-    box: int = 0
+    channels: int = field(default=1, metadata={"later": True})  # records may be older
+    box: int = field(default=0, metadata={"later": True})
 
 
 def declare_staged(p: Problem, tile: StagedTile, batch: Any = None) -> ToeplitzDeclaration:
@@ -134,21 +139,46 @@ def _tiles(p: Problem) -> Iterator[tuple[float, StagedTile]]:
             tile = StagedTile(rows, columns, groups, 1, staged, stages)
             cut = _cut(p, tile)
             high = stages * staged * cut.stride[0] if staged else cut.image[0]
-            space = shared_bytes(cut) + high * IMAGES * cut.depth * size
-            if space > SHARED:
-                continue
             down, across = cut.tiles
             products = down * across * cut.steps * cut.depth * rows * columns
             narrow = 1 + 32 / (rows * columns)
-            blocks = min(SHARED // space, _REGISTERS // (groups * LANES * held))
-            alone = 1.0 + 0.6 / groups + 0.1 / blocks
-            again = 1.2 if staged and down > groups else 1.0  # the first rows are waited for
-            near = 1 + (abs(staged - 4) + abs(stages - 3)) / 64 if staged else 1.0
-            turns = down // groups
-            yield (
-                products * narrow * alone * again * near,
-                StagedTile(rows, columns, groups, turns, staged, stages),
-            )
+            for channels, box in product(_in_turn(p, across), _boxes(cut)):
+                if box and (staged, stages) not in _AHEAD:
+                    continue
+                made = replace(tile, turns=down // groups, channels=channels, box=box)
+                image = high * IMAGES * _cut(p, made).staged_columns * size
+                space = shared_bytes(cut) + image + (_BARRIERS if box else 0)
+                if space > SHARED:
+                    continue
+                blocks = min(SHARED // space, _REGISTERS // (groups * LANES * held))
+                alone = 1.0 + 0.6 / groups + 0.1 / blocks
+                # The first rows are waited for, unless they come while others are multiplied.
+                again = 1.2 if staged and down > groups and not box else 1.0
+                copied = (0.9 if box else 1.0) * (0.97 if channels > 1 else 1.0)
+                near = 1 + (abs(staged - 4) + abs(stages - 3)) / 64 if staged else 1.0
+                if box:
+                    near = 1 + _AHEAD.index((staged, stages)) / 64
+                yield products * narrow * alone * again * copied * near, made
+
+
+def _in_turn(p: Problem, across: int) -> list[int]:
+    """Channels that a block goes through: one, and as many as let all multiprocessors be busy for
+    the same time."""
+    blocks = -(-p.batch // IMAGES) * across * p.result_channels
+    found = [1]
+    for channels in (2, 3, 4):
+        rounds = blocks / channels / _MULTIPROCESSORS
+        if p.result_channels % channels == 0 and math.ceil(rounds) - rounds < 0.1 * rounds:
+            found[1:] = [channels]
+    return found
+
+
+def _boxes(cut: StagedToeplitz) -> list[int]:
+    """Columns of boxes: none, and where rows begin at multiples of 16 bytes, as many as a row that
+    is staged consists of."""
+    if cut.image[1] % 8:
+        return [0]
+    return [0, *[box for box in (64, 32, 16) if cut.staged_columns % box == 0][:1]]
 
 
 def _cut(p: Problem, tile: StagedTile) -> StagedToeplitz:
