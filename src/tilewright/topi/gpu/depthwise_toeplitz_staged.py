@@ -101,7 +101,8 @@ def schedule_staged(d: Declaration, tile: StagedTile = StagedTile()) -> Schedule
     channel = s[d.output].leaf_iter_vars[1]  # the outermost loop of a block
     if tile.staged:
         image.compute_at(sums, turn)
-        image.pipeline(tile.stages, over=channel)
+        even = cut.tiles[0] % (tile.groups * tile.turns) == 0  # so that each block has all turns
+        image.pipeline(tile.stages, over=channel if even else None)
     else:
         image.compute_at(s[d.output], channel)
         if tile.stages > 1:
