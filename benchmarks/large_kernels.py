@@ -11,9 +11,10 @@ CUDA cores), "of bandwidth" what images take of a large copy's.
     PYTHONPATH=src python benchmarks/large_kernels.py --gpus 4
 
 With ``--also`` some tiles of other templates are tried too, and what the best of each takes is
-printed, as of direct convolution with filters of 31 rows, in float32:
+printed; ``--layers`` are problems of one's own, batch x channels x image x filter:
 
     PYTHONPATH=src python benchmarks/large_kernels.py --also gpu.direct --dtype float32 --only K31
+    PYTHONPATH=src python benchmarks/large_kernels.py --also gpu.fourier --layers 64x384x64x63
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import itertools
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -170,10 +171,22 @@ def says_each(row: dict[str, Any], also: tuple[str, ...]) -> str:
     return "; ".join([says(row), *(f"{name}: {micros:.1f} us" for micros, name in best)])
 
 
-def wanted(only: str, dtype: str = "") -> list[tuple[str, Problem]]:
-    """The sections and problems whose text contains ``only``, each once; all of ``dtype`` where
-    one is given."""
-    found = [(s, p.replace(dtype=dtype) if dtype else p) for s, p in sections()]
+def wanted(only: str, dtype: str = "", layers: str = "") -> list[tuple[str, Problem]]:
+    """The sections and problems whose text contains ``only``, each once, or those of ``layers``;
+    all of ``dtype`` where one is given.
+
+    >>> [str(p) for _, p in wanted("dgrad", "bfloat16", "8x3x64x63")]
+    ['depthwise_conv2d dgrad 8x3x64x64 K63 s1 p31,31,31,31 bfloat16 NCHW']
+    """
+    every: Iterable[tuple[str, Problem]] = sections()
+    if layers:
+        numbers = [map(int, text.split("x")) for text in layers.split(",")]
+        every = [
+            (f"Of one's own, {pass_}", layer(channels, image, kernel, batch=batch, pass_=pass_))
+            for batch, channels, image, kernel in numbers
+            for pass_ in PASSES
+        ]
+    found = [(s, p.replace(dtype=dtype) if dtype else p) for s, p in every]
     return list(dict.fromkeys((s, p) for s, p in found if only in f"{s} {p}"))
 
 
@@ -183,6 +196,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="sections and problems that contain this")
     parser.add_argument("--also", default="", help="templates to try too, with commas between")
     parser.add_argument("--dtype", default="", help="of all problems, in place of their own")
+    parser.add_argument("--layers", default="", help="in place of all problems: 64x384x64x63,...")
     parser.add_argument("--name", default="h200_large_kernels", help="of the results")
     parser.add_argument("--out", default="benchmarks/results")
     parser.add_argument("--arch", default="sm_90a", help="of the GPUs")
@@ -190,11 +204,12 @@ def main() -> None:
     parser.add_argument("--part", type=int, default=-1, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     Path(arguments.out).mkdir(parents=True, exist_ok=True)
+    problems = wanted(arguments.only, arguments.dtype, arguments.layers)
     if arguments.part >= 0:
         target = f"cuda -arch={arguments.arch}"
         also = tuple(name for name in arguments.also.split(",") if name)
         run_part(
-            arguments, target, wanted(arguments.only, arguments.dtype), time_problem,
+            arguments, target, problems, time_problem,
             functools.partial(says_each, also=also), functools.partial(tried, also=also),
         )  # fmt: skip
         return
@@ -203,7 +218,7 @@ def main() -> None:
         found = [json.loads(path.read_text()) for path in left]
     else:
         found = run_on_gpus(arguments.gpus, arguments.out)
-    order = {str(w): k for k, w in enumerate(wanted(arguments.only, arguments.dtype))}
+    order = {str(w): k for k, w in enumerate(problems)}
     made = results(
         arguments,
         found,

@@ -28,6 +28,8 @@ ALGORITHMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("I", "warps, products of one image",
      ("gpu.toeplitz_rows", "gpu.toeplitz_tf32_rows", "gpu.toeplitz_wgrad",
       "gpu.toeplitz_tf32_wgrad")),
+    ("M", "products of im2col or of spectra",
+     ("gpu.im2col_mma", "gpu.im2col", "cpu.im2col", "gpu.fourier")),
     ("C", "without products of matrices", ()),
 )  # fmt: skip
 _PASSES = ("forward", "dgrad", "wgrad")

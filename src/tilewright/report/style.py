@@ -4,13 +4,15 @@ STYLE = """
 :root {
   color-scheme: light dark;
   --ground: #ffffff; --panel: #f5f7f8; --line: #d9dfe3; --ink: #1b2327; --faint: #55636b;
-  --accent: #0b6e69; --s1: #0f857e; --s2: #d97a24; --s3: #7a68c9; --s4: #4b7fb5; --s5: #8a9399;
+  --accent: #0b6e69; --s1: #0f857e; --s2: #d97a24; --s3: #7a68c9; --s4: #4b7fb5;
+  --s5: #b5527a; --s6: #8a9399;
   --key: #8a2f8f; --num: #9a4a00; --str: #2d6a2d; --com: #5d6d75; --fun: #1c5fa8;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --ground: #12181b; --panel: #1b2327; --line: #34424a; --ink: #e4eaed; --faint: #9fb0b9;
-    --accent: #58c9bf; --s1: #3dbdb2; --s2: #e8954a; --s3: #a596ea; --s4: #7fb2e5; --s5: #84919a;
+    --accent: #58c9bf; --s1: #3dbdb2; --s2: #e8954a; --s3: #a596ea; --s4: #7fb2e5;
+    --s5: #e08fb0; --s6: #84919a;
     --key: #d59be0; --num: #eab27a; --str: #9ccf92; --com: #8fa1aa; --fun: #8ebdf0;
   }
 }
@@ -98,13 +100,13 @@ p code, li code, dd code {
 }
 .key-1 { background: var(--s1); } .key-2 { background: var(--s2); }
 .key-3 { background: var(--s3); } .key-4 { background: var(--s4); }
-.key-5 { background: var(--s5); }
+.key-5 { background: var(--s5); } .key-6 { background: var(--s6); }
 .roof { stroke: var(--faint); stroke-width: 2; }
 .fill-1, .dot-1 { fill: var(--s1); } .fill-2, .dot-2 { fill: var(--s2); }
 .fill-3, .dot-3 { fill: var(--s3); } .fill-4, .dot-4 { fill: var(--s4); }
-.fill-5, .dot-5 { fill: var(--s5); }
+.fill-5, .dot-5 { fill: var(--s5); } .fill-6, .dot-6 { fill: var(--s6); }
 .line-1 { stroke: var(--s1); } .line-2 { stroke: var(--s2); } .line-3 { stroke: var(--s3); }
-.line-4 { stroke: var(--s4); } .line-5 { stroke: var(--s5); }
+.line-4 { stroke: var(--s4); } .line-5 { stroke: var(--s5); } .line-6 { stroke: var(--s6); }
 [class^=line-] { stroke-width: 2; stroke-linecap: round; }
 @media (max-width: 44rem) {
   .chart .crowded { display: none; }

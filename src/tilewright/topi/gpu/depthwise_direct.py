@@ -46,8 +46,8 @@ _MOST = 64
 #: Multiplications in the time of a shuffle and its addition, of a vector of 16 bytes from shared
 #: memory, and of an element on its way there.
 _SHUFFLE, _LOAD, _COPY = 5, 16, 16
-#: Bytes of shared memory that every GPU gives a block.
-_LEAST = 48 * 1024
+#: Bytes of shared memory that a block can have on every GPU from compute capability 7.0 on.
+_LEAST = 64 * 1024
 #: Multiprocessors of a large GPU, and threads that keep one of them busy.
 _MULTIPROCESSORS, _RESIDENT = 132, 512
 
@@ -202,7 +202,7 @@ def suits_direct(p: Problem) -> bool:
 
 def direct_tiles(p: Problem, target: Target) -> list[DirectTile]:
     """Tiles that fit the target's shared memory, the best guess first."""
-    limit = min(_SHARED, target.limits.shared_memory)
+    limit = max(_LEAST, min(_SHARED, target.limits.shared_memory))
     found = sorted(_tiles(p, limit), key=lambda pair: pair[0])
     return [tile for _, tile in found[:_MOST]]
 
@@ -254,7 +254,8 @@ def _shared(cut: Direct, tile: DirectTile) -> int:
     """Bytes of a block."""
     high, wide = (cut.seen(k, results) for k, results in enumerate(cut.block))
     image = tile.images * (high * wide * _bytes(cut) + 2 * _VECTOR)
-    return image + cut.steps * cut.taps * (PARTS * cut.part * 8 + _VECTOR)
+    taps = PARTS * cut.part * dtype(cut.problem.accumulate).bytes + _VECTOR
+    return image + cut.steps * cut.taps * taps
 
 
 def _cost(cut: Direct, tile: DirectTile, shared: int) -> float:
