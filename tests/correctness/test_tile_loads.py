@@ -99,7 +99,7 @@ def test_sums_of_small_integers_are_exact_on_a_gpu(name: str) -> None:
     schedule, args = PRODUCTS[name][0]()
     made, exact = operands(name, args)
     there = [array(x, "cuda", str(t.dtype)) for x, t in zip(made, args, strict=False)]
-    kernel = tilewright.build(schedule, list(args), "cuda")
+    kernel = tilewright.build(schedule, list(args), "cuda -arch=sm_90a")
     for _ in range(2):  # the second time with arrays that lie elsewhere
         result = array(np.full(exact.shape, 77, "float32"), "cuda")
         kernel(*there, result)
@@ -143,7 +143,7 @@ def test_maps_are_the_same_of_extents_that_a_call_tells(symbolic: bool, cached: 
 @pytest.mark.needs_cuda
 def test_extents_that_a_call_tells_on_a_gpu() -> None:
     schedule, args = copied(symbolic=True)
-    kernel = tilewright.build(schedule, list(args), "cuda")
+    kernel = tilewright.build(schedule, list(args), "cuda -arch=sm_90a")
     for m in (100, 65, 1):
         x = np.arange(m * 72).reshape(m, 72).astype("float16") % 50
         y = array(np.full((m, 72), 77, "float16"), "cuda")
@@ -175,7 +175,7 @@ def test_what_an_image_does_not_have_is_zero_on_a_gpu(swizzle: int, rows: int) -
     schedule, args = windows(swizzle=swizzle, rows=rows)
     x = np.random.default_rng(0).integers(-4, 5, (100, 3, 5, 24)).astype("float16")
     y = array(np.full((3, 5, 128, 32), 77, "float16"), "cuda")
-    tilewright.build(schedule, list(args), "cuda")(array(x, "cuda"), y)
+    tilewright.build(schedule, list(args), "cuda -arch=sm_90a")(array(x, "cuda"), y)
     np.testing.assert_array_equal(y.numpy(), expected_windows(x))
 
 
@@ -285,7 +285,7 @@ def test_windows_by_pipelines_of_boxes_on_a_gpu(stages: int, over: bool) -> None
     schedule, args = windows(rows=3, stages=stages, over=over)
     x = np.random.default_rng(0).integers(-4, 5, (100, 3, 5, 24)).astype("float16")
     y = array(np.full((3, 5, 128, 32), 77, "float16"), "cuda")
-    tilewright.build(schedule, list(args), "cuda")(array(x, "cuda"), y)
+    tilewright.build(schedule, list(args), "cuda -arch=sm_90a")(array(x, "cuda"), y)
     np.testing.assert_array_equal(y.numpy(), expected_windows(x))
 
 
