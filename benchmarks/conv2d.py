@@ -22,8 +22,8 @@ import measure
 import tilewright
 from tilewright import te
 from tilewright.topi import nn
-from tilewright.topi.gpu.conv2d_lanes import LaneTile, schedule_conv2d_lanes
-from tilewright.topi.gpu.conv2d_mma import MmaTile, schedule_conv2d_mma
+from tilewright.topi.gpu.conv2d_lanes import LaneTile, conv2d_lanes_tiles, schedule_conv2d_lanes
+from tilewright.topi.gpu.conv2d_mma import MmaTile, conv2d_mma_tiles, schedule_conv2d_mma
 
 #: Image, filter and groups; padding keeps the size.
 LAYERS = (
@@ -37,25 +37,17 @@ LAYERS = (
 )
 QUICK = (((2, 20, 9, 7), (24, 20, 3, 3), 1), ((2, 6, 9, 7), (32, 3, 5, 3), 2),
          ((2, 3, 9, 7), (3, 1, 5, 5), 3))  # fmt: skip
+#: Tiles of each way that are tried.
+TRIED = 12
 #: Bytes of columns that are stored, at most.
 STORED = 4 << 30
 
 
-def tiles(dtype: str, filters: int, quick: bool) -> list[MmaTile | LaneTile]:
-    """Tiles for groups of so many filters."""
-    found: list[MmaTile | LaneTile]
-    few = filters < 64 or quick
-    if dtype == "float32":
-        rows = filters if few else 64
-        shapes = [(rows, 256, 8, 1, 64)] if few else [(64, 128, 16, 8, 16), (128, 128, 8, 16, 16)]
-        found = [LaneTile(*s, *way) for s in shapes for way in ((1, 1), (2, 1), (2, 0), (3, 0))]
-    else:
-        rows = -(-filters // 16) * 16
-        shapes = [(rows, 128, 32, 1, 4), (rows, 64, 32, 1, 2)]
-        if not few:
-            shapes = [(64, 128, 32, 2, 2), (128, 128, 32, 2, 4), (64, 256, 32, 2, 4)]
-        found = [MmaTile(*s, *way) for s in shapes for way in ((1, 1), (2, 1), (3, 0), (4, 0))]
-    return found
+def tiles(dtype: str, filters: int, groups: int) -> list[MmaTile | LaneTile]:
+    """Tiles for a layer, as many of either way."""
+    make = conv2d_lanes_tiles if dtype == "float32" else conv2d_mma_tiles
+    every: list[MmaTile | LaneTile] = [*make(filters, groups)]
+    return [t for way in (1, 0) for t in [t for t in every if t.implicit == way][:TRIED]]
 
 
 def built(shape: Any, filter: Any, groups: int, dtype: str, tile: MmaTile | LaneTile) -> Any:
@@ -82,7 +74,7 @@ def layer(torch: Any, shape: Any, filter: Any, groups: int, dtype: str, quick: b
     theirs = partial(torch.conv2d, x, f, None, 1, padding, 1, groups)
     calls: dict[str, Callable[[int], Any]] = {"PyTorch": partial(call, theirs, ())}
     taps, wrong = filter[1] * filter[2] * filter[3], 0
-    for tile in tiles(dtype, filter[0] // groups, quick):
+    for tile in tiles(dtype, filter[0], groups):
         windows = exact.numel() // filter[0] * groups
         if not tile.implicit and windows * taps * x.element_size() > STORED:
             continue

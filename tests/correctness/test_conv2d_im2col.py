@@ -15,8 +15,8 @@ from tilewright.runtime.sass import opcodes
 from tilewright.target import Target
 from tilewright.topi import Problem, nn
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile, schedule_conv2d_columns
-from tilewright.topi.gpu.conv2d_lanes import LaneTile, schedule_conv2d_lanes
-from tilewright.topi.gpu.conv2d_mma import MmaTile, schedule_conv2d_mma
+from tilewright.topi.gpu.conv2d_lanes import LaneTile, conv2d_lanes_tiles, schedule_conv2d_lanes
+from tilewright.topi.gpu.conv2d_mma import MmaTile, conv2d_mma_tiles, schedule_conv2d_mma
 from tilewright.topi.templates import TEMPLATES
 
 SCHEDULES = {
@@ -113,6 +113,29 @@ def test_one_kernel_serves_every_batch_and_what_follows_is_fused():
         kernel(data, weight, found)
         exact = np.maximum(convolved(data, weight, 1, 1, 1, 1), 0)
         assert relative_error(found, exact) < TOLERANCE["float32"]
+
+
+@pytest.mark.parametrize("name", ["strided", "groups", "depthwise", "wide", "wide groups"])
+def test_every_tile_worth_trying_has_a_program(name):
+    shape, filter, dtype, groups, more = CONVOLUTIONS[name]
+    make = conv2d_lanes_tiles if dtype == "float32" else conv2d_mma_tiles
+    tiles = make(filter[0], groups)
+    rng = np.random.default_rng(0)
+    x, f = (encode(rng.standard_normal(s), dtype) for s in (shape, filter))
+    exact = convolved(x, f, groups, *more)
+    for tile in tiles[:: len(tiles) // 3]:
+        args = declared(name, tile)
+        y = encode(np.full(exact.shape, np.nan), dtype)
+        tilewright.build(SCHEDULES[type(tile)](args[-1], tile), args, "sim")(x, f, y)
+        assert relative_error(y, exact) < TOLERANCE[dtype]
+
+
+def test_groups_of_any_size_have_tiles():
+    for filters, groups in ((1, 1), (600, 6), (384, 384), (26, 2), (94, 2)):
+        for tile in (conv2d_mma_tiles(filters, groups)[0], conv2d_lanes_tiles(filters, groups)[-1]):
+            x = te.placeholder((2, groups, 8, 8), "float16", name="X")
+            f = te.placeholder((filters, 1, 3, 3), "float16", name="F")
+            SCHEDULES[type(tile)](nn.conv2d_im2col(x, f, groups=groups, whole=tile.whole), tile)
 
 
 #: Of ResNet-50 at batch 64, with tiles and the instructions that their kernels are to have.

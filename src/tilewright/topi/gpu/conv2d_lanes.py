@@ -7,15 +7,19 @@ memory, a thread some neighbouring rows by groups of four columns, which it read
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.te import Tensor
 from tilewright.topi.gpu.conv2d_products import begin_products
+from tilewright.topi.gpu.window import divisor
 from tilewright.topi.nn.conv2d_im2col import Whole
 
 #: Neighbouring columns of a thread.
 _LANES = 4
+#: Sums of a thread, at most.
+_SUMS = 64
 
 
 @dataclass(frozen=True)
@@ -84,3 +88,27 @@ def schedule_conv2d_lanes(output: Tensor, tile: LaneTile = LaneTile()) -> Schedu
         if tile.stages > 1:
             stage.pipeline(tile.stages)
     return s
+
+
+def conv2d_lanes_tiles(filters: int, groups: int = 1) -> list[LaneTile]:
+    """Tiles worth trying for convolutions with so many output channels, in so many groups; those
+    that fill their matrices up least come first, large ones before small ones."""
+    own = filters // groups
+    heights = [rows for rows in (8, 16, 32, 64, 128) if rows < 2 * own]
+    if groups > 1:
+        heights = [rows for rows in heights if own % rows == 0]
+    found = []
+    for rows, columns, depth in product(heights or [divisor(own, 16)], (64, 128, 256), (8, 16)):
+        each = next(n for n in (8, 4, 2, 1) if rows % n == 0)
+        for across, (implicit, stages) in product((16, 32, 64), ((1, 1), (1, 2), (0, 2), (0, 3))):
+            threads, sums = rows // each * across, each * columns // across
+            whole = columns % (across * _LANES) == 0
+            if whole and 64 <= threads <= 256 and sums <= _SUMS:
+                tile = LaneTile(rows, columns, depth, rows // each, across, stages, implicit)
+                found.append(tile)
+
+    def cost(tile: LaneTile) -> float:
+        waste = -(-own // tile.rows) * tile.rows / own
+        return waste * (1 + 16 / tile.rows + 16 / tile.columns)
+
+    return sorted(found, key=cost)

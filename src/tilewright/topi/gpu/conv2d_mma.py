@@ -7,6 +7,7 @@ tiles of both matrices in shared memory, ``depth`` taps at a time, from where ld
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from math import gcd
 
 from tilewright import te
@@ -32,6 +33,9 @@ _LANES = 32
 #: Of tiles that ldmatrix loads, and of what a row of shared memory is wider than its tile, so that
 #: eight rows of 16 bytes meet no bank twice.
 _LOADED, _APART = 16, 8
+#: Output channels of a group from which on several warps share them, sums of a thread, and bytes of
+#: shared memory of a block, at most.
+_SPREAD, _SUMS, _SHARED = 64, 128, 96 * 1024
 
 
 @dataclass(frozen=True)
@@ -109,3 +113,32 @@ def schedule_conv2d_mma(output: Tensor, tile: MmaTile = MmaTile()) -> Schedule:
         if tile.stages > 1:
             stage.pipeline(tile.stages)
     return s
+
+
+def conv2d_mma_tiles(filters: int, groups: int = 1) -> list[MmaTile]:
+    """Tiles worth trying for convolutions with so many output channels, in so many groups; those
+    that fill their matrices up least come first, large ones before small ones."""
+    own = filters // groups
+    if groups == 1:
+        heights = [rows for rows in (16, 32, 64, 128) if rows < 2 * max(16, own)]
+    elif own < _SPREAD:
+        heights = [-(-own // 16) * 16]
+    else:
+        heights = [rows for rows in (64, 32, 16) if own % rows == 0] or [-(-own // 16) * 16]
+    found = []
+    for rows, columns, depth in product(heights, (64, 128, 256), (32, 64)):
+        divides = groups == 1 or own % rows == 0
+        down = rows // 32 if divides and rows > 32 else 1
+        for across, (implicit, stages) in product(
+            (columns // 64, columns // 32), ((1, 1), (1, 2), (0, 3), (0, 4))
+        ):
+            shared = 2 * stages * (rows * (depth + _APART) + depth * (columns + _APART))
+            sums = rows * columns // (_LANES * down * across)
+            if shared <= _SHARED and sums <= _SUMS and 2 <= down * across <= 16:
+                found.append(MmaTile(rows, columns, depth, down, across, stages, implicit))
+
+    def cost(tile: MmaTile) -> float:
+        waste = -(-own // tile.rows) * tile.rows / own
+        return waste * (1 + 16 / tile.rows + 16 / tile.columns)
+
+    return sorted(found, key=cost)

@@ -90,18 +90,20 @@ def begin_products(output: Tensor, tile: Tile) -> ProductSchedule:
         read = s.cache_read(columns, "shared", [product])
     out = s[output]
     n, c, h, w = out.op.axis
-    filters = static(output.shape[1], "channels") // static(weights.shape[0], "groups")
+    groups = static(weights.shape[0], "groups")
+    filters = static(output.shape[1], "channels") // groups
     g, m = out.split(c, factor=filters)
     out.reorder(g, m, n, h, w)
     p = out.fuse(n, h, w)
-    mo, m = out.split(m, factor=min(tile.rows, filters))
+    # A tile of a group ends with it, so that it is of one group for certain.
+    rows = tile.rows if groups == 1 else min(tile.rows, filters)
+    mo, m = out.split(m, factor=rows)
     po, p = out.split(p, factor=tile.columns)
     # Blocks of the output channels of a group are neighbours: they read the same windows.
     out.reorder(g, po, mo, m, p)
     block = out.fuse(g, po, mo)
     out.bind(block, te.thread_axis("blockIdx.x"))
     pixels = math.prod(static(e, "the result") for e in output.shape[2:])
-    rows = min(tile.rows, filters)
     return ProductSchedule(s, out, block, (m, p), weights, read, product, columns, rows, pixels)
 
 
