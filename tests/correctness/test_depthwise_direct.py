@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.support.depthwise import TOLERANCE, poison, reference, run
+from tests.support.depthwise import TOLERANCE, poison, random_inputs, reference, run
+from tests.support.mutation import mutants
 
 import tilewright
 from tilewright.runtime.sass import opcodes
+from tilewright.runtime.sim import simulate
 from tilewright.target import Target
 from tilewright.topi import Problem
 from tilewright.topi.declare import input_shapes
@@ -102,6 +104,28 @@ def test_rows_of_the_filter_in_the_padding_are_left_out():
     declared = TEMPLATE.declare(LARGE, tile)
     module = tilewright.lower(TEMPLATE.schedule(declared, tile), declared.args, "sim")
     assert "for to in range(T.max(6 - threadIdx_z // 2 * 2, 0)" in str(module.funcs[0])
+
+
+@pytest.mark.parametrize(
+    "tile",
+    [DirectTile(2, 16, 2, 4, 2, 4, 1), DirectTile(1, 16, 2, 16, 2, 1, 1)],
+    ids=["images", "rows"],
+)
+def test_vectors_of_neighbouring_threads_meet_no_bank_twice(tile):
+    p = problem("4x1x16x32", "1x1x31x31", padding=15)
+    report = kernel(p, tile, "sim").simulate(*random_inputs(p, input_shapes(p)).values(), poison(p))
+    assert report.ok, report
+    assert report.conflicts() == []
+
+
+def test_sim_misses_the_barrier_behind_what_is_staged():
+    p, tile = CASES[0]
+    declared = TEMPLATE.declare(p, tile)
+    module = tilewright.lower(TEMPLATE.schedule(declared, tile), declared.args, "sim")
+    arrays = [*random_inputs(p, input_shapes(p)).values(), poison(p)]
+    assert simulate(module, arrays).ok
+    (mutant,) = [m for m in mutants(module) if m.lacks == "barrier (shared)"]
+    assert "race" in {f.kind for f in simulate(mutant.module, arrays).findings}
 
 
 @pytest.mark.parametrize(

@@ -119,9 +119,10 @@ def schedule_direct(d: Declaration, tile: DirectTile = DirectTile()) -> Schedule
         else gcd(d.problem.result_shape[3], tile.columns, _VECTOR // dtype(d.problem.dtype).bytes)
     )
     column, lane = out.split(column, factor=vector)
-    out.reorder(n, c, a, b, h, w, down, across, image, row, column, lane)
+    tiles = (across, down) if _apart(tile) else (down, across)
+    out.reorder(n, c, a, b, h, w, *tiles, image, row, column, lane)
     block = out.fuse(n, c, a, b, h, w)
-    thread = out.fuse(down, across)
+    thread = out.fuse(*tiles)
     out.bind(block, te.thread_axis("blockIdx.x"))
     out.bind(thread, te.thread_axis((0, tile.down * tile.across), "threadIdx.z"))
     out.bind(image, te.thread_axis((0, tile.images), "threadIdx.y"))
@@ -154,11 +155,20 @@ def schedule_direct(d: Declaration, tile: DirectTile = DirectTile()) -> Schedule
         *axes, rows, columns = stage.op.axis
         vector = _VECTOR // stage.op.outputs[0].dtype.bytes
         stage.storage_align(rows, vector, 0)
-        if tensor is made.image and tile.images > 1:
-            # Vectors of the four parts of two images meet no bank twice.
-            stage.storage_align(axes[0], 2 * vector, vector)
+        if tensor is made.image:
+            # Vectors of the four parts of two images, or of two rows, meet no bank twice.
+            if tile.images > 1:
+                stage.storage_align(axes[0], 2 * vector, vector)
+            elif _apart(tile):
+                stage.storage_align(rows, 2 * vector, vector)
         _copy(stage, [*axes, rows, columns], tile)
     return s
+
+
+def _apart(tile: DirectTile) -> bool:
+    """Whether neighbours of a warp are tiles one below the other, an odd number of rows apart, so
+    that these can be kept apart in shared memory."""
+    return tile.images == 1 and tile.rows % 2 == 1
 
 
 def _load(stage: Stage, at: Stage, axis: IterVar, aligned: int) -> None:
@@ -234,7 +244,7 @@ def _tiles(p: Problem, limit: int) -> Iterator[tuple[float, DirectTile]]:
 
 def _extents(most: int) -> list[int]:
     """Rows, or columns, of a tile."""
-    sizes = (1, 2, 4, 8, 16) if most % 7 else (1, 2, 4, 7, 8, 14, 16)
+    sizes = (1, 2, 3, 4, 8, 16) if most % 7 else (1, 2, 4, 7, 8, 14, 16)
     return [n for n in sizes if n < max(8, 2 * most)]
 
 
@@ -253,7 +263,7 @@ def _bytes(cut: Direct) -> int:
 def _shared(cut: Direct, tile: DirectTile) -> int:
     """Bytes of a block."""
     high, wide = (cut.seen(k, results) for k, results in enumerate(cut.block))
-    image = tile.images * (high * wide * _bytes(cut) + 2 * _VECTOR)
+    image = tile.images * (high * (wide * _bytes(cut) + _VECTOR) + _VECTOR)
     taps = PARTS * cut.part * dtype(cut.problem.accumulate).bytes + _VECTOR
     return image + cut.steps * cut.taps * taps
 
@@ -267,7 +277,9 @@ def _cost(cut: Direct, tile: DirectTile, shared: int) -> float:
     aligned = gcd(cut.part * step.spread, tile.columns * step.step)
     vectors = seen * -(-reach // gcd(aligned, _VECTOR // _bytes(cut)))
     multiplied = results * cut.taps * cut.part * (1.0 if tile.wide else 1.2)
-    loaded = (vectors * (1.0 if tile.images > 1 else 1.5) + cut.taps * cut.part / 4) * _LOAD
+    loaded = (
+        vectors * (1.0 if tile.images > 1 or _apart(tile) else 2.0) + cut.taps * cut.part / 4
+    ) * _LOAD
     steps = cut.steps * (max(multiplied, loaded) + min(multiplied, loaded) / 4)
     area = cut.seen(0, cut.block[0]) * cut.seen(1, cut.block[1]) * tile.images
     whole = steps + 2 * results * _SHUFFLE + area / threads * _COPY
