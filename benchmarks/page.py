@@ -12,7 +12,7 @@ import ast
 import json
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,12 +159,25 @@ def cudnn_version(number: str) -> str:
 def claim(everything: Mapping[str, Results]) -> str:
     """What the README says about speed, a line for each kind of device that was measured."""
     found = []
-    for results in everything.values():
+    for results in _joined(everything.values()):
         make = _CLAIMS.get(script(results).stem)
         if make is not None:
             text = f"- {make(results)}"
             found += textwrap.wrap(text, 98, subsequent_indent="  ", break_on_hyphens=False)
     return "\n".join(found)
+
+
+def _joined(everything: Iterable[Results]) -> list[Results]:
+    """The results with those of large filters as one: runs of parts of the problems, of which the
+    latest counts."""
+    found, parts = [], []
+    for results in everything:
+        (parts if script(results).stem == "large_kernels" else found).append(results)
+    rows = {}
+    for results in sorted(parts, key=lambda part: str(part["environment"]["date"])):
+        keys = ("section", "pass", "shape", "kernel")
+        rows.update({tuple(row[key] for key in keys): row for row in results["rows"]})
+    return [*found, {**parts[0], "rows": list(rows.values())}] if parts else found
 
 
 def _gpu_claim(results: Results) -> str:
@@ -255,23 +268,24 @@ def _fused_claim(results: Results) -> str:
 def _large_claim(results: Results) -> str:
     place, column = results["environment"], "best peer / tilewright"
 
-    def mean(pass_: str, batch: str) -> str:
-        rows = [
-            r for r in results["rows"]
-            if r["pass"] == pass_ and r["shape"].startswith(batch) and r["dtype"] == "float16"
-        ]  # fmt: skip
-        return f"{grouped.mean(rows, column):.0f}"
+    def means(batch: str) -> str:
+        found = []
+        for pass_ in ("forward", "dgrad", "wgrad"):
+            rows = [
+                r for r in results["rows"]
+                if r["pass"] == pass_ and r["shape"].startswith(batch) and r["dtype"] == "float16"
+            ]  # fmt: skip
+            found += [f"{pass_} {grouped.mean(rows, column):.0f}"] if rows else []
+        return ", ".join(found)
 
-    many, few = (
-        ", ".join(f"{pass_} {mean(pass_, batch)}" for pass_ in ("forward", "dgrad", "wgrad"))
-        for batch in ("64x", "1x")
-    )
+    says = [f"{means(batch)} times at batch {batch[:-1]}" for batch in ("64x", "1x")]
+    kernels = sorted({row["kernel"] for row in results["rows"]})
+    filters = " to ".join(f"{k}x{k}" for k in dict.fromkeys((kernels[0], kernels[-1])))
     least = min(row[column] for row in results["rows"])
     return (
         f"{place['device']}: {len(results['rows'])} depthwise convolutions and gradients with "
-        f"filters of 7x7 to 31x31 run at least {least:.1f} times as fast as in the better layout "
-        f"of PyTorch {place['torch']}; in float16 (geometric means) {many} times at batch 64, "
-        f"{few} at batch 1."
+        f"filters of {filters} run at least {least:.1f} times as fast as in the better layout of "
+        f"PyTorch {place['torch']}; in float16 (geometric means) {', '.join(says)}."
     )
 
 
