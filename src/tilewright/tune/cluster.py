@@ -143,7 +143,8 @@ class ClusterMeasurer:
             try:
                 return dict(future.result(timeout=1.0))
             except Exception as error:  # whatever a worker of another make raises
-                waits = isinstance(error, TimeoutError) and not future.done()
+                # An answer may come just after the time was over.
+                waits = isinstance(error, TimeoutError) and future.status in ("pending", "finished")
                 if waits and time.monotonic() < end:
                     if address in self._workers():
                         continue

@@ -122,7 +122,7 @@ def depthwise_toeplitz_staged(t: Toeplitz, image: Tensor, filter: Tensor) -> Toe
             where = [first + t.staged * sh > top, first < top + height, *where]
         matrix = matrices[c, f, h % t.rows - own + (t.steps - 1), *t.places(j, w)]
         column = w // t.columns * t.columns * sw + j
-        at = (column // 8, n // 8 % 8, n % 8, column % 8)
+        at: tuple[Any, ...] = (column // 8, n // 8 % 8, n % 8, column % 8)
         if t.box:
             at = (column // t.box, n % IMAGES, column % t.box)
         value = staged[(n // IMAGES, c // filters(p), row - top + above, *at)]
