@@ -135,6 +135,7 @@ def emptied(body: Stmt, buffers: set[Buffer]) -> Stmt:
 
 
 def unmarked(body: Stmt, buffers: set[Buffer]) -> Stmt:
+    """``body`` with the marked statements as any others."""
     match body:
         case Attr(key, (buffer, *_), inner) if key == KEY and buffer in buffers:
             return inner
@@ -148,6 +149,7 @@ def unmarked(body: Stmt, buffers: set[Buffer]) -> Stmt:
 
 
 def unallocated(body: Stmt, buffers: set[Buffer]) -> Stmt:
+    """``body`` without the allocations of some buffers, which become copies further out."""
     match body:
         case Allocate(buffer, inner) if buffer in buffers:
             return unallocated(inner, buffers)

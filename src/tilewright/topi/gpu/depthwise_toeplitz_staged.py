@@ -43,7 +43,7 @@ _WIDEST, _REGISTERS, _OTHER = 256, 65536, 40
 #: Multiprocessors of the GPUs that these tiles are for, and bytes that waiting for boxes takes.
 _MULTIPROCESSORS, _BARRIERS = 132, 1024
 #: Rows that are copied at once by TMA, and copies of them; one copy ahead is too late.
-_AHEAD = ((4, 4), (8, 3), (2, 4), (2, 3), (4, 3))
+_AHEAD = ((4, 4), (8, 3), (2, 4), (2, 3), (4, 3), (0, 1))
 
 
 @dataclass(frozen=True)
