@@ -262,6 +262,48 @@ def test_a_tail_of_a_symbolic_extent_is_fused_with_another_axis(size: int) -> No
     agree(s, [A], [C], "sim", {n: size})
 
 
+# -- proofs of symbolic extents ------------------------------------------------------------------
+
+
+def test_half_of_a_symbolic_sum_is_in_bounds() -> None:
+    n = te.var("n")
+    A = te.placeholder((n, 1, 1), name="A")
+    r = te.reduce_axis((0, 1), "r")
+    B = te.compute((n, 1), lambda i, j: te.sum(A[i, r, j], axis=[r]), name="B")
+    k = te.reduce_axis((0, n), "k")
+    C = te.compute((1,), lambda i: te.sum(B[k, i], axis=[k]), name="C")
+    s = te.create_schedule([C.op])
+    _, inner = s[C].split(s[C].op.reduce_axis[0], nparts=2)
+    part = s.rfactor(C, inner)
+    s[B].compute_at(s[part], s[part].op.axis[0])
+    agree(s, [A], [C], "llvm", {n: 5})
+
+
+def test_threads_share_half_of_a_symbolic_sum_in_bounds() -> None:
+    n = te.var("n")
+    A = te.placeholder((n, 1), name="A")
+    B = te.compute((n, 1), lambda i, j: A[i, j], name="B")
+    r = te.reduce_axis((0, n), "r")
+    C = te.compute((1,), lambda i: te.sum(B[r, i], axis=[r]), name="C")
+    s = te.create_schedule([C.op])
+    copy = s.cache_write(B, "local")
+    _, inner = s[C].split(s[C].op.reduce_axis[0], nparts=2)
+    part = s.rfactor(C, inner)
+    thread = te.thread_axis("threadIdx.x")
+    outer, lane = s[C].split(s[C].op.axis[0], factor=2)
+    s[C].bind(outer, te.thread_axis("blockIdx.y"))
+    s[C].bind(lane, thread)
+    s[part].compute_at(s[C], outer)
+    turn, lane = s[part].split(s[part].fuse(*s[part].op.axis), factor=2)
+    s[part].bind(lane, thread)
+    s[B].compute_at(s[part], turn)
+    _, lane = s[B].split(s[B].fuse(*s[B].op.axis), factor=2)
+    s[B].bind(lane, te.thread_axis("threadIdx.x"))
+    s[copy].set_scope("global")
+    s[copy].bind(s[copy].op.axis[0], te.thread_axis("blockIdx.x"))
+    agree(s, [A], [C], "sim", {n: 5})
+
+
 # -- libraries -----------------------------------------------------------------------------------
 
 

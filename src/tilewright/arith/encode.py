@@ -1,8 +1,9 @@
 """Index expressions as linear forms, and conditions as constraints, of a system.
 
-Floor divisions by constants, minima, maxima and choices become columns that constraints define;
-what is not affine (a value read from memory, a product of variables) becomes an unknown column
-and marks the system inexact: proofs stay sound, refutations may be spurious.
+Floor divisions by constants, minima, maxima, choices and multiples by one of few numbers become
+columns that constraints define; what is not affine (a value read from memory, another product of
+variables) becomes an unknown column and marks the system inexact: proofs stay sound, refutations
+may be spurious.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from tilewright.ir.visit import children
 
 #: Alternatives beyond which a condition is left out as unknown.
 _MAX_ALTERNATIVES = 48
+
+#: A factor that is one of fewer values is told apart by them.
+_MAX_MULTIPLES = 4
 
 #: Expressions that become columns of their own.
 _DEFINED = (E.Mul, E.Min, E.Max, E.TruncDiv, E.TruncMod, E.FloorDiv, E.FloorMod, E.Select)
@@ -161,8 +165,18 @@ class Instance(Quotients):
             return times(b, left)
         if right is not None:
             return times(a, right)
-        made = self.unknown(e)
         corners = [x * y for x in self.system.bounds(a) for y in self.system.bounds(b)]
+        for factor, other in ((a, b), (b, a)):
+            low, high = self.system.bounds(factor)
+            if 0 <= high - low < _MAX_MULTIPLES:
+                made = self.system.column("product", min(corners), max(corners))
+                self.system.choose(
+                    [(minus(factor, constant(v)), True), (minus(made, times(other, v)), True)]
+                    for v in range(low, high + 1)
+                )
+                self.products.append((a, b, made))
+                return made
+        made = self.unknown(e)
         self.system.require(plus(made, constant(-min(corners))))
         self.system.require(minus(constant(max(corners)), made))
         self.products.append((a, b, made))
