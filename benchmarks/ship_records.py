@@ -1,8 +1,9 @@
 """Makes a file of records that the package brings, of measured sweeps over candidates.
 
 A sweep is JSON lines, a problem each: ``{"problem": {...}, "times": {"template v, v, ...": us}}``,
-compressed or not; what a later file says of a candidate counts. bfloat16 takes the schedules of
-float16 where it was not measured: the kernels differ in their conversions only.
+compressed or not, or the results of ``large_kernels.py``, which have the fastest of each problem;
+what a later file says of a candidate counts. bfloat16 takes the schedules of float16 where it was
+not measured: the kernels differ in their conversions only.
 
     PYTHONPATH=src python benchmarks/ship_records.py SWEEP... --device "NVIDIA H200"
 
@@ -19,6 +20,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from large_kernels import sections
+
 from tilewright import __version__
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
@@ -30,6 +33,9 @@ Candidate = tuple[str, tuple[tuple[str, int], ...]]
 
 def sweep(path: str) -> Iterator[tuple[Problem, dict[Candidate, float]]]:
     """The problems of a file with the microseconds of every candidate that was right."""
+    if path.endswith(".json"):
+        yield from _best(json.loads(Path(path).read_text())["rows"])
+        return
     with gzip.open(path, "rt") if path.endswith(".gz") else Path(path).open() as lines:
         for line in lines:
             given = json.loads(line)
@@ -41,6 +47,19 @@ def sweep(path: str) -> Iterator[tuple[Problem, dict[Candidate, float]]]:
                 if found is not None:
                     times[found] = float(micros)
             yield Problem.from_dict(_plain(given["problem"])), times
+
+
+def _best(rows: list[dict[str, Any]]) -> Iterator[tuple[Problem, dict[Candidate, float]]]:
+    """The fastest candidate of each row of results of ``large_kernels.py``."""
+    problems = {
+        (section, p.pass_, f"{p.batch}x{p.channels}x{p.height}x{p.width}", p.kernel_h): p
+        for section, p in sections()
+    }
+    for row in rows:
+        found = candidate(row["tile"])
+        if found is not None:
+            place = (row["section"], row["pass"], row["shape"], row["kernel"])
+            yield problems[place], {found: float(row["tilewright us"])}
 
 
 def _plain(problem: dict[str, Any]) -> dict[str, Any]:

@@ -83,9 +83,10 @@ def from_registers(
 
 
 def through_shared(
-    m: int = 64, n: int = 32, k: int = 64, warps: int = 2, stages: int = 0
+    m: int = 64, n: int = 32, k: int = 64, warps: int = 2, stages: int = 0, swizzle: int = 0
 ) -> tuple[Schedule, Any]:
-    """Tiles of 16-bit floats through padded shared memory, loaded by ldmatrix."""
+    """Tiles of 16-bit floats through shared memory, loaded by ldmatrix. Its rows are padded, or as
+    long as a ``swizzle`` and filled by copies in the background."""
     a, b, c = product(m, n, k, "float16")
     s = te.create_schedule(c.op)
     total = s.cache_write(c, "fragment")
@@ -101,14 +102,17 @@ def through_shared(
     s[total].compute_at(s[c], warp)
     i, j = s[total].op.axis
     (r,) = s[total].op.reduce_axis
-    ko, r = s[total].split(r, 32)
+    ko, r = s[total].split(r, swizzle // 2 or 32)
     ks, r = s[total].split(r, 16)
     jo, ji = s[total].split(j, 8)
     s[total].reorder(ko, ks, jo, i, ji, r)
     s[total].tensorize(i, mma_f16)
     for tile in tiles:
         s[tile].compute_at(s[total], ko)
-        s[tile].storage_align(s[tile].op.axis[0], 40, 0)
+        if swizzle:
+            s[tile].swizzle(swizzle)
+        else:
+            s[tile].storage_align(s[tile].op.axis[0], 40, 0)
         rows, columns = s[tile].op.axis
         chunk, vector = s[tile].split(columns, 8)
         flat = s[tile].fuse(rows, chunk)
@@ -116,7 +120,10 @@ def through_shared(
         y, x = s[tile].split(own, 32)
         s[tile].bind(y, ty)
         s[tile].bind(x, te.thread_axis((0, 32), "threadIdx.x"))
-        s[tile].vectorize(vector)
+        if swizzle:
+            s[tile].tensorize(vector, copy_async(8, "float16"))
+        else:
+            s[tile].vectorize(vector)
         if stages:
             s[tile].pipeline(stages)
     for loads, instruction in ((left, ldmatrix_a_f16), (right, ldmatrix_b_f16)):

@@ -5,13 +5,11 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
+from tests.support.tensor_programs import through_shared
+
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import (
-    copy_async,
-    ldmatrix_a_f16,
-    ldmatrix_b_f16,
-    mma_f16,
     tma_load,
     wgmma,
 )
@@ -141,52 +139,7 @@ def through_swizzled(
     m: int = 64, n: int = 32, k: int = 128, warps: int = 2, swizzle: int = 64, stages: int = 3
 ) -> tuple[Schedule, Any]:
     """Swizzled tiles filled by copies of 16 bytes a thread, whose pieces ldmatrix addresses."""
-    a = te.placeholder((m, k), "float16", name="A")
-    b = te.placeholder((n, k), "float16", name="B")
-    r = te.reduce_axis((0, k), name="k")
-    c = te.compute(
-        (m, n),
-        lambda i, j: te.sum(a[i, r].astype("float32") * b[j, r].astype("float32"), axis=r),
-        name="C",
-    )
-    s = te.create_schedule(c.op)
-    total = s.cache_write(c, "fragment")
-    tiles = [s.cache_read(x, "shared", [total]) for x in (a, b)]
-    left, right = (s.cache_read(x, "fragment", [total]) for x in tiles)
-    ty = te.thread_axis((0, warps), "threadIdx.y")
-    i, j = s[c].op.axis
-    block, i = s[c].split(i, 16 * warps)
-    warp, i = s[c].split(i, 16)
-    s[c].reorder(block, warp, i, j)
-    s[c].bind(block, te.thread_axis("blockIdx.x"))
-    s[c].bind(warp, ty)
-    s[total].compute_at(s[c], warp)
-    i, j = s[total].op.axis
-    (x,) = s[total].op.reduce_axis
-    ko, x = s[total].split(x, swizzle // 2)
-    ks, x = s[total].split(x, 16)
-    jo, ji = s[total].split(j, 8)
-    s[total].reorder(ko, ks, jo, i, ji, x)
-    s[total].tensorize(i, mma_f16)
-    for tile in tiles:
-        s[tile].compute_at(s[total], ko)
-        s[tile].swizzle(swizzle)
-        rows, columns = s[tile].op.axis
-        chunk, vector = s[tile].split(columns, 8)
-        flat = s[tile].fuse(rows, chunk)
-        _, own = s[tile].split(flat, 32 * warps)
-        y, lane = s[tile].split(own, 32)
-        s[tile].bind(y, ty)
-        s[tile].bind(lane, te.thread_axis((0, 32), "threadIdx.x"))
-        s[tile].tensorize(vector, copy_async(8, "float16"))
-        s[tile].pipeline(stages)
-    for loads, instruction in ((left, ldmatrix_a_f16), (right, ldmatrix_b_f16)):
-        s[loads].compute_at(s[total], ks)
-        row, column = s[loads].op.axis
-        ro, ri = s[loads].split(row, 16)
-        s[loads].reorder(ro, ri, column)
-        s[loads].tensorize(ri, instruction)
-    return s, (a, b, c)
+    return through_shared(m, n, k, warps, stages, swizzle)
 
 
 def transposed(

@@ -7,7 +7,7 @@ axis across whose iterations the pipeline goes on; the loop of that axis has the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -121,30 +121,26 @@ def _in_copy(slot: Expr, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 def emptied(body: Stmt, buffers: set[Buffer]) -> Stmt:
     """``body`` without the marked statements."""
-    match body:
-        case Attr(key, (buffer, *_), _) if key == KEY and buffer in buffers:
-            return Seq(())
-        case Attr(key, value, inner):
-            left = emptied(inner, buffers)
-            return left if isinstance(left, Seq) and not left.stmts else Attr(key, value, left)
-        case Allocate(buffer, inner):
-            return Allocate(buffer, emptied(inner, buffers))
-        case Seq(stmts):
-            return seq(*(emptied(s, buffers) for s in stmts))
-    return body
+    return _replaced(body, buffers, lambda fill: Seq(()))
 
 
 def unmarked(body: Stmt, buffers: set[Buffer]) -> Stmt:
     """``body`` with the marked statements as any others."""
+    return _replaced(body, buffers, lambda fill: fill)
+
+
+def _replaced(body: Stmt, buffers: set[Buffer], made: Callable[[Stmt], Stmt]) -> Stmt:
+    """``body`` with what is ``made`` of each marked statement in its place."""
     match body:
         case Attr(key, (buffer, *_), inner) if key == KEY and buffer in buffers:
-            return inner
+            return made(inner)
         case Attr(key, value, inner):
-            return Attr(key, value, unmarked(inner, buffers))
+            left = _replaced(inner, buffers, made)
+            return left if isinstance(left, Seq) and not left.stmts else Attr(key, value, left)
         case Allocate(buffer, inner):
-            return Allocate(buffer, unmarked(inner, buffers))
+            return Allocate(buffer, _replaced(inner, buffers, made))
         case Seq(stmts):
-            return seq(*(unmarked(s, buffers) for s in stmts))
+            return seq(*(_replaced(s, buffers, made) for s in stmts))
     return body
 
 
