@@ -25,7 +25,7 @@ def scale(n):
     cfg["i"].apply(s, B, s[B].op.axis[0])
     return s, [A, B]
 
-task = autotvm.task.create("mine/scale", args=(4096,), target="llvm")
+task = autotvm.task.create("mine/scale", args=(55440,), target="llvm")  # 2,430 ways to split
 option = autotvm.measure_option(
     builder=autotvm.LocalBuilder(timeout=20, n_parallel=1),
     runner=autotvm.LocalRunner(number=1, repeat=2, timeout=20),

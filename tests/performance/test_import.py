@@ -29,3 +29,27 @@ def test_the_language_loads_no_compiler_and_no_framework(name):
 def test_the_help_of_the_command_line_loads_no_library():
     program = "from tilewright.cli.main import parser; parser().format_help()"
     assert not (HEAVY - {"numpy"}) & loaded_by(program)
+
+
+KEPT = """
+import tilewright
+from tilewright import te
+A = te.placeholder((64,), name="A")
+B = te.compute((64,), lambda i: A[i] * 2.0, name="B")
+s = te.create_schedule(B.op)
+s[B].bind(B.op.axis[0], te.thread_axis("threadIdx.x"))
+kernel = tilewright.build(s, [A, B], "cuda -arch=sm_80")
+"""
+
+
+@pytest.mark.needs_nvrtc
+def test_a_kernel_for_cuda_from_the_cache_loads_no_code_generator(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    show = f"{KEPT}\nimport sys\nprint(*{{'.'.join(m.split('.')[:3]) for m in sys.modules}})"
+    run = [sys.executable, "-c", show]
+    cold, kept = (
+        set(subprocess.run(run, capture_output=True, text=True, check=True).stdout.split())
+        for _ in range(2)
+    )
+    assert "tilewright.codegen.cuda" in cold
+    assert not {"tilewright.codegen.cuda", "tilewright.lower.pipeline", "numpy", "cuda"} & kept

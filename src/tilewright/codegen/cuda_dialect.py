@@ -29,6 +29,7 @@ from tilewright.ir.func import Func
 from tilewright.ir.tf32 import TF32_FUNCTIONS
 from tilewright.target.boxes import TensorMap
 from tilewright.target.instructions._shared import SWIZZLED_ADDRESS
+from tilewright.target.target import overlaps
 
 #: Vectors that CUDA has, by element type and lanes; the last of each is 16 bytes or the longest.
 _VECTORS: dict[str, dict[int, str]] = {
@@ -417,16 +418,6 @@ class CudaDialect(Dialect):
 
     def keep(self) -> Iterable[str]:
         return ("#pragma unroll 1",)
-
-
-def overlaps(arch: str) -> bool:
-    """Whether kernels for an architecture may be launched while the one before them ends.
-
-    They wait for its results before they touch memory, so that only the time it takes to launch is
-    saved (CUDA programming guide, "Programmatic Dependent Launch and Synchronization").
-    """
-    digits = "".join(c for c in arch if c.isdigit())
-    return bool(digits) and int(digits) >= 90
 
 
 def _is_half(t: DType) -> bool:

@@ -15,8 +15,6 @@ from functools import cached_property
 from typing import Any
 
 from tilewright.codegen.arguments import outputs, variables
-from tilewright.codegen.cuda import generate
-from tilewright.codegen.cuda_dialect import overlaps
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import ArgumentError, TargetError
 from tilewright.ir.func import Func, Module
@@ -39,6 +37,7 @@ from tilewright.runtime.cuda_launch import Loaded, measure
 from tilewright.runtime.program import Resources
 from tilewright.target import Target
 from tilewright.target.boxes import TensorMap
+from tilewright.target.target import overlaps
 
 #: What vector accesses need the address of every argument to be a multiple of, in bytes.
 ALIGNMENT = 16
@@ -265,6 +264,8 @@ def compile_module(
     """
     if artifacts:
         return CudaProgram(module, target, artifacts)
+    from tilewright.codegen.cuda import generate  # a kernel from the cache does without
+
     arch = resolve_arch(target)
     made = generate(module, arch)
     cubin = nvrtc.compile_cubin(made.text, arch)

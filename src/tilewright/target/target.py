@@ -139,6 +139,15 @@ def compute_capability(arch: str) -> int:
     return int(digits)
 
 
+def overlaps(arch: str) -> bool:
+    """Whether kernels for an architecture may be launched while the one before them ends.
+
+    They wait for its results before they touch memory, so that only the time it takes to launch is
+    saved (CUDA programming guide, "Programmatic Dependent Launch and Synchronization").
+    """
+    return bool(arch) and compute_capability(arch) >= 90
+
+
 def _limits(kind: str, arch: str) -> Limits:
     if kind == "cuda" and arch:
         return Limits(shared_memory=_SHARED_KB.get(compute_capability(arch), 48) * 1024)

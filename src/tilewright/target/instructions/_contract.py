@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 
 def contract(view: Any) -> None:
     """``C += A * B``, summed over the axes that C lacks.
@@ -19,10 +17,14 @@ def contract(view: Any) -> None:
 
 def contract_tf32(view: Any) -> None:
     """The same of float32, without the low 13 bits of the elements of A and B."""
+    import numpy as np
+
     _add_products(view, lambda x: (x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32))
 
 
 def _add_products(view: Any, read: Callable[[Any], Any]) -> None:
+    import numpy as np  # for "sim" alone: what generates code goes without
+
     total, a, b = (view.read_block(k) for k in range(3))
     declared = view.instruction
     letters = {axis.name: chr(ord("a") + k) for k, axis in enumerate(declared.axes)}
