@@ -79,7 +79,12 @@ static long long min(long long a, long long b) { return a < b ? a : b; }
 static long long max(long long a, long long b) { return a > b ? a : b; }
 static int __popc(unsigned x) { return __builtin_popcount(x); }
 static int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
-static float __fdividef(float x, float y) { return x / y; }
+static float __fmul_rd(float x, float y) {
+  const double exact = (double)x * y;
+  const float near = (float)exact;
+  return near > exact ? std::nextafter(near, -INFINITY) : near;
+}
+static float __saturatef(float x) { return x > 0.0f ? std::min(x, 1.0f) : 0.0f; }
 static float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static float __int_as_float(int bits) {
   float x;

@@ -11,10 +11,12 @@ from tilewright.codegen.c_like_text import EQUALITY, UNARY, Code, Names, call, c
 from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.visit import substitute
+
+_FLOAT32 = dtype("float32")
 
 
 class ExpressionPrinter:
@@ -105,6 +107,8 @@ class ExpressionPrinter:
                 return d.binary(type(e), a.dtype, self.expr(a), self.expr(b))
             case E.Not(a):
                 return code(f"!{self.expr(a).at(UNARY)}", UNARY)
+            case E.Cast(t, value) if t.is_float and t.bits == 16 and value.dtype is _FLOAT32:
+                return d.cast(t, _FLOAT32, self.expr(d.before_rounding(value)))
             case E.Cast(t, value):
                 return d.cast(t, value.dtype, self.expr(value))
             case E.Select(E.LT(a, E.FloatImm() as b) | E.GT(a, E.FloatImm() as b), c, v) if (

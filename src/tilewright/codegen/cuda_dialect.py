@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from tilewright.codegen.c_like_dialect import Dialect
 from tilewright.codegen.c_like_text import (
-    ADD,
     BIT_AND,
     EQUALITY,
     UNARY,
@@ -18,6 +17,7 @@ from tilewright.codegen.c_like_text import (
     infix,
     wrapped,
 )
+from tilewright.codegen.cuda_functions import HELPERS, TEXTS, before_rounding
 from tilewright.codegen.mbarriers import NAME
 from tilewright.codegen.mbarriers import TEXT as TILE_LOADS
 from tilewright.codegen.tensor_maps import MAPS
@@ -139,6 +139,7 @@ class CudaDialect(Dialect):
     reserved = Dialect.reserved | frozenset(
         "threadIdx blockIdx blockDim gridDim warpSize half half2 pow abs isnan at_least at_most "
         f"load_where load_where_as {NAME} TensorMap TileLoads swizzled_address".split()
+        + list(HELPERS)
     )
     types: ClassVar[dict[str, str]] = {
         **Dialect.types,
@@ -207,17 +208,21 @@ class CudaDialect(Dialect):
 
     # Functions
 
+    def before_rounding(self, e: E.Expr) -> E.Expr:
+        return before_rounding(e)
+
     def function(self, name: str, t: DType, args: Sequence[Code]) -> Code:
         if t.is_float and t.bits == 16:
             if name in ("fma", "abs"):
                 return call(f"__h{name}", *args)
             wide = [self.cast(_FLOAT32, t, a) for a in args]
+            name = "sigmoid_rounded" if name == "sigmoid" else name
             made = self.function(name, _FLOAT32, wide)
             return made if name == "isnan" else self.cast(t, _FLOAT32, made)
-        if name == "sigmoid" and t.bits == 32:
-            # The divisor is 1 or greater, for which two ulps cost a quarter of what rounding does.
-            one, exp = self.floating(t, 1.0), self.function("exp", t, [self.negate(t, args[0])])
-            return call("__fdividef", one, infix(one, "+", exp, ADD))
+        if name in ("sigmoid", "sigmoid_rounded") and t is _FLOAT32:
+            found = "sigmoid_single" if name == "sigmoid" else name
+            self.require("approximate", found)
+            return call(found, *args)
         if name in TF32_FUNCTIONS:
             bits = call("__float_as_uint", args[0])
             if name == "round_tf32":  # as ptxas has cvt.rna.tf32.f32
@@ -453,6 +458,7 @@ def prelude(needs: set[str]) -> str:
     if "bounds" in needs:
         parts.append(_BOUND.format(name="at_least", ptx="max", sign="<"))
         parts.append(_BOUND.format(name="at_most", ptx="min", sign=">"))
+    parts += [text for name, text in TEXTS.items() if name in needs]
     for suffix, t in (("", "int"), ("64", "long long")):
         if f"floordiv{suffix}" in needs:
             parts.append(_DIVISION.format(t=t, s=suffix))
