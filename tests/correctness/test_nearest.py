@@ -233,3 +233,12 @@ def test_an_import_that_fails_changes_nothing(tmp_path, capsys):
 
 def test_this_machine_has_a_name():
     assert "device" in _machine(LLVM)
+
+
+def test_a_fused_problem_gets_the_schedule_of_the_convolution_alone(tmp_path):
+    """Not that of another epilogue, nor that of its own epilogue at another batch."""
+    plain = Problem.parse("64x96x56x56", "96x1x3x3", padding=1)
+    wanted = ship(tmp_path, plain, H200, str(CUDA), order=5)
+    for k, other in enumerate([{"epilogue": "bias+relu"}, {"epilogue": "bias+silu", "batch": 60}]):
+        assert ship(tmp_path, plain.replace(**other), H200, str(CUDA), order=k) != wanted
+    assert first(plain.replace(epilogue="bias+silu"), CUDA, "NVIDIA H200") == wanted

@@ -79,10 +79,14 @@ def guesses(problem: Problem, target: Target, device: str) -> Iterator[Guess]:
 
 
 def _twins(problem: Problem, target: Target, here: Sequence[Tuned]) -> Iterator[Guess]:
-    """Of the nearest problem that differs at most in its batch, its epilogue and the like."""
+    """Of the nearest problem that differs at most in its batch, its epilogue and the like: of the
+    same without an epilogue, where that is known, since epilogues cost little beside it."""
     same = operator.attrgetter("image", "out_image", "kernel", "stride", "dilation")
     known = [t for t in here if same(t.problem) == same(problem)]
-    near = min(known, key=lambda t: distance(problem, t.problem), default=None)
+    plain = problem.replace(epilogue=())
+    near = min(
+        known, key=lambda t: (t.problem != plain, distance(problem, t.problem)), default=None
+    )
     if near is not None and distance(problem, near.problem) <= _TWINS:
         for guess in _measured(near, problem, target):
             yield Guess(guess.template, guess.config, None)
