@@ -122,6 +122,12 @@ from tilewright.topi.gpu.depthwise_wgrad import (
     schedule_reduction_pixels,
     schedule_reduction_planes,
 )
+from tilewright.topi.gpu.depthwise_wgrad_tiles import (
+    GradientPixelTile,
+    declare_pixel_sums,
+    schedule_pixel_sums,
+)
+from tilewright.topi.gpu.gradient_pixel_tiles import gradient_pixel_tiles, suits_pixel_sums
 from tilewright.topi.gpu.reductions import reduction_tiles
 from tilewright.topi.opencl import candidates as opencl
 from tilewright.topi.opencl.depthwise_vectors import VectorTile, schedule_vectors
@@ -283,6 +289,9 @@ TEMPLATES = {
                  where=suits_split_gradient, least=80, declares=declare_split_gradient),
         Template("gpu.reduction_pixels", ReductionTile, schedule_reduction_pixels, ("wgrad",),
                  True, True, reduction_tiles, shared=True),
+        Template("gpu.reduction_pixel_tiles", GradientPixelTile, schedule_pixel_sums, ("wgrad",),
+                 True, True, gradient_pixel_tiles, ("cuda", "sim"), shared=True,
+                 where=suits_pixel_sums, least=90, declares=declare_pixel_sums),
         Template("opencl.vectors", VectorTile, schedule_vectors, ("forward", "dgrad"), True, True,
                  opencl.vector_tiles, ("opencl", "sim")),
         Template("opencl.item_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),

@@ -1,0 +1,155 @@
+"""The gradient of a depthwise convolution by its filter on Hopper, channels last.
+
+The sums of :mod:`~tilewright.topi.nn.depthwise_wgrad_tiles`. A block has some channels and goes
+through the tiles of a chunk, which the copying unit brings to shared memory, zeros around images
+included, so that no thread computes addresses or looks at borders. A thread has neighbouring
+channels of one part of each tile: it goes down the rows of x and keeps in registers, converted,
+the rows of dy that see one of them. What its threads have summed a block adds up in shared memory,
+in a fixed order, and so does a second kernel with the chunks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright import te
+from tilewright.schedule import Schedule, create_schedule
+from tilewright.target.instructions import tma_load
+from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.nn.depthwise_wgrad_tiles import (
+    GradientTiles,
+    TileSums,
+    depthwise_wgrad_tiles,
+)
+from tilewright.topi.problem import Problem
+
+#: Of the second kernel: taps of a block, and threads that share one.
+_TAPS, _ADDERS = 32, 16
+
+
+@dataclass(frozen=True)
+class GradientPixelTile:
+    """A thread sums over ``rows`` rows of x by ``columns`` columns of dy of ``vector`` neighbouring
+    channels. A block has ``lanes`` such vectors of channels and tiles of ``images`` by ``down`` by
+    ``across`` such parts, which are copied ``stages - 1`` ahead. ``chunks`` blocks share the tiles
+    of a group of channels."""
+
+    rows: int = 8
+    columns: int = 4
+    vector: int = 2
+    lanes: int = 16
+    images: int = 1
+    down: int = 1
+    across: int = 8
+    stages: int = 2
+    chunks: int = 32
+
+    @property
+    def threads(self) -> tuple[tuple[str, int], ...]:
+        """The axes of the threads of a block, with their extents, the outermost first."""
+        down = self.images * self.down
+        return ("threadIdx.z", down), ("threadIdx.y", self.across), ("threadIdx.x", self.lanes)
+
+
+@dataclass(frozen=True)
+class TileDeclaration(Declaration):
+    """A gradient by the filter as sums over tiles, cut as ``cut`` says."""
+
+    cut: GradientTiles
+    stages: TileSums
+
+
+def declare_pixel_sums(p: Problem, tile: GradientPixelTile, batch: Any = None) -> Declaration:
+    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
+    inputs = placeholders(p, batch)
+    cut = cut_of(p, tile)
+    made = depthwise_wgrad_tiles(cut, inputs["data"], inputs["grad"])
+    result = finished(p, made.sums, inputs)
+    return TileDeclaration(p, inputs, result, made.sums, None, None, cut, made)
+
+
+def cut_of(p: Problem, tile: GradientPixelTile) -> GradientTiles:
+    """How ``tile`` cuts a problem."""
+    return GradientTiles(
+        p, tile.images, tile.down, tile.across, tile.rows, tile.columns,
+        tile.lanes, tile.vector, tile.chunks,
+    )  # fmt: skip
+
+
+def schedule_pixel_sums(d: Declaration, tile: GradientPixelTile = GradientPixelTile()) -> Schedule:
+    """The schedule of what :func:`declare_pixel_sums` makes of a problem with the same ``tile``."""
+    assert isinstance(d, TileDeclaration)
+    cut, made, kind = d.cut, d.stages, d.problem.accumulate
+    s = create_schedule(d.output.op)
+    kept = {t.op for t in (made.x, made.dy, made.own, made.parts, made.sums, d.output)}
+    for stage in s.stages:
+        if stage.op not in kept and stage.op.axis:
+            stage.compute_inline()
+    _add_up(s, d)
+    total = s.cache_write(made.parts, "local")
+    given = s.cache_read(made.own, "shared", [total])
+    pixels = [s.cache_read(t, "local", [made.own], kind) for t in (made.x, made.dy)]
+    threads = [te.thread_axis((0, extent), tag) for tag, extent in tile.threads]
+
+    # What the threads of a block have summed it adds up, a row of the filter at a time.
+    parts = s[made.parts]
+    chunk, ky, kx, c = parts.op.axis
+    group, c = parts.split(c, factor=cut.channels)
+    parts.reorder(chunk, group, ky, kx, c)
+    block = parts.fuse(chunk, group)
+    parts.bind(block, te.thread_axis("blockIdx.x"))
+    parts.unroll(ky)
+    _, flat = parts.split(parts.fuse(kx, c), factor=math.prod(n for _, n in tile.threads))
+    rest, lane = parts.split(flat, factor=tile.lanes)
+    z, y = parts.split(rest, factor=tile.across)
+    for axis, thread in zip((z, y, lane), threads, strict=True):
+        parts.bind(axis, thread)
+    s[total].compute_at(parts, lane)
+    s[given].compute_at(parts, ky)
+
+    sums = s[made.own]
+    sums.set_scope("local")
+    sums.compute_at(parts, block)
+    step, row, column = sums.op.reduce_axis
+    for stage in (s[given], sums):
+        *_, i, down, across, ky, kx, lane, v = stage.op.axis
+        over = [step, row, column] if stage is sums else []
+        stage.reorder(i, down, across, lane, *over, ky, kx, v)
+        for axis, thread in zip((stage.fuse(i, down), across, lane), threads, strict=True):
+            stage.bind(axis, thread)
+        for axis in (*over[1:], ky, kx, v):
+            stage.unroll(axis)
+
+    for tensor in pixels:
+        loads = s[tensor]
+        loads.compute_at(sums, row)
+        *outer, channel = loads.op.axis
+        for axis in outer:
+            loads.unroll(axis)
+        loads.vectorize(channel)
+    s[pixels[1]].rolling_buffer()  # each row of dy sees as many rows of x as the filter has
+    for tensor, shape in ((made.x, cut.x_tile), (made.dy, cut.dy_tile)):
+        stage = s[tensor]
+        stage.set_scope("shared")
+        stage.compute_at(sums, step)
+        if tile.stages > 1:
+            stage.pipeline(tile.stages)
+        stage.tensorize(stage.op.axis[1], tma_load(shape, d.problem.dtype))
+    return s
+
+
+def _add_up(s: Schedule, d: Declaration) -> None:
+    """The second kernel: some threads add the chunks of a tap, and theirs in order."""
+    out = s[d.output]
+    added = s[s.cache_write(d.output, "local") if d.sum is d.output else d.sum]
+    c, m, ky, kx = out.op.axis
+    out.reorder(ky, kx, c, m)  # as the chunks lie
+    block, x = out.split(out.fuse(ky, kx, c, m), factor=_TAPS)
+    out.bind(block, te.thread_axis("blockIdx.x"))
+    out.bind(x, te.thread_axis("threadIdx.x"))
+    added.set_scope("local")
+    added.compute_at(out, x)
+    _, y = added.split(added.op.reduce_axis[0], factor=_ADDERS)
+    added.bind(y, te.thread_axis("threadIdx.y"))

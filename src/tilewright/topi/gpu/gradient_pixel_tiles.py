@@ -1,0 +1,149 @@
+"""The tiles worth trying for a gradient by the filter from staged tiles, the best guess first.
+
+A guess is the time of the busiest multiprocessor: what its warps issue, or what it copies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from tilewright.ir.dtype import dtype
+from tilewright.target.target import Target
+from tilewright.topi.gpu.depthwise_wgrad_tiles import GradientPixelTile, cut_of
+from tilewright.topi.problem import Problem
+
+#: Bytes of shared memory of a multiprocessor, of which a block has this much beside its tiles, and
+#: what one block may take.
+_SHARED, _OWN, _BLOCK = 228 * 1024, 2048, 227 * 1024
+#: Registers of a multiprocessor, of a thread, and those of a thread beside sums and pixels.
+_REGISTERS, _MOST, _OTHERS = 65536, 255, 24
+#: Multiprocessors of the GPUs that the tiles are for, cycles in which one copies a kilobyte from
+#: memory, or from the second-level cache, and cycles until a first tile is there.
+_MULTIPROCESSORS, _MEMORY, _CACHE, _LATENCY = 132, 52, 36, 1500
+#: Multiplications written out in a kernel, and its threads.
+_CODE, _THREADS = 4096, (32, 512)
+#: Tiles that are tried: the best of each way to cut, and others of the best ways.
+_COUNT, _OTHER_CUTS = 40, 12
+#: Issued by so many warps of a scheduler, instructions of a cycle.
+_BUSY = (0.0, 0.6, 0.8, 0.88, 0.92, 0.94)
+
+
+def suits_pixel_sums(p: Problem) -> bool:
+    """Whether :func:`~tilewright.topi.gpu.depthwise_wgrad_tiles.schedule_pixel_sums` is for a
+    problem: one whose pixels lie at multiples of 16 bytes, and whose filter fits registers."""
+    return (
+        p.rank == 2
+        and p.pass_ == "wgrad"
+        and p.dtype in ("float16", "bfloat16", "float32")
+        and p.accumulate == "float32"
+        and p.stride == p.dilation == (1, 1)
+        and p.multiplier == 1
+        and p.channels * dtype(p.dtype).bytes % 16 == 0
+        and next(_tiles(p), None) is not None
+    )
+
+
+def gradient_pixel_tiles(p: Problem, target: Target) -> list[GradientPixelTile]:
+    """Tiles that fit shared memory and registers, the best guess first."""
+    found: list[GradientPixelTile] = []
+    others: list[GradientPixelTile] = []
+    seen: Counter[tuple[int, ...]] = Counter()
+    for _, tile in sorted(_tiles(p), key=lambda pair: pair[0]):
+        cut = (tile.vector, tile.columns, tile.lanes, tile.across, tile.images, tile.down)
+        seen[cut] += 1
+        if seen[cut] == 1:
+            found.append(tile)
+        elif seen[cut] <= 3:
+            others.append(tile)
+    return found[:_COUNT] + others[:_OTHER_CUTS]
+
+
+def _tiles(p: Problem) -> Iterator[tuple[float, GradientPixelTile]]:
+    """Tiles, with how many cycles they are thought to take."""
+    kh, kw = p.kernel
+    for vector, columns in product((1, 2), (2, 4, 7, 8)):
+        if columns >= 2 * max(2, p.out_image[1]):
+            continue
+        sums = kh * kw * vector
+        held = sums + kh * columns * vector + (columns + kw - 1) * vector + _OTHERS
+        if held > _MOST:
+            continue
+        for lanes, parts, rows in product(
+            _lanes(p, vector), _parts(p, columns), (2, 4, 7, 8, 10, 14)
+        ):
+            across, images, down = parts
+            if rows * columns * sums > _CODE or rows * down >= 2 * p.height:
+                continue
+            tile = GradientPixelTile(rows, columns, vector, lanes, images, down, across)
+            threads = lanes * across * images * down
+            if not _THREADS[0] <= threads <= _THREADS[1] or threads * held > _REGISTERS:
+                continue
+            for stages in (2, 3):
+                yield from _shared_out(p, replace(tile, stages=stages), held)
+
+
+def _lanes(p: Problem, vector: int) -> list[int]:
+    """Threads for the channels of a tile, such that its pixels are whole multiples of 16 bytes."""
+    size = dtype(p.dtype).bytes * vector
+    least = 16 // math.gcd(16, size)
+    found = [n for n in (2, 4, 8, 16, 24, 32, 36, 48, 64) if n % least == 0]
+    groups = {n: -(-p.channels // (n * vector)) for n in found}
+    waste = {n: groups[n] * n * vector / p.channels for n in found}
+    # Pixels of fewer than 32 bytes are read as slowly as those.
+    wide = [n for n in found if n * size >= 32 or groups[n] == 1] or found[:1]
+    return [n for n in wide if waste[n] <= 1.25] or [min(wide, key=lambda n: (waste[n], -n))]
+
+
+def _parts(p: Problem, columns: int) -> list[tuple[int, int, int]]:
+    """Parts of a tile across, images and down."""
+    whole = -(-p.out_image[1] // columns)
+    found = dict.fromkeys(-(-whole // n) for n in (1, 2, 4))
+    return [
+        (across, images, down)
+        for across in found
+        for images, down in ((1, 1), (1, 2), (1, 4), (2, 1), (4, 1), (8, 1))
+        if across * columns <= 128 and images < 2 * p.batch
+    ]
+
+
+def _shared_out(
+    p: Problem, tile: GradientPixelTile, held: int
+) -> Iterator[tuple[float, GradientPixelTile]]:
+    """Among as many blocks as multiprocessors hold at once."""
+    (kh, kw), size, cut = p.kernel, dtype(p.dtype).bytes, cut_of(p, tile)
+    tiles = math.prod(cut.x_tile), math.prod(cut.dy_tile)
+    if max(*cut.x_tile, *cut.dy_tile) > 256:
+        return
+    threads = tile.lanes * tile.across * tile.images * tile.down
+    warps = -(-threads // 32)
+    shared = tile.stages * sum(tiles) * size + threads * kw * tile.vector * 4 + _OWN
+    if shared > _BLOCK:
+        return
+    fit = min(_SHARED // shared, _REGISTERS // (-(-held // 8) * 8 * 32 * warps), 2048 // threads)
+    groups = -(-p.channels // cut.channels)
+    count = -(-p.batch // tile.images) * math.prod(cut.grid)
+
+    across, narrow = tile.columns + kw - 1, size < 4
+    products = tile.rows * tile.columns * kh * kw * tile.vector
+    loads = tile.rows * across + (tile.rows + kh - 1) * tile.columns
+    issued = products + loads * (1 + tile.vector * narrow) + 60
+    uneven = -(-warps // 4) * 4 / warps
+    for blocks in {max(1, fit), max(1, fit // 2)}:
+        chunks = max(1, min(count, blocks * _MULTIPROCESSORS // groups))
+        steps = -(-count // chunks)
+        resident = min(blocks, -(-chunks * groups // _MULTIPROCESSORS))
+        waves = -(-chunks * groups // (blocks * _MULTIPROCESSORS))
+        busy = resident * warps / 4
+        rate = _BUSY[min(len(_BUSY) - 1, max(1, int(busy)))]
+        issue = resident * warps / 4 * issued / rate * (uneven if resident % 4 else 1)
+        row = cut.channels * size
+        copied = resident * sum(tiles) * size / 1024 * _CACHE * max(1.0, 64 / row)
+        whole = p.bytes / min(_MULTIPROCESSORS, chunks * groups) / 1024 * _MEMORY
+        first = resident * sum(tiles) * size / 1024 * _MEMORY + _LATENCY
+        last = 300 + products / tile.rows + chunks / 16 * 40
+        time = waves * (max(steps * max(issue, copied), whole) + first + last)
+        yield time, replace(tile, chunks=chunks)

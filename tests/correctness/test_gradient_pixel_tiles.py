@@ -1,0 +1,132 @@
+"""Gradients by the filter from tiles in shared memory: right for every shape, and no spills."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.support.depthwise import TOLERANCE, poison, random_inputs, reference, relative_error
+
+import tilewright
+from tilewright import te
+from tilewright.runtime.sass import opcodes
+from tilewright.select.answers import Answers
+from tilewright.select.choice import choose
+from tilewright.target import Target
+from tilewright.topi import Problem
+from tilewright.topi.declare import input_shapes
+from tilewright.topi.gpu.depthwise_wgrad_tiles import GradientPixelTile
+from tilewright.topi.templates import TEMPLATES
+
+TEMPLATE = TEMPLATES["gpu.reduction_pixel_tiles"]
+HOPPER = Target.parse("cuda -arch=sm_90a")
+
+
+def problem(data, filter, **more):
+    usual = {"dtype": "float16", "padding": 1, "pass_": "wgrad", "layout": "NHWC"}
+    return Problem.parse(data, filter, **{**usual, **more})
+
+
+def tile(*values):
+    """Of rows, columns, vector, lanes, images, down, across, stages and chunks."""
+    return GradientPixelTile(*values)
+
+
+#: Problems, each with a tile that does not divide it in some way.
+CASES = [
+    (problem("3x16x9x10", "16x1x3x3"), tile(4, 4, 2, 4, 1, 1, 2, 2, 2)),
+    (problem("2x24x7x11", "24x1x5x5", padding=2), tile(3, 4, 2, 8, 1, 2, 1, 3, 3)),
+    (problem("5x8x6x6", "8x1x3x3", dtype="bfloat16"), tile(2, 3, 1, 16, 2, 2, 2, 2, 4)),
+    (problem("2x12x10x5", "12x1x3x5", padding=(1, 2), dtype="float32"),
+     tile(4, 2, 1, 8, 1, 2, 3, 2, 2)),
+    (problem("3x8x5x9", "8x1x4x3", padding=(3, 0, 1, 2)), tile(2, 4, 2, 4, 2, 1, 2, 2, 3)),
+    (problem("1x8x9x8", "8x1x2x4", padding=0, dtype="float32"), tile(3, 4, 2, 4, 1, 1, 2, 3, 1)),
+    (problem("9x16x3x3", "16x1x7x7", padding=3), tile(4, 3, 1, 16, 4, 1, 1, 2, 2)),
+    (problem("2x8x4x6", "8x1x1x1", padding=0), tile(4, 2, 2, 4, 1, 1, 2, 1, 64)),
+]  # fmt: skip
+
+#: Those of models whose time is known.
+MODELS = [
+    problem("64x144x56x56", "144x1x5x5", padding=2),
+    problem("64x144x56x56", "144x1x5x5", padding=2, dtype="bfloat16"),
+    problem("64x32x112x112", "32x1x5x5", padding=2, dtype="float32"),
+    problem("64x192x28x28", "192x1x7x7", padding=3),
+]
+
+
+def kernel(p, config, target, batch=None):
+    declared = TEMPLATE.declare(p, config, batch)
+    return tilewright.build(TEMPLATE.schedule(declared, config), declared.args, target)
+
+
+@pytest.mark.parametrize(("p", "config"), CASES, ids=[str(p) for p, _ in CASES])
+def test_sums_over_tiles_are_the_gradient(p, config):
+    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    kernel(p, config, "sim")(*arrays.values(), out)  # raises for every race, stale read, the like
+    assert relative_error(out, reference(p, arrays)) < TOLERANCE[p.dtype]
+
+
+def test_small_integers_are_summed_exactly():
+    p, config = CASES[0]
+    rng = np.random.default_rng(0)
+    arrays = {n: rng.integers(-1, 2, s).astype("float16") for n, s in input_shapes(p).items()}
+    out = poison(p)
+    kernel(p, config, "sim")(*arrays.values(), out)
+    np.testing.assert_array_equal(out, reference(p, arrays))
+
+
+def test_the_batch_may_be_left_to_the_call():
+    p, config = CASES[4]
+    anywhere = kernel(p, config, "sim", te.var("n"))
+    for batch in (1, 4):
+        some = p.replace(batch=batch)
+        arrays, out = random_inputs(some, input_shapes(some)), poison(some)
+        anywhere(*arrays.values(), out)
+        assert relative_error(out, reference(some, arrays)) < TOLERANCE[p.dtype]
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("p", MODELS, ids=str)
+def test_the_first_tiles_keep_all_sums_in_registers(p):
+    for config in TEMPLATE.candidates(p, HOPPER)[:2]:
+        program = kernel(p, config, HOPPER).program
+        assert all(used.spills == used.stack == 0 for used in program.resources.values())
+        assert any(op.startswith("UTMALDG") for op in opcodes(program.assembly))
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("p", MODELS, ids=str)
+def test_a_product_takes_few_instructions(p):
+    found = opcodes(kernel(p, tile(8, 4, 2, 16, 1, 1, 7, 2, 32), HOPPER).program.assembly)
+    assert sum(found.values()) < 1.7 * found["FFMA"]  # with those of both kernels' other parts
+
+
+@pytest.mark.parametrize(
+    "p",
+    [
+        problem("64x144x56x56", "144x1x3x3", stride=2),
+        problem("64x144x56x56", "144x1x3x3", dilation=2),
+        problem("64x144x56x56", "144x2x3x3"),
+        problem("64x12x56x56", "12x1x3x3"),
+        problem("64x144x56x56", "144x1x3x3", layout="NCHW"),
+        problem("64x144x56x56", "144x1x3x3", pass_="forward"),
+        problem("64x144x56x56", "144x1x31x31", padding=15),
+    ],
+    ids=str,
+)
+def test_other_problems_are_left_to_other_schedules(p):
+    assert not TEMPLATE.fits(p, HOPPER)
+
+
+@pytest.mark.parametrize("p", [*MODELS, *(p for p, _ in CASES)], ids=str)
+def test_tiles_fit_the_machine(p):
+    found = TEMPLATE.candidates(p, HOPPER)
+    assert found
+    assert len(set(found)) == len(found) <= 60
+    for t in found:
+        assert 32 <= t.lanes * t.across * t.images * t.down <= 512
+
+
+def test_schedules_that_were_measured_come_before_it(tmp_path):
+    p = problem("32x144x58x58", "144x1x3x3")
+    answers = Answers(tmp_path / "answers.sqlite")
+    assert choose(p, HOPPER, answers=answers).algorithm.name == "gpu.reduction_pixels"
