@@ -9,7 +9,7 @@ from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.elementwise import elementwise
 from tilewright.topi.nn.depthwise_dgrad import depthwise_dgrad
-from tilewright.topi.nn.depthwise_forward import depthwise_forward
+from tilewright.topi.nn.depthwise_forward import ONE, Tile, depthwise_forward
 from tilewright.topi.nn.depthwise_wgrad import depthwise_wgrad
 from tilewright.topi.nn.images import Images
 from tilewright.topi.nn.steps import apply_step
@@ -90,6 +90,13 @@ def declare(p: Problem, batch: Any = None) -> Declaration:
     return _declare(p, inputs, [inputs[name] for name in OPERANDS[p.pass_]])
 
 
+def declare_tiles(p: Problem, tile: Tile, batch: Any = None) -> Declaration:
+    """The same, where the image is padded as far as whole tiles of results see, for schedules that
+    copy what a tile sees in one piece: of the forward pass, and with stride 1 of "dgrad"."""
+    inputs = placeholders(p, batch)
+    return _declare(p, inputs, [inputs[name] for name in OPERANDS[p.pass_]], tile)
+
+
 def declare_wide(p: Problem, batch: Any = None) -> Declaration:
     """The same, where 16-bit tensors are converted before they are padded and packed, not after:
     for schedules that keep copies of what they read many times, in the type of sums."""
@@ -107,12 +114,14 @@ def _wide(x: Tensor, dtype: str, tag: str) -> Tensor:
     return made
 
 
-def _declare(p: Problem, inputs: dict[str, Tensor], read: list[Tensor]) -> Declaration:
+def _declare(
+    p: Problem, inputs: dict[str, Tensor], read: list[Tensor], tile: Tile = ONE
+) -> Declaration:
     first, second = read
     if p.pass_ == "forward":
-        result = total = depthwise_forward(p, first, second)
+        result = total = depthwise_forward(p, first, second, tile)
     elif p.pass_ == "dgrad":
-        result, total = depthwise_dgrad(p, first, second)
+        result, total = depthwise_dgrad(p, first, second, tile)
     else:
         result, total = depthwise_wgrad(p, first, second)
     reads = {t.op.tag: t for t in total.op.inputs}

@@ -51,6 +51,13 @@ from tilewright.topi.gpu.depthwise_fourier import (
     schedule_fourier,
     suits_fourier,
 )
+from tilewright.topi.gpu.depthwise_pixel_tiles import (
+    BoxTile,
+    box_tiles,
+    declare_boxes,
+    schedule_boxes,
+    suits_boxes,
+)
 from tilewright.topi.gpu.depthwise_pixels import PixelTile, schedule_pixels
 from tilewright.topi.gpu.depthwise_planes import PlaneTile, schedule_planes
 from tilewright.topi.gpu.depthwise_row_products import (
@@ -276,6 +283,9 @@ TEMPLATES = {
                  declares=declare_products),
         Template("gpu.pixels", PixelTile, schedule_pixels, ("forward", "dgrad"), True, True,
                  gpu.pixel_tiles, shared=True),
+        Template("gpu.pixel_tiles", BoxTile, schedule_boxes, ("forward", "dgrad"), True, True,
+                 box_tiles, ("cuda", "sim"), shared=True, where=suits_boxes, least=90,
+                 declares=declare_boxes),
         Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),
                  False, True, reduction_tiles, shared=True),
         Template("gpu.toeplitz_wgrad", GradientTile, schedule_gradient, ("wgrad",), False, True,

@@ -6,18 +6,26 @@ which the taps of neighbouring channels lie next to one another.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.nn.images import Images, padded
 from tilewright.topi.problem import Problem
 
+#: Rows, columns and channels of results that are computed together, of which there are only whole
+#: ones where an image is copied in one piece for each.
+Tile: TypeAlias = tuple[int, int, int]
+ONE: Tile = (1, 1, 1)
 
-def depthwise_forward(p: Problem, data: Tensor, filter: Tensor) -> Tensor:
-    """The sum, in the type of sums: images of ``channels * multiplier`` channels."""
+
+def depthwise_forward(p: Problem, data: Tensor, filter: Tensor, tile: Tile = ONE) -> Tensor:
+    """The sum, in the type of sums: images of ``channels * multiplier`` channels.
+
+    The image is padded as far as the windows of whole tiles of outputs see.
+    """
     images, d = Images(p.layout), 2 - p.rank
-    source = padded_input(p, data)
+    source = padded_input(p, data, tile)
     taps = tap_axes(p)
     weight = filter_reader(p, filter)
 
@@ -33,14 +41,21 @@ def depthwise_forward(p: Problem, data: Tensor, filter: Tensor) -> Tensor:
     return images.compute(batch, p.out_channels, p.out_image[d:], element, "DepthwiseConv", tag)
 
 
-def padded_input(p: Problem, data: Tensor) -> Tensor:
-    """The part of the padded image that windows see; ``data`` itself where it is not padded."""
+def padded_input(p: Problem, data: Tensor, tile: Tile = ONE) -> Tensor:
+    """The part of the padded image that the windows of whole tiles see; ``data`` itself where it is
+    not padded."""
     d = 2 - p.rank
     seen = [
-        (o - 1) * s + (k - 1) * e + 1
-        for o, s, k, e in zip(p.out_image, p.stride, p.kernel, p.dilation, strict=True)
+        (whole(o, t) - 1) * s + (k - 1) * e + 1
+        for o, t, s, k, e in zip(p.out_image, tile, p.stride, p.kernel, p.dilation, strict=False)
     ]
-    return padded(Images(p.layout), data, p.padding[d:2], seen[d:], "PaddedInput")
+    images, channels = Images(p.layout), whole(p.channels, tile[2])
+    return padded(images, data, p.padding[d:2], seen[d:], "PaddedInput", channels)
+
+
+def whole(extent: int, tile: int) -> int:
+    """``extent``, filled up to whole tiles."""
+    return -(-extent // tile) * tile
 
 
 def tap_axes(p: Problem) -> list[te.IterVar]:

@@ -58,25 +58,33 @@ class Images:
 
 
 def padded(
-    images: Images, x: Tensor, before: Sequence[int], extents: Sequence[int], name: str
+    images: Images,
+    x: Tensor,
+    before: Sequence[int],
+    extents: Sequence[int],
+    name: str,
+    channels: int = 0,
 ) -> Tensor:
-    """``x`` from ``-before`` on, ``extents`` large, with zeros where it is not.
+    """``x`` from ``-before`` on, ``extents`` large, with so many ``channels`` where they are given,
+    and zeros where it is not.
 
     A negative ``before`` cuts. Where nothing changes, or only the end is cut, ``x`` itself.
     """
     n, c, space = images.meaning(x.shape)
     own = [int(e) for e in space]
-    if all(b == 0 and extent <= e for b, extent, e in zip(before, extents, own, strict=True)):
+    more = channels > int(c)
+    cut = all(b == 0 and extent <= e for b, extent, e in zip(before, extents, own, strict=True))
+    if cut and not more:
         return x
 
-    def element(n: Any, c: Any, at: list[Any]) -> Any:
-        inside = []
+    def element(n: Any, channel: Any, at: list[Any]) -> Any:
+        inside = [channel < c] if more else []
         for i, b, extent, e in zip(at, before, extents, own, strict=True):
             inside += [i >= b] if b > 0 else []
             inside += [i < e + b] if extent > e + b else []
-        read = x[images.order(n, c, [i - b for i, b in zip(at, before, strict=True)])]
+        read = x[images.order(n, channel, [i - b for i, b in zip(at, before, strict=True)])]
         if not inside:
             return read
         return te.if_then_else(te.all(*inside), read, te.const(0, x.dtype))
 
-    return images.compute(n, c, extents, element, name, tag="pad")
+    return images.compute(n, channels if more else c, extents, element, name, tag="pad")
