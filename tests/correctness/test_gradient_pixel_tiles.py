@@ -97,7 +97,7 @@ def test_the_first_tiles_keep_all_sums_in_registers(p):
 @pytest.mark.parametrize("p", MODELS, ids=str)
 def test_a_product_takes_few_instructions(p):
     found = opcodes(kernel(p, tile(8, 4, 2, 16, 1, 1, 7, 2, 32), HOPPER).program.assembly)
-    assert sum(found.values()) < 1.7 * found["FFMA"]  # with those of both kernels' other parts
+    assert sum(found.values()) < 1.8 * found["FFMA"]  # with those of both kernels' other parts
 
 
 @pytest.mark.parametrize(

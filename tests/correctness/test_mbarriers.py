@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.support.tile_programs import windows
+from tests.support.tile_programs import boxed, windows
 
 from tilewright.codegen.mbarriers import slots
 from tilewright.ir.errors import TargetError
@@ -59,7 +59,7 @@ def test_groups_that_nobody_waits_for_have_no_bound() -> None:
 
 
 PIPELINES = [
-    (2, False, 2), (3, False, 4), (4, False, 8), (2, True, 1), (3, True, 2), (4, True, 4),
+    (2, False, 4), (3, False, 8), (4, False, 8), (2, True, 2), (3, True, 4), (4, True, 4),
 ]  # fmt: skip
 
 
@@ -149,6 +149,17 @@ def test_parities_are_right_in_whatever_order_threads_and_loads_go_on(
     assert slots(func) == barriers
     for seed in range(20):
         Block(steps(func.body), barriers, 3, seed).run()
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("over", [False, True])
+def test_all_other_copies_are_under_way_while_threads_read_one(stages: int, over: bool) -> None:
+    """A copy is filled again when its threads have read it; not so one that products still read."""
+    by_threads, by_products = windows(rows=3, stages=stages, over=over), boxed(stages=stages)
+    for (schedule, args), ahead in ((by_threads, stages - 1), (by_products, stages - 2)):
+        (func,) = lower(schedule, list(args), HOPPER).funcs
+        found = [s for s in steps(func.body) if isinstance(s, Queue) and s.queue == "tma"]
+        assert {s.pending for s in found if s.action == "wait"} == {ahead}
 
 
 def test_with_fewer_barriers_a_group_would_be_lost() -> None:

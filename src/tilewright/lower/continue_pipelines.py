@@ -57,6 +57,7 @@ from tilewright.lower.pipeline_marks import (
     check_ahead,
     commits,
     emptied,
+    fills_again,
     in_copies,
     iteration,
     marked,
@@ -157,7 +158,9 @@ class _Pipeline:
             check_ahead(tree.loop, step.marks)
         self.marks = first.marks
         self.stages = first.marks[0].stages
-        self.ahead = self.stages - 1
+        uses = (emptied(step.scope, {m.buffer for m in step.marks}) for step in steps)
+        self.again = all(fills_again(self.marks, use) for use in uses)
+        self.ahead = self.stages - 1 + self.again
         self.filled = [in_copies(m.buffer, self.stages) for m in first.marks]
 
     def _count(self, node: _Loop) -> None:
@@ -205,7 +208,7 @@ class _Pipeline:
             with self.analyzer.scope():
                 self.analyzer.bind(loop.var, loop.min, loop.extent)
                 main = replace(loop, body=self.rewritten(loop.body), annotations=notes)
-        made = seq(*warm, *waits(self.marks), main)
+        made = seq(*warm, *waits(self.marks, self.again), main)
         if not isinstance(some, IntImm):  # without iterations nothing is filled
             made = If(some, made)
         for buffer in self.filled:
@@ -242,7 +245,7 @@ class _Pipeline:
         if not isinstance(inside, IntImm):
             use = If(inside, use)
         fill = self.ahead_of(step, self.slot(add(number, self.ahead)))
-        return iteration(step.marks, self.filled, use, fill)
+        return iteration(step.marks, self.filled, use, fill, self.again)
 
     # -- where a step stands, and what follows ------------------------------------------------
 

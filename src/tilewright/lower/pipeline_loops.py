@@ -22,7 +22,9 @@ for k in range(4):
         B[j] = B[j] + S[k % 2, j]
 
 Where asynchronous instructions fill a buffer, every filling is committed as a group of their queue,
-and an iteration ends in a wait, and a barrier, until what the next one uses is there.
+and an iteration ends in a wait, and a barrier, until what the next one uses is there. Where all
+threads wait for all of a filling, the barrier stands behind the use instead, and the copy that was
+used is filled again at once, for ``stages`` iterations later: all others are under way meanwhile.
 
 A buffer in registers, a fragment too, cannot be chosen from by a loop variable: where one is
 marked, the loop is unrolled by the number of copies instead, and each copy of the body has its own.
@@ -61,6 +63,7 @@ from tilewright.lower.pipeline_marks import (
     check_gone,
     commits,
     emptied,
+    fills_again,
     in_copies,
     iteration,
     marked,
@@ -143,10 +146,16 @@ class _Pipeline:
         self.analyzer = Analyzer()
         self.analyzer.bind(loop.var, loop.min, loop.extent)
         self.simplify = self.analyzer.simplify
+        self.again = False
+
+    def ahead(self, mark: Mark) -> int:
+        """How many iterations earlier a copy is filled."""
+        return mark.stages - 1 + self.again
 
     def lowered(self, body: Stmt) -> Stmt:
-        ahead = max(m.stages for m in self.marks) - 1
-        first = seq(*(self.first(i) for i in range(ahead)), *waits(self.marks))
+        self.again = fills_again(self.marks, emptied(body, set(self.copies)))
+        ahead = max(map(self.ahead, self.marks))
+        first = seq(*(self.first(i) for i in range(ahead)), *waits(self.marks, self.again))
         var, kind = self.loop.var, self.loop.kind
         if kind is ForKind.UNROLLED or all(b.scope not in REGISTERS for b in self.copies):
             turn = sub(var, self.loop.min)
@@ -177,7 +186,7 @@ class _Pipeline:
         fills = [
             self.when(self.loop.extent > i, self.fill(mark, at, slot))
             for mark in self.marks
-            if i < mark.stages - 1
+            if i < self.ahead(mark)
         ]
         return seq(*fills, *commits(self.marks))
 
@@ -189,7 +198,7 @@ class _Pipeline:
         """
         fills = []
         for mark in self.marks:
-            ahead = mark.stages - 1
+            ahead = self.ahead(mark)
             fill = self.fill(
                 mark, self.simplify(add(at, ahead)), self.slot(add(turn, ahead), mark.stages)
             )
@@ -197,7 +206,7 @@ class _Pipeline:
             fills.append(self.when(more, fill))
         slots = {mark.buffer: self.slot(turn, mark.stages) for mark in self.marks}
         use = using(emptied(body, set(self.copies)), slots, self.copies)
-        return iteration(self.marks, list(self.copies.values()), use, seq(*fills))
+        return iteration(self.marks, list(self.copies.values()), use, seq(*fills), self.again)
 
     def slot(self, turn: Expr, stages: int) -> Expr:
         return self.simplify(floormod(turn, stages))

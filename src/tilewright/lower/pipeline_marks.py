@@ -26,7 +26,7 @@ KEY, NOTE = "pipeline", "pipelines"
 #: Around asynchronous instructions whose groups end, and are waited for, as the pipeline says.
 COMMITTED = "committed"
 #: Around an iteration, and around a barrier in it behind which copies are filled, those of which it
-#: has: they are others than those that this iteration uses.
+#: has: nothing that goes on there uses them.
 ITERATION, FREES = "iteration", "frees"
 #: Scopes whose elements a loop variable cannot choose from.
 REGISTERS = ("local", "fragment")
@@ -158,8 +158,25 @@ def unallocated(body: Stmt, buffers: set[Buffer]) -> Stmt:
     return body
 
 
-def iteration(marks: Sequence[Mark], copies: Sequence[Buffer], use: Stmt, fill: Stmt) -> Stmt:
-    """``use`` of one of the ``copies`` of each buffer, and ``fill`` of others for later, in order.
+def fills_again(marks: Sequence[Mark], use: Stmt) -> bool:
+    """Whether the copies that an iteration has used are those that it fills, a whole turn ahead.
+
+    They are where every thread waits for all that is filled in the background, so that a barrier
+    stands behind the use, and nothing that uses them goes on there. Elsewhere those are filled that
+    the iteration before has used, a turn less one ahead.
+    """
+    return _collective(marks) and not issues(use)
+
+
+def _collective(marks: Sequence[Mark]) -> bool:
+    return all(QUEUES[m.queue].collective if m.queue else False for m in marks)
+
+
+def iteration(
+    marks: Sequence[Mark], copies: Sequence[Buffer], use: Stmt, fill: Stmt, again: bool
+) -> Stmt:
+    """``use`` of one of the ``copies`` of each buffer, and ``fill`` of some for later, in order.
+    They are those that were used where ``again``, as :func:`fills_again` has it.
 
     What goes on in the background is issued first: then only what was issued an iteration earlier
     has to be waited for before its copy is filled again. Copies that are filled in the background
@@ -169,9 +186,9 @@ def iteration(marks: Sequence[Mark], copies: Sequence[Buffer], use: Stmt, fill: 
     """
     if not (any(m.queue for m in marks) or issues(use)):
         return seq(fill, use)
-    if all(QUEUES[m.queue].collective if m.queue else False for m in marks):
+    if _collective(marks):
         free = Attr(FREES, tuple(copies), Sync("shared"))
-        body = seq(use, free, fill, *commits(marks), *_queue_waits(marks))
+        body = seq(use, free, fill, *commits(marks), *_queue_waits(marks, again))
         return Attr(ITERATION, None, body)
     return seq(use, fill, *commits(marks), *waits(marks))
 
@@ -181,17 +198,18 @@ def commits(marks: Sequence[Mark]) -> list[Stmt]:
     return [Queue(queue, "commit") for queue in _queues(marks)]
 
 
-def waits(marks: Sequence[Mark]) -> list[Stmt]:
+def waits(marks: Sequence[Mark], again: bool = False) -> list[Stmt]:
     """Until what the next iteration uses is there, for all threads; later fillings are younger
-    groups. Where they write is known, when is not: so the barrier stands here already."""
-    found = _queue_waits(marks)
+    groups, one more where an iteration :func:`fills_again` its own copies. Where they write is
+    known, when is not: so the barrier stands here already."""
+    found = _queue_waits(marks, again)
     together = any(m.queue and m.buffer.scope == "shared" for m in marks)
     return [*found, Sync("shared")] if together else found
 
 
-def _queue_waits(marks: Sequence[Mark]) -> list[Stmt]:
+def _queue_waits(marks: Sequence[Mark], again: bool) -> list[Stmt]:
     return [
-        Queue(queue, "wait", min(m.stages for m in marks if m.queue == queue) - 2)
+        Queue(queue, "wait", min(m.stages for m in marks if m.queue == queue) - 2 + again)
         for queue in _queues(marks)
     ]
 
