@@ -14,20 +14,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def aligned(a: np.ndarray) -> np.ndarray:
-    """A copy that starts at a multiple of 16 bytes."""
-    room = np.zeros(a.nbytes + 16, "uint8")
-    start = -room.ctypes.data % 16
-    made = room[start : start + a.nbytes].view(a.dtype).reshape(a.shape)
-    made[...] = a
-    return made
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str, tmp_path: Path) -> None:
     program = PROGRAMS[name]()
     given = program.arrays()
-    arrays = {n: aligned(a) for n, a in typed(program, given).items()}
+    arrays = {n: cuda_on_cpu.aligned(a) for n, a in typed(program, given).items()}
     error = cuda_on_cpu.run(program.module, list(arrays.values()), program.extents, tmp_path)
     assert error == 0
     tolerance = 1e-5 if name in ("functions", "two_kernels") else 0
@@ -37,5 +28,5 @@ def test_program(name: str, tmp_path: Path) -> None:
 
 def test_an_argument_that_is_not_aligned_is_refused(tmp_path: Path) -> None:
     program = PROGRAMS["copy"]()
-    arrays = [aligned(np.zeros(257, "float32"))[1:] for _ in range(2)]
+    arrays = [cuda_on_cpu.aligned(np.zeros(257, "float32"))[1:] for _ in range(2)]
     assert cuda_on_cpu.run(program.module, arrays, {}, tmp_path) == 716

@@ -84,6 +84,7 @@ static float __fmul_rd(float x, float y) {
   const float near = (float)exact;
   return near > exact ? std::nextafter(near, -INFINITY) : near;
 }
+static float __fmul_ru(float x, float y) { return -__fmul_rd(-x, y); }
 static float __saturatef(float x) { return x > 0.0f ? std::min(x, 1.0f) : 0.0f; }
 static float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static float __int_as_float(int bits) {

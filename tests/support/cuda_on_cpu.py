@@ -22,6 +22,15 @@ _HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 _LAUNCH = re.compile(r"(\w+)<<<(dim3\([^;]*?\)), (dim3\([^;]*?\)), (\d+), stream>>>\(")
 
 
+def aligned(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy that starts at a multiple of 16 bytes."""
+    room = np.zeros(a.nbytes + 16, "uint8")
+    start = -room.ctypes.data % 16
+    made = room[start : start + a.nbytes].view(a.dtype).reshape(a.shape)
+    made[...] = a
+    return made
+
+
 def run(
     module: Module,
     arrays: Sequence[np.ndarray[Any, Any]],

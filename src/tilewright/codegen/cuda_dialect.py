@@ -17,7 +17,7 @@ from tilewright.codegen.c_like_text import (
     infix,
     wrapped,
 )
-from tilewright.codegen.cuda_functions import HELPERS, TEXTS, before_rounding
+from tilewright.codegen.cuda_functions import HELPERS, SINGLE, TEXTS, before_rounding, rounded
 from tilewright.codegen.mbarriers import NAME
 from tilewright.codegen.mbarriers import TEXT as TILE_LOADS
 from tilewright.codegen.tensor_maps import MAPS
@@ -216,13 +216,11 @@ class CudaDialect(Dialect):
             if name in ("fma", "abs"):
                 return call(f"__h{name}", *args)
             wide = [self.cast(_FLOAT32, t, a) for a in args]
-            name = "sigmoid_rounded" if name == "sigmoid" else name
-            made = self.function(name, _FLOAT32, wide)
+            made = self.function(rounded(name), _FLOAT32, wide)
             return made if name == "isnan" else self.cast(t, _FLOAT32, made)
-        if name in ("sigmoid", "sigmoid_rounded") and t is _FLOAT32:
-            found = "sigmoid_single" if name == "sigmoid" else name
-            self.require("approximate", found)
-            return call(found, *args)
+        if name in SINGLE and t is _FLOAT32:
+            self.require("approximate", SINGLE[name])
+            return call(SINGLE[name], *args)
         if name in TF32_FUNCTIONS:
             bits = call("__float_as_uint", args[0])
             if name == "round_tf32":  # as ptxas has cvt.rna.tf32.f32
