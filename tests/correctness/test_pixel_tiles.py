@@ -67,7 +67,7 @@ def test_a_thread_multiplies_and_hardly_does_anything_else(turns, stages):
     assert "UTMALDG" in kernel.assembly
     written = re.findall(INSTRUCTION, kernel.assembly, re.M)
     assert written.count("FFMA") == 14 * 7 * 25
-    assert len(written) < 1.35 * written.count("FFMA")
+    assert len(written) < 1.4 * written.count("FFMA")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

@@ -144,6 +144,7 @@ template <unsigned Slots, unsigned Warps> struct TileLoads {
         "@!q bra.uni again; }" :: "r"(barrier), "r"(parity) : "memory");
   }
   __device__ __forceinline__ void wait(unsigned pending) {
+    #pragma unroll 1
     for (; issued - awaited > pending; ++awaited) pass(place(awaited), awaited / Slots & 1);
   }
   __device__ __forceinline__ void free(bool leader) {
