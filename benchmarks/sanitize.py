@@ -1,9 +1,9 @@
 """The kernels of the GPU benchmark under NVIDIA's compute-sanitizer.
 
 Each layer's first choice is compiled, then launched once on arrays with allocations of their own,
-so that an access beside an array is one beside all memory.
+so that an access beside an array is one beside all memory; the tools run side by side.
 
-    PYTHONPATH=src python benchmarks/sanitize.py --every 4 --tools memcheck,racecheck
+    PYTHONPATH=src python benchmarks/sanitize.py --every 4 --tools memcheck,racecheck --gpus 2
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import measure
 from gpu_depthwise import Layer
 from gpu_layers import sections
 from problem_parts import build, first_choices
 
 import tilewright
+from tilewright.runtime.cuda import device_name
 from tilewright.topi.problem import Problem
 
 _TARGET = "cuda -arch=sm_90a"
@@ -42,7 +44,7 @@ def prepare(folder: Path, every: int, only: str) -> int:
 
 
 def launch(folder: Path) -> None:
-    """Launch every kernel of the list once, and check what it computes."""
+    """Launch every kernel of the list once."""
     import torch
 
     for problem, path in json.loads((folder / "list.json").read_text()):
@@ -54,11 +56,27 @@ def launch(folder: Path) -> None:
         del layer
 
 
+def begin(tool: str, folder: str, log: Path, gpu: int) -> subprocess.Popen[bytes]:
+    """Start a tool over all kernels of the list; what it says goes to ``log``."""
+    # Libraries ask the driver for functions that it lacks, which is no error of ours.
+    quiet = ["--report-api-errors", "no"] if tool == "memcheck" else []
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            ["compute-sanitizer", "--tool", tool, *quiet, "--kernel-name",
+             "kernel_substring=main_kernel", "--error-exitcode", "3", sys.executable,
+             __file__, "--launch", folder],
+            env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+                 "CUDA_VISIBLE_DEVICES": f"{gpu}"},
+            stdout=out, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=int, default=1, help="take one layer of so many")
     parser.add_argument("--only", default="", help="sections and problems that contain this")
     parser.add_argument("--tools", default="memcheck,racecheck,synccheck")
+    parser.add_argument("--gpus", type=int, default=1, help="the tools take turns among so many")
     parser.add_argument("--out", default="benchmarks/results")
     parser.add_argument("--launch", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -68,19 +86,19 @@ def main() -> None:
     failed = False
     with TemporaryDirectory() as name:
         count = prepare(Path(name), arguments.every, arguments.only)
-        for tool in arguments.tools.split(","):
-            done = subprocess.run(
-                ["compute-sanitizer", "--tool", tool, "--kernel-name",
-                 "kernel_substring=main_kernel", "--error-exitcode", "3", sys.executable,
-                 __file__, "--launch", name],
-                env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
+        known = measure.environment() | {"device": device_name()}
+        header = "".join(f"{key}: {value}\n" for key, value in known.items())
+        running = {}
+        for k, tool in enumerate(arguments.tools.split(",")):
             log = Path(arguments.out) / f"h200_sanitizer_{tool}.log"
-            log.write_text(done.stdout + done.stderr)
+            log.write_text(f"{header}kernels: {count}\n")
+            running[tool] = log, begin(tool, name, log, k % arguments.gpus)
+        for tool, (log, process) in running.items():
+            failed |= process.wait() != 0
             last = [line for line in log.read_text().splitlines() if "SUMMARY" in line]
-            print(f"{tool}, {count} kernels: {' '.join(last) or done.stderr[-500:]}", flush=True)
-            failed |= done.returncode != 0
+            print(
+                f"{tool}, {count} kernels: {' '.join(last) or log.read_text()[-500:]}", flush=True
+            )
     sys.exit(failed)
 
 
