@@ -100,7 +100,7 @@ def _refused(loops: list[For], conditions: list[Expr], source: Access, analyzer:
 
 
 def _follows(analyzer: Analyzer, condition: Expr, known: list[Expr]) -> bool:
-    if condition in known:
+    if condition in known or condition in map(analyzer.simplify, known):
         return True
     with ExitStack() as stack:
         for fact in known:

@@ -103,6 +103,10 @@ class _Tensorize(InContext):
             found = match_box(_Simplified(self.analyzer).stmt(nest), instruction, self.analyzer)
             if isinstance(found, Instr):
                 return found
+            # Where guards leave one index of a dimension, it does not tell where a box begins.
+            again = match_box(_Plain(self.analyzer).stmt(nest), instruction, self.analyzer)
+            if isinstance(again, Instr):
+                return again
             raise self.refused(nest, instruction, line, found)
         parts = _parts(nest)
         if len(parts) == 2 and _initialises(*parts):
@@ -185,6 +189,16 @@ class _Simplified(InContext):
 
     def simple(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(self.analyzer.simplify(i) for i in indices)
+
+
+class _Plain(_Simplified):
+    """As simple as they are wherever the loops go, guards or not."""
+
+    def under(self, condition: Expr, s: Stmt) -> Stmt:
+        return self.stmt(s)
+
+    def expr_under(self, condition: Expr, e: Expr) -> Expr:
+        return self.expr(e)
 
 
 def _lifted(nest: Stmt) -> tuple[Expr, Stmt]:

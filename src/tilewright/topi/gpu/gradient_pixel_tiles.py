@@ -76,7 +76,7 @@ def _tiles(p: Problem) -> Iterator[tuple[float, GradientPixelTile]]:
             _lanes(p, vector), _parts(p, columns), (2, 4, 7, 8, 10, 14)
         ):
             across, images, down = parts
-            if rows * columns * sums > _CODE or rows * down >= 2 * p.height:
+            if rows * columns * sums > _CODE or rows * down >= 2 * max(2, p.height):
                 continue
             tile = GradientPixelTile(rows, columns, vector, lanes, images, down, across)
             threads = lanes * across * images * down
