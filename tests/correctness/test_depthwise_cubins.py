@@ -44,3 +44,15 @@ def test_an_activation_is_few_instructions(epilogue, takes, takes_not):
     text = tilewright.build(schedule, declaration.args, "cuda -arch=sm_90a").assembly
     assert takes in text
     assert takes_not not in text
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_a_bias_before_all_other_steps_costs_no_addition(layout):
+    """Sums begin with it."""
+    p = Problem.parse("1x32x28x28", "32x1x3x3", padding=1, layout=layout)
+    declaration, schedule = default_schedule(p, "cuda -arch=sm_90a")
+    plain = tilewright.build(schedule, declaration.args, "cuda -arch=sm_90a").assembly
+    declaration, schedule = default_schedule(p.replace(epilogue="bias"), "cuda -arch=sm_90a")
+    text = tilewright.build(schedule, declaration.args, "cuda -arch=sm_90a").assembly
+    for sum_of in ("FADD", "FFMA"):
+        assert text.count(sum_of) == plain.count(sum_of)

@@ -84,7 +84,8 @@ def declare(p: Problem, batch: Any = None) -> Declaration:
     """The program of a problem, in its layout; no tensor is transposed on the way.
 
     ``batch`` may be a symbolic extent (``te.var("n")``) to leave the batch to the call. Sums, and
-    the epilogue on them, are in ``p.accumulate``; the last stage rounds.
+    the epilogue on them, are in ``p.accumulate``; the last stage rounds. Sums of a forward pass
+    begin with the bias where that is the first step, which then costs no addition.
     """
     inputs = placeholders(p, batch)
     return _declare(p, inputs, [inputs[name] for name in OPERANDS[p.pass_]])
@@ -118,20 +119,23 @@ def _declare(
     p: Problem, inputs: dict[str, Tensor], read: list[Tensor], tile: Tile = ONE
 ) -> Declaration:
     first, second = read
+    begun = p.pass_ == "forward" and bool(p.epilogue) and p.epilogue[0].name == "bias"
     if p.pass_ == "forward":
-        result = total = depthwise_forward(p, first, second, tile)
+        bias = inputs["bias"] if begun else None
+        result = total = depthwise_forward(p, first, second, tile, bias)
     elif p.pass_ == "dgrad":
         result, total = depthwise_dgrad(p, first, second, tile)
     else:
         result, total = depthwise_wgrad(p, first, second)
     reads = {t.op.tag: t for t in total.op.inputs}
-    result = finished(p, result, inputs)
+    result = finished(p, result, inputs, done=int(begun))
     return Declaration(p, inputs, result, total, reads.get("pad"), reads.get("filter"))
 
 
-def finished(p: Problem, result: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-    """The result of a problem from its sums: the epilogue, then rounding."""
-    for step in p.epilogue:
+def finished(p: Problem, result: Tensor, inputs: dict[str, Tensor], done: int = 0) -> Tensor:
+    """The result of a problem from its sums: the epilogue, but for the first ``done`` steps, which
+    the sums have, then rounding."""
+    for step in p.epilogue[done:]:
         result = apply_step(step, result, Images(p.layout), inputs)
     if result.dtype != p.dtype:
         result = elementwise(result, lambda v: v.astype(p.dtype), "Rounded")

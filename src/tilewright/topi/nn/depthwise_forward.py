@@ -19,10 +19,13 @@ Tile: TypeAlias = tuple[int, int, int]
 ONE: Tile = (1, 1, 1)
 
 
-def depthwise_forward(p: Problem, data: Tensor, filter: Tensor, tile: Tile = ONE) -> Tensor:
+def depthwise_forward(
+    p: Problem, data: Tensor, filter: Tensor, tile: Tile = ONE, bias: Tensor | None = None
+) -> Tensor:
     """The sum, in the type of sums: images of ``channels * multiplier`` channels.
 
-    The image is padded as far as the windows of whole tiles of outputs see.
+    The image is padded as far as the windows of whole tiles of outputs see. Sums begin with
+    ``bias``, a number a channel, or with 0.
     """
     images, d = Images(p.layout), 2 - p.rank
     source = padded_input(p, data, tile)
@@ -33,7 +36,9 @@ def depthwise_forward(p: Problem, data: Tensor, filter: Tensor, tile: Tile = ONE
         steps = zip(at, taps, p.stride[d:], p.dilation[d:], strict=True)
         read = source[images.order(n, c // p.multiplier, [i * s + t * e for i, t, s, e in steps])]
         return te.sum(
-            read.astype(p.accumulate) * weight(c, list(taps)).astype(p.accumulate), axis=list(taps)
+            read.astype(p.accumulate) * weight(c, list(taps)).astype(p.accumulate),
+            axis=list(taps),
+            init=None if bias is None else bias[c].astype(p.accumulate),
         )
 
     batch = images.meaning(data.shape)[0]
