@@ -8,6 +8,10 @@ from tests.support.depthwise import TOLERANCE, poison, random_inputs, reference,
 
 import tilewright
 from tilewright import te
+from tilewright.ir.stmt import Attr
+from tilewright.ir.visit import statements
+from tilewright.lower.pipeline import lower
+from tilewright.lower.split_barriers import KEY as SPLIT
 from tilewright.runtime.sass import opcodes
 from tilewright.select.answers import Answers
 from tilewright.select.choice import choose
@@ -83,6 +87,16 @@ def test_the_batch_may_be_left_to_the_call():
         arrays, out = random_inputs(some, input_shapes(some)), poison(some)
         anywhere(*arrays.values(), out)
         assert relative_error(out, reference(some, arrays)) < TOLERANCE[p.dtype]
+
+
+@pytest.mark.parametrize(("across", "apart"), [(2, True), (3, False)])
+def test_whole_warps_go_on_when_they_have_read_a_tile(across, apart):
+    """Whichever axes of threads their lanes lie along; a part of a warp waits for the block."""
+    p, config = problem("2x16x8x12", "16x1x3x3"), tile(4, 4, 1, 16, 1, 1, across, 2, 1)
+    declared = TEMPLATE.declare(p, config)
+    kernels = lower(TEMPLATE.schedule(declared, config), declared.args, HOPPER).funcs
+    found = [s for s in statements(kernels[0].body) if isinstance(s, Attr) and s.key == SPLIT]
+    assert bool(found) == apart
 
 
 @pytest.mark.needs_nvrtc

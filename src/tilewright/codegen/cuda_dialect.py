@@ -391,7 +391,7 @@ class CudaDialect(Dialect):
         return (f"TileLoads<{count}, {warps}> {NAME}({barriers}, {first});", *announced)
 
     def free_copies(self) -> str:
-        return f"{NAME}.free(threadIdx.x % 32 == 0);"
+        return f"{NAME}.free();"
 
     # The frame
 

@@ -111,10 +111,11 @@ TEXT = """struct __align__(128) TensorMap { unsigned long long words[16]; };
 
 template <unsigned Slots, unsigned Warps> struct TileLoads {
   unsigned barriers, issued, awaited, freed;
-  bool first, leading;
+  bool first, leading, arriving;
   __device__ __forceinline__ TileLoads(unsigned long long* barriers_, bool first_)
       : barriers((unsigned)__cvta_generic_to_shared(barriers_)), issued(0), awaited(0), freed(0),
-        first(first_), leading(Warps && __shfl_sync(0xffffffffu, (int)first_, 0)) {
+        first(first_), leading(Warps && __shfl_sync(0xffffffffu, (int)first_, 0)),
+        arriving((threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32 == 0) {
     if (first) {
       for (unsigned k = 0; k < Slots; ++k)
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(place(k)) : "memory");
@@ -147,10 +148,10 @@ template <unsigned Slots, unsigned Warps> struct TileLoads {
     #pragma unroll 1
     for (; issued - awaited > pending; ++awaited) pass(place(awaited), awaited / Slots & 1);
   }
-  __device__ __forceinline__ void free(bool leader) {
+  __device__ __forceinline__ void free() {
     const unsigned barrier = place(freed) + Slots * 8;
     __syncwarp();
-    if (leader)
+    if (arriving)
       asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(barrier) : "memory");
     if (leading) pass(barrier, freed / Slots & 1);
     ++freed;

@@ -23,7 +23,7 @@ from tilewright.lower.around_barriers import Accesses, around_barriers
 from tilewright.lower.pipeline_marks import FREES
 
 KEY = "split"
-#: Threads of a warp, which are neighbours along x and arrive together.
+#: Threads of a warp, which arrive together.
 WARP = 32
 
 
@@ -42,12 +42,11 @@ def split_barriers(func: Func) -> Func:
 
 
 def block_threads(func: Func) -> int | None:
-    """The threads of a block, where their number is known, and whole warps lie along x."""
-    extents = {a.tag: a.extent for a in func.launch if a.tag.startswith("threadIdx")}
-    known = [n.value for n in extents.values() if isinstance(n, IntImm)]
-    x = extents.get("threadIdx.x")
-    whole = isinstance(x, IntImm) and x.value % WARP == 0
-    return math.prod(known) if whole and len(known) == len(extents) else None
+    """The threads of a block, where their number is known, and whole warps."""
+    extents = [a.extent for a in func.launch if a.tag.startswith("threadIdx")]
+    known = [n.value for n in extents if isinstance(n, IntImm)]
+    count = math.prod(known)
+    return count if len(known) == len(extents) and count % WARP == 0 else None
 
 
 def _kept_apart(before: Accesses, behind: Accesses, copies: Collection[object]) -> bool:
