@@ -1,7 +1,8 @@
 """On a GPU: streams, graphs, memory, several devices, and modes are honoured as PyTorch does."""
 
-from __future__ import gc
+from __future__ import annotations
 
+import gc
 import threading
 import warnings
 
