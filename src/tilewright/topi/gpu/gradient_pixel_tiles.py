@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 from tilewright.ir.dtype import dtype
@@ -24,12 +25,18 @@ _REGISTERS, _MOST, _OTHERS = 65536, 255, 24
 #: Multiprocessors of the GPUs that the tiles are for, cycles in which one copies a kilobyte from
 #: memory, or from the second-level cache, and cycles until a first tile is there.
 _MULTIPROCESSORS, _MEMORY, _CACHE, _LATENCY = 132, 52, 36, 1500
-#: Multiplications written out in a kernel, and its threads.
-_CODE, _THREADS = 4096, (32, 512)
-#: Tiles that are tried: the best of each way to cut, and others of the best ways.
-_COUNT, _OTHER_CUTS = 40, 12
-#: Issued by so many warps of a scheduler, instructions of a cycle.
+#: Bytes that caches move at once, and what they do so much more slowly than whole lines.
+_SECTOR, _NARROW = 32, 64
+#: Multiplications written out in a kernel, and threads of a block.
+_CODE, _THREADS = 4096, 512
+#: Instructions of a tile that neither load nor multiply.
+_TURN = 90
+#: Tiles that are tried: the best of each way to cut, so many of those in which a thread has the
+#: same columns and channels, and the best of the others.
+_COUNT, _ALIKE, _OTHERS_TRIED = 40, 5, 12
+#: Instructions that a scheduler with so many warps issues in a cycle, about.
 _BUSY = (0.0, 0.6, 0.8, 0.88, 0.92, 0.94)
+_WARP, _BANKS, _BANK = 32, 32, 4
 
 
 def suits_pixel_sums(p: Problem) -> bool:
@@ -51,15 +58,18 @@ def gradient_pixel_tiles(p: Problem, target: Target) -> list[GradientPixelTile]:
     """Tiles that fit shared memory and registers, the best guess first."""
     found: list[GradientPixelTile] = []
     others: list[GradientPixelTile] = []
-    seen: Counter[tuple[int, ...]] = Counter()
+    cuts: set[tuple[int, ...]] = set()
+    alike: Counter[tuple[int, ...]] = Counter()
     for _, tile in sorted(_tiles(p), key=lambda pair: pair[0]):
-        cut = (tile.vector, tile.columns, tile.lanes, tile.across, tile.images, tile.down)
-        seen[cut] += 1
-        if seen[cut] == 1:
-            found.append(tile)
-        elif seen[cut] <= 3:
+        thread = tile.vector, tile.columns, tile.lanes
+        cut = (*thread, tile.across, tile.images, tile.down)
+        if cut in cuts or alike[thread] == _ALIKE:
             others.append(tile)
-    return found[:_COUNT] + others[:_OTHER_CUTS]
+        else:
+            cuts.add(cut)
+            alike[thread] += 1
+            found.append(tile)
+    return found[:_COUNT] + others[:_OTHERS_TRIED]
 
 
 def _tiles(p: Problem) -> Iterator[tuple[float, GradientPixelTile]]:
@@ -79,8 +89,8 @@ def _tiles(p: Problem) -> Iterator[tuple[float, GradientPixelTile]]:
             if rows * columns * sums > _CODE or rows * down >= 2 * max(2, p.height):
                 continue
             tile = GradientPixelTile(rows, columns, vector, lanes, images, down, across)
-            threads = lanes * across * images * down
-            if not _THREADS[0] <= threads <= _THREADS[1] or threads * held > _REGISTERS:
+            threads = math.prod(n for _, n in tile.threads)
+            if threads % _WARP or threads > _THREADS or threads * held > _REGISTERS:
                 continue
             for stages in (2, 3):
                 yield from _shared_out(p, replace(tile, stages=stages), held)
@@ -105,8 +115,8 @@ def _parts(p: Problem, columns: int) -> list[tuple[int, int, int]]:
     return [
         (across, images, down)
         for across in found
-        for images, down in ((1, 1), (1, 2), (1, 4), (2, 1), (4, 1), (8, 1))
-        if across * columns <= 128 and images < 2 * p.batch
+        for images, down in ((1, 1), (1, 2), (1, 4), (1, 8), (2, 1), (4, 1), (8, 1), (16, 1))
+        if across * columns <= 128 and images < 2 * max(16, p.batch)
     ]
 
 
@@ -115,35 +125,64 @@ def _shared_out(
 ) -> Iterator[tuple[float, GradientPixelTile]]:
     """Among as many blocks as multiprocessors hold at once."""
     (kh, kw), size, cut = p.kernel, dtype(p.dtype).bytes, cut_of(p, tile)
-    tiles = math.prod(cut.x_tile), math.prod(cut.dy_tile)
     if max(*cut.x_tile, *cut.dy_tile) > 256:
         return
-    threads = tile.lanes * tile.across * tile.images * tile.down
-    warps = -(-threads // 32)
-    shared = tile.stages * sum(tiles) * size + threads * kw * tile.vector * 4 + _OWN
+    threads = math.prod(n for _, n in tile.threads)
+    warps = threads // _WARP
+    copied = (math.prod(cut.x_tile) + math.prod(cut.dy_tile)) * size
+    shared = tile.stages * copied + threads * kw * tile.vector * 4 + _OWN
     if shared > _BLOCK:
         return
-    fit = min(_SHARED // shared, _REGISTERS // (-(-held // 8) * 8 * 32 * warps), 2048 // threads)
+    registers = -(-held // 8) * 8
+    fit = min(_SHARED // shared, _REGISTERS // (registers * threads), 2048 // threads)
     groups = -(-p.channels // cut.channels)
     count = -(-p.batch // tile.images) * math.prod(cut.grid)
 
-    across, narrow = tile.columns + kw - 1, size < 4
     products = tile.rows * tile.columns * kh * kw * tile.vector
-    loads = tile.rows * across + (tile.rows + kh - 1) * tile.columns
-    issued = products + loads * (1 + tile.vector * narrow) + 60
-    uneven = -(-warps // 4) * 4 / warps
-    for blocks in {max(1, fit), max(1, fit // 2)}:
+    loads = tile.rows * (tile.columns + kw - 1), (tile.rows + kh - 1) * tile.columns
+    converted = sum(loads) * tile.vector * (2 - size // 2)
+    issued = products + sum(loads) + converted + _TURN
+    tiles = cut.x_tile, cut.dy_tile
+    moved = sum(n * _wavefronts(tile, shape, size) for n, shape in zip(loads, tiles, strict=True))
+    row = cut.channels * size
+    partly = 0 if (row | p.channels * size) % _SECTOR == 0 else _SECTOR
+    slowly = (row + partly) / row * max(1.0, _NARROW / row)
+    for blocks in {fit, max(1, fit - 1)}:
         chunks = max(1, min(count, blocks * _MULTIPROCESSORS // groups))
         steps = -(-count // chunks)
-        resident = min(blocks, -(-chunks * groups // _MULTIPROCESSORS))
+        resident = -(-min(blocks * _MULTIPROCESSORS, chunks * groups) // _MULTIPROCESSORS)
         waves = -(-chunks * groups // (blocks * _MULTIPROCESSORS))
-        busy = resident * warps / 4
-        rate = _BUSY[min(len(_BUSY) - 1, max(1, int(busy)))]
-        issue = resident * warps / 4 * issued / rate * (uneven if resident % 4 else 1)
-        row = cut.channels * size
-        copied = resident * sum(tiles) * size / 1024 * _CACHE * max(1.0, 64 / row)
+        each = -(-resident * warps // 4)  # warps of the busiest scheduler
+        turn = max(
+            each * issued / _BUSY[min(each, len(_BUSY) - 1)],
+            resident * (warps * moved + copied / 128),
+            resident * copied / 1024 * _CACHE * slowly,
+        )
         whole = p.bytes / min(_MULTIPROCESSORS, chunks * groups) / 1024 * _MEMORY
-        first = resident * sum(tiles) * size / 1024 * _MEMORY + _LATENCY
+        first = resident * copied / 1024 * _MEMORY + _LATENCY
         last = 300 + products / tile.rows + chunks / 16 * 40
-        time = waves * (max(steps * max(issue, copied), whole) + first + last)
+        time = waves * (max(steps * turn, whole) + first + last)
         yield time, replace(tile, chunks=chunks)
+
+
+@cache
+def _places(tile: GradientPixelTile, shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """Where in a tile the lanes of a warp begin to read."""
+    found = []
+    for thread in range(_WARP):
+        lane, across = thread % tile.lanes, thread // tile.lanes % tile.across
+        image, down = divmod(thread // tile.lanes // tile.across, tile.down)
+        pixel = (image * shape[1] + down * tile.rows) * shape[2] + across * tile.columns
+        found.append((pixel * shape[3] + lane * tile.vector) * size)
+    return tuple(found)
+
+
+def _wavefronts(tile: GradientPixelTile, shape: tuple[int, ...], size: int) -> int:
+    """Turns that a warp takes to read its vectors: of one bank, one word each."""
+    width = tile.vector * size
+    words = {
+        place // _BANK + k
+        for place in _places(tile, shape, size)
+        for k in range(-(-width // _BANK))
+    }
+    return max(Counter(word % _BANKS for word in words).values())
