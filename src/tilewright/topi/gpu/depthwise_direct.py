@@ -22,7 +22,7 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage, create_schedule
 from tilewright.target.target import Target
 from tilewright.topi.declare import Declaration, finished, placeholders
-from tilewright.topi.gpu.window import CODE, cover
+from tilewright.topi.gpu.window import CODE, MULTIPROCESSORS, cover
 from tilewright.topi.nn.depthwise_direct import (
     PARTS,
     Direct,
@@ -48,8 +48,8 @@ _MOST = 64
 _SHUFFLE, _LOAD, _COPY = 5, 16, 16
 #: Bytes of shared memory that a block can have on every GPU from compute capability 7.0 on.
 _LEAST = 64 * 1024
-#: Multiprocessors of a large GPU, and threads that keep one of them busy.
-_MULTIPROCESSORS, _RESIDENT = 132, 512
+#: Threads that keep a multiprocessor busy.
+_RESIDENT = 512
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ def _cost(cut: Direct, tile: DirectTile, shared: int) -> float:
     room = max(1, room)
     blocks = cut.blocks[0] * cut.blocks[1] * -(-p.batch // tile.images)
     blocks *= p.result_channels * down.phases * step.phases
-    resident = threads * min(room, -(-blocks // _MULTIPROCESSORS))
+    resident = threads * min(room, -(-blocks // MULTIPROCESSORS))
     idle = math.sqrt(max(1.0, _RESIDENT / resident))
-    turns = -(-blocks // (_MULTIPROCESSORS * room)) * room
-    return whole * threads * max(turns, blocks / _MULTIPROCESSORS) * idle
+    turns = -(-blocks // (MULTIPROCESSORS * room)) * room
+    return whole * threads * max(turns, blocks / MULTIPROCESSORS) * idle

@@ -30,6 +30,7 @@ from tilewright.topi.gpu.toeplitz import (
     shared_bytes,
     suits,
 )
+from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.nn.depthwise_toeplitz_staged import (
     IMAGES,
     StagedToeplitz,
@@ -40,8 +41,8 @@ from tilewright.topi.problem import Problem
 _DEPTH = 16
 #: Outputs of the widest instruction, and registers of a multiprocessor and of a thread beside sums.
 _WIDEST, _REGISTERS, _OTHER = 256, 65536, 40
-#: Multiprocessors of the GPUs that these tiles are for, and bytes that waiting for boxes takes.
-_MULTIPROCESSORS, _BARRIERS = 132, 1024
+#: Bytes that waiting for boxes takes.
+_BARRIERS = 1024
 #: Rows that are copied at once by TMA, and copies of them; one copy ahead is too late.
 _AHEAD = ((4, 4), (8, 3), (2, 4), (2, 3), (4, 3), (0, 1))
 
@@ -168,7 +169,7 @@ def _in_turn(p: Problem, across: int) -> list[int]:
     blocks = -(-p.batch // IMAGES) * across * p.result_channels
     found = [1]
     for channels in (2, 3, 4):
-        rounds = blocks / channels / _MULTIPROCESSORS
+        rounds = blocks / channels / MULTIPROCESSORS
         if p.result_channels % channels == 0 and math.ceil(rounds) - rounds < 0.1 * rounds:
             found[1:] = [channels]
     return found

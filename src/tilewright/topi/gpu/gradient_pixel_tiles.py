@@ -15,6 +15,8 @@ from itertools import product
 from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_wgrad_tiles import GradientPixelTile, cut_of
+from tilewright.topi.nn.depthwise_wgrad_tiles import GradientTiles
+from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.problem import Problem
 
 #: Bytes of shared memory of a multiprocessor, of which a block has this much beside its tiles, and
@@ -22,13 +24,13 @@ from tilewright.topi.problem import Problem
 _SHARED, _OWN, _BLOCK = 228 * 1024, 2048, 227 * 1024
 #: Registers of a multiprocessor, of a thread, and those of a thread beside sums and pixels.
 _REGISTERS, _MOST, _OTHERS = 65536, 255, 24
-#: Multiprocessors of the GPUs that the tiles are for, cycles in which one copies a kilobyte from
-#: memory, or from the second-level cache, and cycles until a first tile is there.
-_MULTIPROCESSORS, _MEMORY, _CACHE, _LATENCY = 132, 52, 36, 1500
+#: Cycles in which a multiprocessor copies a kilobyte from memory, or from the second-level cache,
+#: and cycles until a first tile is there.
+_MEMORY, _CACHE, _LATENCY = 52, 36, 1500
 #: Bytes that caches move at once, and what they do so much more slowly than whole lines.
 _SECTOR, _NARROW = 32, 64
 #: Multiplications written out in a kernel, and threads of a block.
-_CODE, _THREADS = 4096, 512
+_CODE, _THREADS = 5000, 512
 #: Instructions of a tile that neither load nor multiply.
 _TURN = 90
 #: Tiles that are tried: the best of each way to cut, so many of those in which a thread has the
@@ -138,8 +140,9 @@ def _shared_out(
     groups = -(-p.channels // cut.channels)
     count = -(-p.batch // tile.images) * math.prod(cut.grid)
 
-    products = tile.rows * tile.columns * kh * kw * tile.vector
-    loads = tile.rows * (tile.columns + kw - 1), (tile.rows + kh - 1) * tile.columns
+    (down, own_rows, dy_rows), (across, columns, x_columns) = _seen(cut)
+    products = down * across * tile.vector
+    loads = own_rows * x_columns, dy_rows * columns
     converted = sum(loads) * tile.vector * (2 - size // 2)
     issued = products + sum(loads) + converted + _TURN
     tiles = cut.x_tile, cut.dy_tile
@@ -148,21 +151,37 @@ def _shared_out(
     partly = 0 if (row | p.channels * size) % _SECTOR == 0 else _SECTOR
     slowly = (row + partly) / row * max(1.0, _NARROW / row)
     for blocks in {fit, max(1, fit - 1)}:
-        chunks = max(1, min(count, blocks * _MULTIPROCESSORS // groups))
+        chunks = max(1, min(count, blocks * MULTIPROCESSORS // groups))
         steps = -(-count // chunks)
-        resident = -(-min(blocks * _MULTIPROCESSORS, chunks * groups) // _MULTIPROCESSORS)
-        waves = -(-chunks * groups // (blocks * _MULTIPROCESSORS))
+        resident = -(-min(blocks * MULTIPROCESSORS, chunks * groups) // MULTIPROCESSORS)
+        waves = -(-chunks * groups // (blocks * MULTIPROCESSORS))
         each = -(-resident * warps // 4)  # warps of the busiest scheduler
         turn = max(
             each * issued / _BUSY[min(each, len(_BUSY) - 1)],
             resident * (warps * moved + copied / 128),
             resident * copied / 1024 * _CACHE * slowly,
         )
-        whole = p.bytes / min(_MULTIPROCESSORS, chunks * groups) / 1024 * _MEMORY
+        whole = p.bytes / min(MULTIPROCESSORS, chunks * groups) / 1024 * _MEMORY
         first = resident * copied / 1024 * _MEMORY + _LATENCY
-        last = 300 + products / tile.rows + chunks / 16 * 40
+        last = 300 + 2 * kh * kw * tile.vector + chunks / 16 * 40
         time = waves * (max(steps * turn, whole) + first + last)
         yield time, replace(tile, chunks=chunks)
+
+
+def _seen(cut: GradientTiles) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Of a part of a tile: pairs of rows of dy and of the filter that are multiplied, rows of x
+    and of dy that are read; the same of columns, but those of dy before those of x."""
+    p = cut.problem
+    (kh, kw), (oh, ow), (top, left, *_) = p.kernel, p.out_image, p.padding
+    down = cut.rows * kh, cut.rows, cut.rows + kh - 1
+    across = cut.columns * kw, cut.columns, cut.columns + kw - 1
+    if cut.height == cut.rows >= p.height:
+        pairs = sum(0 <= row - ky + top < oh for row in range(p.height) for ky in range(kh))
+        down = pairs, p.height, oh
+    if cut.width == cut.columns >= ow:
+        pairs = sum(0 <= w + kx - left < p.width for w in range(ow) for kx in range(kw))
+        across = pairs, ow, p.width
+    return down, across
 
 
 @cache

@@ -7,8 +7,8 @@ import math
 from tilewright.ir.dtype import dtype
 from tilewright.topi.problem import Problem
 
-#: Threads that keep a large GPU busy.
-BUSY = 100_000
+#: Threads that keep a large GPU busy, and the multiprocessors of one.
+BUSY, MULTIPROCESSORS = 100_000, 132
 #: Multiplications written out in a kernel, at most: what NVRTC compiles in a second or two.
 CODE = 4096
 #: Registers of a thread that sums and inputs may fill, beside addresses and the like.
