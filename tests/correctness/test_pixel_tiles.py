@@ -9,11 +9,11 @@ import tilewright
 from tilewright.topi import Problem
 from tilewright.topi.gpu.depthwise_pixel_tiles import (
     BoxTile,
-    box_tiles,
     declare_boxes,
     schedule_boxes,
     suits_boxes,
 )
+from tilewright.topi.gpu.pixel_tiles import box_tiles
 
 #: Of a line of machine code.
 INSTRUCTION = r"^\s*(?:/\*[0-9a-f]+\*/)?\s*(?:@!?U?P\d\s+)?([A-Z]\w*)"

@@ -53,7 +53,6 @@ from tilewright.topi.gpu.depthwise_fourier import (
 )
 from tilewright.topi.gpu.depthwise_pixel_tiles import (
     BoxTile,
-    box_tiles,
     declare_boxes,
     schedule_boxes,
     suits_boxes,
@@ -135,6 +134,7 @@ from tilewright.topi.gpu.depthwise_wgrad_tiles import (
     schedule_pixel_sums,
 )
 from tilewright.topi.gpu.gradient_pixel_tiles import gradient_pixel_tiles, suits_pixel_sums
+from tilewright.topi.gpu.pixel_tiles import box_tiles
 from tilewright.topi.gpu.reductions import reduction_tiles
 from tilewright.topi.opencl import candidates as opencl
 from tilewright.topi.opencl.depthwise_vectors import VectorTile, schedule_vectors

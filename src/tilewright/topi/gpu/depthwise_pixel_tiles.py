@@ -9,33 +9,18 @@ it read and converted serves all outputs whose windows hold it.
 
 from __future__ import annotations
 
-import functools
-import heapq
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import tma_load
-from tilewright.target.instructions.tma_load import LARGEST
-from tilewright.target.target import Target
 from tilewright.topi.declare import Declaration, declare_tiles
 from tilewright.topi.gpu.orders import ROLLING, place_loads
-from tilewright.topi.nn.depthwise_forward import Tile, whole
+from tilewright.topi.nn.depthwise_forward import Tile
 from tilewright.topi.problem import Problem
 from tilewright.topi.stages import begin, image_axes, tap_axes
-
-#: Bytes of shared memory, registers and warps of a multiprocessor, on GPUs with the most, and
-#: registers of a thread beside what it keeps.
-_SHARED, _REGISTERS, _WARPS, _OTHER = 227 * 1024, 65536, 64, 28
-#: Multiplications written out, at most, and so many tiles are worth trying.
-_CODE, _MOST = 4096, 160
-#: Instructions of a thread that are there once.
-_ONCE = 60
 
 
 @dataclass(frozen=True)
@@ -157,106 +142,3 @@ def suits_boxes(p: Problem) -> bool:
         and p.channels * dtype(p.dtype).bytes % 16 == 0
         and (p.pass_ == "forward" or p.stride == (1, 1))
     )
-
-
-def box_tiles(p: Problem, target: Target) -> list[BoxTile]:
-    """Tiles that fit, the best guess first."""
-    found = heapq.nsmallest(_MOST, _tiles(p), key=lambda pair: pair[0])
-    least = BoxTile(1, 1, 1, 1, 1, 16 // dtype(p.dtype).bytes, keeps=0)
-    return [tile for cost, tile in found if cost < math.inf] or [least]
-
-
-def _tiles(p: Problem) -> Iterator[tuple[float, BoxTile]]:
-    """Tiles, with how slow they are thought to be."""
-    height, width = p.image if p.pass_ == "dgrad" else p.out_image
-    down, across = _parts(height, (1, 2, 4, 5, 7, 8, 14)), _parts(width, (1, 2, 3, 4, 5, 7, 8))
-    for (lanes, vector), rows, columns, keeps in product(_lanes(p), down, across, (1, 0)):
-        thread = BoxTile(rows, columns, vector, 1, 1, lanes, keeps=keeps)
-        issued, registers = _thread(p, thread)
-        if registers > 240:
-            continue
-        threads = dict.fromkeys(-(-width // (columns * parts)) for parts in (1, 2, 3, 4))
-        for z, y in product((1, 2, 4), threads):
-            if not 64 <= z * y * lanes <= 512 or rows * z >= 2 * height:
-                continue
-            tile = replace(thread, threads_z=z, threads_y=y)
-            turns = -(-height // (rows * z))
-            for made in (tile, *(replace(tile, turns=t, stages=2) for t in {2, 4, turns} if t > 1)):
-                if made.turns < 2 * turns:
-                    yield _cost(p, made, issued, registers), made
-
-
-def _parts(extent: int, sizes: tuple[int, ...]) -> list[int]:
-    """Sizes of parts of an extent that leave little of the last one empty."""
-    return [n for n in sizes if whole(extent, n) <= 1.2 * extent] or [1]
-
-
-def _lanes(p: Problem) -> list[tuple[int, int]]:
-    """Threads along channels, and channels of each, of boxes with whole pieces of 16 bytes."""
-    size = dtype(p.dtype).bytes
-    found = []
-    for vector, lanes in product((2, 1), (8, 12, 16, 18, 20, 24, 32, 36, 48, 64, 72, 96)):
-        channels = lanes * vector
-        if channels * size % 16 == 0 and whole(p.channels, channels) <= 1.15 * p.channels:
-            found.append((lanes, vector))
-    return found or [(16 // size, 1)]
-
-
-def _thread(p: Problem, tile: BoxTile) -> tuple[float, int]:
-    """Instructions of a thread for each result of its own, and its registers."""
-    (kh, kw), vector, narrow = p.kernel, tile.vector, dtype(p.dtype).bytes == 2
-    high, wide, _ = seen(p, replace(tile, threads_y=1, threads_z=1))
-    kept = ((kh - 1) * p.dilation[0] + 1) * wide * vector + tile.columns * vector
-    registers = kept + tile.keeps * kh * kw * vector + _OTHER
-    results = tile.rows * tile.columns
-    weights = kh * kw * (1 + narrow * vector if tile.keeps else tile.rows)
-    converted = high * wide * vector * narrow
-    issued = results * vector * kh * kw + high * wide + converted + weights
-    issued += results * (1 + narrow) + _ONCE
-    if issued > _CODE:
-        return issued, _REGISTERS
-    return issued / (results * vector), registers
-
-
-def _cost(p: Problem, tile: BoxTile, issued: float, registers: int) -> float:
-    """How slow a tile may be: instructions for each result that there is, dearer the fewer warps
-    share a multiprocessor, and bytes; infinite where it does not fit."""
-    size, (kh, kw) = dtype(p.dtype).bytes, p.kernel
-    sh, sw = p.stride if p.pass_ == "forward" else (1, 1)
-    warps = -(-tile.threads_x * tile.threads_y * tile.threads_z // 32)
-    rows, columns, channels = seen(p, tile)
-    taps = kh * kw * channels * (size if tile.keeps else 4)
-    space = tile.stages * rows * columns * channels * size + taps + 1024
-    if space > _SHARED or max(rows, columns) > LARGEST:
-        return math.inf
-    blocks = min(_SHARED // space, _REGISTERS // (warps * 32 * registers), _WARPS // warps, 32)
-    if not blocks:
-        return math.inf
-    height, width = p.image if p.pass_ == "dgrad" else p.out_image
-    h, w, c = tile.whole
-    computed = whole(height, h * tile.turns) * whole(width, w) * whole(p.channels, c)
-    waste = computed / (height * width * p.channels)
-    halo = rows * columns / (h * w * sh * sw)  # bytes that come from the cache for each that is new
-    across = (
-        rows
-        * columns
-        / (h * w)
-        / tile.vector
-        * _conflicts(
-            tile.threads_x, tile.threads_y, tile.vector * size, tile.columns * sw * channels * size
-        )
-    )
-    busy = 1 + 4 / (blocks * warps)
-    return waste * ((issued + across) * busy + (2 + halo) * size)
-
-
-@functools.cache
-def _conflicts(lanes: int, across: int, width: int, apart: int) -> int:
-    """How often the threads of a warp take turns to read from shared memory: ``lanes`` that read
-    ``width`` bytes each side by side, others ``apart`` bytes from them."""
-    words: dict[int, set[int]] = {}
-    for thread in range(32):
-        y, x = divmod(thread, lanes)
-        word = (y % across * apart + x * width) // 4
-        words.setdefault(word % 32, set()).add(word)
-    return max(len(found) for found in words.values())
