@@ -46,6 +46,7 @@ CASES = [
     (problem("1x8x9x8", "8x1x2x4", padding=0, dtype="float32"), tile(3, 4, 2, 4, 1, 1, 2, 3, 1)),
     (problem("9x16x3x3", "16x1x7x7", padding=3), tile(4, 3, 1, 16, 4, 1, 1, 2, 2)),
     (problem("2x8x4x6", "8x1x1x1", padding=0), tile(4, 2, 2, 4, 1, 1, 2, 1, 64)),
+    (problem("5x16x6x7", "16x1x5x3", padding=(3, 1, 0, 2)), tile(7, 7, 2, 8, 4, 1, 1, 2, 1)),
     (problem("1x8x1x4", "8x1x2x1", padding=(1, 0, 2, 5)), tile(2, 4, 1, 8, 1, 1, 1, 2, 2)),
 ]  # fmt: skip
 

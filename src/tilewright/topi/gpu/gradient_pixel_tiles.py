@@ -15,8 +15,8 @@ from itertools import product
 from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_wgrad_tiles import GradientPixelTile, cut_of
-from tilewright.topi.nn.depthwise_wgrad_tiles import GradientTiles
 from tilewright.topi.gpu.window import MULTIPROCESSORS
+from tilewright.topi.nn.depthwise_wgrad_tiles import GradientTiles
 from tilewright.topi.problem import Problem
 
 #: Bytes of shared memory of a multiprocessor, of which a block has this much beside its tiles, and

@@ -2,7 +2,8 @@
 
 A tile is of some rows of x, in some images, with the columns that some columns of dy see, and of
 the rows of dy that see any of these rows: every product belongs to one tile. What of a tile lies
-outside of an image is zero, so that no sum has conditions. Stride and dilation are 1.
+outside of an image is zero, so that no sum has conditions, but for those of small images, which are
+known when a kernel is compiled. Stride and dilation are 1.
 
 There are three steps: ``own`` sums, over the tiles of a chunk, what lies in one part of each tile;
 ``parts`` sums these over the parts, and ``sums`` over the chunks.
@@ -133,7 +134,17 @@ def depthwise_wgrad_tiles(t: GradientTiles, data: Tensor, grad: Tensor) -> TileS
         c = (group * t.lanes + lane) * t.vector + v
         seen = x[tile, i, r, w + kx, c].astype(p.accumulate)
         back = dy[tile, i, r + (kh - 1) - ky, w, c].astype(p.accumulate)
-        return te.sum(seen * back, axis=[step, row, column])
+        # Of parts that begin where images do it is known which products are none.
+        where = []
+        if t.height == t.rows >= p.height:
+            y = row - ky + top
+            where += [row < p.height, y >= 0, y < p.out_image[0]]
+        if t.width == t.columns >= p.out_image[1]:
+            seen_column = column + kx - left
+            where += [column < p.out_image[1], seen_column >= 0, seen_column < p.width]
+        return te.sum(
+            seen * back, axis=[step, row, column], where=te.all(*where) if where else None
+        )
 
     own = te.compute(
         (t.chunks, channels // t.channels, t.images, t.down, t.across, kh, kw, t.lanes, t.vector),
