@@ -8,6 +8,10 @@ takes at most 1.2 times as long as the fastest, of large filters 1.1 times.
 
     PYTHONPATH=src python benchmarks/untuned_shapes.py --gpus 1 --seconds 240
 
+Schedules that the trees of the choice know nothing of, those of new templates, are tried as well:
+the first by the order of the template, and some of the random ones. ``--layout NHWC`` draws only
+problems with channels last.
+
 What is not built and measured in that time is left out. All times are written beside the results,
 in the form that benchmarks/fit_ranking.py learns from; learn from another ``--seed`` than the one
 that is reported. With ``--large`` the filters have 7 to 51 rows, channels come first, and what is
@@ -30,6 +34,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -44,7 +49,7 @@ from tilewright.cli._measure.turns import of_graph, take_turns
 from tilewright.ir.errors import TilewrightError
 from tilewright.select import large
 from tilewright.select.choice import options
-from tilewright.select.ranking import ranked
+from tilewright.select.ranking import model, ranked, unknown
 from tilewright.select.work import DESCRIBED
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
@@ -64,8 +69,9 @@ _OPERATIONS = 1.2e11
 Candidate = tuple[str, dict[str, int]]
 
 
-def problems(count: int, seed: int) -> Iterator[Problem]:
-    """Layers of batch 64 in all passes, and of batch 1, with 3x3 to 7x7 filters."""
+def problems(count: int, seed: int, layout: str = "") -> Iterator[Problem]:
+    """Layers of batch 64 in all passes, and of batch 1, with 3x3 to 7x7 filters; those of all
+    layouts, of which there may be one only."""
     rng = random.Random(seed)
     found: set[Problem] = set()
     while len(found) < count:
@@ -86,7 +92,8 @@ def problems(count: int, seed: int) -> Iterator[Problem]:
             pass_=rng.choice(PASSES) if batch > 1 else "forward",
         )
         least, most = _BYTES[batch]
-        if least <= traffic(p) <= most and p not in found:
+        fits = least <= traffic(p) <= most and layout in ("", p.layout)
+        if fits and p not in found:
             found.add(p)
             yield p
 
@@ -125,7 +132,9 @@ def large_problems(count: int, seed: int) -> Iterator[Problem]:
 
 def drawn(arguments: argparse.Namespace) -> Iterator[Problem]:
     """The problems that were asked for."""
-    return (large_problems if arguments.large else problems)(arguments.count, arguments.seed)
+    if arguments.large:
+        return large_problems(arguments.count, arguments.seed)
+    return problems(arguments.count, arguments.seed, arguments.layout)
 
 
 def name_of(candidate: Candidate) -> str:
@@ -133,8 +142,8 @@ def name_of(candidate: Candidate) -> str:
 
 
 def candidates(p: Problem, target: str, first: int, others: int) -> list[Candidate]:
-    """What is chosen without measuring, what is ranked first, then random ones, of large filters
-    also such as the choice does not look at."""
+    """What is chosen without measuring, what is ranked first, as many of those that no tree knows,
+    then random ones, of large filters also such as the choice does not look at."""
     machine = tilewright.Target.parse(target)
     chosen = next(options(p, machine))
     looked = large.ranked_large(p, machine)
@@ -143,10 +152,20 @@ def candidates(p: Problem, target: str, first: int, others: int) -> list[Candida
     if looked:  # of which the choice has left most out
         known = {r.template.name: r.template for r in looked if r.template.name not in DESCRIBED}
         rest += [(n, vars(c)) for n, t in known.items() for c in t.candidates(p, machine)]
-    random.Random(str(p)).shuffle(rest)
+    strange = [] if looked else [(t.name, vars(c)) for t, c in unknown(p, machine)]
+    fresh = [c for c in strange if c[0] not in model()]  # others are written in another way
+    rest += fresh[first:] + [c for c in strange if c[0] in model()]
     wanted = [(chosen.algorithm.name, chosen.algorithm.to_values(chosen.config))]
-    wanted += order[:first] + rest[:others]
+    wanted += order[:first] + fresh[:first] + shuffled(rest, str(p))[:others]
     return list({name_of(c): c for c in wanted}.values())
+
+
+def shuffled(given: list[Candidate], seed: str) -> list[Candidate]:
+    """In a random order, in which the templates take turns."""
+    of: dict[str, list[Candidate]] = {}
+    for c in random.Random(seed).sample(given, len(given)):
+        of.setdefault(c[0], []).append(c)
+    return [c for turn in zip_longest(*of.values()) for c in turn if c is not None]
 
 
 def build(p: Problem, candidate: Candidate, target: str, path: str) -> str:
@@ -255,6 +274,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60, help="problems to draw")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--large", action="store_true", help="large filters")
+    parser.add_argument("--layout", default="", choices=("", *LAYOUTS), help="of all problems")
     parser.add_argument("--ranked", type=int, default=30, help="of the first, to be tried")
     parser.add_argument("--random", type=int, default=30, help="of the others, to be tried")
     parser.add_argument("--seconds", type=float, default=240.0, help="to stop after")
@@ -264,6 +284,8 @@ def main() -> None:
     parser.add_argument("--arch", default="sm_90a", help="of the GPUs")
     parser.add_argument("--part", type=int, default=-1, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.large and arguments.layout:
+        parser.error("large filters are drawn with channels first: leave out --layout")
     Path(arguments.out).mkdir(parents=True, exist_ok=True)
     if arguments.part >= 0:
         run_part(arguments)

@@ -12,8 +12,9 @@ import math
 import numpy as np
 
 from tilewright.ir.dtype import dtype
+from tilewright.select.counts import Array, Staged, Work
 from tilewright.select.gpus import REGISTERS, Gpu
-from tilewright.select.work import Array, Work, work
+from tilewright.select.work import work
 from tilewright.topi.problem import Problem
 
 #: Bytes that memory moves at once, and of a line of the caches.
@@ -26,6 +27,9 @@ _OTHERS = 24
 _ISSUES = 4
 #: Bytes of shared memory that each block takes for itself.
 _OWN = 1024
+#: Of copies to shared memory: cycles until one is there, bytes that a multiprocessor copies in a
+#: cycle, and those side by side below which it takes as long as for so many.
+_COPY, _COPIED, _SHORT = 1000.0, 28.0, 64
 
 
 def roofline(p: Problem, machine: Gpu) -> float:
@@ -41,7 +45,10 @@ def features(p: Problem, template: str, values: Array, machine: Gpu) -> Array:
     """(sets, features) of a template's parameters, (sets, parameters) in the order of its
     dataclass."""
     found = work(p, template, np.asarray(values, "float64"))
-    columns = [*_derived(p, found, machine), *_problem(p, machine, len(values)), *found.tile]
+    columns = [*_derived(p, found, machine), *_problem(p, machine, len(values))]
+    if isinstance(found, Staged):
+        columns += _staged(p, found, machine)
+    columns += found.tile
     return np.stack(columns, axis=1).astype("float32")
 
 
@@ -88,9 +95,7 @@ def _derived(p: Problem, k: Work, machine: Gpu) -> list[Array]:
     counted = k.loads + k.conversions + k.multiplies + k.filter_loads + k.others
     issued = k.turns * counted + k.stores
     issue = most * warps * issued / _ISSUES / machine.clock
-    # A warp's request takes a cycle for each line, or each 128 bytes, that it touches.
-    lines = np.minimum(32 * k.load_bytes, _LINE * np.ceil(32 / k.x)) / _LINE
-    lines = np.maximum(np.maximum(1.0, lines), k.load_bytes / 4)
+    lines = _cycles(k)
     moved = loads * lines + k.stores * np.maximum(1.0, k.store_bytes / 4)
     first = most * warps * moved / machine.clock
     second = k.blocks * k.unique * (k.run + _SECTOR) / np.maximum(k.run, 1) / machine.cache
@@ -115,6 +120,39 @@ def _derived(p: Problem, k: Work, machine: Gpu) -> list[Array]:
         log(loads * k.load_bytes * k.threads / k.unique),
         k.blocks * k.threads * k.results / results, loads * lines / issued,
         log(machine.warps / warps / fit * most * warps), *k.spare,
+    ]  # fmt: skip
+
+
+def _cycles(k: Work) -> Array:
+    """That a warp's request takes: one for each line, or each 128 bytes, that it touches, or for
+    each word of a bank."""
+    if isinstance(k, Staged):
+        return k.conflicts
+    lines = np.minimum(32 * k.load_bytes, _LINE * np.ceil(32 / k.x)) / _LINE
+    return np.asarray(np.maximum(np.maximum(1.0, lines), k.load_bytes / 4))
+
+
+def _staged(p: Problem, k: Staged, machine: Gpu) -> list[Array]:
+    """How copies and computing overlap: among the blocks of a multiprocessor, and in each."""
+    least, log = roofline(p, machine), np.log2
+    warps = np.ceil(k.threads / 32)
+    _, fit = _resident(k, machine)
+    most = np.ceil(k.blocks / machine.multiprocessors)
+    resident = np.minimum(fit, most)
+    row = k.copied / k.pieces
+    counted = k.loads + k.conversions + k.multiplies + k.filter_loads + k.others
+    compute = warps * (counted + k.stores / k.turns) / _ISSUES
+    read = warps * (k.loads * k.conflicts + k.filter_loads)
+    busy = np.maximum(compute, read)
+    copy = k.pieces * np.maximum(row, _SHORT) / _COPIED
+    alone = np.where(k.stages > 1, np.maximum(busy, copy + _COPY), busy + copy + _COPY)
+    turn = np.maximum(np.maximum(resident * busy, resident * copy), alone)
+    return [
+        log(row), log(k.pieces), k.copied / 1024, k.stages, k.conflicts, log(resident),
+        log(most * k.turns * copy / machine.clock / least),
+        log(most * k.turns * read / machine.clock / least),
+        log(most * k.turns / resident * turn / machine.clock / least), log(busy / copy),
+        log(resident * k.copied * np.minimum(k.stages, k.turns) / machine.shared),
     ]  # fmt: skip
 
 

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.select.counts import Array
 from tilewright.select.gpus import gpu
 from tilewright.select.product_features import product_features
 from tilewright.select.products import COUNTED, way
 from tilewright.select.ranking import Ranked, parameters, ranked, ranks, slower
 from tilewright.select.trees import Forest, read
-from tilewright.select.work import DESCRIBED, Array
+from tilewright.select.work import DESCRIBED
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES, Template, templates

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.dtype import dtype
+from tilewright.select.counts import Array
 from tilewright.select.gpus import REGISTERS, Gpu
 from tilewright.select.products import COUNTED, Products, inside, products
-from tilewright.select.work import Array
 from tilewright.topi.problem import Problem
 
 #: Microseconds that a load takes that misses the caches, a row of products, and a launch.

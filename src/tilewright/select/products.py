@@ -20,6 +20,7 @@ from tilewright.topi.nn.depthwise_row_products import ROWS, RowProducts
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
 from tilewright.topi.nn.depthwise_toeplitz_staged import IMAGES, StagedToeplitz
 from tilewright.topi.problem import Problem
+from tilewright.topi.templates import TEMPLATES
 
 #: Rows of a product of a warp, and threads of a warp and of a warpgroup.
 _WARP_ROWS, _WARP, _GROUP = 16, 32, 128
@@ -299,5 +300,5 @@ COUNTED: dict[str, Callable[[Problem, Any], Products]] = {
     "gpu.row_products": _row_products,
     "gpu.toeplitz_wgrad": _gradient,
     "gpu.toeplitz_tf32_wgrad": _gradient,
-    **{name: _lanes(name) for name in DESCRIBED if not name.endswith("pixels")},
+    **{name: _lanes(name) for name in DESCRIBED if not TEMPLATES[name].channels_last},
 }

@@ -7,17 +7,20 @@ compiled (:mod:`~tilewright.select.features`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tilewright.select.counts import Array
 from tilewright.select.features import features
 from tilewright.select.gpus import gpu
 from tilewright.select.trees import Forest, read
-from tilewright.select.work import Array, work
+from tilewright.select.work import DESCRIBED, work
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import Template, templates
@@ -93,15 +96,34 @@ def slower(p: Problem, sets: list[tuple[str, Array]], target: Target) -> Array:
     return np.asarray(guessed)
 
 
-def fitting(p: Problem, template: Template, configs: list[Any], target: Target) -> list[Any]:
-    """Those that keep to the limits of a target, and whose code is not very long."""
+def fitting(
+    p: Problem, template: Template, configs: list[Any], target: Target, known: bool = True
+) -> list[Any]:
+    """Those that keep to the limits of a target, and whose code is not very long: those written in
+    a way that was measured when the trees were fitted, or else (not ``known``) the others."""
     if not configs:
         return []
     k, limits = work(p, template.name, parameters(configs)), target.limits
+    kinds: Sequence[int] = ()
+    if template.name in model():
+        kinds = model()[template.name].kinds.tolist()
     fits = (
         (k.threads <= limits.threads_per_block)
         & (k.shared <= limits.shared_memory)
         & (k.code <= _CODE)
-        & np.isin(k.kind, model()[template.name].kinds)
+        & (np.isin(k.kind, kinds) == known)
     )
     return [c for c, right in zip(configs, fits, strict=True) if right]
+
+
+def unknown(p: Problem, target: Target) -> list[tuple[Template, Any]]:
+    """The schedules for a problem that are described, but of which no tree knows anything: never
+    chosen, but worth measuring; the templates in turn, each in its own order."""
+    if not ranks(target):
+        return []
+    of = [
+        [(t, c) for c in fitting(p, t, t.candidates(p, target), target, known=False)]
+        for t in templates(p, target)
+        if t.name in DESCRIBED
+    ]
+    return [one for turn in zip_longest(*of) for one in turn if one is not None]

@@ -1,75 +1,23 @@
-"""What the schedules of a GPU make a thread and a block do: counts, before anything is compiled.
-
-All counts are arrays over the parameter sets of one template.
+"""What the schedules of a GPU make a thread and a block do: those whose threads read the images
+from memory themselves, and the table of all that are described.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
 
 from tilewright.ir.dtype import dtype
+from tilewright.select.counts import Array, Work
+from tilewright.select.staged_work import boxes, gradient_boxes
 from tilewright.topi.gpu.orders import AHEAD, EARLY, ROLLING, WHOLE
 from tilewright.topi.gpu.window import Window
 from tilewright.topi.problem import Problem
 
-Array: TypeAlias = np.ndarray[Any, Any]
-
 #: Bytes that an instruction moves at most.
 _WIDEST = 16
-
-
-@dataclass
-class Work:
-    """Arrays (parameter sets,); of a thread, and of one of its turns, where nothing else is said.
-
-    Attributes
-    ----------
-    threads, x, blocks : of a block, along its innermost dimension, and in all.
-    results : pixels of a thread in all turns; of dy in a gradient by the filter.
-    turns : times that a thread does what is counted here.
-    held : registers for inputs and sums.
-    shared : bytes of a block.
-    loads, load_bytes : instructions that read the images, and what each brings.
-    ahead, rounds : loads that are under way at once, and times that a thread waits for some.
-    stores, store_bytes, multiplies, conversions, filter_loads, others : instructions.
-    unique : bytes of the images that a block reads.
-    code : multiplications written out.
-    run : bytes that neighbouring threads access side by side.
-    extra : bytes that go through the second-level cache beside the images, in all.
-    spare : by dimension, results for which there is room in tiles or threads, by those there are.
-    tile : the parameters that are no numbers of threads.
-    kind : a number for each way to write the loops, of which a model may not know all.
-    """
-
-    threads: Array
-    x: Array
-    blocks: Array
-    results: Array
-    turns: Array
-    held: Array
-    shared: Array
-    loads: Array
-    load_bytes: Array
-    ahead: Array
-    rounds: Array
-    stores: Array
-    store_bytes: Array
-    multiplies: Array
-    conversions: Array
-    filter_loads: Array
-    others: Array
-    unique: Array
-    code: Array
-    run: Array
-    extra: Array
-    spare: tuple[Array, ...]
-    tile: tuple[Array, ...]
-    kind: Array
 
 
 def work(p: Problem, template: str, values: Array) -> Work:
@@ -288,6 +236,8 @@ DESCRIBED: dict[str, Callable[..., Work]] = {
     "gpu.strips": _strips,
     "gpu.planes": _planes,
     "gpu.pixels": _pixels,
+    "gpu.pixel_tiles": boxes,
     "gpu.reduction_planes": _reductions,
     "gpu.reduction_pixels": _reductions,
+    "gpu.reduction_pixel_tiles": gradient_boxes,
 }

@@ -1,0 +1,80 @@
+"""What the schedules of a GPU make a thread and a block do: counts, before anything is compiled.
+
+All counts are arrays over the parameter sets of one template.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+@dataclass
+class Work:
+    """Arrays (parameter sets,); of a thread, and of one of its turns, where nothing else is said.
+
+    Attributes
+    ----------
+    threads, x, blocks : of a block, along its innermost dimension, and in all.
+    results : pixels of a thread in all turns; of dy in a gradient by the filter.
+    turns : times that a thread does what is counted here.
+    held : registers for inputs and sums.
+    shared : bytes of a block.
+    loads, load_bytes : instructions that read the images, and what each brings.
+    ahead, rounds : loads that are under way at once, and times that a thread waits for some.
+    stores, store_bytes, multiplies, conversions, filter_loads, others : instructions; the stores
+        are those of all turns.
+    unique : bytes of the images that a block reads.
+    code : multiplications written out.
+    run : bytes that neighbouring threads access side by side.
+    extra : bytes that go through the second-level cache beside the images, in all.
+    spare : by dimension, results for which there is room in tiles or threads, by those there are.
+    tile : the parameters that are no numbers of threads.
+    kind : a number for each way to write the loops, of which a model may not know all.
+    """
+
+    threads: Array
+    x: Array
+    blocks: Array
+    results: Array
+    turns: Array
+    held: Array
+    shared: Array
+    loads: Array
+    load_bytes: Array
+    ahead: Array
+    rounds: Array
+    stores: Array
+    store_bytes: Array
+    multiplies: Array
+    conversions: Array
+    filter_loads: Array
+    others: Array
+    unique: Array
+    code: Array
+    run: Array
+    extra: Array
+    spare: tuple[Array, ...]
+    tile: tuple[Array, ...]
+    kind: Array
+
+
+@dataclass
+class Staged(Work):
+    """Of templates that copy tiles of the images to shared memory, from which threads load.
+
+    Attributes
+    ----------
+    conflicts : times that a load of a warp takes turns at the banks.
+    copied, pieces : bytes of the tiles of a turn, and the pixels whose channels lie side by side.
+    stages : tiles that a block has room for.
+    """
+
+    conflicts: Array
+    copied: Array
+    pieces: Array
+    stages: Array
