@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from tilewright.codegen.c_like import CLikePrinter, Printed
 from tilewright.codegen.c_like_text import Names
-from tilewright.codegen.cuda_dialect import CudaDialect, prelude
+from tilewright.codegen.cuda_dialect import CudaDialect
+from tilewright.codegen.cuda_prelude import prelude
 from tilewright.codegen.flatten import flat_text
 from tilewright.codegen.swizzled import open_swizzles
 from tilewright.codegen.tensor_maps import number_maps

@@ -1,0 +1,79 @@
+"""What a text of CUDA C++ begins with: headers, types and functions that it relies on."""
+
+from __future__ import annotations
+
+from tilewright.codegen.cuda_functions import TEXTS
+from tilewright.codegen.cuda_vectors import structure
+from tilewright.codegen.mbarriers import TEXT as TILE_LOADS
+from tilewright.target.instructions._shared import SWIZZLED_ADDRESS
+
+#: Loads of what is there or else of zeros. Vectors of 16-bit floats are loaded as those of integers
+#: and only then taken as what they are: else the compiler chooses between halves of registers.
+_LOAD_WHERE = """template <typename T>
+static __device__ __forceinline__ T load_where(bool on, const void* p) {
+  T value = {};
+  if (on) value = *(const T*)p;
+  return value;
+}
+template <typename T, typename Bits>
+static __device__ __forceinline__ T load_where_as(bool on, const void* p) {
+  const Bits bits = load_where<Bits>(on, p);
+  return *(const T*)&bits;
+}"""
+
+#: Lets the next kernel be launched once every block of this one has begun, then waits for the end
+#: of the one before; without effect where kernels are launched one after another.
+_FOLLOW = """static __device__ __forceinline__ void follow_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}"""
+
+#: One instruction (PTX ISA, "max"), of NaN NaN.
+_BOUND = """static __device__ __forceinline__ float {name}(float x, float b) {{
+#if __CUDA_ARCH__ >= 800
+  float y;
+  asm("{ptx}.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(b));
+  return y;
+#else
+  return x {sign} b ? b : x;
+#endif
+}}"""
+
+#: Helper functions, by the name that the text uses; they round towards minus infinity.
+_DIVISION = """static __device__ __forceinline__ {t} floordiv{s}({t} a, {t} b) {{
+  const {t} q = a / b;
+  return (a % b != 0 && (a < 0) != (b < 0)) ? q - 1 : q;
+}}
+"""
+_MODULO = """static __device__ __forceinline__ {t} floormod{s}({t} a, {t} b) {{
+  const {t} r = a % b;
+  return (r != 0 && (r < 0) != (b < 0)) ? r + b : r;
+}}
+"""
+
+
+def prelude(needs: set[str]) -> str:
+    """Headers, types and functions that a text relies on."""
+    parts = [f"#include <{name}>" for name in sorted(needs) if name.endswith(".h")]
+    structures = [n.removeprefix("struct ") for n in needs if n.startswith("struct ")]
+    parts += [structure(name) for name in sorted(structures)]
+    if "follow" in needs:
+        parts.append(_FOLLOW)
+    if "load_where" in needs:
+        parts.append(_LOAD_WHERE)
+    if "tile loads" in needs:
+        parts.append(TILE_LOADS)
+    if "swizzled_address" in needs:
+        parts.append(SWIZZLED_ADDRESS)
+    if "bounds" in needs:
+        parts.append(_BOUND.format(name="at_least", ptx="max", sign="<"))
+        parts.append(_BOUND.format(name="at_most", ptx="min", sign=">"))
+    parts += [text for name, text in TEXTS.items() if name in needs]
+    for suffix, t in (("", "int"), ("64", "long long")):
+        if f"floordiv{suffix}" in needs:
+            parts.append(_DIVISION.format(t=t, s=suffix))
+        if f"floormod{suffix}" in needs:
+            parts.append(_MODULO.format(t=t, s=suffix))
+    return "\n".join(parts) + "\n\n" if parts else ""
