@@ -17,12 +17,13 @@ from tests.support.depthwise import array_type, decode
 
 import tilewright
 from tilewright import te
+from tilewright.runtime import ndarray
 from tilewright.topi.elementwise import elementwise
 from tilewright.topi.epilogue import STEPS, Step
 from tilewright.topi.nn.images import Images
 from tilewright.topi.nn.steps import apply_step
 
-CUDA = "cuda -arch=sm_90a"
+CUDA, ON_A_CPU = "cuda -arch=sm_90a", "cuda's text on a CPU"
 #: What the instructions for 2**x and 1/x may be wrong by (PTX ISA), which are exact on a CPU.
 INSTRUCTIONS = 2**-22 + 2**-23
 LANES, THREADS = 4, 32
@@ -71,13 +72,18 @@ def _results(name: str, dtype: str, target: str) -> tuple[np.ndarray, np.ndarray
     given = [x.reshape(1, 1, -1), y.reshape(1, 1, -1)]
     s, args = _schedule(name, dtype, x.size, target != "llvm")
     with np.errstate(all="ignore"):
-        if target != "cuda":
-            tilewright.build(s, args, target)(*given)
-        else:
+        if target == ON_A_CPU:
             given = [cuda_on_cpu.aligned(a) for a in given]
             module = tilewright.build(s, args, CUDA).module
             with TemporaryDirectory() as folder:
                 assert cuda_on_cpu.run(module, given, {}, Path(folder)) == 0
+        elif target == "cuda":
+            types = ("float32", dtype)
+            there = [ndarray.array(a, target, t) for a, t in zip(given, types, strict=True)]
+            tilewright.build(s, args, target)(*there)
+            given[1] = there[1].numpy().view(y.dtype)
+        else:
+            tilewright.build(s, args, target)(*given)
     return x.astype("float64"), decode(given[1]).ravel()
 
 
@@ -102,8 +108,9 @@ TARGETS = [
     "llvm",
     pytest.param("opencl", marks=pytest.mark.needs_opencl),
     "sim",
+    pytest.param("cuda", marks=pytest.mark.needs_cuda),
     pytest.param(
-        "cuda",
+        ON_A_CPU,
         marks=[
             pytest.mark.needs_nvrtc,
             pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler"),
@@ -125,7 +132,7 @@ def test_float32_is_within_a_millionth(name: str, target: str) -> None:
         truth = exact(x)
         normal = np.isfinite(truth) & (abs(truth) > least)
         error = (abs(found - truth) / abs(truth))[normal]
-    allowed = 1e-6 - (INSTRUCTIONS if target == "cuda" else 0) + steep * x[normal] ** 2
+    allowed = 1e-6 - (INSTRUCTIONS if target == ON_A_CPU else 0) + steep * x[normal] ** 2
     assert normal.mean() > 0.5
     assert (error / allowed).max() <= 1, x[normal][(error / allowed).argmax()]
     assert np.all(abs(found[abs(truth) <= least]) <= 1.001 * least)
