@@ -4,8 +4,9 @@ The sums of :mod:`~tilewright.topi.nn.depthwise_wgrad_tiles`. A block has some c
 through the tiles of a chunk, which the copying unit brings to shared memory, zeros around images
 included, so that no thread computes addresses or looks at borders. A thread has neighbouring
 channels of one part of each tile: it goes down the rows of x and keeps in registers, converted,
-the rows of dy that see one of them. What its threads have summed a block adds up in shared memory,
-in a fixed order, and so does a second kernel with the chunks.
+the rows of dy that see one of them; or, where the stride leaves rows out, down those of dy, and
+keeps the rows of x that one of them sees. What its threads have summed a block adds up in shared
+memory, in a fixed order, and so does a second kernel with the chunks.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ _TAPS, _ADDERS = 32, 16
 
 @dataclass(frozen=True)
 class GradientPixelTile:
-    """A thread sums over ``rows`` rows of x by ``columns`` columns of dy of ``vector`` neighbouring
-    channels. A block has ``lanes`` such vectors of channels and tiles of ``images`` by ``down`` by
-    ``across`` such parts, which are copied ``stages - 1`` ahead. ``chunks`` blocks share the tiles
-    of a group of channels."""
+    """A thread sums over ``rows`` rows of x, of dy where the stride leaves rows out, by ``columns``
+    columns of dy of ``vector`` neighbouring channels. A block has ``lanes`` such vectors of
+    channels and tiles of ``images`` by ``down`` by ``across`` such parts, in ``stages`` copies.
+    ``chunks`` blocks share the tiles of a group of channels."""
 
     rows: int = 8
     columns: int = 4
@@ -129,7 +130,8 @@ def schedule_pixel_sums(d: Declaration, tile: GradientPixelTile = GradientPixelT
         for axis in outer:
             loads.unroll(axis)
         loads.vectorize(channel)
-    s[pixels[1]].rolling_buffer()  # each row of dy sees as many rows of x as the filter has
+    # Each row of dy sees as many rows of x as the filter has.
+    s[pixels[0 if cut.sees else 1]].rolling_buffer()
     for tensor, shape in ((made.x, cut.x_tile), (made.dy, cut.dy_tile)):
         stage = s[tensor]
         stage.set_scope("shared")

@@ -49,7 +49,7 @@ def suits_pixel_sums(p: Problem) -> bool:
         and p.pass_ == "wgrad"
         and p.dtype in ("float16", "bfloat16", "float32")
         and p.accumulate == "float32"
-        and p.stride == p.dilation == (1, 1)
+        and p.dilation == (1, 1)
         and p.multiplier == 1
         and p.channels * dtype(p.dtype).bytes % 16 == 0
         and next(_tiles(p), None) is not None
@@ -77,18 +77,21 @@ def gradient_pixel_tiles(p: Problem, target: Target) -> list[GradientPixelTile]:
 def _tiles(p: Problem) -> Iterator[tuple[float, GradientPixelTile]]:
     """Tiles, with how many cycles they are thought to take."""
     kh, kw = p.kernel
+    height = p.out_image[0] if p.stride[0] > 1 else p.height
     for vector, columns in product((1, 2), (2, 4, 7, 8)):
         if columns >= 2 * max(2, p.out_image[1]):
             continue
         sums = kh * kw * vector
-        held = sums + kh * columns * vector + (columns + kw - 1) * vector + _OTHERS
+        seen = (columns - 1) * p.stride[1] + kw
+        kept, new = (seen, columns) if p.stride[0] > 1 else (columns, seen)
+        held = sums + (kh * kept + new) * vector + _OTHERS
         if held > _MOST:
             continue
         for lanes, parts, rows in product(
             _lanes(p, vector), _parts(p, columns), (2, 4, 7, 8, 10, 14)
         ):
             across, images, down = parts
-            if rows * columns * sums > _CODE or rows * down >= 2 * max(2, p.height):
+            if rows * columns * sums > _CODE or rows * down >= 2 * max(2, height):
                 continue
             tile = GradientPixelTile(rows, columns, vector, lanes, images, down, across)
             threads = math.prod(n for _, n in tile.threads)
@@ -140,13 +143,13 @@ def _shared_out(
     groups = -(-p.channels // cut.channels)
     count = -(-p.batch // tile.images) * math.prod(cut.grid)
 
-    (down, own_rows, dy_rows), (across, columns, x_columns) = _seen(cut)
-    products = down * across * tile.vector
-    loads = own_rows * x_columns, dy_rows * columns
+    pairs, x_part, dy_part = _seen(cut)
+    products = pairs * tile.vector
+    loads = math.prod(x_part), math.prod(dy_part)
     converted = sum(loads) * tile.vector * (2 - size // 2)
     issued = products + sum(loads) + converted + _TURN
-    tiles = cut.x_tile, cut.dy_tile
-    moved = sum(n * _wavefronts(tile, shape, size) for n, shape in zip(loads, tiles, strict=True))
+    moved = loads[0] * _wavefronts(tile, cut.x_tile, (cut.step, p.stride[1]), size)
+    moved += loads[1] * _wavefronts(tile, cut.dy_tile, (1, 1), size)
     row = cut.channels * size
     partly = 0 if (row | p.channels * size) % _SECTOR == 0 else _SECTOR
     slowly = (row + partly) / row * max(1.0, _NARROW / row)
@@ -168,40 +171,32 @@ def _shared_out(
         yield time, replace(tile, chunks=chunks)
 
 
-def _seen(cut: GradientTiles) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Of a part of a tile: pairs of rows of dy and of the filter that are multiplied, rows of x
-    and of dy that are read; the same of columns, but those of dy before those of x."""
-    p = cut.problem
-    (kh, kw), (oh, ow), (top, left, *_) = p.kernel, p.out_image, p.padding
-    down = cut.rows * kh, cut.rows, cut.rows + kh - 1
-    across = cut.columns * kw, cut.columns, cut.columns + kw - 1
-    if cut.height == cut.rows >= p.height:
-        pairs = sum(0 <= row - ky + top < oh for row in range(p.height) for ky in range(kh))
-        down = pairs, p.height, oh
-    if cut.width == cut.columns >= ow:
-        pairs = sum(0 <= w + kx - left < p.width for w in range(ow) for kx in range(kw))
-        across = pairs, ow, p.width
-    return down, across
+def _seen(cut: GradientTiles) -> tuple[int, tuple[int, int], tuple[int, int]]:
+    """Of a part of a tile: pairs of a pixel of dy and a tap that are multiplied, and the rows and
+    columns of x and of dy that are read."""
+    p, pairs = cut.problem, [cut.rows * cut.problem.kernel_h, cut.columns * cut.problem.kernel_w]
+    x_part = [*cut.x_part(cut.rows, cut.columns)]
+    dy_part = [*cut.dy_part(cut.rows, cut.columns)]
+    for k in range(2):
+        known = cut.products(k)
+        if known:
+            pairs[k] = known
+            x_part[k], dy_part[k] = min(x_part[k], p.image[k]), min(dy_part[k], p.out_image[k])
+    return math.prod(pairs), (x_part[0], x_part[1]), (dy_part[0], dy_part[1])
 
 
 @cache
-def _places(tile: GradientPixelTile, shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """Where in a tile the lanes of a warp begin to read."""
-    found = []
+def _wavefronts(
+    tile: GradientPixelTile, shape: tuple[int, ...], step: tuple[int, int], size: int
+) -> int:
+    """Turns that a warp takes to read its vectors from a tile of that shape: of one bank, one word
+    each. Parts are ``step`` rows and columns apart for each of theirs."""
+    words = set()
     for thread in range(_WARP):
         lane, across = thread % tile.lanes, thread // tile.lanes % tile.across
         image, down = divmod(thread // tile.lanes // tile.across, tile.down)
-        pixel = (image * shape[1] + down * tile.rows) * shape[2] + across * tile.columns
-        found.append((pixel * shape[3] + lane * tile.vector) * size)
-    return tuple(found)
-
-
-def _wavefronts(tile: GradientPixelTile, shape: tuple[int, ...], size: int) -> int:
-    """Turns that a warp takes to read its vectors: of one bank, one word each."""
-    width = tile.vector * size
-    words = {
-        place // _BANK + k
-        for place in _places(tile, shape, size)
-        for k in range(-(-width // _BANK))
-    }
+        row = image * shape[1] + down * tile.rows * step[0]
+        pixel = row * shape[2] + across * tile.columns * step[1]
+        place = (pixel * shape[3] + lane * tile.vector) * size
+        words |= {place // _BANK + k for k in range(-(-tile.vector * size // _BANK))}
     return max(Counter(word % _BANKS for word in words).values())

@@ -1,9 +1,10 @@
 """The gradient of a depthwise convolution by its filter as sums over tiles of images.
 
 A tile is of some rows of x, in some images, with the columns that some columns of dy see, and of
-the rows of dy that see any of these rows: every product belongs to one tile. What of a tile lies
-outside of an image is zero, so that no sum has conditions, but for those of small images, which are
-known when a kernel is compiled. Stride and dilation are 1.
+the rows of dy that see any of these rows: every product belongs to one tile. Where the stride
+leaves rows out it is of some rows of dy instead, with the rows of x that these see. What of a tile
+lies outside of an image is zero, so that no sum has conditions, but for those of small images,
+which are known when a kernel is compiled. The dilation is 1.
 
 There are three steps: ``own`` sums, over the tiles of a chunk, what lies in one part of each tile;
 ``parts`` sums these over the parts, and ``sums`` over the chunks.
@@ -12,6 +13,7 @@ There are three steps: ``own`` sums, over the tiles of a chunk, what lies in one
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from tilewright import te
@@ -26,7 +28,8 @@ class GradientTiles:
     Parameters
     ----------
     images, down, across : the parts of a tile along each dimension.
-    rows, columns : rows of x and columns of dy of a part, which is of one image.
+    rows, columns : rows of x, or of dy where ``sees``, and columns of dy of a part, which is of one
+        image.
     lanes, vector : vectors of neighbouring channels of a tile, and channels of one.
     chunks : of tiles; every ``chunks``-th tile belongs to the same.
     """
@@ -47,8 +50,13 @@ class GradientTiles:
         return self.lanes * self.vector
 
     @property
+    def sees(self) -> bool:
+        """Whether each row of dy has the rows of x that it sees, or each of x those that see it."""
+        return self.problem.stride[0] > 1
+
+    @property
     def height(self) -> int:
-        """Rows of x of a tile."""
+        """Rows of x of a tile, or of dy where it ``sees``."""
         return self.down * self.rows
 
     @property
@@ -60,19 +68,42 @@ class GradientTiles:
     def grid(self) -> tuple[int, int]:
         """Tiles down and across an image."""
         p = self.problem
-        return -(-p.height // self.height), -(-p.out_image[1] // self.width)
+        rows = p.out_image[0] if self.sees else p.height
+        return -(-rows // self.height), -(-p.out_image[1] // self.width)
+
+    @property
+    def step(self) -> int:
+        """Rows of x from one of ``rows`` to the next."""
+        return self.problem.stride[0] if self.sees else 1
+
+    def x_part(self, rows: int, columns: int) -> tuple[int, int]:
+        """Rows and columns of x for so many ``rows`` and ``columns``."""
+        p = self.problem
+        down = (rows - 1) * self.step + p.kernel_h if self.sees else rows
+        return down, (columns - 1) * p.stride[1] + p.kernel_w
+
+    def dy_part(self, rows: int, columns: int) -> tuple[int, int]:
+        """Rows and columns of dy for so many ``rows`` and ``columns``."""
+        return rows + (0 if self.sees else self.problem.kernel_h - 1), columns
 
     @property
     def x_tile(self) -> tuple[int, int, int, int]:
         """The shape of a tile of x: images, rows, columns, channels."""
-        seen = self.width + self.problem.kernel_w - 1
-        return self.images, self.height, seen, self.channels
+        return self.images, *self.x_part(self.height, self.width), self.channels
 
     @property
     def dy_tile(self) -> tuple[int, int, int, int]:
         """The shape of a tile of dy: images, rows, columns, channels."""
-        seen = self.height + self.problem.kernel_h - 1
-        return self.images, seen, self.width, self.channels
+        return self.images, *self.dy_part(self.height, self.width), self.channels
+
+    def products(self, k: int) -> int:
+        """Along a dimension of one image, pairs of a row (or column) of dy and one of the filter
+        that see one of x, if a part has the whole image and some pair does; else 0."""
+        p, part = self.problem, (self.rows, self.columns)[k]
+        if part != (self.height, self.width)[k] or self.grid[k] > 1:
+            return 0
+        pairs = product(range(p.out_image[k]), range(p.kernel[k]))
+        return sum(0 <= y * p.stride[k] + e - p.padding[k] < p.image[k] for y, e in pairs)
 
     def steps(self, batch: Any) -> Any:
         """Tiles of a chunk."""
@@ -96,21 +127,29 @@ class TileSums:
 def depthwise_wgrad_tiles(t: GradientTiles, data: Tensor, grad: Tensor) -> TileSums:
     """The stages of a gradient by the filter in NHWC, one filter a channel."""
     p = t.problem
-    (kh, kw), (top, left, *_) = p.kernel, p.padding
+    (kh, kw), (sh, sw), (top, left, *_) = p.kernel, p.stride, p.padding
+    (oh, ow), sees = p.out_image, t.sees
     batch = data.shape[0]
     steps = t.steps(batch)
     channels = -(-p.channels // t.channels) * t.channels
     down, across = t.grid
 
-    def tiles(image: Tensor, shape: tuple[int, ...], above: int, before: int, name: str) -> Tensor:
-        """Tiles that begin so many rows above and columns before those of x and dy."""
+    def tiles(
+        image: Tensor,
+        shape: tuple[int, ...],
+        step: tuple[int, int],
+        before: tuple[int, int],
+        name: str,
+    ) -> Tensor:
+        """Tiles of so many rows and columns for one of ``rows`` and ``columns``, that begin so many
+        before."""
         _, height, width, _ = image.shape
         zero = te.const(0, image.dtype)
 
         def element(tile: Any, i: Any, row: Any, column: Any, c: Any) -> Any:
             n = tile // (down * across) * t.images + i
-            h = tile // across % down * t.height + row - above
-            w = tile % across * t.width + column - before
+            h = tile // across % down * (t.height * step[0]) + row - before[0]
+            w = tile % across * (t.width * step[1]) + column - before[1]
             inside = te.all(n < batch, h >= 0, h < height, w >= 0, w < width, c < p.channels)
             return te.if_then_else(inside, image[n, h, w, c], zero)
 
@@ -120,9 +159,10 @@ def depthwise_wgrad_tiles(t: GradientTiles, data: Tensor, grad: Tensor) -> TileS
         )  # fmt: skip
         return made
 
-    # Row y of dy sees row y + ky - top of x.
-    x = tiles(data, t.x_tile, 0, left, "XTiles")
-    dy = tiles(grad, t.dy_tile, kh - 1 - top, 0, "DyTiles")
+    # Row y of dy sees row y * sh + ky - top of x.
+    above = 0 if sees else kh - 1
+    x = tiles(data, t.x_tile, (t.step, sw), (top if sees else 0, left), "XTiles")
+    dy = tiles(grad, t.dy_tile, (1, 1), (0 if sees else above - top, 0), "DyTiles")
     step = te.reduce_axis((0, steps), name="step")
     row = te.reduce_axis((0, t.rows), name="row")
     column = te.reduce_axis((0, t.columns), name="column")
@@ -132,16 +172,17 @@ def depthwise_wgrad_tiles(t: GradientTiles, data: Tensor, grad: Tensor) -> TileS
     ) -> Any:
         tile, r, w = step * t.chunks + chunk, d * t.rows + row, a * t.columns + column
         c = (group * t.lanes + lane) * t.vector + v
-        seen = x[tile, i, r, w + kx, c].astype(p.accumulate)
-        back = dy[tile, i, r + (kh - 1) - ky, w, c].astype(p.accumulate)
-        # Of parts that begin where images do it is known which products are none.
+        at = (r * sh + ky, r) if sees else (r, r + above - ky)
+        seen = x[tile, i, at[0], w * sw + kx, c].astype(p.accumulate)
+        back = dy[tile, i, at[1], w, c].astype(p.accumulate)
+        # Of parts that are whole images it is known which products are none.
         where = []
-        if t.height == t.rows >= p.height:
-            y = row - ky + top
-            where += [row < p.height, y >= 0, y < p.out_image[0]]
-        if t.width == t.columns >= p.out_image[1]:
-            seen_column = column + kx - left
-            where += [column < p.out_image[1], seen_column >= 0, seen_column < p.width]
+        if t.products(0):
+            y, h = (row, row * sh + ky - top) if sees else (row - ky + top, row)
+            where += [y >= 0, y < oh, h >= 0, h < p.height]
+        if t.products(1):
+            w = column * sw + kx - left
+            where += [column < ow, w >= 0, w < p.width]
         return te.sum(
             seen * back, axis=[step, row, column], where=te.all(*where) if where else None
         )
