@@ -13,12 +13,14 @@ from tilewright.ir.visit import statements
 from tilewright.lower.pipeline import lower
 from tilewright.lower.split_barriers import KEY as SPLIT
 from tilewright.runtime.sass import opcodes
+from tilewright.runtime.sim.program import simulate
 from tilewright.select.answers import Answers
 from tilewright.select.choice import choose
 from tilewright.target import Target
 from tilewright.topi import Problem
 from tilewright.topi.declare import input_shapes
-from tilewright.topi.gpu.depthwise_wgrad_tiles import GradientPixelTile
+from tilewright.topi.gpu.depthwise_wgrad_tiles import GradientPixelTile, cut_of
+from tilewright.topi.gpu.gradient_pixel_tiles import wavefronts
 from tilewright.topi.templates import TEMPLATES
 
 TEMPLATE = TEMPLATES["gpu.reduction_pixel_tiles"]
@@ -98,6 +100,29 @@ def test_the_batch_may_be_left_to_the_call():
         arrays, out = random_inputs(some, input_shapes(some)), poison(some)
         anywhere(*arrays.values(), out)
         assert relative_error(out, reference(some, arrays)) < TOLERANCE[p.dtype]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "config", "turns"),
+    [
+        ("float16", tile(4, 7, 2, 16, 1, 1, 2, 2, 1), 1),
+        ("float16", tile(4, 4, 2, 16, 1, 1, 2, 2, 1), 2),
+        ("float16", tile(4, 4, 1, 32, 1, 1, 2, 2, 1), 1),
+        ("float32", tile(4, 3, 1, 16, 1, 2, 1, 2, 1), 2),
+        ("float32", tile(4, 7, 1, 16, 1, 1, 2, 2, 1), 1),
+    ],
+)
+def test_bank_conflicts_are_what_a_guess_takes_them_for(dtype, config, turns):
+    p = problem("1x32x8x14", "32x1x3x3", dtype=dtype)
+    p = p.replace(channels=config.lanes * config.vector)
+    made = kernel(p, config, "sim").program.module
+    report = simulate(made, [*random_inputs(p, input_shapes(p)).values(), poison(p)])
+    reads = [x for x in report.accesses if "Tiles" in x.buffer and x.scope == "shared"]
+    assert max(x.degree for x in reads if not x.store) == turns
+    size, cut = np.dtype(dtype).itemsize, cut_of(p, config)
+    assert (
+        max(wavefronts(config, shape, (1, 1), size) for shape in (cut.x_tile, cut.dy_tile)) == turns
+    )
 
 
 @pytest.mark.parametrize(("across", "apart"), [(2, True), (3, False)])

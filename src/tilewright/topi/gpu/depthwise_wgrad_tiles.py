@@ -153,5 +153,6 @@ def _add_up(s: Schedule, d: Declaration) -> None:
     out.bind(x, te.thread_axis("threadIdx.x"))
     added.set_scope("local")
     added.compute_at(out, x)
-    _, y = added.split(added.op.reduce_axis[0], factor=_ADDERS)
+    turns, y = added.split(added.op.reduce_axis[0], factor=_ADDERS)
+    added.unroll(turns)  # so that the chunks are loaded at once
     added.bind(y, te.thread_axis("threadIdx.y"))

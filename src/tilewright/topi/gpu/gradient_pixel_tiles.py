@@ -148,8 +148,8 @@ def _shared_out(
     loads = math.prod(x_part), math.prod(dy_part)
     converted = sum(loads) * tile.vector * (2 - size // 2)
     issued = products + sum(loads) + converted + _TURN
-    moved = loads[0] * _wavefronts(tile, cut.x_tile, (cut.step, p.stride[1]), size)
-    moved += loads[1] * _wavefronts(tile, cut.dy_tile, (1, 1), size)
+    moved = loads[0] * wavefronts(tile, cut.x_tile, (cut.step, p.stride[1]), size)
+    moved += loads[1] * wavefronts(tile, cut.dy_tile, (1, 1), size)
     row = cut.channels * size
     partly = 0 if (row | p.channels * size) % _SECTOR == 0 else _SECTOR
     slowly = (row + partly) / row * max(1.0, _NARROW / row)
@@ -185,18 +185,29 @@ def _seen(cut: GradientTiles) -> tuple[int, tuple[int, int], tuple[int, int]]:
     return math.prod(pairs), (x_part[0], x_part[1]), (dy_part[0], dy_part[1])
 
 
-@cache
-def _wavefronts(
+def wavefronts(
     tile: GradientPixelTile, shape: tuple[int, ...], step: tuple[int, int], size: int
 ) -> int:
-    """Turns that a warp takes to read its vectors from a tile of that shape: of one bank, one word
-    each. Parts are ``step`` rows and columns apart for each of theirs."""
+    """Passes over the banks of shared memory that a warp takes to read its vectors from a tile of
+    that shape, whose parts are ``step`` rows and columns apart for each of theirs."""
+    apart, extents, pixel = [tile.vector * size], [tile.lanes], shape[3] * size
+    if tile.lanes % _WARP:  # lanes of a warp read several parts
+        apart.append(tile.columns * step[1] * pixel)
+        apart.append(tile.rows * step[0] * shape[2] * pixel)
+        apart.append(shape[1] * shape[2] * pixel)
+        extents += [tile.across, tile.down, tile.images]
+    return _passes(tuple(extents), tuple(apart))
+
+
+@cache
+def _passes(extents: tuple[int, ...], apart: tuple[int, ...]) -> int:
+    """Of one bank a warp reads one word in a pass; its lanes go through axes of so many parts that
+    are so many bytes apart, and each reads as many bytes as the first ones are."""
     words = set()
     for thread in range(_WARP):
-        lane, across = thread % tile.lanes, thread // tile.lanes % tile.across
-        image, down = divmod(thread // tile.lanes // tile.across, tile.down)
-        row = image * shape[1] + down * tile.rows * step[0]
-        pixel = row * shape[2] + across * tile.columns * step[1]
-        place = (pixel * shape[3] + lane * tile.vector) * size
-        words |= {place // _BANK + k for k in range(-(-tile.vector * size // _BANK))}
+        place = 0
+        for extent, distance in zip(extents, apart, strict=True):
+            place += thread % extent * distance
+            thread //= extent
+        words |= {place // _BANK + k for k in range(-(-apart[0] // _BANK))}
     return max(Counter(word % _BANKS for word in words).values())
