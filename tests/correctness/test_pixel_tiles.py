@@ -40,6 +40,9 @@ def build(p, tile, target="sim"):
         (problem((1, 8, 11, 6), (8, 1, 2, 3), "bfloat16", padding=(0, 2, 1, 0), dilation=(2, 1)),
          BoxTile(3, 2, 2, 2, 2, 4)),
         (problem((2, 16, 8, 8), (16, 1, 1, 1)), BoxTile(4, 4, 1, 1, 2, 16)),
+        (problem((1, 8, 7, 17), (8, 1, 2, 2), padding=(1, 0), stride=3, dilation=2),
+         BoxTile(2, 7, 1, 4, 1, 32, 2, 2, 0)),  # larger than the image
+        (problem((1, 8, 14, 14), (8, 1, 5, 5), "float32", stride=2), BoxTile(2, 3, 1, 4, 2, 8)),
         (problem((3, 12, 9, 10), (12, 1, 5, 4), "float32", "dgrad", padding=(2, 1)),
          BoxTile(4, 3, 2, 1, 2, 4, 1, 1, 0)),
     ],

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.ir.dtype import dtype
 from tilewright.select.counts import Array, Staged
-from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile, seen
+from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile
 from tilewright.topi.gpu.depthwise_wgrad_tiles import GradientPixelTile, cut_of
 from tilewright.topi.problem import Problem
 
@@ -26,15 +26,19 @@ def boxes(p: Problem, *values: Array) -> Staged:
     size, (kh, kw), ones = dtype(p.dtype).bytes, p.kernel, np.ones(len(values[0]))
     narrow, (down, across) = size == 2, p.stride if p.pass_ == "forward" else (1, 1)
     threads, width = t.threads_z * t.threads_y * t.threads_x, t.vector * size
-    rows, columns, channels = (np.asarray(n, "float64") for n in seen(p, t))
+    image = p.image if p.pass_ == "dgrad" else p.out_image
+    h, w, c = _within(t, (*image, p.channels))
+    rows, columns = (
+        (n - 1) * step + (k - 1) * spread + 1
+        for n, step, k, spread in zip((h, w), (down, across), p.kernel, p.dilation, strict=True)
+    )
+    channels = c
     high, wide = (
         (n - 1) * step + (k - 1) * spread + 1
         for n, step, k, spread in zip(
             (t.rows, t.columns), (down, across), p.kernel, p.dilation, strict=True
         )
     )
-    image = p.image if p.pass_ == "dgrad" else p.out_image
-    h, w, c = (np.asarray(n, "float64") for n in t.whole)
     tiles = [np.ceil(image[0] / (h * t.turns)), np.ceil(image[1] / w), np.ceil(p.channels / c)]
     blocks = p.batch * math.prod(tiles)
     each, results = np.ceil(width / _WIDEST), t.rows * t.columns
@@ -69,6 +73,15 @@ def boxes(p: Problem, *values: Array) -> Staged:
         tile=values, kind=t.keeps + 2 * t.stages, conflicts=conflicts, copied=copied,
         pieces=rows * columns, stages=t.stages * ones,
     )  # fmt: skip
+
+
+def _within(t: Any, extents: tuple[int, int, int]) -> list[Array]:
+    """:meth:`BoxTile.within` of many tiles."""
+    own, threads = (t.rows, t.columns, t.vector), (t.threads_z, t.threads_y, t.threads_x)
+    return [
+        np.minimum(n, extent) * np.minimum(m, np.ceil(extent / n))
+        for n, m, extent in zip(own, threads, extents, strict=True)
+    ]
 
 
 def gradient_boxes(p: Problem, *values: Array) -> Staged:

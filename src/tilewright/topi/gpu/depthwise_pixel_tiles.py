@@ -49,18 +49,29 @@ class BoxTile:
             self.vector * self.threads_x,
         )
 
+    def within(self, p: Problem) -> Tile:
+        """:attr:`whole` of a problem that may be smaller than that."""
+        image = p.image if p.pass_ == "dgrad" else p.out_image
+        own = (self.rows, self.columns, self.vector)
+        threads = (self.threads_z, self.threads_y, self.threads_x)
+        rows, columns, channels = (
+            min(n, extent) * min(t, -(-extent // n))
+            for n, t, extent in zip(own, threads, (*image, p.result_channels), strict=True)
+        )
+        return rows, columns, channels
+
 
 def declare_boxes(p: Problem, tile: BoxTile, batch: Any = None) -> Declaration:
     """The program of a problem, in whole tiles; ``batch`` as in :func:`declare`."""
-    return declare_tiles(p, tile.whole, batch)
+    return declare_tiles(p, tile.within(p), batch)
 
 
 def schedule_boxes(d: Declaration, tile: BoxTile = BoxTile()) -> Schedule:
     """The schedule of what :func:`declare_boxes` makes of a problem with the same ``tile``."""
     st, p = begin(d), d.problem
     s, out, sums = st.schedule, st.out, st.sums
-    boxed = s.cache_read(d.image, "shared", [st.sum]) if d.padded is None else d.padded
-    data = s.cache_read(boxed, "local", [st.sum], p.accumulate)
+    assert d.padded is not None
+    data = s.cache_read(d.padded, "local", [st.sum], p.accumulate)
 
     n, c, h, w = image_axes(out, p.layout)
     c, lane = out.split(c, factor=tile.vector)
@@ -94,7 +105,7 @@ def schedule_boxes(d: Declaration, tile: BoxTile = BoxTile()) -> Schedule:
         loads.unroll(axis)
     loads.vectorize(loads.op.axis[-1])
 
-    box = s[boxed]
+    box = s[d.padded]
     box.set_scope("shared")
     box.compute_at(out, turn)
     if tile.stages > 1:
@@ -126,12 +137,12 @@ def schedule_boxes(d: Declaration, tile: BoxTile = BoxTile()) -> Schedule:
 
 def seen(p: Problem, tile: BoxTile) -> Tile:
     """Rows, columns and channels of the input that a block's tile sees."""
-    steps = p.stride if p.pass_ == "forward" else (1, 1)
+    steps, within = p.stride if p.pass_ == "forward" else (1, 1), tile.within(p)
     rows, columns = (
         (size - 1) * step + (k - 1) * e + 1
-        for size, step, k, e in zip(tile.whole, steps, p.kernel, p.dilation, strict=False)
+        for size, step, k, e in zip(within, steps, p.kernel, p.dilation, strict=False)
     )
-    return rows, columns, tile.whole[2]
+    return rows, columns, within[2]
 
 
 def suits_boxes(p: Problem) -> bool:

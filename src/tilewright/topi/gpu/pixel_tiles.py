@@ -18,12 +18,13 @@ from tilewright.ir.dtype import dtype
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile, seen
+from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.problem import Problem
 
-#: Of an H200: multiprocessors, instructions that one issues in a microsecond, bytes that the
+#: Of an H200: instructions that a multiprocessor issues in a microsecond, bytes that the
 #: second-level cache and memory move in one.
-_MULTIPROCESSORS, _ISSUED, _CACHE, _MEMORY = 132, 4 * 1755.0, 6.5e6, 4.2e6
+_ISSUED, _CACHE, _MEMORY = 4 * 1755.0, 6.5e6, 4.2e6
 #: Of a multiprocessor: bytes of shared memory, registers, warps and blocks.
 _SHARED, _REGISTERS, _WARPS, _BLOCKS = 227 * 1024, 65536, 64, 32
 #: Bytes that a block takes beside its tiles.
@@ -148,11 +149,11 @@ def _micros(p: Problem, tile: BoxTile, thread: _Thread) -> float:
     (height, width), (h, w, c) = _results(p), tile.whole
     down, across, beside = -(-height // (h * tile.turns)), -(-width // w), -(-p.channels // c)
     blocks = p.batch * down * across * beside
-    waves = blocks / (resident * _MULTIPROCESSORS)
+    waves = blocks / (resident * MULTIPROCESSORS)
     apart = tile.columns * step * channels * size
     conflicts = _conflicts(tile.threads_x, tile.threads_y, tile.vector * size, apart)
     turns = blocks * tile.turns
-    issue = turns * warps * thread.issued(conflicts) / _ISSUED / _MULTIPROCESSORS
+    issue = turns * warps * thread.issued(conflicts) / _ISSUED / MULTIPROCESSORS
     issue *= 1 + 7 / (resident * warps)
     written = p.batch * height * width * p.channels * size
     box = rows * columns * max(channels * size + 12, 80)  # short rows take as long as longer ones

@@ -9,13 +9,14 @@ from math import gcd
 from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_wgrad import ReductionTile
-from tilewright.topi.gpu.window import REGISTERS, cover, power
+from tilewright.topi.gpu.window import MULTIPROCESSORS, REGISTERS, cover, power
 from tilewright.topi.problem import Problem
 
 #: Multiplications written out in a kernel.
 _CODE = 6000
-#: Threads that a kernel is given, as far as there is work: few, and many.
-_THREADS = (30_000, 60_000, 150_000)
+#: Threads that a kernel is given, as far as there is work: few, and as many as are resident at once
+#: where each has 128, 96 or 64 registers, so that none are left for another turn.
+_THREADS = (30_000, *(MULTIPROCESSORS * n for n in (512, 640, 1024)))
 
 
 def reduction_tiles(p: Problem, target: Target) -> list[ReductionTile]:
@@ -66,6 +67,6 @@ def _shared_out(
     )
     found = []
     for (lanes, threads), wanted in product(blocks, _THREADS):
-        chunks = max(1, min(wanted // (groups * lanes) + 1, tiles // (2 * lanes), 512))
+        chunks = max(1, min(wanted // (groups * lanes), tiles // (2 * lanes), 512))
         found.append(ReductionTile(*tile, lanes, min(threads, across), chunks))
     return list(dict.fromkeys(found))

@@ -124,7 +124,8 @@ def depthwise_dgrad(
     dy is padded as far as whole tiles of dx see; with a larger stride ``tile`` is :data:`ONE`.
     """
     images, along = Images(p.layout), gathers(p, tile)
-    seen, channels = [g.seen for g in along], whole(p.out_channels, tile[2])
+    seen = [g.seen for g in along]
+    channels = 0 if tile == ONE else whole(p.out_channels, tile[2])
     source = padded(images, grad, [g.before for g in along], seen, "PaddedGrad", channels)
     weight = filter_reader(p, filter)
     batch = images.meaning(grad.shape)[0]

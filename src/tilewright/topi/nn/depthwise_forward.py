@@ -47,15 +47,15 @@ def depthwise_forward(
 
 
 def padded_input(p: Problem, data: Tensor, tile: Tile = ONE) -> Tensor:
-    """The part of the padded image that the windows of whole tiles see; ``data`` itself where it is
-    not padded."""
+    """The part of the padded image that the windows of whole tiles see; where there are none, and
+    it is not padded, ``data`` itself."""
     d = 2 - p.rank
     seen = [
         (whole(o, t) - 1) * s + (k - 1) * e + 1
         for o, t, s, k, e in zip(p.out_image, tile, p.stride, p.kernel, p.dilation, strict=False)
     ]
-    images, channels = Images(p.layout), whole(p.channels, tile[2])
-    return padded(images, data, p.padding[d:2], seen[d:], "PaddedInput", channels)
+    channels = 0 if tile == ONE else whole(p.channels, tile[2])
+    return padded(Images(p.layout), data, p.padding[d:2], seen[d:], "PaddedInput", channels)
 
 
 def whole(extent: int, tile: int) -> int:

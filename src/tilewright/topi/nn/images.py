@@ -65,16 +65,16 @@ def padded(
     name: str,
     channels: int = 0,
 ) -> Tensor:
-    """``x`` from ``-before`` on, ``extents`` large, with so many ``channels`` where they are given,
-    and zeros where it is not.
+    """``x`` from ``-before`` on, ``extents`` large, with ``channels``, and zeros where it is not.
 
-    A negative ``before`` cuts. Where nothing changes, or only the end is cut, ``x`` itself.
+    A negative ``before`` cuts. Without ``channels`` it has those of ``x``, and where nothing
+    changes, or only the end is cut, it is ``x`` itself.
     """
     n, c, space = images.meaning(x.shape)
     own = [int(e) for e in space]
     more = channels > int(c)
     cut = all(b == 0 and extent <= e for b, extent, e in zip(before, extents, own, strict=True))
-    if cut and not more:
+    if cut and not channels:
         return x
 
     def element(n: Any, channel: Any, at: list[Any]) -> Any:
