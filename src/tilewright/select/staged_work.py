@@ -4,13 +4,14 @@ images, halo included, to shared memory, from which their threads load."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.ir.dtype import dtype
 from tilewright.select.counts import Array, Staged
-from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile
+from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile, seen
 from tilewright.topi.gpu.depthwise_wgrad_tiles import GradientPixelTile, cut_of
 from tilewright.topi.problem import Problem
 
@@ -22,117 +23,126 @@ _OWN = 1024
 
 def boxes(p: Problem, *values: Array) -> Staged:
     """Of :class:`BoxTile`, whose fields ``values`` has in their order."""
-    t = _sets(BoxTile, values)
-    size, (kh, kw), ones = dtype(p.dtype).bytes, p.kernel, np.ones(len(values[0]))
-    narrow, (down, across) = size == 2, p.stride if p.pass_ == "forward" else (1, 1)
-    threads, width = t.threads_z * t.threads_y * t.threads_x, t.vector * size
-    image = p.image if p.pass_ == "dgrad" else p.out_image
-    h, w, c = _within(t, (*image, p.channels))
-    rows, columns = (
+    tiles = _tiles(BoxTile, values)
+    rows, columns, vector, z, y, x, turns, stages, keeps, *_ = values
+    size, (kh, kw), ones = dtype(p.dtype).bytes, p.kernel, np.ones(len(tiles))
+    narrow, steps = size == 2, p.stride if p.pass_ == "forward" else (1, 1)
+    image, read = p.out_image, p.image
+    if p.pass_ == "dgrad":
+        image, read = read, image
+    h, w, c = _columns([tile.within(p) for tile in tiles])
+    high, wide, channels = _columns([seen(p, tile) for tile in tiles])
+    rows, columns = np.minimum(rows, image[0]), np.minimum(columns, image[1])
+    threads, width, results = z * y * x, vector * size, rows * columns
+    grid = [np.ceil(image[0] / (h * turns)), np.ceil(image[1] / w), np.ceil(p.channels / c)]
+    blocks = p.batch * grid[0] * grid[1] * grid[2]
+    down, across = (
         (n - 1) * step + (k - 1) * spread + 1
-        for n, step, k, spread in zip((h, w), (down, across), p.kernel, p.dilation, strict=True)
+        for n, step, k, spread in zip((rows, columns), steps, p.kernel, p.dilation, strict=True)
     )
-    channels = c
-    high, wide = (
-        (n - 1) * step + (k - 1) * spread + 1
-        for n, step, k, spread in zip(
-            (t.rows, t.columns), (down, across), p.kernel, p.dilation, strict=True
-        )
-    )
-    tiles = [np.ceil(image[0] / (h * t.turns)), np.ceil(image[1] / w), np.ceil(p.channels / c)]
-    blocks = p.batch * math.prod(tiles)
-    each, results = np.ceil(width / _WIDEST), t.rows * t.columns
-    copied = rows * columns * channels * size
-    taps = kh * kw * channels * np.where(t.keeps, size, 4)
-    weights = np.where(t.keeps, each, np.ceil(t.vector * 4 / _WIDEST) * t.rows) * kh * kw
-    x, y, z = _places(t.threads_x, t.threads_y)
-    pixel = z * t.rows[:, None] * down * columns[:, None] + y * t.columns[:, None] * across
-    conflicts = bank_conflicts(pixel * channels[:, None] * size + x * width[:, None], width)
-    read = p.out_image if p.pass_ == "dgrad" else p.image
-    inside = np.minimum(rows * t.turns, read[0]) * np.minimum(columns, read[1])
-    even = p.channels % t.vector == 0
+    each, copied = np.ceil(width / _WIDEST), high * wide * channels * size
+    taps = kh * kw * channels * np.where(keeps, size, 4)
+    weights = np.where(keeps, each, np.ceil(vector * 4 / _WIDEST) * rows) * kh * kw
+    kept = ((kh - 1) * p.dilation[0] + 1) * across * vector + keeps * kh * kw * vector
+    tx, ty, tz = _places(x, y)
+    pixel = tz * (rows * steps[0] * wide)[:, None] + ty * (columns * steps[1])[:, None]
+    conflicts = bank_conflicts(pixel * channels[:, None] * size + tx * width[:, None], width)
+    inside = np.minimum(high * turns, read[0]) * np.minimum(wide, read[1])
+    even = p.channels % vector == 0
     return Staged(
-        threads=threads, x=t.threads_x, blocks=blocks, results=results * t.vector * t.turns,
-        turns=t.turns, shared=t.stages * copied + taps + _OWN,
-        held=((kh - 1) * p.dilation[0] + 1) * wide * t.vector + t.columns * t.vector
-        + t.keeps * kh * kw * t.vector,
-        loads=high * wide * each, load_bytes=np.minimum(width, _WIDEST),
+        threads=threads, x=x, blocks=blocks, results=results * vector * turns, turns=turns,
+        shared=stages * copied + taps + _OWN, held=kept / 2 + columns * vector,
+        loads=down * across * each, load_bytes=np.minimum(width, _WIDEST),
         ahead=copied / threads / np.minimum(width, _WIDEST),
-        rounds=np.where(t.stages > 1, 1 + 0.2 * t.turns, t.turns),
-        stores=t.turns * results * np.where(even, each, t.vector),
+        rounds=np.where(stages > 1, 1 + 0.2 * turns, turns),
+        stores=turns * results * np.where(even, each, vector),
         store_bytes=np.where(even, np.minimum(width, _WIDEST), size),
-        multiplies=results * t.vector * kh * kw,
-        conversions=narrow * (high * wide + results / 2 + t.keeps * kh * kw) * t.vector,
+        multiplies=results * vector * kh * kw,
+        conversions=narrow * (1.6 * down * across + results / 2 + keeps * kh * kw) * vector,
         filter_loads=weights, others=60 + 2.0 * results + kh * kw * channels / threads * 3,
-        unique=inside * channels * size, code=results * t.vector * kh * kw,
-        run=np.where(tiles[2] > 1, channels, p.channels * columns) * size,
+        unique=inside * channels * size, code=results * vector * kh * kw,
+        run=np.where(grid[2] > 1, channels, p.channels * wide) * size,
         extra=kh * kw * channels * size * blocks,
-        spare=(tiles[0] * h * t.turns / image[0], tiles[1] * w / image[1],
-               tiles[2] * c / p.channels, rows * columns / (h * w * down * across),
+        spare=(grid[0] * h * turns / image[0], grid[1] * w / image[1],
+               grid[2] * c / p.channels, high * wide / (h * w * math.prod(steps)),
                ones * (p.channels % channels == 0)),
-        tile=values, kind=t.keeps + 2 * t.stages, conflicts=conflicts, copied=copied,
-        pieces=rows * columns, stages=t.stages * ones,
+        tile=values, kind=keeps + 2 * stages, conflicts=conflicts, copied=copied,
+        pieces=high * wide, stages=stages * ones,
     )  # fmt: skip
-
-
-def _within(t: Any, extents: tuple[int, int, int]) -> list[Array]:
-    """:meth:`BoxTile.within` of many tiles."""
-    own, threads = (t.rows, t.columns, t.vector), (t.threads_z, t.threads_y, t.threads_x)
-    return [
-        np.minimum(n, extent) * np.minimum(m, np.ceil(extent / n))
-        for n, m, extent in zip(own, threads, extents, strict=True)
-    ]
 
 
 def gradient_boxes(p: Problem, *values: Array) -> Staged:
     """Of :class:`GradientPixelTile`, whose fields ``values`` has in their order."""
-    t = _sets(GradientPixelTile, values)
-    cut = cut_of(p, t)
-    size, (kh, kw), ones = dtype(p.dtype).bytes, p.kernel, np.ones(len(values[0]))
-    narrow, width = size == 2, t.vector * size
-    threads = t.lanes * t.across * t.images * t.down
-    x_tile, dy_tile = ([n * ones for n in shape] for shape in (cut.x_tile, cut.dy_tile))
+    cuts = [cut_of(p, tile) for tile in _tiles(GradientPixelTile, values)]
+    rows, columns, vector, lanes, images, down, across, stages, chunks, *_ = values
+    size, (kh, kw), ones = dtype(p.dtype).bytes, p.kernel, np.ones(len(cuts))
+    narrow, width, threads = size == 2, vector * size, lanes * across * images * down
+    x_tile, dy_tile = _columns([c.x_tile for c in cuts]), _columns([c.dy_tile for c in cuts])
+    x_part = _columns([c.x_part(c.rows, c.columns) for c in cuts])
+    dy_part = _columns([c.dy_part(c.rows, c.columns) for c in cuts])
+    grid, known = _columns([c.grid for c in cuts]), [(c.products(0), c.products(1)) for c in cuts]
+    high, wide, channels = _columns([(c.height, c.width, c.channels) for c in cuts])
+    step, sees = _columns([(c.step, c.sees) for c in cuts])
     pieces = np.asarray(math.prod(x_tile[:3]) + math.prod(dy_tile[:3]))
-    copied, channels = pieces * cut.channels * size, cut.channels * ones
-    grid, groups = [np.ceil(n * ones) for n in cut.grid], np.ceil(p.channels / channels)
-    tiles = np.ceil(p.batch / t.images) * math.prod(grid)
-    turns = np.ceil(tiles / t.chunks)
-    step = p.stride[1]
-    across = (t.columns - 1) * step + kw
-    over, back = t.rows * across, (t.rows + kh - 1) * t.columns
-    each, sums = np.ceil(width / _WIDEST), kh * kw * t.vector
-    x, y, z = _places(t.lanes, t.across)
-    apart, high, wide = (n[:, None] for n in (t.rows * ones, *x_tile[1:3]))
-    image = z // t.down[:, None]
-    pixel = (image * high + z % t.down[:, None] * apart) * wide + y * t.columns[:, None] * step
-    conflicts = bank_conflicts(pixel * channels[:, None] * size + x * width[:, None], width)
+    copied, groups = pieces * channels * size, np.ceil(p.channels / channels)
+    tiles = np.ceil(p.batch / images) * math.prod(grid)
+    turns = np.ceil(tiles / chunks)
+    each, sums = np.ceil(width / _WIDEST), kh * kw * vector
+    pairs = [
+        np.where(some > 0, some, every)
+        for some, every in zip(_columns(known), (rows * kh, columns * kw), strict=True)
+    ]
+    conflicts = [
+        _conflicts(tile, size, (rows * apart, columns * beside), (lanes, across, down), width)
+        for tile, apart, beside in ((x_tile, step, p.stride[1]), (dy_tile, 1, 1))
+    ]
+    over, back = math.prod(x_part), math.prod(dy_part)
+    kept = np.where(sees > 0, kh * x_part[1] + columns, kh * columns + x_part[1])
     return Staged(
-        threads=threads, x=t.lanes, blocks=t.chunks * groups,
-        results=t.rows * t.columns * t.vector * turns, turns=turns,
-        held=sums + (kh * t.columns + across) * t.vector,
-        shared=t.stages * copied + threads * kw * t.vector * 4 + _OWN,
+        threads=threads, x=lanes, blocks=chunks * groups,
+        results=rows * columns * vector * turns, turns=turns, held=sums + kept * vector,
+        shared=stages * copied + threads * kw * vector * 4 + _OWN,
         loads=(over + back) * each, load_bytes=np.minimum(width, _WIDEST),
-        ahead=np.maximum(1, t.stages - 1) * copied / threads / np.minimum(width, _WIDEST),
-        rounds=np.where(t.stages > 1, 1 + 0.2 * turns, turns) + t.chunks / 64,
-        stores=sums * (3 + t.across * t.images * t.down / threads * cut.channels),
-        store_bytes=4 * ones, multiplies=t.rows * t.columns * sums,
-        conversions=narrow * (over + back) * t.vector, filter_loads=0 * ones,
-        others=60 + 3.0 * t.rows, unique=turns * copied, code=t.rows * t.columns * sums,
-        run=np.where(groups > 1, channels, p.channels * wide[:, 0]) * size,
-        extra=2.0 * t.chunks * p.out_channels * kh * kw * 4,
-        spare=(grid[0] * cut.height / p.height, grid[1] * cut.width / p.out_image[1],
-               turns * t.chunks / tiles, groups * channels / p.channels,
-               np.ceil(p.batch / t.images) * t.images / p.batch,
-               copied / (t.images * cut.height * cut.width * channels * size)),
-        tile=(*values[:8], np.log2(t.chunks), *values[9:]), kind=t.stages * ones,
-        conflicts=conflicts, copied=copied, pieces=pieces, stages=t.stages * ones,
+        ahead=np.maximum(1, stages - 1) * copied / threads / np.minimum(width, _WIDEST),
+        rounds=np.where(stages > 1, 1 + 0.2 * turns, turns) + chunks / 64,
+        stores=sums * (3 + across * images * down / threads * channels),
+        store_bytes=4 * ones, multiplies=math.prod(pairs) * vector,
+        conversions=narrow * (over + back) * vector, filter_loads=0 * ones,
+        others=60 + 3.0 * rows, unique=turns * copied, code=rows * columns * sums,
+        run=np.where(groups > 1, channels, p.channels * x_tile[2]) * size,
+        extra=2.0 * chunks * p.out_channels * kh * kw * 4,
+        spare=(grid[0] * high / np.where(sees > 0, p.out_image[0], p.height),
+               grid[1] * wide / p.out_image[1], turns * chunks / tiles,
+               groups * channels / p.channels, np.ceil(p.batch / images) * images / p.batch,
+               copied / (images * high * wide * channels * size)),
+        tile=(*values[:8], np.log2(chunks), *values[9:]), kind=stages * ones,
+        conflicts=(over * conflicts[0] + back * conflicts[1]) / (over + back),
+        copied=copied, pieces=pieces, stages=stages * ones,
     )  # fmt: skip
 
 
-def _sets(config: Any, values: tuple[Array, ...]) -> Any:
-    """All sets as one tile, whose fields are arrays: what follows from a tile by arithmetic follows
-    from all of them."""
-    return config(*values)
+def _conflicts(
+    tile: list[Array], size: int, apart: tuple[Array, Array], threads: tuple[Array, ...],
+    width: Array,
+) -> Array:  # fmt: skip
+    """Of reads from ``tile`` of elements of ``size`` bytes, whose parts are so many rows and
+    columns apart, by so many threads along channels, across and down."""
+    lanes, across, down = threads
+    x, y, z = _places(lanes, across)
+    _, high, wide, channels = (n[:, None] for n in tile)
+    row = z // down[:, None] * high + z % down[:, None] * apart[0][:, None]
+    pixel = row * wide + y * apart[1][:, None]
+    return bank_conflicts(pixel * channels * size + x * width[:, None], width)
+
+
+def _tiles(config: type[Any], values: tuple[Array, ...]) -> list[Any]:
+    """Each set as a tile."""
+    return [config(*map(int, one)) for one in zip(*values, strict=True)]
+
+
+def _columns(rows: Sequence[tuple[float, ...]]) -> list[Array]:
+    """An array for each number of a row."""
+    return list(np.array(rows, "float64").T)
 
 
 def _places(lanes: Array, across: Array) -> tuple[Array, Array, Array]:
