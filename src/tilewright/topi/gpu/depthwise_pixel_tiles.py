@@ -63,7 +63,10 @@ class BoxTile:
 
 def declare_boxes(p: Problem, tile: BoxTile, batch: Any = None) -> Declaration:
     """The program of a problem, in whole tiles; ``batch`` as in :func:`declare`."""
-    return declare_tiles(p, tile.within(p), batch)
+    rows, columns, channels = tile.within(p)
+    height = p.image[0] if p.pass_ == "dgrad" else p.out_image[0]
+    turns = min(tile.turns, -(-height // rows))  # a block goes through all of its own
+    return declare_tiles(p, (rows * turns, columns, channels), batch)
 
 
 def schedule_boxes(d: Declaration, tile: BoxTile = BoxTile()) -> Schedule:
