@@ -33,6 +33,8 @@ def boxes(p: Problem, *values: Array) -> Staged:
     h, w, c = _columns([tile.within(p) for tile in tiles])
     high, wide, channels = _columns([seen(p, tile) for tile in tiles])
     rows, columns = np.minimum(rows, image[0]), np.minimum(columns, image[1])
+    turns = np.minimum(turns, np.ceil(image[0] / h))
+    kind, stages = keeps + 2 * stages, np.minimum(stages, turns)
     threads, width, results = z * y * x, vector * size, rows * columns
     grid = [np.ceil(image[0] / (h * turns)), np.ceil(image[1] / w), np.ceil(p.channels / c)]
     blocks = p.batch * grid[0] * grid[1] * grid[2]
@@ -66,7 +68,7 @@ def boxes(p: Problem, *values: Array) -> Staged:
         spare=(grid[0] * h * turns / image[0], grid[1] * w / image[1],
                grid[2] * c / p.channels, high * wide / (h * w * math.prod(steps)),
                ones * (p.channels % channels == 0)),
-        tile=values, kind=keeps + 2 * stages, conflicts=conflicts, copied=copied,
+        tile=values, kind=kind, conflicts=conflicts, copied=copied,
         pieces=high * wide, stages=stages * ones,
     )  # fmt: skip
 
