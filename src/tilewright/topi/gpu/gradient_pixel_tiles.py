@@ -31,8 +31,11 @@ _MEMORY, _CACHE, _LATENCY = 52, 36, 1500
 _SECTOR, _NARROW = 32, 64
 #: Multiplications written out in a kernel, and threads of a block.
 _CODE, _THREADS = 5000, 512
-#: Instructions of a tile that neither load nor multiply.
-_TURN = 90
+#: Instructions of a tile that neither load nor multiply, and cycles in which the threads of a block
+#: wait for one another and for a tile that is there.
+_TURN, _WAITS = 90, 300
+#: Of the time in which it multiplies, reads or copies, the part that hides behind nothing else.
+_APART = 0.15
 #: Tiles that are tried: the best of each way to cut, so many of those in which a thread has the
 #: same columns and channels, and the best of the others.
 _COUNT, _ALIKE, _OTHERS_TRIED = 40, 5, 12
@@ -159,11 +162,12 @@ def _shared_out(
         resident = -(-min(blocks * MULTIPROCESSORS, chunks * groups) // MULTIPROCESSORS)
         waves = -(-chunks * groups // (blocks * MULTIPROCESSORS))
         each = -(-resident * warps // 4)  # warps of the busiest scheduler
-        turn = max(
+        busy = (
             each * issued / _BUSY[min(each, len(_BUSY) - 1)],
             resident * (warps * moved + copied / 128),
             resident * copied / 1024 * _CACHE * slowly,
         )
+        turn = _WAITS / resident + max(busy) + _APART * (sum(busy) - max(busy))
         whole = p.bytes / min(MULTIPROCESSORS, chunks * groups) / 1024 * _MEMORY
         first = resident * copied / 1024 * _MEMORY + _LATENCY
         last = 300 + 2 * kh * kw * tile.vector + chunks / 16 * 40
