@@ -23,7 +23,7 @@ from typing import Any
 import measure
 from gpu_layers import sections, traffic
 from parts import run_on_gpus
-from problem_parts import first_choices, results, run_part
+from problem_parts import results, run_part, wider_choices
 
 import tilewright
 from tilewright.topi.problem import Problem
@@ -171,6 +171,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=1, help="GPUs of this machine to use")
     parser.add_argument("--only", default="", help="sections and problems that contain this")
     parser.add_argument("--tries", type=int, default=8, help="kernels tried for each problem")
+    parser.add_argument("--own", type=int, default=0, help="of each template by its own order")
     parser.add_argument("--name", default="h200_gpu_depthwise", help="of the results")
     parser.add_argument("--out", default="benchmarks/results")
     parser.add_argument("--arch", default="", help="of the GPUs, by default sm_90a")
@@ -179,7 +180,7 @@ def main() -> None:
     Path(arguments.out).mkdir(parents=True, exist_ok=True)
     if arguments.part >= 0:
         wanted = [(s, p) for s, p in sections() if arguments.only in f"{s} {p}"]
-        first = functools.partial(first_choices, count=arguments.tries)
+        first = functools.partial(wider_choices, count=arguments.tries, own=arguments.own)
         target = f"cuda -arch={arguments.arch or 'sm_90a'}"
         run_part(arguments, target, wanted, time_layer, says, first)
         return

@@ -21,7 +21,7 @@ import measure
 
 import tilewright
 from tilewright.topi.problem import Problem
-from tilewright.topi.templates import TEMPLATES
+from tilewright.topi.templates import TEMPLATES, templates
 
 #: Kernels tried for a problem.
 _TRIED = 5
@@ -55,6 +55,17 @@ def first_choices(p: Problem, target: str, count: int = _TRIED) -> list[Named]:
     for choice in itertools.islice(options(p, tilewright.Target.parse(target)), count):
         if choice.algorithm.name in TEMPLATES:
             found.append((choice.algorithm.name, choice.algorithm.to_values(choice.config)))
+    return found
+
+
+def wider_choices(p: Problem, target: str, count: int, own: int) -> list[Named]:
+    """:func:`first_choices`, and of every template ``own`` by its own order that are none of them:
+    what records and trees do not know yet."""
+    found = first_choices(p, target, count)
+    for template in templates(p, target):
+        for config in template.candidates(p, tilewright.Target.parse(target))[:own]:
+            if (named := (template.name, dict(vars(config)))) not in found:
+                found.append(named)
     return found
 
 
