@@ -169,7 +169,7 @@ def says(row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, default=1, help="GPUs of this machine to use")
-    parser.add_argument("--only", default="", help="sections and problems that contain this")
+    parser.add_argument("--only", nargs="+", default=[""], help="what contains one of these")
     parser.add_argument("--tries", type=int, default=8, help="kernels tried for each problem")
     parser.add_argument("--own", type=int, default=0, help="of each template by its own order")
     parser.add_argument("--name", default="h200_gpu_depthwise", help="of the results")
@@ -179,7 +179,8 @@ def main() -> None:
     arguments = parser.parse_args()
     Path(arguments.out).mkdir(parents=True, exist_ok=True)
     if arguments.part >= 0:
-        wanted = [(s, p) for s, p in sections() if arguments.only in f"{s} {p}"]
+        named = [(s, p, f"{s} {p}") for s, p in sections()]
+        wanted = [(s, p) for s, p, name in named if any(o in name for o in arguments.only)]
         first = functools.partial(wider_choices, count=arguments.tries, own=arguments.own)
         target = f"cuda -arch={arguments.arch or 'sm_90a'}"
         run_part(arguments, target, wanted, time_layer, says, first)
