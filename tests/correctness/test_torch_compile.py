@@ -101,3 +101,23 @@ def test_what_has_no_kernel_is_pytorchs_in_compiled_programs_too():
         lambda x: tt.depthwise_conv2d(x, w), fullgraph=True, backend="aot_eager"
     )
     assert torch.allclose(compiled(x), F.conv2d(x, w, groups=4), atol=1e-5)
+
+
+def test_inductor_keeps_the_layout_that_it_computes_in(monkeypatch):
+    from torch._inductor import config
+    from torch._inductor.utils import run_and_get_code
+
+    monkeypatch.setattr(config, "force_layout_optimization", True)  # as for 16 bits on a GPU
+    monkeypatch.setattr(config, "force_disable_caches", True)
+    model = nn.Sequential(
+        nn.Conv2d(4, 16, 1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.ReLU(),
+        nn.Conv2d(16, 4, 1),
+    ).eval()  # fmt: skip
+    x = torch.randn(2, 4, 9, 8)
+    with torch.no_grad():
+        wanted = model(x)
+        assert len(tt.optimize_(model).replaced) == 1
+        found, (code, *_) = run_and_get_code(torch.compile(model, fullgraph=True), x)
+    assert error(found, wanted) < 1e-6
+    result = next(line for line in code.splitlines() if "'torch.ops.tilewright" in line)
+    assert "(2, 16, 9, 8), (1152, 1, 128, 16)" in result  # channels last, as the convolution before

@@ -17,8 +17,11 @@ from tilewright.torch.geometry import Geometry
 
 _library = torch.library.Library("tilewright", "DEF")
 _GEOMETRY = "SymInt[2] stride, SymInt[4] padding, SymInt[2] dilation"
+# Compilers may call it with the images in another layout than eager code would, as one whose
+# neighbours they compute with channels last: it takes them as they come, and so is its result.
 _library.define(
-    f"depthwise_conv2d(Tensor input, Tensor weight, Tensor? bias, {_GEOMETRY}) -> Tensor"
+    f"depthwise_conv2d(Tensor input, Tensor weight, Tensor? bias, {_GEOMETRY}) -> Tensor",
+    tags=(torch.Tag.flexible_layout,),
 )
 _library.define(
     "depthwise_conv2d_dgrad(Tensor grad, Tensor weight, Tensor? bias, SymInt[4] input_size, "
