@@ -27,7 +27,7 @@ from tilewright.select import trees
 from tilewright.select.features import features, roofline
 from tilewright.select.gpus import gpu
 from tilewright.select.ranking import PATH
-from tilewright.select.work import work
+from tilewright.select.work import DESCRIBED, work
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import templates
@@ -195,7 +195,7 @@ def main() -> None:
     if args.pack:
         sweeps.pack(sweeps.PACKED, measured, args.device)
         measured = sweeps.read([sweeps.PACKED])
-    tables = mark([Table(m, template) for m in measured for template in m.tables])
+    tables = mark([Table(m, t) for m in measured for t in m.tables if t in DESCRIBED])
     print(f"{len(measured)} measured problems, {sum(len(t.times) for t in tables)} schedules")
     if args.folds:
         report(check(tables, args.folds))

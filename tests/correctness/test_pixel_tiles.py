@@ -43,7 +43,8 @@ def build(p, tile, target="sim"):
         (problem((1, 8, 7, 17), (8, 1, 2, 2), padding=(1, 0), stride=3, dilation=2),
          BoxTile(2, 7, 1, 4, 1, 32, 2, 2, 0)),  # larger than the image
         (problem((1, 8, 14, 14), (8, 1, 5, 5), "float32", stride=2), BoxTile(2, 3, 1, 4, 2, 8)),
-        (problem((1, 8, 25, 7), (8, 1, 3, 3), "float32", stride=2), BoxTile(2, 3, 1, 2, 1, 8, 2, 2)),
+        (problem((1, 8, 25, 7), (8, 1, 3, 3), "float32", stride=2),
+         BoxTile(2, 3, 1, 2, 1, 8, 2, 2)),  # the last turn lies below the image
         (problem((3, 12, 9, 10), (12, 1, 5, 4), "float32", "dgrad", padding=(2, 1)),
          BoxTile(4, 3, 2, 1, 2, 4, 1, 1, 0)),
     ],
