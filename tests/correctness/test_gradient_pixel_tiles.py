@@ -176,7 +176,12 @@ def test_tiles_fit_the_machine(p):
         assert 32 <= t.lanes * t.across * t.images * t.down <= 512
 
 
-def test_schedules_that_were_measured_come_before_it(tmp_path):
+@pytest.mark.parametrize(
+    ("arch", "chosen"),
+    [("sm_90a", "gpu.reduction_pixel_tiles"), ("sm_80", "gpu.reduction_pixels")],
+)
+def test_the_choice_takes_it_where_there_is_tma(arch, chosen, tmp_path):
     p = problem("32x144x58x58", "144x1x3x3")
     answers = Answers(tmp_path / "answers.sqlite")
-    assert choose(p, HOPPER, answers=answers).algorithm.name == "gpu.reduction_pixels"
+    target = tilewright.Target.parse(f"cuda -arch={arch}")
+    assert choose(p, target, answers=answers).algorithm.name == chosen

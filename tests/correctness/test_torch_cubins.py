@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest.importorskip("torch")
@@ -29,7 +31,7 @@ def test_a_kernel_for_all_batches_counts_in_32_bits_as_one_for_a_batch_does(pass
         dtype="float16", layout=layout, pass_=pass_,
     )  # fmt: skip
     own, every = (kernels._build(problem, TARGET, symbolic)[0] for symbolic in (False, True))
-    assert "long long" not in every.source
+    assert not re.search("(?<!unsigned )long long", every.source)  # mbarriers are unsigned
     for name, of_own in own.resources.items():
         of_all = every.resources[name]
         assert of_all.spills <= 1.1 * of_own.spills

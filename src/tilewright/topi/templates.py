@@ -157,6 +157,7 @@ class Template:
     arch : the one CUDA architecture that it is for, where that is not every one.
     least : the least compute capability that it is for, as 80 for 8.0.
     features : what a CPU must have, in LLVM's names.
+    matrices : whether it multiplies matrices, on tensor cores.
     declares : the declaration that it schedules, where that is not :func:`declare`'s, of a problem,
         the parameters and a batch.
     tiles : the parameters worth trying for a problem and a target, the best guess first; there is
@@ -176,6 +177,7 @@ class Template:
     arch: str = ""
     least: int = 0
     features: tuple[str, ...] = ()
+    matrices: bool = False
     declares: Callable[[Problem, Any, Any], Declaration] | None = None
 
     def declare(self, p: Problem, config: Any, batch: Any = None) -> Declaration:
@@ -253,22 +255,22 @@ TEMPLATES = {
                  gpu.plane_tiles, shared=True, where=gpu.has_small_planes),
         Template("gpu.toeplitz", ToeplitzTile, schedule_toeplitz, ("forward", "dgrad"), False, True,
                  toeplitz_tiles, ("cuda", "sim"), shared=True, where=suits_toeplitz, arch="sm_90a",
-                 declares=declare_toeplitz),
+                 declares=declare_toeplitz, matrices=True),
         Template("gpu.toeplitz_staged", StagedTile, schedule_staged, ("forward", "dgrad"), False,
                  True, staged_tiles, ("cuda", "sim"), shared=True, where=suits_staged,
-                 arch="sm_90a", declares=declare_staged),
+                 arch="sm_90a", declares=declare_staged, matrices=True),
         Template("gpu.toeplitz_warps", WarpTile, schedule_warps, ("forward", "dgrad"), False, True,
                  warp_tiles, ("cuda", "sim"), shared=True, where=suits_warps, least=80,
-                 declares=declare_warps),
+                 declares=declare_warps, matrices=True),
         Template("gpu.toeplitz_rows", RowTile, schedule_rows, ("forward", "dgrad"), False, True,
                  row_tiles, ("cuda", "sim"), shared=True, where=suits_rows, least=80,
-                 declares=declare_rows),
+                 declares=declare_rows, matrices=True),
         Template("gpu.toeplitz_tf32", SplitTile, schedule_split, ("forward", "dgrad"), False, True,
                  split_tiles, ("cuda", "sim"), shared=True, where=suits_split, least=80,
-                 declares=declare_split),
+                 declares=declare_split, matrices=True),
         Template("gpu.toeplitz_tf32_rows", SplitRowTile, schedule_split_rows, ("forward", "dgrad"),
                  False, True, split_row_tiles, ("cuda", "sim"), shared=True,
-                 where=suits_split_rows, least=80, declares=declare_split_rows),
+                 where=suits_split_rows, least=80, declares=declare_split_rows, matrices=True),
         Template("gpu.direct", DirectTile, schedule_direct, ("forward", "dgrad"), False, True,
                  direct_tiles, ("cuda", "sim"), shared=True, where=suits_direct, least=70,
                  declares=declare_direct),
@@ -277,7 +279,7 @@ TEMPLATES = {
                  declares=declare_fourier),
         Template("gpu.im2col_mma", MmaTile, schedule_products_mma, ("forward", "dgrad"), False,
                  True, mma_tiles, ("cuda", "sim"), shared=True, where=suits_products_mma,
-                 least=80, declares=declare_products),
+                 least=80, declares=declare_products, matrices=True),
         Template("gpu.im2col", LaneTile, schedule_products_lanes, ("forward", "dgrad"), False, True,
                  lane_tiles, ("cuda", "sim"), shared=True, where=suits_products, least=80,
                  declares=declare_products),
@@ -290,13 +292,14 @@ TEMPLATES = {
                  False, True, reduction_tiles, shared=True),
         Template("gpu.toeplitz_wgrad", GradientTile, schedule_gradient, ("wgrad",), False, True,
                  gradient_tiles, ("cuda", "sim"), shared=True, where=suits_gradient, least=80,
-                 declares=declare_gradient),
+                 declares=declare_gradient, matrices=True),
         Template("gpu.row_products", RowProductTile, schedule_row_products, ("wgrad",), False, True,
                  row_product_tiles, ("cuda", "sim"), shared=True, where=suits_row_products,
-                 arch="sm_90a", declares=declare_row_products),
+                 arch="sm_90a", declares=declare_row_products, matrices=True),
         Template("gpu.toeplitz_tf32_wgrad", SplitGradientTile, schedule_split_gradient, ("wgrad",),
                  False, True, split_gradient_tiles, ("cuda", "sim"), shared=True,
-                 where=suits_split_gradient, least=80, declares=declare_split_gradient),
+                 where=suits_split_gradient, least=80, declares=declare_split_gradient,
+                 matrices=True),
         Template("gpu.reduction_pixels", ReductionTile, schedule_reduction_pixels, ("wgrad",),
                  True, True, reduction_tiles, shared=True),
         Template("gpu.reduction_pixel_tiles", GradientPixelTile, schedule_pixel_sums, ("wgrad",),

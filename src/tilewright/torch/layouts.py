@@ -59,11 +59,8 @@ def is_faster_by_nchw(problem: Problem, target: Target, policy: str = "heuristic
 
 
 def _takes_tensor_cores(choice: Choice) -> bool:
-    """Whether it is a kernel for the instructions of certain architectures."""
     algorithm = choice.algorithm
-    if not isinstance(algorithm, Scheduled):
-        return False
-    return bool(algorithm.template.arch or algorithm.template.least)
+    return isinstance(algorithm, Scheduled) and algorithm.template.matrices
 
 
 @dataclass(frozen=True)
