@@ -1,8 +1,8 @@
 """The tiles worth trying for :mod:`~tilewright.topi.gpu.depthwise_pixel_tiles`, best guess first.
 
 The guess is a time, of what a multiprocessor issues, what comes through the second-level cache and
-what memory moves, the slowest of which hides most of the others. Its numbers were fitted to some
-1,500 kernels measured on an H200; of those, the first four tiles hold one within 2 % of the best.
+what memory moves, the slowest of which hides most of the others. Its numbers are those of an H200;
+which of these tiles is taken there, records and the trees of the choice decide.
 """
 
 from __future__ import annotations
