@@ -118,5 +118,5 @@ def _filters(p: Problem) -> int:
 
 def _stored(p: Problem) -> int:
     """Bytes of the columns of all images."""
-    image = p.image if p.pass_ == "dgrad" else p.out_image
+    image = p.result_image
     return p.batch * p.channels * math.prod(image) * math.prod(p.kernel) * dtype(p.dtype).bytes

@@ -227,6 +227,11 @@ class Problem:
         """Height and width of y."""
         return self._out(0), self._out(1)
 
+    @property
+    def result_image(self) -> tuple[int, int]:
+        """Height and width of what forward or dgrad computes."""
+        return self.image if self.pass_ == "dgrad" else self.out_image
+
     def _out(self, k: int) -> int:
         room = self.image[k] + self.padding[k] + self.padding[k + 2]
         return (room - (self.kernel[k] - 1) * self.dilation[k] - 1) // self.stride[k] + 1

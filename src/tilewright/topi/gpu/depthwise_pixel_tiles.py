@@ -18,6 +18,7 @@ from tilewright.schedule import Schedule
 from tilewright.target.instructions import tma_load
 from tilewright.topi.declare import Declaration, declare_tiles
 from tilewright.topi.gpu.orders import ROLLING, place_loads
+from tilewright.topi.gpu.shared_filter import share_filter
 from tilewright.topi.nn.depthwise_forward import Tile
 from tilewright.topi.problem import Problem
 from tilewright.topi.stages import begin, image_axes, tap_axes
@@ -51,12 +52,11 @@ class BoxTile:
 
     def within(self, p: Problem) -> Tile:
         """:attr:`whole` of a problem that may be smaller than that."""
-        image = p.image if p.pass_ == "dgrad" else p.out_image
         own = (self.rows, self.columns, self.vector)
         threads = (self.threads_z, self.threads_y, self.threads_x)
         rows, columns, channels = (
             min(n, extent) * min(t, -(-extent // n))
-            for n, t, extent in zip(own, threads, (*image, p.result_channels), strict=True)
+            for n, t, extent in zip(own, threads, (*p.result_image, p.result_channels), strict=True)
         )
         return rows, columns, channels
 
@@ -64,8 +64,7 @@ class BoxTile:
 def declare_boxes(p: Problem, tile: BoxTile, batch: Any = None) -> Declaration:
     """The program of a problem, in whole tiles; ``batch`` as in :func:`declare`."""
     rows, columns, channels = tile.within(p)
-    height = p.image[0] if p.pass_ == "dgrad" else p.out_image[0]
-    turns = min(tile.turns, -(-height // rows))  # a block goes through all of its own
+    turns = min(tile.turns, -(-p.result_image[0] // rows))  # a block goes through all of its own
     return declare_tiles(p, (rows * turns, columns, channels), batch)
 
 
@@ -115,26 +114,11 @@ def schedule_boxes(d: Declaration, tile: BoxTile = BoxTile()) -> Schedule:
         box.pipeline(tile.stages)
     box.tensorize(box.op.axis[0], tma_load((1, *seen(p, tile)), p.dtype))
 
-    assert d.packed is not None
-    assert st.packed is not None
-    st.packed.compute_inline()
-    filter = s.cache_read(d.packed, "shared", [st.sum], None if tile.keeps else p.accumulate)
-    if tile.keeps:
-        kept = s[s.cache_read(filter, "local", [st.sum], p.accumulate)]
+    threads = tile.threads_x, tile.threads_y, tile.threads_z
+    filter, kept = share_filter(st, threads, p.accumulate, bool(tile.keeps))
+    filter.compute_at(out, turn if tile.turns == 1 else block)
+    if kept is not None:
         kept.compute_at(out, turn)
-        for axis in kept.op.axis[:-1]:
-            kept.unroll(axis)
-        kept.vectorize(kept.op.axis[-1])
-    packed = s[filter]
-    packed.compute_at(out, turn if tile.turns == 1 else block)
-    *positions, channel = packed.op.axis
-    packed.reorder(channel, *positions)  # as the filter lies
-    rest = packed.fuse(channel, *positions)
-    for extent, name in (
-        (tile.threads_x, "x"), (tile.threads_y, "y"), (tile.threads_z, "z"),
-    ):  # fmt: skip
-        rest, threads = packed.split(rest, factor=extent)
-        packed.bind(threads, te.thread_axis((0, extent), f"threadIdx.{name}"))
     return s
 
 

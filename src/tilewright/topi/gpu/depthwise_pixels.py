@@ -14,6 +14,7 @@ from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
 from tilewright.topi.gpu.orders import WHOLE, place_loads, rolls
+from tilewright.topi.gpu.shared_filter import share_filter
 from tilewright.topi.stages import begin, image_axes, tap_axes
 
 
@@ -88,26 +89,12 @@ def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
     else:
         loads.unroll(loads.op.axis[-1])
 
-    if st.packed is not None and d.packed is not None:
-        st.packed.compute_inline()
-        filter = s.cache_read(d.packed, "shared", [st.sum], None if tile.keeps else kind)
-        if tile.keeps:
-            kept = s[s.cache_read(filter, "local", [st.sum], kind)]
-            kept.compute_at(out, tx)
-            for axis in kept.op.axis[:-1]:
-                kept.unroll(axis)
-            kept.vectorize(kept.op.axis[-1])
-        packed = s[filter]
-        if taps < -(-p.kernel_h // sh):
-            packed.compute_at(sums, do)  # of large filters some rows at a time
-        else:
-            packed.compute_at(out, block)
-        *positions, channel = packed.op.axis
-        packed.reorder(channel, *positions)  # as the filter lies
-        rest, x = packed.split(packed.fuse(channel, *positions), factor=tile.threads_x)
-        rest, y = packed.split(rest, factor=tile.threads_y)
-        _, z = packed.split(rest, factor=tile.threads_z)
-        packed.bind(z, te.thread_axis((0, tile.threads_z), "threadIdx.z"))
-        packed.bind(y, te.thread_axis((0, tile.threads_y), "threadIdx.y"))
-        packed.bind(x, te.thread_axis((0, tile.threads_x), "threadIdx.x"))
+    threads = tile.threads_x, tile.threads_y, tile.threads_z
+    filter, kept = share_filter(st, threads, kind, bool(tile.keeps))
+    if taps < -(-p.kernel_h // sh):
+        filter.compute_at(sums, do)  # of large filters some rows at a time
+    else:
+        filter.compute_at(out, block)
+    if kept is not None:
+        kept.compute_at(out, tx)
     return s

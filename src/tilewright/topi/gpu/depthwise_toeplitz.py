@@ -85,7 +85,7 @@ def toeplitz_tiles(p: Problem, target: Target) -> list[ToeplitzTile]:
 
 def _tiles(p: Problem) -> Iterator[tuple[float, ToeplitzTile]]:
     """Tiles, with how slow they are thought to be."""
-    height, width = p.image if p.pass_ == "dgrad" else p.out_image
+    height, width = p.result_image
     for columns, rows in product((8, 16, 32, 64), (1, 2, 4, 8, 16)):
         if columns >= 2 * max(8, width) or rows >= 2 * height or rows * columns > _WIDEST:
             continue

@@ -90,7 +90,7 @@ def row_tiles(p: Problem, target: Target) -> list[RowTile]:
 
 def _tiles(p: Problem) -> Iterator[tuple[float, RowTile]]:
     """Tiles, with how slow they are thought to be."""
-    height, width = p.image if p.pass_ == "dgrad" else p.out_image
+    height, width = p.result_image
     for columns, tiles in product((16, 32, 64), (1, 2, 4)):
         if columns >= 2 * max(16, width) or _ROWS * tiles >= 2 * max(_ROWS, height):
             continue

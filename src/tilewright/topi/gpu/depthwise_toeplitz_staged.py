@@ -129,7 +129,7 @@ def staged_tiles(p: Problem, target: Target) -> list[StagedTile]:
 
 def _tiles(p: Problem) -> Iterator[tuple[float, StagedTile]]:
     """Tiles, with how slow they are thought to be."""
-    height, width = p.image if p.pass_ == "dgrad" else p.out_image
+    height, width = p.result_image
     size = dtype(p.dtype).bytes
     for columns, rows, groups in product((8, 16, 32, 64), (1, 2, 4, 8, 16), (1, 2, 4)):
         if columns >= 2 * max(8, width) or rows * groups >= 2 * height:

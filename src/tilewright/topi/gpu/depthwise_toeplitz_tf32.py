@@ -86,7 +86,7 @@ def split_tiles(p: Problem, target: Target) -> list[SplitTile]:
 
 def _tiles(p: Problem) -> Iterator[tuple[float, SplitTile]]:
     """Tiles, with how slow they are thought to be."""
-    height, width = p.image if p.pass_ == "dgrad" else p.out_image
+    height, width = p.result_image
     for columns, rows, images in product((16, 32, 64), (1, 2, 4, 8), (1, 2)):
         if columns >= 2 * max(16, width) or rows >= 2 * height:
             continue

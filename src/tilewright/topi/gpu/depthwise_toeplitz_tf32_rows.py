@@ -82,7 +82,7 @@ def split_row_tiles(p: Problem, target: Target) -> list[SplitRowTile]:
 
 def _tiles(p: Problem) -> Iterator[tuple[float, SplitRowTile]]:
     """Tiles, with how slow they are thought to be."""
-    height, width = p.image if p.pass_ == "dgrad" else p.out_image
+    height, width = p.result_image
     for columns, tiles in product((16, 32, 64), (1, 2, 4)):
         if columns >= 2 * max(16, width) or ROWS * tiles >= 2 * max(ROWS, height):
             continue

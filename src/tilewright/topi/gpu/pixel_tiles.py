@@ -66,7 +66,7 @@ def _ranked(p: Problem) -> tuple[BoxTile, ...]:
 
 def _tiles(p: Problem) -> Iterator[tuple[float, BoxTile]]:
     """Tiles, with the microseconds that they are thought to take."""
-    height, width = _results(p)
+    height, width = p.result_image
     lanes = _lanes(p)
     for thread in heapq.nsmallest(_THREADS, _threads(p, {v for _, v in lanes}), key=_dear):
         rows, columns = thread.tile.rows, thread.tile.columns
@@ -84,10 +84,6 @@ def _tiles(p: Problem) -> Iterator[tuple[float, BoxTile]]:
                     yield _micros(p, made, thread), made
 
 
-def _results(p: Problem) -> tuple[int, int]:
-    return p.image if p.pass_ == "dgrad" else p.out_image
-
-
 def _lanes(p: Problem) -> list[tuple[int, int]]:
     """Threads along channels, and channels of each, of boxes with whole pieces of 16 bytes."""
     size = dtype(p.dtype).bytes
@@ -103,7 +99,7 @@ def _lanes(p: Problem) -> list[tuple[int, int]]:
 def _threads(p: Problem, vectors: set[int]) -> Iterator[_Thread]:
     """What threads may compute."""
     (kh, kw), narrow = p.kernel, dtype(p.dtype).bytes == 2
-    height, width = _results(p)
+    height, width = p.result_image
     rows, columns = (
         [n for n in sizes if whole(extent, n) <= 1.2 * extent] or [1]
         for extent, sizes in (
@@ -146,7 +142,7 @@ def _micros(p: Problem, tile: BoxTile, thread: _Thread) -> float:
     resident = min(_SHARED // space, room)
     if not resident:
         return math.inf
-    (height, width), (h, w, c) = _results(p), tile.whole
+    (height, width), (h, w, c) = p.result_image, tile.whole
     down, across, beside = -(-height // (h * tile.turns)), -(-width // w), -(-p.channels // c)
     blocks = p.batch * down * across * beside
     waves = blocks / (resident * MULTIPROCESSORS)

@@ -1,0 +1,40 @@
+"""The filter of a block's channels in shared memory, channels last."""
+
+from __future__ import annotations
+
+from tilewright import te
+from tilewright.schedule import Stage
+from tilewright.topi.stages import Stages
+
+
+def share_filter(
+    st: Stages, threads: tuple[int, int, int], kind: str | None, keeps: bool
+) -> tuple[Stage, Stage | None]:
+    """Bring the packed filter to shared memory with all threads of a block, in its order there.
+
+    Parameters
+    ----------
+    threads : of a block, along x, y and z.
+    kind : the type of the copy that is multiplied with, None for the filter's own.
+    keeps : whether a thread has that copy in registers, with the type of the filter before.
+
+    Returns the stage in shared memory, and that in registers or None; the caller says where both
+    are computed.
+    """
+    s, packed = st.schedule, st.declaration.packed
+    assert packed is not None
+    s[packed].compute_inline()
+    filter = s.cache_read(packed, "shared", [st.sum], None if keeps else kind)
+    kept = s[s.cache_read(filter, "local", [st.sum], kind)] if keeps else None
+    if kept is not None:
+        for axis in kept.op.axis[:-1]:
+            kept.unroll(axis)
+        kept.vectorize(kept.op.axis[-1])
+    shared = s[filter]
+    *positions, channel = shared.op.axis
+    shared.reorder(channel, *positions)  # as the filter lies
+    rest = shared.fuse(channel, *positions)
+    for extent, name in zip(threads, "xyz", strict=True):
+        rest, own = shared.split(rest, factor=extent)
+        shared.bind(own, te.thread_axis((0, extent), f"threadIdx.{name}"))
+    return shared, kept
