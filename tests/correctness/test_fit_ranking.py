@@ -1,34 +1,24 @@
 """Fitting the ranking: what is missing from a sweep is guessed, and any sweep makes trees that the
 package can read."""
 
-import functools
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.benchmarks import benchmark
 
 from tilewright.select import trees
 from tilewright.target import Target
 from tilewright.topi import Problem
 from tilewright.topi.templates import TEMPLATES
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CUDA = Target.parse("cuda -arch=sm_90a")
 NAMES = ("gpu.pixels", "gpu.pixel_tiles")
 
 
-@functools.cache
 def modules():
     pytest.importorskip("xgboost")
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        import fit_ranking
-        import sweeps
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-    return fit_ranking, sweeps
+    return benchmark("fit_ranking"), benchmark("sweeps")
 
 
 def problem(channels, size):

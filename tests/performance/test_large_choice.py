@@ -6,11 +6,10 @@ The promise is 90 % within a tenth; what is asserted is what is reached, less th
 
 import dataclasses
 import functools
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.benchmarks import benchmark
 
 from tilewright.select import large
 from tilewright.select.nearest import guesses
@@ -18,26 +17,19 @@ from tilewright.target import Target
 from tilewright.topi import Problem
 from tilewright.topi.templates import TEMPLATES
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TARGET = Target.parse("cuda -arch=sm_90a")
 #: Fewer than benchmarks/fit_large.py has, of fewer trees, for speed.
 FOLDS, FITS = 4, 1
 
 
-@functools.cache
-def benchmark():
+def fit_large():
     pytest.importorskip("xgboost")
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        import fit_large
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-    return fit_large
+    return benchmark("fit_large")
 
 
 @functools.cache
 def tables():
-    bench = benchmark()
+    bench = fit_large()
     return bench.read([bench.sweeps.PACKED, bench.LARGE])
 
 
@@ -59,11 +51,11 @@ def test_the_table_holds_every_pass_both_batches_and_all_sizes():
     [("problem", (0.70, 0.80, 0.90)), ("shape", (0.60, 0.70, 0.82))],
 )
 def test_first_choices_for_problems_left_out_are_near_the_best(left_out, least, monkeypatch):
-    monkeypatch.setattr(benchmark(), "_FITS", FITS)
+    monkeypatch.setattr(fit_large(), "_FITS", FITS)
     # One thread does not wait for another that has no core.
-    monkeypatch.setitem(benchmark()._SETTINGS, "nthread", 1)
-    key = str if left_out == "problem" else benchmark().shape
-    found = benchmark().left_out(tables(), key, FOLDS)
+    monkeypatch.setitem(fit_large()._SETTINGS, "nthread", 1)
+    key = str if left_out == "problem" else fit_large().shape
+    found = fit_large().left_out(tables(), key, FOLDS)
     reached = shares(found)
     print(f"{left_out} left out: {len(found)} problems, within 5, 10, 20 %: {reached}")
     assert all(r >= most for r, most in zip(reached, least, strict=True))
