@@ -9,13 +9,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from itertools import product
 
 from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_wgrad_tiles import GradientPixelTile, cut_of
-from tilewright.topi.gpu.window import MULTIPROCESSORS
+from tilewright.topi.gpu.window import MULTIPROCESSORS, passes
 from tilewright.topi.nn.depthwise_wgrad_tiles import GradientTiles
 from tilewright.topi.problem import Problem
 
@@ -41,7 +40,7 @@ _APART = 0.15
 _COUNT, _ALIKE, _OTHERS_TRIED = 40, 5, 12
 #: Instructions that a scheduler with so many warps issues in a cycle, about.
 _BUSY = (0.0, 0.6, 0.8, 0.88, 0.92, 0.94)
-_WARP, _BANKS, _BANK = 32, 32, 4
+_WARP = 32
 
 
 def suits_pixel_sums(p: Problem) -> bool:
@@ -200,18 +199,4 @@ def wavefronts(
         apart.append(tile.rows * step[0] * shape[2] * pixel)
         apart.append(shape[1] * shape[2] * pixel)
         extents += [tile.across, tile.down, tile.images]
-    return _passes(tuple(extents), tuple(apart))
-
-
-@cache
-def _passes(extents: tuple[int, ...], apart: tuple[int, ...]) -> int:
-    """Of one bank a warp reads one word in a pass; its lanes go through axes of so many parts that
-    are so many bytes apart, and each reads as many bytes as the first ones are."""
-    words = set()
-    for thread in range(_WARP):
-        place = 0
-        for extent, distance in zip(extents, apart, strict=True):
-            place += thread % extent * distance
-            thread //= extent
-        words |= {place // _BANK + k for k in range(-(-apart[0] // _BANK))}
-    return max(Counter(word % _BANKS for word in words).values())
+    return passes(tuple(extents), tuple(apart))

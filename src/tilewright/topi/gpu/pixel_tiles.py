@@ -18,7 +18,7 @@ from tilewright.ir.dtype import dtype
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile, seen
-from tilewright.topi.gpu.window import MULTIPROCESSORS
+from tilewright.topi.gpu.window import MULTIPROCESSORS, passes
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.problem import Problem
 
@@ -147,7 +147,7 @@ def _micros(p: Problem, tile: BoxTile, thread: _Thread) -> float:
     blocks = p.batch * down * across * beside
     waves = blocks / (resident * MULTIPROCESSORS)
     apart = tile.columns * step * channels * size
-    conflicts = _conflicts(tile.threads_x, tile.threads_y, tile.vector * size, apart)
+    conflicts = passes((tile.threads_x, tile.threads_y), (tile.vector * size, apart))
     turns = blocks * tile.turns
     issue = turns * warps * thread.issued(conflicts) / _ISSUED / MULTIPROCESSORS
     issue *= 1 + 7 / (resident * warps)
@@ -161,15 +161,3 @@ def _micros(p: Problem, tile: BoxTile, thread: _Thread) -> float:
     tail = math.ceil(waves) / waves if waves < 2 else 1.0
     waits = math.ceil(waves) * (0.76 if tile.stages == 1 else 0.53) / math.sqrt(resident)
     return slowest * tail + waits
-
-
-@functools.cache
-def _conflicts(lanes: int, across: int, width: int, apart: int) -> int:
-    """How often the threads of a warp take turns to read from shared memory: ``lanes`` that read
-    ``width`` bytes each side by side, others ``apart`` bytes from them."""
-    words: dict[int, set[int]] = {}
-    for thread in range(32):
-        y, x = divmod(thread, lanes)
-        word = (y % across * apart + x * width) // 4
-        words.setdefault(word % 32, set()).add(word)
-    return max(len(found) for found in words.values())

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from functools import cache
 
 from tilewright.ir.dtype import dtype
 from tilewright.topi.problem import Problem
 
 #: Threads that keep a large GPU busy, and the multiprocessors of one.
 BUSY, MULTIPROCESSORS = 100_000, 132
+#: Threads of a warp, banks of shared memory, and bytes of one.
+_WARP, _BANKS, _BANK = 32, 32, 4
 #: Multiplications written out in a kernel, at most: what NVRTC compiles in a second or two.
 CODE = 4096
 #: Registers of a thread that sums and inputs may fill, beside addresses and the like.
@@ -91,3 +95,20 @@ def guess(loads: float, threads: float, width: float, held: float) -> float:
     holds many registers."""
     narrow, idle = math.sqrt(16 / min(16, width)), math.sqrt(max(1.0, BUSY / threads))
     return (loads + 2) * narrow * idle * max(1.0, held / 64) ** 2
+
+
+@cache
+def passes(extents: tuple[int, ...], apart: tuple[int, ...]) -> int:
+    """Passes over the banks of shared memory that a warp takes to read.
+
+    Of one bank a warp reads one word in a pass; its lanes go through axes of so many parts that
+    are so many bytes apart, and each reads as many bytes as the first ones are.
+    """
+    words = set()
+    for thread in range(_WARP):
+        place = 0
+        for extent, distance in zip(extents, apart, strict=True):
+            place += thread % extent * distance
+            thread //= extent
+        words |= {place // _BANK + k for k in range(-(-apart[0] // _BANK))}
+    return max(Counter(word % _BANKS for word in words).values())
