@@ -19,6 +19,7 @@ from tilewright.cli._measure.turns import briefly, of_graph, take_turns, until_i
 from tilewright.cli.main import main
 from tilewright.runtime.compile import build
 from tilewright.runtime.signature import evaluate
+from tilewright.topi.declare import input_dtypes
 from tilewright.topi.problem import Problem
 
 SMALL = ["--input", "1x4x9x9", "--filter", "4x1x3x3", "--padding", "1", "--target", "llvm"]
@@ -106,6 +107,7 @@ def test_a_wrong_kernel_is_not_timed(monkeypatch, tmp_path, capsys):
         {"pass_": "dgrad", "padding": (1, 0, 2, 1)},
         {"pass_": "wgrad", "padding": (0, 1, 2, 1), "stride": (1, 2)},
         {"pass_": "forward", "dtype": "bfloat16", "epilogue": "clamp(-1,1)"},
+        {"pass_": "forward", "dtype": "bfloat16", "epilogue": "bias+wide_batch_norm+relu6"},
     ],
     ids=str,
 )
@@ -118,9 +120,8 @@ def test_pytorch_is_asked_for_the_same_problem(more, layout):
 
     declaration, schedule = default_schedule(problem, "llvm")
     machine = find("llvm", 1)
-    ours = [
-        machine.array(contest.in_layout(problem, n, v), problem.dtype) for n, v in arrays.items()
-    ]
+    dtypes = input_dtypes(problem)
+    ours = [machine.array(contest.in_layout(problem, n, v), dtypes[n]) for n, v in arrays.items()]
     ours.append(machine.array(np.zeros(problem.result_shape, np.float32), problem.dtype))
     build(schedule, declaration.args, "llvm")(*ours)
     with torch.no_grad():
@@ -139,7 +140,7 @@ def test_pytorch_is_asked_for_the_same_problem(more, layout):
 @pytest.mark.parametrize(
     "step",
     ["bias", "relu", "relu6", "clamp(-1,2)", "leaky_relu(0.2)", "hsigmoid", "hswish", "silu",
-     "scale_shift", "residual", "bias+silu", "relu+bias"],
+     "scale_shift", "batch_norm(0.1)", "residual", "bias+silu", "relu+bias"],
 )  # fmt: skip
 def test_onnx_models_have_the_steps(step):
     pytest.importorskip("torch")

@@ -21,7 +21,7 @@ from tests.support.wide_problems import STEPS
 import tilewright
 from tilewright.ir.errors import ArgumentError
 from tilewright.topi import Problem
-from tilewright.topi.declare import input_shapes
+from tilewright.topi.declare import input_dtypes, input_shapes
 from tilewright.topi.epilogue import STEPS as KNOWN
 from tilewright.topi.epilogue import Step
 from tilewright.topi.problem import LAYOUTS, PASSES
@@ -95,6 +95,19 @@ def test_an_epilogue_in_the_kernel(step: str, layout: str, target: str) -> None:
     assert _error(p, target) < TOLERANCE["float32"]
     found, schedule = default_schedule(p, target)
     assert len(tilewright.lower(schedule, found.args, target).funcs) == 1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("layout", IMAGES)
+def test_a_wide_normalisation_reads_float32_beside_16_bits(
+    layout: str, dtype: str, target: str
+) -> None:
+    p = Problem.parse("1x8x7x8", "8x1x3x3", padding=1, layout=layout, dtype=dtype)
+    p = p.replace(epilogue="bias+wide_batch_norm(0.01)+silu")
+    assert list(input_dtypes(p).values()) == [dtype] * 3 + ["float32"] * 4
+    assert p.bytes == p.replace(epilogue="bias").bytes + 4 * 4 * 8
+    assert _error(p, target) < TOLERANCE[dtype]
 
 
 def test_every_epilogue_is_tested() -> None:

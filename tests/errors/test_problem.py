@@ -29,6 +29,8 @@ IMPOSSIBLE = {
     "takes 0 values, got 1": dict(epilogue="relu(1)"),
     "put the lower bound first": dict(epilogue="clamp(2, 1)"),
     "the epilogue has bias twice": dict(epilogue="bias+relu+bias"),
+    "the epilogue has wide_batch_norm twice": dict(epilogue="batch_norm+wide_batch_norm"),
+    "its eps is a small number": dict(epilogue="batch_norm(-1)"),
     "is written like clamp": dict(epilogue="bias + relu)"),
     "values of step": dict(epilogue="leaky_relu(x)"),
 }

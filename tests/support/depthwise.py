@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tilewright.runtime import ndarray
 from tilewright.runtime.array import view
 from tilewright.runtime.array_view import dense_strides
-from tilewright.topi.declare import input_shapes
+from tilewright.topi.declare import input_dtypes, input_shapes
 from tilewright.topi.epilogue import Step
 from tilewright.topi.problem import Problem
 
@@ -123,6 +123,9 @@ def _apply(p: Problem, step: Step, y: np.ndarray, arrays: Mapping[str, np.ndarra
             return y + channel("bias")
         case "scale_shift":
             return y * channel("scale") + channel("shift")
+        case "batch_norm" | "wide_batch_norm":
+            scale = channel("gamma") / np.sqrt(channel("variance") + step.values[0])
+            return (y - channel("mean")) * scale + channel("beta")
         case "residual":
             return y + planes(p, arrays["residual"])
         case "relu":
@@ -155,9 +158,13 @@ def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
 def random_inputs(
     p: Problem, shapes: Mapping[str, tuple[int, ...]], seed: int = 0
 ) -> dict[str, Any]:
-    """Normal numbers for tensors by name."""
+    """Normal numbers for tensors by name; variances are at least a half."""
     rng = np.random.default_rng(seed)
-    return {n: encode(rng.standard_normal(s), p.dtype) for n, s in shapes.items()}
+    dtypes = input_dtypes(p)
+    made = {n: encode(rng.standard_normal(s), dtypes[n]) for n, s in shapes.items()}
+    if "variance" in made:
+        made["variance"] = encode(abs(decode(made["variance"])) + 0.5, dtypes["variance"])
+    return made
 
 
 def run(p: Problem, kernel: Any, seed: int = 0, device: str = "cpu") -> float:
@@ -180,7 +187,8 @@ def run(p: Problem, kernel: Any, seed: int = 0, device: str = "cpu") -> float:
             shape=p.result_shape,
             strides=dense_strides(p.result_shape),
         )
-        kernel(*(ndarray.array(a, device, p.dtype) for a in arrays.values()), out)
+        dtypes = input_dtypes(p)
+        kernel(*(ndarray.array(a, device, dtypes[n]) for n, a in arrays.items()), out)
         whole = there.numpy().view(whole.dtype)
     edge = margin * whole.itemsize
     assert whole.tobytes()[:edge] == before[:edge], "it wrote before its output"
@@ -190,8 +198,8 @@ def run(p: Problem, kernel: Any, seed: int = 0, device: str = "cpu") -> float:
 
 
 _STEPS = st.sampled_from(
-    ["bias", "scale_shift", "residual", "relu", "relu6", "leaky_relu(0.2)", "hswish", "hsigmoid",
-     "silu", "gelu", "clamp(-0.5, 1)"]
+    ["bias", "scale_shift", "wide_batch_norm", "residual", "relu", "relu6", "leaky_relu(0.2)",
+     "hswish", "hsigmoid", "silu", "gelu", "clamp(-0.5, 1)"]
 )  # fmt: skip
 
 

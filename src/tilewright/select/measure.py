@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.runtime.ndarray import array
 from tilewright.target import Target
-from tilewright.topi.declare import input_shapes
+from tilewright.topi.declare import input_dtypes, input_shapes
 from tilewright.topi.problem import Problem
 
 
@@ -20,18 +20,21 @@ def _device(target: Target) -> str:
 
 
 def inputs(problem: Problem, target: Target) -> list[Any]:
-    """The arrays of a call: inputs of normal numbers, and the result."""
+    """The arrays of a call: inputs of normal numbers (variances of their squares), the result."""
     import numpy as np
 
     rng = np.random.default_rng(0)
     device = _device(target)
-    shapes = [*input_shapes(problem).values(), problem.result_shape]
+    shapes = {**input_shapes(problem), "result": problem.result_shape}
+    dtypes = {**input_dtypes(problem), "result": problem.dtype}
     made = []
-    for shape in shapes:
-        values = rng.standard_normal(shape, "float32")
-        if problem.dtype == "bfloat16":
+    for name, shape in shapes.items():
+        values, dtype = rng.standard_normal(shape, "float32"), dtypes[name]
+        if name == "variance":
+            values *= values
+        if dtype == "bfloat16":
             words = (values.view("uint32") >> 16).astype("uint16")  # rounded towards zero
             made.append(array(words, device, "bfloat16"))
         else:
-            made.append(array(values.astype(problem.dtype), device, problem.dtype))
+            made.append(array(values.astype(dtype), device, dtype))
     return made

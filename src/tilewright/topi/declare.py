@@ -80,6 +80,15 @@ def input_shapes(p: Problem) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def input_dtypes(p: Problem) -> dict[str, str]:
+    """The types of a problem's inputs by name, in calling order."""
+    found = dict.fromkeys(input_shapes(p), p.dtype)
+    for step in p.epilogue:
+        if step.wide:
+            found |= {name: p.accumulate for name, _ in step.tensors}
+    return found
+
+
 def declare(p: Problem, batch: Any = None) -> Declaration:
     """The program of a problem, in its layout; no tensor is transposed on the way.
 
@@ -145,7 +154,8 @@ def finished(p: Problem, result: Tensor, inputs: dict[str, Tensor], done: int = 
 def placeholders(p: Problem, batch: Any = None) -> dict[str, Tensor]:
     """The inputs of a problem by name, in calling order; see :func:`declare`."""
     shapes = {name: _with_batch(p, name, shape, batch) for name, shape in input_shapes(p).items()}
-    return {name: te.placeholder(s, p.dtype, name=name) for name, s in shapes.items()}
+    types = input_dtypes(p)
+    return {name: te.placeholder(s, types[name], name=name) for name, s in shapes.items()}
 
 
 def _with_batch(p: Problem, name: str, shape: tuple[int, ...], batch: Any) -> tuple[Any, ...]:

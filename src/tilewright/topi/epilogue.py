@@ -17,16 +17,25 @@ from tilewright.ir.errors import ProblemError
 @dataclass(frozen=True)
 class StepKind:
     """What a step needs: ``tensors`` by name and shape ("channel" or "output"), and the default
-    ``values`` of its parameters, None where they have to be given."""
+    ``values`` of its parameters, None where they have to be given. ``wide`` tensors are in the type
+    of sums, others in that of images."""
 
     tensors: tuple[tuple[str, str], ...] = ()
     values: tuple[float | None, ...] = ()
+    wide: bool = False
+
+
+_NORM = (("mean", "channel"), ("variance", "channel"), ("gamma", "channel"), ("beta", "channel"))
 
 
 #: Every step there is.
 STEPS = {
     "bias": StepKind((("bias", "channel"),)),
     "scale_shift": StepKind((("scale", "channel"), ("shift", "channel"))),
+    # (v - mean) / sqrt(variance + eps) * gamma + beta. A model that computes in 16 bits may keep
+    # these in 32: the wide one reads them so.
+    "batch_norm": StepKind(_NORM, (1e-5,)),
+    "wide_batch_norm": StepKind(_NORM, (1e-5,), wide=True),
     "residual": StepKind((("residual", "output"),)),
     "relu": StepKind(),
     "relu6": StepKind(),
@@ -66,6 +75,10 @@ class Step:
         values = given + tuple(v for v in defaults if v is not None)
         if any(math.isnan(v) for v in values):
             raise ProblemError(f"step {self.name}: its values are numbers, got {values}")
+        if "norm" in self.name and not 0 <= values[0] < math.inf:
+            raise ProblemError(
+                f"{self.name}({values[0]:g}): its eps is a small number, not negative"
+            )
         if self.name == "clamp" and values[0] > values[1]:
             raise ProblemError(f"clamp({values[0]:g}, {values[1]:g}): put the lower bound first")
         object.__setattr__(self, "values", values)
@@ -90,6 +103,11 @@ class Step:
         """The tensors that it reads, by name and shape."""
         return STEPS[self.name].tensors
 
+    @property
+    def wide(self) -> bool:
+        """Whether they are in the type of sums."""
+        return STEPS[self.name].wide
+
     def __str__(self) -> str:
         return f"{self.name}({','.join(map(_number, self.values))})" if self.values else self.name
 
@@ -99,10 +117,12 @@ def parse_epilogue(given: str | Iterable[str | Step]) -> tuple[Step, ...]:
     # A plus within a number, as in 1e+3, stands behind an e.
     parts = re.split(r"(?<![eE])\+", given) if isinstance(given, str) else list(given)
     steps = tuple(Step.parse(p) for p in parts if p != "")
-    readers = [s.name for s in steps if s.tensors]
-    for name in set(readers):
-        if readers.count(name) > 1:
-            raise ProblemError(f"the epilogue has {name} twice: add the two tensors beforehand")
+    seen: set[str] = set()
+    for step in steps:
+        names = {name for name, _ in step.tensors}
+        if names & seen:
+            raise ProblemError(f"the epilogue has {step.name} twice: join their tensors beforehand")
+        seen |= names
     return steps
 
 

@@ -43,8 +43,8 @@ class Problem:
     stride, dilation : an integer or (vertical, horizontal).
     padding : an integer, (vertical, horizontal), (top, left, bottom, right), or a name of
         :func:`~tilewright.topi.arguments.named_padding`; in 1-D also (left, right).
-    dtype, accumulate : the types of all tensors and of sums; by default sums of 16-bit floats
-        are float32.
+    dtype, accumulate : the types of all tensors, but of those of wide steps of an epilogue, and of
+        sums and of those; by default sums of 16-bit floats are float32.
     precision : what may be done to products: "exact", "tf32" (fp32 through TF32 tensor cores),
         "half" (16-bit sums within a thread).
     deterministic : whether two runs must agree bit for bit.
@@ -300,12 +300,13 @@ class Problem:
         """Memory traffic where each input is read once and each output written once."""
         batch, (h, w), (oh, ow) = self.batch, self.image, self.out_image
         x, y = batch * self.channels * h * w, batch * self.out_channels * oh * ow
-        elements = x + y + self.out_channels * self.kernel_h * self.kernel_w
+        elements, wide = x + y + self.out_channels * self.kernel_h * self.kernel_w, 0
         whole = x if self.pass_ == "dgrad" else y
         for step in self.epilogue:
             for _, shape in step.tensors:
-                elements += whole if shape == "output" else self.result_channels
-        return elements * _dtype(self.dtype).bytes
+                size = whole if shape == "output" else self.result_channels
+                elements, wide = elements + size * (not step.wide), wide + size * step.wide
+        return elements * _dtype(self.dtype).bytes + wide * _dtype(self.accumulate).bytes
 
     def floor(self, bandwidth: float, rate: float, nominal: bool = False) -> float:
         """The least seconds it takes at ``bandwidth`` bytes and ``rate`` flops a second."""

@@ -16,7 +16,7 @@ from tilewright.cli._measure.peers import Peers
 from tilewright.cli._measure.turns import Batch, of_calls, of_graph, take_turns
 from tilewright.ir.errors import TilewrightError
 from tilewright.select.answers import Answers
-from tilewright.topi.declare import input_shapes
+from tilewright.topi.declare import input_dtypes, input_shapes
 from tilewright.topi.problem import Problem
 
 OURS = "tilewright"
@@ -195,8 +195,12 @@ class Contest:
         import numpy as np
 
         result = np.full(problem.result_shape, np.nan, np.float32)
-        made = [in_layout(problem, name, values) for name, values in arrays.items()]
-        return [self.machine.array(values, problem.dtype) for values in (*made, result)]
+        dtypes = input_dtypes(problem)
+        made = [
+            self.machine.array(in_layout(problem, name, values), dtypes[name])
+            for name, values in arrays.items()
+        ]
+        return [*made, self.machine.array(result, problem.dtype)]
 
     def _error(self, problem: Problem, arrays: Mapping[str, Any], found: Any) -> float | None:
         """The relative error norm against PyTorch in float64, of the first and last image."""
@@ -228,7 +232,8 @@ class Contest:
 
 
 def random_arrays(problem: Problem) -> dict[str, Any]:
-    """Normal numbers that the problem's type holds exactly, as float32, channels first."""
+    """Normal numbers that the problem's type holds exactly, as float32, channels first; variances
+    are not negative."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -236,6 +241,7 @@ def random_arrays(problem: Problem) -> dict[str, Any]:
     found = {}
     for name, shape in input_shapes(first).items():
         values = rng.standard_normal(shape, np.float32)
+        values = abs(values) if name == "variance" else values
         if problem.dtype == "bfloat16":
             values = (values.view(np.uint32) & 0xFFFF0000).view(np.float32)
         elif problem.dtype == "float16":

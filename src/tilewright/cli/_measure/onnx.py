@@ -143,6 +143,10 @@ def _step(
             return _node("Add", [x, "residual"], y)
         case "bias":
             return _node("Add", [x, a_channel("bias")], y)
+        case "batch_norm" | "wide_batch_norm":
+            names = ("gamma", "beta", "mean", "variance")
+            reads = [x, *(constant(name, constants[name]) for name in names)]
+            return _node("BatchNormalization", reads, y, _float("epsilon", step.values[0]))
         case "scale_shift":
             scaled = _node("Mul", [x, a_channel("scale")], f"{y}_m")
             return scaled + _node("Add", [f"{y}_m", a_channel("shift")], y)

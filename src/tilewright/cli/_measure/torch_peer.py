@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tilewright.topi.declare import input_dtypes
 from tilewright.topi.problem import Problem
 
 
 def operands(problem: Problem, arrays: Mapping[str, Any], device: str, last: bool) -> list[Any]:
-    """Tensors of the problem's type from float32 arrays in the order (N, C, H, W).
+    """Tensors of the problem's types from float32 arrays in the order (N, C, H, W).
 
     Images are ``channels_last`` where ``last``; filters are (C * multiplier, 1, KH, KW).
     """
     import torch
 
-    dtype = getattr(torch, problem.dtype)
+    dtypes = input_dtypes(problem)
     found = []
     for name, values in arrays.items():
         if name == "filter":
             values = values.reshape(problem.out_channels, 1, *values.shape[2:])
-        tensor = torch.from_numpy(values).to(device, dtype)
+        tensor = torch.from_numpy(values).to(device, getattr(torch, dtypes[name]))
         if last and tensor.dim() == 4 and name != "filter":
             tensor = tensor.contiguous(memory_format=torch.channels_last)
         found.append(tensor)
@@ -91,6 +92,9 @@ def apply(name: str, y: Any, values: tuple[float, ...], tensors: list[Any]) -> A
 
     if name == "residual":
         return y + tensors[0]
+    if "batch_norm" in name:
+        mean, variance, gamma, beta = tensors
+        return F.batch_norm(y, mean, variance, gamma, beta, False, 0.0, values[0])
     if name in ("bias", "scale_shift"):
         wide = [t.reshape(-1, *[1] * (y.dim() - 2)) for t in tensors]
         return y + wide[0] if name == "bias" else y * wide[0] + wide[1]

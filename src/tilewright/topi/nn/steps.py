@@ -33,6 +33,12 @@ def _number(value: float, like: Any) -> Any:
     return te.const(value, like.dtype)
 
 
+def _batch_norm(v: Any, eps: float, mean: Any, variance: Any, gamma: Any, beta: Any) -> Any:
+    """A product and a sum of ``v``; the rest is the same for a channel, and leaves its loops."""
+    scale = gamma * te.rsqrt(variance + eps)
+    return v * scale + (beta - mean * scale)
+
+
 def _relu(v: Any) -> Any:
     """``max(v, 0)``, but of NaN NaN, as in PyTorch."""
     return te.Select(v < 0.0, _number(0, v), v)
@@ -61,6 +67,8 @@ def _gelu(v: Any) -> Any:
 _MEANING: dict[str, Callable[..., Any]] = {
     "bias": lambda v, bias: v + bias,
     "scale_shift": lambda v, scale, shift: v * scale + shift,
+    "batch_norm": _batch_norm,
+    "wide_batch_norm": _batch_norm,
     "residual": lambda v, residual: v + residual,
     "relu": _relu,
     "relu6": lambda v: _clamp(v, 0, 6),
