@@ -280,13 +280,20 @@ class _Matching:
         """
         elements = argument.align // access.buffer.dtype.bytes
         zero: dict[Expr, Expr] = dict.fromkeys(self.axes, const(0))
-        for index, stride in zip(access.indices, access.buffer.strides, strict=True):
+        first = tuple(self.analyzer.simplify(substitute(i, zero)) for i in access.indices)
+        for index, stride in zip(first, access.buffer.strides, strict=True):
             known = as_affine(self.analyzer.simplify(stride))
             factor = gcd(*known.terms.values(), known.const)
-            form = as_affine(self.analyzer.simplify(substitute(index, zero)))
+            form = as_affine(index)
             if any(k * factor % elements for k in (*form.terms.values(), form.const)):
-                return False
-        return True
+                break
+        else:
+            return True
+        # Indices may be quotients and remainders of one number, whose sum is that number again.
+        layout = access.buffer.layout
+        plain = access.buffer if layout is None else replace(layout, swizzle=None)
+        form = as_affine(self.analyzer.simplify(plain.offset(first)))
+        return not any(k % elements for k in (*form.terms.values(), form.const))
 
     def reached(self, argument: Argument, access: Access, period: int) -> bool:
         """Whether the first element lies near enough to where the swizzle begins anew."""

@@ -58,6 +58,13 @@ from tilewright.topi.gpu.depthwise_pixel_tiles import (
     suits_boxes,
 )
 from tilewright.topi.gpu.depthwise_pixels import PixelTile, schedule_pixels
+from tilewright.topi.gpu.depthwise_plane_products import (
+    PlaneProductTile,
+    declare_plane_products,
+    plane_product_tiles,
+    schedule_plane_products,
+    suits_plane_products,
+)
 from tilewright.topi.gpu.depthwise_planes import PlaneTile, schedule_planes
 from tilewright.topi.gpu.depthwise_row_products import (
     RowProductTile,
@@ -265,6 +272,10 @@ TEMPLATES = {
         Template("gpu.toeplitz_rows", RowTile, schedule_rows, ("forward", "dgrad"), False, True,
                  row_tiles, ("cuda", "sim"), shared=True, where=suits_rows, least=80,
                  declares=declare_rows, matrices=True),
+        Template("gpu.plane_products", PlaneProductTile, schedule_plane_products,
+                 ("forward", "dgrad"), False, True, plane_product_tiles, ("cuda", "sim"),
+                 shared=True, where=suits_plane_products, least=80,
+                 declares=declare_plane_products, matrices=True),
         Template("gpu.toeplitz_tf32", SplitTile, schedule_split, ("forward", "dgrad"), False, True,
                  split_tiles, ("cuda", "sim"), shared=True, where=suits_split, least=80,
                  declares=declare_split, matrices=True),

@@ -1,0 +1,190 @@
+"""Depthwise convolution of small images on tensor cores of any GPU since Ampere, channels first.
+
+The products of :mod:`~tilewright.topi.nn.depthwise_plane_products`. A block copies planes of
+neighbouring channels, of some images, to shared memory in the background, in pieces as large as
+can be. Each warp has one of the channels: it gathers the channel's matrices in registers, once, and
+then multiplies 16 images after another. Results go through shared memory, as planes of a few
+pixels lie side by side there as they do in memory, and are stored in large pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import gcd
+from typing import Any
+
+from tilewright import te
+from tilewright.schedule import Schedule, Stage, create_schedule
+from tilewright.target.instructions import copy_async, mma_bf16, mma_f16
+from tilewright.target.target import Target
+from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.gpu.toeplitz import SHARED
+from tilewright.topi.nn.depthwise_plane_products import (
+    PLACES,
+    PlaneProducts,
+    PlaneStages,
+    depthwise_plane_products,
+)
+from tilewright.topi.nn.images import Images
+from tilewright.topi.problem import Problem
+
+_LANES, _IMAGES = 32, 16
+_INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
+#: Rows of an image, and registers of a thread that matrices, sums and images may take, at most.
+_MOST, _REGISTERS = 16, 160
+#: Instructions of a warp around its products, about, and multiprocessors of a large GPU.
+_AROUND, _PROCESSORS = 150, 132
+
+
+@dataclass(frozen=True)
+class PlaneProductTile:
+    """A block has ``channels`` warps, each with one channel of 16 * ``images`` images."""
+
+    channels: int = 8
+    images: int = 2
+
+
+@dataclass(frozen=True)
+class PlaneProductDeclaration(Declaration):
+    """A problem as products of whole images, cut as ``cut`` says."""
+
+    cut: PlaneProducts
+    stages: PlaneStages
+
+
+def declare_plane_products(
+    p: Problem, tile: PlaneProductTile, batch: Any = None
+) -> PlaneProductDeclaration:
+    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
+    inputs = placeholders(p, batch)
+    image, filter = list(inputs.values())[:2]
+    cut = PlaneProducts(p, tile.channels, _IMAGES * tile.images)
+    stages = depthwise_plane_products(cut, image, filter)
+    sums = Images(p.layout).compute(
+        image.shape[0], p.result_channels, cut.result,
+        lambda n, c, at: stages.sum[n, c, at[0], at[1]], "Sums",
+    )  # fmt: skip
+    result = finished(p, sums, inputs)
+    return PlaneProductDeclaration(p, inputs, result, stages.sum, None, None, cut, stages)
+
+
+def schedule_plane_products(
+    d: Declaration, tile: PlaneProductTile = PlaneProductTile()
+) -> Schedule:
+    """The schedule of what :func:`declare_plane_products` makes with the same ``tile``."""
+    assert isinstance(d, PlaneProductDeclaration)
+    cut, made, kind = d.cut, d.stages, d.problem.dtype
+    s = create_schedule(d.output.op)
+    kept = {t.op for t in (made.staged, made.image, made.matrices, made.sum, d.output)}
+    for stage in s.stages:
+        if stage.op not in kept and stage.op.axis:
+            stage.compute_inline()
+    results = s.cache_write(d.output, "shared")
+    out, parts, sums = s[d.output], s[results], s[made.sum]
+    ty = te.thread_axis((0, tile.channels), "threadIdx.y")
+
+    n, c, h, w = out.op.axis
+    many, n = out.split(n, factor=cut.images)
+    c, channel = out.split(c, factor=tile.channels)
+    out.reorder(many, c, n, channel, h, w)
+    block = out.fuse(many, c)
+    out.bind(block, te.thread_axis("blockIdx.x"))
+    out.vectorize(_spread(out, [n, channel, h, w], _piece(tile.channels, cut.result), tile))
+
+    parts.compute_at(out, block)
+    n, own, h, w = parts.op.axis
+    turn, n = parts.split(n, factor=_IMAGES)
+    parts.reorder(own, turn, n, h, w)
+    parts.bind(own, ty)
+
+    sums.set_scope("fragment")
+    sums.compute_at(parts, turn)
+    n, c, h, w = sums.op.axis
+    pair, half, place = sums.op.reduce_axis
+    sums.align_bounds(n, _IMAGES)
+    sums.align_bounds(w, PLACES)
+    sums.reorder(c, pair, h, n, w, half, place)
+    sums.unroll(pair)
+    sums.unroll(h)
+    sums.tensorize(n, _INSTRUCTIONS[kind])
+
+    image = s[made.image]
+    image.set_scope("fragment")
+    image.compute_at(sums, c)
+    _, both = image.split(image.op.axis[-1], factor=2)
+    image.vectorize(both)
+
+    matrices = s[made.matrices]
+    matrices.set_scope("fragment")
+    matrices.compute_at(out, block)
+    matrices.bind(matrices.op.axis[0], ty)
+
+    staged = s[made.staged]
+    staged.set_scope("shared")
+    staged.compute_at(out, block)
+    piece = _piece(tile.channels, cut.image)
+    own = _spread(staged, list(staged.op.axis), piece, tile)
+    staged.tensorize(own, copy_async(piece, kind))
+    return s
+
+
+def _spread(stage: Stage, axes: list[Any], piece: int, tile: PlaneProductTile) -> Any:
+    """All of it by all threads of a block, in pieces of so many elements; the axis of a piece."""
+    rest, own = stage.split(stage.fuse(*axes), factor=piece)
+    rest, thread = stage.split(rest, factor=_LANES * tile.channels)
+    y, x = stage.split(thread, factor=_LANES)
+    stage.bind(y, te.thread_axis((0, tile.channels), "threadIdx.y"))
+    stage.bind(x, te.thread_axis((0, _LANES), "threadIdx.x"))
+    stage.unroll(rest)
+    return own
+
+
+def _piece(channels: int, image: tuple[int, int]) -> int:
+    """Elements of planes of so many channels that are copied at once: whole rows, or what neither
+    begins nor ends with rows, so that it is one piece whatever row it lies in."""
+    together, width = gcd(channels * image[0] * image[1], PLACES), image[1]
+    return width if together % width == 0 else together
+
+
+def suits_plane_products(p: Problem) -> bool:
+    """Whether :func:`schedule_plane_products` is for a problem: one of small images, of at most
+    eight columns."""
+    return (
+        p.rank == 2
+        and p.dtype in _INSTRUCTIONS
+        and p.accumulate == "float32"
+        and p.multiplier == 1
+        and p.pass_ in ("forward", "dgrad")
+        and max(p.image[1], p.out_image[1]) <= PLACES
+        and max(p.image[0], p.out_image[0]) <= _MOST
+        and next(_tiles(p), None) is not None
+    )
+
+
+def plane_product_tiles(p: Problem, target: Target) -> list[PlaneProductTile]:
+    """Tiles that fit registers and shared memory, the best guess first."""
+    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
+
+
+def _tiles(p: Problem) -> Iterator[tuple[float, PlaneProductTile]]:
+    """Tiles, with how slow they are thought to be."""
+    for channels, images in product((16, 8, 4, 2), (1, 2, 4)):
+        cut = PlaneProducts(p, channels, _IMAGES * images)
+        rows, pixels = cut.result[0], cut.result[0] * cut.result[1]
+        held = 2 * cut.blocks + 4 * (rows + cut.pairs)
+        shared = cut.images * channels * (cut.pixels + pixels) * 2
+        if p.channels % channels or images >= 2 * max(1, -(-p.batch // _IMAGES)):
+            continue
+        pieces = _piece(channels, cut.image), _piece(channels, cut.result)
+        if held > _REGISTERS or shared > SHARED or pieces[0] < 2:
+            continue
+        blocks = -(-p.batch // cut.images) * (p.channels // channels)
+        copies = 8 * (cut.pixels / pieces[0] + pixels / pieces[1]) / _LANES
+        once = 4 * cut.blocks + _AROUND
+        each = rows * cut.pairs + 4 * cut.pairs + 8 * rows + _IMAGES * copies
+        busiest = -(-blocks // _PROCESSORS) * channels * (once + images * each)
+        alone = 1.0 if blocks > _PROCESSORS else 1.2  # nothing is loaded while it multiplies
+        near = 1 + abs(channels - 8) / 64
+        yield busiest * alone * near, PlaneProductTile(channels, images)

@@ -1,0 +1,115 @@
+"""Small images as one product of matrices a channel: right for every shape, in sim, no spills."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.support.depthwise import TOLERANCE, poison, random_inputs, reference, relative_error
+
+import tilewright
+from tilewright import te
+from tilewright.runtime.sass import opcodes
+from tilewright.target import Target
+from tilewright.topi import Problem
+from tilewright.topi.declare import input_shapes
+from tilewright.topi.gpu.depthwise_plane_products import PlaneProductTile
+from tilewright.topi.templates import TEMPLATES
+
+TEMPLATE = TEMPLATES["gpu.plane_products"]
+HOPPER = Target.parse("cuda -arch=sm_90a")
+
+
+def problem(data, filter, **more):
+    return Problem.parse(data, filter, **{"dtype": "float16", "padding": 6, **more})
+
+
+#: The last stage of RepLKNet-31B.
+LAYER = problem("64x1024x7x7", "1024x1x13x13")
+
+#: Problems, each with a tile that does not divide it in some way.
+CASES = [
+    (problem("20x8x7x7", "8x1x13x13"), PlaneProductTile(8, 1)),
+    (problem("40x8x7x7", "8x1x13x13", pass_="dgrad"), PlaneProductTile(4, 2)),
+    (problem("5x4x8x8", "4x1x7x7", padding=3, dtype="bfloat16"), PlaneProductTile(4, 1)),
+    (problem("17x4x7x7", "4x1x7x7", padding=3, stride=2), PlaneProductTile(4, 1)),
+    (problem("17x4x7x7", "4x1x7x7", padding=3, stride=2, pass_="dgrad"), PlaneProductTile(2, 1)),
+    (problem("3x6x5x6", "6x1x4x3", padding=(1, 2, 0, 1), dilation=(1, 2)), PlaneProductTile(2, 1)),
+    (problem("3x6x5x3", "6x1x4x3", padding=(3, 2, 2, 1), pass_="dgrad"), PlaneProductTile(2, 1)),
+    (problem("3x4x12x5", "4x1x9x9", padding=4, stride=(3, 1)), PlaneProductTile(4, 1)),
+]
+
+
+def kernel(p, tile, target, batch=None):
+    declared = TEMPLATE.declare(p, tile, batch)
+    return tilewright.build(TEMPLATE.schedule(declared, tile), declared.args, target)
+
+
+def check(p, found):
+    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    found(*arrays.values(), out)  # raises for every race, stale read and the like
+    assert relative_error(out, reference(p, arrays)) < TOLERANCE[p.dtype]
+
+
+@pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])
+def test_products_of_whole_images_are_the_convolution(p, tile):
+    check(p, kernel(p, tile, "sim"))
+
+
+def test_one_kernel_serves_every_batch():
+    p = problem("17x8x7x7", "8x1x13x13")
+    found = kernel(p, PlaneProductTile(8, 1), "sim", te.var("n"))
+    for batch in (1, 17):
+        check(p.replace(batch=batch), found)
+
+
+@pytest.mark.parametrize("pass_", ["forward", "dgrad"])
+def test_small_integers_are_summed_exactly(pass_):
+    p = problem("18x8x7x7", "8x1x13x13", pass_=pass_)
+    rng = np.random.default_rng(0)
+    arrays = {n: rng.integers(-3, 4, s).astype("float16") for n, s in input_shapes(p).items()}
+    out = poison(p)
+    kernel(p, PlaneProductTile(8, 1), "sim")(*arrays.values(), out)
+    np.testing.assert_array_equal(out, reference(p, arrays))
+
+
+def test_what_is_not_finite_stays_in_its_image_and_channel():
+    p = problem("3x4x7x7", "4x1x3x3", padding=1)
+    arrays = random_inputs(p, input_shapes(p))
+    for channel, pixel in ((1, (0, 0)), (2, (6, 6))):
+        arrays["data"][(1, channel, *pixel)] = np.inf
+    out = poison(p)
+    kernel(p, PlaneProductTile(4, 1), "sim")(*arrays.values(), out)
+    others = np.ones((3, 4), bool)
+    others[1, 1:3] = False
+    assert np.isfinite(out[others]).all()
+    assert not np.isfinite(out[1, 1, 0, 0])
+    assert not np.isfinite(out[1, 2, 6, 6])
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("pass_", ["forward", "dgrad"])
+def test_the_first_tiles_hold_their_matrices_in_registers(pass_):
+    p = LAYER.replace(pass_=pass_)
+    for tile in TEMPLATE.candidates(p, HOPPER)[:2]:
+        program = kernel(p, tile, HOPPER).program
+        (used,) = program.resources.values()
+        assert used.spills == used.stack == 0
+        found = opcodes(program.assembly)
+        assert any(op.startswith("HMMA.16816") for op in found)
+        assert any(op.startswith("LDGSTS.E.BYPASS.128") for op in found)
+        assert any(op.startswith("STG.E.128") for op in found)
+
+
+@pytest.mark.parametrize(
+    "p",
+    [
+        problem("64x8x14x14", "8x1x13x13"),
+        problem("64x8x7x7", "8x1x13x13", dtype="float32"),
+        problem("64x8x7x7", "16x1x13x13"),
+        problem("64x8x7x7", "8x1x13x13", pass_="wgrad"),
+        problem("64x7x7x7", "7x1x13x13"),
+    ],
+    ids=str,
+)
+def test_other_problems_are_left_to_other_schedules(p):
+    assert not TEMPLATE.fits(p, HOPPER)
