@@ -139,6 +139,14 @@ def test_arrays_of_our_own() -> None:
     np.testing.assert_array_equal(y.numpy(), x.numpy())
 
 
+@pytest.mark.parametrize("type", ["float32", "float64", "bfloat16", "int8"])
+@pytest.mark.parametrize("shape", [(), (0, 3), (5,), (3, 7, 11), (1, 96, 96, 256)])
+def test_arrays_of_our_own_begin_on_a_line_of_the_caches(shape: Any, type: str) -> None:
+    made = [runtime.empty(shape, type) for _ in range(4)]
+    assert [view(a).pointer % 64 for a in made if a.nbytes] == [0 for a in made if a.nbytes]
+    assert [a.numpy().shape for a in made] == [shape] * 4
+
+
 def test_arrays_of_our_own_in_bfloat16() -> None:
     bits = np.array([0x3F80, 0x4000], np.uint16)
     made = runtime.empty((2,), "bfloat16").copyfrom(bits)

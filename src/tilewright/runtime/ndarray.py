@@ -6,6 +6,7 @@ It is what ``tvm.nd.array`` makes; on the CPU it wraps a NumPy array.
 from __future__ import annotations
 
 import importlib
+from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.ir.dtype import DType, dtype
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 _HERE = "tilewright.runtime"
+#: On a CPU an array begins at a multiple of so many bytes: a line of the caches, the widest vector.
+_ALIGNED = 64
 
 
 class DeviceMemory(Protocol):
@@ -179,16 +182,27 @@ def _is_bfloat(target: NDArray, source: Any) -> bool:
     return target.dtype.kind == "bfloat" and str(kind) in ("uint16", "bfloat16")
 
 
-def empty(shape: Any, type: str = "float32", device: Device | str = "cpu") -> NDArray:
-    """An array whose contents are undefined."""
+def _aligned(shape: tuple[int, ...], type: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Undefined contents from an address on that :data:`_ALIGNED` divides.
+
+    NumPy's own arrays begin at multiples of 16 bytes, where each vector of 64 lies on two lines.
+    """
     import numpy as np
 
+    nbytes = prod(shape) * type.itemsize
+    memory = np.empty(nbytes + _ALIGNED, np.uint8)
+    start = -memory.ctypes.data % _ALIGNED
+    return memory[start : start + nbytes].view(type).reshape(shape)
+
+
+def empty(shape: Any, type: str = "float32", device: Device | str = "cpu") -> NDArray:
+    """An array whose contents are undefined; on a CPU it begins at a multiple of 64 bytes."""
     extents = (shape,) if isinstance(shape, int) else tuple(int(extent) for extent in shape)
     if any(extent < 0 for extent in extents):
         raise ArgumentError(f"negative extent in shape {extents}")
     place, t = Device.parse(device), dtype(str(type))
     if place.kind == "cpu":
-        data = np.empty(extents, storage_type(t))
+        data = _aligned(extents, storage_type(t))
         return NDArray(extents, t, place, data, data.ctypes.data)
     nbytes = t.bytes
     for extent in extents:
