@@ -37,6 +37,11 @@ from tilewright.topi.depthwise_products import (
 from tilewright.topi.gpu import candidates as gpu
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
+from tilewright.topi.gpu.depthwise_diagonal import (
+    DiagonalTile,
+    declare_diagonal,
+    schedule_diagonal,
+)
 from tilewright.topi.gpu.depthwise_direct import (
     DirectTile,
     declare_direct,
@@ -135,10 +140,20 @@ from tilewright.topi.gpu.depthwise_wgrad import (
     schedule_reduction_pixels,
     schedule_reduction_planes,
 )
+from tilewright.topi.gpu.depthwise_wgrad_diagonal import (
+    DiagonalGradientTile,
+    declare_diagonal_gradient,
+    schedule_diagonal_gradient,
+)
 from tilewright.topi.gpu.depthwise_wgrad_tiles import (
     GradientPixelTile,
     declare_pixel_sums,
     schedule_pixel_sums,
+)
+from tilewright.topi.gpu.diagonal_tiles import diagonal_tiles, suits_diagonal
+from tilewright.topi.gpu.gradient_diagonal_tiles import (
+    gradient_diagonal_tiles,
+    suits_diagonal_gradient,
 )
 from tilewright.topi.gpu.gradient_pixel_tiles import gradient_pixel_tiles, suits_pixel_sums
 from tilewright.topi.gpu.pixel_tiles import box_tiles
@@ -299,6 +314,9 @@ TEMPLATES = {
         Template("gpu.pixel_tiles", BoxTile, schedule_boxes, ("forward", "dgrad"), True, True,
                  box_tiles, ("cuda", "sim"), shared=True, where=suits_boxes, least=90,
                  declares=declare_boxes),
+        Template("gpu.diagonal", DiagonalTile, schedule_diagonal, ("forward", "dgrad"), True, True,
+                 diagonal_tiles, ("cuda", "sim"), shared=True, where=suits_diagonal, least=90,
+                 declares=declare_diagonal, matrices=True),
         Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),
                  False, True, reduction_tiles, shared=True),
         Template("gpu.toeplitz_wgrad", GradientTile, schedule_gradient, ("wgrad",), False, True,
@@ -316,6 +334,10 @@ TEMPLATES = {
         Template("gpu.reduction_pixel_tiles", GradientPixelTile, schedule_pixel_sums, ("wgrad",),
                  True, True, gradient_pixel_tiles, ("cuda", "sim"), shared=True,
                  where=suits_pixel_sums, least=90, declares=declare_pixel_sums),
+        Template("gpu.diagonal_wgrad", DiagonalGradientTile, schedule_diagonal_gradient,
+                 ("wgrad",), True, True, gradient_diagonal_tiles, ("cuda", "sim"), shared=True,
+                 where=suits_diagonal_gradient, least=90, declares=declare_diagonal_gradient,
+                 matrices=True),
         Template("opencl.vectors", VectorTile, schedule_vectors, ("forward", "dgrad"), True, True,
                  opencl.vector_tiles, ("opencl", "sim")),
         Template("opencl.item_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),

@@ -64,26 +64,33 @@ def _ldmatrix(
     )  # fmt: skip
 
 
-def _blocks(element: str, suffix: str) -> Instruction:
-    def cuda(pointers: Sequence[str], places: Sequence[Sequence[str]]) -> str:
-        jo, ji, ko, _ = places[1]
-        row = (
-            f"(threadIdx.x >> 4 & 1) * {jo} + (threadIdx.x & 7) * {ji} + "
-            f"(threadIdx.x >> 3 & 1) * {ko}"
-        )
-        return _load(pointers, places[0], row, "")
+def _blocks(operand: str, element: str, suffix: str, flip: bool = False) -> Instruction:
+    """A tile of 16 by 16 as blocks of 8 by 8, of which each row, of k, lies in one piece, or, with
+    ``flip``, each column."""
+    across = "i" if operand == "a" else "j"
+    axes = (f"{across}o", f"{across}i", "ko", "ki")
+    # The second register of A has the lower rows, that of B the later k.
+    slots = (1, 2) if operand == "a" else (2, 1)
+    halves = {1: "(threadIdx.x >> 3 & 1)", 2: "(threadIdx.x >> 4 & 1)"}
 
-    axes = ("jo", "ji", "ko", "ki")
+    def cuda(pointers: Sequence[str], places: Sequence[Sequence[str]]) -> str:
+        block, row, deep, column = places[1]
+        near, far = (halves[slot] for slot in slots)
+        inner = column if flip else row
+        row_at = f"{near} * {block} + (threadIdx.x & 7) * {inner} + {far} * {deep}"
+        return _load(pointers, places[0], row_at, ".trans" if flip else "")
+
     return decl_instruction(
-        f"ldmatrix_b_blocks_{suffix}",
+        f"ldmatrix_{operand}_{'trans_' if flip else ''}blocks_{suffix}",
         axes=tuple(Axis(a, 2 if a.endswith("o") else 8) for a in axes),
         operands=(
             Argument(
                 "D", axes, element, align=4, scopes=("fragment",),
-                fragment=(("slot 2",), _EIGHT, ("slot 1",), _PAIRS),
+                fragment=((f"slot {slots[0]}",), _EIGHT, (f"slot {slots[1]}",), _PAIRS),
             ),
             Argument(
-                "S", axes, element, align=16, scopes=("shared",), strides=(None, None, None, 1),
+                "S", axes, element, align=16, scopes=("shared",),
+                strides=(None, 1, None, None) if flip else (None, None, None, 1),
                 swizzles=(0, *WIDTHS),
             ),
         ),
@@ -129,8 +136,19 @@ ldmatrix_a_bf16, ldmatrix_a_trans_bf16, ldmatrix_b_bf16, ldmatrix_b_trans_bf16 =
     "bfloat16", "bf16"
 )
 
-#: B of a product from blocks of 8 j by 8 k, each row of which lies in one piece: two blocks along
-#: ``jo`` and two along ``ko``.
-ldmatrix_b_blocks_f16, ldmatrix_b_blocks_bf16 = (
-    _blocks("float16", "f16"), _blocks("bfloat16", "bf16"),
+#: A and B of a product from blocks of 8 i, or j, by 8 k, each row of which lies in one piece: two
+#: blocks along ``io`` or ``jo`` and two along ``ko``.
+ldmatrix_a_blocks_f16, ldmatrix_b_blocks_f16 = (
+    _blocks("a", "float16", "f16"), _blocks("b", "float16", "f16"),
+)  # fmt: skip
+ldmatrix_a_blocks_bf16, ldmatrix_b_blocks_bf16 = (
+    _blocks("a", "bfloat16", "bf16"), _blocks("b", "bfloat16", "bf16"),
+)  # fmt: skip
+
+#: The same of blocks of 8 k by 8 i, or j, transposed.
+ldmatrix_a_trans_blocks_f16, ldmatrix_b_trans_blocks_f16 = (
+    _blocks("a", "float16", "f16", True), _blocks("b", "float16", "f16", True),
+)  # fmt: skip
+ldmatrix_a_trans_blocks_bf16, ldmatrix_b_trans_blocks_bf16 = (
+    _blocks("a", "bfloat16", "bf16", True), _blocks("b", "bfloat16", "bf16", True),
 )  # fmt: skip

@@ -19,15 +19,13 @@ from tilewright import te
 from tilewright.schedule import Schedule, create_schedule
 from tilewright.target.instructions import tma_load
 from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.gpu.chunk_sums import add_chunks
 from tilewright.topi.nn.depthwise_wgrad_tiles import (
     GradientTiles,
     TileSums,
     depthwise_wgrad_tiles,
 )
 from tilewright.topi.problem import Problem
-
-#: Of the second kernel: taps of a block, and threads that share one.
-_TAPS, _ADDERS = 32, 16
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def schedule_pixel_sums(d: Declaration, tile: GradientPixelTile = GradientPixelT
     for stage in s.stages:
         if stage.op not in kept and stage.op.axis:
             stage.compute_inline()
-    _add_up(s, d)
+    add_chunks(s, d)
     total = s.cache_write(made.parts, "local")
     given = s.cache_read(made.own, "shared", [total])
     pixels = [s.cache_read(t, "local", [made.own], kind) for t in (made.x, made.dy)]
@@ -140,19 +138,3 @@ def schedule_pixel_sums(d: Declaration, tile: GradientPixelTile = GradientPixelT
             stage.pipeline(tile.stages)
         stage.tensorize(stage.op.axis[1], tma_load(shape, d.problem.dtype))
     return s
-
-
-def _add_up(s: Schedule, d: Declaration) -> None:
-    """The second kernel: some threads add the chunks of a tap, and theirs in order."""
-    out = s[d.output]
-    added = s[s.cache_write(d.output, "local") if d.sum is d.output else d.sum]
-    c, m, ky, kx = out.op.axis
-    out.reorder(ky, kx, c, m)  # as the chunks lie
-    block, x = out.split(out.fuse(ky, kx, c, m), factor=_TAPS)
-    out.bind(block, te.thread_axis("blockIdx.x"))
-    out.bind(x, te.thread_axis("threadIdx.x"))
-    added.set_scope("local")
-    added.compute_at(out, x)
-    turns, y = added.split(added.op.reduce_axis[0], factor=_ADDERS)
-    added.unroll(turns)  # so that the chunks are loaded at once
-    added.bind(y, te.thread_axis("threadIdx.y"))

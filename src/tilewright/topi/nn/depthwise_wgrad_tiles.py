@@ -18,6 +18,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
+from tilewright.topi.nn.image_tiles import ImageTiles
 from tilewright.topi.problem import Problem
 
 
@@ -129,40 +130,16 @@ def depthwise_wgrad_tiles(t: GradientTiles, data: Tensor, grad: Tensor) -> TileS
     p = t.problem
     (kh, kw), (sh, sw), (top, left, *_) = p.kernel, p.stride, p.padding
     (oh, ow), sees = p.out_image, t.sees
-    batch = data.shape[0]
-    steps = t.steps(batch)
+    steps = t.steps(data.shape[0])
     channels = -(-p.channels // t.channels) * t.channels
-    down, across = t.grid
-
-    def tiles(
-        image: Tensor,
-        shape: tuple[int, ...],
-        step: tuple[int, int],
-        before: tuple[int, int],
-        name: str,
-    ) -> Tensor:
-        """Tiles of so many rows and columns for one of ``rows`` and ``columns``, that begin so many
-        before."""
-        _, height, width, _ = image.shape
-        zero = te.const(0, image.dtype)
-
-        def element(tile: Any, i: Any, row: Any, column: Any, c: Any) -> Any:
-            n = tile // (down * across) * t.images + i
-            h = tile // across % down * (t.height * step[0]) + row - before[0]
-            w = tile % across * (t.width * step[1]) + column - before[1]
-            inside = te.all(n < batch, h >= 0, h < height, w >= 0, w < width, c < p.channels)
-            return te.if_then_else(inside, image[n, h, w, c], zero)
-
-        made: Tensor = te.compute(
-            (steps * t.chunks, *shape[:-1], channels), element, name=name,
-            varargs_names=["tile", "i", "row", "column", "c"],
-        )  # fmt: skip
-        return made
+    cut = ImageTiles(steps * t.chunks, t.grid, t.images, channels)
 
     # Row y of dy sees row y * sh + ky - top of x.
     above = 0 if sees else kh - 1
-    x = tiles(data, t.x_tile, (t.step, sw), (top if sees else 0, left), "XTiles")
-    dy = tiles(grad, t.dy_tile, (1, 1), (0 if sees else above - top, 0), "DyTiles")
+    apart = t.height * t.step, t.width * sw
+    x = cut.of(data, t.x_tile[1:3], apart, (top if sees else 0, left), "XTiles")
+    apart = t.height, t.width
+    dy = cut.of(grad, t.dy_tile[1:3], apart, (0 if sees else above - top, 0), "DyTiles")
     step = te.reduce_axis((0, steps), name="step")
     row = te.reduce_axis((0, t.rows), name="row")
     column = te.reduce_axis((0, t.columns), name="column")

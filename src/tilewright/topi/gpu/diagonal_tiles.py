@@ -1,0 +1,145 @@
+"""The tiles worth trying for :mod:`~tilewright.topi.gpu.depthwise_diagonal`, best guess first.
+
+The guess is a time, of what tensor cores multiply, what shared memory is read for, what comes
+through the second-level cache and what memory moves. Its numbers are those of an H200; which of
+these tiles is taken there, records and the trees of the choice decide.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from tilewright.target.instructions.tma_load import LARGEST
+from tilewright.target.target import Target
+from tilewright.topi.gpu.depthwise_diagonal import DiagonalTile, cut_of
+from tilewright.topi.gpu.window import MULTIPROCESSORS
+from tilewright.topi.nn.depthwise_diagonal import CHANNELS, PIXELS
+from tilewright.topi.nn.depthwise_forward import whole
+from tilewright.topi.problem import Problem
+
+#: Registers of a thread beside what it multiplies.
+_OTHERS = 36
+#: Products written out at most, registers of a thread, and tiles that are worth trying.
+_CODE, _MOST_REGISTERS, _MOST = 1024, 250, 160
+
+
+class Machine:
+    """An H200, as these guesses see it: cycles of a multiprocessor in a microsecond, bytes that the
+    second-level cache and memory move in one; of a multiprocessor, bytes of shared memory,
+    registers, warps and blocks; bytes that a block takes beside its tiles."""
+
+    CYCLES, CACHE, MEMORY = 1755.0, 6.5e6, 4.2e6
+    SHARED, REGISTERS, WARPS, BLOCKS, OWN = 227 * 1024, 65536, 64, 32, 1100
+    #: Cycles of a multiprocessor for one product, one load of operands, one instruction.
+    PRODUCT, LOAD, ISSUE = 1.0, 4.0, 0.25
+
+    @classmethod
+    def resident(cls, warps: int, registers: int, space: int) -> int:
+        """Blocks of so many warps, registers a thread and bytes that a multiprocessor holds."""
+        room = min(cls.REGISTERS // (warps * 32 * registers), cls.WARPS // warps, cls.BLOCKS)
+        return min(cls.SHARED // space, room)
+
+    @classmethod
+    def busy(cls, products: int, loads: int, eights: int, others: int) -> float:
+        """Cycles of a multiprocessor for what a warp does, with so many ``others`` instructions.
+        Pixels of even eights of channels meet the same banks, unless they are swizzled."""
+        passes = 1 if eights in (2, 4, 8) else math.gcd(eights, 8)
+        pipes = products * cls.PRODUCT, loads * passes * cls.LOAD
+        issued = (products + loads + others) * cls.ISSUE
+        return math.pow(pipes[0] ** 2 + pipes[1] ** 2 + issued**2, 0.5)
+
+
+def eights_of(p: Problem) -> list[int]:
+    """Eights of channels that blocks may have without much waste."""
+    few = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12)
+    return [n for n in few if whole(p.channels, n * CHANNELS) <= 1.15 * p.channels] or [1]
+
+
+def diagonal_tiles(p: Problem, target: Target) -> list[DiagonalTile]:
+    """Tiles that fit, the best guess first."""
+    return list(_ranked(p))
+
+
+def suits_diagonal(p: Problem) -> bool:
+    """Whether the schedule is for a problem: one of 16 bits, whose pixels begin at multiples of 16
+    bytes, with filters that fit registers."""
+    return p.pass_ != "wgrad" and has_eights(p) and bool(_ranked(p))
+
+
+def has_eights(p: Problem) -> bool:
+    """Whether a problem, of any pass, is of 16 bits and of eights of channels."""
+    return (
+        p.rank == 2
+        and p.dtype in ("float16", "bfloat16")
+        and p.accumulate == "float32"
+        and p.multiplier == 1
+        and p.channels % CHANNELS == 0
+        and (p.pass_ != "dgrad" or p.stride == (1, 1))
+    )
+
+
+@functools.lru_cache(64)
+def _ranked(p: Problem) -> tuple[DiagonalTile, ...]:
+    found = heapq.nsmallest(_MOST, _tiles(p), key=lambda pair: pair[0])
+    return tuple(dict.fromkeys(tile for cost, tile in found if cost < math.inf))
+
+
+def _tiles(p: Problem) -> Iterator[tuple[float, DiagonalTile]]:
+    """Tiles, with the microseconds that they are thought to take."""
+    height, width = p.result_image
+    groups = -(-width // PIXELS)
+    across = sorted({-(-groups // parts) for parts in (1, 2, 3, 4, 7)})
+    rows = [n for n in (1, 2, 4, 5, 7, 8, 14, 16) if whole(height, n) <= 1.2 * height] or [1]
+    for r, down, x, e in product(rows, (1, 2, 4), across, eights_of(p)):
+        if not 2 <= down * x * e <= 24 or r * down >= 2 * height:
+            continue
+        tile, turns = DiagonalTile(r, down, x, e), -(-height // (r * down))
+        yield _micros(p, tile), tile
+        for t in {2, 4, turns} - {1}:
+            if t < 2 * turns:
+                made = replace(tile, turns=t, stages=2)
+                yield _micros(p, made), made
+
+
+def _micros(p: Problem, tile: DiagonalTile) -> float:
+    """The microseconds that a tile is thought to take, infinite where it does not fit."""
+    cut, (height, width) = cut_of(p, tile), p.result_image
+    rows, columns = cut.seen(tile.rows * tile.down, PIXELS * tile.across)
+    products = tile.rows * cut.kernel[0] * cut.pairs
+    registers = 4 * tile.rows + 2 * cut.kernel[0] * cut.pairs + _OTHERS
+    space = tile.stages * rows * columns * tile.channels * 2 + Machine.OWN
+    if max(rows, columns) > LARGEST or products > _CODE or registers > _MOST_REGISTERS:
+        return math.inf
+    warps = tile.down * tile.across * tile.eights
+    room = min(
+        Machine.REGISTERS // (warps * 32 * registers), Machine.WARPS // warps, Machine.BLOCKS
+    )
+    resident = min(Machine.SHARED // space, room)
+    if not resident:
+        return math.inf
+    down, across, beside = (
+        -(-extent // size)
+        for extent, size in zip((height, width, p.channels), cut.tile, strict=True)
+    )
+    blocks = p.batch * down * across * beside
+    waves = blocks / (resident * MULTIPROCESSORS)
+    loads = cut.seen_rows * cut.pairs
+    work = Machine.busy(products, loads, tile.eights, 12 * tile.rows + 40)
+    made = 4 * cut.kernel[0] * cut.pairs  # instructions that make a warp's diagonals
+    turns = blocks * tile.turns
+    busy = warps * (turns * work + blocks * made) / Machine.CYCLES / MULTIPROCESSORS
+    busy *= 1 + 7 / (resident * warps)
+    written = p.batch * height * width * p.channels * 2
+    box = rows * columns * max(tile.channels * 2 + 12, 80)  # short rows take as long as longer ones
+    cache = (turns * box + 1.5 * written) / Machine.CACHE
+    read = p.batch * math.prod(cut.image) * p.channels * 2
+    memory = (read + written) / Machine.MEMORY * (1.24 if beside > 1 else 1.0)
+    slowest = math.pow(busy**4 + cache**4 + memory**4, 0.25)
+    tail = math.ceil(waves) / waves if waves < 2 else 1.0
+    waits = math.ceil(waves) * (0.76 if tile.stages == 1 else 0.53) / math.sqrt(resident)
+    return slowest * tail + waits

@@ -1,0 +1,77 @@
+"""What the passes of a depthwise convolution convolve, and with what.
+
+A gradient by the input with stride 1 is the convolution of dy with the filter rotated. A gradient
+by the filter, of one image, is x convolved with a filter as large as dy, which is dy itself, with
+stride and dilation changing places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright import te
+from tilewright.topi.problem import Problem
+
+
+@dataclass(frozen=True)
+class Convolved:
+    """A problem as the convolution of an image; of gradients by the input, those of stride 1."""
+
+    problem: Problem
+
+    @property
+    def _turned(self) -> bool:
+        return self.problem.pass_ == "dgrad"
+
+    @property
+    def _by_filter(self) -> bool:
+        return self.problem.pass_ == "wgrad"
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """Height and width of what is convolved: x, or dy."""
+        p = self.problem
+        return p.out_image if self._turned else p.image
+
+    @property
+    def result(self) -> tuple[int, int]:
+        """Height and width of the result: y, dx, or the filter's."""
+        p = self.problem
+        return p.kernel if self._by_filter else p.image if self._turned else p.out_image
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        """Height and width of what it is convolved with: the filter, or dy."""
+        p = self.problem
+        return p.out_image if self._by_filter else p.kernel
+
+    @property
+    def stride(self) -> tuple[int, int]:
+        p = self.problem
+        return (1, 1) if self._turned else p.dilation if self._by_filter else p.stride
+
+    @property
+    def dilation(self) -> tuple[int, int]:
+        p = self.problem
+        return p.stride if self._by_filter else p.dilation
+
+    @property
+    def before(self) -> tuple[int, int]:
+        """Rows and columns of padding before the image."""
+        p = self.problem
+        if self._turned:
+            reach = [(k - 1) * d for k, d in zip(p.kernel, p.dilation, strict=True)]
+            return reach[0] - p.padding[0], reach[1] - p.padding[1]
+        return p.padding[0], p.padding[1]
+
+    def tap(self, row: Any, column: Any) -> tuple[list[Any], tuple[Any, Any]]:
+        """The conditions under which there is a tap so far from a window's corner, and which."""
+        found, where = [], []
+        for size, step, at in zip(self.kernel, self.dilation, (row, column), strict=True):
+            where += [at >= 0, at <= (size - 1) * step]
+            if step > 1:
+                where.append(te.floormod(at, step).equal(0))
+                at = te.floordiv(at, step)
+            found.append(size - 1 - at if self._turned else at)
+        return where, (found[0], found[1])
