@@ -25,7 +25,7 @@ ALGORITHMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("R", "warpgroups, images in registers", ("gpu.toeplitz",)),
     ("S", "warpgroups, images staged", ("gpu.toeplitz_staged", "gpu.row_products")),
     ("W", "warps, products of many images",
-     ("gpu.toeplitz_warps", "gpu.toeplitz_tf32", "gpu.plane_products")),
+     ("gpu.toeplitz_warps", "gpu.toeplitz_tf32", "gpu.plane_products", "gpu.plane_gradient")),
     ("I", "warps, products of one image",
      ("gpu.toeplitz_rows", "gpu.toeplitz_tf32_rows", "gpu.toeplitz_wgrad",
       "gpu.toeplitz_tf32_wgrad")),

@@ -63,6 +63,13 @@ from tilewright.topi.gpu.depthwise_pixel_tiles import (
     suits_boxes,
 )
 from tilewright.topi.gpu.depthwise_pixels import PixelTile, schedule_pixels
+from tilewright.topi.gpu.depthwise_plane_gradient import (
+    PlaneGradientTile,
+    declare_plane_gradient,
+    plane_gradient_tiles,
+    schedule_plane_gradient,
+    suits_plane_gradient,
+)
 from tilewright.topi.gpu.depthwise_plane_products import (
     PlaneProductTile,
     declare_plane_products,
@@ -325,6 +332,10 @@ TEMPLATES = {
         Template("gpu.row_products", RowProductTile, schedule_row_products, ("wgrad",), False, True,
                  row_product_tiles, ("cuda", "sim"), shared=True, where=suits_row_products,
                  arch="sm_90a", declares=declare_row_products, matrices=True),
+        Template("gpu.plane_gradient", PlaneGradientTile, schedule_plane_gradient, ("wgrad",),
+                 False, True, plane_gradient_tiles, ("cuda", "sim"), shared=True,
+                 where=suits_plane_gradient, least=80, declares=declare_plane_gradient,
+                 matrices=True),
         Template("gpu.toeplitz_tf32_wgrad", SplitGradientTile, schedule_split_gradient, ("wgrad",),
                  False, True, split_gradient_tiles, ("cuda", "sim"), shared=True,
                  where=suits_split_gradient, least=80, declares=declare_split_gradient,

@@ -33,9 +33,9 @@ from tilewright.topi.problem import Problem
 _LANES, _IMAGES = 32, 16
 _INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
 #: Rows of an image, and registers of a thread that matrices, sums and images may take, at most.
-_MOST, _REGISTERS = 16, 160
+_MOST, REGISTERS = 16, 160
 #: Instructions of a warp around its products, about, and multiprocessors of a large GPU.
-_AROUND, _PROCESSORS = 150, 132
+AROUND, PROCESSORS = 150, 132
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ def schedule_plane_products(
     out.reorder(many, c, n, channel, h, w)
     block = out.fuse(many, c)
     out.bind(block, te.thread_axis("blockIdx.x"))
-    out.vectorize(_spread(out, [n, channel, h, w], _piece(tile.channels, cut.result), tile))
+    piece = piece_of(tile.channels, cut.result)
+    out.vectorize(spread_pieces(out, [n, channel, h, w], piece, tile.channels))
 
     parts.compute_at(out, block)
     n, own, h, w = parts.op.axis
@@ -124,43 +125,48 @@ def schedule_plane_products(
     staged = s[made.staged]
     staged.set_scope("shared")
     staged.compute_at(out, block)
-    piece = _piece(tile.channels, cut.image)
-    own = _spread(staged, list(staged.op.axis), piece, tile)
+    piece = piece_of(tile.channels, cut.image)
+    own = spread_pieces(staged, list(staged.op.axis), piece, tile.channels)
     staged.tensorize(own, copy_async(piece, kind))
     return s
 
 
-def _spread(stage: Stage, axes: list[Any], piece: int, tile: PlaneProductTile) -> Any:
-    """All of it by all threads of a block, in pieces of so many elements; the axis of a piece."""
+def spread_pieces(stage: Stage, axes: list[Any], piece: int, channels: int) -> Any:
+    """All of it by all threads of a block, in which each channel has a warp, in pieces of so many
+    elements; the axis of a piece."""
     rest, own = stage.split(stage.fuse(*axes), factor=piece)
-    rest, thread = stage.split(rest, factor=_LANES * tile.channels)
+    rest, thread = stage.split(rest, factor=_LANES * channels)
     y, x = stage.split(thread, factor=_LANES)
-    stage.bind(y, te.thread_axis((0, tile.channels), "threadIdx.y"))
+    stage.bind(y, te.thread_axis((0, channels), "threadIdx.y"))
     stage.bind(x, te.thread_axis((0, _LANES), "threadIdx.x"))
     stage.unroll(rest)
     return own
 
 
-def _piece(channels: int, image: tuple[int, int]) -> int:
+def piece_of(channels: int, image: tuple[int, int]) -> int:
     """Elements of planes of so many channels that are copied at once: whole rows, or what neither
     begins nor ends with rows, so that it is one piece whatever row it lies in."""
     together, width = gcd(channels * image[0] * image[1], PLACES), image[1]
     return width if together % width == 0 else together
 
 
-def suits_plane_products(p: Problem) -> bool:
-    """Whether :func:`schedule_plane_products` is for a problem: one of small images, of at most
-    eight columns."""
+def has_small_images(p: Problem) -> bool:
+    """Whether products of whole images are for a problem of any pass: in 16 bits, of images of at
+    most eight columns."""
     return (
         p.rank == 2
         and p.dtype in _INSTRUCTIONS
         and p.accumulate == "float32"
         and p.multiplier == 1
-        and p.pass_ in ("forward", "dgrad")
         and max(p.image[1], p.out_image[1]) <= PLACES
         and max(p.image[0], p.out_image[0]) <= _MOST
-        and next(_tiles(p), None) is not None
     )
+
+
+def suits_plane_products(p: Problem) -> bool:
+    """Whether :func:`schedule_plane_products` is for a problem."""
+    passes = ("forward", "dgrad")
+    return p.pass_ in passes and has_small_images(p) and next(_tiles(p), None) is not None
 
 
 def plane_product_tiles(p: Problem, target: Target) -> list[PlaneProductTile]:
@@ -177,14 +183,14 @@ def _tiles(p: Problem) -> Iterator[tuple[float, PlaneProductTile]]:
         shared = cut.images * channels * (cut.pixels + pixels) * 2
         if p.channels % channels or images >= 2 * max(1, -(-p.batch // _IMAGES)):
             continue
-        pieces = _piece(channels, cut.image), _piece(channels, cut.result)
-        if held > _REGISTERS or shared > SHARED or pieces[0] < 2:
+        pieces = piece_of(channels, cut.image), piece_of(channels, cut.result)
+        if held > REGISTERS or shared > SHARED or pieces[0] < 2:
             continue
         blocks = -(-p.batch // cut.images) * (p.channels // channels)
         copies = 8 * (cut.pixels / pieces[0] + pixels / pieces[1]) / _LANES
-        once = 4 * cut.blocks + _AROUND
+        once = 4 * cut.blocks + AROUND
         each = rows * cut.pairs + 4 * cut.pairs + 8 * rows + _IMAGES * copies
-        busiest = -(-blocks // _PROCESSORS) * channels * (once + images * each)
-        alone = 1.0 if blocks > _PROCESSORS else 1.2  # nothing is loaded while it multiplies
+        busiest = -(-blocks // PROCESSORS) * channels * (once + images * each)
+        alone = 1.0 if blocks > PROCESSORS else 1.2  # nothing is loaded while it multiplies
         near = 1 + abs(channels - 8) / 64
         yield busiest * alone * near, PlaneProductTile(channels, images)

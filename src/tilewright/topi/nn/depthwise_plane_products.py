@@ -28,7 +28,7 @@ PLACES = 8
 
 @dataclass(frozen=True)
 class PlaneProducts:
-    """How a forward pass, or a gradient by the input, is cut into products.
+    """How a problem is cut into products.
 
     Parameters
     ----------
@@ -46,12 +46,12 @@ class PlaneProducts:
 
     @property
     def image(self) -> tuple[int, int]:
-        """Height and width of what is convolved: x, or dy."""
+        """Height and width of what is convolved: x, or in a gradient by the input dy."""
         return self.problem.out_image if self._turned else self.problem.image
 
     @property
     def result(self) -> tuple[int, int]:
-        """Height and width of the result: y, or dx."""
+        """Height and width of the result: y, or dx; in a gradient by the filter dy."""
         return self.problem.image if self._turned else self.problem.out_image
 
     @property
@@ -98,6 +98,33 @@ class PlaneProducts:
         found = self._distances
         return block * found.step + found.start + half * self.steps(0)[0]
 
+    def row(self, block: Any, pair: Any) -> tuple[list[Any], Any]:
+        """The conditions under which a row of the result has that block of a filter with a pair of
+        rows of the image, and which; of a forward pass."""
+        return self._divided(
+            pair * 2 + self.problem.padding[0] - self.down(block, 0), -self.steps(0)[1],
+            self.result[0],
+        )  # fmt: skip
+
+    def block_of(self, kh: Any, half: Any) -> tuple[list[Any], Any]:
+        """The conditions under which there is a block with row ``kh`` of the filter, and which."""
+        found = self._distances
+        at = kh * self.problem.dilation[0] - found.start - half * self.steps(0)[0]
+        return self._divided(at, found.step, self.blocks)
+
+    def column_of(self, kw: Any, out: Any) -> Any:
+        """The image's column that a column of the result sees through column ``kw`` of the filter;
+        of a forward pass."""
+        return kw * self.problem.dilation[1] - self.across(0, out)
+
+    @staticmethod
+    def _divided(at: Any, step: int, extent: int) -> tuple[list[Any], Any]:
+        where = [at >= 0, at <= (extent - 1) * step]
+        if step > 1:
+            where.append(te.floormod(at, step).equal(0))
+            at = te.floordiv(at, step)
+        return where, at
+
     def across(self, column: Any, out: Any) -> Any:
         """How far across the filter the tap of two columns, of image and result, lies."""
         image, result = self.steps(1)
@@ -105,12 +132,7 @@ class PlaneProducts:
 
     def tap(self, d: int, at: Any) -> tuple[list[Any], Any]:
         """The conditions under which there is a tap so far along dimension ``d``, and which."""
-        size, step = self.problem.kernel[d], self.problem.dilation[d]
-        where = [at >= 0, at <= (size - 1) * step]
-        if step > 1:
-            where.append(te.floormod(at, step).equal(0))
-            at = te.floordiv(at, step)
-        return where, at
+        return self._divided(at, self.problem.dilation[d], self.problem.kernel[d])
 
     def first(self, channel: Any, row: Any) -> tuple[Any, Any]:
         """Where a row's first place lies among the elements of the channels that are staged
@@ -134,57 +156,156 @@ class PlaneStages:
 def depthwise_plane_products(t: PlaneProducts, image: Tensor, filter: Tensor) -> PlaneStages:
     """The stages of a forward pass or a gradient by the input, in NCHW, one filter a channel."""
     p, zero = t.problem, te.const(0, image.dtype)
-    (height, width), (rows, _) = t.image, t.result
-    images = (image.shape[0] + t.images - 1) // t.images * t.images
-
-    def stage(n: Any, g: Any, e: Any) -> Any:
-        pixel = e % t.pixels
-        read = image[n, g * t.channels + e // t.pixels, pixel // width, pixel % width]
-        return te.if_then_else(n < image.shape[0], read, zero)
-
-    staged = te.compute(
-        (images, p.channels // t.channels, t.channels * t.pixels), stage, name="StagedPlanes",
-        varargs_names=["n", "g", "e"],
-    )  # fmt: skip
-
-    def place(n: Any, c: Any, pair: Any, half: Any, place: Any) -> Any:
-        row = pair * 2 + half
-        start, skipped = t.first(c % t.channels, row)
-        column = place - skipped
-        pixel = row * width + column
-        read = staged[n, c // t.channels, start + place]
-        own = te.select(te.all(pixel >= 0, pixel < t.pixels), read, zero)
-        return te.if_then_else(row < height, own, zero)
-
-    padded = te.compute(
-        (images, p.channels, t.pairs, 2, PLACES), place, name="Planes",
-        varargs_names=["n", "c", "pair", "half", "place"],
-    )  # fmt: skip
+    staged = _staged(t, image, t.pixels, "StagedPlanes")
+    planes = _places(t, staged)
 
     def element(c: Any, block: Any, half: Any, out: Any, place: Any) -> Any:
         _, skipped = t.first(c % t.channels, half)
         column = place - skipped
         found, kh = t.tap(0, t.down(block, half))
         also, kw = t.tap(1, t.across(column, out))
-        inside = te.all(*found, *also, column >= 0, column < width)
+        inside = te.all(*found, *also, column >= 0, column < t.image[1])
         return te.if_then_else(inside, filter[c, 0, kh, kw], zero)
 
     matrices = te.compute(
         (p.channels, t.blocks, 2, PLACES, PLACES), element, name="PlaneMatrices",
         varargs_names=["c", "block", "half", "out", "place"],
     )  # fmt: skip
-    pair, half, place_ = (
+    pair, half, place = (
         te.reduce_axis((0, n), name=name)
         for n, name in ((t.pairs, "pair"), (2, "half"), (PLACES, "place"))
     )
 
     def product(n: Any, c: Any, h: Any, w: Any) -> Any:
-        a = padded[n, c, pair, half, place_].astype(p.accumulate)
-        b = matrices[c, t.block(pair, h), half, w, place_].astype(p.accumulate)
-        return te.sum(b * a, axis=[pair, half, place_])
+        a = matrices[c, t.block(pair, h), half, w, place].astype(p.accumulate)
+        b = planes[n, c, pair, half, place].astype(p.accumulate)
+        return te.sum(a * b, axis=[pair, half, place])
 
     total = te.compute(
-        (images, p.channels, rows, PLACES), product, name="PlaneSums", tag="plane_products",
-        varargs_names=["n", "c", "h", "w"],
+        (staged.shape[0], p.channels, t.result[0], PLACES), product, name="PlaneSums",
+        tag="plane_products", varargs_names=["n", "c", "h", "w"],
     )  # fmt: skip
-    return PlaneStages(staged, padded, matrices, total)
+    return PlaneStages(staged, planes, matrices, total)
+
+
+@dataclass(frozen=True)
+class PlaneGradientStages:
+    """The stages of a gradient by the filter: what is ``staged`` of x and dy, as in
+    :class:`PlaneStages`; ``x`` and ``dy`` (n, c, rows, places), their ``products`` (c, blocks, 2,
+    places of x, columns of dy), those that belong to one of the filter's ``rows`` (c, rows, places,
+    columns), and the ``sums`` of their diagonals, which are the filter's."""
+
+    staged: tuple[Tensor, Tensor]
+    x: Tensor
+    dy: Tensor
+    products: Tensor
+    rows: Tensor
+    sums: Tensor
+
+
+def depthwise_plane_gradient(t: PlaneProducts, data: Tensor, grad: Tensor) -> PlaneGradientStages:
+    """The stages of a gradient by the filter, in NCHW, one filter a channel: products of x and dy,
+    summed over the images, in the blocks of :func:`depthwise_plane_products`. What a place beyond a
+    row holds meets no other one, and is left out."""
+    p, zero = t.problem, te.const(0, t.problem.accumulate)
+    staged = (
+        _staged(t, data, t.pixels, "StagedX"),
+        _staged(t, grad, t.result[0] * t.result[1], "StagedDy"),
+    )
+    x = _rows(t, staged[0], t.image, 2 * t.pairs, "RowsOfX")
+    dy = _rows(t, staged[1], t.result, t.result[0], "RowsOfDy")
+    i, n, pair = (
+        te.reduce_axis((0, extent), name=name)
+        for name, extent in (
+            ("i", te.floordiv(x.shape[0], t.images)), ("n", t.images), ("pair", t.pairs),
+        )
+    )  # fmt: skip
+
+    def product(c: Any, block: Any, half: Any, place: Any, out: Any) -> Any:
+        where, row = t.row(block, pair)
+        a = x[i * t.images + n, c, pair * 2 + half, place].astype(p.accumulate)
+        b = dy[i * t.images + n, c, row, out].astype(p.accumulate)
+        return te.sum(a * b, axis=[i, n, pair], where=te.all(*where))
+
+    products = te.compute(
+        (p.channels, t.blocks, 2, PLACES, PLACES), product, name="PlaneProducts",
+        tag="plane_products", varargs_names=["c", "block", "half", "place", "out"],
+    )  # fmt: skip
+
+    def row(c: Any, kh: Any, place: Any, out: Any) -> Any:
+        parts = []
+        for half in (0, 1):
+            where, block = t.block_of(kh, half)
+            value = products[c, block, half, place, out]
+            parts.append(te.if_then_else(te.all(*where), value, zero))
+        return parts[0] + parts[1]
+
+    rows = te.compute(
+        (p.channels, p.kernel_h, PLACES, PLACES), row, name="FilterRows",
+        varargs_names=["c", "kh", "place", "out"],
+    )  # fmt: skip
+    out = te.reduce_axis((0, t.result[1]), name="out")
+
+    def diagonal(c: Any, _: Any, kh: Any, kw: Any) -> Any:
+        at = t.column_of(kw, out)
+        value = rows[c, kh, te.floormod(at, PLACES), out]  # as if it were a place anyway
+        return te.sum(value, axis=out, where=te.all(at >= 0, at < t.image[1]))
+
+    sums = te.compute(p.filter_shape, diagonal, name="Diagonals")
+    return PlaneGradientStages(staged, x, dy, products, rows, sums)
+
+
+def _rows(t: PlaneProducts, staged: Tensor, image: tuple[int, int], rows: int, name: str) -> Tensor:
+    """Rows of images from their first column on, as many as there are places."""
+    (height, width), zero = image, te.const(0, staged.dtype)
+    pixels = height * width
+
+    def read(n: Any, c: Any, row: Any, place: Any) -> Any:
+        pixel = row * width + place
+        value = staged[n, c // t.channels, c % t.channels * pixels + pixel]
+        # Only behind the last rows is another plane, or none.
+        inside = te.any(row <= (pixels - PLACES) // width, pixel < pixels)
+        return te.if_then_else(inside, value, zero)
+
+    made: Tensor = te.compute(
+        (staged.shape[0], t.problem.channels, rows, PLACES), read, name=name,
+        varargs_names=["n", "c", "row", "place"],
+    )  # fmt: skip
+    return made
+
+
+def _staged(t: PlaneProducts, image: Tensor, pixels: int, name: str) -> Tensor:
+    """Images as elements of groups of channels, with images of zeros for a whole tile of them."""
+    zero, width = te.const(0, image.dtype), int(image.shape[3])
+    images = (image.shape[0] + t.images - 1) // t.images * t.images
+
+    def read(n: Any, g: Any, e: Any) -> Any:
+        pixel = e % pixels
+        value = image[n, g * t.channels + e // pixels, pixel // width, pixel % width]
+        return te.if_then_else(n < image.shape[0], value, zero)
+
+    made: Tensor = te.compute(
+        (images, t.problem.channels // t.channels, t.channels * pixels), read, name=name,
+        varargs_names=["n", "g", "e"],
+    )  # fmt: skip
+    return made
+
+
+def _places(t: PlaneProducts, staged: Tensor) -> Tensor:
+    """Places of pairs of rows; those beyond a plane are zero, so that nothing that is not finite
+    gets from one to another."""
+    zero, (height, width) = te.const(0, staged.dtype), t.image
+
+    def read(n: Any, c: Any, pair: Any, half: Any, place: Any) -> Any:
+        row = pair * 2 + half
+        start, skipped = t.first(c % t.channels, row)
+        pixel = row * width + place - skipped
+        value = staged[n, c // t.channels, start + place]
+        own = te.select(te.all(pixel >= 0, pixel < t.pixels), value, zero)
+        return te.if_then_else(row < height, own, zero)
+
+    made: Tensor = te.compute(
+        (staged.shape[0], t.problem.channels, t.pairs, 2, PLACES), read, name="Planes",
+        varargs_names=["n", "c", "pair", "half", "place"],
+    )  # fmt: skip
+    return made

@@ -1,0 +1,172 @@
+"""The gradient by the filter of a depthwise convolution of small images on tensor cores of any GPU
+since Ampere, channels first.
+
+The products of :func:`~tilewright.topi.nn.depthwise_plane_products.depthwise_plane_gradient`: a
+block copies planes of x and dy of neighbouring channels to shared memory in the background, some
+images at a time. Each warp has one of the channels, whose products of all rows of x with all rows
+of dy it keeps in registers, those that are as far apart as one. In the end they go through shared
+memory, where their diagonals are summed. Each tap is summed by one thread in a fixed order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from tilewright import te
+from tilewright.schedule import Schedule, create_schedule
+from tilewright.target.instructions import copy_async, mma_bf16, mma_f16
+from tilewright.target.target import Target
+from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.gpu.depthwise_plane_products import (
+    AROUND,
+    PROCESSORS,
+    REGISTERS,
+    has_small_images,
+    piece_of,
+    spread_pieces,
+)
+from tilewright.topi.gpu.toeplitz import SHARED
+from tilewright.topi.nn.depthwise_plane_products import (
+    PLACES,
+    PlaneGradientStages,
+    PlaneProducts,
+    depthwise_plane_gradient,
+)
+from tilewright.topi.problem import Problem
+
+_LANES, _IMAGES = 32, 16
+_INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
+
+
+@dataclass(frozen=True)
+class PlaneGradientTile:
+    """A block has ``channels`` warps, each with one channel, and goes through the batch by 16 *
+    ``images`` images, which it copies ``stages - 1`` times ahead."""
+
+    channels: int = 8
+    images: int = 1
+    stages: int = 4
+
+
+@dataclass(frozen=True)
+class PlaneGradientDeclaration(Declaration):
+    """A gradient by the filter as products of whole images, cut as ``cut`` says."""
+
+    cut: PlaneProducts
+    stages: PlaneGradientStages
+
+
+def declare_plane_gradient(
+    p: Problem, tile: PlaneGradientTile, batch: Any = None
+) -> PlaneGradientDeclaration:
+    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
+    inputs = placeholders(p, batch)
+    cut = PlaneProducts(p, tile.channels, _IMAGES * tile.images)
+    made = depthwise_plane_gradient(cut, inputs["data"], inputs["grad"])
+    result = finished(p, made.sums, inputs)
+    return PlaneGradientDeclaration(p, inputs, result, made.sums, None, None, cut, made)
+
+
+def schedule_plane_gradient(
+    d: Declaration, tile: PlaneGradientTile = PlaneGradientTile()
+) -> Schedule:
+    """The schedule of what :func:`declare_plane_gradient` makes with the same ``tile``."""
+    assert isinstance(d, PlaneGradientDeclaration)
+    cut, made, kind = d.cut, d.stages, d.problem.dtype
+    s = create_schedule(d.output.op)
+    for stage in s.stages:
+        kept = (*made.staged, made.x, made.dy, made.products, made.rows, made.sums, d.output)
+        if stage.op.axis and stage.op not in {t.op for t in kept}:
+            stage.compute_inline()
+    out, sums, rows, products = s[d.output], s[made.sums], s[made.rows], s[made.products]
+    ty = te.thread_axis((0, tile.channels), "threadIdx.y")
+
+    c, one, h, w = out.op.axis
+    block, c = out.split(c, factor=tile.channels)
+    across = min(_LANES, 1 << (d.problem.kernel_w - 1).bit_length())
+    down, h = out.split(h, factor=_LANES // across)
+    parts, w = out.split(w, factor=across)
+    out.reorder(block, c, one, down, parts, h, w)
+    tap = out.fuse(h, w)
+    out.bind(block, te.thread_axis("blockIdx.x"))
+    out.bind(c, ty)
+    out.bind(tap, te.thread_axis((0, _LANES), "threadIdx.x"))
+    out.unroll(down)
+    if made.sums is not d.output:
+        sums.set_scope("local")
+        sums.compute_at(out, tap)
+    sums.unroll(sums.op.reduce_axis[0])
+
+    rows.set_scope("shared")
+    rows.compute_at(out, block)
+    c, kh, place, w = rows.op.axis
+    rows.bind(c, ty)
+    rows.unroll(kh)
+    rows.align_bounds(w, PLACES)
+    _, both = rows.split(w, factor=2)
+    rows.vectorize(both)
+
+    products.set_scope("fragment")
+    products.compute_at(out, block)
+    c, e, half, place, w = products.op.axis
+    i, n, pair = products.op.reduce_axis
+    for axis, extent in ((e, cut.blocks), (half, 2), (place, PLACES), (w, PLACES)):
+        products.align_bounds(axis, extent)
+    step, n = products.split(n, factor=_IMAGES)
+    products.reorder(c, i, step, e, pair, half, place, w, n)
+    products.bind(c, ty)
+    for axis in (step, e, pair):
+        products.unroll(axis)
+    products.tensorize(half, _INSTRUCTIONS[kind])
+
+    for tensor in (made.x, made.dy):
+        stage = s[tensor]
+        stage.set_scope("fragment")
+        stage.compute_at(products, step)
+        stage.unroll(stage.op.axis[2])
+    for tensor, image in zip(made.staged, (cut.image, cut.result), strict=True):
+        stage = s[tensor]
+        stage.set_scope("shared")
+        stage.compute_at(products, i)
+        piece = piece_of(tile.channels, image)
+        own = spread_pieces(stage, list(stage.op.axis), piece, tile.channels)
+        stage.tensorize(own, copy_async(piece, kind))
+        if tile.stages > 1:
+            stage.pipeline(tile.stages)
+    return s
+
+
+def suits_plane_gradient(p: Problem) -> bool:
+    """Whether :func:`schedule_plane_gradient` is for a problem: one of small images, of at most
+    eight columns."""
+    return p.pass_ == "wgrad" and has_small_images(p) and next(_tiles(p), None) is not None
+
+
+def plane_gradient_tiles(p: Problem, target: Target) -> list[PlaneGradientTile]:
+    """Tiles that fit registers and shared memory, the best guess first."""
+    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
+
+
+def _tiles(p: Problem) -> Iterator[tuple[float, PlaneGradientTile]]:
+    """Tiles, with how slow they are thought to be."""
+    for channels, images, stages in product((16, 8, 4, 2), (1, 2, 4), (4, 3, 2, 1)):
+        cut = PlaneProducts(p, channels, _IMAGES * images)
+        turns = -(-p.batch // cut.images)
+        rows, pixels = cut.result[0], cut.result[0] * cut.result[1]
+        if p.channels % channels or (images > 1 and stages > turns) or stages > turns + 1:
+            continue
+        pieces = piece_of(channels, cut.image), piece_of(channels, cut.result)
+        held = 4 * cut.blocks + 4 * cut.pairs + 2 * rows
+        shared = 2 * stages * cut.images * (cut.pixels + pixels) + 4 * PLACES**2 * p.kernel_h
+        if min(pieces) < 2 or held > REGISTERS or shared * channels > SHARED:
+            continue
+        copies = 16 * (cut.pixels / pieces[0] + pixels / pieces[1]) / _LANES * _IMAGES / 2
+        each = rows * cut.pairs + 6 * (2 * cut.pairs + rows) + copies
+        once = AROUND + p.kernel_h * p.kernel_w / _LANES * 2 * cut.result[1]
+        blocks = p.channels // channels
+        busiest = -(-blocks // PROCESSORS) * channels * (once + turns * images * each)
+        near = 1 + abs(channels - 8) / 64 + abs(stages - min(3, turns)) / 16 + images / 64
+        yield busiest * near, PlaneGradientTile(channels, images, stages)
