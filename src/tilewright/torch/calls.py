@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -39,12 +40,15 @@ class Seen:
     record : with one, of (input, weight, bias) and this.
     is_flat : whether operands lack the height, which is 1.
     size, kernel, last, form : of the input and the weight, with a height.
-    backward : runs of both gradients, by all that they depend on of the operands and the output's
-        gradient.
+    dtype : what the record casts weight and bias to; None where it takes them as they are.
+    kinds : what calls looked like before autocast.
+    backward : by whose gradients are asked for, what operands and the output's gradient looked
+        like, and a run of the gradients.
     """
 
     __slots__ = (
-        "backward", "form", "geometry", "is_flat", "kernel", "last", "record", "run", "size",
+        "backward", "dtype", "form", "geometry", "is_flat", "kernel", "kinds", "last", "record",
+        "run", "size",
     )  # fmt: skip
 
     def __init__(
@@ -56,13 +60,23 @@ class Seen:
             input, weight = input.unsqueeze(2), weight.unsqueeze(2)
         self.size, self.kernel, self.last = input.shape, weight.shape[2:], is_last(input)
         self.form = memory_format(self.last)
-        self.backward: dict[Any, Run] = {}
+        self.dtype: Any = None
+        self.kinds: list[Any] = []
+        self.backward: dict[Any, list[tuple[Callable[..., bool], Run]]] = {}
+
+    def casting(self, dtype: Any) -> Seen:
+        """The same whose record casts weight and bias to ``dtype``."""
+        made = copy(self)
+        made.dtype, made.kinds, made.backward = dtype, [], {}
+        return made
 
 
 #: By :func:`signature`, and who was called and told what beside the operands.
 seen: dict[Any, Seen] = {}
+#: By the identity of a weight, which may be another's by now, the last call with it.
+latest: dict[int, Any] = {}
 #: So many are remembered: where shapes keep changing, they are looked up anew now and then.
-_MOST_RUNS = 10_000
+MOST_SEEN = 10_000
 _warned: set[str] = set()
 #: Told of every call of theirs: the problem, and what was found for it.
 observers: list[Callable[[Problem | None, Found], None]] = []
@@ -72,6 +86,7 @@ def forget() -> None:
     """Look everything up anew; warnings are given again."""
     _runs.clear()
     seen.clear()
+    latest.clear()
     _warned.clear()
 
 
@@ -230,8 +245,9 @@ def cached(key: Any, make: Callable[[], Run]) -> Run:
     """The run for ``key``; made where it is not known, and anew while somebody observes."""
     run = None if observers else _runs.get(key)
     if run is None:
-        if len(_runs) >= _MOST_RUNS:
+        if len(_runs) >= MOST_SEEN:
             _runs.clear()
             seen.clear()
+            latest.clear()
         run = _runs[key] = make()
     return run

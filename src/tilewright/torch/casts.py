@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 _is_enabled, _dtype_of = torch.is_autocast_enabled, torch.get_autocast_dtype
+_infers = torch.is_inference_mode_enabled
 _keeps, _grad = torch.is_autocast_cache_enabled, torch.is_grad_enabled
 #: So many parameters at most are not kept after a region that took nothing a second time.
 _MOST_PASSED = 127
@@ -77,8 +78,10 @@ def cast_once(tensor: Any, dtype: Any) -> Any:
     keep = tensor.requires_grad and _keeps()
     if keep and (known := _kept.get(id(tensor))) is not None:
         made = known[1]
-        # One that was made without a record of gradients has none to give.
-        if made.dtype is dtype and (made.requires_grad or not _grad()):
+        # One that was made without a record of gradients has none to give, and one of inference
+        # mode is not to be recorded.
+        fits = made.dtype is dtype and (made.requires_grad or not _grad())
+        if fits and (not made.is_inference() or _infers()):
             _kept.used = True
             return made
     made = tensor.type(dtype)  # as Tensor.to, whose arguments take longer to understand
@@ -91,11 +94,17 @@ def autocast(
     input: Any, weight: Any, bias: Any, cast: Callable[[Any, Any], Any] = cast
 ) -> tuple[Any, Any, Any]:
     """The operands as autocast casts those of a convolution, where it is on."""
-    kind = "cuda" if input.is_cuda else "cpu" if input.is_cpu else ""
-    # Some types of devices know no autocast.
-    if kind and _is_enabled(kind):
+    kind = kind_of(input)
+    if kind:
         dtype = _dtype_of(kind)
         input, weight = cast(input, dtype), cast(weight, dtype)
         if bias is not None:
             bias = cast(bias, dtype)
     return input, weight, bias
+
+
+def kind_of(input: Any) -> str:
+    """The type of its device where autocast is on for that, else ""."""
+    kind = "cuda" if input.is_cuda else "cpu" if input.is_cpu else ""
+    # Some types of devices know no autocast.
+    return kind if kind and _is_enabled(kind) else ""

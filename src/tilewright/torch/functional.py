@@ -7,8 +7,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from tilewright.torch.again import again
 from tilewright.torch.casts import autocast
-from tilewright.torch.eager import again, convolve
+from tilewright.torch.eager import convolve
 from tilewright.torch.geometry import Geometry
 
 

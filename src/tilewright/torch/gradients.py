@@ -1,4 +1,8 @@
-"""What autograd knows of the operators, said in less time."""
+"""What autograd knows of the operators, said in less time.
+
+A gradient like one before is told by one question, as :mod:`tilewright.torch.again` does for calls.
+Where derivatives of it are wanted too, or somebody watches, the operators make it.
+"""
 
 from __future__ import annotations
 
@@ -6,69 +10,169 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
-from tilewright.torch.calls import Run, Seen, is_last, observers, signature
-from tilewright.torch.layouts import both
+from tilewright.torch.alike import alike
+from tilewright.torch.calls import Run, Seen, is_last, observers
+from tilewright.torch.casts import cast_once
 from tilewright.torch.operators import conv, conv_dgrad, conv_wgrad
 from tilewright.torch.passes import dgrad, dgrad_run, forward, wgrad, wgrad_run
-from tilewright.torch.plain import is_plain
+from tilewright.torch.plain import functions, is_plain, modes, profiled
+from tilewright.torch.together import summed, together
 
 _grad = torch.is_grad_enabled
+#: So many kinds of operands of a gradient that is else the same are kept in mind.
+_MOST_KINDS = 16
 
 
 class _Recorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, input: Any, weight: Any, bias: Any, known: Seen) -> Any:
         needs = ctx.needs_input_grad
-        ctx.save_for_backward(input if needs[1] else None, weight if needs[0] else None)
         ctx.known = known
+        if known.dtype is not None:
+            ctx.weight = weight
+            weight = cast_once(weight, known.dtype)
+            if bias is not None:
+                bias = cast_once(bias, known.dtype)
+        ctx.save_for_backward(input if needs[1] else None, weight if needs[0] else None)
         return known.run(input, weight, bias)
+
+    @staticmethod
+    def of(ctx: Any, dy: Any, input: Any, weight: Any) -> Any:
+        """The gradients of what was recorded by that of the output, ``dy``, and what was saved."""
+        raise NotImplementedError
+
+
+class _Linked(torch.autograd.Function):
+    """What was cast before of a tensor, which gets its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Any, made: Any) -> Any:
+        ctx.dtype = tensor.dtype
+        return made.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0].to(ctx.dtype), None
 
 
 class _Convolution(_Recorded):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        known: Seen = ctx.known
-        (dy,), (input, weight), needs = grads, ctx.saved_tensors, ctx.needs_input_grad
-        if known.is_flat:
-            dy, input, weight = (None if t is None else t.unsqueeze(2) for t in (dy, input, weight))
+        return _Convolution.of(ctx, grads[0], *ctx.saved_tensors)
+
+    @staticmethod
+    def of(ctx: Any, dy: Any, input: Any, weight: Any) -> Any:
+        known, needs = ctx.known, ctx.needs_input_grad
+        weight, is_short = _linked(ctx, dy, input, weight)
+        if is_short and not observers and (needs[0] or needs[1]):
+            return _first(_convolution_run, known, needs, dy, input, weight)
+        by_input: Any = dgrad if is_short else conv_dgrad
+        by_weight: Any = wgrad if is_short else conv_wgrad
+        dy, input, weight = _with_height(known, dy, input, weight)
         dy = dy.contiguous(memory_format=known.form)  # once for both
         dx = dw = None
-        short = not _grad() and is_plain(dy, dy, None)
-        if short and needs[0] and needs[1] and not observers:
-            # What was saved may be another's, in another layout (saved_tensors_hooks).
-            key = signature(input, weight, dy)
-            run = known.backward.get(key)
-            if run is None:
-                run = known.backward[key] = _both_run(known, dy, input, weight)
-            dx, dw = run(dy, weight, input)
-        else:
-            by_input: Any = dgrad if short else conv_dgrad
-            by_weight: Any = wgrad if short else conv_wgrad
-            if needs[0]:
-                dx = by_input(dy, weight, None, known.size, *known.geometry, bool(known.last))
-            if needs[1]:
-                dw = by_weight(input, dy, known.kernel, *known.geometry)
-        db = dy.sum((0, 2, 3)) if needs[2] else None
-        if known.is_flat:
-            dx, dw = (None if t is None else t.squeeze(2) for t in (dx, dw))
-        return dx, dw, db, None
+        if needs[0]:
+            dx = by_input(dy, weight, None, known.size, *known.geometry, bool(known.last))
+        if needs[1]:
+            dw = by_weight(input, dy, known.kernel, *known.geometry)
+        return *_without_height(known, dx, dw), summed(dy) if needs[2] else None, None
 
 
 class _Transposed(_Recorded):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        known: Seen = ctx.known
-        dy = grads[0].contiguous(memory_format=known.form)
-        input, weight = ctx.saved_tensors
-        needs = ctx.needs_input_grad
-        short = not _grad() and is_plain(dy, dy, None)
-        by_input: Any = forward if short else conv
-        by_weight: Any = wgrad if short else conv_wgrad
+        return _Transposed.of(ctx, grads[0], *ctx.saved_tensors)
+
+    @staticmethod
+    def of(ctx: Any, dy: Any, input: Any, weight: Any) -> Any:
+        known, needs = ctx.known, ctx.needs_input_grad
+        weight, is_short = _linked(ctx, dy, input, weight)
+        if is_short and not observers and (needs[0] or needs[1]):
+            return _first(_transposed_run, known, needs, dy, input, weight)
+        by_input: Any = forward if is_short else conv
+        by_weight: Any = wgrad if is_short else conv_wgrad
+        dy = dy.contiguous(memory_format=known.form)
         dx = by_input(dy, weight, None, *known.geometry) if needs[0] else None
         dw = by_weight(dy, input, known.kernel, *known.geometry) if needs[1] else None
-        db = dy.sum((0, 2, 3)) if needs[2] else None
-        return dx, dw, db, None
+        return dx, dw, summed(dy) if needs[2] else None, None
+
+
+def _linked(ctx: Any, dy: Any, input: Any, weight: Any) -> tuple[Any, bool]:
+    """The weight as derivatives of a gradient need it, and whether there are none, and kernels may
+    be called past the dispatcher."""
+    if not _grad():
+        others = [dy if t is None else t for t in (weight, input)]
+        return weight, is_plain(dy, *others)
+    if ctx.known.dtype is not None and weight is not None:
+        weight = _Linked.apply(ctx.weight, weight)
+    return weight, False
+
+
+def _first(
+    make: Callable[..., Run], known: Seen, needs: tuple[bool, ...], dy: Any, input: Any, weight: Any
+) -> Any:
+    """The gradients, which are remembered."""
+    run = make(known, needs, dy, input, weight)
+    made = run(dy, weight, input)
+    is_like = alike(*(t for t in (dy, weight, input) if t is not None))
+    if is_like is not None:
+        kinds = known.backward.setdefault(needs, [])
+        if len(kinds) >= _MOST_KINDS:
+            kinds.clear()
+        kinds.append((is_like, run))
+    return made
+
+
+def _convolution_run(known: Seen, needs: tuple[bool, ...], dy: Any, input: Any, weight: Any) -> Run:
+    """Makes the gradients that are needed of (dy, weight, input)."""
+    size, kernel, geometry, form = known.size, known.kernel, known.geometry, known.form
+    last = bool(known.last)
+    _, x, w = _with_height(known, dy, input, weight)
+    plain = known.last is not None and (x is None or is_last(x) is known.last)
+    plain = plain and (w is None or w.is_contiguous()) and not known.is_flat
+    if plain:
+        dense = dy.contiguous(memory_format=form)
+        by_input = dgrad_run(dense, w, None, size, geometry, last) if needs[0] else None
+        by_weight = wgrad_run(x, dense, kernel, geometry) if needs[1] else None
+        run = together(by_input, by_weight, needs[2])
+        is_dense = dy.is_contiguous(memory_format=form)
+        return run if is_dense else lambda dy, w, x: run(dy.contiguous(memory_format=form), w, x)
+
+    def any_layout(dy: Any, weight: Any, input: Any) -> Any:
+        dy, x, w = _with_height(known, dy, input, weight)
+        dy = dy.contiguous(memory_format=form)
+        dx = dgrad(dy, w, None, size, *geometry, last) if needs[0] else None
+        dw = wgrad(x, dy, kernel, *geometry) if needs[1] else None
+        return *_without_height(known, dx, dw), summed(dy) if needs[2] else None, None
+
+    return any_layout
+
+
+def _transposed_run(known: Seen, needs: tuple[bool, ...], dy: Any, input: Any, weight: Any) -> Run:
+    """The same of a transposed convolution."""
+    kernel, geometry, form = known.kernel, known.geometry, known.form
+
+    def any_layout(dy: Any, weight: Any, input: Any) -> Any:
+        dy = dy.contiguous(memory_format=form)
+        dx = forward(dy, weight, None, *geometry) if needs[0] else None
+        dw = wgrad(dy, input, kernel, *geometry) if needs[1] else None
+        return dx, dw, summed(dy) if needs[2] else None, None
+
+    return any_layout
+
+
+def _with_height(known: Seen, *tensors: Any) -> tuple[Any, ...]:
+    if not known.is_flat:
+        return tensors
+    return tuple(None if t is None else t.unsqueeze(2) for t in tensors)
+
+
+def _without_height(known: Seen, *tensors: Any) -> tuple[Any, ...]:
+    if not known.is_flat:
+        return tensors
+    return tuple(None if t is None else t.squeeze(2) for t in tensors)
 
 
 #: A run of (input, weight, bias) with autograd's record of it, by what is known of the call.
@@ -76,23 +180,33 @@ Recorded = Callable[[Any, Any, Any, Seen], torch.Tensor]
 
 
 def _apply(function: type[_Recorded]) -> Recorded:
-    """Its ``apply``, without looking for transformations once more."""
+    """Its ``apply``, without looking for transformations once more.
+
+    Its nodes call what makes gradients like those before, not PyTorch's code for any function.
+    """
+    of: Callable[..., Any] = function.of
+
+    def again(ctx: Any, dy: Any) -> Any:
+        input, weight = ctx.saved_tensors  # once: each time may compute them (checkpoints)
+        if (
+            not (_grad() or observers or modes() or functions() or profiled())
+            and forward_ad._current_level < 0
+        ):
+            for is_like, run in ctx.known.backward.get(ctx.needs_input_grad, ()):
+                # What was saved may be another's, in another layout (saved_tensors_hooks).
+                if weight is None:
+                    found = is_like(dy, input)
+                elif input is None:
+                    found = is_like(dy, weight)
+                else:
+                    found = is_like(dy, weight, input)
+                if found:
+                    return run(dy, weight, input)
+        return of(ctx, dy, input, weight)
+
+    function._backward_cls.apply = again
     made: Recorded = super(torch.autograd.Function, function).apply
     return made
 
 
 recorded, recorded_transpose = _apply(_Convolution), _apply(_Transposed)
-
-
-def _both_run(known: Seen, dy: Any, input: Any, weight: Any) -> Run:
-    """Makes both gradients of (dy, weight, input), where dy has the layout of the input then."""
-    size, kernel, geometry, last = known.size, known.kernel, known.geometry, known.last
-    if last is None or is_last(input) is not last or not weight.is_contiguous():
-        return lambda dy, weight, input: (
-            dgrad(dy, weight, None, size, *geometry, bool(last)),
-            wgrad(input, dy, kernel, *geometry),
-        )
-    return both(
-        dgrad_run(dy, weight, None, size, geometry, last),
-        wgrad_run(input, dy, kernel, geometry),
-    )

@@ -85,16 +85,3 @@ class ByNCHW:
     def finish(self, made: Any) -> Any:
         """The result of :attr:`inner` as it is wanted."""
         return made.contiguous(memory_format=self.form)
-
-
-def both(dgrad: Callable[..., Any], wgrad: Callable[..., Any]) -> Callable[..., Any]:
-    """The two gradients by (grad, weight, input), for whose sake grad is copied at most once."""
-    if isinstance(dgrad, ByNCHW) and isinstance(wgrad, ByNCHW):
-
-        def copied(dy: Any, weight: Any, input: Any) -> Any:
-            dy = dy.contiguous()
-            dx = dgrad.finish(dgrad.inner(dy, weight))
-            return dx, wgrad.finish(wgrad.inner(input.contiguous(), dy))
-
-        return copied
-    return lambda dy, weight, input: (dgrad(dy, weight), wgrad(input, dy))

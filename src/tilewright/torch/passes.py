@@ -6,7 +6,7 @@ same shapes, strides, types and device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -167,6 +167,7 @@ def _launching(
 
     ``by_nchw`` of them are images in another layout than the kernel's, NCHW; so is the tensor where
     its ``form`` is. With ``is_flat`` neither images nor the tensor have a height, which is 1.
+    What it is made of is found by :func:`parts`.
     """
     made_as = torch.contiguous_format if by_nchw else form
     strides = torch.empty(shape, device="meta", memory_format=made_as).stride()
@@ -182,4 +183,13 @@ def _launching(
             launch((a.data_ptr(), b.data_ptr(), c.data_ptr(), made.data_ptr()))
         return made
 
-    return ByNCHW(run, by_nchw, form) if by_nchw else run
+    if by_nchw:
+        return ByNCHW(run, by_nchw, form)
+    vars(run)["parts"] = empty, launch
+    return run
+
+
+def parts(run: Run | None) -> tuple[Callable[[], Any], Launch] | None:
+    """What makes the tensor of a run, and its launch on addresses; None for what is more."""
+    found: tuple[Callable[[], Any], Launch] | None = getattr(run, "parts", None)
+    return found

@@ -13,11 +13,11 @@ from torch._C import _functorch
 from torch.autograd import forward_ad
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_modes = torch._C._len_torch_dispatch_stack
-_functions = torch._C._len_torch_function_stack
+modes = torch._C._len_torch_dispatch_stack
+functions = torch._C._len_torch_function_stack
+profiled = torch.autograd._profiler_enabled
 _tracing = torch._C._get_tracing_state
 _transforms = _functorch.peek_interpreter_stack
-_profiled = torch.autograd._profiler_enabled
 
 #: A tensor, or what it wraps where a transformation of torch.func that has ended left it behind.
 alive = _functorch.unwrap_if_dead
@@ -26,14 +26,19 @@ alive = _functorch.unwrap_if_dead
 def is_plain(input: Any, weight: Any, bias: Any) -> bool:
     """Whether the dispatcher would do no more than call the kernel."""
     return (
-        type(input) in _PLAIN
-        and type(weight) in _PLAIN
-        and (bias is None or type(bias) in _PLAIN)
-        and not (_modes() or _functions() or _profiled() or input.is_neg() or weight.is_neg())
+        _is_memory(input)
+        and _is_memory(weight)
+        and (bias is None or _is_memory(bias))
+        and not (modes() or functions() or profiled())
         and _tracing() is None
         and _transforms() is None
         and forward_ad._current_level < 0
     )
+
+
+def _is_memory(tensor: Any) -> bool:
+    """Whether a tensor is what its memory says."""
+    return type(tensor) in _PLAIN and not (tensor.is_neg() or tensor._is_zerotensor())
 
 
 def is_transformed() -> bool:

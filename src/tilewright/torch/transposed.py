@@ -7,9 +7,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from tilewright.torch.again import again
 from tilewright.torch.calls import is_last, observe
 from tilewright.torch.casts import autocast
-from tilewright.torch.eager import again, transpose
+from tilewright.torch.eager import transpose
 from tilewright.torch.functional import pair
 from tilewright.torch.geometry import Geometry
 from tilewright.torch.kernels import Found

@@ -1,0 +1,61 @@
+"""The gradients of a convolution in one run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.torch.calls import Run
+from tilewright.torch.layouts import ByNCHW
+from tilewright.torch.passes import parts
+
+
+def together(by_input: Run | None, by_weight: Run | None, bias: bool) -> Run:
+    """Makes of (grad, weight, input) what autograd wants: gradients by the input, by the weight and
+    by the bias, and None for what was told beside them; None for a gradient that is not given.
+
+    ``by_input`` takes grad and weight, ``by_weight`` input and grad; grad is copied at most once.
+    """
+    run = _both(by_input, by_weight)
+    if not bias:
+        return run
+
+    def with_bias(dy: Any, weight: Any, input: Any) -> Any:
+        dx, dw, _, _ = run(dy, weight, input)
+        return dx, dw, summed(dy), None
+
+    return with_bias
+
+
+def _both(by_input: Run | None, by_weight: Run | None) -> Run:
+    if by_input is None or by_weight is None:
+        return lambda dy, weight, input: (
+            None if by_input is None else by_input(dy, weight),
+            None if by_weight is None else by_weight(input, dy),
+            None,
+            None,
+        )
+    one, other = parts(by_input), parts(by_weight)
+    if one is not None and other is not None:
+        (empty_dx, launch_dx), (empty_dw, launch_dw) = one, other
+
+        def launched(dy: Any, weight: Any, input: Any) -> Any:
+            dx, dw, at = empty_dx(), empty_dw(), dy.data_ptr()
+            launch_dx((at, weight.data_ptr(), dx.data_ptr()))
+            launch_dw((input.data_ptr(), at, dw.data_ptr()))
+            return dx, dw, None, None
+
+        return launched
+    if isinstance(by_input, ByNCHW) and isinstance(by_weight, ByNCHW):
+
+        def copied(dy: Any, weight: Any, input: Any) -> Any:
+            dy = dy.contiguous()
+            dx = by_input.finish(by_input.inner(dy, weight))
+            return dx, by_weight.finish(by_weight.inner(input.contiguous(), dy)), None, None
+
+        return copied
+    return lambda dy, weight, input: (by_input(dy, weight), by_weight(input, dy), None, None)
+
+
+def summed(dy: Any) -> Any:
+    """The gradient by the bias."""
+    return dy.sum((0, 2, 3))
