@@ -21,6 +21,7 @@ from tilewright.target.instructions import copy_async, mma_bf16, mma_f16
 from tilewright.target.target import Target
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.gpu.depthwise_plane_products import (
+    APART,
     AROUND,
     PROCESSORS,
     REGISTERS,
@@ -106,6 +107,7 @@ def schedule_plane_gradient(
     rows.bind(c, ty)
     rows.unroll(kh)
     rows.align_bounds(w, PLACES)
+    rows.storage_align(place, PLACES, 2)  # fewer diagonals that meet in a bank
     _, both = rows.split(w, factor=2)
     rows.vectorize(both)
 
@@ -113,7 +115,7 @@ def schedule_plane_gradient(
     products.compute_at(out, block)
     c, e, half, place, w = products.op.axis
     i, n, pair = products.op.reduce_axis
-    for axis, extent in ((e, cut.blocks), (half, 2), (place, PLACES), (w, PLACES)):
+    for axis, extent in ((half, 2), (place, PLACES), (w, PLACES)):
         products.align_bounds(axis, extent)
     step, n = products.split(n, factor=_IMAGES)
     products.reorder(c, i, step, e, pair, half, place, w, n)
@@ -131,8 +133,9 @@ def schedule_plane_gradient(
         stage = s[tensor]
         stage.set_scope("shared")
         stage.compute_at(products, i)
-        piece = piece_of(tile.channels, image)
-        own = spread_pieces(stage, list(stage.op.axis), piece, tile.channels)
+        n, *planes = stage.op.axis
+        stage.storage_align(n, *APART)
+        piece, own = spread_pieces(stage, n, planes, image, tile.channels)
         stage.tensorize(own, copy_async(piece, kind))
         if tile.stages > 1:
             stage.pipeline(tile.stages)

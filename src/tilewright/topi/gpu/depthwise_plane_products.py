@@ -32,6 +32,9 @@ from tilewright.topi.problem import Problem
 
 _LANES, _IMAGES = 32, 16
 _INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
+#: Images in shared memory are an odd multiple of 16 bytes apart, 8 elements of every 16, so that
+#: eight of them meet no bank twice.
+APART = 16, 8
 #: Rows of an image, and registers of a thread that matrices, sums and images may take, at most.
 _MOST, REGISTERS = 16, 160
 #: Instructions of a warp around its products, about, and multiprocessors of a large GPU.
@@ -91,11 +94,12 @@ def schedule_plane_products(
     out.reorder(many, c, n, channel, h, w)
     block = out.fuse(many, c)
     out.bind(block, te.thread_axis("blockIdx.x"))
-    piece = piece_of(tile.channels, cut.result)
-    out.vectorize(spread_pieces(out, [n, channel, h, w], piece, tile.channels))
+    _, own = spread_pieces(out, n, [channel, h, w], cut.result, tile.channels)
+    out.vectorize(own)
 
     parts.compute_at(out, block)
     n, own, h, w = parts.op.axis
+    parts.storage_align(n, *APART)
     turn, n = parts.split(n, factor=_IMAGES)
     parts.reorder(own, turn, n, h, w)
     parts.bind(own, ty)
@@ -125,22 +129,34 @@ def schedule_plane_products(
     staged = s[made.staged]
     staged.set_scope("shared")
     staged.compute_at(out, block)
-    piece = piece_of(tile.channels, cut.image)
-    own = spread_pieces(staged, list(staged.op.axis), piece, tile.channels)
+    n, *planes = staged.op.axis
+    staged.storage_align(n, *APART)
+    piece, own = spread_pieces(staged, n, planes, cut.image, tile.channels)
     staged.tensorize(own, copy_async(piece, kind))
     return s
 
 
-def spread_pieces(stage: Stage, axes: list[Any], piece: int, channels: int) -> Any:
-    """All of it by all threads of a block, in which each channel has a warp, in pieces of so many
-    elements; the axis of a piece."""
-    rest, own = stage.split(stage.fuse(*axes), factor=piece)
-    rest, thread = stage.split(rest, factor=_LANES * channels)
+def spread_pieces(
+    stage: Stage, images: Any, planes: list[Any], image: tuple[int, int], channels: int
+) -> tuple[int, Any]:
+    """All of it by all threads of a block, in which each channel has a warp, in the largest pieces
+    there are; how many elements one has, and its axis.
+
+    As many threads as there are pieces of an image go from one of the block's ``images`` to
+    another, so that each finds its place in an image once.
+    """
+    threads, piece = _LANES * channels, piece_of(channels, image)
+    whole = channels * image[0] * image[1] // piece
+    at, own = stage.split(stage.fuse(*planes), factor=piece)
+    turn, n = stage.split(images, factor=max(1, threads // whole))
+    stage.reorder(turn, n, at, own)
+    rest, thread = stage.split(stage.fuse(n, at), factor=threads)
     y, x = stage.split(thread, factor=_LANES)
     stage.bind(y, te.thread_axis((0, channels), "threadIdx.y"))
     stage.bind(x, te.thread_axis((0, _LANES), "threadIdx.x"))
+    stage.unroll(turn)
     stage.unroll(rest)
-    return own
+    return piece, own
 
 
 def piece_of(channels: int, image: tuple[int, int]) -> int:

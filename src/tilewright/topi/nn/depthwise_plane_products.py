@@ -236,6 +236,7 @@ def depthwise_plane_gradient(t: PlaneProducts, data: Tensor, grad: Tensor) -> Pl
         parts = []
         for half in (0, 1):
             where, block = t.block_of(kh, half)
+            block = te.max(te.min(block, t.blocks - 1), 0)  # one that there is, anyway
             value = products[c, block, half, place, out]
             parts.append(te.if_then_else(te.all(*where), value, zero))
         return parts[0] + parts[1]
@@ -248,7 +249,7 @@ def depthwise_plane_gradient(t: PlaneProducts, data: Tensor, grad: Tensor) -> Pl
 
     def diagonal(c: Any, _: Any, kh: Any, kw: Any) -> Any:
         at = t.column_of(kw, out)
-        value = rows[c, kh, te.floormod(at, PLACES), out]  # as if it were a place anyway
+        value = rows[c, kh, te.floormod(at, PLACES), out]  # a place anyway
         return te.sum(value, axis=out, where=te.all(at >= 0, at < t.image[1]))
 
     sums = te.compute(p.filter_shape, diagonal, name="Diagonals")
@@ -295,13 +296,16 @@ def _places(t: PlaneProducts, staged: Tensor) -> Tensor:
     """Places of pairs of rows; those beyond a plane are zero, so that nothing that is not finite
     gets from one to another."""
     zero, (height, width) = te.const(0, staged.dtype), t.image
+    full = (t.pixels - PLACES) // width
 
     def read(n: Any, c: Any, pair: Any, half: Any, place: Any) -> Any:
         row = pair * 2 + half
         start, skipped = t.first(c % t.channels, row)
         pixel = row * width + place - skipped
         value = staged[n, c // t.channels, start + place]
-        own = te.select(te.all(pixel >= 0, pixel < t.pixels), value, zero)
+        # Only before the first row and behind the last ones is another plane, or none.
+        begun, ended = te.any(row > 0, pixel >= 0), te.any(row <= full, pixel < t.pixels)
+        own = te.select(te.all(begun, ended), value, zero)
         return te.if_then_else(row < height, own, zero)
 
     made: Tensor = te.compute(
