@@ -9,6 +9,7 @@ from tests.support.depthwise import TOLERANCE, poison, random_inputs, reference,
 import tilewright
 from tilewright import te
 from tilewright.runtime.sass import opcodes
+from tilewright.select.products import products
 from tilewright.target import Target
 from tilewright.topi import Problem
 from tilewright.topi.declare import input_shapes
@@ -113,6 +114,7 @@ def test_the_first_tiles_hold_their_matrices_in_registers(pass_):
         program = kernel(p, tile, HOPPER).program
         (used,) = program.resources.values()
         assert used.spills == used.stack == 0
+        assert used.shared_memory == products(p, template(p).name, tile).shared
         found = opcodes(program.assembly)
         assert any(op.startswith("HMMA.16816") for op in found)
         assert any(op.startswith("LDGSTS.E.BYPASS.128") for op in found)

@@ -19,7 +19,7 @@ import numpy as np
 from tilewright.select.counts import Array
 from tilewright.select.gpus import gpu
 from tilewright.select.product_features import product_features
-from tilewright.select.products import COUNTED, way
+from tilewright.select.products import COUNTED, NUMBERED, way
 from tilewright.select.ranking import Ranked, parameters, ranked, ranks, slower
 from tilewright.select.trees import Forest, read
 from tilewright.select.work import DESCRIBED
@@ -35,8 +35,8 @@ TAPS = 49
 #: Schedules of a template for tensor cores that are looked at, in the order of its own rule, and
 #: of all others, as :func:`~tilewright.select.ranking.ranked` has them.
 _RULED, _RANKED = 12, 8
-#: Ways in which schedules of a template may be written, at most, and the templates.
-_WAYS, _NAMES = 16, sorted(COUNTED)
+#: Ways in which schedules of a template may be written, at most.
+_WAYS = 16
 
 
 @cache
@@ -86,7 +86,7 @@ def candidates(p: Problem, target: Target) -> Iterator[tuple[str, list[Any]]]:
 
 def kind(template: str, config: Any) -> int:
     """A number for a template and the way in which a schedule of it is written."""
-    return _NAMES.index(template) * _WAYS + min(_WAYS - 1, way(template, config))
+    return NUMBERED.index(template) * _WAYS + min(_WAYS - 1, way(template, config))
 
 
 def features(p: Problem, template: str, configs: Sequence[Any], target: Target) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.ir.dtype import dtype
 from tilewright.select.counts import Array
 from tilewright.select.gpus import REGISTERS, Gpu
-from tilewright.select.products import COUNTED, Products, inside, products
+from tilewright.select.products import NUMBERED, Products, inside, products
 from tilewright.topi.problem import Problem
 
 #: Microseconds that a load takes that misses the caches, a row of products, and a launch.
@@ -29,7 +29,6 @@ _OWN, _WRITTEN = 1024, 128
 _ISSUES = 4
 #: Parameters of a template that are features themselves.
 _KNOBS = 10
-_NAMES = sorted(COUNTED)
 
 
 def least(p: Problem, machine: Gpu) -> float:
@@ -50,7 +49,7 @@ def product_features(
     same = _problem(p, floor, machine)
     rows = [
         [
-            float(_NAMES.index(template)),
+            float(NUMBERED.index(template)),
             *_derived(p, products(p, template, config), floor, machine),
             *same,
             float(late),

@@ -15,7 +15,9 @@ import numpy as np
 
 from tilewright.ir.dtype import dtype
 from tilewright.select.work import DESCRIBED, work
+from tilewright.topi.gpu.depthwise_plane_gradient import ROW_FLOATS
 from tilewright.topi.gpu.toeplitz import shared_bytes
+from tilewright.topi.nn.depthwise_plane_products import PLACES, PlaneProducts
 from tilewright.topi.nn.depthwise_row_products import ROWS, RowProducts
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
 from tilewright.topi.nn.depthwise_toeplitz_staged import IMAGES, StagedToeplitz
@@ -24,6 +26,8 @@ from tilewright.topi.templates import TEMPLATES
 
 #: Rows of a product of a warp, and threads of a warp and of a warpgroup.
 _WARP_ROWS, _WARP, _GROUP = 16, 32, 128
+#: Multiplications of a pair of rows of small images by one row of results.
+_PAIR = _WARP_ROWS * 2 * PLACES * PLACES
 #: Registers of a thread that hold neither sums nor images.
 _OTHERS = 40
 
@@ -255,6 +259,39 @@ def _row_products(p: Problem, tile: Any) -> Products:
     )  # fmt: skip
 
 
+def _planes(p: Problem, tile: Any) -> Products:
+    cut = PlaneProducts(p, tile.channels, _WARP_ROWS * tile.images)
+    many, results = -(-p.batch // cut.images), math.prod(cut.result)
+    blocks, staged = many * (p.channels // tile.channels), cut.images * tile.channels * _size(p)
+    pairs = tile.images * cut.pairs * cut.result[0]
+    return Products(
+        rate="mma", multiplies=pairs * _PAIR * tile.channels, threads=_WARP * tile.channels,
+        blocks=blocks, held=2 * cut.blocks + 4 * (cut.result[0] + cut.pairs) + _OTHERS,
+        shared=staged * (cut.pixels + results), built=0, loaded=blocks * staged * cut.pixels,
+        rows=tile.images * cut.pairs, rounds=1, ahead=staged * cut.pixels,
+        width=cut.result[0] * PLACES, depth=2 * cut.pairs * PLACES, chunks=1,
+        spare=(2 * cut.pairs / cut.image[0], PLACES / cut.result[1], many * cut.images / p.batch,
+               PLACES / cut.image[1]),
+    )  # fmt: skip
+
+
+def _plane_gradient(p: Problem, tile: Any) -> Products:
+    cut = PlaneProducts(p, tile.channels, _WARP_ROWS * tile.images)
+    many, pixels = -(-p.batch // cut.images), cut.pixels + math.prod(cut.result)
+    blocks, staged = p.channels // tile.channels, cut.images * tile.channels * pixels * _size(p)
+    pairs = many * tile.images * cut.pairs * cut.result[0]
+    return Products(
+        rate="mma", multiplies=pairs * _PAIR * tile.channels, threads=_WARP * tile.channels,
+        blocks=blocks, held=4 * (cut.blocks + cut.pairs) + 2 * cut.result[0] + _OTHERS,
+        shared=tile.stages * staged + 4 * tile.channels * p.kernel_h * ROW_FLOATS, built=0,
+        loaded=blocks * many * staged, rows=many * tile.images * cut.pairs, rounds=many,
+        ahead=max(1, tile.stages - 1) * staged, width=cut.result[0] * PLACES,
+        depth=_WARP_ROWS, chunks=1,
+        spare=(2 * cut.pairs / cut.image[0], PLACES / cut.result[1], many * cut.images / p.batch,
+               PLACES / cut.image[1]),
+    )  # fmt: skip
+
+
 def _lanes(template: str) -> Callable[[Problem, Any], Products]:
     """Of a template for CUDA cores, from what is known of it there."""
 
@@ -300,5 +337,11 @@ COUNTED: dict[str, Callable[[Problem, Any], Products]] = {
     "gpu.row_products": _row_products,
     "gpu.toeplitz_wgrad": _gradient,
     "gpu.toeplitz_tf32_wgrad": _gradient,
+    "gpu.plane_products": _planes,
+    "gpu.plane_gradient": _plane_gradient,
     **{name: _lanes(name) for name in DESCRIBED if not TEMPLATES[name].channels_last},
 }
+#: Those that came after trees were fitted, whose numbers stay: the others have theirs by name.
+_LATER = ("gpu.plane_products", "gpu.plane_gradient")
+#: The templates in the order in which trees number them.
+NUMBERED = (*sorted(set(COUNTED) - set(_LATER)), *_LATER)

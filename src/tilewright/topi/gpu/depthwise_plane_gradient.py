@@ -40,6 +40,10 @@ from tilewright.topi.problem import Problem
 
 _LANES, _IMAGES = 32, 16
 _INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
+#: By how much the places of a row of the filter are further apart in shared memory than it has
+#: columns, so that fewer of a diagonal meet in a bank; and what a row takes there.
+_APART = 2
+ROW_FLOATS = PLACES * (PLACES + _APART)
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ def schedule_plane_gradient(
     rows.bind(c, ty)
     rows.unroll(kh)
     rows.align_bounds(w, PLACES)
-    rows.storage_align(place, PLACES, 2)  # fewer diagonals that meet in a bank
+    rows.storage_align(place, PLACES, _APART)
     _, both = rows.split(w, factor=2)
     rows.vectorize(both)
 
@@ -163,7 +167,7 @@ def _tiles(p: Problem) -> Iterator[tuple[float, PlaneGradientTile]]:
             continue
         pieces = piece_of(channels, cut.image), piece_of(channels, cut.result)
         held = 4 * cut.blocks + 4 * cut.pairs + 2 * rows
-        shared = 2 * stages * cut.images * (cut.pixels + pixels) + 4 * PLACES**2 * p.kernel_h
+        shared = 2 * stages * cut.images * (cut.pixels + pixels) + 4 * ROW_FLOATS * p.kernel_h
         if min(pieces) < 2 or held > REGISTERS or shared * channels > SHARED:
             continue
         copies = 16 * (cut.pixels / pieces[0] + pixels / pieces[1]) / _LANES * _IMAGES / 2
