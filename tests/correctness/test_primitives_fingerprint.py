@@ -72,6 +72,7 @@ CHANGES: dict[str, Callable[..., Any]] = {
     "pragma": lambda s, a, d, c: s[c].pragma(i(s, c), "auto_unroll_max_step", 8),
     "pragma 16": lambda s, a, d, c: s[c].pragma(i(s, c), "auto_unroll_max_step", 16),
     "pragma trim": lambda s, a, d, c: s[c].pragma(i(s, c), "trim", False),
+    "pragma stream": lambda s, a, d, c: s[c].pragma(i(s, c), "stream_stores", True),
     "compute_at": lambda s, a, d, c: s[d].compute_at(s[c], i(s, c)),
     "compute_at j": lambda s, a, d, c: s[d].compute_at(s[c], c.op.axis[1]),
     "compute_inline": lambda s, a, d, c: s[d].compute_inline(),

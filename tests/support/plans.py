@@ -353,7 +353,7 @@ class Plan:
             elif dice.chance(5):
                 key, value = dice.pick(
                     (("auto_unroll_max_step", 16), ("unroll_explicit", True), ("trim", False),
-                     ("partition", False))
+                     ("partition", False), ("stream_stores", True))
                 )  # fmt: skip
                 self.text.do(f'{nest.s}.pragma({leaf.name}, "{key}", {value})')
 

@@ -11,7 +11,7 @@ from tilewright.ir.stmt import ForKind
 from tilewright.schedule.stage import Stage
 
 #: Pragmas that code generation and lowering know.
-PRAGMAS = ("auto_unroll_max_step", "unroll_explicit", "trim", "partition")
+PRAGMAS = ("auto_unroll_max_step", "unroll_explicit", "trim", "partition", "stream_stores")
 
 _PRIMITIVES = {
     ForKind.PARALLEL: "parallel",
@@ -47,7 +47,8 @@ def annotate(stage: Stage, axis: IterVar, kind: ForKind) -> None:
 def pragma(stage: Stage, axis: IterVar, key: str, value: Any) -> None:
     """Attach a pragma to a loop: ``auto_unroll_max_step`` (unroll loops inside whose product of
     extents is at most the value), ``unroll_explicit`` (write unrolled loops out), ``trim`` and
-    ``partition`` (False switches that pass off for the loop).
+    ``partition`` (False switches that pass off for the loop), ``stream_stores`` (whole vectors of
+    the result go past the caches: a hint, which targets other than x86 CPUs leave out).
 
     Raises :class:`ScheduleError` for a key that nothing knows, and where the number of steps is
     none.

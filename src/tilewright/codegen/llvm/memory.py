@@ -21,6 +21,9 @@ from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr
 
+#: What vectors may have that are streamed; results begin at multiples of the most of them.
+STREAMED_BYTES = (16, 32, 64)
+
 
 class Memory(Offsets):
     """Expressions with access to memory."""
@@ -29,6 +32,9 @@ class Memory(Offsets):
         super().__init__(b, types)
         #: Arrays on the stack of the function being written, with the elements each has room for.
         self.room: dict[Buffer, int] = {}
+        #: Results that begin on lines of the caches and are written past them.
+        self.streaming: frozenset[Buffer] = frozenset()
+        self._once = ""  # the remark on stores that are streamed
 
     # Loads
 
@@ -265,6 +271,10 @@ class Memory(Offsets):
                 if mask is not None and self._has_room(buffer, base, lanes):
                     held = b.select(mask, held, self._load_vector(type, at, None, size))
                     mask = None
+                if mask is None and self._streams(buffer, indices, lanes):
+                    self._once = self._once or b.note("!{i32 1}")
+                    b.do(f"store {held}, {at}, align {lanes * size}, !nontemporal {self._once}")
+                    return
                 self._store_vector(type, held, at, mask, size)
                 return
             form = self.scattered(*form, lanes)
@@ -278,6 +288,12 @@ class Memory(Offsets):
             f"llvm.masked.scatter.{mangled(type)}.v{lanes}p0",
             [held, at, Value("i32", str(size)), mask],
         )
+
+    def _streams(self, buffer: Buffer, indices: tuple[Expr, ...], lanes: int) -> bool:
+        """Whether a vector is to be streamed: of a result that is, at a multiple of its size."""
+        if buffer not in self.streaming or lanes * buffer.dtype.bytes not in STREAMED_BYTES:
+            return False
+        return self.is_multiple(buffer, indices, lanes)
 
     def _store_vector(
         self, type: str, held: Value, at: Value, mask: Value | None, size: int

@@ -74,6 +74,15 @@ class Offsets(Expressions):
             return base, step
         return self.b.binary("add", scattered, self.scattered(base, step, lanes))
 
+    def is_multiple(self, buffer: Buffer, indices: tuple[Expr, ...], elements: int) -> bool:
+        """Whether ``elements`` divides the offset of the first lane, whatever variables hold."""
+        if buffer.layout is not None and buffer.layout.swizzle is not None:
+            return False
+        parts, _, rest = self._place(buffer, indices)
+        terms: Terms = {}
+        least = self.gather(parts, 1, terms)
+        return not rest and all(k % elements == 0 for k in (least, *terms.values()))
+
     def _place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Place:
         """An offset in its parts: a sum, the step from lane to lane that is known, and the indices
         of other kinds with their strides."""

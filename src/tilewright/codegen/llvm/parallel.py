@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilewright.codegen.llvm import streams
 from tilewright.codegen.llvm.builder import Value
 from tilewright.codegen.llvm.sums import I64
 from tilewright.ir import expr as E
@@ -103,6 +104,11 @@ def _outline(
     head = f"define internal i32 @{name}.body(i64 %begin, i64 %end"
     head += "".join(f", {p}" for p in params) + ") #0"
     begin, end = Value(I64, "%begin"), Value(I64, "%end")
-    w.function(head, lambda: w.counted(s.var, begin, end, lambda: w.stmt(s.body)), True)
+
+    def body() -> None:
+        w.counted(s.var, begin, end, lambda: w.stmt(s.body))
+        streams.fence(w)
+
+    w.function(head, body, True)
     w.variables, w.pointers = before
     return name

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from tilewright.codegen.c_like import steps
-from tilewright.codegen.llvm import instruction, parallel
+from tilewright.codegen.llvm import instruction, parallel, streams
 from tilewright.codegen.llvm.builder import Builder, Value, constant
 from tilewright.codegen.llvm.conditions import uniform
 from tilewright.codegen.llvm.memory import Memory
@@ -20,7 +20,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import ForKind, Stmt
-from tilewright.ir.visit import exprs
+from tilewright.ir.visit import exprs, statements
 
 #: So many bytes of a function's arrays lie on the stack, where LLVM may turn them into registers.
 STACK_BYTES = 64 * 1024
@@ -240,6 +240,13 @@ class Statements(Memory):
         before = self._auto_unroll
         for key, value in s.annotations:
             self._pragma(key, value)
+        if dict(s.annotations).get(streams.STREAM):
+            streams.write(self, s, lambda: self._turns(s))
+        else:
+            self._turns(s)
+        self._auto_unroll = before
+
+    def _turns(self, s: S.For) -> None:
         extent = s.extent.value if isinstance(s.extent, E.IntImm) else None
         if extent is None or extent > 0:
             if self.reasons:
@@ -248,7 +255,6 @@ class Statements(Memory):
                     self._loop(s, extent)
             else:
                 self._loop(s, extent)
-        self._auto_unroll = before
 
     def _loop(self, s: S.For, extent: int | None) -> None:
         if extent == 1:
@@ -274,14 +280,14 @@ class Statements(Memory):
         first = self.index(s.min)
         end = self.arithmetic("add", first, self.index(s.extent))
         turns = max(1, min(16, UNROLL_STEPS // max(1, steps(s.body))))
-        unroll = turns if s.kind is ForKind.UNROLLED else 1
+        unroll = turns if s.kind is ForKind.UNROLLED else 0 if in_tiles(s.body) else 1
         self.counted(s.var, first, end, lambda: self.stmt(s.body), unroll)
 
     def counted(
         self, var: Var, first: Value, end: Value, body: Callable[[], None], unroll: int = 1
     ) -> None:
         """``body`` for ``var`` from ``first`` to before ``end``, tested at the end of each turn, or
-        of so many as ``unroll`` says."""
+        of so many as ``unroll`` says; of 1, LLVM may test less often, and of 0 it may not."""
         b = self.b
         inside, done = b.label("loop"), b.label("end")
         before = b.block
@@ -310,7 +316,8 @@ class Statements(Memory):
     def _loop_note(self, unroll: int) -> str:
         if unroll == 1:
             return ""
-        hint = self.b.note(f'!{{!"llvm.loop.unroll.count", i32 {unroll}}}')
+        what = f'count", i32 {unroll}' if unroll else 'disable"'
+        hint = self.b.note(f'!{{!"llvm.loop.unroll.{what}}}')
         return f", !llvm.loop {self.b.note(f'distinct !{{SELF, {hint}}}')}"
 
 
@@ -322,6 +329,15 @@ def wants_facts(body: Stmt) -> bool:
         ):
             return True
     return False
+
+
+def in_tiles(body: Stmt) -> bool:
+    """Whether instructions in it use tile registers: where loops that LLVM has unrolled in parts
+    meet, it would copy these by way of memory."""
+    return any(
+        isinstance(s, S.Instr) and "amx-tile" in getattr(s.instruction, "features", ())
+        for s in statements(body)
+    )
 
 
 def symbolic_range(var: Var) -> Expr:

@@ -6,6 +6,11 @@ sums in flight, and what does not fit is spilled.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import prod
+from typing import TypeVar
+
+from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import TargetError
 from tilewright.target.target import Target
 from tilewright.topi.cpu.depthwise_blocks import BlockTile
@@ -15,6 +20,10 @@ from tilewright.topi.cpu.depthwise_lines import LineTile
 from tilewright.topi.cpu.depthwise_pairs import PairTile
 from tilewright.topi.cpu.depthwise_wgrad import GradTile
 from tilewright.topi.problem import Problem
+
+_Tile = TypeVar("_Tile", ChannelTile, BlockTile, LineTile)
+#: Bytes of a line of the caches.
+_LINE = 64
 
 
 def features(target: Target) -> frozenset[str]:
@@ -56,6 +65,30 @@ def _groups(p: Problem) -> tuple[int, int, int]:
     return -(-h // sh), -(-w // sw), sh * sw
 
 
+def exceeds_caches(p: Problem, target: Target) -> bool:
+    """Whether the result alone is more than the last-level cache holds.
+
+    Then nothing that reads it afterwards finds it there. Results that fit are better kept, although
+    a kernel by itself, whose result nobody reads, is faster if it streams them.
+    """
+    from tilewright.runtime.caches import last_level
+    from tilewright.runtime.llvm_host import thread_count
+
+    nbytes = prod(p.result_shape) * dtype(p.dtype).bytes
+    return nbytes > last_level(thread_count(target))
+
+
+def _streamed(found: list[_Tile], p: Problem, target: Target, row: int) -> list[_Tile]:
+    """With streaming stores where they pay: vectors are lines, of which rows of ``row`` elements
+    consist. Next to the first guess stands the same without them."""
+    wide = lanes(p, target)
+    whole = wide * dtype(p.dtype).bytes == _LINE and row % wide == 0
+    if not whole or not exceeds_caches(p, target):
+        return found
+    first, *others = (replace(tile, stream=1) for tile in found)
+    return [first, found[0], *others]
+
+
 def channel_tiles(p: Problem, target: Target) -> list[ChannelTile]:
     """For :func:`~tilewright.topi.cpu.depthwise_channels.schedule_channels`."""
     wide = lanes(p, target)
@@ -82,7 +115,7 @@ def channel_tiles(p: Problem, target: Target) -> list[ChannelTile]:
         for columns in _cover(width, min(room // (rows * vectors), most))[:1]
     ]
     found += [ChannelTile(columns, 1, wide, 1, taps, 8) for columns in _cover(width, 8)[:1]]
-    return found or [ChannelTile(1, 1, wide)]
+    return _streamed(found or [ChannelTile(1, 1, wide)], p, target, p.result_shape[-1])
 
 
 #: From so many taps on, copying the part of an image that a task reads is soon worth it.
@@ -130,7 +163,8 @@ def block_tiles(p: Problem, target: Target) -> list[BlockTile]:
         tiles = -(-height // rows)
         band = 0 if bands == 1 else -(-tiles // bands)
         found.append(BlockTile(rows, columns, wide, taps, band, copy, vectors))
-    return found or [BlockTile(1, _cover(width, room)[0], wide)]
+    found = found or [BlockTile(1, _cover(width, room)[0], wide)]
+    return _streamed(found, p, target, p.result_shape[-1])
 
 
 #: So many taps of each pixel that meet the image pay for the additions that save products.
@@ -201,7 +235,7 @@ def line_tiles(p: Problem, target: Target) -> list[LineTile]:
             min(k, p.kernel_h) for k in ((7, 3) if p.kernel_h > 7 else (3, 7))
         )
     ]
-    return found or [LineTile(1, 1, wide, 1)]
+    return _streamed(found or [LineTile(1, 1, wide, 1)], p, target, p.result_shape[-1])
 
 
 def grad_tiles(p: Problem, target: Target) -> list[GradTile]:

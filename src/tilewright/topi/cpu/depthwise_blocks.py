@@ -11,7 +11,7 @@ large as its image are about half.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
@@ -25,7 +25,8 @@ _WRITTEN = 9
 class BlockTile:
     """``rows`` by ``columns`` pixels of ``lanes`` channels are summed in registers; the taps of
     ``taps`` filter rows are written out. A task takes ``vectors`` times as many channels and
-    ``band`` tiles of rows, 0 all of them, and copies its part of the image unless ``copy`` is 0."""
+    ``band`` tiles of rows, 0 all of them, and copies its part of the image unless ``copy`` is 0.
+    With ``stream`` results go past the caches."""
 
     rows: int = 4
     columns: int = 4
@@ -34,6 +35,7 @@ class BlockTile:
     band: int = 0
     copy: int = 1
     vectors: int = 1
+    stream: int = field(default=0, metadata={"later": True})  # records may be older
 
 
 def schedule_blocks(d: Declaration, tile: BlockTile = BlockTile()) -> Schedule:
@@ -53,6 +55,8 @@ def schedule_blocks(d: Declaration, tile: BlockTile = BlockTile()) -> Schedule:
     out.reorder(n, c, band, h, w, vector, row, column, lane)
     task = out.fuse(n, c, band)
     out.parallel(task)
+    if tile.stream:
+        out.pragma(task, "stream_stores", True)
     for axis in (row, column):
         out.unroll(axis)
     out.vectorize(lane)

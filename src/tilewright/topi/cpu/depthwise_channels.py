@@ -7,7 +7,7 @@ input is computed alike, phase by phase where there is a stride.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
@@ -18,7 +18,7 @@ from tilewright.topi.stages import Stages, begin, image_axes, tap_axes
 class ChannelTile:
     """``rows`` by ``columns`` pixels by ``vectors`` vectors of ``lanes`` channels are summed in
     registers; the taps of ``taps`` filter rows are written out. ``copy`` pads each band of ``band``
-    rows into a buffer beforehand, 0 never."""
+    rows into a buffer beforehand, 0 never. With ``stream`` results go past the caches."""
 
     columns: int = 6
     vectors: int = 1
@@ -26,6 +26,7 @@ class ChannelTile:
     rows: int = 1
     taps: int = 1
     band: int = 0
+    stream: int = field(default=0, metadata={"later": True})  # records may be older
 
 
 def schedule_channels(d: Declaration, tile: ChannelTile = ChannelTile()) -> Schedule:
@@ -43,6 +44,8 @@ def schedule_channels(d: Declaration, tile: ChannelTile = ChannelTile()) -> Sche
     out.reorder(n, band, h, w, c, row, column, vector, lane)
     task = out.fuse(n, band)
     out.parallel(task)
+    if tile.stream:
+        out.pragma(task, "stream_stores", True)
     for axis in (row, column, vector):
         out.unroll(axis)
     out.vectorize(lane)

@@ -9,7 +9,7 @@ phase where there is a stride.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
@@ -19,12 +19,13 @@ from tilewright.topi.stages import Stages, begin, image_axes, tap_axes
 @dataclass(frozen=True)
 class LineTile:
     """``rows`` by ``vectors`` vectors of ``lanes`` pixels are summed in registers; the taps of
-    ``taps`` filter rows are written out."""
+    ``taps`` filter rows are written out. With ``stream`` results go past the caches."""
 
     rows: int = 4
     vectors: int = 2
     lanes: int = 16
     taps: int = 3
+    stream: int = field(default=0, metadata={"later": True})  # records may be older
 
 
 def schedule_lines(d: Declaration, tile: LineTile = LineTile()) -> Schedule:
@@ -42,6 +43,8 @@ def schedule_lines(d: Declaration, tile: LineTile = LineTile()) -> Schedule:
     out.reorder(n, c, m, h, w, row, vector, lane)
     channel = out.fuse(n, c)
     out.parallel(channel)
+    if tile.stream:
+        out.pragma(channel, "stream_stores", True)
     out.unroll(row)
     out.unroll(vector)
     out.vectorize(lane)
