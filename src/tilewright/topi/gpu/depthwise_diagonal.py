@@ -4,7 +4,8 @@ The products of :mod:`~tilewright.topi.nn.depthwise_diagonal`. A block goes down
 tile; what a tile sees comes to shared memory as one box, by TMA, while the tile before it is
 computed. A warp has 16 columns and 8 channels of a tile: it keeps the diagonals of its filters in
 registers, and loads a row of pixels, as each pair of taps sees it, from shared memory once for all
-output rows that it adds to.
+output rows that it adds to. Results go through shared memory, so that they are stored in pieces of
+16 bytes, one next to the other.
 """
 
 from __future__ import annotations
@@ -103,28 +104,46 @@ def schedule_diagonal(d: Declaration, tile: DiagonalTile = DiagonalTile()) -> Sc
     for stage in s.stages:
         if stage.op not in kept and stage.op.axis:
             stage.compute_inline()
-    out, sums = s[d.output], s[made.sum]
+    staged = s.cache_write(d.output, "shared")
+    out, results, sums = s[d.output], s[staged], s[made.sum]
+    threads = [
+        te.thread_axis((0, extent), f"threadIdx.{name}")
+        for extent, name in ((tile.down * tile.across, "z"), (tile.eights, "y"), (_LANES, "x"))
+    ]
 
     n, c, h, w = image_axes(out, d.problem.layout)
-    c, lane = out.split(c, factor=2)
-    c, four = out.split(c, factor=CHANNELS // 2)
-    cb, eight = out.split(c, factor=tile.eights)
-    w, pixel = out.split(w, factor=PIXELS)
-    wb, across = out.split(w, factor=tile.across)
-    h, row = out.split(h, factor=tile.rows)
-    h, down = out.split(h, factor=tile.down)
+    cb, c = out.split(c, factor=tile.channels)
+    wb, w = out.split(w, factor=PIXELS * tile.across)
+    h, row = out.split(h, factor=tile.rows * tile.down)
     hb, turn = out.split(h, factor=tile.turns)
-    out.reorder(n, hb, wb, cb, down, across, eight, turn, row, pixel, four, lane)
+    c, lane = out.split(c, factor=CHANNELS)
+    out.reorder(n, hb, wb, cb, turn, row, w, c, lane)
     block = out.fuse(n, hb, wb, cb)
-    warp = out.fuse(across, eight)
     out.bind(block, te.thread_axis("blockIdx.x"))
-    out.bind(down, te.thread_axis("threadIdx.z"))
-    out.bind(warp, te.thread_axis("threadIdx.y"))
-    out.unroll(row)
+    rest, x = out.split(out.fuse(row, w, c), factor=_LANES)
+    rest, y = out.split(rest, factor=tile.eights)
+    _, z = out.split(rest, factor=tile.down * tile.across)
+    for axis, thread in zip((z, y, x), threads, strict=True):
+        out.bind(axis, thread)
     out.vectorize(lane)
 
+    results.compute_at(out, turn)
+    n, c, h, w = image_axes(results, d.problem.layout)
+    results.storage_align(w, 2 * CHANNELS, CHANNELS)  # so that pixels meet no bank twice
+    for axis, extent in ((h, tile.rows), (w, PIXELS), (c, CHANNELS)):
+        results.align_bounds(axis, extent)
+    c, lane = results.split(c, factor=2)
+    eight, four = results.split(c, factor=CHANNELS // 2)
+    across, pixel = results.split(w, factor=PIXELS)
+    down, row = results.split(h, factor=tile.rows)
+    results.reorder(n, down, across, eight, row, pixel, four, lane)
+    results.bind(results.fuse(down, across), threads[0])
+    results.bind(eight, threads[1])
+    results.unroll(row)
+    results.vectorize(lane)
+
     sums.set_scope("fragment")
-    sums.compute_at(out, turn)
+    sums.compute_at(results, eight)
     n, h, w, c = sums.op.axis
     r, q, tap, ci = sums.op.reduce_axis
     for axis, extent in ((h, tile.rows), (w, PIXELS), (c, CHANNELS)):
@@ -138,8 +157,9 @@ def schedule_diagonal(d: Declaration, tile: DiagonalTile = DiagonalTile()) -> Sc
 
     diagonals = s[made.diagonals]
     diagonals.set_scope("fragment")
-    diagonals.compute_at(out, warp)
-    for axis in diagonals.op.axis[:-2]:
+    diagonals.compute_at(out, block)
+    diagonals.bind(diagonals.op.axis[0], threads[1])
+    for axis in diagonals.op.axis[1:-2]:
         diagonals.unroll(axis)
 
     pixels = s[made.pixels]

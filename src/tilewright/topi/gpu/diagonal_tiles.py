@@ -36,7 +36,7 @@ class Machine:
     CYCLES, CACHE, MEMORY = 1755.0, 6.5e6, 4.2e6
     SHARED, REGISTERS, WARPS, BLOCKS, OWN = 227 * 1024, 65536, 64, 32, 1100
     #: Cycles of a multiprocessor for one product, one load of operands, one instruction.
-    PRODUCT, LOAD, ISSUE = 1.0, 4.0, 0.25
+    PRODUCT, LOAD, ISSUE = 1.6, 4.0, 0.25
 
     @classmethod
     def resident(cls, warps: int, registers: int, space: int) -> int:
@@ -112,14 +112,12 @@ def _micros(p: Problem, tile: DiagonalTile) -> float:
     rows, columns = cut.seen(tile.rows * tile.down, PIXELS * tile.across)
     products = tile.rows * cut.kernel[0] * cut.pairs
     registers = 4 * tile.rows + 2 * cut.kernel[0] * cut.pairs + _OTHERS
-    space = tile.stages * rows * columns * tile.channels * 2 + Machine.OWN
+    results = tile.rows * tile.down * PIXELS * tile.across * (tile.channels + CHANNELS)
+    space = (tile.stages * rows * columns * tile.channels + results) * 2 + Machine.OWN
     if max(rows, columns) > LARGEST or products > _CODE or registers > _MOST_REGISTERS:
         return math.inf
     warps = tile.down * tile.across * tile.eights
-    room = min(
-        Machine.REGISTERS // (warps * 32 * registers), Machine.WARPS // warps, Machine.BLOCKS
-    )
-    resident = min(Machine.SHARED // space, room)
+    resident = Machine.resident(warps, registers, space)
     if not resident:
         return math.inf
     down, across, beside = (
@@ -136,7 +134,7 @@ def _micros(p: Problem, tile: DiagonalTile) -> float:
     busy *= 1 + 7 / (resident * warps)
     written = p.batch * height * width * p.channels * 2
     box = rows * columns * max(tile.channels * 2 + 12, 80)  # short rows take as long as longer ones
-    cache = (turns * box + 1.5 * written) / Machine.CACHE
+    cache = (turns * box + written) / Machine.CACHE
     read = p.batch * math.prod(cut.image) * p.channels * 2
     memory = (read + written) / Machine.MEMORY * (1.24 if beside > 1 else 1.0)
     slowest = math.pow(busy**4 + cache**4 + memory**4, 0.25)

@@ -79,7 +79,7 @@ def _shared_out(
     count = p.batch * math.prod(cut.grid)
     loads = cut.seen(0, tile.rows) * cut.pairs + tile.rows // 2
     work = Machine.busy(products, loads, tile.eights, 60)
-    for resident in {most, max(1, most - 1)} - {0}:
+    for resident in {most, most - 1} - {0, -1}:
         chunks = max(1, min(count, resident * MULTIPROCESSORS // groups))
         steps = -(-count // chunks)
         waves = -(-chunks * groups // (resident * MULTIPROCESSORS))
