@@ -15,6 +15,7 @@ from torch.autograd import forward_ad
 from tilewright.torch.alike import Alike, alike
 from tilewright.torch.calls import MOST_SEEN, Seen, latest, observers, seen, signature
 from tilewright.torch.casts import autocast, cast_once, kind_of
+from tilewright.torch.conversions import conversion
 from tilewright.torch.plain import alive, functions, is_plain, modes, profiled
 
 _grad, _dtype_of = torch.is_grad_enabled, torch.get_autocast_dtype
@@ -46,7 +47,12 @@ class Quick:
         self.dtype = _dtype_of(kind) if kind else None
         # What is no parameter may be large, and the record would keep it.
         parameters = all(type(t) is torch.nn.Parameter for t in operands[1:])
-        self.casting = known.casting(self.dtype) if kind and parameters else None
+        self.casting: Seen | None = None
+        if kind and parameters:
+            self.casting = known.casting(self.dtype, operands[1].dtype)
+            self.casting.convert_weight = conversion(operands[1], self.dtype)
+            if len(operands) == 3:
+                self.casting.convert_bias = conversion(operands[2], self.dtype)
 
 
 def again(input: Any, weight: Any, bias: Any, given: tuple[Any, ...]) -> torch.Tensor | None:
@@ -81,12 +87,16 @@ def again(input: Any, weight: Any, bias: Any, given: tuple[Any, ...]) -> torch.T
             return _looked_up(input, weight, bias, given)
         if input.dtype is not dtype:
             input = cast_once(input, dtype)
-        if quick.casting is not None and quick.asks and _grad():
-            made = known.record(input, weight, bias, quick.casting)
+        casting = quick.casting
+        if casting is None:
+            weight = cast_once(weight, dtype)
+            bias = None if bias is None else cast_once(bias, dtype)
+        elif quick.asks and _grad():
+            made = known.record(input, weight, bias, casting)
             return made
-        weight = cast_once(weight, dtype)
-        if bias is not None:
-            bias = cast_once(bias, dtype)
+        else:
+            weight = cast_once(weight, dtype, casting.convert_weight)
+            bias = None if bias is None else cast_once(bias, dtype, casting.convert_bias)
     if quick.asks and _grad():
         made = known.record(input, weight, bias, known)
     else:

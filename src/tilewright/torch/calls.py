@@ -40,15 +40,18 @@ class Seen:
     record : with one, of (input, weight, bias) and this.
     is_flat : whether operands lack the height, which is 1.
     size, kernel, last, form : of the input and the weight, with a height.
-    dtype : what the record casts weight and bias to; None where it takes them as they are.
+    dtype, weight_dtype : what the record casts weight and bias to, and the type that the weight
+        has; None where it takes them as they are.
+    convert_weight, convert_bias : how it does, without a record of its own; None where autocast's
+        way will do.
     kinds : what calls looked like before autocast.
     backward : by whose gradients are asked for, what operands and the output's gradient looked
         like, and a run of the gradients.
     """
 
     __slots__ = (
-        "backward", "dtype", "form", "geometry", "is_flat", "kernel", "kinds", "last", "record",
-        "run", "size",
+        "backward", "convert_bias", "convert_weight", "dtype", "form", "geometry", "is_flat",
+        "kernel", "kinds", "last", "record", "run", "size", "weight_dtype",
     )  # fmt: skip
 
     def __init__(
@@ -61,13 +64,16 @@ class Seen:
         self.size, self.kernel, self.last = input.shape, weight.shape[2:], is_last(input)
         self.form = memory_format(self.last)
         self.dtype: Any = None
+        self.weight_dtype: Any = None
+        self.convert_weight: Run | None = None
+        self.convert_bias: Run | None = None
         self.kinds: list[Any] = []
         self.backward: dict[Any, list[tuple[Callable[..., bool], Run]]] = {}
 
-    def casting(self, dtype: Any) -> Seen:
+    def casting(self, dtype: Any, weight_dtype: Any) -> Seen:
         """The same whose record casts weight and bias to ``dtype``."""
         made = copy(self)
-        made.dtype, made.kinds, made.backward = dtype, [], {}
+        made.dtype, made.weight_dtype, made.kinds, made.backward = dtype, weight_dtype, [], {}
         return made
 
 

@@ -71,8 +71,11 @@ def cast(tensor: Any, dtype: Any) -> Any:
     return tensor.to(dtype)
 
 
-def cast_once(tensor: Any, dtype: Any) -> Any:
-    """The same of a plain tensor; for a parameter, as long as autocast would keep it."""
+def cast_once(tensor: Any, dtype: Any, convert: Callable[[Any], Any] | None = None) -> Any:
+    """The same of a plain tensor; for a parameter, as long as autocast would keep it.
+
+    ``convert`` does it where given, which has no record of gradients.
+    """
     if tensor.dtype is not torch.float32:
         return cast(tensor, dtype)
     keep = tensor.requires_grad and _keeps()
@@ -84,7 +87,10 @@ def cast_once(tensor: Any, dtype: Any) -> Any:
         if fits and (not made.is_inference() or _infers()):
             _kept.used = True
             return made
-    made = tensor.type(dtype)  # as Tensor.to, whose arguments take longer to understand
+    if convert is not None:
+        made = convert(tensor)
+    else:
+        made = tensor.type(dtype)  # as Tensor.to, whose arguments take longer to understand
     if keep and tensor.is_leaf and not tensor._is_view():
         _kept.keep(tensor, made)
     return made

@@ -15,6 +15,7 @@ from torch.autograd import forward_ad
 from tilewright.torch.alike import alike
 from tilewright.torch.calls import Run, Seen, is_last, observers
 from tilewright.torch.casts import cast_once
+from tilewright.torch.conversions import conversion
 from tilewright.torch.operators import conv, conv_dgrad, conv_wgrad
 from tilewright.torch.passes import dgrad, dgrad_run, forward, wgrad, wgrad_run
 from tilewright.torch.plain import functions, is_plain, modes, profiled
@@ -32,9 +33,9 @@ class _Recorded(torch.autograd.Function):
         ctx.known = known
         if known.dtype is not None:
             ctx.weight = weight
-            weight = cast_once(weight, known.dtype)
+            weight = cast_once(weight, known.dtype, known.convert_weight)
             if bias is not None:
-                bias = cast_once(bias, known.dtype)
+                bias = cast_once(bias, known.dtype, known.convert_bias)
         ctx.save_for_backward(input if needs[1] else None, weight if needs[0] else None)
         return known.run(input, weight, bias)
 
@@ -136,7 +137,11 @@ def _convolution_run(known: Seen, needs: tuple[bool, ...], dy: Any, input: Any, 
         dense = dy.contiguous(memory_format=form)
         by_input = dgrad_run(dense, w, None, size, geometry, last) if needs[0] else None
         by_weight = wgrad_run(x, dense, kernel, geometry) if needs[1] else None
-        run = together(by_input, by_weight, needs[2])
+        convert = None
+        if by_weight is not None and known.dtype is not None:
+            dw = dy.new_empty((dy.shape[1], 1, *kernel), dtype=known.dtype)
+            convert = conversion(dw, known.weight_dtype)
+        run = together(by_input, by_weight, needs[2], convert)
         is_dense = dy.is_contiguous(memory_format=form)
         return run if is_dense else lambda dy, w, x: run(dy.contiguous(memory_format=form), w, x)
 

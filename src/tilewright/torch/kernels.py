@@ -86,6 +86,13 @@ if hasattr(os, "register_at_fork"):
         after_in_parent=_state.lock.release,
         after_in_child=_state.lock.release,
     )
+
+
+def alone() -> threading.RLock:
+    """The lock of whoever compiles."""
+    return _state.lock
+
+
 #: Called when kernels found so far may no longer be the ones to take.
 on_change: list[Callable[[], None]] = []
 

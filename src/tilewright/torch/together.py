@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.torch.calls import Run
@@ -9,21 +10,27 @@ from tilewright.torch.layouts import ByNCHW
 from tilewright.torch.passes import parts
 
 
-def together(by_input: Run | None, by_weight: Run | None, bias: bool) -> Run:
+def together(
+    by_input: Run | None,
+    by_weight: Run | None,
+    bias: bool,
+    convert: Callable[[Any], Any] | None = None,
+) -> Run:
     """Makes of (grad, weight, input) what autograd wants: gradients by the input, by the weight and
     by the bias, and None for what was told beside them; None for a gradient that is not given.
 
     ``by_input`` takes grad and weight, ``by_weight`` input and grad; grad is copied at most once.
+    ``convert`` is of the gradient by the weight.
     """
     run = _both(by_input, by_weight)
-    if not bias:
+    if not bias and convert is None:
         return run
 
-    def with_bias(dy: Any, weight: Any, input: Any) -> Any:
+    def more(dy: Any, weight: Any, input: Any) -> Any:
         dx, dw, _, _ = run(dy, weight, input)
-        return dx, dw, summed(dy), None
+        return dx, dw if convert is None else convert(dw), summed(dy) if bias else None, None
 
-    return with_bias
+    return more
 
 
 def _both(by_input: Run | None, by_weight: Run | None) -> Run:
