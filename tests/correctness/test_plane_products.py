@@ -34,14 +34,23 @@ LAYER = problem("64x1024x7x7", "1024x1x13x13")
 
 #: Problems, each with a tile that does not divide it in some way.
 CASES = [
-    (problem("20x8x7x7", "8x1x13x13"), PlaneProductTile(8, 1)),
-    (problem("40x8x7x7", "8x1x13x13", pass_="dgrad"), PlaneProductTile(4, 2)),
-    (problem("5x4x8x8", "4x1x7x7", padding=3, dtype="bfloat16"), PlaneProductTile(4, 1)),
-    (problem("17x4x7x7", "4x1x7x7", padding=3, stride=2), PlaneProductTile(4, 1)),
-    (problem("17x4x7x7", "4x1x7x7", padding=3, stride=2, pass_="dgrad"), PlaneProductTile(2, 1)),
-    (problem("3x6x5x6", "6x1x4x3", padding=(1, 2, 0, 1), dilation=(1, 2)), PlaneProductTile(2, 1)),
-    (problem("3x6x5x3", "6x1x4x3", padding=(3, 2, 2, 1), pass_="dgrad"), PlaneProductTile(2, 1)),
-    (problem("3x4x12x5", "4x1x9x9", padding=4, stride=(3, 1)), PlaneProductTile(4, 1)),
+    (problem("20x8x7x7", "8x1x13x13"), PlaneProductTile(8, 2, 1, 1)),
+    (problem("40x8x7x7", "8x1x13x13", pass_="dgrad"), PlaneProductTile(4, 1, 2, 3)),
+    (problem("5x4x8x8", "4x1x7x7", padding=3, dtype="bfloat16"), PlaneProductTile(4, 1, 1, 1)),
+    (problem("17x4x7x7", "4x1x7x7", padding=3, stride=2), PlaneProductTile(4, 1, 1, 1)),
+    (
+        problem("17x4x7x7", "4x1x7x7", padding=3, stride=2, pass_="dgrad"),
+        PlaneProductTile(2, 1, 1, 1),
+    ),
+    (
+        problem("3x6x5x6", "6x1x4x3", padding=(1, 2, 0, 1), dilation=(1, 2)),
+        PlaneProductTile(2, 1, 1, 1),
+    ),
+    (
+        problem("3x6x5x3", "6x1x4x3", padding=(3, 2, 2, 1), pass_="dgrad"),
+        PlaneProductTile(2, 1, 1, 1),
+    ),
+    (problem("3x4x12x5", "4x1x9x9", padding=4, stride=(3, 1)), PlaneProductTile(4, 1, 1, 1)),
     (gradient("20x8x7x7", "8x1x13x13"), PlaneGradientTile(8, 1, 3)),
     (gradient("40x8x7x7", "8x1x13x13"), PlaneGradientTile(4, 2, 2)),
     (gradient("5x4x8x8", "4x1x7x7", padding=3, dtype="bfloat16"), PlaneGradientTile(4, 1, 1)),
@@ -72,7 +81,8 @@ def test_products_of_whole_images_are_the_convolution(p, tile):
 
 
 @pytest.mark.parametrize(
-    ("pass_", "tile"), [("forward", PlaneProductTile(8, 1)), ("wgrad", PlaneGradientTile(8, 1, 2))]
+    ("pass_", "tile"),
+    [("forward", PlaneProductTile(8, 1, 1, 1)), ("wgrad", PlaneGradientTile(8, 1, 2))],
 )
 def test_one_kernel_serves_every_batch(pass_, tile):
     p = problem("17x8x7x7", "8x1x13x13", pass_=pass_)
@@ -98,7 +108,7 @@ def test_what_is_not_finite_stays_in_its_image_and_channel():
     for channel, pixel in ((1, (0, 0)), (2, (6, 6))):
         arrays["data"][(1, channel, *pixel)] = np.inf
     out = poison(p)
-    kernel(p, PlaneProductTile(4, 1), "sim")(*arrays.values(), out)
+    kernel(p, PlaneProductTile(4, 1, 1, 1), "sim")(*arrays.values(), out)
     others = np.ones((3, 4), bool)
     others[1, 1:3] = False
     assert np.isfinite(out[others]).all()

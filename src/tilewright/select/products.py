@@ -260,16 +260,19 @@ def _row_products(p: Problem, tile: Any) -> Products:
 
 
 def _planes(p: Problem, tile: Any) -> Products:
-    cut = PlaneProducts(p, tile.channels, _WARP_ROWS * tile.images)
+    cut = PlaneProducts(p, tile.channels, _WARP_ROWS * tile.images * tile.turns)
     many, results = -(-p.batch // cut.images), math.prod(cut.result)
-    blocks, staged = many * (p.channels // tile.channels), cut.images * tile.channels * _size(p)
-    pairs = tile.images * cut.pairs * cut.result[0]
+    blocks, pairs = many * (p.channels // tile.channels), cut.pairs * tile.images * tile.turns
+    plane = tile.channels * _WARP_ROWS * tile.images * _size(p)
+    staged = plane * cut.pixels
     return Products(
-        rate="mma", multiplies=pairs * _PAIR * tile.channels, threads=_WARP * tile.channels,
-        blocks=blocks, held=2 * cut.blocks + 4 * (cut.result[0] + cut.pairs) + _OTHERS,
-        shared=staged * (cut.pixels + results), built=0, loaded=blocks * staged * cut.pixels,
-        rows=tile.images * cut.pairs, rounds=1, ahead=staged * cut.pixels,
-        width=cut.result[0] * PLACES, depth=2 * cut.pairs * PLACES, chunks=1,
+        rate="mma", multiplies=pairs * cut.result[0] * _PAIR * tile.channels,
+        threads=_WARP * tile.channels, blocks=blocks,
+        held=2 * cut.blocks + 4 * (cut.result[0] + cut.pairs) + _OTHERS,
+        shared=tile.stages * staged + plane * results, built=0,
+        loaded=blocks * tile.turns * staged, rows=pairs, rounds=tile.turns,
+        ahead=max(1, min(tile.turns, tile.stages - 1)) * staged, width=cut.result[0] * PLACES,
+        depth=2 * cut.pairs * PLACES, chunks=1,
         spare=(2 * cut.pairs / cut.image[0], PLACES / cut.result[1], many * cut.images / p.batch,
                PLACES / cut.image[1]),
     )  # fmt: skip

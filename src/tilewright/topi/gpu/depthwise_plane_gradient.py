@@ -159,7 +159,7 @@ def plane_gradient_tiles(p: Problem, target: Target) -> list[PlaneGradientTile]:
 
 def _tiles(p: Problem) -> Iterator[tuple[float, PlaneGradientTile]]:
     """Tiles, with how slow they are thought to be."""
-    for channels, images, stages in product((16, 8, 4, 2), (1, 2, 4), (4, 3, 2, 1)):
+    for channels, images, stages in product((16, 8, 4, 2), (1, 2, 4), (5, 4, 3, 2, 1)):
         cut = PlaneProducts(p, channels, _IMAGES * images)
         turns = -(-p.batch // cut.images)
         rows, pixels = cut.result[0], cut.result[0] * cut.result[1]
@@ -175,5 +175,6 @@ def _tiles(p: Problem) -> Iterator[tuple[float, PlaneGradientTile]]:
         once = AROUND + p.kernel_h * p.kernel_w / _LANES * 2 * cut.result[1]
         blocks = p.channels // channels
         busiest = -(-blocks // PROCESSORS) * channels * (once + turns * images * each)
-        near = 1 + abs(channels - 8) / 64 + abs(stages - min(3, turns)) / 16 + images / 64
+        ahead = min(5, turns + 1)  # so many stages load all at once, or as much as pays
+        near = 1 + abs(channels - 8) / 64 + abs(stages - ahead) / 16 + images / 64
         yield busiest * near, PlaneGradientTile(channels, images, stages)

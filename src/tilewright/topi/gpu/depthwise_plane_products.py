@@ -39,14 +39,19 @@ APART = 16, 8
 _MOST, REGISTERS = 16, 160
 #: Instructions of a warp around its products, about, and multiprocessors of a large GPU.
 AROUND, PROCESSORS = 150, 132
+#: The same of another turn, and tiles of images that a block goes through, at most.
+_TURN, _TOGETHER = 20, 4
 
 
 @dataclass(frozen=True)
 class PlaneProductTile:
-    """A block has ``channels`` warps, each with one channel of 16 * ``images`` images."""
+    """A block has ``channels`` warps, each with one channel. It goes ``turns`` times through 16 *
+    ``images`` images, which are copied ``stages - 1`` turns ahead."""
 
     channels: int = 8
-    images: int = 2
+    images: int = 1
+    turns: int = 4
+    stages: int = 4
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ def declare_plane_products(
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     inputs = placeholders(p, batch)
     image, filter = list(inputs.values())[:2]
-    cut = PlaneProducts(p, tile.channels, _IMAGES * tile.images)
+    cut = PlaneProducts(p, tile.channels, _IMAGES * tile.images * tile.turns)
     stages = depthwise_plane_products(cut, image, filter)
     sums = Images(p.layout).compute(
         image.shape[0], p.result_channels, cut.result,
@@ -90,22 +95,23 @@ def schedule_plane_products(
 
     n, c, h, w = out.op.axis
     many, n = out.split(n, factor=cut.images)
+    turn, n = out.split(n, factor=_IMAGES * tile.images)
     c, channel = out.split(c, factor=tile.channels)
-    out.reorder(many, c, n, channel, h, w)
+    out.reorder(many, c, turn, n, channel, h, w)
     block = out.fuse(many, c)
     out.bind(block, te.thread_axis("blockIdx.x"))
     _, own = spread_pieces(out, n, [channel, h, w], cut.result, tile.channels)
     out.vectorize(own)
 
-    parts.compute_at(out, block)
+    parts.compute_at(out, turn)
     n, own, h, w = parts.op.axis
     parts.storage_align(n, *APART)
-    turn, n = parts.split(n, factor=_IMAGES)
-    parts.reorder(own, turn, n, h, w)
+    part, n = parts.split(n, factor=_IMAGES)
+    parts.reorder(own, part, n, h, w)
     parts.bind(own, ty)
 
     sums.set_scope("fragment")
-    sums.compute_at(parts, turn)
+    sums.compute_at(parts, part)
     n, c, h, w = sums.op.axis
     pair, half, place = sums.op.reduce_axis
     sums.align_bounds(n, _IMAGES)
@@ -128,7 +134,9 @@ def schedule_plane_products(
 
     staged = s[made.staged]
     staged.set_scope("shared")
-    staged.compute_at(out, block)
+    staged.compute_at(out, turn)
+    if tile.stages > 1:
+        staged.pipeline(tile.stages)
     n, *planes = staged.op.axis
     staged.storage_align(n, *APART)
     piece, own = spread_pieces(staged, n, planes, cut.image, tile.channels)
@@ -192,21 +200,24 @@ def plane_product_tiles(p: Problem, target: Target) -> list[PlaneProductTile]:
 
 def _tiles(p: Problem) -> Iterator[tuple[float, PlaneProductTile]]:
     """Tiles, with how slow they are thought to be."""
-    for channels, images in product((16, 8, 4, 2), (1, 2, 4)):
-        cut = PlaneProducts(p, channels, _IMAGES * images)
+    for channels, images, turns in product((16, 8, 4, 2), (1, 2, 4), (1, 2, 4)):
+        cut = PlaneProducts(p, channels, _IMAGES * images * turns)
         rows, pixels = cut.result[0], cut.result[0] * cut.result[1]
-        held = 2 * cut.blocks + 4 * (rows + cut.pairs)
-        shared = cut.images * channels * (cut.pixels + pixels) * 2
-        if p.channels % channels or images >= 2 * max(1, -(-p.batch // _IMAGES)):
-            continue
         pieces = piece_of(channels, cut.image), piece_of(channels, cut.result)
-        if held > REGISTERS or shared > SHARED or pieces[0] < 2:
+        held = 2 * cut.blocks + 4 * (rows + cut.pairs)
+        if p.channels % channels or pieces[0] < 2 or held > REGISTERS:
+            continue
+        if images * turns >= 2 * max(1, -(-p.batch // _IMAGES)) or images * turns > _TOGETHER:
             continue
         blocks = -(-p.batch // cut.images) * (p.channels // channels)
         copies = 8 * (cut.pixels / pieces[0] + pixels / pieces[1]) / _LANES
-        once = 4 * cut.blocks + AROUND
         each = rows * cut.pairs + 4 * cut.pairs + 8 * rows + _IMAGES * copies
-        busiest = -(-blocks // PROCESSORS) * channels * (once + images * each)
-        alone = 1.0 if blocks > PROCESSORS else 1.2  # nothing is loaded while it multiplies
-        near = 1 + abs(channels - 8) / 64
-        yield busiest * alone * near, PlaneProductTile(channels, images)
+        work = AROUND + 4 * cut.blocks + turns * (images * each + _TURN)
+        busiest = -(-blocks // PROCESSORS) * channels * work
+        # What is loaded while something else is multiplied, and stored.
+        alone = 1 + 0.5 / (turns * -(-blocks // PROCESSORS))
+        for stages in (1,) if turns == 1 else (turns, turns + 1):
+            shared = (images * (stages * cut.pixels + pixels)) * _IMAGES * channels * 2
+            if shared <= SHARED:
+                near = 1 + abs(channels - 8) / 64 + (stages > turns) / 8
+                yield busiest * alone * near, PlaneProductTile(channels, images, turns, stages)
