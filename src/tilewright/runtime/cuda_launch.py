@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.codegen.arguments import variables
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.errors import TargetError
+from tilewright.ir.errors import TargetError, TilewrightError
 from tilewright.ir.func import Func, Module
 from tilewright.runtime.cuda_call import Call, Kernel, failure, make_call
 from tilewright.runtime.cuda_driver import (
@@ -22,7 +21,7 @@ from tilewright.runtime.cuda_driver import (
     load_driver,
     relaxed_capture,
 )
-from tilewright.runtime.cuda_maps import Room, TensorMaps
+from tilewright.runtime.cuda_maps import TensorMaps
 from tilewright.runtime.signature import evaluate
 from tilewright.runtime.torch_memory import allocator
 from tilewright.target.boxes import TensorMap
@@ -96,7 +95,6 @@ class Loaded:
         slots |= {v: self._addresses + k for k, v in enumerate(self._scalars)}
         self._parameters = [tuple(slots[p] for p in func.params) for func in module.funcs]
         self._structures = [tuple(len(buffers) + m for m in own) for own in self._maps.of_kernel]
-        self._local = threading.local()
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._workspaces: dict[int, list[Memory]] = {}
 
@@ -115,8 +113,9 @@ class Loaded:
             if plan.workspaces:
                 held, extra = self._allocate(plan.workspaces, stream, torch)
                 pointers = pointers + extra
-            if self._maps:
-                pointers += self._described(pointers, scalars)
+            room = self._maps.room(pointers, scalars) if self._maps else None
+            if room is not None:
+                pointers += room.addresses
             answer = plan.call(stream, pointers)
             if answer != 0:
                 status, k = failure(answer)
@@ -126,7 +125,7 @@ class Loaded:
                     (load_driver().CUresult(status),),
                     f"launching {func.name}, grid {grid}, block {block}",
                 )
-            del held
+            del held, room
         finally:
             self._place.leave(entered)
 
@@ -148,7 +147,7 @@ class Loaded:
 
         starts, size = _starts(plan.workspaces)
         workspace = allocator(torch, (size,), (1,), torch.uint8, torch.device("cuda", ordinal))
-        described = self._described if self._maps else None
+        described = self._maps.room if self._maps else None
 
         def launch_with_more(pointers: tuple[int, ...]) -> None:
             given = pointers
@@ -157,7 +156,12 @@ class Loaded:
                 base = held.data_ptr()
                 given = (*given, *[base + at for at in starts])
             if described is not None:
-                given += described(given, scalars)
+                try:
+                    room = described(given, scalars)  # held, too
+                except TilewrightError:  # there is no map of what is not aligned
+                    otherwise(pointers)
+                    return
+                given += room.addresses
             if call(stream(ordinal), given):
                 otherwise(pointers)
 
@@ -173,16 +177,6 @@ class Loaded:
                 otherwise(pointers)
 
         return launch_here
-
-    def _described(self, pointers: tuple[int, ...], scalars: tuple[int, ...]) -> tuple[int, ...]:
-        """The addresses of the maps of a call. The driver reads them during the launch, so each
-        thread has its own."""
-        try:
-            room: Room = self._local.room
-        except AttributeError:
-            room = self._local.room = Room(len(self._maps))
-        self._maps.put(room, pointers, scalars)
-        return room.addresses
 
     def _plan(self, scalars: tuple[int, ...]) -> Plan:
         values = {v.name: x for v, x in zip(self._scalars, scalars, strict=True)}

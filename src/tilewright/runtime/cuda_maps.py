@@ -11,6 +11,8 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import itemgetter
+from typing import Any
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import ArgumentError
@@ -24,7 +26,7 @@ from tilewright.target.boxes import TensorMap, stride_problem
 SIZE, _ALIGN = 128, 128
 #: The first version of CUDA whose driver makes them.
 _VERSION = 12000
-#: So many maps are remembered.
+#: The maps of so many calls are remembered.
 _KEPT = 1024
 #: By type of elements, the end of the driver's name for it; of integers, signs do not matter.
 _TYPES = {"float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32",
@@ -69,15 +71,14 @@ def tiled(made: TensorMap, buffer: Buffer, scalars: Mapping[str, int]) -> Tiled:
     )
 
 
-def encode(what: Tiled, address: int) -> bytes:
-    """The map of the tensor at ``address``."""
-    room = Room(1)
+#: Writes a map of the tensor at an address, the second one, into memory at the first.
+Encode = Callable[[int, int], None]
+
+
+def encoder(what: Tiled) -> Encode:
+    """What makes maps of such tensors; memory for a map begins at a multiple of its size."""
     rank = len(what.extents)
-    status = _driver_function()(
-        room.addresses[0],
-        _enumerator("CUtensorMapDataType", "DATA_TYPE", what.kind),
-        rank,
-        address,
+    fixed = (
         (ctypes.c_uint64 * rank)(*what.extents),
         (ctypes.c_uint64 * rank)(*what.strides),
         (ctypes.c_uint32 * rank)(*what.box),
@@ -87,11 +88,18 @@ def encode(what: Tiled, address: int) -> bytes:
         _enumerator("CUtensorMapL2promotion", "L2_PROMOTION", "L2_128B"),
         _enumerator("CUtensorMapFloatOOBfill", "FLOAT_OOB_FILL", "NONE"),
     )
-    check(
-        (load_driver().CUresult(status),),
-        f"describing a tensor of extents {what.extents} in boxes of {what.box}",
-    )
-    return ctypes.string_at(room.addresses[0], SIZE)
+    kind = _enumerator("CUtensorMapDataType", "DATA_TYPE", what.kind)
+    function = _driver_function()
+
+    def encode(room: int, address: int) -> None:
+        status = function(room, kind, rank, address, *fixed)
+        if status:
+            check(
+                (load_driver().CUresult(status),),
+                f"describing a tensor of extents {what.extents} in boxes of {what.box}",
+            )
+
+    return encode
 
 
 @cache
@@ -112,11 +120,12 @@ def _enumerator(enum: str, prefix: str, name: str) -> int:
 class Room:
     """Memory for the maps of all kernels, from which the driver reads them at a launch."""
 
+    __slots__ = ("_memory", "addresses")
+
     def __init__(self, count: int) -> None:
         self._memory = ctypes.create_string_buffer(count * SIZE + _ALIGN)
         start = -(-ctypes.addressof(self._memory) // _ALIGN) * _ALIGN
         self.addresses = tuple(start + SIZE * k for k in range(count))
-        self.holds: list[bytes | None] = [None] * count
 
 
 class TensorMaps:
@@ -147,22 +156,41 @@ class TensorMaps:
                 own.append(len(self._maps))
                 self._maps.append((made, buffer, arrays.index(buffer)))
             self.of_kernel.append(own)
-        self._known: dict[tuple[int, int, tuple[int, ...]], bytes] = {}
+        places = sorted({position for _, _, position in self._maps})
+        self._described = itemgetter(*places) if places else None
+        self._rooms: dict[tuple[Any, tuple[int, ...]], Room] = {}
+        self._encoders: dict[tuple[int, ...], list[Encode]] = {}
 
     def __len__(self) -> int:
         return len(self._maps)
 
-    def put(self, room: Room, pointers: Sequence[int], scalars: tuple[int, ...]) -> None:
-        """Write the maps of a call with arrays at ``pointers``, and ``scalars``, into ``room``."""
-        for k, (made, buffer, position) in enumerate(self._maps):
-            key = (k, pointers[position], scalars)
-            data = self._known.get(key)
-            if data is None:
-                values = dict(zip(self._names, scalars, strict=True))
-                data = encode(tiled(made, buffer, values), pointers[position])
-                if len(self._known) >= _KEPT:
-                    self._known.clear()
-                self._known[key] = data
-            if room.holds[k] is not data:
-                ctypes.memmove(room.addresses[k], data, SIZE)
-                room.holds[k] = data
+    def room(self, pointers: Sequence[int], scalars: tuple[int, ...]) -> Room:
+        """The maps of a call with arrays at ``pointers``, and ``scalars``.
+
+        Calls share them, in all threads: nobody writes to them any more. Whoever launches has to
+        hold the room until that is done.
+        """
+        described = () if self._described is None else self._described(pointers)
+        key = described, scalars
+        room = self._rooms.get(key)
+        if room is None:
+            room = self._make(pointers, scalars)
+            if len(self._rooms) >= _KEPT:
+                self._rooms.clear()
+            self._rooms[key] = room
+        return room
+
+    def _make(self, pointers: Sequence[int], scalars: tuple[int, ...]) -> Room:
+        encoders = self._encoders.get(scalars)
+        if encoders is None:
+            values = dict(zip(self._names, scalars, strict=True))
+            encoders = [encoder(tiled(made, buffer, values)) for made, buffer, _ in self._maps]
+            if len(self._encoders) >= _KEPT:
+                self._encoders.clear()
+            self._encoders[scalars] = encoders
+        room = Room(len(self._maps))
+        for encode, address, (_, _, position) in zip(
+            encoders, room.addresses, self._maps, strict=True
+        ):
+            encode(address, pointers[position])
+        return room
