@@ -36,6 +36,7 @@ def encoded(monkeypatch):
         return 0
 
     monkeypatch.setattr(cuda_maps, "_driver_function", lambda: encode)
+    monkeypatch.setattr(cuda_maps, "load_driver", Driver)
     return told
 
 
