@@ -183,6 +183,36 @@ def test_explain_names_the_kernel_of_each_call():
     assert "PyTorch: the input is dense in neither NCHW nor NHWC" in str(strided)
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize(
+    "change",
+    [
+        nn.utils.parametrizations.weight_norm, nn.utils.weight_norm, nn.utils.spectral_norm,
+        lambda m: nn.utils.prune.random_unstructured(m, "weight", 0.5),
+        lambda m: nn.utils.prune.random_unstructured(m, "bias", 0.5),
+    ],
+)  # fmt: skip
+def test_parameters_that_are_computed_are_computed_for_each_call(change):
+    from torch.nn.utils import prune  # noqa: F401
+
+    torch.manual_seed(0)
+    ours = change(tt.DepthwiseConv2d(4, padding=1)).eval()
+    x = torch.randn(1, 4, 6, 6)
+    for _ in range(3):
+        assert close(ours(x), F.conv2d(x, ours.weight, ours.bias, 1, 1, 1, 4))
+        with torch.no_grad():
+            for p in ours.parameters():
+                p.mul_(-1.5)
+
+
+def test_a_module_may_be_called_with_the_parameters_of_another():
+    ours, other = (tt.DepthwiseConv2d(4, padding=1) for _ in range(2))
+    x, state = torch.randn(1, 4, 6, 6), dict(other.named_parameters())
+    for _ in range(3):
+        assert close(torch.func.functional_call(ours, state, (x,)), other(x))
+        assert not close(ours(x), other(x))
+
+
 def test_a_swapped_model_compiles_as_one_graph():
     model, x = convnext().eval(), torch.randn(2, 3, 16, 16)
     tt.optimize_(model)

@@ -35,9 +35,10 @@ class Quick:
     known : what is known of the call.
     kind, dtype : of autocast, the type of the device and what it casts to; "" where it is off.
     casting : where one record does for the casts of parameters too, ``known`` with these.
+    convert : how an input that asks for no gradients is cast; None where autocast's way will do.
     """
 
-    __slots__ = ("asks", "casting", "dtype", "given", "is_like", "kind", "known")
+    __slots__ = ("asks", "casting", "convert", "dtype", "given", "is_like", "kind", "known")
 
     def __init__(
         self, known: Seen, is_like: Alike, operands: tuple[Any, ...], given: Any, kind: str
@@ -48,6 +49,9 @@ class Quick:
         # What is no parameter may be large, and the record would keep it.
         parameters = all(type(t) is torch.nn.Parameter for t in operands[1:])
         self.casting: Seen | None = None
+        self.convert = None
+        if kind and not operands[0].requires_grad:
+            self.convert = conversion(operands[0], self.dtype)
         if kind and parameters:
             self.casting = known.casting(self.dtype, operands[1].dtype)
             self.casting.convert_weight = conversion(operands[1], self.dtype)
@@ -86,7 +90,7 @@ def again(input: Any, weight: Any, bias: Any, given: tuple[Any, ...]) -> torch.T
         if _dtype_of(quick.kind) is not dtype:
             return _looked_up(input, weight, bias, given)
         if input.dtype is not dtype:
-            input = cast_once(input, dtype)
+            input = cast_once(input, dtype, quick.convert)
         casting = quick.casting
         if casting is None:
             weight = cast_once(weight, dtype)

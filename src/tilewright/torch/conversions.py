@@ -16,7 +16,7 @@ from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.torch_memory import allocator
 from tilewright.target import Target
 from tilewright.torch import kernels
-from tilewright.torch.calls import DTYPES, target_of
+from tilewright.torch.calls import DTYPES, is_last, target_of
 from tilewright.torch.kernels import Launch
 
 #: Numbers of a thread, which are one access of 16 bytes in the wider type, and threads of a block.
@@ -32,10 +32,11 @@ Convert = Callable[[Any], Any]
 def conversion(like: torch.Tensor, dtype: torch.dtype) -> Convert | None:
     """What makes copies in ``dtype`` of tensors that are like ``like`` in all but their values.
 
-    They have no record of gradients. None where PyTorch does it: on a CPU, of tensors that do not
-    lie in one piece in the order of their dimensions, and of other types.
+    They have no record of gradients. None where PyTorch does it: on a CPU, of tensors in neither
+    memory format, and of other types.
     """
-    if not like.is_contiguous() or like.numel() * like.element_size() > _LARGEST:
+    dense = like.is_contiguous() or is_last(like)
+    if not dense or like.numel() * like.element_size() > _LARGEST:
         return None
     launch = launch_of(like.numel(), like.dtype, dtype, like.device)
     if launch is None:

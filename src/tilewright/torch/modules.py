@@ -37,6 +37,18 @@ class _Depthwise(nn.modules.conv._ConvNd):
             device, dtype,
         )  # fmt: skip
 
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor
+        if not torch.compiler.is_compiling():
+            # As attributes they take half a microsecond each: torch.nn.Module looks for them.
+            # Whoever computes them, as parametrizations do, takes them out of here.
+            own = self._parameters
+            if "weight" in own and "bias" in own:
+                made = self._conv_forward(input, own["weight"], own["bias"])
+                return made
+        made = self._conv_forward(input, self.weight, self.bias)
+        return made
+
     def _conv_forward(
         self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
