@@ -16,6 +16,7 @@ from tilewright.ir.stmt import For, ForKind
 from tilewright.ir.visit import walk
 from tilewright.runtime import caches
 from tilewright.schedule import Schedule
+from tilewright.select import choose
 from tilewright.target import Target
 from tilewright.topi import Problem
 from tilewright.topi.declare import declare
@@ -147,6 +148,16 @@ class TestTheChoice:
     def test_only_a_result_that_the_cache_cannot_hold_is_streamed(self, monkeypatch: Any) -> None:
         assert self.streams(self.p, self.nbytes, monkeypatch) == {0}
         assert self.streams(self.p, self.nbytes - 1, monkeypatch) == {1}
+
+    @pytest.mark.parametrize("pass_", ["forward", "dgrad"])
+    @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+    def test_so_it_is_for_shapes_that_nobody_tuned(
+        self, layout: str, pass_: str, monkeypatch: Any
+    ) -> None:
+        p = self.p.replace(layout=layout, pass_=pass_)
+        for held, streams in ((self.nbytes, 0), (self.nbytes - 1, 1)):
+            monkeypatch.setattr(caches, "last_level", lambda threads, held=held: held)
+            assert choose(p, "llvm", policy="heuristic").config.stream == streams
 
     def test_what_is_read_does_not_count(self, monkeypatch: Any) -> None:
         small = self.p.replace(stride=(2, 2))
