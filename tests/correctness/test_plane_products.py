@@ -57,6 +57,9 @@ CASES = [
     (gradient("17x4x7x7", "4x1x7x7", padding=3, stride=3), PlaneGradientTile(4, 1, 2)),
     (gradient("3x6x5x6", "6x1x4x3", padding=(3, 2, 2, 1), dilation=2), PlaneGradientTile(2, 1, 1)),
     (gradient("3x6x5x3", "6x1x4x3", padding=(3, 2, 2, 1)), PlaneGradientTile(2, 1, 1)),
+    # Rows of dy that no tap meets.
+    (gradient("3x6x1x5", "6x1x5x1", padding=(6, 2, 6, 4), stride=2), PlaneGradientTile(2, 2, 1)),
+    (gradient("2x4x7x4", "4x1x10x1", padding=(5, 1, 1, 5), stride=2), PlaneGradientTile(2, 1, 1)),
 ]
 
 

@@ -17,17 +17,16 @@ from typing import Any
 
 from tilewright import te
 from tilewright.schedule import Schedule, create_schedule
-from tilewright.target.instructions import copy_async, mma_bf16, mma_f16
+from tilewright.target.instructions import mma_bf16, mma_f16
 from tilewright.target.target import Target
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.gpu.depthwise_plane_products import (
-    APART,
     AROUND,
     PROCESSORS,
     REGISTERS,
+    copy_planes,
     has_small_images,
     piece_of,
-    spread_pieces,
 )
 from tilewright.topi.gpu.toeplitz import SHARED
 from tilewright.topi.nn.depthwise_plane_products import (
@@ -110,6 +109,7 @@ def schedule_plane_gradient(
     c, kh, place, w = rows.op.axis
     rows.bind(c, ty)
     rows.unroll(kh)
+    rows.align_bounds(place, PLACES)
     rows.align_bounds(w, PLACES)
     rows.storage_align(place, PLACES, _APART)
     _, both = rows.split(w, factor=2)
@@ -135,12 +135,8 @@ def schedule_plane_gradient(
         stage.unroll(stage.op.axis[2])
     for tensor, image in zip(made.staged, (cut.image, cut.result), strict=True):
         stage = s[tensor]
-        stage.set_scope("shared")
         stage.compute_at(products, i)
-        n, *planes = stage.op.axis
-        stage.storage_align(n, *APART)
-        piece, own = spread_pieces(stage, n, planes, image, tile.channels)
-        stage.tensorize(own, copy_async(piece, kind))
+        copy_planes(stage, image, tile.channels)
         if tile.stages > 1:
             stage.pipeline(tile.stages)
     return s

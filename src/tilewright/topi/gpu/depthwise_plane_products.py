@@ -133,15 +133,21 @@ def schedule_plane_products(
     matrices.bind(matrices.op.axis[0], ty)
 
     staged = s[made.staged]
-    staged.set_scope("shared")
     staged.compute_at(out, turn)
     if tile.stages > 1:
         staged.pipeline(tile.stages)
-    n, *planes = staged.op.axis
-    staged.storage_align(n, *APART)
-    piece, own = spread_pieces(staged, n, planes, cut.image, tile.channels)
-    staged.tensorize(own, copy_async(piece, kind))
+    copy_planes(staged, cut.image, tile.channels)
     return s
+
+
+def copy_planes(staged: Stage, image: tuple[int, int], channels: int) -> None:
+    """Copy images as groups of so many channels have them to shared memory, in the background."""
+    n, group, element = staged.op.axis
+    staged.set_scope("shared")
+    staged.storage_align(n, *APART)
+    staged.align_bounds(element, channels * image[0] * image[1])  # also rows that no tap meets
+    piece, own = spread_pieces(staged, n, [group, element], image, channels)
+    staged.tensorize(own, copy_async(piece, str(staged.op.outputs[0].dtype)))
 
 
 def spread_pieces(
@@ -154,9 +160,9 @@ def spread_pieces(
     another, so that each finds its place in an image once.
     """
     threads, piece = _LANES * channels, piece_of(channels, image)
-    whole = channels * image[0] * image[1] // piece
+    elements = channels * image[0] * image[1]
     at, own = stage.split(stage.fuse(*planes), factor=piece)
-    turn, n = stage.split(images, factor=max(1, threads // whole))
+    turn, n = stage.split(images, factor=max(1, threads * piece // elements))
     stage.reorder(turn, n, at, own)
     rest, thread = stage.split(stage.fuse(n, at), factor=threads)
     y, x = stage.split(thread, factor=_LANES)
