@@ -133,6 +133,7 @@ def schedule_plane_gradient(
         stage.set_scope("fragment")
         stage.compute_at(products, step)
         stage.unroll(stage.op.axis[2])
+    s[made.dy].align_bounds(made.dy.op.axis[2], cut.result[0])  # also rows that no tap meets
     for tensor, image in zip(made.staged, (cut.image, cut.result), strict=True):
         stage = s[tensor]
         stage.compute_at(products, i)

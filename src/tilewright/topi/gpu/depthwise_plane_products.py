@@ -145,7 +145,6 @@ def copy_planes(staged: Stage, image: tuple[int, int], channels: int) -> None:
     n, group, element = staged.op.axis
     staged.set_scope("shared")
     staged.storage_align(n, *APART)
-    staged.align_bounds(element, channels * image[0] * image[1])  # also rows that no tap meets
     piece, own = spread_pieces(staged, n, [group, element], image, channels)
     staged.tensorize(own, copy_async(piece, str(staged.op.outputs[0].dtype)))
 

@@ -223,6 +223,7 @@ def depthwise_plane_gradient(t: PlaneProducts, data: Tensor, grad: Tensor) -> Pl
 
     def product(c: Any, block: Any, half: Any, place: Any, out: Any) -> Any:
         where, row = t.row(block, pair)
+        row = te.max(te.min(row, t.result[0] - 1), 0)  # one that there is, anyway
         a = x[i * t.images + n, c, pair * 2 + half, place].astype(p.accumulate)
         b = dy[i * t.images + n, c, row, out].astype(p.accumulate)
         return te.sum(a * b, axis=[i, n, pair], where=te.all(*where))
