@@ -183,11 +183,10 @@ def test_explain_names_the_kernel_of_each_call():
     assert "PyTorch: the input is dense in neither NCHW nor NHWC" in str(strided)
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize(
     "change",
     [
-        nn.utils.parametrizations.weight_norm, nn.utils.weight_norm, nn.utils.spectral_norm,
+        nn.utils.parametrizations.weight_norm, nn.utils.spectral_norm,
         lambda m: nn.utils.prune.random_unstructured(m, "weight", 0.5),
         lambda m: nn.utils.prune.random_unstructured(m, "bias", 0.5),
     ],
