@@ -1,9 +1,11 @@
 """What an eager call from PyTorch costs on the host: depthwise_conv2d and F.conv2d.
 
 Images are so small that a call is over when the host is done with it, and the calls of both take
-turns: medians of many short batches. A training call records its gradients, and runs them where it
-says so. "In a region" of autocast is a batch, as the layers of a model are; else each call has its
-own. On a GPU the calls of a batch are queued behind one another and waited for outside of the time.
+turns: medians of many short batches. "With what follows" are modules, a convolution, BatchNorm2d
+and ReLU6, which `optimize_` makes one kernel. A training call records its gradients, and runs them
+where it says so. "In a region" of autocast is a batch, as the layers of a model are; else each call
+has its own. On a GPU the calls of a batch are queued behind one another and waited for outside of
+the time.
 
     python benchmarks/torch_overhead.py [--device cuda] [--out FOLDER]
 """
@@ -12,6 +14,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
+import copy
 import functools
 import statistics
 import time
@@ -27,6 +31,9 @@ LIMIT = 1.4
 #: What a name of a case ends in whose batches are regions of autocast.
 REGION = "in a region"
 
+#: Modules in a row.
+LAYERS = 8
+
 Candidates = Mapping[str, Callable[[], Any]]
 
 
@@ -34,12 +41,14 @@ def cases(device: str) -> dict[str, Candidates]:
     """By kind of call, ours and PyTorch's; names that end in :data:`REGION` are for one."""
     import torch
     import torch.nn.functional as F
+    from torch import nn
 
     from tilewright.torch import (
         DepthwiseConv2d,
         depthwise_conv1d,
         depthwise_conv2d,
         depthwise_conv_transpose2d,
+        optimize_,
     )
 
     x = torch.randn(1, 4, 4, 4, device=device)
@@ -48,12 +57,16 @@ def cases(device: str) -> dict[str, Candidates]:
     last = x.to(memory_format=torch.channels_last)
     line, taps = torch.randn(1, 4, 16, device=device), torch.randn(4, 1, 3, device=device)
     ours = DepthwiseConv2d(4, padding=1, device=device)
-    theirs = torch.nn.Conv2d(4, 4, 3, padding=1, groups=4, device=device)
+    theirs = nn.Conv2d(4, 4, 3, padding=1, groups=4, device=device)
+    row = nn.Sequential(copy.deepcopy(theirs), nn.BatchNorm2d(4, device=device), nn.ReLU6()).eval()
+    fused = copy.deepcopy(row)
+    optimize_(fused)
+    half = x.to(torch.bfloat16)
 
     def backward(conv: Callable[[], Any]) -> Callable[[], Any]:
         return lambda: torch.autograd.grad(conv(), (z, v), g)
 
-    def infer(module: Any) -> Callable[[], Any]:
+    def infer(module: Any, x: Any = x) -> Callable[[], Any]:
         def run() -> Any:
             with torch.no_grad():
                 return module(x)
@@ -85,13 +98,33 @@ def cases(device: str) -> dict[str, Candidates]:
             "PyTorch": lambda: F.conv_transpose2d(x, w, None, 1, 1, 0, 4),
         }
 
+    def in_a_row(module: Any) -> tuple[Any, Any]:
+        """Modules like this one, and their image."""
+        model = torch.nn.Sequential(*(copy.deepcopy(module) for _ in range(LAYERS)))
+        image = last.to(torch.bfloat16, memory_format=torch.channels_last)
+        return model.to(memory_format=torch.channels_last), image
+
+    def forward(module: Any) -> Callable[[], Any]:
+        model, image = in_a_row(module)
+        return torch.no_grad()(autocast(lambda: model(image)))
+
+    def step(module: Any) -> Callable[[], Any]:
+        model, image = in_a_row(module)
+        run, parameters = autocast(lambda: model(image)), list(model.parameters())
+        return lambda: torch.autograd.grad(run(), parameters, image)
+
     def each(change: Callable[[Any], Any], found: dict[str, Any]) -> Candidates:
         return {name: change(run) for name, run in found.items()}
 
+    modules = {name: make(bias=False) for name, make in makers.items()}
     return {
         "inference": pair(x, w),
         "inference, channels_last": pair(last, w),
-        "inference, a module": each(infer, {"tilewright": ours, "PyTorch": theirs}),
+        "inference, a module": each(infer, {name: make() for name, make in makers.items()}),
+        "inference, with what follows": each(infer, {"tilewright": fused, "PyTorch": row}),
+        f"inference, with what follows, autocast {REGION}": each(
+            lambda module: infer(module, half), {"tilewright": fused, "PyTorch": row}
+        ),
         "inference, one dimension": lines(),
         "inference, transposed": transposed(),
         "inference, autocast": each(autocast, pair(x, w)),
@@ -101,6 +134,8 @@ def cases(device: str) -> dict[str, Candidates]:
         f"training, forward, autocast {REGION}": pair(x, v),
         "training, forward and backward": each(backward, pair(z, v)),
         f"training, forward and backward, autocast {REGION}": each(backward, pair(z, v)),
+        f"inference, {LAYERS} modules in a row, autocast": each(forward, modules),
+        f"training, {LAYERS} modules in a row, autocast": each(step, modules),
     }
 
 

@@ -6,6 +6,7 @@ import pytest
 from tests.support.articles import ARCHITECTURES, spills
 
 import tilewright
+from tilewright.runtime.sass import opcodes
 from tilewright.topi import Problem
 from tilewright.topi.templates import default_schedule
 
@@ -44,6 +45,19 @@ def test_an_activation_is_few_instructions(epilogue, takes, takes_not):
     text = tilewright.build(schedule, declaration.args, "cuda -arch=sm_90a").assembly
     assert takes in text
     assert takes_not not in text
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_a_normalisation_is_one_instruction_a_result(layout):
+    """Its scale and shift are computed once a channel, with an approximation of the hardware."""
+    p = Problem.parse("8x64x32x32", "64x1x3x3", padding=1, layout=layout, dtype="float16")
+    texts = []
+    for epilogue in ("scale_shift", "wide_batch_norm"):
+        declaration, schedule = default_schedule(p.replace(epilogue=epilogue), "cuda -arch=sm_90a")
+        texts.append(tilewright.build(schedule, declaration.args, "cuda -arch=sm_90a").assembly)
+    plain, normalised = (sum(opcodes(text).values()) for text in texts)
+    assert 1 <= texts[1].count("MUFU.RSQ") <= 8  # the channels of a thread
+    assert normalised <= 1.1 * plain
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])

@@ -11,6 +11,7 @@ from torch import nn
 
 from tilewright.topi.problem import Problem
 from tilewright.torch import calls
+from tilewright.torch.fusible import Naming
 from tilewright.torch.kernels import Found
 from tilewright.torch.modules import REPLACEMENTS
 from tilewright.torch.table import text_table
@@ -64,11 +65,8 @@ def explain(model: nn.Module, inputs: Any) -> Explanation:
     ours: Any = tuple(REPLACEMENTS.values())
     for name, module in model.named_modules():
         if isinstance(module, ours):
-
-            def enter(_module: Any, _args: Any, name: str = name) -> None:
-                current[0] = name or "(model)"
-
-            handles.append(module.register_forward_pre_hook(enter))
+            naming = Naming(name or "(model)", current)
+            handles.append(module.register_forward_pre_hook(naming))
     calls.observers.append(observe)
     try:
         with torch.no_grad():

@@ -40,11 +40,11 @@ def depthwise_conv2d(
             return known
     if input.dim() == 3:
         return depthwise_conv2d(input[None], weight, bias, stride, padding, dilation)[0]
-    if input.dim() != 4 or weight.dim() != 4 or not _fits(input, weight, bias):
+    if input.dim() != 4 or weight.dim() != 4 or not fits(input, weight, bias):
         return F.conv2d(input, weight, bias, stride, padding, dilation, input.shape[-3])  # raises
     kernel = weight.shape[2], weight.shape[3]
     steps, spread = pair(stride), pair(dilation)
-    sides = _sides(padding, kernel, steps, spread)
+    sides = sides_of(padding, kernel, steps, spread)
     if min(*steps, *spread) < 1 or min(sides) < 0:
         return F.conv2d(input, weight, bias, stride, padding, dilation, input.shape[1])  # raises
     return convolve(*autocast(input, weight, bias), Geometry(steps, sides, spread), given)
@@ -70,18 +70,18 @@ def depthwise_conv1d(
             return known
     if input.dim() == 2:
         return depthwise_conv1d(input[None], weight, bias, stride, padding, dilation)[0]
-    if input.dim() != 3 or weight.dim() != 3 or not _fits(input, weight, bias):
+    if input.dim() != 3 or weight.dim() != 3 or not fits(input, weight, bias):
         return F.conv1d(input, weight, bias, stride, padding, dilation, input.shape[-2])  # raises
     kernel = 1, weight.shape[2]
     steps, spread = (1, _single(stride)), (1, _single(dilation))
     around: Any = padding if isinstance(padding, str) else (0, _single(padding))
-    sides = _sides(around, kernel, steps, spread)
+    sides = sides_of(around, kernel, steps, spread)
     if min(*steps, *spread) < 1 or min(sides) < 0:
         return F.conv1d(input, weight, bias, stride, padding, dilation, input.shape[1])  # raises
     return convolve(*autocast(input, weight, bias), Geometry(steps, sides, spread), given)
 
 
-def _fits(input: Any, weight: Any, bias: Any) -> bool:
+def fits(input: Any, weight: Any, bias: Any) -> bool:
     """Whether the operands are those of a depthwise convolution."""
     channels = input.shape[1]
     if channels == 0 or weight.shape[1] != 1 or weight.shape[0] % channels:
@@ -100,7 +100,7 @@ def _single(value: Any) -> int:
     return value if isinstance(value, int) else int(value[0])
 
 
-def _sides(
+def sides_of(
     padding: Any, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
 ) -> tuple[int, int, int, int]:
     """(top, left, bottom, right) of PyTorch's padding."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
@@ -12,6 +12,8 @@ from tilewright import select
 from tilewright.torch.calls import DTYPES, problem_of, target_of
 from tilewright.torch.geometry import Geometry
 from tilewright.torch.modules import REPLACEMENTS
+from tilewright.torch.sequential import can_fuse, followers, unfuse
+from tilewright.torch.sequential import fuse as fuse_
 from tilewright.torch.table import text_table
 
 #: The image that a kernel is looked for, to tell whether a layer can have one.
@@ -20,11 +22,13 @@ _IMAGE = 56
 
 @dataclass(frozen=True)
 class Row:
-    """One convolution of a model: ``reason`` says why it was not replaced, or is empty."""
+    """One convolution of a model: ``reason`` says why it was not replaced, or is empty; ``fused``
+    are the names and classes of the modules that it takes along in inference."""
 
     name: str
     layer: str
     reason: str
+    fused: tuple[tuple[str, str], ...] = ()
 
     @property
     def replaced(self) -> bool:
@@ -53,22 +57,38 @@ class Report:
         """By the names of the others, the reasons."""
         return {row.name: row.reason for row in self.rows if not row.replaced}
 
+    @property
+    def fused(self) -> dict[str, tuple[str, ...]]:
+        """By the names of convolutions, the names of the modules that they take along."""
+        return {row.name: tuple(name for name, _ in row.fused) for row in self.rows if row.fused}
+
     def undo(self) -> None:
         """Make the modules what they were; their parameters stay as they are now."""
         for module, kind in self._before:
+            unfuse(module)
             module.__class__ = kind
         self._before.clear()
 
     def __str__(self) -> str:
-        cells = [(r.name or "(model)", r.layer, r.reason or "replaced") for r in self.rows]
+        cells = [(r.name or "(model)", r.layer, _result(r)) for r in self.rows]
         total = f"{len(self.replaced)} of {len(self.rows)} convolutions replaced"
+        if self.fused:
+            total += f", {len(self.fused)} take along what follows them in inference"
         return f"{text_table(('module', 'layer', 'result'), cells)}\n{total}"
 
     __repr__ = __str__
 
 
+def _result(row: Row) -> str:
+    if not row.fused:
+        return row.reason or "replaced"
+    return f"{row.reason or 'replaced'}, with {' and '.join(kind for _, kind in row.fused)}"
+
+
 def optimize_(
-    model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None = None
+    model: nn.Module,
+    filter_fn: Callable[[nn.Module, str], bool] | None = None,
+    fuse: bool = True,
 ) -> Report:
     """Let the depthwise convolutions of ``model`` run on Tilewright's kernels, in place.
 
@@ -76,14 +96,23 @@ def optimize_(
     :class:`~tilewright.torch.DepthwiseConv2d`, ``DepthwiseConv1d`` or
     ``DepthwiseConvTranspose2d``. Optimizers that were made before stay valid.
 
+    In inference a two-dimensional convolution in an ``nn.Sequential``, or a class that has its
+    ``forward`` from it, takes along the ``BatchNorm2d`` behind it, and the ``ReLU``, ``ReLU6``,
+    ``Hardtanh``, ``SiLU``, ``GELU`` (not its approximation), ``Hardswish``, ``Hardsigmoid`` or
+    ``LeakyReLU`` behind that: one kernel computes all of them, and rounds once. It reads the
+    statistics where the modules have them, so that they may change. The modules are called one by
+    one, as ever, where the normalisation is in training mode or has no running statistics, where
+    gradients are recorded, where one of them has forward hooks, or where there is no such kernel.
+
     Parameters
     ----------
     filter_fn : told a module and its name, whether to replace it; by default all are.
+    fuse : whether convolutions take along what follows them.
 
-    Returns a :class:`Report` of what was replaced and what not, and why; ``report.undo()`` or
-    :func:`undo_` take it back.
+    Returns a :class:`Report` of what was replaced and what not, and why, and what is taken along;
+    ``report.undo()`` or :func:`undo_` take it back.
     """
-    rows, before = [], []
+    rows, before, taken = [], [], {}
     for name, module in model.named_modules():
         if not isinstance(module, nn.modules.conv._ConvNd):
             continue
@@ -94,17 +123,27 @@ def optimize_(
         if not why:
             before.append((module, type(module)))
             module.__class__ = REPLACEMENTS[type(module)]
-    return Report(rows, before)
+    if fuse:
+        names = {module: name for name, module in model.named_modules()}
+        for module in model.modules():
+            if can_fuse(module):
+                before.append((module, type(module)))
+                fuse_(module)
+            for convolution, others in followers(module).items():
+                taken[names[convolution]] = tuple((names[m], type(m).__name__) for m in others)
+    return Report([replace(row, fused=taken.get(row.name, ())) for row in rows], before)
 
 
 def undo_(model: nn.Module) -> list[str]:
     """Make all modules that :func:`optimize_` replaced PyTorch's again; their names.
 
-    Those that were written as Tilewright's become PyTorch's too.
+    Those that were written as Tilewright's become PyTorch's too. Modules that held what was called
+    as one kernel are what they were, and not among the names.
     """
     back = {ours: theirs for theirs, ours in REPLACEMENTS.items()}
     names = []
     for name, module in model.named_modules():
+        unfuse(module)
         if type(module) in back:
             module.__class__ = back[type(module)]
             names.append(name)

@@ -26,9 +26,9 @@ alive = _functorch.unwrap_if_dead
 def is_plain(input: Any, weight: Any, bias: Any) -> bool:
     """Whether the dispatcher would do no more than call the kernel."""
     return (
-        _is_memory(input)
-        and _is_memory(weight)
-        and (bias is None or _is_memory(bias))
+        is_memory(input)
+        and is_memory(weight)
+        and (bias is None or is_memory(bias))
         and not (modes() or functions() or profiled())
         and _tracing() is None
         and _transforms() is None
@@ -36,7 +36,13 @@ def is_plain(input: Any, weight: Any, bias: Any) -> bool:
     )
 
 
-def _is_memory(tensor: Any) -> bool:
+def is_plain_but_watched(*tensors: Any) -> bool:
+    """Whether the dispatcher would do no more than call the kernel, and tell a profiler of it, or a
+    mode that watches functions."""
+    return all(map(is_memory, tensors)) and not (modes() or is_transformed()) and _tracing() is None
+
+
+def is_memory(tensor: Any) -> bool:
     """Whether a tensor is what its memory says."""
     return type(tensor) in _PLAIN and not (tensor.is_neg() or tensor._is_zerotensor())
 

@@ -1,0 +1,105 @@
+"""Which modules may be one kernel, and whether they may be it now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as _every
+
+from tilewright.torch.calls import DTYPES
+from tilewright.torch.casts import autocast
+from tilewright.torch.functional import fits, pair, sides_of
+from tilewright.torch.geometry import Geometry
+from tilewright.torch.modules import DepthwiseConv2d
+from tilewright.torch.normalized import conv_norm
+from tilewright.torch.norms import activation_step
+
+#: Hooks of every module.
+hooks, pre_hooks = _every._global_forward_hooks, _every._global_forward_pre_hooks
+
+
+class Naming:
+    """A hook that says which convolution is called; a run calls it, and goes on."""
+
+    def __init__(self, name: str, told: list[str]) -> None:
+        self.name, self.told = name, told
+
+    def __call__(self, module: Any, args: Any) -> None:
+        self.told[0] = self.name
+
+
+class _Nothing(nn.Identity):
+    """Where there is no activation."""
+
+
+NOTHING = _Nothing()
+
+
+def length(modules: Sequence[Any], k: int) -> int:
+    """How many modules from the ``k``-th on may be one kernel: 2, 3 with an activation, or 1."""
+    if (
+        k + 1 >= len(modules)
+        or type(modules[k]) is not DepthwiseConv2d
+        or type(modules[k + 1]) is not nn.BatchNorm2d
+    ):
+        return 1
+    return 3 if k + 2 < len(modules) and activation_step(modules[k + 2]) else 2
+
+
+def is_fusible(x: Any, convolution: Any, norm: Any, activation: Any = NOTHING) -> bool:
+    """Whether the three, as they are now, compute what one kernel can, and nobody looks between.
+
+    What keeps them apart: training, gradients, hooks, forward passes of their own, odd shapes.
+    """
+    three = (convolution, norm, activation)
+    if type(convolution) is not DepthwiseConv2d or type(norm) is not nn.BatchNorm2d:
+        return False
+    if activation is not NOTHING and not activation_step(activation):
+        return False
+    if hooks or pre_hooks or any(m._forward_hooks or "forward" in m.__dict__ for m in three):
+        return False
+    if norm._forward_pre_hooks or activation._forward_pre_hooks:
+        return False
+    if "_conv_forward" in convolution.__dict__:
+        return False
+    if not all(isinstance(hook, Naming) for hook in convolution._forward_pre_hooks.values()):
+        return False
+    weight, bias = convolution.weight, convolution.bias
+    mean, variance = norm.running_mean, norm.running_var
+    if norm.training or mean is None or variance is None or convolution.padding_mode != "zeros":
+        return False
+    if x.dim() != 4 or weight.dim() != 4 or not fits(x, weight, bias):
+        return False
+    if x.dtype not in DTYPES or not (x.is_cpu or x.is_cuda):
+        return False
+    statistics = [t for t in (mean, variance, norm.weight, norm.bias) if t is not None]
+    if any(t.shape != weight.shape[:1] or t.dtype != mean.dtype for t in statistics):
+        return False
+    return not (torch.is_grad_enabled() and asks(x, weight, bias, *statistics))
+
+
+def asks(*operands: Any) -> bool:
+    """Whether one of them asks for gradients."""
+    return any(t is not None and t.requires_grad for t in operands)
+
+
+def geometry_of(convolution: Any) -> Geometry:
+    """How the filter of a module goes over its image; raises for settings that it cannot have."""
+    kernel = convolution.weight.shape[2], convolution.weight.shape[3]
+    steps, spread = pair(convolution.stride), pair(convolution.dilation)
+    sides = sides_of(convolution.padding, kernel, steps, spread)
+    if min(*steps, *spread) < 1 or min(sides) < 0:
+        raise ValueError(f"stride {steps}, padding {sides} or dilation {spread} is negative, or 0")
+    return Geometry(steps, sides, spread)
+
+
+def by_operator(x: Any, convolution: Any, norm: Any, activation: Any = NOTHING) -> Any:
+    """The same by an operator, which compilers and profilers see."""
+    x, weight, bias = autocast(x, convolution.weight, convolution.bias)
+    return conv_norm(
+        x, weight, bias, norm.running_mean, norm.running_var, norm.weight, norm.bias, norm.eps,
+        activation_step(activation), *geometry_of(convolution),
+    )  # fmt: skip

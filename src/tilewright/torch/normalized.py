@@ -1,0 +1,181 @@
+"""A depthwise convolution with the normalisation and the activation after it, for inference.
+
+The kernel reads the statistics where the module has them and computes scale and shift itself, so
+that there is nothing to keep: new parameters count from the next call on, also in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from tilewright.ir.errors import ProblemError
+from tilewright.runtime.torch_memory import allocator
+from tilewright.topi.epilogue import Step
+from tilewright.topi.problem import Problem
+from tilewright.torch import calls, kernels, theirs
+from tilewright.torch.calls import cached, is_last, memory_format, signature
+from tilewright.torch.functional import fits
+from tilewright.torch.geometry import Geometry
+from tilewright.torch.kernels import Launch
+from tilewright.torch.norms import activate, norm_step
+
+_library = torch.library.Library("tilewright", "FRAGMENT")
+
+
+class Launched:
+    """A kernel, and the memory of its result.
+
+    Attributes
+    ----------
+    empty : makes the result.
+    launch : takes the addresses of all operands, the result's last.
+    by_nchw : the memory format of images where the kernel computes in NCHW on copies; else None.
+    """
+
+    __slots__ = ("by_nchw", "empty", "launch")
+
+    def __init__(self, empty: Callable[[], Any], launch: Launch, by_nchw: Any) -> None:
+        self.empty, self.launch, self.by_nchw = empty, launch, by_nchw
+
+    def __call__(self, x: Any, others: tuple[int, ...]) -> Any:
+        """The result for an image and the addresses of the other operands."""
+        if self.by_nchw is not None:
+            x = x.contiguous()
+        made = self.empty()
+        self.launch((x.data_ptr(), *others, made.data_ptr()))
+        return made if self.by_nchw is None else made.contiguous(memory_format=self.by_nchw)
+
+
+def launched(
+    x: Any, weight: Any, bias: Any, statistics: Sequence[Any], eps: float, activation: str,
+    geometry: Geometry,
+) -> Launched | None:  # fmt: skip
+    """The kernel for operands like these; None where there is none.
+
+    ``statistics`` are mean, variance, gamma and beta, dense as ``weight`` and ``bias`` are.
+    """
+    of_statistics = statistics[0].dtype
+
+    def make() -> Any:
+        try:
+            step = norm_step(eps, x.dtype, of_statistics)
+            if step is None:
+                return None
+            steps = (step, Step.parse(activation)) if activation else (step,)
+            return _found(x, weight, bias, steps, geometry)
+        except ProblemError:  # PyTorch says what is wrong
+            return None
+
+    key = ("norm", *signature(x, weight, bias), of_statistics, eps, activation, *geometry.numbers)
+    found: Any = cached(key, make)
+    return found if isinstance(found, Launched) else None
+
+
+def _found(
+    x: Any, weight: Any, bias: Any, steps: tuple[Step, ...], geometry: Geometry
+) -> Launched | None:
+    operands = (x, weight) if bias is None else (x, weight, bias)
+    last = is_last(x)
+    if last is None or calls.why_not(*operands) or not all(t.numel() for t in operands):
+        return None
+    channels, kernel = weight.shape[0], weight.shape[2:]
+    turned = calls.is_by_nchw("forward", x, x.shape, channels, kernel, geometry, last)
+    plain = calls.problem_of(
+        "forward", x.shape, channels, kernel, geometry, x.dtype, last and not turned,
+        bias is not None,
+    )  # fmt: skip
+    problem = plain.replace(epilogue=(*plain.epilogue, *steps))
+    launch = _launch(problem, x.device)
+    if launch is None:
+        return None
+    shape, form = geometry.out_shape(x, weight), memory_format(last)
+    made_as = torch.contiguous_format if turned else form
+    strides = torch.empty(shape, device="meta", memory_format=made_as).stride()
+    empty = allocator(torch, shape, strides, x.dtype, x.device)
+    return Launched(empty, launch, form if turned else None)
+
+
+def _launch(problem: Problem, device: torch.device) -> Launch | None:
+    try:
+        target = calls.target_of(device)
+    except Exception:  # of a driver: what is said of it is said where the convolution is alone
+        return None
+    found = kernels.find(problem, target, device.index)
+    if found.launch is not None:
+        calls.observe(problem, found)
+    return found.launch
+
+
+def normalized(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, mean: torch.Tensor,
+    variance: torch.Tensor, gamma: torch.Tensor | None, beta: torch.Tensor | None, eps: float,
+    activation: str, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
+) -> torch.Tensor:  # fmt: skip
+    """``activation((conv(input) - mean) / sqrt(variance + eps) * gamma + beta)``.
+
+    Operands of the convolution as for :func:`~tilewright.torch.passes.forward`; the others are (C,)
+    with the output's channels, gamma and beta None where there is none. ``activation`` is a step of
+    an epilogue or empty.
+    """
+    geometry = Geometry(stride, padding, dilation)
+    weight, bias = weight.contiguous(), None if bias is None else bias.contiguous()
+    filled = [
+        mean, variance,
+        torch.ones_like(mean) if gamma is None else gamma,
+        torch.zeros_like(mean) if beta is None else beta,
+    ]  # fmt: skip
+    statistics = [t.contiguous() for t in filled]
+    run = None
+    alike = all(t.dtype == mean.dtype and t.device == input.device for t in statistics)
+    if alike and all(t.shape == weight.shape[:1] for t in statistics) and fits(input, weight, bias):
+        run = launched(input, weight, bias, statistics, eps, activation, geometry)
+    made: torch.Tensor
+    if run is not None:
+        made = run(input, addresses(weight, bias, statistics))
+    else:
+        form = memory_format(is_last(input))
+        made = theirs.conv2d(input, weight, bias, geometry, form)
+        made = F.batch_norm(made, mean, variance, gamma, beta, False, 0.0, eps)
+        made = activate(made, Step.parse(activation)) if activation else made
+        made = theirs.laid(made, form)
+    return made
+
+
+def addresses(weight: Any, bias: Any, statistics: Sequence[Any]) -> tuple[int, ...]:
+    """Those of all operands but the image, in the order of the declaration."""
+    others = statistics if bias is None else (bias, *statistics)
+    return (weight.data_ptr(), *(t.data_ptr() for t in others))
+
+
+# As the convolution alone, it takes images in the layout that a compiler computes in.
+_library.define(
+    "depthwise_conv2d_norm(Tensor input, Tensor weight, Tensor? bias, Tensor mean, "
+    "Tensor variance, Tensor? gamma, Tensor? beta, float eps, str activation, "
+    "SymInt[2] stride, SymInt[4] padding, SymInt[2] dilation) -> Tensor",
+    tags=(torch.Tag.flexible_layout,),
+)
+for _device in ("CPU", "CUDA"):
+    _library.impl("depthwise_conv2d_norm", normalized, _device)
+
+conv_norm = torch.ops.tilewright.depthwise_conv2d_norm.default
+
+
+def _fake(input: Any, weight: Any, *more: Any) -> Any:
+    shape = Geometry(*more[-3:]).out_shape(input, weight)
+    form = memory_format(is_last(input))
+    return torch.empty(shape, dtype=input.dtype, device=input.device, memory_format=form)
+
+
+def _backward(ctx: Any, dy: Any) -> Any:
+    raise RuntimeError(
+        "tilewright::depthwise_conv2d_norm is for inference and has no gradient: call the "
+        "convolution and what follows it one by one"
+    )
+
+
+torch.library.register_fake("tilewright::depthwise_conv2d_norm", _fake, lib=_library)
+torch.library.register_autograd("tilewright::depthwise_conv2d_norm", _backward, lib=_library)
