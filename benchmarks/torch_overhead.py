@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
-import copy
 import functools
 import statistics
 import time
@@ -116,11 +115,11 @@ def cases(device: str) -> dict[str, Candidates]:
     def each(change: Callable[[Any], Any], found: dict[str, Any]) -> Candidates:
         return {name: change(run) for name, run in found.items()}
 
-    modules = {name: make(bias=False) for name, make in makers.items()}
+    modules = {"tilewright": ours, "PyTorch": theirs}
     return {
         "inference": pair(x, w),
         "inference, channels_last": pair(last, w),
-        "inference, a module": each(infer, {name: make() for name, make in makers.items()}),
+        "inference, a module": each(infer, modules),
         "inference, with what follows": each(infer, {"tilewright": fused, "PyTorch": row}),
         f"inference, with what follows, autocast {REGION}": each(
             lambda module: infer(module, half), {"tilewright": fused, "PyTorch": row}
