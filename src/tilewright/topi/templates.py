@@ -37,11 +37,7 @@ from tilewright.topi.depthwise_products import (
 from tilewright.topi.gpu import candidates as gpu
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
-from tilewright.topi.gpu.depthwise_diagonal import (
-    DiagonalTile,
-    declare_diagonal,
-    schedule_diagonal,
-)
+from tilewright.topi.gpu.depthwise_diagonal import declare_diagonal, schedule_diagonal
 from tilewright.topi.gpu.depthwise_direct import (
     DirectTile,
     declare_direct,
@@ -85,6 +81,7 @@ from tilewright.topi.gpu.depthwise_row_products import (
     schedule_row_products,
     suits_row_products,
 )
+from tilewright.topi.gpu.depthwise_sparse_diagonal import declare_sparse, schedule_sparse
 from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
 from tilewright.topi.gpu.depthwise_toeplitz import (
     ToeplitzTile,
@@ -157,7 +154,13 @@ from tilewright.topi.gpu.depthwise_wgrad_tiles import (
     declare_pixel_sums,
     schedule_pixel_sums,
 )
-from tilewright.topi.gpu.diagonal_tiles import diagonal_tiles, suits_diagonal
+from tilewright.topi.gpu.diagonal_blocks import DiagonalTile
+from tilewright.topi.gpu.diagonal_tiles import (
+    diagonal_tiles,
+    sparse_tiles,
+    suits_diagonal,
+    suits_sparse,
+)
 from tilewright.topi.gpu.gradient_diagonal_tiles import (
     gradient_diagonal_tiles,
     suits_diagonal_gradient,
@@ -324,6 +327,9 @@ TEMPLATES = {
         Template("gpu.diagonal", DiagonalTile, schedule_diagonal, ("forward", "dgrad"), True, True,
                  diagonal_tiles, ("cuda", "sim"), shared=True, where=suits_diagonal, least=90,
                  declares=declare_diagonal, matrices=True),
+        Template("gpu.sparse_diagonal", DiagonalTile, schedule_sparse, ("forward", "dgrad"), True,
+                 True, sparse_tiles, ("cuda", "sim"), shared=True, where=suits_sparse, least=90,
+                 declares=declare_sparse, matrices=True),
         Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),
                  False, True, reduction_tiles, shared=True),
         Template("gpu.toeplitz_wgrad", GradientTile, schedule_gradient, ("wgrad",), False, True,

@@ -30,6 +30,8 @@ from tilewright.target.instructions.ldmatrix import (
     ldmatrix_b_blocks_bf16,
     ldmatrix_b_blocks_f16,
     ldmatrix_b_f16,
+    ldmatrix_b_quads_bf16,
+    ldmatrix_b_quads_f16,
     ldmatrix_b_trans_bf16,
     ldmatrix_b_trans_blocks_bf16,
     ldmatrix_b_trans_blocks_f16,
@@ -37,6 +39,7 @@ from tilewright.target.instructions.ldmatrix import (
 )
 from tilewright.target.instructions.micro_kernel import dot, gemm
 from tilewright.target.instructions.mma import mma_bf16, mma_f16, mma_s8, mma_tf32, mma_u8
+from tilewright.target.instructions.mma_sparse import mma_diagonal_bf16, mma_diagonal_f16
 from tilewright.target.instructions.tma_load import named as tma_load_named
 from tilewright.target.instructions.tma_load import tma_load
 from tilewright.target.instructions.wgmma import named as wgmma_named
@@ -72,11 +75,15 @@ __all__ = [
     "ldmatrix_b_blocks_bf16",
     "ldmatrix_b_blocks_f16",
     "ldmatrix_b_f16",
+    "ldmatrix_b_quads_bf16",
+    "ldmatrix_b_quads_f16",
     "ldmatrix_b_trans_bf16",
     "ldmatrix_b_trans_blocks_bf16",
     "ldmatrix_b_trans_blocks_f16",
     "ldmatrix_b_trans_f16",
     "mma_bf16",
+    "mma_diagonal_bf16",
+    "mma_diagonal_f16",
     "mma_f16",
     "mma_s8",
     "mma_tf32",

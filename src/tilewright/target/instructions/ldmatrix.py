@@ -101,6 +101,35 @@ def _blocks(operand: str, element: str, suffix: str, flip: bool = False) -> Inst
     )  # fmt: skip
 
 
+def _quads(element: str, suffix: str) -> Instruction:
+    """Four blocks of 8 by 8, one behind the other along the reduction of a product."""
+
+    def cuda(pointers: Sequence[str], places: Sequence[Sequence[str]]) -> str:
+        block, row, _ = places[1]
+        row_at = f"(threadIdx.x >> 3 & 3) * {block} + (threadIdx.x & 7) * {row}"
+        return _load(pointers, places[0], row_at, "")
+
+    axes = ("t", "j", "c")
+    return decl_instruction(
+        f"ldmatrix_b_quads_{suffix}",
+        axes=(Axis("t", 4), Axis("j", 8), Axis("c", 8)),
+        operands=(
+            Argument(
+                "D", axes, element, align=4, scopes=("fragment",),
+                fragment=(("slot 1", "slot 2"), _EIGHT, _PAIRS),
+            ),
+            Argument(
+                "S", axes, element, align=16, scopes=("shared",), strides=(None, None, 1),
+                swizzles=(0, *WIDTHS),
+            ),
+        ),
+        body=lambda d, s: s,
+        emissions={"cuda": cuda},
+        cuda_arch=75,
+        simulate=_copy,
+    )  # fmt: skip
+
+
 def _load(pointers: Sequence[str], slots: Sequence[str], row: str, flip: str) -> str:
     """The instruction; ``row`` is how far a thread's row lies from the first element."""
     registers = [f"*reinterpret_cast<unsigned *>({pointers[0]} + {slot})" for slot in slots[::2]]
@@ -151,4 +180,9 @@ ldmatrix_a_trans_blocks_f16, ldmatrix_b_trans_blocks_f16 = (
 )  # fmt: skip
 ldmatrix_a_trans_blocks_bf16, ldmatrix_b_trans_blocks_bf16 = (
     _blocks("a", "bfloat16", "bf16", True), _blocks("b", "bfloat16", "bf16", True),
+)  # fmt: skip
+
+#: B of a product from four blocks of 8 j by 8 channels, one behind the other.
+ldmatrix_b_quads_f16, ldmatrix_b_quads_bf16 = (
+    _quads("float16", "f16"), _quads("bfloat16", "bf16"),
 )  # fmt: skip

@@ -25,6 +25,7 @@ from tilewright.target.instructions import (
 )
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.gpu.chunk_sums import add_chunks
+from tilewright.topi.gpu.diagonal_blocks import swizzle_of
 from tilewright.topi.nn.depthwise_diagonal import CHANNELS, PIXELS
 from tilewright.topi.nn.depthwise_wgrad_diagonal import (
     DiagonalGradient,
@@ -56,9 +57,8 @@ class DiagonalGradientTile:
 
     @property
     def swizzle(self) -> int:
-        """By how many bytes pixels in shared memory are swizzled, so that eight neighbours meet no
-        bank twice; as many channels as that are odd eights meet none anyway."""
-        return 2 * CHANNELS * self.eights if self.eights in (2, 4, 8) else 0
+        """By how many bytes pixels in shared memory are swizzled; see :func:`swizzle_of`."""
+        return swizzle_of(self.eights)
 
 
 @dataclass(frozen=True)

@@ -28,18 +28,36 @@ PIXELS, CHANNELS, TAPS = 16, 8, 2
 
 
 @dataclass(frozen=True)
-class Diagonal(Convolved):
-    """How a problem is cut into products.
+class Cut(Convolved):
+    """How a problem is cut into products with diagonals.
 
     Parameters
     ----------
     rows : output rows that a row of the input is loaded for at once.
     tile : rows, columns and channels of results, of which whole ones are computed; multiples of
-        ``rows``, :data:`PIXELS` and :data:`CHANNELS`.
+        ``rows``, :attr:`columns` and :data:`CHANNELS`.
     """
 
     rows: int
     tile: tuple[int, int, int]
+
+    @property
+    def columns(self) -> int:
+        """Columns of results of one product."""
+        raise NotImplementedError
+
+    def seen(self, rows: int, columns: int) -> tuple[int, int]:
+        """Rows and columns of the input that products for so many of results read."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Diagonal(Cut):
+    """A :class:`Cut` into products of two taps."""
+
+    @property
+    def columns(self) -> int:
+        return PIXELS
 
     @property
     def pairs(self) -> int:
@@ -52,7 +70,6 @@ class Diagonal(Convolved):
         return self._reach(0, self.rows, self.kernel[0])
 
     def seen(self, rows: int, columns: int) -> tuple[int, int]:
-        """Rows and columns of the input that so many of results see, with the taps of all pairs."""
         return self._reach(0, rows, self.kernel[0]), self._reach(1, columns, self.pairs * TAPS)
 
     def _reach(self, d: int, results: int, taps: int) -> int:
@@ -61,9 +78,8 @@ class Diagonal(Convolved):
 
 @dataclass(frozen=True)
 class DiagonalStages:
-    """The stages: the padded ``image``; its ``pixels`` as a pair of taps sees them, (images, rows,
-    columns of results, eights of channels, pairs, taps, channels); the ``diagonals`` of the filter,
-    (eights of channels, rows, pairs, taps, channels, channels); and the ``sum`` of products."""
+    """The stages: the padded ``image``; its ``pixels`` as taps see them; the ``diagonals`` of the
+    filter, by eights of channels first; and the ``sum`` of products."""
 
     image: Tensor
     pixels: Tensor
@@ -72,7 +88,11 @@ class DiagonalStages:
 
 
 def depthwise_diagonal(t: Diagonal, image: Tensor, filter: Tensor) -> DiagonalStages:
-    """The stages of a forward pass, or of a gradient by the input with stride 1, in NHWC."""
+    """The stages of a forward pass, or of a gradient by the input with stride 1, in NHWC.
+
+    ``pixels`` is (images, rows, columns of results, eights of channels, pairs, taps, channels),
+    ``diagonals`` (eights of channels, rows, pairs, taps, channels, channels).
+    """
     p, images, (sh, sw), (dh, dw) = t.problem, Images(t.problem.layout), t.stride, t.dilation
     height, width = (whole(n, size) for n, size in zip(t.result, t.tile, strict=False))
     channels = whole(p.channels, t.tile[2])
