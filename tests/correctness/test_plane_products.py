@@ -9,6 +9,7 @@ from tests.support.depthwise import TOLERANCE, poison, random_inputs, reference,
 import tilewright
 from tilewright import te
 from tilewright.runtime.sass import opcodes
+from tilewright.runtime.sim import simulate
 from tilewright.select.products import products
 from tilewright.target import Target
 from tilewright.topi import Problem
@@ -119,6 +120,20 @@ def test_what_is_not_finite_stays_in_its_image_and_channel():
     assert not np.isfinite(out[1, 2, 6, 6])
 
 
+@pytest.mark.parametrize("size", [7, 8])
+@pytest.mark.parametrize("pass_", ["forward", "wgrad"])
+def test_no_load_of_an_image_meets_a_bank_twice(pass_, size):
+    p = problem(f"16x8x{size}x{size}", "8x1x13x13", pass_=pass_)
+    tile = template(p).candidates(p, HOPPER)[0]
+    declared = template(p).declare(p, tile)
+    module = tilewright.lower(template(p).schedule(declared, tile), declared.args, "sim")
+    arrays = random_inputs(p, input_shapes(p))
+    report = simulate(module, [*arrays.values(), poison(p)])
+    loads = [a for a in report.accesses if a.scope == "shared" and not a.store]
+    assert loads
+    assert all(a.worst == 1 for a in loads)
+
+
 @pytest.mark.needs_nvrtc
 @pytest.mark.parametrize("pass_", ["forward", "dgrad", "wgrad"])
 def test_the_first_tiles_hold_their_matrices_in_registers(pass_):
@@ -129,7 +144,8 @@ def test_the_first_tiles_hold_their_matrices_in_registers(pass_):
         assert used.spills == used.stack == 0
         assert used.shared_memory == products(p, template(p).name, tile).shared
         found = opcodes(program.assembly)
-        assert any(op.startswith("HMMA.16816") for op in found)
+        # Sixteen images: each row of results (or of dy) with each pair of rows.
+        assert found["HMMA.16816.F32"] == 7 * 4
         assert any(op.startswith("LDGSTS.E.BYPASS.128") for op in found)
         assert pass_ == "wgrad" or any(op.startswith("STG.E.128") for op in found)
 
