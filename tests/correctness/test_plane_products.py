@@ -146,6 +146,7 @@ def test_the_first_tiles_hold_their_matrices_in_registers(pass_):
         found = opcodes(program.assembly)
         # Sixteen images: each row of results (or of dy) with each pair of rows.
         assert found["HMMA.16816.F32"] == 7 * 4
+        assert pass_ == "wgrad" or found["LDS"] == 7 * 2  # rows of 8 images
         assert any(op.startswith("LDGSTS.E.BYPASS.128") for op in found)
         assert pass_ == "wgrad" or any(op.startswith("STG.E.128") for op in found)
 
