@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from tests.support.depthwise import TOLERANCE, run
 
-from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import IntImm
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.llvm_host import processor
+from tilewright.runtime.llvm_host import lacking, processor
 from tilewright.select import Answers, choose
 from tilewright.select.algorithm import BuiltKernel
 from tilewright.target import Target
@@ -103,10 +102,8 @@ WIDER = {"avx2": re.compile(r"%zmm|%k[0-7]\b"), "baseline": re.compile(r"%[yz]mm
 def test_a_cpu_with_fewer_instructions(p: Problem, arch: str, tmp_path: Path) -> None:
     small = p.replace(batch=min(p.batch, 2), channels=min(p.channels, 20))
     target = Target.parse(f"llvm -arch={arch}")
-    try:
-        processor(arch)
-    except TargetError as error:
-        pytest.skip(str(error))
+    if reason := lacking(processor(arch).features):
+        pytest.skip(reason)
     kernel = _built(small, target, tmp_path)
     assert not WIDER[arch].search(kernel.assembly)
     assert run(small, kernel) < TOLERANCE[p.dtype]

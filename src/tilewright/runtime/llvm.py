@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.codegen.arguments import variables
 from tilewright.codegen.llvm import ENTRY, Generated
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Module
 from tilewright.runtime import llvm_openmp, llvm_pool
 from tilewright.runtime.array_view import ArrayView
@@ -21,7 +22,7 @@ from tilewright.runtime.llvm_host import (
     assembly,
     binding,
     compile_object,
-    host_features,
+    lacking,
     processor,
 )
 from tilewright.runtime.llvm_link import address, link
@@ -51,16 +52,26 @@ class LLVMProgram:
         self._code, self._data = code, data
         self._on_openmp: LLVMProgram | None = None
         self._alone: LLVMProgram | None = None
+        self._names = tuple(v.name for v in variables(module))
+        buffers = sum(isinstance(p, Buffer) for p in module.params)
+        self._pack_pointers = struct.Struct(f"{buffers}Q").pack
+        self._pack_scalars = struct.Struct(f"{len(self._names)}q").pack
+        self._refusal = lacking(self._processor.features)
+        if self._refusal:  # code for another machine, to be read or saved
+            self._address, self._entry, self._repeat = 0, self._refuse, self._refuse
+            return
         pool = pool or llvm_openmp.everywhere() or llvm_pool.symbols()
         imports = {s: pool[s] if s in pool else address(s) for s in code.symbols}
         self._tracker, found = link(data, [ENTRY], imports)
         self._address = found[ENTRY]
         self._entry = _ENTRY(self._address)
         self._repeat = _REPEAT(pool["tw_repeat"])
-        self._names = tuple(v.name for v in variables(module))
-        buffers = sum(isinstance(p, Buffer) for p in module.params)
-        self._pack_pointers = struct.Struct(f"{buffers}Q").pack
-        self._pack_scalars = struct.Struct(f"{len(self._names)}q").pack
+
+    def _refuse(self, *_: object) -> int:
+        raise TargetError(
+            f"kernel {self.module.name} is for {self.target} and cannot run here: {self._refusal}. "
+            "Use -arch=native"
+        )
 
     def on_openmp(self, library: str) -> LLVMProgram:
         """The same code, with its parallel loops on the threads of the OpenMP runtime that a loaded
@@ -169,7 +180,4 @@ def check_tag(target: Target, tag: str) -> str:
     triple = binding().get_process_triple()
     if there["triple"] != triple:
         return f"it is for {there['triple']}, this is {triple}"
-    missing = sorted(set(there["features"]) - host_features())
-    if missing:
-        return f"this processor lacks {', '.join(missing)}"
-    return ""
+    return lacking(there["features"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import platform
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,16 +16,18 @@ from tilewright.codegen.llvm import Generated
 from tilewright.ir.errors import TargetError
 from tilewright.target import Target
 
-#: Feature sets by name: the processor whose tuning LLVM takes, and what must be there to run it.
-_SETS = {
-    "baseline": ("x86-64", ()),
-    "avx2": ("x86-64-v3", ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")),
-    "avx512": (
-        "x86-64-v4",
-        ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "avx512f", "avx512bw",
-         "avx512cd", "avx512dq", "avx512vl"),
-    ),
-}  # fmt: skip
+_V3 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_AMX = ("avx512bf16", "avx512vnni", "amx-tile", "amx-bf16", "amx-int8")
+#: Feature sets by name: the processor whose tuning LLVM takes, its features, and those beyond.
+_SETS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    "baseline": ("x86-64", (), ()),
+    "avx2": ("x86-64-v3", _V3, ()),
+    "avx512": ("x86-64-v4", _V4, ()),
+    "amx": ("x86-64-v4", _V4, _AMX),
+}
+#: Other names for them, by what is in the name.
+_ALIASES = {"amx": "amx", "sapphirerapids": "amx", "avx512": "avx512", "avx2": "avx2"}
 
 
 @dataclass(frozen=True)
@@ -91,53 +95,71 @@ _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
 
 
 @cache
-def tiles_allowed() -> bool:
-    """Whether the kernel lets this process use AMX's tiles, for which it is asked here.
+def tiles_refused() -> str:
+    """Why the kernel does not let this process use AMX's tiles, for which it is asked here; empty
+    where it does.
 
     Linux saves their 8 KiB with each thread's state only once a process has asked; one that has
-    not is killed by their first use.
+    not is killed by their first use. What a process may do, its threads and forks may.
     """
     if platform.system() != "Linux" or platform.machine() != "x86_64":
-        return False
+        return f"{platform.system()} is not asked for them"
     system_call = ctypes.CDLL(None, use_errno=True).syscall
     system_call.restype = ctypes.c_long
     arguments = (_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA)
-    return bool(system_call(*(ctypes.c_long(x) for x in arguments)) == 0)
+    if system_call(*(ctypes.c_long(x) for x in arguments)) == 0:
+        return ""
+    code = ctypes.get_errno()
+    hint = {errno.EINVAL: "; Linux has it since 5.16", errno.ENOSPC: ", for signal stacks"}
+    return f"arch_prctl(ARCH_REQ_XCOMP_PERM) says {os.strerror(code)}{hint.get(code, '')}"
+
+
+def tiles_allowed() -> bool:
+    """Whether this process may use AMX's tiles; see :func:`tiles_refused`."""
+    return not tiles_refused()
+
+
+def lacking(features: Iterable[str]) -> str:
+    """Why code that uses these features cannot run in this process; empty where it can."""
+    missing = sorted(set(features) - host_features())
+    if not missing:
+        return ""
+    there = binding().get_host_cpu_features() if missing[0].startswith("amx-") else {}
+    if all(there.get(name) for name in missing):
+        return f"the system does not let this process use AMX's tiles: {tiles_refused()}"
+    return f"this processor lacks {', '.join(missing)}"
 
 
 @cache
 def processor(arch: str) -> Processor:
     """The processor that ``Target.arch`` names: "native" or empty for the one at hand, else a set
-    of features.
+    of features, which need not be there: :func:`lacking` says whether they are.
 
-    Raises :class:`TargetError` for other names, and for features that this processor lacks.
+    Raises :class:`TargetError` for other names.
     """
     llvm = binding()
     triple = llvm.get_process_triple()
-    host = host_features()
     is_x86 = triple.startswith(("x86_64", "amd64"))
     if arch in ("", "native"):
+        host = host_features()
         flags = ",".join(f"+{name}" for name in sorted(host))
         cpu = ""
         if is_x86:
-            fits = [c for c, needs in _SETS.values() if host.issuperset(needs)]
+            fits = [c for c, own, more in _SETS.values() if host.issuperset((*own, *more))]
             cpu = fits[-1]
         return Processor(triple, cpu, flags, host)
     if not is_x86:
         if arch == "baseline":
-            return Processor(triple, "generic", "", frozenset({"neon"} & host))
+            return Processor(triple, "generic", "", frozenset({"neon"} & host_features()))
         raise TargetError(f"unknown architecture {arch!r} of llvm here: native or baseline")
-    name = next((n for n in ("avx512", "avx2") if n in arch), arch)  # also skylake-avx512
+    name = next((known for part, known in _ALIASES.items() if part in arch), arch)
     if name not in _SETS:
         raise TargetError(
             f"unknown architecture {arch!r} of llvm: the sets of features are native, "
             f"{', '.join(_SETS)}"
         )
-    cpu, needs = _SETS[name]
-    missing = [feature for feature in needs if feature not in host]
-    if missing:
-        raise TargetError(f"this processor lacks {', '.join(missing)}: use -arch=native")
-    return Processor(triple, cpu, "", frozenset(needs))
+    cpu, own, more = _SETS[name]
+    return Processor(triple, cpu, ",".join(f"+{f}" for f in more), frozenset((*own, *more)))
 
 
 def thread_count(target: Target) -> int:

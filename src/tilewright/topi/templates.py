@@ -11,12 +11,14 @@ from tilewright.ir.errors import ScheduleError
 from tilewright.schedule import Schedule
 from tilewright.target.target import Target, compute_capability
 from tilewright.topi.cpu import candidates as cpu
+from tilewright.topi.cpu.amx_tiles import amx_tiles, suits_amx
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile
 from tilewright.topi.cpu.depthwise_blocks import BlockTile, schedule_blocks
 from tilewright.topi.cpu.depthwise_channels import ChannelTile, schedule_channels
 from tilewright.topi.cpu.depthwise_fast_fir import FirTile, declare_fir, schedule_fir
 from tilewright.topi.cpu.depthwise_lines import LineTile, schedule_lines
 from tilewright.topi.cpu.depthwise_pairs import PairTile, declare_pairs, schedule_pairs
+from tilewright.topi.cpu.depthwise_tiles import AmxTile, declare_amx, schedule_amx
 from tilewright.topi.cpu.depthwise_wgrad import (
     GradTile,
     schedule_wgrad_channels,
@@ -265,6 +267,9 @@ TEMPLATES = {
         Template("cpu.pairs", PairTile, schedule_pairs, ("forward", "dgrad"), True, False,
                  cpu.pair_tiles, where=cpu.suits_pairs, features=("avx512f", "avx512bf16"),
                  declares=declare_pairs),
+        Template("cpu.tiles", AmxTile, schedule_amx, ("forward", "dgrad"), False, False,
+                 amx_tiles, where=suits_amx, features=("avx512f", "amx-tile", "amx-bf16"),
+                 declares=declare_amx),
         Template("cpu.fir_lines", FirTile, schedule_fir, ("forward", "dgrad"), False, False,
                  cpu.fir_tiles, where=cpu.suits_fir, declares=declare_fir),
         Template("cpu.fir_channels", FirTile, schedule_fir, ("forward", "dgrad"), True, False,

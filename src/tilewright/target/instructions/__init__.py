@@ -42,6 +42,7 @@ from tilewright.target.instructions.mma import mma_bf16, mma_f16, mma_s8, mma_tf
 from tilewright.target.instructions.mma_sparse import mma_diagonal_bf16, mma_diagonal_f16
 from tilewright.target.instructions.tma_load import named as tma_load_named
 from tilewright.target.instructions.tma_load import tma_load
+from tilewright.target.instructions.turned_pairs import turned_pairs_bf16
 from tilewright.target.instructions.wgmma import named as wgmma_named
 from tilewright.target.instructions.wgmma import wgmma
 
@@ -90,6 +91,7 @@ __all__ = [
     "mma_u8",
     "pairs_bf16",
     "tma_load",
+    "turned_pairs_bf16",
     "vnni",
     "wgmma",
 ]

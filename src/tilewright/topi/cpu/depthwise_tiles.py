@@ -1,0 +1,150 @@
+"""Depthwise convolution of bfloat16 with large filters on a CPU, channels first, in tiles of AMX.
+
+The stages are those of :mod:`~tilewright.topi.nn.depthwise_tiles`. A task takes one channel of some
+images: it copies them with their padding, puts the filter's taps in pairs, and sums groups of tiles
+that stay in tile registers over all taps, ``down`` by ``across`` products at a time. Both factors
+are loaded from where they lie: the image's rows follow each other, those of a matrix of taps are
+views of the same pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.schedule import Schedule, create_schedule
+from tilewright.target.instructions import (
+    amx_bf16,
+    amx_load_bf16,
+    amx_store_f32,
+    pairs_bf16,
+    turned_pairs_bf16,
+)
+from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.nn.depthwise_tiles import (
+    DEPTH,
+    SIDE,
+    TiledToeplitz,
+    TileStages,
+    depthwise_tiles,
+)
+from tilewright.topi.nn.images import Images
+from tilewright.topi.problem import Problem
+
+
+@dataclass(frozen=True)
+class AmxTile:
+    """``down`` by ``across`` tiles of sums of each of ``channels`` channels are held in registers;
+    rows of ``images`` images make up a tile.
+
+    A row of a matrix of taps is 64 bytes that begin anywhere: where ``copied`` is 1 they are copied
+    to where lines of the cache begin. A tile of the image is loaded when it is multiplied, or where
+    ``together`` is 1 before any of a step is. Sums and factors that are held at once have 8
+    registers: ``down * across * channels``, ``across`` and 1, or ``down`` if ``together``.
+    """
+
+    down: int = 2
+    across: int = 2
+    images: int = 1
+    channels: int = 1
+    copied: int = 0
+    together: int = 0
+
+
+@dataclass(frozen=True)
+class TileDeclaration(Declaration):
+    """A problem in tiles, cut as ``cut`` says."""
+
+    cut: TiledToeplitz
+    stages: TileStages
+
+
+def declare_amx(p: Problem, tile: AmxTile, batch: Any = None) -> TileDeclaration:
+    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
+    g = tile.images
+    cut = TiledToeplitz.of(p, tile.down, tile.across, g, tile.channels)
+    inputs = placeholders(p, batch)
+    image, filter = list(inputs.values())[:2]
+    stages = depthwise_tiles(cut, image, filter)
+    rows = cut.tile_rows
+
+    def element(n: Any, c: Any, at: list[Any]) -> Any:
+        h, w = at
+        return stages.sum[n // g, c, h // rows, w // SIDE, h % rows * g + n % g, w % SIDE]
+
+    sums = Images(p.layout).compute(image.shape[0], p.result_channels, cut.result, element, "Sums")
+    result = finished(p, sums, inputs)
+    return TileDeclaration(p, inputs, result, stages.sum, None, None, cut, stages)
+
+
+def schedule_amx(d: Declaration, tile: AmxTile = AmxTile()) -> Schedule:
+    """The schedule of what :func:`declare_amx` makes of a problem with the same ``tile``."""
+    assert isinstance(d, TileDeclaration)
+    s, made, cut = create_schedule(d.output.op), d.stages, d.cut
+    kept = [made.image, made.taps, made.pairs, made.left, made.right, made.sum, d.output]
+    kept += [made.rows] if tile.copied else []
+    for stage in s.stages:
+        if stage.op not in [t.op for t in kept] and stage.op.axis:
+            stage.compute_inline()
+    total = s.cache_write(made.sum, "local")
+    out, stored, sums = s[d.output], s[made.sum], s[total]
+    n, c, h, w = out.op.axis
+    n, image = out.split(n, factor=cut.images)
+    c, channel = out.split(c, factor=tile.channels)
+    h, row = out.split(h, factor=cut.rows)
+    w, column = out.split(w, factor=cut.columns)
+    strip, lane = out.split(column, factor=SIDE)
+    out.reorder(n, c, w, h, channel, image, row, strip, lane)
+    task = out.fuse(n, c)
+    out.parallel(task)
+    out.unroll(strip)
+    out.vectorize(lane)
+
+    stored.compute_at(out, h)
+    _, c, down, across, r, w = stored.op.axis
+    for axis in (c, down, across):
+        stored.unroll(axis)
+    stored.tensorize(r, amx_store_f32)
+
+    sums.compute_at(out, h)
+    b, c, down, across, r, w = sums.op.axis
+    q, pair, side = sums.op.reduce_axis
+    block, pair = sums.split(pair, factor=SIDE)
+    for axis, whole in ((c, tile.channels), (down, tile.down), (across, tile.across)):
+        sums.align_bounds(axis, whole)
+    sums.reorder(b, q, block, c, down, across, r, w, pair, side)
+    for axis in (c, down, across):
+        sums.unroll(axis)
+    sums.tensorize(r, amx_bf16)
+
+    left, right = s[made.left], s[made.right]
+    for stage, at in ((right, c), (left, c if tile.together else down)):
+        stage.set_scope("local")
+        stage.compute_at(sums, at)
+        stage.unroll(stage.op.axis[2])
+    left.tensorize(left.op.axis[-2], amx_load_bf16)
+    right.tensorize(right.op.axis[-3], amx_load_bf16)
+
+    if tile.copied:
+        rows = s[made.rows]
+        rows.compute_at(out, task)
+        *_, w, k = rows.op.axis
+        rows.vectorize(rows.fuse(w, k))
+    padded, taps, pairs = s[made.image], s[made.taps], s[made.pairs]
+    for stage in (padded, taps, pairs):
+        stage.compute_at(out, task)
+    *_, line, w = padded.op.axis
+    padded.split(line, factor=cut.images)
+    padded.align_bounds(w, DEPTH)
+    padded.vectorize(padded.split(w, factor=DEPTH)[1])
+    at = taps.op.axis[-1]
+    taps.align_bounds(at, SIDE)
+    vector, lane = taps.split(at, factor=SIDE)
+    taps.unroll(vector)
+    taps.vectorize(lane)
+    v = pairs.op.axis[-2]
+    pairs.align_bounds(v, SIDE)
+    turned = d.problem.pass_ == "dgrad"
+    instruction = pairs_bf16 if turned else turned_pairs_bf16[cut.stride[1]]
+    pairs.tensorize(pairs.split(v, factor=SIDE)[1], instruction)
+    return s
