@@ -13,7 +13,7 @@ from tilewright import te
 from tilewright.ir.stmt import Instr
 from tilewright.ir.visit import walk
 from tilewright.schedule import Schedule
-from tilewright.target.instructions import dot, dp4a, gemm, vnni
+from tilewright.target.instructions import copy_async, dot, dp4a, gemm, vnni
 
 
 def instructions(s: Schedule, args: list[Any], target: str) -> set[str]:
@@ -142,6 +142,25 @@ def test_a_micro_kernel_on_packed_tiles_in_local_memory(target: str) -> None:
     assert instructions(s, [a, b, c], target) == {gemm(tm, tn, tk).name}
     assert_computes(s, [a, b, c], [x, y], x @ y, target)
     assert ii in s[c].leaf_iter_vars
+
+
+@on_gpu
+def test_a_copy_in_pieces_that_begin_and_end_in_any_row(target: str) -> None:
+    a = te.placeholder((3, 8, 7, 7), "float16", name="A")
+    tile = te.compute((3, 8 * 49), lambda n, e: a[n, e // 49, e % 49 // 7, e % 7], name="tile")
+    b = te.compute((3, 8 * 49), lambda n, e: tile[n, 8 * 49 - 1 - e], name="B")
+    s = te.create_schedule(b.op)
+    n, e = b.op.axis
+    s[b].bind(n, te.thread_axis("blockIdx.x"))
+    s[b].bind(s[b].split(e, factor=64)[1], te.thread_axis("threadIdx.x"))
+    s[tile].set_scope("shared")
+    s[tile].compute_at(s[b], n)
+    piece, own = s[tile].split(tile.op.axis[1], factor=8)  # 16 bytes of rows of 14
+    s[tile].bind(s[tile].split(piece, factor=64)[1], te.thread_axis("threadIdx.x"))
+    s[tile].tensorize(own, copy_async(8, "float16"))
+    assert instructions(s, [a, b], target) == {"copy_async_float16_8"}
+    x = integers(3, 8, 7, 7, type="float16", seed=1)
+    assert_computes(s, [a, b], [x], x.reshape(3, -1)[:, ::-1], target)
 
 
 @everywhere
