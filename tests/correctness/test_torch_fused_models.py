@@ -224,6 +224,9 @@ def test_a_compiled_model_is_one_graph_of_such_kernels(region, models, x):
     other(x).sum().backward()
     assert all(close(p.grad, q.grad) for p, q in zip(model.parameters(), other.parameters()))
     assert not any("conv2d_norm" in t for t in targets(recorded.graphs[-1].graph))
+    with torch.no_grad():
+        assert close(compiled(x), other(x))
+        assert close(compiled.train()(x), other.train()(x), 1e-4)
 
 
 @pytest.mark.usefixtures("nothing_compiled")
