@@ -50,7 +50,7 @@ REPLKNET = ((56, 31, 128), (28, 29, 256), (14, 27, 512), (7, 13, 1024))
 _MANY = {
     "gpu.toeplitz": 4, "gpu.toeplitz_staged": 7, "gpu.toeplitz_warps": 2, "gpu.row_products": 8,
     "gpu.toeplitz_wgrad": 1, "gpu.toeplitz_tf32": 4, "gpu.toeplitz_tf32_wgrad": 6,
-    "gpu.plane_products": 12, "gpu.plane_gradient": 8,
+    "gpu.plane_products": 18, "gpu.plane_gradient": 14,
 }  # fmt: skip
 _FEW = {
     "gpu.toeplitz_rows": 6, "gpu.toeplitz_wgrad": 6, "gpu.row_products": 4,

@@ -39,6 +39,8 @@ APART = 16, 8
 _MOST, REGISTERS = 16, 160
 #: Instructions of a warp around its products, about, and multiprocessors of a large GPU.
 AROUND, PROCESSORS = 150, 132
+#: Bytes of memory that two blocks had better not share.
+_SECTOR = 32
 #: The same of another turn, and tiles of images that a block goes through, at most.
 _TURN, _TOGETHER = 20, 4
 
@@ -224,5 +226,6 @@ def _tiles(p: Problem) -> Iterator[tuple[float, PlaneProductTile]]:
         for stages in (1,) if turns == 1 else (turns, turns + 1):
             shared = (images * (stages * cut.pixels + pixels)) * _IMAGES * channels * 2
             if shared <= SHARED:
-                near = 1 + abs(channels - 8) / 64 + (stages > turns) / 8
+                near = 1 + abs(channels - 8) / 128 + (stages > turns) / 8
+                near += (channels * cut.pixels * 2 % _SECTOR > 0) / 16
                 yield busiest * alone * near, PlaneProductTile(channels, images, turns, stages)
