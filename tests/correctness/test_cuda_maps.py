@@ -15,7 +15,7 @@ from tilewright.target.boxes import Box, TensorMap
 
 pytest.importorskip("cuda.bindings.driver")
 
-from tilewright.runtime import cuda_call, cuda_driver, cuda_launch, cuda_maps
+from tilewright.runtime import cuda_call, cuda_driver, cuda_launch, cuda_maps, cuda_quick
 
 #: Boxes of the first parameter of ``symbolic_batch``, n rows of 40 numbers.
 ROWS = TensorMap(0, Box((0, 1), (4, 8)))
@@ -81,8 +81,8 @@ def quick(encoded, monkeypatch):
     for room in (cuda_driver, cuda_launch, cuda_maps):
         monkeypatch.setattr(room, "load_driver", lambda: driver)
     monkeypatch.setattr(cuda_call, "_driver_function", lambda: stand_in.address)
-    monkeypatch.setattr(cuda_launch, "device_count", lambda: 1)
-    monkeypatch.setattr(cuda_launch, "allocator", lambda *_: None)
+    monkeypatch.setattr(cuda_quick, "device_count", lambda: 1)
+    monkeypatch.setattr(cuda_quick, "allocator", lambda *_: None)
     module = PROGRAMS["symbolic_batch"]().module
     place = cuda_driver.Device(0, "stand-in", 90, 0, 77, 77)
     loaded = cuda_launch.Loaded(module, place, b"", ["k"], [0], maps=[[ROWS]], alignment=16)

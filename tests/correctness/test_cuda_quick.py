@@ -3,6 +3,7 @@ long one. The driver is a stand-in: no GPU is needed."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,7 @@ from tests.support.gpu_programs import PROGRAMS
 
 pytest.importorskip("cuda.bindings.driver")
 
-from tilewright.runtime import cuda_call, cuda_driver, cuda_launch
+from tilewright.runtime import cuda_call, cuda_driver, cuda_launch, cuda_quick
 
 STREAM, WORKSPACE = 4321, 0x7000_0000
 
@@ -22,9 +23,9 @@ def stand_in(monkeypatch):
     for room in (cuda_driver, cuda_launch):
         monkeypatch.setattr(room, "load_driver", lambda: driver)
     monkeypatch.setattr(cuda_call, "_driver_function", lambda: made.address)
-    monkeypatch.setattr(cuda_launch, "device_count", lambda: 2)
+    monkeypatch.setattr(cuda_quick, "device_count", lambda: 2)
     workspace = SimpleNamespace(data_ptr=lambda: WORKSPACE)
-    monkeypatch.setattr(cuda_launch, "allocator", lambda *_: lambda: workspace)
+    monkeypatch.setattr(cuda_quick, "allocator", lambda *_: lambda: workspace)
     return made
 
 
@@ -88,3 +89,44 @@ def test_the_long_way_says_which_kernel_the_driver_refused(stand_in):
     name = quick.loaded._module.funcs[1].name
     with pytest.raises(Exception, match=f"launching {name}, grid .*LAUNCH_FAILED"):
         quick.loaded.launch((0x100, 0x200), (), STREAM, torch)
+
+
+def joined():
+    """Doubling 5 rows of 40, and what that made, over the sums of its rows; with one launch."""
+    first, second = Quick("symbolic_batch", (5,)), Quick("two_kernels")
+    bits = SimpleNamespace(_cuda_getCurrentRawStream=lambda k: STREAM + k, _cuda_getDevice=int)
+
+    def empty(*_, **__):
+        return SimpleNamespace(data_ptr=lambda: 0x5000)
+
+    torch = SimpleNamespace(_C=bits, uint8=None, device=lambda *_: None, empty=empty)
+    takes = [(0, 2), (2, 1)]  # the third lies between them
+    launch = cuda_quick.join([first.launch, second.launch], takes, 2, torch, [100])
+    return launch, first, second
+
+
+def test_launches_that_follow_each_other_are_one(stand_in):
+    stand_in.counts = [3, 2, 3]
+    launch, first, second = joined()
+    launch((0x100, 0x200))
+    double, sums, divide = (values for *_, values in stand_in.notes)
+    between, space = WORKSPACE, WORKSPACE + 512
+    assert double == [0x100, between, 5]
+    assert (sums, divide) == ([between, space], [between, space, 0x200])
+    assert first.left == second.left == []
+
+
+def test_what_they_cannot_do_at_once_is_left_to_each(stand_in):
+    launch, first, second = joined()
+    launch((0x100, 0x208))  # not aligned
+    assert [len(values) for *_, values in stand_in.notes] == [3]  # the first can
+    assert stand_in.notes[0][3] == [0x100, 0x5000, 5]
+    assert (first.left, second.left) == ([], [(0x5000, 0x208)])
+
+
+def test_only_short_launches_on_one_device_are_joined(stand_in):
+    _, first, second = joined()
+    assert cuda_quick.join([first.launch, print], [(0,), (0,)], 1, None) is None
+    part = cuda_quick.part_of(second.launch)
+    vars(second.launch)["part"] = replace(part, ordinal=1)
+    assert cuda_quick.join([first.launch, second.launch], [(0, 1), (0, 1)], 2, None) is None

@@ -10,20 +10,19 @@ from typing import Any
 
 from tilewright.codegen.arguments import variables
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.errors import TargetError, TilewrightError
+from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func, Module
 from tilewright.runtime.cuda_call import Call, Kernel, failure, make_call
 from tilewright.runtime.cuda_driver import (
     Device,
     Memory,
     check,
-    device_count,
     load_driver,
     relaxed_capture,
 )
 from tilewright.runtime.cuda_maps import TensorMaps
+from tilewright.runtime.cuda_quick import Launch, Part, made_of
 from tilewright.runtime.signature import evaluate
-from tilewright.runtime.torch_memory import allocator
 from tilewright.target.boxes import TensorMap
 
 _TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
@@ -31,18 +30,18 @@ _TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y",
 _MOST = (2**31 - 1, 65535, 65535, 1024, 1024, 64)
 #: So many combinations of symbolic extents are remembered.
 _PLANS = 256
-#: Workspaces begin at multiples of so many bytes, as the driver's and torch's own memory does.
-_ALIGNMENT = 512
 #: So many launches go into one CUDA graph when a kernel is timed.
 _GRAPH = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A call for given extents: how to make it, and bytes of each workspace."""
+    """A call for given extents: how to make it, what of, and bytes of each workspace."""
 
     call: Call
     kernels: tuple[tuple[Func, tuple[int, ...]], ...]  # with grid and block
+    handles: tuple[Kernel, ...]
+    words: tuple[int, ...]  # of scalars
     workspaces: tuple[int, ...]
 
 
@@ -129,9 +128,7 @@ class Loaded:
         finally:
             self._place.leave(entered)
 
-    def quick(
-        self, scalars: tuple[int, ...], torch: Any, otherwise: Callable[[tuple[int, ...]], None]
-    ) -> Callable[[tuple[int, ...]], None]:
+    def quick(self, scalars: tuple[int, ...], torch: Any, otherwise: Launch) -> Launch:
         """:meth:`launch` for these ``scalars`` on torch's current stream, as a function of the
         addresses that looks up no more than may change from call to call.
 
@@ -139,44 +136,12 @@ class Loaded:
         thread that has no context yet, or another one; it says why where it cannot either.
         """
         plan = self._plans.get(scalars) or self._plan(scalars)
-        call, stream, ordinal = plan.call, torch._C._cuda_getCurrentRawStream, self._place.ordinal
-
-        def launch(pointers: tuple[int, ...]) -> None:
-            if call(stream(ordinal), pointers):
-                otherwise(pointers)
-
-        starts, size = _starts(plan.workspaces)
-        workspace = allocator(torch, (size,), (1,), torch.uint8, torch.device("cuda", ordinal))
-        described = self._maps.room if self._maps else None
-
-        def launch_with_more(pointers: tuple[int, ...]) -> None:
-            given = pointers
-            if starts:
-                held = workspace()  # until all is launched
-                base = held.data_ptr()
-                given = (*given, *[base + at for at in starts])
-            if described is not None:
-                try:
-                    room = described(given, scalars)  # held, too
-                except TilewrightError:  # there is no map of what is not aligned
-                    otherwise(pointers)
-                    return
-                given += room.addresses
-            if call(stream(ordinal), given):
-                otherwise(pointers)
-
-        one = launch_with_more if starts or self._maps else launch
-        if device_count() == 1:
-            return one
-        device = torch._C._cuda_getDevice
-
-        def launch_here(pointers: tuple[int, ...]) -> None:
-            if device() == ordinal:
-                one(pointers)
-            else:
-                otherwise(pointers)
-
-        return launch_here
+        arrays = self._addresses - len(plan.workspaces) - len(self._maps)
+        part = Part(
+            plan.handles, scalars, plan.words, arrays, plan.workspaces, self._maps,
+            self._alignment, self._place.ordinal, self,
+        )  # fmt: skip
+        return made_of(part, torch, otherwise)
 
     def _plan(self, scalars: tuple[int, ...]) -> Plan:
         values = {v.name: x for v, x in zip(self._scalars, scalars, strict=True)}
@@ -194,11 +159,13 @@ class Loaded:
         spaces = tuple(
             max(evaluate(w.size, values), 1) * w.dtype.bytes for w in self._module.workspaces
         )
-        words = [x & (2**v.dtype.bits - 1) for v, x in zip(self._scalars, scalars, strict=True)]
+        words = tuple(
+            x & (2**v.dtype.bits - 1) for v, x in zip(self._scalars, scalars, strict=True)
+        )
         call = make_call(calls, self._addresses, words, self._alignment)
         if len(self._plans) >= _PLANS:
             self._plans.clear()
-        plan = self._plans[scalars] = Plan(call, tuple(kernels), spaces)
+        plan = self._plans[scalars] = Plan(call, tuple(kernels), tuple(calls), words, spaces)
         return plan
 
     def _allocate(
@@ -218,15 +185,6 @@ class Loaded:
             kept = [Memory(n, self._place.ordinal) for n in sizes]
             self._workspaces[stream] = kept
         return kept, tuple(m.pointer for m in kept)
-
-
-def _starts(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Where workspaces begin in memory that holds them all, and how much that is, in bytes."""
-    starts, end = [], 0
-    for size in sizes:
-        starts.append(end)
-        end += -(-size // _ALIGNMENT) * _ALIGNMENT
-    return starts, end
 
 
 def _sizes(func: Func, values: dict[str, int]) -> tuple[int, ...]:

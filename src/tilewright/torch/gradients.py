@@ -137,11 +137,12 @@ def _convolution_run(known: Seen, needs: tuple[bool, ...], dy: Any, input: Any, 
         dense = dy.contiguous(memory_format=form)
         by_input = dgrad_run(dense, w, None, size, geometry, last) if needs[0] else None
         by_weight = wgrad_run(x, dense, kernel, geometry) if needs[1] else None
-        convert = None
+        back = None
         if by_weight is not None and known.dtype is not None:
             dw = dy.new_empty((dy.shape[1], 1, *kernel), dtype=known.dtype)
             convert = conversion(dw, known.weight_dtype)
-        run = together(by_input, by_weight, needs[2], convert)
+            back = None if convert is None else (convert, dw.numel() * dw.element_size())
+        run = together(by_input, by_weight, needs[2], back)
         is_dense = dy.is_contiguous(memory_format=form)
         return run if is_dense else lambda dy, w, x: run(dy.contiguous(memory_format=form), w, x)
 

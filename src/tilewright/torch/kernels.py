@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -195,6 +195,24 @@ def _find(problem: Problem, target: Target, ordinal: int | None) -> Found:
 
     threads = torch.get_num_threads
     return Found(launch if target.is_gpu else launch_on_cpu, choice)
+
+
+def join(
+    launches: Sequence[Launch],
+    takes: Sequence[Sequence[int]],
+    addresses: int,
+    temporaries: Sequence[int] = (),
+) -> Launch | None:
+    """One launch for several that follow each other on a GPU; None where there is none.
+
+    Each takes those addresses, of ``addresses`` given and then of memory between them, of so many
+    bytes, whose numbers it has in ``takes``.
+    """
+    if not all(hasattr(launch, "part") for launch in launches):
+        return None
+    from tilewright.runtime import cuda_quick
+
+    return cuda_quick.join(launches, takes, addresses, torch, temporaries)
 
 
 def _follow_threads() -> None:

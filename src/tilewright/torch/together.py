@@ -6,23 +6,27 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.torch.calls import Run
+from tilewright.torch.kernels import join
 from tilewright.torch.layouts import ByNCHW
 from tilewright.torch.passes import parts
 
+#: What converts a tensor, and its bytes.
+Conversion = tuple[Callable[[Any], Any], int]
+
 
 def together(
-    by_input: Run | None,
-    by_weight: Run | None,
-    bias: bool,
-    convert: Callable[[Any], Any] | None = None,
+    by_input: Run | None, by_weight: Run | None, bias: bool, conversion: Conversion | None = None
 ) -> Run:
     """Makes of (grad, weight, input) what autograd wants: gradients by the input, by the weight and
     by the bias, and None for what was told beside them; None for a gradient that is not given.
 
     ``by_input`` takes grad and weight, ``by_weight`` input and grad; grad is copied at most once.
-    ``convert`` is of the gradient by the weight.
+    ``conversion`` is of the gradient by the weight, and has the bytes of what it converts.
     """
-    run = _both(by_input, by_weight)
+    run = _at_once(by_input, by_weight, conversion)
+    convert = None if conversion is None or run is not None else conversion[0]
+    if run is None:
+        run = _both(by_input, by_weight)
     if not bias and convert is None:
         return run
 
@@ -31,6 +35,37 @@ def together(
         return dx, dw if convert is None else convert(dw), summed(dy) if bias else None, None
 
     return more
+
+
+def _at_once(
+    by_input: Run | None, by_weight: Run | None, conversion: Conversion | None
+) -> Run | None:
+    """One launch of both and of the conversion; None where there is none."""
+    one, other = parts(by_input), parts(by_weight)
+    if one is None or other is None:
+        return None
+    (empty_dx, launch_dx), (empty_dw, launch_dw) = one, other
+    # Of dy, weight, dx, input and dw, and of what is converted.
+    launches, bytes_ = [launch_dx, launch_dw], list[int]()
+    takes: list[tuple[int, ...]] = [(0, 1, 2), (3, 0, 4)]
+    if conversion is not None:
+        convert, size = conversion
+        last = parts(convert)
+        if last is None:
+            return None
+        empty_dw, launch = last
+        launches, takes = [*launches, launch], [(0, 1, 2), (3, 0, 5), (5, 4)]
+        bytes_ = [size]
+    joined = join(launches, takes, 5, bytes_)
+    if joined is None:
+        return None
+
+    def at_once(dy: Any, weight: Any, input: Any) -> Any:
+        dx, dw = empty_dx(), empty_dw()
+        joined((dy.data_ptr(), weight.data_ptr(), dx.data_ptr(), input.data_ptr(), dw.data_ptr()))
+        return dx, dw, None, None
+
+    return at_once
 
 
 def _both(by_input: Run | None, by_weight: Run | None) -> Run:
