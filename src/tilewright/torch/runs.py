@@ -30,6 +30,8 @@ from tilewright.torch.norms import SETTINGS, activation_step
 from tilewright.torch.plain import alive, functions, is_plain_but_watched, modes, profiled
 
 _grad, _dtype_of = torch.is_grad_enabled, torch.get_autocast_dtype
+#: So many kinds of calls are kept in mind.
+_MOST_KINDS = 16
 
 
 class _Kind:
@@ -67,7 +69,7 @@ class Run:
     """
 
     __slots__ = (
-        "__weakref__", "_bias", "_kind", "_latest", "_settings", "_weight", "activation",
+        "__weakref__", "_bias", "_kind", "_kinds", "_latest", "_settings", "_weight", "activation",
         "convolution", "norm",
     )  # fmt: skip
 
@@ -81,6 +83,7 @@ class Run:
 
     def forget(self) -> None:
         """Look everything up anew."""
+        self._kinds: tuple[_Kind, ...] = ()
         self._latest: _Kind | None = None
 
     def __call__(self, x: Any) -> Any:
@@ -119,17 +122,17 @@ class Run:
             gamma, beta = scales["weight"], scales["bias"]
             gamma = known.gamma if gamma is None else gamma
             beta = known.beta if beta is None else beta
-            is_like = known.settings == (
+            settings = (
                 convolution.stride, convolution.padding, convolution.dilation,
                 convolution.padding_mode, norm.eps, self._settings(activation),
-            ) and (
-                known.is_like(x, weight, mean, variance, gamma, beta)
-                if bias is None
-                else known.is_like(x, weight, mean, variance, gamma, beta, bias)
             )  # fmt: skip
+            operands: tuple[Any, ...] = (x, weight, mean, variance, gamma, beta)
+            operands = operands if bias is None else (*operands, bias)
+            if not (known.settings == settings and known.is_like(*operands)):
+                known = self._another(settings, operands)
         except Exception:  # something else is there, or nothing
-            is_like = False
-        if not is_like or (known.asks and _grad()):
+            known = None
+        if known is None or (known.asks and _grad()):
             return self._carefully(x)
         if known.device:
             dtype = known.dtype
@@ -155,6 +158,14 @@ class Run:
                 variance.data_ptr(), gamma.data_ptr(), beta.data_ptr(), made.data_ptr(),
             ))  # fmt: skip
         return made
+
+    def _another(self, settings: Any, operands: Any) -> _Kind | None:
+        """What is known of calls like this one, though not of the last."""
+        for known in self._kinds:
+            if known.settings == settings and known.is_like(*operands):
+                self._latest = known
+                return known
+        return None
 
     def _carefully(self, x: Any) -> Any:
         """Whatever may be asked for."""
@@ -229,6 +240,7 @@ class Run:
         )  # fmt: skip
         known = _Kind(run, x, self._own(), settings)
         if known.is_like is not None:
+            self._kinds = (known, *self._kinds[: _MOST_KINDS - 1])
             self._latest = known
 
 
