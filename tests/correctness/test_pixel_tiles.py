@@ -62,9 +62,10 @@ def test_batches_may_be_left_to_the_call():
 
 
 @pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize(("turns", "stages"), [(1, 1), (4, 2)])
-def test_a_thread_multiplies_and_hardly_does_anything_else(turns, stages):
-    p = problem((64, 144, 56, 56), (144, 1, 5, 5), padding=2)
+def test_a_thread_multiplies_and_hardly_does_anything_else(turns, stages, dtype):
+    p = problem((64, 144, 56, 56), (144, 1, 5, 5), dtype, padding=2)
     kernel = build(p, BoxTile(14, 7, 1, 1, 8, 16, turns, stages), SM_90A)
     used = kernel.resources["main_kernel"]
     assert used.spills == 0
@@ -84,3 +85,13 @@ def test_tiles_fit_and_each_is_named_once(k, size, dtype):
     assert len(tiles) == len(set(tiles))
     declare_boxes(p, tiles[0])
     schedule_boxes(declare_boxes(p, tiles[-1]), tiles[-1])
+
+
+@pytest.mark.needs_nvrtc
+def test_a_number_of_16_bits_is_converted_by_one_instruction():
+    written = []
+    for dtype in ("float16", "bfloat16"):
+        p = problem((64, 144, 56, 56), (144, 1, 3, 3), dtype, padding=1)
+        kernel = build(p, BoxTile(7, 7, 2, 1, 2, 72, 1, 1, 1), SM_90A)
+        written.append(len(re.findall(INSTRUCTION, kernel.assembly, re.M)))
+    assert written[1] <= 1.02 * written[0]

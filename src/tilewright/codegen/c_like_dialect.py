@@ -309,6 +309,11 @@ class Dialect:
         """Lanes ``index`` to ``index + width - 1`` of a temporary of ``lanes`` lanes."""
         raise NotImplementedError
 
+    def cast_part(self, to: DType, text: str, t: DType, lanes: int, index: int) -> Code | None:
+        """Lane ``index`` of a temporary of ``lanes`` lanes of ``t`` as ``to``; None where there is
+        no shorter way than to take the lane and convert it."""
+        return None
+
     def pack(self, t: DType, parts: Sequence[Code]) -> Code:
         """A vector of type ``t`` (lanes included) of parts of equal width."""
         raise NotImplementedError

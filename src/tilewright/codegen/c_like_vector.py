@@ -112,6 +112,12 @@ class VectorPrinter(ExpressionPrinter):
             if e.vector not in self.hoisted:
                 return self.expr(self.lane(e.vector, e.index))
             return self._part(self.hoisted[e.vector], e.vector.dtype, e.index, 1)
+        if isinstance(e, E.Cast) and isinstance(e.value, E.Lane) and e.value.vector in self.hoisted:
+            lane, held = e.value, self.hoisted[e.value.vector]
+            text, index = held.texts[lane.index // held.width], lane.index % held.width
+            made = self.dialect.cast_part(e.dtype, text, lane.dtype, held.width, index)
+            if made is not None:
+                return made
         return super().expr(e)
 
     def _part(self, held: Pieces, t: DType, index: int, width: int) -> Code:

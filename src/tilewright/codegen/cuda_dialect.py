@@ -46,7 +46,8 @@ class CudaDialect(CudaVectors):
     static_shared_limit = 48 * 1024
     reserved = Dialect.reserved | frozenset(
         "threadIdx blockIdx blockDim gridDim warpSize half half2 pow abs isnan at_least at_most "
-        f"load_where load_where_as {NAME} TensorMap TileLoads swizzled_address".split()
+        f"load_where load_where_as {NAME} TensorMap TileLoads swizzled_address "
+        "upper_bfloat16".split()
         + list(HELPERS)
     )
     types: ClassVar[dict[str, str]] = {

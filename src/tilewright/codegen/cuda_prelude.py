@@ -30,6 +30,12 @@ _FOLLOW = """static __device__ __forceinline__ void follow_previous_kernel() {
 #endif
 }"""
 
+#: One instruction, where taking the upper half out first would be another.
+_UPPER_BFLOAT16 = """static __device__ __forceinline__ float upper_bfloat16(
+    const __nv_bfloat162& pair) {
+  return __uint_as_float(*(const unsigned*)&pair & 0xffff0000u);
+}"""
+
 #: One instruction (PTX ISA, "max"), of NaN NaN.
 _BOUND = """static __device__ __forceinline__ float {name}(float x, float b) {{
 #if __CUDA_ARCH__ >= 800
@@ -67,6 +73,8 @@ def prelude(needs: set[str]) -> str:
         parts.append(TILE_LOADS)
     if "swizzled_address" in needs:
         parts.append(SWIZZLED_ADDRESS)
+    if "upper_bfloat16" in needs:
+        parts.append(_UPPER_BFLOAT16)
     if "bounds" in needs:
         parts.append(_BOUND.format(name="at_least", ptx="max", sign="<"))
         parts.append(_BOUND.format(name="at_most", ptx="min", sign=">"))

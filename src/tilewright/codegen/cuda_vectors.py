@@ -138,6 +138,14 @@ class CudaVectors(Dialect):
             index %= inner
         return code(f"{text}.{'xyzw'[index]}")
 
+    def cast_part(self, to: DType, text: str, t: DType, lanes: int, index: int) -> Code | None:
+        """The upper bfloat16 of a register is a float32 but for its other half."""
+        if t.element != "bfloat16" or to != "float32" or lanes == 1 or index % 2 == 0:
+            return None
+        self.require("upper_bfloat16")
+        pair = code(text) if lanes == 2 else self.part(text, t, lanes, index - 1, 2)
+        return call("upper_bfloat16", pair)
+
     def pack(self, t: DType, parts: Sequence[Code]) -> Code:
         name = self.vector_name(t.element, t.lanes)
         if name not in _STRUCTURES:
