@@ -142,7 +142,7 @@ def _convolution_run(known: Seen, needs: tuple[bool, ...], dy: Any, input: Any, 
             dw = dy.new_empty((dy.shape[1], 1, *kernel), dtype=known.dtype)
             convert = conversion(dw, known.weight_dtype)
             back = None if convert is None else (convert, dw.numel() * dw.element_size())
-        run = together(by_input, by_weight, needs[2], back)
+        run = together(by_input, by_weight, needs[2], back, known.weight_dtype)
         is_dense = dy.is_contiguous(memory_format=form)
         return run if is_dense else lambda dy, w, x: run(dy.contiguous(memory_format=form), w, x)
 

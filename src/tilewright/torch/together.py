@@ -15,13 +15,18 @@ Conversion = tuple[Callable[[Any], Any], int]
 
 
 def together(
-    by_input: Run | None, by_weight: Run | None, bias: bool, conversion: Conversion | None = None
+    by_input: Run | None,
+    by_weight: Run | None,
+    bias: bool,
+    conversion: Conversion | None = None,
+    dtype: Any = None,
 ) -> Run:
     """Makes of (grad, weight, input) what autograd wants: gradients by the input, by the weight and
     by the bias, and None for what was told beside them; None for a gradient that is not given.
 
     ``by_input`` takes grad and weight, ``by_weight`` input and grad; grad is copied at most once.
-    ``conversion`` is of the gradient by the weight, and has the bytes of what it converts.
+    ``conversion`` is of the gradient by the weight, and has the bytes of what it converts; the one
+    by the bias is of ``dtype``, by default that of grad.
     """
     run = _at_once(by_input, by_weight, conversion)
     convert = None if conversion is None or run is not None else conversion[0]
@@ -32,7 +37,7 @@ def together(
 
     def more(dy: Any, weight: Any, input: Any) -> Any:
         dx, dw, _, _ = run(dy, weight, input)
-        return dx, dw if convert is None else convert(dw), summed(dy) if bias else None, None
+        return dx, dw if convert is None else convert(dw), summed(dy, dtype) if bias else None, None
 
     return more
 
@@ -98,6 +103,6 @@ def _both(by_input: Run | None, by_weight: Run | None) -> Run:
     return lambda dy, weight, input: (by_input(dy, weight), by_weight(input, dy), None, None)
 
 
-def summed(dy: Any) -> Any:
-    """The gradient by the bias."""
-    return dy.sum((0, 2, 3))
+def summed(dy: Any, dtype: Any = None) -> Any:
+    """The gradient by the bias, of ``dtype``, by default that of ``dy``."""
+    return dy.sum((0, 2, 3)) if dtype is None else dy.sum((0, 2, 3), dtype=dtype)
