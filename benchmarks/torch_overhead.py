@@ -3,9 +3,10 @@
 Images are so small that a call is over when the host is done with it, and the calls of both take
 turns: medians of many short batches. "With what follows" are modules, a convolution, BatchNorm2d
 and ReLU6, which `optimize_` makes one kernel. A training call records its gradients, and runs them
-where it says so. "In a region" of autocast is a batch, as the layers of a model are; else each call
-has its own. On a GPU the calls of a batch are queued behind one another and waited for outside of
-the time.
+where it says so. "In a region" of autocast is a batch, in which one parameter comes again and
+again; else each call has its own. Modules in a row are a model in channels_last whose images have
+16 bits, as those have that other layers make under autocast, and whose parameters have 32. On a GPU
+the calls of a batch are queued behind one another and waited for outside of the time.
 
     python benchmarks/torch_overhead.py [--device cuda] [--out FOLDER]
 """
