@@ -106,7 +106,13 @@ def cases(device: str) -> dict[str, Candidates]:
 
     def forward(module: Any) -> Callable[[], Any]:
         model, image = in_a_row(module)
-        return torch.no_grad()(autocast(lambda: model(image)))
+        cast = autocast(lambda: model(image))
+
+        def run() -> Any:
+            with torch.no_grad():
+                return cast()
+
+        return run
 
     def step(module: Any) -> Callable[[], Any]:
         model, image = in_a_row(module)
