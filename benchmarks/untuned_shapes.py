@@ -204,7 +204,8 @@ def time_problem(p: Problem, files: dict[str, str]) -> dict[str, float]:
 
 
 def run_part(arguments: argparse.Namespace) -> None:
-    """Every ``--gpus``-th problem from the ``--part``-th on, on the first visible GPU."""
+    """Every ``--gpus``-th problem from the ``--part``-th on, on the first visible GPU; rows are
+    written as they come, so that a run that is cut leaves what it had."""
     begin, target = time.monotonic(), f"cuda -arch={arguments.arch}"
     mine = list(drawn(arguments))[arguments.part :: arguments.gpus]
     rows: list[dict[str, Any]] = []
@@ -219,8 +220,10 @@ def run_part(arguments: argparse.Namespace) -> None:
                 jobs[-1][name_of(c)] = path, pool.submit(build, p, c, target, path)
         for p, kernels in zip(mine, jobs, strict=True):
             left = begin + arguments.seconds - time.monotonic()
+            if left <= 0:
+                break
             try:
-                notes = {n: job.result(max(0.0, left)) for n, (_, job) in kernels.items()}
+                notes = {n: job.result(left) for n, (_, job) in kernels.items()}
             except TimeoutError:
                 break
             try:
@@ -229,6 +232,7 @@ def run_part(arguments: argparse.Namespace) -> None:
             except Exception as error:  # one problem must not cost the others
                 print(f"{p}: {error!r}", flush=True)
                 continue
+            Path(f"{arguments.out}/part-{arguments.part}.json").write_text(json.dumps(rows))
             took, times_best = rows[-1]["chosen us"], rows[-1]["chosen / fastest"]
             print(
                 f"{len(rows)}/{len(mine)} {p}: {took:.1f} us, {times_best:.2f}x of the fastest, "
@@ -236,7 +240,6 @@ def run_part(arguments: argparse.Namespace) -> None:
                 flush=True,
             )
         pool.shutdown(wait=True, cancel_futures=True)
-    Path(f"{arguments.out}/part-{arguments.part}.json").write_text(json.dumps(rows))
 
 
 def row(p: Problem, times: dict[str, float], notes: dict[str, str], chosen: str) -> dict[str, Any]:
