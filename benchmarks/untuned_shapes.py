@@ -209,6 +209,8 @@ def run_part(arguments: argparse.Namespace) -> None:
     begin, target = time.monotonic(), f"cuda -arch={arguments.arch}"
     mine = list(drawn(arguments))[arguments.part :: arguments.gpus]
     rows: list[dict[str, Any]] = []
+    written = Path(f"{arguments.out}/part-{arguments.part}.json")
+    written.write_text("[]")
     processes = max(2, (os.cpu_count() or 2) // arguments.gpus)
     with TemporaryDirectory() as folder, ProcessPoolExecutor(processes) as pool:
         list(pool.map(abs, range(processes * 4)))  # made before this process opens the GPU
@@ -232,7 +234,7 @@ def run_part(arguments: argparse.Namespace) -> None:
             except Exception as error:  # one problem must not cost the others
                 print(f"{p}: {error!r}", flush=True)
                 continue
-            Path(f"{arguments.out}/part-{arguments.part}.json").write_text(json.dumps(rows))
+            written.write_text(json.dumps(rows))
             took, times_best = rows[-1]["chosen us"], rows[-1]["chosen / fastest"]
             print(
                 f"{len(rows)}/{len(mine)} {p}: {took:.1f} us, {times_best:.2f}x of the fastest, "
