@@ -7,10 +7,12 @@ number of threads, as in `tilewright bench`: before each batch the threads of th
 row has the time of our faster layout; the floor is a copy of as many bytes, or as many
 multiplications and additions, whichever takes longer.
 
-    PYTHONPATH=src python benchmarks/cpu_layers.py [--threads 1 2] [--large]
+    PYTHONPATH=src python benchmarks/cpu_layers.py [--threads 1 2] [--large] [--tried]
 
 With ``--large`` the layers are those of large filters, in float32 and in bfloat16. A kernel may
-then multiply less than a sum over taps does, and be faster than the floor.
+then multiply less than a sum over taps does, and be faster than the floor; so may one that
+multiplies tiles of matrices, where the processor has AMX. ``--tried`` prints what every candidate
+took when it was chosen among.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from tilewright.cli._bench.view import figures
 from tilewright.cli._measure import floors
 from tilewright.cli._measure.machine import find
 from tilewright.cli._measure.peers import Peers
+from tilewright.select import options as options_of
 from tilewright.select.answers import Answers
 from tilewright.topi.problem import Problem
 
@@ -69,6 +72,18 @@ def line(rows: list[Row]) -> dict[str, Any]:
     return dict(found) | {"best peer": best.best_peer or "", "other layout / ours": behind}
 
 
+def tried(problem: Problem, contest: Contest) -> list[str]:
+    """A line for every candidate that was measured, the fastest first."""
+    target, found = contest.machine.target, []
+    for choice in options_of(problem, target, contest.policy, answers=contest.answers):
+        if choice.seconds is None:
+            break
+        values = choice.algorithm.to_values(choice.config)
+        words = ", ".join(f"{k} {v}" for k, v in values.items())
+        found.append(f"{choice.seconds * 1e6:10.0f} us  {choice.algorithm.name} {words}")
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
@@ -76,6 +91,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30, help="of a layer, at most (30)")
     parser.add_argument("--only", default="", help="layers that contain this: 1x384, K31")
     parser.add_argument("--large", action="store_true", help="layers of large filters")
+    parser.add_argument("--tried", action="store_true", help="print what candidates took")
     parser.add_argument("--types", nargs="+", help="of the data (float32, and bfloat16 if --large)")
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
@@ -103,6 +119,8 @@ def main() -> None:
                     unsteady.append(f"{name} {dtype}, {threads} threads")
                 ours, ratio = lines[-1]["tilewright us"], lines[-1]["best peer / tilewright"]
                 print(f"{lines[-1]['name']}, {threads}: {ours:.0f} us, {ratio:.2f}x", flush=True)
+                for row in rows if options.tried else ():
+                    print(row.problem.layout, *tried(row.problem, contest), sep="\n", flush=True)
         hints += [hint for hint in peers.hints if hint not in hints]
     print(grouped.text(lines))
     hints += [f"Times varied much between rounds: {', '.join(unsteady)}."] if unsteady else []

@@ -30,6 +30,7 @@ from tilewright.target.instructions import (
     amx_zero_f32,
     amx_zero_s32,
     dot_bf16,
+    turned_pairs_bf16,
 )
 
 #: By type: the product, loads of its operands, the store, zeros, loads of sums, their type.
@@ -188,3 +189,24 @@ def test_dot_products_of_bfloat16_round_as_float32() -> None:
     tilewright.build(s, args)(x, y, found)
     exact = (from_bits(x).astype("f8") * from_bits(y).astype("f8")).sum((0, 2))
     assert np.linalg.norm(found - exact) < 1e-6 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("step", turned_pairs_bf16)
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+def test_neighbours_are_taken_two_and_two_from_the_last_on(step: int, target: str) -> None:
+    n = 32
+    last = step * (n - 1)
+    a = te.placeholder((last + 2,), "bfloat16", name="A")
+    b = te.compute((n, 2), lambda i, k: a[last + k - i * step], name="B")
+    s = te.create_schedule(b.op)
+    outer, inner = s[b].split(s[b].op.axis[0], 16)
+    on_blocks(s[b], outer, target)
+    s[b].tensorize(inner, turned_pairs_bf16[step])
+    x = np.arange(last + 2, dtype="uint16")
+    found = np.zeros((n, 2), "uint16")
+    kernel = tilewright.build(s, [a, b], target)
+    kernel(x, found)
+    np.testing.assert_array_equal(found[:, 0], last - step * np.arange(n))
+    np.testing.assert_array_equal(found[:, 1], found[:, 0] + 1)
+    if "avx512bw" in host_features() and target == "llvm":
+        assert re.search(r"vperm\w+\s.*%zmm", kernel.assembly), "no element is moved by itself"

@@ -1,0 +1,27 @@
+"""Random problems in tiles of AMX agree with float64: their machine code, on an emulator."""
+
+from __future__ import annotations
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tests.support.amx_emulator import emulated, emulates, with_tiles
+from tests.support.depthwise import TOLERANCE, run
+from tests.support.wide_problems import wide_problems
+
+from tilewright.target import Target
+from tilewright.topi.cpu.amx_tiles import amx_tiles, suits_amx
+from tilewright.topi.cpu.depthwise_tiles import declare_amx, schedule_amx
+
+
+@emulates
+@settings(max_examples=max(1, settings().max_examples // 10))
+@given(st.data())
+def test_any_tile_of_any_problem(data: st.DataObject) -> None:
+    pass_ = data.draw(st.sampled_from(["forward", "dgrad"]))
+    p = data.draw(wide_problems(work=300_000, pass_=pass_, layout="NCHW", dtype="bfloat16"))
+    assume(suits_amx(p))
+    tile = data.draw(st.sampled_from(amx_tiles(p, Target.parse("llvm"))))
+    found = declare_amx(p, tile)
+    kernel = with_tiles(schedule_amx(found, tile), found.args)
+    with emulated():
+        assert run(p, kernel) < TOLERANCE["bfloat16"], (p, tile)
