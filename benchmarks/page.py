@@ -85,6 +85,8 @@ def section(results: Results) -> str:
             continue
         if name in ("environment", "rate_GFLOPps") or not rows:
             continue
+        if name == "rows" and "shares" in results:  # of which kinds of problems are the page's
+            continue
         if name != "rows":
             parts.append(f"**{name}**")
         parts.append(measure.table(rows if len(rows) > 1 else by_name(rows[0])))
@@ -168,16 +170,22 @@ def claim(everything: Mapping[str, Results]) -> str:
 
 
 def _joined(everything: Iterable[Results]) -> list[Results]:
-    """The results with those of large filters as one: runs of parts of the problems, of which the
-    latest counts."""
-    found, parts = [], []
+    """The results with those of each benchmark in :data:`_PARTS` as one: runs of parts of its
+    problems, of which the latest counts."""
+    found: list[Results] = []
+    parts: dict[str, list[Results]] = {}
     for results in everything:
-        (parts if script(results).stem == "large_kernels" else found).append(results)
-    rows = {}
-    for results in sorted(parts, key=lambda part: str(part["environment"]["date"])):
-        keys = ("section", "pass", "shape", "kernel")
-        rows.update({tuple(row[key] for key in keys): row for row in results["rows"]})
-    return [*found, {**parts[0], "rows": list(rows.values())}] if parts else found
+        stem = script(results).stem
+        (parts.setdefault(stem, []) if stem in _PARTS else found).append(results)
+    for stem, runs in parts.items():
+        if len(runs) == 1:
+            found += runs
+            continue
+        rows = {}
+        for results in sorted(runs, key=lambda part: str(part["environment"]["date"])):
+            rows.update({tuple(row[key] for key in _PARTS[stem]): row for row in results["rows"]})
+        found.append({**runs[0], "rows": list(rows.values())})
+    return found
 
 
 def _gpu_claim(results: Results) -> str:
@@ -322,6 +330,13 @@ def _span(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+#: By benchmark, what a row is known by.
+_PARTS = {
+    "gpu_depthwise": (
+        "section", "pass", "shape", "kernel", "stride", "multiplier", "dtype", "layout"
+    ),
+    "large_kernels": ("section", "pass", "shape", "kernel"),
+}  # fmt: skip
 #: By benchmark.
 _CLAIMS = {
     "article_000": _gpu_claim,

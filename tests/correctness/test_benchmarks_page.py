@@ -93,6 +93,18 @@ def test_the_claim_of_many_problems_has_the_mean_of_every_pass(page: Any) -> Non
     assert "at 1.23 times the least time" in words
 
 
+def test_of_a_problem_that_was_measured_again_the_latest_run_counts(page: Any) -> None:
+    more = {"multiplier": 1, "dtype": "float16", "layout": "NHWC"}
+    whole = synthetic() | {"command": "python benchmarks/gpu_depthwise.py"}
+    whole["rows"] = [row | more | {"shape": f"{k}"} for k, row in enumerate(whole["rows"])]
+    again = whole | {"date": "2999-01-01"}
+    again["rows"] = [row | {"best peer / tilewright": 1000.0} for row in whole["rows"][:1]]
+    files = {name: page.normal(part, "x") for name, part in (("a", again), ("b", whole))}
+    words = " ".join(page.claim(files).split())
+    assert f"{len(whole['rows'])} depthwise convolutions" in words
+    assert words != " ".join(page.claim({"b": files["b"]}).split())
+
+
 def layers() -> dict[str, Any]:
     """What the benchmark of layers on a CPU writes, made up."""
     row = {
