@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from tests.support.torch_checks import error
 
@@ -15,6 +17,15 @@ import tilewright.torch as tt  # noqa: E402
 @pytest.fixture(autouse=True)
 def nothing_compiled():
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def channels_last_inside():
+    """Inductor computes with channels last, as it does in 16 bits on a GPU."""
+    from torch._inductor import config
+
+    with config.patch(force_layout_optimization=True, force_disable_caches=True):
+        yield
 
 
 def test_inductor_calls_the_operators_with_the_memory_formats_of_eager():
@@ -103,12 +114,9 @@ def test_what_has_no_kernel_is_pytorchs_in_compiled_programs_too():
     assert torch.allclose(compiled(x), F.conv2d(x, w, groups=4), atol=1e-5)
 
 
-def test_inductor_keeps_the_layout_that_it_computes_in(monkeypatch):
-    from torch._inductor import config
+def test_inductor_keeps_the_layout_that_it_computes_in(channels_last_inside):
     from torch._inductor.utils import run_and_get_code
 
-    monkeypatch.setattr(config, "force_layout_optimization", True)  # as for 16 bits on a GPU
-    monkeypatch.setattr(config, "force_disable_caches", True)
     model = nn.Sequential(
         nn.Conv2d(4, 16, 1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.ReLU(),
         nn.Conv2d(16, 4, 1),
@@ -121,3 +129,55 @@ def test_inductor_keeps_the_layout_that_it_computes_in(monkeypatch):
     assert error(found, wanted) < 1e-6
     result = next(line for line in code.splitlines() if "'torch.ops.tilewright" in line)
     assert "(2, 16, 9, 8), (1152, 1, 128, 16)" in result  # channels last, as the convolution before
+
+
+def test_gradients_keep_the_layout_that_inductor_computes_in(channels_last_inside, monkeypatch):
+    from torch._inductor.utils import run_fw_bw_and_get_code
+
+    from tilewright.torch import passes
+
+    model = nn.Sequential(
+        nn.Conv2d(4, 16, 1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.ReLU(),
+        nn.Conv2d(16, 4, 1),
+    )  # fmt: skip
+    x = torch.randn(2, 4, 9, 8)
+    model(x).square().sum().backward()
+    wanted = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    assert len(tt.optimize_(model).replaced) == 1
+    seen = []
+    for name in ("dgrad_run", "wgrad_run"):
+        run = getattr(passes, name)
+        monkeypatch.setattr(passes, name, lambda *of, run=run: seen.append(of[:2]) or run(*of))
+    compiled = torch.compile(model, fullgraph=True)
+    run_fw_bw_and_get_code(lambda: compiled(x).square().sum())
+    assert all(error(p.grad, g) < 1e-5 for p, g in zip(model.parameters(), wanted, strict=True))
+    images = [t for of in seen for t in of if t.shape[1] == 16]  # the filter has one channel
+    assert len(images) == 3
+    assert all(passes.is_last(t) for t in images)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+def test_a_gradient_by_the_input_lies_as_its_operand_does(form, asked):
+    operator = torch.ops.tilewright.depthwise_conv2d_dgrad.default
+    dy, w = torch.randn(2, 4, 9, 8).contiguous(memory_format=form), torch.randn(4, 1, 3, 3)
+    operands = (dy, w, None, [2, 4, 9, 8], [1, 1], [1, 1, 1, 1], [1, 1], asked)
+    made = operator(*operands)
+    assert made.is_contiguous(memory_format=form)
+    wanted = torch.nn.grad.conv2d_input((2, 4, 9, 8), w, dy.contiguous(), padding=1, groups=4)
+    assert error(made, wanted) < 1e-6
+    torch.library.opcheck(operator, operands)
+
+
+def test_a_call_from_a_compiled_graph_is_one_way_through_the_dispatcher():
+    operator = torch.ops.tilewright.depthwise_conv2d.default
+    x, w = torch.randn(2, 4, 9, 8), torch.randn(4, 1, 3, 3)
+    called = []
+    with torch.no_grad():
+        operator(x, w, None, [1, 1], [1, 1, 1, 1], [1, 1])
+        sys.setprofile(lambda frame, event, arg: called.append(frame.f_code.co_name))
+        operator(x, w, None, [1, 1], [1, 1, 1, 1], [1, 1])
+        sys.setprofile(None)
+    assert "at_once" in called
+    assert "redispatch" not in called

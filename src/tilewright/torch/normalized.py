@@ -22,6 +22,7 @@ from tilewright.torch.functional import fits
 from tilewright.torch.geometry import Geometry
 from tilewright.torch.kernels import Launch
 from tilewright.torch.norms import activate, norm_step
+from tilewright.torch.short_ops import register_autograd
 
 _library = torch.library.Library("tilewright", "FRAGMENT")
 
@@ -130,18 +131,19 @@ def normalized(
     ]  # fmt: skip
     statistics = [t.contiguous() for t in filled]
     run = None
-    alike = all(t.dtype == mean.dtype and t.device == input.device for t in statistics)
-    if alike and all(t.shape == weight.shape[:1] for t in statistics) and fits(input, weight, bias):
+    form = mean.dtype, input.device, weight.shape[:1]
+    alike = [(t.dtype, t.device, t.shape) for t in statistics] == [form] * 4
+    if alike and fits(input, weight, bias):
         run = launched(input, weight, bias, statistics, eps, activation, geometry)
     made: torch.Tensor
     if run is not None:
         made = run(input, addresses(weight, bias, statistics))
     else:
-        form = memory_format(is_last(input))
-        made = theirs.conv2d(input, weight, bias, geometry, form)
+        lies = memory_format(is_last(input))
+        made = theirs.conv2d(input, weight, bias, geometry, lies)
         made = F.batch_norm(made, mean, variance, gamma, beta, False, 0.0, eps)
         made = activate(made, Step.parse(activation)) if activation else made
-        made = theirs.laid(made, form)
+        made = theirs.laid(made, lies)
     return made
 
 
@@ -178,4 +180,4 @@ def _backward(ctx: Any, dy: Any) -> Any:
 
 
 torch.library.register_fake("tilewright::depthwise_conv2d_norm", _fake, lib=_library)
-torch.library.register_autograd("tilewright::depthwise_conv2d_norm", _backward, lib=_library)
+register_autograd(_library, "depthwise_conv2d_norm", normalized, _backward)

@@ -14,22 +14,20 @@ import torch
 from tilewright.torch import passes
 from tilewright.torch.calls import is_last, memory_format
 from tilewright.torch.geometry import Geometry
+from tilewright.torch.short_ops import register_autograd
 
 _library = torch.library.Library("tilewright", "DEF")
 _GEOMETRY = "SymInt[2] stride, SymInt[4] padding, SymInt[2] dilation"
-# Compilers may call it with the images in another layout than eager code would, as one whose
-# neighbours they compute with channels last: it takes them as they come, and so is its result.
-_library.define(
+# Compilers may call them with the images in another layout than eager code would, as ones whose
+# neighbours they compute with channels last: they take them as they come, and so are their results.
+_SCHEMAS = (
     f"depthwise_conv2d(Tensor input, Tensor weight, Tensor? bias, {_GEOMETRY}) -> Tensor",
-    tags=(torch.Tag.flexible_layout,),
-)
-_library.define(
     "depthwise_conv2d_dgrad(Tensor grad, Tensor weight, Tensor? bias, SymInt[4] input_size, "
-    f"{_GEOMETRY}, bool channels_last) -> Tensor"
+    f"{_GEOMETRY}, bool channels_last) -> Tensor",
+    f"depthwise_conv2d_wgrad(Tensor input, Tensor grad, SymInt[2] kernel, {_GEOMETRY}) -> Tensor",
 )
-_library.define(
-    f"depthwise_conv2d_wgrad(Tensor input, Tensor grad, SymInt[2] kernel, {_GEOMETRY}) -> Tensor"
-)
+for _schema in _SCHEMAS:
+    _library.define(_schema, tags=(torch.Tag.flexible_layout,))
 for _device in ("CPU", "CUDA"):
     _library.impl("depthwise_conv2d", passes.forward, _device)
     _library.impl("depthwise_conv2d_dgrad", passes.dgrad, _device)
@@ -52,7 +50,7 @@ def _fake_dgrad(
     grad: Any, weight: Any, bias: Any, input_size: Any, stride: Any, padding: Any, dilation: Any,
     last: bool,
 ) -> Any:  # fmt: skip
-    form = memory_format(last)
+    form = memory_format(passes.dense(grad, last)[1])
     return torch.empty(input_size, dtype=grad.dtype, device=grad.device, memory_format=form)
 
 
@@ -111,17 +109,17 @@ def _backward_wgrad(ctx: Any, ddw: Any) -> Any:
     input, grad = ctx.saved_tensors
     dx = None
     if ctx.needs_input_grad[0]:
-        dx = conv_dgrad(grad, ddw, None, input.shape, *ctx.geometry, bool(is_last(input)))
+        last = bool(is_last(input))
+        dy = grad.contiguous(memory_format=memory_format(last))
+        dx = conv_dgrad(dy, ddw, None, input.shape, *ctx.geometry, last)
     dgrad = conv(input, ddw, None, *ctx.geometry) if ctx.needs_input_grad[1] else None
     return dx, dgrad, None, None, None, None
 
 
-for _name, _fake, _save, _backward in (
-    ("depthwise_conv2d", _fake_forward, _save_forward, _backward_forward),
-    ("depthwise_conv2d_dgrad", _fake_dgrad, _save_dgrad, _backward_dgrad),
-    ("depthwise_conv2d_wgrad", _fake_wgrad, _save_wgrad, _backward_wgrad),
+for _name, _run, _fake, _save, _backward in (
+    ("depthwise_conv2d", passes.forward, _fake_forward, _save_forward, _backward_forward),
+    ("depthwise_conv2d_dgrad", passes.dgrad, _fake_dgrad, _save_dgrad, _backward_dgrad),
+    ("depthwise_conv2d_wgrad", passes.wgrad, _fake_wgrad, _save_wgrad, _backward_wgrad),
 ):
     torch.library.register_fake(f"tilewright::{_name}", _fake, lib=_library)
-    torch.library.register_autograd(
-        f"tilewright::{_name}", _backward, setup_context=_save, lib=_library
-    )
+    register_autograd(_library, _name, _run, _backward, _save)

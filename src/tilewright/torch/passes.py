@@ -76,16 +76,27 @@ def dgrad(
     dilation: Sequence[int],
     channels_last: bool,
 ) -> torch.Tensor:
-    """The gradient by the input, of ``input_size``, in the layout that is asked for.
+    """The gradient by the input, of ``input_size``, in the layout of ``grad``; where that is dense
+    in none, or in both, in the layout that is asked for.
 
     ``bias``, (C,) or None, is what a transposed convolution adds to it.
     """
-    grad = grad.contiguous(memory_format=memory_format(channels_last))
+    grad, channels_last = dense(grad, channels_last)
     weight, bias = weight.contiguous(), None if bias is None else bias.contiguous()
     geometry = Geometry(stride, padding, dilation)
     run = dgrad_run(grad, weight, bias, input_size, geometry, channels_last)
     out: torch.Tensor = run(grad, weight, bias)
     return out
+
+
+def dense(grad: torch.Tensor, last: bool) -> tuple[torch.Tensor, bool]:
+    """What lies as it does where it is dense, else in the layout that is asked for, and whether
+    that is channels last."""
+    form = memory_format(last)
+    if grad.is_contiguous(memory_format=form):
+        return grad, last
+    own = is_last(grad)
+    return (grad.contiguous(memory_format=form), last) if own is None else (grad, own)
 
 
 def dgrad_run(

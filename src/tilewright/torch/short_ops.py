@@ -1,0 +1,45 @@
+"""Operators whose kernel is called at once, where autograd has nothing to record.
+
+What is registered in Python for autograd calls the dispatcher a second time, to come to the kernel;
+compiled graphs pay that for every operator that is not theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tilewright.torch.plain import is_plain_but_watched
+
+
+def register_autograd(
+    library: torch.library.Library,
+    name: str,
+    run: Callable[..., Any],
+    backward: Callable[..., Any],
+    setup_context: Callable[..., None] | None = None,
+) -> None:
+    """:func:`torch.library.register_autograd` of the operator ``name`` of a library, whose kernels
+    are all ``run``, which is then called at once where no gradient is asked for."""
+    torch.library.register_autograd(
+        f"{library.ns}::{name}", backward, setup_context=setup_context, lib=library
+    )
+    try:
+        from torch._library.autograd import Info, make_autograd_impl
+
+        operator = getattr(getattr(torch.ops, library.ns), name).default
+        recorded = make_autograd_impl(operator, Info(backward, setup_context))
+    except (ImportError, AttributeError, TypeError):  # of a PyTorch that does it in another way
+        return
+
+    def at_once(keyset: Any, *operands: Any) -> Any:
+        tensors = [x for x in operands if isinstance(x, torch.Tensor)]
+        asked = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+        if asked or not is_plain_but_watched(*tensors):
+            return recorded(keyset, *operands)
+        return run(*operands)
+
+    for key in ("AutogradCPU", "AutogradCUDA"):
+        library.impl(name, at_once, key, with_keyset=True)
