@@ -12,13 +12,22 @@ from tilewright.target import Target
 from tilewright.topi.cpu.amx_tiles import amx_tiles, suits_amx
 from tilewright.topi.cpu.depthwise_tiles import declare_amx, schedule_amx
 
+#: Of 25 taps and more, in rows of 4 and more.
+_KERNELS = st.one_of(
+    st.tuples(st.integers(5, 13), st.integers(5, 13)),
+    st.sampled_from([(1, 31), (3, 9), (51, 5), (5, 51), (31, 31)]),
+)
+
 
 @emulates
 @settings(max_examples=max(1, settings().max_examples // 10))
 @given(st.data())
 def test_any_tile_of_any_problem(data: st.DataObject) -> None:
     pass_ = data.draw(st.sampled_from(["forward", "dgrad"]))
-    p = data.draw(wide_problems(work=300_000, pass_=pass_, layout="NCHW", dtype="bfloat16"))
+    step = data.draw(st.sampled_from([(1, 1)] if pass_ == "dgrad" else [(1, 1), (2, 2), (3, 1)]))
+    fixed = {"pass_": pass_, "layout": "NCHW", "dtype": "bfloat16", "stride": step}
+    fixed |= {"multiplier": 1} if pass_ == "dgrad" else {}
+    p = data.draw(wide_problems(work=300_000, kernels=_KERNELS, **fixed))
     assume(suits_amx(p))
     tile = data.draw(st.sampled_from(amx_tiles(p, Target.parse("llvm"))))
     found = declare_amx(p, tile)

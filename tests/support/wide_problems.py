@@ -31,16 +31,22 @@ _PADDINGS = ("none", "symmetric", "asymmetric", "SAME", "SAME_LOWER", "CAUSAL")
 
 
 @st.composite
-def wide_problems(draw: st.DrawFn, work: int = 2_000_000, **fixed: Any) -> Problem:
+def wide_problems(
+    draw: st.DrawFn,
+    work: int = 2_000_000,
+    kernels: st.SearchStrategy[tuple[int, int]] = _KERNELS_2D,
+    **fixed: Any,
+) -> Problem:
     """Problems of up to ``work`` multiplications over all that a problem may be.
 
-    What makes one larger is drawn last, within what is left; ``fixed`` parameters are not drawn.
+    What makes one larger is drawn last, within what is left; ``fixed`` parameters are not drawn,
+    and those of two dimensions are of ``kernels``.
     """
     layout = fixed.get("layout") or draw(st.sampled_from(["NCHW", "NHWC", "NCHW", "NHWC", "NCW",
                                                           "NWC"]))  # fmt: skip
     operator = next(name for name, layouts in LAYOUTS.items() if layout in layouts)
     flat = operator == "depthwise_conv1d"
-    kernel = draw(st.tuples(st.just(1), st.integers(1, 51)) if flat else _KERNELS_2D)
+    kernel = draw(st.tuples(st.just(1), st.integers(1, 51)) if flat else kernels)
 
     def pair(values: st.SearchStrategy[int]) -> tuple[int, int]:
         found = draw(values)

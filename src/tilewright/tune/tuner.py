@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.tune.config import ConfigEntity
 from tilewright.tune.entity import TuningError
+from tilewright.tune.interrupts import Interrupts
 from tilewright.tune.measure import MeasureInput, Measurer, MeasureResult
 from tilewright.tune.records import Records
 from tilewright.tune.task import Task
@@ -171,11 +172,12 @@ class Tuner:
         self.interrupted = False
         measurer = measure_option.open(self.task)
         try:
-            with contextlib.suppress(_Enough):
+            with contextlib.suppress(_Enough), Interrupts() as interrupts:
                 if records is not None:
                     self._recall(records, measurer, resume, transfer)
                 size = batch or max(8, 4 * measurer.parallel)
-                self._loop(measurer, size, early_stopping or n_trial, callbacks, records)
+                patience = early_stopping or n_trial
+                self._loop(measurer, size, patience, callbacks, records, interrupts)
         except KeyboardInterrupt:
             self.interrupted = True
         finally:
@@ -205,9 +207,11 @@ class Tuner:
         patience: int,
         callbacks: Sequence[Callback],
         records: Records | None,
+        interrupts: Interrupts,
     ) -> None:
         began = self.trials
         while self.trials < self.n_trial and self.has_next():
+            interrupts.check()
             inputs = [
                 MeasureInput(self.task, config)
                 for config in self.next_batch(min(size, self.n_trial - self.trials))
