@@ -58,6 +58,8 @@ def test_every_edge_is_right_on_the_simulator(form, p, tile):
          DiagonalGradientTile(2, 2, 1, 2, 2, 2)),
         (problem((2, 40, 7, 39), (40, 1, 3, 7), pass_="wgrad", padding=1),
          DiagonalGradientTile(4, 1, 3, 4, 1, 1)),
+        (problem((2, 32, 15, 8), (32, 1, 6, 1), "bfloat16", "wgrad", stride=(4, 1),
+                 padding=(0, 1, 9, 0)), DiagonalGradientTile(2, 2, 1, 4, 3, 8)),  # one tap a row
     ],
     ids=str,
 )  # fmt: skip

@@ -26,7 +26,7 @@ from tilewright.target.instructions import (
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.gpu.chunk_sums import add_chunks
 from tilewright.topi.gpu.diagonal_blocks import swizzle_of
-from tilewright.topi.nn.depthwise_diagonal import CHANNELS, PIXELS
+from tilewright.topi.nn.depthwise_diagonal import CHANNELS, PIXELS, TAPS
 from tilewright.topi.nn.depthwise_wgrad_diagonal import (
     DiagonalGradient,
     DiagonalSums,
@@ -133,6 +133,7 @@ def schedule_diagonal_gradient(
         stage.bind(down, tz)
         stage.bind(stage.fuse(across, e), ty)
         if stage is sums:
+            sums.align_bounds(tap, TAPS)  # both, also where a row of the filter has only one
             sums.reorder(step, r, q, ky, tap, ci, cj, w)
             for axis in (r, q, ky):
                 sums.unroll(axis)
