@@ -40,6 +40,8 @@ def build(name, p, tile, target="sim", batch=None):
         (problem((1, 40, 7, 9), (40, 1, 3, 7), pass_="dgrad", padding=1), DiagonalTile(4, 1, 1, 4)),
         (problem((2, 8, 8, 33), (8, 1, 1, 2), stride=(1, 3)), DiagonalTile(2, 1, 1, 1, 3, 3)),
         (problem((1, 8, 13, 17), (8, 1, 2, 3), padding=1, stride=3), DiagonalTile(4, 1, 1, 1)),
+        (problem((1, 16, 2, 5), (16, 1, 2, 3), padding=(6, 1, 0, 1), stride=(4, 1)),
+         DiagonalTile(2, 1, 1, 2)),  # all that is seen is padding
     ],
     ids=str,
 )  # fmt: skip

@@ -102,6 +102,8 @@ def _refused(loops: list[For], conditions: list[Expr], source: Access, analyzer:
 def _follows(analyzer: Analyzer, condition: Expr, known: list[Expr]) -> bool:
     if condition in known or condition in map(analyzer.simplify, known):
         return True
+    if any(is_const(fact, 0) for fact in known):  # the box lies outside of the tensor: all follows
+        return True
     with ExitStack() as stack:
         for fact in known:
             stack.enter_context(analyzer.assume(fact))
