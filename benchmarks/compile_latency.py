@@ -7,6 +7,7 @@ language: the compilers, the thread pool, the cache. New processes find Python's
 compiled, as after an installation.
 
     python benchmarks/compile_latency.py [--target llvm "cuda -arch=sm_90a"] [--out FOLDER]
+    python benchmarks/compile_latency.py --target "cuda -arch=sm_90a" --tensor-cores
 
 With ``--processor-time`` the figures are time of the processor, which other programs on the
 machine disturb less; reading files and waiting for them is then left out.
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import measure
-from latency_programs import CLOCK, Program, clock, programs
+from latency_programs import CLOCK, TENSOR_CORES, Program, clock, programs
 
 import tilewright
 from tilewright.ir.func import Module
@@ -194,6 +195,7 @@ def main() -> None:
     parser.add_argument("--target", nargs="+", default=["llvm"])
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--processor-time", action="store_true")
+    parser.add_argument("--tensor-cores", action="store_true", help="programs for these alone")
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
     os.environ[CLOCK] = "process_time" if options.processor_time else "perf_counter"
@@ -201,7 +203,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         fresh = Fresh(folder)
         for text in options.target:
-            rows = list(table(text, fresh, options.repeats))
+            rows = list(table(text, fresh, options.repeats, options.tensor_cores))
             print(f"\n{text}\n\n{measure.table(rows)}")
             results[text] = rows
         kinds = {Target.parse(text).kind for text in options.target}
@@ -216,13 +218,15 @@ def main() -> None:
     print("\nonce a process\n")
     print(measure.table([{"what": what, "ms": ms} for what, ms in costs.items()]))
     results["once a process"] = costs
-    print(measure.save("compile_latency", results, options.out))
+    name = "compile_latency_tensor_cores" if options.tensor_cores else "compile_latency"
+    print(measure.save(name, results, options.out))
 
 
-def table(text: str, fresh: Fresh, repeats: int) -> Iterator[dict[str, Any]]:
-    """One row a program of the target ``text``; programs take turns."""
+def table(text: str, fresh: Fresh, repeats: int, tensor_cores: bool) -> Iterator[dict[str, Any]]:
+    """One row a program of the target ``text``, those for tensor cores or the others; programs
+    take turns."""
     target = Target.parse(text)
-    chosen = programs(text)
+    chosen = {n: make for n, make in programs(text).items() if (n in TENSOR_CORES) == tensor_cores}
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
     firsts: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
     for turn in range(repeats + 1):

@@ -23,6 +23,7 @@ from tilewright.topi.gpu.depthwise_shared import SharedTile, schedule_shared
 from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
 from tilewright.topi.nn import depthwise_conv2d_nchw
 from tilewright.topi.problem import Problem
+from tilewright.topi.templates import TEMPLATES
 
 Program = Callable[[], tuple[Any, list[Any]]]
 
@@ -107,6 +108,35 @@ def split_tiles(out: Any) -> Any:
     return s
 
 
+def by_template(template: str, shape: tuple[int, ...], k: int, pass_: str, layout: str) -> Program:
+    """A depthwise convolution in float16 by the first tile of a template for tensor cores."""
+
+    def make() -> tuple[Any, list[Any]]:
+        p = Problem.parse(
+            shape, (shape[1], 1, k, k), dtype="float16", padding=k // 2, pass_=pass_, layout=layout
+        )
+        chosen = TEMPLATES[template]
+        config = chosen.candidates(p, tilewright.Target.parse("cuda -arch=sm_90a"))[0]
+        declaration = chosen.declare(p, config)
+        return chosen.schedule(declaration, config), declaration.args
+
+    return make
+
+
+_LARGE, _SMALL, _STAGE = (64, 384, 32, 32), (64, 1024, 7, 7), (64, 96, 56, 56)
+TENSOR_CORES: dict[str, Program] = {
+    f"{template}, {pass_} K {k}": by_template(template, shape, k, pass_, layout)
+    for template, shape, k, pass_, layout in (
+        ("gpu.toeplitz_staged", _LARGE, 31, "forward", "NCHW"),
+        ("gpu.toeplitz_rows", (1, *_LARGE[1:]), 31, "forward", "NCHW"),
+        ("gpu.row_products", _LARGE, 31, "wgrad", "NCHW"),
+        ("gpu.plane_products", _SMALL, 13, "forward", "NCHW"),
+        ("gpu.plane_gradient", _SMALL, 13, "wgrad", "NCHW"),
+        ("gpu.diagonal", _STAGE, 7, "forward", "NHWC"),
+        ("gpu.sparse_diagonal", _STAGE, 7, "forward", "NHWC"),
+        ("gpu.diagonal_wgrad", _STAGE, 7, "wgrad", "NHWC"),
+    )
+}
 GPU: dict[str, Program] = {f"003 {name}": walk(name) for name in article_003.VERSIONS} | {
     "000 shared, vthreads": depthwise(shared),
     "000 tiles split by parts": depthwise(split_tiles),
@@ -121,7 +151,7 @@ CPU: dict[str, Program] = {
 
 def programs(target: str) -> dict[str, Program]:
     """Those for a target, by name."""
-    return CPU if target.startswith("llvm") else GPU
+    return CPU if target.startswith("llvm") else GPU | TENSOR_CORES
 
 
 def first_kernel(name: str, target: str) -> dict[str, float]:
