@@ -119,6 +119,20 @@ def test_first_and_second_derivatives_are_right(parameters):
     assert torch.autograd.gradgradcheck(f, (x, w, b))
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # of PyTorch's batches
+@pytest.mark.parametrize("function", [tt.depthwise_conv2d, tt.depthwise_conv_transpose2d])
+def test_gradients_are_made_of_many_at_once(function):
+    x, w, b = torch.randn(2, 3, 6, 7), torch.randn(3, 1, 3, 3), torch.randn(3)
+    operands = [t.double().requires_grad_() for t in (x, w, b)]
+    many = torch.randn(4, *function(*operands).shape, dtype=torch.float64)
+    for _ in range(2):  # a call, and one like it
+        y = function(*operands)
+        wanted = [torch.autograd.grad(y, operands, dy, retain_graph=True) for dy in many]
+        found = torch.autograd.grad(y, operands, many, is_grads_batched=True)
+        for all_of, each in zip(found, zip(*wanted)):
+            assert error(all_of, torch.stack(each)) < TOLERANCE[torch.float64]
+
+
 def test_the_operators_keep_the_rules_of_pytorch():
     x = torch.randn(2, 3, 6, 5, requires_grad=True)
     w, b = torch.randn(3, 1, 3, 3, requires_grad=True), torch.randn(3, requires_grad=True)

@@ -18,6 +18,7 @@ functions = torch._C._len_torch_function_stack
 profiled = torch.autograd._profiler_enabled
 _tracing = torch._C._get_tracing_state
 _transforms = _functorch.peek_interpreter_stack
+_is_batched = _functorch.is_legacy_batchedtensor
 
 #: A tensor, or what it wraps where a transformation of torch.func that has ended left it behind.
 alive = _functorch.unwrap_if_dead
@@ -44,7 +45,10 @@ def is_plain_but_watched(*tensors: Any) -> bool:
 
 def is_memory(tensor: Any) -> bool:
     """Whether a tensor is what its memory says."""
-    return type(tensor) in _PLAIN and not (tensor.is_neg() or tensor._is_zerotensor())
+    # What autograd batches gradients by (is_grads_batched) has no memory, and a class like others.
+    return type(tensor) in _PLAIN and not (
+        tensor.is_neg() or tensor._is_zerotensor() or _is_batched(tensor)
+    )
 
 
 def is_transformed() -> bool:
