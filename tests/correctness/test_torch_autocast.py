@@ -198,3 +198,20 @@ def test_a_region_that_keeps_nothing_takes_nothing_that_was_kept(begin):
             w.data.mul_(-2)
             found = tt.depthwise_conv2d(x, w, None, 1, 1)
     assert error(found, F.conv2d(x, w, None, 1, 1, 1, 4)) < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("function", "image"),
+    [(tt.depthwise_conv2d, (200, 200)), (tt.depthwise_conv1d, (40_000,)),
+     (tt.depthwise_conv_transpose2d, (200, 200))],
+)  # fmt: skip
+@pytest.mark.parametrize("asked", ["bias", "bias and weight"])
+def test_gradients_by_a_bias_are_summed_in_its_own_type(function, image, asked):
+    w = torch.nn.Parameter(torch.zeros(1, 1, *[1 for _ in image]), asked != "bias")
+    b = torch.nn.Parameter(torch.zeros(1))
+    for _ in range(3):
+        with region(dtype=torch.float16):
+            y = function(torch.zeros(2, 1, *image), w, b)
+        b.grad = None
+        y.sum(dtype=torch.float32).backward()
+    assert b.grad.item() == y.numel() > torch.finfo(torch.float16).max

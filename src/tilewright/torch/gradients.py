@@ -78,7 +78,7 @@ class _Convolution(_Recorded):
             dx = by_input(dy, weight, None, known.size, *known.geometry, bool(known.last))
         if needs[1]:
             dw = by_weight(input, dy, known.kernel, *known.geometry)
-        return *_without_height(known, dx, dw), summed(dy) if needs[2] else None, None
+        return *_without_height(known, dx, dw), _by_bias(known, needs, dy), None
 
 
 class _Transposed(_Recorded):
@@ -97,7 +97,7 @@ class _Transposed(_Recorded):
         dy = dy.contiguous(memory_format=known.form)
         dx = by_input(dy, weight, None, *known.geometry) if needs[0] else None
         dw = by_weight(dy, input, known.kernel, *known.geometry) if needs[1] else None
-        return dx, dw, summed(dy) if needs[2] else None, None
+        return dx, dw, _by_bias(known, needs, dy), None
 
 
 def _linked(ctx: Any, dy: Any, input: Any, weight: Any) -> tuple[Any, bool]:
@@ -109,6 +109,11 @@ def _linked(ctx: Any, dy: Any, input: Any, weight: Any) -> tuple[Any, bool]:
     if ctx.known.dtype is not None and weight is not None:
         weight = _Linked.apply(ctx.weight, weight)
     return weight, False
+
+
+def _by_bias(known: Seen, needs: tuple[bool, ...], dy: Any) -> Any:
+    """The gradient by the bias, where it is needed, in the type of parameters."""
+    return summed(dy, known.weight_dtype) if needs[2] else None
 
 
 def _first(
@@ -151,7 +156,7 @@ def _convolution_run(known: Seen, needs: tuple[bool, ...], dy: Any, input: Any, 
         dy = dy.contiguous(memory_format=form)
         dx = dgrad(dy, w, None, size, *geometry, last) if needs[0] else None
         dw = wgrad(x, dy, kernel, *geometry) if needs[1] else None
-        return *_without_height(known, dx, dw), summed(dy) if needs[2] else None, None
+        return *_without_height(known, dx, dw), _by_bias(known, needs, dy), None
 
     return any_layout
 
@@ -164,7 +169,7 @@ def _transposed_run(known: Seen, needs: tuple[bool, ...], dy: Any, input: Any, w
         dy = dy.contiguous(memory_format=form)
         dx = forward(dy, weight, None, *geometry) if needs[0] else None
         dw = wgrad(dy, input, kernel, *geometry) if needs[1] else None
-        return dx, dw, summed(dy) if needs[2] else None, None
+        return dx, dw, _by_bias(known, needs, dy), None
 
     return any_layout
 
