@@ -166,3 +166,9 @@ def test_the_first_tiles_hold_their_matrices_in_registers(pass_):
 def test_other_problems_are_left_to_other_schedules(p):
     assert not TEMPLATE.fits(p, HOPPER)
     assert not GRADIENT.fits(p.replace(pass_="wgrad"), HOPPER)
+
+
+def test_a_gradient_by_a_filter_that_lies_on_padding_alone_is_left_to_other_schedules():
+    met = gradient("40x2x2x6", "2x1x1x4", padding=(0, 4, 2, 0), stride=(3, 1))
+    assert GRADIENT.fits(met, HOPPER)
+    assert not GRADIENT.fits(met.replace(padding=(1, 4, 1, 0)), HOPPER)

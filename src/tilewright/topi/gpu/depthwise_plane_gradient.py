@@ -22,13 +22,13 @@ from tilewright.target.target import Target
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.gpu.depthwise_plane_products import (
     AROUND,
-    PROCESSORS,
     REGISTERS,
     copy_planes,
     has_small_images,
     piece_of,
 )
 from tilewright.topi.gpu.toeplitz import SHARED
+from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.nn.depthwise_plane_products import (
     PLACES,
     PlaneGradientStages,
@@ -145,8 +145,19 @@ def schedule_plane_gradient(
 
 def suits_plane_gradient(p: Problem) -> bool:
     """Whether :func:`schedule_plane_gradient` is for a problem: one of small images, of at most
-    eight columns."""
-    return p.pass_ == "wgrad" and has_small_images(p) and next(_tiles(p), None) is not None
+    eight columns, of which some row meets the filter."""
+    suits = p.pass_ == "wgrad" and has_small_images(p) and _is_met(p)
+    return suits and next(_tiles(p), None) is not None
+
+
+def _is_met(p: Problem) -> bool:
+    """Whether a row of the filter ever lies on one of the image: else there is no product."""
+    seen = (
+        row * p.stride[0] + kh * p.dilation[0] - p.padding[0]
+        for row in range(p.out_image[0])
+        for kh in range(p.kernel_h)
+    )
+    return any(0 <= row < p.image[0] for row in seen)
 
 
 def plane_gradient_tiles(p: Problem, target: Target) -> list[PlaneGradientTile]:
@@ -171,7 +182,7 @@ def _tiles(p: Problem) -> Iterator[tuple[float, PlaneGradientTile]]:
         each = rows * cut.pairs + 6 * (2 * cut.pairs + rows) + copies
         once = AROUND + p.kernel_h * p.kernel_w / _LANES * 2 * cut.result[1]
         blocks = p.channels // channels
-        busiest = -(-blocks // PROCESSORS) * channels * (once + turns * images * each)
+        busiest = -(-blocks // MULTIPROCESSORS) * channels * (once + turns * images * each)
         ahead = min(5, turns + 1)  # so many stages load all at once, or as much as pays
         near = 1 + abs(channels - 8) / 64 + abs(stages - ahead) / 16 + images / 64
         yield busiest * near, PlaneGradientTile(channels, images, stages)

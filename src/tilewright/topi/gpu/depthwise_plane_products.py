@@ -21,6 +21,7 @@ from tilewright.target.instructions import copy_async, mma_bf16, mma_f16
 from tilewright.target.target import Target
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.gpu.toeplitz import SHARED
+from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.nn.depthwise_plane_products import (
     PLACES,
     PlaneProducts,
@@ -37,12 +38,12 @@ _INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
 APART = 16, 8
 #: Rows of an image, and registers of a thread that matrices, sums and images may take, at most.
 _MOST, REGISTERS = 16, 160
-#: Instructions of a warp around its products, about, and multiprocessors of a large GPU.
-AROUND, PROCESSORS = 150, 132
+#: Instructions of a warp around its products, about, and around those of one turn more.
+AROUND, _TURN = 150, 20
+#: Tiles of images that a block goes through, at most.
+_TOGETHER = 4
 #: Bytes of memory that two blocks had better not share.
 _SECTOR = 32
-#: The same of another turn, and tiles of images that a block goes through, at most.
-_TURN, _TOGETHER = 20, 4
 
 
 @dataclass(frozen=True)
@@ -220,9 +221,9 @@ def _tiles(p: Problem) -> Iterator[tuple[float, PlaneProductTile]]:
         copies = 8 * (cut.pixels / pieces[0] + pixels / pieces[1]) / _LANES
         each = rows * cut.pairs + 4 * cut.pairs + 8 * rows + _IMAGES * copies
         work = AROUND + 4 * cut.blocks + turns * (images * each + _TURN)
-        busiest = -(-blocks // PROCESSORS) * channels * work
+        busiest = -(-blocks // MULTIPROCESSORS) * channels * work
         # What is loaded while something else is multiplied, and stored.
-        alone = 1 + 0.5 / (turns * -(-blocks // PROCESSORS))
+        alone = 1 + 0.5 / (turns * -(-blocks // MULTIPROCESSORS))
         for stages in (1,) if turns == 1 else (turns, turns + 1):
             shared = (images * (stages * cut.pixels + pixels)) * _IMAGES * channels * 2
             if shared <= SHARED:
