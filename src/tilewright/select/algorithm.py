@@ -10,7 +10,7 @@ from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.signature import evaluate
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
-from tilewright.topi.templates import Template
+from tilewright.topi.template import Template
 
 
 class Built(Protocol):

@@ -25,7 +25,8 @@ from tilewright.select.trees import Forest, read
 from tilewright.select.work import DESCRIBED
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
-from tilewright.topi.templates import TEMPLATES, Template, templates
+from tilewright.topi.template import Template
+from tilewright.topi.templates import TEMPLATES, templates
 
 PATH = Path(__file__).parent / "large.npz"
 #: The one forest of the file.

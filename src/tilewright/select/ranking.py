@@ -23,7 +23,8 @@ from tilewright.select.trees import Forest, read
 from tilewright.select.work import DESCRIBED, work
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
-from tilewright.topi.templates import Template, templates
+from tilewright.topi.template import Template
+from tilewright.topi.templates import templates
 
 PATH = Path(__file__).parent / "ranking.npz"
 #: All are ranked by so many trees of each template, and the best so many of them by all trees.

@@ -1,0 +1,60 @@
+"""The templates for CPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.topi.cpu import candidates as cpu
+from tilewright.topi.cpu.amx_tiles import amx_tiles, suits_amx
+from tilewright.topi.cpu.conv2d_im2col import ColumnTile
+from tilewright.topi.cpu.depthwise_blocks import BlockTile, schedule_blocks
+from tilewright.topi.cpu.depthwise_channels import ChannelTile, schedule_channels
+from tilewright.topi.cpu.depthwise_fast_fir import FirTile, declare_fir, schedule_fir
+from tilewright.topi.cpu.depthwise_lines import LineTile, schedule_lines
+from tilewright.topi.cpu.depthwise_pairs import PairTile, declare_pairs, schedule_pairs
+from tilewright.topi.cpu.depthwise_tiles import AmxTile, declare_amx, schedule_amx
+from tilewright.topi.cpu.depthwise_wgrad import (
+    GradTile,
+    schedule_wgrad_channels,
+    schedule_wgrad_lines,
+)
+from tilewright.topi.declare import Declaration, declare_wide
+from tilewright.topi.depthwise_products import (
+    column_tiles,
+    declare_products,
+    schedule_products_cpu,
+    suits_products,
+)
+from tilewright.topi.problem import Problem
+from tilewright.topi.template import Template
+
+
+def _wide(p: Problem, _: Any, batch: Any) -> Declaration:
+    return declare_wide(p, batch)
+
+
+#: In the order in which they are tried.
+CPU = (
+    Template("cpu.pairs", PairTile, schedule_pairs, ("forward", "dgrad"), True, False,
+             cpu.pair_tiles, where=cpu.suits_pairs, features=("avx512f", "avx512bf16"),
+             declares=declare_pairs),
+    Template("cpu.tiles", AmxTile, schedule_amx, ("forward", "dgrad"), False, False,
+             amx_tiles, where=suits_amx, features=("avx512f", "amx-tile", "amx-bf16"),
+             declares=declare_amx),
+    Template("cpu.fir_lines", FirTile, schedule_fir, ("forward", "dgrad"), False, False,
+             cpu.fir_tiles, where=cpu.suits_fir, declares=declare_fir),
+    Template("cpu.fir_channels", FirTile, schedule_fir, ("forward", "dgrad"), True, False,
+             cpu.fir_tiles, where=cpu.suits_fir, declares=declare_fir),
+    Template("cpu.lines", LineTile, schedule_lines, ("forward", "dgrad"), False, False,
+             cpu.line_tiles, declares=_wide),
+    Template("cpu.blocks", BlockTile, schedule_blocks, ("forward", "dgrad"), True, False,
+             cpu.block_tiles, where=cpu.suits_blocks, declares=_wide),
+    Template("cpu.channels", ChannelTile, schedule_channels, ("forward", "dgrad"), True, False,
+             cpu.channel_tiles),
+    Template("cpu.im2col", ColumnTile, schedule_products_cpu, ("forward", "dgrad"), False,
+             False, column_tiles, where=suits_products, declares=declare_products),
+    Template("cpu.wgrad_lines", GradTile, schedule_wgrad_lines, ("wgrad",), False, False,
+             cpu.grad_tiles),
+    Template("cpu.wgrad_channels", GradTile, schedule_wgrad_channels, ("wgrad",), True, False,
+             cpu.grad_tiles),
+)  # fmt: skip

@@ -1,0 +1,227 @@
+"""The templates for GPUs, of any language or of CUDA alone."""
+
+from __future__ import annotations
+
+from tilewright.topi.depthwise_products import (
+    declare_products,
+    lane_tiles,
+    mma_tiles,
+    schedule_products_lanes,
+    schedule_products_mma,
+    suits_products,
+    suits_products_mma,
+)
+from tilewright.topi.gpu import candidates as gpu
+from tilewright.topi.gpu.conv2d_lanes import LaneTile
+from tilewright.topi.gpu.conv2d_mma import MmaTile
+from tilewright.topi.gpu.depthwise_diagonal import declare_diagonal, schedule_diagonal
+from tilewright.topi.gpu.depthwise_direct import (
+    DirectTile,
+    declare_direct,
+    direct_tiles,
+    schedule_direct,
+    suits_direct,
+)
+from tilewright.topi.gpu.depthwise_fourier import (
+    FourierTile,
+    declare_fourier,
+    fourier_tiles,
+    schedule_fourier,
+    suits_fourier,
+)
+from tilewright.topi.gpu.depthwise_pixel_tiles import (
+    BoxTile,
+    declare_boxes,
+    schedule_boxes,
+    suits_boxes,
+)
+from tilewright.topi.gpu.depthwise_pixels import PixelTile, schedule_pixels
+from tilewright.topi.gpu.depthwise_plane_gradient import (
+    PlaneGradientTile,
+    declare_plane_gradient,
+    plane_gradient_tiles,
+    schedule_plane_gradient,
+    suits_plane_gradient,
+)
+from tilewright.topi.gpu.depthwise_plane_products import (
+    PlaneProductTile,
+    declare_plane_products,
+    plane_product_tiles,
+    schedule_plane_products,
+    suits_plane_products,
+)
+from tilewright.topi.gpu.depthwise_planes import PlaneTile, schedule_planes
+from tilewright.topi.gpu.depthwise_row_products import (
+    RowProductTile,
+    declare_row_products,
+    row_product_tiles,
+    schedule_row_products,
+    suits_row_products,
+)
+from tilewright.topi.gpu.depthwise_sparse_diagonal import declare_sparse, schedule_sparse
+from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
+from tilewright.topi.gpu.depthwise_toeplitz import (
+    ToeplitzTile,
+    declare_toeplitz,
+    schedule_toeplitz,
+    suits_toeplitz,
+    toeplitz_tiles,
+)
+from tilewright.topi.gpu.depthwise_toeplitz_rows import (
+    RowTile,
+    declare_rows,
+    row_tiles,
+    schedule_rows,
+    suits_rows,
+)
+from tilewright.topi.gpu.depthwise_toeplitz_staged import (
+    StagedTile,
+    declare_staged,
+    schedule_staged,
+    staged_tiles,
+    suits_staged,
+)
+from tilewright.topi.gpu.depthwise_toeplitz_tf32 import (
+    SplitTile,
+    declare_split,
+    schedule_split,
+    split_tiles,
+    suits_split,
+)
+from tilewright.topi.gpu.depthwise_toeplitz_tf32_rows import (
+    SplitRowTile,
+    declare_split_rows,
+    schedule_split_rows,
+    split_row_tiles,
+    suits_split_rows,
+)
+from tilewright.topi.gpu.depthwise_toeplitz_tf32_wgrad import (
+    SplitGradientTile,
+    declare_split_gradient,
+    schedule_split_gradient,
+    split_gradient_tiles,
+    suits_split_gradient,
+)
+from tilewright.topi.gpu.depthwise_toeplitz_warps import (
+    WarpTile,
+    declare_warps,
+    schedule_warps,
+    suits_warps,
+    warp_tiles,
+)
+from tilewright.topi.gpu.depthwise_toeplitz_wgrad import (
+    GradientTile,
+    declare_gradient,
+    gradient_tiles,
+    schedule_gradient,
+    suits_gradient,
+)
+from tilewright.topi.gpu.depthwise_wgrad import (
+    ReductionTile,
+    schedule_reduction_pixels,
+    schedule_reduction_planes,
+)
+from tilewright.topi.gpu.depthwise_wgrad_diagonal import (
+    DiagonalGradientTile,
+    declare_diagonal_gradient,
+    schedule_diagonal_gradient,
+)
+from tilewright.topi.gpu.depthwise_wgrad_tiles import (
+    GradientPixelTile,
+    declare_pixel_sums,
+    schedule_pixel_sums,
+)
+from tilewright.topi.gpu.diagonal_blocks import DiagonalTile
+from tilewright.topi.gpu.diagonal_tiles import (
+    diagonal_tiles,
+    sparse_tiles,
+    suits_diagonal,
+    suits_sparse,
+)
+from tilewright.topi.gpu.gradient_diagonal_tiles import (
+    gradient_diagonal_tiles,
+    suits_diagonal_gradient,
+)
+from tilewright.topi.gpu.gradient_pixel_tiles import gradient_pixel_tiles, suits_pixel_sums
+from tilewright.topi.gpu.pixel_tiles import box_tiles
+from tilewright.topi.gpu.reductions import reduction_tiles
+from tilewright.topi.opencl import candidates as opencl
+from tilewright.topi.template import Template
+
+#: In the order in which they are tried.
+GPU = (
+    Template("gpu.strips", StripTile, schedule_strips, ("forward", "dgrad"), False, True,
+             opencl.short_strips),
+    Template("gpu.planes", PlaneTile, schedule_planes, ("forward", "dgrad"), False, True,
+             gpu.plane_tiles, shared=True, where=gpu.has_small_planes),
+    Template("gpu.toeplitz", ToeplitzTile, schedule_toeplitz, ("forward", "dgrad"), False, True,
+             toeplitz_tiles, ("cuda", "sim"), shared=True, where=suits_toeplitz, arch="sm_90a",
+             declares=declare_toeplitz, matrices=True),
+    Template("gpu.toeplitz_staged", StagedTile, schedule_staged, ("forward", "dgrad"), False,
+             True, staged_tiles, ("cuda", "sim"), shared=True, where=suits_staged,
+             arch="sm_90a", declares=declare_staged, matrices=True),
+    Template("gpu.toeplitz_warps", WarpTile, schedule_warps, ("forward", "dgrad"), False, True,
+             warp_tiles, ("cuda", "sim"), shared=True, where=suits_warps, least=80,
+             declares=declare_warps, matrices=True),
+    Template("gpu.toeplitz_rows", RowTile, schedule_rows, ("forward", "dgrad"), False, True,
+             row_tiles, ("cuda", "sim"), shared=True, where=suits_rows, least=80,
+             declares=declare_rows, matrices=True),
+    Template("gpu.plane_products", PlaneProductTile, schedule_plane_products,
+             ("forward", "dgrad"), False, True, plane_product_tiles, ("cuda", "sim"),
+             shared=True, where=suits_plane_products, least=80,
+             declares=declare_plane_products, matrices=True),
+    Template("gpu.toeplitz_tf32", SplitTile, schedule_split, ("forward", "dgrad"), False, True,
+             split_tiles, ("cuda", "sim"), shared=True, where=suits_split, least=80,
+             declares=declare_split, matrices=True),
+    Template("gpu.toeplitz_tf32_rows", SplitRowTile, schedule_split_rows, ("forward", "dgrad"),
+             False, True, split_row_tiles, ("cuda", "sim"), shared=True,
+             where=suits_split_rows, least=80, declares=declare_split_rows, matrices=True),
+    Template("gpu.direct", DirectTile, schedule_direct, ("forward", "dgrad"), False, True,
+             direct_tiles, ("cuda", "sim"), shared=True, where=suits_direct, least=70,
+             declares=declare_direct),
+    Template("gpu.fourier", FourierTile, schedule_fourier, ("forward", "dgrad", "wgrad"), False,
+             True, fourier_tiles, ("cuda", "sim"), shared=True, where=suits_fourier, least=70,
+             declares=declare_fourier),
+    Template("gpu.im2col_mma", MmaTile, schedule_products_mma, ("forward", "dgrad"), False,
+             True, mma_tiles, ("cuda", "sim"), shared=True, where=suits_products_mma,
+             least=80, declares=declare_products, matrices=True),
+    Template("gpu.im2col", LaneTile, schedule_products_lanes, ("forward", "dgrad"), False, True,
+             lane_tiles, ("cuda", "sim"), shared=True, where=suits_products, least=80,
+             declares=declare_products),
+    Template("gpu.pixels", PixelTile, schedule_pixels, ("forward", "dgrad"), True, True,
+             gpu.pixel_tiles, shared=True),
+    Template("gpu.pixel_tiles", BoxTile, schedule_boxes, ("forward", "dgrad"), True, True,
+             box_tiles, ("cuda", "sim"), shared=True, where=suits_boxes, least=90,
+             declares=declare_boxes),
+    Template("gpu.diagonal", DiagonalTile, schedule_diagonal, ("forward", "dgrad"), True, True,
+             diagonal_tiles, ("cuda", "sim"), shared=True, where=suits_diagonal, least=90,
+             declares=declare_diagonal, matrices=True),
+    Template("gpu.sparse_diagonal", DiagonalTile, schedule_sparse, ("forward", "dgrad"), True,
+             True, sparse_tiles, ("cuda", "sim"), shared=True, where=suits_sparse, least=90,
+             declares=declare_sparse, matrices=True),
+    Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),
+             False, True, reduction_tiles, shared=True),
+    Template("gpu.toeplitz_wgrad", GradientTile, schedule_gradient, ("wgrad",), False, True,
+             gradient_tiles, ("cuda", "sim"), shared=True, where=suits_gradient, least=80,
+             declares=declare_gradient, matrices=True),
+    Template("gpu.row_products", RowProductTile, schedule_row_products, ("wgrad",), False, True,
+             row_product_tiles, ("cuda", "sim"), shared=True, where=suits_row_products,
+             arch="sm_90a", declares=declare_row_products, matrices=True),
+    Template("gpu.plane_gradient", PlaneGradientTile, schedule_plane_gradient, ("wgrad",),
+             False, True, plane_gradient_tiles, ("cuda", "sim"), shared=True,
+             where=suits_plane_gradient, least=80, declares=declare_plane_gradient,
+             matrices=True),
+    Template("gpu.toeplitz_tf32_wgrad", SplitGradientTile, schedule_split_gradient, ("wgrad",),
+             False, True, split_gradient_tiles, ("cuda", "sim"), shared=True,
+             where=suits_split_gradient, least=80, declares=declare_split_gradient,
+             matrices=True),
+    Template("gpu.reduction_pixels", ReductionTile, schedule_reduction_pixels, ("wgrad",),
+             True, True, reduction_tiles, shared=True),
+    Template("gpu.reduction_pixel_tiles", GradientPixelTile, schedule_pixel_sums, ("wgrad",),
+             True, True, gradient_pixel_tiles, ("cuda", "sim"), shared=True,
+             where=suits_pixel_sums, least=90, declares=declare_pixel_sums),
+    Template("gpu.diagonal_wgrad", DiagonalGradientTile, schedule_diagonal_gradient,
+             ("wgrad",), True, True, gradient_diagonal_tiles, ("cuda", "sim"), shared=True,
+             where=suits_diagonal_gradient, least=90, declares=declare_diagonal_gradient,
+             matrices=True),
+)  # fmt: skip
