@@ -33,13 +33,20 @@ class Stages:
         return None if found is None else self.schedule[found]
 
 
+def scheduled(output: Tensor, *kept: Tensor | None) -> Schedule:
+    """The schedule of ``output`` with stages of its own for ``kept``, those that there are; all
+    others, element-wise ones, are inlined."""
+    s = create_schedule(output.op)
+    own = {t.op for t in (output, *kept) if t is not None}
+    for stage in s.stages:
+        if stage.op not in own and stage.op.axis:
+            stage.compute_inline()
+    return s
+
+
 def begin(d: Declaration) -> Stages:
     """The stages of a declaration, the element-wise ones inlined."""
-    s = create_schedule(d.output.op)
-    kept = {t.op for t in (d.sum, d.output, d.padded, d.packed) if t is not None}
-    for stage in s.stages:
-        if stage.op not in kept and stage.op.axis:
-            stage.compute_inline()
+    s = scheduled(d.output, d.sum, d.padded, d.packed)
     if d.sum is d.output:
         total = s.cache_write(d.output, "local")
     else:

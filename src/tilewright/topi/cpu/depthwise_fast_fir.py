@@ -13,11 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.schedule import Schedule, Stage, create_schedule
+from tilewright.schedule import Schedule, Stage
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.nn.depthwise_fast_fir import FastFir, FastFirStages, depthwise_fast_fir
 from tilewright.topi.nn.images import Images
 from tilewright.topi.problem import Problem
+from tilewright.topi.stages import scheduled
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,10 @@ def declare_fir(p: Problem, tile: FirTile, batch: Any = None) -> FirDeclaration:
 def schedule_fir(d: Declaration, tile: FirTile = FirTile()) -> Schedule:
     """The schedule of what :func:`declare_fir` makes of a problem with the same ``tile``."""
     assert isinstance(d, FirDeclaration)
-    s, made = create_schedule(d.output.op), d.stages
-    kept = [made.image, made.packed, made.filter, made.products, d.output]
+    made = d.stages
+    kept = [made.image, made.packed, made.filter, made.products]
     kept += [made.image_rows, made.filter_rows] if tile.down else []
-    for stage in s.stages:
-        if stage.op not in [t.op for t in kept] and stage.op.axis:
-            stage.compute_inline()
+    s = scheduled(d.output, *kept)
     local = s.cache_write(made.products, "local")
     out, products, sums = s[d.output], s[made.products], s[local]
     n, c, (h, w) = Images(d.problem.layout).meaning(out.op.axis)

@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.schedule import Schedule, Stage, create_schedule
+from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import dot_bf16, pairs_bf16
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.nn.depthwise_fast_fir import FastFir
 from tilewright.topi.nn.depthwise_pairs import LANES, PairStages, depthwise_pairs
 from tilewright.topi.nn.images import Images
 from tilewright.topi.problem import Problem
+from tilewright.topi.stages import scheduled
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,9 @@ def declare_pairs(p: Problem, tile: PairTile, batch: Any = None) -> PairDeclarat
 def schedule_pairs(d: Declaration, tile: PairTile = PairTile()) -> Schedule:
     """The schedule of what :func:`declare_pairs` makes of a problem with the same ``tile``."""
     assert isinstance(d, PairDeclaration)
-    s, made = create_schedule(d.output.op), d.stages
-    kept = (made.image, made.image_pairs, made.filter, made.filter_pairs, made.sums, d.output)
-    for stage in s.stages:
-        if stage.op not in [t.op for t in kept] and stage.op.axis:
-            stage.compute_inline()
+    made = d.stages
+    kept = (made.image, made.image_pairs, made.filter, made.filter_pairs, made.sums)
+    s = scheduled(d.output, *kept)
     out, sums = s[d.output], s[made.sums]
     n, c, (h, w) = Images(d.problem.layout).meaning(out.op.axis)
     h, row = out.split(h, factor=tile.rows)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.schedule import Schedule, create_schedule
+from tilewright.schedule import Schedule
 from tilewright.target.instructions import (
     amx_bf16,
     amx_load_bf16,
@@ -30,6 +30,7 @@ from tilewright.topi.nn.depthwise_tiles import (
 )
 from tilewright.topi.nn.images import Images
 from tilewright.topi.problem import Problem
+from tilewright.topi.stages import scheduled
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,10 @@ def declare_amx(p: Problem, tile: AmxTile, batch: Any = None) -> TileDeclaration
 def schedule_amx(d: Declaration, tile: AmxTile = AmxTile()) -> Schedule:
     """The schedule of what :func:`declare_amx` makes of a problem with the same ``tile``."""
     assert isinstance(d, TileDeclaration)
-    s, made, cut = create_schedule(d.output.op), d.stages, d.cut
-    kept = [made.image, made.taps, made.pairs, made.left, made.right, made.sum, d.output]
+    made, cut = d.stages, d.cut
+    kept = [made.image, made.taps, made.pairs, made.left, made.right, made.sum]
     kept += [made.rows] if tile.copied else []
-    for stage in s.stages:
-        if stage.op not in [t.op for t in kept] and stage.op.axis:
-            stage.compute_inline()
+    s = scheduled(d.output, *kept)
     total = s.cache_write(made.sum, "local")
     out, stored, sums = s[d.output], s[made.sum], s[total]
     n, c, h, w = out.op.axis

@@ -19,7 +19,7 @@ from typing import Any
 from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.ir.itervar import IterVar
-from tilewright.schedule import Schedule, Stage, create_schedule
+from tilewright.schedule import Schedule, Stage
 from tilewright.target.target import Target
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.gpu.window import CODE, MULTIPROCESSORS, cover
@@ -32,6 +32,7 @@ from tilewright.topi.nn.depthwise_direct import (
 )
 from tilewright.topi.nn.images import Images
 from tilewright.topi.problem import Problem
+from tilewright.topi.stages import scheduled
 
 #: Bytes of the widest access.
 _VECTOR = 16
@@ -95,11 +96,7 @@ def schedule_direct(d: Declaration, tile: DirectTile = DirectTile()) -> Schedule
     """The schedule of what :func:`declare_direct` makes of a problem with the same ``tile``."""
     assert isinstance(d, DirectDeclaration)
     cut, made = d.cut, d.stages
-    s = create_schedule(d.output.op)
-    kept = {made.image.op, made.taps.op, made.parts.op, made.sums.op, d.output.op}
-    for stage in s.stages:
-        if stage.op not in kept and stage.op.axis:
-            stage.compute_inline()
+    s = scheduled(d.output, made.image, made.taps, made.parts, made.sums)
     pixels = s.cache_read(made.image, "local", [made.parts])
     weights = s.cache_read(made.taps, "local", [made.parts])
     out, sums, parts = s[d.output], s[made.sums], s[made.parts]

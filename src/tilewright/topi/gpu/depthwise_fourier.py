@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright import te
-from tilewright.schedule import Schedule, Stage, create_schedule
+from tilewright.schedule import Schedule, Stage
 from tilewright.target.target import Target
 from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration, finished, placeholders
@@ -25,6 +25,7 @@ from tilewright.topi.nn.depthwise_fourier import (
 )
 from tilewright.topi.nn.images import Images
 from tilewright.topi.problem import Problem
+from tilewright.topi.stages import scheduled
 
 #: Neighbouring columns of a thread, and threads of a block that are no products.
 _LANES, _THREADS = 4, 128
@@ -75,12 +76,8 @@ def schedule_fourier(d: Declaration, tile: FourierTile = FourierTile()) -> Sched
     """The schedule of what :func:`declare_fourier` makes of a problem with the same ``tile``."""
     assert isinstance(d, FourierDeclaration)
     made = d.stages
-    s = create_schedule(d.output.op)
-    kept = {t.op for t in (*made.tables, made.spectrum, d.output)}
-    kept |= {t.op for p in made.products for t in (p.sums, *p.operands)}
-    for stage in s.stages:
-        if stage.op not in kept and stage.op.axis:
-            stage.compute_inline()
+    kept = [t for p in made.products for t in (p.sums, *p.operands)]
+    s = scheduled(d.output, *made.tables, made.spectrum, *kept)
     stored = [*made.tables, *([made.spectrum] if d.problem.pass_ == "wgrad" else [])]
     for tensor in stored:
         _spread(s[tensor])

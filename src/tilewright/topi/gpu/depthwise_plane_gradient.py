@@ -16,7 +16,7 @@ from itertools import product
 from typing import Any
 
 from tilewright import te
-from tilewright.schedule import Schedule, create_schedule
+from tilewright.schedule import Schedule
 from tilewright.target.instructions import mma_bf16, mma_f16
 from tilewright.target.target import Target
 from tilewright.topi.declare import Declaration, finished, placeholders
@@ -36,6 +36,7 @@ from tilewright.topi.nn.depthwise_plane_products import (
     depthwise_plane_gradient,
 )
 from tilewright.topi.problem import Problem
+from tilewright.topi.stages import scheduled
 
 _LANES, _IMAGES = 32, 16
 _INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
@@ -80,11 +81,8 @@ def schedule_plane_gradient(
     """The schedule of what :func:`declare_plane_gradient` makes with the same ``tile``."""
     assert isinstance(d, PlaneGradientDeclaration)
     cut, made, kind = d.cut, d.stages, d.problem.dtype
-    s = create_schedule(d.output.op)
-    for stage in s.stages:
-        kept = (*made.staged, made.x, made.dy, made.products, made.rows, made.sums, d.output)
-        if stage.op.axis and stage.op not in {t.op for t in kept}:
-            stage.compute_inline()
+    kept = (*made.staged, made.x, made.dy, made.products, made.rows, made.sums)
+    s = scheduled(d.output, *kept)
     out, sums, rows, products = s[d.output], s[made.sums], s[made.rows], s[made.products]
     ty = te.thread_axis((0, tile.channels), "threadIdx.y")
 

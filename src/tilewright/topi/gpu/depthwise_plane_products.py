@@ -16,7 +16,7 @@ from math import gcd
 from typing import Any
 
 from tilewright import te
-from tilewright.schedule import Schedule, Stage, create_schedule
+from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import copy_async, mma_bf16, mma_f16
 from tilewright.target.target import Target
 from tilewright.topi.declare import Declaration, finished, placeholders
@@ -30,6 +30,7 @@ from tilewright.topi.nn.depthwise_plane_products import (
 )
 from tilewright.topi.nn.images import Images
 from tilewright.topi.problem import Problem
+from tilewright.topi.stages import scheduled
 
 _LANES, _IMAGES = 32, 16
 _INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
@@ -87,11 +88,7 @@ def schedule_plane_products(
     """The schedule of what :func:`declare_plane_products` makes with the same ``tile``."""
     assert isinstance(d, PlaneProductDeclaration)
     cut, made, kind = d.cut, d.stages, d.problem.dtype
-    s = create_schedule(d.output.op)
-    kept = {t.op for t in (made.staged, made.image, made.matrices, made.sum, d.output)}
-    for stage in s.stages:
-        if stage.op not in kept and stage.op.axis:
-            stage.compute_inline()
+    s = scheduled(d.output, made.staged, made.image, made.matrices, made.sum)
     results = s.cache_write(d.output, "shared")
     out, parts, sums = s[d.output], s[results], s[made.sum]
     ty = te.thread_axis((0, tile.channels), "threadIdx.y")

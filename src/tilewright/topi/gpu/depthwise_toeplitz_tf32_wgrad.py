@@ -13,13 +13,14 @@ from itertools import product
 from typing import Any
 
 from tilewright import te
-from tilewright.schedule import Schedule, create_schedule
+from tilewright.schedule import Schedule
 from tilewright.target.target import Target
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.gpu.toeplitz import ToeplitzDeclaration, load_image
 from tilewright.topi.gpu.toeplitz_tf32 import ROWS, fill, fits, idle, multiply
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, depthwise_toeplitz_wgrad
 from tilewright.topi.problem import Problem
+from tilewright.topi.stages import scheduled
 
 #: Threads of a block that add chunks.
 _ADDERS = 128
@@ -61,12 +62,8 @@ def schedule_split_gradient(
     ``tile``."""
     assert isinstance(d, ToeplitzDeclaration)
     cut, made = d.cut, d.stages
-    s = create_schedule(d.output.op)
     stages = (made.image, made.parts, made.taps, made.matrices, made.rows, made.sum)
-    kept = {t.op for t in (*stages, d.sum, d.output) if t is not None}
-    for stage in s.stages:
-        if stage.op not in kept and stage.op.axis:
-            stage.compute_inline()
+    s = scheduled(d.output, *stages, d.sum)
     total = s.cache_write(made.sum, "fragment")
     out, sums = s[made.sum], s[total]
     tz = te.thread_axis((0, tile.teams), "threadIdx.z")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright import te
-from tilewright.schedule import Schedule, create_schedule
+from tilewright.schedule import Schedule
 from tilewright.target.instructions import (
     ldmatrix_a_trans_blocks_bf16,
     ldmatrix_a_trans_blocks_f16,
@@ -33,6 +33,7 @@ from tilewright.topi.nn.depthwise_wgrad_diagonal import (
     depthwise_wgrad_diagonal,
 )
 from tilewright.topi.problem import Problem
+from tilewright.topi.stages import scheduled
 
 #: The product, and the loads of x and dy.
 _INSTRUCTIONS = {
@@ -90,12 +91,7 @@ def schedule_diagonal_gradient(
     assert isinstance(d, DiagonalGradientDeclaration)
     cut, made, kind = d.cut, d.stages, d.problem.dtype
     multiply, load_x, load_dy = _INSTRUCTIONS[kind]
-    s = create_schedule(d.output.op)
-    kept = {t.op for t in (made.x, made.dy, made.pixels, made.products, made.parts)}
-    kept |= {made.sums.op, d.output.op}
-    for stage in s.stages:
-        if stage.op not in kept and stage.op.axis:
-            stage.compute_inline()
+    s = scheduled(d.output, made.x, made.dy, made.pixels, made.products, made.parts, made.sums)
     add_chunks(s, d)
     fragments = s.cache_write(made.products, "fragment")
     total = s.cache_write(made.parts, "local")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright import te
-from tilewright.schedule import Schedule, create_schedule
+from tilewright.schedule import Schedule
 from tilewright.target.instructions import tma_load
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.gpu.chunk_sums import add_chunks
@@ -26,6 +26,7 @@ from tilewright.topi.nn.depthwise_wgrad_tiles import (
     depthwise_wgrad_tiles,
 )
 from tilewright.topi.problem import Problem
+from tilewright.topi.stages import scheduled
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,7 @@ def schedule_pixel_sums(d: Declaration, tile: GradientPixelTile = GradientPixelT
     """The schedule of what :func:`declare_pixel_sums` makes of a problem with the same ``tile``."""
     assert isinstance(d, TileDeclaration)
     cut, made, kind = d.cut, d.stages, d.problem.accumulate
-    s = create_schedule(d.output.op)
-    kept = {t.op for t in (made.x, made.dy, made.own, made.parts, made.sums, d.output)}
-    for stage in s.stages:
-        if stage.op not in kept and stage.op.axis:
-            stage.compute_inline()
+    s = scheduled(d.output, made.x, made.dy, made.own, made.parts, made.sums)
     add_chunks(s, d)
     total = s.cache_write(made.parts, "local")
     given = s.cache_read(made.own, "shared", [total])

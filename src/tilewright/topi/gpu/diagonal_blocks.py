@@ -14,13 +14,13 @@ from typing import Any, TypeAlias
 
 from tilewright import te
 from tilewright.ir.itervar import IterVar
-from tilewright.schedule import Schedule, Stage, create_schedule
+from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import tma_load
 from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.nn.depthwise_diagonal import CHANNELS, Cut, DiagonalStages
 from tilewright.topi.nn.images import Images
-from tilewright.topi.stages import image_axes
+from tilewright.topi.stages import image_axes, scheduled
 
 #: Declares the products of an image with the diagonals of a filter.
 Products: TypeAlias = Callable[[Any, Tensor, Tensor], DiagonalStages]
@@ -103,11 +103,7 @@ class Blocks:
 def begin_blocks(d: DiagonalDeclaration, tile: DiagonalTile) -> Blocks:
     """The blocks of a problem that was declared with the same ``tile``."""
     cut, made, layout = d.cut, d.stages, d.problem.layout
-    s = create_schedule(d.output.op)
-    kept = {t.op for t in (made.image, made.pixels, made.diagonals, made.sum, d.output)}
-    for stage in s.stages:
-        if stage.op not in kept and stage.op.axis:
-            stage.compute_inline()
+    s = scheduled(d.output, made.image, made.pixels, made.diagonals, made.sum)
     staged = s.cache_write(d.output, "shared")
     out, results, sums = s[d.output], s[staged], s[made.sum]
     warps, columns = tile.down * tile.across, cut.columns * tile.across

@@ -15,12 +15,13 @@ from typing import Any, TypeAlias
 from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.ir.itervar import IterVar
-from tilewright.schedule import Schedule, Stage, create_schedule
+from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, ToeplitzStages, depthwise_toeplitz
 from tilewright.topi.nn.images import Images
 from tilewright.topi.problem import Problem
+from tilewright.topi.stages import scheduled
 
 #: Declares the products of an image with the matrices of a filter.
 Products: TypeAlias = Callable[[Toeplitz, Tensor, Tensor], ToeplitzStages]
@@ -103,12 +104,8 @@ def begin(
     A group computes ``turns`` tiles, every ``groups``-th down the image.
     """
     cut, made = d.cut, d.stages
-    s = create_schedule(d.output.op)
-    stages = (made.taps, made.matrices, made.image, made.sum, made.rows, made.parts, d.output)
-    kept = {t.op for t in stages if t is not None}
-    for stage in s.stages:
-        if stage.op not in kept and stage.op.axis:
-            stage.compute_inline()
+    stages = (made.taps, made.matrices, made.image, made.sum, made.rows, made.parts)
+    s = scheduled(d.output, *stages)
     out = s[d.output]
     ty = te.thread_axis((0, team.groups), "threadIdx.y")
     tz = te.thread_axis((0, team.teams), "threadIdx.z")
