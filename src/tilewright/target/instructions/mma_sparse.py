@@ -5,7 +5,8 @@ is told which. Of a diagonal three are, so that a row of eight channels at four 
 ``C[o, c, j] += A[o, c, t] * B[t, c, j]`` for two outputs ``o`` and eight ``j``, is one instruction.
 Threads that hold a row hold both halves of its channels: A is declared with the ``half`` that an
 element is of, and its elements of the other half are zeros like any others. What is not finite in B
-spreads to the neighbour of its channel, which is multiplied with the second of the two.
+spreads to the neighbour of its channel, which is multiplied with the second of the two, and to the
+same two channels of the other half.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ the tap of the filter in which input row ``t`` and output row ``o`` meet, or zer
 Pairs of output rows that see the same four rows share them.
 
 An instruction for it (:mod:`~tilewright.target.instructions.mma_sparse`) has each diagonal in two
-halves, of four channels, of which one is zero. What is not finite in the image spreads to the
-neighbour of its channel, and to what zeros keep apart from it in the rows and columns around it.
+halves, of four channels, of which one is zero. What is not finite in the image spreads to its
+channel of the other half, with that instruction to the neighbours of both too, and to what zeros
+keep apart from it in the rows around it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ numbers need no conversion.
 
 A tile has some rows and columns of dy with the rows and columns of x that these see; zeros lie
 where there is no image. The sums go over the rows of x of a tile: a row counts for a row of the
-filter through the row of dy that it meets there.
+filter through the row of dy that it meets there. What is not finite in x counts also where it
+meets zeros alone, behind the last row or column of dy.
 """
 
 from __future__ import annotations
