@@ -114,7 +114,7 @@ def has_eights(p: Problem) -> bool:
 
 
 def eights_of(p: Problem) -> list[int]:
-    """Eights of channels that blocks may have without much waste: one at least, of such problems."""
+    """Eights of channels that blocks may have without much waste, one at least."""
     few = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12)
     return [n for n in few if whole(p.channels, n * CHANNELS) <= 1.15 * p.channels]
 
