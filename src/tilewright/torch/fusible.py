@@ -22,7 +22,7 @@ hooks, pre_hooks = _every._global_forward_hooks, _every._global_forward_pre_hook
 
 
 class Naming:
-    """A hook that says which convolution is called; a run calls it, and goes on."""
+    """A hook that says which convolution is called; a chain calls it, and goes on."""
 
     def __init__(self, name: str, told: list[str]) -> None:
         self.name, self.told = name, told

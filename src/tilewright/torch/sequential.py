@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from tilewright.torch.chains import Chain
 from tilewright.torch.fusible import by_operator, is_fusible, length
-from tilewright.torch.runs import Run
 
 
 class _Plan:
@@ -21,7 +21,7 @@ class _Plan:
 
     def __init__(self, modules: tuple[Any, ...]) -> None:
         self.modules = modules
-        self.calls = [m[0] if len(m) == 1 else Run(*m) for m in _pieces(modules)]
+        self.calls = [m[0] if len(m) == 1 else Chain(*m) for m in _pieces(modules)]
 
 
 def _pieces(modules: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:

@@ -62,7 +62,7 @@ class _Kind:
         self.dtype = _dtype_of(self.device) if self.device else None
 
 
-class Run:
+class Chain:
     """Modules that follow one another, the first of them a convolution: one kernel where it may be.
 
     It is called with an image, and does what they would, one after the other.
@@ -79,7 +79,7 @@ class Run:
         self._settings: Callable[[Any], Any] = SETTINGS.get(type(activation), _no_settings)
         self._weight, self._bias = KeptCast(), KeptCast()
         self.forget()
-        _runs.add(self)
+        _chains.add(self)
 
     def forget(self) -> None:
         """Look everything up anew."""
@@ -244,7 +244,7 @@ class Run:
             self._latest = known
 
 
-_runs: weakref.WeakSet[Run] = weakref.WeakSet()
+_chains: weakref.WeakSet[Chain] = weakref.WeakSet()
 
 
 def _no_settings(_: Any) -> None:
@@ -252,8 +252,8 @@ def _no_settings(_: Any) -> None:
 
 
 def _forget() -> None:
-    for run in list(_runs):
-        run.forget()
+    for chain in list(_chains):
+        chain.forget()
 
 
 kernels.on_change.append(_forget)
