@@ -203,6 +203,15 @@ def test_interruption_keeps_what_was_found():
     assert best.index == int(np.argmin(monitor.costs))
 
 
+@pytest.fixture
+def by_ctrl_c():
+    """Ctrl-C raises KeyboardInterrupt, also where a process in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("by_ctrl_c")
 def test_an_interruption_is_not_lost_where_python_cannot_raise_it():
     class Last:
         def __del__(self):
@@ -214,11 +223,10 @@ def test_an_interruption_is_not_lost_where_python_cannot_raise_it():
         del held
 
     tuner = autotvm.tuner.RandomTuner(article(), seed=0)
-    before = signal.getsignal(signal.SIGINT)
     tuner.tune(400, the_table(), callbacks=[interrupt], batch=4)
     assert tuner.interrupted
     assert tuner.trials == 4
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_records_let_a_run_go_on(tmp_path):

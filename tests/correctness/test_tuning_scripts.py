@@ -40,11 +40,13 @@ print("best", best)
 
 
 def start(script, *words):
+    """A process that Ctrl-C ends, also where this one is in the background, which ignores it."""
     paths = [str(Path(__file__).parents[2] / "src"), *(p for p in sys.path if p)]
     return subprocess.Popen(
         [sys.executable, *script, *map(str, words)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
 
 
