@@ -62,12 +62,13 @@ class CLikePrinter(InstructionPrinter):
         d = self.dialect
         self.names.fresh(symbol)
         written = written_buffers(func)
+        only_read = sum(isinstance(p, Buffer) and p not in written for p in func.params)
         params = []
         for p in func.params:
             name = self.names.fresh(p.name)
             if isinstance(p, Buffer):
                 self.buffers[p] = name
-                params.append(d.parameter(p, name, p in written))
+                params.append(d.parameter(p, name, p in written, only_read))
             else:
                 self.variables[p] = code(name)
                 self.analyzer.bind(p, ops.const(0, p.dtype), ops.const(2**31 - 1, p.dtype))

@@ -221,9 +221,14 @@ class CudaDialect(CudaVectors):
 
     # The frame
 
-    def parameter(self, buffer: Buffer, name: str, written: bool) -> str:
+    def parameter(self, buffer: Buffer, name: str, written: bool, only_read: int) -> str:
         const = "" if written else "const "
-        return f"{const}{self.storage_name(buffer.dtype, 'global')}* __restrict__ {name}"
+        # What nothing else points to is read as what stays as it is while the kernel runs
+        # (ld.global.nc), and ptxas moves such loads before the wait for the kernel that writes it.
+        # Of one pointer among such NVRTC finds out by itself that it is another.
+        alone = not overlaps(self.arch) or (written and only_read != 1)
+        kind = self.storage_name(buffer.dtype, "global")
+        return f"{const}{kind}* {'__restrict__ ' if alone else ''}{name}"
 
     def signature(
         self, symbol: str, params: Sequence[str], block: tuple[int, int, int] | None

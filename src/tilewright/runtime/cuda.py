@@ -181,7 +181,7 @@ class CudaProgram:
             cubin = nvrtc.compile_cubin(source, place.arch).data
         else:
             cubin = self.cubin
-        follows = overlaps(place.arch if simple else self.arch)
+        follows = overlaps(self.arch)  # what the source was written for, where it waits
         maps = None if simple else self.maps
         shared = self.unaligned_shared if simple else self.dynamic_shared
         loaded = Loaded(

@@ -11,8 +11,8 @@ static __device__ __forceinline__ void follow_previous_kernel() {
 }
 
 extern "C" __global__ void __launch_bounds__(64) double_all_kernel(
-    const float* __restrict__ A,
-    float* __restrict__ B,
+    const float* A,
+    float* B,
     int n) {
   follow_previous_kernel();
   const int bx = (int)blockIdx.x;

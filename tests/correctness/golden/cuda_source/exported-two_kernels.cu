@@ -10,9 +10,7 @@ static __device__ __forceinline__ void follow_previous_kernel() {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(16) sums(
-    const float* __restrict__ A,
-    float* __restrict__ total) {
+extern "C" __global__ void __launch_bounds__(16) sums(const float* A, float* total) {
   follow_previous_kernel();
   const int tx = (int)threadIdx.x;
   total[tx] = 1.0f;
@@ -22,8 +20,8 @@ extern "C" __global__ void __launch_bounds__(16) sums(
 }
 
 extern "C" __global__ void __launch_bounds__(32) divide(
-    const float* __restrict__ A,
-    const float* __restrict__ total,
+    const float* A,
+    const float* total,
     float* __restrict__ B) {
   follow_previous_kernel();
   const int bx = (int)blockIdx.x;

@@ -6,8 +6,8 @@ static __device__ __forceinline__ void follow_previous_kernel() {
 }
 
 extern "C" __global__ void __launch_bounds__(196) depthwise(
-    const float* __restrict__ Input,
-    const float* __restrict__ Filter,
+    const float* Input,
+    const float* Filter,
     float* __restrict__ Output) {
   follow_previous_kernel();
   const int blockIdx_x = (int)blockIdx.x;

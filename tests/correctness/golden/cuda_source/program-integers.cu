@@ -16,9 +16,9 @@ static __device__ __forceinline__ int floormod(int a, int b) {
 
 
 extern "C" __global__ void __launch_bounds__(32) integers(
-    const int* __restrict__ A,
-    const signed char* __restrict__ Q,
-    const unsigned char* __restrict__ M,
+    const int* A,
+    const signed char* Q,
+    const unsigned char* M,
     int* __restrict__ B) {
   follow_previous_kernel();
   const int tx = (int)threadIdx.x;

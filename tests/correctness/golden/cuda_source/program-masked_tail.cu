@@ -5,9 +5,7 @@ static __device__ __forceinline__ void follow_previous_kernel() {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(64) tail(
-    const float* __restrict__ A,
-    float* __restrict__ B) {
+extern "C" __global__ void __launch_bounds__(64) tail(const float* A, float* B) {
   follow_previous_kernel();
   const int tx = (int)threadIdx.x;
   if (tx * 4 + 3 < 250) {

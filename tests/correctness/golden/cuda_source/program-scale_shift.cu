@@ -6,9 +6,9 @@ static __device__ __forceinline__ void follow_previous_kernel() {
 }
 
 extern "C" __global__ void __launch_bounds__(64) scale_shift(
-    const float* __restrict__ A,
-    const float* __restrict__ Scale,
-    const float* __restrict__ Shift,
+    const float* A,
+    const float* Scale,
+    const float* Shift,
     float* __restrict__ B) {
   follow_previous_kernel();
   const int bx = (int)blockIdx.x;

@@ -15,9 +15,9 @@ static __device__ __forceinline__ void follow_previous_kernel() {
 }
 
 extern "C" __global__ void __launch_bounds__(64) scale_shift(
-    const half* __restrict__ A,
-    const half* __restrict__ Scale,
-    const half* __restrict__ Shift,
+    const half* A,
+    const half* Scale,
+    const half* Shift,
     half* __restrict__ B) {
   follow_previous_kernel();
   const int bx = (int)blockIdx.x;

@@ -5,9 +5,7 @@ static __device__ __forceinline__ void follow_previous_kernel() {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(256) transpose(
-    const float* __restrict__ A,
-    float* __restrict__ B) {
+extern "C" __global__ void __launch_bounds__(256) transpose(const float* A, float* B) {
   follow_previous_kernel();
   const int bx = (int)blockIdx.x;
   const int by = (int)blockIdx.y;

@@ -1,0 +1,85 @@
+"""A kernel that is launched while the one before it ends reads nothing until that one has ended."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.support.gpu_programs import PROGRAMS
+
+from tilewright.codegen.cuda import generate
+from tilewright.ir.func import Module
+from tilewright.lower.pipeline import lower
+from tilewright.runtime import cuda
+from tilewright.runtime.cuda_driver import Device
+from tilewright.runtime.nvrtc import compile_cubin
+from tilewright.runtime.sass import disassemble
+from tilewright.target import Target
+from tilewright.topi import Problem
+from tilewright.topi.templates import TEMPLATES
+
+#: What reads or writes global memory, and what waits for the kernel before.
+MEMORY, WAIT = re.compile(r"\b(LDG|LDGSTS|STG|RED|ATOMG|UTMALDG|UBLKCP)\b"), "ACQBULK"
+
+
+def strips(which: int) -> Module:
+    """Products that begin with loads of each thread's own, from registers alone."""
+    p = Problem(
+        batch=1, channels=8, height=14, width=14, kernel_h=7, kernel_w=7, padding=3,
+        dtype="float32", pass_="dgrad",
+    )  # fmt: skip
+    template, target = TEMPLATES["gpu.strips"], Target.parse("cuda -arch=sm_90a")
+    config = list(template.candidates(p, target))[which]
+    declared = template.declare(p, config)
+    return lower(template.schedule(declared, config), declared.args, target)
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_120"])
+@pytest.mark.parametrize("which", [0, 1, 2, 3, 4, 5])
+def test_no_access_is_moved_before_the_wait(which: int, arch: str) -> None:
+    made = generate(strips(which), arch)
+    code = disassemble(compile_cubin(made.text, arch).data)
+    assert WAIT in code
+    assert MEMORY.findall(code.partition(WAIT)[0]) == []
+    assert MEMORY.findall(code) != []
+
+
+# Sine and cosine read a table of constants, which nobody writes.
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "functions"])
+def test_what_may_be_written_by_the_kernel_before_is_not_read_as_constant(name: str) -> None:
+    """Loads of what stays as it is while a kernel runs may be moved before any wait."""
+    module = PROGRAMS[name]().module
+    for aligned in (True, False):
+        text = generate(module, "sm_90a", aligned).text
+        code = disassemble(compile_cubin(text, "sm_90a").data)
+        assert code.count(WAIT) == len(module.funcs)
+        assert not re.search(r"\bLDG\S*\.CONSTANT\b", code)
+
+
+def test_where_nothing_overlaps_what_is_only_read_is_constant() -> None:
+    text = generate(PROGRAMS["copy"]().module, "sm_80").text
+    assert "follow_previous_kernel" not in text
+    assert re.search(r"const float\* __restrict__ \w+,\s+float\* __restrict__ ", text)
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize(("arch", "waits"), [("sm_80", False), ("sm_90a", True)])
+def test_only_code_that_waits_is_launched_before_its_turn(
+    arch: str, waits: bool, aligned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it was written for an older device, and is compiled anew for the one at hand."""
+    loaded: list[tuple[bytes, bool]] = []
+
+    def load(module, place, cubin, symbols, shared, overlaps, *_):  # type: ignore[no-untyped-def]
+        loaded.append((cubin, overlaps))
+
+    monkeypatch.setattr(cuda, "device", lambda k: Device(k, "stand-in", 90, 0, 77, 77))
+    monkeypatch.setattr(cuda, "Loaded", load)
+    program = cuda.compile_module(PROGRAMS["copy"]().module, Target.parse(f"cuda -arch={arch}"))
+    program._load(0, aligned)
+    ((cubin, overlaps),) = loaded
+    assert overlaps is waits
+    assert (WAIT in disassemble(cubin)) is waits
