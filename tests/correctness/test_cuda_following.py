@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.support.gpu_programs import PROGRAMS
+from tests.support.gpu_programs import PROGRAMS, buffer, kernel, store
 
 from tilewright.codegen.cuda import generate
+from tilewright.ir.expr import Var
 from tilewright.ir.func import Module
 from tilewright.lower.pipeline import lower
 from tilewright.runtime import cuda
@@ -56,6 +57,14 @@ def test_what_may_be_written_by_the_kernel_before_is_not_read_as_constant(name: 
         code = disassemble(compile_cubin(text, "sm_90a").data)
         assert code.count(WAIT) == len(module.funcs)
         assert not re.search(r"\bLDG\S*\.CONSTANT\b", code)
+
+
+@pytest.mark.needs_nvrtc
+def test_neither_is_the_one_of_several_arrays_that_is_read() -> None:
+    a, unread, made, tx = buffer("A", (32,)), buffer("C", (32,)), buffer("B", (32,)), Var.make("tx")
+    body = store(made, tx, a[tx] * 2.0)
+    text = generate(kernel("k", (a, unread, made), body, threadIdx_x=(tx, 32)), "sm_90a").text
+    assert "LDG.E.CONSTANT" not in disassemble(compile_cubin(text, "sm_90a").data)
 
 
 def test_where_nothing_overlaps_what_is_only_read_is_constant() -> None:

@@ -62,7 +62,8 @@ class CLikePrinter(InstructionPrinter):
         d = self.dialect
         self.names.fresh(symbol)
         written = written_buffers(func)
-        only_read = sum(isinstance(p, Buffer) and p not in written for p in func.params)
+        loaded = {x.buffer for x in distinct(func.body) if isinstance(x, E.Load)} - written
+        only_read = sum(p in loaded for p in func.params)
         params = []
         for p in func.params:
             name = self.names.fresh(p.name)

@@ -225,7 +225,7 @@ class CudaDialect(CudaVectors):
         const = "" if written else "const "
         # What nothing else points to is read as what stays as it is while the kernel runs
         # (ld.global.nc), and ptxas moves such loads before the wait for the kernel that writes it.
-        # Of one pointer among such NVRTC finds out by itself that it is another.
+        # Where one alone is read, NVRTC finds out by itself that nothing else points there.
         alone = not overlaps(self.arch) or (written and only_read != 1)
         kind = self.storage_name(buffer.dtype, "global")
         return f"{const}{kind}* {'__restrict__ ' if alone else ''}{name}"
