@@ -141,12 +141,12 @@ def test_groups_of_any_size_have_tiles():
 #: Of ResNet-50 at batch 64, with tiles and the instructions that their kernels are to have.
 LAYERS = [
     ((64, 256, 14, 14), (256, 256, 3, 3), 1, MmaTile(128, 128, 32, 2, 4, 2, 1),
-     ("HMMA.16816.F32", "LDSM.16.MT88.4", "LDG.E.128")),
+     ("HMMA.16816.F32", "LDSM.16.MT88.4", "LDG.E.128.CONSTANT")),
     ((64, 64, 56, 56), (256, 64, 1, 1), 1, MmaTile(128, 128, 32, 2, 2, 3, 0),
      ("HMMA.16816.F32", "LDGSTS.E.BYPASS.128", "STG.E")),
     ((64, 384, 32, 32), (384, 1, 7, 7), 384, MmaTile(16, 128, 32, 1, 4, 1, 1), ("HMMA.16816.F32",)),
     ((64, 256, 14, 14), (256, 256, 3, 3), 1, LaneTile(64, 128, 16, 8, 16, 1, 1),
-     ("LDS.128", "LDG.E.128")),
+     ("LDS.128", "LDG.E.128.CONSTANT")),
 ]  # fmt: skip
 
 

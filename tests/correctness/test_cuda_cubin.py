@@ -42,7 +42,7 @@ def instructions(name: str) -> dict[str, int]:
 @pytest.mark.parametrize("name", ["copy", "copy_half_eight", "copy_bytes", "scale_shift_half"])
 def test_vectors_move_16_bytes_at_once(name: str) -> None:
     found = instructions(name)
-    assert found["LDG.E.128"] == 1
+    assert found["LDG.E.128.CONSTANT"] == 1
     assert found["STG.E.128"] == 1
 
 

@@ -44,12 +44,12 @@ PROGRAMS = {
 }
 #: By program what has to be among the instructions of its machine code.
 MEANT = {
-    "registers-float16": ("HMMA.16816.F32", "LDG.E.128"),
-    "registers-bfloat16": ("HMMA.16816.F32.BF16", "LDG.E.128"),
-    "registers-float32": ("HMMA.1688.F32.TF32", "LDG.E.128"),
-    "registers-int8": ("IMMA.16832.S8.S8", "LDG.E.128"),
-    "registers-uint8": ("IMMA.16832.U8.U8", "LDG.E.128"),
-    "registers-3-stages": ("HMMA.16816.F32", "LDG.E.128"),
+    "registers-float16": ("HMMA.16816.F32", "LDG.E.128.CONSTANT"),
+    "registers-bfloat16": ("HMMA.16816.F32.BF16", "LDG.E.128.CONSTANT"),
+    "registers-float32": ("HMMA.1688.F32.TF32", "LDG.E.128.CONSTANT"),
+    "registers-int8": ("IMMA.16832.S8.S8", "LDG.E.128.CONSTANT"),
+    "registers-uint8": ("IMMA.16832.U8.U8", "LDG.E.128.CONSTANT"),
+    "registers-3-stages": ("HMMA.16816.F32", "LDG.E.128.CONSTANT"),
     "shared": ("HMMA.16816.F32", "LDSM.16.M88.4"),
     "shared-4-stages": ("HMMA.16816.F32", "LDSM.16.M88.4"),
     "transposed": ("HMMA.16816.F32", "LDSM.16.MT88.4"),

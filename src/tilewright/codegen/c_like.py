@@ -62,14 +62,12 @@ class CLikePrinter(InstructionPrinter):
         d = self.dialect
         self.names.fresh(symbol)
         written = written_buffers(func)
-        loaded = {x.buffer for x in distinct(func.body) if isinstance(x, E.Load)} - written
-        only_read = sum(p in loaded for p in func.params)
         params = []
         for p in func.params:
             name = self.names.fresh(p.name)
             if isinstance(p, Buffer):
                 self.buffers[p] = name
-                params.append(d.parameter(p, name, p in written, only_read))
+                params.append(d.parameter(p, name, p in written))
             else:
                 self.variables[p] = code(name)
                 self.analyzer.bind(p, ops.const(0, p.dtype), ops.const(2**31 - 1, p.dtype))

@@ -353,8 +353,8 @@ class Dialect:
 
     # The frame
 
-    def parameter(self, buffer: Buffer, name: str, written: bool, only_read: int) -> str:
-        """The declaration of a parameter that points to a buffer, where so many are only read."""
+    def parameter(self, buffer: Buffer, name: str, written: bool) -> str:
+        """The declaration of a parameter that points to a buffer."""
         const = "" if written else "const "
         return f"{const}{self.storage_name(buffer.dtype, 'global')}* restrict {name}"
 

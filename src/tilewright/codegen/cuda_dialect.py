@@ -221,14 +221,9 @@ class CudaDialect(CudaVectors):
 
     # The frame
 
-    def parameter(self, buffer: Buffer, name: str, written: bool, only_read: int) -> str:
+    def parameter(self, buffer: Buffer, name: str, written: bool) -> str:
         const = "" if written else "const "
-        # What nothing else points to is read as what stays as it is while the kernel runs
-        # (ld.global.nc), and ptxas moves such loads before the wait for the kernel that writes it.
-        # Where one alone is read, NVRTC finds out by itself that nothing else points there.
-        alone = not overlaps(self.arch) or (written and only_read != 1)
-        kind = self.storage_name(buffer.dtype, "global")
-        return f"{const}{kind}* {'__restrict__ ' if alone else ''}{name}"
+        return f"{const}{self.storage_name(buffer.dtype, 'global')}* __restrict__ {name}"
 
     def signature(
         self, symbol: str, params: Sequence[str], block: tuple[int, int, int] | None
@@ -240,7 +235,7 @@ class CudaDialect(CudaVectors):
         if not overlaps(self.arch):
             return ()
         self.require("follow")
-        return ("follow_previous_kernel();",)
+        return ("if (!follow_previous_kernel()) return;",)
 
     def axis(self, tag: str, uniform: bool = False) -> str:
         if uniform and tag in ("threadIdx.y", "threadIdx.z"):

@@ -22,11 +22,17 @@ static __device__ __forceinline__ T load_where_as(bool on, const void* p) {
 }"""
 
 #: Lets the next kernel be launched once every block of this one has begun, then waits for the end
-#: of the one before; without effect where kernels are launched one after another.
-_FOLLOW = """static __device__ __forceinline__ void follow_previous_kernel() {
+#: of the one before; without effect where kernels are launched one after another. What is only read
+#: is loaded as what nobody writes (ld.global.nc), and ptxas moves such loads over any wait, but not
+#: over a branch that may end the kernel: this one never does, which ptxas cannot know.
+_FOLLOW = """static __device__ __forceinline__ bool follow_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
+  unsigned blocks;
   asm volatile("griddepcontrol.launch_dependents;");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.wait;\\n  mov.u32 %0, %%nctaid.x;" : "=r"(blocks) :: "memory");
+  return blocks != 0;
+#else
+  return true;
 #endif
 }"""
 

@@ -237,7 +237,7 @@ class OpenCLDialect(Dialect):
 
     # The frame
 
-    def parameter(self, buffer: Buffer, name: str, written: bool, only_read: int) -> str:
+    def parameter(self, buffer: Buffer, name: str, written: bool) -> str:
         const = "" if written else "const "
         return f"__global {const}{self.storage_name(buffer.dtype, 'global')}* restrict {name}"
 
