@@ -1,11 +1,9 @@
 """Tuners find what is fast, in fewer trials the more they learn; measured on tables."""
 
-import contextlib
 import functools
 import io
 import json
 import math
-import signal
 import statistics
 from dataclasses import asdict
 
@@ -201,32 +199,6 @@ def test_interruption_keeps_what_was_found():
     assert tuner.interrupted
     assert len(monitor.costs) == 19
     assert best.index == int(np.argmin(monitor.costs))
-
-
-@pytest.fixture
-def by_ctrl_c():
-    """Ctrl-C raises KeyboardInterrupt, also where a process in the background ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("by_ctrl_c")
-def test_an_interruption_is_not_lost_where_python_cannot_raise_it():
-    class Last:
-        def __del__(self):
-            with contextlib.suppress(KeyboardInterrupt):
-                signal.raise_signal(signal.SIGINT)
-
-    def interrupt(tuner, *_):
-        held = Last()
-        del held
-
-    tuner = autotvm.tuner.RandomTuner(article(), seed=0)
-    tuner.tune(400, the_table(), callbacks=[interrupt], batch=4)
-    assert tuner.interrupted
-    assert tuner.trials == 4
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_records_let_a_run_go_on(tmp_path):

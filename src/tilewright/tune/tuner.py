@@ -12,7 +12,6 @@ import numpy as np
 
 from tilewright.tune.config import ConfigEntity
 from tilewright.tune.entity import TuningError
-from tilewright.tune.interrupts import Interrupts
 from tilewright.tune.measure import MeasureInput, Measurer, MeasureResult
 from tilewright.tune.records import Records
 from tilewright.tune.task import Task
@@ -172,12 +171,11 @@ class Tuner:
         self.interrupted = False
         measurer = measure_option.open(self.task)
         try:
-            with contextlib.suppress(_Enough), Interrupts() as interrupts:
+            with contextlib.suppress(_Enough):
                 if records is not None:
                     self._recall(records, measurer, resume, transfer)
                 size = batch or max(8, 4 * measurer.parallel)
-                patience = early_stopping or n_trial
-                self._loop(measurer, size, patience, callbacks, records, interrupts)
+                self._loop(measurer, size, early_stopping or n_trial, callbacks, records)
         except KeyboardInterrupt:
             self.interrupted = True
         finally:
@@ -207,11 +205,9 @@ class Tuner:
         patience: int,
         callbacks: Sequence[Callback],
         records: Records | None,
-        interrupts: Interrupts,
     ) -> None:
         began = self.trials
         while self.trials < self.n_trial and self.has_next():
-            interrupts.check()
             inputs = [
                 MeasureInput(self.task, config)
                 for config in self.next_batch(min(size, self.n_trial - self.trials))

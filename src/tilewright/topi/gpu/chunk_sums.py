@@ -1,13 +1,40 @@
-"""The kernel that adds up what blocks have summed of a filter's gradient."""
+"""How sums of a filter's gradient are added up: those of a block's threads, then the blocks'."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from tilewright import te
-from tilewright.schedule import Schedule
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule import Schedule, Stage
 from tilewright.topi.declare import Declaration
 
 #: Taps of a block, and threads that share one.
 _TAPS, _ADDERS = 32, 16
+
+
+def add_in_block(
+    parts: Stage, channels: int, threads: Sequence[tuple[IterVar, int]]
+) -> tuple[IterVar, IterVar, IterVar]:
+    """Each block computes one chunk of ``parts``, (chunk, KH, KW, channel), of so many channels, a
+    row of the filter at a time, with its threads, the outermost axis first, with their extents.
+
+    Returns the axes of blocks, of the filter's rows and of the innermost threads.
+    """
+    chunk, ky, kx, c = parts.op.axis
+    group, c = parts.split(c, factor=channels)
+    parts.reorder(chunk, group, ky, kx, c)
+    block = parts.fuse(chunk, group)
+    parts.bind(block, te.thread_axis("blockIdx.x"))
+    parts.unroll(ky)
+    _, flat = parts.split(parts.fuse(kx, c), factor=math.prod(n for _, n in threads))
+    (tz, _), (ty, middle), (tx, inner) = threads
+    rest, x = parts.split(flat, factor=inner)
+    z, y = parts.split(rest, factor=middle)
+    for axis, thread in ((z, tz), (y, ty), (x, tx)):
+        parts.bind(axis, thread)
+    return block, ky, x
 
 
 def add_chunks(s: Schedule, d: Declaration) -> None:

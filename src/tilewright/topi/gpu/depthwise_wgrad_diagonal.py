@@ -24,7 +24,7 @@ from tilewright.target.instructions import (
     tma_load,
 )
 from tilewright.topi.declare import Declaration, finished, placeholders
-from tilewright.topi.gpu.chunk_sums import add_chunks
+from tilewright.topi.gpu.chunk_sums import add_chunks, add_in_block
 from tilewright.topi.gpu.diagonal_blocks import swizzle_of
 from tilewright.topi.nn.depthwise_diagonal import CHANNELS, PIXELS, TAPS
 from tilewright.topi.nn.depthwise_wgrad_diagonal import (
@@ -70,7 +70,9 @@ class DiagonalGradientDeclaration(Declaration):
     stages: DiagonalSums
 
 
-def declare_diagonal_gradient(p: Problem, tile: DiagonalGradientTile, batch: Any = None) -> Any:
+def declare_diagonal_gradient(
+    p: Problem, tile: DiagonalGradientTile, batch: Any = None
+) -> DiagonalGradientDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     inputs = placeholders(p, batch)
     cut = gradient_cut(p, tile)
@@ -97,24 +99,14 @@ def schedule_diagonal_gradient(
     total = s.cache_write(made.parts, "local")
     back = s.cache_read(made.dy, "fragment", [fragments])
     warps = tile.across * tile.eights
-    ty, tz = (
-        te.thread_axis((0, warps), "threadIdx.y"),
-        te.thread_axis((0, tile.down), "threadIdx.z"),
+    tz, ty, tx = (
+        te.thread_axis((0, extent), f"threadIdx.{name}")
+        for extent, name in ((tile.down, "z"), (warps, "y"), (_LANES, "x"))
     )
 
-    # What the warps of a block have summed it adds up, a row of the filter at a time.
     parts = s[made.parts]
-    chunk, ky, kx, c = parts.op.axis
-    group, c = parts.split(c, factor=cut.channels)
-    parts.reorder(chunk, group, ky, kx, c)
-    block = parts.fuse(chunk, group)
-    parts.bind(block, te.thread_axis("blockIdx.x"))
-    parts.unroll(ky)
-    _, flat = parts.split(parts.fuse(kx, c), factor=_LANES * warps * tile.down)
-    rest, x = parts.split(flat, factor=_LANES)
-    z, y = parts.split(rest, factor=warps)
-    for axis, thread in ((z, tz), (y, ty), (x, te.thread_axis((0, _LANES), "threadIdx.x"))):
-        parts.bind(axis, thread)
+    threads = ((tz, tile.down), (ty, warps), (tx, _LANES))
+    block, ky, x = add_in_block(parts, cut.channels, threads)
     s[total].compute_at(parts, x)
     given = s[made.products]
     given.set_scope("shared")

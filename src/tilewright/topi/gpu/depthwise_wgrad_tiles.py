@@ -11,7 +11,6 @@ memory, in a fixed order, and so does a second kernel with the chunks.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import tma_load
 from tilewright.topi.declare import Declaration, finished, placeholders
-from tilewright.topi.gpu.chunk_sums import add_chunks
+from tilewright.topi.gpu.chunk_sums import add_chunks, add_in_block
 from tilewright.topi.nn.depthwise_wgrad_tiles import (
     GradientTiles,
     TileSums,
@@ -89,19 +88,9 @@ def schedule_pixel_sums(d: Declaration, tile: GradientPixelTile = GradientPixelT
     pixels = [s.cache_read(t, "local", [made.own], kind) for t in (made.x, made.dy)]
     threads = [te.thread_axis((0, extent), tag) for tag, extent in tile.threads]
 
-    # What the threads of a block have summed it adds up, a row of the filter at a time.
     parts = s[made.parts]
-    chunk, ky, kx, c = parts.op.axis
-    group, c = parts.split(c, factor=cut.channels)
-    parts.reorder(chunk, group, ky, kx, c)
-    block = parts.fuse(chunk, group)
-    parts.bind(block, te.thread_axis("blockIdx.x"))
-    parts.unroll(ky)
-    _, flat = parts.split(parts.fuse(kx, c), factor=math.prod(n for _, n in tile.threads))
-    rest, lane = parts.split(flat, factor=tile.lanes)
-    z, y = parts.split(rest, factor=tile.across)
-    for axis, thread in zip((z, y, lane), threads, strict=True):
-        parts.bind(axis, thread)
+    extents = [extent for _, extent in tile.threads]
+    block, ky, lane = add_in_block(parts, cut.channels, list(zip(threads, extents, strict=True)))
     s[total].compute_at(parts, lane)
     s[given].compute_at(parts, ky)
 

@@ -14,6 +14,7 @@ where a row of the filter has an odd number of taps.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,7 @@ PIXELS, CHANNELS, TAPS = 16, 8, 2
 
 
 @dataclass(frozen=True)
-class Cut(Convolved):
+class Cut(Convolved, ABC):
     """How a problem is cut into products with diagonals.
 
     Parameters
@@ -42,13 +43,13 @@ class Cut(Convolved):
     tile: tuple[int, int, int]
 
     @property
+    @abstractmethod
     def columns(self) -> int:
         """Columns of results of one product."""
-        raise NotImplementedError
 
+    @abstractmethod
     def seen(self, rows: int, columns: int) -> tuple[int, int]:
         """Rows and columns of the input that products for so many of results read."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
