@@ -50,7 +50,7 @@ MEGENGINE = {
 #: first.
 _CHOSEN = 3
 #: Rounds, and seconds a problem, about; PyTorch's slowest take five rounds whatever it costs.
-_ROUNDS, _SECONDS = 9, 0.25
+_ROUNDS, _SECONDS = 7, 0.15
 #: In the order of the page.
 _SECTIONS = [
     f"{image} square, {dtype}, {heading}"
