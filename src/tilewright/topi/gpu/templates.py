@@ -121,6 +121,7 @@ from tilewright.topi.gpu.depthwise_wgrad import (
     schedule_reduction_pixels,
     schedule_reduction_planes,
 )
+from tilewright.topi.gpu.depthwise_wgrad_bands import BandTile, declare_bands, schedule_bands
 from tilewright.topi.gpu.depthwise_wgrad_diagonal import (
     DiagonalGradientTile,
     declare_diagonal_gradient,
@@ -138,6 +139,7 @@ from tilewright.topi.gpu.diagonal_tiles import (
     suits_diagonal,
     suits_sparse,
 )
+from tilewright.topi.gpu.gradient_band_tiles import gradient_band_tiles, suits_bands
 from tilewright.topi.gpu.gradient_diagonal_tiles import (
     gradient_diagonal_tiles,
     suits_diagonal_gradient,
@@ -211,6 +213,9 @@ GPU = (
              False, True, plane_gradient_tiles, ("cuda", "sim"), shared=True,
              where=suits_plane_gradient, least=80, declares=declare_plane_gradient,
              matrices=True),
+    Template("gpu.band_gradient", BandTile, schedule_bands, ("wgrad",), False, True,
+             gradient_band_tiles, ("cuda", "sim"), shared=True, where=suits_bands, least=80,
+             declares=declare_bands, matrices=True),
     Template("gpu.toeplitz_tf32_wgrad", SplitGradientTile, schedule_split_gradient, ("wgrad",),
              False, True, split_gradient_tiles, ("cuda", "sim"), shared=True,
              where=suits_split_gradient, least=80, declares=declare_split_gradient,

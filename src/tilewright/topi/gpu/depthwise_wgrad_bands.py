@@ -1,0 +1,128 @@
+"""The gradient of a depthwise convolution by its filter in 16 bits on tensor cores, channels first.
+
+The sums of :mod:`~tilewright.topi.nn.depthwise_wgrad_bands`. Each warp goes through the tiles of a
+chunk of one channel: it loads rows of x and of dy straight into the registers where instructions
+want them, moves those of dy by the columns of the filter there, and keeps all sums in registers. In
+the end a block adds up what its warps have, in a fixed order, and a second kernel the chunks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+from tilewright import te
+from tilewright.schedule import Schedule
+from tilewright.target.instructions import mma_bf16, mma_f16
+from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.nn.depthwise_wgrad_bands import (
+    ROWS,
+    Bands,
+    BandSums,
+    depthwise_wgrad_bands,
+)
+from tilewright.topi.problem import Problem
+from tilewright.topi.stages import scheduled
+
+_INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
+_LANES = 32
+#: Threads that add up chunks, of a block.
+_ADDERS = 128
+
+
+@dataclass(frozen=True)
+class BandTile:
+    """A warp takes ``blocks`` times 8 rows of ``columns`` columns at once, and loads them ``stages
+    - 1`` times ahead; a block has ``warps`` of them, and ``chunks`` blocks share the tiles of a
+    channel."""
+
+    blocks: int = 2
+    columns: int = 32
+    warps: int = 8
+    stages: int = 1
+    chunks: int = 12
+
+
+@dataclass(frozen=True)
+class BandDeclaration(Declaration):
+    """A gradient by the filter from bands of products, cut as ``cut`` says."""
+
+    cut: Bands
+    stages: BandSums
+
+
+def declare_bands(p: Problem, tile: BandTile, batch: Any = None) -> BandDeclaration:
+    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
+    inputs = placeholders(p, batch)
+    cut = Bands(p, tile.blocks, tile.columns, tile.warps, tile.chunks)
+    made = depthwise_wgrad_bands(cut, inputs["data"], inputs["grad"])
+    result = finished(p, made.sums, inputs)
+    return BandDeclaration(p, inputs, result, made.sums, None, None, cut, made)
+
+
+def schedule_bands(d: Declaration, tile: BandTile = BandTile()) -> Schedule:
+    """The schedule of what :func:`declare_bands` makes of a problem with the same ``tile``."""
+    assert isinstance(d, BandDeclaration)
+    cut, made, p = d.cut, d.stages, d.problem
+    kept = (made.x, made.pairs, *made.dy, made.moved, made.products, made.parts, made.sums)
+    s = scheduled(d.output, *kept)
+    total = s.cache_write(made.products, "fragment")
+    own = s.cache_write(made.parts, "local")
+    parts, given, products = s[made.parts], s[made.products], s[total]
+    ty = te.thread_axis((0, tile.warps), "threadIdx.y")
+    tx = te.thread_axis((0, _LANES), "threadIdx.x")
+
+    chunk, c, kh, kw = parts.op.axis
+    block = parts.fuse(chunk, c)
+    parts.bind(block, te.thread_axis("blockIdx.x"))
+    _, tap = parts.split(parts.fuse(kh, kw), factor=_LANES * tile.warps)
+    y, x = parts.split(tap, factor=_LANES)
+    parts.bind(y, ty)
+    parts.bind(x, tx)
+    s[own].compute_at(parts, x)
+
+    given.set_scope("shared")
+    given.compute_at(parts, block)
+    given.bind(given.op.axis[2], ty)
+
+    products.compute_at(parts, block)
+    chunk, c, warp, kw, half, i, j = products.op.axis
+    for axis, extent in ((half, 2), (i, ROWS), (j, ROWS)):
+        products.align_bounds(axis, extent)  # also where a filter of one row asks for one half
+    step, row, column = products.op.reduce_axis
+    share, column = products.split(column, factor=cut.share)
+    deep, column = products.split(column, factor=4)
+    high, low = products.split(column, factor=2)
+    products.reorder(chunk, c, warp, step, row, kw, deep, half, i, j, high, share, low)
+    products.bind(warp, ty)
+    for axis in (row, kw, deep):
+        products.unroll(axis)
+    products.tensorize(half, _INSTRUCTIONS[p.dtype])
+
+    for tensor, at in ((made.pairs, row), (made.moved, kw)):
+        stage = s[tensor]
+        stage.set_scope("fragment")
+        stage.compute_at(products, at)
+        for axis in stage.op.axis[-4:]:
+            stage.unroll(axis)
+    for tensor, width in ((made.x, p.image[1]), *((part, p.out_image[1]) for part in made.dy)):
+        stage = s[tensor]
+        stage.set_scope("fragment")
+        stage.compute_at(products, step)
+        column = stage.op.axis[-1]
+        vector, lane = stage.split(column, factor=gcd(width, cut.share, int(tensor.shape[-1]), 8))
+        stage.unroll(vector)
+        stage.vectorize(lane)
+        if tile.stages > 1:
+            stage.pipeline(tile.stages)
+
+    last, added = s[d.output], s[d.sum]
+    if d.sum is d.output:
+        added = s[s.cache_write(d.output, "local")]
+    added.set_scope("local")
+    block, x = last.split(last.fuse(*last.op.axis), factor=_ADDERS)
+    last.bind(block, te.thread_axis("blockIdx.x"))
+    last.bind(x, te.thread_axis("threadIdx.x"))
+    added.compute_at(last, x)
+    return s

@@ -1,0 +1,83 @@
+"""The tiles worth trying for :mod:`~tilewright.topi.gpu.depthwise_wgrad_bands`.
+
+The best guess comes first: microseconds, of which all but the time of the memory is scaled by how
+full a multiprocessor is.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from itertools import product
+
+from tilewright.target.target import Target
+from tilewright.topi.gpu.depthwise_wgrad_bands import BandTile
+from tilewright.topi.gpu.window import MULTIPROCESSORS
+from tilewright.topi.nn.depthwise_wgrad_bands import DEPTH, ROWS, Bands
+from tilewright.topi.problem import Problem
+
+#: Registers of a thread beside its sums and what it loads ahead, and of a multiprocessor; warps
+#: that this holds at most, and bytes of shared memory of a block.
+_OTHERS, _FILE, _WARPS, _SHARED = 44, 65536 // 32, 64, 48 * 1024
+#: Products written out at most, and tiles that are worth trying.
+_CODE, _MOST = 600, 60
+#: Cycles of a scheduler for a product and what belongs to it, and for a tile; cycles a microsecond;
+#: bytes a microsecond that memory and its cache give; microseconds of a load, and of the ends.
+_PRODUCT, _TILE, _CYCLES, _MEMORY, _CACHE, _LOAD, _ENDS = 9, 60, 1700, 4.2e6, 5.5e6, 0.9, 2.5
+
+
+def gradient_band_tiles(p: Problem, target: Target) -> list[BandTile]:
+    """Tiles that fit registers and shared memory, the best guess first."""
+    return list(_ranked(p))
+
+
+def suits_bands(p: Problem) -> bool:
+    """Whether the schedule is for a problem: one of 16 bits with stride 1, whose filter is not
+    higher than the rows of x reach that a matrix has more than one of dy."""
+    return (
+        p.rank == 2
+        and p.pass_ == "wgrad"
+        and p.dtype in ("float16", "bfloat16")
+        and p.accumulate == "float32"
+        and p.stride == (1, 1)
+        and (p.kernel_h - 1) * p.dilation[0] <= ROWS
+        and bool(_ranked(p))
+    )
+
+
+@functools.lru_cache(64)
+def _ranked(p: Problem) -> tuple[BandTile, ...]:
+    found = sorted(_tiles(p), key=lambda pair: pair[0])
+    return tuple(dict.fromkeys(tile for _, tile in found))[:_MOST]
+
+
+def _tiles(p: Problem) -> Iterator[tuple[float, BandTile]]:
+    """Tiles, with the microseconds that they are thought to take."""
+    (height, width), channels = p.out_image, p.out_channels
+    bytes_ = 2 * p.batch * (math.prod(p.image) * p.channels + height * width * channels)
+    for blocks, columns, warps, stages in product((1, 2, 4, 7), (16, 32, 64), (8, 4), (1, 2, 3)):
+        if ROWS * blocks >= 2 * max(ROWS, height) or columns >= 2 * max(DEPTH, p.image[1]):
+            continue
+        cut = Bands(p, blocks, columns, warps, 1)
+        products = blocks * columns // DEPTH * p.kernel_w
+        ahead = (stages - 1) * (cut.share // 2) * (2 * blocks + 1)
+        held = -(-(4 * p.kernel_w + _OTHERS + ahead) // 8) * 8
+        resident = min(_WARPS, _FILE // held) // warps
+        if products * stages > _CODE or held > 248 or not resident:
+            continue
+        if warps * p.kernel_w * 512 > _SHARED:
+            continue
+        tiles = p.batch * math.prod(cut.grid)
+        seen = ROWS * columns * (2 * blocks + 1) + ROWS * blocks * 8 * (len(cut.parts) - 1)
+        for blocks_ in {resident, max(1, resident - 1)}:
+            most = -(-tiles // warps)
+            chunks = max(1, min(most, blocks_ * MULTIPROCESSORS // channels))
+            steps = -(-tiles // (chunks * warps))
+            waves = -(-chunks * channels // (resident * MULTIPROCESSORS))
+            full = min(resident, -(-chunks * channels // MULTIPROCESSORS)) * warps
+            busy = steps * full / 4 * (products * _PRODUCT + _TILE) / _CYCLES
+            waits = steps * (_LOAD / stages + products * _PRODUCT / _CYCLES)
+            cache = steps * warps * chunks * channels * 2 * seen / _CACHE
+            slowest = math.hypot(max(busy, cache, bytes_ / _MEMORY), waits, busy / 2)
+            yield waves * slowest + _ENDS, BandTile(blocks, columns, warps, stages, chunks)

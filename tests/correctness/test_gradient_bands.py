@@ -1,0 +1,103 @@
+"""Gradients by filters as bands of products of rows: right for every shape, few instructions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.support.depthwise import TOLERANCE, poison, random_inputs, reference, relative_error
+
+import tilewright
+from tilewright.runtime.sass import opcodes
+from tilewright.target import Target
+from tilewright.topi import Problem
+from tilewright.topi.declare import input_shapes
+from tilewright.topi.gpu.depthwise_wgrad_bands import BandTile
+from tilewright.topi.templates import TEMPLATES
+
+TEMPLATE = TEMPLATES["gpu.band_gradient"]
+
+
+def problem(data, filter, **more):
+    return Problem.parse(
+        data, filter, **{"dtype": "float16", "padding": 2, "pass_": "wgrad", **more}
+    )
+
+
+WIDE = problem("64x32x112x112", "32x1x5x5")
+
+#: Problems, each with a tile that does not divide it in some way.
+CASES = [
+    (problem("3x2x19x40", "2x1x5x5"), BandTile(2, 32, 2, 1, 2)),
+    (problem("2x3x9x56", "3x1x7x7", padding=3, dtype="bfloat16"), BandTile(1, 64, 4, 2, 1)),
+    (problem("5x1x8x12", "1x1x9x3", padding=(4, 1)), BandTile(1, 16, 4, 3, 1)),
+    (problem("2x2x11x13", "4x1x4x6", padding=(0, 2, 3, 1)), BandTile(1, 16, 2, 1, 3)),
+    (problem("3x2x20x24", "2x1x3x3", dilation=(3, 2), dtype="bfloat16"), BandTile(2, 32, 4, 2, 1)),
+    (problem("1x2x5x6", "2x1x1x1", padding=0), BandTile(1, 16, 4, 1, 1)),
+    (problem("2x1x6x7", "1x1x2x3", padding=4), BandTile(1, 16, 4, 2, 1)),
+]  # fmt: skip
+
+
+def count(found, *starts):
+    return sum(n for op, n in found.items() if op.startswith(starts))
+
+
+def kernel(p, tile, target):
+    declared = TEMPLATE.declare(p, tile)
+    return tilewright.build(TEMPLATE.schedule(declared, tile), declared.args, target)
+
+
+@pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])
+def test_diagonals_of_bands_are_the_gradient(p, tile):
+    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    kernel(p, tile, "sim")(*arrays.values(), out)  # raises for every race, stale read and the like
+    assert relative_error(out, reference(p, arrays)) < TOLERANCE[p.dtype]
+
+
+def test_small_integers_are_summed_exactly():
+    p = problem("4x1x9x16", "1x1x5x5")
+    rng = np.random.default_rng(0)
+    arrays = {n: rng.integers(-1, 2, s).astype("float16") for n, s in input_shapes(p).items()}
+    out = poison(p)
+    kernel(p, BandTile(1, 16, 4, 1, 2), "sim")(*arrays.values(), out)
+    np.testing.assert_array_equal(out, reference(p, arrays))
+
+
+@pytest.mark.parametrize(
+    "p",
+    [
+        problem("64x32x112x112", "32x1x5x5", stride=2),
+        problem("64x32x112x112", "32x1x11x11", padding=5),
+        problem("64x32x112x112", "32x1x5x5", dtype="float32"),
+        problem("64x32x112x112", "32x1x5x5", layout="NHWC"),
+    ],
+    ids=str,
+)
+def test_strides_high_filters_and_other_types_are_for_others(p):
+    assert not TEMPLATE.fits(p, Target.parse("cuda -arch=sm_90a"))
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_row_of_dy_is_moved_by_two_columns_for_nothing_and_by_one_in_an_instruction(dtype):
+    p = WIDE.replace(dtype=dtype)
+    tile = BandTile(2, 32, 8, 1, 12)
+    program = kernel(p, tile, Target.parse("cuda -arch=sm_90a")).program
+    used = next(iter(program.resources.values()))
+    assert used.spills == used.stack == 0
+    found = opcodes(program.assembly)
+    products = 2 * 32 // 16 * 5  # blocks of rows, columns, and columns of the filter
+    assert count(found, "HMMA") == products
+    assert count(found, "PRMT") <= products // 2
+    assert count(found, "LDG.E.128") == 3 + 2  # a thread's shares of eight rows of x, and of dy
+    assert not count(found, "LDL", "STL", "HADD2")
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize(
+    "p", [WIDE, problem("64x96x56x56", "96x1x7x7", padding=3, dtype="bfloat16")], ids=str
+)
+def test_the_first_tiles_spill_nothing(p):
+    target = Target.parse("cuda -arch=sm_90a")
+    for tile in TEMPLATE.candidates(p, target)[:2]:
+        used = next(iter(kernel(p, tile, target).program.resources.values()))
+        assert used.spills == used.stack == 0
