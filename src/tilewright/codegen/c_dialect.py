@@ -87,7 +87,11 @@ class CDialect(Dialect):
         return call(f"popcount{bits}", x if t is unsigned else self.plain_cast(unsigned, x))
 
     def signature(
-        self, symbol: str, params: Sequence[str], threads: tuple[int, int, int] | None
+        self,
+        symbol: str,
+        params: Sequence[str],
+        block: tuple[int, int, int] | None,
+        grid: int | None,
     ) -> str:
         lines = ",\n    ".join(params)
         return f"static void {symbol}(\n    {lines})" if params else f"static void {symbol}(void)"

@@ -75,7 +75,7 @@ class CLikePrinter(InstructionPrinter):
         maps = self.begin_instructions(func)
         params += [d.map_parameter(name) for name in self.maps]
         block = block_shape(func)
-        self.line(f"{d.signature(symbol, params, block)} {{")
+        self.line(f"{d.signature(symbol, params, block, grid_size(func))} {{")
         self.indent = 1
         for line in d.begin():
             self.line(line)
@@ -342,8 +342,18 @@ def _indexes_registers(s: S.For) -> bool:
 
 def block_shape(func: Func) -> tuple[int, int, int] | None:
     """Threads of a block along x, y and z, None where a number is not constant."""
+    return _extents(func, "threadIdx")
+
+
+def grid_size(func: Func) -> int | None:
+    """Blocks of a launch, None where their number is not constant."""
+    shape = _extents(func, "blockIdx")
+    return None if shape is None else math.prod(shape)
+
+
+def _extents(func: Func, axis: str) -> tuple[int, int, int] | None:
     shape = []
-    for tag in ("threadIdx.x", "threadIdx.y", "threadIdx.z"):
+    for tag in (f"{axis}.x", f"{axis}.y", f"{axis}.z"):
         extent = func.extent(tag)
         if extent is not None and not isinstance(extent, E.IntImm):
             return None

@@ -359,9 +359,14 @@ class Dialect:
         return f"{const}{self.storage_name(buffer.dtype, 'global')}* restrict {name}"
 
     def signature(
-        self, symbol: str, params: Sequence[str], block: tuple[int, int, int] | None
+        self,
+        symbol: str,
+        params: Sequence[str],
+        block: tuple[int, int, int] | None,
+        grid: int | None,
     ) -> str:
-        """The head of a function; ``block`` is the shape of a block, None where it varies."""
+        """The head of a function; ``block`` is the shape of a block, ``grid`` the number of blocks,
+        None where they vary."""
         return f"void {symbol}({', '.join(params)})"
 
     def axis(self, tag: str, uniform: bool = False) -> str:

@@ -23,12 +23,14 @@ class Source:
     text : one translation unit.
     kernels : by the position of the kernel in the module, its symbol and dynamic shared memory.
     aligned : whether the text needs arguments at multiples of 16 bytes.
+    roomy : whether threads of a kernel may take all registers that there are.
     flat : the kernels over flat buffers, as they were written.
     """
 
     text: str
     kernels: tuple[Printed, ...]
     aligned: bool
+    roomy: bool
     flat: tuple[Func, ...]
 
 
@@ -38,6 +40,7 @@ def generate(
     aligned: bool = True,
     launcher: str = "",
     flat: tuple[Func, ...] | None = None,
+    roomy: bool = True,
 ) -> Source:
     """CUDA C++ for all kernels of ``module``.
 
@@ -48,6 +51,7 @@ def generate(
         neighbouring elements can be moved by one access.
     launcher : the name of a function that goes with the kernels; none is called so.
     flat : :attr:`Source.flat` of the module, where it has been written before.
+    roomy : whether threads of small launches may take all registers that there are.
 
     Raises :class:`tilewright.ir.errors.TargetError` where CUDA cannot say what the program says.
 
@@ -69,7 +73,7 @@ def generate(
     }
     <BLANKLINE>
     """
-    dialect = CudaDialect(arch, aligned)
+    dialect = CudaDialect(arch, aligned, roomy)
     symbols = Names((*dialect.reserved, launcher))
     if flat is None:
         numbered = (number_maps(func, dialect.kind, arch) for func in module.funcs)
@@ -79,7 +83,8 @@ def generate(
         printer = CLikePrinter(dialect)
         kernels.append(printer.function(func, symbols.fresh(_symbol(func.name, launcher))))
     body = "\n".join(kernel.text for kernel in kernels)
-    return Source(prelude(dialect.needs) + body, tuple(kernels), dialect.wide_params, flat)
+    text = prelude(dialect.needs) + body
+    return Source(text, tuple(kernels), dialect.wide_params, dialect.roomy, flat)
 
 
 def _symbol(name: str, launcher: str) -> str:

@@ -28,7 +28,7 @@ from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func
 from tilewright.ir.tf32 import TF32_FUNCTIONS
 from tilewright.target.boxes import TensorMap
-from tilewright.target.target import overlaps
+from tilewright.target.target import overlaps, roomy
 
 _NATIVE_16 = (E.Add, E.Sub, E.Mul, E.Div, E.Min, E.Max)
 _FLOAT32 = dtype("float32")
@@ -39,6 +39,7 @@ class CudaDialect(CudaVectors):
 
     ``arch`` is the architecture ("sm_90a"), "" for any. ``aligned`` tells whether
     pointer parameters are at multiples of 16 bytes; where not, their elements are moved one by one.
+    ``roomy`` tells whether threads of small launches may take all registers that there are.
     """
 
     kind = "cuda"
@@ -57,11 +58,13 @@ class CudaDialect(CudaVectors):
         "uint64": "unsigned long long", "float16": "half", "bfloat16": "__nv_bfloat16",
     }  # fmt: skip
 
-    def __init__(self, arch: str = "", aligned: bool = True) -> None:
+    def __init__(self, arch: str = "", aligned: bool = True, roomy: bool = True) -> None:
         super().__init__()
         self.arch = arch
         self.aligned = aligned
         self.wide_params = False  # whether the text relies on that alignment
+        self._roomy = roomy
+        self.roomy = False  # whether a kernel of the text may take all registers
 
     def type_name(self, t: DType) -> str:
         header = HEADERS.get(t.element)
@@ -226,9 +229,18 @@ class CudaDialect(CudaVectors):
         return f"{const}{self.storage_name(buffer.dtype, 'global')}* __restrict__ {name}"
 
     def signature(
-        self, symbol: str, params: Sequence[str], block: tuple[int, int, int] | None
+        self,
+        symbol: str,
+        params: Sequence[str],
+        block: tuple[int, int, int] | None,
+        grid: int | None,
     ) -> str:
-        bounds = f"__launch_bounds__({math.prod(block)}) " if block else ""
+        bounds = ""
+        if block is not None:
+            threads = math.prod(block)
+            alone = self._roomy and grid is not None and roomy(self.arch, grid, threads)
+            self.roomy = self.roomy or alone
+            bounds = f"__launch_bounds__({threads}{', 1' if alone else ''}) "
         return wrapped(f'extern "C" __global__ void {bounds}{symbol}(', params, ")")
 
     def begin(self) -> Iterable[str]:

@@ -242,7 +242,11 @@ class OpenCLDialect(Dialect):
         return f"__global {const}{self.storage_name(buffer.dtype, 'global')}* restrict {name}"
 
     def signature(
-        self, symbol: str, params: Sequence[str], block: tuple[int, int, int] | None
+        self,
+        symbol: str,
+        params: Sequence[str],
+        block: tuple[int, int, int] | None,
+        grid: int | None,
     ) -> str:
         shape = f"__attribute__((reqd_work_group_size{block})) " if block else ""
         return wrapped(f"__kernel {shape}void {symbol}(", params, ")")

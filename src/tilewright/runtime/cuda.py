@@ -269,6 +269,10 @@ def compile_module(
     arch = resolve_arch(target)
     made = generate(module, arch)
     cubin = nvrtc.compile_cubin(made.text, arch)
+    if made.roomy and any(used.spills for used in cubin.resources.values()):
+        # With all registers at hand, ptxas may begin more loads at once than find room in them.
+        made = generate(module, arch, flat=made.flat, roomy=False)
+        cubin = nvrtc.compile_cubin(made.text, arch)
     limit = target.with_arch(arch).limits.shared_memory
     for func, kernel in zip(module.funcs, made.kernels, strict=True):
         if kernel.dynamic_shared > limit:
@@ -282,7 +286,9 @@ def compile_module(
                 f"kernel {func.name} keeps {used.stack} bytes of an array in memory that products "
                 "in the background write in registers: unroll the loops that index it"
             )
-    simple = generate(module, arch, aligned=False, flat=made.flat) if made.aligned else None
+    simple = None
+    if made.aligned:
+        simple = generate(module, arch, aligned=False, flat=made.flat, roomy=made.roomy)
     meta = {
         "arch": arch,
         "symbols": [k.symbol for k in made.kernels],

@@ -42,6 +42,12 @@ class Limits:
 _SHARED_KB = {70: 96, 72: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227,
               103: 227, 110: 227, 120: 99, 121: 99}  # fmt: skip
 
+#: Multiprocessors of the large GPUs of each compute capability.
+_MULTIPROCESSORS = {0: 0, 70: 80, 75: 40, 80: 108, 86: 84, 87: 16, 89: 142, 90: 132, 100: 148,
+                    103: 148, 110: 20, 120: 170, 121: 48}  # fmt: skip
+#: Threads of a multiprocessor that may have 64 of its 65536 registers each.
+_ROOMY = 1024
+
 
 @dataclass(frozen=True)
 class Target:
@@ -146,6 +152,24 @@ def overlaps(arch: str) -> bool:
     saved (CUDA programming guide, "Programmatic Dependent Launch and Synchronization").
     """
     return bool(arch) and compute_capability(arch) >= 90
+
+
+def roomy(arch: str, blocks: int, threads: int) -> bool:
+    """Whether a launch is so small that each of its threads may have 64 registers, and more.
+
+    A compiler that is not told saves registers, so that more threads find room, of which there are
+    none: it puts loads off until others have come, and a thread then waits for memory several times
+    instead of once, with few others to run meanwhile.
+    """
+    count = multiprocessors(arch) if arch else 0
+    return count > 0 and -(-blocks // count) * -(-threads // 32) * 32 <= _ROOMY
+
+
+def multiprocessors(arch: str) -> int:
+    """Of the large GPUs of an architecture, which it stands for; of an unknown one, those of the
+    nearest older one, 0 where there is none."""
+    capability = compute_capability(arch)
+    return _MULTIPROCESSORS[max((c for c in _MULTIPROCESSORS if c <= capability), default=0)]
 
 
 def _limits(kind: str, arch: str) -> Limits:

@@ -9,7 +9,7 @@ static __device__ __forceinline__ bool follow_previous_kernel() {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(196) depthwise(
+extern "C" __global__ void __launch_bounds__(196, 1) depthwise(
     const float* __restrict__ Input,
     const float* __restrict__ Filter,
     float* __restrict__ Output) {

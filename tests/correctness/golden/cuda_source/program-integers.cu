@@ -19,7 +19,7 @@ static __device__ __forceinline__ int floormod(int a, int b) {
 }
 
 
-extern "C" __global__ void __launch_bounds__(32) integers(
+extern "C" __global__ void __launch_bounds__(32, 1) integers(
     const int* __restrict__ A,
     const signed char* __restrict__ Q,
     const unsigned char* __restrict__ M,

@@ -9,7 +9,7 @@ static __device__ __forceinline__ bool follow_previous_kernel() {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(64) tail(
+extern "C" __global__ void __launch_bounds__(64, 1) tail(
     const float* __restrict__ A,
     float* __restrict__ B) {
   if (!follow_previous_kernel()) return;

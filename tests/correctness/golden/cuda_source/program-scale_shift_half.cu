@@ -18,7 +18,7 @@ static __device__ __forceinline__ bool follow_previous_kernel() {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(64) scale_shift(
+extern "C" __global__ void __launch_bounds__(64, 1) scale_shift(
     const half* __restrict__ A,
     const half* __restrict__ Scale,
     const half* __restrict__ Shift,

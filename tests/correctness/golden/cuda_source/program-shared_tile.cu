@@ -9,7 +9,7 @@ static __device__ __forceinline__ bool follow_previous_kernel() {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(256) transpose(
+extern "C" __global__ void __launch_bounds__(256, 1) transpose(
     const float* __restrict__ A,
     float* __restrict__ B) {
   if (!follow_previous_kernel()) return;

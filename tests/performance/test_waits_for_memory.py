@@ -1,0 +1,44 @@
+"""How often a thread waits for global memory: as few times as loads depend on one another."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.sass_loads import rounds_of_loads
+
+import tilewright
+from tilewright.target.target import roomy
+from tilewright.topi import Problem
+from tilewright.topi.templates import TEMPLATES
+
+pytestmark = pytest.mark.needs_nvrtc
+TARGET = "cuda -arch=sm_90a"
+
+
+def loads(p: Problem, template: str, *parameters: int) -> list[int]:
+    chosen = TEMPLATES[template]
+    config = chosen.config(*parameters)
+    declaration = chosen.declare(p, config)
+    kernel = tilewright.build(chosen.schedule(declaration, config), declaration.args, TARGET)
+    return rounds_of_loads(kernel.assembly)
+
+
+@pytest.mark.parametrize("epilogue", ["", "scale_shift+relu", "bias+silu"])
+def test_a_thread_of_a_small_launch_waits_once(epilogue):
+    p = Problem.parse("1x96x112x112", "96x1x3x3", padding=1, stride=2, epilogue=epilogue)
+    assert len(loads(p, "gpu.strips", 7, 2, 4, 28, 1, 3, 1)) == 1
+
+
+def test_a_launch_is_small_where_threads_may_have_twice_the_registers():
+    assert roomy("sm_90a", 132 * 4, 256)
+    assert not roomy("sm_90a", 132 * 4 + 1, 256)
+    assert not roomy("", 1, 32)  # of an unknown machine
+
+
+def test_what_does_not_fit_the_registers_is_compiled_as_for_a_large_launch():
+    p = Problem.parse("1x512x16x16", "512x1x21x21", padding=10, dtype="bfloat16")
+    template = TEMPLATES["gpu.planes"]
+    config = template.candidates(p, tilewright.Target.parse(TARGET))[0]
+    declaration = template.declare(p, config)
+    kernel = tilewright.build(template.schedule(declaration, config), declaration.args, TARGET)
+    assert ", 1)" not in kernel.source
+    assert all(used.spills == 0 for used in kernel.resources.values())
