@@ -127,6 +127,11 @@ from tilewright.topi.gpu.depthwise_wgrad_diagonal import (
     declare_diagonal_gradient,
     schedule_diagonal_gradient,
 )
+from tilewright.topi.gpu.depthwise_wgrad_planes import (
+    GradientPlaneTile,
+    declare_plane_sums,
+    schedule_plane_sums,
+)
 from tilewright.topi.gpu.depthwise_wgrad_tiles import (
     GradientPixelTile,
     declare_pixel_sums,
@@ -145,6 +150,7 @@ from tilewright.topi.gpu.gradient_diagonal_tiles import (
     suits_diagonal_gradient,
 )
 from tilewright.topi.gpu.gradient_pixel_tiles import gradient_pixel_tiles, suits_pixel_sums
+from tilewright.topi.gpu.gradient_plane_tiles import gradient_plane_tiles, suits_plane_sums
 from tilewright.topi.gpu.pixel_tiles import box_tiles
 from tilewright.topi.gpu.reductions import reduction_tiles
 from tilewright.topi.opencl import candidates as opencl
@@ -216,6 +222,9 @@ GPU = (
     Template("gpu.band_gradient", BandTile, schedule_bands, ("wgrad",), False, True,
              gradient_band_tiles, ("cuda", "sim"), shared=True, where=suits_bands, least=80,
              declares=declare_bands, matrices=True),
+    Template("gpu.reduction_plane_tiles", GradientPlaneTile, schedule_plane_sums, ("wgrad",),
+             False, True, gradient_plane_tiles, ("cuda", "sim"), shared=True,
+             where=suits_plane_sums, least=90, declares=declare_plane_sums),
     Template("gpu.toeplitz_tf32_wgrad", SplitGradientTile, schedule_split_gradient, ("wgrad",),
              False, True, split_gradient_tiles, ("cuda", "sim"), shared=True,
              where=suits_split_gradient, least=80, declares=declare_split_gradient,
