@@ -31,6 +31,7 @@ class Work:
     unique : bytes of the images that a block reads.
     code : multiplications written out.
     run : bytes that neighbouring threads access side by side.
+    step, store_step : bytes between what neighbouring threads load, and store, at once.
     extra : bytes that go through the second-level cache beside the images, in all.
     spare : by dimension, results for which there is room in tiles or threads, by those there are.
     tile : the parameters that are no numbers of threads.
@@ -57,6 +58,8 @@ class Work:
     unique: Array
     code: Array
     run: Array
+    step: Array
+    store_step: Array
     extra: Array
     spare: tuple[Array, ...]
     tile: tuple[Array, ...]

@@ -30,6 +30,8 @@ _OWN = 1024
 #: Of copies to shared memory: cycles until one is there, bytes that a multiprocessor copies in a
 #: cycle, and those side by side below which it takes as long as for so many.
 _COPY, _COPIED, _SHORT = 1000.0, 28.0, 64
+#: Sectors that a multiprocessor sends, and is brought, in a cycle.
+_SENT, _BROUGHT = 2, 4
 
 
 def roofline(p: Problem, machine: Gpu) -> float:
@@ -59,14 +61,15 @@ def _problem(p: Problem, machine: Gpu, count: int) -> list[Array]:
         dtype(p.dtype).bytes, p.kernel_h, p.stride[0], 1.0 * (p.pass_ == "dgrad"),
         math.log2(p.bytes / machine.bandwidth),
         _multiplies(p) / machine.rate / roofline(p, machine), math.log2(oh), math.log2(ow),
-        math.log2(math.gcd(_pitch(p), 256)),
+        math.log2(math.gcd(_pitch(p), 256)), math.log2(math.gcd(_pitch(p, True), 256)),
     )  # fmt: skip
     return [np.full(count, float(v)) for v in known]
 
 
-def _pitch(p: Problem) -> int:
-    """Bytes between neighbouring rows, or pixels of channels, of the image that is read."""
-    row = p.out_image[1] if p.pass_ == "dgrad" else p.width
+def _pitch(p: Problem, other: bool = False) -> int:
+    """Bytes between neighbouring rows, or pixels of channels, of the image that is read, or of the
+    ``other`` one."""
+    row = p.out_image[1] if (p.pass_ == "dgrad") != other else p.width
     return (p.channels if p.layout.endswith("C") else row) * dtype(p.dtype).bytes
 
 
@@ -96,7 +99,9 @@ def _derived(p: Problem, k: Work, machine: Gpu) -> list[Array]:
     issued = k.turns * counted + k.stores
     issue = most * warps * issued / _ISSUES / machine.clock
     lines = _cycles(k)
-    moved = loads * lines + k.stores * np.maximum(1.0, k.store_bytes / 4)
+    sent = _touched(k.x, k.store_step, k.store_bytes, _SECTOR)
+    brought = _touched(k.x, k.step, k.load_bytes, _SECTOR)
+    moved = loads * lines + k.stores * np.maximum(1.0, sent / _SENT)
     first = most * warps * moved / machine.clock
     second = k.blocks * k.unique * (k.run + _SECTOR) / np.maximum(k.run, 1) / machine.cache
     waits = whole * k.rounds * _LATENCY
@@ -119,7 +124,11 @@ def _derived(p: Problem, k: Work, machine: Gpu) -> list[Array]:
         np.minimum(1.0, k.run / _pitch(p)), log(np.gcd(k.run.astype("int64"), _LINE)),
         log(loads * k.load_bytes * k.threads / k.unique),
         k.blocks * k.threads * k.results / results, loads * lines / issued,
-        log(machine.warps / warps / fit * most * warps), *k.spare,
+        log(machine.warps / warps / fit * most * warps), lines, sent,
+        log(sent * _SECTOR / 32 / k.store_bytes), log(brought),
+        log(most * warps * k.stores * sent / _SENT / machine.clock / least),
+        log(most * warps * loads * brought / _BROUGHT / machine.clock / least),
+        log(whole * moved / machine.clock / least), *k.spare,
     ]  # fmt: skip
 
 
@@ -128,8 +137,17 @@ def _cycles(k: Work) -> Array:
     each word of a bank."""
     if isinstance(k, Staged):
         return k.conflicts
-    lines = np.minimum(32 * k.load_bytes, _LINE * np.ceil(32 / k.x)) / _LINE
-    return np.asarray(np.maximum(np.maximum(1.0, lines), k.load_bytes / 4))
+    lines = _touched(k.x, k.step, k.load_bytes, _LINE)
+    return np.asarray(np.maximum(lines, k.load_bytes / 4))
+
+
+def _touched(x: Array, step: Array, width: Array, unit: int) -> Array:
+    """Pieces of memory of ``unit`` bytes that a warp touches at once, whose threads, ``x`` side by
+    side, access ``width`` bytes each, ``step`` apart."""
+    lanes = np.minimum(32, x)
+    span = (lanes - 1) * step + width
+    pieces = np.minimum(lanes * np.maximum(1, width / unit), np.maximum(1, span / unit))
+    return np.asarray(pieces * 32 / lanes)
 
 
 def _staged(p: Problem, k: Staged, machine: Gpu) -> list[Array]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.ir.dtype import dtype
 from tilewright.select.counts import Array, Work
-from tilewright.select.staged_work import boxes, gradient_boxes
+from tilewright.select.staged_work import bank_conflicts, boxes, gradient_boxes
 from tilewright.topi.gpu.orders import AHEAD, EARLY, ROLLING, WHOLE
 from tilewright.topi.gpu.window import Window
 from tilewright.topi.problem import Problem
@@ -114,7 +114,9 @@ def _strips(
         multiplies=results * taps_of_all, conversions=t.conversions(),
         filter_loads=taps_of_all * t.kinds * filters * t.ones,
         others=20 + 3 * t.down * t.passes, unique=z * t.area(rows * y, vector * x) * t.size,
-        code=results * t.taps * t.across, run=x * vector * t.step[1] * t.size, extra=0 * t.ones,
+        code=results * t.taps * t.across, run=x * vector * t.step[1] * t.size,
+        step=vector * t.step[1] * t.size, store_step=vector * t.window.phases[1] * t.size,
+        extra=0 * t.ones,
         spare=(t.strips * rows / t.h, t.groups * vector / t.w, np.ceil(t.strips / y) * y / t.strips,
                np.ceil(t.groups / x) * x / t.groups, np.ceil(planes / z) * z / planes),
         tile=(rows, vector, z, taps, order, 0 * t.ones, 0 * t.ones, 0 * t.ones), kind=order,
@@ -125,10 +127,17 @@ def _planes(p: Problem, planes: Array, rows: Array, columns: Array, order: Array
     t = _Tiles(p, rows, columns, np.full(len(rows), p.kernel_h), order)
     threads = planes * t.strips * t.groups
     source = planes * math.prod(t.read) * t.size
-    made = planes * math.prod(p.image if t.window.gathers else p.out_image) * t.size
+    made = planes * math.prod(_made(p)) * t.size
     wide, stored = _divides(source, t.size), _divides(made, t.size)
     copies = np.ceil(source / _WIDEST / threads)
     results, pixels = rows * columns, t.down * t.seen
+    read, written = (
+        bank_conflicts(_strip_places(t, image, *size) * t.size, t.ones * t.size)
+        for image, size in (
+            (t.read, (rows * t.step[0], columns * t.step[1])),
+            (_made(p), (rows, columns)),
+        )
+    )
     return Work(
         threads=threads, x=threads, blocks=p.batch * p.result_channels / planes, results=results,
         turns=t.ones, held=t.held(1), shared=source + made, loads=copies * _WIDEST / wide,
@@ -136,12 +145,29 @@ def _planes(p: Problem, planes: Array, rows: Array, columns: Array, order: Array
         stores=np.ceil(made / _WIDEST / threads) * _WIDEST / stored, store_bytes=stored,
         multiplies=results * t.whole * t.across, conversions=t.conversions(),
         filter_loads=t.whole * t.across * t.ones, others=30 + pixels + results + 2 * copies,
-        unique=source, code=results * t.whole * t.across, run=source, extra=0 * t.ones,
+        unique=source, code=results * t.whole * t.across, run=source, step=_WIDEST * t.ones,
+        store_step=_WIDEST * t.ones, extra=0 * t.ones,
         spare=(t.strips * rows / t.h, t.groups * columns / t.w, stored, threads % 32,
-               _WIDEST * threads * copies / source),
+               _WIDEST * threads * copies / source, read, written, pixels * read,
+               np.log2((pixels * read + results * written) / (results * t.whole * t.across))),
         tile=(rows, columns, planes, t.taps, order, 0 * t.ones, 0 * t.ones, 0 * t.ones),
         kind=order,
     )  # fmt: skip
+
+
+def _made(p: Problem) -> tuple[int, ...]:
+    """Rows and columns of the image that is written."""
+    return p.image if p.pass_ == "dgrad" else p.out_image
+
+
+def _strip_places(t: _Tiles, image: tuple[int, ...], rows: Array, columns: Array) -> Array:
+    """(sets, threads of a warp): the element of planes of ``image`` where each thread begins, whose
+    tiles are so many rows and columns apart."""
+    thread = np.arange(32)[None, :]
+    rest, across = thread // t.groups[:, None], thread % t.groups[:, None]
+    plane, down = rest // t.strips[:, None], rest % t.strips[:, None]
+    high, wide = image
+    return (plane * high + down * rows[:, None]) * wide + across * columns[:, None]
 
 
 def _divides(extent: Array, size: int) -> Array:
@@ -176,7 +202,8 @@ def _pixels(
         filter_loads=weights,
         others=20 + 2 * pixels + p.kernel_h * p.kernel_w * vector / (y * z) * 3,
         unique=t.area(rows * z, columns * y) * x * vector * t.size,
-        code=results * t.taps * t.across, run=x * vector * t.size, extra=shared * blocks,
+        code=results * t.taps * t.across, run=x * vector * t.size,
+        step=vector * t.size, store_step=vector * t.size, extra=shared * blocks,
         spare=(t.strips * rows / t.h, t.groups * columns / t.w,
                np.ceil(t.strips / z) * z / t.strips, np.ceil(t.groups / y) * y / t.groups,
                np.ceil(channels / x) * x / channels),
@@ -222,6 +249,7 @@ def _reductions(
         filter_loads=0 * ones, others=20 + 2 * loads,
         unique=turns * lanes * threads * (x_loads * load_bytes + y_loads * stored * size),
         code=pixels * taps * kw, run=(threads * vector if last else columns) * size,
+        step=(vector if last else columns * p.stride[1]) * size, store_step=4 * ones,
         extra=2.0 * chunks * p.out_channels * kh * kw * 4,
         spare=(np.ceil(oh / rows) * rows / oh, np.ceil(ow / columns) * columns / ow,
                turns * chunks * lanes / tiles, across * threads * vector / p.out_channels,
