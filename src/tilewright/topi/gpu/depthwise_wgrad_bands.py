@@ -16,6 +16,7 @@ from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import mma_bf16, mma_f16
 from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.gpu.chunk_sums import add_chunks
 from tilewright.topi.nn.depthwise_wgrad_bands import (
     ROWS,
     Bands,
@@ -27,8 +28,6 @@ from tilewright.topi.stages import scheduled
 
 _INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
 _LANES = 32
-#: Threads that add up chunks, of a block.
-_ADDERS = 128
 
 
 @dataclass(frozen=True)
@@ -67,13 +66,15 @@ def schedule_bands(d: Declaration, tile: BandTile = BandTile()) -> Schedule:
     cut, made, p = d.cut, d.stages, d.problem
     kept = (made.x, made.pairs, *made.dy, made.moved, made.products, made.parts, made.sums)
     s = scheduled(d.output, *kept)
+    add_chunks(s, d)
     total = s.cache_write(made.products, "fragment")
     own = s.cache_write(made.parts, "local")
     parts, given, products = s[made.parts], s[made.products], s[total]
     ty = te.thread_axis((0, tile.warps), "threadIdx.y")
     tx = te.thread_axis((0, _LANES), "threadIdx.x")
 
-    chunk, c, kh, kw = parts.op.axis
+    chunk, kh, kw, c = parts.op.axis
+    parts.reorder(chunk, c, kh, kw)
     block = parts.fuse(chunk, c)
     parts.bind(block, te.thread_axis("blockIdx.x"))
     _, tap = parts.split(parts.fuse(kh, kw), factor=_LANES * tile.warps)
@@ -81,6 +82,7 @@ def schedule_bands(d: Declaration, tile: BandTile = BandTile()) -> Schedule:
     parts.bind(y, ty)
     parts.bind(x, tx)
     s[own].compute_at(parts, x)
+    s[own].unroll(s[own].op.reduce_axis[-1])  # so that shared memory is read at once
 
     given.set_scope("shared")
     given.compute_at(parts, block)
@@ -116,13 +118,4 @@ def schedule_bands(d: Declaration, tile: BandTile = BandTile()) -> Schedule:
         stage.vectorize(lane)
         if tile.stages > 1:
             stage.pipeline(tile.stages)
-
-    last, added = s[d.output], s[d.sum]
-    if d.sum is d.output:
-        added = s[s.cache_write(d.output, "local")]
-    added.set_scope("local")
-    block, x = last.split(last.fuse(*last.op.axis), factor=_ADDERS)
-    last.bind(block, te.thread_axis("blockIdx.x"))
-    last.bind(x, te.thread_axis("threadIdx.x"))
-    added.compute_at(last, x)
     return s

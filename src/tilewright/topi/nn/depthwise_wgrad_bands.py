@@ -84,7 +84,7 @@ class BandSums:
     channel, block, half, row, column); parts of ``dy`` (tile, channel, row, thread, column); as a
     column of the filter meets them, ``moved`` (KW, tile, channel, block, row, column); their
     ``products`` (chunk, channel, warp, KW, half, row of x, row of dy); the ``parts`` of the
-    filter (chunk, channel, KH, KW) that are sums of their diagonals; and ``sums`` of these."""
+    filter (chunk, KH, KW, channel) that are sums of their diagonals; and ``sums`` of these."""
 
     x: Tensor
     pairs: Tensor
@@ -170,18 +170,18 @@ def depthwise_wgrad_bands(t: Bands, data: Tensor, grad: Tensor) -> BandSums:
     )  # fmt: skip
     warp, j = te.reduce_axis((0, t.warps), name="warp"), te.reduce_axis((0, ROWS), name="j")
 
-    def diagonal(chunk: Any, c: Any, kh: Any, kw: Any) -> Any:
+    def diagonal(chunk: Any, kh: Any, kw: Any, c: Any) -> Any:
         row = j + kh * p.dilation[0]
         at = (te.floordiv(row, ROWS), te.floormod(row, ROWS), j)
         return te.sum(products[(chunk, c, warp, kw, *at)], axis=[warp, j])
 
     parts = te.compute(
-        (t.chunks, p.out_channels, p.kernel_h, p.kernel_w), diagonal, name="ChunkSums"
+        (t.chunks, p.kernel_h, p.kernel_w, p.out_channels), diagonal, name="ChunkSums"
     )
     chunk = te.reduce_axis((0, t.chunks), name="chunk")
     sums = te.compute(
         p.filter_shape,
-        lambda c, m, kh, kw: te.sum(parts[chunk, c * p.multiplier + m, kh, kw], axis=chunk),
+        lambda c, m, kh, kw: te.sum(parts[chunk, kh, kw, c * p.multiplier + m], axis=chunk),
         name="Sums",
     )
     return BandSums(x, pairs, dy, moved, products, parts, sums)
