@@ -20,9 +20,11 @@ from tilewright.torch import calls, kernels, theirs
 from tilewright.torch.calls import cached, is_last, memory_format, signature
 from tilewright.torch.functional import fits
 from tilewright.torch.geometry import Geometry
+from tilewright.torch.graph_calls import Operator, operators
 from tilewright.torch.kernels import Launch
 from tilewright.torch.norms import activate, norm_step
-from tilewright.torch.short_ops import register_autograd
+from tilewright.torch.passes import Parts
+from tilewright.torch.short_ops import register_autograd, register_fake
 
 _library = torch.library.Library("tilewright", "FRAGMENT")
 
@@ -130,11 +132,7 @@ def normalized(
         torch.zeros_like(mean) if beta is None else beta,
     ]  # fmt: skip
     statistics = [t.contiguous() for t in filled]
-    run = None
-    form = mean.dtype, input.device, weight.shape[:1]
-    alike = [(t.dtype, t.device, t.shape) for t in statistics] == [form] * 4
-    if alike and fits(input, weight, bias):
-        run = launched(input, weight, bias, statistics, eps, activation, geometry)
+    run = _checked(input, weight, bias, statistics, eps, activation, geometry)
     made: torch.Tensor
     if run is not None:
         made = run(input, addresses(weight, bias, statistics))
@@ -145,6 +143,31 @@ def normalized(
         made = activate(made, Step.parse(activation)) if activation else made
         made = theirs.laid(made, lies)
     return made
+
+
+def _checked(
+    input: Any, weight: Any, bias: Any, statistics: Sequence[Any], eps: float, activation: str,
+    geometry: Geometry,
+) -> Launched | None:  # fmt: skip
+    """:func:`launched` where the operands fit one another; else None."""
+    form = statistics[0].dtype, input.device, weight.shape[:1]
+    alike = [(t.dtype, t.device, t.shape) for t in statistics] == [form] * 4
+    if not alike or not fits(input, weight, bias):
+        return None
+    return launched(input, weight, bias, statistics, eps, activation, geometry)
+
+
+def normalized_parts(
+    input: Any, weight: Any, bias: Any, mean: Any, variance: Any, gamma: Any, beta: Any,
+    eps: float, activation: str, *geometry: Sequence[int],
+) -> Parts | None:  # fmt: skip
+    """For operands of :func:`normalized`, what makes a tensor and a launch on all addresses."""
+    statistics = (mean, variance, gamma, beta)
+    others = (weight, *statistics) if bias is None else (weight, bias, *statistics)
+    if not all(t is not None and t.is_contiguous() for t in others):
+        return None
+    run = _checked(input, weight, bias, statistics, eps, activation, Geometry(*geometry))
+    return None if run is None or run.by_nchw is not None else (run.empty, run.launch)
 
 
 def addresses(weight: Any, bias: Any, statistics: Sequence[Any]) -> tuple[int, ...]:
@@ -179,5 +202,8 @@ def _backward(ctx: Any, dy: Any) -> Any:
     )
 
 
-torch.library.register_fake("tilewright::depthwise_conv2d_norm", _fake, lib=_library)
+register_fake(_library, "depthwise_conv2d_norm", _fake)
 register_autograd(_library, "depthwise_conv2d_norm", normalized, _backward)
+operators["depthwise_conv2d_norm"] = Operator(
+    "depthwise_conv2d_norm", 7, normalized, normalized_parts
+)

@@ -14,7 +14,8 @@ import torch
 from tilewright.torch import passes
 from tilewright.torch.calls import is_last, memory_format
 from tilewright.torch.geometry import Geometry
-from tilewright.torch.short_ops import register_autograd
+from tilewright.torch.graph_calls import Operator, operators
+from tilewright.torch.short_ops import register_autograd, register_fake
 
 _library = torch.library.Library("tilewright", "DEF")
 _GEOMETRY = "SymInt[2] stride, SymInt[4] padding, SymInt[2] dilation"
@@ -121,5 +122,12 @@ for _name, _run, _fake, _save, _backward in (
     ("depthwise_conv2d_dgrad", passes.dgrad, _fake_dgrad, _save_dgrad, _backward_dgrad),
     ("depthwise_conv2d_wgrad", passes.wgrad, _fake_wgrad, _save_wgrad, _backward_wgrad),
 ):
-    torch.library.register_fake(f"tilewright::{_name}", _fake, lib=_library)
+    register_fake(_library, _name, _fake)
     register_autograd(_library, _name, _run, _backward, _save)
+
+for _name, _tensors, _run, _prepare in (
+    ("depthwise_conv2d", 3, passes.forward, passes.forward_parts),
+    ("depthwise_conv2d_dgrad", 3, passes.dgrad, passes.dgrad_parts),
+    ("depthwise_conv2d_wgrad", 2, passes.wgrad, passes.wgrad_parts),
+):
+    operators[_name] = Operator(_name, _tensors, _run, _prepare)

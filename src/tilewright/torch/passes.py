@@ -26,6 +26,9 @@ from tilewright.torch.geometry import Geometry
 from tilewright.torch.kernels import Launch
 from tilewright.torch.layouts import ByNCHW
 
+#: What makes a tensor, and a launch on the addresses of operands and of that one.
+Parts = tuple[Callable[[], Any], Launch]
+
 
 def forward(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *geometry: Sequence[int]
@@ -34,6 +37,11 @@ def forward(
     run = forward_run(input, weight, bias, Geometry(*geometry))
     out: torch.Tensor = run(input, weight, bias)
     return out
+
+
+def forward_parts(input: Any, weight: Any, bias: Any, *geometry: Sequence[int]) -> Parts | None:
+    """:func:`parts` of a run for operands of :func:`forward`."""
+    return parts(forward_run(input, weight, bias, Geometry(*geometry)))
 
 
 def forward_run(
@@ -89,6 +97,19 @@ def dgrad(
     return out
 
 
+def dgrad_parts(
+    grad: Any, weight: Any, bias: Any, input_size: Sequence[int], stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], channels_last: bool,
+) -> Parts | None:  # fmt: skip
+    """:func:`parts` of a run for operands of :func:`dgrad`."""
+    same, last = dense(grad, channels_last)
+    small = (weight,) if bias is None else (weight, bias)
+    if same is not grad or not all(t.is_contiguous() for t in small):
+        return None
+    geometry = Geometry(stride, padding, dilation)
+    return parts(dgrad_run(grad, weight, bias, input_size, geometry, last))
+
+
 def dense(grad: torch.Tensor, last: bool) -> tuple[torch.Tensor, bool]:
     """What lies as it does where it is dense, else in the layout that is asked for, and whether
     that is channels last."""
@@ -132,6 +153,16 @@ def wgrad(
     grad = grad.contiguous(memory_format=memory_format(last))
     out: torch.Tensor = wgrad_run(input, grad, kernel, Geometry(*geometry))(input, grad)
     return out
+
+
+def wgrad_parts(
+    input: Any, grad: Any, kernel: Sequence[int], *geometry: Sequence[int]
+) -> Parts | None:
+    """:func:`parts` of a run for operands of :func:`wgrad`."""
+    last = is_last(input)
+    if last is None or not grad.is_contiguous(memory_format=memory_format(last)):
+        return None
+    return parts(wgrad_run(input, grad, kernel, Geometry(*geometry)))
 
 
 def wgrad_run(
@@ -200,7 +231,7 @@ def _launching(
     return run
 
 
-def parts(run: Run | None) -> tuple[Callable[[], Any], Launch] | None:
+def parts(run: Run | None) -> Parts | None:
     """What makes the tensor of a run, and its launch on addresses; None for what is more."""
-    found: tuple[Callable[[], Any], Launch] | None = getattr(run, "parts", None)
+    found: Parts | None = getattr(run, "parts", None)
     return found

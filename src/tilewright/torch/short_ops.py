@@ -11,7 +11,19 @@ from typing import Any
 
 import torch
 
+from tilewright.torch.lowerings import teach
 from tilewright.torch.plain import is_plain_but_watched
+
+
+def register_fake(library: torch.library.Library, name: str, fake: Callable[..., Any]) -> None:
+    """:func:`torch.library.register_fake`, of the operator ``name`` of a library, for one whose
+    other calls Inductor knows."""
+
+    def taught(*operands: Any) -> Any:
+        teach()  # whoever compiles asks for this first
+        return fake(*operands)
+
+    torch.library.register_fake(f"{library.ns}::{name}", taught, lib=library)
 
 
 def register_autograd(
