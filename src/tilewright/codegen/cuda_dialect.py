@@ -28,7 +28,7 @@ from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func
 from tilewright.ir.tf32 import TF32_FUNCTIONS
 from tilewright.target.boxes import TensorMap
-from tilewright.target.target import overlaps, roomy
+from tilewright.target.target import blocks_each, overlaps
 
 _NATIVE_16 = (E.Add, E.Sub, E.Mul, E.Div, E.Min, E.Max)
 _FLOAT32 = dtype("float32")
@@ -238,9 +238,10 @@ class CudaDialect(CudaVectors):
         bounds = ""
         if block is not None:
             threads = math.prod(block)
-            alone = self._roomy and grid is not None and roomy(self.arch, grid, threads)
-            self.roomy = self.roomy or alone
-            bounds = f"__launch_bounds__({threads}{', 1' if alone else ''}) "
+            small = self._roomy and grid is not None
+            each = blocks_each(self.arch, grid or 0, threads) if small else 0
+            self.roomy = self.roomy or each > 0
+            bounds = f"__launch_bounds__({threads}{f', {each}' if each else ''}) "
         return wrapped(f'extern "C" __global__ void {bounds}{symbol}(', params, ")")
 
     def begin(self) -> Iterable[str]:

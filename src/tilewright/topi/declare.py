@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright import te
+from tilewright.ir.dtype import dtype
 from tilewright.te import Tensor
 from tilewright.topi.elementwise import elementwise
 from tilewright.topi.nn.depthwise_dgrad import depthwise_dgrad
 from tilewright.topi.nn.depthwise_forward import ONE, Tile, depthwise_forward
 from tilewright.topi.nn.depthwise_wgrad import depthwise_wgrad
 from tilewright.topi.nn.images import Images
-from tilewright.topi.nn.steps import apply_step
+from tilewright.topi.nn.steps import apply_step, scale_and_shift
 from tilewright.topi.problem import Problem
 
 #: By pass, the tensors that it reads: x, the filter, the gradient of y.
@@ -100,11 +101,39 @@ def declare(p: Problem, batch: Any = None) -> Declaration:
     return _declare(p, inputs, [inputs[name] for name in OPERANDS[p.pass_]])
 
 
+def declare_scaled(p: Problem, batch: Any = None) -> Declaration:
+    """The same, where the filter is scaled instead of the sums if the first step of a forward pass
+    is a product and a sum, and sums begin with what it adds: for schedules in which a thread, or a
+    block, multiplies with each number of the filter often.
+
+    Such a filter is in the type of sums, and of numbers that are finite, results are as right.
+    """
+    return declare_tiles(p, ONE, batch)
+
+
 def declare_tiles(p: Problem, tile: Tile, batch: Any = None) -> Declaration:
-    """The same, where the image is padded as far as whole tiles of results see, for schedules that
-    copy what a tile sees in one piece: of the forward pass, and with stride 1 of "dgrad"."""
+    """As :func:`declare_scaled`, where the image is padded as far as whole tiles of results see:
+    for schedules that copy what a tile sees in one piece, of the forward pass, and with stride 1 of
+    "dgrad"."""
     inputs = placeholders(p, batch)
-    return _declare(p, inputs, [inputs[name] for name in OPERANDS[p.pass_]], tile)
+    read = [inputs[name] for name in OPERANDS[p.pass_]]
+    if p.pass_ == "forward" and p.epilogue and dtype(p.accumulate).bytes > 2:
+        factors = scale_and_shift(p.epilogue[0], p.accumulate, inputs)
+        if factors is not None:
+            read[1] = _scaled(p, read[1], factors)
+            return _declare(p, inputs, read, tile, lambda c: factors(c)[1])
+    return _declare(p, inputs, read, tile)
+
+
+def _scaled(p: Problem, filter: Tensor, factors: Any) -> Tensor:
+    made: Tensor = te.compute(
+        filter.shape,
+        lambda c, m, *at: (
+            filter[(c, m, *at)].astype(p.accumulate) * factors(c * p.multiplier + m)[0]
+        ),
+        name="ScaledFilter",
+    )
+    return made
 
 
 def declare_wide(p: Problem, batch: Any = None) -> Declaration:
@@ -125,19 +154,24 @@ def _wide(x: Tensor, dtype: str, tag: str) -> Tensor:
 
 
 def _declare(
-    p: Problem, inputs: dict[str, Tensor], read: list[Tensor], tile: Tile = ONE
+    p: Problem, inputs: dict[str, Tensor], read: list[Tensor], tile: Tile = ONE, begin: Any = None
 ) -> Declaration:
+    """``begin`` is what sums of a channel begin with, where that is the first step's work."""
     first, second = read
-    begun = p.pass_ == "forward" and bool(p.epilogue) and p.epilogue[0].name == "bias"
+    if p.pass_ == "forward" and p.epilogue and p.epilogue[0].name == "bias":
+        bias = inputs["bias"]
+
+        def begin(c: Any) -> Any:
+            return bias[c].astype(p.accumulate)
+
     if p.pass_ == "forward":
-        bias = inputs["bias"] if begun else None
-        result = total = depthwise_forward(p, first, second, tile, bias)
+        result = total = depthwise_forward(p, first, second, tile, begin)
     elif p.pass_ == "dgrad":
         result, total = depthwise_dgrad(p, first, second, tile)
     else:
         result, total = depthwise_wgrad(p, first, second)
     reads = {t.op.tag: t for t in total.op.inputs}
-    result = finished(p, result, inputs, done=int(begun))
+    result = finished(p, result, inputs, done=int(begin is not None))
     return Declaration(p, inputs, result, total, reads.get("pad"), reads.get("filter"))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.ir.dtype import dtype
+from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import tma_load
 from tilewright.topi.declare import Declaration, declare_tiles
@@ -21,7 +22,7 @@ from tilewright.topi.gpu.orders import ROLLING, place_loads
 from tilewright.topi.gpu.shared_filter import share_filter
 from tilewright.topi.nn.depthwise_forward import Tile
 from tilewright.topi.problem import Problem
-from tilewright.topi.stages import begin, image_axes, tap_axes
+from tilewright.topi.stages import Stages, begin, image_axes, tap_axes
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,23 @@ def schedule_boxes(d: Declaration, tile: BoxTile = BoxTile()) -> Schedule:
     filter.compute_at(out, turn if tile.turns == 1 else block)
     if kept is not None:
         kept.compute_at(out, turn)
+    _load_early(st, tx, even)
     return s
+
+
+def _load_early(st: Stages, thread: IterVar, even: bool) -> None:
+    """What the epilogue reads of a thread's channels: nothing moves a load over the wait for a tile
+    afterwards, and one behind it would be waited for as well."""
+    s, d = st.schedule, st.declaration
+    behind = s.stages[s.stages.index(st.sums) :]
+    for step in d.problem.epilogue:
+        for name, shape in step.tensors:
+            tensor = d.inputs[name]
+            readers = [stage.op for stage in behind if tensor in stage.op.inputs]
+            if shape == "channel" and readers:
+                loads = s[s.cache_read(tensor, "local", readers)]
+                loads.compute_at(st.out, thread)
+                (loads.vectorize if even else loads.unroll)(loads.op.axis[0])
 
 
 def seen(p: Problem, tile: BoxTile) -> Tile:

@@ -9,12 +9,14 @@ between each thread computes a strip of a plane from shared memory, where no ord
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.schedule import Schedule, Stage
-from tilewright.topi.declare import Declaration
+from tilewright.topi.declare import Declaration, declare, declare_scaled
 from tilewright.topi.gpu.orders import ROLLING, WHOLE
+from tilewright.topi.problem import Problem
 from tilewright.topi.stages import begin, image_axes, tap_axes
 
 
@@ -27,6 +29,12 @@ class PlaneTile:
     rows: int = 7
     columns: int = 7
     by_row: int = WHOLE
+
+
+def declare_planes(p: Problem, tile: PlaneTile, batch: Any = None) -> Declaration:
+    """The program of a problem, as :func:`~.depthwise_strips.declare_strips` says it."""
+    scaled = tile.rows * tile.columns > p.kernel_h * p.kernel_w
+    return (declare_scaled if scaled else declare)(p, batch)
 
 
 def schedule_planes(d: Declaration, tile: PlaneTile = PlaneTile()) -> Schedule:

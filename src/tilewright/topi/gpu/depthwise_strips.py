@@ -14,12 +14,14 @@ that needs it, so that long strips of large filters fit into registers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright import te
 from tilewright.schedule import Schedule, Stage
-from tilewright.topi.declare import Declaration
+from tilewright.topi.declare import Declaration, declare, declare_scaled
 from tilewright.topi.gpu.orders import WHOLE, place_loads, rolls
 from tilewright.topi.nn.depthwise_dgrad import gathers
+from tilewright.topi.problem import Problem
 from tilewright.topi.stages import begin, image_axes, tap_axes
 
 
@@ -38,8 +40,16 @@ class StripTile:
     by_row: int = WHOLE
 
 
+def declare_strips(p: Problem, tile: StripTile, batch: Any = None) -> Declaration:
+    """The program of a problem; where a thread has more pixels than the filter has taps, it scales
+    the taps instead of the pixels. ``batch`` as in :func:`declare`."""
+    scaled = tile.rows * tile.vector > p.kernel_h * p.kernel_w
+    return (declare_scaled if scaled else declare)(p, batch)
+
+
 def schedule_strips(d: Declaration, tile: StripTile = StripTile()) -> Schedule:
-    """The schedule for a forward pass or a gradient by the input in NCHW or NCW."""
+    """The schedule for a forward pass or a gradient by the input in NCHW or NCW, of either
+    declaration."""
     st, p = begin(d), d.problem
     s, out, sums = st.schedule, st.out, st.sums
     phased = len(sums.op.axis) != p.rank + 2

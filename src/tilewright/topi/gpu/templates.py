@@ -50,7 +50,7 @@ from tilewright.topi.gpu.depthwise_plane_products import (
     schedule_plane_products,
     suits_plane_products,
 )
-from tilewright.topi.gpu.depthwise_planes import PlaneTile, schedule_planes
+from tilewright.topi.gpu.depthwise_planes import PlaneTile, declare_planes, schedule_planes
 from tilewright.topi.gpu.depthwise_row_products import (
     RowProductTile,
     declare_row_products,
@@ -59,7 +59,7 @@ from tilewright.topi.gpu.depthwise_row_products import (
     suits_row_products,
 )
 from tilewright.topi.gpu.depthwise_sparse_diagonal import declare_sparse, schedule_sparse
-from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
+from tilewright.topi.gpu.depthwise_strips import StripTile, declare_strips, schedule_strips
 from tilewright.topi.gpu.depthwise_toeplitz import (
     ToeplitzTile,
     declare_toeplitz,
@@ -159,9 +159,9 @@ from tilewright.topi.template import Template
 #: In the order in which they are tried.
 GPU = (
     Template("gpu.strips", StripTile, schedule_strips, ("forward", "dgrad"), False, True,
-             opencl.short_strips),
+             opencl.short_strips, declares=declare_strips),
     Template("gpu.planes", PlaneTile, schedule_planes, ("forward", "dgrad"), False, True,
-             gpu.plane_tiles, shared=True, where=gpu.has_small_planes),
+             gpu.plane_tiles, shared=True, where=gpu.has_small_planes, declares=declare_planes),
     Template("gpu.toeplitz", ToeplitzTile, schedule_toeplitz, ("forward", "dgrad"), False, True,
              toeplitz_tiles, ("cuda", "sim"), shared=True, where=suits_toeplitz, arch="sm_90a",
              declares=declare_toeplitz, matrices=True),

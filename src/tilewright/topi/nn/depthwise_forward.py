@@ -6,6 +6,7 @@ which the taps of neighbouring channels lie next to one another.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from tilewright import te
@@ -20,12 +21,16 @@ ONE: Tile = (1, 1, 1)
 
 
 def depthwise_forward(
-    p: Problem, data: Tensor, filter: Tensor, tile: Tile = ONE, bias: Tensor | None = None
+    p: Problem,
+    data: Tensor,
+    filter: Tensor,
+    tile: Tile = ONE,
+    begin: Callable[[Any], Any] | None = None,
 ) -> Tensor:
     """The sum, in the type of sums: images of ``channels * multiplier`` channels.
 
-    The image is padded as far as the windows of whole tiles of outputs see. Sums begin with
-    ``bias``, a number a channel, or with 0.
+    The image is padded as far as the windows of whole tiles of outputs see. Sums begin with what
+    ``begin`` says of a channel, or with 0.
     """
     images, d = Images(p.layout), 2 - p.rank
     source = padded_input(p, data, tile)
@@ -38,7 +43,7 @@ def depthwise_forward(
         return te.sum(
             read.astype(p.accumulate) * weight(c, list(taps)).astype(p.accumulate),
             axis=list(taps),
-            init=None if bias is None else bias[c].astype(p.accumulate),
+            init=None if begin is None else begin(c),
         )
 
     batch = images.meaning(data.shape)[0]

@@ -29,14 +29,38 @@ def apply_step(step: Step, x: Tensor, images: Images, tensors: dict[str, Tensor]
     return images.compute(n, c, space, element, step.name.title().replace("_", ""), ELEMENTWISE)
 
 
+def scale_and_shift(step: Step, dtype: str, tensors: dict[str, Tensor]) -> Any:
+    """What a step multiplies results of a channel with, and what it adds then: a function from the
+    channel to both, in ``dtype``. None where it does anything else."""
+    meaning = _AFFINE.get(step.name)
+    if meaning is None:
+        return None
+
+    def of(c: Any) -> tuple[Any, Any]:
+        read = {name: tensors[name][c].astype(dtype) for name, _ in step.tensors}
+        found: tuple[Any, Any] = meaning(*step.values, **read)
+        return found
+
+    return of
+
+
 def _number(value: float, like: Any) -> Any:
     return te.const(value, like.dtype)
 
 
-def _batch_norm(v: Any, eps: float, mean: Any, variance: Any, gamma: Any, beta: Any) -> Any:
-    """A product and a sum of ``v``; the rest is the same for a channel, and leaves its loops."""
+def _affine(name: str) -> Callable[..., Any]:
+    """``v * scale + shift``, both of which are the same for a channel, and leave its loops."""
+
+    def of(v: Any, *values: float, **read: Any) -> Any:
+        scale, shift = _AFFINE[name](*values, **read)
+        return v * scale + shift
+
+    return of
+
+
+def _normalised(eps: float, mean: Any, variance: Any, gamma: Any, beta: Any) -> tuple[Any, Any]:
     scale = gamma * te.rsqrt(variance + eps)
-    return v * scale + (beta - mean * scale)
+    return scale, beta - mean * scale
 
 
 def _relu(v: Any) -> Any:
@@ -64,11 +88,15 @@ def _gelu(v: Any) -> Any:
     return v * 0.5 * te.erfc(v * -math.sqrt(0.5))
 
 
+#: Of a step that is a product and a sum, both numbers.
+_AFFINE: dict[str, Callable[..., tuple[Any, Any]]] = {
+    "scale_shift": lambda scale, shift: (scale, shift),
+    "batch_norm": _normalised,
+    "wide_batch_norm": _normalised,
+}
 _MEANING: dict[str, Callable[..., Any]] = {
     "bias": lambda v, bias: v + bias,
-    "scale_shift": lambda v, scale, shift: v * scale + shift,
-    "batch_norm": _batch_norm,
-    "wide_batch_norm": _batch_norm,
+    **{name: _affine(name) for name in _AFFINE},
     "residual": lambda v, residual: v + residual,
     "relu": _relu,
     "relu6": lambda v: _clamp(v, 0, 6),
