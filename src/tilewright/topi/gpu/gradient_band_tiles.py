@@ -33,8 +33,13 @@ def gradient_band_tiles(p: Problem, target: Target) -> list[BandTile]:
 
 
 def suits_bands(p: Problem) -> bool:
-    """Whether the schedule is for a problem: one of 16 bits with stride 1, whose filter is not
-    higher than the rows of x reach that a matrix has more than one of dy."""
+    """Whether the schedule is for a problem: one that :func:`has_bands`."""
+    return has_bands(p) and next(_tiles(p), None) is not None
+
+
+def has_bands(p: Problem) -> bool:
+    """Whether the gradient is one by a filter, of 16 bits with stride 1, that is not higher than
+    the rows of x reach that a matrix has more than one of dy."""
     return (
         p.rank == 2
         and p.pass_ == "wgrad"
@@ -42,7 +47,6 @@ def suits_bands(p: Problem) -> bool:
         and p.accumulate == "float32"
         and p.stride == (1, 1)
         and (p.kernel_h - 1) * p.dilation[0] <= ROWS
-        and bool(_ranked(p))
     )
 
 

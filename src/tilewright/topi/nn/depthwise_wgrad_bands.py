@@ -14,6 +14,7 @@ it meets zeros alone, before or behind a row of dy.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,10 +61,16 @@ class Bands:
     def parts(self) -> list[tuple[int, int, str]]:
         """What a thread has of a row of dy: its share as of x, and what stands before and behind
         that, as the first column from that of x, their number, which is even, and a name."""
-        before = self.problem.padding[1]
-        left, right = (max(0, -(-n // 2) * 2) for n in (self.reach[1] - before, before))
+        left, right = self.around
         found = [(-left, left, "Left"), (0, self.share, "Middle"), (self.share, right, "Right")]
         return [(first, count, f"{name}OfDy") for first, count, name in found if count]
+
+    @property
+    def around(self) -> tuple[int, int]:
+        """Columns of dy before and behind those of x that these meet, rounded up to even ones."""
+        before = self.problem.padding[1]
+        left, right = (max(0, -(-n // 2) * 2) for n in (self.reach[1] - before, before))
+        return left, right
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -95,26 +102,39 @@ class BandSums:
     sums: Tensor
 
 
+#: An element of a tile: of (tile, channel, row, column), the last two from where it begins.
+Element = Callable[[Any, Any, Any, Any], Any]
+
+
 def depthwise_wgrad_bands(t: Bands, data: Tensor, grad: Tensor) -> BandSums:
     """The stages of a gradient by the filter in NCHW, with stride 1."""
-    p, batch = t.problem, data.shape[0]
-    (top, before), (down, across) = p.padding[:2], t.grid
-    tall, steps = ROWS * t.blocks, t.steps(batch)
-    tiles = steps * (t.chunks * t.warps)
+    top, (down, across) = t.problem.padding[0], t.grid
 
     def place(tile: Any) -> tuple[Any, Any, Any]:
         return (
             te.floordiv(tile, down * across),
-            te.floormod(te.floordiv(tile, across), down) * tall,
+            te.floormod(te.floordiv(tile, across), down) * (ROWS * t.blocks),
             te.floormod(tile, across) * t.columns,
         )
 
-    def element_of_x(tile: Any, c: Any, row: Any, column: Any) -> Any:
+    def of_x(tile: Any, c: Any, row: Any, column: Any) -> Any:
         n, h, w = place(tile)
-        return _inside(data, n, te.floordiv(c, p.multiplier), h + row - top, w + column)
+        return inside(data, n, te.floordiv(c, t.problem.multiplier), h + row - top, w + column)
 
+    def of_dy(tile: Any, c: Any, row: Any, column: Any) -> Any:
+        n, h, w = place(tile)
+        return inside(grad, n, c, h + row, w + column)
+
+    return band_sums(t, t.steps(data.shape[0]), of_x, of_dy)
+
+
+def band_sums(t: Bands, steps: Any, of_x: Element, of_dy: Element) -> BandSums:
+    """The stages from elements of tiles on, which lie one after another, ``t.warps`` at once, in
+    every one of so many steps of all chunks."""
+    p, before = t.problem, t.problem.padding[1]
+    tall, tiles = ROWS * t.blocks, steps * (t.chunks * t.warps)
     x = te.compute(
-        (tiles, p.out_channels, tall + ROWS, t.columns), element_of_x, name="BandOfX",
+        (tiles, p.out_channels, tall + ROWS, t.columns), of_x, name="BandOfX",
         varargs_names=["tile", "c", "row", "column"],
     )  # fmt: skip
     pairs = te.compute(
@@ -127,8 +147,7 @@ def depthwise_wgrad_bands(t: Bands, data: Tensor, grad: Tensor) -> BandSums:
 
     def part_of_dy(first: int, count: int, name: str) -> Tensor:
         def element(tile: Any, c: Any, row: Any, q: Any, at: Any) -> Any:
-            n, h, w = place(tile)
-            return _inside(grad, n, c, h + row, w + q * t.share + at + first)
+            return of_dy(tile, c, row, q * t.share + at + first)
 
         made: Tensor = te.compute(
             (tiles, p.out_channels, tall, SHARES, count), element, name=name,
@@ -187,8 +206,8 @@ def depthwise_wgrad_bands(t: Bands, data: Tensor, grad: Tensor) -> BandSums:
     return BandSums(x, pairs, dy, moved, products, parts, sums)
 
 
-def _inside(image: Tensor, n: Any, c: Any, h: Any, w: Any) -> Any:
+def inside(image: Tensor, n: Any, c: Any, h: Any, w: Any) -> Any:
     """An element of an image, or zero where there is none."""
     batch, _, height, width = image.shape
-    inside = te.all(n < batch, h >= 0, h < height, w >= 0, w < width)
-    return te.if_then_else(inside, image[n, c, h, w], te.const(0, image.dtype))
+    there = te.all(n < batch, h >= 0, h < height, w >= 0, w < width)
+    return te.if_then_else(there, image[n, c, h, w], te.const(0, image.dtype))
