@@ -6,7 +6,6 @@ A part is what one GPU of several does of them (:mod:`parts`).
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import statistics
@@ -48,13 +47,16 @@ def build(p: Problem, template: str, values: dict[str, int], target: str, path: 
 
 
 def first_choices(p: Problem, target: str, count: int = _TRIED) -> list[Named]:
-    """Templates with parameters, in the order in which the heuristic prefers them."""
+    """Templates with parameters, in the order in which the heuristic prefers them, each once."""
     from tilewright.select.choice import options
 
-    found = []
-    for choice in itertools.islice(options(p, tilewright.Target.parse(target)), count):
-        if choice.algorithm.name in TEMPLATES:
-            found.append((choice.algorithm.name, choice.algorithm.to_values(choice.config)))
+    found: list[Named] = []
+    for choice in options(p, tilewright.Target.parse(target)):
+        named = choice.algorithm.name, choice.algorithm.to_values(choice.config)
+        if choice.algorithm.name in TEMPLATES and named not in found:
+            found.append(named)
+            if len(found) == count:
+                break
     return found
 
 
