@@ -74,14 +74,16 @@ def _tiles(p: Problem) -> Iterator[tuple[float, BandTile]]:
             continue
         tiles = p.batch * math.prod(cut.grid)
         seen = ROWS * columns * (2 * blocks + 1) + ROWS * blocks * 8 * (len(cut.parts) - 1)
-        for blocks_ in {resident, max(1, resident - 1)}:
+        for turn in {resident, max(1, resident - 1), 2 * resident, 3 * resident}:
             most = -(-tiles // warps)
-            chunks = max(1, min(most, blocks_ * MULTIPROCESSORS // channels))
+            chunks = max(1, min(most, turn * MULTIPROCESSORS // channels))
             steps = -(-tiles // (chunks * warps))
             waves = -(-chunks * channels // (resident * MULTIPROCESSORS))
             full = min(resident, -(-chunks * channels // MULTIPROCESSORS)) * warps
-            busy = steps * full / 4 * (products * _PRODUCT + _TILE) / _CYCLES
-            waits = steps * (_LOAD / stages + products * _PRODUCT / _CYCLES)
+            busy = waves * steps * full / 4 * (products * _PRODUCT + _TILE) / _CYCLES
+            # Loads that are not ahead come for one block of rows after another.
+            load = _LOAD * blocks if stages == 1 else _LOAD / stages
+            waits = waves * steps * (load + products * _PRODUCT / _CYCLES)
             cache = steps * warps * chunks * channels * 2 * seen / _CACHE
             slowest = math.hypot(max(busy, cache, bytes_ / _MEMORY), waits, busy / 2)
-            yield waves * slowest + _ENDS, BandTile(blocks, columns, warps, stages, chunks)
+            yield slowest + _ENDS, BandTile(blocks, columns, warps, stages, chunks)

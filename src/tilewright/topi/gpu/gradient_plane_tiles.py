@@ -114,16 +114,16 @@ def _shared_out(
         fit = min(_SHARED // shared, registers, 2048 // threads)
         if shared > _BLOCK or not fit:
             continue
-        for blocks in {fit, max(1, fit - 1)}:
+        for blocks in {fit, max(1, fit - 1), 2 * fit, 3 * fit}:  # at once, or one after another
             chunks = max(1, min(count, blocks * MULTIPROCESSORS // cut.groups))
             steps = -(-count // chunks)
-            resident = -(-min(blocks * MULTIPROCESSORS, chunks * cut.groups) // MULTIPROCESSORS)
-            waves = -(-chunks * cut.groups // (blocks * MULTIPROCESSORS))
+            resident = min(fit, -(-chunks * cut.groups // MULTIPROCESSORS))
+            waves = -(-chunks * cut.groups // (fit * MULTIPROCESSORS))
             each = -(-resident * warps // 4)  # warps of the busiest scheduler
             busy = each * issued / _BUSY[min(each, len(_BUSY) - 1)]
             moved = resident * (warps * loads * 4 + copied / 128)
             turn = _WAITS / resident + max(busy, moved, resident * copied / 1024 * _CACHE)
             whole = p.bytes / min(MULTIPROCESSORS, chunks * cut.groups) / 1024 * _MEMORY
             first = resident * copied / 1024 * _MEMORY * (stages - 1) / steps + _LATENCY
-            time = waves * (math.hypot(steps * turn, whole) + first + _ENDS)
+            time = math.hypot(waves * steps * turn, whole) + first + _ENDS * waves
             yield time, replace(tile, stages=stages, chunks=chunks)

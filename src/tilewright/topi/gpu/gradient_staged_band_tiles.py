@@ -102,8 +102,8 @@ def _shared_out(p: Problem, tile: StagedBandTile) -> Iterator[tuple[float, Stage
         fit = min(_SHARED // shared, _FILE // held // tile.warps)
         if shared > _BLOCK or not fit:
             continue
-        for resident in {fit, max(1, fit - 1)}:
-            chunks = max(1, min(count, resident * MULTIPROCESSORS // channels))
+        for blocks in {fit, max(1, fit - 1), 2 * fit, 3 * fit}:  # at once, or one after another
+            chunks = max(1, min(count, blocks * MULTIPROCESSORS // channels))
             steps = -(-count // chunks)
             waves = -(-chunks * channels // (fit * MULTIPROCESSORS))
             full = min(fit, -(-chunks * channels // MULTIPROCESSORS))
@@ -112,6 +112,6 @@ def _shared_out(p: Problem, tile: StagedBandTile) -> Iterator[tuple[float, Stage
             waits = steps * _LOAD / (stages - 1)
             memory = p.bytes / _MEMORY * MULTIPROCESSORS / min(MULTIPROCESSORS, chunks * channels)
             cache = steps * chunks * channels * seen / _CACHE
-            slowest = math.hypot(max(busy, alone, waits), max(memory, cache))
+            slowest = math.hypot(waves * max(busy, alone, waits), max(memory, cache))
             first = copied * (stages - 1) * full * MULTIPROCESSORS / _MEMORY / steps
-            yield waves * slowest + first + _ENDS, replace(tile, stages=stages, chunks=chunks)
+            yield slowest + first + _ENDS, replace(tile, stages=stages, chunks=chunks)
