@@ -13,13 +13,14 @@ from itertools import product
 
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_wgrad_bands import BandTile
+from tilewright.topi.gpu.varied import varied
 from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.nn.depthwise_wgrad_bands import DEPTH, ROWS, Bands
 from tilewright.topi.problem import Problem
 
-#: Registers of a thread beside its sums and what it loads ahead, and of a multiprocessor; warps
-#: that this holds at most, and bytes of shared memory of a block.
-_OTHERS, _FILE, _WARPS, _SHARED = 44, 65536 // 32, 64, 48 * 1024
+#: Registers of a thread beside its sums and what it loads ahead, most of a thread, and those of a
+#: multiprocessor; warps that this holds at most, and bytes of shared memory of a block.
+_OTHERS, _MOST_HELD, _FILE, _WARPS, _SHARED = 44, 208, 65536 // 32, 64, 48 * 1024
 #: Products written out at most, and tiles that are worth trying.
 _CODE, _MOST = 600, 60
 #: Cycles of a scheduler for a product and what belongs to it, and for a tile; cycles a microsecond;
@@ -52,8 +53,7 @@ def has_bands(p: Problem) -> bool:
 
 @functools.lru_cache(64)
 def _ranked(p: Problem) -> tuple[BandTile, ...]:
-    found = sorted(_tiles(p), key=lambda pair: pair[0])
-    return tuple(dict.fromkeys(tile for _, tile in found))[:_MOST]
+    return varied(_tiles(p), lambda t: (t.blocks, t.columns, t.warps, t.stages), _MOST)
 
 
 def _tiles(p: Problem) -> Iterator[tuple[float, BandTile]]:
@@ -65,10 +65,11 @@ def _tiles(p: Problem) -> Iterator[tuple[float, BandTile]]:
             continue
         cut = Bands(p, blocks, columns, warps, 1)
         products = blocks * columns // DEPTH * p.kernel_w
-        ahead = (stages - 1) * (cut.share // 2) * (2 * blocks + 1)
+        loaded = cut.share // 2 * (2 * blocks + 1) + blocks * (len(cut.parts) - 1)
+        ahead = stages * loaded if stages > 1 else 0  # else as many rows at once as find room
         held = -(-(4 * p.kernel_w + _OTHERS + ahead) // 8) * 8
         resident = min(_WARPS, _FILE // held) // warps
-        if products * stages > _CODE or held > 248 or not resident:
+        if products * stages > _CODE or held > _MOST_HELD or not resident:
             continue
         if warps * p.kernel_w * 512 > _SHARED:
             continue

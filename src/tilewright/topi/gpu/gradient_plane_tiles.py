@@ -15,6 +15,7 @@ from itertools import product
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_wgrad_planes import VECTOR, GradientPlaneTile, planes_of
+from tilewright.topi.gpu.varied import varied
 from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.problem import Problem
 
@@ -59,15 +60,7 @@ def suits_plane_sums(p: Problem) -> bool:
 
 @functools.lru_cache(64)
 def _ranked(p: Problem) -> tuple[GradientPlaneTile, ...]:
-    """The best of each way to cut a plane, then the others."""
-    found: list[GradientPlaneTile] = []
-    others: list[GradientPlaneTile] = []
-    cuts: set[tuple[int, ...]] = set()
-    for _, tile in sorted(_tiles(p), key=lambda pair: pair[0]):
-        cut = tile.rows, tile.columns, tile.down, tile.across
-        (others if cut in cuts else found).append(tile)
-        cuts.add(cut)
-    return tuple(dict.fromkeys(found[: _COUNT // 2] + others))[:_COUNT]
+    return varied(_tiles(p), lambda t: (t.rows, t.columns, t.down, t.across), _COUNT)
 
 
 def _tiles(p: Problem) -> Iterator[tuple[float, GradientPlaneTile]]:

@@ -20,6 +20,7 @@ from tilewright.topi.gpu.depthwise_wgrad_staged_bands import (
     staged_bands_of,
 )
 from tilewright.topi.gpu.gradient_band_tiles import has_bands
+from tilewright.topi.gpu.varied import varied
 from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.nn.depthwise_wgrad_bands import DEPTH, ROWS
 from tilewright.topi.problem import Problem
@@ -56,15 +57,7 @@ def suits_staged_bands(p: Problem) -> bool:
 
 @functools.lru_cache(64)
 def _ranked(p: Problem) -> tuple[StagedBandTile, ...]:
-    """The best of each way to cut an image, then the others."""
-    found: list[StagedBandTile] = []
-    others: list[StagedBandTile] = []
-    cuts: set[tuple[int, ...]] = set()
-    for _, tile in sorted(_tiles(p), key=lambda pair: pair[0]):
-        cut = tile.blocks, tile.columns, tile.down, tile.across
-        (others if cut in cuts else found).append(tile)
-        cuts.add(cut)
-    return tuple(dict.fromkeys(found[: _MOST // 2] + others))[:_MOST]
+    return varied(_tiles(p), lambda t: (t.blocks, t.columns, t.down, t.across), _MOST)
 
 
 def _tiles(p: Problem) -> Iterator[tuple[float, StagedBandTile]]:
