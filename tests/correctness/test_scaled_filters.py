@@ -21,7 +21,8 @@ TILES = {
              ("gpu.pixel_tiles", (3, 4, 2, 1, 2, 4, 2, 2, 1))],
 }  # fmt: skip
 CASES = [(layout, *tile) for layout, tiles in TILES.items() for tile in tiles]
-EPILOGUES = ["scale_shift", "scale_shift+relu", "batch_norm(0.1)+silu", "wide_batch_norm(0.1)"]
+EPILOGUES = ["scale_shift", "scale_shift+relu", "batch_norm(0.1)+silu", "wide_batch_norm(0.1)",
+             "silu", "bias+silu+residual", "relu+silu"]  # fmt: skip
 
 
 def build(p, template, parameters, target):
@@ -85,6 +86,13 @@ def test_sums_of_16_bits_are_scaled_themselves():
     assert "ScaledFilter" in [t.name for t in declare_scaled(wide).sum.op.inputs]
 
 
+def test_the_exponent_of_silu_is_a_scale_where_numbers_are_float16():
+    p = Problem.parse((1, 4, 8, 8), (4, 1, 3, 3), epilogue="bias+silu")
+    for dtype, scaled in {"float16": True, "bfloat16": False, "float32": False}.items():
+        read = [t.name for t in declare_scaled(p.replace(dtype=dtype, accumulate="")).sum.op.inputs]
+        assert ("ScaledFilter" in read) == scaled
+
+
 @pytest.mark.needs_nvrtc
 def test_a_result_takes_no_instruction_more_than_without():
     p = Problem.parse((64, 144, 56, 56), (144, 1, 3, 3), padding=1, dtype="float16")
@@ -98,3 +106,5 @@ def test_a_result_takes_no_instruction_more_than_without():
     fused = p.replace(epilogue="scale_shift+relu")  # packing two results to 16 bits is ReLU too
     assert products(declare_scaled(fused)) == products(declare(p)) + 9
     assert products(declare(fused)) == products(declare(p)) + 56
+    silu = p.replace(epilogue="bias+silu")  # 2 of its 4 instructions are products, of its 5 too
+    assert products(declare_scaled(silu)) <= products(declare(p)) + 2 * 56 + 10

@@ -49,6 +49,11 @@ _SIGMOID_ROUNDED = """static __device__ __forceinline__ float sigmoid_rounded(fl
   return reciprocal(1.0f + power_of_two(x * -1.44269504f));
 }"""
 
+#: The sigmoid over ``w``, of ``t = -x / ln 2``.
+_SIGMOID_SCALED = """static __device__ __forceinline__ float sigmoid_scaled(float t, float w) {
+  return reciprocal(fmaf(power_of_two(t), w, w));
+}"""
+
 #: ``e**-z**2 * P(u) * u`` with u = 1 / (1 + 0.3 z) and P the polynomial of degree 8 whose relative
 #: error for z from 0 to 9.5 is least, 2e-8. The rest has what rounding took from z**2 as well as
 #: from t: the square is rounded up, 1 / ln 2 is the next number above it, and t is rounded down.
@@ -86,6 +91,7 @@ TEXTS = {
     "approximate": _APPROXIMATE,
     "sigmoid_single": _SIGMOID,
     "sigmoid_rounded": _SIGMOID_ROUNDED,
+    "sigmoid_scaled": _SIGMOID_SCALED,
     "erfc_single": _ERFC,
     "erfc_rounded": _ERFC_ROUNDED,
 }
@@ -95,8 +101,11 @@ HELPERS = ("power_of_two", "reciprocal", *list(TEXTS)[1:])
 SINGLE = {
     "sigmoid": "sigmoid_single",
     "erfc": "erfc_single",
+    "sigmoid_scaled": "sigmoid_scaled",
     **{name: name for name in _ROUNDED.values()},
 }
+#: By what the sigmoid multiplies its argument.
+_EXPONENT = -1.442695040888963
 
 
 def rounded(name: str) -> str:
@@ -114,8 +123,19 @@ def before_rounding(e: Expr) -> Expr:
     >>> x = Var.make("x", "float32")
     >>> before_rounding(x * Call(x.dtype, "sigmoid", (x,)))
     x * T.sigmoid_rounded(x)
+
+    Constants beside a sigmoid are put together with its own.
+
+    >>> before_rounding(Call(x.dtype, "sigmoid", (x * -0.6931471805599453,)) * 0.5)
+    T.sigmoid_scaled(x, T.float32(2))
     """
     match e:
+        case E.Mul(
+            E.Call(t, "sigmoid", (E.Mul(x, E.FloatImm(_, inner)),)), E.FloatImm(_, outer)
+        ) if t is _FLOAT32 and outer:
+            factor = inner * _EXPONENT
+            exponent = x if abs(factor - 1) < 2**-24 else x * factor
+            return E.Call(t, "sigmoid_scaled", (exponent, E.FloatImm(t, 1 / outer)))
         case E.Mul(a, b):
             return E.Mul(before_rounding(a), before_rounding(b))
         case E.Call(t, name, args) if t is _FLOAT32:

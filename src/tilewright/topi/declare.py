@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright import te
-from tilewright.ir.dtype import dtype
 from tilewright.te import Tensor
 from tilewright.topi.elementwise import elementwise
 from tilewright.topi.nn.depthwise_dgrad import depthwise_dgrad
 from tilewright.topi.nn.depthwise_forward import ONE, Tile, depthwise_forward
 from tilewright.topi.nn.depthwise_wgrad import depthwise_wgrad
 from tilewright.topi.nn.images import Images
-from tilewright.topi.nn.steps import apply_step, scale_and_shift
+from tilewright.topi.nn.steps import apply_step
+from tilewright.topi.nn.taken_steps import Taken, all_products, bias_alone
 from tilewright.topi.problem import Problem
 
 #: By pass, the tensors that it reads: x, the filter, the gradient of y.
@@ -98,13 +98,15 @@ def declare(p: Problem, batch: Any = None) -> Declaration:
     begin with the bias where that is the first step, which then costs no addition.
     """
     inputs = placeholders(p, batch)
-    return _declare(p, inputs, [inputs[name] for name in OPERANDS[p.pass_]])
+    read = [inputs[name] for name in OPERANDS[p.pass_]]
+    return _declare(p, inputs, read, bias_alone(p, inputs))
 
 
 def declare_scaled(p: Problem, batch: Any = None) -> Declaration:
-    """The same, where the filter is scaled instead of the sums if the first step of a forward pass
-    is a product and a sum, and sums begin with what it adds: for schedules in which a thread, or a
-    block, multiplies with each number of the filter often.
+    """The same, where in a forward pass the filter is scaled instead of the sums, for a product
+    with a number a channel that comes first and whatever else
+    :func:`~tilewright.topi.nn.taken_steps.all_products` finds: for schedules in which a thread, or
+    a block, multiplies with each number of the filter often.
 
     Such a filter is in the type of sums, and of numbers that are finite, results are as right.
     """
@@ -116,24 +118,9 @@ def declare_tiles(p: Problem, tile: Tile, batch: Any = None) -> Declaration:
     for schedules that copy what a tile sees in one piece, of the forward pass, and with stride 1 of
     "dgrad"."""
     inputs = placeholders(p, batch)
-    read = [inputs[name] for name in OPERANDS[p.pass_]]
-    if p.pass_ == "forward" and p.epilogue and dtype(p.accumulate).bytes > 2:
-        factors = scale_and_shift(p.epilogue[0], p.accumulate, inputs)
-        if factors is not None:
-            read[1] = _scaled(p, read[1], factors)
-            return _declare(p, inputs, read, tile, lambda c: factors(c)[1])
-    return _declare(p, inputs, read, tile)
-
-
-def _scaled(p: Problem, filter: Tensor, factors: Any) -> Tensor:
-    made: Tensor = te.compute(
-        filter.shape,
-        lambda c, m, *at: (
-            filter[(c, m, *at)].astype(p.accumulate) * factors(c * p.multiplier + m)[0]
-        ),
-        name="ScaledFilter",
-    )
-    return made
+    first, second = (inputs[name] for name in OPERANDS[p.pass_])
+    taken = all_products(p, inputs)
+    return _declare(p, inputs, [first, taken.scaled(p, second)], taken, tile)
 
 
 def declare_wide(p: Problem, batch: Any = None) -> Declaration:
@@ -143,7 +130,7 @@ def declare_wide(p: Problem, batch: Any = None) -> Declaration:
     read = [inputs[name] for name in OPERANDS[p.pass_]]
     if p.dtype != p.accumulate:
         read = [_wide(t, p.accumulate, tag) for t, tag in zip(read, ("wide", ""), strict=True)]
-    return _declare(p, inputs, read)
+    return _declare(p, inputs, read, bias_alone(p, inputs))
 
 
 def _wide(x: Tensor, dtype: str, tag: str) -> Tensor:
@@ -154,32 +141,29 @@ def _wide(x: Tensor, dtype: str, tag: str) -> Tensor:
 
 
 def _declare(
-    p: Problem, inputs: dict[str, Tensor], read: list[Tensor], tile: Tile = ONE, begin: Any = None
+    p: Problem, inputs: dict[str, Tensor], read: list[Tensor], taken: Taken, tile: Tile = ONE
 ) -> Declaration:
-    """``begin`` is what sums of a channel begin with, where that is the first step's work."""
     first, second = read
-    if p.pass_ == "forward" and p.epilogue and p.epilogue[0].name == "bias":
-        bias = inputs["bias"]
-
-        def begin(c: Any) -> Any:
-            return bias[c].astype(p.accumulate)
-
     if p.pass_ == "forward":
-        result = total = depthwise_forward(p, first, second, tile, begin)
+        result = total = depthwise_forward(p, first, second, tile, taken.begin)
     elif p.pass_ == "dgrad":
         result, total = depthwise_dgrad(p, first, second, tile)
     else:
         result, total = depthwise_wgrad(p, first, second)
     reads = {t.op.tag: t for t in total.op.inputs}
-    result = finished(p, result, inputs, done=int(begin is not None))
+    result = finished(p, result, inputs, taken)
     return Declaration(p, inputs, result, total, reads.get("pad"), reads.get("filter"))
 
 
-def finished(p: Problem, result: Tensor, inputs: dict[str, Tensor], done: int = 0) -> Tensor:
-    """The result of a problem from its sums: the epilogue, but for the first ``done`` steps, which
-    the sums have, then rounding."""
-    for step in p.epilogue[done:]:
-        result = apply_step(step, result, Images(p.layout), inputs)
+def finished(
+    p: Problem, result: Tensor, inputs: dict[str, Tensor], taken: Taken = Taken()
+) -> Tensor:
+    """The result of a problem from its sums: the epilogue, but for what the sums have taken over,
+    then rounding."""
+    unit = taken.unit
+    for step in p.epilogue[taken.steps :]:
+        result = apply_step(step, result, Images(p.layout), inputs, unit)
+        unit = 1.0
     if result.dtype != p.dtype:
         result = elementwise(result, lambda v: v.astype(p.dtype), "Rounded")
     return result

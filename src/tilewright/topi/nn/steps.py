@@ -13,12 +13,18 @@ from tilewright.topi.epilogue import Step
 from tilewright.topi.nn.images import Images
 
 
-def apply_step(step: Step, x: Tensor, images: Images, tensors: dict[str, Tensor]) -> Tensor:
-    """``x`` after one step, in the type of ``x``; ``tensors`` by their names in the step."""
+def apply_step(
+    step: Step, x: Tensor, images: Images, tensors: dict[str, Tensor], unit: float = 1.0
+) -> Tensor:
+    """``unit * x`` after one step, in the type of ``x``; ``tensors`` by their names in the step."""
 
     def element(n: Any, c: Any, at: list[Any]) -> Any:
         index = images.order(n, c, at)
         value = x[index]
+        if unit != 1.0:
+            if step.name == "silu":  # a constant less between the exponent and the sum
+                return value * (te.sigmoid(value * unit) * unit)
+            value = value * unit
         read = {
             name: (tensors[name][c] if shape == "channel" else tensors[name][index]).astype(x.dtype)
             for name, shape in step.tensors
