@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 from tests.support.torch_checks import error
@@ -12,7 +13,7 @@ pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels")]
 nn, F = torch.nn, torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402
-from tilewright.torch import calls, graph_calls, kernels, lowerings  # noqa: E402
+from tilewright.torch import calls, eager, graph_calls, kernels, lowerings  # noqa: E402
 from tilewright.torch.kernels import Found  # noqa: E402
 
 GEOMETRY = ((1, 1), (1, 1, 1, 1), (1, 1))
@@ -246,3 +247,26 @@ def test_graphs_on_a_gpu_make_what_eager_code_does(form, mode):
                 made[-1] += [g.clone() for g in torch.autograd.grad(y.float().mean(), own)]
         for found in made[1:]:
             assert all(error(a, b) < 2e-2 for a, b in zip(found, made[0], strict=True))
+
+
+def test_a_bias_is_added_by_the_code_behind_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(eager, "_adds_by_itself", lambda _, bias: bias is not None)
+    torch.manual_seed(0)
+    layer, x = nn.Conv2d(4, 8, 3, padding=1, groups=4), torch.randn(2, 4, 9, 8)
+    wanted = layer(x)
+    tt.optimize_(layer)
+    with torch.no_grad():
+        found = torch.compile(layer, fullgraph=True)(x)
+    assert error(found, wanted) < 1e-6
+    (what,) = graph_calls.calls
+    assert what.startswith("('depthwise_conv2d', (True, True, False)")
+
+
+def test_a_bias_of_another_type_or_on_a_cpu_is_the_kernels(monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    half, single = torch.zeros(4, dtype=torch.float16), torch.zeros(4)
+    on_a_gpu = SimpleNamespace(is_cuda=True, dtype=torch.float16)
+    assert eager._adds_by_itself(on_a_gpu, half)
+    assert not eager._adds_by_itself(on_a_gpu, single)
+    assert not eager._adds_by_itself(on_a_gpu, None)
+    assert not eager._adds_by_itself(single, single)

@@ -67,12 +67,28 @@ def convolve(
         is_flat = input.dim() == 3
         if is_flat:
             input, weight = input.unsqueeze(2), weight.unsqueeze(2)
-        if way == "operator":
+        if way == "operator" and _adds_by_itself(input, bias):
+            made = conv(input, weight, None, *geometry) + bias[:, None, None]
+        elif way == "operator":
             made = conv(input, weight, bias, *geometry)
         else:
             made = theirs.conv2d(input, weight, bias, geometry)
         made = made.squeeze(2) if is_flat else made
     return made
+
+
+def _adds_by_itself(input: Any, bias: Any) -> bool:
+    """Whether a bias is better added in what a compiler makes of the layers behind.
+
+    There it costs nothing on a GPU, as long as not a matrix product is next, nor does its cast
+    under autocast, which is a launch else. Inductor has it so for convolutions of its own.
+    """
+    return (
+        bias is not None
+        and input.is_cuda
+        and bias.dtype == input.dtype
+        and torch.compiler.is_compiling()
+    )
 
 
 def transpose(

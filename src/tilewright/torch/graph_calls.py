@@ -69,13 +69,15 @@ class _Calls(dict[str, Run]):
         name, given, constants, _ = literal_eval(what)
         operator = operators[name]
         call = self[what] = (
-            _of_all(operator, given) if constants is None else _first(operator, given, constants)
+            _of_all(operator, given)
+            if constants is None
+            else _first(what, operator, given, constants)
         )
         return call
 
-    def settle(self, first: Run, call: Run) -> None:
-        """Let ``call`` be called from now on where ``first`` is."""
-        for what in [what for what, known in self.items() if known is first]:
+    def settle(self, what: str, first: Run, call: Run) -> None:
+        """Let ``call`` be called from now on in place of ``first``, unless that is forgotten."""
+        if self.get(what) is first:
             self[what] = call
 
 
@@ -102,7 +104,9 @@ def _of_all(operator: Operator, given: tuple[bool, ...]) -> Run:
     return call
 
 
-def _first(operator: Operator, given: tuple[bool, ...], constants: tuple[Any, ...]) -> Run:
+def _first(
+    what: str, operator: Operator, given: tuple[bool, ...], constants: tuple[Any, ...]
+) -> Run:
     """Of tensors that are all alike, whose launch is found out in the first call."""
     launched: Run | None = None
 
@@ -121,10 +125,10 @@ def _first(operator: Operator, given: tuple[bool, ...], constants: tuple[Any, ..
         found = operator.prepare(*_spread(given, tensors), *constants)
         if found is None:
             launched = _whole(operator, given, constants)
-            calls.settle(first, _unless_watched(launched, watched))
+            calls.settle(what, first, _unless_watched(launched, watched))
         else:
             launched = _alone(*found)
-            calls.settle(first, _short(*found, watched))
+            calls.settle(what, first, _short(*found, watched))
         return launched(*tensors)
 
     return first
