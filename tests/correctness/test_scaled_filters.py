@@ -108,3 +108,15 @@ def test_a_result_takes_no_instruction_more_than_without():
     assert products(declare(fused)) == products(declare(p)) + 56
     silu = p.replace(epilogue="bias+silu")  # 2 of its 4 instructions are products, of its 5 too
     assert products(declare_scaled(silu)) <= products(declare(p)) + 2 * 56 + 10
+
+
+@pytest.mark.needs_nvrtc
+def test_a_filter_that_threads_keep_takes_no_more_shared_memory():
+    p = Problem.parse((64, 144, 56, 56), (144, 1, 3, 3), padding=1, dtype="float16", layout="NHWC")
+
+    def shared(epilogue):
+        fused, tile = p.replace(epilogue=epilogue), (7, 7, 2, 2, 2, 72, 1, 1, 1)
+        kernel = build(fused, "gpu.pixel_tiles", tile, "cuda -arch=sm_90a")
+        return [used.shared_memory for used in kernel.resources.values()]
+
+    assert shared("") == shared("scale_shift+relu") == shared("bias+silu")

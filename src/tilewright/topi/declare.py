@@ -13,7 +13,7 @@ from tilewright.topi.nn.depthwise_forward import ONE, Tile, depthwise_forward
 from tilewright.topi.nn.depthwise_wgrad import depthwise_wgrad
 from tilewright.topi.nn.images import Images
 from tilewright.topi.nn.steps import apply_step
-from tilewright.topi.nn.taken_steps import Taken, all_products, bias_alone
+from tilewright.topi.nn.taken_steps import NOTHING, Taken, all_products, bias_alone
 from tilewright.topi.problem import Problem
 
 #: By pass, the tensors that it reads: x, the filter, the gradient of y.
@@ -60,6 +60,11 @@ class Declaration:
         """``image`` in the type of sums, where :func:`declare_wide` converts it first."""
         reader = self.sum if self.padded is None else self.padded
         return next((t for t in reader.op.inputs if t.op.tag == "wide"), None)
+
+    @property
+    def scaled(self) -> Tensor | None:
+        """The filter times what :func:`declare_scaled` finds for it, None where that is nothing."""
+        return next((t for t in self.sum.op.inputs if t.op.tag == "scaled"), None)
 
     @property
     def source(self) -> Tensor:
@@ -118,9 +123,8 @@ def declare_tiles(p: Problem, tile: Tile, batch: Any = None) -> Declaration:
     for schedules that copy what a tile sees in one piece, of the forward pass, and with stride 1 of
     "dgrad"."""
     inputs = placeholders(p, batch)
-    first, second = (inputs[name] for name in OPERANDS[p.pass_])
-    taken = all_products(p, inputs)
-    return _declare(p, inputs, [first, taken.scaled(p, second)], taken, tile)
+    read = [inputs[name] for name in OPERANDS[p.pass_]]
+    return _declare(p, inputs, read, all_products(p, inputs), tile)
 
 
 def declare_wide(p: Problem, batch: Any = None) -> Declaration:
@@ -145,18 +149,20 @@ def _declare(
 ) -> Declaration:
     first, second = read
     if p.pass_ == "forward":
-        result = total = depthwise_forward(p, first, second, tile, taken.begin)
+        result = total = depthwise_forward(p, first, second, tile, taken)
     elif p.pass_ == "dgrad":
         result, total = depthwise_dgrad(p, first, second, tile)
     else:
         result, total = depthwise_wgrad(p, first, second)
     reads = {t.op.tag: t for t in total.op.inputs}
+    if "scaled" in reads:
+        reads |= {t.op.tag: t for t in reads["scaled"].op.inputs}
     result = finished(p, result, inputs, taken)
     return Declaration(p, inputs, result, total, reads.get("pad"), reads.get("filter"))
 
 
 def finished(
-    p: Problem, result: Tensor, inputs: dict[str, Tensor], taken: Taken = Taken()
+    p: Problem, result: Tensor, inputs: dict[str, Tensor], taken: Taken = NOTHING
 ) -> Tensor:
     """The result of a problem from its sums: the epilogue, but for what the sums have taken over,
     then rounding."""

@@ -120,19 +120,22 @@ def schedule_boxes(d: Declaration, tile: BoxTile = BoxTile()) -> Schedule:
     filter.compute_at(out, turn if tile.turns == 1 else block)
     if kept is not None:
         kept.compute_at(out, turn)
-    _load_early(st, tx, even)
+    _load_early(st, tx, even, kept is not None)
     return s
 
 
-def _load_early(st: Stages, thread: IterVar, even: bool) -> None:
-    """What the epilogue reads of a thread's channels: nothing moves a load over the wait for a tile
-    afterwards, and one behind it would be waited for as well."""
+def _load_early(st: Stages, thread: IterVar, even: bool, keeps: bool) -> None:
+    """What the epilogue reads of a thread's channels, which scales the filter that it ``keeps``:
+    nothing moves a load over the wait for a tile afterwards, and one behind it would be waited for
+    as well."""
     s, d = st.schedule, st.declaration
-    behind = s.stages[s.stages.index(st.sums) :]
+    own = s.stages[s.stages.index(st.sums) :]
+    if keeps and d.scaled is not None:
+        own.append(s[d.scaled])
     for step in d.problem.epilogue:
         for name, shape in step.tensors:
             tensor = d.inputs[name]
-            readers = [stage.op for stage in behind if tensor in stage.op.inputs]
+            readers = [stage.op for stage in own if tensor in stage.op.inputs]
             if shape == "channel" and readers:
                 loads = s[s.cache_read(tensor, "local", readers)]
                 loads.compute_at(st.out, thread)

@@ -16,16 +16,23 @@ def share_filter(
     ----------
     threads : of a block, along x, y and z.
     kind : the type of the copy that is multiplied with, None for the filter's own.
-    keeps : whether a thread has that copy in registers, with the type of the filter before.
+    keeps : whether a thread has that copy in registers, with the type of the filter before; it is
+        scaled, where it is, as it gets there.
 
     Returns the stage in shared memory, and that in registers or None; the caller says where both
     are computed.
     """
-    s, packed = st.schedule, st.declaration.packed
+    s, packed, scaled = st.schedule, st.declaration.packed, st.declaration.scaled
     assert packed is not None
     s[packed].compute_inline()
-    filter = s.cache_read(packed, "shared", [st.sum], None if keeps else kind)
-    kept = s[s.cache_read(filter, "local", [st.sum], kind)] if keeps else None
+    if scaled is None:
+        filter = s.cache_read(packed, "shared", [st.sum], None if keeps else kind)
+        kept = s[s.cache_read(filter, "local", [st.sum], kind)] if keeps else None
+    elif keeps:
+        filter = s.cache_read(packed, "shared", [scaled])
+        kept = s[s.cache_read(scaled, "local", [st.sum])]
+    else:
+        filter, kept = s.cache_read(scaled, "shared", [st.sum]), None
     if kept is not None:
         for axis in kept.op.axis[:-1]:
             kept.unroll(axis)

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.nn.images import Images, padded
+from tilewright.topi.nn.taken_steps import NOTHING, ByChannel, Taken
 from tilewright.topi.problem import Problem
 
 #: Rows, columns and channels of results that are computed together, of which there are only whole
@@ -25,17 +26,17 @@ def depthwise_forward(
     data: Tensor,
     filter: Tensor,
     tile: Tile = ONE,
-    begin: Callable[[Any], Any] | None = None,
+    taken: Taken = NOTHING,
 ) -> Tensor:
     """The sum, in the type of sums: images of ``channels * multiplier`` channels.
 
-    The image is padded as far as the windows of whole tiles of outputs see. Sums begin with what
-    ``begin`` says of a channel, or with 0.
+    The image is padded as far as the windows of whole tiles of outputs see. Sums and the
+    filter take over what ``taken`` says.
     """
     images, d = Images(p.layout), 2 - p.rank
     source = padded_input(p, data, tile)
     taps = tap_axes(p)
-    weight = filter_reader(p, filter)
+    weight = filter_reader(p, filter, taken.scale)
 
     def element(n: Any, c: Any, at: list[Any]) -> Any:
         steps = zip(at, taps, p.stride[d:], p.dilation[d:], strict=True)
@@ -43,7 +44,7 @@ def depthwise_forward(
         return te.sum(
             read.astype(p.accumulate) * weight(c, list(taps)).astype(p.accumulate),
             axis=list(taps),
-            init=None if begin is None else begin(c),
+            init=None if taken.begin is None else taken.begin(c),
         )
 
     batch = images.meaning(data.shape)[0]
@@ -77,10 +78,13 @@ def tap_axes(p: Problem) -> list[te.IterVar]:
     ]
 
 
-def filter_reader(p: Problem, filter: Tensor) -> Any:
-    """A function of an output channel and a tap (two indices, or one) that reads the filter."""
+def filter_reader(p: Problem, filter: Tensor, scale: ByChannel | None = None) -> Any:
+    """A function of an output channel and a tap (two indices, or one) that reads the filter,
+    through the stage ``ScaledFilter``, in the type of sums, where it is scaled."""
     m = p.multiplier
     if not Images(p.layout).last:
+        if scale is not None:
+            filter = _scaled(p, filter, lambda i: scale(i[0] * m + i[1]))
         return lambda c, taps: filter[(c // m, c % m, *taps)]
     packed = te.compute(
         (*filter.shape[2:], p.out_channels),
@@ -89,4 +93,16 @@ def filter_reader(p: Problem, filter: Tensor) -> Any:
         tag="filter",
         varargs_names=[*("di", "dj")[2 - p.rank :], "c"],
     )
+    if scale is not None:
+        packed = _scaled(p, packed, lambda i: scale(i[-1]))
     return lambda c, taps: packed[(*taps, c)]
+
+
+def _scaled(p: Problem, filter: Tensor, scale: Callable[[Any], Any]) -> Tensor:
+    made: Tensor = te.compute(
+        filter.shape,
+        lambda *i: filter[i].astype(p.accumulate) * scale(i),
+        name="ScaledFilter",
+        tag="scaled",
+    )
+    return made

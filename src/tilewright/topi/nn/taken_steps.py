@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from tilewright import te
 from tilewright.ir.dtype import dtype
@@ -21,36 +21,28 @@ from tilewright.topi.problem import Problem
 _EXPONENT = -1 / math.log(2)
 
 
+#: A number of each channel of the result.
+ByChannel: TypeAlias = Callable[[Any], Any]
+
+
 @dataclass(frozen=True)
 class Taken:
-    """The first ``steps`` of an epilogue, as ``scale`` of the filter and what sums ``begin`` with,
-    functions of the channel of a result, or None. ``unit`` times the sums is what the other steps
-    are given."""
+    """The first ``steps`` of an epilogue, as ``scale`` of the filter and as what sums ``begin``
+    with. ``unit`` times the sums is what the other steps are given."""
 
     steps: int = 0
-    scale: Callable[[Any], Any] | None = None
-    begin: Callable[[Any], Any] | None = None
+    scale: ByChannel | None = None
+    begin: ByChannel | None = None
     unit: float = 1.0
 
-    def scaled(self, p: Problem, filter: Tensor) -> Tensor:
-        """The filter, in the type of sums where it is scaled."""
-        if self.scale is None:
-            return filter
-        scale = self.scale
-        made: Tensor = te.compute(
-            filter.shape,
-            lambda c, m, *at: (
-                filter[(c, m, *at)].astype(p.accumulate) * scale(c * p.multiplier + m)
-            ),
-            name="ScaledFilter",
-        )
-        return made
+
+NOTHING = Taken()
 
 
 def bias_alone(p: Problem, inputs: dict[str, Tensor]) -> Taken:
     """What sums take over by themselves, with a filter as it is: a bias in a forward pass."""
     if p.pass_ != "forward" or not p.epilogue or p.epilogue[0].name != "bias":
-        return Taken()
+        return NOTHING
     bias = inputs["bias"]
     return Taken(1, None, lambda c: bias[c].astype(p.accumulate))
 
