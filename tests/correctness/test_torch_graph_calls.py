@@ -106,6 +106,9 @@ def test_sizes_may_vary():
         assert error(y, wanted) < 1e-5
         grads = [torch.autograd.grad(out.square().sum(), (x, w)) for out in (y, wanted)]
         assert max(map(error, *grads)) < 1e-4
+    # Sizes that came before are told by one question.
+    called = names_called(lambda: compiled(x))
+    assert not {"at_once", "cached", "signature"} & set(called)
     # One graph, whose calls say nothing of sizes.
     assert sorted(graph_calls.calls) == [
         graph_calls.text("depthwise_conv2d", (True, True, False)),

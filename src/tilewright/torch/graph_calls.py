@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from tilewright.torch import kernels
+from tilewright.torch.alike import Alike, alike
 from tilewright.torch.calls import Run, observers
 from tilewright.torch.passes import Parts
 from tilewright.torch.plain import modes, profiled
@@ -26,6 +27,8 @@ from tilewright.torch.plain import modes, profiled
 #: that it takes is the result's memory and a launch on the addresses of all tensors, in their order
 #: and the result's last. None where it takes more, or is PyTorch's.
 Prepare = Callable[..., "Parts | None"]
+#: Of sizes that vary, so many kinds of a call are kept in mind.
+_MOST_KINDS = 16
 _record = getattr(getattr(torch._C, "_profiler", None), "_RecordFunctionFast", None)
 _address = torch.Tensor.data_ptr
 
@@ -89,19 +92,40 @@ kernels.on_change.append(calls.clear)
 
 def _of_all(operator: Operator, given: tuple[bool, ...]) -> Run:
     """Of tensors of any shape, then of all other arguments."""
-    kernel, several = operator.kernel, all(given)
     many = sum(given)
+    #: Other arguments, whether tensors are like those before, and the launch then.
+    kinds: list[tuple[tuple[Any, ...], Alike, Run]] = []
 
     def call(*arguments: Any) -> Any:
-        if not several:
-            arguments = (*_spread(given, arguments), *arguments[many:])
-        if modes():
-            return operator.overload(*arguments)
-        if profiled():
-            return _recorded(operator, kernel, arguments)
-        return kernel(*arguments)
+        tensors, constants = arguments[:many], arguments[many:]
+        if observers or modes() or profiled():
+            whole = (*_spread(given, tensors), *constants)
+            if modes():
+                return operator.overload(*whole)
+            return _recorded(operator, operator.kernel, whole)
+        for known, is_like, run in kinds:
+            if known == constants and is_like(*tensors):
+                return run(*tensors)
+        run = _prepared(operator, given, tensors, constants)[0]
+        is_same = alike(*tensors)
+        if is_same is not None:
+            if len(kinds) >= _MOST_KINDS:
+                kinds.clear()
+            kinds.insert(0, (constants, is_same, run))
+        return run(*tensors)
 
     return call
+
+
+def _prepared(
+    operator: Operator, given: tuple[bool, ...], tensors: Any, constants: tuple[Any, ...]
+) -> tuple[Run, Parts | None]:
+    """A run of tensors like these, and what it is where it is a launch; else None."""
+    found = operator.prepare(*_spread(given, tensors), *constants)
+    if found is not None:
+        return _alone(*found), found
+    kernel = operator.kernel
+    return lambda *tensors: kernel(*_spread(given, tensors), *constants), None
 
 
 def _first(
@@ -122,21 +146,12 @@ def _first(
         nonlocal launched
         if observers or modes():
             return watched(*tensors)
-        found = operator.prepare(*_spread(given, tensors), *constants)
-        if found is None:
-            launched = _whole(operator, given, constants)
-            calls.settle(what, first, _unless_watched(launched, watched))
-        else:
-            launched = _alone(*found)
-            calls.settle(what, first, _short(*found, watched))
+        launched, found = _prepared(operator, given, tensors, constants)
+        short = _unless_watched(launched, watched) if found is None else _short(*found, watched)
+        calls.settle(what, first, short)
         return launched(*tensors)
 
     return first
-
-
-def _whole(operator: Operator, given: tuple[bool, ...], constants: tuple[Any, ...]) -> Run:
-    kernel = operator.kernel
-    return lambda *tensors: kernel(*_spread(given, tensors), *constants)
 
 
 def _unless_watched(run: Run, watched: Run) -> Run:
