@@ -95,3 +95,11 @@ def test_a_number_of_16_bits_is_converted_by_one_instruction():
         kernel = build(p, BoxTile(7, 7, 2, 1, 2, 72, 1, 1, 1), SM_90A)
         written.append(len(re.findall(INSTRUCTION, kernel.assembly, re.M)))
     assert written[1] <= 1.02 * written[0]
+
+
+@pytest.mark.needs_cuda
+def test_blocks_may_end_in_a_part_of_a_warp():
+    p = problem((2, 32, 9, 14), (32, 1, 3, 3), padding=1)
+    tile = BoxTile(3, 2, 4, 1, 7, 8, 3, 2, 1)
+    assert tile.threads_x * tile.threads_y == 56
+    assert run(p, build(p, tile, SM_90A), device="cuda:0") < TOLERANCE["float16"]

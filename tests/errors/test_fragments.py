@@ -13,10 +13,10 @@ import tilewright
 from tilewright import te
 from tilewright.ir import stmt as S
 from tilewright.ir.distribution import Distribution
-from tilewright.ir.errors import LoweringError
+from tilewright.ir.errors import LanguageError, LoweringError
 from tilewright.runtime.sim import simulate
 from tilewright.schedule.stage import Stage
-from tilewright.target.instructions import mma_bf16, mma_f16
+from tilewright.target.instructions import load_pairs, mma_bf16, mma_f16
 
 HELD = Distribution.parse(
     (16, 8), (("lane 2", "lane 3", "lane 4", "slot"), ("slot", "lane 0", "lane 1"))
@@ -124,3 +124,17 @@ def test_a_thread_that_reads_the_register_of_another_one():
     report = simulate(m, [np.zeros(32, "float32")])
     assert {found.kind for found in report.findings} == {"foreign register"}
     assert "reads F[0, 2], which thread 1 of its group holds" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("rows", "places", "pairs"),
+    [((2, 2, 2), 8, 4), ((16,), 8, 4), ((1, 4, 4), 16, 4), ((1, 4, 4), 8, 3)],
+)
+def test_pairs_are_loaded_for_sixteen_rows(rows, places, pairs):
+    with pytest.raises(LanguageError, match="16 rows .* places 4 or 8, .* 1, 2 or 4 pairs"):
+        load_pairs(rows, places, pairs, "float16")
+
+
+def test_pairs_are_of_sixteen_bits():
+    with pytest.raises(LanguageError, match="float16 or bfloat16, not float32"):
+        load_pairs((1, 4, 4), 8, 4, "float32")

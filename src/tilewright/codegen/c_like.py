@@ -30,6 +30,7 @@ from tilewright.ir.func import Func
 from tilewright.ir.stmt import ForKind, Stmt
 from tilewright.ir.visit import distinct, statements, stores, uses, walk
 from tilewright.lower.split_barriers import KEY as SPLIT
+from tilewright.lower.split_barriers import block_threads
 from tilewright.lower.substitution import put
 from tilewright.target.boxes import TensorMap
 
@@ -91,7 +92,8 @@ class CLikePrinter(InstructionPrinter):
         self._shared(func, math.prod(block) if block else None)
         if self.maps:
             name = self.name_of(self.barriers)
-            for line in d.begin_loads(name, slots(func), warps(func), self.maps):
+            whole = block_threads(func) is not None
+            for line in d.begin_loads(name, slots(func), warps(func), whole, self.maps):
                 self.line(line)
         self.stmt(func.body)
         self.indent = 0

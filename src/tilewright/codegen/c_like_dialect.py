@@ -341,10 +341,11 @@ class Dialect:
         raise NotImplementedError
 
     def begin_loads(
-        self, barriers: str, count: int, warps: int, maps: Sequence[str]
+        self, barriers: str, count: int, warps: int, whole: bool, maps: Sequence[str]
     ) -> Iterable[str]:
         """What a kernel does before it copies boxes: ``barriers`` is shared memory for ``count``
-        of them, and for as many more where ``warps`` arrive on these."""
+        of them, and for as many more where ``warps`` arrive on these; ``whole`` is whether all
+        warps of a block are."""
         raise NotImplementedError
 
     def free_copies(self) -> str:

@@ -213,11 +213,12 @@ class CudaDialect(CudaVectors):
         return f"const __grid_constant__ TensorMap {name}"
 
     def begin_loads(
-        self, barriers: str, count: int, warps: int, maps: Sequence[str]
+        self, barriers: str, count: int, warps: int, whole: bool, maps: Sequence[str]
     ) -> Iterable[str]:
         first = "(threadIdx.x | threadIdx.y | threadIdx.z) == 0"
         announced = (f"{NAME}.announce(&{name});" for name in maps)
-        return (f"TileLoads<{count}, {warps}> {NAME}({barriers}, {first});", *announced)
+        kind = f"TileLoads<{count}, {warps}, {str(whole).lower()}>"
+        return (f"{kind} {NAME}({barriers}, {first});", *announced)
 
     def free_copies(self) -> str:
         return f"{NAME}.free();"

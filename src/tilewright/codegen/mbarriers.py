@@ -9,7 +9,8 @@ Where copies are freed without a barrier of the block, each warp arrives, on fur
 in turn, when it has done with one; only the thread that asks for boxes waits for all of them, and
 so none commits a group more ahead of the slowest warp than a barrier of the block would let it.
 Its whole warp waits with it: where threads of one warp may come to differ, the compiler has every
-product of a warpgroup wait for the one before. So waiting is decided by a vote, too.
+product of a warpgroup wait for the one before. So waiting is decided by a vote, too, of the threads
+that a warp has: the last one of a block may not be whole.
 
 A barrier may be used again when all threads have waited for its group before: there are as many as
 groups that may be under way, or of which some thread may not have seen the end, at once.
@@ -109,11 +110,12 @@ def _load(dimensions: int) -> str:
 #: What a kernel with such a queue needs: the type of its maps, and of the object.
 TEXT = """struct __align__(128) TensorMap { unsigned long long words[16]; };
 
-template <unsigned Slots, unsigned Warps> struct TileLoads {
-  unsigned barriers, issued, awaited, freed;
+template <unsigned Slots, unsigned Warps, bool Whole> struct TileLoads {
+  unsigned barriers, issued, awaited, freed, warp;
   bool first, leading, arriving;
   __device__ __forceinline__ TileLoads(unsigned long long* barriers_, bool first_)
       : barriers((unsigned)__cvta_generic_to_shared(barriers_)), issued(0), awaited(0), freed(0),
+        warp(Whole ? 0xffffffffu : own_warp()),
         first(first_), leading(Warps && __shfl_sync(0xffffffffu, (int)first_, 0)),
         arriving((threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32 == 0) {
     if (first) {
@@ -138,11 +140,16 @@ template <unsigned Slots, unsigned Warps> struct TileLoads {
       asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(place(issued)) : "memory");
     ++issued;
   }
-  __device__ __forceinline__ static void pass(unsigned barrier, unsigned parity) {
+  __device__ __forceinline__ static unsigned own_warp() {
+    const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    const unsigned left = blockDim.x * blockDim.y * blockDim.z - (thread & ~31u);
+    return left < 32 ? (1u << left) - 1 : 0xffffffffu;
+  }
+  __device__ __forceinline__ void pass(unsigned barrier, unsigned parity) const {
     asm volatile("{ .reg .pred p, q;\\n"
         "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\\n"
-        "vote.sync.all.pred q, p, 0xffffffff;\\n"
-        "@!q bra.uni again; }" :: "r"(barrier), "r"(parity) : "memory");
+        "vote.sync.all.pred q, p, %2;\\n"
+        "@!q bra.uni again; }" :: "r"(barrier), "r"(parity), "r"(warp) : "memory");
   }
   __device__ __forceinline__ void wait(unsigned pending) {
     #pragma unroll 1

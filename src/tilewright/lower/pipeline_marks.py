@@ -182,15 +182,40 @@ def iteration(
     has to be waited for before its copy is filled again. Copies that are filled in the background
     themselves are waited for at the end. Where each thread waits for its own part of them, a
     barrier follows, which serves what was used before and is filled again, too; where every thread
-    waits for all of it, that barrier stands before the filling, when the next use is not far.
+    waits for all of it, that barrier and the filling stand behind the last use, whatever else an
+    iteration does after it.
     """
     if not (any(m.queue for m in marks) or issues(use)):
         return seq(fill, use)
     if _collective(marks):
         free = Attr(FREES, tuple(copies), Sync("shared"))
-        body = seq(use, free, fill, *commits(marks), *_queue_waits(marks, again))
-        return Attr(ITERATION, None, body)
+        done = _behind_last_use(use, copies, seq(free, fill, *commits(marks)))
+        return Attr(ITERATION, None, seq(done, *_queue_waits(marks, again)))
     return seq(use, fill, *commits(marks), *waits(marks))
+
+
+def _behind_last_use(s: Stmt, buffers: Sequence[Buffer], then: Stmt) -> Stmt:
+    """``s`` with ``then`` behind the last statement of it that uses one of ``buffers``."""
+    match s:
+        case Allocate(buffer, body):
+            return Allocate(buffer, _behind_last_use(body, buffers, then))
+        case Attr(key, value, body):
+            return Attr(key, value, _behind_last_use(body, buffers, then))
+        case Seq(stmts):
+            last = max((k for k, part in enumerate(stmts) if _uses(part, buffers)), default=-1)
+            if last >= 0:
+                behind = _behind_last_use(stmts[last], buffers, then)
+                return seq(*stmts[:last], behind, *stmts[last + 1 :])
+    return seq(s, then)
+
+
+def _uses(s: Stmt, buffers: Sequence[Buffer]) -> bool:
+    wanted = set(buffers)
+    return any(
+        (isinstance(n, (Load, Store)) and n.buffer in wanted)
+        or (isinstance(n, Instr) and any(a.buffer in wanted for a in n.operands))
+        for n in distinct(s)
+    )
 
 
 def commits(marks: Sequence[Mark]) -> list[Stmt]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.ir.dtype import dtype
 from tilewright.select.counts import Array, Work
+from tilewright.select.pair_work import pairs
 from tilewright.select.staged_work import bank_conflicts, boxes, gradient_boxes
 from tilewright.topi.gpu.orders import AHEAD, EARLY, ROLLING, WHOLE
 from tilewright.topi.gpu.window import Window
@@ -265,6 +266,7 @@ DESCRIBED: dict[str, Callable[..., Work]] = {
     "gpu.planes": _planes,
     "gpu.pixels": _pixels,
     "gpu.pixel_tiles": boxes,
+    "gpu.channel_pairs": pairs,
     "gpu.reduction_planes": _reductions,
     "gpu.reduction_pixels": _reductions,
     "gpu.reduction_pixel_tiles": gradient_boxes,

@@ -38,8 +38,17 @@ from tilewright.target.instructions.ldmatrix import (
     ldmatrix_b_trans_f16,
 )
 from tilewright.target.instructions.micro_kernel import dot, gemm
-from tilewright.target.instructions.mma import mma_bf16, mma_f16, mma_s8, mma_tf32, mma_u8
+from tilewright.target.instructions.mma import (
+    mma_bf16,
+    mma_bf16_8,
+    mma_f16,
+    mma_f16_8,
+    mma_s8,
+    mma_tf32,
+    mma_u8,
+)
 from tilewright.target.instructions.mma_sparse import mma_diagonal_bf16, mma_diagonal_f16
+from tilewright.target.instructions.pair_loads import load_pairs
 from tilewright.target.instructions.tma_load import named as tma_load_named
 from tilewright.target.instructions.tma_load import tma_load
 from tilewright.target.instructions.turned_pairs import turned_pairs_bf16
@@ -82,10 +91,13 @@ __all__ = [
     "ldmatrix_b_trans_blocks_bf16",
     "ldmatrix_b_trans_blocks_f16",
     "ldmatrix_b_trans_f16",
+    "load_pairs",
     "mma_bf16",
+    "mma_bf16_8",
     "mma_diagonal_bf16",
     "mma_diagonal_f16",
     "mma_f16",
+    "mma_f16_8",
     "mma_s8",
     "mma_tf32",
     "mma_u8",
@@ -114,6 +126,9 @@ def instruction_named(name: str) -> Instruction | None:
             return wgmma_named(*sized.groups())
         if sized := re.fullmatch(r"copy_async_(\w+)_(\d+)", name):
             return copy_async(int(sized[2]), sized[1])
+        if sized := re.fullmatch(r"load_pairs_(b?float16)_(\d+)x(\d+)x(\d+)_(\d)_(\d)", name):
+            *rows, places, pairs = map(int, sized.groups()[1:])
+            return load_pairs(rows, places, pairs, sized[1])
         if sized := re.fullmatch(r"tma_load_([a-z0-9]+)_([\dx]+)((?:_s\d+)?)", name):
             return tma_load_named(*sized.groups())
     return INSTRUCTIONS.get(name)

@@ -20,25 +20,29 @@ _ROWS = ("lane 2", "lane 3", "lane 4", "slot 1")
 _COLUMNS = ("lane 2", "lane 3", "lane 4")
 _RESULT = ("slot 0", "lane 0", "lane 1")
 
-#: By type: how PTX calls it, the products that one instruction adds up for each result, and where
-#: the bits of their number go in A and in B.
-_INPUTS: dict[str, tuple[str, int, tuple[str, ...], tuple[str, ...]]] = {
-    "float16": ("f16", 16, ("slot 0", "lane 0", "lane 1", "slot 2"),
-                ("slot 0", "lane 0", "lane 1", "slot 1")),
-    "bfloat16": ("bf16", 16, ("slot 0", "lane 0", "lane 1", "slot 2"),
-                 ("slot 0", "lane 0", "lane 1", "slot 1")),
-    "float32": ("tf32", 8, ("lane 0", "lane 1", "slot 1"), ("lane 0", "lane 1", "slot 0")),
-    "int8": ("s8", 32, ("slot 0", "slot 1", "lane 0", "lane 1", "slot 3"),
-             ("slot 0", "slot 1", "lane 0", "lane 1", "slot 2")),
-    "uint8": ("u8", 32, ("slot 0", "slot 1", "lane 0", "lane 1", "slot 3"),
-              ("slot 0", "slot 1", "lane 0", "lane 1", "slot 2")),
+#: By type and depth, the products that one instruction adds up for each result: how PTX calls the
+#: type, and where the bits of a product's number go in A and in B.
+_INPUTS: dict[tuple[str, int], tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    ("float16", 16): ("f16", ("slot 0", "lane 0", "lane 1", "slot 2"),
+                      ("slot 0", "lane 0", "lane 1", "slot 1")),
+    ("bfloat16", 16): ("bf16", ("slot 0", "lane 0", "lane 1", "slot 2"),
+                       ("slot 0", "lane 0", "lane 1", "slot 1")),
+    ("float16", 8): ("f16", ("slot 0", "lane 0", "lane 1"), ("slot 0", "lane 0", "lane 1")),
+    ("bfloat16", 8): ("bf16", ("slot 0", "lane 0", "lane 1"), ("slot 0", "lane 0", "lane 1")),
+    ("float32", 8): ("tf32", ("lane 0", "lane 1", "slot 1"), ("lane 0", "lane 1", "slot 0")),
+    ("int8", 32): ("s8", ("slot 0", "slot 1", "lane 0", "lane 1", "slot 3"),
+                   ("slot 0", "slot 1", "lane 0", "lane 1", "slot 2")),
+    ("uint8", 32): ("u8", ("slot 0", "slot 1", "lane 0", "lane 1", "slot 3"),
+                    ("slot 0", "slot 1", "lane 0", "lane 1", "slot 2")),
 }  # fmt: skip
+#: By the bytes of an element, where the upper eight rows of A go: behind what shares a register.
+_UPPER = {1: "slot 2", 2: "slot 1", 4: "slot 0"}
 
 
-def _mma(element: str) -> Instruction:
-    name, depth, of_a, of_b = _INPUTS[element]
+def _mma(element: str, depth: int) -> Instruction:
+    name, of_a, of_b = _INPUTS[element, depth]
     result = "float32" if dtype(element).is_float else "int32"
-    rows = (*_COLUMNS, {8: "slot 0", 16: "slot 1", 32: "slot 2"}[depth])
+    rows = (*_COLUMNS, _UPPER[dtype(element).bytes])
     return decl_instruction(
         f"mma_m16n8k{depth}_{name}",
         axes=(Axis("i", 16), Axis("j", 8), Axis("k", depth, reduce=True)),
@@ -97,19 +101,22 @@ def _word(pointer: str, slot: str) -> str:
 
 
 #: ``C[i, j] += A[i, k] * B[k, j]`` for 16 i, 8 j and 16 k, of float16 into float32, from sm_80 on.
-mma_f16 = _mma("float16")
+mma_f16 = _mma("float16", 16)
 
 #: The same of bfloat16.
-mma_bf16 = _mma("bfloat16")
+mma_bf16 = _mma("bfloat16", 16)
+
+#: Both for 8 k.
+mma_f16_8, mma_bf16_8 = _mma("float16", 8), _mma("bfloat16", 8)
 
 #: ``C[i, j] += A[i, k] * B[k, j]`` for 16 i, 8 j and 32 k, of int8 into int32, from sm_80 on.
-mma_s8 = _mma("int8")
+mma_s8 = _mma("int8", 32)
 
 #: The same of uint8.
-mma_u8 = _mma("uint8")
+mma_u8 = _mma("uint8", 32)
 
 #: ``C[i, j] += A[i, k] * B[k, j]`` for 16 i, 8 j and 8 k, of float32, of whose elements the tensor
 #: cores read what :func:`~tilewright.ir.tf32.truncate_tf32` leaves, so that this is what it is
 #: declared to multiply. PTX promises as much of operands whose low 13 bits are zero, as
 #: :func:`~tilewright.ir.tf32.round_tf32` makes them; of others the hardware has no use for these.
-mma_tf32 = _mma("float32")
+mma_tf32 = _mma("float32", 8)

@@ -14,6 +14,11 @@ from tilewright.topi.depthwise_products import (
 from tilewright.topi.gpu import candidates as gpu
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
+from tilewright.topi.gpu.depthwise_channel_pairs import (
+    PairTile,
+    declare_channel_pairs,
+    schedule_channel_pairs,
+)
 from tilewright.topi.gpu.depthwise_diagonal import declare_diagonal, schedule_diagonal
 from tilewright.topi.gpu.depthwise_direct import (
     DirectTile,
@@ -157,6 +162,7 @@ from tilewright.topi.gpu.gradient_diagonal_tiles import (
 from tilewright.topi.gpu.gradient_pixel_tiles import gradient_pixel_tiles, suits_pixel_sums
 from tilewright.topi.gpu.gradient_plane_tiles import gradient_plane_tiles, suits_plane_sums
 from tilewright.topi.gpu.gradient_staged_band_tiles import staged_band_tiles, suits_staged_bands
+from tilewright.topi.gpu.pair_tiles import pair_tiles, suits_pairs
 from tilewright.topi.gpu.pixel_tiles import box_tiles
 from tilewright.topi.gpu.reductions import reduction_tiles
 from tilewright.topi.opencl import candidates as opencl
@@ -207,6 +213,9 @@ GPU = (
     Template("gpu.pixel_tiles", BoxTile, schedule_boxes, ("forward", "dgrad"), True, True,
              box_tiles, ("cuda", "sim"), shared=True, where=suits_boxes, least=90,
              declares=declare_boxes),
+    Template("gpu.channel_pairs", PairTile, schedule_channel_pairs, ("forward", "dgrad"), True,
+             True, pair_tiles, ("cuda", "sim"), shared=True, where=suits_pairs, least=90,
+             declares=declare_channel_pairs, matrices=True),
     Template("gpu.diagonal", DiagonalTile, schedule_diagonal, ("forward", "dgrad"), True, True,
              diagonal_tiles, ("cuda", "sim"), shared=True, where=suits_diagonal, least=90,
              declares=declare_diagonal, matrices=True),

@@ -1,0 +1,136 @@
+"""Pairs of neighbours from shared memory into fragments, several pairs of a thread at once.
+
+The A of a product (:mod:`~tilewright.target.instructions.mma`) of 16 rows by 16, or by 8, may have
+as its columns places with a pair of neighbours each, such as pixels with two channels: a register
+of it is one word of memory. The words that follow are those of the next products' A, so that a
+thread that reads 8 or 16 bytes has what several products want.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from math import prod
+from typing import Any
+
+from tilewright.ir.errors import LanguageError
+from tilewright.ir.swizzle import WIDTHS
+from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
+from tilewright.target.instructions._shared import shared_address
+
+#: Rows of a fragment; where the bits of their numbers go, and those of places, by how many.
+ROWS = 16
+_ROW_BITS = ("lane 2", "lane 3", "lane 4", "slot 1")
+_PLACE_BITS = {4: ("lane 0", "lane 1"), 8: ("lane 0", "lane 1", "slot 2")}
+_PAIRS = (1, 2, 4)
+
+
+def load_pairs(rows: Sequence[int], places: int, pairs: int, element: str) -> Instruction:
+    """The load of ``pairs`` fragments of 16 rows by ``places`` by two elements of 16 bits.
+
+    Parameters
+    ----------
+    rows : three extents whose product is 16: rows may be counted along so many axes, each with its
+        own stride.
+    pairs : of elements next to one another that a thread reads at once: 1, 2 or 4.
+
+    Raises :class:`LanguageError` where there is no such load.
+    """
+    extents = tuple(rows)
+    powers = len(extents) == 3 and all(n in (1, 2, 4, 8, 16) for n in extents)
+    if not powers or prod(extents) != ROWS or places not in _PLACE_BITS or pairs not in _PAIRS:
+        raise LanguageError(
+            f"load_pairs: {ROWS} rows are 3 powers of two multiplied, places 4 or 8, and threads "
+            f"read 1, 2 or 4 pairs, not {extents}, {places} and {pairs}"
+        )
+    if not element.endswith("float16"):
+        raise LanguageError(f"load_pairs: elements are of float16 or bfloat16, not {element}")
+    return _declared(extents, places, pairs, element)
+
+
+@cache
+def _declared(rows: tuple[int, ...], places: int, pairs: int, element: str) -> Instruction:
+    names = ("i0", "i1", "i2")
+    axes = (*names, "q", "e", "c")
+    extents = (*rows, places, pairs, 2)
+    own, own_slots = _divided(rows), places  # elements that a thread has of one fragment
+
+    def cuda(pointers: Sequence[str], where: Sequence[Sequence[str]]) -> str:
+        slots, strides = where
+        lanes = [
+            f"(threadIdx.x >> {first + 2} & {(1 << count) - 1}) * {strides[d]}"
+            for d, (first, count) in enumerate(_of_lanes(own))
+            if count
+        ]
+        lanes.append(f"(threadIdx.x & 3) * {strides[3]}")
+        low = next(d for d, bits in enumerate(own) if len(_ROW_BITS) - 1 in bits)
+        lower = f"{rows[low] // 2} * {strides[low]}"
+        lines = []
+        for number in range(places // 2):
+            offset = [*lanes, *([lower] if number & 1 else [])]
+            offset += [f"4 * {strides[3]}"] if number & 2 else []
+            first = [slots[own_slots * e + 2 * number] for e in range(pairs)]
+            lines.append(_read(pointers, first, " + ".join(offset)))
+        return "\n".join(lines)
+
+    bits = [tuple(_ROW_BITS[b] for b in mine) for mine in own]
+    behind = own_slots.bit_length() - 1
+    words = tuple(f"slot {behind + b}" for b in range(pairs.bit_length() - 1))
+    return decl_instruction(
+        f"load_pairs_{element}_{'x'.join(map(str, rows))}_{places}_{pairs}",
+        axes=tuple(Axis(a, n) for a, n in zip(axes, extents, strict=True)),
+        operands=(
+            Argument(
+                "D", axes, element, align=4, scopes=("fragment",),
+                fragment=(*bits, _PLACE_BITS[places], words, ("slot 0",)),
+            ),
+            Argument(
+                "S", axes, element, align=4 * pairs, scopes=("shared",),
+                strides=(None, None, None, None, 2, 1), swizzles=(0, *WIDTHS),
+            ),
+        ),
+        body=lambda d, s: s,
+        emissions={"cuda": cuda},
+        cuda_arch=80,
+        simulate=_copy,
+    )  # fmt: skip
+
+
+def _divided(rows: Sequence[int]) -> list[list[int]]:
+    """The bits of a row's number that each of its axes has, the last axis the lowest.
+
+    >>> _divided((1, 2, 8))
+    [[], [3], [0, 1, 2]]
+    """
+    found: list[list[int]] = []
+    first = 0
+    for extent in reversed(rows):
+        count = extent.bit_length() - 1
+        found.insert(0, list(range(first, first + count)))
+        first += count
+    return found
+
+
+def _of_lanes(own: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Of each axis, its first bit and how many of its bits are of a thread's number."""
+    last = len(_ROW_BITS) - 1
+    return [(min(bits, default=0), len([b for b in bits if b < last])) for bits in own]
+
+
+def _read(pointers: Sequence[str], slots: Sequence[str], offset: str) -> str:
+    """One load of a thread into the registers that begin at ``slots``."""
+    registers = [f"*reinterpret_cast<unsigned *>({pointers[0]} + {slot})" for slot in slots]
+    count = len(registers)
+    names = ", ".join(f"%{k}" for k in range(count))
+    vector, targets = (f".v{count}", f"{{{names}}}") if count > 1 else ("", names)
+    outs = ", ".join(f'"=r"({x})' for x in registers)
+    return (
+        f'asm volatile("ld.shared{vector}.b32 {targets}, [%{count}];"\n'
+        f"    : {outs}\n"
+        f'    : "r"({shared_address(pointers[1], offset)})\n'
+        '    : "memory");'
+    )
+
+
+def _copy(view: Any) -> None:
+    view.write_block(0, view.read_block(1))

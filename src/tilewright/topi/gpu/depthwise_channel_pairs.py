@@ -1,0 +1,208 @@
+"""Depthwise convolution in 16 bits on tensor cores, channels last, by pairs of channels.
+
+The products of :mod:`~tilewright.topi.nn.depthwise_channel_pairs`. A block goes from tile to
+tile, and on to the next image; what a tile sees comes to shared memory as one box, by TMA, while
+the tile before it is computed. A warp has the bands of the filters of some channels in
+registers; it reads what a row of the image is for sixteen rows of products at once, for several
+pairs of channels, and adds it to all rows of results that see it. Results go through shared memory,
+so that they are stored in pieces of 16 bytes, one next to the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright import te
+from tilewright.schedule import Schedule
+from tilewright.target.instructions import (
+    load_pairs,
+    mma_bf16,
+    mma_bf16_8,
+    mma_f16,
+    mma_f16_8,
+    tma_load,
+)
+from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.nn.depthwise_channel_pairs import (
+    CHANNELS,
+    OUTPUTS,
+    PairCut,
+    PairStages,
+    depthwise_channel_pairs,
+    element_of,
+)
+from tilewright.topi.nn.images import Images
+from tilewright.topi.problem import Problem
+from tilewright.topi.stages import image_axes, scheduled
+
+#: By type and pixels of a product.
+_MULTIPLY = {
+    ("float16", 4): mma_f16_8, ("float16", 8): mma_f16,
+    ("bfloat16", 4): mma_bf16_8, ("bfloat16", 8): mma_bf16,
+}  # fmt: skip
+#: Rows of a product's A; threads of a warp; elements of 16 bits that a thread stores at once.
+_MATRIX, _LANES, _STORED = 16, 32, 8
+#: By how many bytes pixels may be swizzled.
+_SWIZZLES = (32, 64, 128)
+
+
+@dataclass(frozen=True)
+class PairTile:
+    """A warp computes, of ``pairs`` pairs of channels, ``rows`` rows of results of each of
+    ``strips`` strips, one below the other, and of them ``groups`` times four columns; of so many
+    images that they make sixteen strips by groups. A block has ``down`` by ``across`` warps on the
+    image for each of ``lots`` lots of channels, and goes through ``turns`` tiles, from image to
+    image. ``stages`` tiles are in shared memory."""
+
+    rows: int = 4
+    strips: int = 4
+    groups: int = 4
+    pairs: int = 4
+    down: int = 1
+    across: int = 1
+    lots: int = 4
+    turns: int = 1
+    stages: int = 1
+
+    @property
+    def own(self) -> int:
+        """Channels of a warp."""
+        return self.pairs * CHANNELS
+
+    @property
+    def deep(self) -> int:
+        """Images of a tile."""
+        return _MATRIX // (self.strips * self.groups)
+
+    @property
+    def channels(self) -> int:
+        """Channels of a block."""
+        return self.lots * self.own
+
+    @property
+    def high(self) -> int:
+        """Rows of results of a tile."""
+        return self.rows * self.strips * self.down
+
+    @property
+    def wide(self) -> int:
+        """Columns of results of a tile."""
+        return OUTPUTS * self.groups * self.across
+
+    @property
+    def swizzle(self) -> int:
+        """By how many bytes pixels in shared memory are swizzled, so that neighbours meet no bank
+        twice; 0 where they are not as long as a swizzled row."""
+        return CHANNELS * self.channels if CHANNELS * self.channels in _SWIZZLES else 0
+
+
+@dataclass(frozen=True)
+class PairDeclaration(Declaration):
+    """A problem as products of pairs of channels, cut as ``cut`` says."""
+
+    cut: PairCut
+    stages: PairStages
+
+
+def pair_cut(p: Problem, tile: PairTile) -> PairCut:
+    """How a problem is cut for a tile."""
+    matrix = (tile.deep, tile.strips, tile.groups)
+    return PairCut(p, tile.rows, matrix, tile.pairs, (tile.high, tile.wide, tile.channels))
+
+
+def declare_channel_pairs(p: Problem, tile: PairTile, batch: Any = None) -> PairDeclaration:
+    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
+    cut, inputs = pair_cut(p, tile), placeholders(p, batch)
+    image, filter = list(inputs.values())[:2]
+    made = depthwise_channel_pairs(cut, image, filter)
+    sums = Images(p.layout).compute(
+        image.shape[0], p.result_channels, cut.result,
+        lambda n, c, at: element_of(cut, made.sum, n, at[0], at[1], c), "Sums",
+    )  # fmt: skip
+    result = finished(p, sums, inputs)
+    return PairDeclaration(p, inputs, result, made.sum, made.image, None, cut, made)
+
+
+def schedule_channel_pairs(d: Declaration, tile: PairTile = PairTile()) -> Schedule:
+    """The schedule of what :func:`declare_channel_pairs` makes of a problem with the same
+    ``tile``."""
+    assert isinstance(d, PairDeclaration)
+    cut, made, layout, kind = d.cut, d.stages, d.problem.layout, d.problem.dtype
+    s = scheduled(d.output, made.image, made.pixels, made.bands, made.sum)
+    staged = s.cache_write(d.output, "shared")
+    out, results, sums = s[d.output], s[staged], s[made.sum]
+    warps = tile.down * tile.across
+    tz, ty, tx = (
+        te.thread_axis((0, extent), f"threadIdx.{name}")
+        for extent, name in ((warps, "z"), (tile.lots, "y"), (_LANES, "x"))
+    )
+
+    n, c, h, w = image_axes(out, layout)
+    n, image = out.split(n, factor=tile.deep)
+    cb, c = out.split(c, factor=tile.channels)
+    wb, w = out.split(w, factor=tile.wide)
+    hb, row = out.split(h, factor=tile.high)
+    out.reorder(n, hb, wb, cb, image, row, w, c)
+    tiles, turn = out.split(out.fuse(n, hb, wb), factor=tile.turns)
+    out.reorder(tiles, cb, turn)
+    block = out.fuse(tiles, cb)
+    out.bind(block, te.thread_axis("blockIdx.x"))
+    c, lane = out.split(c, factor=_STORED)
+    rest, x = out.split(out.fuse(image, row, w, c), factor=_LANES)
+    rest, y = out.split(rest, factor=tile.lots)
+    _, z = out.split(rest, factor=warps)
+    for axis, thread in ((z, tz), (y, ty), (x, tx)):
+        out.bind(axis, thread)
+    out.vectorize(lane)
+
+    results.compute_at(out, turn)
+    image, c, row, w = image_axes(results, layout)
+    results.storage_align(w, 2 * _STORED, _STORED)  # so that pixels meet no bank twice
+    extents = (tile.deep, tile.rows * tile.strips, OUTPUTS * tile.groups, tile.own)
+    for axis, extent in zip((image, row, w, c), extents, strict=True):
+        results.align_bounds(axis, extent)
+    lot, c = results.split(c, factor=tile.own)
+    w, output = results.split(w, factor=OUTPUTS)
+    across, group = results.split(w, factor=tile.groups)
+    h, row = results.split(row, factor=tile.rows)
+    down, strip = results.split(h, factor=tile.strips)
+    results.reorder(down, across, lot, row, image, strip, group, output, c)
+    results.bind(results.fuse(down, across), tz)
+    results.bind(lot, ty)
+    results.unroll(row)
+    results.vectorize(c)
+
+    sums.set_scope("fragment")
+    sums.compute_at(results, lot)
+    *_, pair, line, image, strips, group, output, cj = sums.op.axis
+    r, part, q, ci = sums.op.reduce_axis
+    sums.reorder(r, part, pair, line, image, strips, group, output, cj, q, ci)
+    for axis in (r, part, pair, line):
+        sums.unroll(axis)
+    sums.tensorize(image, _MULTIPLY[kind, cut.pixels])
+
+    bands = s[made.bands]
+    bands.set_scope("fragment")
+    bands.compute_at(out, block)
+    bands.bind(bands.op.axis[0], ty)
+    for axis in bands.op.axis[1:]:
+        bands.unroll(axis)
+
+    pixels = s[made.pixels]
+    pixels.set_scope("fragment")
+    pixels.compute_at(sums, part)
+    *_, image, strips, group, pair, q, c = pixels.op.axis
+    pixels.reorder(image, strips, group, q, pair, c)
+    pixels.tensorize(image, load_pairs(cut.matrix, cut.pixels, tile.pairs, kind))
+
+    box = s[made.image]
+    box.set_scope("shared")
+    box.compute_at(out, turn)
+    if tile.stages > 1:
+        box.pipeline(tile.stages)
+    if tile.swizzle:
+        box.swizzle(tile.swizzle)
+    seen = (tile.deep, *cut.seen(tile.high, tile.wide), tile.channels)
+    box.tensorize(box.op.axis[0], tma_load(seen, kind, swizzle=tile.swizzle))
+    return s

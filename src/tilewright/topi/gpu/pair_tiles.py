@@ -1,0 +1,205 @@
+"""The tiles worth trying for products of pairs of channels, best guess first.
+
+The guess is a time, of what tensor cores multiply, what shared memory is read for, what comes
+through the second-level cache and what memory moves. Its numbers are those of an H200; which of
+these tiles is taken there, records and the trees of the choice decide.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from tilewright.target.instructions.tma_load import LARGEST
+from tilewright.target.target import Target
+from tilewright.topi.gpu.depthwise_channel_pairs import PairTile, pair_cut
+from tilewright.topi.gpu.diagonal_tiles import Machine, has_eights
+from tilewright.topi.gpu.window import MULTIPROCESSORS
+from tilewright.topi.nn.depthwise_channel_pairs import CHANNELS, OUTPUTS, PairCut
+from tilewright.topi.nn.depthwise_forward import whole
+from tilewright.topi.problem import Problem
+
+#: Registers of a thread beside what it multiplies, and at most.
+_OTHERS, _MOST_REGISTERS = 40, 250
+#: Products written out at most; tiles that are worth trying, of so many ways to fill a warp.
+_CODE, _MOST, _WARPS = 1024, 160, 32
+#: Strips and groups of a product's rows; a power of two each, at most 16 together.
+_MATRICES = tuple((s, g) for s, g in product((1, 2, 4, 8, 16), repeat=2) if s * g <= 16)
+_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 14)
+_LOTS = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 18)
+#: Elements of 16 bits in 16 bytes.
+_PIECE = 8
+_LANES = 32
+
+
+def pair_tiles(p: Problem, target: Target) -> list[PairTile]:
+    """Tiles that fit."""
+    return list(_ranked(p))
+
+
+def suits_pairs(p: Problem) -> bool:
+    """Whether products of pairs of channels are for a problem: one of 16 bits, whose pixels begin
+    at multiples of 16 bytes, with filters that fit registers."""
+    return p.pass_ != "wgrad" and has_eights(p) and bool(_ranked(p))
+
+
+@functools.lru_cache(64)
+def _ranked(p: Problem) -> tuple[PairTile, ...]:
+    found = heapq.nsmallest(_MOST, _tiles(p), key=lambda pair: pair[0])
+    return tuple(dict.fromkeys(tile for cost, tile in found if cost < math.inf))
+
+
+def _tiles(p: Problem) -> Iterator[tuple[float, PairTile]]:
+    """Tiles, with the microseconds that they are thought to take."""
+    height, width = p.result_image
+    for tile in [*_cheapest(p, 4), *_cheapest(p, 2)]:
+        columns = -(-width // tile.wide)
+        across = {-(-columns // parts) for parts in (1, 2, 3, 4, 7)}
+        for lots, x, down in product(_lots(p, tile.pairs), sorted(across), (1, 2)):
+            made = replace(tile, lots=lots, across=x, down=down)
+            if 2 <= lots * x * down <= 18 and (down == 1 or made.high < 2 * height):
+                for stages in (1, 2, 3):
+                    yield from _balanced(p, replace(made, stages=stages))
+
+
+def _balanced(p: Problem, tile: PairTile) -> Iterator[tuple[float, PairTile]]:
+    """The same in as many blocks as multiprocessors hold at once, or twice as many."""
+    resident = _resident(p, tile)
+    if not resident:
+        return
+    count, beside = _count(p, tile)
+    turns = {-(-count * beside // (waves * resident * MULTIPROCESSORS)) for waves in (1, 2)}
+    for t in sorted({1} if tile.stages == 1 else turns - set(range(tile.stages))):
+        made = replace(tile, turns=t)
+        yield _micros(p, made, resident), made
+
+
+def _cheapest(p: Problem, pairs: int) -> list[PairTile]:
+    return heapq.nsmallest(_WARPS, _warps(p, pairs), key=lambda tile: _dear(p, tile))
+
+
+def _warps(p: Problem, pairs: int) -> Iterator[PairTile]:
+    """What warps of so many ``pairs`` may compute."""
+    for (strips, groups), rows in product(_MATRICES, _ROWS):
+        tile = PairTile(rows, strips, groups, pairs)
+        cut = pair_cut(p, tile)
+        if products(cut) <= _CODE and registers(cut) <= _MOST_REGISTERS:
+            yield tile
+
+
+def _waste(p: Problem, tile: PairTile) -> float:
+    """How many times as many results as the images have are computed."""
+    sizes = zip((p.batch, *p.result_image), (tile.deep, tile.high, tile.wide), strict=True)
+    return math.prod(whole(n, size) / n for n, size in sizes)
+
+
+def _dear(p: Problem, tile: PairTile) -> float:
+    """Cycles for each result, dearer where few warps have room for their registers."""
+    cut = pair_cut(p, tile)
+    cycles = Machine.busy(products(cut) * cut.pixels // 8, loads(cut), 1, 0)
+    warps = Machine.REGISTERS / (32 * registers(cut))
+    return _waste(p, tile) * cycles / (tile.rows * tile.pairs) * (1 + 5 / warps)
+
+
+def _lots(p: Problem, pairs: int) -> list[int]:
+    """Lots of channels of blocks, in whole pieces of 16 bytes and without much waste."""
+    found = []
+    for lots in _LOTS:
+        channels = lots * pairs * CHANNELS
+        if channels % _PIECE == 0 and channels <= LARGEST:
+            found += [lots] if whole(p.channels, channels) <= 1.15 * p.channels else []
+    return found
+
+
+def products(cut: PairCut) -> int:
+    """Products of a warp in a turn."""
+    return cut.rows * cut.kernel[0] * cut.parts * cut.pairs
+
+
+def loads(cut: PairCut) -> int:
+    """Loads of 16 bytes a thread of a warp in a turn."""
+    return cut.seen_rows * cut.parts * cut.pixels * cut.pairs // 8
+
+
+def bands(cut: PairCut) -> int:
+    """Registers of a thread with the bands of its filters."""
+    return cut.kernel[0] * cut.parts * cut.pixels // 4 * cut.pairs
+
+
+def registers(cut: PairCut) -> int:
+    """Registers of a thread: sums, bands, pixels, and others."""
+    return bands(cut) + (4 * cut.rows + 6) * cut.pairs + _OTHERS
+
+
+def _count(p: Problem, tile: PairTile) -> tuple[int, int]:
+    """Tiles of the images, and blocks side by side for all channels."""
+    extents = (p.batch, *p.result_image, p.channels)
+    sizes = (tile.deep, tile.high, tile.wide, tile.channels)
+    *tiles, beside = (-(-n // size) for n, size in zip(extents, sizes, strict=True))
+    return math.prod(tiles), beside
+
+
+def _resident(p: Problem, tile: PairTile) -> int:
+    """Blocks that a multiprocessor holds; 0 where it cannot hold one."""
+    cut = pair_cut(p, tile)
+    rows, columns = cut.seen(tile.high, tile.wide)
+    if max(rows, columns) > LARGEST:
+        return 0
+    pixels, results = rows * columns, tile.high * tile.wide
+    numbers = tile.stages * pixels * tile.channels + results * (tile.channels + _PIECE)
+    warps = tile.down * tile.across * tile.lots
+    return Machine.resident(warps, registers(cut), 2 * tile.deep * numbers + Machine.OWN)
+
+
+@functools.lru_cache(4096)
+def load_passes(tile: PairTile, columns: int, rows: int, stride: tuple[int, int]) -> float:
+    """How many times as long as it might a warp's load of pixels takes, for banks that threads
+    meet: of a box so many pixels wide and high."""
+    pixel, own = tile.channels * 2, 2 * tile.own
+    together = 128 // own  # threads whose bytes are read at once
+    total = 0
+    for first in range(0, _LANES, together):
+        places: dict[int, set[int]] = {}
+        for lane in range(first, first + together):
+            group, strip = lane // 4 % tile.groups, lane // 4 // tile.groups % tile.strips
+            image = lane // 4 // (tile.groups * tile.strips)
+            row = image * rows + strip * tile.rows * stride[0]
+            at = (row * columns + group * OUTPUTS * stride[1] + lane % 4) * pixel
+            at ^= at >> 3 & tile.swizzle - 16 if tile.swizzle else 0
+            places.setdefault(at % 128 // own, set()).add(at)
+        total += max(map(len, places.values()))
+    return total * together / _LANES
+
+
+def _micros(p: Problem, tile: PairTile, resident: int) -> float:
+    """The microseconds that a tile is thought to take, of which so many are resident."""
+    cut, (height, width) = pair_cut(p, tile), p.result_image
+    count, beside = _count(p, tile)
+    rows, columns = cut.seen(tile.high, tile.wide)
+    warps = tile.down * tile.across * tile.lots
+    blocks = -(-count // tile.turns) * beside
+    waves = blocks / (resident * MULTIPROCESSORS)
+    read = loads(cut) * load_passes(
+        tile, columns, rows, p.stride if p.pass_ == "forward" else (1, 1)
+    )
+    made = 12 * bands(cut)  # instructions for a warp's bands
+    stored = tile.deep * tile.high * tile.wide * tile.channels // (64 * warps)
+    others = 6 * tile.rows * tile.pairs + stored
+    work = Machine.busy(products(cut) * cut.pixels // 8, round(read), 1, others)
+    busy = warps * (count * beside * work + blocks * made * Machine.ISSUE)
+    busy *= (1 + 5 / (resident * warps)) / Machine.CYCLES / MULTIPROCESSORS
+    written = p.batch * height * width * p.channels * 2
+    # Short rows take as long as longer ones.
+    box = tile.deep * rows * columns * max(tile.channels * 2 + 12, 80)
+    cache = (count * beside * box + written) / Machine.CACHE
+    read = p.batch * math.prod(cut.image) * p.channels * 2
+    memory = (read + written) / Machine.MEMORY * (1.15 if beside > 1 else 1.0)
+    slowest = math.pow(busy**4 + cache**4 + memory**4, 0.25)
+    tail = math.ceil(waves) / waves if waves < 3 else 1.0
+    alone = 1.4 if resident == 1 else 1.0  # nothing moves while one block computes
+    waits = math.ceil(waves) * (1.5 if tile.stages == 1 else 1.0) / math.sqrt(resident)
+    return slowest * tail * alone + waits

@@ -1,0 +1,171 @@
+"""Depthwise convolution as products of matrices of two channels side by side, channels last.
+
+Eight pixels, or four, next to one another in a row, of two channels, are a row of a matrix A. A row
+of a filter, for two channels, makes a matrix B: its columns are four outputs next to one another,
+of two channels, and hold the taps of that channel where the pixel is in the output's window, and
+zeros elsewhere. A times B is what the filter's row adds to four outputs
+of two channels, for all rows of A. Of five taps nearly every third product counts.
+
+Channels last, two channels of a pixel are one word of memory, so that words are operands as they
+lie there. Rows of A may come from different rows and columns of an image, and from different
+images. A row of an image is read once for all rows of results that see it. What is not finite in
+the image spreads to the other channel of the pair, and to the four outputs of a product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright import te
+from tilewright.te import Tensor
+from tilewright.topi.nn.convolved import Convolved
+from tilewright.topi.nn.depthwise_forward import whole
+from tilewright.topi.nn.images import Images, padded
+
+#: Outputs and channels of a product.
+OUTPUTS, CHANNELS = 4, 2
+
+
+@dataclass(frozen=True)
+class PairCut(Convolved):
+    """How a problem is cut into products of pairs of channels.
+
+    Parameters
+    ----------
+    rows : output rows, one below the other, that a row of the input is read for at once.
+    matrix : what the rows of A count: images; strips of ``rows`` output rows, one below the other;
+        groups of :data:`OUTPUTS` output columns, one beside the other.
+    pairs : pairs of channels that are read together.
+    tile : rows, columns and channels of results, of which whole ones are computed: multiples of
+        those of ``matrix`` and of ``pairs``.
+    """
+
+    rows: int
+    matrix: tuple[int, int, int]
+    pairs: int
+    tile: tuple[int, int, int]
+
+    @property
+    def seen_rows(self) -> int:
+        """Rows of the input that ``rows`` of results see."""
+        return self._reach(0, self.rows)
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of a product: eight, or four where fewer are then read that no output sees."""
+        return 4 if -(-self._reach(1, OUTPUTS) // 4) % 2 else 8
+
+    @property
+    def parts(self) -> int:
+        """Products that go over what the outputs of one see."""
+        return -(-self._reach(1, OUTPUTS) // self.pixels)
+
+    def seen(self, rows: int, columns: int) -> tuple[int, int]:
+        """Rows and columns of the input that are read for so many of results."""
+        last = (columns - OUTPUTS) * self.stride[1]
+        return self._reach(0, rows), last + self.parts * self.pixels
+
+    def _reach(self, d: int, results: int) -> int:
+        return (results - 1) * self.stride[d] + (self.kernel[d] - 1) * self.dilation[d] + 1
+
+
+@dataclass(frozen=True)
+class PairStages:
+    """The stages: the padded ``image``; its ``pixels`` as products read them; the ``bands`` of the
+    filter; and the ``sum`` of products."""
+
+    image: Tensor
+    pixels: Tensor
+    bands: Tensor
+    sum: Tensor
+
+
+def depthwise_channel_pairs(t: PairCut, image: Tensor, filter: Tensor) -> PairStages:
+    """The stages of a forward pass, or of a gradient by the input with stride 1, in NHWC.
+
+    ``pixels`` is (images, strips and groups of blocks, lots of channels, rows, parts, and then a
+    product's images, strips, groups, pairs, pixels, channels), ``bands`` (lots of channels, rows,
+    parts, pairs, pixels, channels, outputs, channels).
+    """
+    p, images, (sh, sw), dh = t.problem, Images(t.problem.layout), t.stride, t.dilation[0]
+    deep, strips, groups = t.matrix
+    high, wide, lot = strips * t.rows, groups * OUTPUTS, t.pairs * CHANNELS
+    height, width = (whole(n, size) for n, size in zip(t.result, t.tile, strict=False))
+    channels = whole(p.channels, t.tile[2])
+    batch = (image.shape[0] + deep - 1) // deep
+    source = padded(
+        images, image, t.before, t.seen(height, width), "PaddedInput", channels,
+        batch * deep if deep > 1 else None,
+    )  # fmt: skip
+    blocks = (batch, height // high, width // wide, channels // lot)
+
+    def pixel(
+        n: Any, h: Any, w: Any, e: Any, row: Any, part: Any,
+        i: Any, strip: Any, group: Any, pair: Any, q: Any, c: Any,
+    ) -> Any:  # fmt: skip
+        return source[
+            n * deep + i,
+            (h * strips + strip) * t.rows * sh + row,
+            (w * groups + group) * OUTPUTS * sw + part * t.pixels + q,
+            (e * t.pairs + pair) * CHANNELS + c,
+        ]
+
+    pixels = te.compute(
+        (*blocks, t.seen_rows, t.parts, *t.matrix, t.pairs, t.pixels, CHANNELS), pixel,
+        name="Pixels",
+    )  # fmt: skip
+
+    def tap(e: Any, di: Any, part: Any, pair: Any, q: Any, ci: Any, output: Any, cj: Any) -> Any:
+        c = (e * t.pairs + pair) * CHANNELS + cj
+        where, (kh, kw) = t.tap(di * dh, part * t.pixels + q - output * sw)
+        inside = [ci.equal(cj), *where, *([c < p.channels] if channels > p.channels else [])]
+        return te.if_then_else(te.all(*inside), filter[c, 0, kh, kw], te.const(0, p.dtype))
+
+    bands = te.compute(
+        (blocks[3], t.kernel[0], t.parts, t.pairs, t.pixels, CHANNELS, OUTPUTS, CHANNELS), tap,
+        name="Bands",
+    )  # fmt: skip
+
+    r, part, q, ci = (
+        te.reduce_axis((0, extent), name=name)
+        for extent, name in (
+            (t.seen_rows, "r"), (t.parts, "part"), (t.pixels, "q"), (CHANNELS, "ci"),
+        )
+    )  # fmt: skip
+
+    def product(
+        n: Any, h: Any, w: Any, e: Any, pair: Any, row: Any,
+        i: Any, strip: Any, group: Any, output: Any, cj: Any,
+    ) -> Any:  # fmt: skip
+        below = r - row * sh  # rows between the output's window and this row
+        joined = [below >= 0, below <= (t.kernel[0] - 1) * dh]
+        di = below
+        if dh > 1:
+            joined.append(te.floormod(below, dh).equal(0))
+            di = te.floordiv(below, dh)
+        x = pixels[n, h, w, e, r, part, i, strip, group, pair, q, ci]
+        f = bands[e, di, part, pair, q, ci, output, cj]
+        return te.sum(
+            x.astype(p.accumulate) * f.astype(p.accumulate),
+            axis=[r, part, q, ci],
+            where=te.all(*joined),
+        )
+
+    total = te.compute(
+        (*blocks, t.pairs, t.rows, *t.matrix, OUTPUTS, CHANNELS), product, name="PairSum",
+        varargs_names=[
+            "n", "h", "w", "e", "pair", "row", "i", "strip", "group", "output", "cj",
+        ],
+    )  # fmt: skip
+    return PairStages(source, pixels, bands, total)
+
+
+def element_of(t: PairCut, total: Tensor, n: Any, h: Any, w: Any, c: Any) -> Any:
+    """The sum of an output, of what :func:`depthwise_channel_pairs` calls ``sum``."""
+    deep, strips, groups = t.matrix
+    high, wide, lot = strips * t.rows, groups * OUTPUTS, t.pairs * CHANNELS
+    return total[
+        n // deep, h // high, w // wide, c // lot, c % lot // CHANNELS, h % t.rows,
+        n % deep, h % high // t.rows, w % wide // OUTPUTS, w % OUTPUTS, c % CHANNELS,
+    ]  # fmt: skip

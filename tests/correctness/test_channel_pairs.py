@@ -1,0 +1,103 @@
+"""Channels-last convolutions in 16 bits, by products of pairs of channels: right at every edge."""
+
+import re
+
+import pytest
+from tests.support.depthwise import TOLERANCE, run
+
+import tilewright
+from tilewright.topi import Problem
+from tilewright.topi.gpu.depthwise_channel_pairs import PairTile
+from tilewright.topi.templates import TEMPLATES
+
+SM_90A = tilewright.Target.parse("cuda -arch=sm_90a")
+TEMPLATE = TEMPLATES["gpu.channel_pairs"]
+
+
+def problem(image, filter, dtype="float16", pass_="forward", **more):
+    return Problem.parse(image, filter, dtype=dtype, layout="NHWC", pass_=pass_, **more)
+
+
+def build(p, tile, target="sim", batch=None):
+    assert TEMPLATE.fits(p, SM_90A)
+    d = TEMPLATE.declare(p, tile, batch)
+    return tilewright.build(TEMPLATE.schedule(d, tile), d.args, target)
+
+
+@pytest.mark.parametrize(
+    ("p", "tile"),
+    [
+        (problem((2, 16, 9, 20), (16, 1, 5, 5), padding=2), PairTile(4, 4, 4, 4, 1, 1, 2)),
+        (problem((2, 16, 9, 20), (16, 1, 5, 5), padding=2), PairTile(2, 2, 4, 2, 2, 2, 4, 2, 2)),
+        (problem((5, 24, 9, 19), (24, 1, 5, 5), padding=2),
+         PairTile(2, 4, 4, 4, 1, 1, 1, 3, 2)),  # blocks that go on from image to image
+        (problem((5, 24, 9, 9), (24, 1, 3, 3), "bfloat16", stride=2, padding=1),
+         PairTile(3, 1, 4, 4, 1, 1, 1, 2, 3)),  # four images a product, of which there are five
+        (problem((1, 40, 7, 9), (40, 1, 3, 7), pass_="dgrad", padding=1),
+         PairTile(2, 8, 2, 4, 1, 1, 4)),  # channels of two blocks; products of four pixels
+        (problem((1, 24, 11, 9), (24, 1, 3, 4), padding=(1, 2, 0, 3), dilation=2),
+         PairTile(2, 4, 4, 2, 1, 1, 2)),
+        (problem((2, 8, 8, 33), (8, 1, 1, 2), stride=(1, 3)), PairTile(1, 1, 16, 2, 1, 1, 2)),
+        (problem((1, 16, 2, 5), (16, 1, 2, 3), padding=(6, 1, 0, 1), stride=(4, 1)),
+         PairTile(1, 4, 2, 4, 1, 1, 2)),  # all that is seen is padding
+        (problem((3, 32, 7, 7), (32, 1, 7, 7), "bfloat16", "dgrad", padding=3),
+         PairTile(7, 1, 2, 2, 1, 1, 8)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_edge_is_right_on_the_simulator(p, tile):
+    assert run(p, build(p, tile)) < TOLERANCE[p.dtype]
+
+
+def test_an_epilogue_is_fused():
+    p = problem((1, 16, 6, 20), (16, 1, 3, 3), padding=1, epilogue=("bias", "silu", "residual"))
+    assert run(p, build(p, PairTile(2, 4, 4, 4, 1, 1, 2))) < TOLERANCE[p.dtype]
+
+
+@pytest.mark.parametrize("tile", [PairTile(2, 4, 4, 4, 1, 1, 2), PairTile(2, 2, 2, 4, 1, 1, 2)])
+def test_batches_may_be_left_to_the_call(tile):
+    p = problem((3, 16, 6, 6), (16, 1, 3, 3), padding=1)
+    assert run(p, build(p, tile, batch=tilewright.te.var("n"))) < TOLERANCE["float16"]
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("k", "tile", "instruction", "products", "loads"),
+    [
+        (5, PairTile(4, 4, 4, 4, 1, 1, 4, 8, 2), "HMMA.16816", 4 * 5 * 4, 8 * 4),
+        (7, PairTile(2, 4, 2, 4, 1, 1, 4, 18, 2), "HMMA.1688", 2 * 7 * 3 * 4, 8 * 3 * 2),
+    ],
+)
+def test_a_row_is_loaded_once_for_all_products_with_it(
+    k, tile, instruction, products, loads, dtype
+):
+    p = problem((64, 96, 56, 56), (96, 1, k, k), dtype, padding=k // 2)
+    kernel = build(p, tile, SM_90A)
+    used = kernel.resources["main_kernel"]
+    assert used.spills == 0
+    assert used.registers <= 192
+    assert "UTMALDG" in kernel.assembly
+    assert len(re.findall(rf"\b{re.escape(instruction)}\.", kernel.assembly)) == products
+    staged = tile.rows * tile.strips * tile.groups * tile.deep * 4 // 32  # loads of results
+    assert len(re.findall(r"\bLDS\.128", kernel.assembly)) <= loads + staged
+
+
+@pytest.mark.needs_nvrtc
+def test_a_tile_is_asked_for_before_the_results_of_another_are_stored():
+    p = problem((64, 96, 56, 56), (96, 1, 5, 5), padding=2)
+    loop = build(p, PairTile(4, 4, 4, 4, 1, 1, 4, 8, 2), SM_90A).source.rpartition("PairSum[")[0]
+    assert loop.rindex("tma.load(") < loop.rindex("store_half8(")
+
+
+@pytest.mark.parametrize("pass_", ["forward", "dgrad"])
+@pytest.mark.parametrize(("k", "size"), [(3, 112), (5, 56), (7, 7), (9, 32)])
+def test_tiles_fit_and_each_is_named_once(k, size, pass_):
+    p = problem((64, 96, size, size), (96, 1, k, k), pass_=pass_, padding=k // 2)
+    tiles = TEMPLATE.tiles(p, SM_90A)
+    assert len(tiles) == len(set(tiles)) > 0
+
+
+def test_filters_that_do_not_fit_registers_are_left_to_others():
+    p = problem((64, 96, 32, 32), (96, 1, 31, 31), padding=15)
+    assert not TEMPLATE.fits(p, SM_90A)
