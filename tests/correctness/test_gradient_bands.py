@@ -128,8 +128,19 @@ def test_the_first_tiles_spill_nothing(p):
 @pytest.mark.needs_nvrtc
 def test_from_a_copy_a_thread_loads_without_conditions():
     program = kernel(WIDE, StagedBandTile(2, 64, 4, 2), SM_90A).program
-    found = opcodes(program.assembly)
+    found, text = opcodes(program.assembly), program.assembly
     assert count(found, "HMMA") == 2 * 64 // 16 * 5
     assert count(found, "LDS.128") == 2 * 3 + 2 * 2  # shares of eight rows of x, and of dy
-    assert count(found, "LDS.64") == 2  # what stands behind those of dy
+    loop = text[text.index("UTMALDG") : text.rindex("HMMA")]
+    assert loop.count("LDS R") == 2 * 2  # the two columns before and behind those of dy
     assert not count(found, "LDG.E.128", "LDL", "STL")
+
+
+@pytest.mark.parametrize(("padding", "filter"), [(0, 5), (1, 5), (2, 5), (3, 7), (4, 9), (6, 9)])
+def test_copies_begin_at_multiples_of_16_bytes_in_images(padding, filter):
+    p = problem("64x32x112x112", f"32x1x5x{filter}", padding=(2, padding))
+    cut = staged_bands_of(p, StagedBandTile())
+    left, right = cut.around
+    assert 0 <= cut.margin < 8
+    assert (left + cut.margin) % 8 == 0
+    assert cut.pitch[1] >= cut.margin + left + cut.size[1] + right

@@ -78,6 +78,15 @@ def test_rows_of_a_tile_are_so_long_that_lanes_of_a_warp_meet_in_no_bank():
     assert all(7 * pitch % 32 == 4 * 7 for pitch in planes_of(MANY, tile).pitch)
 
 
+@pytest.mark.parametrize("left", [0, 1, 2, 3, 4, 5])
+def test_tiles_begin_at_multiples_of_16_bytes_in_images(left):
+    p = problem("64x192x28x28", "192x1x5x5", padding=(2, left, 2, 4 - left if left < 5 else 3))
+    cut = planes_of(p, GradientPlaneTile())
+    assert 0 <= cut.margin < 4
+    assert (left + cut.margin) % 4 == 0
+    assert cut.pitch[0] >= cut.margin + cut.size[1] + 4
+
+
 @pytest.mark.needs_nvrtc
 def test_a_thread_loads_four_columns_at_once_and_computes_no_addresses():
     tile = GradientPlaneTile(14, 4, 2, 7, 8, 1, 2, 6)
@@ -87,7 +96,9 @@ def test_a_thread_loads_four_columns_at_once_and_computes_no_addresses():
     found = opcodes(program.assembly)
     products = 14 * 4 * 5 * 5
     assert found["FFMA"] == products
-    assert found["LDS.128"] == 14 * 2 + (14 + 4)  # rows of x, and of dy
+    # Rows of x, from two columns before a multiple of four to two behind the next, and of dy.
+    assert found["LDS.128"] == 14 + (14 + 4)
+    assert found["LDS.64"] == 14 * 2
     assert not any(op.startswith("LDG.E.128") for op in found)
     assert any(op.startswith("UTMALDG") for op in found)
 

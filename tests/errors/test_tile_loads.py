@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -55,6 +56,22 @@ class Tiles:
 
     def load(self, box: tuple[int, ...] = (64, 64), swizzle: int = 0) -> None:
         self.stage.tensorize(self.tile.op.axis[0], tma_load(box, "float16", swizzle))
+
+
+def placed(column: Callable[[Any], Any]) -> Any:
+    """Tiles in which column j is ``column(j)`` of the tensor."""
+    zero = te.const(0, "float16")
+
+    def value(a: Any) -> Any:
+        m, k = a.shape
+
+        def element(i: Any, j: Any) -> Any:
+            there = te.all(i < m, column(j) >= 0, column(j) < k)
+            return te.if_then_else(there, a[i, column(j)], zero)
+
+        return element
+
+    return value
 
 
 class TestSwizzle:
@@ -188,6 +205,38 @@ class TestLoads:
         t.stage.swizzle(128)
         t.load()
         t.refused("is swizzled by 128 bytes, and is to be by none", "swizzle()")
+
+    @pytest.mark.parametrize(
+        ("before", "said"),
+        [(2, "j it begins at element j_outer * 64 - 2"), (12, "- 12"), (-1, "+ 1"), (4, "- 4")],
+    )
+    def test_rows_that_begin_between_pieces_of_16_bytes(self, before: int, said: str) -> None:
+        t = Tiles((200, 120), value=placed(lambda j: j - before))
+        t.load()
+        t.refused(said, "is a multiple of 8 float16", "16 bytes: begin the stage", "copy_async")
+
+    @pytest.mark.parametrize("before", [0, 8, 72, -16])
+    def test_rows_that_begin_at_such_pieces_are_copied(self, before: int) -> None:
+        t = Tiles((200, 120), value=placed(lambda j: j - before))
+        t.load()
+        assert "tma_load" in repr(tilewright.lower(t.s, [t.a, t.b], HOPPER))
+
+    def test_rows_that_begin_where_only_a_call_tells(self) -> None:
+        """Some multiple of eight is fine, and whatever else may be none is not."""
+        n = te.var("n")
+        t = Tiles((200, 120), value=placed(lambda j: j - n * 8))
+        t.load()
+        assert "tma_load" in repr(tilewright.lower(t.s, [t.a, t.b, n], HOPPER))
+        t = Tiles((200, 120), value=placed(lambda j: j - n * 4))
+        t.load()
+        with pytest.raises(LoweringError, match=r"not known that this is a multiple of 8 float16"):
+            tilewright.lower(t.s, [t.a, t.b, n], HOPPER)
+
+    def test_rows_of_blocks_that_begin_between_such_pieces(self) -> None:
+        """The first of them is at such a piece, and the others are not."""
+        t = Tiles((200, 136), value=placed(lambda j: j // 64 * 68 + j % 64))
+        t.load()
+        t.refused("j_outer * 68", "multiple of 8 float16")
 
     def test_loops_that_threads_share(self) -> None:
         t = Tiles()

@@ -32,7 +32,7 @@ from tilewright.arith.conditions import conjuncts
 from tilewright.ir.expr import Expr, IfThenElse, Load, Select
 from tilewright.ir.ops import const, is_const, logical_and
 from tilewright.ir.stmt import Access, Attr, For, If, Instr, Stmt, Store
-from tilewright.target.boxes import box_of, inside, limits
+from tilewright.target.boxes import box_of, inside, limits, start_problem
 from tilewright.target.instruction import Instruction
 from tilewright.target.matching import match_instruction
 
@@ -121,6 +121,9 @@ def _boxed(found: Instr, analyzer: Analyzer) -> Instr | str:
     box = box_of(source, found.axes, extents)
     if isinstance(box, str):
         return f"operand {declared.operands[1].name} is no box of {source.buffer.name}: {box}"
+    problem = start_problem(source, found.axes[-1], analyzer)
+    if problem:
+        return problem
     with analyzer.scope():
         for axis, extent in zip(found.axes, extents, strict=True):
             analyzer.bind(axis, 0, const(extent))

@@ -6,16 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.arith import Analyzer
 from tilewright.arith.affine import as_affine
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, IntImm, Var
+from tilewright.ir.ops import const
 from tilewright.ir.stmt import Access
-from tilewright.ir.visit import uses
+from tilewright.ir.visit import substitute, uses
 from tilewright.target.instruction import through_widening
 
 #: Dimensions that a map may have.
 MOST_DIMENSIONS = 5
-#: What strides, but that of the last dimension, are multiples of, in bytes.
+#: What strides, but that of the last dimension, are multiples of, in bytes, and where along that a
+#: box begins. Where along other dimensions is free, and may be before the first element.
 STRIDE = 16
 #: Types of elements that maps are of.
 TYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32",
@@ -114,6 +117,25 @@ def stride_problem(buffer: Buffer, dimension: int, stride: int) -> str:
     return (
         f"along dimension {dimension} of {buffer.name} elements are {size} bytes apart, in a "
         f"tensor map they are a multiple of {STRIDE}: pad its rows, or {_MEND}"
+    )
+
+
+def start_problem(access: Access, axis: Var, analyzer: Analyzer) -> str:
+    """Why the box of which ``access`` is an element, by ``axis`` along the last dimension of the
+    tensor, cannot begin where it does; empty where that is known to be a multiple of 16 bytes.
+
+    The copying unit stops with "illegal instruction" anywhere else.
+    """
+    kind = access.buffer.dtype
+    whole = max(1, STRIDE // kind.bytes)
+    start = analyzer.simplify(substitute(access.indices[-1], {axis: const(0, axis.dtype)}))
+    if analyzer.prove(start % whole == 0):
+        return ""
+    return (
+        f"along {axis.name} it begins at element {start} of the last dimension of "
+        f"{access.buffer.name}, and it is not known that this is a multiple of {whole} {kind}, "
+        f"which are {STRIDE} bytes: begin the stage at the multiple before, that many elements "
+        f"wider, or {_MEND}"
     )
 
 

@@ -180,7 +180,17 @@ def _boxes(cut: StagedToeplitz) -> list[int]:
     is staged consists of."""
     if cut.image[1] % 8:
         return [0]
-    return [0, *[box for box in (64, 32, 16) if cut.staged_columns % box == 0][:1]]
+    fit = [n for n in (64, 32, 16) if cut.staged_columns % n == 0 and _whole(cut, n)]
+    return [0, *fit[:1]]
+
+
+def _whole(cut: StagedToeplitz, box: int) -> bool:
+    """Whether what a product sums over lies in one row of a box, and tiles read whole rows: those
+    that begin with one, or that some of them, which begin elsewhere, reach beyond."""
+    (_, across), apart = cut.tiles, cut.columns * cut.stride[1]
+    if across == 1 or apart % box == 0:
+        return True
+    return apart % _DEPTH == 0 and any(n * apart % box + cut.depth > box for n in range(across))
 
 
 def _cut(p: Problem, tile: StagedTile) -> StagedToeplitz:

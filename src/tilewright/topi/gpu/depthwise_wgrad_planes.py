@@ -2,8 +2,8 @@
 
 The sums of :mod:`~tilewright.topi.nn.depthwise_wgrad_planes`. A block has some channels and goes
 through the tiles of a chunk, which the copying unit brings to shared memory, zeros around images
-included, so that no thread computes addresses or looks at borders, and rows of x begin where those
-of dy do that see them: four columns are one load. A thread has one part of each tile: it goes down
+included, so that no thread computes addresses or looks at borders, and begins at multiples of 16
+bytes: four columns are one load. A thread has one part of each tile: it goes down
 the rows of x and keeps the rows of dy that see one of them in registers. What its threads have
 summed a block adds up in shared memory, in a fixed order, and so does a second kernel with the
 chunks.
@@ -77,14 +77,21 @@ def declare_plane_sums(
 def planes_of(p: Problem, tile: GradientPlaneTile) -> GradientPlanes:
     """How ``tile`` cuts a problem."""
     width, height = tile.across * tile.columns, tile.down * tile.rows
+    margin = margin_of(p)
     pitch = (
-        pitch_of(tile, width + p.kernel_w - 1, height),
+        pitch_of(tile, margin + width + p.kernel_w - 1, height),
         pitch_of(tile, width, height + p.kernel_h - 1),
     )
     return GradientPlanes(
         p, tile.images, tile.channels, tile.down, tile.across, tile.rows, tile.columns,
-        tile.chunks, pitch,
+        tile.chunks, pitch, margin,
     )  # fmt: skip
+
+
+def margin_of(p: Problem) -> int:
+    """So many columns before the first one that its dy sees a tile of x begins: where the copying
+    unit can, at a multiple of 16 bytes."""
+    return -p.padding[1] % VECTOR
 
 
 def pitch_of(tile: GradientPlaneTile, columns: int, rows: int) -> int:

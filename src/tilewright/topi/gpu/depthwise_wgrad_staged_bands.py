@@ -71,14 +71,15 @@ def declare_staged_bands(
 def staged_bands_of(p: Problem, tile: StagedBandTile) -> StagedBands:
     """How ``tile`` cuts a problem."""
 
-    def cut(pitch: tuple[int, int]) -> StagedBands:
+    def cut(pitch: tuple[int, int], margin: int) -> StagedBands:
         return StagedBands(
             p, tile.blocks, tile.columns, tile.warps, tile.chunks, tile.images, tile.down,
-            tile.across, pitch,
+            tile.across, pitch, margin,
         )  # fmt: skip
 
-    x, dy = cut((0, 0)).needed
-    return cut((_pitch(x, tile.columns), _pitch(dy, tile.columns)))
+    margin = -cut((0, 0), 0).around[0] % VECTOR  # rows of copies begin at multiples of 16 bytes
+    x, dy = cut((0, 0), margin).needed
+    return cut((_pitch(x, tile.columns), _pitch(dy, tile.columns)), margin)
 
 
 @cache

@@ -14,7 +14,12 @@ from itertools import product
 
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
-from tilewright.topi.gpu.depthwise_wgrad_planes import VECTOR, GradientPlaneTile, planes_of
+from tilewright.topi.gpu.depthwise_wgrad_planes import (
+    VECTOR,
+    GradientPlaneTile,
+    margin_of,
+    planes_of,
+)
 from tilewright.topi.gpu.varied import varied
 from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.problem import Problem
@@ -66,9 +71,12 @@ def _ranked(p: Problem) -> tuple[GradientPlaneTile, ...]:
 def _tiles(p: Problem) -> Iterator[tuple[float, GradientPlaneTile]]:
     """Tiles, with how many cycles they are thought to take."""
     (kh, kw), height, width = p.kernel, p.height, p.out_image[1]
+    margin = margin_of(p)
     for columns, rows in product((4, 8), (2, 4, 7, 8, 14, 16)):
-        held = kh * kw + kh * columns + columns + kw + _OTHERS
+        held = kh * (kw + columns) + _seen(margin, columns, kw) * VECTOR + _OTHERS
         if columns >= 2 * max(4, width) or rows >= 2 * max(2, height):
+            continue
+        if 2 * rows < kh and rows < height:  # most of the rows of dy are for its neighbours
             continue
         if held > _MOST or rows * columns * kh * kw > _CODE:
             continue
@@ -87,6 +95,11 @@ def _tiles(p: Problem) -> Iterator[tuple[float, GradientPlaneTile]]:
                 yield from _shared_out(p, cut, threads, held)
 
 
+def _seen(margin: int, columns: int, kernel: int) -> int:
+    """Vectors of a row of x that so many columns of dy see, behind a margin."""
+    return -(-(margin + columns + kernel - 1) // VECTOR)
+
+
 def _shared_out(
     p: Problem, part: tuple[int, ...], threads: int, held: int
 ) -> Iterator[tuple[float, GradientPlaneTile]]:
@@ -97,7 +110,7 @@ def _shared_out(
         return
     warps = -(-threads // _WARP)
     copied = (math.prod(cut.x_tile) + math.prod(cut.dy_tile)) * 4
-    seen = -(-(tile.columns + kw - 1) // VECTOR)
+    seen = _seen(cut.margin, tile.columns, kw)
     loads = tile.rows * seen + (tile.rows + kh - 1) * (tile.columns // VECTOR)
     issued = tile.rows * tile.columns * kh * kw + loads + _TURN
     count = -(-p.batch // tile.images) * math.prod(cut.grid)

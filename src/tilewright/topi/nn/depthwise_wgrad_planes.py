@@ -30,6 +30,7 @@ class GradientPlanes:
     rows, columns : of x and of dy, of a part.
     chunks : of tiles; every ``chunks``-th tile belongs to the same.
     pitch : elements of a row of x and of dy in a tile, at least what is needed.
+    margin : columns by which a tile of x begins before the first one that its dy sees.
     """
 
     problem: Problem
@@ -41,6 +42,7 @@ class GradientPlanes:
     columns: int
     chunks: int
     pitch: tuple[int, int]
+    margin: int
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -94,7 +96,7 @@ def depthwise_wgrad_planes(t: GradientPlanes, data: Tensor, grad: Tensor) -> Pla
     (kh, kw), (top, left) = p.kernel, p.padding[:2]
     steps = t.steps(data.shape[0])
     # Row y of dy sees row y + ky - top of x.
-    x = _tiles(t, data, t.x_tile, (0, -left), "XPlanes")
+    x = _tiles(t, data, t.x_tile, (0, -left - t.margin), "XPlanes")
     dy = _tiles(t, grad, t.dy_tile, (top - (kh - 1), 0), "DyPlanes")
     step, row, column = (
         te.reduce_axis((0, extent), name=name)
@@ -104,7 +106,7 @@ def depthwise_wgrad_planes(t: GradientPlanes, data: Tensor, grad: Tensor) -> Pla
     def summed(chunk: Any, group: Any, i: Any, c: Any, d: Any, a: Any, ky: Any, kx: Any) -> Any:
         tile, r, w = step * t.chunks + chunk, d * t.rows + row, a * t.columns + column
         channel = group * t.channels + c
-        seen = x[tile, i, channel, r, w + kx].astype(p.accumulate)
+        seen = x[tile, i, channel, r, w + kx + t.margin].astype(p.accumulate)
         back = dy[tile, i, channel, r + (kh - 1) - ky, w].astype(p.accumulate)
         return te.sum(seen * back, axis=[step, row, column])
 

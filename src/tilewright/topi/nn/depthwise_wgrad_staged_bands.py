@@ -29,19 +29,14 @@ class StagedBands(Bands):
     ----------
     images, down, across : the tiles that are copied together; ``warps`` is their number.
     pitch : elements of a row of x and of dy in such a copy, at least what is needed.
+    margin : columns by which a copy of dy begins before the first one that its x meets.
     """
 
     images: int
     down: int
     across: int
     pitch: tuple[int, int]
-
-    @property
-    def parts(self) -> list[tuple[int, int, str]]:
-        """What a thread has of a row of dy, as :attr:`Bands.parts`: from its first column on."""
-        left, right = self.around
-        found = [(-left, self.share, "First"), (self.share - left, left + right, "Last")]
-        return [(first, count, f"{name}OfDy") for first, count, name in found if count]
+    margin: int
 
     @property
     def size(self) -> tuple[int, int]:
@@ -51,7 +46,7 @@ class StagedBands(Bands):
     @property
     def needed(self) -> tuple[int, int]:
         """Columns of x and of dy of a copy."""
-        return self.size[1], self.size[1] + sum(self.around)
+        return self.size[1], self.margin + sum(self.around) + self.size[1]
 
     @property
     def x_tile(self) -> tuple[int, int, int, int]:
@@ -87,7 +82,7 @@ class StagedBandSums:
 def depthwise_wgrad_staged_bands(t: StagedBands, data: Tensor, grad: Tensor) -> StagedBandSums:
     """The stages of a gradient by the filter in NCHW, with stride 1 and one filter a channel."""
     p, (high, wide), (down, across) = t.problem, t.size, t.grid
-    (left, _), steps = t.around, t.steps(data.shape[0])
+    before, steps = t.around[0] + t.margin, t.steps(data.shape[0])
 
     def staged(image: Tensor, shape: tuple[int, ...], first: tuple[int, int], name: str) -> Tensor:
         def element(copy: Any, i: Any, c: Any, row: Any, column: Any) -> Any:
@@ -104,7 +99,7 @@ def depthwise_wgrad_staged_bands(t: StagedBands, data: Tensor, grad: Tensor) -> 
         return made
 
     x = staged(data, t.x_tile, (-p.padding[0], 0), "XPlanes")
-    dy = staged(grad, t.dy_tile, (0, -left), "DyPlanes")
+    dy = staged(grad, t.dy_tile, (0, -before), "DyPlanes")
 
     def of(tensor: Tensor, before: int) -> Any:
         def element(tile: Any, c: Any, row: Any, column: Any) -> Any:
@@ -117,4 +112,4 @@ def depthwise_wgrad_staged_bands(t: StagedBands, data: Tensor, grad: Tensor) -> 
 
         return element
 
-    return StagedBandSums((x, dy), band_sums(t, steps, of(x, 0), of(dy, left)))
+    return StagedBandSums((x, dy), band_sums(t, steps, of(x, 0), of(dy, before)))
