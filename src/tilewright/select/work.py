@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tilewright.ir.dtype import dtype
+from tilewright.select.band_work import bands
 from tilewright.select.counts import Array, Work
 from tilewright.select.pair_work import pairs
 from tilewright.select.staged_work import bank_conflicts, boxes, gradient_boxes
@@ -270,4 +271,5 @@ DESCRIBED: dict[str, Callable[..., Work]] = {
     "gpu.reduction_planes": _reductions,
     "gpu.reduction_pixels": _reductions,
     "gpu.reduction_pixel_tiles": gradient_boxes,
+    "gpu.band_gradient": bands,
 }
