@@ -18,7 +18,9 @@ TILES = {
     "NCHW": [("gpu.strips", (4, 4, 2, 4, 2, 3, 1)), ("gpu.strips", (4, 4, 2, 4, 2, 3, 0)),
              ("gpu.planes", (2, 4, 4, 2))],
     "NHWC": [("gpu.pixel_tiles", (3, 4, 2, 1, 2, 4, 1, 1, 0)),
-             ("gpu.pixel_tiles", (3, 4, 2, 1, 2, 4, 2, 2, 1))],
+             ("gpu.pixel_tiles", (3, 4, 2, 1, 2, 4, 2, 2, 1)),
+             ("gpu.pixels", (2, 5, 2, 2, 4, 3, 2, 1, 1)),
+             ("gpu.pixels", (2, 5, 2, 2, 4, 3, 0, 1, 1))],
 }  # fmt: skip
 CASES = [(layout, *tile) for layout, tiles in TILES.items() for tile in tiles]
 EPILOGUES = ["scale_shift", "scale_shift+relu", "batch_norm(0.1)+silu", "wide_batch_norm(0.1)",

@@ -9,12 +9,14 @@ filter of a block's channels is brought into shared memory once, its channels si
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright import te
 from tilewright.schedule import Schedule
-from tilewright.topi.declare import Declaration
+from tilewright.topi.declare import Declaration, declare, declare_scaled
 from tilewright.topi.gpu.orders import WHOLE, place_loads, rolls
 from tilewright.topi.gpu.shared_filter import share_filter
+from tilewright.topi.problem import Problem
 from tilewright.topi.stages import begin, image_axes, tap_axes
 
 
@@ -37,8 +39,16 @@ class PixelTile:
     keeps: int = 0
 
 
+def declare_pixels(p: Problem, tile: PixelTile, batch: Any = None) -> Declaration:
+    """The program of a problem; where a thread keeps a filter of fewer taps than it has pixels, it
+    scales the taps instead of the pixels. ``batch`` as in :func:`declare`."""
+    scaled = tile.keeps and tile.rows * tile.columns > p.kernel_h * p.kernel_w
+    return (declare_scaled if scaled else declare)(p, batch)
+
+
 def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
-    """The schedule for a forward pass or a gradient by the input in NHWC or NWC."""
+    """The schedule for a forward pass or a gradient by the input in NHWC or NWC, of either
+    declaration."""
     st, p = begin(d), d.problem
     s, out, sums = st.schedule, st.out, st.sums
     phased = len(sums.op.axis) != p.rank + 2

@@ -40,7 +40,7 @@ from tilewright.topi.gpu.depthwise_pixel_tiles import (
     schedule_boxes,
     suits_boxes,
 )
-from tilewright.topi.gpu.depthwise_pixels import PixelTile, schedule_pixels
+from tilewright.topi.gpu.depthwise_pixels import PixelTile, declare_pixels, schedule_pixels
 from tilewright.topi.gpu.depthwise_plane_gradient import (
     PlaneGradientTile,
     declare_plane_gradient,
@@ -209,7 +209,7 @@ GPU = (
              lane_tiles, ("cuda", "sim"), shared=True, where=suits_products, least=80,
              declares=declare_products),
     Template("gpu.pixels", PixelTile, schedule_pixels, ("forward", "dgrad"), True, True,
-             gpu.pixel_tiles, shared=True),
+             gpu.pixel_tiles, shared=True, declares=declare_pixels),
     Template("gpu.pixel_tiles", BoxTile, schedule_boxes, ("forward", "dgrad"), True, True,
              box_tiles, ("cuda", "sim"), shared=True, where=suits_boxes, least=90,
              declares=declare_boxes),
