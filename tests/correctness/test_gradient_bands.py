@@ -42,6 +42,8 @@ CASES = [
     (problem("3x1x9x64", "1x1x3x9", padding=(1, 4)), StagedBandTile(1, 64, 1, 1, 2, 2, 1)),
     (problem("2x1x11x16", "1x1x4x2", padding=(3, 0, 0, 1)), StagedBandTile(1, 16, 2, 1, 1, 4, 1)),
     (problem("2x1x10x16", "1x1x2x4", dilation=(5, 2), padding=3), StagedBandTile(1, 16, 2, 1)),
+    (problem("2x1x9x72", "1x1x5x5", padding=(2, 3, 2, 1)), StagedBandTile(1, 128, 2, 1, 1, 3, 1)),
+    (problem("3x1x12x24", "1x1x3x5", padding=(1, 9, 1, 11)), StagedBandTile(2, 32, 1, 1, 2, 2, 1)),
 ]  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.problem import Problem
 
 #: Bytes of shared memory of a multiprocessor, of which a block has this much beside its tiles, and
-#: what one block may take.
+#: what one block may take. Its sums lie where tiles of x did.
 _SHARED, _OWN, _BLOCK = 228 * 1024, 2048, 227 * 1024
 #: Registers of a multiprocessor, of a thread, and those of a thread beside sums and pixels.
 _REGISTERS, _MOST, _OTHERS = 65536, 255, 24
@@ -109,14 +109,15 @@ def _shared_out(
     if max(*cut.x_tile, *cut.dy_tile) > LARGEST:
         return
     warps = -(-threads // _WARP)
-    copied = (math.prod(cut.x_tile) + math.prod(cut.dy_tile)) * 4
+    x, dy = math.prod(cut.x_tile) * 4, math.prod(cut.dy_tile) * 4
+    copied = x + dy
     seen = _seen(cut.margin, tile.columns, kw)
     loads = tile.rows * seen + (tile.rows + kh - 1) * (tile.columns // VECTOR)
     issued = tile.rows * tile.columns * kh * kw + loads + _TURN
     count = -(-p.batch // tile.images) * math.prod(cut.grid)
     registers = _REGISTERS // (-(-held // 8) * 8 * warps * _WARP)
     for stages in (2, 3, 4):
-        shared = stages * copied + threads * kw * 4 + _OWN
+        shared = max(stages * x, threads * kh * kw * 4) + stages * dy + _OWN
         fit = min(_SHARED // shared, registers, 2048 // threads)
         if shared > _BLOCK or not fit:
             continue

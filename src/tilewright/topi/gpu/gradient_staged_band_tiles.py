@@ -28,9 +28,9 @@ from tilewright.topi.problem import Problem
 #: Bytes of shared memory of a multiprocessor, of which a block has this much beside what it uses,
 #: and what one block may take.
 _SHARED, _OWN, _BLOCK = 228 * 1024, 1024, 227 * 1024
-#: Registers of a thread beside its sums, and of a multiprocessor; warps of a block, at most, and
-#: products written out; tiles that are worth trying.
-_OTHERS, _FILE, _WARPS, _CODE, _MOST = 48, 65536 // 32, 16, 600, 60
+#: Registers of a thread beside its sums and what it loads, most of a thread, and those of a
+#: multiprocessor; warps of a block, at most, and products written out; tiles that are worth trying.
+_OTHERS, _MOST_HELD, _FILE, _WARPS, _CODE, _MOST = 28, 240, 65536 // 32, 16, 600, 60
 #: Cycles of a scheduler for a product and what belongs to it, those in which the next product of a
 #: warp can begin, and those of a copy; cycles a microsecond; bytes a microsecond that memory and
 #: its cache give; microseconds until a copy is there, and of the ends.
@@ -63,7 +63,7 @@ def _ranked(p: Problem) -> tuple[StagedBandTile, ...]:
 def _tiles(p: Problem) -> Iterator[tuple[float, StagedBandTile]]:
     """Tiles, with the microseconds that they are thought to take."""
     height, width = p.out_image[0], p.image[1]
-    for blocks, columns in product((1, 2, 4, 7), (16, 32, 64)):
+    for blocks, columns in product((1, 2, 4, 7), (16, 32, 64, 128)):
         if ROWS * blocks >= 2 * max(ROWS, height) or columns >= 2 * max(DEPTH, width):
             continue
         if blocks * columns // DEPTH * p.kernel_w > _CODE:
@@ -84,7 +84,9 @@ def _shared_out(p: Problem, tile: StagedBandTile) -> Iterator[tuple[float, Stage
     cut, channels = staged_bands_of(p, tile), p.out_channels
     if max(*cut.x_tile, *cut.dy_tile) > LARGEST:
         return
-    held = -(-(4 * p.kernel_w + _OTHERS) // 8) * 8
+    # All that a thread has of a copy is loaded at once.
+    loaded = tile.blocks * (2 * cut.share + sum(cut.around)) + cut.share
+    held = -(-(4 * p.kernel_w + loaded // 2 + _OTHERS) // 8) * 8
     products = tile.blocks * tile.columns // DEPTH * p.kernel_w
     copied = 2 * (math.prod(cut.x_tile) + math.prod(cut.dy_tile))
     count = -(-p.batch // tile.images) * math.prod(cut.grid)
@@ -93,7 +95,7 @@ def _shared_out(p: Problem, tile: StagedBandTile) -> Iterator[tuple[float, Stage
     for stages in (2, 3, 4):
         shared = stages * copied + tile.warps * p.kernel_w * 512 + _OWN
         fit = min(_SHARED // shared, _FILE // held // tile.warps)
-        if shared > _BLOCK or not fit:
+        if shared > _BLOCK or held > _MOST_HELD or not fit:
             continue
         for blocks in {fit, max(1, fit - 1), 2 * fit, 3 * fit}:  # at once, or one after another
             chunks = max(1, min(count, blocks * MULTIPROCESSORS // channels))
