@@ -20,6 +20,7 @@ from tilewright.topi.gpu.depthwise_wgrad_planes import (
     margin_of,
     planes_of,
 )
+from tilewright.topi.gpu.turns import evenly
 from tilewright.topi.gpu.varied import varied
 from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.problem import Problem
@@ -121,8 +122,14 @@ def _shared_out(
         fit = min(_SHARED // shared, registers, 2048 // threads)
         if shared > _BLOCK or not fit:
             continue
-        for blocks in {fit, max(1, fit - 1), 2 * fit, 3 * fit}:  # at once, or one after another
-            chunks = max(1, min(count, blocks * MULTIPROCESSORS // cut.groups))
+        for blocks in {
+            fit,
+            max(1, fit - 1),
+            2 * fit,
+            3 * fit,
+            4 * fit,
+        }:  # at once, or one after another
+            chunks = evenly(cut.groups, count, blocks * MULTIPROCESSORS // cut.groups)
             steps = -(-count // chunks)
             resident = min(fit, -(-chunks * cut.groups // MULTIPROCESSORS))
             waves = -(-chunks * cut.groups // (fit * MULTIPROCESSORS))

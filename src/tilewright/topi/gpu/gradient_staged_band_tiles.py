@@ -20,6 +20,7 @@ from tilewright.topi.gpu.depthwise_wgrad_staged_bands import (
     staged_bands_of,
 )
 from tilewright.topi.gpu.gradient_band_tiles import has_bands
+from tilewright.topi.gpu.turns import evenly
 from tilewright.topi.gpu.varied import varied
 from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.nn.depthwise_wgrad_bands import DEPTH, ROWS
@@ -97,8 +98,14 @@ def _shared_out(p: Problem, tile: StagedBandTile) -> Iterator[tuple[float, Stage
         fit = min(_SHARED // shared, _FILE // held // tile.warps)
         if shared > _BLOCK or held > _MOST_HELD or not fit:
             continue
-        for blocks in {fit, max(1, fit - 1), 2 * fit, 3 * fit}:  # at once, or one after another
-            chunks = max(1, min(count, blocks * MULTIPROCESSORS // channels))
+        for blocks in {
+            fit,
+            max(1, fit - 1),
+            2 * fit,
+            3 * fit,
+            4 * fit,
+        }:  # at once, or one after another
+            chunks = evenly(channels, count, blocks * MULTIPROCESSORS // channels)
             steps = -(-count // chunks)
             waves = -(-chunks * channels // (fit * MULTIPROCESSORS))
             full = min(fit, -(-chunks * channels // MULTIPROCESSORS))

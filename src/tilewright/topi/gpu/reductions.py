@@ -9,14 +9,15 @@ from math import gcd
 from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_wgrad import ReductionTile
+from tilewright.topi.gpu.turns import busiest, evenly
 from tilewright.topi.gpu.window import MULTIPROCESSORS, REGISTERS, cover, power
 from tilewright.topi.problem import Problem
 
 #: Multiplications written out in a kernel.
 _CODE = 6000
-#: Threads that a kernel is given, as far as there is work: few, and as many as are resident at once
-#: where each has 128, 96 or 64 registers, so that none are left for another turn.
-_THREADS = (30_000, *(MULTIPROCESSORS * n for n in (512, 640, 1024)))
+#: Threads of a multiprocessor, at most, as far as there is work: few, and as many as are resident
+#: at once where each has 128, 96 or 64 registers, so that none are left for another turn.
+_THREADS = (256, 512, 640, 1024)
 
 
 def reduction_tiles(p: Problem, target: Target) -> list[ReductionTile]:
@@ -56,17 +57,22 @@ def reduction_tiles(p: Problem, target: Target) -> list[ReductionTile]:
 def _shared_out(
     p: Problem, last: bool, tile: tuple[int, int, int, int], tiles: int
 ) -> list[ReductionTile]:
-    """With so many threads and partial sums that a GPU is busy, and not more than there is work."""
+    """With so many threads and partial sums that a GPU is busy, and not more than there is work;
+    those first of which the busiest multiprocessor has least."""
     *_, taps, vector = tile
-    across = -(-p.out_channels // vector)
-    groups = across * -(-p.kernel_h // taps)
-    blocks = (
+    across, parts = -(-p.out_channels // vector), -(-p.kernel_h // taps)
+    shapes = (
         ((4, cover(across, 32)), (8, cover(across, 16)), (4, cover(across, 64)))
         if last
         else ((32, 4), (32, 2))
     )
     found = []
-    for (lanes, threads), wanted in product(blocks, _THREADS):
-        chunks = max(1, min(wanted // (groups * lanes), tiles // (2 * lanes), 512))
-        found.append(ReductionTile(*tile, lanes, min(threads, across), chunks))
-    return list(dict.fromkeys(found))
+    for (lanes, threads), wanted in product(shapes, _THREADS):
+        threads = min(threads, across)
+        blocks, turns = -(-across // threads) * parts, -(-tiles // lanes)
+        most = min(wanted * MULTIPROCESSORS // (across * parts * lanes), tiles // (2 * lanes), 512)
+        chunks = evenly(blocks, turns, most)
+        work = busiest(blocks, turns, chunks) * lanes * threads
+        found.append((work, ReductionTile(*tile, lanes, threads, chunks)))
+    found.sort(key=lambda pair: pair[0])
+    return list(dict.fromkeys(tile for _, tile in found))
