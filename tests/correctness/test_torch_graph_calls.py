@@ -273,3 +273,26 @@ def test_a_bias_of_another_type_or_on_a_cpu_is_the_kernels(monkeypatch):
     assert not eager._adds_by_itself(on_a_gpu, single)
     assert not eager._adds_by_itself(on_a_gpu, None)
     assert not eager._adds_by_itself(single, single)
+
+
+def test_an_image_cast_from_one_that_is_wanted_too_lies_as_its_neighbours():
+    from torch._inductor import config
+
+    torch.manual_seed(0)
+    layers = nn.ModuleList(nn.Conv2d(4, 8, 1) for _ in range(5))
+    layer, x = nn.Conv2d(8, 8, 3, padding=1, groups=8).bfloat16(), torch.randn(2, 4, 9, 8)
+
+    def f(x):
+        wide = sum(one(x) for one in layers).sigmoid()  # worth keeping
+        return layer(wide.bfloat16()), wide.mean((2, 3))
+
+    with torch.no_grad():
+        wanted, mean = f(x)
+        tt.optimize_(layer)
+        # Inductor computes with channels last, as it does in 16 bits on a GPU.
+        with config.patch(force_layout_optimization=True, fx_graph_cache=False):
+            found = torch.compile(f, fullgraph=True)(x)
+    assert error(found[0], wanted) < 1e-2
+    assert error(found[1], mean) < 1e-5
+    (what,) = graph_calls.calls
+    assert "(2, 8, 9, 8), (576, 1, 64, 8)" in what

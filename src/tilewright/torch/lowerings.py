@@ -76,6 +76,8 @@ def _lowered(
 
     given = tuple(x is not None for x in arguments[: operator.tensors])
     constants = arguments[operator.tensors :]
+    for image in arguments[:2]:
+        _lay_as_what_it_reads(image)
     with V.graph.fake_mode:
         made, tensors, _, _, unbacked = process(operator.overload, *arguments)
     if unbacked or len(tensors) != sum(given):
@@ -91,6 +93,43 @@ def _lowered(
         layout_of(made), tensors, more, python_kernel_name=name, op_overload=operator.overload
     )
     return ir.TensorBox.create(call)
+
+
+def _lay_as_what_it_reads(image: Any) -> None:
+    """Let an image that Inductor computes, and has no layout for yet, lie as what it is made of.
+
+    Inductor has it so by itself, but takes what has no layout yet either to be NCHW. That is so of
+    an image in 16 bits where the one that it is cast from is wanted behind, too.
+    """
+    from torch._inductor import ir
+
+    if not isinstance(image, ir.TensorBox) or not isinstance(image.data, ir.StorageBox):
+        return
+    image.realize()
+    buffer = image.data.data
+    if _is_open(buffer):
+        order = _fill_order(buffer)
+        if order:
+            buffer.freeze_layout_with_fill_order(order)
+
+
+def _fill_order(buffer: Any, steps: int = 4) -> Any:
+    """The dimensions of what is computed, the innermost first; None where it does not matter."""
+    from torch._inductor.virtualized import V
+
+    size = list(buffer.get_size())
+    read = [V.graph.try_get_buffer(name) for name in buffer.get_read_names()]
+    same = [b for b in read if b is not None and list(b.get_size()) == size]
+    if same and steps and all(map(_is_open, same)):
+        return _fill_order(same[0], steps - 1)
+    return buffer.get_fill_order()
+
+
+def _is_open(buffer: Any) -> bool:
+    """Whether something is computed by loops and has no layout yet."""
+    from torch._inductor import ir
+
+    return isinstance(buffer, ir.ComputedBuffer) and isinstance(buffer.layout, ir.FlexibleLayout)
 
 
 def _described(layout: Any) -> tuple[Any, ...] | None:
