@@ -104,3 +104,35 @@ def test_a_copy_of_a_wider_type_is_converted_once() -> None:
     found = np.full((18, 8), np.nan, "float32")
     tilewright.build(s, [image, sums], "llvm")(x, found)
     np.testing.assert_allclose(found, expected(x, 3, 1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("constant", ["the first rows", "the rows added"])
+def test_what_no_result_needs_is_summed_only_where_it_is_there_of_all_rows(constant: str) -> None:
+    """Columns beyond the image are not read, but constants may be kept for them: in the rows before
+    the loop and not in those that it adds, or the other way round."""
+
+    def known(row: Any) -> Any:
+        return row < 2 if constant == "the first rows" else row >= 2
+
+    image = te.placeholder((6, 10), name="image")
+    rows = te.compute(
+        (6, 10), lambda i, j: te.select(known(i), te.const(0.5), image[i, j]), name="rows"
+    )
+    k = te.reduce_axis((0, 3), name="k")
+    sums = te.compute((4, 10), lambda i, j: te.sum(rows[i + k, j], axis=k), name="sums")
+    s = te.create_schedule(sums.op)
+    results = s.cache_write(sums, "local")
+    copy = s.cache_read(rows, "local", [results])
+    s[rows].compute_inline()
+    i, j = s[sums].op.axis
+    thread, lane = s[sums].split(j, factor=4)
+    s[sums].reorder(thread, i, lane)
+    s[sums].bind(thread, te.thread_axis("threadIdx.x"))
+    s[results].compute_at(s[sums], i)
+    s[copy].compute_at(s[sums], i)
+    s[copy].rolling_buffer()
+    x = np.random.default_rng(2).standard_normal((6, 10)).astype("float32")
+    found = np.full((4, 10), np.nan, "float32")
+    tilewright.build(s, [image, sums], "sim")(x, found)  # which reports reads of what nobody wrote
+    x = np.where(known(np.arange(6)[:, None]), np.float32(0.5), x)
+    np.testing.assert_allclose(found, expected(x, 3, 1), rtol=1e-5, atol=1e-5)

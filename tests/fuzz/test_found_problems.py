@@ -19,6 +19,10 @@ ROLLED = Problem.parse(
     dtype="float16", epilogue=("clamp(-0.5, 1)", "leaky_relu(0.2)", "residual"),
 )  # fmt: skip
 ROLLING = {"planes": 2, "rows": 2, "columns": 7, "by_row": 1}
+RAGGED = Problem.parse((1, 8, 2, 9), (8, 1, 2, 5), padding=3)
+PADDED_ROW = {
+    "rows": 6, "vector": 4, "threads_y": 2, "threads_x": 3, "channels": 8, "taps": 2, "by_row": 1
+}  # fmt: skip
 TAIL = Problem.parse(
     (1, 1, 3, 5), (1, 1, 7, 7), stride=(1, 2), padding=(2, 1), dtype="bfloat16", layout="NHWC",
     epilogue=("gelu",),
@@ -31,6 +35,15 @@ def test_threads_share_all_rows_that_several_new_ones_of_a_rolling_stage_read() 
     kernel = found.kernel(ROLLED, found.parse(ROLLING), Target.parse("cuda -arch=sm_90a"))
     assert "data" in kernel.source
     check(ROLLED.replace(batch=1, channels=2), "gpu.planes", ROLLING, "sim")
+
+
+@pytest.mark.parametrize("by_row", [1, 3])
+def test_a_row_that_is_all_padding_is_kept_as_whole_as_other_rows(by_row: int) -> None:
+    """The first row of every strip is, and the last strip of columns goes beyond the image."""
+    check(RAGGED, "gpu.strips", PADDED_ROW | {"by_row": by_row}, "sim")
+    pixels = {"rows": 6, "columns": 4, "vector": 4, "threads_y": 3, "threads_x": 2, "taps": 2}
+    more = {"by_row": by_row, "threads_z": 2, "keeps": 1}
+    check(RAGGED.replace(layout="NHWC"), "gpu.pixels", pixels | more, "sim")
 
 
 def test_gelu_of_one_number_far_below_zero() -> None:

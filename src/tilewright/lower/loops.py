@@ -91,7 +91,7 @@ class Nests:
             if not isinstance(stage.op, PlaceholderOp):
                 self._make_buffers(stage)
         self.views = _Views(self.parts)
-        self.stages: dict[Stage | None, StageNest] = {}
+        self.stages: dict[Stage, StageNest] = {}
         self.warm: dict[Stage, StageNest] = {}  # of rolling stages, what is computed before
         for stage in self.schedule.stages:  # producers before their consumers
             if isinstance(stage.op, ComputeOp):
@@ -99,6 +99,11 @@ class Nests:
                     self.warm[stage] = StageNest(self, stage, bounds.warm[stage])
                 with bounds.analyzer.assume(bounds.rolls.get(stage, const(True))):
                     self.stages[stage] = StageNest(self, stage, bounds.domains[stage])
+
+    def complete(self, stage: Stage) -> bool:
+        """Whether every element of what is kept of a stage is computed, in the loop and before."""
+        parts = (self.stages.get(stage), self.warm.get(stage))
+        return all(nest.complete for nest in parts if nest is not None)
 
     def program(self) -> Stmt:
         """The root: every stage that is computed there, in order, and the buffers between."""

@@ -16,23 +16,18 @@ def reads_in_bounds(analyzer: Analyzer, e: Expr) -> bool:
     """
     match e:
         case Select(condition, on_true, on_false):
-            if not reads_in_bounds(analyzer, condition):
-                return False
-            with analyzer.assume(condition):
-                if not reads_in_bounds(analyzer, on_true):
-                    return False
-            with analyzer.assume(logical_not(condition)):
-                return reads_in_bounds(analyzer, on_false)
+            return (
+                reads_in_bounds(analyzer, condition)
+                and _where(analyzer, condition, on_true)
+                and _where(analyzer, logical_not(condition), on_false)
+            )
         case And(a, b) | Or(a, b):
-            if not reads_in_bounds(analyzer, a):
-                return False
-            with analyzer.assume(a if isinstance(e, And) else logical_not(a)):
-                return reads_in_bounds(analyzer, b)
+            known = a if isinstance(e, And) else logical_not(a)
+            return reads_in_bounds(analyzer, a) and _where(analyzer, known, b)
         case Reduce(_, source, _, condition, _, init):
             if not all(reads_in_bounds(analyzer, x) for x in (condition, *init)):
                 return False
-            with analyzer.assume(condition):
-                return all(reads_in_bounds(analyzer, x) for x in source)
+            return all(_where(analyzer, condition, x) for x in source)
         case Load(buffer, indices, _):
             inside = (
                 logical_and(i >= const(0), i < extent)
@@ -42,3 +37,12 @@ def reads_in_bounds(analyzer: Analyzer, e: Expr) -> bool:
                 return False
     found = (c for c in children(e) if isinstance(c, Expr) and not isinstance(c, IntImm))
     return all(reads_in_bounds(analyzer, c) for c in found)
+
+
+def _where(analyzer: Analyzer, condition: Expr, e: Expr) -> bool:
+    """Whether ``e`` reads only what is there where ``condition`` holds; it reads nothing where that
+    never does: a row of a padded image may be all padding."""
+    with analyzer.assume(condition):
+        if reads_in_bounds(analyzer, e):
+            return True
+    return analyzer.prove(logical_not(condition))

@@ -72,7 +72,7 @@ class StageNest:
             return []
         needed = [c for c in self._inside() if not self.analyzer.prove(c)]
         producers = [self.nests.schedule.stage_of(t.buffer) for t in self.op.inputs]
-        if not all(self.nests.stages[q].complete for q in producers if q in self.nests.stages):
+        if not all(self.nests.complete(q) for q in producers if q is not None):
             return needed
         for condition in tuple(needed):
             rest = [c for c in needed if c is not condition]
@@ -85,7 +85,7 @@ class StageNest:
 
     @property
     def complete(self) -> bool:
-        """Whether every element of the part that is kept is computed."""
+        """Whether every element of this part is computed."""
         return not self.needed
 
     def _inside(self) -> list[Expr]:
