@@ -25,8 +25,8 @@ from tilewright.topi.problem import Problem
 
 #: Registers of a thread beside what it multiplies, and at most.
 _OTHERS, _MOST_REGISTERS = 40, 250
-#: Products written out at most; tiles that are worth trying, of so many ways to fill a warp.
-_CODE, _MOST, _WARPS = 1024, 160, 32
+#: Products written out at most; tiles that are worth trying, of so many for as many rows.
+_CODE, _MOST, _WARPS = 1024, 160, 6
 #: Strips and groups of a product's rows; a power of two each, at most 16 together.
 _MATRICES = tuple((s, g) for s, g in product((1, 2, 4, 8, 16), repeat=2) if s * g <= 16)
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 14)
@@ -44,7 +44,7 @@ def pair_tiles(p: Problem, target: Target) -> list[PairTile]:
 def suits_pairs(p: Problem) -> bool:
     """Whether products of pairs of channels are for a problem: one of 16 bits, whose pixels begin
     at multiples of 16 bytes, with filters that fit registers."""
-    return p.pass_ != "wgrad" and has_eights(p) and bool(_ranked(p))
+    return p.pass_ != "wgrad" and has_eights(p) and next(_tiles(p), None) is not None
 
 
 @functools.lru_cache(64)
@@ -55,14 +55,13 @@ def _ranked(p: Problem) -> tuple[PairTile, ...]:
 
 def _tiles(p: Problem) -> Iterator[tuple[float, PairTile]]:
     """Tiles, with the microseconds that they are thought to take."""
-    height, width = p.result_image
-    for tile in [*_cheapest(p, 4), *_cheapest(p, 2)]:
+    width = p.result_image[1]
+    for tile in _warps(p):
         columns = -(-width // tile.wide)
-        across = {-(-columns // parts) for parts in (1, 2, 3, 4, 7)}
-        for lots, x, down in product(_lots(p, tile.pairs), sorted(across), (1, 2)):
-            made = replace(tile, lots=lots, across=x, down=down)
-            if 2 <= lots * x * down <= 18 and (down == 1 or made.high < 2 * height):
-                for stages in (1, 2, 3):
+        for lots, across in product(_lots(p, tile.pairs), {1, min(2, columns)}):
+            if 2 <= lots * across <= 18:
+                made = replace(tile, lots=lots, across=across)
+                for stages in (1, 2):
                     yield from _balanced(p, replace(made, stages=stages))
 
 
@@ -78,31 +77,22 @@ def _balanced(p: Problem, tile: PairTile) -> Iterator[tuple[float, PairTile]]:
         yield _micros(p, made, resident), made
 
 
-def _cheapest(p: Problem, pairs: int) -> list[PairTile]:
-    return heapq.nsmallest(_WARPS, _warps(p, pairs), key=lambda tile: _dear(p, tile))
-
-
-def _warps(p: Problem, pairs: int) -> Iterator[PairTile]:
-    """What warps of so many ``pairs`` may compute."""
-    for (strips, groups), rows in product(_MATRICES, _ROWS):
-        tile = PairTile(rows, strips, groups, pairs)
-        cut = pair_cut(p, tile)
+def _warps(p: Problem) -> Iterator[PairTile]:
+    """What warps may compute: for so many rows and pairs, the ways to count the rows of a product
+    that read the least."""
+    for rows, pairs in product(_ROWS, (4, 2)):
+        tiles = [PairTile(rows, strips, groups, pairs) for strips, groups in _MATRICES]
+        cut = pair_cut(p, tiles[0])
         if products(cut) <= _CODE and registers(cut) <= _MOST_REGISTERS:
-            yield tile
+            yield from heapq.nsmallest(_WARPS, tiles, key=lambda tile: _read(p, tile))
 
 
-def _waste(p: Problem, tile: PairTile) -> float:
-    """How many times as many results as the images have are computed."""
+def _read(p: Problem, tile: PairTile) -> float:
+    """Pixels that are read for each result that the images have."""
     sizes = zip((p.batch, *p.result_image), (tile.deep, tile.high, tile.wide), strict=True)
-    return math.prod(whole(n, size) / n for n, size in sizes)
-
-
-def _dear(p: Problem, tile: PairTile) -> float:
-    """Cycles for each result, dearer where few warps have room for their registers."""
-    cut = pair_cut(p, tile)
-    cycles = Machine.busy(products(cut) * cut.pixels // 8, loads(cut), 1, 0)
-    warps = Machine.REGISTERS / (32 * registers(cut))
-    return _waste(p, tile) * cycles / (tile.rows * tile.pairs) * (1 + 5 / warps)
+    waste = math.prod(whole(n, size) / n for n, size in sizes)
+    seen = pair_cut(p, tile).seen(tile.high, tile.wide)
+    return waste * math.prod(seen) / (tile.high * tile.wide)
 
 
 def _lots(p: Problem, pairs: int) -> list[int]:
