@@ -54,22 +54,35 @@ class Table:
     def __init__(self, m: Measured, template: str) -> None:
         rows = m.tables[template]
         self.measured, self.template = m, template
-        self.times = rows[:, -2]
+        self.times, self.best = rows[:, -2], fastest(m)
         self.x = features(m.problem, template, rows[:, :-2], gpu(Target.parse(TARGET)))
-        slower = np.log(np.where(self.times > 0, self.times, np.inf) / m.best)
+        slower = np.log(np.where(self.times > 0, self.times, np.inf) / self.best)
         self.y = np.minimum(slower, _CLIP)
-        self.whole = self.y + np.log(m.best / roofline(m.problem, gpu(Target.parse(TARGET))))
+        self.whole = self.y + np.log(self.best / roofline(m.problem, gpu(Target.parse(TARGET))))
         self.kinds = set(work(m.problem, template, rows[:, :-2]).kind.astype(int).tolist())
         far = np.where(self.times > 0, np.minimum(slower, 2.0), _CLIP)
         self.weight = m.weight / (1 + _NEAR * far)
-        fastest = self.times[self.times > 0].min(initial=np.inf)
-        self.own = slower + np.log(m.best / fastest)
+        own = self.times[self.times > 0].min(initial=np.inf)
+        self.own = slower + np.log(self.best / own)
         self.complete = True
+
+
+def fastest(m: Measured) -> float:
+    """Microseconds of the fastest schedule that is described: others, for large filters, have trees
+    of their own."""
+    times = np.concatenate([rows[:, -2] for name, rows in m.tables.items() if name in DESCRIBED])
+    return float(times[times > 0].min(initial=np.inf))
 
 
 def shape(p: Problem) -> tuple[int, ...]:
     """What is left out together."""
     return (p.channels, p.height, p.width, *p.stride)
+
+
+def read(measured: list[Measured]) -> list[Table]:
+    """The tables of all templates that are described."""
+    of = [m for m in measured if DESCRIBED.keys() & m.tables.keys() and np.isfinite(fastest(m))]
+    return mark([Table(m, t) for m in of for t in m.tables if t in DESCRIBED])
 
 
 def mark(tables: list[Table]) -> list[Table]:
@@ -195,7 +208,7 @@ def main() -> None:
     if args.pack:
         sweeps.pack(sweeps.PACKED, measured, args.device)
         measured = sweeps.read([sweeps.PACKED])
-    tables = mark([Table(m, t) for m in measured for t in m.tables if t in DESCRIBED])
+    tables = read(measured)
     print(f"{len(measured)} measured problems, {sum(len(t.times) for t in tables)} schedules")
     if args.folds:
         report(check(tables, args.folds))

@@ -2,6 +2,7 @@
 best: trees that have seen the times of other problems, and none of the one that they judge.
 
 The promise is 90 % within a tenth; what is asserted is what is reached, less the noise of a fit.
+Less is reached for random filters of 7x7, most of them on images of odd sizes.
 """
 
 import dataclasses
@@ -33,13 +34,20 @@ def tables():
     return bench.read([bench.sweeps.PACKED, bench.LARGE])
 
 
-def shares(found):
-    slower = np.array(list(found.values()))
+@functools.cache
+def of_the_table():
+    """The problems of the table; random ones are beside it, and harder."""
+    bench = fit_large()
+    return {m.problem for m in bench.sweeps.read([bench.LARGE])}
+
+
+def shares(found, table=True):
+    slower = np.array([took for p, took in found.items() if (p in of_the_table()) == table])
     return [float(np.mean(slower <= most)) for most in (1.05, 1.1, 1.2)]
 
 
 def test_the_table_holds_every_pass_both_batches_and_all_sizes():
-    judged = [t.problem for t in tables() if t.judged]
+    judged = [t.problem for t in tables() if t.judged and t.problem in of_the_table()]
     assert len(judged) >= 100
     assert {p.pass_ for p in judged} == {"forward", "dgrad", "wgrad"}
     assert {p.batch for p in judged} == {1, 64}
@@ -57,8 +65,10 @@ def test_first_choices_for_problems_left_out_are_near_the_best(left_out, least, 
     key = str if left_out == "problem" else fit_large().shape
     found = fit_large().left_out(tables(), key, FOLDS)
     reached = shares(found)
-    print(f"{left_out} left out: {len(found)} problems, within 5, 10, 20 %: {reached}")
+    drawn = shares(found, table=False)
+    print(f"{left_out} left out: {len(found)} problems, within 5, 10, 20 %: {reached}, {drawn}")
     assert all(r >= most for r, most in zip(reached, least, strict=True))
+    assert drawn[2] >= 0.6
 
 
 def test_the_trees_that_are_shipped_are_fitted_to_the_table():
