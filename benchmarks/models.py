@@ -140,7 +140,7 @@ def rows(name: str, engine: str, options: argparse.Namespace) -> Iterator[dict[s
         after = copy.deepcopy(model)
         replaced = len(tilewright.torch.optimize_(after).replaced)
         sides = {"before": Side(model, images, options), "after": Side(after, images, options)}
-        for kind in options.passes:
+        for kind in sorted(options.passes):  # inference first: training draws random numbers
             what = {"model": name, "pass": kind, "layout": layout, "engine": engine}
             try:
                 torch._dynamo.reset()

@@ -31,7 +31,8 @@ CASES = [
     (problem("2x3x11x12", "3x1x4x5", padding=(3, 1, 0, 3)),
      GradientPlaneTile(2, 4, 4, 2, 2, 1, 2, 1)),
     (problem("3x1x6x8", "1x1x1x1", padding=0), GradientPlaneTile(2, 4, 3, 2, 1, 4, 2, 1)),
-    (problem("2x2x7x16", "2x1x3x7", padding=(1, 5, 1, 5)), GradientPlaneTile(4, 8, 2, 1, 2, 1, 2, 2)),
+    (problem("2x2x7x16", "2x1x3x7", padding=(1, 5, 1, 5)),
+     GradientPlaneTile(4, 8, 2, 1, 2, 1, 2, 2)),
     (problem("1x2x5x8", "2x1x6x5", padding=4), GradientPlaneTile(4, 4, 2, 3, 1, 1, 4, 2)),
 ]  # fmt: skip
 

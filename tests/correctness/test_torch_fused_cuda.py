@@ -52,7 +52,8 @@ def test_it_is_as_exact_as_one_by_one(dtype, region, kernel, form):
                 found = model(x)
                 assert found.dtype == one_by_one.dtype
                 assert found.stride() == one_by_one.stride()
-                assert error(found, exact) <= 1.2 * error(one_by_one, exact)
+                # The filter's products with the scale are rounded too.
+                assert error(found, exact) <= 1.4 * error(one_by_one, exact)
 
 
 @pytest.mark.parametrize("region", [False, True])

@@ -30,10 +30,20 @@ def test_a_thread_of_a_small_launch_waits_once(epilogue):
     assert len(loads(p, "gpu.strips", 7, 2, 4, 28, 1, 3, 1)) == 1
 
 
-def test_a_launch_is_small_where_threads_may_have_128_registers_each():
-    assert blocks_each("sm_90a", 132 * 2, 250) == 2
-    assert blocks_each("sm_90a", 132 * 2 + 1, 250) == 0
+def test_a_launch_is_small_where_threads_may_have_64_registers_each():
+    assert blocks_each("sm_90a", 132 * 4, 250) == 4
+    assert blocks_each("sm_90a", 132 * 4 + 1, 250) == 0
+    assert blocks_each("sm_90a", 132 * 4, 250, 100_000) == 2  # no more find room
     assert blocks_each("", 1, 32) == 0  # of an unknown machine
+
+
+def test_products_that_take_more_registers_are_compiled_as_for_a_large_launch():
+    p = Problem.parse("64x384x32x32", "384x1x31x31", padding=15, dtype="float16", pass_="wgrad")
+    template = TEMPLATES["gpu.row_products"]
+    config = template.config(8, 2, 16, 18, 3)
+    declaration = template.declare(p, config)
+    kernel = tilewright.build(template.schedule(declaration, config), declaration.args, TARGET)
+    assert all(used.spills == 0 for used in kernel.resources.values())
 
 
 def test_what_does_not_fit_the_registers_is_compiled_as_for_a_large_launch():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tilewright.codegen.c_like_dialect import Dialect
+from tilewright.codegen.c_like_dialect import Dialect, Launch
 from tilewright.codegen.c_like_text import Code, call
 from tilewright.ir import expr as E
 from tilewright.ir.dtype import DType, dtype
@@ -86,13 +86,7 @@ class CDialect(Dialect):
         unsigned = dtype(f"uint{t.bits}")
         return call(f"popcount{bits}", x if t is unsigned else self.plain_cast(unsigned, x))
 
-    def signature(
-        self,
-        symbol: str,
-        params: Sequence[str],
-        block: tuple[int, int, int] | None,
-        grid: int | None,
-    ) -> str:
+    def signature(self, symbol: str, params: Sequence[str], launch: Launch) -> str:
         lines = ",\n    ".join(params)
         return f"static void {symbol}(\n    {lines})" if params else f"static void {symbol}(void)"
 

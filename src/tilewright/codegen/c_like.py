@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.codegen.c_like_dialect import Dialect
+from tilewright.codegen.c_like_dialect import Dialect, Launch
 from tilewright.codegen.c_like_instruction import InstructionPrinter
 from tilewright.codegen.c_like_text import code
 from tilewright.codegen.mbarriers import slots, warps
@@ -49,6 +49,16 @@ class Printed:
     maps: tuple[TensorMap, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Room:
+    """Memory that threads share: buffers, their elements and how many of each there are; where each
+    begins, and the bytes of all, of a block."""
+
+    found: tuple[tuple[Buffer, int, int], ...]
+    offsets: tuple[int, ...]
+    total: int
+
+
 class CLikePrinter(InstructionPrinter):
     """Prints one function; make a new one for the next."""
 
@@ -76,7 +86,9 @@ class CLikePrinter(InstructionPrinter):
         maps = self.begin_instructions(func)
         params += [d.map_parameter(name) for name in self.maps]
         block = block_shape(func)
-        self.line(f"{d.signature(symbol, params, block, grid_size(func))} {{")
+        room = self._room(func, math.prod(block) if block else None)
+        launch = Launch(block, grid_size(func), room.total)
+        self.line(f"{d.signature(symbol, params, launch)} {{")
         self.indent = 1
         for line in d.begin():
             self.line(line)
@@ -89,7 +101,7 @@ class CLikePrinter(InstructionPrinter):
                 name = self.names.fresh(axis.var.name)
                 self.line(f"{d.variable(axis.var.dtype, name)} = {d.axis(axis.tag, uniform)};")
                 self.variables[axis.var] = code(name)
-        self._shared(func, math.prod(block) if block else None)
+        self._shared(func, room)
         if self.maps:
             name = self.name_of(self.barriers)
             whole = block_threads(func) is not None
@@ -102,9 +114,8 @@ class CLikePrinter(InstructionPrinter):
 
     # Memory
 
-    def _shared(self, func: Func, threads: int | None) -> None:
-        """Declare the memory that the threads of a block, or of a warp, share."""
-        d = self.dialect
+    def _room(self, func: Func, threads: int | None) -> _Room:
+        """The memory that the threads of a block, or of a warp, share."""
         found: list[tuple[Buffer, int, int]] = []
         for s in walk(func.body):
             if isinstance(s, S.Allocate) and self._is_shared(s.buffer):
@@ -127,12 +138,17 @@ class CLikePrinter(InstructionPrinter):
             total = -(-total // align) * align
             offsets.append(total)
             total += -(-size * copies * buffer.dtype.bytes // 16) * 16
-        dynamic = 0 < d.static_shared_limit < total
+        return _Room(tuple(found), tuple(offsets), total)
+
+    def _shared(self, func: Func, room: _Room) -> None:
+        """Declare the memory that threads share."""
+        d = self.dialect
+        dynamic = 0 < d.static_shared_limit < room.total
         if dynamic:
-            self._dynamic_shared = total
-            align = max(16, *(buffer.align for buffer, _, _ in found))
+            self._dynamic_shared = room.total
+            align = max(16, *(buffer.align for buffer, _, _ in room.found))
             self.line(d.shared_pool(self.names.fresh("shared_memory"), align))
-        for (buffer, size, copies), offset in zip(found, offsets, strict=True):
+        for (buffer, size, copies), offset in zip(room.found, room.offsets, strict=True):
             whole = self.names.fresh(buffer.name if copies == 1 else f"{buffer.name}_all")
             pool = offset if dynamic else None
             self.line(d.shared_array(buffer, whole, size * copies, pool))

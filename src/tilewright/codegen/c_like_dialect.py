@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.codegen.c_like_text import (
@@ -53,6 +54,16 @@ LEVELS: dict[type[E.Expr], tuple[str, int]] = {
 
 #: Operators whose result is outside of a narrow integer's range, where C computes it as int.
 _WIDENING = (E.Add, E.Sub, E.Mul, E.Shl, E.TruncDiv)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What is known of the launches of a function: the shape of a block and the number of blocks,
+    None where they vary, and the bytes of shared memory of a block."""
+
+    block: tuple[int, int, int] | None = None
+    grid: int | None = None
+    shared: int = 0
 
 
 class Dialect:
@@ -359,15 +370,8 @@ class Dialect:
         const = "" if written else "const "
         return f"{const}{self.storage_name(buffer.dtype, 'global')}* restrict {name}"
 
-    def signature(
-        self,
-        symbol: str,
-        params: Sequence[str],
-        block: tuple[int, int, int] | None,
-        grid: int | None,
-    ) -> str:
-        """The head of a function; ``block`` is the shape of a block, ``grid`` the number of blocks,
-        None where they vary."""
+    def signature(self, symbol: str, params: Sequence[str], launch: Launch) -> str:
+        """The head of a function."""
         return f"void {symbol}({', '.join(params)})"
 
     def axis(self, tag: str, uniform: bool = False) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from tilewright.codegen.c_like_dialect import Dialect
+from tilewright.codegen.c_like_dialect import Dialect, Launch
 from tilewright.codegen.c_like_text import (
     BIT_AND,
     EQUALITY,
@@ -229,18 +229,13 @@ class CudaDialect(CudaVectors):
         const = "" if written else "const "
         return f"{const}{self.storage_name(buffer.dtype, 'global')}* __restrict__ {name}"
 
-    def signature(
-        self,
-        symbol: str,
-        params: Sequence[str],
-        block: tuple[int, int, int] | None,
-        grid: int | None,
-    ) -> str:
+    def signature(self, symbol: str, params: Sequence[str], launch: Launch) -> str:
         bounds = ""
-        if block is not None:
-            threads = math.prod(block)
-            small = self._roomy and grid is not None
-            each = blocks_each(self.arch, grid or 0, threads) if small else 0
+        if launch.block is not None:
+            threads = math.prod(launch.block)
+            each = 0
+            if self._roomy and launch.grid is not None:
+                each = blocks_each(self.arch, launch.grid, threads, launch.shared)
             self.roomy = self.roomy or each > 0
             bounds = f"__launch_bounds__({threads}{f', {each}' if each else ''}) "
         return wrapped(f'extern "C" __global__ void {bounds}{symbol}(', params, ")")

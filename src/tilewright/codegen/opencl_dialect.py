@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
-from tilewright.codegen.c_like_dialect import Dialect
+from tilewright.codegen.c_like_dialect import Dialect, Launch
 from tilewright.codegen.c_like_text import ADD, UNARY, Code, call, code, infix, wrapped
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
@@ -241,14 +241,8 @@ class OpenCLDialect(Dialect):
         const = "" if written else "const "
         return f"__global {const}{self.storage_name(buffer.dtype, 'global')}* restrict {name}"
 
-    def signature(
-        self,
-        symbol: str,
-        params: Sequence[str],
-        block: tuple[int, int, int] | None,
-        grid: int | None,
-    ) -> str:
-        shape = f"__attribute__((reqd_work_group_size{block})) " if block else ""
+    def signature(self, symbol: str, params: Sequence[str], launch: Launch) -> str:
+        shape = f"__attribute__((reqd_work_group_size{launch.block})) " if launch.block else ""
         return wrapped(f"__kernel {shape}void {symbol}(", params, ")")
 
     def axis(self, tag: str, uniform: bool = False) -> str:

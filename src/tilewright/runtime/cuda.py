@@ -268,8 +268,14 @@ def compile_module(
 
     arch = resolve_arch(target)
     made = generate(module, arch)
-    cubin = nvrtc.compile_cubin(made.text, arch)
-    if made.roomy and any(used.spills for used in cubin.resources.values()):
+    try:
+        cubin = nvrtc.compile_cubin(made.text, arch)
+        spilled = any(used.spills for used in cubin.resources.values())
+    except TargetError:  # some instructions take more registers than threads would have
+        if not made.roomy:
+            raise
+        spilled = True
+    if made.roomy and spilled:
         # With all registers at hand, ptxas may begin more loads at once than find room in them.
         made = generate(module, arch, flat=made.flat, roomy=False)
         cubin = nvrtc.compile_cubin(made.text, arch)

@@ -45,8 +45,10 @@ _SHARED_KB = {70: 96, 72: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227,
 #: Multiprocessors of the large GPUs of each compute capability.
 _MULTIPROCESSORS = {0: 0, 70: 80, 75: 40, 80: 108, 86: 84, 87: 16, 89: 142, 90: 132, 100: 148,
                     103: 148, 110: 20, 120: 170, 121: 48}  # fmt: skip
-#: Threads of a multiprocessor that may have 128 of its 65536 registers each.
-_ROOMY = 512
+#: Threads of a multiprocessor that may have 64 of its 65536 registers each.
+_ROOMY = 1024
+#: Bytes of shared memory that each block takes beside its own.
+_BLOCK = 1024
 
 
 @dataclass(frozen=True)
@@ -154,9 +156,10 @@ def overlaps(arch: str) -> bool:
     return bool(arch) and compute_capability(arch) >= 90
 
 
-def blocks_each(arch: str, blocks: int, threads: int) -> int:
-    """How many blocks a multiprocessor gets of a launch so small that each of its threads may have
-    128 registers, and more; 0 of a larger one.
+def blocks_each(arch: str, blocks: int, threads: int, shared: int = 0) -> int:
+    """How many blocks, of so many threads and bytes of shared memory, a multiprocessor has at once
+    of a launch so small that each of its threads may have 64 registers, and more; 0 of a larger
+    one.
 
     A compiler that is not told saves registers, so that more threads find room, of which there are
     none: it puts loads off until others have come, and a thread then waits for memory several times
@@ -164,7 +167,10 @@ def blocks_each(arch: str, blocks: int, threads: int) -> int:
     """
     count = multiprocessors(arch) if arch else 0
     each = -(-blocks // count) if count else 0
-    return each if each * -(-threads // 32) * 32 <= _ROOMY else 0
+    if each * -(-threads // 32) * 32 > _ROOMY:
+        return 0
+    room = _limits("cuda", arch).shared_memory // (shared + _BLOCK) if shared else each
+    return min(each, max(1, room))
 
 
 def multiprocessors(arch: str) -> int:
