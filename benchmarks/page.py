@@ -261,15 +261,21 @@ def _sections_claim(results: Results) -> str:
 
 
 def _fused_claim(results: Results) -> str:
-    place = results["environment"]
+    place, cost, faster = results["environment"], "fused / alone", "best peer / tilewright"
+    beside = any(row.get(faster) for row in results["rows"])
+    columns = (cost, faster) if beside else (cost,)
     says = []
     for section, rows in grouped.sections(results["rows"]).items():
-        cost, faster = (grouped.mean(rows, c) for c in ("fused / alone", "best peer / tilewright"))
-        says.append(f"{section}: {cost:.3f} and {faster:.1f}")
+        means = [f"{grouped.mean(rows, c):.{3 if c == cost else 1}f}" for c in columns]
+        says.append(f"{section}: {' and '.join(means)}")
+    peer = (
+        f", and how many times as fast as torch.compile of PyTorch {place['torch']} in its better "
+        "layout"
+    )
     return (
         f"{place['device']}: depthwise layers of MobileNetV2 with what follows them in one kernel, "
-        "the time over that of the convolution alone, and how many times as fast as torch.compile "
-        f"of PyTorch {place['torch']} in its better layout (geometric means): {'; '.join(says)}."
+        f"the time over that of the convolution alone{peer if beside else ''} (geometric means): "
+        f"{'; '.join(says)}."
     )
 
 
