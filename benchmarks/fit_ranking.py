@@ -41,6 +41,8 @@ _CLIP = 0.7
 _NEAR = 4.0
 #: Fits whose mean is taken, one half of them of each kind, and the trees of each.
 _FITS, _TREES = 8, 80
+#: What leaves add is a multiple of this, which no order depends on, and files of them are small.
+_STEP = 2.0**-17
 _SETTINGS = {
     "objective": "reg:squarederror", "tree_method": "hist", "max_depth": 6, "eta": 0.1,
     "subsample": 0.7, "colsample_bytree": 0.5, "min_child_weight": 5, "lambda": 2,
@@ -188,7 +190,8 @@ def arrays(fitted: list[xgboost.Booster]) -> dict[str, Array]:
         if (right[~leaf] != left[~leaf] + 1).any():
             raise SystemExit("xgboost numbers its nodes in another way: children side by side")
         found["feature"].append(np.where(leaf, 0, np.array(tree["split_indices"])))
-        found["threshold"].append(np.where(leaf, cut / len(fitted), cut))
+        adds = np.round(cut / len(fitted) / _STEP) * _STEP
+        found["threshold"].append(np.where(leaf, adds, cut))
         found["left"].append(np.where(leaf, np.arange(len(left)), left))
         found["root"].append(np.array([place]))
         place += len(left)
