@@ -132,8 +132,8 @@ TENSOR_CORES: dict[str, Program] = {
         ("gpu.row_products", _LARGE, 31, "wgrad", "NCHW"),
         ("gpu.plane_products", _SMALL, 13, "forward", "NCHW"),
         ("gpu.plane_gradient", _SMALL, 13, "wgrad", "NCHW"),
-        ("gpu.diagonal", _STAGE, 7, "forward", "NHWC"),
-        ("gpu.sparse_diagonal", _STAGE, 7, "forward", "NHWC"),
+        ("gpu.channel_pairs", _STAGE, 7, "forward", "NHWC"),
+        ("gpu.band_gradient", _STAGE, 7, "wgrad", "NCHW"),
         ("gpu.diagonal_wgrad", _STAGE, 7, "wgrad", "NHWC"),
     )
 }

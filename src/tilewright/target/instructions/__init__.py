@@ -47,7 +47,6 @@ from tilewright.target.instructions.mma import (
     mma_tf32,
     mma_u8,
 )
-from tilewright.target.instructions.mma_sparse import mma_diagonal_bf16, mma_diagonal_f16
 from tilewright.target.instructions.pair_loads import load_pairs
 from tilewright.target.instructions.tma_load import named as tma_load_named
 from tilewright.target.instructions.tma_load import tma_load
@@ -94,8 +93,6 @@ __all__ = [
     "load_pairs",
     "mma_bf16",
     "mma_bf16_8",
-    "mma_diagonal_bf16",
-    "mma_diagonal_f16",
     "mma_f16",
     "mma_f16_8",
     "mma_s8",

@@ -25,9 +25,10 @@ from tilewright.target.instructions import (
 )
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.gpu.chunk_sums import add_chunks, add_in_block
-from tilewright.topi.gpu.diagonal_blocks import swizzle_of
-from tilewright.topi.nn.depthwise_diagonal import CHANNELS, PIXELS, TAPS
 from tilewright.topi.nn.depthwise_wgrad_diagonal import (
+    CHANNELS,
+    PIXELS,
+    TAPS,
     DiagonalGradient,
     DiagonalSums,
     depthwise_wgrad_diagonal,
@@ -164,3 +165,9 @@ def schedule_diagonal_gradient(
         box = tma_load((1, *size, cut.channels), kind, swizzle=tile.swizzle)
         stage.tensorize(stage.op.axis[1], box)
     return s
+
+
+def swizzle_of(eights: int) -> int:
+    """By how many bytes pixels of so many eights of channels are swizzled, so that eight neighbours
+    meet no bank twice; those of odd eights meet none anyway."""
+    return 2 * CHANNELS * eights if eights in (2, 4, 8) else 0

@@ -1,6 +1,7 @@
 """The tiles worth trying for :mod:`~tilewright.topi.gpu.depthwise_wgrad_diagonal`.
 
-The best guess comes first, a time as in :mod:`~tilewright.topi.gpu.diagonal_tiles`.
+The best guess comes first: a time, of what tensor cores multiply, what shared memory is read for,
+what comes through the second-level cache and what memory moves.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from itertools import product
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_wgrad_diagonal import DiagonalGradientTile, gradient_cut
-from tilewright.topi.gpu.diagonal_tiles import Machine, eights_of, has_eights
+from tilewright.topi.gpu.machine import Machine, eights_of, has_eights
 from tilewright.topi.gpu.window import MULTIPROCESSORS
-from tilewright.topi.nn.depthwise_diagonal import PIXELS
 from tilewright.topi.nn.depthwise_forward import whole
+from tilewright.topi.nn.depthwise_wgrad_diagonal import PIXELS
 from tilewright.topi.problem import Problem
 
 #: Registers of a thread beside what it multiplies, tiles that are worth trying.

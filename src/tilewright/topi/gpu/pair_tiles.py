@@ -17,7 +17,7 @@ from itertools import product
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_channel_pairs import PairTile, pair_cut
-from tilewright.topi.gpu.diagonal_tiles import Machine, has_eights
+from tilewright.topi.gpu.machine import Machine, has_eights
 from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.nn.depthwise_channel_pairs import CHANNELS, OUTPUTS, PairCut
 from tilewright.topi.nn.depthwise_forward import whole

@@ -19,7 +19,6 @@ from tilewright.topi.gpu.depthwise_channel_pairs import (
     declare_channel_pairs,
     schedule_channel_pairs,
 )
-from tilewright.topi.gpu.depthwise_diagonal import declare_diagonal, schedule_diagonal
 from tilewright.topi.gpu.depthwise_direct import (
     DirectTile,
     declare_direct,
@@ -63,7 +62,6 @@ from tilewright.topi.gpu.depthwise_row_products import (
     schedule_row_products,
     suits_row_products,
 )
-from tilewright.topi.gpu.depthwise_sparse_diagonal import declare_sparse, schedule_sparse
 from tilewright.topi.gpu.depthwise_strips import StripTile, declare_strips, schedule_strips
 from tilewright.topi.gpu.depthwise_toeplitz import (
     ToeplitzTile,
@@ -147,13 +145,6 @@ from tilewright.topi.gpu.depthwise_wgrad_tiles import (
     declare_pixel_sums,
     schedule_pixel_sums,
 )
-from tilewright.topi.gpu.diagonal_blocks import DiagonalTile
-from tilewright.topi.gpu.diagonal_tiles import (
-    diagonal_tiles,
-    sparse_tiles,
-    suits_diagonal,
-    suits_sparse,
-)
 from tilewright.topi.gpu.gradient_band_tiles import gradient_band_tiles, suits_bands
 from tilewright.topi.gpu.gradient_diagonal_tiles import (
     gradient_diagonal_tiles,
@@ -216,12 +207,6 @@ GPU = (
     Template("gpu.channel_pairs", PairTile, schedule_channel_pairs, ("forward", "dgrad"), True,
              True, pair_tiles, ("cuda", "sim"), shared=True, where=suits_pairs, least=90,
              declares=declare_channel_pairs, matrices=True),
-    Template("gpu.diagonal", DiagonalTile, schedule_diagonal, ("forward", "dgrad"), True, True,
-             diagonal_tiles, ("cuda", "sim"), shared=True, where=suits_diagonal, least=90,
-             declares=declare_diagonal, matrices=True),
-    Template("gpu.sparse_diagonal", DiagonalTile, schedule_sparse, ("forward", "dgrad"), True,
-             True, sparse_tiles, ("cuda", "sim"), shared=True, where=suits_sparse, least=90,
-             declares=declare_sparse, matrices=True),
     Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),
              False, True, reduction_tiles, shared=True),
     Template("gpu.toeplitz_wgrad", GradientTile, schedule_gradient, ("wgrad",), False, True,

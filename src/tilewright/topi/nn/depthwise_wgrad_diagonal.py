@@ -20,9 +20,11 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.nn.depthwise_diagonal import CHANNELS, PIXELS, TAPS
 from tilewright.topi.nn.image_tiles import ImageTiles
 from tilewright.topi.problem import Problem
+
+#: Pixels and channels of a product, and taps of it.
+PIXELS, CHANNELS, TAPS = 16, 8, 2
 
 
 @dataclass(frozen=True)
