@@ -37,12 +37,13 @@ def test_a_launch_is_small_where_threads_may_have_64_registers_each():
     assert blocks_each("", 1, 32) == 0  # of an unknown machine
 
 
-def test_products_that_take_more_registers_are_compiled_as_for_a_large_launch():
+def test_products_of_warpgroups_are_compiled_as_for_a_large_launch():
     p = Problem.parse("64x384x32x32", "384x1x31x31", padding=15, dtype="float16", pass_="wgrad")
     template = TEMPLATES["gpu.row_products"]
     config = template.config(8, 2, 16, 18, 3)
     declaration = template.declare(p, config)
     kernel = tilewright.build(template.schedule(declaration, config), declaration.args, TARGET)
+    assert "__launch_bounds__(256) main_kernel(" in kernel.source
     assert all(used.spills == 0 for used in kernel.resources.values())
 
 

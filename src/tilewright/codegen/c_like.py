@@ -87,14 +87,15 @@ class CLikePrinter(InstructionPrinter):
         params += [d.map_parameter(name) for name in self.maps]
         block = block_shape(func)
         room = self._room(func, math.prod(block) if block else None)
-        launch = Launch(block, grid_size(func), room.total)
+        groups = [x.instruction.group for x in walk(func.body) if isinstance(x, S.Instr)]
+        # Products of warpgroups take as many registers as their schedule meant them to.
+        grid = grid_size(func) if max(groups, default=1) <= self.warp_size else None
+        launch = Launch(block, grid, room.total)
         self.line(f"{d.signature(symbol, params, launch)} {{")
         self.indent = 1
         for line in d.begin():
             self.line(line)
-        uniform = bool(block and block[0] % self.warp_size == 0) and any(
-            isinstance(x, S.Instr) and x.instruction.group > 1 for x in walk(func.body)
-        )
+        uniform = bool(block and block[0] % self.warp_size == 0) and max(groups, default=1) > 1
         for axis in func.launch:
             self.analyzer.bind(axis.var, ops.const(0), axis.extent)
             if uses(func.body, {axis.var}):
