@@ -49,11 +49,12 @@ import tilewright
 from tilewright.cli._measure.turns import of_graph, take_turns
 from tilewright.ir.errors import TilewrightError
 from tilewright.select import large
-from tilewright.select.choice import options
+from tilewright.select.nearest import guesses
 from tilewright.select.ranking import model, ranked, unknown
 from tilewright.select.work import DESCRIBED
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
+from tilewright.tune.machine import machine
 
 #: Turns of every kernel, seconds of one, and of all of a problem's, about.
 _ROUNDS, _SPAN, _SECONDS = 11, 0.001, 0.8
@@ -142,21 +143,21 @@ def name_of(candidate: Candidate) -> str:
     return f"{candidate[0]} {','.join(str(v) for v in candidate[1].values())}"
 
 
-def candidates(p: Problem, target: str, first: int, others: int) -> list[Candidate]:
-    """What is chosen without measuring, what is ranked first, as many of those that no tree knows,
-    then random ones, of large filters also such as the choice does not look at."""
-    machine = tilewright.Target.parse(target)
-    chosen = next(options(p, machine))
-    looked = large.ranked_large(p, machine)
-    order = [(r.template.name, vars(r.config)) for r in looked or ranked(p, machine)]
+def candidates(p: Problem, target: str, device: str, first: int, others: int) -> list[Candidate]:
+    """What is chosen without measuring on a device, what is ranked first, as many of those that no
+    tree knows, then random ones, of large filters also such as the choice does not look at."""
+    place = tilewright.Target.parse(target)
+    chosen = next(guesses(p, place, device))
+    looked = large.ranked_large(p, place)
+    order = [(r.template.name, vars(r.config)) for r in looked or ranked(p, place)]
     rest = order[first:]
     if looked:  # of which the choice has left most out
         known = {r.template.name: r.template for r in looked if r.template.name not in DESCRIBED}
-        rest += [(n, vars(c)) for n, t in known.items() for c in t.candidates(p, machine)]
-    strange = [] if looked else [(t.name, vars(c)) for t, c in unknown(p, machine)]
+        rest += [(n, vars(c)) for n, t in known.items() for c in t.candidates(p, place)]
+    strange = [] if looked else [(t.name, vars(c)) for t, c in unknown(p, place)]
     fresh = [c for c in strange if c[0] not in model()]  # others are written in another way
     rest += fresh[first:] + [c for c in strange if c[0] in model()]
-    wanted = [(chosen.algorithm.name, chosen.algorithm.to_values(chosen.config))]
+    wanted = [(chosen.template, vars(chosen.config))]
     wanted += order[:first] + fresh[:first] + shuffled(rest, str(p))[:others]
     return list({name_of(c): c for c in wanted}.values())
 
@@ -225,10 +226,13 @@ def run_part(arguments: argparse.Namespace) -> None:
     processes = max(2, (os.cpu_count() or 2) // arguments.gpus)
     with TemporaryDirectory() as folder, ProcessPoolExecutor(processes) as pool:
         list(pool.map(abs, range(processes * 4)))  # made before this process opens the GPU
+        device = str(machine(tilewright.Target.parse(target), probe=False)["device"])
+        given = (target, device, arguments.ranked, arguments.random)
+        listed = [pool.submit(candidates, p, *given) for p in mine]
         jobs: list[dict[str, tuple[str, Future[str]]]] = []
-        for k, p in enumerate(mine):
+        for k, (p, found) in enumerate(zip(mine, listed, strict=True)):
             jobs.append({})
-            for c in candidates(p, target, arguments.ranked, arguments.random):
+            for c in found.result():
                 path = str(Path(folder) / f"{k}-{len(jobs[-1])}.kernel")
                 jobs[-1][name_of(c)] = path, pool.submit(build, p, c, target, path)
         for p, kernels in zip(mine, jobs, strict=True):

@@ -30,10 +30,10 @@ _CODE, _MOST, _WARPS = 1024, 160, 6
 #: Strips and groups of a product's rows; a power of two each, at most 16 together.
 _MATRICES = tuple((s, g) for s, g in product((1, 2, 4, 8, 16), repeat=2) if s * g <= 16)
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 14)
-_LOTS = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 18)
+#: Lots of channels; so many numbers of them are worth trying, which come next to so many channels.
+_LOTS, _CHANNELS, _WIDE = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 18), 5, 28
 #: Elements of 16 bits in 16 bytes.
 _PIECE = 8
-_LANES = 32
 
 
 def pair_tiles(p: Problem, target: Target) -> list[PairTile]:
@@ -55,14 +55,9 @@ def _ranked(p: Problem) -> tuple[PairTile, ...]:
 
 def _tiles(p: Problem) -> Iterator[tuple[float, PairTile]]:
     """Tiles, with the microseconds that they are thought to take."""
-    width = p.result_image[1]
     for tile in _warps(p):
-        columns = -(-width // tile.wide)
-        for lots, across in product(_lots(p, tile.pairs), {1, min(2, columns)}):
-            if 2 <= lots * across <= 18:
-                made = replace(tile, lots=lots, across=across)
-                for stages in (1, 2):
-                    yield from _balanced(p, replace(made, stages=stages))
+        for lots, stages in product(_lots(p, tile.pairs), (1, 2)):
+            yield from _balanced(p, replace(tile, lots=lots, stages=stages))
 
 
 def _balanced(p: Problem, tile: PairTile) -> Iterator[tuple[float, PairTile]]:
@@ -96,13 +91,15 @@ def _read(p: Problem, tile: PairTile) -> float:
 
 
 def _lots(p: Problem, pairs: int) -> list[int]:
-    """Lots of channels of blocks, in whole pieces of 16 bytes and without much waste."""
-    found = []
-    for lots in _LOTS:
-        channels = lots * pairs * CHANNELS
-        if channels % _PIECE == 0 and channels <= LARGEST:
-            found += [lots] if whole(p.channels, channels) <= 1.15 * p.channels else []
-    return found
+    """Lots of channels of blocks, in whole pieces of 16 bytes, without much waste, and so many that
+    rows of a box are not short, where the problem has them."""
+    own = pairs * CHANNELS
+    fitting = [
+        lots
+        for lots in _LOTS
+        if lots * own % _PIECE == 0 and whole(p.channels, lots * own) <= 1.15 * p.channels
+    ]
+    return sorted(fitting, key=lambda lots: abs(math.log(lots * own / _WIDE)))[:_CHANNELS]
 
 
 def products(cut: PairCut) -> int:
@@ -145,24 +142,19 @@ def _resident(p: Problem, tile: PairTile) -> int:
     return Machine.resident(warps, registers(cut), 2 * tile.deep * numbers + Machine.OWN)
 
 
-@functools.lru_cache(4096)
-def load_passes(tile: PairTile, columns: int, rows: int, stride: tuple[int, int]) -> float:
+def load_passes(tile: PairTile, columns: int, rows: int, stride: tuple[int, int]) -> int:
     """How many times as long as it might a warp's load of pixels takes, for banks that threads
     meet: of a box so many pixels wide and high."""
     pixel, own = tile.channels * 2, 2 * tile.own
-    together = 128 // own  # threads whose bytes are read at once
-    total = 0
-    for first in range(0, _LANES, together):
-        places: dict[int, set[int]] = {}
-        for lane in range(first, first + together):
-            group, strip = lane // 4 % tile.groups, lane // 4 // tile.groups % tile.strips
-            image = lane // 4 // (tile.groups * tile.strips)
-            row = image * rows + strip * tile.rows * stride[0]
-            at = (row * columns + group * OUTPUTS * stride[1] + lane % 4) * pixel
-            at ^= at >> 3 & tile.swizzle - 16 if tile.swizzle else 0
-            places.setdefault(at % 128 // own, set()).add(at)
-        total += max(map(len, places.values()))
-    return total * together / _LANES
+    places: dict[int, set[int]] = {}
+    for lane in range(128 // own):  # threads whose bytes are read at once, as those of others are
+        group, strip = lane // 4 % tile.groups, lane // 4 // tile.groups % tile.strips
+        image = lane // 4 // (tile.groups * tile.strips)
+        row = image * rows + strip * tile.rows * stride[0]
+        at = (row * columns + group * OUTPUTS * stride[1] + lane % 4) * pixel
+        at ^= at >> 3 & tile.swizzle - 16 if tile.swizzle else 0
+        places.setdefault(at % 128 // own, set()).add(at)
+    return max(map(len, places.values()))
 
 
 def _micros(p: Problem, tile: PairTile, resident: int) -> float:
