@@ -12,10 +12,9 @@ from tilewright.target import Target
 from tilewright.topi import Problem
 from tilewright.topi.declare import input_shapes
 from tilewright.topi.gpu.depthwise_wgrad_bands import BandTile
-from tilewright.topi.gpu.depthwise_wgrad_staged_bands import StagedBandTile, staged_bands_of
 from tilewright.topi.templates import TEMPLATES
 
-TEMPLATE, STAGED = TEMPLATES["gpu.band_gradient"], TEMPLATES["gpu.staged_band_gradient"]
+TEMPLATE = TEMPLATES["gpu.band_gradient"]
 SM_90A = Target.parse("cuda -arch=sm_90a")
 
 
@@ -36,14 +35,10 @@ CASES = [
     (problem("3x2x20x24", "2x1x3x3", dilation=(3, 2), dtype="bfloat16"), BandTile(2, 32, 4, 2, 1)),
     (problem("1x2x5x6", "2x1x1x1", padding=0), BandTile(1, 16, 4, 1, 1)),
     (problem("2x1x6x7", "1x1x2x3", padding=4), BandTile(1, 16, 4, 2, 1)),
-    (problem("3x2x19x40", "2x1x5x5"), StagedBandTile(1, 32, 2, 2, 1, 2, 2)),
-    (problem("5x1x17x24", "1x1x7x7", padding=3, dtype="bfloat16"),
-     StagedBandTile(2, 16, 1, 2, 2, 3, 2)),
-    (problem("3x1x9x64", "1x1x3x9", padding=(1, 4)), StagedBandTile(1, 64, 1, 1, 2, 2, 1)),
-    (problem("2x1x11x16", "1x1x4x2", padding=(3, 0, 0, 1)), StagedBandTile(1, 16, 2, 1, 1, 4, 1)),
-    (problem("2x1x10x16", "1x1x2x4", dilation=(5, 2), padding=3), StagedBandTile(1, 16, 2, 1)),
-    (problem("2x1x9x72", "1x1x5x5", padding=(2, 3, 2, 1)), StagedBandTile(1, 128, 2, 1, 1, 3, 1)),
-    (problem("3x1x12x24", "1x1x3x5", padding=(1, 9, 1, 11)), StagedBandTile(2, 32, 1, 1, 2, 2, 1)),
+    (problem("5x1x17x24", "1x1x7x7", padding=3, dtype="bfloat16"), BandTile(2, 16, 2, 3, 2)),
+    (problem("3x1x9x64", "1x1x3x9", padding=(1, 4)), BandTile(1, 64, 2, 2, 1)),
+    (problem("2x1x10x16", "1x1x2x4", dilation=(5, 2), padding=3), BandTile(1, 16, 2, 1, 1)),
+    (problem("2x1x9x72", "1x1x5x5", padding=(2, 3, 2, 1)), BandTile(1, 64, 2, 3, 1)),
 ]  # fmt: skip
 
 
@@ -52,9 +47,8 @@ def count(found, *starts):
 
 
 def kernel(p, tile, target):
-    template = TEMPLATE if isinstance(tile, BandTile) else STAGED
-    declared = template.declare(p, tile)
-    return tilewright.build(template.schedule(declared, tile), declared.args, target)
+    declared = TEMPLATE.declare(p, tile)
+    return tilewright.build(TEMPLATE.schedule(declared, tile), declared.args, target)
 
 
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])
@@ -85,19 +79,6 @@ def test_small_integers_are_summed_exactly():
 )
 def test_strides_high_filters_and_other_types_are_for_others(p):
     assert not TEMPLATE.fits(p, SM_90A)
-    assert not STAGED.fits(p, SM_90A)
-
-
-def test_rows_that_are_not_of_16_bytes_are_not_staged():
-    p = problem("64x192x28x28", "192x1x5x5")
-    assert TEMPLATE.fits(p, SM_90A)
-    assert not STAGED.fits(p, SM_90A)
-
-
-def test_rows_of_a_copy_are_so_long_that_lanes_of_a_warp_meet_in_no_bank():
-    """Where four threads have 64 columns of a row, two of them 16 bytes of every other 16."""
-    cut = staged_bands_of(WIDE, StagedBandTile(2, 64, 4, 2))
-    assert all(pitch // 8 % 2 == 1 for pitch in cut.pitch)
 
 
 @pytest.mark.needs_nvrtc
@@ -121,28 +102,6 @@ def test_a_row_of_dy_is_moved_by_two_columns_for_nothing_and_by_one_in_an_instru
     "p", [WIDE, problem("64x96x56x56", "96x1x7x7", padding=3, dtype="bfloat16")], ids=str
 )
 def test_the_first_tiles_spill_nothing(p):
-    for template in (TEMPLATE, STAGED):
-        for tile in template.candidates(p, SM_90A)[:2]:
-            used = next(iter(kernel(p, tile, SM_90A).program.resources.values()))
-            assert used.spills == used.stack == 0
-
-
-@pytest.mark.needs_nvrtc
-def test_from_a_copy_a_thread_loads_without_conditions():
-    program = kernel(WIDE, StagedBandTile(2, 64, 4, 2), SM_90A).program
-    found, text = opcodes(program.assembly), program.assembly
-    assert count(found, "HMMA") == 2 * 64 // 16 * 5
-    assert count(found, "LDS.128") == 2 * 3 + 2 * 2  # shares of eight rows of x, and of dy
-    loop = text[text.index("UTMALDG") : text.rindex("HMMA")]
-    assert loop.count("LDS R") == 2 * 2  # the two columns before and behind those of dy
-    assert not count(found, "LDG.E.128", "LDL", "STL")
-
-
-@pytest.mark.parametrize(("padding", "filter"), [(0, 5), (1, 5), (2, 5), (3, 7), (4, 9), (6, 9)])
-def test_copies_begin_at_multiples_of_16_bytes_in_images(padding, filter):
-    p = problem("64x32x112x112", f"32x1x5x{filter}", padding=(2, padding))
-    cut = staged_bands_of(p, StagedBandTile())
-    left, right = cut.around
-    assert 0 <= cut.margin < 8
-    assert (left + cut.margin) % 8 == 0
-    assert cut.pitch[1] >= cut.margin + left + cut.size[1] + right
+    for tile in TEMPLATE.candidates(p, SM_90A)[:2]:
+        used = next(iter(kernel(p, tile, SM_90A).program.resources.values()))
+        assert used.spills == used.stack == 0

@@ -8,16 +8,13 @@ the end a block adds up what its warps have, in a fixed order, and a second kern
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
 from tilewright import te
-from tilewright.ir.itervar import IterVar
-from tilewright.schedule import Schedule, Stage
+from tilewright.schedule import Schedule
 from tilewright.target.instructions import mma_bf16, mma_f16
-from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.gpu.chunk_sums import add_chunks
 from tilewright.topi.nn.depthwise_wgrad_bands import (
@@ -66,25 +63,9 @@ def declare_bands(p: Problem, tile: BandTile, batch: Any = None) -> BandDeclarat
 def schedule_bands(d: Declaration, tile: BandTile = BandTile()) -> Schedule:
     """The schedule of what :func:`declare_bands` makes of a problem with the same ``tile``."""
     assert isinstance(d, BandDeclaration)
-    widths = d.problem.image[1], d.problem.out_image[1]
-    s, _ = schedule_band_sums(d, d.cut, d.stages, (), widths)
-    if tile.stages > 1:
-        for tensor in (d.stages.x, *d.stages.dy):
-            s[tensor].pipeline(tile.stages)
-    return s
-
-
-def schedule_band_sums(
-    d: Declaration, cut: Bands, made: BandSums, before: Sequence[Tensor], widths: tuple[int, int]
-) -> tuple[Schedule, tuple[Stage, IterVar]]:
-    """The schedule of the sums from elements of tiles on, which ``before`` makes, if anything does;
-    and where they are needed: in which loop of which stage.
-
-    Rows of x and of dy begin at multiples of what vectors divide ``widths``.
-    """
-    p = d.problem
+    p, cut, made = d.problem, d.cut, d.stages
     kept = (made.x, made.pairs, *made.dy, made.moved, made.products, made.parts, made.sums)
-    s = scheduled(d.output, *before, *kept)
+    s = scheduled(d.output, *kept)
     add_chunks(s, d)
     total = s.cache_write(made.products, "fragment")
     own = s.cache_write(made.parts, "local")
@@ -127,7 +108,9 @@ def schedule_band_sums(
         stage.compute_at(products, at)
         for axis in stage.op.axis[-4:]:
             stage.unroll(axis)
-    for tensor, width in ((made.x, widths[0]), *((part, widths[1]) for part in made.dy)):
+    # Rows begin at multiples of what vectors divide their widths.
+    widths = (p.image[1], *([p.out_image[1]] * len(made.dy)))
+    for tensor, width in zip((made.x, *made.dy), widths, strict=True):
         stage = s[tensor]
         stage.set_scope("fragment")
         stage.compute_at(products, step)
@@ -135,4 +118,6 @@ def schedule_band_sums(
         vector, lane = stage.split(column, factor=gcd(width, cut.share, int(tensor.shape[-1]), 8))
         stage.unroll(vector)
         stage.vectorize(lane)
-    return s, (products, step)
+        if tile.stages > 1:
+            stage.pipeline(tile.stages)
+    return s

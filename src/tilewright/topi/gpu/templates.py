@@ -135,11 +135,6 @@ from tilewright.topi.gpu.depthwise_wgrad_planes import (
     declare_plane_sums,
     schedule_plane_sums,
 )
-from tilewright.topi.gpu.depthwise_wgrad_staged_bands import (
-    StagedBandTile,
-    declare_staged_bands,
-    schedule_staged_bands,
-)
 from tilewright.topi.gpu.depthwise_wgrad_tiles import (
     GradientPixelTile,
     declare_pixel_sums,
@@ -152,7 +147,6 @@ from tilewright.topi.gpu.gradient_diagonal_tiles import (
 )
 from tilewright.topi.gpu.gradient_pixel_tiles import gradient_pixel_tiles, suits_pixel_sums
 from tilewright.topi.gpu.gradient_plane_tiles import gradient_plane_tiles, suits_plane_sums
-from tilewright.topi.gpu.gradient_staged_band_tiles import staged_band_tiles, suits_staged_bands
 from tilewright.topi.gpu.pair_tiles import pair_tiles, suits_pairs
 from tilewright.topi.gpu.pixel_tiles import box_tiles
 from tilewright.topi.gpu.reductions import reduction_tiles
@@ -222,9 +216,6 @@ GPU = (
     Template("gpu.band_gradient", BandTile, schedule_bands, ("wgrad",), False, True,
              gradient_band_tiles, ("cuda", "sim"), shared=True, where=suits_bands, least=80,
              declares=declare_bands, matrices=True),
-    Template("gpu.staged_band_gradient", StagedBandTile, schedule_staged_bands, ("wgrad",),
-             False, True, staged_band_tiles, ("cuda", "sim"), shared=True,
-             where=suits_staged_bands, least=90, declares=declare_staged_bands, matrices=True),
     Template("gpu.reduction_plane_tiles", GradientPlaneTile, schedule_plane_sums, ("wgrad",),
              False, True, gradient_plane_tiles, ("cuda", "sim"), shared=True,
              where=suits_plane_sums, least=90, declares=declare_plane_sums),
