@@ -60,6 +60,12 @@ def test_batches_may_be_left_to_the_call(tile):
     assert run(p, build(p, tile, batch=tilewright.te.var("n"))) < TOLERANCE["float16"]
 
 
+def test_an_image_may_have_more_elements_than_32_bits_count():
+    p, tile = problem((1, 8, 20000, 20000), (8, 1, 3, 3), padding=1), PairTile(2, 4, 4, 2, 1, 1, 2)
+    d = TEMPLATE.declare(p, tile)
+    assert "tma_load" in repr(tilewright.lower(TEMPLATE.schedule(d, tile), d.args, SM_90A))
+
+
 @pytest.mark.needs_nvrtc
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize(

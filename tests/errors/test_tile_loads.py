@@ -168,6 +168,11 @@ class TestLoads:
         t.load()
         t.refused("140 bytes apart", "copy rows of it with copy_async")
 
+    def test_images_that_are_further_apart_than_40_bits_count(self) -> None:
+        t = Tiles((2, 1 << 24, 1 << 16))
+        t.load()
+        t.refused(f"{1 << 41} bytes apart", "copy rows of it with copy_async")
+
     def test_a_tensor_of_six_dimensions(self) -> None:
         t = Tiles((1, 1, 1, 1, 200, 72))
         t.load()

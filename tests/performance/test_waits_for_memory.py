@@ -47,13 +47,15 @@ def test_products_of_warpgroups_are_compiled_as_for_a_large_launch():
     assert all(used.spills == 0 for used in kernel.resources.values())
 
 
-def test_what_does_not_fit_the_registers_is_compiled_as_for_a_large_launch():
+def test_what_does_not_fit_the_registers_is_compiled_as_for_a_large_launch(tmp_path):
     p = Problem.parse("1x512x16x16", "512x1x21x21", padding=10, dtype="bfloat16")
     template = TEMPLATES["gpu.planes"]
     config = template.candidates(p, tilewright.Target.parse(TARGET))[0]
     declaration = template.declare(p, config)
     kernel = tilewright.build(template.schedule(declaration, config), declaration.args, TARGET)
-    assert re.search(r"__launch_bounds__\(\d+\) ", kernel.source)
+    kernel.export_c(tmp_path / "k.cu")
+    for text in (kernel.source, (tmp_path / "k.cu").read_text()):
+        assert re.search(r"__launch_bounds__\(\d+\) ", text)
     assert all(used.spills == 0 for used in kernel.resources.values())
 
 

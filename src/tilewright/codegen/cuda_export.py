@@ -28,14 +28,14 @@ def launcher_name(module: Module) -> str:
     return f"launch_{name}" if name in KEYWORDS else name
 
 
-def cuda_file(module: Module, target: Target) -> str:
-    """The text of the ``.cu`` file.
+def cuda_file(module: Module, target: Target, roomy: bool = True) -> str:
+    """The text of the ``.cu`` file; ``roomy`` as in :func:`~tilewright.codegen.cuda.generate`.
 
     Its last function, named as the module, takes pointers to the device's memory in the order of
     ``module.params``, then the symbolic extents and a stream, and returns CUDA's error code.
     """
     symbol = launcher_name(module)
-    made = generate(module, target.arch, launcher=symbol)
+    made = generate(module, target.arch, launcher=symbol, roomy=roomy)
     if any(kernel.maps for kernel in made.kernels):
         raise TargetError(
             f"{symbol} copies boxes by tensor maps, which its file would need the driver's library "

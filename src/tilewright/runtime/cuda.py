@@ -96,6 +96,7 @@ class CudaProgram:
         self.symbols: list[str] = meta["symbols"]
         self.dynamic_shared: list[int] = meta["dynamic_shared"]
         self.unaligned_shared: list[int] = meta["unaligned_shared"]
+        self.roomy: bool = meta["roomy"]  # as of what was generated
         self.written = frozenset(meta["written"])
         self.maps = [[TensorMap.of(row) for row in own] for own in meta["maps"]]
         self.resources: Mapping[str, Resources] = {
@@ -300,6 +301,7 @@ def compile_module(
         "symbols": [k.symbol for k in made.kernels],
         "dynamic_shared": [k.dynamic_shared for k in made.kernels],
         "unaligned_shared": [k.dynamic_shared for k in (simple or made).kernels],
+        "roomy": made.roomy,
         "written": list(outputs(module)),
         "maps": [[m.row for m in k.maps] for k in made.kernels],
         "resources": {

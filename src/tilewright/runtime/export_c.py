@@ -30,8 +30,10 @@ def export_c(kernel: Kernel, path: Path) -> None:
         path.with_suffix(".h").write_text(c_header(kernel.module))
     elif kind == "cuda":
         from tilewright.codegen import cuda_export
+        from tilewright.runtime.cuda import CudaProgram
 
-        text = cuda_export.cuda_file(kernel.module, kernel.target)
+        roomy = isinstance(kernel.program, CudaProgram) and kernel.program.roomy
+        text = cuda_export.cuda_file(kernel.module, kernel.target, roomy)
         path.with_suffix(".h").write_text(cuda_export.cuda_header(kernel.module))
     else:
         raise TargetError(

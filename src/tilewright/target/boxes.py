@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -99,14 +100,23 @@ def limits(buffer: Buffer) -> str:
             f"{buffer.name} has {len(buffer.shape)} dimensions, a tensor map {MOST_DIMENSIONS} at "
             f"most: declare it with some of them joined, or {_MEND}"
         )
-    *outer, last = buffer.strides
-    if not isinstance(last, IntImm) or last.value != 1:
+    *outer, last = _strides(buffer)
+    if last != 1:
         return f"neighbours along the last dimension of {buffer.name} do not lie side by side"
     for d, stride in enumerate(outer):
-        problem = stride_problem(buffer, d, stride.value) if isinstance(stride, IntImm) else ""
+        problem = "" if stride is None else stride_problem(buffer, d, stride)
         if problem:
             return problem
     return ""
+
+
+def _strides(buffer: Buffer) -> list[int | None]:
+    """Those of a buffer that are constants, which may be more than the type of its indices holds;
+    None of the others."""
+    shape = buffer.constant_shape
+    if buffer.layout is None and shape is not None:
+        return [math.prod(shape[d + 1 :]) for d in range(len(shape))]
+    return [s.value if isinstance(s, IntImm) else None for s in buffer.strides]
 
 
 def stride_problem(buffer: Buffer, dimension: int, stride: int) -> str:
@@ -116,7 +126,7 @@ def stride_problem(buffer: Buffer, dimension: int, stride: int) -> str:
         return ""
     return (
         f"along dimension {dimension} of {buffer.name} elements are {size} bytes apart, in a "
-        f"tensor map they are a multiple of {STRIDE}: pad its rows, or {_MEND}"
+        f"tensor map they are a multiple of {STRIDE}, less than 2**40: pad its rows, or {_MEND}"
     )
 
 
