@@ -43,8 +43,8 @@ _SHARED_KB = {70: 96, 72: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227,
               103: 227, 110: 227, 120: 99, 121: 99}  # fmt: skip
 
 #: Multiprocessors of the large GPUs of each compute capability.
-_MULTIPROCESSORS = {0: 0, 70: 80, 75: 40, 80: 108, 86: 84, 87: 16, 89: 142, 90: 132, 100: 148,
-                    103: 148, 110: 20, 120: 170, 121: 48}  # fmt: skip
+MULTIPROCESSORS = {0: 0, 70: 80, 75: 40, 80: 108, 86: 84, 87: 16, 89: 142, 90: 132, 100: 148,
+                   103: 148, 110: 20, 120: 170, 121: 48}  # fmt: skip
 #: Threads of a multiprocessor that may have 64 of its 65536 registers each.
 _ROOMY = 1024
 #: Bytes of shared memory that each block takes beside its own.
@@ -177,7 +177,7 @@ def multiprocessors(arch: str) -> int:
     """Of the large GPUs of an architecture, which it stands for; of an unknown one, those of the
     nearest older one, 0 where there is none."""
     capability = compute_capability(arch)
-    return _MULTIPROCESSORS[max((c for c in _MULTIPROCESSORS if c <= capability), default=0)]
+    return MULTIPROCESSORS[max(c for c in MULTIPROCESSORS if c <= capability)]
 
 
 def _limits(kind: str, arch: str) -> Limits:
