@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright import te
-from tilewright.schedule import Schedule
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import (
     load_pairs,
     mma_bf16,
@@ -128,16 +129,34 @@ def schedule_channel_pairs(d: Declaration, tile: PairTile = PairTile()) -> Sched
     """The schedule of what :func:`declare_channel_pairs` makes of a problem with the same
     ``tile``."""
     assert isinstance(d, PairDeclaration)
-    cut, made, layout, kind = d.cut, d.stages, d.problem.layout, d.problem.dtype
+    made, layout = d.stages, d.problem.layout
     s = scheduled(d.output, made.image, made.pixels, made.bands, made.sum)
     staged = s.cache_write(d.output, "shared")
-    out, results, sums = s[d.output], s[staged], s[made.sum]
-    warps = tile.down * tile.across
-    tz, ty, tx = (
+    out, results = s[d.output], s[staged]
+    threads = [
         te.thread_axis((0, extent), f"threadIdx.{name}")
-        for extent, name in ((warps, "z"), (tile.lots, "y"), (_LANES, "x"))
-    )
+        for extent, name in ((tile.down * tile.across, "z"), (tile.lots, "y"), (_LANES, "x"))
+    ]
+    block, turn = _store(out, layout, tile, threads)
+    results.compute_at(out, turn)
+    lot = _share_out(results, layout, tile, threads)
+    _multiply(s, d, tile, (results, lot))
+    bands = s[made.bands]
+    bands.set_scope("fragment")
+    bands.compute_at(out, block)
+    bands.bind(bands.op.axis[0], threads[1])
+    for axis in bands.op.axis[1:]:
+        bands.unroll(axis)
+    _copy_boxes(s, d, tile, (out, turn))
+    return s
 
+
+def _store(
+    out: Stage, layout: str, tile: PairTile, threads: list[IterVar]
+) -> tuple[IterVar, IterVar]:
+    """Whole pixels, in pieces of 16 bytes that neighbouring threads store side by side. Returns the
+    loops over blocks and over their tiles."""
+    tz, ty, tx = threads
     n, c, h, w = image_axes(out, layout)
     n, image = out.split(n, factor=tile.deep)
     cb, c = out.split(c, factor=tile.channels)
@@ -151,12 +170,16 @@ def schedule_channel_pairs(d: Declaration, tile: PairTile = PairTile()) -> Sched
     c, lane = out.split(c, factor=_STORED)
     rest, x = out.split(out.fuse(image, row, w, c), factor=_LANES)
     rest, y = out.split(rest, factor=tile.lots)
-    _, z = out.split(rest, factor=warps)
+    _, z = out.split(rest, factor=tile.down * tile.across)
     for axis, thread in ((z, tz), (y, ty), (x, tx)):
         out.bind(axis, thread)
     out.vectorize(lane)
+    return block, turn
 
-    results.compute_at(out, turn)
+
+def _share_out(results: Stage, layout: str, tile: PairTile, threads: list[IterVar]) -> IterVar:
+    """The results of a tile among warps, as their sums lie. Returns the loop over lots of
+    channels, in which a warp has all of its own."""
     image, c, row, w = image_axes(results, layout)
     results.storage_align(w, 2 * _STORED, _STORED)  # so that pixels meet no bank twice
     extents = (tile.deep, tile.rows * tile.strips, OUTPUTS * tile.groups, tile.own)
@@ -168,26 +191,25 @@ def schedule_channel_pairs(d: Declaration, tile: PairTile = PairTile()) -> Sched
     h, row = results.split(row, factor=tile.rows)
     down, strip = results.split(h, factor=tile.strips)
     results.reorder(down, across, lot, row, image, strip, group, output, c)
-    results.bind(results.fuse(down, across), tz)
-    results.bind(lot, ty)
+    results.bind(results.fuse(down, across), threads[0])
+    results.bind(lot, threads[1])
     results.unroll(row)
     results.vectorize(c)
+    return lot
 
+
+def _multiply(s: Schedule, d: PairDeclaration, tile: PairTile, at: tuple[Stage, IterVar]) -> None:
+    """Sums, ``at`` a loop of a stage, row by row of what the image has, which is read once."""
+    cut, made, kind = d.cut, d.stages, d.problem.dtype
+    sums = s[made.sum]
     sums.set_scope("fragment")
-    sums.compute_at(results, lot)
+    sums.compute_at(*at)
     *_, pair, line, image, strips, group, output, cj = sums.op.axis
     r, part, q, ci = sums.op.reduce_axis
     sums.reorder(r, part, pair, line, image, strips, group, output, cj, q, ci)
     for axis in (r, part, pair, line):
         sums.unroll(axis)
     sums.tensorize(image, _MULTIPLY[kind, cut.pixels])
-
-    bands = s[made.bands]
-    bands.set_scope("fragment")
-    bands.compute_at(out, block)
-    bands.bind(bands.op.axis[0], ty)
-    for axis in bands.op.axis[1:]:
-        bands.unroll(axis)
 
     pixels = s[made.pixels]
     pixels.set_scope("fragment")
@@ -196,13 +218,15 @@ def schedule_channel_pairs(d: Declaration, tile: PairTile = PairTile()) -> Sched
     pixels.reorder(image, strips, group, q, pair, c)
     pixels.tensorize(image, load_pairs(cut.matrix, cut.pixels, tile.pairs, kind))
 
-    box = s[made.image]
+
+def _copy_boxes(s: Schedule, d: PairDeclaration, tile: PairTile, at: tuple[Stage, IterVar]) -> None:
+    """What a tile sees, ``at`` a loop of a stage, while the tiles before it are computed."""
+    box = s[d.stages.image]
     box.set_scope("shared")
-    box.compute_at(out, turn)
+    box.compute_at(*at)
     if tile.stages > 1:
         box.pipeline(tile.stages)
     if tile.swizzle:
         box.swizzle(tile.swizzle)
-    seen = (tile.deep, *cut.seen(tile.high, tile.wide), tile.channels)
-    box.tensorize(box.op.axis[0], tma_load(seen, kind, swizzle=tile.swizzle))
-    return s
+    seen = (tile.deep, *d.cut.seen(tile.high, tile.wide), tile.channels)
+    box.tensorize(box.op.axis[0], tma_load(seen, d.problem.dtype, swizzle=tile.swizzle))
