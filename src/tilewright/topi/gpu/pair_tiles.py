@@ -25,6 +25,8 @@ from tilewright.topi.problem import Problem
 
 #: Registers of a thread beside what it multiplies, and at most.
 _OTHERS, _MOST_REGISTERS = 40, 250
+#: Registers that compilers may do without.
+_SPARED = 24
 #: Products written out at most; tiles that are worth trying, of so many for as many rows.
 _CODE, _MOST, _WARPS = 1024, 160, 6
 #: Strips and groups of a product's rows; a power of two each, at most 16 together.
@@ -61,15 +63,17 @@ def _tiles(p: Problem) -> Iterator[tuple[float, PairTile]]:
 
 
 def _balanced(p: Problem, tile: PairTile) -> Iterator[tuple[float, PairTile]]:
-    """The same in as many blocks as multiprocessors hold at once, or twice as many."""
-    resident = _resident(p, tile)
-    if not resident:
-        return
+    """The same in as many blocks as multiprocessors hold at once, or twice as many; and as they
+    would hold if compilers did with fewer registers, which they do where they are told to."""
     count, beside = _count(p, tile)
-    turns = {-(-count * beside // (waves * resident * MULTIPROCESSORS)) for waves in (1, 2)}
-    for t in sorted({1} if tile.stages == 1 else turns - set(range(tile.stages))):
-        made = replace(tile, turns=t)
-        yield _micros(p, made, resident), made
+    for spared in (0, _SPARED):
+        resident = _resident(p, tile, spared)
+        if not resident or (spared and resident == _resident(p, tile)):
+            continue
+        turns = {-(-count * beside // (waves * resident * MULTIPROCESSORS)) for waves in (1, 2)}
+        for t in sorted({1} if tile.stages == 1 else turns - set(range(tile.stages))):
+            made = replace(tile, turns=t)
+            yield _micros(p, made, resident), made
 
 
 def _warps(p: Problem) -> Iterator[PairTile]:
@@ -130,8 +134,9 @@ def _count(p: Problem, tile: PairTile) -> tuple[int, int]:
     return math.prod(tiles), beside
 
 
-def _resident(p: Problem, tile: PairTile) -> int:
-    """Blocks that a multiprocessor holds; 0 where it cannot hold one."""
+def _resident(p: Problem, tile: PairTile, spared: int = 0) -> int:
+    """Blocks that a multiprocessor holds, of threads with so many registers less than they are
+    thought to take; 0 where it cannot hold one."""
     cut = pair_cut(p, tile)
     rows, columns = cut.seen(tile.high, tile.wide)
     if max(rows, columns) > LARGEST:
@@ -139,7 +144,8 @@ def _resident(p: Problem, tile: PairTile) -> int:
     pixels, results = rows * columns, tile.high * tile.wide
     numbers = tile.stages * pixels * tile.channels + results * (tile.channels + _PIECE)
     warps = tile.down * tile.across * tile.lots
-    return Machine.resident(warps, registers(cut), 2 * tile.deep * numbers + Machine.OWN)
+    space = 2 * tile.deep * numbers + Machine.OWN
+    return Machine.resident(warps, registers(cut) - spared, space)
 
 
 def load_passes(tile: PairTile, columns: int, rows: int, stride: tuple[int, int]) -> int:
