@@ -181,3 +181,59 @@ def test_a_call_from_a_compiled_graph_is_one_way_through_the_dispatcher():
         sys.setprofile(None)
     assert "at_once" in called
     assert "redispatch" not in called
+
+
+@pytest.mark.parametrize("kind", ["convolution", "transposed"])
+@pytest.mark.parametrize("transformation", ["jvp", "dual numbers", "grad", "hessian", "vmap"])
+def test_transformations_of_compiled_programs_are_pytorchs(kind, transformation):
+    from torch.autograd import forward_ad
+
+    torch.manual_seed(0)
+    x, tangent, w = torch.randn(2, 4, 9, 8), torch.randn(2, 4, 9, 8), torch.randn(4, 1, 3, 3)
+
+    def ours(x):
+        of = tt.depthwise_conv2d if kind == "convolution" else tt.depthwise_conv_transpose2d
+        return of(x, w, None, 2, 1).sin()
+
+    def theirs(x):
+        of = F.conv2d if kind == "convolution" else F.conv_transpose2d
+        settings = (1, 4) if kind == "convolution" else (0, 4)
+        return of(x, w, None, 2, 1, *settings).sin()
+
+    def transformed(f, x):
+        if transformation == "jvp":
+            return torch.func.jvp(f, (x,), (tangent,))[1]
+        if transformation == "grad":
+            return torch.func.grad(lambda x: f(x).sum())(x)
+        if transformation == "hessian":
+            return torch.func.hessian(lambda scale: f(scale * x).sum())(torch.tensor(1.0))
+        if transformation == "vmap":
+            return torch.func.vmap(f)(torch.stack([x, tangent]))
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(f(forward_ad.make_dual(x, tangent))).tangent
+
+    found = torch.compile(lambda x: transformed(ours, x), backend="aot_eager")(x)
+    assert error(found, transformed(theirs, x)) < 1e-5
+
+
+def test_gradients_by_functions_of_compiled_models_in_evaluation_mode():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1, groups=4), nn.BatchNorm2d(8), nn.SiLU())
+    model.eval().requires_grad_(False)
+    x = torch.randn(2, 4, 9, 8)
+    wanted = torch.func.grad(lambda x: model(x).square().sum())(x)
+    tt.optimize_(model)
+    gradient = torch.func.grad(lambda x: model(x).square().sum())
+    assert error(torch.compile(gradient, backend="aot_eager")(x), wanted) < 1e-5
+
+
+def test_filters_whose_sizes_might_vary():
+    torch.manual_seed(0)
+    w = torch.randn(6, 1, 5, requires_grad=True)  # no parameter: any size of it is taken to vary
+    compiled = torch.compile(lambda x: tt.depthwise_conv1d(x, w, None, 2, 3, 2), dynamic=True)
+    for n, wide in ((2, 22), (3, 25)):
+        x = torch.randn(n, 3, wide, requires_grad=True)
+        y, wanted = compiled(x), F.conv1d(x, w, None, 2, 3, 2, 3)
+        found, exact = (torch.autograd.grad(out.square().sum(), (x, w)) for out in (y, wanted))
+        assert error(y, wanted) < 1e-5
+        assert all(error(a, b) < 1e-4 for a, b in zip(found, exact))

@@ -33,7 +33,7 @@ def _way(input: Any, weight: Any, bias: Any) -> str:
     """Who does a call: "operator", "autograd", "kernel", or nobody here: "theirs"."""
     ours = input.dtype in DTYPES and (input.is_cpu or input.is_cuda or input.is_meta)
     if torch.compiler.is_compiling():
-        return "operator" if ours else "theirs"
+        return "operator" if ours and not is_transformed() else "theirs"
     why = ""
     if not ours:
         why = why_not(input)

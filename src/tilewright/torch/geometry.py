@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Geometry(NamedTuple):
-    """What a convolution is told beside its operands; extents may be symbolic."""
+    """What a convolution is told beside its operands; extents of images may be symbolic."""
 
     stride: Sequence[int]
     #: (top, left, bottom, right)
@@ -23,6 +23,8 @@ class Geometry(NamedTuple):
         """The shape of the convolution of (N, C, H, W) with (C * multiplier, 1, KH, KW)."""
         n, _, h, w = input.shape
         c, _, kh, kw = weight.shape
+        # Compilers are to know these: what they make of sizes that all vary can be beyond them.
+        kh, kw = int(kh), int(kw)
         return n, c, self._outputs(0, h, kh), self._outputs(1, w, kw)
 
     def _outputs(self, k: int, extent: int, kernel: int) -> int:

@@ -52,5 +52,13 @@ def is_memory(tensor: Any) -> bool:
 
 
 def is_transformed() -> bool:
-    """Whether torch.func or forward-mode derivatives are at work."""
+    """Whether torch.func or forward-mode derivatives are at work.
+
+    While a function is compiled that asks for them, they are: what is answered then stays so in
+    its graph, which the compiler takes for no other state of these.
+    """
     return _transforms() is not None or forward_ad._current_level >= 0
+
+
+# What torch.compiler.assume_constant_result does, which takes a second to load the compiler.
+vars(is_transformed)["_dynamo_marked_constant"] = True

@@ -12,6 +12,7 @@ from torch import nn
 
 from tilewright.torch.chains import Chain
 from tilewright.torch.fusible import by_operator, is_fusible, length
+from tilewright.torch.plain import is_transformed
 
 
 class _Plan:
@@ -72,7 +73,7 @@ class FusedSequential(nn.Sequential):
 def _traced(input: Any, modules: tuple[Any, ...]) -> Any:
     """The forward pass, for a compiler."""
     for piece in _pieces(modules):
-        if len(piece) > 1 and is_fusible(input, *piece):
+        if len(piece) > 1 and not is_transformed() and is_fusible(input, *piece):
             input = by_operator(input, *piece)
         else:
             for module in piece:
