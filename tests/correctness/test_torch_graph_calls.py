@@ -184,6 +184,29 @@ def test_profilers_observers_and_modes_see_the_operators(fused):
     assert all(error(y, wanted) < 1e-6 for y in found)
 
 
+def test_a_profiler_sees_a_call_that_nothing_is_known_of(fused):
+    model, x = fused
+    tt.optimize_(model)
+    compiled = torch.compile(model, fullgraph=True)
+    with torch.no_grad():
+        compiled(x)
+        tt.set_policy(tt.set_policy("reproducible"))
+        with torch.profiler.profile() as profile:
+            compiled(x)
+    keys = [event.key for event in profile.key_averages()]
+    assert keys.count("tilewright::depthwise_conv2d_norm") == 1
+
+
+def test_a_setting_that_has_no_literal(fused):
+    model, x = fused
+    model[1].eps = float("inf")
+    wanted = model(x)
+    tt.optimize_(model)
+    found, code = code_of(model, x)
+    assert torch.equal(found, wanted)
+    assert "graph_calls[" in code
+
+
 def test_another_policy_counts_from_the_next_call_on(fused):
     model, x = fused
     tt.optimize_(model)
@@ -198,14 +221,15 @@ def test_another_policy_counts_from_the_next_call_on(fused):
     assert graph_calls.calls[what] is not before
 
 
-def test_insides_of_another_kind_leave_the_operator_to_the_dispatcher(fused, monkeypatch):
+@pytest.mark.parametrize("inside", ["_lowered", "_is_python"])
+def test_insides_of_another_kind_leave_the_operator_to_the_dispatcher(inside, fused, monkeypatch):
     def fail(*_):
         raise AttributeError("ExternKernelAlloc")
 
     model, x = fused
     wanted = model(x)
     tt.optimize_(model)
-    monkeypatch.setattr(lowerings, "_lowered", fail)
+    monkeypatch.setattr(lowerings, inside, fail)
     found, code = code_of(model, x, options={"fx_graph_cache": False})
     assert error(found, wanted) < 1e-6
     assert "graph_calls[" not in code

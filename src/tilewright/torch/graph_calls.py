@@ -149,7 +149,7 @@ def _first(
         launched, found = _prepared(operator, given, tensors, constants)
         short = _unless_watched(launched, watched) if found is None else _short(*found, watched)
         calls.settle(what, first, short)
-        return launched(*tensors)
+        return short(*tensors)
 
     return first
 

@@ -10,6 +10,7 @@ without.
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -45,13 +46,12 @@ def _teach(operator: Operator) -> None:
     layout_of: Callable[[Any], Any] = ir.FallbackKernel.tensor_to_layout
 
     def lowered(*arguments: Any, **named: Any) -> Any:
-        if named or not _is_python():
-            return otherwise(*arguments, **named)
         try:
-            return _lowered(operator, arguments, *parts, layout_of)
+            if not named and _is_python():
+                return _lowered(operator, arguments, *parts, layout_of)
         except Exception as error:
             _log.debug("Inductor calls %s by the dispatcher: %s", operator.name, error)
-            return otherwise(*arguments)
+        return otherwise(*arguments, **named)
 
     # As it does for what it does not know.
     lowering.add_needs_realized_inputs(overload)
@@ -141,10 +141,13 @@ def _described(layout: Any) -> tuple[Any, ...] | None:
 
 
 def _literal(value: Any) -> Any:
-    """A number, a text, or what is made of them by tuples; None for what is not constant."""
+    """A number, a text, or what is made of them by tuples; None for what is not constant, and for
+    numbers that Python has no literals for."""
     if isinstance(value, (tuple, list)):
         parts = tuple(_literal(x) for x in value)
         return None if None in parts else parts
     if getattr(value, "is_Integer", False):  # of sympy
         return int(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value if isinstance(value, (bool, int, float, str)) else None
