@@ -212,7 +212,9 @@ def test_a_file_that_makes_no_sense_names_its_line(tmp_path, line, text, message
 
 def test_what_the_package_brings_is_legal_where_it_was_measured():
     for file in sorted(tuned.FOLDER.glob("*.jsonl")):
-        for t in tuned.read(file)[::17]:
+        records = tuned.read(file)
+        assert {best.template for t in records for best in t.best} <= TEMPLATES.keys()
+        for t in records[::17]:
             target = Target.parse(t.target)
             found = list(nearest._measured(t, t.problem, target))
             assert len(found) == len(t.best), f"{file}: {t.problem} has schedules that are gone"
