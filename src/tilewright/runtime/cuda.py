@@ -269,14 +269,8 @@ def compile_module(
 
     arch = resolve_arch(target)
     made = generate(module, arch)
-    try:
-        cubin = nvrtc.compile_cubin(made.text, arch)
-        spilled = any(used.spills for used in cubin.resources.values())
-    except TargetError:  # some instructions take more registers than threads would have
-        if not made.roomy:
-            raise
-        spilled = True
-    if made.roomy and spilled:
+    cubin = nvrtc.compile_cubin(made.text, arch)
+    if made.roomy and any(used.spills for used in cubin.resources.values()):
         # With all registers at hand, ptxas may begin more loads at once than find room in them.
         made = generate(module, arch, flat=made.flat, roomy=False)
         cubin = nvrtc.compile_cubin(made.text, arch)
@@ -295,7 +289,7 @@ def compile_module(
             )
     simple = None
     if made.aligned:
-        simple = generate(module, arch, aligned=False, flat=made.flat, roomy=made.roomy)
+        simple = generate(module, arch, aligned=False, flat=made.flat, roomy=False)
     meta = {
         "arch": arch,
         "symbols": [k.symbol for k in made.kernels],
