@@ -122,6 +122,13 @@ def test_more_output_than_stride_and_padding_account_for_is_pytorchs():
     with pytest.warns(UserWarning, match="an output_padding beyond the stride and the padding"):
         y = tt.depthwise_conv_transpose2d(x, w, None, 1, 0, 1, 2)
     assert y.equal(F.conv_transpose2d(x, w, None, 1, 0, 1, 3, 2))
+    calls.forget()
+    torch._dynamo.reset()
+
+    def f(x):
+        return tt.depthwise_conv_transpose2d(x, w, None, 1, 0, 1, 2)
+
+    assert torch.compile(f, backend="aot_eager", fullgraph=True)(x).equal(y)
 
 
 @pytest.mark.parametrize(
