@@ -236,6 +236,15 @@ def test_insides_of_another_kind_leave_the_operator_to_the_dispatcher(inside, fu
     assert "torch.ops.tilewright.depthwise_conv2d_norm.default(" in code
 
 
+def test_what_inductor_says_of_a_call_is_a_tuple_or_has_names():
+    named = SimpleNamespace(
+        example_output="made", tensor_args=["x"], non_tensor_args=[1], unflatten_args=None,
+        unbacked_bindings={},
+    )  # fmt: skip
+    for found in (named, ("made", ["x"], [1], None, {})):
+        assert lowerings._parts(found) == ("made", ["x"], {})
+
+
 def test_code_that_is_not_pythons_calls_the_dispatcher(fused, monkeypatch):
     from torch._inductor.virtualized import V
 

@@ -79,7 +79,7 @@ def _lowered(
     for image in arguments[:2]:
         _lay_as_what_it_reads(image)
     with V.graph.fake_mode:
-        made, tensors, _, _, unbacked = process(operator.overload, *arguments)
+        made, tensors, unbacked = _parts(process(operator.overload, *arguments))
     if unbacked or len(tensors) != sum(given):
         raise ValueError("sizes that depend on data")
     layouts = [_described(x.get_layout()) for x in tensors]
@@ -93,6 +93,15 @@ def _lowered(
         layout_of(made), tensors, more, python_kernel_name=name, op_overload=operator.overload
     )
     return ir.TensorBox.create(call)
+
+
+def _parts(processed: Any) -> tuple[Any, Any, Any]:
+    """What an operator makes of tensors without contents, the nodes that are tensors, and its
+    symbols of sizes that depend on data."""
+    if isinstance(processed, tuple):  # as it was before PyTorch had a class for it
+        made, tensors, _, _, unbacked = processed
+        return made, tensors, unbacked
+    return processed.example_output, processed.tensor_args, processed.unbacked_bindings
 
 
 def _lay_as_what_it_reads(image: Any) -> None:
