@@ -88,7 +88,8 @@ def test_a_call_in_a_compiled_graph_calls_fewer(followed, most):
         after = [torch.nn.BatchNorm2d(4), torch.nn.ReLU6()] if followed else []
         model = torch.nn.Sequential(*(m for conv in modules for m in (conv, *after))).eval()
         tt.optimize_(model)
-        compiled = torch.compile(model, fullgraph=True)
+        # Without what Inductor asserts about results, which is more in some versions of PyTorch.
+        compiled = torch.compile(model, fullgraph=True, options={"size_asserts": False})
         with torch.no_grad():
             found.append(counted(lambda compiled=compiled: compiled(x)))
     (python, builtin), (more_python, more_builtin) = found
