@@ -129,12 +129,10 @@ def main() -> None:
         print(rows[-1], flush=True)
     print(measure.table(rows))
     results: dict[str, Any] = {
-        "environment": measure.environment("torch"),
+        "environment": measure.environment("torch", gpu=options.device == "cuda"),
         "settings": {"dtype": dtype, "layers": LAYERS},
         "rows": rows,
     }
-    if options.device == "cpu":
-        results["environment"].pop("cudnn", None)
     print(measure.save(f"{options.device}_compiled_overhead", results, options.out))
 
 

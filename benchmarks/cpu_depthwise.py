@@ -126,7 +126,7 @@ def main() -> None:
     print(measure.table(rows))
     print("geometric means by threads:", {t: round(v, 3) for t, v in mean.items()})
     results = {
-        "environment": measure.environment("torch", "onnxruntime", "llvmlite"),
+        "environment": measure.environment("torch", "onnxruntime", "llvmlite", gpu=False),
         "rows": rows,
         "geometric mean": mean,
     }

@@ -126,7 +126,7 @@ def main() -> None:
     hints += [f"Times varied much between rounds: {', '.join(unsteady)}."] if unsteady else []
     print(*hints)
     results = {
-        "environment": measure.environment("torch", "onnxruntime", "llvmlite"),
+        "environment": measure.environment("torch", "onnxruntime", "llvmlite", gpu=False),
         "hints": hints,
         "rows": lines,
     }

@@ -15,6 +15,8 @@ from tilewright.cli._measure.environment import versions
 from tilewright.cli._measure.turns import Rest, briefly, of_calls, of_graph, take_turns
 from tilewright.report.numbers import short
 
+#: Where benchmarks are.
+FOLDER = Path(__file__).parent
 #: Launches in one captured graph, and rounds in which every graph is replayed once.
 LAUNCHES, ROUNDS = 40, 60
 #: Seconds of a graph's replay that are many.
@@ -56,17 +58,19 @@ def host_medians(
     return {name: statistics.median(found) * 1e6 for name, found in times.items()}
 
 
-def environment(*packages: str) -> dict[str, str]:
-    """What a result depends on: the machine, the date, the versions."""
+def environment(*packages: str, gpu: bool = True) -> dict[str, str]:
+    """What a result depends on: the machine, the date, the versions. It was measured on the GPU,
+    where PyTorch sees one, if not on the CPU (``gpu``)."""
     found = versions("numpy", *packages)
     device = cpu().name
-    if "torch" in packages:
+    if gpu and "torch" in packages:
         import torch
 
         if torch.cuda.is_available():
             device = torch.cuda.get_device_name()
             found["cudnn"] = str(torch.backends.cudnn.version())
-    return surroundings(device, " ".join(["python", *sys.argv]), found)
+    script = f"{FOLDER.name}/{Path(sys.argv[0]).name}"
+    return surroundings(device, " ".join(["python", script, *sys.argv[1:]]), found)
 
 
 def save(name: str, results: dict[str, Any], folder: str) -> Path:

@@ -233,7 +233,7 @@ def main() -> None:
         return
     end = time.monotonic() + options.budget
     results: dict[str, Any] = {
-        "environment": measure.environment("torch", "triton"),
+        "environment": measure.environment("torch", "triton", gpu=options.device == "cuda"),
         "settings": {k: getattr(options, k) for k in ("batch", "image", "dtype", "policy")},
         "rows": [], "left out": [],
     }  # fmt: skip

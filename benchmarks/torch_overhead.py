@@ -186,9 +186,8 @@ def main() -> None:
     print(measure.table(rows))
     worst = max(row["tilewright / PyTorch"] for row in rows)
     print(f"at most {worst:.2f} times a call of PyTorch's; the limit is {LIMIT}")
-    results: dict[str, Any] = {"environment": measure.environment("torch"), "rows": rows}
-    if options.device == "cpu":
-        results["environment"].pop("cudnn", None)
+    environment = measure.environment("torch", gpu=options.device == "cuda")
+    results = {"environment": environment, "rows": rows}
     print(measure.save(f"{options.device}_torch_overhead", results, options.out))
 
 
