@@ -168,7 +168,10 @@ def test_profilers_observers_and_modes_see_the_operators(fused):
         with torch.profiler.profile() as profile:
             found = [compiled(x)]
         assert f"tilewright::{name}" in {event.key for event in profile.key_averages()}
-        observer = lambda problem, found: told.append(problem)  # noqa: E731
+
+        def observer(problem, found):
+            told.append(problem)
+
         calls.observers.append(observer)
         try:
             found.append(compiled(x))
