@@ -28,13 +28,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
 import os
 import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -215,37 +217,75 @@ def _medians(found: dict[str, list[float]]) -> dict[str, float]:
     return {name: statistics.median(seconds) * 1e6 for name, seconds in found.items()}
 
 
+def prepare(
+    p: Problem, target: str, device: str, first: int, others: int, stem: str
+) -> dict[str, tuple[str, str]]:
+    """The candidates of a problem, compiled into files that begin with ``stem``: by name the file
+    and what :func:`build` says."""
+    found = {}
+    for k, c in enumerate(candidates(p, target, device, first, others)):
+        path = f"{stem}-{k}.kernel"
+        found[name_of(c)] = path, build(p, c, target, path)
+    return found
+
+
+def prepared(
+    problems: Sequence[Problem], processes: int, given: tuple[Any, ...], folder: str, end: float
+) -> Iterator[tuple[Problem, dict[str, tuple[str, str]]]]:
+    """Each problem with what :func:`prepare` makes of it, all of them in processes beside this one,
+    until the time ``end``. A compiler that dies takes its pool along: what was in it is begun once
+    more, and a problem that was waited for twice in vain is left out."""
+    pool, jobs = _pool(processes), dict[int, Future[dict[str, tuple[str, str]]]]()
+    try:
+        for k, p in enumerate(problems):
+            for _ in range(2):
+                for j in range(k, len(problems)):
+                    if j not in jobs:
+                        stem = f"{folder}/{j}"
+                        jobs[j] = pool.submit(prepare, problems[j], *given, stem)
+                try:
+                    yield p, jobs[k].result(end - time.monotonic())
+                    break
+                except BrokenProcessPool:
+                    print(f"{p}: a process that compiled died", flush=True)
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    pool = _pool(processes)
+                    jobs = {j: job for j, job in jobs.items() if job.done() and not _failed(job)}
+                except TimeoutError:
+                    return
+                except TilewrightError as error:
+                    print(f"{p}: {error!r}", flush=True)
+                    break
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _failed(job: Future[Any]) -> bool:
+    return job.cancelled() or job.exception() is not None
+
+
+def _pool(processes: int) -> ProcessPoolExecutor:
+    """Processes that were never near a GPU, also where this one is."""
+    return ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
+
+
 def run_part(arguments: argparse.Namespace) -> None:
     """Every ``--gpus``-th problem from the ``--part``-th on, on the first visible GPU; rows are
     written as they come, so that a run that is cut leaves what it had."""
-    begin, target = time.monotonic(), f"cuda -arch={arguments.arch}"
+    end, target = time.monotonic() + arguments.seconds, f"cuda -arch={arguments.arch}"
     mine = list(drawn(arguments))[arguments.part :: arguments.gpus]
     rows: list[dict[str, Any]] = []
     written = Path(f"{arguments.out}/part-{arguments.part}.json")
     written.write_text("[]")
     processes = max(2, (os.cpu_count() or 2) // arguments.gpus)
-    with TemporaryDirectory() as folder, ProcessPoolExecutor(processes) as pool:
-        list(pool.map(abs, range(processes * 4)))  # made before this process opens the GPU
-        device = str(machine(tilewright.Target.parse(target), probe=False)["device"])
-        given = (target, device, arguments.ranked, arguments.random)
-        listed = [pool.submit(candidates, p, *given) for p in mine]
-        jobs: list[dict[str, tuple[str, Future[str]]]] = []
-        for k, (p, found) in enumerate(zip(mine, listed, strict=True)):
-            jobs.append({})
-            for c in found.result():
-                path = str(Path(folder) / f"{k}-{len(jobs[-1])}.kernel")
-                jobs[-1][name_of(c)] = path, pool.submit(build, p, c, target, path)
-        for p, kernels in zip(mine, jobs, strict=True):
-            left = begin + arguments.seconds - time.monotonic()
-            if left <= 0:
-                break
-            try:
-                notes = {n: job.result(left) for n, (_, job) in kernels.items()}
-            except TimeoutError:
-                break
+    device = str(machine(tilewright.Target.parse(target), probe=False)["device"])
+    given = (target, device, arguments.ranked, arguments.random)
+    with TemporaryDirectory() as folder:
+        for p, kernels in prepared(mine, processes, given, folder, end):
             try:
                 chosen = next(iter(kernels))
                 files = {n: path for n, (path, _) in kernels.items()}
+                notes = {n: note for n, (_, note) in kernels.items()}
                 rows.append(row(p, *time_problem(p, files, chosen), notes, chosen))
             except Exception as error:  # one problem must not cost the others
                 print(f"{p}: {error!r}", flush=True)
@@ -257,7 +297,6 @@ def run_part(arguments: argparse.Namespace) -> None:
                 f"{rows[-1]['fastest']}",
                 flush=True,
             )
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def row(

@@ -7,7 +7,7 @@ from tests.support.depthwise import TOLERANCE, run
 
 import tilewright
 from tilewright.topi import Problem
-from tilewright.topi.gpu.depthwise_channel_pairs import PairTile
+from tilewright.topi.gpu.depthwise_channel_pairs import PairTile, pair_cut
 from tilewright.topi.templates import TEMPLATES
 
 SM_90A = tilewright.Target.parse("cuda -arch=sm_90a")
@@ -87,6 +87,43 @@ def test_a_row_is_loaded_once_for_all_products_with_it(
     assert len(re.findall(rf"\b{re.escape(instruction)}\.", kernel.assembly)) == products
     staged = tile.rows * tile.strips * tile.groups * tile.deep * 4 // 32  # loads of results
     assert len(re.findall(r"\bLDS\.128", kernel.assembly)) <= loads + staged
+
+
+@pytest.mark.parametrize(
+    ("p", "tile", "products"),
+    [
+        (problem((8, 16, 7, 7), (16, 1, 7, 7), padding=3), PairTile(7, 1, 2, 2, 1, 1, 4), 37),
+        (problem((8, 16, 7, 7), (16, 1, 7, 7), padding=3), PairTile(7, 2, 2, 2, 1, 1, 4), 49),
+        (problem((8, 16, 6, 7), (16, 1, 7, 7), pass_="dgrad", padding=2),
+         PairTile(6, 1, 2, 2, 1, 1, 4), 3 + 4 * 4 + 3),
+        (problem((4, 16, 5, 9), (16, 1, 5, 5), padding=(1, 2, 2, 2), stride=(2, 1)),
+         PairTile(3, 1, 4, 2, 1, 1, 4), 4 + 4 + 2),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_rows_of_padding_are_left_out_where_a_tile_is_as_high_as_the_image(p, tile, products):
+    """Of ``products``, a filter's row by a row of the image for each part and pair."""
+    cut = pair_cut(p, tile)
+    found = sum(
+        i * cut.stride[0] + di * cut.dilation[0] in cut.read
+        for i in range(tile.rows)
+        for di in range(cut.kernel[0])
+    )
+    assert found == products
+    kernel = build(p, tile)
+    assert run(p, kernel) < TOLERANCE[p.dtype]
+
+
+@pytest.mark.needs_nvrtc
+def test_addresses_and_operands_are_made_once():
+    p = problem((64, 384, 14, 14), (384, 1, 7, 7), padding=3)
+    code = build(p, PairTile(7, 2, 4, 2, 1, 1, 4), SM_90A).assembly
+    first, last = code.index("HMMA"), code.rindex("HMMA")
+    between = re.findall(r"\b(HMMA|LDS|MOV|IMAD|LEA|LOP3|SHF)\b", code[first:last])
+    count = {name: between.count(name) for name in set(between)}
+    assert count["HMMA"] == 7 * 7 * 3 * 2 - 1
+    words = 13 * 3 * 2 * 2  # that two products of a row have
+    assert sum(count.get(n, 0) for n in ("MOV", "IMAD", "LEA", "LOP3", "SHF")) < 1.2 * words
 
 
 @pytest.mark.needs_nvrtc

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from tests.support.tile_programs import boxed, windows
 
+from tilewright.codegen.cuda import generate
 from tilewright.codegen.mbarriers import slots
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Var
@@ -20,7 +22,11 @@ from tilewright.lower.proxy_fences import proxy_fences
 from tilewright.lower.sketch import axes, buffer, func, store
 from tilewright.lower.sketch import loop as sketch_loop
 from tilewright.lower.split_barriers import KEY as SPLIT
+from tilewright.runtime.nvrtc import compile_cubin
+from tilewright.runtime.sass import disassemble
 from tilewright.target.instructions import tma_load
+from tilewright.topi import Problem
+from tilewright.topi.templates import TEMPLATES
 
 HOPPER = "cuda -arch=sm_90a"
 
@@ -173,8 +179,9 @@ def test_with_fewer_barriers_a_group_would_be_lost() -> None:
 TILE = buffer("S", 8, 8, type="float16", scope="shared")
 
 
-def refilled(first: Stmt) -> list[str]:
-    """What threads do about "tma" where a box takes the place of what ``first`` put there."""
+def refilled(first: Stmt, read: bool = True, last: bool = False) -> list[str]:
+    """What threads do about "tma" where a box takes the place of what ``first`` put there, and of
+    what they ``read``; or where they read what it puts there, ``last`` of all."""
     i, j, t = axes("i j t")
     source, there, back = buffer("A", 8, 8, type="float16"), TILE, buffer("B", 64, type="float16")
     copy = tma_load((8, 8), "float16")
@@ -182,13 +189,50 @@ def refilled(first: Stmt) -> list[str]:
         copy, (i, j), (Access(there, (i, j)), Access(source, (i, j))),
         sketch_loop(i, 8, sketch_loop(j, 8, store(there[i, j], source[i, j]))),
     )  # fmt: skip
-    body = seq(first, Sync("shared"), store(back[t], there[t // 8, t % 8]), Sync("shared"), box)
-    made = await_instructions(proxy_fences(func(Allocate(there, seq(body, Sync("shared"))))))
+    use = seq(store(back[t], there[t // 8, t % 8]), Sync("shared"))
+    body = seq(first, Sync("shared"), *([use] if read else []), box, Sync("shared"))
+    body = seq(body, *([use] if last else []))
+    made = await_instructions(proxy_fences(func(Allocate(there, body))))
     return [s.action for s in steps(made.body) if isinstance(s, Queue)]
 
 
 def test_what_threads_stored_is_fenced_off_from_boxes_that_replace_it() -> None:
     i, j = axes("i j")
     by_threads = sketch_loop(i, 8, sketch_loop(j, 8, store(TILE[i, j], const(1.0, TILE.dtype))))
-    assert refilled(by_threads)[0] == "proxy"
-    assert "proxy" not in refilled(seq())
+    assert refilled(by_threads, read=False)[0] == "proxy"
+    assert "proxy" not in refilled(seq(), read=False)
+
+
+def test_what_threads_read_is_fenced_off_from_boxes_that_replace_it_and_from_no_others() -> None:
+    assert refilled(seq())[0] == "proxy"
+    assert "proxy" not in refilled(seq(), read=False, last=True)
+
+
+def test_a_fence_stands_at_arrivals_that_free_a_copy_of_a_pipeline() -> None:
+    schedule, args = windows(rows=3, stages=3)
+    (func,) = lower(schedule, list(args), HOPPER).funcs
+    found = steps(func.body)
+    freeing = [k for k, s in enumerate(found) if isinstance(s, Attr)]
+    assert freeing
+    for k in freeing:
+        before = found[k - 1]
+        assert isinstance(before, Queue)
+        assert before.action == "proxy"
+
+
+@pytest.mark.needs_nvrtc
+def test_no_load_of_a_tile_is_under_way_where_it_may_be_filled_again() -> None:
+    """A load waits for nothing at a barrier: it may end behind it, unless a fence stands there."""
+    p = Problem(
+        batch=64, channels=64, height=28, width=28, kernel_h=3, kernel_w=3, padding=1, stride=2,
+        dtype="float16", layout="NHWC",
+    )  # fmt: skip
+    template = TEMPLATES["gpu.channel_pairs"]
+    config = template.config(1, 2, 4, 2, 1, 1, 8, 12, 2)
+    declared = template.declare(p, config)
+    module = lower(template.schedule(declared, config), declared.args, HOPPER)
+    code = disassemble(compile_cubin(generate(module, "sm_90a").text, "sm_90a").data)
+    loop = code[code.index("HMMA") :]  # up to the instruction that fills a copy again
+    between = re.findall(r"\b(LDS|FENCE|BAR)\b", loop.partition("UTMALDG")[0])
+    assert between[-2:] == ["FENCE", "BAR"]
+    assert "LDS" in between

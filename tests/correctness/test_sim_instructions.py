@@ -19,6 +19,7 @@ class Plain:
 
     name = "double4"
     simulate = None
+    queue = ""
 
 
 class Simulated:

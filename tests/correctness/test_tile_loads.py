@@ -222,18 +222,21 @@ def lacking(module: Any, dropped: Stmt) -> Any:
     return replace(module, funcs=funcs)
 
 
-def test_sim_misses_every_commit_wait_and_barrier_before_boxes() -> None:
+def test_sim_misses_every_commit_wait_fence_and_barrier_before_boxes() -> None:
     schedule, args = windows(height=2)
     module = lower(schedule, list(args), HOPPER)
     x = np.ones((100, 3, 2, 24), "float16")
     y = np.zeros((3, 2, 128, 32), "float16")
     assert simulate(module, [x, y]).ok
     found = [s for f in module.funcs for s in statements(f.body) if isinstance(s, (Queue, Sync))]
-    assert {getattr(s, "action", "sync") for s in found} == {"commit", "wait", "sync"}
+    assert {getattr(s, "action", "sync") for s in found} == {
+        "commit", "wait", "proxy", "sync",
+    }  # fmt: skip
     for k, s in enumerate(found):
         kinds = {f.kind for f in simulate(lacking(module, s), [x, y]).findings}
         if isinstance(s, Queue):
-            assert "unfinished instruction" in kinds, s
+            lacking_fence = s.action == "proxy"
+            assert ("unfenced access" if lacking_fence else "unfinished instruction") in kinds, s
         else:  # behind a wait, which all threads come to, none is needed for what was loaded
             awaited = getattr(found[k - 1], "action", "") == "wait"
             assert ("race" in kinds) is not awaited, s

@@ -8,7 +8,7 @@ import pytest
 from tests.support.sass_loads import rounds_of_loads
 
 import tilewright
-from tilewright.target.target import blocks_each
+from tilewright.target.target import blocks_each, shared_apart
 from tilewright.topi import Problem
 from tilewright.topi.templates import TEMPLATES
 
@@ -35,6 +35,39 @@ def test_a_launch_is_small_where_threads_may_have_64_registers_each():
     assert blocks_each("sm_90a", 132 * 4 + 1, 250) == 0
     assert blocks_each("sm_90a", 132 * 4, 250, 100_000) == 2  # no more find room
     assert blocks_each("", 1, 32) == 0  # of an unknown machine
+
+
+def test_no_multiprocessor_has_room_for_more_blocks_than_its_share():
+    room = 228 * 1024
+    for blocks, shared in ((132 * 2, 50_000), (132 * 3 - 5, 60_000), (100, 20_000)):
+        each = blocks_each("sm_90a", blocks, 128, shared)
+        asked = shared_apart("sm_90a", blocks, 128, shared)
+        assert each * (asked + 1024) <= room < (each + 1) * (asked + 1024)
+    assert shared_apart("sm_90a", 132 * 40, 128, 50_000) == 50_000  # of a launch of many waves
+
+
+def test_blocks_of_tiles_ask_for_their_share():
+    p = Problem.parse("64x96x56x56", "96x1x7x7", padding=3, dtype="float16", layout="NHWC")
+    template = TEMPLATES["gpu.channel_pairs"]
+    config = template.config(2, 4, 2, 4, 1, 1, 4, 18, 2)  # 262 blocks
+    declaration = template.declare(p, config)
+    kernel = tilewright.build(template.schedule(declaration, config), declaration.args, TARGET)
+    assert kernel.resources["main_kernel"].shared_memory > 228 * 1024 // 3 - 1024
+
+
+def test_what_would_spill_is_told_less_of_registers_until_it_does_not(tmp_path):
+    p = Problem.parse("64x144x56x56", "144x1x5x5", padding=2, dtype="float16", layout="NHWC")
+    template = TEMPLATES["gpu.channel_pairs"]
+    texts = []
+    for tile in ((4, 8, 2, 4, 1, 1, 4, 6, 2), (4, 2, 8, 4, 1, 1, 6, 11, 2)):
+        config = template.config(*tile)
+        declaration = template.declare(p, config)
+        kernel = tilewright.build(template.schedule(declaration, config), declaration.args, TARGET)
+        assert kernel.resources["main_kernel"].spills == 0
+        texts.append(kernel.source)
+        kernel.save(tmp_path / "k.kernel")
+        assert tilewright.load(tmp_path / "k.kernel").source == kernel.source
+    assert ["#define own_register" in text for text in texts] == [False, True]
 
 
 def test_products_of_warpgroups_are_compiled_as_for_a_large_launch():

@@ -93,7 +93,8 @@ class CLikePrinter(InstructionPrinter):
         launch = Launch(block, grid, room.total)
         self.line(f"{d.signature(symbol, params, launch)} {{")
         self.indent = 1
-        for line in d.begin():
+        begin = list(d.begin())
+        for line in () if self.maps else begin:
             self.line(line)
         uniform = bool(block and block[0] % self.warp_size == 0) and max(groups, default=1) > 1
         for axis in func.launch:
@@ -108,10 +109,13 @@ class CLikePrinter(InstructionPrinter):
             whole = block_threads(func) is not None
             for line in d.begin_loads(name, slots(func), warps(func), whole, self.maps):
                 self.line(line)
+            for line in begin:  # what lies in the block's memory does not wait for other kernels
+                self.line(line)
         self.stmt(func.body)
         self.indent = 0
         self.line("}")
-        return Printed(symbol, "\n".join(self.lines) + "\n", self._dynamic_shared, maps)
+        more = d.shared_asked(launch) - room.total if maps else 0
+        return Printed(symbol, "\n".join(self.lines) + "\n", self._dynamic_shared + more, maps)
 
     # Memory
 
@@ -301,7 +305,10 @@ class CLikePrinter(InstructionPrinter):
         with self.analyzer.scope():
             self.analyzer.bind(s.var, s.min, s.extent)
             head = f"for ({type_name} {name} = {first}; {name} < {end.at(11)}; ++{name})"
+            before = self.written_out
+            self.written_out = before | {s.var} if unroll else before
             self._block(head, s.body)
+            self.written_out = before
         self.names.pop()
         self.line("}")
 

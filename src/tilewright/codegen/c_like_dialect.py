@@ -370,6 +370,10 @@ class Dialect:
         const = "" if written else "const "
         return f"{const}{self.storage_name(buffer.dtype, 'global')}* restrict {name}"
 
+    def shared_asked(self, launch: Launch) -> int:
+        """How much shared memory a block of tile loads is to ask for, at least what it has."""
+        return launch.shared
+
     def signature(self, symbol: str, params: Sequence[str], launch: Launch) -> str:
         """The head of a function."""
         return f"void {symbol}({', '.join(params)})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.arith.affine import Affine, as_affine
 from tilewright.codegen.c_like_dialect import Dialect
 from tilewright.codegen.c_like_store import StorePrinter
 from tilewright.codegen.mbarriers import NAME as TILE_LOADS
@@ -14,11 +15,13 @@ from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr
 from tilewright.ir.func import Func
+from tilewright.ir.swizzle import pattern
 from tilewright.ir.visit import statements
 from tilewright.lower.substitution import put
 from tilewright.target.boxes import TensorMap
 from tilewright.target.fragments import slot_values
 from tilewright.target.instruction import Argument, Pointer, stride_along
+from tilewright.target.instructions._shared import OWN
 from tilewright.target.instructions.tma_load import ALIGN
 from tilewright.target.queues import QUEUES
 
@@ -31,6 +34,7 @@ class InstructionPrinter(StorePrinter):
         self.maps: list[str] = []  # the names of tensor maps
         #: The shared memory that tile loads report their ends in.
         self.barriers = Buffer("barriers", (ops.const(1),), dtype("uint64"), "shared")
+        self.written_out: set[Expr] = set()  # variables of the loops around that are
         self._queues: set[str] = set()  # whose instructions the language has
 
     def stmt(self, s: S.Stmt) -> None:
@@ -75,10 +79,10 @@ class InstructionPrinter(StorePrinter):
             self.stmt(s.body)
             return
         pointers, strides = found
-        if any(getattr(p, "swizzle", 0) for p in pointers):
-            d.require("swizzled_address")
         self.line(f"// {s.instruction.name}")
-        for line in s.instruction.emit(d.kind, pointers, strides).splitlines():
+        text = s.instruction.emit(d.kind, pointers, strides)
+        d.require(*(name for name in ("shared_address", OWN) if name in text))
+        for line in text.splitlines():
             self.line(line)
 
     def _views(self, s: S.Instr) -> tuple[list[str], list[list[str]]] | None:
@@ -96,10 +100,26 @@ class InstructionPrinter(StorePrinter):
             )
             if found is None:
                 return None
-            pointer = self.dialect.pointer(self.name_of(operand.buffer), self.expr(first))
-            pointers.append(Pointer(pointer, width))
+            pointers.append(self._pointer(operand.buffer, first, width))
             strides.append([str(self.expr(x)) for x in found])
         return pointers, strides
+
+    def _pointer(self, buffer: Buffer, place: Expr, width: int) -> Pointer:
+        """A pointer to an element, in two parts where it lies in shared memory."""
+        d, name = self.dialect, self.name_of(buffer)
+        whole = d.pointer(name, self.expr(place))
+        if buffer.scope != "shared":
+            return Pointer(whole, width)
+        form, repeats = as_affine(place), pattern(width) // buffer.dtype.bytes if width else 0
+        far = {
+            atom: k
+            for atom, k in form.terms.items()
+            if atom in self.written_out or (repeats and k % repeats == 0)
+        }
+        near = {atom: k for atom, k in form.terms.items() if atom not in far}
+        first = d.pointer(name, self.expr(Affine(near).to_expr(place.dtype)))
+        behind = self.expr(Affine(far, form.const).to_expr(place.dtype))
+        return Pointer(whole, width, (str(first), str(behind)))
 
     def _box(self, s: S.Instr) -> tuple[list[str], list[list[str]]] | None:
         """A pointer to where a box goes and its map, and where the box begins."""

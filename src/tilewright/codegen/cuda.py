@@ -9,6 +9,7 @@ from tilewright.codegen.c_like_text import Names
 from tilewright.codegen.cuda_dialect import CudaDialect
 from tilewright.codegen.cuda_prelude import prelude
 from tilewright.codegen.flatten import flat_text
+from tilewright.codegen.registers import Registers
 from tilewright.codegen.swizzled import open_swizzles
 from tilewright.codegen.tensor_maps import number_maps
 from tilewright.ir.func import Func, Module
@@ -23,14 +24,14 @@ class Source:
     text : one translation unit.
     kernels : by the position of the kernel in the module, its symbol and dynamic shared memory.
     aligned : whether the text needs arguments at multiples of 16 bytes.
-    roomy : whether threads of a kernel may take all registers that there are.
+    registers : as it was given to :func:`generate`.
     flat : the kernels over flat buffers, as they were written.
     """
 
     text: str
     kernels: tuple[Printed, ...]
     aligned: bool
-    roomy: bool
+    registers: Registers
     flat: tuple[Func, ...]
 
 
@@ -40,7 +41,7 @@ def generate(
     aligned: bool = True,
     launcher: str = "",
     flat: tuple[Func, ...] | None = None,
-    roomy: bool = True,
+    registers: Registers = Registers(),
 ) -> Source:
     """CUDA C++ for all kernels of ``module``.
 
@@ -51,7 +52,7 @@ def generate(
         neighbouring elements can be moved by one access.
     launcher : the name of a function that goes with the kernels; none is called so.
     flat : :attr:`Source.flat` of the module, where it has been written before.
-    roomy : whether threads of small launches may take all registers that there are.
+    registers : what the compiler is told about them.
 
     Raises :class:`tilewright.ir.errors.TargetError` where CUDA cannot say what the program says.
 
@@ -73,7 +74,7 @@ def generate(
     }
     <BLANKLINE>
     """
-    dialect = CudaDialect(arch, aligned, roomy)
+    dialect = CudaDialect(arch, aligned, registers)
     symbols = Names((*dialect.reserved, launcher))
     if flat is None:
         numbered = (number_maps(func, dialect.kind, arch) for func in module.funcs)
@@ -83,8 +84,8 @@ def generate(
         printer = CLikePrinter(dialect)
         kernels.append(printer.function(func, symbols.fresh(_symbol(func.name, launcher))))
     body = "\n".join(kernel.text for kernel in kernels)
-    text = prelude(dialect.needs) + body
-    return Source(text, tuple(kernels), dialect.wide_params, dialect.roomy, flat)
+    text = prelude(dialect.needs, registers.own) + body
+    return Source(text, tuple(kernels), dialect.wide_params, registers, flat)
 
 
 def _symbol(name: str, launcher: str) -> str:

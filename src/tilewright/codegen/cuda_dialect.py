@@ -20,6 +20,7 @@ from tilewright.codegen.c_like_text import (
 from tilewright.codegen.cuda_functions import HELPERS, SINGLE, before_rounding, rounded
 from tilewright.codegen.cuda_vectors import HEADERS, CudaVectors, is_half
 from tilewright.codegen.mbarriers import NAME
+from tilewright.codegen.registers import Registers
 from tilewright.codegen.tensor_maps import MAPS
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
@@ -28,7 +29,7 @@ from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func
 from tilewright.ir.tf32 import TF32_FUNCTIONS
 from tilewright.target.boxes import TensorMap
-from tilewright.target.target import blocks_each, overlaps
+from tilewright.target.target import blocks_each, overlaps, shared_apart
 
 _NATIVE_16 = (E.Add, E.Sub, E.Mul, E.Div, E.Min, E.Max)
 _FLOAT32 = dtype("float32")
@@ -39,7 +40,7 @@ class CudaDialect(CudaVectors):
 
     ``arch`` is the architecture ("sm_90a"), "" for any. ``aligned`` tells whether
     pointer parameters are at multiples of 16 bytes; where not, their elements are moved one by one.
-    ``roomy`` tells whether threads of small launches may take all registers that there are.
+    ``registers`` is what the compiler is told about them.
     """
 
     kind = "cuda"
@@ -47,7 +48,7 @@ class CudaDialect(CudaVectors):
     static_shared_limit = 48 * 1024
     reserved = Dialect.reserved | frozenset(
         "threadIdx blockIdx blockDim gridDim warpSize half half2 pow abs isnan at_least at_most "
-        f"load_where load_where_as {NAME} TensorMap TileLoads swizzled_address "
+        f"load_where load_where_as {NAME} TensorMap TileLoads shared_address own_register "
         "upper_bfloat16".split()
         + list(HELPERS)
     )
@@ -58,13 +59,14 @@ class CudaDialect(CudaVectors):
         "uint64": "unsigned long long", "float16": "half", "bfloat16": "__nv_bfloat16",
     }  # fmt: skip
 
-    def __init__(self, arch: str = "", aligned: bool = True, roomy: bool = True) -> None:
+    def __init__(
+        self, arch: str = "", aligned: bool = True, registers: Registers = Registers()
+    ) -> None:
         super().__init__()
         self.arch = arch
         self.aligned = aligned
         self.wide_params = False  # whether the text relies on that alignment
-        self._roomy = roomy
-        self.roomy = False  # whether a kernel of the text may take all registers
+        self.less = registers.less
 
     def type_name(self, t: DType) -> str:
         header = HEADERS.get(t.element)
@@ -234,11 +236,16 @@ class CudaDialect(CudaVectors):
         if launch.block is not None:
             threads = math.prod(launch.block)
             each = 0
-            if self._roomy and launch.grid is not None:
-                each = blocks_each(self.arch, launch.grid, threads, launch.shared)
-            self.roomy = self.roomy or each > 0
+            if self.less is not None and launch.grid is not None:
+                each = blocks_each(self.arch, launch.grid, threads, launch.shared) - self.less
+                each = max(each, 0)
             bounds = f"__launch_bounds__({threads}{f', {each}' if each else ''}) "
         return wrapped(f'extern "C" __global__ void {bounds}{symbol}(', params, ")")
+
+    def shared_asked(self, launch: Launch) -> int:
+        if launch.block is None or launch.grid is None or not overlaps(self.arch):
+            return launch.shared
+        return shared_apart(self.arch, launch.grid, math.prod(launch.block), launch.shared)
 
     def begin(self) -> Iterable[str]:
         if not overlaps(self.arch):

@@ -12,6 +12,7 @@ from tilewright.codegen.c_like_expr import ExpressionPrinter
 from tilewright.codegen.c_like_text import KEYWORDS, MUL, code, infix, sanitized, wrapped
 from tilewright.codegen.cuda import generate
 from tilewright.codegen.cuda_dialect import CudaDialect
+from tilewright.codegen.registers import Registers
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, IntImm
@@ -28,14 +29,14 @@ def launcher_name(module: Module) -> str:
     return f"launch_{name}" if name in KEYWORDS else name
 
 
-def cuda_file(module: Module, target: Target, roomy: bool = True) -> str:
-    """The text of the ``.cu`` file; ``roomy`` as in :func:`~tilewright.codegen.cuda.generate`.
+def cuda_file(module: Module, target: Target, registers: Registers = Registers()) -> str:
+    """The text of the ``.cu`` file; ``registers`` as in :func:`~tilewright.codegen.cuda.generate`.
 
     Its last function, named as the module, takes pointers to the device's memory in the order of
     ``module.params``, then the symbolic extents and a stream, and returns CUDA's error code.
     """
     symbol = launcher_name(module)
-    made = generate(module, target.arch, launcher=symbol, roomy=roomy)
+    made = generate(module, target.arch, launcher=symbol, registers=registers)
     if any(kernel.maps for kernel in made.kernels):
         raise TargetError(
             f"{symbol} copies boxes by tensor maps, which its file would need the driver's library "

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tilewright.codegen.cuda_functions import TEXTS
 from tilewright.codegen.cuda_vectors import structure
 from tilewright.codegen.mbarriers import TEXT as TILE_LOADS
-from tilewright.target.instructions._shared import SWIZZLED_ADDRESS
+from tilewright.codegen.registers import own_register
+from tilewright.target.instructions._shared import OWN, SHARED_ADDRESS
 
 #: Loads of what is there or else of zeros. Vectors of 16-bit floats are loaded as those of integers
 #: and only then taken as what they are: else the compiler chooses between halves of registers.
@@ -66,8 +67,9 @@ _MODULO = """static __device__ __forceinline__ {t} floormod{s}({t} a, {t} b) {{
 """
 
 
-def prelude(needs: set[str]) -> str:
-    """Headers, types and functions that a text relies on."""
+def prelude(needs: set[str], own: bool = True) -> str:
+    """Headers, types and functions that a text relies on; ``own`` as in
+    :class:`~tilewright.codegen.registers.Registers`."""
     parts = [f"#include <{name}>" for name in sorted(needs) if name.endswith(".h")]
     structures = [n.removeprefix("struct ") for n in needs if n.startswith("struct ")]
     parts += [structure(name) for name in sorted(structures)]
@@ -77,8 +79,10 @@ def prelude(needs: set[str]) -> str:
         parts.append(_LOAD_WHERE)
     if "tile loads" in needs:
         parts.append(TILE_LOADS)
-    if "swizzled_address" in needs:
-        parts.append(SWIZZLED_ADDRESS)
+    if "shared_address" in needs:
+        parts.append(SHARED_ADDRESS)
+    if OWN in needs:
+        parts.append(own_register(own))
     if "upper_bfloat16" in needs:
         parts.append(_UPPER_BFLOAT16)
     if "bounds" in needs:

@@ -17,6 +17,7 @@ from tilewright.lower.hoist_guards import hoist_guards
 from tilewright.lower.index_width import index_width
 from tilewright.lower.inject_vthread import inject_vthread
 from tilewright.lower.insert_barriers import insert_barriers
+from tilewright.lower.issue_early import issue_early
 from tilewright.lower.lazy_select import lazy_select
 from tilewright.lower.loops import schedule_to_func
 from tilewright.lower.lower_allreduce import lower_allreduce
@@ -69,6 +70,7 @@ KERNEL: tuple[Pass, ...] = (
     own_slots,  # what all threads of a reduction had a slot in, each has in registers
     continue_pipelines,  # those that go on over outer loops, which the others end at
     pipeline_loops,  # makes more copies of buffers
+    issue_early,  # also the first fillings of pipelines; before memory is planned
     plan_storage,  # lets dead buffers give their memory to others, which barriers must know of
     simplify,
     insert_barriers,  # after everything that moves, adds or merges memory

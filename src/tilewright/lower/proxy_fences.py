@@ -1,9 +1,11 @@
-"""What threads stored in shared memory is made visible to instructions that read it by another way.
+"""What threads did with shared memory comes before what others do there by another way.
 
 Tensor cores and TMA go to shared memory through a proxy of their own: a fence of the thread that
-stored, in front of the barrier behind which they go there, puts its stores before them. One stands
-in front of every barrier that such stores lead to, and of no other: it waits for all that its
-thread has under way.
+stored, in front of the barrier behind which they go there, puts its stores before them. So does it
+with what the thread read of a tile that TMA then fills again. A barrier alone does not: the thread
+may pass it with its loads still on their way, which is seen where the clocks are low, and TMA so
+much faster. A fence stands in front of every barrier that such accesses lead to, and of no other:
+it waits for all that its thread has under way.
 
 >>> from tilewright.lower.sketch import axes, buffer, func, loop, store
 >>> from tilewright.target.instruction import Argument, Axis, decl_instruction
@@ -26,16 +28,20 @@ for k in range(8):
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import Allocate, Attr, For, If, Instr, Let, Queue, Stmt, Store, Sync, seq
 from tilewright.ir.stmt import Seq as Sequence
-from tilewright.ir.visit import statements
+from tilewright.ir.visit import loads, statements
+from tilewright.lower.pipeline_marks import FREES
+from tilewright.lower.split_barriers import KEY as SPLIT
 from tilewright.target.queues import QUEUES
 
-#: Queues whose instructions may not see yet what threads stored.
+#: Queues whose instructions may not see yet what threads stored, or come before what they read.
 _Unseen = frozenset[str]
 
 
@@ -48,6 +54,8 @@ def proxy_fences(func: Func) -> Func:
 class _Fences:
     def __init__(self, body: Stmt) -> None:
         self.used_by: dict[Buffer, str] = {}
+        #: How often a statement to come fills a buffer otherwise than threads write.
+        self.fillings: Counter[Buffer] = Counter()
         for s in statements(body):
             if isinstance(s, Instr) and s.instruction.queue:
                 queue = QUEUES[s.instruction.queue]
@@ -55,23 +63,28 @@ class _Fences:
                 for access in s.operands[0 if queue.apart else 1 :] if queue.proxy else ():
                     if access.buffer.scope == "shared":
                         self.used_by[access.buffer] = queue.name
+                        self.fillings[access.buffer] += queue.apart
+        self.loops = 0  # around the statement that is visited
         self.late: _Unseen = frozenset()  # of copies that end nobody knows when
 
     def visit(self, s: Stmt, unseen: _Unseen) -> tuple[Stmt, _Unseen]:
         """``s`` with its fences, and what is not seen after it."""
         match s:
             case Store(buffer, _):
-                return s, unseen | self.users(buffer)
+                return s, unseen | self.users(buffer) | self.readers(s)
             case Instr(instruction, _, operands, _):
                 if instruction.queue and QUEUES[instruction.queue].apart:
+                    self.filled(s)
                     return s, unseen
                 users = self.users(operands[0].buffer)
-                if instruction.queue:
+                if instruction.queue:  # what it reads, who issued it waits for
                     self.late |= users
-                return s, unseen | users
+                    return s, unseen | users
+                return s, unseen | users | self.readers(s)
             case Sync("shared"):
-                queues = sorted(unseen | self.late)
-                return seq(*(Queue(queue, "proxy") for queue in queues), s), frozenset()
+                return seq(*self.fences(unseen), s), frozenset()
+            case Attr(key, _, Sync("shared")) if key in (FREES, SPLIT):
+                return seq(*self.fences(unseen), s), frozenset()
             case Sequence(stmts):
                 made = []
                 for x in stmts:
@@ -79,20 +92,44 @@ class _Fences:
                     made.append(part)
                 return seq(*made), unseen
             case If(condition, then, orelse):
+                unseen |= self.readers(condition)
                 yes, one = self.visit(then, unseen)
                 no, other = (None, unseen) if orelse is None else self.visit(orelse, unseen)
                 return If(condition, yes, no), one | other
             case For(_, _, _, _, body):
+                self.loops += 1
                 while True:
                     late = self.late
                     inner, after = self.visit(body, unseen)
                     if after <= unseen and late == self.late:
-                        return replace(s, body=inner), unseen
+                        break
                     unseen |= after
-            case Allocate(_, body) | Attr(_, _, body) | Let(_, _, body):
+                self.loops -= 1
+                self.filled(s)
+                return replace(s, body=inner), unseen
+            case Let(_, value, body):
+                inner, unseen = self.visit(body, unseen | self.readers(value))
+                return replace(s, body=inner), unseen
+            case Allocate(_, body) | Attr(_, _, body):
                 inner, unseen = self.visit(body, unseen)
                 return replace(s, body=inner), unseen
-        return s, unseen
+        return s, unseen | self.readers(s)
 
     def users(self, buffer: Buffer) -> _Unseen:
         return frozenset({self.used_by[buffer]} if buffer in self.used_by else ())
+
+    def readers(self, node: Stmt | Expr) -> _Unseen:
+        """Queues that are to fill what is read."""
+        if not +self.fillings:
+            return frozenset()
+        found = {load.buffer for load in loads(node)}
+        return frozenset(self.used_by[b] for b in found if self.fillings[b])
+
+    def filled(self, s: Stmt) -> None:
+        """``s`` has been passed, for good where no loop comes back to it."""
+        for x in statements(s) if not self.loops else ():
+            if isinstance(x, Instr) and x.instruction.queue:
+                self.fillings[x.operands[0].buffer] -= QUEUES[x.instruction.queue].apart
+
+    def fences(self, unseen: _Unseen) -> list[Stmt]:
+        return [Queue(queue, "proxy") for queue in sorted(unseen | self.late)]

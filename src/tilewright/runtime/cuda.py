@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from tilewright.codegen.arguments import outputs, variables
+from tilewright.codegen.registers import WAYS, Registers
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import ArgumentError, TargetError
 from tilewright.ir.func import Func, Module
@@ -96,7 +97,8 @@ class CudaProgram:
         self.symbols: list[str] = meta["symbols"]
         self.dynamic_shared: list[int] = meta["dynamic_shared"]
         self.unaligned_shared: list[int] = meta["unaligned_shared"]
-        self.roomy: bool = meta["roomy"]  # as of what was generated
+        #: What the compiler was told; files of 0.1 say only whether it was told of blocks.
+        self.told = Registers(*meta.get("registers", (0 if meta.get("roomy") else None, False)))
         self.written = frozenset(meta["written"])
         self.maps = [[TensorMap.of(row) for row in own] for own in meta["maps"]]
         self.resources: Mapping[str, Resources] = {
@@ -270,10 +272,12 @@ def compile_module(
     arch = resolve_arch(target)
     made = generate(module, arch)
     cubin = nvrtc.compile_cubin(made.text, arch)
-    if made.roomy and any(used.spills for used in cubin.resources.values()):
-        # With all registers at hand, ptxas may begin more loads at once than find room in them.
-        made = generate(module, arch, flat=made.flat, roomy=False)
-        cubin = nvrtc.compile_cubin(made.text, arch)
+    for told in WAYS[1:]:
+        if not any(used.spills for used in cubin.resources.values()):
+            break
+        other = generate(module, arch, flat=made.flat, registers=told)
+        if other.text != made.text:
+            made, cubin = other, nvrtc.compile_cubin(other.text, arch)
     limit = target.with_arch(arch).limits.shared_memory
     for func, kernel in zip(module.funcs, made.kernels, strict=True):
         if kernel.dynamic_shared > limit:
@@ -289,13 +293,13 @@ def compile_module(
             )
     simple = None
     if made.aligned:
-        simple = generate(module, arch, aligned=False, flat=made.flat, roomy=False)
+        simple = generate(module, arch, aligned=False, flat=made.flat, registers=WAYS[-1])
     meta = {
         "arch": arch,
         "symbols": [k.symbol for k in made.kernels],
         "dynamic_shared": [k.dynamic_shared for k in made.kernels],
         "unaligned_shared": [k.dynamic_shared for k in (simple or made).kernels],
-        "roomy": made.roomy,
+        "registers": [made.registers.less, made.registers.own],
         "written": list(outputs(module)),
         "maps": [[m.row for m in k.maps] for k in made.kernels],
         "resources": {

@@ -30,10 +30,11 @@ def export_c(kernel: Kernel, path: Path) -> None:
         path.with_suffix(".h").write_text(c_header(kernel.module))
     elif kind == "cuda":
         from tilewright.codegen import cuda_export
+        from tilewright.codegen.registers import Registers
         from tilewright.runtime.cuda import CudaProgram
 
-        roomy = isinstance(kernel.program, CudaProgram) and kernel.program.roomy
-        text = cuda_export.cuda_file(kernel.module, kernel.target, roomy)
+        told = kernel.program.told if isinstance(kernel.program, CudaProgram) else Registers()
+        text = cuda_export.cuda_file(kernel.module, kernel.target, told)
         path.with_suffix(".h").write_text(cuda_export.cuda_header(kernel.module))
     else:
         raise TargetError(

@@ -97,13 +97,17 @@ class Argument:
 
 class Pointer(str):
     """A pointer expression; ``swizzle`` is by how many bytes what it points into is swizzled, 0
-    where it is not, and the address then that without the swizzle."""
+    where it is not, and the address then that without the swizzle.
+
+    ``parts``, where there are any, are the same in two: a pointer, and how many elements lie
+    between, a constant once loops are written out, or whole repetitions of the swizzle."""
 
     swizzle: int
+    parts: tuple[str, str] | None
 
-    def __new__(cls, text: str, swizzle: int = 0) -> Pointer:
+    def __new__(cls, text: str, swizzle: int = 0, parts: tuple[str, str] | None = None) -> Pointer:
         made = super().__new__(cls, text)
-        made.swizzle = swizzle
+        made.swizzle, made.parts = swizzle, parts
         return made
 
 

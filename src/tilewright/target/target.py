@@ -49,6 +49,8 @@ MULTIPROCESSORS = {0: 0, 70: 80, 75: 40, 80: 108, 86: 84, 87: 16, 89: 142, 90: 1
 _ROOMY = 1024
 #: Bytes of shared memory that each block takes beside its own.
 _BLOCK = 1024
+#: Bytes that it is handed out in.
+_GRAIN = 128
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,18 @@ def blocks_each(arch: str, blocks: int, threads: int, shared: int = 0) -> int:
         return 0
     room = _limits("cuda", arch).shared_memory // (shared + _BLOCK) if shared else each
     return min(each, max(1, room))
+
+
+def shared_apart(arch: str, blocks: int, threads: int, shared: int) -> int:
+    """The bytes of shared memory, at least ``shared``, with which a multiprocessor has no more
+    blocks of a launch at once than :func:`blocks_each` says.
+
+    Where it had room for more, a launch that begins while another one ends would put them where
+    that is done first, and leave other multiprocessors with less to do: all wait for the fullest.
+    """
+    each = blocks_each(arch, blocks, threads, shared)
+    room = _limits("cuda", arch).shared_memory + _BLOCK  # with what the system keeps of it
+    return max(shared, room // (each + 1) - _BLOCK + _GRAIN) if each else shared
 
 
 def multiprocessors(arch: str) -> int:

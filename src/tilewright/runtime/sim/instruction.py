@@ -112,7 +112,8 @@ class InstructionView:
             memory.races is not None and self.instruction.group > 1
         ):  # any of them may read it: what one wrote another one reads
             other = self._leaders(1)
-            memory.read(other, self._block(operand, other), None, self._site, o.what)
+            with self._by_a_unit(memory, at, store=False):
+                memory.read(other, self._block(operand, other), None, self._site, o.what)
         return np.broadcast_to(found, (leaders.n, found.shape[-1])).reshape(
             leaders.n, *self._extents(operand)
         )
@@ -149,20 +150,38 @@ class InstructionView:
     def _by_a_unit(self, memory: Memory, at: list[Array], store: bool) -> Iterator[None]:
         """Boxes are not moved by requests of threads, but count as what is moved."""
         batch = self._frame.batch
-        cost = batch.cost
+        cost, unfenced = batch.cost, memory.unfenced
         if cost is not None and getattr(self.instruction, "tensor_map", False):
             cost.moved(memory.buffer, at[0].size, store)
             batch.cost = None
+        if self.instruction.queue and QUEUES[self.instruction.queue].proxy:
+            memory.unfenced = None  # what it does itself is not by a thread's way
         try:
             yield
         finally:
-            batch.cost = cost
+            batch.cost, memory.unfenced = cost, unfenced
 
     def _use(self, memory: Memory, leaders: Frame, at: list[Array], write: bool) -> None:
         if self.instruction.queue:
             offset, _ = memory.offset(leaders, at, None, self._site, "uses")
             place = np.broadcast_to(memory.locate(leaders, offset), (leaders.n, at[0].shape[-1]))
             self._in_use.append((memory, place, write))
+            if memory.unfenced is not None and QUEUES[self.instruction.queue].proxy:
+                self._check_fenced(memory, leaders, place, write)
+
+    def _check_fenced(self, memory: Memory, leaders: Frame, place: Array, write: bool) -> None:
+        assert memory.unfenced is not None
+        lane = memory.unfenced.found(place, write)
+        if not lane:
+            return
+        batch = leaders.batch
+        batch.findings.add(
+            "unfenced access", self._site, leaders, 0,
+            f"{'fills' if write else 'reads'} {memory.buffer.name} (shared), of which a thread "
+            f"{'read or wrote' if write else 'wrote'} a part with no fence of the proxy since: "
+            f"thread {batch.thread_of(int(batch.who[lane - 1]))[0]}",
+            buffer=memory.buffer.name, key=(write,),
+        )  # fmt: skip
 
     def _memory(self, operand: int) -> Memory:
         found: Memory = self._frame.memories[self._operands[operand].place]

@@ -20,6 +20,7 @@ from tilewright.runtime.sim.findings import Findings, Sites
 from tilewright.runtime.sim.fragment import Fragment, groups_of
 from tilewright.runtime.sim.frame import WARP, Batch, Frame, Grid
 from tilewright.runtime.sim.memory import Form, Memory, Private
+from tilewright.runtime.sim.proxies import Unfenced, beside_threads
 from tilewright.runtime.sim.races import Races
 from tilewright.runtime.sim.report import Finding, Place
 from tilewright.runtime.sim.statements import StatementCompiler, pass_barrier
@@ -88,6 +89,7 @@ class KernelCode:
         self.slots, self.places, self.scratch = x.slots, x.places, made.scratch
         self.written = written_buffers(func.body)
         self.read = read_buffers(func.body)
+        self.beside = beside_threads(func.body)
 
     def run(
         self, memories: Mapping[Buffer, Memory], scalars: Scalars, findings: Findings,
@@ -120,7 +122,10 @@ class KernelCode:
             here = list(shared)
             for buffer in self.scratch:
                 if buffer.scope != "global":
-                    here[self.places[buffer]] = _scratch(buffer, forms[buffer], batch, one)
+                    memory = _scratch(buffer, forms[buffer], batch, one)
+                    if buffer in self.beside:
+                        memory.unfenced = Unfenced(len(memory.data))
+                    here[self.places[buffer]] = memory
             frame = Frame(batch, self._environment(batch, scalars), here)
             with np.errstate(all="ignore"):  # overflow wraps and NaN is a value, as on a GPU
                 for event in self.steps(frame):

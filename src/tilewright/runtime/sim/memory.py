@@ -13,6 +13,7 @@ import numpy as np
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.text import expr_name
 from tilewright.runtime.sim.findings import first
+from tilewright.runtime.sim.proxies import Unfenced
 from tilewright.runtime.sim.values import Array, numpy_type, poison
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Memory:
         self.written: Array | None = np.zeros(len(data), np.bool_) if tracked else None
         self.races: Races | None = None
         self.marks: Marks | None = None  # of asynchronous instructions under way
+        self.unfenced: Unfenced | None = None  # where units go by another way than threads
         self.wide = copies * form.size >= 2**31
 
     def renew(self, frame: Frame) -> None:
@@ -129,6 +131,8 @@ class Memory:
         if frame.batch.cost is not None:
             frame.batch.cost.access(frame, site, what, offset, keep, False)
         at = self.locate(frame, offset)
+        if self.unfenced is not None:
+            self.unfenced.note(frame, at, keep, store=False)
         if keep is None:
             self._check_read(frame, at, None, indices, site)
             return self.data[at]
@@ -160,6 +164,8 @@ class Memory:
             at, keep = np.broadcast_arrays(at, keep)
             if not keep.any():
                 return
+        if self.unfenced is not None:
+            self.unfenced.note(frame, at, keep, store=True)
         if self.races is not None:
             self._check_races(frame, at, keep, indices, site, store=True)
         if self.marks is not None:

@@ -30,8 +30,8 @@ class Finding:
     ----------
     kind : "out of bounds", "uninitialised read", "race", "race between blocks",
         "divergent barrier", "divergent shuffle", "divergent reduction", "divergent instruction",
-        "foreign register" (of another thread), "unfinished instruction", "unwritten output" or
-        "division by zero".
+        "foreign register" (of another thread), "unfinished instruction", "unfenced access",
+        "unwritten output" or "division by zero".
     kernel : the name of the function.
     place : the thread and the statement that it was at.
     buffer : the buffer's name, "" where there is none.

@@ -265,7 +265,11 @@ def _queue(s: S.Queue, site: Site, frame: Frame) -> None:
     if QUEUES[s.queue].collective and s.action in ("commit", "wait"):
         verb = "waits" if s.action == "wait" else "commits"
         require_block(frame, site, "divergent barrier", f"{verb} instructions of the block without")
-    if s.action == "commit":
+    if s.action == "proxy":
+        for memory in frame.memories:
+            if memory is not None and memory.unfenced is not None:
+                memory.unfenced.fence(frame)
+    elif s.action == "commit":
         frame.batch.flights.commit(s.queue, frame)
     elif s.action == "wait":
         frame.batch.flights.wait(s.queue, frame, s.pending)

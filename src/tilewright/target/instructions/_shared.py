@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+#: The function of a text that gives a word that was loaded with others a register of its own
+#: (:mod:`tilewright.codegen.registers`).
+OWN = "own_register"
 
-def shared_address(pointer: str, offset: str = "") -> str:
-    """What lies ``offset`` elements behind ``pointer``, where a swizzle of its memory has put it.
+
+def shared_address(pointer: str, offset: str = "", far: str = "") -> str:
+    """What lies ``offset`` and ``far`` elements behind ``pointer``, where a swizzle of its memory
+    has put it.
+
+    ``far`` is a constant once loops are written out. With what ``pointer`` knows to be one it is
+    kept apart from the rest, which is then the same for many addresses.
 
     ``pointer`` is a :class:`~tilewright.target.instruction.Pointer` where its memory is swizzled:
     such memory begins at a multiple of what the swizzle repeats after, so that bits of an offset
@@ -12,17 +20,25 @@ def shared_address(pointer: str, offset: str = "") -> str:
 
     >>> from tilewright.target.instruction import Pointer
     >>> shared_address(Pointer("&S[x]"), "y")
-    '(unsigned)__cvta_generic_to_shared(&S[x] + y)'
-    >>> shared_address(Pointer("S", 64))
-    'swizzled_address<48>(__cvta_generic_to_shared(S))'
+    'shared_address<0>(&S[x] + y, 0)'
+    >>> shared_address(Pointer("&S[x + k * 8]", 64, ("&S[x]", "k * 8")), far="y")
+    'shared_address<48>(&S[x], k * 8 + y)'
     """
-    plain = f"__cvta_generic_to_shared({pointer}{f' + {offset}' if offset else ''})"
-    width = getattr(pointer, "swizzle", 0)
-    return f"swizzled_address<{width - 16}>({plain})" if width else f"(unsigned){plain}"
+    near, behind = getattr(pointer, "parts", None) or (pointer, "")
+    place = f"{near} + {offset}" if offset else near
+    mask = max(getattr(pointer, "swizzle", 0) - 16, 0)
+    constant = " + ".join(part for part in (behind, far) if part) or "0"
+    return f"shared_address<{mask}>({place}, {constant})"
 
 
-#: The function that the text above needs.
-SWIZZLED_ADDRESS = """template <unsigned Mask>
-static __device__ __forceinline__ unsigned swizzled_address(size_t address) {
-  return (unsigned)address ^ ((unsigned)address >> 3 & Mask);
+#: The function that the text above needs. A swizzle repeats after eight times its width: whole ones
+#: of the offset do not change what it does.
+SHARED_ADDRESS = """template <unsigned Mask, typename T>
+static __device__ __forceinline__ unsigned shared_address(const T* place, int behind) {
+  const unsigned near = (unsigned)__cvta_generic_to_shared(place);
+  const unsigned offset = (unsigned)behind * (unsigned)sizeof(T);
+  if (Mask == 0) return near + offset;
+  const unsigned whole = offset / (8 * Mask + 128) * (8 * Mask + 128);
+  const unsigned address = near + (offset - whole);
+  return (address ^ (address >> 3 & Mask)) + whole;
 }"""

@@ -16,7 +16,7 @@ from typing import Any
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.swizzle import WIDTHS
 from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
-from tilewright.target.instructions._shared import shared_address
+from tilewright.target.instructions._shared import OWN, shared_address
 
 #: Rows of a fragment; where the bits of their numbers go, and those of places, by how many.
 ROWS = 16
@@ -67,10 +67,9 @@ def _declared(rows: tuple[int, ...], places: int, pairs: int, element: str) -> I
         lower = f"{rows[low] // 2} * {strides[low]}"
         lines = []
         for number in range(places // 2):
-            offset = [*lanes, *([lower] if number & 1 else [])]
-            offset += [f"4 * {strides[3]}"] if number & 2 else []
+            far = [*([lower] if number & 1 else []), *([f"4 * {strides[3]}"] if number & 2 else [])]
             first = [slots[own_slots * e + 2 * number] for e in range(pairs)]
-            lines.append(_read(pointers, first, " + ".join(offset)))
+            lines.append(_read(pointers, first, " + ".join(lanes), " + ".join(far)))
         return "\n".join(lines)
 
     bits = [tuple(_ROW_BITS[b] for b in mine) for mine in own]
@@ -117,18 +116,19 @@ def _of_lanes(own: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     return [(min(bits, default=0), len([b for b in bits if b < last])) for bits in own]
 
 
-def _read(pointers: Sequence[str], slots: Sequence[str], offset: str) -> str:
+def _read(pointers: Sequence[str], slots: Sequence[str], offset: str, far: str) -> str:
     """One load of a thread into the registers that begin at ``slots``."""
     registers = [f"*reinterpret_cast<unsigned *>({pointers[0]} + {slot})" for slot in slots]
     count = len(registers)
     names = ", ".join(f"%{k}" for k in range(count))
     vector, targets = (f".v{count}", f"{{{names}}}") if count > 1 else ("", names)
     outs = ", ".join(f'"=r"({x})' for x in registers)
+    apart = "".join(f"\n{x} = {OWN}({x});" for x in registers) if count > 1 else ""
     return (
         f'asm volatile("ld.shared{vector}.b32 {targets}, [%{count}];"\n'
         f"    : {outs}\n"
-        f'    : "r"({shared_address(pointers[1], offset)})\n'
-        '    : "memory");'
+        f'    : "r"({shared_address(pointers[1], offset, far)})\n'
+        f'    : "memory");{apart}'
     )
 
 

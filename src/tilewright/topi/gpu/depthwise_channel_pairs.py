@@ -130,7 +130,7 @@ def schedule_channel_pairs(d: Declaration, tile: PairTile = PairTile()) -> Sched
     ``tile``."""
     assert isinstance(d, PairDeclaration)
     made, layout = d.stages, d.problem.layout
-    s = scheduled(d.output, made.image, made.pixels, made.bands, made.sum)
+    s = scheduled(d.output, made.image, made.pixels, made.taps, made.bands, made.sum)
     staged = s.cache_write(d.output, "shared")
     out, results = s[d.output], s[staged]
     threads = [
@@ -145,8 +145,13 @@ def schedule_channel_pairs(d: Declaration, tile: PairTile = PairTile()) -> Sched
     bands.set_scope("fragment")
     bands.compute_at(out, block)
     bands.bind(bands.op.axis[0], threads[1])
-    for axis in bands.op.axis[1:]:
+    *rows, q, ci, output, cj = bands.op.axis[1:]
+    bands.reorder(*rows, q, output, cj, ci)
+    for axis in (*rows, q, output, cj, ci):
         bands.unroll(axis)
+    taps = s[made.taps]
+    taps.set_scope("local")
+    taps.compute_at(bands, cj)  # read once for both channels of a pixel
     _copy_boxes(s, d, tile, (out, turn))
     return s
 

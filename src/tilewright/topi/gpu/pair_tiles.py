@@ -108,12 +108,14 @@ def _lots(p: Problem, pairs: int) -> list[int]:
 
 def products(cut: PairCut) -> int:
     """Products of a warp in a turn."""
-    return cut.rows * cut.kernel[0] * cut.parts * cut.pairs
+    (sh, _), (dh, _), read = cut.stride, cut.dilation, cut.read
+    rows = sum(i * sh + di * dh in read for i in range(cut.rows) for di in range(cut.kernel[0]))
+    return rows * cut.parts * cut.pairs
 
 
 def loads(cut: PairCut) -> int:
     """Loads of 16 bytes a thread of a warp in a turn."""
-    return cut.seen_rows * cut.parts * cut.pixels * cut.pairs // 8
+    return len(cut.read) * cut.parts * cut.pixels * cut.pairs // 8
 
 
 def bands(cut: PairCut) -> int:

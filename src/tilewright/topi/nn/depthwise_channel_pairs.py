@@ -52,6 +52,15 @@ class PairCut(Convolved):
         return self._reach(0, self.rows)
 
     @property
+    def read(self) -> range:
+        """Those of :attr:`seen_rows` that are multiplied: where a tile is as high as the image, not
+        the padding above and below it."""
+        if self.matrix[1] > 1 or self.tile[0] > self.rows or self.result[0] > self.rows:
+            return range(self.seen_rows)
+        first = self.before[0]
+        return range(max(first, 0), min(first + self.image[0], self.seen_rows))
+
+    @property
     def pixels(self) -> int:
         """Pixels of a product: eight, or four where fewer are then read that no output sees."""
         return 4 if -(-self._reach(1, OUTPUTS) // 4) % 2 else 8
@@ -72,11 +81,13 @@ class PairCut(Convolved):
 
 @dataclass(frozen=True)
 class PairStages:
-    """The stages: the padded ``image``; its ``pixels`` as products read them; the ``bands`` of the
-    filter; and the ``sum`` of products."""
+    """The stages: the padded ``image``; its ``pixels`` as products read them; the ``taps`` of the
+    filter that a pixel has in an output's window, and zeros; the ``bands``, in which those of a
+    channel stand; and the ``sum`` of products."""
 
     image: Tensor
     pixels: Tensor
+    taps: Tensor
     bands: Tensor
     sum: Tensor
 
@@ -116,16 +127,20 @@ def depthwise_channel_pairs(t: PairCut, image: Tensor, filter: Tensor) -> PairSt
         name="Pixels",
     )  # fmt: skip
 
-    def tap(e: Any, di: Any, part: Any, pair: Any, q: Any, ci: Any, output: Any, cj: Any) -> Any:
+    def tap(e: Any, di: Any, part: Any, pair: Any, q: Any, output: Any, cj: Any) -> Any:
         c = (e * t.pairs + pair) * CHANNELS + cj
         where, (kh, kw) = t.tap(di * dh, part * t.pixels + q - output * sw)
-        inside = [ci.equal(cj), *where, *([c < p.channels] if channels > p.channels else [])]
+        inside = [*where, *([c < p.channels] if channels > p.channels else [])]
         return te.if_then_else(te.all(*inside), filter[c, 0, kh, kw], te.const(0, p.dtype))
 
-    bands = te.compute(
-        (blocks[3], t.kernel[0], t.parts, t.pairs, t.pixels, CHANNELS, OUTPUTS, CHANNELS), tap,
-        name="Bands",
-    )  # fmt: skip
+    shape = (blocks[3], t.kernel[0], t.parts, t.pairs, t.pixels)
+    taps = te.compute((*shape, OUTPUTS, CHANNELS), tap, name="Taps")
+
+    def band(e: Any, di: Any, part: Any, pair: Any, q: Any, ci: Any, output: Any, cj: Any) -> Any:
+        own = taps[e, di, part, pair, q, output, cj]
+        return te.if_then_else(ci.equal(cj), own, te.const(0, p.dtype))
+
+    bands = te.compute((*shape, CHANNELS, OUTPUTS, CHANNELS), band, name="Bands")
 
     r, part, q, ci = (
         te.reduce_axis((0, extent), name=name)
@@ -140,6 +155,8 @@ def depthwise_channel_pairs(t: PairCut, image: Tensor, filter: Tensor) -> PairSt
     ) -> Any:  # fmt: skip
         below = r - row * sh  # rows between the output's window and this row
         joined = [below >= 0, below <= (t.kernel[0] - 1) * dh]
+        if (t.read.start, t.read.stop) != (0, t.seen_rows):
+            joined += [r >= t.read.start, r < t.read.stop]
         di = below
         if dh > 1:
             joined.append(te.floormod(below, dh).equal(0))
@@ -158,7 +175,7 @@ def depthwise_channel_pairs(t: PairCut, image: Tensor, filter: Tensor) -> PairSt
             "n", "h", "w", "e", "pair", "row", "i", "strip", "group", "output", "cj",
         ],
     )  # fmt: skip
-    return PairStages(source, pixels, bands, total)
+    return PairStages(source, pixels, taps, bands, total)
 
 
 def element_of(t: PairCut, total: Tensor, n: Any, h: Any, w: Any, c: Any) -> Any:
