@@ -172,6 +172,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[""], help="what contains one of these")
     parser.add_argument("--tries", type=int, default=8, help="kernels tried for each problem")
     parser.add_argument("--own", type=int, default=0, help="of each template by its own order")
+    parser.add_argument("--of", nargs="+", default=[], help="only of these templates")
     parser.add_argument("--name", default="h200_gpu_depthwise", help="of the results")
     parser.add_argument("--out", default="benchmarks/results")
     parser.add_argument("--arch", default="", help="of the GPUs, by default sm_90a")
@@ -181,7 +182,8 @@ def main() -> None:
     if arguments.part >= 0:
         named = [(s, p, f"{s} {p}") for s, p in sections()]
         wanted = [(s, p) for s, p, name in named if any(o in name for o in arguments.only)]
-        first = functools.partial(wider_choices, count=arguments.tries, own=arguments.own)
+        wider = {"count": arguments.tries, "own": arguments.own, "of": arguments.of}
+        first = functools.partial(wider_choices, **wider)
         target = f"cuda -arch={arguments.arch or 'sm_90a'}"
         run_part(arguments, target, wanted, time_layer, says, first)
         return

@@ -60,11 +60,15 @@ def first_choices(p: Problem, target: str, count: int = _TRIED) -> list[Named]:
     return found
 
 
-def wider_choices(p: Problem, target: str, count: int, own: int) -> list[Named]:
-    """:func:`first_choices`, and of every template ``own`` by its own order that are none of them:
-    what records and trees do not know yet."""
+def wider_choices(
+    p: Problem, target: str, count: int, own: int, of: Sequence[str] = ()
+) -> list[Named]:
+    """:func:`first_choices`, and of every template, or of those of these names, ``own`` by its own
+    order that are none of them: what records and trees do not know yet."""
     found = first_choices(p, target, count)
     for template in templates(p, target):
+        if of and template.name not in of:
+            continue
         for config in template.candidates(p, tilewright.Target.parse(target))[:own]:
             if (named := (template.name, dict(vars(config)))) not in found:
                 found.append(named)
