@@ -75,8 +75,8 @@ KERNEL: tuple[Pass, ...] = (
     simplify,
     insert_barriers,  # after everything that moves, adds or merges memory
     split_barriers,  # those that nothing else relies on
-    proxy_fences,  # before barriers
     await_instructions,  # with barriers: what goes on in the background may not cross one
+    proxy_fences,  # before barriers, behind the waits for what they are to fence off
     index_width,  # last: sizes are final, which offsets need 64 bits
 )
 

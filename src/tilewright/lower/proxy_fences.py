@@ -46,7 +46,7 @@ _Unseen = frozenset[str]
 
 
 def proxy_fences(func: Func) -> Func:
-    """``func`` with fences before barriers; it stands after barriers were inserted."""
+    """``func`` with fences before barriers; it stands after barriers and waits were inserted."""
     fences = _Fences(func.body)
     return replace(func, body=fences.visit(func.body, frozenset())[0]) if fences.used_by else func
 
@@ -65,7 +65,7 @@ class _Fences:
                         self.used_by[access.buffer] = queue.name
                         self.fillings[access.buffer] += queue.apart
         self.loops = 0  # around the statement that is visited
-        self.late: _Unseen = frozenset()  # of copies that end nobody knows when
+        self.late: _Unseen = frozenset()  # of copies that end when threads wait for them
 
     def visit(self, s: Stmt, unseen: _Unseen) -> tuple[Stmt, _Unseen]:
         """``s`` with its fences, and what is not seen after it."""
@@ -77,10 +77,12 @@ class _Fences:
                     self.filled(s)
                     return s, unseen
                 users = self.users(operands[0].buffer)
-                if instruction.queue:  # what it reads, who issued it waits for
+                if instruction.queue:  # what it stores is there when it was waited for
                     self.late |= users
-                    return s, unseen | users
+                    return s, unseen
                 return s, unseen | users | self.readers(s)
+            case Queue(queue, "wait", _) if not QUEUES[queue].proxy:
+                return s, unseen | self.late
             case Sync("shared"):
                 return seq(*self.fences(unseen), s), frozenset()
             case Attr(key, _, Sync("shared")) if key in (FREES, SPLIT):
@@ -132,4 +134,4 @@ class _Fences:
                 self.fillings[x.operands[0].buffer] -= QUEUES[x.instruction.queue].apart
 
     def fences(self, unseen: _Unseen) -> list[Stmt]:
-        return [Queue(queue, "proxy") for queue in sorted(unseen | self.late)]
+        return [Queue(queue, "proxy") for queue in sorted(unseen)]

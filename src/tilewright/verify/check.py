@@ -10,6 +10,7 @@ from tilewright.ir.func import Func
 from tilewright.lower.accesses import collect
 from tilewright.verify.bounds import out_of_bounds
 from tilewright.verify.divergence import divergent
+from tilewright.verify.fences import unfenced
 from tilewright.verify.finding import Finding
 from tilewright.verify.initialised import uninitialised
 from tilewright.verify.limits import beyond_limits
@@ -28,6 +29,7 @@ def check(func: Func) -> list[Finding]:
             out_of_bounds(kernel),
             divergent(kernel),
             races(kernel),
+            unfenced(func),
             uninitialised(kernel),
         )
     )

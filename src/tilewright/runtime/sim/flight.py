@@ -81,6 +81,9 @@ class Flights:
             if done.any():
                 for use in issued.uses:
                     _count(use, done, -1)
+                    if use.write and use.memory.unfenced is not None and not QUEUES[queue].proxy:
+                        # It is there now, and for units that go there by another way not yet.
+                        use.memory.unfenced.stored[use.at[done]] = issued.lanes[done, None] + 1
                     if use.memory.races is not None:
                         use.memory.races.end(use.at[done], time, use.write)
                     use.at = use.at[~done]

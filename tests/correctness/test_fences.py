@@ -1,0 +1,93 @@
+"""Fences before units that go to shared memory by another way: none may lack, nor be too early."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.tensor_programs import staged
+from tests.support.tile_programs import windows
+
+from tilewright.ir.func import Module
+from tilewright.ir.stmt import Queue, Seq, Stmt, seq
+from tilewright.ir.visit import Rewriter, statements
+from tilewright.lower.pipeline import lower
+from tilewright.runtime.sim import simulate
+from tilewright.verify import check
+
+HOPPER = "cuda -arch=sm_90a"
+#: By name: products whose operands threads copy for tensor cores, in the background, and images
+#: that threads read of tiles that are filled again.
+PROGRAMS: dict[str, Any] = {
+    "staged": partial(staged, "k", "k", m=64, n=64, k=128),
+    "staged-turned": partial(staged, "i", "j", m=64, n=64, k=128),
+    "staged-at-once": partial(staged, "k", "k", m=64, n=64, k=64, stages=0),
+    "tiles": partial(windows, height=2),
+    "tiles-of-three": partial(windows, height=2, stages=3),
+}
+
+
+def lowered(name: str) -> tuple[Module, list[np.ndarray]]:
+    schedule, args = PROGRAMS[name]()
+    rng = np.random.default_rng(0)
+    made = [rng.integers(-3, 4, [int(n) for n in t.shape]).astype(str(t.dtype)) for t in args[:-1]]
+    result = np.zeros([int(n) for n in args[-1].shape], str(args[-1].dtype))
+    return lower(schedule, list(args), HOPPER), [*made, result]
+
+
+class Changed(Rewriter):
+    """A program with another statement in place of each of some."""
+
+    def __init__(self, made: dict[Stmt, Stmt]) -> None:
+        self.made = made
+
+    def stmt(self, s: Stmt) -> Stmt:
+        return self.made[s] if s in self.made else super().stmt(s)
+
+
+def changed(module: Module, made: dict[Stmt, Stmt]) -> Module:
+    return replace(
+        module, funcs=tuple(replace(f, body=Changed(made).stmt(f.body)) for f in module.funcs)
+    )
+
+
+def proved(module: Module) -> set[str]:
+    return {finding.kind for func in module.funcs for finding in check(func)}
+
+
+def found(module: Module, arrays: list[np.ndarray]) -> set[str]:
+    return {finding.kind for finding in simulate(module, arrays).findings}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sim_and_the_proof_miss_every_fence(name: str) -> None:
+    module, arrays = lowered(name)
+    assert proved(module) == found(module, arrays) == set()
+    fences = [
+        s
+        for f in module.funcs
+        for s in statements(f.body)
+        if isinstance(s, Queue) and s.action == "proxy"
+    ]
+    assert fences
+    for s in fences:
+        without = changed(module, {s: Seq(())})
+        assert proved(without) == {"unfenced"}
+        assert found(without, arrays) == {"unfenced access"}
+
+
+@pytest.mark.parametrize("name", [n for n in PROGRAMS if n.startswith("staged")])
+def test_a_fence_before_what_it_fences_off_was_waited_for_is_none(name: str) -> None:
+    module, arrays = lowered(name)
+    early: dict[Stmt, Stmt] = {}
+    for s in [s for f in module.funcs for s in statements(f.body) if isinstance(s, Seq)]:
+        for wait, fence in zip(s.stmts, s.stmts[1:], strict=False):
+            match wait, fence:
+                case Queue("cp.async", "wait", _), Queue(_, "proxy", _):
+                    early |= {wait: seq(fence, replace(wait)), fence: Seq(())}
+    assert early
+    assert proved(changed(module, early)) == {"unfenced"}
+    assert found(changed(module, early), arrays) == {"unfenced access"}
