@@ -106,6 +106,7 @@ def main() -> None:
             for p, path in zip(wanted, paths, strict=True)
         ]
         names = [job.result() for job in jobs]
+        failed = sum(name.startswith("failed") for name in names)
         for p, path, name in zip(wanted, paths, names, strict=True):
             if not name or name.startswith("failed") or time.monotonic() > end:
                 continue
@@ -114,7 +115,8 @@ def main() -> None:
             print(json.dumps(rows[-1]), flush=True)
     result = {
         "environment": measure.environment("torch"),
-        "problems": len(wanted), "with tiles": sum(bool(n) for n in names),
+        "problems": len(wanted), "with tiles": sum(map(bool, names)) - failed,
+        "not compiled": failed, "launched": len(rows),
         "launches": sum(row["launches"] for row in rows), "wrong": sum(r["wrong"] for r in rows),
         "rows": rows,
     }  # fmt: skip

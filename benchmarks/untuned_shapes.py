@@ -26,6 +26,7 @@ from them:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import multiprocessing
@@ -233,29 +234,29 @@ def prepared(
     problems: Sequence[Problem], processes: int, given: tuple[Any, ...], folder: str, end: float
 ) -> Iterator[tuple[Problem, dict[str, tuple[str, str]]]]:
     """Each problem with what :func:`prepare` makes of it, all of them in processes beside this one,
-    until the time ``end``. A compiler that dies takes its pool along: what was in it is begun once
-    more, and a problem that was waited for twice in vain is left out."""
+    until the time ``end``. A compiler that dies takes its pool along: the problem that was waited
+    for is then prepared alone, and left out where that fails too; the others are begun anew."""
     pool, jobs = _pool(processes), dict[int, Future[dict[str, tuple[str, str]]]]()
     try:
         for k, p in enumerate(problems):
-            for _ in range(2):
-                for j in range(k, len(problems)):
-                    if j not in jobs:
-                        stem = f"{folder}/{j}"
-                        jobs[j] = pool.submit(prepare, problems[j], *given, stem)
-                try:
-                    yield p, jobs[k].result(end - time.monotonic())
-                    break
-                except BrokenProcessPool:
-                    print(f"{p}: a process that compiled died", flush=True)
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    pool = _pool(processes)
-                    jobs = {j: job for j, job in jobs.items() if job.done() and not _failed(job)}
-                except TimeoutError:
-                    return
-                except TilewrightError as error:
-                    print(f"{p}: {error!r}", flush=True)
-                    break
+            if time.monotonic() > end:
+                return
+            try:
+                for j in (j for j in range(k, len(problems)) if j not in jobs):
+                    jobs[j] = pool.submit(prepare, problems[j], *given, f"{folder}/{j}")
+                yield p, jobs[k].result(end - time.monotonic())
+            except TimeoutError:
+                return
+            except BrokenProcessPool:
+                print(f"{p}: a process that compiled died", flush=True)
+                pool.shutdown(wait=False, cancel_futures=True)
+                pool = _pool(processes)
+                jobs = {j: job for j, job in jobs.items() if job.done() and not _failed(job)}
+                with contextlib.suppress(BrokenProcessPool, TimeoutError), _pool(1) as alone:
+                    job = alone.submit(prepare, p, *given, f"{folder}/{k}")
+                    yield p, job.result(end - time.monotonic())
+            except TilewrightError as error:
+                print(f"{p}: {error!r}", flush=True)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 

@@ -11,11 +11,13 @@ import pytest
 from tests.support.tensor_programs import staged
 from tests.support.tile_programs import windows
 
+from tilewright import te
 from tilewright.ir.func import Module
-from tilewright.ir.stmt import Queue, Seq, Stmt, seq
+from tilewright.ir.stmt import Queue, Seq, Stmt, Sync, seq
 from tilewright.ir.visit import Rewriter, statements
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.sim import simulate
+from tilewright.target.instructions import tma_load
 from tilewright.verify import check
 
 HOPPER = "cuda -arch=sm_90a"
@@ -91,3 +93,38 @@ def test_a_fence_before_what_it_fences_off_was_waited_for_is_none(name: str) -> 
     assert early
     assert proved(changed(module, early)) == {"unfenced"}
     assert found(changed(module, early), arrays) == {"unfenced access"}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_fence_behind_the_barrier_is_none(name: str) -> None:
+    """Who fills a tile may pass it before others have fenced off what they read."""
+    module, arrays = lowered(name)
+    for s in [s for f in module.funcs for s in statements(f.body) if isinstance(s, Seq)]:
+        for fence, barrier in zip(s.stmts, s.stmts[1:], strict=False):
+            if isinstance(fence, Queue) and fence.action == "proxy":
+                late = {fence: Seq(()), barrier: seq(barrier, replace(fence))}
+                assert proved(changed(module, late)) == {"unfenced"}
+                assert found(changed(module, late), arrays) == {"unfenced access"}
+
+
+def test_a_thread_that_fills_what_it_read_itself_needs_a_fence_and_no_barrier() -> None:
+    a = te.placeholder((16, 128), "float16", name="A")
+    tile = te.compute((16, 128), lambda i, j: a[i, j], name="tile")
+    b = te.compute((16, 128), lambda i, j: tile[i, j] + te.const(1, "float16"), name="B")
+    s = te.create_schedule(b.op)
+    io, jo, _, _ = s[b].tile(*s[b].op.axis, 8, 8)
+    s[b].bind(io, te.thread_axis("blockIdx.x"))
+    s[tile].set_scope("shared")
+    s[tile].compute_at(s[b], jo)
+    s[tile].tensorize(s[tile].op.axis[0], tma_load((8, 8), "float16"))
+    module = lower(s, [a, b], HOPPER)
+    x = np.arange(16 * 128).reshape(16, 128).astype("float16") % 100
+    arrays = [x, np.zeros_like(x)]
+    kinds = [s for f in module.funcs for s in statements(f.body) if isinstance(s, (Queue, Sync))]
+    (fence,) = [s for s in kinds if isinstance(s, Queue) and s.action == "proxy"]
+    assert not [s for s in kinds if isinstance(s, Sync)]
+    assert proved(module) == found(module, arrays) == set()
+    assert (arrays[1] == x + 1).all()
+    without = changed(module, {fence: Seq(())})
+    assert proved(without) == {"unfenced"}
+    assert found(without, arrays) == {"unfenced access"}

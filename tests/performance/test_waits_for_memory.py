@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
@@ -38,11 +39,16 @@ def test_a_launch_is_small_where_threads_may_have_64_registers_each():
 
 
 def test_no_multiprocessor_has_room_for_more_blocks_than_its_share():
-    room = 228 * 1024
-    for blocks, shared in ((132 * 2, 50_000), (132 * 3 - 5, 60_000), (100, 20_000)):
-        each = blocks_each("sm_90a", blocks, 128, shared)
-        asked = shared_apart("sm_90a", blocks, 128, shared)
-        assert each * (asked + 1024) <= room < (each + 1) * (asked + 1024)
+    rng = random.Random(0)
+    for arch, count, room in (("sm_90a", 132, 228), ("sm_120a", 170, 100), ("sm_100a", 148, 228)):
+        for _ in range(2000):
+            shared = rng.randrange(1, (room - 1) * 1024)
+            blocks, threads = rng.randrange(1, 40 * count), 32 * rng.randrange(1, 33)
+            each = blocks_each(arch, blocks, threads, shared)
+            asked = shared_apart(arch, blocks, threads, shared)
+            assert shared <= asked <= (room - 1) * 1024
+            fit = room * 1024 // (-(-(asked + 1024) // 128) * 128)
+            assert fit == each if asked > shared else not each or fit >= each or fit == 0
     assert shared_apart("sm_90a", 132 * 40, 128, 50_000) == 50_000  # of a launch of many waves
 
 
@@ -52,7 +58,9 @@ def test_blocks_of_tiles_ask_for_their_share():
     config = template.config(2, 4, 2, 4, 1, 1, 4, 18, 2)  # 262 blocks
     declaration = template.declare(p, config)
     kernel = tilewright.build(template.schedule(declaration, config), declaration.args, TARGET)
-    assert kernel.resources["main_kernel"].shared_memory > 228 * 1024 // 3 - 1024
+    assert (
+        kernel.program.asked_shared[0] > 228 * 1024 // 3 - 1024 > kernel.program.dynamic_shared[0]
+    )
 
 
 def test_what_would_spill_is_told_less_of_registers_until_it_does_not(tmp_path):

@@ -40,13 +40,15 @@ REGISTER_UNROLL = 2048
 
 @dataclass(frozen=True)
 class Printed:
-    """A function as text: its symbol, and on a GPU the bytes of dynamic shared memory, and the
-    tensor maps that it takes behind its parameters."""
+    """A function as text: its symbol, and on a GPU the bytes of dynamic shared memory, the tensor
+    maps that it takes behind its parameters, and the bytes that it is to ask for, no fewer, where
+    as many multiprocessors share its launch as it was written for."""
 
     symbol: str
     text: str
     dynamic_shared: int = 0
     maps: tuple[TensorMap, ...] = ()
+    asked: int = 0
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,9 @@ class CLikePrinter(InstructionPrinter):
         self.stmt(func.body)
         self.indent = 0
         self.line("}")
-        more = d.shared_asked(launch) - room.total if maps else 0
-        return Printed(symbol, "\n".join(self.lines) + "\n", self._dynamic_shared + more, maps)
+        shared = self._dynamic_shared
+        asked = shared + (d.shared_asked(launch) - room.total if maps else 0)
+        return Printed(symbol, "\n".join(self.lines) + "\n", shared, maps, asked)
 
     # Memory
 

@@ -4,8 +4,8 @@ Tensor cores and TMA go to shared memory through a proxy of their own: a fence o
 stored, in front of the barrier behind which they go there, puts its stores before them. So does it
 with what the thread read of a tile that TMA then fills again. A barrier alone does not: the thread
 may pass it with its loads still on their way, which is seen where the clocks are low, and TMA so
-much faster. A fence stands in front of every barrier that such accesses lead to, and of no other:
-it waits for all that its thread has under way.
+much faster. A fence stands in front of every barrier that such accesses lead to, or of the filling
+where one thread does both, and of no other: it waits for all that its thread has under way.
 
 >>> from tilewright.lower.sketch import axes, buffer, func, loop, store
 >>> from tilewright.target.instruction import Argument, Axis, decl_instruction
@@ -75,7 +75,8 @@ class _Fences:
             case Instr(instruction, _, operands, _):
                 if instruction.queue and QUEUES[instruction.queue].apart:
                     self.filled(s)
-                    return s, unseen
+                    # No barrier stands here where who fills it is the thread that used it.
+                    return seq(*self.fences(unseen), s), unseen
                 users = self.users(operands[0].buffer)
                 if instruction.queue:  # what it stores is there when it was waited for
                     self.late |= users

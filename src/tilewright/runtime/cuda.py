@@ -38,7 +38,7 @@ from tilewright.runtime.cuda_launch import Loaded, measure
 from tilewright.runtime.program import Resources
 from tilewright.target import Target
 from tilewright.target.boxes import TensorMap
-from tilewright.target.target import overlaps
+from tilewright.target.target import multiprocessors, overlaps
 
 #: What vector accesses need the address of every argument to be a multiple of, in bytes.
 ALIGNMENT = 16
@@ -97,6 +97,7 @@ class CudaProgram:
         self.symbols: list[str] = meta["symbols"]
         self.dynamic_shared: list[int] = meta["dynamic_shared"]
         self.unaligned_shared: list[int] = meta["unaligned_shared"]
+        self.asked_shared: list[int] = meta.get("asked_shared", self.dynamic_shared)
         #: What the compiler was told; files of 0.1 say only whether it was told of blocks.
         self.told = Registers(*meta.get("registers", (0 if meta.get("roomy") else None, False)))
         self.written = frozenset(meta["written"])
@@ -187,6 +188,9 @@ class CudaProgram:
         follows = overlaps(self.arch)  # what the source was written for, where it waits
         maps = None if simple else self.maps
         shared = self.unaligned_shared if simple else self.dynamic_shared
+        if not simple and self.asked_shared != shared:
+            many = place.attribute("MULTIPROCESSOR_COUNT") >= multiprocessors(self.arch)
+            shared = self.asked_shared if many else shared
         loaded = Loaded(
             self.module, place, cubin, self.symbols, shared, follows, maps,
             ALIGNMENT if aligned else 1,
@@ -298,6 +302,7 @@ def compile_module(
         "arch": arch,
         "symbols": [k.symbol for k in made.kernels],
         "dynamic_shared": [k.dynamic_shared for k in made.kernels],
+        "asked_shared": [max(k.asked, k.dynamic_shared) for k in made.kernels],
         "unaligned_shared": [k.dynamic_shared for k in (simple or made).kernels],
         "registers": [made.registers.less, made.registers.own],
         "written": list(outputs(module)),

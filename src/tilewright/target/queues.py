@@ -15,11 +15,11 @@ class AsyncQueue:
     """A queue, with its actions as text of CUDA C++.
 
     ``fence`` makes registers that were written before visible to its instructions; ``proxy``, in
-    front of a barrier, what threads stored in shared memory. ``wait`` has the place ``{pending}``.
-    ``ordered`` tells whether an instruction may use the results of an earlier one of the queue
-    without waiting; ``collective``, whether all threads of a block commit and wait together, also
-    where one of them issues; ``apart``, whether it writes shared memory otherwise than threads do,
-    so that what these stored there before, not what it writes, needs ``proxy``.
+    front of a barrier, has what threads did with shared memory come before. ``wait`` has the place
+    ``{pending}``. ``ordered`` tells whether an instruction may use the results of an earlier one of
+    the queue without waiting; ``collective``, whether all threads of a block commit and wait
+    together, also where one of them issues; ``apart``, whether it writes shared memory otherwise
+    than threads do, so that what these did there before, not what it writes, needs ``proxy``.
     """
 
     name: str

@@ -171,7 +171,7 @@ def blocks_each(arch: str, blocks: int, threads: int, shared: int = 0) -> int:
     each = -(-blocks // count) if count else 0
     if each * -(-threads // 32) * 32 > _ROOMY:
         return 0
-    room = _limits("cuda", arch).shared_memory // (shared + _BLOCK) if shared else each
+    room = _room(arch) // _taken(shared) if shared else each
     return min(each, max(1, room))
 
 
@@ -181,10 +181,23 @@ def shared_apart(arch: str, blocks: int, threads: int, shared: int) -> int:
 
     Where it had room for more, a launch that begins while another one ends would put them where
     that is done first, and leave other multiprocessors with less to do: all wait for the fullest.
+    It is not for a GPU with fewer multiprocessors than :func:`multiprocessors` says.
     """
     each = blocks_each(arch, blocks, threads, shared)
-    room = _limits("cuda", arch).shared_memory + _BLOCK  # with what the system keeps of it
-    return max(shared, room // (each + 1) - _BLOCK + _GRAIN) if each else shared
+    if not each:
+        return shared
+    taken = _room(arch) // (each + 1) // _GRAIN * _GRAIN + _GRAIN
+    return max(shared, taken - _BLOCK) if each * taken <= _room(arch) else shared
+
+
+def _room(arch: str) -> int:
+    """Bytes of shared memory of a multiprocessor, with what the system keeps for a block."""
+    return _limits("cuda", arch).shared_memory + _BLOCK
+
+
+def _taken(shared: int) -> int:
+    """What a block takes of them."""
+    return -(-(shared + _BLOCK) // _GRAIN) * _GRAIN
 
 
 def multiprocessors(arch: str) -> int:

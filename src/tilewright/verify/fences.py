@@ -7,7 +7,7 @@ stored yet, whatever the barriers of the races say (PTX ISA, "Async proxy").
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr
@@ -18,10 +18,15 @@ from tilewright.ir.visit import loads, statements, stores
 from tilewright.target.queues import QUEUES
 from tilewright.verify.finding import Finding
 
-#: A buffer, and whether what was done to it was a store.
-_Key = tuple[Buffer, bool]
-#: What threads did, and whether it was fenced off since.
-_State = Mapping[_Key, bool]
+#: What became of what threads did: nothing yet; it was fenced off, which is enough for a unit that
+#: the thread itself sends there (races find others); a barrier came before the fence, and so it
+#: takes another one behind.
+_OPEN, _FENCED, _PASSED, _LATE = range(4)
+#: What was done to a buffer, whether it was a store, and what became of it.
+_Access = tuple[Buffer, bool, int]
+_State = frozenset[_Access]
+_AFTER_FENCE = {_OPEN: _FENCED, _FENCED: _FENCED, _PASSED: _LATE, _LATE: _LATE}
+_AFTER_BARRIER = {_OPEN: _PASSED, _PASSED: _PASSED}
 
 
 def unfenced(func: Func) -> Iterator[Finding]:
@@ -34,20 +39,20 @@ def unfenced(func: Func) -> Iterator[Finding]:
         if access.buffer.scope == "shared"
     }
     late = {
-        (s.operands[0].buffer, True)
+        (s.operands[0].buffer, True, _OPEN)
         for s in statements(func.body)
         if isinstance(s, Instr) and _late(s) and s.operands[0].buffer in beside
     }
-    if beside and any(axis.tag.startswith("thread") for axis in func.launch):
-        paths = _Paths(beside, late)
-        paths.behind(func.body, {})
+    if beside:
+        paths = _Paths(beside, frozenset(late))
+        paths.behind(func.body, frozenset())
         yield from paths.found.values()
 
 
 class _Paths:
     """Goes the ways through a kernel."""
 
-    def __init__(self, beside: set[Buffer], late: set[_Key]) -> None:
+    def __init__(self, beside: set[Buffer], late: _State) -> None:
         self.beside, self.late = beside, late
         self.found: dict[tuple[Stmt, Buffer], Finding] = {}
 
@@ -61,22 +66,23 @@ class _Paths:
             case If(condition, then, orelse):
                 state = self.after(condition, state)
                 other = state if orelse is None else self.behind(orelse, state)
-                return _either(self.behind(then, state), other)
+                return self.behind(then, state) | other
             case For(_, low, extent, _, body):
                 state = self.after(extent, self.after(low, state))
-                while (more := _either(state, self.behind(body, state))) != state:
-                    state = more
+                while not (more := self.behind(body, state)) <= state:
+                    state |= more
                 return state
             case Let(_, value, body):
                 return self.behind(body, self.after(value, state))
             case Allocate(_, body) | Attr(_, _, body):
                 return self.behind(body, state)
             case Queue(_, "proxy", _):
-                return dict.fromkeys(state, True)
+                return frozenset((b, stored, _AFTER_FENCE[now]) for b, stored, now in state)
             case Queue(queue, "wait", _) if not QUEUES[queue].proxy:
-                return {**state, **dict.fromkeys(self.late, False)}
+                return state | self.late
             case Sync("shared"):
-                return {key: False for key, fenced in state.items() if not fenced}
+                left = ((b, stored, _AFTER_BARRIER.get(now)) for b, stored, now in state)
+                return frozenset((b, stored, now) for b, stored, now in left if now is not None)
             case Instr(instruction, _, _, _) if (
                 instruction.queue and QUEUES[instruction.queue].proxy
             ):
@@ -88,17 +94,16 @@ class _Paths:
 
     def after(self, node: Stmt | Expr, state: _State) -> _State:
         """What holds where threads have done what ``node`` says."""
-        read = {(load.buffer, False) for load in loads(node)}
-        done = read | {(store.buffer, True) for store in stores(node)}
-        new = {key: False for key in done if key[0] in self.beside}
-        return {**state, **new} if new else state
+        read = {(load.buffer, False, _OPEN) for load in loads(node)}
+        done = read | {(store.buffer, True, _OPEN) for store in stores(node)}
+        return state | {access for access in done if access[0] in self.beside}
 
     def check(self, s: Instr, state: _State) -> None:
         fills = QUEUES[s.instruction.queue].apart
-        for access in s.operands[:1] if fills else s.operands[1:]:
-            stored = (access.buffer, True) in state
-            if stored or (fills and (access.buffer, False) in state):
-                self.found.setdefault((s, access.buffer), _finding(s, access.buffer, stored, fills))
+        for operand in s.operands[:1] if fills else s.operands[1:]:
+            for buffer, stored, now in state:
+                if buffer is operand.buffer and now != _FENCED and (stored or fills):
+                    self.found.setdefault((s, buffer), _finding(s, buffer, stored, fills))
 
 
 def _late(s: Instr) -> bool:
@@ -106,13 +111,6 @@ def _late(s: Instr) -> bool:
     fenced off, when it was waited for."""
     queue = s.instruction.queue
     return bool(queue) and not QUEUES[queue].proxy
-
-
-def _either(one: _State, other: _State) -> _State:
-    """What holds on one way or the other: fenced only what is on all ways where it was done."""
-    return {
-        key: one.get(key, True) and other.get(key, True) for key in dict.fromkeys([*one, *other])
-    }
 
 
 def _finding(s: Instr, buffer: Buffer, stored: bool, fills: bool) -> Finding:

@@ -171,7 +171,7 @@ class InstructionView:
 
     def _check_fenced(self, memory: Memory, leaders: Frame, place: Array, write: bool) -> None:
         assert memory.unfenced is not None
-        lane = memory.unfenced.found(place, write)
+        lane = memory.unfenced.found(place, leaders.lanes, write)
         if not lane:
             return
         batch = leaders.batch

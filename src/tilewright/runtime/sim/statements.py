@@ -296,5 +296,8 @@ def pass_barrier(barrier: Barrier) -> None:
             frame, barrier.site, "divergent barrier", "waits at a barrier of the block for"
         )
     batch.pass_barrier(frame.act, barrier.scope == "warp")
+    for memory in frame.memories if barrier.scope != "warp" else ():
+        if memory is not None and memory.unfenced is not None:
+            memory.unfenced.pass_barrier(frame)
     if batch.cost is not None and barrier.scope != "warp":
         batch.cost.barrier(frame, batch.kernel)

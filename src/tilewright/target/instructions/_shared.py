@@ -11,8 +11,9 @@ def shared_address(pointer: str, offset: str = "", far: str = "") -> str:
     """What lies ``offset`` and ``far`` elements behind ``pointer``, where a swizzle of its memory
     has put it.
 
-    ``far`` is a constant once loops are written out. With what ``pointer`` knows to be one it is
-    kept apart from the rest, which is then the same for many addresses.
+    ``far`` is a constant once loops are written out. With what ``pointer`` knows to be one, or
+    whole repetitions of the swizzle, it is kept apart from the rest, which is then the same for
+    many addresses.
 
     ``pointer`` is a :class:`~tilewright.target.instruction.Pointer` where its memory is swizzled:
     such memory begins at a multiple of what the swizzle repeats after, so that bits of an offset

@@ -55,7 +55,7 @@ class PairCut(Convolved):
     def read(self) -> range:
         """Those of :attr:`seen_rows` that are multiplied: where a tile is as high as the image, not
         the padding above and below it."""
-        if self.matrix[1] > 1 or self.tile[0] > self.rows or self.result[0] > self.rows:
+        if self.tile[0] > self.rows or self.result[0] > self.rows:
             return range(self.seen_rows)
         first = self.before[0]
         return range(max(first, 0), min(first + self.image[0], self.seen_rows))
