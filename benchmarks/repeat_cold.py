@@ -1,8 +1,8 @@
 """Kernels launched on an idle GPU give the bits that they give on a busy one.
 
-An idle GPU runs its multiprocessors at a fraction of their clock, its memory at all of it: what is
-copied in the background arrives after fewer instructions than at any other time, and overtakes what
-a busy GPU never lets it overtake. Each layer's first choice is launched for a while, then a few
+An idle GPU lowers the clock of its multiprocessors more than that of its memory: what is copied in
+the background may arrive after fewer instructions than at other times, and overtake what a busy GPU
+does not let it overtake. Each layer's first choice is launched for a while, then a few
 times after every of some pauses, in which the GPU idles, and the results are compared bit for
 bit. Only kernels that fill tiles by TMA are launched: others copy nothing in the background that
 their threads read.
@@ -10,19 +10,18 @@ their threads read.
     PYTHONPATH=src python benchmarks/repeat_cold.py --only "NHWC" --turns 6
     PYTHONPATH=src python benchmarks/repeat_cold.py --only 832x28x28 --unfenced --name unfenced
 
-The second line leaves out the fences behind what threads read of tiles
-(:mod:`tilewright.lower.proxy_fences`), to see that they are missed: by a kernel with few products
-a tile, which the choice does not take.
+The second line leaves out the fences of shared memory (:mod:`tilewright.lower.proxy_fences`), to
+see that they are missed: by a kernel with few products a tile, which the choice does not take.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,8 +33,10 @@ from large_kernels import sections as large_sections
 from problem_parts import build, first_choices
 
 import tilewright
-from tilewright.lower import proxy_fences
+from tilewright.ir.stmt import Queue, Seq, Stmt
+from tilewright.ir.visit import Rewriter
 from tilewright.topi.problem import Problem
+from tilewright.topi.templates import TEMPLATES
 
 _TARGET = "cuda -arch=sm_90a"
 #: Seconds of launches before the result that counts, and of a pause; launches after it.
@@ -52,14 +53,31 @@ _TILE = {
 
 def prepare(p: Problem, path: str, unfenced: bool = False) -> str:
     """Compile the first choice for a problem: its name, nothing where it copies no tiles."""
-    if unfenced:
-        proxy_fences._Fences.readers = lambda self, node: frozenset()  # type: ignore[method-assign]
     tight = p == _TIGHT
     template, values = ("gpu.channel_pairs", _TILE) if tight else first_choices(p, _TARGET, 1)[0]
-    if failure := build(p, template, values, _TARGET, path):
+    if unfenced:
+        build_unfenced(p, template, values, path)
+    elif failure := build(p, template, values, _TARGET, path):
         return f"failed: {failure}"
     name = f"{template} {','.join(map(str, values.values()))}"
     return name if "tma.load(" in tilewright.load(path).source else ""
+
+
+class Unfenced(Rewriter):
+    """A program without fences of shared memory."""
+
+    def stmt(self, s: Stmt) -> Stmt:
+        return Seq(()) if isinstance(s, Queue) and s.action == "proxy" else super().stmt(s)
+
+
+def build_unfenced(p: Problem, template: str, values: dict[str, int], path: str) -> None:
+    """Compile a kernel that lacks all fences into a file."""
+    chosen = TEMPLATES[template]
+    config = chosen.parse(values)
+    declaration = chosen.declare(p, config)
+    module = tilewright.lower(chosen.schedule(declaration, config), declaration.args, _TARGET)
+    funcs = tuple(replace(f, body=Unfenced().stmt(f.body)) for f in module.funcs)
+    tilewright.build(replace(module, funcs=funcs), target=_TARGET, verify=False).save(path)
 
 
 def differing(p: Problem, path: str, turns: int) -> tuple[int, int]:
@@ -89,7 +107,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="problems that contain this")
     parser.add_argument("--every", type=int, default=1, help="take one problem of so many")
     parser.add_argument("--turns", type=int, default=6, help="pauses for each kernel")
-    parser.add_argument("--unfenced", action="store_true", help="without fences of what is read")
+    parser.add_argument("--unfenced", action="store_true", help="without fences")
     parser.add_argument("--seconds", type=float, default=300.0, help="to stop after")
     parser.add_argument("--name", default="h200_repeat_cold", help="of the results")
     parser.add_argument("--out", default="benchmarks/results")
@@ -99,7 +117,6 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     end = time.monotonic() + arguments.seconds
     with TemporaryDirectory() as folder, ProcessPoolExecutor() as pool:
-        os.environ["TILEWRIGHT_CACHE"] = folder  # what lacks fences is not to be found again
         paths = [str(Path(folder) / f"{k}.kernel") for k in range(len(wanted))]
         jobs = [
             pool.submit(prepare, p, path, arguments.unfenced)

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.changed import changed, lacking
 from tests.support.tensor_programs import staged
 from tests.support.tile_programs import windows
 
 from tilewright import te
 from tilewright.ir.func import Module
 from tilewright.ir.stmt import Queue, Seq, Stmt, Sync, seq
-from tilewright.ir.visit import Rewriter, statements
+from tilewright.ir.visit import statements
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.sim import simulate
 from tilewright.target.instructions import tma_load
@@ -40,22 +41,6 @@ def lowered(name: str) -> tuple[Module, list[np.ndarray]]:
     return lower(schedule, list(args), HOPPER), [*made, result]
 
 
-class Changed(Rewriter):
-    """A program with another statement in place of each of some."""
-
-    def __init__(self, made: dict[Stmt, Stmt]) -> None:
-        self.made = made
-
-    def stmt(self, s: Stmt) -> Stmt:
-        return self.made[s] if s in self.made else super().stmt(s)
-
-
-def changed(module: Module, made: dict[Stmt, Stmt]) -> Module:
-    return replace(
-        module, funcs=tuple(replace(f, body=Changed(made).stmt(f.body)) for f in module.funcs)
-    )
-
-
 def proved(module: Module) -> set[str]:
     return {finding.kind for func in module.funcs for finding in check(func)}
 
@@ -76,7 +61,7 @@ def test_sim_and_the_proof_miss_every_fence(name: str) -> None:
     ]
     assert fences
     for s in fences:
-        without = changed(module, {s: Seq(())})
+        without = lacking(module, s)
         assert proved(without) == {"unfenced"}
         assert found(without, arrays) == {"unfenced access"}
 
@@ -125,6 +110,6 @@ def test_a_thread_that_fills_what_it_read_itself_needs_a_fence_and_no_barrier() 
     assert not [s for s in kinds if isinstance(s, Sync)]
     assert proved(module) == found(module, arrays) == set()
     assert (arrays[1] == x + 1).all()
-    without = changed(module, {fence: Seq(())})
+    without = lacking(module, fence)
     assert proved(without) == {"unfenced"}
     assert found(without, arrays) == {"unfenced access"}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.changed import lacking
 from tests.support.tensor_programs import (
     MMA,
     by_warpgroups,
@@ -19,8 +19,8 @@ from tests.support.tensor_programs import (
 
 import tilewright
 from tilewright.ir.ops import const
-from tilewright.ir.stmt import Queue, Seq, Stmt, Sync
-from tilewright.ir.visit import Rewriter, allocated, statements
+from tilewright.ir.stmt import Queue, Sync
+from tilewright.ir.visit import allocated, statements
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.ndarray import array
 from tilewright.runtime.sass import opcodes
@@ -140,16 +140,6 @@ def waits(module: Any) -> list[Queue]:
     return [s for f in module.funcs for s in statements(f.body) if isinstance(s, Queue)]
 
 
-class Without(Rewriter):
-    """A program that lacks one statement."""
-
-    def __init__(self, dropped: Stmt) -> None:
-        self.dropped = dropped
-
-    def stmt(self, s: Stmt) -> Stmt:
-        return Seq(()) if s is self.dropped else super().stmt(s)
-
-
 @pytest.mark.parametrize("name", ["warpgroups", "warpgroups-3-stages", "staged-ij", "staged-kj"])
 def test_sim_misses_every_wait_and_every_commit(name: str) -> None:
     schedule, args = PROGRAMS[name]()
@@ -160,8 +150,7 @@ def test_sim_misses_every_wait_and_every_commit(name: str) -> None:
     found = [s for s in waits(module) if s.action in ("wait", "commit")]
     assert {s.action for s in found} == {"wait", "commit"}
     for s in found:
-        funcs = tuple(replace(f, body=Without(s).stmt(f.body)) for f in module.funcs)
-        report = simulate(replace(module, funcs=funcs), [*made, result])
+        report = simulate(lacking(module, s), [*made, result])
         assert {f.kind for f in report.findings} == {"unfinished instruction"}, s
 
 
@@ -172,8 +161,7 @@ def test_sim_misses_every_barrier_behind_copies_in_the_background(name: str) -> 
     made, exact = operands(name, args, integers=True)
     result = np.full(exact.shape, 77, "float32")
     for s in [s for f in module.funcs for s in statements(f.body) if isinstance(s, Sync)]:
-        funcs = tuple(replace(f, body=Without(s).stmt(f.body)) for f in module.funcs)
-        report = simulate(replace(module, funcs=funcs), [*made, result])
+        report = simulate(lacking(module, s), [*made, result])
         assert "race" in {f.kind for f in report.findings}, s
 
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.changed import lacking
 from tests.support.tile_programs import boxed, copied, through_swizzled, windows
 
 import tilewright
 from tilewright import te
-from tilewright.ir.stmt import If, Instr, Queue, Seq, Stmt, Sync, seq
-from tilewright.ir.visit import Rewriter, statements
+from tilewright.ir.stmt import If, Instr, Queue, Sync, seq
+from tilewright.ir.visit import statements
 from tilewright.lower.pipeline import lower
 from tilewright.runtime import cuda_maps
 from tilewright.runtime.cuda_maps import tiled
@@ -205,21 +206,6 @@ def test_arrays_that_no_map_can_describe_are_copied_by_loops() -> None:
     files = program.artifacts()
     assert "tma.load" in files["source.cu"].decode()
     assert "TensorMap" not in files["unaligned.cu"].decode()
-
-
-class Without(Rewriter):
-    """A program that lacks one statement."""
-
-    def __init__(self, dropped: Stmt) -> None:
-        self.dropped = dropped
-
-    def stmt(self, s: Stmt) -> Stmt:
-        return Seq(()) if s is self.dropped else super().stmt(s)
-
-
-def lacking(module: Any, dropped: Stmt) -> Any:
-    funcs = tuple(replace(f, body=Without(dropped).stmt(f.body)) for f in module.funcs)
-    return replace(module, funcs=funcs)
 
 
 def test_sim_misses_every_commit_wait_fence_and_barrier_before_boxes() -> None:

@@ -95,9 +95,8 @@ class CLikePrinter(InstructionPrinter):
         launch = Launch(block, grid, room.total)
         self.line(f"{d.signature(symbol, params, launch)} {{")
         self.indent = 1
-        begin = list(d.begin())
-        for line in () if self.maps else begin:
-            self.line(line)
+        if not self.maps:
+            self._begin()
         uniform = bool(block and block[0] % self.warp_size == 0) and max(groups, default=1) > 1
         for axis in func.launch:
             self.analyzer.bind(axis.var, ops.const(0), axis.extent)
@@ -111,14 +110,17 @@ class CLikePrinter(InstructionPrinter):
             whole = block_threads(func) is not None
             for line in d.begin_loads(name, slots(func), warps(func), whole, self.maps):
                 self.line(line)
-            for line in begin:  # what lies in the block's memory does not wait for other kernels
-                self.line(line)
+            self._begin()  # what lies in the block's memory does not wait for other kernels
         self.stmt(func.body)
         self.indent = 0
         self.line("}")
         shared = self._dynamic_shared
         asked = shared + (d.shared_asked(launch) - room.total if maps else 0)
         return Printed(symbol, "\n".join(self.lines) + "\n", shared, maps, asked)
+
+    def _begin(self) -> None:
+        for line in self.dialect.begin():
+            self.line(line)
 
     # Memory
 

@@ -237,8 +237,8 @@ class CudaDialect(CudaVectors):
             threads = math.prod(launch.block)
             each = 0
             if self.less is not None and launch.grid is not None:
-                each = blocks_each(self.arch, launch.grid, threads, launch.shared) - self.less
-                each = max(each, 0)
+                most = blocks_each(self.arch, launch.grid, threads, launch.shared)
+                each = max(most - self.less, 0)
             bounds = f"__launch_bounds__({threads}{f', {each}' if each else ''}) "
         return wrapped(f'extern "C" __global__ void {bounds}{symbol}(', params, ")")
 

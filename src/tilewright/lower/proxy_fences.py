@@ -3,9 +3,9 @@
 Tensor cores and TMA go to shared memory through a proxy of their own: a fence of the thread that
 stored, in front of the barrier behind which they go there, puts its stores before them. So does it
 with what the thread read of a tile that TMA then fills again. A barrier alone does not: the thread
-may pass it with its loads still on their way, which is seen where the clocks are low, and TMA so
-much faster. A fence stands in front of every barrier that such accesses lead to, or of the filling
-where one thread does both, and of no other: it waits for all that its thread has under way.
+may pass it with its loads still on their way, which was seen on a GPU that had been idle. A fence
+stands in front of every barrier that such accesses lead to, or of the filling where one thread does
+both, and of no other: it waits for all that its thread has under way.
 
 >>> from tilewright.lower.sketch import axes, buffer, func, loop, store
 >>> from tilewright.target.instruction import Argument, Axis, decl_instruction
@@ -136,3 +136,14 @@ class _Fences:
 
     def fences(self, unseen: _Unseen) -> list[Stmt]:
         return [Queue(queue, "proxy") for queue in sorted(unseen)]
+
+
+def beside_threads(body: Stmt) -> set[Buffer]:
+    """The shared memory where units go by another way than threads."""
+    return {
+        access.buffer
+        for s in statements(body)
+        if isinstance(s, Instr) and s.instruction.queue and QUEUES[s.instruction.queue].proxy
+        for access in s.operands
+        if access.buffer.scope == "shared"
+    }

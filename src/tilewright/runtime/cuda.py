@@ -97,9 +97,8 @@ class CudaProgram:
         self.symbols: list[str] = meta["symbols"]
         self.dynamic_shared: list[int] = meta["dynamic_shared"]
         self.unaligned_shared: list[int] = meta["unaligned_shared"]
-        self.asked_shared: list[int] = meta.get("asked_shared", self.dynamic_shared)
-        #: What the compiler was told; files of 0.1 say only whether it was told of blocks.
-        self.told = Registers(*meta.get("registers", (0 if meta.get("roomy") else None, False)))
+        self.asked_shared: list[int] = meta["asked_shared"]
+        self.told = Registers(*meta["registers"])  # what the compiler was told
         self.written = frozenset(meta["written"])
         self.maps = [[TensorMap.of(row) for row in own] for own in meta["maps"]]
         self.resources: Mapping[str, Resources] = {
@@ -302,7 +301,7 @@ def compile_module(
         "arch": arch,
         "symbols": [k.symbol for k in made.kernels],
         "dynamic_shared": [k.dynamic_shared for k in made.kernels],
-        "asked_shared": [max(k.asked, k.dynamic_shared) for k in made.kernels],
+        "asked_shared": [k.asked for k in made.kernels],
         "unaligned_shared": [k.dynamic_shared for k in (simple or made).kernels],
         "registers": [made.registers.less, made.registers.own],
         "written": list(outputs(module)),

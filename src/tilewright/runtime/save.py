@@ -22,7 +22,7 @@ from tilewright.runtime.kernel import Kernel
 from tilewright.target import Target
 from tilewright.target.target import Limits
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def save(kernel: Kernel, path: Path) -> None:

@@ -15,6 +15,7 @@ from tilewright.ir.func import Func
 from tilewright.ir.stmt import Allocate, Attr, For, If, Instr, Let, Queue, Seq, Stmt, Sync
 from tilewright.ir.text import stmt_text
 from tilewright.ir.visit import loads, statements, stores
+from tilewright.lower.proxy_fences import beside_threads
 from tilewright.target.queues import QUEUES
 from tilewright.verify.finding import Finding
 
@@ -31,13 +32,7 @@ _AFTER_BARRIER = {_OPEN: _PASSED, _PASSED: _PASSED}
 
 def unfenced(func: Func) -> Iterator[Finding]:
     """One finding for each instruction, and buffer, that a fence or the barrier behind it lacks."""
-    beside = {
-        access.buffer
-        for s in statements(func.body)
-        if isinstance(s, Instr) and s.instruction.queue and QUEUES[s.instruction.queue].proxy
-        for access in s.operands
-        if access.buffer.scope == "shared"
-    }
+    beside = beside_threads(func.body)
     late = {
         (s.operands[0].buffer, True, _OPEN)
         for s in statements(func.body)

@@ -13,6 +13,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.visit import walk
+from tilewright.lower.proxy_fences import beside_threads
 from tilewright.runtime.array_view import dense_strides
 from tilewright.runtime.signature import evaluate
 from tilewright.runtime.sim.cost import Cost
@@ -20,7 +21,7 @@ from tilewright.runtime.sim.findings import Findings, Sites
 from tilewright.runtime.sim.fragment import Fragment, groups_of
 from tilewright.runtime.sim.frame import WARP, Batch, Frame, Grid
 from tilewright.runtime.sim.memory import Form, Memory, Private
-from tilewright.runtime.sim.proxies import Unfenced, beside_threads
+from tilewright.runtime.sim.proxies import Unfenced
 from tilewright.runtime.sim.races import Races
 from tilewright.runtime.sim.report import Finding, Place
 from tilewright.runtime.sim.statements import StatementCompiler, pass_barrier

@@ -12,11 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilewright.ir.buffer import Buffer
-from tilewright.ir.stmt import Instr, Stmt
-from tilewright.ir.visit import statements
-from tilewright.target.queues import QUEUES
-
 if TYPE_CHECKING:
     from tilewright.runtime.sim.frame import Frame
     from tilewright.runtime.sim.values import Array
@@ -71,14 +66,3 @@ def _of(frame: Frame) -> Array:
     found = np.zeros(frame.batch.size + 1, np.bool_)
     found[frame.lanes + 1] = True
     return found
-
-
-def beside_threads(body: Stmt) -> set[Buffer]:
-    """The shared memory where units go by another way than threads."""
-    return {
-        access.buffer
-        for s in statements(body)
-        if isinstance(s, Instr) and s.instruction.queue and QUEUES[s.instruction.queue].proxy
-        for access in s.operands
-        if access.buffer.scope == "shared"
-    }
