@@ -2,16 +2,17 @@
 
 import re
 
+import numpy as np
 import pytest
 from tests.support.depthwise import TOLERANCE, run
 
 import tilewright
 from tilewright.topi import Problem
-from tilewright.topi.gpu.depthwise_channel_pairs import PairTile, pair_cut
-from tilewright.topi.templates import TEMPLATES
+from tilewright.topi.gpu.depthwise_channel_pairs import PairTile, SparsePairTile, pair_cut
+from tilewright.topi.templates import TEMPLATES, templates
 
 SM_90A = tilewright.Target.parse("cuda -arch=sm_90a")
-TEMPLATE = TEMPLATES["gpu.channel_pairs"]
+TEMPLATE, SPARSE = TEMPLATES["gpu.channel_pairs"], TEMPLATES["gpu.sparse_pairs"]
 
 
 def problem(image, filter, dtype="float16", pass_="forward", **more):
@@ -19,9 +20,10 @@ def problem(image, filter, dtype="float16", pass_="forward", **more):
 
 
 def build(p, tile, target="sim", batch=None):
-    assert TEMPLATE.fits(p, SM_90A)
-    d = TEMPLATE.declare(p, tile, batch)
-    return tilewright.build(TEMPLATE.schedule(d, tile), d.args, target)
+    template = SPARSE if isinstance(tile, SparsePairTile) else TEMPLATE
+    assert template.fits(p, SM_90A)
+    d = template.declare(p, tile, batch)
+    return tilewright.build(template.schedule(d, tile), d.args, target)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,15 @@ def build(p, tile, target="sim", batch=None):
          PairTile(1, 4, 2, 4, 1, 1, 2)),  # all that is seen is padding
         (problem((3, 32, 7, 7), (32, 1, 7, 7), "bfloat16", "dgrad", padding=3),
          PairTile(7, 1, 2, 2, 1, 1, 8)),
+        (problem((2, 16, 9, 20), (16, 1, 7, 7), padding=3), SparsePairTile(4, 2, 2, 4, 1, 1, 2)),
+        (problem((5, 24, 9, 19), (24, 1, 5, 5), "bfloat16", padding=2),
+         SparsePairTile(3, 2, 2, 2, 2, 1, 2, 3, 2)),  # two images a product, of five
+        (problem((1, 40, 7, 30), (40, 1, 3, 9), pass_="dgrad", padding=(1, 2)),
+         SparsePairTile(2, 1, 8, 4, 1, 1, 4)),
+        (problem((9, 8, 13, 9), (8, 1, 3, 4), padding=(1, 2, 0, 3), dilation=2, stride=(2, 1)),
+         SparsePairTile(2, 1, 1, 2, 1, 2, 2, 2, 2)),
+        (problem((3, 32, 7, 7), (32, 1, 7, 7), "bfloat16", padding=3),
+         SparsePairTile(7, 1, 1, 2, 1, 1, 8)),
     ],
     ids=str,
 )  # fmt: skip
@@ -66,6 +77,24 @@ def test_an_image_may_have_more_elements_than_32_bits_count():
     assert "tma_load" in repr(tilewright.lower(TEMPLATE.schedule(d, tile), d.args, SM_90A))
 
 
+def test_products_that_skip_zeros_keep_channels_apart():
+    """Of a pair, what is not finite in one channel is not in the other's results."""
+    p, tile = problem((1, 8, 7, 16), (8, 1, 7, 7), padding=3), SparsePairTile(4, 1, 2, 4, 1, 1, 1)
+    x = np.ones((1, 7, 16, 8), "float16")
+    x[..., 2] = np.nan
+    y = np.empty_like(x)
+    build(p, tile)(x, np.ones((8, 1, 7, 7), "float16"), y)
+    assert np.isnan(y[..., 2]).all()
+    assert np.isfinite(np.delete(y, 2, axis=-1)).all()
+
+
+@pytest.mark.parametrize("k", [3, 11])
+def test_products_that_skip_zeros_are_for_filters_that_fill_them(k):
+    p = problem((2, 16, 20, 20), (16, 1, k, k), padding=k // 2)
+    assert SPARSE.fits(p.replace(kernel_w=7, padding=3), SM_90A)
+    assert "gpu.sparse_pairs" not in [t.name for t in templates(p, SM_90A)]
+
+
 @pytest.mark.needs_nvrtc
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize(
@@ -73,6 +102,7 @@ def test_an_image_may_have_more_elements_than_32_bits_count():
     [
         (5, PairTile(4, 4, 4, 4, 1, 1, 4, 8, 2), "HMMA.16816", 4 * 5 * 4, 8 * 4),
         (7, PairTile(2, 4, 2, 4, 1, 1, 4, 18, 2), "HMMA.1688", 2 * 7 * 3 * 4, 8 * 3 * 2),
+        (7, SparsePairTile(4, 4, 2, 2, 1, 1, 8, 8, 2), "HMMA.SP.16832", 4 * 7 * 2, 0),
     ],
 )
 def test_a_row_is_loaded_once_for_all_products_with_it(
@@ -85,7 +115,7 @@ def test_a_row_is_loaded_once_for_all_products_with_it(
     assert used.registers <= 192
     assert "UTMALDG" in kernel.assembly
     assert len(re.findall(rf"\b{re.escape(instruction)}\.", kernel.assembly)) == products
-    staged = tile.rows * tile.strips * tile.groups * tile.deep * 4 // 32  # loads of results
+    staged = tile.rows * tile.matrix * tile.outputs // 32  # loads of results
     assert len(re.findall(r"\bLDS\.128", kernel.assembly)) <= loads + staged
 
 
@@ -133,8 +163,9 @@ def test_a_tile_is_asked_for_before_the_results_of_another_are_stored():
 @pytest.mark.parametrize(("k", "size"), [(3, 112), (5, 56), (7, 7), (9, 32)])
 def test_tiles_fit_and_each_is_named_once(k, size, pass_):
     p = problem((64, 96, size, size), (96, 1, k, k), pass_=pass_, padding=k // 2)
-    tiles = TEMPLATE.tiles(p, SM_90A)
-    assert len(tiles) == len(set(tiles)) > 0
+    for template in (TEMPLATE, SPARSE):
+        tiles = template.tiles(p, SM_90A)
+        assert len(tiles) == len(set(tiles)) > 0
 
 
 def test_filters_that_do_not_fit_registers_are_left_to_others():

@@ -128,10 +128,14 @@ def test_a_thread_that_reads_the_register_of_another_one():
 
 @pytest.mark.parametrize(
     ("rows", "places", "pairs"),
-    [((2, 2, 2), 8, 4), ((16,), 8, 4), ((1, 4, 4), 16, 4), ((1, 4, 4), 8, 3)],
-)
-def test_pairs_are_loaded_for_sixteen_rows(rows, places, pairs):
-    with pytest.raises(LanguageError, match="16 rows .* places 4 or 8, .* 1, 2 or 4 pairs"):
+    [
+        ((2, 2, 2), 8, 4), ((16,), 8, 4), ((1, 4, 4), 16, 4), ((1, 4, 4), 8, 3),
+        ((1, 2, 4), 4, 4), ((1, 2, 4), 32, 4),
+    ],
+)  # fmt: skip
+def test_pairs_are_loaded_for_as_many_rows_as_there_are_places_for(rows, places, pairs):
+    wanted = "make 16, with 4 or 8 places, or 8, with 16, .* 1, 2 or 4 pairs"
+    with pytest.raises(LanguageError, match=wanted):
         load_pairs(rows, places, pairs, "float16")
 
 

@@ -1,13 +1,14 @@
 """Random problems over every parameter, by any candidate of any schedule, agree with float64.
 
 ``HYPOTHESIS_PROFILE=long pytest tests/fuzz/test_problems.py -m needs_cuda -n 14`` searches 5,000
-on a GPU, each with random numbers, its output poisoned.
+on a GPU, each with random numbers, its output poisoned; and 2,000 with kernels from 7x7 up.
 """
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import settings
+from hypothesis import strategies as st
 from tests.support.depthwise import TOLERANCE, run
 from tests.support.search import search
 
@@ -40,6 +41,21 @@ def test_problems_on_a_simulated_gpu(shard: str) -> None:
 @pytest.mark.parametrize("shard", _SHARDS)
 def test_problems_on_a_gpu(shard: str) -> None:
     search("cuda", _part(shard), shard)
+
+
+#: Kernels for which products on tensor cores are made: square ones, any, and bands.
+_LARGE = st.one_of(
+    st.integers(7, 31).map(lambda k: (k, k)),
+    st.tuples(st.integers(7, 31), st.integers(7, 31)),
+    st.sampled_from([(51, 5), (5, 51), (7, 25), (31, 9)]),
+)
+
+
+@pytest.mark.needs_cuda
+@pytest.mark.parametrize("shard", _SHARDS)
+def test_problems_with_large_kernels_on_a_gpu(shard: str) -> None:
+    layout = "NHWC" if int(shard) % 4 == 3 else "NCHW"
+    search("cuda", _part(shard) * 2 // 5, shard, work=20_000_000, kernels=_LARGE, layout=layout)
 
 
 def test_a_vector_of_bfloat16_ends_with_the_row() -> None:

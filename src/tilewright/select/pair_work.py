@@ -8,23 +8,32 @@ import math
 import numpy as np
 
 from tilewright.select.counts import Array, Staged
-from tilewright.topi.gpu.depthwise_channel_pairs import PairTile, pair_cut
+from tilewright.topi.gpu.depthwise_channel_pairs import PairTile, SparsePairTile, pair_cut
 from tilewright.topi.gpu.pair_tiles import bands, load_passes, loads, products, registers
 from tilewright.topi.problem import Problem
 
 #: Bytes that an instruction moves at most, threads of a warp, bytes of an element, and bytes of
 #: shared memory of a block beside its tiles.
 _WIDEST, _WARP, _SIZE, _OWN = 16, 32, 2, 1024
-#: Instructions in whose time tensor cores multiply matrices of 16 by 16 by 8, and that make a
-#: register of a band.
-_PRODUCT, _BAND = 6.6, 12.0
+#: Instructions in whose time tensor cores multiply for so many pixels, and that make a register of
+#: a band.
+_PRODUCT, _BAND = {4: 4.1, 8: 6.1, 16: 8.1}, 12.0
 #: Registers that a thread has anyway.
 _ANYWAY = 24
 
 
 def pairs(p: Problem, *values: Array) -> Staged:
     """Of :class:`PairTile`, whose fields ``values`` has in their order."""
-    tiles = [PairTile(*map(int, one)) for one in zip(*values, strict=True)]
+    return _pairs(p, values, PairTile)
+
+
+def sparse_pairs(p: Problem, *values: Array) -> Staged:
+    """Of :class:`SparsePairTile`."""
+    return _pairs(p, values, SparsePairTile)
+
+
+def _pairs(p: Problem, values: tuple[Array, ...], kind: type[PairTile]) -> Staged:
+    tiles = [kind(*map(int, one)) for one in zip(*values, strict=True)]
     cuts = [pair_cut(p, tile) for tile in tiles]
     rows, *_, turns, stages = values
     ones = np.ones(len(tiles))
@@ -37,8 +46,12 @@ def pairs(p: Problem, *values: Array) -> Staged:
         [(t.high, t.wide, t.channels, t.deep, t.down * t.across * t.lots, t.own) for t in tiles],
         "float64",
     ).T
-    made, held, code, loaded, pixels = np.array(
-        [(bands(x), registers(x), products(x), loads(x), x.pixels) for x in cuts], "float64"
+    made, held, code, loaded, multiplied = np.array(
+        [
+            (bands(x), registers(x), products(x), loads(x), products(x) * _PRODUCT[x.pixels])
+            for x in cuts
+        ],
+        "float64",
     ).T
     grid = [np.ceil(n / size) for n, size in zip((p.batch, *image), (deep, h, w), strict=True)]
     beside, count = np.ceil(p.channels / c), math.prod(grid)
@@ -58,7 +71,7 @@ def pairs(p: Problem, *values: Array) -> Staged:
         ahead=copied / (warps * _WARP) / width,
         rounds=np.where(stages > 1, 1 + 0.2 * turns, turns),
         stores=turns * stored, store_bytes=_WIDEST * ones,
-        multiplies=code * _PRODUCT * pixels / 8, conversions=results / 2,
+        multiplies=multiplied, conversions=results / 2,
         filter_loads=made / turns, others=60 + _BAND * made / turns + 2 * stored + each,
         unique=turns * inside * c * _SIZE, code=code,
         run=np.where(beside > 1, c, p.channels * wide) * _SIZE, step=width,

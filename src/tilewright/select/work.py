@@ -12,7 +12,8 @@ import numpy as np
 from tilewright.ir.dtype import dtype
 from tilewright.select.band_work import bands
 from tilewright.select.counts import Array, Work
-from tilewright.select.pair_work import pairs
+from tilewright.select.pair_work import pairs, sparse_pairs
+from tilewright.select.plane_work import plane_boxes
 from tilewright.select.staged_work import bank_conflicts, boxes, gradient_boxes
 from tilewright.topi.gpu.orders import AHEAD, EARLY, ROLLING, WHOLE
 from tilewright.topi.gpu.window import Window
@@ -265,9 +266,11 @@ def _reductions(
 DESCRIBED: dict[str, Callable[..., Work]] = {
     "gpu.strips": _strips,
     "gpu.planes": _planes,
+    "gpu.plane_tiles": plane_boxes,
     "gpu.pixels": _pixels,
     "gpu.pixel_tiles": boxes,
     "gpu.channel_pairs": pairs,
+    "gpu.sparse_pairs": sparse_pairs,
     "gpu.reduction_planes": _reductions,
     "gpu.reduction_pixels": _reductions,
     "gpu.reduction_pixel_tiles": gradient_boxes,

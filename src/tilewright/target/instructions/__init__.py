@@ -47,6 +47,7 @@ from tilewright.target.instructions.mma import (
     mma_tf32,
     mma_u8,
 )
+from tilewright.target.instructions.mma_pairs import mma_pairs_bf16, mma_pairs_f16
 from tilewright.target.instructions.pair_loads import load_pairs
 from tilewright.target.instructions.tma_load import named as tma_load_named
 from tilewright.target.instructions.tma_load import tma_load
@@ -95,6 +96,8 @@ __all__ = [
     "mma_bf16_8",
     "mma_f16",
     "mma_f16_8",
+    "mma_pairs_bf16",
+    "mma_pairs_f16",
     "mma_s8",
     "mma_tf32",
     "mma_u8",
@@ -123,7 +126,7 @@ def instruction_named(name: str) -> Instruction | None:
             return wgmma_named(*sized.groups())
         if sized := re.fullmatch(r"copy_async_(\w+)_(\d+)", name):
             return copy_async(int(sized[2]), sized[1])
-        if sized := re.fullmatch(r"load_pairs_(b?float16)_(\d+)x(\d+)x(\d+)_(\d)_(\d)", name):
+        if sized := re.fullmatch(r"load_pairs_(b?float16)_(\d+)x(\d+)x(\d+)_(\d+)_(\d)", name):
             *rows, places, pairs = map(int, sized.groups()[1:])
             return load_pairs(rows, places, pairs, sized[1])
         if sized := re.fullmatch(r"tma_load_([a-z0-9]+)_([\dx]+)((?:_s\d+)?)", name):

@@ -2,8 +2,10 @@
 
 The A of a product (:mod:`~tilewright.target.instructions.mma`) of 16 rows by 16, or by 8, may have
 as its columns places with a pair of neighbours each, such as pixels with two channels: a register
-of it is one word of memory. The words that follow are those of the next products' A, so that a
-thread that reads 8 or 16 bytes has what several products want.
+of it is one word of memory. So may the B of a product that skips half of A
+(:mod:`~tilewright.target.instructions.mma_pairs`), of 8 columns with 16 places each. The words that
+follow are those of the next products, so that a thread that reads 8 or 16 bytes has what several
+products want.
 """
 
 from __future__ import annotations
@@ -18,30 +20,39 @@ from tilewright.ir.swizzle import WIDTHS
 from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
 from tilewright.target.instructions._shared import OWN, shared_address
 
-#: Rows of a fragment; where the bits of their numbers go, and those of places, by how many.
-ROWS = 16
+#: By places, how many rows fragments have. Where the bits of a row's number go, and those of a
+#: place's, by how many places there are.
+_ROWS = {4: 16, 8: 16, 16: 8}
 _ROW_BITS = ("lane 2", "lane 3", "lane 4", "slot 1")
-_PLACE_BITS = {4: ("lane 0", "lane 1"), 8: ("lane 0", "lane 1", "slot 2")}
-_PAIRS = (1, 2, 4)
+_PLACE_BITS = {
+    4: ("lane 0", "lane 1"),
+    8: ("lane 0", "lane 1", "slot 2"),
+    16: ("lane 0", "lane 1", "slot 1", "slot 2"),
+}
+_PAIRS, _LANES = (1, 2, 4), 32
+#: So many places that threads of odd rows read every other four of them first: rows that lie eight
+#: places apart would meet the same banks.
+_TURNED = 16
 
 
 def load_pairs(rows: Sequence[int], places: int, pairs: int, element: str) -> Instruction:
-    """The load of ``pairs`` fragments of 16 rows by ``places`` by two elements of 16 bits.
+    """The load of ``pairs`` fragments of rows by ``places`` by two elements of 16 bits.
 
     Parameters
     ----------
-    rows : three extents whose product is 16: rows may be counted along so many axes, each with its
-        own stride.
+    rows : three extents whose product is 16, or 8 where there are 16 places: rows may be counted
+        along so many axes, each with its own stride.
+    places : 4, 8 or 16.
     pairs : of elements next to one another that a thread reads at once: 1, 2 or 4.
 
     Raises :class:`LanguageError` where there is no such load.
     """
     extents = tuple(rows)
     powers = len(extents) == 3 and all(n in (1, 2, 4, 8, 16) for n in extents)
-    if not powers or prod(extents) != ROWS or places not in _PLACE_BITS or pairs not in _PAIRS:
+    if not powers or prod(extents) != _ROWS.get(places) or pairs not in _PAIRS:
         raise LanguageError(
-            f"load_pairs: {ROWS} rows are 3 powers of two multiplied, places 4 or 8, and threads "
-            f"read 1, 2 or 4 pairs, not {extents}, {places} and {pairs}"
+            "load_pairs: rows are 3 powers of two that make 16, with 4 or 8 places, or 8, with 16, "
+            f"and threads read 1, 2 or 4 pairs, not {extents}, {places} and {pairs}"
         )
     if not element.endswith("float16"):
         raise LanguageError(f"load_pairs: elements are of float16 or bfloat16, not {element}")
@@ -53,7 +64,8 @@ def _declared(rows: tuple[int, ...], places: int, pairs: int, element: str) -> I
     names = ("i0", "i1", "i2")
     axes = (*names, "q", "e", "c")
     extents = (*rows, places, pairs, 2)
-    own, own_slots = _divided(rows), places  # elements that a thread has of one fragment
+    own, registers = _divided(rows), prod(rows) * places // _LANES
+    own_slots = 2 * registers  # elements that a thread has of one fragment
 
     def cuda(pointers: Sequence[str], where: Sequence[Sequence[str]]) -> str:
         slots, strides = where
@@ -63,14 +75,14 @@ def _declared(rows: tuple[int, ...], places: int, pairs: int, element: str) -> I
             if count
         ]
         lanes.append(f"(threadIdx.x & 3) * {strides[3]}")
-        low = next(d for d, bits in enumerate(own) if len(_ROW_BITS) - 1 in bits)
-        lower = f"{rows[low] // 2} * {strides[low]}"
-        lines = []
-        for number in range(places // 2):
-            far = [*([lower] if number & 1 else []), *([f"4 * {strides[3]}"] if number & 2 else [])]
-            first = [slots[own_slots * e + 2 * number] for e in range(pairs)]
-            lines.append(_read(pointers, first, " + ".join(lanes), " + ".join(far)))
-        return "\n".join(lines)
+        taken = [[slots[own_slots * e + 2 * n] for e in range(pairs)] for n in range(registers)]
+        if places == _TURNED:
+            return "\n".join(_turned(pointers, taken, lanes, strides[3]))
+        far = _far(rows, own, strides, registers)
+        return "\n".join(
+            _read(pointers, first, " + ".join(lanes), behind)
+            for first, behind in zip(taken, far, strict=True)
+        )
 
     bits = [tuple(_ROW_BITS[b] for b in mine) for mine in own]
     behind = own_slots.bit_length() - 1
@@ -93,6 +105,35 @@ def _declared(rows: tuple[int, ...], places: int, pairs: int, element: str) -> I
         cuda_arch=80,
         simulate=_copy,
     )  # fmt: skip
+
+
+def _far(
+    rows: Sequence[int], own: Sequence[Sequence[int]], strides: Sequence[str], registers: int
+) -> list[str]:
+    """How far behind a thread's first word those of its registers lie, of one fragment."""
+    low = next(d for d, bits in enumerate(own) if len(_ROW_BITS) - 1 in bits)
+    below, behind = f"{rows[low] // 2} * {strides[low]}", f"4 * {strides[3]}"
+    return ["", below, behind, f"{below} + {behind}"][:registers]
+
+
+def _turned(
+    pointers: Sequence[str], taken: Sequence[Sequence[str]], lanes: Sequence[str], step: str
+) -> list[str]:
+    """Loads of two registers of a product each, which change places in threads of odd rows."""
+    count = len(taken[0])
+    words = [f"word{k}_{e}" for k in range(2) for e in range(count)]
+    lines = ["{", "const bool odd = threadIdx.x >> 2 & 1;", f"unsigned {', '.join(words)};"]
+    for first in range(0, len(taken), 2):
+        behind = f"{4 * first} * {step}" if first else ""
+        for k, which in enumerate(("(odd ? 4 : 0)", "(odd ? 0 : 4)")):
+            at = " + ".join([*lanes, f"{which} * {step}"])
+            lines.append(_load(pointers[1], words[k * count : (k + 1) * count], at, behind))
+        for k, (even, other) in enumerate(((0, 1), (1, 0))):
+            for e, slot in enumerate(taken[first + k]):
+                lines.append(
+                    f"{_register(pointers[0], slot)} = odd ? word{other}_{e} : word{even}_{e};"
+                )
+    return [*lines, "}"]
 
 
 def _divided(rows: Sequence[int]) -> list[list[int]]:
@@ -118,17 +159,26 @@ def _of_lanes(own: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
 
 def _read(pointers: Sequence[str], slots: Sequence[str], offset: str, far: str) -> str:
     """One load of a thread into the registers that begin at ``slots``."""
-    registers = [f"*reinterpret_cast<unsigned *>({pointers[0]} + {slot})" for slot in slots]
-    count = len(registers)
+    registers = [_register(pointers[0], slot) for slot in slots]
+    apart = "".join(f"\n{x} = {OWN}({x});" for x in registers) if len(slots) > 1 else ""
+    return _load(pointers[1], registers, offset, far) + apart
+
+
+def _register(pointer: str, slot: str) -> str:
+    return f"*reinterpret_cast<unsigned *>({pointer} + {slot})"
+
+
+def _load(pointer: str, targets: Sequence[str], offset: str, far: str) -> str:
+    """One load of a thread of a word for each of ``targets``."""
+    count = len(targets)
     names = ", ".join(f"%{k}" for k in range(count))
-    vector, targets = (f".v{count}", f"{{{names}}}") if count > 1 else ("", names)
-    outs = ", ".join(f'"=r"({x})' for x in registers)
-    apart = "".join(f"\n{x} = {OWN}({x});" for x in registers) if count > 1 else ""
+    vector, into = (f".v{count}", f"{{{names}}}") if count > 1 else ("", names)
+    outs = ", ".join(f'"=r"({x})' for x in targets)
     return (
-        f'asm volatile("ld.shared{vector}.b32 {targets}, [%{count}];"\n'
+        f'asm volatile("ld.shared{vector}.b32 {into}, [%{count}];"\n'
         f"    : {outs}\n"
-        f'    : "r"({shared_address(pointers[1], offset, far)})\n'
-        f'    : "memory");{apart}'
+        f'    : "r"({shared_address(pointer, offset, far)})\n'
+        f'    : "memory");'
     )
 
 

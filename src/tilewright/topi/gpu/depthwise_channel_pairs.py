@@ -11,7 +11,7 @@ so that they are stored in pieces of 16 bytes, one next to the other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tilewright import te
 from tilewright.ir.itervar import IterVar
@@ -22,12 +22,15 @@ from tilewright.target.instructions import (
     mma_bf16_8,
     mma_f16,
     mma_f16_8,
+    mma_pairs_bf16,
+    mma_pairs_f16,
     tma_load,
 )
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.nn.depthwise_channel_pairs import (
     CHANNELS,
     OUTPUTS,
+    SPARSE_OUTPUTS,
     PairCut,
     PairStages,
     depthwise_channel_pairs,
@@ -39,11 +42,11 @@ from tilewright.topi.stages import image_axes, scheduled
 
 #: By type and pixels of a product.
 _MULTIPLY = {
-    ("float16", 4): mma_f16_8, ("float16", 8): mma_f16,
-    ("bfloat16", 4): mma_bf16_8, ("bfloat16", 8): mma_bf16,
+    ("float16", 4): mma_f16_8, ("float16", 8): mma_f16, ("float16", 16): mma_pairs_f16,
+    ("bfloat16", 4): mma_bf16_8, ("bfloat16", 8): mma_bf16, ("bfloat16", 16): mma_pairs_bf16,
 }  # fmt: skip
-#: Rows of a product's A; threads of a warp; elements of 16 bits that a thread stores at once.
-_MATRIX, _LANES, _STORED = 16, 32, 8
+#: Threads of a warp; elements of 16 bits that a thread stores at once.
+_LANES, _STORED = 32, 8
 #: By how many bytes pixels may be swizzled.
 _SWIZZLES = (32, 64, 128)
 
@@ -66,6 +69,10 @@ class PairTile:
     turns: int = 1
     stages: int = 1
 
+    #: Outputs next to one another of a product; its rows: images, by strips, by groups.
+    outputs: ClassVar[int] = OUTPUTS
+    matrix: ClassVar[int] = 16
+
     @property
     def own(self) -> int:
         """Channels of a warp."""
@@ -74,7 +81,7 @@ class PairTile:
     @property
     def deep(self) -> int:
         """Images of a tile."""
-        return _MATRIX // (self.strips * self.groups)
+        return self.matrix // (self.strips * self.groups)
 
     @property
     def channels(self) -> int:
@@ -89,13 +96,21 @@ class PairTile:
     @property
     def wide(self) -> int:
         """Columns of results of a tile."""
-        return OUTPUTS * self.groups * self.across
+        return self.outputs * self.groups * self.across
 
     @property
     def swizzle(self) -> int:
         """By how many bytes pixels in shared memory are swizzled, so that neighbours meet no bank
         twice; 0 where they are not as long as a swizzled row."""
         return CHANNELS * self.channels if CHANNELS * self.channels in _SWIZZLES else 0
+
+
+class SparsePairTile(PairTile):
+    """The same by products that skip zeros: of ``groups`` times eight columns, and of so many
+    images that they make eight strips by groups."""
+
+    outputs: ClassVar[int] = SPARSE_OUTPUTS
+    matrix: ClassVar[int] = 8
 
 
 @dataclass(frozen=True)
@@ -109,7 +124,8 @@ class PairDeclaration(Declaration):
 def pair_cut(p: Problem, tile: PairTile) -> PairCut:
     """How a problem is cut for a tile."""
     matrix = (tile.deep, tile.strips, tile.groups)
-    return PairCut(p, tile.rows, matrix, tile.pairs, (tile.high, tile.wide, tile.channels))
+    size = (tile.high, tile.wide, tile.channels)
+    return PairCut(p, tile.rows, matrix, tile.pairs, size, tile.outputs)
 
 
 def declare_channel_pairs(p: Problem, tile: PairTile, batch: Any = None) -> PairDeclaration:
@@ -130,7 +146,8 @@ def schedule_channel_pairs(d: Declaration, tile: PairTile = PairTile()) -> Sched
     ``tile``."""
     assert isinstance(d, PairDeclaration)
     made, layout = d.stages, d.problem.layout
-    s = scheduled(d.output, made.image, made.pixels, made.taps, made.bands, made.sum)
+    filters = [made.taps, *([] if made.bands is None else [made.bands])]
+    s = scheduled(d.output, made.image, made.pixels, *filters, made.sum)
     staged = s.cache_write(d.output, "shared")
     out, results = s[d.output], s[staged]
     threads = [
@@ -141,19 +158,28 @@ def schedule_channel_pairs(d: Declaration, tile: PairTile = PairTile()) -> Sched
     results.compute_at(out, turn)
     lot = _share_out(results, layout, tile, threads)
     _multiply(s, d, tile, (results, lot))
-    bands = s[made.bands]
-    bands.set_scope("fragment")
-    bands.compute_at(out, block)
-    bands.bind(bands.op.axis[0], threads[1])
-    *rows, q, ci, output, cj = bands.op.axis[1:]
-    bands.reorder(*rows, q, output, cj, ci)
-    for axis in (*rows, q, output, cj, ci):
-        bands.unroll(axis)
-    taps = s[made.taps]
-    taps.set_scope("local")
-    taps.compute_at(bands, cj)  # read once for both channels of a pixel
+    _hold_filters(s, made, (out, block), threads[1])
     _copy_boxes(s, d, tile, (out, turn))
     return s
+
+
+def _hold_filters(s: Schedule, made: PairStages, at: tuple[Stage, IterVar], warps: IterVar) -> None:
+    """What products read of the filters of a warp's channels, in registers for all tiles."""
+    held = s[made.taps if made.bands is None else made.bands]
+    held.set_scope("fragment")
+    held.compute_at(*at)
+    held.bind(held.op.axis[0], warps)
+    if made.bands is None:
+        for axis in held.op.axis[1:]:
+            held.unroll(axis)
+        return
+    *rows, q, ci, output, cj = held.op.axis[1:]
+    held.reorder(*rows, q, output, cj, ci)
+    for axis in (*rows, q, output, cj, ci):
+        held.unroll(axis)
+    taps = s[made.taps]
+    taps.set_scope("local")
+    taps.compute_at(held, cj)  # read once for both channels of a pixel
 
 
 def _store(
@@ -187,11 +213,13 @@ def _share_out(results: Stage, layout: str, tile: PairTile, threads: list[IterVa
     channels, in which a warp has all of its own."""
     image, c, row, w = image_axes(results, layout)
     results.storage_align(w, 2 * _STORED, _STORED)  # so that pixels meet no bank twice
-    extents = (tile.deep, tile.rows * tile.strips, OUTPUTS * tile.groups, tile.own)
+    if tile.outputs == SPARSE_OUTPUTS:  # nor do strips, of which a thread's neighbours are
+        results.storage_align(row, 8 * _STORED, _STORED * (1 + tile.rows % 2))
+    extents = (tile.deep, tile.rows * tile.strips, tile.outputs * tile.groups, tile.own)
     for axis, extent in zip((image, row, w, c), extents, strict=True):
         results.align_bounds(axis, extent)
     lot, c = results.split(c, factor=tile.own)
-    w, output = results.split(w, factor=OUTPUTS)
+    w, output = results.split(w, factor=tile.outputs)
     across, group = results.split(w, factor=tile.groups)
     h, row = results.split(row, factor=tile.rows)
     down, strip = results.split(h, factor=tile.strips)
@@ -210,8 +238,8 @@ def _multiply(s: Schedule, d: PairDeclaration, tile: PairTile, at: tuple[Stage, 
     sums.set_scope("fragment")
     sums.compute_at(*at)
     *_, pair, line, image, strips, group, output, cj = sums.op.axis
-    r, part, q, ci = sums.op.reduce_axis
-    sums.reorder(r, part, pair, line, image, strips, group, output, cj, q, ci)
+    r, part, *summed = sums.op.reduce_axis
+    sums.reorder(r, part, pair, line, image, strips, group, output, cj, *summed)
     for axis in (r, part, pair, line):
         sums.unroll(axis)
     sums.tensorize(image, _MULTIPLY[kind, cut.pixels])

@@ -16,10 +16,10 @@ from itertools import product
 
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
-from tilewright.topi.gpu.depthwise_channel_pairs import PairTile, pair_cut
+from tilewright.topi.gpu.depthwise_channel_pairs import PairTile, SparsePairTile, pair_cut
 from tilewright.topi.gpu.machine import Machine, has_eights
 from tilewright.topi.gpu.window import MULTIPROCESSORS
-from tilewright.topi.nn.depthwise_channel_pairs import CHANNELS, OUTPUTS, PairCut
+from tilewright.topi.nn.depthwise_channel_pairs import CHANNELS, PairCut
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.problem import Problem
 
@@ -29,35 +29,54 @@ _OTHERS, _MOST_REGISTERS = 40, 250
 _SPARED = 24
 #: Products written out at most; tiles that are worth trying, of so many for as many rows.
 _CODE, _MOST, _WARPS = 1024, 160, 6
-#: Strips and groups of a product's rows; a power of two each, at most 16 together.
-_MATRICES = tuple((s, g) for s, g in product((1, 2, 4, 8, 16), repeat=2) if s * g <= 16)
+#: Strips and groups of a product's rows: a power of two each, at most so many rows together.
+_POWERS = (1, 2, 4, 8, 16)
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 14)
 #: Lots of channels; so many numbers of them are worth trying, which come next to so many channels.
 _LOTS, _CHANNELS, _WIDE = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 18), 5, 28
 #: Elements of 16 bits in 16 bytes.
 _PIECE = 8
+#: Of the pixels of products that skip zeros, the part that outputs see at least.
+_SEEN = 0.75
+#: How long products of so many pixels take, by what those of eight do.
+_PRODUCT = {4: 0.67, 8: 1.0, 16: 1.33}
 
 
 def pair_tiles(p: Problem, target: Target) -> list[PairTile]:
     """Tiles that fit."""
-    return list(_ranked(p))
+    return list(_ranked(p, PairTile))
+
+
+def sparse_pair_tiles(p: Problem, target: Target) -> list[PairTile]:
+    """Tiles that fit, of products that skip zeros."""
+    return list(_ranked(p, SparsePairTile))
 
 
 def suits_pairs(p: Problem) -> bool:
     """Whether products of pairs of channels are for a problem: one of 16 bits, whose pixels begin
     at multiples of 16 bytes, with filters that fit registers."""
-    return p.pass_ != "wgrad" and has_eights(p) and next(_tiles(p), None) is not None
+    return p.pass_ != "wgrad" and has_eights(p) and next(_tiles(p, PairTile), None) is not None
+
+
+def suits_sparse_pairs(p: Problem) -> bool:
+    """Whether products that skip zeros are: the same, with filters so wide that few of the pixels
+    are multiplied in vain."""
+    if p.pass_ == "wgrad" or not has_eights(p):
+        return False
+    cut = pair_cut(p, SparsePairTile())
+    seen = cut.seen_columns / (cut.parts * cut.pixels)
+    return seen >= _SEEN and next(_tiles(p, SparsePairTile), None) is not None
 
 
 @functools.lru_cache(64)
-def _ranked(p: Problem) -> tuple[PairTile, ...]:
-    found = heapq.nsmallest(_MOST, _tiles(p), key=lambda pair: pair[0])
+def _ranked(p: Problem, kind: type[PairTile]) -> tuple[PairTile, ...]:
+    found = heapq.nsmallest(_MOST, _tiles(p, kind), key=lambda pair: pair[0])
     return tuple(dict.fromkeys(tile for cost, tile in found if cost < math.inf))
 
 
-def _tiles(p: Problem) -> Iterator[tuple[float, PairTile]]:
+def _tiles(p: Problem, kind: type[PairTile]) -> Iterator[tuple[float, PairTile]]:
     """Tiles, with the microseconds that they are thought to take."""
-    for tile in _warps(p):
+    for tile in _warps(p, kind):
         for lots, stages in product(_lots(p, tile.pairs), (1, 2)):
             yield from _balanced(p, replace(tile, lots=lots, stages=stages))
 
@@ -76,11 +95,15 @@ def _balanced(p: Problem, tile: PairTile) -> Iterator[tuple[float, PairTile]]:
             yield _micros(p, made, resident), made
 
 
-def _warps(p: Problem) -> Iterator[PairTile]:
+def _warps(p: Problem, kind: type[PairTile]) -> Iterator[PairTile]:
     """What warps may compute: for so many rows and pairs, the ways to count the rows of a product
     that read the least."""
     for rows, pairs in product(_ROWS, (4, 2)):
-        tiles = [PairTile(rows, strips, groups, pairs) for strips, groups in _MATRICES]
+        tiles = [
+            kind(rows, strips, groups, pairs)
+            for strips, groups in product(_POWERS, repeat=2)
+            if strips * groups <= kind.matrix
+        ]
         cut = pair_cut(p, tiles[0])
         if products(cut) <= _CODE and registers(cut) <= _MOST_REGISTERS:
             yield from heapq.nsmallest(_WARPS, tiles, key=lambda tile: _read(p, tile))
@@ -115,7 +138,7 @@ def products(cut: PairCut) -> int:
 
 def loads(cut: PairCut) -> int:
     """Loads of 16 bytes a thread of a warp in a turn."""
-    return len(cut.read) * cut.parts * cut.pixels * cut.pairs // 8
+    return len(cut.read) * cut.parts * cut.pixels * cut.pairs // (16 if cut.sparse else 8)
 
 
 def bands(cut: PairCut) -> int:
@@ -159,7 +182,10 @@ def load_passes(tile: PairTile, columns: int, rows: int, stride: tuple[int, int]
         group, strip = lane // 4 % tile.groups, lane // 4 // tile.groups % tile.strips
         image = lane // 4 // (tile.groups * tile.strips)
         row = image * rows + strip * tile.rows * stride[0]
-        at = (row * columns + group * OUTPUTS * stride[1] + lane % 4) * pixel
+        column = group * tile.outputs * stride[1] + lane % 4
+        if isinstance(tile, SparsePairTile):
+            column += lane & 4  # threads of odd rows read other pixels first
+        at = (row * columns + column) * pixel
         at ^= at >> 3 & tile.swizzle - 16 if tile.swizzle else 0
         places.setdefault(at % 128 // own, set()).add(at)
     return max(map(len, places.values()))
@@ -179,7 +205,7 @@ def _micros(p: Problem, tile: PairTile, resident: int) -> float:
     made = 12 * bands(cut)  # instructions for a warp's bands
     stored = tile.deep * tile.high * tile.wide * tile.channels // (64 * warps)
     others = 6 * tile.rows * tile.pairs + stored
-    work = Machine.busy(products(cut) * cut.pixels // 8, round(read), 1, others)
+    work = Machine.busy(round(products(cut) * _PRODUCT[cut.pixels]), round(read), 1, others)
     busy = warps * (count * beside * work + blocks * made * Machine.ISSUE)
     busy *= (1 + 5 / (resident * warps)) / Machine.CYCLES / MULTIPROCESSORS
     written = p.batch * height * width * p.channels * 2

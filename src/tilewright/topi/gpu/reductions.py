@@ -13,8 +13,10 @@ from tilewright.topi.gpu.turns import busiest, evenly
 from tilewright.topi.gpu.window import MULTIPROCESSORS, REGISTERS, cover, power
 from tilewright.topi.problem import Problem
 
-#: Multiplications written out in a kernel.
-_CODE = 6000
+#: Multiplications written out in a kernel, and loads of the image: either makes long code, and
+#: loads, each behind a question whether it is padding, compile for more than a minute where there
+#: are 3,000.
+_CODE, _LOADS = 6000, 1500
 #: Threads of a multiprocessor, at most, as far as there is work: few, and as many as are resident
 #: at once where each has 128, 96 or 64 registers, so that none are left for another turn.
 _THREADS = (256, 512, 640, 1024)
@@ -37,9 +39,9 @@ def reduction_tiles(p: Problem, target: Target) -> list[ReductionTile]:
             across = (columns - 1) * p.stride[1] + (p.kernel_w - 1) * p.dilation[1] + 1
             # Rows are loaded one after another, and forgotten.
             live = taps * across * vector / (1 if size >= 4 else 1.5) + columns * vector
-            if sums + live > REGISTERS or sums * rows * columns > _CODE:
-                continue
             down = (rows - 1) * p.stride[0] + (taps - 1) * p.dilation[0] + 1
+            if sums + live > REGISTERS or sums * rows * columns > _CODE or down * across > _LOADS:
+                continue
             loads = (down * across + rows * columns) * -(-whole // taps) / (rows * columns)
             waste = -(-oh // rows) * rows / oh * (-(-ow // columns) * columns / ow)
             width = vector * size if last else columns * size if ow % columns == 0 else size

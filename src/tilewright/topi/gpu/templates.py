@@ -16,6 +16,7 @@ from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
 from tilewright.topi.gpu.depthwise_channel_pairs import (
     PairTile,
+    SparsePairTile,
     declare_channel_pairs,
     schedule_channel_pairs,
 )
@@ -53,6 +54,11 @@ from tilewright.topi.gpu.depthwise_plane_products import (
     plane_product_tiles,
     schedule_plane_products,
     suits_plane_products,
+)
+from tilewright.topi.gpu.depthwise_plane_tiles import (
+    PlaneBoxTile,
+    declare_plane_tiles,
+    schedule_plane_tiles,
 )
 from tilewright.topi.gpu.depthwise_planes import PlaneTile, declare_planes, schedule_planes
 from tilewright.topi.gpu.depthwise_row_products import (
@@ -147,8 +153,14 @@ from tilewright.topi.gpu.gradient_diagonal_tiles import (
 )
 from tilewright.topi.gpu.gradient_pixel_tiles import gradient_pixel_tiles, suits_pixel_sums
 from tilewright.topi.gpu.gradient_plane_tiles import gradient_plane_tiles, suits_plane_sums
-from tilewright.topi.gpu.pair_tiles import pair_tiles, suits_pairs
+from tilewright.topi.gpu.pair_tiles import (
+    pair_tiles,
+    sparse_pair_tiles,
+    suits_pairs,
+    suits_sparse_pairs,
+)
 from tilewright.topi.gpu.pixel_tiles import box_tiles
+from tilewright.topi.gpu.plane_box_tiles import plane_box_tiles, suits_plane_boxes
 from tilewright.topi.gpu.reductions import reduction_tiles
 from tilewright.topi.opencl import candidates as opencl
 from tilewright.topi.template import Template
@@ -159,6 +171,9 @@ GPU = (
              opencl.short_strips, declares=declare_strips),
     Template("gpu.planes", PlaneTile, schedule_planes, ("forward", "dgrad"), False, True,
              gpu.plane_tiles, shared=True, where=gpu.has_small_planes, declares=declare_planes),
+    Template("gpu.plane_tiles", PlaneBoxTile, schedule_plane_tiles, ("forward", "dgrad"), False,
+             True, plane_box_tiles, ("cuda", "sim"), shared=True, where=suits_plane_boxes,
+             least=90, declares=declare_plane_tiles),
     Template("gpu.toeplitz", ToeplitzTile, schedule_toeplitz, ("forward", "dgrad"), False, True,
              toeplitz_tiles, ("cuda", "sim"), shared=True, where=suits_toeplitz, arch="sm_90a",
              declares=declare_toeplitz, matrices=True),
@@ -201,6 +216,9 @@ GPU = (
     Template("gpu.channel_pairs", PairTile, schedule_channel_pairs, ("forward", "dgrad"), True,
              True, pair_tiles, ("cuda", "sim"), shared=True, where=suits_pairs, least=90,
              declares=declare_channel_pairs, matrices=True),
+    Template("gpu.sparse_pairs", SparsePairTile, schedule_channel_pairs, ("forward", "dgrad"),
+             True, True, sparse_pair_tiles, ("cuda", "sim"), shared=True,
+             where=suits_sparse_pairs, least=90, declares=declare_channel_pairs, matrices=True),
     Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),
              False, True, reduction_tiles, shared=True),
     Template("gpu.toeplitz_wgrad", GradientTile, schedule_gradient, ("wgrad",), False, True,

@@ -10,6 +10,10 @@ Channels last, two channels of a pixel are one word of memory, so that words are
 lie there. Rows of A may come from different rows and columns of an image, and from different
 images. A row of an image is read once for all rows of results that see it. What is not finite in
 the image spreads to the other channel of the pair, and to the four outputs of a product.
+
+Every other element of B is zero for its channel. Tensor cores that are told so skip them: of eight
+outputs next to one another, sixteen pixels are then multiplied with the taps of their own channel.
+Of seven taps, seven in sixteen of these products count, where seven in 24 do of the others.
 """
 
 from __future__ import annotations
@@ -23,8 +27,9 @@ from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.nn.images import Images, padded
 
-#: Outputs and channels of a product.
-OUTPUTS, CHANNELS = 4, 2
+#: Outputs next to one another of a product, where zeros are multiplied and where they are skipped;
+#: pixels of a product that skips them; its channels.
+OUTPUTS, SPARSE_OUTPUTS, SPARSE_PIXELS, CHANNELS = 4, 8, 16, 2
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,8 @@ class PairCut(Convolved):
     ----------
     rows : output rows, one below the other, that a row of the input is read for at once.
     matrix : what the rows of A count: images; strips of ``rows`` output rows, one below the other;
-        groups of :data:`OUTPUTS` output columns, one beside the other.
+        groups of ``outputs`` output columns, one beside the other.
+    outputs : :data:`OUTPUTS`, or :data:`SPARSE_OUTPUTS` to skip what is zero.
     pairs : pairs of channels that are read together.
     tile : rows, columns and channels of results, of which whole ones are computed: multiples of
         those of ``matrix`` and of ``pairs``.
@@ -45,6 +51,12 @@ class PairCut(Convolved):
     matrix: tuple[int, int, int]
     pairs: int
     tile: tuple[int, int, int]
+    outputs: int = OUTPUTS
+
+    @property
+    def sparse(self) -> bool:
+        """Whether products are only of pixels with the taps of their channel."""
+        return self.outputs == SPARSE_OUTPUTS
 
     @property
     def seen_rows(self) -> int:
@@ -61,18 +73,26 @@ class PairCut(Convolved):
         return range(max(first, 0), min(first + self.image[0], self.seen_rows))
 
     @property
+    def seen_columns(self) -> int:
+        """Columns of the input that the outputs of a product see."""
+        return self._reach(1, self.outputs)
+
+    @property
     def pixels(self) -> int:
-        """Pixels of a product: eight, or four where fewer are then read that no output sees."""
-        return 4 if -(-self._reach(1, OUTPUTS) // 4) % 2 else 8
+        """Pixels of a product: of those that skip nothing eight, or four where fewer are then read
+        that no output sees."""
+        if self.sparse:
+            return SPARSE_PIXELS
+        return 4 if -(-self.seen_columns // 4) % 2 else 8
 
     @property
     def parts(self) -> int:
         """Products that go over what the outputs of one see."""
-        return -(-self._reach(1, OUTPUTS) // self.pixels)
+        return -(-self.seen_columns // self.pixels)
 
     def seen(self, rows: int, columns: int) -> tuple[int, int]:
         """Rows and columns of the input that are read for so many of results."""
-        last = (columns - OUTPUTS) * self.stride[1]
+        last = (columns - self.outputs) * self.stride[1]
         return self._reach(0, rows), last + self.parts * self.pixels
 
     def _reach(self, d: int, results: int) -> int:
@@ -83,12 +103,12 @@ class PairCut(Convolved):
 class PairStages:
     """The stages: the padded ``image``; its ``pixels`` as products read them; the ``taps`` of the
     filter that a pixel has in an output's window, and zeros; the ``bands``, in which those of a
-    channel stand; and the ``sum`` of products."""
+    channel stand, unless zeros are skipped; and the ``sum`` of products."""
 
     image: Tensor
     pixels: Tensor
     taps: Tensor
-    bands: Tensor
+    bands: Tensor | None
     sum: Tensor
 
 
@@ -96,12 +116,12 @@ def depthwise_channel_pairs(t: PairCut, image: Tensor, filter: Tensor) -> PairSt
     """The stages of a forward pass, or of a gradient by the input with stride 1, in NHWC.
 
     ``pixels`` is (images, strips and groups of blocks, lots of channels, rows, parts, and then a
-    product's images, strips, groups, pairs, pixels, channels), ``bands`` (lots of channels, rows,
-    parts, pairs, pixels, channels, outputs, channels).
+    product's images, strips, groups, pairs, pixels, channels), ``taps`` (lots of channels, rows,
+    parts, pairs, pixels, outputs, channels), and ``bands`` the same with channels behind pixels.
     """
     p, images, (sh, sw), dh = t.problem, Images(t.problem.layout), t.stride, t.dilation[0]
     deep, strips, groups = t.matrix
-    high, wide, lot = strips * t.rows, groups * OUTPUTS, t.pairs * CHANNELS
+    high, wide, lot = strips * t.rows, groups * t.outputs, t.pairs * CHANNELS
     height, width = (whole(n, size) for n, size in zip(t.result, t.tile, strict=False))
     channels = whole(p.channels, t.tile[2])
     batch = (image.shape[0] + deep - 1) // deep
@@ -118,7 +138,7 @@ def depthwise_channel_pairs(t: PairCut, image: Tensor, filter: Tensor) -> PairSt
         return source[
             n * deep + i,
             (h * strips + strip) * t.rows * sh + row,
-            (w * groups + group) * OUTPUTS * sw + part * t.pixels + q,
+            (w * groups + group) * t.outputs * sw + part * t.pixels + q,
             (e * t.pairs + pair) * CHANNELS + c,
         ]
 
@@ -134,20 +154,12 @@ def depthwise_channel_pairs(t: PairCut, image: Tensor, filter: Tensor) -> PairSt
         return te.if_then_else(te.all(*inside), filter[c, 0, kh, kw], te.const(0, p.dtype))
 
     shape = (blocks[3], t.kernel[0], t.parts, t.pairs, t.pixels)
-    taps = te.compute((*shape, OUTPUTS, CHANNELS), tap, name="Taps")
+    taps = te.compute((*shape, t.outputs, CHANNELS), tap, name="Taps")
+    bands = None if t.sparse else _bands(taps)
 
-    def band(e: Any, di: Any, part: Any, pair: Any, q: Any, ci: Any, output: Any, cj: Any) -> Any:
-        own = taps[e, di, part, pair, q, output, cj]
-        return te.if_then_else(ci.equal(cj), own, te.const(0, p.dtype))
-
-    bands = te.compute((*shape, CHANNELS, OUTPUTS, CHANNELS), band, name="Bands")
-
-    r, part, q, ci = (
-        te.reduce_axis((0, extent), name=name)
-        for extent, name in (
-            (t.seen_rows, "r"), (t.parts, "part"), (t.pixels, "q"), (CHANNELS, "ci"),
-        )
-    )  # fmt: skip
+    extents = {"r": t.seen_rows, "part": t.parts, "q": t.pixels}
+    r, part, q = (te.reduce_axis((0, n), name=name) for name, n in extents.items())
+    both = [] if t.sparse else [te.reduce_axis((0, CHANNELS), name="ci")]
 
     def product(
         n: Any, h: Any, w: Any, e: Any, pair: Any, row: Any,
@@ -161,16 +173,17 @@ def depthwise_channel_pairs(t: PairCut, image: Tensor, filter: Tensor) -> PairSt
         if dh > 1:
             joined.append(te.floormod(below, dh).equal(0))
             di = te.floordiv(below, dh)
-        x = pixels[n, h, w, e, r, part, i, strip, group, pair, q, ci]
-        f = bands[e, di, part, pair, q, ci, output, cj]
+        at = (e, di, part, pair, q)
+        x = pixels[n, h, w, e, r, part, i, strip, group, pair, q, both[0] if both else cj]
+        f = taps[*at, output, cj] if bands is None else bands[*at, both[0], output, cj]
         return te.sum(
             x.astype(p.accumulate) * f.astype(p.accumulate),
-            axis=[r, part, q, ci],
+            axis=[r, part, q, *both],
             where=te.all(*joined),
         )
 
     total = te.compute(
-        (*blocks, t.pairs, t.rows, *t.matrix, OUTPUTS, CHANNELS), product, name="PairSum",
+        (*blocks, t.pairs, t.rows, *t.matrix, t.outputs, CHANNELS), product, name="PairSum",
         varargs_names=[
             "n", "h", "w", "e", "pair", "row", "i", "strip", "group", "output", "cj",
         ],
@@ -178,11 +191,23 @@ def depthwise_channel_pairs(t: PairCut, image: Tensor, filter: Tensor) -> PairSt
     return PairStages(source, pixels, taps, bands, total)
 
 
+def _bands(taps: Tensor) -> Tensor:
+    """A pixel's two channels beside an output's: taps where they are the same, zeros elsewhere."""
+
+    def band(e: Any, di: Any, part: Any, pair: Any, q: Any, ci: Any, output: Any, cj: Any) -> Any:
+        own = taps[e, di, part, pair, q, output, cj]
+        return te.if_then_else(ci.equal(cj), own, te.const(0, taps.dtype))
+
+    *shape, outputs, channels = taps.shape
+    made: Tensor = te.compute((*shape, channels, outputs, channels), band, name="Bands")
+    return made
+
+
 def element_of(t: PairCut, total: Tensor, n: Any, h: Any, w: Any, c: Any) -> Any:
     """The sum of an output, of what :func:`depthwise_channel_pairs` calls ``sum``."""
     deep, strips, groups = t.matrix
-    high, wide, lot = strips * t.rows, groups * OUTPUTS, t.pairs * CHANNELS
+    high, wide, lot = strips * t.rows, groups * t.outputs, t.pairs * CHANNELS
     return total[
         n // deep, h // high, w // wide, c // lot, c % lot // CHANNELS, h % t.rows,
-        n % deep, h % high // t.rows, w % wide // OUTPUTS, w % OUTPUTS, c % CHANNELS,
+        n % deep, h % high // t.rows, w % wide // t.outputs, w % t.outputs, c % CHANNELS,
     ]  # fmt: skip

@@ -1,0 +1,169 @@
+"""Depthwise convolution on Hopper, channels first, of tiles of planes in shared memory.
+
+A block has tiles of some channels, of one image after another. What a tile sees, halo and padding
+included, comes into shared memory as one box, by TMA, while the tile before it is computed: no
+thread has a guard or computes an address, rows are read as vectors wherever the image's begin, and
+neighbours share what both of them see. A thread has the filter of its channel in registers, and
+computes rows of a few columns, one below the other; a row of the image that it read and converted
+serves all rows of results whose windows hold it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from math import gcd
+from typing import Any
+
+from tilewright import te
+from tilewright.ir.dtype import dtype
+from tilewright.schedule import Schedule
+from tilewright.target.instructions import tma_load
+from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.gpu.orders import ROLLING, place_loads
+from tilewright.topi.nn.depthwise_plane_tiles import (
+    PlaneCut,
+    PlaneTiles,
+    depthwise_plane_tiles,
+    element_of,
+)
+from tilewright.topi.nn.images import Images
+from tilewright.topi.problem import Problem
+from tilewright.topi.stages import image_axes, scheduled
+
+#: Bytes that rows of boxes are multiples of, and that a thread reads at once; lanes whose reads of
+#: so many pass the banks of shared memory together.
+PIECE, _TOGETHER = 16, 8
+
+
+@dataclass(frozen=True)
+class PlaneBoxTile:
+    """A thread computes ``rows`` by ``columns`` pixels; a block has ``threads_y`` by ``threads_x``
+    of these in each of ``channels`` channels, and goes through so many tiles of ``turns`` images,
+    of which ``stages`` are in shared memory."""
+
+    rows: int = 7
+    columns: int = 4
+    threads_y: int = 4
+    threads_x: int = 7
+    channels: int = 4
+    turns: int = 4
+    stages: int = 2
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Channels, rows and columns of results of a tile."""
+        return self.channels, self.rows * self.threads_y, self.columns * self.threads_x
+
+
+@dataclass(frozen=True)
+class PlaneDeclaration(Declaration):
+    """A problem in tiles of planes, cut as ``cut`` says."""
+
+    cut: PlaneCut
+    stages: PlaneTiles
+
+
+def plane_cut(p: Problem, tile: PlaneBoxTile) -> PlaneCut:
+    """How ``tile`` cuts a problem."""
+    vector = PIECE // dtype(p.dtype).bytes
+    bare = PlaneCut(p, tile.size, 0, 0)
+    margin = -bare.before[1] % vector
+    least = margin + bare.seen(1, tile.size[2])
+    pitch = _pitch(
+        -(-least // vector), bare.seen(0, tile.size[1]), tile.rows * bare.stride[0],
+        tile.columns * bare.stride[1] / vector, tile.threads_y, tile.threads_x,
+    )  # fmt: skip
+    return PlaneCut(p, tile.size, pitch * vector, margin)
+
+
+def read_at_once(p: Problem, tile: PlaneBoxTile, cut: PlaneCut) -> int:
+    """Elements of a thread's reads: as many as 16 bytes have, where columns of all threads begin
+    alike."""
+    return gcd(PIECE // dtype(p.dtype).bytes, tile.columns * cut.stride[1])
+
+
+@cache
+def _pitch(least: int, rows: int, high: int, wide: float, down: int, across: int) -> int:
+    """So many pieces, at least ``least``, from one row of a tile to the next that fewest lanes meet
+    in a bank; a tile has so many ``rows`` of a plane, and threads are ``high`` rows and ``wide``
+    pieces apart."""
+
+    def cost(pitch: int) -> tuple[int, int]:
+        found = 0
+        for first in range(0, 32, _TOGETHER):
+            pieces = set()
+            for lane in range(first, first + _TOGETHER):
+                part, x = divmod(lane, across)
+                plane, y = divmod(part, down)
+                pieces.add((plane * rows + y * high) * pitch + int(x * wide))
+            found += max(Counter(v % _TOGETHER for v in pieces).values())
+        return found, pitch
+
+    return min(range(least, least + 4), key=cost)
+
+
+def declare_plane_tiles(p: Problem, tile: PlaneBoxTile, batch: Any = None) -> PlaneDeclaration:
+    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
+    cut, inputs = plane_cut(p, tile), placeholders(p, batch)
+    image, filter = list(inputs.values())[:2]
+    made = depthwise_plane_tiles(cut, image, filter)
+    sums = Images(p.layout).compute(
+        image.shape[0], p.result_channels, cut.result,
+        lambda n, c, at: element_of(cut, made.sum, n, c, at[0], at[1]), "Sums",
+    )  # fmt: skip
+    result = finished(p, sums, inputs)
+    return PlaneDeclaration(p, inputs, result, made.sum, made.image, None, cut, made)
+
+
+def schedule_plane_tiles(d: Declaration, tile: PlaneBoxTile = PlaneBoxTile()) -> Schedule:
+    """The schedule of what :func:`declare_plane_tiles` makes with the same ``tile``."""
+    assert isinstance(d, PlaneDeclaration)
+    p, cut, made = d.problem, d.cut, d.stages
+    s = scheduled(d.output, made.image, made.sum)
+    out, sums = s[d.output], s[made.sum]
+    sums.set_scope("local")
+    data = s.cache_read(made.image, "local", [made.sum], p.accumulate)
+    taps = s.cache_read(list(d.inputs.values())[1], "local", [made.sum], p.accumulate)
+
+    n, c, h, w = image_axes(out, p.layout)
+    w, lane = out.split(w, factor=tile.columns)
+    across, tx = out.split(w, factor=tile.threads_x)
+    h, row = out.split(h, factor=tile.rows)
+    down, ty = out.split(h, factor=tile.threads_y)
+    along, tz = out.split(c, factor=tile.channels)
+    n, turn = out.split(n, factor=tile.turns)
+    out.reorder(n, along, down, across, tz, ty, tx, turn, row, lane)
+    out.bind(out.fuse(n, along, down, across), te.thread_axis("blockIdx.x"))
+    for axis, name in ((tz, "z"), (ty, "y"), (tx, "x")):
+        out.bind(axis, te.thread_axis(f"threadIdx.{name}"))
+    out.unroll(row)
+    (out.unroll if p.result_shape[-1] % tile.columns else out.vectorize)(lane)
+
+    sums.compute_at(out, row)
+    for axis in (*sums.op.reduce_axis, *sums.op.axis):
+        sums.unroll(axis)
+    loads = s[data]
+    place_loads(loads, ROLLING, out, row, turn, sums, sums.op.reduce_axis[0])
+    *outer, column = loads.op.axis
+    vector = read_at_once(p, tile, cut)
+    loads.align_bounds(column, vector)
+    vectors, lane = loads.split(column, factor=vector)
+    for axis in (*outer, vectors):
+        loads.unroll(axis)
+    loads.vectorize(lane)
+    kept = s[taps]
+    kept.compute_at(out, tx)
+    for axis in kept.op.axis:
+        kept.unroll(axis)
+
+    box = s[made.image]
+    box.set_scope("shared")
+    box.compute_at(out, turn)
+    if tile.stages > 1:
+        box.pipeline(tile.stages)
+    *_, plane, _, column = box.op.axis
+    box.align_bounds(column, cut.pitch)
+    box.tensorize(plane, tma_load(cut.box, p.dtype))
+    return s

@@ -1,0 +1,106 @@
+"""Convolutions of tiles of planes that the copying unit brings: right at every edge, tight code."""
+
+import re
+
+import pytest
+from tests.support.depthwise import TOLERANCE, run
+
+import tilewright
+from tilewright.topi import Problem
+from tilewright.topi.gpu.depthwise_plane_tiles import PlaneBoxTile, plane_cut
+from tilewright.topi.templates import TEMPLATES
+
+SM_90A = tilewright.Target.parse("cuda -arch=sm_90a")
+TEMPLATE = TEMPLATES["gpu.plane_tiles"]
+
+
+def problem(image, filter, dtype="float32", pass_="forward", **more):
+    return Problem.parse(image, filter, dtype=dtype, pass_=pass_, **more)
+
+
+def build(p, tile, target="sim", batch=None):
+    assert TEMPLATE.fits(p, SM_90A)
+    d = TEMPLATE.declare(p, tile, batch)
+    return tilewright.build(TEMPLATE.schedule(d, tile), d.args, target)
+
+
+@pytest.mark.parametrize(
+    ("p", "tile"),
+    [
+        (problem((2, 4, 12, 12), (4, 1, 5, 5), padding=2), PlaneBoxTile(3, 4, 4, 3, 2, 1, 1)),
+        (problem((3, 4, 9, 12), (4, 1, 5, 5), padding=2), PlaneBoxTile(3, 4, 2, 2, 2, 2, 2)),
+        (problem((5, 6, 9, 16), (6, 1, 3, 3), "float16", stride=2, padding=1),
+         PlaneBoxTile(2, 4, 2, 2, 3, 2, 2)),  # images of which the last blocks have one
+        (problem((3, 4, 9, 16), (4, 1, 5, 3), "bfloat16", "dgrad", padding=1),
+         PlaneBoxTile(2, 8, 2, 2, 2, 3, 3)),
+        (problem((2, 2, 10, 20), (2, 1, 3, 4), padding=(1, 2, 0, 3), dilation=2),
+         PlaneBoxTile(4, 2, 1, 6, 1, 2, 2)),
+        (problem((2, 3, 7, 14), (3, 1, 3, 3), pass_="dgrad", padding=(0, 2)),
+         PlaneBoxTile(7, 4, 1, 4, 3, 2, 2)),  # rows of dx that no vectors cover
+        (problem((1, 1, 2, 4), (1, 1, 2, 3), padding=(6, 1, 0, 1), stride=(4, 1)),
+         PlaneBoxTile(1, 2, 4, 2, 1, 1, 1)),  # all that is seen is padding
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_edge_is_right_on_the_simulator(p, tile):
+    assert run(p, build(p, tile)) < TOLERANCE[p.dtype]
+
+
+def test_an_epilogue_is_fused():
+    steps = ("scale_shift", "silu", "residual")
+    p = problem((3, 4, 6, 20), (4, 1, 3, 3), padding=1, epilogue=steps)
+    assert run(p, build(p, PlaneBoxTile(3, 4, 2, 5, 2, 2, 2))) < TOLERANCE[p.dtype]
+
+
+def test_batches_may_be_left_to_the_call():
+    p, tile = problem((3, 4, 6, 8), (4, 1, 3, 3), padding=1), PlaneBoxTile(3, 4, 2, 2, 2, 2, 2)
+    assert run(p, build(p, tile, batch=tilewright.te.var("n"))) < TOLERANCE[p.dtype]
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_what_a_thread_reads_has_no_guards(dtype):
+    """A row is read once, as vectors, for all rows of results; the filter once for all images."""
+    p, tile = (
+        problem((64, 192, 56, 56), (192, 1, 5, 5), dtype, padding=2),
+        PlaneBoxTile(7, 4, 4, 14),
+    )
+    kernel = build(p, tile, SM_90A)
+    used = kernel.resources["main_kernel"]
+    assert used.spills == 0
+    assert used.registers <= 96
+    count = {n: len(re.findall(rf"\b{n}\b", kernel.assembly)) for n in ("LDG", "LDS", "FFMA")}
+    assert "UTMALDG" in kernel.assembly
+    assert (count["LDG"], count["FFMA"]) == (25, 7 * 4 * 25)
+    assert 11 * 3 <= count["LDS"] <= 11 * 4
+
+
+def test_rows_of_a_tile_lie_so_that_threads_meet_few_banks():
+    p = problem((64, 192, 28, 28), (192, 1, 5, 5), padding=2)
+    assert plane_cut(p, PlaneBoxTile(7, 4, 4, 7)).pitch == 36  # 32 are seen
+
+
+@pytest.mark.parametrize(
+    ("size", "more", "wanted"),
+    [
+        (28, {}, True),
+        (30, {}, False),  # rows of 120 bytes
+        (28, {"dtype": "float16"}, False),
+        (56, {"dtype": "float16"}, True),
+        (56, {"pass_": "dgrad", "stride": 2}, False),
+        (56, {"pass_": "dgrad"}, True),
+        (56, {"layout": "NHWC"}, False),
+    ],
+    ids=str,
+)
+def test_rows_are_whole_pieces_of_16_bytes(size, more, wanted):
+    p = problem((64, 8, size, size), (8, 1, 3, 3), padding=1, **more)
+    assert TEMPLATE.fits(p, SM_90A) == wanted
+
+
+@pytest.mark.parametrize("k", [3, 5, 7])
+@pytest.mark.parametrize("size", [8, 16, 56, 112])
+def test_tiles_fit_and_each_is_named_once(k, size):
+    p = problem((64, 96, size, size), (96, 1, k, k), padding=k // 2)
+    tiles = TEMPLATE.tiles(p, SM_90A)
+    assert len(tiles) == len(set(tiles)) > 0
