@@ -24,6 +24,7 @@ def build(p, tile, target="sim", batch=None):
     return tilewright.build(TEMPLATE.schedule(d, tile), d.args, target)
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.needs_cuda)])
 @pytest.mark.parametrize(
     ("p", "tile"),
     [
@@ -42,8 +43,9 @@ def build(p, tile, target="sim", batch=None):
     ],
     ids=str,
 )  # fmt: skip
-def test_every_edge_is_right_on_the_simulator(p, tile):
-    assert run(p, build(p, tile)) < TOLERANCE[p.dtype]
+def test_every_edge_is_right(p, tile, device):
+    kernel = build(p, tile, "cuda" if device == "cuda" else "sim")
+    assert run(p, kernel, device=device) < TOLERANCE[p.dtype]
 
 
 def test_an_epilogue_is_fused():
