@@ -40,11 +40,11 @@ _CLIP = 0.7
 #: Schedules near the best count for more.
 _NEAR = 4.0
 #: Fits whose mean is taken, one half of them of each kind, and the trees of each.
-_FITS, _TREES = 4, 110
+_FITS, _TREES = 4, 220
 #: What leaves add is a multiple of this, which no order depends on, and files of them are small.
 _STEP = 2.0**-17
 _SETTINGS = {
-    "objective": "reg:squarederror", "tree_method": "hist", "max_depth": 8, "eta": 0.1,
+    "objective": "reg:squarederror", "tree_method": "hist", "max_depth": 6, "eta": 0.1,
     "subsample": 0.7, "colsample_bytree": 0.35, "min_child_weight": 5, "lambda": 2,
     "max_bin": 64, "nthread": 1, "verbosity": 0,
 }  # fmt: skip

@@ -52,7 +52,7 @@ def search(target: str, examples: int, name: str, **fixed: Any) -> None:
     ``fixed`` is as for :func:`~tests.support.wide_problems.wide_problems`. Failures are printed as
     they were drawn: shrinking them would compile for minutes.
     """
-    machine, failures = Target.parse(target), list[Failure]()
+    machine, failures = of_this_device(target), list[Failure]()
     able = [a for a in algorithms() if isinstance(a, Scheduled)]
 
     @settings(max_examples=examples, phases=[Phase.generate], database=None)
@@ -73,6 +73,17 @@ def search(target: str, examples: int, name: str, **fixed: Any) -> None:
 
     (seed(name)(one) if settings().derandomize else one)()
     assert not failures, _report(target, failures)
+
+
+def of_this_device(target: str) -> Target:
+    """A target; of CUDA for the architecture of the GPU that is there, without which schedules
+    that need a newer one than the oldest are none for a problem."""
+    found = Target.parse(target)
+    if found.kind != "cuda" or found.arch:
+        return found
+    from tilewright.runtime.cuda import resolve_arch
+
+    return found.with_arch(resolve_arch(found))
 
 
 def _lost(target: Target) -> bool:
