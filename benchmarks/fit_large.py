@@ -88,14 +88,17 @@ class Table:
 
 
 def read(words: Sequence[str | Path]) -> list[Table]:
-    """The large filters of files of sweeps with channels first, of each problem the newest."""
-    newest = {
+    """The large filters of files of sweeps with channels first, of each problem the sweep with
+    schedules of most templates, and of such the newest."""
+    fullest = {
         m.problem: m
-        for m in sorted(sweeps.read(words), key=lambda m: m.sweep)
+        for m in sorted(
+            sweeps.read(words), key=lambda m: (len(set(m.tables) & set(COUNTED)), m.sweep)
+        )
         if m.problem.kernel_h * m.problem.kernel_w >= large.TAPS
         and not m.problem.layout.endswith("C")
     }
-    return [Table(m) for m in newest.values() if set(m.tables) & set(COUNTED)]
+    return [Table(m) for m in fullest.values() if set(m.tables) & set(COUNTED)]
 
 
 def shape(p: Problem) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Convolutions of tiles of planes that the copying unit brings: right at every edge, tight code."""
 
 import re
+from collections import Counter
 
 import pytest
 from tests.support.depthwise import TOLERANCE, run
@@ -83,6 +84,21 @@ def test_what_a_thread_reads_has_no_guards(dtype):
 def test_rows_of_a_tile_lie_so_that_threads_meet_few_banks():
     p = problem((64, 192, 28, 28), (192, 1, 5, 5), padding=2)
     assert plane_cut(p, PlaneBoxTile(7, 4, 4, 7)).pitch == 36  # 32 are seen
+
+
+def test_rows_of_a_tile_are_so_long_for_reads_of_any_width():
+    """Of 4 bytes, two passes by all lanes of a warp where others would take four."""
+    p, tile = problem((64, 192, 32, 32), (192, 1, 5, 5), "float16", padding=2), (16, 2, 2, 8, 12)
+
+    def passes(pitch):
+        rows, counts = plane_cut(p, PlaneBoxTile(*tile)).box[1], Counter()
+        for lane in range(32):
+            plane, y, x = lane // 16, lane // 8 % 2, lane % 8
+            counts[((plane * rows + y * 16) * pitch + x * 2) // 2 % 32] += 1
+        return max(counts.values())
+
+    found = plane_cut(p, PlaneBoxTile(*tile)).pitch
+    assert passes(found) == 2 < passes(48)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,11 @@ def text(parts):
     return re.sub(r"<[^>]*>", "|", "".join(parts))
 
 
+def test_every_product_of_matrices_has_a_letter_of_its_own():
+    known = {name for _, _, names in ALGORITHMS for name in names}
+    assert {t.name for t in TEMPLATES.values() if t.gpu and t.matrices} <= known
+
+
 def test_a_cell_says_who_is_fastest_by_how_much_and_beside_whom():
     found = cell(problem(), TIMES, 400.0)
     assert (found.best, round(found.margin, 9), found.ratio) == (10.0, 0.1, 40.0)

@@ -49,6 +49,7 @@ class CudaDialect(CudaVectors):
     reserved = Dialect.reserved | frozenset(
         "threadIdx blockIdx blockDim gridDim warpSize half half2 pow abs isnan at_least at_most "
         f"load_where load_where_as {NAME} TensorMap TileLoads shared_address own_register "
+        "exchange_in_odd_rows "
         "upper_bfloat16".split()
         + list(HELPERS)
     )

@@ -6,7 +6,12 @@ from tilewright.codegen.cuda_functions import TEXTS
 from tilewright.codegen.cuda_vectors import structure
 from tilewright.codegen.mbarriers import TEXT as TILE_LOADS
 from tilewright.codegen.registers import own_register
-from tilewright.target.instructions._shared import OWN, SHARED_ADDRESS
+from tilewright.target.instructions._shared import (
+    EXCHANGE,
+    EXCHANGE_IN_ODD_ROWS,
+    OWN,
+    SHARED_ADDRESS,
+)
 
 #: Loads of what is there or else of zeros. Vectors of 16-bit floats are loaded as those of integers
 #: and only then taken as what they are: else the compiler chooses between halves of registers.
@@ -81,6 +86,8 @@ def prelude(needs: set[str], own: bool = True) -> str:
         parts.append(TILE_LOADS)
     if "shared_address" in needs:
         parts.append(SHARED_ADDRESS)
+    if EXCHANGE in needs:
+        parts.append(EXCHANGE_IN_ODD_ROWS)
     if OWN in needs:
         parts.append(own_register(own))
     if "upper_bfloat16" in needs:

@@ -26,7 +26,7 @@ ALGORITHMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("S", "warpgroups, images staged", ("gpu.toeplitz_staged", "gpu.row_products")),
     ("W", "warps, products of many images",
      ("gpu.toeplitz_warps", "gpu.toeplitz_tf32", "gpu.plane_products", "gpu.plane_gradient",
-      "gpu.channel_pairs")),
+      "gpu.channel_pairs", "gpu.sparse_pairs", "gpu.diagonal_wgrad")),
     ("I", "warps, products of one image",
      ("gpu.toeplitz_rows", "gpu.toeplitz_tf32_rows", "gpu.toeplitz_wgrad",
       "gpu.toeplitz_tf32_wgrad", "gpu.band_gradient")),

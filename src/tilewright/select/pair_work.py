@@ -9,15 +9,21 @@ import numpy as np
 
 from tilewright.select.counts import Array, Staged
 from tilewright.topi.gpu.depthwise_channel_pairs import PairTile, SparsePairTile, pair_cut
-from tilewright.topi.gpu.pair_tiles import bands, load_passes, loads, products, registers
+from tilewright.topi.gpu.pair_tiles import (
+    PRODUCT,
+    bands,
+    load_passes,
+    loads,
+    products,
+    registers,
+)
 from tilewright.topi.problem import Problem
 
 #: Bytes that an instruction moves at most, threads of a warp, bytes of an element, and bytes of
 #: shared memory of a block beside its tiles.
 _WIDEST, _WARP, _SIZE, _OWN = 16, 32, 2, 1024
-#: Instructions in whose time tensor cores multiply for so many pixels, and that make a register of
-#: a band.
-_PRODUCT, _BAND = {4: 4.1, 8: 6.1, 16: 8.1}, 12.0
+#: Instructions that make a register of a band.
+_BAND = 12.0
 #: Registers that a thread has anyway.
 _ANYWAY = 24
 
@@ -48,7 +54,7 @@ def _pairs(p: Problem, values: tuple[Array, ...], kind: type[PairTile]) -> Stage
     ).T
     made, held, code, loaded, multiplied = np.array(
         [
-            (bands(x), registers(x), products(x), loads(x), products(x) * _PRODUCT[x.pixels])
+            (bands(x), registers(x), products(x), loads(x), products(x) * PRODUCT[x.pixels])
             for x in cuts
         ],
         "float64",

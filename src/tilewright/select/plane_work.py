@@ -28,8 +28,8 @@ def plane_boxes(p: Problem, *values: Array) -> Staged:
     image, read, threads = cuts[0].result, cuts[0].image, y * x * channels
     vector, high, pitch, down, across, sees, margin = np.array(
         [
-            (read_at_once(p, t, c), *c.box[1:], c.seen(0, t.rows), c.seen(1, t.columns),
-             c.seen(1, t.size[2]), c.margin)
+            (read_at_once(p, t, c), *c.box[1:], c.sees(0, t.rows), c.sees(1, t.columns),
+             c.sees(1, t.size[2]), c.margin)
             for t, c in zip(tiles, cuts, strict=True)
         ],
         "float64",

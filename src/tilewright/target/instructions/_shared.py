@@ -32,8 +32,20 @@ def shared_address(pointer: str, offset: str = "", far: str = "") -> str:
     return f"shared_address<{mask}>({place}, {constant})"
 
 
-#: The function that the text above needs. A swizzle repeats after eight times its width: whole ones
-#: of the offset do not change what it does.
+#: The function of a text by which threads of odd rows of a fragment exchange two of their words.
+EXCHANGE = "exchange_in_odd_rows"
+#: Its text.
+EXCHANGE_IN_ODD_ROWS = f"""static __device__ __forceinline__ void {EXCHANGE}(
+    unsigned& first, unsigned& second) {{
+  const bool odd = threadIdx.x >> 2 & 1;
+  const unsigned kept = first;
+  first = odd ? second : first;
+  second = odd ? kept : second;
+}}"""
+
+
+#: The function that the text of :func:`shared_address` needs. A swizzle repeats after eight times
+#: its width: whole ones of the offset do not change what it does.
 SHARED_ADDRESS = """template <unsigned Mask, typename T>
 static __device__ __forceinline__ unsigned shared_address(const T* place, int behind) {
   const unsigned near = (unsigned)__cvta_generic_to_shared(place);

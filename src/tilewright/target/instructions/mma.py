@@ -80,19 +80,26 @@ def _emission(name: str, depth: int, result: str, packed: int) -> Emission:
     # Integers are added modulo 2**32, as sums of int32 are everywhere else.
     opcode = f"mma.sync.aligned.m16n8k{depth}.row.col.{total}.{name}.{name}.{total}"
 
-    def cuda(pointers: Sequence[str], slots: Sequence[Sequence[str]]) -> str:
-        c = [f"({pointers[0]})[{slot}]" for slot in slots[0]]
-        a = [_word(pointers[1], slot) for slot in slots[1][::packed]]
-        b = [_word(pointers[2], slot) for slot in slots[2][::packed]]
-        numbers = [f"%{k}" for k in range(len(c) + len(a) + len(b))]
-        first, second = len(c), len(c) + len(a)
-        parts = (numbers[:first], numbers[first:second], numbers[second:], numbers[:first])
-        operands = ", ".join("{" + ", ".join(part) + "}" for part in parts)
-        outs = ", ".join(f'"+{constraint}"({x})' for x in c)
-        ins = ", ".join(f'"r"({x})' for x in (*a, *b))
-        return f'asm("{opcode} {operands};"\n    : {outs}\n    : {ins});'
+    return lambda pointers, slots: product(opcode, pointers, slots, packed, constraint)
 
-    return cuda
+
+def product(
+    opcode: str, pointers: Sequence[str], slots: Sequence[Sequence[str]], packed: int,
+    constraint: str = "f", kept: str = "",
+) -> str:  # fmt: skip
+    """One instruction that adds the product of A and B to C, ``packed`` elements of A and B in a
+    register; ``kept`` tells, of an A that lacks every other element, which ones it has."""
+    c = [f"({pointers[0]})[{slot}]" for slot in slots[0]]
+    a = [_word(pointers[1], slot) for slot in slots[1][::packed]]
+    b = [_word(pointers[2], slot) for slot in slots[2][::packed]]
+    numbers = [f"%{k}" for k in range(len(c) + len(a) + len(b))]
+    first, second = len(c), len(c) + len(a)
+    parts = (numbers[:first], numbers[first:second], numbers[second:], numbers[:first])
+    operands = ", ".join("{" + ", ".join(part) + "}" for part in parts)
+    outs = ", ".join(f'"+{constraint}"({x})' for x in c)
+    ins = ", ".join(f'"r"({x})' for x in (*a, *b, *([kept] if kept else [])))
+    behind = f", %{len(numbers)}, 0x0" if kept else ""
+    return f'asm("{opcode} {operands}{behind};"\n    : {outs}\n    : {ins});'
 
 
 def _word(pointer: str, slot: str) -> str:

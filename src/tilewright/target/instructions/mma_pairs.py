@@ -9,10 +9,9 @@ of its channel only. What is not finite in B spreads to all outputs of its place
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
 from tilewright.target.instructions._contract import contract
+from tilewright.target.instructions.mma import product
 
 #: How PTX calls a type.
 _TYPES = {"float16": "f16", "bfloat16": "bf16"}
@@ -24,18 +23,6 @@ _KEPT = "0xdddd8888u"
 def _mma_pairs(element: str) -> Instruction:
     name = _TYPES[element]
     opcode = f"mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.{name}.{name}.f32"
-
-    def cuda(pointers: Sequence[str], slots: Sequence[Sequence[str]]) -> str:
-        word = "*reinterpret_cast<const unsigned *>({} + {})".format
-        c = [f"({pointers[0]})[{slot}]" for slot in slots[0]]
-        a = [word(pointers[1], slot) for slot in slots[1][::2]]
-        b = [word(pointers[2], slot) for slot in slots[2][::2]]
-        numbers = [f"%{k}" for k in range(12)]
-        parts = (numbers[:4], numbers[4:8], numbers[8:], numbers[:4])
-        operands = ", ".join("{" + ", ".join(part) + "}" for part in parts)
-        outs = ", ".join(f'"+f"({x})' for x in c)
-        ins = ", ".join(f'"r"({x})' for x in (*a, *b))
-        return f'asm("{opcode} {operands}, %12, 0x0;"\n    : {outs}\n    : {ins}, "r"({_KEPT}));'
 
     outputs, pixels = ("lane 2", "lane 3", "lane 4"), ("slot 0", "lane 0", "lane 1")
     return decl_instruction(
@@ -56,7 +43,7 @@ def _mma_pairs(element: str) -> Instruction:
             ),
         ),
         body=lambda c, a, b: c + a.astype(c.dtype) * b.astype(c.dtype),
-        emissions={"cuda": cuda},
+        emissions={"cuda": lambda pointers, slots: product(opcode, pointers, slots, 2, kept=_KEPT)},
         cuda_arch=80,
         simulate=contract,
     )  # fmt: skip

@@ -18,7 +18,7 @@ from typing import Any
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.swizzle import WIDTHS
 from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
-from tilewright.target.instructions._shared import OWN, shared_address
+from tilewright.target.instructions._shared import EXCHANGE, OWN, shared_address
 
 #: By places, how many rows fragments have. Where the bits of a row's number go, and those of a
 #: place's, by how many places there are.
@@ -30,8 +30,8 @@ _PLACE_BITS = {
     16: ("lane 0", "lane 1", "slot 1", "slot 2"),
 }
 _PAIRS, _LANES = (1, 2, 4), 32
-#: So many places that threads of odd rows read every other four of them first: rows that lie eight
-#: places apart would meet the same banks.
+#: With this many places, threads of odd rows read the second four of eight places before the first:
+#: rows that lie eight places apart would meet the same banks.
 _TURNED = 16
 
 
@@ -120,20 +120,15 @@ def _turned(
     pointers: Sequence[str], taken: Sequence[Sequence[str]], lanes: Sequence[str], step: str
 ) -> list[str]:
     """Loads of two registers of a product each, which change places in threads of odd rows."""
-    count = len(taken[0])
-    words = [f"word{k}_{e}" for k in range(2) for e in range(count)]
-    lines = ["{", "const bool odd = threadIdx.x >> 2 & 1;", f"unsigned {', '.join(words)};"]
+    lines = []
     for first in range(0, len(taken), 2):
+        pair = [[_register(pointers[0], slot) for slot in slots] for slots in taken[first:][:2]]
         behind = f"{4 * first} * {step}" if first else ""
-        for k, which in enumerate(("(odd ? 4 : 0)", "(odd ? 0 : 4)")):
-            at = " + ".join([*lanes, f"{which} * {step}"])
-            lines.append(_load(pointers[1], words[k * count : (k + 1) * count], at, behind))
-        for k, (even, other) in enumerate(((0, 1), (1, 0))):
-            for e, slot in enumerate(taken[first + k]):
-                lines.append(
-                    f"{_register(pointers[0], slot)} = odd ? word{other}_{e} : word{even}_{e};"
-                )
-    return [*lines, "}"]
+        for words, turn in zip(pair, ("threadIdx.x & 4", "4 - (threadIdx.x & 4)"), strict=True):
+            at = " + ".join([*lanes, f"({turn}) * {step}"])
+            lines.append(_load(pointers[1], words, at, behind))
+        lines += [f"{EXCHANGE}({even}, {odd});" for even, odd in zip(*pair, strict=True)]
+    return lines
 
 
 def _divided(rows: Sequence[int]) -> list[list[int]]:

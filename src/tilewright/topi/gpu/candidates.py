@@ -84,7 +84,7 @@ def has_small_planes(p: Problem) -> bool:
     )
 
 
-def plane_tiles(p: Problem, target: Target) -> list[PlaneTile]:
+def small_plane_tiles(p: Problem, target: Target) -> list[PlaneTile]:
     """For :func:`~tilewright.topi.gpu.depthwise_planes.schedule_planes`."""
     window, size = Window(p), dtype(p.dtype).bytes
     h, w = window.groups

@@ -3,8 +3,9 @@
 The products of :mod:`~tilewright.topi.nn.depthwise_channel_pairs`. A block goes from tile to
 tile, and on to the next image; what a tile sees comes to shared memory as one box, by TMA, while
 the tile before it is computed. A warp has the bands of the filters of some channels in
-registers; it reads what a row of the image is for sixteen rows of products at once, for several
-pairs of channels, and adds it to all rows of results that see it. Results go through shared memory,
+registers, or where products skip zeros their taps; it reads what a row of the image is for all rows
+of a product at once, sixteen or eight of them, for several pairs of channels, and adds it to all
+rows of results that see it. Results go through shared memory,
 so that they are stored in pieces of 16 bytes, one next to the other.
 """
 
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewright import te
+from tilewright.ir.errors import LanguageError
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import (
@@ -105,9 +107,12 @@ class PairTile:
         return CHANNELS * self.channels if CHANNELS * self.channels in _SWIZZLES else 0
 
 
+@dataclass(frozen=True)
 class SparsePairTile(PairTile):
     """The same by products that skip zeros: of ``groups`` times eight columns, and of so many
     images that they make eight strips by groups."""
+
+    strips: int = 2
 
     outputs: ClassVar[int] = SPARSE_OUTPUTS
     matrix: ClassVar[int] = 8
@@ -122,7 +127,13 @@ class PairDeclaration(Declaration):
 
 
 def pair_cut(p: Problem, tile: PairTile) -> PairCut:
-    """How a problem is cut for a tile."""
+    """How a problem is cut for a tile. Raises :class:`LanguageError` where the strips and groups of
+    ``tile`` are more than a product has rows."""
+    if not 1 <= tile.strips * tile.groups <= tile.matrix:
+        raise LanguageError(
+            f"{tile}: strips by groups are the rows of a product, 1 to {tile.matrix}, not "
+            f"{tile.strips * tile.groups}"
+        )
     matrix = (tile.deep, tile.strips, tile.groups)
     size = (tile.high, tile.wide, tile.channels)
     return PairCut(p, tile.rows, matrix, tile.pairs, size, tile.outputs)

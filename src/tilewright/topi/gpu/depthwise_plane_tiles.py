@@ -32,16 +32,16 @@ from tilewright.topi.nn.images import Images
 from tilewright.topi.problem import Problem
 from tilewright.topi.stages import image_axes, scheduled
 
-#: Bytes that rows of boxes are multiples of, and that a thread reads at once; lanes whose reads of
-#: so many pass the banks of shared memory together.
-PIECE, _TOGETHER = 16, 8
+#: Bytes that rows of boxes are multiples of, and that a thread reads at once at most; bytes that
+#: the banks of shared memory pass together; threads of a warp.
+PIECE, _BANKS, _WARP = 16, 128, 32
 
 
 @dataclass(frozen=True)
 class PlaneBoxTile:
     """A thread computes ``rows`` by ``columns`` pixels; a block has ``threads_y`` by ``threads_x``
-    of these in each of ``channels`` channels, and goes through so many tiles of ``turns`` images,
-    of which ``stages`` are in shared memory."""
+    threads in each of ``channels`` channels, and goes through such tiles of ``turns`` images, one
+    after another, of which ``stages`` are in shared memory."""
 
     rows: int = 7
     columns: int = 4
@@ -70,10 +70,12 @@ def plane_cut(p: Problem, tile: PlaneBoxTile) -> PlaneCut:
     vector = PIECE // dtype(p.dtype).bytes
     bare = PlaneCut(p, tile.size, 0, 0)
     margin = -bare.before[1] % vector
-    least = margin + bare.seen(1, tile.size[2])
+    least = margin + bare.sees(1, tile.size[2])
+    size = dtype(p.dtype).bytes
     pitch = _pitch(
-        -(-least // vector), bare.seen(0, tile.size[1]), tile.rows * bare.stride[0],
-        tile.columns * bare.stride[1] / vector, tile.threads_y, tile.threads_x,
+        -(-least // vector), bare.sees(0, tile.size[1]), tile.rows * bare.stride[0],
+        tile.columns * bare.stride[1] * size, read_at_once(p, tile, bare) * size,
+        tile.threads_y, tile.threads_x,
     )  # fmt: skip
     return PlaneCut(p, tile.size, pitch * vector, margin)
 
@@ -85,20 +87,22 @@ def read_at_once(p: Problem, tile: PlaneBoxTile, cut: PlaneCut) -> int:
 
 
 @cache
-def _pitch(least: int, rows: int, high: int, wide: float, down: int, across: int) -> int:
+def _pitch(least: int, rows: int, high: int, apart: int, width: int, down: int, across: int) -> int:
     """So many pieces, at least ``least``, from one row of a tile to the next that fewest lanes meet
-    in a bank; a tile has so many ``rows`` of a plane, and threads are ``high`` rows and ``wide``
-    pieces apart."""
+    in a bank; a tile has so many ``rows`` of a plane, and threads, which read ``width`` bytes at
+    once, are ``high`` rows and ``apart`` bytes apart."""
+    width = max(width, 4)  # what one bank has
+    together = _BANKS // width
 
     def cost(pitch: int) -> tuple[int, int]:
         found = 0
-        for first in range(0, 32, _TOGETHER):
-            pieces = set()
-            for lane in range(first, first + _TOGETHER):
+        for first in range(0, _WARP, together):
+            places = set()
+            for lane in range(first, min(first + together, _WARP)):
                 part, x = divmod(lane, across)
                 plane, y = divmod(part, down)
-                pieces.add((plane * rows + y * high) * pitch + int(x * wide))
-            found += max(Counter(v % _TOGETHER for v in pieces).values())
+                places.add(((plane * rows + y * high) * pitch * PIECE + x * apart) // width)
+            found += max(Counter(place % together for place in places).values())
         return found, pitch
 
     return min(range(least, least + 4), key=cost)

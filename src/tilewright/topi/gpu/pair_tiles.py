@@ -36,10 +36,11 @@ _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 14)
 _LOTS, _CHANNELS, _WIDE = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 18), 5, 28
 #: Elements of 16 bits in 16 bytes.
 _PIECE = 8
-#: Of the pixels of products that skip zeros, the part that outputs see at least.
-_SEEN = 0.75
-#: How long products of so many pixels take, by what those of eight do.
-_PRODUCT = {4: 0.67, 8: 1.0, 16: 1.33}
+#: Registers of bands at most, of products that skip zeros: with more of them compilers spill.
+_MOST_BANDS = 112
+#: Cycles of a quarter of a multiprocessor for a product of so many pixels
+#: (``benchmarks/mma_rates.py``).
+PRODUCT = {4: 4.1, 8: 6.1, 16: 8.1}
 
 
 def pair_tiles(p: Problem, target: Target) -> list[PairTile]:
@@ -59,13 +60,13 @@ def suits_pairs(p: Problem) -> bool:
 
 
 def suits_sparse_pairs(p: Problem) -> bool:
-    """Whether products that skip zeros are: the same, with filters so wide that few of the pixels
-    are multiplied in vain."""
+    """Whether products that skip zeros are: the same, with filters so wide that these products take
+    less time than those that multiply them."""
     if p.pass_ == "wgrad" or not has_eights(p):
         return False
-    cut = pair_cut(p, SparsePairTile())
-    seen = cut.seen_columns / (cut.parts * cut.pixels)
-    return seen >= _SEEN and next(_tiles(p, SparsePairTile), None) is not None
+    sparse, dense = pair_cut(p, SparsePairTile()), pair_cut(p, PairTile())
+    less = sparse.parts * PRODUCT[sparse.pixels] < dense.parts * PRODUCT[dense.pixels]
+    return less and next(_tiles(p, SparsePairTile), None) is not None
 
 
 @functools.lru_cache(64)
@@ -105,7 +106,8 @@ def _warps(p: Problem, kind: type[PairTile]) -> Iterator[PairTile]:
             if strips * groups <= kind.matrix
         ]
         cut = pair_cut(p, tiles[0])
-        if products(cut) <= _CODE and registers(cut) <= _MOST_REGISTERS:
+        fits = registers(cut) <= _MOST_REGISTERS and not (cut.sparse and bands(cut) > _MOST_BANDS)
+        if products(cut) <= _CODE and fits:
             yield from heapq.nsmallest(_WARPS, tiles, key=lambda tile: _read(p, tile))
 
 
@@ -205,7 +207,8 @@ def _micros(p: Problem, tile: PairTile, resident: int) -> float:
     made = 12 * bands(cut)  # instructions for a warp's bands
     stored = tile.deep * tile.high * tile.wide * tile.channels // (64 * warps)
     others = 6 * tile.rows * tile.pairs + stored
-    work = Machine.busy(round(products(cut) * _PRODUCT[cut.pixels]), round(read), 1, others)
+    multiplied = products(cut) * PRODUCT[cut.pixels] / PRODUCT[8]
+    work = Machine.busy(round(multiplied), round(read), 1, others)
     busy = warps * (count * beside * work + blocks * made * Machine.ISSUE)
     busy *= (1 + 5 / (resident * warps)) / Machine.CYCLES / MULTIPROCESSORS
     written = p.batch * height * width * p.channels * 2

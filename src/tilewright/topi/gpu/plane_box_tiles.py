@@ -110,12 +110,12 @@ def _thread(p: Problem, tile: PlaneBoxTile) -> _Thread | None:
     cut, size = plane_cut(p, tile), dtype(p.dtype).bytes
     (kh, kw), vector = p.kernel, read_at_once(p, tile, cut)
     multiplies = tile.rows * tile.columns * kh * kw
-    wide = cut.seen(1, tile.columns)
+    wide = cut.sees(1, tile.columns)
     kept = ((kh - 1) * cut.dilation[0] + 1) * wide
     registers = kept + kh * kw + 2 * tile.columns + _OTHERS
     if registers > 240 or multiplies > _CODE:
         return None
-    high = cut.seen(0, tile.rows)
+    high = cut.sees(0, tile.rows)
     loads = high * -(-(wide + cut.margin % vector) // vector)
     converted = (high * wide + tile.rows * tile.columns) * (size == 2)
     code = multiplies + loads + converted + 2 * tile.rows + 60
@@ -141,7 +141,7 @@ def _micros(p: Problem, tile: PlaneBoxTile, thread: _Thread) -> float:
     issue += blocks * warps * p.kernel_h * p.kernel_w
     issue *= (1 + 7 / (resident * warps)) / Machine.CYCLES / MULTIPROCESSORS
     moved = _bytes(p, cut)
-    halo = rows * max(cut.seen(1, tile.size[2]) * size, 64) * channels
+    halo = rows * max(cut.sees(1, tile.size[2]) * size, 64) * channels
     cache = (tiles * halo + moved / 2) / Machine.CACHE
     slowest = math.pow(issue**4 + cache**4 + (moved / Machine.MEMORY) ** 4, 0.25)
     tail = math.ceil(waves) / waves if waves < 3 else 1.0

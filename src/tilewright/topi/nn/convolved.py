@@ -65,6 +65,11 @@ class Convolved:
             return reach[0] - p.padding[0], reach[1] - p.padding[1]
         return p.padding[0], p.padding[1]
 
+    def sees(self, d: int, results: int) -> int:
+        """Rows of the image (``d`` is 0), or columns, that so many of the result, one beside the
+        other, see."""
+        return (results - 1) * self.stride[d] + (self.kernel[d] - 1) * self.dilation[d] + 1
+
     def tap(self, row: Any, column: Any) -> tuple[list[Any], tuple[Any, Any]]:
         """The conditions under which there is a tap so far from a window's corner, and which."""
         found, where = [], []

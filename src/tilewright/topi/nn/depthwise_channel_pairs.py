@@ -13,7 +13,8 @@ the image spreads to the other channel of the pair, and to the four outputs of a
 
 Every other element of B is zero for its channel. Tensor cores that are told so skip them: of eight
 outputs next to one another, sixteen pixels are then multiplied with the taps of their own channel.
-Of seven taps, seven in sixteen of these products count, where seven in 24 do of the others.
+Of seven taps, seven in sixteen of these products count, where seven in 24 do of the others. What is
+not finite then spreads to eight outputs, of its own channel alone.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class PairCut(Convolved):
     Parameters
     ----------
     rows : output rows, one below the other, that a row of the input is read for at once.
-    matrix : what the rows of A count: images; strips of ``rows`` output rows, one below the other;
-        groups of ``outputs`` output columns, one beside the other.
+    matrix : what the rows of A count, or where zeros are skipped the places of a product: images;
+        strips of ``rows`` output rows, one below the other; groups of ``outputs`` output columns,
+        one beside the other.
     outputs : :data:`OUTPUTS`, or :data:`SPARSE_OUTPUTS` to skip what is zero.
     pairs : pairs of channels that are read together.
     tile : rows, columns and channels of results, of which whole ones are computed: multiples of
@@ -61,7 +63,7 @@ class PairCut(Convolved):
     @property
     def seen_rows(self) -> int:
         """Rows of the input that ``rows`` of results see."""
-        return self._reach(0, self.rows)
+        return self.sees(0, self.rows)
 
     @property
     def read(self) -> range:
@@ -75,7 +77,7 @@ class PairCut(Convolved):
     @property
     def seen_columns(self) -> int:
         """Columns of the input that the outputs of a product see."""
-        return self._reach(1, self.outputs)
+        return self.sees(1, self.outputs)
 
     @property
     def pixels(self) -> int:
@@ -93,10 +95,7 @@ class PairCut(Convolved):
     def seen(self, rows: int, columns: int) -> tuple[int, int]:
         """Rows and columns of the input that are read for so many of results."""
         last = (columns - self.outputs) * self.stride[1]
-        return self._reach(0, rows), last + self.parts * self.pixels
-
-    def _reach(self, d: int, results: int) -> int:
-        return (results - 1) * self.stride[d] + (self.kernel[d] - 1) * self.dilation[d] + 1
+        return self.sees(0, rows), last + self.parts * self.pixels
 
 
 @dataclass(frozen=True)

@@ -38,14 +38,10 @@ class PlaneCut(Convolved):
         along, down, across = (-(-n // t) for n, t in zip(extents, self.size, strict=True))
         return along, down, across
 
-    def seen(self, d: int, results: int) -> int:
-        """Rows of the image (``d`` is 0), or columns, that so many of results see."""
-        return (results - 1) * self.stride[d] + (self.kernel[d] - 1) * self.dilation[d] + 1
-
     @property
     def box(self) -> tuple[int, int, int]:
         """Channels, rows and columns of the image in a tile."""
-        return self.size[0], self.seen(0, self.size[1]), self.pitch
+        return self.size[0], self.sees(0, self.size[1]), self.pitch
 
 
 @dataclass(frozen=True)
