@@ -65,3 +65,18 @@ def test_gelu_keeps_its_digits_where_it_is_tiny(target: str, dtype: str, toleran
     kernel(x.reshape(p.input_shape), np.ones(p.filter_shape, dtype), y)
     wanted = [v * 0.5 * math.erfc(-v / math.sqrt(2)) for v in x.astype("float64")]
     np.testing.assert_allclose(y.reshape(-1), wanted, rtol=tolerance)
+
+
+@pytest.mark.parametrize(("layout", "dtype"), [("NCHW", "float32"), ("NHWC", "float16")])
+def test_images_that_windows_may_miss_are_not_copied_as_boxes(layout, dtype):
+    """Windows of one row, two rows apart, above and below an image of one row: what a tile sees was
+    padding alone, of which no box could be made."""
+    p = Problem.parse(
+        (8, 16, 1, 8), (16, 1, 1, 2), padding=1, stride=2, dilation=(3, 2), dtype=dtype,
+        layout=layout,
+    )  # fmt: skip
+    found = list(candidates(p, "cuda -arch=sm_90a"))
+    assert len(found) > 40
+    for template, config in found[::4]:
+        d = template.declare(p, config)
+        assert tilewright.lower(template.schedule(d, config), d.args, "cuda -arch=sm_90a")

@@ -49,6 +49,15 @@ def has_eights(p: Problem) -> bool:
     )
 
 
+def may_be_missed(p: Problem) -> bool:
+    """Whether windows of a forward pass may lie beside all rows, or all columns, of an image, so
+    that what a tile sees may be padding alone: no copying unit is asked for that."""
+    windows = zip(p.image, p.kernel, p.dilation, p.stride, strict=True)
+    return p.pass_ == "forward" and any(
+        size < step and (k - 1) * apart + 1 < step for size, k, apart, step in windows
+    )
+
+
 def eights_of(p: Problem) -> list[int]:
     """Eights of channels that blocks may have without much waste, one at least."""
     few = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12)
