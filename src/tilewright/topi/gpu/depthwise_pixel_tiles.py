@@ -18,7 +18,7 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import tma_load
 from tilewright.topi.declare import Declaration, declare_tiles
-from tilewright.topi.gpu.machine import may_be_missed
+from tilewright.topi.gpu.machine import sees_nothing
 from tilewright.topi.gpu.orders import ROLLING, place_loads
 from tilewright.topi.gpu.shared_filter import share_filter
 from tilewright.topi.nn.depthwise_forward import Tile
@@ -160,5 +160,5 @@ def suits_boxes(p: Problem) -> bool:
         and p.multiplier == 1
         and p.channels * dtype(p.dtype).bytes % 16 == 0
         and (p.pass_ == "forward" or p.stride == (1, 1))
-        and not may_be_missed(p)
+        and not sees_nothing(p)
     )

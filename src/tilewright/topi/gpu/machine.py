@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.problem import Problem
 
@@ -49,13 +50,16 @@ def has_eights(p: Problem) -> bool:
     )
 
 
-def may_be_missed(p: Problem) -> bool:
-    """Whether windows of a forward pass may lie beside all rows, or all columns, of an image, so
-    that what a tile sees may be padding alone: no copying unit is asked for that."""
-    windows = zip(p.image, p.kernel, p.dilation, p.stride, strict=True)
-    return p.pass_ == "forward" and any(
-        size < step and (k - 1) * apart + 1 < step for size, k, apart, step in windows
-    )
+def sees_nothing(p: Problem) -> bool:
+    """Whether all that windows see along rows, or along columns, is padding, as where they pass
+    over a small image: no copying unit can be asked for that."""
+    cut = Convolved(p)
+
+    def beside(d: int) -> bool:
+        windows = (at * cut.stride[d] - cut.before[d] for at in range(cut.result[d]))
+        return all(first >= cut.image[d] or first + cut.sees(d, 1) <= 0 for first in windows)
+
+    return beside(0) or beside(1)
 
 
 def eights_of(p: Problem) -> list[int]:

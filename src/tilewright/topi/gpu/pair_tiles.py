@@ -17,7 +17,7 @@ from itertools import product
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_channel_pairs import PairTile, SparsePairTile, pair_cut
-from tilewright.topi.gpu.machine import Machine, has_eights, may_be_missed
+from tilewright.topi.gpu.machine import Machine, has_eights, sees_nothing
 from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.nn.depthwise_channel_pairs import CHANNELS, PairCut
 from tilewright.topi.nn.depthwise_forward import whole
@@ -56,14 +56,14 @@ def sparse_pair_tiles(p: Problem, target: Target) -> list[PairTile]:
 def suits_pairs(p: Problem) -> bool:
     """Whether products of pairs of channels are for a problem: one of 16 bits, whose pixels begin
     at multiples of 16 bytes, with filters that fit registers."""
-    suits = p.pass_ != "wgrad" and has_eights(p) and not may_be_missed(p)
+    suits = p.pass_ != "wgrad" and has_eights(p) and not sees_nothing(p)
     return suits and next(_tiles(p, PairTile), None) is not None
 
 
 def suits_sparse_pairs(p: Problem) -> bool:
     """Whether products that skip zeros are: the same, with filters so wide that these products take
     less time than those that multiply them."""
-    if p.pass_ == "wgrad" or not has_eights(p) or may_be_missed(p):
+    if p.pass_ == "wgrad" or not has_eights(p) or sees_nothing(p):
         return False
     sparse, dense = pair_cut(p, SparsePairTile()), pair_cut(p, PairTile())
     less = sparse.parts * PRODUCT[sparse.pixels] < dense.parts * PRODUCT[dense.pixels]

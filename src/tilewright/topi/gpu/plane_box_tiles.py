@@ -23,7 +23,7 @@ from tilewright.topi.gpu.depthwise_plane_tiles import (
     plane_cut,
     read_at_once,
 )
-from tilewright.topi.gpu.machine import Machine, may_be_missed
+from tilewright.topi.gpu.machine import Machine, sees_nothing
 from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.nn.depthwise_plane_tiles import PlaneCut
@@ -53,7 +53,7 @@ def suits_plane_boxes(p: Problem) -> bool:
         and p.multiplier == 1
         and width * dtype(p.dtype).bytes % PIECE == 0
         and (p.pass_ == "forward" or p.stride == (1, 1))
-        and not may_be_missed(p)
+        and not sees_nothing(p)
         and bool(_ranked(p))
     )
 
