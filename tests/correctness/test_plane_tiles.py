@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 from tests.support.depthwise import TOLERANCE, run
+from tests.support.hopper import skip_unless_hopper
 
 import tilewright
-from tilewright.runtime.cuda import compute_capability
 from tilewright.topi import Problem
 from tilewright.topi.gpu.depthwise_plane_tiles import PlaneBoxTile, plane_cut
 from tilewright.topi.templates import TEMPLATES
@@ -46,8 +46,8 @@ def build(p, tile, target="sim", batch=None):
     ids=str,
 )  # fmt: skip
 def test_every_edge_is_right(p, tile, device):
-    if device == "cuda" and compute_capability() != 90:
-        pytest.skip("the GPU is no Hopper")
+    if device == "cuda":
+        skip_unless_hopper()
     kernel = build(p, tile, SM_90A if device == "cuda" else "sim")
     assert run(p, kernel, device=device) < TOLERANCE[p.dtype]
 
