@@ -2,7 +2,9 @@
 
 Each layer's first choice is compiled, then launched once on arrays with allocations of their own,
 so that an access beside an array is one beside all memory; the tools run side by side. Layers are
-taken in an order of chance: where a tool is cut short, it has seen some of every kind.
+taken in an order of chance: where a tool is cut short, it has seen some of every kind. With
+``--batch 8`` layers of more images have 8, with the schedule for all of them, for tools that take
+seconds for each.
 
     PYTHONPATH=src python benchmarks/sanitize.py --every 4 --tools memcheck,racecheck --gpus 2
 """
@@ -16,9 +18,12 @@ import random
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
+from queue import Empty, Queue
 from tempfile import TemporaryDirectory
+from threading import Lock
 
 import measure
 from gpu_depthwise import Layer
@@ -32,9 +37,16 @@ from tilewright.topi.problem import Problem
 
 _TARGET = "cuda -arch=sm_90a"
 
+#: Kernels of one process under a tool: after some fifty, PyTorch found no memory for their arrays.
+#: What breaks a process costs the rest of these alone.
+_PART = 24
+#: Seconds until a process has started under a tool and loaded PyTorch, and that the last kernel
+#: before the end may take.
+_START, _LAST = 8.0, 20.0
 
-def prepare(folder: Path, every: int, only: str) -> int:
-    """Compile kernels into ``folder``, with a list of them."""
+
+def prepare(folder: Path, every: int, only: str, batch: int) -> int:
+    """Compile kernels into ``folder``, with lists of them; of at most ``batch`` images, or all."""
     both = (*sections(), *large_sections())
     wanted = [p for section, p in both if only in f"{section} {p}"][::every]
     random.Random(0).shuffle(wanted)
@@ -42,21 +54,22 @@ def prepare(folder: Path, every: int, only: str) -> int:
     with ProcessPoolExecutor() as pool:
         for k, p in enumerate(wanted):
             template, values = first_choices(p, _TARGET)[0]
+            p = p.replace(batch=min(p.batch, batch or p.batch))
             path = str(folder / f"{k}.kernel")
             jobs.append((p, path, pool.submit(build, p, template, values, _TARGET, path)))
-        listed = [(p.to_dict(), path) for p, path, built in jobs if not built.result()]
-    (folder / "list.json").write_text(json.dumps(listed))
+    listed = [(p.to_dict(), path) for p, path, built in jobs if not built.result()]
+    for k in range(0, len(listed), _PART):
+        (folder / f"part{k:05d}.json").write_text(json.dumps(listed[k : k + _PART]))
     return len(listed)
 
 
-def launch(folder: Path, seconds: float) -> None:
-    """Launch every kernel of the list once, or as many as there is time for."""
+def launch(listed: str, seconds: float) -> None:
+    """Launch every kernel of a list once, or as many as there is time for."""
     import torch
 
     end = time.monotonic() + seconds
-    for problem, path in json.loads((folder / "list.json").read_text()):
+    for problem, path in json.loads(Path(listed).read_text()):
         if time.monotonic() > end:
-            print(f"stopped after {seconds:g} s", flush=True)
             return
         layer = Layer(Problem.from_dict(problem), sets=1)
         kernel = tilewright.load(path)
@@ -66,50 +79,90 @@ def launch(folder: Path, seconds: float) -> None:
         del layer
 
 
-def begin(tool: str, folder: str, log: Path, gpu: int, seconds: float) -> subprocess.Popen[bytes]:
-    """Start a tool over all kernels of the list; what it says goes to ``log``."""
+def check(tool: str, listed: Path, gpu: int, seconds: float) -> tuple[int, str]:
+    """A tool over the kernels of a list, in a process of its own: its exit status and its words."""
     # Libraries ask the driver for functions that it lacks, which is no error of ours.
     quiet = ["--report-api-errors", "no"] if tool == "memcheck" else []
-    with log.open("ab") as out:
-        return subprocess.Popen(
-            ["compute-sanitizer", "--tool", tool, *quiet, "--kernel-name",
-             "kernel_substring=main_kernel", "--error-exitcode", "3", sys.executable,
-             __file__, "--launch", folder, "--seconds", f"{seconds}"],
-            env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
-                 "CUDA_VISIBLE_DEVICES": f"{gpu}"},
-            stdout=out, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+    said = listed.with_suffix(f".{tool}")
+    with said.open("wb") as out:
+        try:
+            status = subprocess.run(
+                ["compute-sanitizer", "--tool", tool, *quiet, "--kernel-name",
+                 "kernel_substring=main_kernel", "--error-exitcode", "3", sys.executable,
+                 __file__, "--launch", str(listed), "--seconds", f"{seconds}"],
+                env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+                     "CUDA_VISIBLE_DEVICES": f"{gpu}"},
+                stdout=out, stderr=subprocess.STDOUT, check=False, timeout=seconds + _LAST,
+            ).returncode  # fmt: skip
+        except subprocess.TimeoutExpired:
+            status = None
+            out.write(b"stopped in the last of these\n")
+    words = said.read_text(errors="replace")
+    if status is None:  # it had no time to sum up what it saw until then
+        status = 3 * ("========= " in words.replace("========= COMPUTE-SANITIZER", ""))
+    return status, words
+
+
+def check_all(tool: str, folder: Path, log: Path, gpus: list[int], seconds: float) -> bool:
+    """Whether a tool finds nothing in what it sees within ``seconds``; its words go to ``log``."""
+    parts: Queue[Path] = Queue()
+    for part in sorted(folder.glob("part*.json")):
+        parts.put(part)
+    end, lock, clean = time.monotonic() + seconds, Lock(), list[bool]()
+
+    def work(gpu: int) -> None:
+        while (left := end - time.monotonic()) > _START:
+            try:
+                part = parts.get_nowait()
+            except Empty:
+                return
+            status, said = check(tool, part, gpu, left - _START)
+            clean.append(status == 0)
+            with lock, log.open("a") as out:
+                out.write(f"{said}exit status: {status}\n")
+
+    with ThreadPoolExecutor(len(gpus)) as pool:
+        list(pool.map(work, gpus))
+    return all(clean)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=int, default=1, help="take one layer of so many")
     parser.add_argument("--only", default="", help="sections and problems that contain this")
+    parser.add_argument("--batch", type=int, default=0, help="at most so many images, 0 for all")
     parser.add_argument("--tools", default="memcheck,racecheck,synccheck")
-    parser.add_argument("--gpus", type=int, default=1, help="the tools take turns among so many")
+    parser.add_argument("--gpus", type=int, default=1, help="to share the work of each tool")
+    parser.add_argument("--processes", type=int, default=1, help="of a tool, on each GPU")
     parser.add_argument("--seconds", type=float, default=3600.0, help="to stop launching after")
     parser.add_argument("--out", default="benchmarks/results")
     parser.add_argument("--launch", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.launch:
-        launch(Path(arguments.launch), arguments.seconds)
+        launch(arguments.launch, arguments.seconds)
         return
     failed = False
     with TemporaryDirectory() as name:
-        count = prepare(Path(name), arguments.every, arguments.only)
+        count = prepare(Path(name), arguments.every, arguments.only, arguments.batch)
         known = measure.environment() | {"device": device_name()}
         header = "".join(f"{key}: {value}\n" for key, value in known.items())
-        running = {}
-        for k, tool in enumerate(arguments.tools.split(",")):
-            log = Path(arguments.out) / f"h200_sanitizer_{tool}.log"
-            log.write_text(f"{header}kernels: {count}\n")
-            running[tool] = log, begin(tool, name, log, k % arguments.gpus, arguments.seconds)
-        for tool, (log, process) in running.items():
-            failed |= process.wait() != 0
+        gpus = list(range(arguments.gpus)) * arguments.processes
+        logs = {}
+        for tool in arguments.tools.split(","):
+            logs[tool] = Path(arguments.out) / f"h200_sanitizer_{tool}.log"
+            logs[tool].write_text(f"{header}kernels: {count}\n")
+        with ThreadPoolExecutor() as pool:
+            sound = {
+                tool: pool.submit(check_all, tool, Path(name), log, gpus, arguments.seconds)
+                for tool, log in logs.items()
+            }
+        for tool, log in logs.items():
+            failed |= not sound[tool].result()
             lines = log.read_text().splitlines()
             launched = sum(line.startswith("depthwise_") for line in lines)
-            last = [line for line in lines if "SUMMARY" in line] or lines[-5:]
-            print(f"{tool}, {launched} of {count} kernels: {' '.join(last)}", flush=True)
+            found = Counter(line for line in lines if "SUMMARY" in line)
+            words = "; ".join(f"{times} times {line}" for line, times in found.items())
+            print(f"{tool}, {launched} of {count} kernels: {words}", flush=True)
     sys.exit(failed)
 
 

@@ -209,6 +209,14 @@ def test_a_flat_index_in_tiles_is_put_together_from_dimensions_that_they_cross()
         assert v.text(image * pixels + row * width + column) == v.text(flat)
 
 
+def test_a_flat_index_in_tiles_of_pairs_is_put_together_where_a_row_is_two_pairs() -> None:
+    v = Loops(b=50, y=4, z=16, lane=2)
+    for block, rows in itertools.product((v.b, v.b % 5), (5, 7, 20)):
+        flat = block * 128 + v.y * 32 + v.z * 2 + v.lane
+        image, row, column = flat // (rows * 4), flat // 4 % rows, flat % 4
+        assert v.text(image * (rows * 4) + row * 4 + column) == v.text(flat)
+
+
 def test_the_guard_of_a_padded_input_reads_as_two_bounds_an_axis() -> None:
     v = Loops(h=16, w=32, ry=7, rx=7)
     y, x = v.h + v.ry - 3, v.w + v.rx - 3

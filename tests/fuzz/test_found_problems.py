@@ -68,7 +68,7 @@ def test_gelu_keeps_its_digits_where_it_is_tiny(target: str, dtype: str, toleran
 
 
 @pytest.mark.parametrize(("layout", "dtype"), [("NCHW", "float32"), ("NHWC", "float16")])
-def test_images_that_windows_may_miss_are_not_copied_as_boxes(layout, dtype):
+def test_images_that_windows_may_miss_are_not_copied_as_boxes(layout: str, dtype: str) -> None:
     """Windows of one row, two rows apart, above and below an image of one row: what a tile sees was
     padding alone, of which no box could be made."""
     p = Problem.parse(
@@ -80,3 +80,13 @@ def test_images_that_windows_may_miss_are_not_copied_as_boxes(layout, dtype):
     for template, config in found[::4]:
         d = template.declare(p, config)
         assert tilewright.lower(template.schedule(d, config), d.args, "cuda -arch=sm_90a")
+
+
+def test_tiles_of_windows_of_several_images_are_put_together_where_a_row_is_two_pairs() -> None:
+    """Blocks are of a channel and of 128 windows; an image has 20 rows of two pairs of windows."""
+    p = Problem.parse(
+        (8, 3, 39, 8), (3, 1, 51, 5), stride=2, padding=(50, 8, 0, 0), dilation=(1, 2),
+        dtype="float16",
+    )  # fmt: skip
+    tile = {"rows": 16, "columns": 128, "depth": 32, "down": 1, "across": 4}
+    check(p, "gpu.im2col_mma", tile | {"stages": 1, "implicit": 1}, "sim")

@@ -5,6 +5,7 @@ Beyond what :mod:`tilewright.arith.divide` does to divisions:
 ===========================================  ==============================================
 ``k*(x % c) + k*c*(x // c)``                 ``k*x``
 ``k*((x + y//d) % c) + k*c*((d*x + y)//(c*d))``  ``k*(x + y//d)``
+``k*(x % c) + k*c*(y // c)``                 ``k*y`` where c divides x - y
 ``k*x - k*c*(x // c)``                       ``k*(x % c)``
 ``k*a*((x//a) % b) + k*(x % a)``             ``k*(x % (a*b))``
 ``min(x, y)``                                ``x`` where x <= y is known
@@ -87,16 +88,14 @@ def _join_remainder(
     for quotient in _quotients(az, x, c, a.dtype):
         if _contains(form, quotient, k * c):
             found = form.without(atom).combine(1, quotient, -k * c).combine(1, x, k)
-            if _cost(found) >= _cost(form):  # what is in x may be put together with the rest
-                found = normal(az, found)
-            return found if _cost(found) < _cost(form) else None
+            return _cheaper(az, found, form)
     for other, factor in form.terms.items():
         match other:
-            case E.FloorDiv(b, IntImm(_, d)) if d == c and factor == k * c:
-                y = az.affine(b)  # x but for what is nothing modulo c
+            case E.FloorDiv(b, IntImm(_, d)) if d % c == 0 and factor == k * c:
+                y = floordiv(az, az.affine(b), d // c, a.dtype)  # x but for multiples of c
                 if floormod(az, y, c, a.dtype).terms == {atom: 1}:
                     found = form.without(atom).without(other).combine(1, y, k)
-                    return found if _cost(found) < _cost(form) else None
+                    return _cheaper(az, found, form)
     match a:
         case E.FloorDiv(b, IntImm(_, d)) if k % d == 0:
             y = az.affine(b)
@@ -105,6 +104,13 @@ def _join_remainder(
                 found = form.without(atom).combine(1, low, -(k // d))
                 return found.combine(1, floormod(az, y, c * d, a.dtype), k // d)
     return None
+
+
+def _cheaper(az: Analyzer, found: Affine, form: Affine) -> Affine | None:
+    """What a form was joined to, where there is less to compute in it."""
+    if _cost(found) >= _cost(form):  # what came in may be put together with the rest
+        found = normal(az, found)
+    return found if _cost(found) < _cost(form) else None
 
 
 def _quotients(az: Analyzer, x: Affine, c: int, t: DType) -> Iterator[Affine]:
