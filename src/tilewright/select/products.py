@@ -345,6 +345,6 @@ COUNTED: dict[str, Callable[[Problem, Any], Products]] = {
     **{name: _lanes(name) for name in DESCRIBED if not TEMPLATES[name].channels_last},
 }
 #: Those that came after trees were fitted, whose numbers stay: the others have theirs by name.
-_LATER = ("gpu.plane_products", "gpu.plane_gradient", "gpu.plane_tiles")
+_LATER = ("gpu.plane_products", "gpu.plane_gradient", "gpu.plane_tiles", "gpu.plane_bands")
 #: The templates in the order in which trees number them.
 NUMBERED = (*sorted(set(COUNTED) - set(_LATER)), *_LATER)

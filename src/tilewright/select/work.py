@@ -13,6 +13,7 @@ from tilewright.ir.dtype import dtype
 from tilewright.select.band_work import bands
 from tilewright.select.counts import Array, Work
 from tilewright.select.pair_work import pairs, sparse_pairs
+from tilewright.select.plane_band_work import plane_bands
 from tilewright.select.plane_work import plane_boxes
 from tilewright.select.staged_work import bank_conflicts, boxes, gradient_boxes
 from tilewright.topi.gpu.orders import AHEAD, EARLY, ROLLING, WHOLE
@@ -267,6 +268,7 @@ DESCRIBED: dict[str, Callable[..., Work]] = {
     "gpu.strips": _strips,
     "gpu.planes": _planes,
     "gpu.plane_tiles": plane_boxes,
+    "gpu.plane_bands": plane_bands,
     "gpu.pixels": _pixels,
     "gpu.pixel_tiles": boxes,
     "gpu.channel_pairs": pairs,

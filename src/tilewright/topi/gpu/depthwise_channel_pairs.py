@@ -136,7 +136,7 @@ def pair_cut(p: Problem, tile: PairTile) -> PairCut:
         )
     matrix = (tile.deep, tile.strips, tile.groups)
     size = (tile.high, tile.wide, tile.channels)
-    return PairCut(p, tile.rows, matrix, tile.pairs, size, tile.outputs)
+    return PairCut(p, tile.rows, matrix, size, tile.pairs, tile.outputs)
 
 
 def declare_channel_pairs(p: Problem, tile: PairTile, batch: Any = None) -> PairDeclaration:

@@ -134,9 +134,7 @@ def _lots(p: Problem, pairs: int) -> list[int]:
 
 def products(cut: PairCut) -> int:
     """Products of a warp in a turn."""
-    (sh, _), (dh, _), read = cut.stride, cut.dilation, cut.read
-    rows = sum(i * sh + di * dh in read for i in range(cut.rows) for di in range(cut.kernel[0]))
-    return rows * cut.parts * cut.pairs
+    return cut.met * cut.parts * cut.pairs
 
 
 def loads(cut: PairCut) -> int:

@@ -41,6 +41,11 @@ from tilewright.topi.gpu.depthwise_pixel_tiles import (
     suits_boxes,
 )
 from tilewright.topi.gpu.depthwise_pixels import PixelTile, declare_pixels, schedule_pixels
+from tilewright.topi.gpu.depthwise_plane_bands import (
+    PlaneBandTile,
+    declare_plane_bands,
+    schedule_plane_bands,
+)
 from tilewright.topi.gpu.depthwise_plane_gradient import (
     PlaneGradientTile,
     declare_plane_gradient,
@@ -160,6 +165,7 @@ from tilewright.topi.gpu.pair_tiles import (
     suits_sparse_pairs,
 )
 from tilewright.topi.gpu.pixel_tiles import box_tiles
+from tilewright.topi.gpu.plane_band_tiles import plane_band_tiles, suits_plane_bands
 from tilewright.topi.gpu.plane_box_tiles import plane_box_tiles, suits_plane_boxes
 from tilewright.topi.gpu.reductions import reduction_tiles
 from tilewright.topi.opencl import candidates as opencl
@@ -175,6 +181,9 @@ GPU = (
     Template("gpu.plane_tiles", PlaneBoxTile, schedule_plane_tiles, ("forward", "dgrad"), False,
              True, plane_box_tiles, ("cuda", "sim"), shared=True, where=suits_plane_boxes,
              least=90, declares=declare_plane_tiles),
+    Template("gpu.plane_bands", PlaneBandTile, schedule_plane_bands, ("forward", "dgrad"), False,
+             True, plane_band_tiles, ("cuda", "sim"), shared=True, where=suits_plane_bands,
+             least=90, declares=declare_plane_bands, matrices=True),
     Template("gpu.toeplitz", ToeplitzTile, schedule_toeplitz, ("forward", "dgrad"), False, True,
              toeplitz_tiles, ("cuda", "sim"), shared=True, where=suits_toeplitz, arch="sm_90a",
              declares=declare_toeplitz, matrices=True),

@@ -24,9 +24,9 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.nn.images import Images, padded
+from tilewright.topi.nn.strips import Strips
 
 #: Outputs next to one another of a product, where zeros are multiplied and where they are skipped;
 #: pixels of a product that skips them; its channels.
@@ -34,45 +34,26 @@ OUTPUTS, SPARSE_OUTPUTS, SPARSE_PIXELS, CHANNELS = 4, 8, 16, 2
 
 
 @dataclass(frozen=True)
-class PairCut(Convolved):
+class PairCut(Strips):
     """How a problem is cut into products of pairs of channels.
+
+    ``matrix`` are the rows of A, or where zeros are skipped the places of a product: images;
+    strips; groups of ``outputs`` output columns. ``tile`` are rows, columns and channels of
+    results, of which whole ones are computed: multiples of those of ``matrix`` and of ``pairs``.
 
     Parameters
     ----------
-    rows : output rows, one below the other, that a row of the input is read for at once.
-    matrix : what the rows of A count, or where zeros are skipped the places of a product: images;
-        strips of ``rows`` output rows, one below the other; groups of ``outputs`` output columns,
-        one beside the other.
-    outputs : :data:`OUTPUTS`, or :data:`SPARSE_OUTPUTS` to skip what is zero.
     pairs : pairs of channels that are read together.
-    tile : rows, columns and channels of results, of which whole ones are computed: multiples of
-        those of ``matrix`` and of ``pairs``.
+    outputs : :data:`OUTPUTS`, or :data:`SPARSE_OUTPUTS` to skip what is zero.
     """
 
-    rows: int
-    matrix: tuple[int, int, int]
     pairs: int
-    tile: tuple[int, int, int]
     outputs: int = OUTPUTS
 
     @property
     def sparse(self) -> bool:
         """Whether products are only of pixels with the taps of their channel."""
         return self.outputs == SPARSE_OUTPUTS
-
-    @property
-    def seen_rows(self) -> int:
-        """Rows of the input that ``rows`` of results see."""
-        return self.sees(0, self.rows)
-
-    @property
-    def read(self) -> range:
-        """Those of :attr:`seen_rows` that are multiplied: where a tile is as high as the image, not
-        the padding above and below it."""
-        if self.tile[0] > self.rows or self.result[0] > self.rows:
-            return range(self.seen_rows)
-        first = self.before[0]
-        return range(max(first, 0), min(first + self.image[0], self.seen_rows))
 
     @property
     def seen_columns(self) -> int:
@@ -164,14 +145,7 @@ def depthwise_channel_pairs(t: PairCut, image: Tensor, filter: Tensor) -> PairSt
         n: Any, h: Any, w: Any, e: Any, pair: Any, row: Any,
         i: Any, strip: Any, group: Any, output: Any, cj: Any,
     ) -> Any:  # fmt: skip
-        below = r - row * sh  # rows between the output's window and this row
-        joined = [below >= 0, below <= (t.kernel[0] - 1) * dh]
-        if (t.read.start, t.read.stop) != (0, t.seen_rows):
-            joined += [r >= t.read.start, r < t.read.stop]
-        di = below
-        if dh > 1:
-            joined.append(te.floormod(below, dh).equal(0))
-            di = te.floordiv(below, dh)
+        joined, di = t.meets(r, row)
         at = (e, di, part, pair, q)
         x = pixels[n, h, w, e, r, part, i, strip, group, pair, q, both[0] if both else cj]
         f = taps[*at, output, cj] if bands is None else bands[*at, both[0], output, cj]

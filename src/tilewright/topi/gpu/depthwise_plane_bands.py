@@ -1,0 +1,225 @@
+"""Depthwise convolution in 16 bits on tensor cores, channels first, of planes by bands of filters.
+
+The products of :mod:`~tilewright.topi.nn.depthwise_plane_bands`. A block has some channels, and
+goes through tiles of their images; what a tile sees, halo and padding included, comes to shared
+memory as one box, by TMA, while the tile before it is computed. A warp has the bands of a channel's
+filter in registers, reads a row of all its strips at once, and adds it to all rows of results that
+see it. Results go through shared memory, so that they are stored in pieces of 16 bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from math import gcd
+from typing import Any
+
+from tilewright import te
+from tilewright.ir.errors import LanguageError
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule import Schedule, Stage
+from tilewright.target.instructions import load_pairs, mma_bf16, mma_f16, tma_load
+from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.nn.depthwise_plane_bands import (
+    OUTPUTS,
+    PIECE,
+    PLACE,
+    READ,
+    PlaneBandCut,
+    PlaneBandStages,
+    depthwise_plane_bands,
+    element_of,
+)
+from tilewright.topi.nn.images import Images
+from tilewright.topi.problem import Problem
+from tilewright.topi.stages import image_axes, scheduled
+
+_MULTIPLY = {"float16": mma_f16, "bfloat16": mma_bf16}
+#: Threads of a warp, rows of a product, and pieces of 16 bytes that banks of shared memory pass
+#: together.
+_LANES, _ROWS, _BANKS = 32, 16, 8
+
+
+@dataclass(frozen=True)
+class PlaneBandTile:
+    """A warp computes ``rows`` rows of results of each of ``strips`` strips, one below the other,
+    and of them ``groups`` times eight columns; of so many images that they make sixteen strips by
+    groups. A block has ``down`` by ``across`` warps on the image for each of ``channels`` channels,
+    and goes through ``turns`` tiles, from image to image. ``stages`` tiles are in shared memory."""
+
+    rows: int = 7
+    strips: int = 8
+    groups: int = 1
+    down: int = 1
+    across: int = 7
+    channels: int = 1
+    turns: int = 1
+    stages: int = 1
+
+    @property
+    def matrix(self) -> tuple[int, int, int]:
+        """The rows of a product: images, strips, groups."""
+        return _ROWS // (self.strips * self.groups), self.strips, self.groups
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Rows, columns and channels of results of a tile."""
+        high, wide = self.rows * self.strips * self.down, OUTPUTS * self.groups * self.across
+        return high, wide, self.channels
+
+
+@dataclass(frozen=True)
+class PlaneBandDeclaration(Declaration):
+    """A problem as products with bands, cut as ``cut`` says."""
+
+    cut: PlaneBandCut
+    stages: PlaneBandStages
+
+
+def band_cut(p: Problem, tile: PlaneBandTile) -> PlaneBandCut:
+    """How a problem is cut for a tile. Raises :class:`LanguageError` where the strips and groups of
+    ``tile`` are more than a product has rows."""
+    if not 1 <= tile.strips * tile.groups <= _ROWS:
+        raise LanguageError(
+            f"{tile}: strips by groups are the rows of a product, 1 to {_ROWS}, not "
+            f"{tile.strips * tile.groups}"
+        )
+    bare = PlaneBandCut(p, tile.rows, tile.matrix, tile.size)
+    apart = tile.channels * bare.sees(0, tile.size[0]), tile.rows * bare.stride[0]
+    pitch = _pitch(-(-bare.wide // PIECE), apart, bare.stride[1], tile.strips, tile.groups)
+    return PlaneBandCut(p, tile.rows, tile.matrix, tile.size, pitch * PIECE)
+
+
+@cache
+def _pitch(least: int, apart: tuple[int, int], step: int, strips: int, groups: int) -> int:
+    """So many pieces of 16 bytes, at least ``least``, from one row of a tile to the next that
+    fewest threads meet in a bank, where images and strips lie so many rows ``apart``."""
+    return min(range(least, least + 4), key=lambda n: (meetings(n, apart, step, strips, groups), n))
+
+
+def meetings(pitch: int, apart: tuple[int, int], step: int, strips: int, groups: int) -> int:
+    """Times that a warp takes turns at the banks, for four rows that it reads at once, 32 bytes of
+    each."""
+    most = 0
+    for first in range(0, _ROWS // 2, 4):
+        pieces = set()
+        for row in range(first, first + 4):
+            above, group = divmod(row, groups)
+            image, strip = divmod(above, strips)
+            lines = image * apart[0] + strip * apart[1]
+            at = lines * pitch + group * step  # outputs of a group are as many as a piece has
+            pieces |= {at, at + 1}
+        most = max(most, *Counter(at % _BANKS for at in pieces).values())
+    return most
+
+
+def declare_plane_bands(p: Problem, tile: PlaneBandTile, batch: Any = None) -> PlaneBandDeclaration:
+    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
+    cut, inputs = band_cut(p, tile), placeholders(p, batch)
+    image, filter = list(inputs.values())[:2]
+    made = depthwise_plane_bands(cut, image, filter)
+    sums = Images(p.layout).compute(
+        image.shape[0], p.result_channels, cut.result,
+        lambda n, c, at: element_of(cut, made.sum, n, c, at[0], at[1]), "Sums",
+    )  # fmt: skip
+    result = finished(p, sums, inputs)
+    return PlaneBandDeclaration(p, inputs, result, made.sum, made.image, None, cut, made)
+
+
+def schedule_plane_bands(d: Declaration, tile: PlaneBandTile = PlaneBandTile()) -> Schedule:
+    """The schedule of what :func:`declare_plane_bands` makes with the same ``tile``."""
+    assert isinstance(d, PlaneBandDeclaration)
+    made, layout = d.stages, d.problem.layout
+    s = scheduled(d.output, made.image, made.pixels, made.bands, made.sum)
+    staged = s.cache_write(d.output, "shared")
+    out, results = s[d.output], s[staged]
+    extents = (tile.down * tile.across, tile.channels, _LANES)
+    threads = [
+        te.thread_axis((0, extent), f"threadIdx.{name}")
+        for extent, name in zip(extents, "zyx", strict=True)
+    ]
+    block, turn = _store(out, d, tile, threads)
+    results.compute_at(out, turn)
+    channel = _share_out(results, layout, tile, threads)
+    _multiply(s, d, (results, channel))
+    bands = s[made.bands]
+    bands.set_scope("fragment")
+    bands.compute_at(out, block)
+    bands.bind(bands.op.axis[0], threads[1])
+    for axis in bands.op.axis[1:]:
+        bands.unroll(axis)
+    box = s[made.image]
+    box.set_scope("shared")
+    box.compute_at(out, turn)
+    if tile.stages > 1:
+        box.pipeline(tile.stages)
+    *_, image, _, _, column = box.op.axis
+    box.align_bounds(column, d.cut.pitch)
+    box.tensorize(image, tma_load(d.cut.box, d.problem.dtype))
+    return s
+
+
+def _store(
+    out: Stage, d: PlaneBandDeclaration, tile: PlaneBandTile, threads: list[IterVar]
+) -> tuple[IterVar, IterVar]:
+    """Whole rows, in pieces of 16 bytes that neighbouring threads store side by side. Returns the
+    loops over blocks and over their tiles."""
+    high, wide, channels = tile.size
+    n, c, h, w = image_axes(out, d.problem.layout)
+    n, image = out.split(n, factor=tile.matrix[0])
+    cb, c = out.split(c, factor=channels)
+    wb, w = out.split(w, factor=wide)
+    hb, row = out.split(h, factor=high)
+    out.reorder(n, hb, wb, cb, image, c, row, w)
+    tiles, turn = out.split(out.fuse(n, hb, wb), factor=tile.turns)
+    out.reorder(tiles, cb, turn)
+    block = out.fuse(tiles, cb)
+    out.bind(block, te.thread_axis("blockIdx.x"))
+    w, lane = out.split(w, factor=gcd(PIECE, d.problem.result_image[1]))
+    rest = out.fuse(image, c, row, w)
+    for thread in reversed(threads):
+        assert thread.dom is not None
+        rest, own = out.split(rest, factor=int(thread.dom.extent))
+        out.bind(own, thread)
+    out.vectorize(lane)
+    return block, turn
+
+
+def _share_out(results: Stage, layout: str, tile: PlaneBandTile, threads: list[IterVar]) -> IterVar:
+    """The results of a tile among warps, as their sums lie. Returns the loop over channels."""
+    image, c, row, w = image_axes(results, layout)
+    deep, strips, groups = tile.matrix
+    for axis, extent in ((image, deep), (row, tile.rows * strips), (w, OUTPUTS * groups)):
+        results.align_bounds(axis, extent)
+    w, output = results.split(w, factor=OUTPUTS)
+    output, low = results.split(output, factor=2)
+    across, group = results.split(w, factor=groups)
+    h, row = results.split(row, factor=tile.rows)
+    down, strip = results.split(h, factor=strips)
+    results.reorder(down, across, c, row, image, strip, group, output, low)
+    results.bind(results.fuse(down, across), threads[0])
+    results.bind(c, threads[1])
+    results.unroll(row)
+    results.vectorize(low)
+    return c
+
+
+def _multiply(s: Schedule, d: PlaneBandDeclaration, at: tuple[Stage, IterVar]) -> None:
+    """Sums, ``at`` a loop of a stage, row by row of what the image has, which is read once."""
+    cut, made, kind = d.cut, d.stages, d.problem.dtype
+    sums = s[made.sum]
+    sums.set_scope("fragment")
+    sums.compute_at(*at)
+    *_, line, image, strip, group, output = sums.op.axis
+    r, part, place, pair, low = sums.op.reduce_axis
+    sums.reorder(r, part, line, image, strip, group, output, pair, place, low)
+    for axis in (r, part, line):
+        sums.unroll(axis)
+    sums.tensorize(image, _MULTIPLY[kind])
+
+    pixels = s[made.pixels]
+    pixels.set_scope("fragment")
+    pixels.compute_at(sums, part)
+    *_, image, _, _, place, pair, _ = pixels.op.axis
+    pixels.tensorize(image, load_pairs(cut.matrix, PLACE[0], READ // 2, kind))
