@@ -14,6 +14,7 @@ from tilewright.topi.gpu.plane_band_tiles import (
     bands,
     conflicts,
     loads,
+    pieces,
     products,
     registers,
     shared,
@@ -26,6 +27,8 @@ from tilewright.topi.problem import Problem
 _WIDEST, _WARP, _OWN = 16, 32, 1024
 #: Instructions that make a register of a band; registers that a thread has anyway.
 _BAND, _ANYWAY = 8.0, 24
+#: Instructions for a piece that a thread copies.
+_COPY = 20.0
 
 
 def plane_bands(p: Problem, *values: Array) -> Staged:
@@ -33,14 +36,22 @@ def plane_bands(p: Problem, *values: Array) -> Staged:
     tiles = [PlaneBandTile(*map(int, one)) for one in zip(*values, strict=True)]
     cuts = [band_cut(p, tile) for tile in tiles]
     both = list(zip(cuts, tiles, strict=True))
-    rows, _, _, down, across, channels, turns, stages = values
+    rows, _, _, down, across, channels, turns, stages, boxed = values
     ones, image, read = np.ones(len(tiles)), cuts[0].result, cuts[0].image
     h, w, deep, high, pitch, wide = np.array(
         [(*t.size[:2], t.matrix[0], *c.box[2:], c.wide) for c, t in both], "float64"
     ).T
-    made, held, code, loaded, meetings, space = np.array(
+    made, held, code, loaded, meetings, space, copies = np.array(
         [
-            (bands(c), registers(c), products(c), loads(c), conflicts(c, t), shared(c, t))
+            (
+                bands(c),
+                registers(c),
+                products(c),
+                loads(c),
+                conflicts(c, t),
+                shared(c, t),
+                pieces(c),
+            )
             for c, t in both
         ],
         "float64",
@@ -49,9 +60,10 @@ def plane_bands(p: Problem, *values: Array) -> Staged:
     grid = [np.ceil(n / size) for n, size in zip((p.batch, *image), (deep, h, w), strict=True)]
     beside, count = p.channels / channels, math.prod(grid)
     blocks, results = np.ceil(count / turns) * beside, rows * 16 * OUTPUTS / _WARP
-    pieces = deep * channels * high
-    copied, stored = pieces * pitch * SIZE, results * SIZE / _WIDEST
+    lines = deep * channels * high
+    copied, stored = lines * pitch * SIZE, results * SIZE / _WIDEST
     inside = deep * channels * np.minimum(high, read[0]) * np.minimum(wide, read[1])
+    own = np.where(boxed, 0, _COPY * copies / (warps * _WARP))
     return Staged(
         threads=warps * _WARP, x=_WARP * ones, blocks=blocks, results=results * turns, turns=turns,
         shared=space + _OWN, held=held - _ANYWAY,
@@ -60,13 +72,14 @@ def plane_bands(p: Problem, *values: Array) -> Staged:
         rounds=np.where(stages > 1, 1 + 0.2 * turns, turns),
         stores=turns * stored, store_bytes=_WIDEST * ones,
         multiplies=code * 6.1, conversions=results / 2,
-        filter_loads=made / turns, others=60 + _BAND * made / turns + 2 * stored + results / 2,
+        filter_loads=made / turns,
+        others=60 + _BAND * made / turns + 2 * stored + results / 2 + own,
         unique=turns * inside * SIZE, code=code,
         run=np.minimum(wide, read[1]) * SIZE, step=READ * SIZE * ones,
         store_step=_WIDEST * ones, extra=math.prod(p.kernel) * channels * SIZE * blocks,
         spare=(grid[1] * h / image[0], grid[2] * w / image[1], grid[0] * deep / p.batch,
                high * pitch / (h * w * math.prod(cuts[0].stride)),
                np.ceil(count / turns) * turns / count),
-        tile=values, kind=stages, conflicts=meetings,
-        copied=copied, pieces=pieces, stages=stages * ones,
+        tile=values, kind=stages + 4 * boxed, conflicts=meetings,
+        copied=copied, pieces=lines, stages=stages * ones,
     )  # fmt: skip

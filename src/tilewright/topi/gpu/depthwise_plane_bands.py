@@ -5,6 +5,9 @@ goes through tiles of their images; what a tile sees, halo and padding included,
 memory as one box, by TMA, while the tile before it is computed. A warp has the bands of a channel's
 filter in registers, reads a row of all its strips at once, and adds it to all rows of results that
 see it. Results go through shared memory, so that they are stored in pieces of 16 bytes.
+
+Where rows are no multiples of 16 bytes, or short, threads copy what a tile sees piece by piece
+instead, in the background too.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from tilewright import te
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
-from tilewright.target.instructions import load_pairs, mma_bf16, mma_f16, tma_load
+from tilewright.target.instructions import copy_async, load_pairs, mma_bf16, mma_f16, tma_load
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.nn.depthwise_plane_bands import (
     OUTPUTS,
@@ -46,7 +49,8 @@ class PlaneBandTile:
     """A warp computes ``rows`` rows of results of each of ``strips`` strips, one below the other,
     and of them ``groups`` times eight columns; of so many images that they make sixteen strips by
     groups. A block has ``down`` by ``across`` warps on the image for each of ``channels`` channels,
-    and goes through ``turns`` tiles, from image to image. ``stages`` tiles are in shared memory."""
+    and goes through ``turns`` tiles, from image to image. ``stages`` tiles are in shared memory,
+    copied as boxes (``boxed``) or in pieces."""
 
     rows: int = 7
     strips: int = 8
@@ -56,6 +60,7 @@ class PlaneBandTile:
     channels: int = 1
     turns: int = 1
     stages: int = 1
+    boxed: int = 1
 
     @property
     def matrix(self) -> tuple[int, int, int]:
@@ -149,15 +154,35 @@ def schedule_plane_bands(d: Declaration, tile: PlaneBandTile = PlaneBandTile()) 
     bands.bind(bands.op.axis[0], threads[1])
     for axis in bands.op.axis[1:]:
         bands.unroll(axis)
-    box = s[made.image]
-    box.set_scope("shared")
-    box.compute_at(out, turn)
+    image = s[made.image]
+    image.set_scope("shared")
+    image.compute_at(out, turn)
     if tile.stages > 1:
-        box.pipeline(tile.stages)
-    *_, image, _, _, column = box.op.axis
-    box.align_bounds(column, d.cut.pitch)
-    box.tensorize(image, tma_load(d.cut.box, d.problem.dtype))
+        image.pipeline(tile.stages)
+    image.align_bounds(image.op.axis[-1], d.cut.pitch)
+    if tile.boxed:
+        image.tensorize(image.op.axis[-4], tma_load(d.cut.box, d.problem.dtype))
+    else:
+        _copy_pieces(image, d, threads)
     return s
+
+
+def _copy_pieces(image: Stage, d: PlaneBandDeclaration, threads: list[IterVar]) -> None:
+    """What a tile sees, in pieces as long as rows begin at multiples of, which neighbouring threads
+    copy side by side."""
+    piece = d.cut.piece
+    *_, deep, channel, row, column = image.op.axis
+    column, lane = image.split(column, factor=piece)
+    image.tensorize(lane, copy_async(piece, d.problem.dtype))
+    _spread(image, image.fuse(deep, channel, row, column), threads)
+
+
+def _spread(stage: Stage, rest: IterVar, threads: list[IterVar]) -> None:
+    """A loop among threads, neighbours of which take neighbouring turns."""
+    for thread in reversed(threads):
+        assert thread.dom is not None
+        rest, own = stage.split(rest, factor=int(thread.dom.extent))
+        stage.bind(own, thread)
 
 
 def _store(
@@ -177,11 +202,7 @@ def _store(
     block = out.fuse(tiles, cb)
     out.bind(block, te.thread_axis("blockIdx.x"))
     w, lane = out.split(w, factor=gcd(PIECE, d.problem.result_image[1]))
-    rest = out.fuse(image, c, row, w)
-    for thread in reversed(threads):
-        assert thread.dom is not None
-        rest, own = out.split(rest, factor=int(thread.dom.extent))
-        out.bind(own, thread)
+    _spread(out, out.fuse(image, c, row, w), threads)
     out.vectorize(lane)
     return block, turn
 

@@ -28,12 +28,17 @@ SIZE = 2
 #: Registers of a thread beside bands, sums and pixels, and at most.
 _OTHERS, _MOST_REGISTERS = 40, 200
 #: Products written out at most; tiles that are worth trying; ways to count the rows of a product
-#: for as many rows of results; results that may be computed by those there are.
-_CODE, _MOST, _WAYS, _WASTE = 1024, 120, 6, 1.5
+#: for as many rows of results; results that may be computed by the fewest that can be.
+_CODE, _MOST, _WAYS, _WASTE = 1024, 120, 5, 1.4
 #: Strips and groups of a product's rows: a power of two each, at most so many rows together.
 _POWERS, _ROWS = (1, 2, 4, 8, 16), (1, 2, 3, 4, 5, 6, 7, 8, 14)
 #: Warps of a block at most; channels and warps down an image of a block.
-_WARPS, _CHANNELS, _DOWN = 16, (1, 2, 4), (1, 2, 4)
+_WARPS, _CHANNELS, _DOWN = 16, (1, 2), (1, 2, 4)
+#: Tiles of a block, one after the other.
+_TURNS = (1, 2)
+#: Instructions for a piece that a thread copies; microseconds that pieces take, that a box takes,
+#: and each of its rows; bytes a microsecond that come through the second-level cache.
+_PER_PIECE, _PIECES, _BOX, _LINE, _CACHE = 40, 0.7, 1.0, 0.004, 4e6
 #: Cycles of a quarter of a multiprocessor for a product (``benchmarks/mma_rates.py``).
 _PRODUCT = 6.1
 
@@ -44,20 +49,24 @@ def plane_band_tiles(p: Problem, target: Target) -> list[PlaneBandTile]:
 
 
 def suits_plane_bands(p: Problem) -> bool:
-    """Whether products with bands are for a problem: one of 16 bits, whose rows are multiples of 16
+    """Whether products with bands are for a problem: one of 16 bits, whose rows are multiples of 4
     bytes long, with filters that fit registers."""
-    width = p.out_image[1] if p.pass_ == "dgrad" else p.width
     return (
         p.rank == 2
         and p.pass_ != "wgrad"
         and p.dtype in ("float16", "bfloat16")
         and p.accumulate == "float32"
         and p.multiplier == 1
-        and width % PIECE == 0
+        and _width(p) % 2 == 0
         and (p.pass_ == "forward" or p.stride == (1, 1))
         and not sees_nothing(p)
         and bool(_ranked(p))
     )
+
+
+def _width(p: Problem) -> int:
+    """Of the image that is read."""
+    return p.out_image[1] if p.pass_ == "dgrad" else p.width
 
 
 @functools.lru_cache(64)
@@ -68,17 +77,20 @@ def _ranked(p: Problem) -> tuple[PlaneBandTile, ...]:
 
 def _tiles(p: Problem) -> Iterator[tuple[float, PlaneBandTile]]:
     """Tiles, with the microseconds that they are thought to take."""
-    for bare in _warps(p):
+    ways = (1, 0) if _width(p) % PIECE == 0 else (0,)
+    warps = list(_warps(p))
+    most = _WASTE * min((_waste(p, bare) for bare in warps), default=1.0)
+    for bare in warps:
         own, high = OUTPUTS * bare.groups, bare.rows * bare.strips
-        across = {-(-p.result_image[1] // (own * parts)) for parts in (1, 2, 4)}
+        across = {-(-p.result_image[1] // (own * parts)) for parts in (1, 2)}
         down = [d for d in _DOWN if d == 1 or (d - 1) * high < p.result_image[0]]
         for y, x, channels in product(down, across, _CHANNELS):
             if p.channels % channels or y * x * channels > _WARPS:
                 continue
             made = replace(bare, down=y, across=x, channels=channels)
-            if _waste(p, made) <= _WASTE:
-                for stages in (1, 2):
-                    yield from _balanced(p, replace(made, stages=stages))
+            if _waste(p, made) <= most:
+                for stages, boxed in product((1, 2), ways):
+                    yield from _turned(p, replace(made, stages=stages, boxed=boxed))
 
 
 def _warps(p: Problem) -> Iterator[PlaneBandTile]:
@@ -98,18 +110,16 @@ def _waste(p: Problem, tile: PlaneBandTile) -> float:
     return math.prod(whole(n, size) / n for n, size in sizes)
 
 
-def _balanced(p: Problem, tile: PlaneBandTile) -> Iterator[tuple[float, PlaneBandTile]]:
-    """The same in as many blocks as multiprocessors hold at once, or so many times as many."""
+def _turned(p: Problem, tile: PlaneBandTile) -> Iterator[tuple[float, PlaneBandTile]]:
+    """The same in blocks of few tiles, which start as others end, and in as many blocks as
+    multiprocessors hold at once."""
     cut = band_cut(p, tile)
-    resident = residents(cut, tile)
-    count = tiles_of(p, cut)
+    resident, count = residents(cut, tile), tiles_of(p, cut)
     if not resident:
         return
-    beside = cut.grid[0]
-    turns = {-(-count * beside // (waves * resident * MULTIPROCESSORS)) for waves in (1, 2)}
-    turns = {min(t, count) for t in turns}
-    for t in sorted(turns if tile.stages == 1 else turns - {1}):
-        made = replace(tile, turns=t)
+    once = -(-count * cut.grid[0] // (resident * MULTIPROCESSORS))
+    for turns in sorted({t for t in (*_TURNS, once) if tile.stages <= t <= count}):
+        made = replace(tile, turns=turns)
         yield _micros(p, cut, made, resident), made
 
 
@@ -139,6 +149,11 @@ def shared(cut: PlaneBandCut, tile: PlaneBandTile) -> int:
     return SIZE * (tile.stages * math.prod(cut.box) + tile.matrix[0] * channels * high * wide)
 
 
+def pieces(cut: PlaneBandCut) -> int:
+    """Copies of a tile, where threads copy it."""
+    return math.prod(cut.box) // cut.piece
+
+
 def tiles_of(p: Problem, cut: PlaneBandCut) -> int:
     """Tiles of the images, of some channels."""
     return -(-p.batch // cut.matrix[0]) * cut.grid[1] * cut.grid[2]
@@ -156,7 +171,7 @@ def residents(cut: PlaneBandCut, tile: PlaneBandTile) -> int:
     boxes beside one another would begin where none can."""
     _, _, rows, pitch = cut.box
     apart = tile.size[1] * cut.stride[1]  # from a box to the one beside it
-    if max(rows, pitch) > LARGEST or (cut.grid[2] > 1 and apart % PIECE):
+    if tile.boxed and (max(rows, pitch) > LARGEST or (cut.grid[2] > 1 and apart % PIECE)):
         return 0
     warps = tile.down * tile.across * tile.channels
     return Machine.resident(warps, registers(cut), shared(cut, tile) + Machine.OWN)
@@ -164,25 +179,25 @@ def residents(cut: PlaneBandCut, tile: PlaneBandTile) -> int:
 
 def _micros(p: Problem, cut: PlaneBandCut, tile: PlaneBandTile, resident: int) -> float:
     """The microseconds that a tile is thought to take, of which so many are resident."""
-    count, beside = tiles_of(p, cut), cut.grid[0]
-    warps = tile.down * tile.across * tile.channels
-    blocks = -(-count // tile.turns) * beside
-    waves = blocks / (resident * MULTIPROCESSORS)
-    stored = tile.matrix[0] * math.prod(tile.size) // (8 * 32 * warps) + 1
-    read = loads(cut) * conflicts(cut, tile)
-    multiplied = products(cut) * _PRODUCT / 4
-    issued = products(cut) + 3 * loads(cut) + 6 * tile.rows + 6 * stored + 40
-    work = math.hypot(multiplied, 2 * read, issued * Machine.ISSUE)
+    tiles, warps = tiles_of(p, cut) * cut.grid[0], tile.down * tile.across * tile.channels
+    blocks = -(-tiles_of(p, cut) // tile.turns) * cut.grid[0]
+    waves = math.ceil(blocks / (resident * MULTIPROCESSORS))
+    issued = products(cut) + 3 * loads(cut) + 6 * tile.rows + 20
+    if not tile.boxed:
+        issued += _PER_PIECE * pieces(cut) // (32 * warps)
+    multiplied, read = products(cut) * _PRODUCT / 4, 3 * loads(cut) * conflicts(cut, tile)
+    work = math.hypot(multiplied, read, issued * Machine.ISSUE)
     made = 8 * bands(cut) * Machine.ISSUE
-    busy = warps * (count * beside * work + blocks * made)
-    busy *= (1 + 6 / (resident * warps)) / Machine.CYCLES / MULTIPROCESSORS
+    busy = warps * (tiles * work + blocks * made) / Machine.CYCLES / MULTIPROCESSORS
+    if waves < 4:
+        busy *= waves * resident * MULTIPROCESSORS / blocks
     deep, channels, rows, pitch = cut.box
-    written = p.batch * math.prod(cut.result) * p.channels * SIZE
+    load = _BOX + _LINE * deep * channels * rows if tile.boxed else _PIECES
+    waits = waves * tile.turns * load * (0.35 if tile.stages > 1 else 1.0)
+    results = math.prod(cut.result) * SIZE
+    written = p.batch * p.channels * results
     box = deep * channels * rows * max(pitch * SIZE, 80)
-    cache = (count * beside * box + written) / Machine.CACHE
-    moved = p.batch * math.prod(cut.image) * p.channels * SIZE + written
-    slowest = math.pow(busy**4 + cache**4 + (moved / Machine.MEMORY) ** 4, 0.25)
-    tail = math.ceil(waves) / waves if waves < 3 else 1.0
-    alone = 1.4 if resident == 1 else 1.0  # nothing moves while one block computes
-    waits = math.ceil(waves) * (1.5 if tile.stages == 1 else 1.0) / math.sqrt(resident)
-    return slowest * tail * alone + waits
+    cache = (tiles * box + written) / _CACHE
+    moved = written + p.batch * math.prod(cut.image) * p.channels * SIZE
+    own = (busy**3 + cache**3 + waits**3) * (1 + 0.3 / resident) ** 3
+    return float((own + (moved / Machine.MEMORY) ** 3) ** (1 / 3))

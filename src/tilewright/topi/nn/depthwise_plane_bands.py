@@ -13,6 +13,7 @@ spreads to the eight outputs of a product.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 from tilewright import te
@@ -22,8 +23,7 @@ from tilewright.topi.nn.strips import Strips
 #: Outputs and pixels of a product; a pixel's number is that of four places in a row, and in a place
 #: that of two pairs of two, so that a thread reads four pixels at once.
 OUTPUTS, PIXELS, PLACE = 8, 16, (4, 2, 2)
-#: Columns of 16 bits that a thread reads at once, and that an image in a tile begins at a multiple
-#: of, as the copying unit asks.
+#: Columns of 16 bits that a thread reads at once, and those of 16 bytes.
 READ, PIECE = 4, 8
 
 
@@ -43,9 +43,15 @@ class PlaneBandCut(Strips):
     pitch: int = 0
 
     @property
+    def piece(self) -> int:
+        """Columns that rows of the image begin at multiples of, of 16 bytes at most."""
+        return gcd(PIECE, self.image[1])
+
+    @property
     def margin(self) -> int:
-        """Columns of a tile of the image before the first one that its results see."""
-        return -self.before[1] % PIECE
+        """Columns of a tile of the image before the first one that its results see: tiles begin
+        where pieces do, and where threads can read."""
+        return -self.before[1] % max(self.piece, READ)
 
     @property
     def lead(self) -> int:

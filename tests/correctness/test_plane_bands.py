@@ -1,0 +1,146 @@
+"""Planes by bands of filters on tensor cores: right at every edge, and what is multiplied."""
+
+import re
+
+import numpy as np
+import pytest
+from tests.support.depthwise import TOLERANCE, run
+from tests.support.hopper import skip_unless_hopper
+
+import tilewright
+from tilewright.ir.errors import LanguageError
+from tilewright.topi import Problem
+from tilewright.topi.gpu.depthwise_plane_bands import PlaneBandTile, band_cut, meetings
+from tilewright.topi.templates import TEMPLATES, templates
+
+SM_90A = tilewright.Target.parse("cuda -arch=sm_90a")
+TEMPLATE = TEMPLATES["gpu.plane_bands"]
+
+
+def problem(image, filter, dtype="float16", pass_="forward", **more):
+    return Problem.parse(image, filter, dtype=dtype, pass_=pass_, **more)
+
+
+def build(p, tile, target="sim", batch=None):
+    assert TEMPLATE.fits(p, SM_90A)
+    d = TEMPLATE.declare(p, tile, batch)
+    return tilewright.build(TEMPLATE.schedule(d, tile), d.args, target)
+
+
+@pytest.mark.parametrize("boxed", [1, 0])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.needs_cuda)])
+@pytest.mark.parametrize(
+    ("p", "tile"),
+    [
+        (problem((3, 4, 9, 24), (4, 1, 5, 5), padding=2), (2, 4, 1, 2, 3, 2)),
+        (problem((3, 4, 9, 24), (4, 1, 5, 5), padding=2), (2, 4, 1, 2, 3, 2, 2, 2)),
+        (problem((5, 3, 17, 16), (3, 1, 7, 7), "bfloat16", padding=3),
+         (3, 8, 2, 1, 1, 1, 3, 3)),  # from image to image, three of them in shared memory
+        (problem((2, 2, 9, 36), (2, 1, 3, 9), pass_="dgrad", padding=(1, 2)),
+         (3, 1, 8, 3, 1, 1, 2, 2)),  # several tiles across an image
+        (problem((2, 2, 13, 16), (2, 1, 3, 4), padding=(1, 2, 0, 3), dilation=2, stride=(2, 1)),
+         (2, 2, 2, 2, 1, 2)),
+        (problem((1, 3, 11, 24), (3, 1, 5, 5), stride=2, padding=2), (3, 2, 2, 1, 1, 3)),
+        (problem((17, 2, 7, 8), (2, 1, 7, 7), "bfloat16", padding=3),
+         (7, 1, 1, 1, 1, 2)),  # sixteen images a product, of which there are seventeen
+        (problem((2, 2, 2, 32), (2, 1, 1, 20), padding=(0, 10)), (1, 2, 4, 1, 2, 1)),
+        (problem((1, 2, 3, 8), (2, 1, 2, 2), padding=(3, 5, 4, 0), stride=(2, 3)),
+         (1, 4, 1, 1, 1, 1)),  # more padding than image
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_edge_is_right(p, tile, device, boxed):
+    if device == "cuda":
+        skip_unless_hopper()
+    made = PlaneBandTile(**dict(zip(vars(PlaneBandTile()), tile, strict=False)), boxed=boxed)
+    kernel = build(p, made, SM_90A if device == "cuda" else "sim")
+    assert run(p, kernel, device=device) < TOLERANCE[p.dtype]
+
+
+@pytest.mark.parametrize("width", [28, 14, 10])
+@pytest.mark.parametrize("k", [3, 7])
+def test_rows_of_any_even_width_are_copied_in_pieces(width, k):
+    p = problem((3, 4, 9, width), (4, 1, k, k), padding=k // 2)
+    tile = PlaneBandTile(3, 4, 2, 1, -(-width // 16), 2, 2, 2, boxed=0)
+    assert run(p, build(p, tile)) < TOLERANCE["float16"]
+    assert not any(t.boxed for t in TEMPLATE.tiles(p, SM_90A))
+
+
+def test_an_epilogue_is_fused():
+    p = problem((1, 2, 6, 24), (2, 1, 3, 3), padding=1, epilogue=("bias", "silu", "residual"))
+    assert run(p, build(p, PlaneBandTile(3, 2, 1, 1, 3, 1))) < TOLERANCE[p.dtype]
+
+
+@pytest.mark.parametrize("boxed", [1, 0])
+def test_batches_may_be_left_to_the_call(boxed):
+    p, n = problem((3, 2, 6, 8), (2, 1, 3, 3), padding=1), tilewright.te.var("n")
+    tile = PlaneBandTile(3, 2, 1, 1, 1, 1, boxed=boxed)
+    assert run(p, build(p, tile, batch=n)) < TOLERANCE["float16"]
+
+
+def test_an_image_may_have_more_elements_than_32_bits_count():
+    p, tile = problem((1, 8, 20000, 20000), (8, 1, 3, 3), padding=1), PlaneBandTile()
+    d = TEMPLATE.declare(p, tile)
+    assert "tma_load" in repr(tilewright.lower(TEMPLATE.schedule(d, tile), d.args, SM_90A))
+
+
+@pytest.mark.parametrize(
+    ("p", "wanted"),
+    [
+        (problem((2, 4, 8, 7), (4, 1, 3, 3), padding=1), False),  # rows of an odd width
+        (problem((2, 4, 8, 8), (4, 1, 3, 3), "float32", padding=1), False),
+        (problem((2, 4, 8, 8), (8, 1, 3, 3), padding=1), False),  # two filters a channel
+        (problem((2, 4, 16, 16), (4, 1, 3, 3), pass_="dgrad", stride=2, padding=1), False),
+        (problem((2, 4, 16, 16), (4, 1, 3, 3), stride=2, padding=1), True),
+        (problem((2, 4, 16, 16), (4, 1, 13, 13), padding=6), True),
+    ],
+    ids=str,
+)
+def test_which_problems_have_bands(p, wanted):
+    assert (TEMPLATE in templates(p, SM_90A)) == wanted
+
+
+@pytest.mark.parametrize("target", ["sim", pytest.param(SM_90A, marks=pytest.mark.needs_cuda)])
+def test_what_is_not_finite_spreads_to_the_outputs_of_a_product_alone(target):
+    if target is SM_90A:
+        skip_unless_hopper()
+    p = problem((1, 2, 8, 32), (2, 1, 3, 3), padding=1)
+    x = np.ones((1, 2, 8, 32), "float16")
+    x[0, 1, 4, 12] = np.nan
+    y = np.empty_like(x)
+    build(p, PlaneBandTile(2, 4, 1, 1, 4, 1), target)(x, np.ones((2, 1, 3, 3), "float16"), y)
+    assert np.isfinite(y[0, 0]).all()
+    assert np.isfinite(np.delete(y[0, 1], (3, 4, 5), axis=0)).all()
+    assert np.isnan(y[0, 1, 3:6, 11:14]).all()
+    assert np.isfinite(y[0, 1, :, 24:]).all()
+
+
+@pytest.mark.needs_nvrtc
+def test_a_row_of_strips_is_read_once_for_all_rows_of_results_that_see_it():
+    p = problem((64, 144, 56, 56), (144, 1, 5, 5), padding=2)
+    kernel = build(p, PlaneBandTile(7, 8, 1, 1, 7, 1), SM_90A)
+    found = re.findall(r"\b(HMMA|UTMALDG|LDS\.64)\b", kernel.assembly)
+    assert found.count("HMMA") == 7 * 5  # rows of results by rows of the filter
+    assert found.count("LDS.64") == 2 * 11  # halves of the rows of A, of seven rows and their halo
+    assert "UTMALDG" in found
+    assert kernel.resources["main_kernel"].spills == 0
+
+
+def test_rows_of_a_tile_are_as_long_as_meets_no_bank_twice():
+    p = problem((64, 144, 56, 56), (144, 1, 5, 5), padding=2)
+    for tile in (PlaneBandTile(7, 8, 1, 1, 7, 1), PlaneBandTile(14, 4, 1), PlaneBandTile(14, 1, 8)):
+        cut = band_cut(p, tile)
+        apart = cut.box[1] * cut.box[2], tile.rows
+        assert meetings(cut.pitch // 8, apart, 1, tile.strips, tile.groups) == 1
+    assert meetings(8, (1, 8), 1, 8, 1) == 4  # rows of 128 bytes
+
+
+def test_tiles_of_the_library_are_right():
+    p = problem((3, 6, 15, 16), (6, 1, 5, 5), padding=2)
+    for tile in TEMPLATE.tiles(p, SM_90A)[::25]:
+        assert run(p, build(p, tile)) < TOLERANCE["float16"], tile
+
+
+def test_more_strips_and_groups_than_a_product_has_rows_are_an_error():
+    with pytest.raises(LanguageError, match="strips by groups .* 1 to 16, not 32"):
+        TEMPLATE.declare(problem((2, 4, 8, 8), (4, 1, 3, 3)), PlaneBandTile(1, 8, 4))
