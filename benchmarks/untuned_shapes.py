@@ -219,12 +219,14 @@ def _medians(found: dict[str, list[float]]) -> dict[str, float]:
 
 
 def prepare(
-    p: Problem, target: str, device: str, first: int, others: int, stem: str
+    p: Problem, target: str, device: str, first: int, others: int, end: float, stem: str
 ) -> dict[str, tuple[str, str]]:
     """The candidates of a problem, compiled into files that begin with ``stem``: by name the file
-    and what :func:`build` says."""
-    found = {}
+    and what :func:`build` says; those there is time for until ``end``."""
+    found: dict[str, tuple[str, str]] = {}
     for k, c in enumerate(candidates(p, target, device, first, others)):
+        if time.monotonic() > end:
+            break
         path = f"{stem}-{k}.kernel"
         found[name_of(c)] = path, build(p, c, target, path)
     return found
@@ -280,7 +282,7 @@ def run_part(arguments: argparse.Namespace) -> None:
     written.write_text("[]")
     processes = max(2, (os.cpu_count() or 2) // arguments.gpus)
     device = str(machine(tilewright.Target.parse(target), probe=False)["device"])
-    given = (target, device, arguments.ranked, arguments.random)
+    given = (target, device, arguments.ranked, arguments.random, end)
     with TemporaryDirectory() as folder:
         for p, kernels in prepared(mine, processes, given, folder, end):
             try:

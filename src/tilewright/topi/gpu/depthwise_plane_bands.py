@@ -24,6 +24,7 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import copy_async, load_pairs, mma_bf16, mma_f16, tma_load
 from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.gpu.staging import bind_all, extent_of, share_rows
 from tilewright.topi.nn.depthwise_plane_bands import (
     OUTPUTS,
     PIECE,
@@ -170,19 +171,12 @@ def schedule_plane_bands(d: Declaration, tile: PlaneBandTile = PlaneBandTile()) 
 def _copy_pieces(image: Stage, d: PlaneBandDeclaration, threads: list[IterVar]) -> None:
     """What a tile sees, in pieces as long as rows begin at multiples of, which neighbouring threads
     copy side by side."""
-    piece = d.cut.piece
     *_, deep, channel, row, column = image.op.axis
-    column, lane = image.split(column, factor=piece)
-    image.tensorize(lane, copy_async(piece, d.problem.dtype))
-    _spread(image, image.fuse(deep, channel, row, column), threads)
-
-
-def _spread(stage: Stage, rest: IterVar, threads: list[IterVar]) -> None:
-    """A loop among threads, neighbours of which take neighbouring turns."""
-    for thread in reversed(threads):
-        assert thread.dom is not None
-        rest, own = stage.split(rest, factor=int(thread.dom.extent))
-        stage.bind(own, thread)
+    column, lane = image.split(column, factor=d.cut.piece)
+    image.tensorize(lane, copy_async(d.cut.piece, d.problem.dtype))
+    image.reorder(deep, channel, row, column)
+    columns = d.cut.pitch // d.cut.piece
+    bind_all(image, share_rows(image, row, column, columns, extent_of(*threads)), threads)
 
 
 def _store(
@@ -201,8 +195,9 @@ def _store(
     out.reorder(tiles, cb, turn)
     block = out.fuse(tiles, cb)
     out.bind(block, te.thread_axis("blockIdx.x"))
-    w, lane = out.split(w, factor=gcd(PIECE, d.problem.result_image[1]))
-    _spread(out, out.fuse(image, c, row, w), threads)
+    stored = gcd(PIECE, d.problem.result_image[1])
+    w, lane = out.split(w, factor=stored)
+    bind_all(out, share_rows(out, row, w, wide // stored, extent_of(*threads)), threads)
     out.vectorize(lane)
     return block, turn
 

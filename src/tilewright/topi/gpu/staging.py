@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd
+from math import gcd, prod
 
 from tilewright import te
 from tilewright.ir.dtype import dtype
@@ -51,3 +51,23 @@ def stage_boxes(stage: Stage) -> None:
     swizzle = extents[-1] * dtype(kind).bytes
     stage.swizzle(swizzle)
     stage.tensorize(images, tma_load(extents, str(kind), swizzle=swizzle))
+
+
+def share_rows(stage: Stage, row: IterVar, column: IterVar, columns: int, threads: int) -> IterVar:
+    """Rows of so many columns among so many threads, each of which stays with its column: what it
+    does for a row is then a constant apart from what it does for the next one. Returns the loop
+    over threads, which is to be bound."""
+    row, own = stage.split(row, factor=max(1, threads // columns))
+    return stage.fuse(own, column)
+
+
+def bind_all(stage: Stage, rest: IterVar, threads: Sequence[IterVar]) -> None:
+    """A loop among threads, the last of which are neighbours and take neighbouring turns."""
+    for thread in reversed(threads):
+        rest, lane = stage.split(rest, factor=extent_of(thread))
+        stage.bind(lane, thread)
+
+
+def extent_of(*threads: IterVar) -> int:
+    """How many there are."""
+    return prod(int(t.dom.extent) for t in threads if t.dom is not None)
