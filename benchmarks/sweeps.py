@@ -134,5 +134,18 @@ def _unpacked(text: str, name: str, first: int) -> Iterator[Measured]:
             problem = Problem.from_dict(given)
         except TilewrightError as error:
             raise SystemExit(f"{name}: {error}") from None
-        rows = {t: np.array(r, "float64") for t, r in tables.items() if t in TEMPLATES}
+        rows = {
+            t: _with_defaults(np.array(r, "float64"), t, whole["templates"][t])
+            for t, r in tables.items()
+            if t in TEMPLATES
+        }
         yield Measured(problem, first + sweep, whole["weights"][sweep], rows)
+
+
+def _with_defaults(
+    rows: np.ndarray[Any, Any], template: str, names: list[str]
+) -> np.ndarray[Any, Any]:
+    """Rows with columns for the parameters that the template got after they were packed."""
+    later = dataclasses.fields(TEMPLATES[template].config)[len(names) :]
+    defaults = np.full((len(rows), len(later)), [f.default for f in later], "float64")
+    return np.concatenate([rows[:, : len(names)], defaults, rows[:, len(names) :]], axis=1)
