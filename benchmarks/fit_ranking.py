@@ -40,7 +40,7 @@ _CLIP = 0.7
 #: Schedules near the best count for more.
 _NEAR = 4.0
 #: Fits whose mean is taken, one half of them of each kind, and the trees of each.
-_FITS, _TREES = 4, 220
+_FITS, _TREES = 4, 205
 #: What leaves add is a multiple of this, which no order depends on, and files of them are small.
 _STEP = 2.0**-17
 _SETTINGS = {

@@ -7,7 +7,7 @@ not measured: the kernels differ in their conversions only.
 
     PYTHONPATH=src python benchmarks/ship_records.py SWEEP... --device "NVIDIA H200"
 
-With ``--add``, what the file already has of other problems stays.
+With ``--add``, what the file already has stays, but for schedules that were measured anew.
 """
 
 from __future__ import annotations
@@ -76,6 +76,11 @@ def candidate(name: str) -> Candidate | None:
     return template, tuple(sorted(asdict(config).items()))
 
 
+def whole(r: Ranked) -> Candidate:
+    """A record's schedule, with defaults for parameters that its template got later."""
+    return r.template, tuple(sorted(asdict(TEMPLATES[r.template].parse(dict(r.values))).items()))
+
+
 def fastest(times: dict[Candidate, float]) -> tuple[Ranked, ...]:
     ranked = sorted((micros, c) for c, micros in times.items())[:MOST]
     kept = [r for k, r in enumerate(ranked) if k < LEAST or r[0] <= WITHIN * ranked[0][0]]
@@ -88,7 +93,7 @@ def main() -> None:
     parser.add_argument("--device", default="NVIDIA H200")
     parser.add_argument("--target", default="cuda -arch=sm_90a")
     parser.add_argument("--driver", default="CUDA 13.0")
-    parser.add_argument("--add", action="store_true", help="keep the records of other problems")
+    parser.add_argument("--add", action="store_true", help="keep what was not measured anew")
     arguments = parser.parse_args()
     found: dict[Problem, dict[Candidate, float]] = {}
     for path in arguments.sweeps:
@@ -97,15 +102,16 @@ def main() -> None:
     for problem in [p for p in found if p.dtype == "float16"]:
         alike = replace(problem, dtype="bfloat16")
         found.setdefault(alike, found[problem])
+    path = FOLDER / file_name(arguments.target, arguments.device)
+    if arguments.add:
+        for old in read(path):
+            before = {whole(r): r.seconds * 1e6 for r in old.best}
+            found[old.problem] = {**before, **found.get(old.problem, {})}
     tuned = [
         Tuned(problem, arguments.target, arguments.device, fastest(times))
         for problem, times in found.items()
         if times
     ]
-    path = FOLDER / file_name(arguments.target, arguments.device)
-    if arguments.add:
-        new = {t.problem for t in tuned}
-        tuned = [*(t for t in read(path) if t.problem not in new), *tuned]
     write(path, tuned, Device(arguments.device, arguments.driver, __version__))
     print(f"{path}: {len(tuned)} problems")
 

@@ -110,13 +110,19 @@ def write(path: Path, tuned: Sequence[Tuned], device: Device) -> None:
     lines = [head]
     for t in sorted(tuned, key=lambda t: t.problem):
         best = [
-            [r.template, [dict(r.values)[n] for n in names[r.template]], round(r.seconds * 1e6, 3)]
+            [r.template, [_value(r, n) for n in names[r.template]], round(r.seconds * 1e6, 3)]
             for r in t.best
         ]
         lines.append({"problem": _short(t.problem), "best": best})
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
+
+
+def _value(r: Ranked, name: str) -> int:
+    """A parameter, or its default where the template got it later."""
+    known = dict(r.values)
+    return known[name] if name in known else int(getattr(TEMPLATES[r.template].config(), name))
 
 
 def _short(problem: Problem) -> dict[str, Any]:

@@ -11,7 +11,7 @@ so that they are stored in pieces of 16 bytes, one next to the other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tilewright import te
@@ -72,7 +72,7 @@ class PairTile:
     lots: int = 4
     turns: int = 1
     stages: int = 1
-    boxed: int = 1
+    boxed: int = field(default=1, metadata={"later": True})
 
     #: Outputs next to one another of a product; its rows: images, by strips, by groups.
     outputs: ClassVar[int] = OUTPUTS
