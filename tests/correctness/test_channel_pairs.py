@@ -56,12 +56,6 @@ def build(p, tile, target="sim", batch=None):
          SparsePairTile(2, 1, 1, 2, 1, 2, 2, 2, 2)),
         (problem((3, 32, 7, 7), (32, 1, 7, 7), "bfloat16", padding=3),
          SparsePairTile(7, 1, 1, 2, 1, 1, 8)),
-        (problem((5, 24, 9, 19), (24, 1, 5, 5), padding=2),
-         PairTile(2, 4, 4, 4, 1, 1, 1, 3, 2, boxed=0)),  # copied in pieces, not as boxes
-        (problem((2, 16, 9, 20), (16, 1, 7, 7), padding=3, dtype="bfloat16"),
-         SparsePairTile(4, 2, 2, 4, 1, 1, 2, 1, 1, boxed=0)),  # of swizzled pixels
-        (problem((3, 40, 8, 9), (40, 1, 3, 4), padding=(1, 2, 0, 3), dilation=2, stride=2),
-         PairTile(2, 2, 2, 4, 1, 1, 4, 2, 2, boxed=0)),  # channels of two blocks
     ],
     ids=str,
 )  # fmt: skip

@@ -24,8 +24,6 @@ from tilewright.topi.problem import Problem
 _WIDEST, _WARP, _SIZE, _OWN = 16, 32, 2, 1024
 #: Instructions that make a register of a band.
 _BAND = 12.0
-#: Instructions for a piece that a thread copies.
-_COPY = 8.0
 #: Registers that a thread has anyway.
 _ANYWAY = 24
 
@@ -43,7 +41,7 @@ def sparse_pairs(p: Problem, *values: Array) -> Staged:
 def _pairs(p: Problem, values: tuple[Array, ...], kind: type[PairTile]) -> Staged:
     tiles = [kind(*map(int, one)) for one in zip(*values, strict=True)]
     cuts = [pair_cut(p, tile) for tile in tiles]
-    rows, *_, turns, stages, boxed = values
+    rows, *_, turns, stages = values
     ones = np.ones(len(tiles))
     image = p.image if p.pass_ == "dgrad" else p.out_image
     read = p.out_image if p.pass_ == "dgrad" else p.image
@@ -72,7 +70,6 @@ def _pairs(p: Problem, values: tuple[Array, ...], kind: type[PairTile]) -> Stage
     ]
     inside = deep * np.minimum(high, read[0]) * np.minimum(wide, read[1])
     copied = pieces * c * _SIZE
-    copies = _COPY * copied / (_WIDEST * warps * _WARP)
     return Staged(
         threads=warps * _WARP, x=_WARP * ones, blocks=blocks, results=results * turns, turns=turns,
         shared=stages * copied + deep * h * w * (c + 8) * _SIZE + _OWN, held=held - _ANYWAY,
@@ -81,13 +78,12 @@ def _pairs(p: Problem, values: tuple[Array, ...], kind: type[PairTile]) -> Stage
         rounds=np.where(stages > 1, 1 + 0.2 * turns, turns),
         stores=turns * stored, store_bytes=_WIDEST * ones,
         multiplies=multiplied, conversions=results / 2,
-        filter_loads=made / turns,
-        others=60 + _BAND * made / turns + 2 * stored + each + (1 - boxed) * copies,
+        filter_loads=made / turns, others=60 + _BAND * made / turns + 2 * stored + each,
         unique=turns * inside * c * _SIZE, code=code,
         run=np.where(beside > 1, c, p.channels * wide) * _SIZE, step=width,
         store_step=_WIDEST * ones, extra=math.prod(p.kernel) * c * _SIZE * blocks,
         spare=(grid[1] * h / image[0], grid[2] * w / image[1], beside * c / p.channels,
                high * wide / (h * w * math.prod(steps)), grid[0] * deep / p.batch),
-        tile=values, kind=own / 2 + 8 * stages + 32 * (1 - boxed), conflicts=np.array(conflicts),
+        tile=values, kind=own / 2 + 8 * stages, conflicts=np.array(conflicts),
         copied=copied, pieces=pieces, stages=stages * ones,
     )  # fmt: skip

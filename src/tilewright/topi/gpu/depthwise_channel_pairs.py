@@ -11,7 +11,7 @@ so that they are stored in pieces of 16 bytes, one next to the other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewright import te
@@ -19,7 +19,6 @@ from tilewright.ir.errors import LanguageError
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import (
-    copy_async,
     load_pairs,
     mma_bf16,
     mma_bf16_8,
@@ -30,7 +29,6 @@ from tilewright.target.instructions import (
     tma_load,
 )
 from tilewright.topi.declare import Declaration, finished, placeholders
-from tilewright.topi.gpu.staging import bind_all, extent_of, share_rows
 from tilewright.topi.nn.depthwise_channel_pairs import (
     CHANNELS,
     OUTPUTS,
@@ -61,7 +59,7 @@ class PairTile:
     ``strips`` strips, one below the other, and of them ``groups`` times four columns; of so many
     images that they make sixteen strips by groups. A block has ``down`` by ``across`` warps on the
     image for each of ``lots`` lots of channels, and goes through ``turns`` tiles, from image to
-    image. ``stages`` tiles are in shared memory, copied as boxes (``boxed``) or in pieces."""
+    image. ``stages`` tiles are in shared memory."""
 
     rows: int = 4
     strips: int = 4
@@ -72,7 +70,6 @@ class PairTile:
     lots: int = 4
     turns: int = 1
     stages: int = 1
-    boxed: int = field(default=1, metadata={"later": True})
 
     #: Outputs next to one another of a product; its rows: images, by strips, by groups.
     outputs: ClassVar[int] = OUTPUTS
@@ -173,7 +170,7 @@ def schedule_channel_pairs(d: Declaration, tile: PairTile = PairTile()) -> Sched
     lot = _share_out(results, layout, tile, threads)
     _multiply(s, d, tile, (results, lot))
     _hold_filters(s, made, (out, block), threads[1])
-    _copy_image(s, d, tile, (out, turn), threads)
+    _copy_boxes(s, d, tile, (out, turn))
     return s
 
 
@@ -266,10 +263,7 @@ def _multiply(s: Schedule, d: PairDeclaration, tile: PairTile, at: tuple[Stage, 
     pixels.tensorize(image, load_pairs(cut.matrix, cut.pixels, tile.pairs, kind))
 
 
-def _copy_image(
-    s: Schedule, d: PairDeclaration, tile: PairTile, at: tuple[Stage, IterVar],
-    threads: list[IterVar],
-) -> None:  # fmt: skip
+def _copy_boxes(s: Schedule, d: PairDeclaration, tile: PairTile, at: tuple[Stage, IterVar]) -> None:
     """What a tile sees, ``at`` a loop of a stage, while the tiles before it are computed."""
     box = s[d.stages.image]
     box.set_scope("shared")
@@ -279,12 +273,4 @@ def _copy_image(
     if tile.swizzle:
         box.swizzle(tile.swizzle)
     seen = (tile.deep, *d.cut.seen(tile.high, tile.wide), tile.channels)
-    if tile.boxed:
-        box.tensorize(box.op.axis[0], tma_load(seen, d.problem.dtype, swizzle=tile.swizzle))
-        return
-    _, row, column, c = box.op.axis
-    piece, lane = box.split(c, factor=_STORED)
-    box.tensorize(lane, copy_async(_STORED, d.problem.dtype))
-    columns = seen[2] * tile.channels // _STORED
-    rest = share_rows(box, row, box.fuse(column, piece), columns, extent_of(*threads))
-    bind_all(box, rest, threads)
+    box.tensorize(box.op.axis[0], tma_load(seen, d.problem.dtype, swizzle=tile.swizzle))

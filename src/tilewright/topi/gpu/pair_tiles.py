@@ -84,15 +84,17 @@ def _tiles(p: Problem, kind: type[PairTile]) -> Iterator[tuple[float, PairTile]]
 
 
 def _balanced(p: Problem, tile: PairTile) -> Iterator[tuple[float, PairTile]]:
-    """The same in as many blocks as multiprocessors hold at once, or twice as many; and as they
-    would hold if compilers did with fewer registers, which they do where they are told to."""
+    """The same in as many blocks as multiprocessors hold at once, twice as many, or of two tiles
+    each; and as they would hold if compilers did with fewer registers, which they do where they are
+    told to."""
     count, beside = _count(p, tile)
     for spared in (0, _SPARED):
         resident = _resident(p, tile, spared)
         if not resident or (spared and resident == _resident(p, tile)):
             continue
-        turns = {-(-count * beside // (waves * resident * MULTIPROCESSORS)) for waves in (1, 2)}
-        for t in sorted({1} if tile.stages == 1 else turns - set(range(tile.stages))):
+        even = (-(-count * beside // (waves * resident * MULTIPROCESSORS)) for waves in (1, 2))
+        turns = {1} if tile.stages == 1 else {t for t in (2, *even) if tile.stages <= t <= count}
+        for t in sorted(turns):
             made = replace(tile, turns=t)
             yield _micros(p, made, resident), made
 
