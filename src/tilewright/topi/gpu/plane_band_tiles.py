@@ -25,6 +25,9 @@ from tilewright.topi.problem import Problem
 
 #: Bytes of an element.
 SIZE = 2
+#: Products for a row of results at most, by what was measured: with as many as filters of thirteen
+#: rows need, two for each, others are as fast on small images.
+_LONGEST = 26
 #: Registers of a thread beside bands, sums and pixels, and at most.
 _OTHERS, _MOST_REGISTERS = 40, 200
 #: Products written out at most; tiles that are worth trying; ways to count the rows of a product
@@ -96,6 +99,9 @@ def _tiles(p: Problem) -> Iterator[tuple[float, PlaneBandTile]]:
 def _warps(p: Problem) -> Iterator[PlaneBandTile]:
     """What warps may compute: for so many rows, the ways to count the rows of a product that
     compute the least in vain."""
+    one = band_cut(p, PlaneBandTile(1, 1, 1, 1, 1, 1))
+    if one.kernel[0] * one.parts > _LONGEST:
+        return
     pairs = [(strips, groups) for strips, groups in product(_POWERS, repeat=2)]
     for rows in _ROWS:
         tiles = [PlaneBandTile(rows, *pair, 1, 1, 1) for pair in pairs if math.prod(pair) <= 16]
