@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -58,6 +59,9 @@ def prepare(folder: Path, every: int, only: str, batch: int) -> int:
             path = str(folder / f"{k}.kernel")
             jobs.append((p, path, pool.submit(build, p, template, values, _TARGET, path)))
     listed = [(p.to_dict(), path) for p, path, built in jobs if not built.result()]
+    for p, _, built in jobs:
+        if why := built.result():
+            print(f"left out: {p}: {why}", flush=True)
     for k in range(0, len(listed), _PART):
         (folder / f"part{k:05d}.json").write_text(json.dumps(listed[k : k + _PART]))
     return len(listed)
@@ -85,17 +89,20 @@ def check(tool: str, listed: Path, gpu: int, seconds: float) -> tuple[int, str]:
     quiet = ["--report-api-errors", "no"] if tool == "memcheck" else []
     said = listed.with_suffix(f".{tool}")
     with said.open("wb") as out:
+        process = subprocess.Popen(
+            ["compute-sanitizer", "--tool", tool, *quiet, "--kernel-name",
+             "kernel_substring=main_kernel", "--error-exitcode", "3", sys.executable,
+             __file__, "--launch", str(listed), "--seconds", f"{seconds}"],
+            env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+                 "CUDA_VISIBLE_DEVICES": f"{gpu}"},
+            stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        status: int | None = None
         try:
-            status = subprocess.run(
-                ["compute-sanitizer", "--tool", tool, *quiet, "--kernel-name",
-                 "kernel_substring=main_kernel", "--error-exitcode", "3", sys.executable,
-                 __file__, "--launch", str(listed), "--seconds", f"{seconds}"],
-                env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
-                     "CUDA_VISIBLE_DEVICES": f"{gpu}"},
-                stdout=out, stderr=subprocess.STDOUT, check=False, timeout=seconds + _LAST,
-            ).returncode  # fmt: skip
+            status = process.wait(seconds + _LAST)
         except subprocess.TimeoutExpired:
-            status = None
+            os.killpg(process.pid, signal.SIGKILL)  # with the program that the tool watches
+            process.wait()
             out.write(b"stopped in the last of these\n")
     words = said.read_text(errors="replace")
     if status is None:  # it had no time to sum up what it saw until then
@@ -123,7 +130,7 @@ def check_all(tool: str, folder: Path, log: Path, gpus: list[int], seconds: floa
 
     with ThreadPoolExecutor(len(gpus)) as pool:
         list(pool.map(work, gpus))
-    return all(clean)
+    return bool(clean) and all(clean)
 
 
 def main() -> None:

@@ -2,12 +2,13 @@
 
 A sweep is JSON lines, a problem each: ``{"problem": {...}, "times": {"template v, v, ...": us}}``,
 compressed or not, or the results of ``large_kernels.py``, which have the fastest of each problem;
-what a later file says of a candidate counts. bfloat16 takes the schedules of float16 where it was
-not measured: the kernels differ in their conversions only.
+what a later file says of a candidate counts. bfloat16 takes the times of schedules that were only
+measured in float16: the kernels differ in their conversions only.
 
     PYTHONPATH=src python benchmarks/ship_records.py SWEEP... --device "NVIDIA H200"
 
-With ``--add``, what the file already has stays, but for schedules that were measured anew.
+With ``--add``, what the file already has of other problems stays; with ``--merge``, what it has of
+other schedules of the same problems too, with the times of then: for sweeps of new schedules alone.
 """
 
 from __future__ import annotations
@@ -93,20 +94,24 @@ def main() -> None:
     parser.add_argument("--device", default="NVIDIA H200")
     parser.add_argument("--target", default="cuda -arch=sm_90a")
     parser.add_argument("--driver", default="CUDA 13.0")
-    parser.add_argument("--add", action="store_true", help="keep what was not measured anew")
+    parser.add_argument("--add", action="store_true", help="keep the records of other problems")
+    parser.add_argument("--merge", action="store_true", help="keep other schedules, too")
     arguments = parser.parse_args()
     found: dict[Problem, dict[Candidate, float]] = {}
     for path in arguments.sweeps:
         for problem, times in sweep(path):
             found.setdefault(problem, {}).update(times)
+    path = FOLDER / file_name(arguments.target, arguments.device)
+    old = read(path) if arguments.add or arguments.merge else []
+    if any(t.target != arguments.target for t in old):
+        raise SystemExit(f"{path} has records of another target than {arguments.target}")
+    before = {t.problem: {whole(r): r.seconds * 1e6 for r in t.best} for t in old}
+    known = before if arguments.merge else {}
     for problem in [p for p in found if p.dtype == "float16"]:
         alike = replace(problem, dtype="bfloat16")
-        found.setdefault(alike, found[problem])
-    path = FOLDER / file_name(arguments.target, arguments.device)
-    if arguments.add:
-        for old in read(path):
-            before = {whole(r): r.seconds * 1e6 for r in old.best}
-            found[old.problem] = {**before, **found.get(old.problem, {})}
+        found[alike] = {**found[problem], **known.get(alike, {}), **found.get(alike, {})}
+    measured = {p: {**known.get(p, {}), **times} for p, times in found.items()}
+    found = {**before, **measured}
     tuned = [
         Tuned(problem, arguments.target, arguments.device, fastest(times))
         for problem, times in found.items()

@@ -146,6 +146,9 @@ def _with_defaults(
     rows: np.ndarray[Any, Any], template: str, names: list[str]
 ) -> np.ndarray[Any, Any]:
     """Rows with columns for the parameters that the template got after they were packed."""
-    later = dataclasses.fields(TEMPLATES[template].config)[len(names) :]
+    fields = dataclasses.fields(TEMPLATES[template].config)
+    if [f.name for f in fields[: len(names)]] != names:
+        raise SystemExit(f"{template} has other parameters than {', '.join(names)}: sweep it anew")
+    later = fields[len(names) :]
     defaults = np.full((len(rows), len(later)), [f.default for f in later], "float64")
     return np.concatenate([rows[:, : len(names)], defaults, rows[:, len(names) :]], axis=1)

@@ -56,7 +56,7 @@ from tilewright.select.nearest import guesses
 from tilewright.select.ranking import model, ranked, unknown
 from tilewright.select.work import DESCRIBED
 from tilewright.topi.problem import Problem
-from tilewright.topi.templates import TEMPLATES
+from tilewright.topi.templates import TEMPLATES, templates
 from tilewright.tune.machine import machine
 
 #: Turns of every kernel, seconds of one, and of all of a problem's, about.
@@ -157,8 +157,13 @@ def candidates(p: Problem, target: str, device: str, first: int, others: int) ->
     if looked:  # of which the choice has left most out
         known = {r.template.name: r.template for r in looked if r.template.name not in DESCRIBED}
         rest += [(n, vars(c)) for n, t in known.items() for c in t.candidates(p, place)]
-    strange = [] if looked else [(t.name, vars(c)) for t, c in unknown(p, place)]
-    fresh = [c for c in strange if c[0] not in model()]  # others are written in another way
+    if looked:
+        seen = {r.template.name for r in looked}
+        new = [t for t in templates(p, place) if t.name in DESCRIBED and t.name not in seen]
+        fresh = strange = [(t.name, vars(c)) for t in new for c in t.candidates(p, place)]
+    else:
+        strange = [(t.name, vars(c)) for t, c in unknown(p, place)]
+        fresh = [c for c in strange if c[0] not in model()]  # others are written in another way
     rest += fresh[first:] + [c for c in strange if c[0] in model()]
     wanted = [(chosen.template, vars(chosen.config))]
     wanted += order[:first] + fresh[:first] + shuffled(rest, str(p))[:others]
@@ -222,11 +227,11 @@ def prepare(
     p: Problem, target: str, device: str, first: int, others: int, end: float, stem: str
 ) -> dict[str, tuple[str, str]]:
     """The candidates of a problem, compiled into files that begin with ``stem``: by name the file
-    and what :func:`build` says; those there is time for until ``end``."""
+    and what :func:`build` says; none where there is no time for all of them until ``end``."""
     found: dict[str, tuple[str, str]] = {}
     for k, c in enumerate(candidates(p, target, device, first, others)):
         if time.monotonic() > end:
-            break
+            return {}
         path = f"{stem}-{k}.kernel"
         found[name_of(c)] = path, build(p, c, target, path)
     return found
@@ -285,6 +290,8 @@ def run_part(arguments: argparse.Namespace) -> None:
     given = (target, device, arguments.ranked, arguments.random, end)
     with TemporaryDirectory() as folder:
         for p, kernels in prepared(mine, processes, given, folder, end):
+            if not kernels:
+                break
             try:
                 chosen = next(iter(kernels))
                 files = {n: path for n, (path, _) in kernels.items()}

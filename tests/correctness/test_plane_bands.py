@@ -142,5 +142,39 @@ def test_tiles_of_the_library_are_right():
 
 
 def test_more_strips_and_groups_than_a_product_has_rows_are_an_error():
-    with pytest.raises(LanguageError, match="strips by groups .* 1 to 16, not 32"):
-        TEMPLATE.declare(problem((2, 4, 8, 8), (4, 1, 3, 3)), PlaneBandTile(1, 8, 4))
+    p = problem((2, 4, 8, 8), (4, 1, 3, 3))
+    with pytest.raises(LanguageError, match="strips by groups .* 1 to 16, not 8 by 4"):
+        TEMPLATE.declare(p, PlaneBandTile(1, 8, 4))
+    with pytest.raises(LanguageError, match="powers of two .* not 3 by 1"):
+        TEMPLATE.declare(p, PlaneBandTile(1, 3, 1))
+    with pytest.raises(LanguageError, match="parameters but boxed are positive"):
+        TEMPLATE.declare(p, PlaneBandTile(0, 8, 1))
+
+
+@pytest.mark.parametrize(
+    "p",
+    [
+        problem((2, 4, 8, 8), (4, 1, 3, 3), "float32"),
+        problem((2, 4, 8, 8), (8, 1, 3, 3)),
+        problem((2, 4, 16, 16), (4, 1, 3, 3), pass_="dgrad", stride=2, padding=1),
+    ],
+    ids=str,
+)
+def test_problems_without_bands_are_an_error(p):
+    with pytest.raises(LanguageError, match="has no products with bands"):
+        TEMPLATE.declare(p, PlaneBandTile())
+
+
+@pytest.mark.parametrize("name", ["gpu.plane_bands", "gpu.channel_pairs", "gpu.sparse_pairs"])
+def test_fewer_images_than_a_product_has_may_have_a_residual(name):
+    layout = "NCHW" if name == "gpu.plane_bands" else "NHWC"
+    p = problem((12, 16, 7, 8), (16, 1, 7, 7), layout=layout, padding=3, epilogue=("residual",))
+    template = TEMPLATES[name]
+    tiles = template.candidates(p, SM_90A)
+    assert (
+        any((t.matrix if layout == "NCHW" else (t.deep,))[0] > 12 for t in tiles)
+        or layout != "NCHW"
+    )
+    for tile in tiles[::12]:
+        d = template.declare(p, tile)
+        assert tilewright.lower(template.schedule(d, tile), d.args, SM_90A)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from math import gcd
 from typing import Any
 
@@ -43,6 +43,7 @@ _MULTIPLY = {"float16": mma_f16, "bfloat16": mma_bf16}
 #: Threads of a warp, rows of a product, and pieces of 16 bytes that banks of shared memory pass
 #: together.
 _LANES, _ROWS, _BANKS = 32, 16, 8
+_POWERS = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
@@ -84,12 +85,15 @@ class PlaneBandDeclaration(Declaration):
 
 
 def band_cut(p: Problem, tile: PlaneBandTile) -> PlaneBandCut:
-    """How a problem is cut for a tile. Raises :class:`LanguageError` where the strips and groups of
-    ``tile`` are more than a product has rows."""
-    if not 1 <= tile.strips * tile.groups <= _ROWS:
+    """How a problem is cut for a tile. Raises :class:`LanguageError` where the parameters of
+    ``tile`` are not positive, or its strips and groups are no powers of two, or more than a product
+    has rows."""
+    if min(tile.rows, tile.down, tile.across, tile.channels, tile.turns, tile.stages) < 1:
+        raise LanguageError(f"{tile}: all parameters but boxed are positive")
+    if tile.strips not in _POWERS or tile.groups not in _POWERS[: 5 - _POWERS.index(tile.strips)]:
         raise LanguageError(
-            f"{tile}: strips by groups are the rows of a product, 1 to {_ROWS}, not "
-            f"{tile.strips * tile.groups}"
+            f"{tile}: strips by groups are the rows of a product, powers of two that make 1 to "
+            f"{_ROWS}, not {tile.strips} by {tile.groups}"
         )
     bare = PlaneBandCut(p, tile.rows, tile.matrix, tile.size)
     apart = tile.channels * bare.sees(0, tile.size[0]), tile.rows * bare.stride[0]
@@ -97,7 +101,7 @@ def band_cut(p: Problem, tile: PlaneBandTile) -> PlaneBandCut:
     return PlaneBandCut(p, tile.rows, tile.matrix, tile.size, pitch * PIECE)
 
 
-@cache
+@lru_cache(1024)
 def _pitch(least: int, apart: tuple[int, int], step: int, strips: int, groups: int) -> int:
     """So many pieces of 16 bytes, at least ``least``, from one row of a tile to the next that
     fewest threads meet in a bank, where images and strips lie so many rows ``apart``."""
@@ -121,7 +125,15 @@ def meetings(pitch: int, apart: tuple[int, int], step: int, strips: int, groups:
 
 
 def declare_plane_bands(p: Problem, tile: PlaneBandTile, batch: Any = None) -> PlaneBandDeclaration:
-    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
+    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`. Raises
+    :class:`LanguageError` for one that is not of 16 bits, of one filter a channel, and a forward
+    pass or a gradient by the input with stride 1."""
+    strides = p.pass_ == "forward" or (p.pass_ == "dgrad" and p.stride == (1, 1))
+    if p.dtype not in _MULTIPLY or p.multiplier > 1 or not strides:
+        raise LanguageError(
+            f"{p} has no products with bands: they are of float16 or bfloat16, of one filter a "
+            "channel, and of forward passes, or gradients by the input with stride 1"
+        )
     cut, inputs = band_cut(p, tile), placeholders(p, batch)
     image, filter = list(inputs.values())[:2]
     made = depthwise_plane_bands(cut, image, filter)

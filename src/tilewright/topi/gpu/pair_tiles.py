@@ -93,7 +93,8 @@ def _balanced(p: Problem, tile: PairTile) -> Iterator[tuple[float, PairTile]]:
         if not resident or (spared and resident == _resident(p, tile)):
             continue
         even = (-(-count * beside // (waves * resident * MULTIPROCESSORS)) for waves in (1, 2))
-        turns = {1} if tile.stages == 1 else {t for t in (2, *even) if tile.stages <= t <= count}
+        most = count if tile.deep <= p.batch else 1
+        turns = {1} if tile.stages == 1 else {t for t in (2, *even) if tile.stages <= t <= most}
         for t in sorted(turns):
             made = replace(tile, turns=t)
             yield _micros(p, made, resident), made

@@ -118,13 +118,14 @@ def _waste(p: Problem, tile: PlaneBandTile) -> float:
 
 def _turned(p: Problem, tile: PlaneBandTile) -> Iterator[tuple[float, PlaneBandTile]]:
     """The same in blocks of few tiles, which start as others end, and in as many blocks as
-    multiprocessors hold at once."""
+    multiprocessors hold at once; where a product has more images than there are, of one tile."""
     cut = band_cut(p, tile)
     resident, count = residents(cut, tile), tiles_of(p, cut)
     if not resident:
         return
     once = -(-count * cut.grid[0] // (resident * MULTIPROCESSORS))
-    for turns in sorted({t for t in (*_TURNS, once) if tile.stages <= t <= count}):
+    most = count if tile.matrix[0] <= p.batch else 1
+    for turns in sorted({t for t in (*_TURNS, once) if tile.stages <= t <= most}):
         made = replace(tile, turns=turns)
         yield _micros(p, cut, made, resident), made
 
@@ -150,9 +151,10 @@ def registers(cut: PlaneBandCut) -> int:
 
 
 def shared(cut: PlaneBandCut, tile: PlaneBandTile) -> int:
-    """Bytes of shared memory of a block: images and results."""
-    high, wide, channels = tile.size
-    return SIZE * (tile.stages * math.prod(cut.box) + tile.matrix[0] * channels * high * wide)
+    """Bytes of shared memory of a block: images and results, which take the place of an image
+    where no other is on its way."""
+    image, results = math.prod(cut.box), tile.matrix[0] * math.prod(tile.size)
+    return SIZE * (tile.stages * image + results if tile.stages > 1 else max(image, results))
 
 
 def pieces(cut: PlaneBandCut) -> int:
