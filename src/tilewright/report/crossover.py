@@ -29,7 +29,7 @@ ALGORITHMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
       "gpu.channel_pairs", "gpu.sparse_pairs", "gpu.diagonal_wgrad")),
     ("I", "warps, products of one image",
      ("gpu.toeplitz_rows", "gpu.toeplitz_tf32_rows", "gpu.toeplitz_wgrad",
-      "gpu.toeplitz_tf32_wgrad", "gpu.band_gradient")),
+      "gpu.toeplitz_tf32_wgrad", "gpu.plane_bands", "gpu.band_gradient")),
     ("M", "products of im2col or of spectra",
      ("gpu.im2col_mma", "gpu.im2col", "cpu.im2col", "gpu.fourier")),
     ("C", "without products of matrices", ()),
