@@ -8,12 +8,17 @@ bandwidth of a large copy in the same run, or the nominal operations over the pe
 
     PYTHONPATH=src python benchmarks/gpu_depthwise.py --gpus 1
 
-What all kernels tried took is written beside the results, for benchmarks/ship_records.py.
+What all kernels tried took is written beside the results, for benchmarks/ship_records.py; with
+``--again`` such a file's problems and kernels are measured anew, whatever the choice is by now:
+
+    PYTHONPATH=src python benchmarks/gpu_depthwise.py --gpus 2 \\
+        --again benchmarks/results/h200_gpu_depthwise_plane_bands-tried.jsonl.gz
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -21,12 +26,14 @@ from pathlib import Path
 from typing import Any
 
 import measure
+import sweeps
 from gpu_layers import sections, traffic
 from parts import run_on_gpus
-from problem_parts import results, run_part, wider_choices
+from problem_parts import Named, results, run_part, wider_choices
 
 import tilewright
 from tilewright.topi.problem import Problem
+from tilewright.topi.templates import TEMPLATES
 
 #: Operations a second that matrix products reach on an H200 (docs/benchmarks.md).
 PEAK = {"float32": 60e12, "float16": 700e12, "bfloat16": 700e12}
@@ -173,6 +180,7 @@ def main() -> None:
     parser.add_argument("--tries", type=int, default=8, help="kernels tried for each problem")
     parser.add_argument("--own", type=int, default=0, help="of each template by its own order")
     parser.add_argument("--of", nargs="+", default=[], help="only of these templates")
+    parser.add_argument("--again", default="", help="only what a NAME-tried.jsonl.gz has")
     parser.add_argument("--name", default="h200_gpu_depthwise", help="of the results")
     parser.add_argument("--out", default="benchmarks/results")
     parser.add_argument("--arch", default="", help="of the GPUs, by default sm_90a")
@@ -183,7 +191,17 @@ def main() -> None:
         named = [(s, p, f"{s} {p}") for s, p in sections()]
         wanted = [(s, p) for s, p, name in named if any(o in name for o in arguments.only)]
         wider = {"count": arguments.tries, "own": arguments.own, "of": arguments.of}
-        first = functools.partial(wider_choices, **wider)
+        if arguments.again:
+            tried = read_tried(arguments.again)
+            wanted = [(section, p) for section, p in wanted if p in tried]
+            known = {p for _, p in wanted}
+            wanted += [(f"Others, {p.pass_}, {p.dtype}", p) for p in tried if p not in known]
+
+            def first(p: Problem, target: str) -> list[Named]:
+                return tried[p]
+
+        else:
+            first = functools.partial(wider_choices, **wider)
         target = f"cuda -arch={arguments.arch or 'sm_90a'}"
         run_part(arguments, target, wanted, time_layer, says, first)
         return
@@ -193,9 +211,20 @@ def main() -> None:
     print(measure.save(arguments.name, made, arguments.out))
 
 
+def read_tried(path: str) -> dict[Problem, list[Named]]:
+    """The problems of a file of what was tried, with all templates and parameters."""
+    found: dict[Problem, list[Named]] = {}
+    for m in sweeps.read([path]):
+        for template, rows in m.tables.items():
+            names = [f.name for f in dataclasses.fields(TEMPLATES[template].config)]
+            named = [(template, dict(zip(names, map(int, row), strict=False))) for row in rows]
+            found.setdefault(m.problem, []).extend(named)
+    return found
+
+
 def _place(order: dict[tuple[str, str], int], row: dict[str, Any]) -> tuple[int, str]:
     first = [k for (section, _), k in order.items() if section == row["section"]]
-    return min(first), row["layout"]
+    return min(first, default=len(order)), row["layout"]
 
 
 if __name__ == "__main__":

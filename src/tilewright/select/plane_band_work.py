@@ -9,7 +9,9 @@ import numpy as np
 
 from tilewright.select.counts import Array, Staged
 from tilewright.topi.gpu.depthwise_plane_bands import PlaneBandTile, band_cut
+from tilewright.topi.gpu.pair_tiles import PRODUCT
 from tilewright.topi.gpu.plane_band_tiles import (
+    PER_PIECE,
     SIZE,
     bands,
     conflicts,
@@ -19,7 +21,7 @@ from tilewright.topi.gpu.plane_band_tiles import (
     registers,
     shared,
 )
-from tilewright.topi.nn.depthwise_plane_bands import OUTPUTS, READ
+from tilewright.topi.nn.depthwise_plane_bands import OUTPUTS, PIXELS, READ
 from tilewright.topi.problem import Problem
 
 #: Bytes that an instruction moves at most, threads of a warp, and bytes of shared memory of a block
@@ -27,8 +29,6 @@ from tilewright.topi.problem import Problem
 _WIDEST, _WARP, _OWN = 16, 32, 1024
 #: Instructions that make a register of a band; registers that a thread has anyway.
 _BAND, _ANYWAY = 8.0, 24
-#: Instructions for a piece that a thread copies.
-_COPY = 20.0
 
 
 def plane_bands(p: Problem, *values: Array) -> Staged:
@@ -63,7 +63,7 @@ def plane_bands(p: Problem, *values: Array) -> Staged:
     lines = deep * channels * high
     copied, stored = lines * pitch * SIZE, results * SIZE / _WIDEST
     inside = deep * channels * np.minimum(high, read[0]) * np.minimum(wide, read[1])
-    own = np.where(boxed, 0, _COPY * copies / (warps * _WARP))
+    own = np.where(boxed, 0, PER_PIECE * copies / (warps * _WARP))
     return Staged(
         threads=warps * _WARP, x=_WARP * ones, blocks=blocks, results=results * turns, turns=turns,
         shared=space + _OWN, held=held - _ANYWAY,
@@ -71,7 +71,7 @@ def plane_bands(p: Problem, *values: Array) -> Staged:
         ahead=copied / (warps * _WARP) / (READ * SIZE),
         rounds=np.where(stages > 1, 1 + 0.2 * turns, turns),
         stores=turns * stored, store_bytes=_WIDEST * ones,
-        multiplies=code * 6.1, conversions=results / 2,
+        multiplies=code * PRODUCT[PIXELS // 2], conversions=results / 2,
         filter_loads=made / turns,
         others=60 + _BAND * made / turns + 2 * stored + results / 2 + own,
         unique=turns * inside * SIZE, code=code,

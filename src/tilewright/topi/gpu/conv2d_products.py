@@ -17,6 +17,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import copy_async
 from tilewright.te import Tensor
 from tilewright.topi.fusion import find_products
+from tilewright.topi.gpu.staging import bind_all
 from tilewright.topi.nn.padding import static
 
 #: Threads of a block that stores columns, and bytes of the widest copy.
@@ -128,10 +129,6 @@ def _copy(stage: Stage, threads: Sequence[IterVar], stored: bool = False, vector
     elif vector > 1:
         column, lane = stage.split(column, factor=vector)
         stage.vectorize(lane)
-    rest = stage.fuse(*outer, column)
-    for thread in reversed(threads):
-        assert thread.dom is not None
-        rest, own = stage.split(rest, factor=static(thread.dom.extent, "the threads"))
-        stage.bind(own, thread)
+    rest = bind_all(stage, stage.fuse(*outer, column), threads)
     if not stored:
         stage.unroll(rest)  # so that all are under way at once

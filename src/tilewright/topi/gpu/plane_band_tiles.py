@@ -18,9 +18,10 @@ from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_plane_bands import PlaneBandTile, band_cut, meetings
 from tilewright.topi.gpu.machine import Machine, sees_nothing
+from tilewright.topi.gpu.pair_tiles import PRODUCT
 from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.nn.depthwise_forward import whole
-from tilewright.topi.nn.depthwise_plane_bands import OUTPUTS, PIECE, PlaneBandCut
+from tilewright.topi.nn.depthwise_plane_bands import OUTPUTS, PIECE, PIXELS, PlaneBandCut
 from tilewright.topi.problem import Problem
 
 #: Bytes of an element.
@@ -41,9 +42,7 @@ _WARPS, _CHANNELS, _DOWN = 16, (1, 2), (1, 2, 4)
 _TURNS = (1, 2)
 #: Instructions for a piece that a thread copies; microseconds that pieces take, that a box takes,
 #: and each of its rows; bytes a microsecond that come through the second-level cache.
-_PER_PIECE, _PIECES, _BOX, _LINE, _CACHE = 40, 0.7, 1.0, 0.004, 4e6
-#: Cycles of a quarter of a multiprocessor for a product (``benchmarks/mma_rates.py``).
-_PRODUCT = 6.1
+PER_PIECE, _PIECES, _BOX, _LINE, _CACHE = 20, 0.7, 1.0, 0.004, 4e6
 
 
 def plane_band_tiles(p: Problem, target: Target) -> list[PlaneBandTile]:
@@ -192,8 +191,11 @@ def _micros(p: Problem, cut: PlaneBandCut, tile: PlaneBandTile, resident: int) -
     waves = math.ceil(blocks / (resident * MULTIPROCESSORS))
     issued = products(cut) + 3 * loads(cut) + 6 * tile.rows + 20
     if not tile.boxed:
-        issued += _PER_PIECE * pieces(cut) // (32 * warps)
-    multiplied, read = products(cut) * _PRODUCT / 4, 3 * loads(cut) * conflicts(cut, tile)
+        issued += PER_PIECE * pieces(cut) // (32 * warps)
+    multiplied, read = (
+        products(cut) * PRODUCT[PIXELS // 2] / 4,
+        3 * loads(cut) * conflicts(cut, tile),
+    )
     work = math.hypot(multiplied, read, issued * Machine.ISSUE)
     made = 8 * bands(cut) * Machine.ISSUE
     busy = warps * (tiles * work + blocks * made) / Machine.CYCLES / MULTIPROCESSORS

@@ -61,11 +61,13 @@ def share_rows(stage: Stage, row: IterVar, column: IterVar, columns: int, thread
     return stage.fuse(own, column)
 
 
-def bind_all(stage: Stage, rest: IterVar, threads: Sequence[IterVar]) -> None:
-    """A loop among threads, the last of which are neighbours and take neighbouring turns."""
+def bind_all(stage: Stage, rest: IterVar, threads: Sequence[IterVar]) -> IterVar:
+    """A loop among threads, the last of which are neighbours and take neighbouring turns. Returns
+    the loop over what each of them does."""
     for thread in reversed(threads):
         rest, lane = stage.split(rest, factor=extent_of(thread))
         stage.bind(lane, thread)
+    return rest
 
 
 def extent_of(*threads: IterVar) -> int:
