@@ -1,46 +1,71 @@
-"""How sums of a filter's gradient are added up: those of a block's threads, then the blocks'."""
+"""How sums of a filter's gradient are added up: those of a block's threads, then the blocks'.
+
+Images are shared out among blocks in chunks. Blocks write what they have of each, and a second
+kernel adds it up; of one chunk they write the result, and there is no second kernel.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tilewright import te
 from tilewright.ir.itervar import IterVar
+from tilewright.ir.ops import is_const
 from tilewright.schedule import Schedule, Stage
+from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration
 
 #: Taps of a block, and threads that share one.
 _TAPS, _ADDERS = 32, 16
 
 
-def add_in_block(
-    parts: Stage, channels: int, threads: Sequence[tuple[IterVar, int]]
-) -> tuple[IterVar, IterVar, IterVar]:
-    """Each block computes one chunk of ``parts``, (chunk, KH, KW, channel), of so many channels, a
-    row of the filter at a time, with its threads, the outermost axis first, with their extents.
+@dataclass(frozen=True)
+class ChunkStage:
+    """What the blocks of the first kernel compute.
 
-    Returns the axes of blocks, of the filter's rows and of the innermost threads.
+    Attributes
+    ----------
+    stage : the chunks, or of one chunk the result.
+    outer : its axes over chunks; none of one chunk.
+    row, column, channel : its other axes, those of the filter and of the result's channels.
+    total : what a thread sums of a tap.
+    made : that, and of one chunk what is made of it: stages that a thread has in registers.
     """
-    chunk, ky, kx, c = parts.op.axis
-    group, c = parts.split(c, factor=channels)
-    parts.reorder(chunk, group, ky, kx, c)
-    block = parts.fuse(chunk, group)
-    parts.bind(block, te.thread_axis("blockIdx.x"))
-    parts.unroll(ky)
-    _, flat = parts.split(parts.fuse(kx, c), factor=math.prod(n for _, n in threads))
-    (tz, _), (ty, middle), (tx, inner) = threads
-    rest, x = parts.split(flat, factor=inner)
-    z, y = parts.split(rest, factor=middle)
-    for axis, thread in ((z, tz), (y, ty), (x, tx)):
-        parts.bind(axis, thread)
-    return block, ky, x
+
+    stage: Stage
+    outer: tuple[IterVar, ...]
+    row: IterVar
+    column: IterVar
+    channel: IterVar
+    total: Tensor
+    made: tuple[Stage, ...]
+
+    def keep_at(self, lane: IterVar) -> None:
+        """Threads sum a tap at ``lane``, a loop of :attr:`stage`."""
+        for stage in self.made:
+            stage.set_scope("local")
+            stage.compute_at(self.stage, lane)
 
 
-def add_chunks(s: Schedule, d: Declaration) -> None:
-    """Some threads add the chunks, (chunk, KH, KW, channel), of a tap, and theirs in order."""
+def chunk_stage(s: Schedule, d: Declaration, parts: Tensor) -> ChunkStage:
+    """The stage that blocks compute, of ``parts``, (chunk, KH, KW, channel), of which one may be
+    all; where there are more, what adds them up is scheduled."""
     out = s[d.output]
     added = s[s.cache_write(d.output, "local") if d.sum is d.output else d.sum]
+    if is_const(parts.shape[0], 1):
+        c, m, ky, kx = out.op.axis
+        out.reorder(ky, kx, c, m)
+        return ChunkStage(out, (), ky, kx, out.fuse(c, m), parts, (s[parts], added))
+    _add_chunks(out, added)
+    total = s.cache_write(parts, "local")
+    chunk, ky, kx, c = s[parts].op.axis
+    return ChunkStage(s[parts], (chunk,), ky, kx, c, total, (s[total],))
+
+
+def _add_chunks(out: Stage, added: Stage) -> None:
+    """Some threads add the chunks of a tap, and theirs in order."""
     c, m, ky, kx = out.op.axis
     out.reorder(ky, kx, c, m)  # as the chunks lie
     block, x = out.split(out.fuse(ky, kx, c, m), factor=_TAPS)
@@ -51,3 +76,27 @@ def add_chunks(s: Schedule, d: Declaration) -> None:
     turns, y = added.split(added.op.reduce_axis[0], factor=_ADDERS)
     added.unroll(turns)  # so that the chunks are loaded at once
     added.bind(y, te.thread_axis("threadIdx.y"))
+
+
+def add_in_block(
+    chunks: ChunkStage, channels: int, threads: Sequence[tuple[IterVar, int]]
+) -> tuple[IterVar, IterVar]:
+    """Each block computes one chunk of so many channels, a row of the filter at a time, with its
+    threads, the outermost axis first, with their extents.
+
+    Returns the axes of blocks and of the filter's rows.
+    """
+    parts, ky, kx = chunks.stage, chunks.row, chunks.column
+    group, c = parts.split(chunks.channel, factor=channels)
+    parts.reorder(*chunks.outer, group, ky, kx, c)
+    block = parts.fuse(*chunks.outer, group)
+    parts.bind(block, te.thread_axis("blockIdx.x"))
+    parts.unroll(ky)
+    _, flat = parts.split(parts.fuse(kx, c), factor=math.prod(n for _, n in threads))
+    (tz, _), (ty, middle), (tx, inner) = threads
+    rest, x = parts.split(flat, factor=inner)
+    z, y = parts.split(rest, factor=middle)
+    for axis, thread in ((z, tz), (y, ty), (x, tx)):
+        parts.bind(axis, thread)
+    chunks.keep_at(x)
+    return block, ky

@@ -16,7 +16,7 @@ from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import mma_bf16, mma_f16
 from tilewright.topi.declare import Declaration, finished, placeholders
-from tilewright.topi.gpu.chunk_sums import add_chunks
+from tilewright.topi.gpu.chunk_sums import chunk_stage
 from tilewright.topi.nn.depthwise_wgrad_bands import (
     ROWS,
     Bands,
@@ -66,23 +66,23 @@ def schedule_bands(d: Declaration, tile: BandTile = BandTile()) -> Schedule:
     p, cut, made = d.problem, d.cut, d.stages
     kept = (made.x, made.pairs, *made.dy, made.moved, made.products, made.parts, made.sums)
     s = scheduled(d.output, *kept)
-    add_chunks(s, d)
-    total = s.cache_write(made.products, "fragment")
-    own = s.cache_write(made.parts, "local")
-    parts, given, products = s[made.parts], s[made.products], s[total]
+    chunks = chunk_stage(s, d, made.parts)
+    fragments = s.cache_write(made.products, "fragment")
+    parts, given, products = chunks.stage, s[made.products], s[fragments]
     ty = te.thread_axis((0, cut.warps), "threadIdx.y")
     tx = te.thread_axis((0, _LANES), "threadIdx.x")
 
-    chunk, kh, kw, c = parts.op.axis
-    parts.reorder(chunk, c, kh, kw)
-    block = parts.fuse(chunk, c)
+    parts.reorder(*chunks.outer, chunks.channel, chunks.row, chunks.column)
+    block = parts.fuse(*chunks.outer, chunks.channel)
     parts.bind(block, te.thread_axis("blockIdx.x"))
-    _, tap = parts.split(parts.fuse(kh, kw), factor=_LANES * cut.warps)
+    taps = parts.fuse(chunks.row, chunks.column)
+    _, tap = parts.split(taps, factor=_LANES * cut.warps)
     y, x = parts.split(tap, factor=_LANES)
     parts.bind(y, ty)
     parts.bind(x, tx)
-    s[own].compute_at(parts, x)
-    s[own].unroll(s[own].op.reduce_axis[-1])  # so that shared memory is read at once
+    chunks.keep_at(x)
+    own = s[chunks.total]
+    own.unroll(own.op.reduce_axis[-1])  # so that shared memory is read at once
 
     given.set_scope("shared")
     given.compute_at(parts, block)

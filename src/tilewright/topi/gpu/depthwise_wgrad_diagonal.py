@@ -24,7 +24,7 @@ from tilewright.target.instructions import (
     tma_load,
 )
 from tilewright.topi.declare import Declaration, finished, placeholders
-from tilewright.topi.gpu.chunk_sums import add_chunks, add_in_block
+from tilewright.topi.gpu.chunk_sums import add_in_block, chunk_stage
 from tilewright.topi.nn.depthwise_wgrad_diagonal import (
     CHANNELS,
     PIXELS,
@@ -95,9 +95,8 @@ def schedule_diagonal_gradient(
     cut, made, kind = d.cut, d.stages, d.problem.dtype
     multiply, load_x, load_dy = _INSTRUCTIONS[kind]
     s = scheduled(d.output, made.x, made.dy, made.pixels, made.products, made.parts, made.sums)
-    add_chunks(s, d)
+    chunks = chunk_stage(s, d, made.parts)
     fragments = s.cache_write(made.products, "fragment")
-    total = s.cache_write(made.parts, "local")
     back = s.cache_read(made.dy, "fragment", [fragments])
     warps = tile.across * tile.eights
     tz, ty, tx = (
@@ -105,10 +104,9 @@ def schedule_diagonal_gradient(
         for extent, name in ((tile.down, "z"), (warps, "y"), (_LANES, "x"))
     )
 
-    parts = s[made.parts]
+    parts = chunks.stage
     threads = ((tz, tile.down), (ty, warps), (tx, _LANES))
-    block, ky, x = add_in_block(parts, cut.channels, threads)
-    s[total].compute_at(parts, x)
+    block, ky = add_in_block(chunks, cut.channels, threads)
     given = s[made.products]
     given.set_scope("shared")
     given.compute_at(parts, ky)

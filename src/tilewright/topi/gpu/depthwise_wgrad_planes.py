@@ -20,7 +20,7 @@ from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import tma_load
 from tilewright.topi.declare import Declaration, finished, placeholders
-from tilewright.topi.gpu.chunk_sums import add_chunks
+from tilewright.topi.gpu.chunk_sums import chunk_stage
 from tilewright.topi.nn.depthwise_wgrad_planes import (
     GradientPlanes,
     PlaneSums,
@@ -123,25 +123,25 @@ def schedule_plane_sums(d: Declaration, tile: GradientPlaneTile = GradientPlaneT
     assert isinstance(d, PlaneSumsDeclaration)
     cut, made = d.cut, d.stages
     s = scheduled(d.output, made.x, made.dy, made.own, made.parts, made.sums)
-    add_chunks(s, d)
-    total = s.cache_write(made.parts, "local")
-    given = s.cache_read(made.own, "shared", [total])
+    chunks = chunk_stage(s, d, made.parts)
+    given = s.cache_read(made.own, "shared", [chunks.total])
     pixels = [s.cache_read(t, "local", [made.own]) for t in (made.x, made.dy)]
     threads = [te.thread_axis((0, extent), tag) for tag, extent in tile.threads]
 
-    parts = s[made.parts]
-    chunk, *taps, c = parts.op.axis
-    group, c = parts.split(c, factor=cut.channels)
-    parts.reorder(chunk, group, *taps, c)
-    block = parts.fuse(chunk, group)
+    parts = chunks.stage
+    group, c = parts.split(chunks.channel, factor=cut.channels)
+    parts.reorder(*chunks.outer, group, chunks.row, chunks.column, c)
+    block = parts.fuse(*chunks.outer, group)
     parts.bind(block, te.thread_axis("blockIdx.x"))
-    rest = parts.fuse(*taps, c)  # all taps at once: a block has few channels, and threads for them
+    # All taps at once: a block has few channels, and threads for them.
+    rest = parts.fuse(chunks.row, chunks.column, c)
     for thread, (_, extent) in zip(reversed(threads), reversed(tile.threads), strict=True):
         rest, lane = parts.split(rest, factor=extent)
         parts.bind(lane, thread)
         if thread is threads[-1]:
-            s[total].compute_at(parts, lane)
-    s[total].unroll(s[total].op.reduce_axis[-1])  # so that shared memory is read at once
+            chunks.keep_at(lane)
+    total = s[chunks.total]
+    total.unroll(total.op.reduce_axis[-1])  # so that shared memory is read at once
     s[given].compute_at(parts, block)
 
     sums = s[made.own]

@@ -18,7 +18,7 @@ from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import tma_load
 from tilewright.topi.declare import Declaration, finished, placeholders
-from tilewright.topi.gpu.chunk_sums import add_chunks, add_in_block
+from tilewright.topi.gpu.chunk_sums import add_in_block, chunk_stage
 from tilewright.topi.nn.depthwise_wgrad_tiles import (
     GradientTiles,
     TileSums,
@@ -82,16 +82,14 @@ def schedule_pixel_sums(d: Declaration, tile: GradientPixelTile = GradientPixelT
     assert isinstance(d, TileDeclaration)
     cut, made, kind = d.cut, d.stages, d.problem.accumulate
     s = scheduled(d.output, made.x, made.dy, made.own, made.parts, made.sums)
-    add_chunks(s, d)
-    total = s.cache_write(made.parts, "local")
-    given = s.cache_read(made.own, "shared", [total])
+    chunks = chunk_stage(s, d, made.parts)
+    given = s.cache_read(made.own, "shared", [chunks.total])
     pixels = [s.cache_read(t, "local", [made.own], kind) for t in (made.x, made.dy)]
     threads = [te.thread_axis((0, extent), tag) for tag, extent in tile.threads]
 
-    parts = s[made.parts]
+    parts = chunks.stage
     extents = [extent for _, extent in tile.threads]
-    block, ky, lane = add_in_block(parts, cut.channels, list(zip(threads, extents, strict=True)))
-    s[total].compute_at(parts, lane)
+    block, ky = add_in_block(chunks, cut.channels, list(zip(threads, extents, strict=True)))
     s[given].compute_at(parts, ky)
 
     sums = s[made.own]

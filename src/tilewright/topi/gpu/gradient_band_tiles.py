@@ -24,8 +24,10 @@ _OTHERS, _MOST_HELD, _FILE, _WARPS, _SHARED = 44, 208, 65536 // 32, 64, 48 * 102
 #: Products written out at most, and tiles that are worth trying.
 _CODE, _MOST = 600, 60
 #: Cycles of a scheduler for a product and what belongs to it, and for a tile; cycles a microsecond;
-#: bytes a microsecond that memory and its cache give; microseconds of a load, and of the ends.
-_PRODUCT, _TILE, _CYCLES, _MEMORY, _CACHE, _LOAD, _ENDS = 9, 60, 1700, 4.2e6, 5.5e6, 0.9, 2.5
+#: bytes a microsecond that memory and its cache give; microseconds of a load, of the ends, and of a
+#: second kernel.
+_PRODUCT, _TILE, _CYCLES, _MEMORY, _CACHE, _LOAD, _ENDS = 9, 60, 1700, 4.2e6, 5.5e6, 0.9, 1.5
+_SECOND = 1.0
 
 
 def gradient_band_tiles(p: Problem, target: Target) -> list[BandTile]:
@@ -87,4 +89,5 @@ def _tiles(p: Problem) -> Iterator[tuple[float, BandTile]]:
             waits = waves * steps * (load + products * _PRODUCT / _CYCLES)
             cache = steps * warps * chunks * channels * 2 * seen / _CACHE
             slowest = math.hypot(max(busy, cache, bytes_ / _MEMORY), waits, busy / 2)
-            yield slowest + _ENDS, BandTile(blocks, columns, warps, stages, chunks)
+            ends = _ENDS + _SECOND * (chunks > 1)
+            yield slowest + ends, BandTile(blocks, columns, warps, stages, chunks)
