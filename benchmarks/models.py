@@ -5,7 +5,8 @@ with `torch.compile(fullgraph=True)`. `optimize_` swaps their depthwise convolut
 those of MobileNetV2 take along the batch normalisation and the ReLU6 behind them, in one kernel.
 Both sides take turns in one process; times are medians on the host's clock, which waits for the
 device. A training step is the forward pass, cross entropy, the backward pass with a gradient scaler
-and a step of AdamW. "MiB" is what a step allocates at its peak beyond the model.
+and a step of AdamW. "MiB" is what a step allocates at its peak beyond the model, "GPU ms" how long
+the kernels of one step are at work: what a step takes beyond them, it waits for the host.
 
 Each model is measured in a process of its own, eager and compiled apart; what fails or does not
 end within the budget is left out with its reason, and the results are written as they come.
@@ -29,6 +30,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import measure
+from kernel_classes import profiled
 from vision_models import MODELS
 
 LAYOUTS, ENGINES, PASSES = ("NCHW", "NHWC"), ("eager", "compile"), ("inference", "training")
@@ -82,6 +84,10 @@ class Side:
     def wait(self) -> None:
         if self.device == "cuda":
             self.torch.cuda.synchronize()
+
+    def busy(self) -> float | None:
+        """Milliseconds of a step in which a GPU is at work."""
+        return sum(profiled(self.step, self.device).values()) if self.device == "cuda" else None
 
     def peak(self) -> float | None:
         """MiB that a step allocates at its peak beyond what is there before."""
@@ -158,6 +164,7 @@ def rows(name: str, engine: str, options: argparse.Namespace) -> Iterator[dict[s
                     check(*(side.step() for side in sides.values()), options.dtype)
                 peak = {label: side.peak() for label, side in sides.items()}
                 found = medians(sides, options.seconds)
+                busy = {label: side.busy() for label, side in sides.items()}
             except Exception as error:
                 text = f"{type(error).__name__}: {error}".splitlines()[0][:300]
                 yield {**what, "failed": text}
@@ -166,6 +173,7 @@ def rows(name: str, engine: str, options: argparse.Namespace) -> Iterator[dict[s
                 **what,
                 **{f"{label} ms": ms for label, ms in found.items()},
                 "faster": found["before"] / found["after"],
+                **{f"{label} GPU ms": ms for label, ms in busy.items() if ms is not None},
                 **{f"{label} MiB": mib for label, mib in peak.items() if mib is not None},
                 "convolutions": replaced,
             }
