@@ -39,6 +39,12 @@ CASES = [
     (problem("3x1x9x64", "1x1x3x9", padding=(1, 4)), BandTile(1, 64, 2, 2, 1)),
     (problem("2x1x10x16", "1x1x2x4", dilation=(5, 2), padding=3), BandTile(1, 16, 2, 1, 1)),
     (problem("2x1x9x72", "1x1x5x5", padding=(2, 3, 2, 1)), BandTile(1, 64, 2, 3, 1)),
+    (problem("3x2x19x40", "2x1x5x5", stride=2), BandTile(2, 32, 2, 1, 2)),
+    (problem("2x3x17x27", "3x1x3x4", stride=2, padding=(1, 2, 0, 1)), BandTile(1, 16, 2, 2, 1)),
+    (problem("2x2x21x30", "4x1x5x3", stride=(2, 1), dtype="bfloat16"), BandTile(1, 32, 2, 1, 1)),
+    (problem("2x2x11x34", "2x1x4x7", stride=(1, 2), dilation=(2, 1)), BandTile(1, 16, 2, 3, 1)),
+    (problem("2x1x30x18", "1x1x9x1", stride=2, dilation=(2, 3)), BandTile(2, 16, 2, 1, 1)),
+    (problem("3x1x6x9", "1x1x1x2", stride=2, padding=0, dilation=2), BandTile(1, 16, 4, 1, 1)),
 ]  # fmt: skip
 
 
@@ -70,7 +76,7 @@ def test_small_integers_are_summed_exactly():
 @pytest.mark.parametrize(
     "p",
     [
-        problem("64x32x112x112", "32x1x5x5", stride=2),
+        problem("64x32x112x112", "32x1x5x5", stride=3),
         problem("64x32x112x112", "32x1x11x11", padding=5),
         problem("64x32x112x112", "32x1x5x5", dtype="float32"),
         problem("64x32x112x112", "32x1x5x5", layout="NHWC"),
@@ -95,6 +101,20 @@ def test_a_row_of_dy_is_moved_by_two_columns_for_nothing_and_by_one_in_an_instru
     assert count(found, "PRMT") <= products // 2
     assert count(found, "LDG.E.128") == 3 + 2  # a thread's shares of eight rows of x, and of dy
     assert not count(found, "LDL", "STL", "HADD2")
+
+
+@pytest.mark.needs_nvrtc
+def test_with_a_stride_whole_rows_are_loaded_and_their_phases_told_apart_in_registers():
+    p, tile = problem("64x96x112x112", "96x1x5x5", stride=2), BandTile(1, 64, 4, 1, 6)
+    program = kernel(p, tile, SM_90A).program
+    used = next(iter(program.resources.values()))
+    assert used.spills == used.stack == 0
+    found = opcodes(program.assembly)
+    assert count(found, "HMMA") == 64 // 16 * 5 * 2  # also phases of rows
+    rows = 2 * 2 * (2 * 64) // 4  # a thread's of sixteen rows of x and of each phase, in halves
+    assert count(found, "LDG.E.128") == rows // 8 + 2
+    phases, moved = rows // 2, 5 * 64 // 4 // 2
+    assert count(found, "PRMT") <= phases + moved
 
 
 @pytest.mark.needs_nvrtc

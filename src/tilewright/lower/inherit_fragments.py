@@ -88,8 +88,11 @@ def _carried(
         if here is not None and there is not None:
             places.setdefault(here, there)
     found = {places[p]: bit for p, bit in held.bits.items() if p in places}
-    same = one.dtype.bytes == other.dtype.bytes
-    return Held(found, tuple(places[p] for p in held.packed if p in places) if same else ())
+    packed = [(p, places[p]) for p in held.packed if p in places]
+    # What is taken in steps is taken apart, and lies as loads have it.
+    steps = any(here[1] != there[1] for here, there in packed)
+    same = one.dtype.bytes == other.dtype.bytes and not steps
+    return Held(found, tuple(there for _, there in packed) if same else ())
 
 
 def _place(indices: tuple[Expr, ...], var: Expr, bit: int) -> Place | None:

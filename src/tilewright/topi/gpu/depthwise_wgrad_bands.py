@@ -89,33 +89,33 @@ def schedule_bands(d: Declaration, tile: BandTile = BandTile()) -> Schedule:
     given.bind(given.op.axis[2], ty)
 
     products.compute_at(parts, block)
-    chunk, c, warp, kw, half, i, j = products.op.axis
+    chunk, c, warp, kw, down, half, i, j = products.op.axis
     for axis, extent in ((half, 2), (i, ROWS), (j, ROWS)):
         products.align_bounds(axis, extent)  # also where a filter of one row asks for one half
     step, row, column = products.op.reduce_axis
-    share, column = products.split(column, factor=cut.share)
+    thread, column = products.split(column, factor=cut.share)
     deep, column = products.split(column, factor=4)
     high, low = products.split(column, factor=2)
-    products.reorder(chunk, c, warp, step, row, kw, deep, half, i, j, high, share, low)
+    products.reorder(chunk, c, warp, step, row, kw, down, deep, half, i, j, high, thread, low)
     products.bind(warp, ty)
-    for axis in (row, kw, deep):
+    for axis in (row, kw, down, deep):
         products.unroll(axis)
     products.tensorize(half, _INSTRUCTIONS[p.dtype])
 
-    for tensor, at in ((made.pairs, row), (made.moved, kw)):
+    for tensor, at in ((made.pairs, down), (made.moved, kw)):
         stage = s[tensor]
         stage.set_scope("fragment")
         stage.compute_at(products, at)
-        for axis in stage.op.axis[-4:]:
+        for axis in stage.op.axis[3:]:
             stage.unroll(axis)
     # Rows begin at multiples of what vectors divide their widths.
-    widths = (p.image[1], *([p.out_image[1]] * len(made.dy)))
-    for tensor, width in zip((made.x, *made.dy), widths, strict=True):
+    dy = [(tensor, p.out_image[1], cut.share) for tensor in made.dy]
+    for tensor, width, share in ((made.x, p.image[1], cut.share * p.stride[1]), *dy):
         stage = s[tensor]
         stage.set_scope("fragment")
         stage.compute_at(products, step)
         column = stage.op.axis[-1]
-        vector, lane = stage.split(column, factor=gcd(width, cut.share, int(tensor.shape[-1]), 8))
+        vector, lane = stage.split(column, factor=gcd(width, share, int(tensor.shape[-1]), 8))
         stage.unroll(vector)
         stage.vectorize(lane)
         if tile.stages > 1:

@@ -41,15 +41,15 @@ def suits_bands(p: Problem) -> bool:
 
 
 def has_bands(p: Problem) -> bool:
-    """Whether the gradient is one by a filter, of 16 bits with stride 1, that is not higher than
-    the rows of x reach that a matrix has more than one of dy."""
+    """Whether the gradient is one by a filter, of 16 bits with strides of at most two, that is not
+    higher than the rows of x reach that a matrix has more than one of dy."""
     return (
         p.rank == 2
         and p.pass_ == "wgrad"
         and p.dtype in ("float16", "bfloat16")
         and p.accumulate == "float32"
-        and p.stride == (1, 1)
-        and (p.kernel_h - 1) * p.dilation[0] <= ROWS
+        and max(p.stride) <= 2
+        and (p.kernel_h - 1) * p.dilation[0] // p.stride[0] <= ROWS
     )
 
 
@@ -60,23 +60,26 @@ def _ranked(p: Problem) -> tuple[BandTile, ...]:
 
 def _tiles(p: Problem) -> Iterator[tuple[float, BandTile]]:
     """Tiles, with the microseconds that they are thought to take."""
-    (height, width), channels = p.out_image, p.out_channels
-    bytes_ = 2 * p.batch * (math.prod(p.image) * p.channels + height * width * channels)
+    (height, width), channels, (sh, sw) = p.out_image, p.out_channels, p.stride
+    across, bytes_ = -(-p.image[1] // sw), 2 * p.batch * height * width * channels
+    bytes_ += 2 * p.batch * math.prod(p.image) * p.channels
     for blocks, columns, warps, stages in product((1, 2, 4, 7), (16, 32, 64), (8, 4), (1, 2, 3)):
-        if ROWS * blocks >= 2 * max(ROWS, height) or columns >= 2 * max(DEPTH, p.image[1]):
+        if ROWS * blocks >= 2 * max(ROWS, height) or columns >= 2 * max(DEPTH, across):
             continue
         cut = Bands(p, blocks, columns, warps, 1)
-        products = blocks * columns // DEPTH * p.kernel_w
-        loaded = cut.share // 2 * (2 * blocks + 1) + blocks * (len(cut.parts) - 1)
+        products = blocks * columns // DEPTH * p.kernel_w * sh
+        rows = (blocks + 1) * sh * sw + blocks  # times eight, of so many columns
+        loaded = cut.share // 2 * rows + blocks * (len(cut.parts) - 1)
         ahead = stages * loaded if stages > 1 else 0  # else as many rows at once as find room
-        held = -(-(4 * p.kernel_w + _OTHERS + ahead) // 8) * 8
+        ahead += (sh * sw - 1) * cut.share  # phases of two blocks, apart
+        held = -(-(4 * p.kernel_w * sh + _OTHERS + ahead) // 8) * 8
         resident = min(_WARPS, _FILE // held) // warps
         if products * stages > _CODE or held > _MOST_HELD or not resident:
             continue
-        if warps * p.kernel_w * 512 > _SHARED:
+        if warps * p.kernel_w * sh * 512 > _SHARED:
             continue
         tiles = p.batch * math.prod(cut.grid)
-        seen = ROWS * columns * (2 * blocks + 1) + ROWS * blocks * 8 * (len(cut.parts) - 1)
+        seen = ROWS * columns * rows + ROWS * blocks * 8 * (len(cut.parts) - 1)
         for turn in {resident, max(1, resident - 1), 2 * resident, 3 * resident}:
             most = -(-tiles // warps)
             chunks = max(1, min(most, turn * MULTIPROCESSORS // channels))
