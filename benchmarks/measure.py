@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -70,7 +71,7 @@ def environment(*packages: str, gpu: bool = True) -> dict[str, str]:
             device = torch.cuda.get_device_name()
             found["cudnn"] = str(torch.backends.cudnn.version())
     script = f"{FOLDER.name}/{Path(sys.argv[0]).name}"
-    return surroundings(device, " ".join(["python", script, *sys.argv[1:]]), found)
+    return surroundings(device, shlex.join(["python", script, *sys.argv[1:]]), found)
 
 
 def save(name: str, results: dict[str, Any], folder: str) -> Path:

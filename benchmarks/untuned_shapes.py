@@ -11,7 +11,7 @@ whose first choice takes at most 1.2 times as long as the fastest, of large filt
 
 Schedules that the trees of the choice know nothing of, those of new templates, are tried as well:
 the first by the order of the template, and some of the random ones. ``--layout NHWC`` draws only
-problems with channels last.
+problems with channels last, and ``--only wgrad s2`` takes, of those drawn, what has these words.
 
 What is not built and measured in that time is left out. All times are written beside the results,
 in the form that benchmarks/fit_ranking.py learns from; learn from another ``--seed`` than the one
@@ -138,8 +138,10 @@ def large_problems(count: int, seed: int) -> Iterator[Problem]:
 def drawn(arguments: argparse.Namespace) -> Iterator[Problem]:
     """The problems that were asked for."""
     if arguments.large:
-        return large_problems(arguments.count, arguments.seed)
-    return problems(arguments.count, arguments.seed, arguments.layout)
+        found = large_problems(arguments.count, arguments.seed)
+    else:
+        found = problems(arguments.count, arguments.seed, arguments.layout)
+    return (p for p in found if all(word in str(p) for word in arguments.only))
 
 
 def name_of(candidate: Candidate) -> str:
@@ -348,6 +350,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--large", action="store_true", help="large filters")
     parser.add_argument("--layout", default="", choices=("", *LAYOUTS), help="of all problems")
+    parser.add_argument("--only", nargs="+", default=[], help="of these, what has all the words")
     parser.add_argument("--ranked", type=int, default=30, help="of the first, to be tried")
     parser.add_argument("--random", type=int, default=30, help="of the others, to be tried")
     parser.add_argument("--seconds", type=float, default=240.0, help="to stop after")

@@ -26,6 +26,8 @@ CASES = [
     ("gpu.band_gradient", problem("3x3x9x16", "3x1x5x4", padding=2, dtype="bfloat16")),
     ("gpu.reduction_plane_tiles", problem("3x3x12x16", "3x1x3x3")),
     ("gpu.reduction_plane_tiles", problem("2x5x12x16", "5x1x5x3", padding=(2, 1))),
+    ("gpu.reduction_planes", problem("3x5x9x7", "10x1x3x5", padding=2, stride=2)),
+    ("gpu.reduction_planes", problem("3x5x30", "5x1x3", dtype="bfloat16")),
     ("gpu.reduction_pixel_tiles", problem("3x24x9x7", "24x1x3x3", layout="NHWC")),
     ("gpu.reduction_pixel_tiles", problem("2x40x9x8", "40x1x3x3", layout="NHWC", dtype="float16")),
     ("gpu.diagonal_wgrad", problem("2x40x9x8", "40x1x3x3", layout="NHWC", dtype="float16")),

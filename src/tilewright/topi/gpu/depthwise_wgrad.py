@@ -3,7 +3,8 @@
 Each thread sums tiles of ``rows`` by ``columns`` pixels of dy over ``taps`` rows of the filter, in
 registers. The threads that share a sum add up theirs by warp shuffles (channels first) or through
 shared memory (channels last), and a block writes one partial sum for each of its taps. A second
-kernel adds the ``chunks`` partial sums of a tap in order: the result is the same in every run.
+kernel adds the ``chunks`` partial sums of a tap in order: the result is the same in every run. Of
+one chunk, channels first, blocks write the result.
 """
 
 from __future__ import annotations
@@ -38,29 +39,34 @@ class ReductionTile:
 
 @dataclass(frozen=True)
 class _Sums:
-    """The sums of a chunk, over ``lane``, of what each thread has in ``own``."""
+    """The sums ``total`` of a chunk, over ``lane``, of what each thread has in ``own``: parts of
+    ``chunk``, which blocks make, or it itself, of whose axes those before a tap's are ``outer``."""
 
     stages: Stages
     chunk: Stage
+    outer: tuple[IterVar, ...]
+    total: Stage
     lane: IterVar
     own: Tensor
 
 
 def schedule_reduction_planes(d: Declaration, tile: ReductionTile = ReductionTile()) -> Schedule:
     """The schedule for a gradient by the filter in NCHW or NCW; a group is of one channel."""
-    sums = _split(d, tile)
+    sums = _split(d, tile, tile.chunks == 1)
     stage, p = sums.chunk, d.problem
-    chunk, c, m, *taps = stage.op.axis
+    c, m, *taps = stage.op.axis[len(sums.outer) :]
     di, dj = taps if p.rank == 2 else stage.split(taps[0], nparts=1)
     to, ti = stage.split(di, factor=min(tile.taps, p.kernel_h))
-    stage.reorder(chunk, c, m, to, ti, dj, sums.lane)
+    stage.reorder(*sums.outer, c, m, to, ti, dj)
     channel, y = stage.split(stage.fuse(c, m), factor=tile.threads)
-    stage.reorder(chunk, channel, to, y, ti)
-    stage.bind(stage.fuse(chunk, channel, to), te.thread_axis("blockIdx.x"))
+    stage.reorder(*sums.outer, channel, to, y, ti)
+    stage.bind(stage.fuse(*sums.outer, channel, to), te.thread_axis("blockIdx.x"))
     stage.bind(y, te.thread_axis("threadIdx.y"))
-    stage.bind(sums.lane, te.thread_axis("threadIdx.x"))
+    sums.total.bind(sums.lane, te.thread_axis("threadIdx.x"))
     for axis in (ti, dj):
         stage.unroll(axis)
+    if sums.total is not stage:
+        sums.total.compute_at(stage, dj)
     turn = _own_sums(sums, y, "threadIdx.x")
     for read, length in ((d.source, p.width), (d.inputs["grad"], p.out_image[1])):
         loads = _loads(sums, read, turn)
@@ -72,7 +78,7 @@ def schedule_reduction_planes(d: Declaration, tile: ReductionTile = ReductionTil
             loads.unroll(axis)
         if wide > 1:
             loads.vectorize(lane)
-    return _add_up(sums, tile)
+    return _add_up(sums, tile) if sums.outer else sums.stages.schedule
 
 
 def schedule_reduction_pixels(d: Declaration, tile: ReductionTile = ReductionTile()) -> Schedule:
@@ -103,8 +109,9 @@ def schedule_reduction_pixels(d: Declaration, tile: ReductionTile = ReductionTil
     return _add_up(sums, tile)
 
 
-def _split(d: Declaration, tile: ReductionTile) -> _Sums:
-    """The sum as three: in a thread, among the threads of a group, over the chunks."""
+def _split(d: Declaration, tile: ReductionTile, whole: bool = False) -> _Sums:
+    """The sum as three: in a thread, among the threads of a group, over the chunks; as two where
+    one chunk is the ``whole`` of it."""
     st = begin(d)
     s, sums = st.schedule, st.sums
     axes = list(sums.op.reduce_axis)
@@ -115,13 +122,17 @@ def _split(d: Declaration, tile: ReductionTile) -> _Sums:
     oj, column = sums.split(oj, factor=tile.columns)
     sums.reorder(b, oi, oj, row, column)
     turns, lane = sums.split(sums.fuse(b, oi, oj), factor=tile.lanes)
-    chunk, _ = sums.split(turns, nparts=tile.chunks)
-    of_chunk = s.rfactor(st.sum, chunk, 0)
-    lane = [a for a in s[of_chunk].leaf_iter_vars if a.kind == "reduce"][1]
-    own = s.rfactor(of_chunk, lane, 0)
+    total = st.sum
+    if not whole:
+        chunk, _ = sums.split(turns, nparts=tile.chunks)
+        total = s.rfactor(st.sum, chunk, 0)
+        lane = [a for a in s[total].leaf_iter_vars if a.kind == "reduce"][1]
+    own = s.rfactor(total, lane, 0)
     if st.padded is not None:
         st.padded.compute_inline()
-    return _Sums(st, s[of_chunk], s[of_chunk].op.reduce_axis[0], own)
+    stage = st.out if whole else s[total]
+    outer = () if whole else (stage.op.axis[0],)
+    return _Sums(st, stage, outer, s[total], s[total].op.reduce_axis[0], own)
 
 
 def _own_sums(sums: _Sums, at: IterVar, tag: str) -> IterVar:
