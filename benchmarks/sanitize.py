@@ -1,10 +1,10 @@
 """The kernels of the GPU benchmarks, those for large kernels too, under NVIDIA's compute-sanitizer.
 
 Each layer's first choice is compiled, then launched once on arrays with allocations of their own,
-so that an access beside an array is one beside all memory; the tools run side by side. Layers are
-taken in an order of chance: where a tool is cut short, it has seen some of every kind. With
-``--batch 8`` layers of more images have 8, with the schedule for all of them, for tools that take
-seconds for each.
+so that an access beside an array is one beside all memory; the tools run side by side, and begin
+with the first kernels while others are still compiled. Layers are taken in an order of chance:
+where a tool is cut short, it has seen some of every kind. With ``--batch 8`` layers of more images
+have 8, with the schedule for all of them, for tools that take seconds for each.
 
     PYTHONPATH=src python benchmarks/sanitize.py --every 4 --tools memcheck,racecheck --gpus 2
 """
@@ -20,11 +20,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
-from queue import Empty, Queue
+from queue import Queue
 from tempfile import TemporaryDirectory
 from threading import Lock
+from typing import Any, TypeAlias
 
 import measure
 from gpu_depthwise import Layer
@@ -45,26 +47,35 @@ _PART = 24
 #: before the end may take.
 _START, _LAST = 8.0, 20.0
 
+#: A problem, the file of its kernel, and why there is none.
+Compiled: TypeAlias = tuple[dict[str, Any], str, str]
 
-def prepare(folder: Path, every: int, only: str, batch: int) -> int:
-    """Compile kernels into ``folder``, with lists of them; of at most ``batch`` images, or all."""
+
+def wanted(every: int, only: str) -> list[Problem]:
+    """The layers, in an order of chance."""
     both = (*sections(), *large_sections())
-    wanted = [p for section, p in both if only in f"{section} {p}"][::every]
-    random.Random(0).shuffle(wanted)
-    jobs = []
-    with ProcessPoolExecutor() as pool:
-        for k, p in enumerate(wanted):
-            template, values = first_choices(p, _TARGET)[0]
-            p = p.replace(batch=min(p.batch, batch or p.batch))
-            path = str(folder / f"{k}.kernel")
-            jobs.append((p, path, pool.submit(build, p, template, values, _TARGET, path)))
-    listed = [(p.to_dict(), path) for p, path, built in jobs if not built.result()]
-    for p, _, built in jobs:
-        if why := built.result():
-            print(f"left out: {p}: {why}", flush=True)
-    for k in range(0, len(listed), _PART):
-        (folder / f"part{k:05d}.json").write_text(json.dumps(listed[k : k + _PART]))
-    return len(listed)
+    found = [p for section, p in both if only in f"{section} {p}"][::every]
+    random.Random(0).shuffle(found)
+    return found
+
+
+def parts(jobs: list[Future[Compiled]], folder: Path) -> Iterator[Path]:
+    """Lists in ``folder`` of the kernels that are compiled, as soon as there are enough for one."""
+    for k in range(0, len(jobs), _PART):
+        made = [job.result() for job in jobs[k : k + _PART]]
+        for problem, _, why in made:
+            if why:
+                print(f"left out: {Problem.from_dict(problem)}: {why}", flush=True)
+        part = folder / f"part{k:05d}.json"
+        part.write_text(json.dumps([(problem, path) for problem, path, why in made if not why]))
+        yield part
+
+
+def first_choice(p: Problem, batch: int, path: str) -> Compiled:
+    """Compile the first choice for a layer, of at most ``batch`` images, or all."""
+    template, values = first_choices(p, _TARGET, 1)[0]
+    p = p.replace(batch=min(p.batch, batch or p.batch))
+    return p.to_dict(), path, build(p, template, values, _TARGET, path)
 
 
 def launch(listed: str, seconds: float) -> None:
@@ -110,23 +121,21 @@ def check(tool: str, listed: Path, gpu: int, seconds: float) -> tuple[int, str]:
     return status, words
 
 
-def check_all(tool: str, folder: Path, log: Path, gpus: list[int], seconds: float) -> bool:
-    """Whether a tool finds nothing in what it sees within ``seconds``; its words go to ``log``."""
-    parts: Queue[Path] = Queue()
-    for part in sorted(folder.glob("part*.json")):
-        parts.put(part)
-    end, lock, clean = time.monotonic() + seconds, Lock(), list[bool]()
+def check_all(tool: str, queue: Queue[Path | None], log: Path, gpus: list[int], end: float) -> bool:
+    """Whether a tool finds nothing in what it sees of the parts in a queue, up to None, until
+    ``end``; its words go to ``log``."""
+    lock, clean = Lock(), list[bool]()
 
     def work(gpu: int) -> None:
-        while (left := end - time.monotonic()) > _START:
-            try:
-                part = parts.get_nowait()
-            except Empty:
-                return
+        while (part := queue.get()) is not None:
+            left = end - time.monotonic()
+            if left <= _START:
+                break
             status, said = check(tool, part, gpu, left - _START)
             clean.append(status == 0)
             with lock, log.open("a") as out:
                 out.write(f"{said}exit status: {status}\n")
+        queue.put(None)  # for the next one
 
     with ThreadPoolExecutor(len(gpus)) as pool:
         list(pool.map(work, gpus))
@@ -148,28 +157,41 @@ def main() -> None:
     if arguments.launch:
         launch(arguments.launch, arguments.seconds)
         return
-    failed = False
+    failed, end = False, time.monotonic() + arguments.seconds
+    problems = wanted(arguments.every, arguments.only)
     with TemporaryDirectory() as name:
-        count = prepare(Path(name), arguments.every, arguments.only, arguments.batch)
         known = measure.environment() | {"device": device_name()}
         header = "".join(f"{key}: {value}\n" for key, value in known.items())
         gpus = list(range(arguments.gpus)) * arguments.processes
-        logs = {}
+        logs, queues = {}, {}
         for tool in arguments.tools.split(","):
             logs[tool] = Path(arguments.out) / f"h200_sanitizer_{tool}.log"
-            logs[tool].write_text(f"{header}kernels: {count}\n")
-        with ThreadPoolExecutor() as pool:
+            logs[tool].write_text(f"{header}kernels: {len(problems)}\n")
+            queues[tool] = Queue[Path | None]()
+        with ProcessPoolExecutor() as builders, ThreadPoolExecutor() as watchers:
+            jobs = [  # before there are threads, which processes should not be forked beside
+                builders.submit(first_choice, p, arguments.batch, f"{name}/{k}.kernel")
+                for k, p in enumerate(problems)
+            ]
             sound = {
-                tool: pool.submit(check_all, tool, Path(name), log, gpus, arguments.seconds)
+                tool: watchers.submit(check_all, tool, queues[tool], log, gpus, end)
                 for tool, log in logs.items()
             }
+            for part in parts(jobs, Path(name)):
+                for queue in queues.values():
+                    queue.put(part)
+                if time.monotonic() > end:
+                    break
+            builders.shutdown(wait=False, cancel_futures=True)
+            for queue in queues.values():
+                queue.put(None)
         for tool, log in logs.items():
             failed |= not sound[tool].result()
             lines = log.read_text().splitlines()
             launched = sum(line.startswith("depthwise_") for line in lines)
             found = Counter(line for line in lines if "SUMMARY" in line)
             words = "; ".join(f"{times} times {line}" for line, times in found.items())
-            print(f"{tool}, {launched} of {count} kernels: {words}", flush=True)
+            print(f"{tool}, {launched} of {len(problems)} kernels: {words}", flush=True)
     sys.exit(failed)
 
 
