@@ -5,8 +5,9 @@ with `torch.compile(fullgraph=True)`. `optimize_` swaps their depthwise convolut
 those of MobileNetV2 take along the batch normalisation and the ReLU6 behind them, in one kernel.
 Both sides take turns in one process; times are medians on the host's clock, which waits for the
 device. A training step is the forward pass, cross entropy, the backward pass with a gradient scaler
-and a step of AdamW. "MiB" is what a step allocates at its peak beyond the model, "GPU ms" how long
-the kernels of one step are at work: what a step takes beyond them, it waits for the host.
+and a step of AdamW. "MiB" is what a step allocates at its peak beyond the model, "GPU ms" the sum
+of what the GPU did in one profiled step, one thing after another: a step that takes much longer
+waits for the host.
 
 Each model is measured in a process of its own, eager and compiled apart; what fails or does not
 end within the budget is left out with its reason, and the results are written as they come.
@@ -164,11 +165,13 @@ def rows(name: str, engine: str, options: argparse.Namespace) -> Iterator[dict[s
                     check(*(side.step() for side in sides.values()), options.dtype)
                 peak = {label: side.peak() for label, side in sides.items()}
                 found = medians(sides, options.seconds)
-                busy = {label: side.busy() for label, side in sides.items()}
             except Exception as error:
                 text = f"{type(error).__name__}: {error}".splitlines()[0][:300]
                 yield {**what, "failed": text}
                 continue
+            busy: dict[str, float | None] = {}
+            with contextlib.suppress(Exception):  # times are of use without a profile
+                busy = {label: side.busy() for label, side in sides.items()}
             yield {
                 **what,
                 **{f"{label} ms": ms for label, ms in found.items()},

@@ -141,7 +141,7 @@ def drawn(arguments: argparse.Namespace) -> Iterator[Problem]:
         found = large_problems(arguments.count, arguments.seed)
     else:
         found = problems(arguments.count, arguments.seed, arguments.layout)
-    return (p for p in found if all(word in str(p) for word in arguments.only))
+    return (p for p in found if set(arguments.only) <= set(str(p).split()))
 
 
 def name_of(candidate: Candidate) -> str:
@@ -362,6 +362,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.large and arguments.layout:
         parser.error("large filters are drawn with channels first: leave out --layout")
+    count = sum(1 for _ in drawn(arguments))
+    if not count:
+        parser.error(f"of {arguments.count} problems none has all of {' '.join(arguments.only)}")
     Path(arguments.out).mkdir(parents=True, exist_ok=True)
     if arguments.part >= 0:
         run_part(arguments)
@@ -378,7 +381,7 @@ def main() -> None:
     print(measure.table(found))
     results = {
         "environment": measure.environment("torch"), "seed": arguments.seed,
-        "drawn": arguments.count, "shares": found, "rows": rows,
+        "drawn": count, "shares": found, "rows": rows,
     }  # fmt: skip
     print(measure.save(arguments.name, results, arguments.out))
 

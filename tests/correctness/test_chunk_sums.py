@@ -49,6 +49,7 @@ def test_chunks_are_summed(name, p, chunks):
     assert relative_error(out, reference(p, arrays)) < TOLERANCE[p.dtype]
 
 
+@pytest.mark.needs_nvrtc
 @pytest.mark.parametrize(("name", "p"), CASES, ids=[f"{name} {p}" for name, p in CASES])
 def test_one_chunk_is_one_kernel(name, p):
     assert [built(name, p, n, SM_90A).source.count("__global__") for n in (1, 2)] == [1, 2]

@@ -64,8 +64,9 @@ def test_diagonals_of_bands_are_the_gradient(p, tile):
     assert relative_error(out, reference(p, arrays)) < TOLERANCE[p.dtype]
 
 
-def test_small_integers_are_summed_exactly():
-    p = problem("4x1x9x16", "1x1x5x5")
+@pytest.mark.parametrize("stride", [1, 2])
+def test_small_integers_are_summed_exactly(stride):
+    p = problem("4x1x9x16", "1x1x5x5", stride=stride)
     rng = np.random.default_rng(0)
     arrays = {n: rng.integers(-1, 2, s).astype("float16") for n, s in input_shapes(p).items()}
     out = poison(p)
@@ -119,7 +120,16 @@ def test_with_a_stride_whole_rows_are_loaded_and_their_phases_told_apart_in_regi
 
 @pytest.mark.needs_nvrtc
 @pytest.mark.parametrize(
-    "p", [WIDE, problem("64x96x56x56", "96x1x7x7", padding=3, dtype="bfloat16")], ids=str
+    "p",
+    [
+        WIDE,
+        problem("64x96x56x56", "96x1x7x7", padding=3, dtype="bfloat16"),
+        problem("64x96x112x112", "96x1x5x5", stride=2),
+        problem("64x96x57x57", "96x1x5x5", stride=2),  # whose rows are loaded by halves
+        problem("64x32x113x113", "32x1x3x3", stride=2, padding=1),
+        problem("64x240x28x113", "240x1x2x17", dilation=(2, 3)),  # with far sides of dy
+    ],
+    ids=str,
 )
 def test_the_first_tiles_spill_nothing(p):
     for tile in TEMPLATE.candidates(p, SM_90A)[:2]:

@@ -160,6 +160,7 @@ def test_a_product_takes_few_instructions(p):
         problem("64x144x56x56", "144x1x3x3", layout="NCHW"),
         problem("64x144x56x56", "144x1x3x3", pass_="forward"),
         problem("64x144x56x56", "144x1x31x31", padding=15),
+        problem("1x16x7x1", "16x1x5x1", stride=2, padding=(2, 3, 6, 1)),  # sees padding alone
     ],
     ids=str,
 )

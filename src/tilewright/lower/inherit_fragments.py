@@ -89,7 +89,8 @@ def _carried(
             places.setdefault(here, there)
     found = {places[p]: bit for p, bit in held.bits.items() if p in places}
     packed = [(p, places[p]) for p in held.packed if p in places]
-    # What is taken in steps is taken apart, and lies as loads have it.
+    # Every second element of a row shares no register with the next one: where a bit that counts
+    # them becomes another bit, elements lie as whoever fills the fragment has them.
     steps = any(here[1] != there[1] for here, there in packed)
     same = one.dtype.bytes == other.dtype.bytes and not steps
     return Held(found, tuple(there for _, there in packed) if same else ())

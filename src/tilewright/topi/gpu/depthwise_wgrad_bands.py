@@ -3,7 +3,8 @@
 The sums of :mod:`~tilewright.topi.nn.depthwise_wgrad_bands`. Each warp goes through the tiles of a
 chunk of one channel: it loads rows of x and of dy straight into the registers where instructions
 want them, moves those of dy by the columns of the filter there, and keeps all sums in registers. In
-the end a block adds up what its warps have, in a fixed order, and a second kernel the chunks.
+the end a block adds up what its warps have, in a fixed order, and a second kernel the chunks, where
+there are several.
 """
 
 from __future__ import annotations

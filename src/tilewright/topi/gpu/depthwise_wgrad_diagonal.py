@@ -4,7 +4,8 @@ The sums of :mod:`~tilewright.topi.nn.depthwise_wgrad_diagonal`. A block has som
 through the tiles of a chunk, which the copying unit brings to shared memory. A warp has eight
 channels of one part of each tile and keeps the sums of all taps in registers: it loads rows of dy,
 then one row of x after the other, each of which it multiplies with all rows of dy that see it. In
-the end a block adds up what its warps have, in a fixed order, and a second kernel the chunks.
+the end a block adds up what its warps have, in a fixed order, and a second kernel the chunks, where
+there are several.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 The sums of :mod:`~tilewright.topi.nn.depthwise_wgrad_planes`. A block has some channels and goes
 through the tiles of a chunk, which the copying unit brings to shared memory, zeros around images
 included, so that no thread computes addresses or looks at borders, and begins at multiples of 16
-bytes: four columns are one load. A thread has one part of each tile: it goes down
-the rows of x and keeps the rows of dy that see one of them in registers. What its threads have
-summed a block adds up in shared memory, in a fixed order, and so does a second kernel with the
-chunks.
+bytes: four columns are one load. A thread has one part of each tile: it goes down the rows of x and
+keeps the rows of dy that see one of them in registers. What its threads have summed a block adds up
+in shared memory, in a fixed order, and so does a second kernel with the chunks, where there are
+several.
 """
 
 from __future__ import annotations

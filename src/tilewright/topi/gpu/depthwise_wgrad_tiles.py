@@ -6,7 +6,7 @@ included, so that no thread computes addresses or looks at borders. A thread has
 channels of one part of each tile: it goes down the rows of x and keeps in registers, converted,
 the rows of dy that see one of them; or, where the stride leaves rows out, down those of dy, and
 keeps the rows of x that one of them sees. What its threads have summed a block adds up in shared
-memory, in a fixed order, and so does a second kernel with the chunks.
+memory, in a fixed order, and so does a second kernel with the chunks, where there are several.
 """
 
 from __future__ import annotations

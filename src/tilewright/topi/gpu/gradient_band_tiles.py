@@ -15,12 +15,13 @@ from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_wgrad_bands import BandTile
 from tilewright.topi.gpu.varied import varied
 from tilewright.topi.gpu.window import MULTIPROCESSORS
-from tilewright.topi.nn.depthwise_wgrad_bands import DEPTH, ROWS, Bands
+from tilewright.topi.nn.depthwise_wgrad_bands import DEPTH, ROWS, SHARES, Bands
 from tilewright.topi.problem import Problem
 
-#: Registers of a thread beside its sums and what it loads ahead, most of a thread, and those of a
-#: multiprocessor; warps that this holds at most, and bytes of shared memory of a block.
-_OTHERS, _MOST_HELD, _FILE, _WARPS, _SHARED = 44, 208, 65536 // 32, 64, 48 * 1024
+#: Registers of a thread beside its sums and what it loads, so many of which count to these where
+#: nothing is loaded ahead; most of a thread, and those of a multiprocessor; warps that this holds
+#: at most, and bytes of shared memory of a block.
+_OTHERS, _FEW, _MOST_HELD, _FILE, _WARPS, _SHARED = 44, 24, 208, 65536 // 32, 64, 48 * 1024
 #: Products written out at most, and tiles that are worth trying.
 _CODE, _MOST = 600, 60
 #: Cycles of a scheduler for a product and what belongs to it, and for a tile; cycles a microsecond;
@@ -41,8 +42,8 @@ def suits_bands(p: Problem) -> bool:
 
 
 def has_bands(p: Problem) -> bool:
-    """Whether the gradient is one by a filter, of 16 bits with strides of at most two, that is not
-    higher than the rows of x reach that a matrix has more than one of dy."""
+    """Whether the gradient is one of 16 bits, with strides of at most two, whose filter reaches no
+    further than eight rows of a phase of x: so many more than one of dy has a matrix."""
     return (
         p.rank == 2
         and p.pass_ == "wgrad"
@@ -69,17 +70,14 @@ def _tiles(p: Problem) -> Iterator[tuple[float, BandTile]]:
         cut = Bands(p, blocks, columns, warps, 1)
         products = blocks * columns // DEPTH * p.kernel_w * sh
         rows = (blocks + 1) * sh * sw + blocks  # times eight, of so many columns
-        loaded = cut.share // 2 * rows + blocks * (len(cut.parts) - 1)
-        ahead = stages * loaded if stages > 1 else 0  # else as many rows at once as find room
-        ahead += (sh * sw - 1) * cut.share  # phases of two blocks, apart
-        held = -(-(4 * p.kernel_w * sh + _OTHERS + ahead) // 8) * 8
+        held = _held(cut, stages)
         resident = min(_WARPS, _FILE // held) // warps
         if products * stages > _CODE or held > _MOST_HELD or not resident:
             continue
         if warps * p.kernel_w * sh * 512 > _SHARED:
             continue
         tiles = p.batch * math.prod(cut.grid)
-        seen = ROWS * columns * rows + ROWS * blocks * 8 * (len(cut.parts) - 1)
+        seen = ROWS * columns * rows + ROWS * blocks * SHARES * sum(cut.around)
         for turn in {resident, max(1, resident - 1), 2 * resident, 3 * resident}:
             most = -(-tiles // warps)
             chunks = max(1, min(most, turn * MULTIPROCESSORS // channels))
@@ -94,3 +92,17 @@ def _tiles(p: Problem) -> Iterator[tuple[float, BandTile]]:
             slowest = math.hypot(max(busy, cache, bytes_ / _MEMORY), waits, busy / 2)
             ends = _ENDS + _SECOND * (chunks > 1)
             yield slowest + ends, BandTile(blocks, columns, warps, stages, chunks)
+
+
+def _held(cut: Bands, stages: int) -> int:
+    """The registers of a thread: its sums, what it loads, and others."""
+    p, (sh, sw) = cut.problem, cut.problem.stride
+    # What is loaded alone, as in rows of an odd width, has a register alone.
+    of_x, of_dy = (1 if width % 2 else 2 for width in (p.image[1], p.out_image[1]))
+    x, dy = sh * sw * cut.share / of_x, (cut.share + sum(cut.around)) / of_dy
+    loaded = (cut.blocks + 1) * x + cut.blocks * dy
+    if stages > 1:
+        loads = stages * loaded
+    else:  # two blocks of x and one of dy, and as many more as find room: of halves, all
+        loads = max(2 * x + dy - _FEW, loaded if of_x == 1 else 0)
+    return math.ceil((4 * p.kernel_w * sh + _OTHERS + loads) / 8) * 8

@@ -16,7 +16,7 @@ from itertools import product
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_wgrad_diagonal import DiagonalGradientTile, gradient_cut
-from tilewright.topi.gpu.machine import Machine, eights_of, has_eights
+from tilewright.topi.gpu.machine import Machine, eights_of, has_eights, sees_nothing
 from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.nn.depthwise_wgrad_diagonal import PIXELS
@@ -38,7 +38,8 @@ def gradient_diagonal_tiles(p: Problem, target: Target) -> list[DiagonalGradient
 def suits_diagonal_gradient(p: Problem) -> bool:
     """Whether the schedule is for a problem: one of 16 bits, whose pixels begin at multiples of 16
     bytes, with filters that fit registers."""
-    return p.pass_ == "wgrad" and has_eights(p) and bool(_ranked(p))
+    suits = p.pass_ == "wgrad" and has_eights(p) and not sees_nothing(p)
+    return suits and bool(_ranked(p))
 
 
 @functools.lru_cache(64)

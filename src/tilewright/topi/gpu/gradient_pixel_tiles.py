@@ -14,6 +14,7 @@ from itertools import product
 from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_wgrad_tiles import GradientPixelTile, cut_of
+from tilewright.topi.gpu.machine import sees_nothing
 from tilewright.topi.gpu.window import MULTIPROCESSORS, passes
 from tilewright.topi.nn.depthwise_wgrad_tiles import GradientTiles
 from tilewright.topi.problem import Problem
@@ -54,6 +55,7 @@ def suits_pixel_sums(p: Problem) -> bool:
         and p.dilation == (1, 1)
         and p.multiplier == 1
         and p.channels * dtype(p.dtype).bytes % 16 == 0
+        and not sees_nothing(p)
         and next(_tiles(p), None) is not None
     )
 

@@ -20,6 +20,7 @@ from tilewright.topi.gpu.depthwise_wgrad_planes import (
     margin_of,
     planes_of,
 )
+from tilewright.topi.gpu.machine import sees_nothing
 from tilewright.topi.gpu.turns import evenly
 from tilewright.topi.gpu.varied import varied
 from tilewright.topi.gpu.window import MULTIPROCESSORS
@@ -60,6 +61,7 @@ def suits_plane_sums(p: Problem) -> bool:
         and p.stride == p.dilation == (1, 1)
         and p.multiplier == 1
         and p.image[1] % VECTOR == p.out_image[1] % VECTOR == 0
+        and not sees_nothing(p)
         and next(_tiles(p), None) is not None
     )
 

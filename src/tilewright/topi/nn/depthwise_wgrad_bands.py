@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from tilewright import te
 from tilewright.te import Tensor
@@ -112,9 +112,10 @@ class BandSums:
     sums: Tensor
 
 
-#: An element of a tile: of (tile, channel, row, column), the last two from where it begins; of x
-#: a phase of rows stands before the row.
-Element = Callable[..., Any]
+#: An element of a tile: of dy of (tile, channel, row, column), the last two from where it begins;
+#: of x of (tile, channel, phase of rows, row, column).
+OfDy: TypeAlias = Callable[[Any, Any, Any, Any], Any]
+OfX: TypeAlias = Callable[[Any, Any, Any, Any, Any], Any]
 
 
 def depthwise_wgrad_bands(t: Bands, data: Tensor, grad: Tensor) -> BandSums:
@@ -141,7 +142,7 @@ def depthwise_wgrad_bands(t: Bands, data: Tensor, grad: Tensor) -> BandSums:
     return band_sums(t, t.steps(data.shape[0]), of_x, of_dy)
 
 
-def band_sums(t: Bands, steps: Any, of_x: Element, of_dy: Element) -> BandSums:
+def band_sums(t: Bands, steps: Any, of_x: OfX, of_dy: OfDy) -> BandSums:
     """The stages from elements of tiles on, which lie one after another, ``t.warps`` at once, in
     every one of so many steps of all chunks."""
     p, (sh, sw) = t.problem, t.problem.stride
