@@ -13,6 +13,7 @@ from tilewright.target.target import Target, compute_capability
 from tilewright.topi.cpu import candidates as cpu
 from tilewright.topi.declare import Declaration, declare
 from tilewright.topi.opencl import candidates as opencl
+from tilewright.topi.parameters import too_small
 from tilewright.topi.problem import Problem
 
 
@@ -56,7 +57,9 @@ class Template:
     declares: Callable[[Problem, Any, Any], Declaration] | None = None
 
     def declare(self, p: Problem, config: Any, batch: Any = None) -> Declaration:
-        """What :attr:`schedule` takes: the program of a problem; see :func:`declare`."""
+        """What :attr:`schedule` takes: the program of a problem; see :func:`declare`. Raises
+        :class:`ScheduleError` for parameters that are too small."""
+        self._check(config)
         return declare(p, batch) if self.declares is None else self.declares(p, config, batch)
 
     def fits(self, p: Problem, target: Target) -> bool:
@@ -83,7 +86,7 @@ class Template:
 
     def parse(self, values: Mapping[str, Any]) -> Any:
         """Parameters as records have them; one that came later may be left out, for its default.
-        Raises :class:`ScheduleError` for strange ones."""
+        Raises :class:`ScheduleError` for strange ones, and those that are too small."""
         fields = dataclasses.fields(self.config)
         known = {f.name for f in fields}
         needed = {f.name for f in fields if "later" not in f.metadata}
@@ -94,4 +97,12 @@ class Template:
                 f"got {dict(values)!r}",
                 mend="Tune the problem again",
             )
-        return self.config(**values)
+        config = self.config(**values)
+        self._check(config)
+        return config
+
+    def _check(self, config: Any) -> None:
+        if why := too_small(config):
+            raise ScheduleError(
+                f"template {self.name}: {why}", mend=f"Its candidates are like {self.config()}"
+            )

@@ -15,6 +15,7 @@ from tilewright.te import Tensor
 from tilewright.topi.fusion import find_products
 from tilewright.topi.nn.conv2d_im2col import Whole
 from tilewright.topi.nn.padding import static
+from tilewright.topi.parameters import flag
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class ColumnTile:
     rows: int = 8
     vectors: int = 2
     lanes: int = 16
-    implicit: int = 1
+    implicit: int = flag()
 
     @property
     def whole(self) -> Whole:

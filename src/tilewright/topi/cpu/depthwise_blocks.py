@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
+from tilewright.topi.parameters import flag
 from tilewright.topi.stages import Stages, begin, image_axes, tap_axes
 
 #: Rows of filters up to this width are written out.
@@ -33,7 +34,7 @@ class BlockTile:
     lanes: int = 16
     taps: int = 1
     band: int = 0
-    copy: int = 1
+    copy: int = flag()
     vectors: int = 1
     stream: int = field(default=0, metadata={"later": True})  # records may be older
 

@@ -17,6 +17,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.nn.depthwise_fast_fir import FastFir, FastFirStages, depthwise_fast_fir
 from tilewright.topi.nn.images import Images
+from tilewright.topi.parameters import flag
 from tilewright.topi.problem import Problem
 from tilewright.topi.stages import scheduled
 
@@ -34,7 +35,7 @@ class FirTile:
     columns: int = 4
     taps: int = 2
     lanes: int = 16
-    exact: int = 1
+    exact: int = flag()
     images: int = 1
 
 

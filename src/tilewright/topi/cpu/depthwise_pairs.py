@@ -16,6 +16,7 @@ from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.nn.depthwise_fast_fir import FastFir
 from tilewright.topi.nn.depthwise_pairs import LANES, PairStages, depthwise_pairs
 from tilewright.topi.nn.images import Images
+from tilewright.topi.parameters import flag
 from tilewright.topi.problem import Problem
 from tilewright.topi.stages import scheduled
 
@@ -29,7 +30,7 @@ class PairTile:
     rows: int = 4
     columns: int = 4
     pairs: int = 1
-    exact: int = 1
+    exact: int = flag()
 
 
 @dataclass(frozen=True)

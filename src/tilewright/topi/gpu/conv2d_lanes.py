@@ -15,6 +15,7 @@ from tilewright.te import Tensor
 from tilewright.topi.gpu.conv2d_products import begin_products
 from tilewright.topi.gpu.window import divisor
 from tilewright.topi.nn.conv2d_im2col import Whole
+from tilewright.topi.parameters import flag
 
 #: Neighbouring columns of a thread.
 _LANES = 4
@@ -35,7 +36,7 @@ class LaneTile:
     down: int = 8
     across: int = 16
     stages: int = 1
-    implicit: int = 1
+    implicit: int = flag()
 
     @property
     def whole(self) -> Whole:

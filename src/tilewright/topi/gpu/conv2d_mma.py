@@ -23,6 +23,7 @@ from tilewright.target.instructions import (
 from tilewright.te import Tensor
 from tilewright.topi.gpu.conv2d_products import begin_products
 from tilewright.topi.nn.conv2d_im2col import Whole
+from tilewright.topi.parameters import flag
 
 #: By type: the product, and the loads of its operands.
 _INSTRUCTIONS = {
@@ -50,7 +51,7 @@ class MmaTile:
     down: int = 2
     across: int = 2
     stages: int = 2
-    implicit: int = 1
+    implicit: int = flag()
 
     @property
     def whole(self) -> Whole:

@@ -31,6 +31,7 @@ from tilewright.topi.nn.depthwise_direct import (
     depthwise_direct,
 )
 from tilewright.topi.nn.images import Images
+from tilewright.topi.parameters import flag
 from tilewright.topi.problem import Problem
 from tilewright.topi.stages import scheduled
 
@@ -65,7 +66,7 @@ class DirectTile:
     down: int = 8
     across: int = 2
     images: int = 4
-    wide: int = 1
+    wide: int = flag()
 
 
 @dataclass(frozen=True)

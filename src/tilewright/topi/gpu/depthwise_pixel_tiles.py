@@ -22,6 +22,7 @@ from tilewright.topi.gpu.machine import sees_nothing
 from tilewright.topi.gpu.orders import ROLLING, place_loads
 from tilewright.topi.gpu.shared_filter import share_filter
 from tilewright.topi.nn.depthwise_forward import Tile
+from tilewright.topi.parameters import flag
 from tilewright.topi.problem import Problem
 from tilewright.topi.stages import Stages, begin, image_axes, tap_axes
 
@@ -41,7 +42,7 @@ class BoxTile:
     threads_x: int = 16
     turns: int = 1
     stages: int = 1
-    keeps: int = 1
+    keeps: int = flag()
 
     @property
     def whole(self) -> Tile:

@@ -36,6 +36,7 @@ from tilewright.topi.nn.depthwise_plane_bands import (
     element_of,
 )
 from tilewright.topi.nn.images import Images
+from tilewright.topi.parameters import flag
 from tilewright.topi.problem import Problem
 from tilewright.topi.stages import image_axes, scheduled
 
@@ -62,7 +63,7 @@ class PlaneBandTile:
     channels: int = 1
     turns: int = 1
     stages: int = 1
-    boxed: int = 1
+    boxed: int = flag()
 
     @property
     def matrix(self) -> tuple[int, int, int]:

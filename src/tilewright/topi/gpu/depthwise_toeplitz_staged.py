@@ -36,6 +36,7 @@ from tilewright.topi.nn.depthwise_toeplitz_staged import (
     StagedToeplitz,
     depthwise_toeplitz_staged,
 )
+from tilewright.topi.parameters import flag
 from tilewright.topi.problem import Problem
 
 _DEPTH = 16
@@ -59,7 +60,7 @@ class StagedTile:
     columns: int = 32
     groups: int = 2
     turns: int = 4
-    staged: int = 4
+    staged: int = flag(4)
     stages: int = 3
     channels: int = field(default=1, metadata={"later": True})  # records may be older
     box: int = field(default=0, metadata={"later": True})

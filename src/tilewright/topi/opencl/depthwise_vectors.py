@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tilewright import te
 from tilewright.schedule import Schedule, Stage
 from tilewright.topi.declare import Declaration
+from tilewright.topi.parameters import flag
 from tilewright.topi.stages import begin, image_axes, tap_axes
 
 
@@ -27,7 +28,7 @@ class VectorTile:
     lanes: int = 4
     items: int = 32
     taps: int = 3
-    packed: int = 1
+    packed: int = flag()
 
 
 def schedule_vectors(d: Declaration, tile: VectorTile = VectorTile()) -> Schedule:
