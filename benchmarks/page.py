@@ -1,7 +1,8 @@
 """The page of benchmarks and the README's claim, made from the results that are committed.
 
 Every ``results/*.json`` becomes a section of ``docs/benchmarks.md``, under the title and with the
-explanation that its benchmark's docstring gives.
+explanation that its benchmark's docstring gives. What they say in short stands before them, and
+what most will ask for in the README.
 
     python benchmarks/page.py
 """
@@ -70,7 +71,9 @@ def script(results: Results) -> Path:
 
 def page_text(everything: Mapping[str, Results]) -> str:
     """The whole page."""
-    return "\n".join([_HEAD, *(section(results) for results in everything.values())])
+    short = claims(everything)
+    head = [_HEAD, *([f"## In short\n\n{short}\n"] if short else [])]
+    return "\n".join([*head, *(section(results) for results in everything.values())])
 
 
 def section(results: Results) -> str:
@@ -158,13 +161,15 @@ def cudnn_version(number: str) -> str:
     return f"{value // 10000}.{value // 100 % 100}.{value % 100}"
 
 
-def claim(everything: Mapping[str, Results]) -> str:
-    """What the README says about speed, a line for each kind of device that was measured."""
+def claims(everything: Mapping[str, Results], first: Sequence[str] = ()) -> str:
+    """What results say in short, a line for each device; of some benchmarks, in their order, or of
+    all."""
+    joined = [(script(results).stem, results) for results in _joined(everything.values())]
+    wanted = [pair for stem in first for pair in joined if pair[0] == stem] if first else joined
     found = []
-    for results in _joined(everything.values()):
-        make = _CLAIMS.get(script(results).stem)
-        if make is not None:
-            text = f"- {make(results)}"
+    for stem, results in wanted:
+        if stem in _CLAIMS:
+            text = f"- {_CLAIMS[stem](results)}"
             found += textwrap.wrap(text, 98, subsequent_indent="  ", break_on_hyphens=False)
     return "\n".join(found)
 
@@ -355,13 +360,15 @@ _CLAIMS = {
     "megengine_table": _stacks_claim,
     "replknet": _model_claim,
 }
+#: Those whose claims the README has.
+_FIRST = ("gpu_depthwise", "large_kernels", "replknet", "cpu_layers")
 
 
 def readme_text(old: str, everything: Mapping[str, Results]) -> str:
     """The README with the claim of these results."""
     if not _CLAIM.search(old):
         raise ValueError("README.md has no place for the claim: <!-- benchmarks/page.py --> ...")
-    return _CLAIM.sub(lambda m: m[1] + claim(everything) + m[2], old)
+    return _CLAIM.sub(lambda m: m[1] + claims(everything, _FIRST) + m[2], old)
 
 
 def main() -> None:

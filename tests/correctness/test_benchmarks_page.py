@@ -86,7 +86,7 @@ def test_rows_with_sections_become_tables_with_geometric_means(page: Any, tmp_pa
 
 def test_the_claim_of_many_problems_has_the_mean_of_every_pass(page: Any) -> None:
     results = page.normal(synthetic() | {"command": "python benchmarks/gpu_depthwise.py"}, "x")
-    (found,) = page.claim({"x": results}).split("\n- ")
+    (found,) = page.claims({"x": results}).split("\n- ")
     words = " ".join(found.split())
     assert "NVIDIA H200: 3 depthwise convolutions and gradients run 3.6 times as fast" in words
     assert "better layout of PyTorch 2.11.0 (geometric mean; forward 4.0, wgrad 3.0)" in words
@@ -100,9 +100,9 @@ def test_of_a_problem_that_was_measured_again_the_latest_run_counts(page: Any) -
     again = whole | {"date": "2999-01-01"}
     again["rows"] = [row | {"best peer / tilewright": 1000.0} for row in whole["rows"][:1]]
     files = {name: page.normal(part, "x") for name, part in (("a", again), ("b", whole))}
-    words = " ".join(page.claim(files).split())
+    words = " ".join(page.claims(files).split())
     assert f"{len(whole['rows'])} depthwise convolutions" in words
-    assert words != " ".join(page.claim({"b": files["b"]}).split())
+    assert words != " ".join(page.claims({"b": files["b"]}).split())
 
 
 def layers() -> dict[str, Any]:
@@ -134,7 +134,7 @@ def test_layers_on_a_cpu_have_a_table_for_each_number_of_threads(page: Any) -> N
 
 
 def test_the_claim_of_layers_has_the_mean_by_threads_and_the_least(page: Any) -> None:
-    words = " ".join(page.claim({"x": page.normal(layers(), "cpu_layers")}).split())
+    words = " ".join(page.claims({"x": page.normal(layers(), "cpu_layers")}).split())
     assert words == (
         "- a CPU: 2 depthwise layers run 4.0 times as fast with 1 thread and 2.0 times as fast "
         "with 2 threads as in the best of PyTorch 2.13 in NCHW and channels_last and of ONNX "
@@ -146,7 +146,7 @@ def test_the_claim_of_layers_of_one_filter_in_two_types_names_these(page: Any) -
     found = layers()
     others = [dict(row, section=f"{row['section']}, bfloat16") for row in found["rows"]]
     words = " ".join(
-        page.claim({"x": page.normal(found | {"rows": found["rows"] + others}, "x")}).split()
+        page.claims({"x": page.normal(found | {"rows": found["rows"] + others}, "x")}).split()
     )
     assert words.startswith(
         "- a CPU: 2 depthwise layers with filters of 3x3 run 4.0 times as fast with 1 thread, 2.0 "
@@ -171,7 +171,7 @@ def test_what_an_epilogue_costs_has_means_and_the_worst(page: Any) -> None:
     head = "| shape | tilewright us | convolution alone | torch.compile NCHW us |"
     assert any(line.startswith(head) for line in lines)
     assert any(line.startswith("| geometric mean |") and "1.10" in line for line in lines)
-    words = " ".join(page.claim({"x": results}).split())
+    words = " ".join(page.claims({"x": results}).split())
     assert "a GPU: depthwise layers of MobileNetV2" in words
     assert words.endswith("(geometric means): bias+silu, batch 1: 1.100 and 4.0.")
 
@@ -186,7 +186,7 @@ def test_the_claim_of_a_model_has_every_pass_that_both_sides_did(page: Any) -> N
              "command": "python benchmarks/replknet.py"}  # fmt: skip
     settings = {"model": "31B", "batch": 64, "dtype": "float16"}
     results = {"environment": place, "settings": settings, "rows": [], "best": best}
-    words = " ".join(page.claim({"x": page.normal(results, "h200_replknet")}).split())
+    words = " ".join(page.claims({"x": page.normal(results, "h200_replknet")}).split())
     assert words == (
         "- a GPU: RepLKNet-31B (batch 64, autocast to float16) beside the best of PyTorch 2.13, "
         "eager and compiled, in both layouts: training 5.5 times as fast, inference 2.5 times as "
@@ -211,7 +211,7 @@ def test_the_claim_of_megengines_table_has_means_by_passes_and_type(page: Any) -
     assert "## MegEngine's table of large depthwise convolutions again (a GPU)" in (
         page.section(results)
     )
-    words = " ".join(page.claim({"x": results}).split())
+    words = " ".join(page.claims({"x": results}).split())
     assert words.endswith(
         "forward in float32 4.0, forward and backward in float16 9.0 times as fast (geometric "
         "means)."
@@ -221,4 +221,4 @@ def test_the_claim_of_megengines_table_has_means_by_passes_and_type(page: Any) -
 def test_a_page_is_made_of_the_results_that_are_there(page: Any, tmp_path: Path) -> None:
     assert page.load(tmp_path) == {}
     assert page.page_text({}).startswith("# Benchmarks")
-    assert page.claim({}) == ""
+    assert page.claims({}) == ""
