@@ -148,7 +148,7 @@ def test_more_strips_and_groups_than_a_product_has_rows_are_an_error():
     with pytest.raises(LanguageError, match="powers of two .* not 3 by 1"):
         TEMPLATE.declare(p, PlaneBandTile(1, 3, 1))
     with pytest.raises(LanguageError, match="parameters but boxed are positive"):
-        TEMPLATE.declare(p, PlaneBandTile(0, 8, 1))
+        band_cut(p, PlaneBandTile(0, 8, 1))
 
 
 @pytest.mark.parametrize(
