@@ -362,13 +362,13 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.large and arguments.layout:
         parser.error("large filters are drawn with channels first: leave out --layout")
-    count = sum(1 for _ in drawn(arguments))
-    if not count:
-        parser.error(f"of {arguments.count} problems none has all of {' '.join(arguments.only)}")
     Path(arguments.out).mkdir(parents=True, exist_ok=True)
     if arguments.part >= 0:
         run_part(arguments)
         return
+    count = sum(1 for _ in drawn(arguments))
+    if not count:
+        parser.error(f"of {arguments.count} problems none has all of {' '.join(arguments.only)}")
     found_rows = run_on_gpus(arguments.gpus, arguments.out)
     rows: list[dict[str, Any]] = [row for part in found_rows for row in part]
     if not rows:

@@ -147,7 +147,7 @@ def test_more_strips_and_groups_than_a_product_has_rows_are_an_error():
         TEMPLATE.declare(p, PlaneBandTile(1, 8, 4))
     with pytest.raises(LanguageError, match="powers of two .* not 3 by 1"):
         TEMPLATE.declare(p, PlaneBandTile(1, 3, 1))
-    with pytest.raises(LanguageError, match="parameters but boxed are positive"):
+    with pytest.raises(LanguageError, match="rows is 0, where 1 is the least"):
         band_cut(p, PlaneBandTile(0, 8, 1))
 
 

@@ -13,7 +13,7 @@ from tilewright.target.target import Target, compute_capability
 from tilewright.topi.cpu import candidates as cpu
 from tilewright.topi.declare import Declaration, declare
 from tilewright.topi.opencl import candidates as opencl
-from tilewright.topi.parameters import too_small
+from tilewright.topi.parameters import needed, too_small
 from tilewright.topi.problem import Problem
 
 
@@ -87,11 +87,11 @@ class Template:
     def parse(self, values: Mapping[str, Any]) -> Any:
         """Parameters as records have them; one that came later may be left out, for its default.
         Raises :class:`ScheduleError` for strange ones, and those that are too small."""
-        fields = dataclasses.fields(self.config)
-        known = {f.name for f in fields}
-        needed = {f.name for f in fields if "later" not in f.metadata}
+        known = {f.name for f in dataclasses.fields(self.config)}
         given = set(values)
-        if not needed <= given <= known or not all(type(v) is int for v in values.values()):
+        if not needed(self.config) <= given <= known or not all(
+            type(v) is int for v in values.values()
+        ):
             raise ScheduleError(
                 f"template {self.name} has the integer parameters {', '.join(sorted(known))}, "
                 f"got {dict(values)!r}",

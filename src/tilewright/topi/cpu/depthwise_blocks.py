@@ -11,11 +11,11 @@ large as its image are about half.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
-from tilewright.topi.parameters import flag
+from tilewright.topi.parameters import flag, later
 from tilewright.topi.stages import Stages, begin, image_axes, tap_axes
 
 #: Rows of filters up to this width are written out.
@@ -36,7 +36,7 @@ class BlockTile:
     band: int = 0
     copy: int = flag()
     vectors: int = 1
-    stream: int = field(default=0, metadata={"later": True})  # records may be older
+    stream: int = later(0)
 
 
 def schedule_blocks(d: Declaration, tile: BlockTile = BlockTile()) -> Schedule:

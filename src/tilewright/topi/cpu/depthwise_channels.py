@@ -7,10 +7,11 @@ input is computed alike, phase by phase where there is a stride.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
+from tilewright.topi.parameters import later
 from tilewright.topi.stages import Stages, begin, image_axes, tap_axes
 
 
@@ -26,7 +27,7 @@ class ChannelTile:
     rows: int = 1
     taps: int = 1
     band: int = 0
-    stream: int = field(default=0, metadata={"later": True})  # records may be older
+    stream: int = later(0)
 
 
 def schedule_channels(d: Declaration, tile: ChannelTile = ChannelTile()) -> Schedule:

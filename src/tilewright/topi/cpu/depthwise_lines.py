@@ -9,10 +9,11 @@ phase where there is a stride.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
+from tilewright.topi.parameters import later
 from tilewright.topi.stages import Stages, begin, image_axes, tap_axes
 
 
@@ -25,7 +26,7 @@ class LineTile:
     vectors: int = 2
     lanes: int = 16
     taps: int = 3
-    stream: int = field(default=0, metadata={"later": True})  # records may be older
+    stream: int = later(0)
 
 
 def schedule_lines(d: Declaration, tile: LineTile = LineTile()) -> Schedule:

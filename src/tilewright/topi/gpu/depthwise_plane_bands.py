@@ -36,7 +36,7 @@ from tilewright.topi.nn.depthwise_plane_bands import (
     element_of,
 )
 from tilewright.topi.nn.images import Images
-from tilewright.topi.parameters import flag
+from tilewright.topi.parameters import flag, too_small
 from tilewright.topi.problem import Problem
 from tilewright.topi.stages import image_axes, scheduled
 
@@ -87,10 +87,10 @@ class PlaneBandDeclaration(Declaration):
 
 def band_cut(p: Problem, tile: PlaneBandTile) -> PlaneBandCut:
     """How a problem is cut for a tile. Raises :class:`LanguageError` where the parameters of
-    ``tile`` are not positive, or its strips and groups are no powers of two, or more than a product
+    ``tile`` are too small, or its strips and groups are no powers of two, or more than a product
     has rows."""
-    if min(tile.rows, tile.down, tile.across, tile.channels, tile.turns, tile.stages) < 1:
-        raise LanguageError(f"{tile}: all parameters but boxed are positive")
+    if why := too_small(tile):
+        raise LanguageError(f"{tile}: {why}")
     if tile.strips not in _POWERS or tile.groups not in _POWERS[: 5 - _POWERS.index(tile.strips)]:
         raise LanguageError(
             f"{tile}: strips by groups are the rows of a product, powers of two that make 1 to "

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -36,7 +36,7 @@ from tilewright.topi.nn.depthwise_toeplitz_staged import (
     StagedToeplitz,
     depthwise_toeplitz_staged,
 )
-from tilewright.topi.parameters import flag
+from tilewright.topi.parameters import flag, later
 from tilewright.topi.problem import Problem
 
 _DEPTH = 16
@@ -62,8 +62,8 @@ class StagedTile:
     turns: int = 4
     staged: int = flag(4)
     stages: int = 3
-    channels: int = field(default=1, metadata={"later": True})  # records may be older
-    box: int = field(default=0, metadata={"later": True})
+    channels: int = later(1)
+    box: int = later(0)
 
 
 def declare_staged(p: Problem, tile: StagedTile, batch: Any = None) -> ToeplitzDeclaration:

@@ -56,12 +56,9 @@ def sees_nothing(p: Problem) -> bool:
     cut = Convolved(p)
 
     def beside(d: int) -> bool:
-        if p.pass_ == "wgrad":  # whose windows have the steps of the stride between what they see
-            firsts = (at * p.stride[d] - p.padding[d] for at in range(p.out_image[d]))
-            taps = [k * p.dilation[d] for k in range(p.kernel[d])]
-            return not any(0 <= first + tap < p.image[d] for first in firsts for tap in taps)
         windows = (at * cut.stride[d] - cut.before[d] for at in range(cut.result[d]))
-        return all(first >= cut.image[d] or first + cut.sees(d, 1) <= 0 for first in windows)
+        taps = range(0, cut.sees(d, 1), cut.dilation[d])
+        return not any(0 <= first + tap < cut.image[d] for first in windows for tap in taps)
 
     return beside(0) or beside(1)
 
