@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -168,8 +169,12 @@ def main() -> None:
             logs[tool] = Path(arguments.out) / f"h200_sanitizer_{tool}.log"
             logs[tool].write_text(f"{header}kernels: {len(problems)}\n")
             queues[tool] = Queue[Path | None]()
-        with ProcessPoolExecutor() as builders, ThreadPoolExecutor() as watchers:
-            jobs = [  # before there are threads, which processes should not be forked beside
+        # Half of the cores: the tools have programs of their own. Fresh processes: the driver,
+        # which the choice asks for the device, does not answer in a fork of one that asked it.
+        workers = max(1, (os.cpu_count() or 1) // 2)
+        fresh = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+        with fresh as builders, ThreadPoolExecutor() as watchers:
+            jobs = [
                 builders.submit(first_choice, p, arguments.batch, f"{name}/{k}.kernel")
                 for k, p in enumerate(problems)
             ]
@@ -177,14 +182,16 @@ def main() -> None:
                 tool: watchers.submit(check_all, tool, queues[tool], log, gpus, end)
                 for tool, log in logs.items()
             }
-            for part in parts(jobs, Path(name)):
+            try:
+                for part in parts(jobs, Path(name)):
+                    for queue in queues.values():
+                        queue.put(part)
+                    if time.monotonic() > end:
+                        break
+            finally:  # whatever fails, the tools are not waited for in vain
+                builders.shutdown(wait=False, cancel_futures=True)
                 for queue in queues.values():
-                    queue.put(part)
-                if time.monotonic() > end:
-                    break
-            builders.shutdown(wait=False, cancel_futures=True)
-            for queue in queues.values():
-                queue.put(None)
+                    queue.put(None)
         for tool, log in logs.items():
             failed |= not sound[tool].result()
             lines = log.read_text().splitlines()

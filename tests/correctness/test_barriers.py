@@ -9,9 +9,11 @@ import pytest
 from tilewright.ir import Buffer, Func, LaunchAxis, dtype
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.ops import const, logical_and
-from tilewright.ir.stmt import Allocate, For, ForKind, If, Seq, Stmt, Store, Sync, seq
+from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Seq, Stmt, Store, Sync, seq
 from tilewright.ir.visit import Rewriter, walk
 from tilewright.lower.insert_barriers import insert_barriers
+from tilewright.lower.pipeline_marks import FREES
+from tilewright.lower.split_barriers import KEY as SPLIT
 from tilewright.verify import check
 
 
@@ -104,6 +106,26 @@ def test_a_tile_in_a_loop_takes_two_barriers() -> None:
     (found,) = (s for s in walk(made.body) if isinstance(s, For))
     assert isinstance(found.body, Seq)
     assert [type(s) for s in found.body.stmts] == [Sync, Store, Sync, Store]
+
+
+@pytest.mark.parametrize("key", [FREES, SPLIT])
+def test_a_barrier_that_frees_copies_keeps_apart_no_threads_that_use_their_memory(key: str) -> None:
+    A, B, C = buffer("A", 3, 32), buffer("B", 3, 32), buffer("C", 32)
+    S = buffer("S", 2, 32, scope="shared")
+    steps = loop(k, 3, Store(B, (k, tx), S[k % 2, 31 - tx]), Attr(key, (S,), Sync("shared")))
+    fill = seq(*(Store(S, (const(n), tx), A[n, tx]) for n in (0, 1)))
+    again = seq(Store(S, (const(0), tx), A[2, tx]), Store(C, (tx,), S[0, 31 - tx]))
+    made = insert_barriers(kernel(seq(fill, steps, again), [A, B, C], [S], threadIdx_x=(tx, 32)))
+    assert check(made) == []
+    # In front of the loop, in it, behind it where one thread is not to overtake another's last
+    # step, and in front of what is read then.
+    assert barriers(made) == 4
+    assert isinstance(made.body, Allocate)
+    assert isinstance(made.body.body, Seq)
+    kinds = [type(s) for s in made.body.body.stmts]
+    assert kinds == [Store, Store, Sync, For, Sync, Store, Sync, Store]
+    overtaken = replace(made, body=_Without(2).stmt(made.body))
+    assert {finding.kind for finding in check(overtaken)} == {"race"}
 
 
 def test_two_tiles_share_their_barriers() -> None:

@@ -9,6 +9,7 @@ from tests.support.hopper import skip_unless_hopper
 
 import tilewright
 from tilewright.ir.errors import LanguageError
+from tilewright.ir.visit import allocated
 from tilewright.topi import Problem
 from tilewright.topi.gpu.depthwise_channel_pairs import PairTile, SparsePairTile, pair_cut
 from tilewright.topi.templates import TEMPLATES, templates
@@ -190,6 +191,15 @@ def test_a_tile_is_asked_for_before_the_results_of_another_are_stored():
     p = problem((64, 96, 56, 56), (96, 1, 5, 5), padding=2)
     loop = build(p, PairTile(4, 4, 4, 4, 1, 1, 4, 8, 2), SM_90A).source.rpartition("PairSum[")[0]
     assert loop.rindex("tma.load(") < loop.rindex("store_half8(")
+
+
+def test_a_last_block_of_fewer_tiles_has_no_memory_of_its_own():
+    p = problem((64, 56, 97, 100), (56, 1, 7, 7), "bfloat16", "dgrad", padding=3)
+    tile = PairTile(5, 4, 4, 4, lots=8, turns=17, stages=2)  # 2,240 tiles by 132 blocks
+    d = TEMPLATE.declare(p, tile)
+    lowered = tilewright.lower(TEMPLATE.schedule(d, tile), d.args, SM_90A)
+    held = [b for f in lowered.funcs for b in allocated(f.body) if b.scope == "shared"]
+    assert sum(b.name == "PaddedInput" for b in held) == 1
 
 
 @pytest.mark.parametrize("pass_", ["forward", "dgrad"])

@@ -7,6 +7,9 @@ import pytest
 from tests.support.depthwise import TOLERANCE, poison, random_inputs, reference, relative_error
 
 import tilewright
+from tilewright.ir.stmt import Attr, Store, Sync
+from tilewright.ir.visit import statements
+from tilewright.lower.split_barriers import KEY as SPLIT
 from tilewright.runtime.sass import opcodes
 from tilewright.target import Target
 from tilewright.topi import Problem
@@ -111,3 +114,17 @@ def test_the_first_tiles_spill_nothing(p):
     for tile in TEMPLATE.candidates(p, SM_90A)[:2]:
         used = next(iter(kernel(p, tile, SM_90A).program.resources.values()))
         assert used.spills == used.stack == 0
+
+
+@pytest.mark.parametrize("steps", [2, 3, 8])
+def test_sums_use_the_memory_of_copies_behind_a_barrier_of_the_block(steps):
+    """Warps that are done would else write over what others still read: a race that NVIDIA's
+    racecheck saw, and the proof did not."""
+    p, tile = problem((steps, 1, 16, 32), (1, 1, 5, 5)), GradientPlaneTile(4, 4, 4, 8, 1, 1, 2, 1)
+    d = TEMPLATE.declare(p, tile)
+    (func,) = tilewright.lower(TEMPLATE.schedule(d, tile), d.args, SM_90A).funcs
+    order = list(statements(func.body))
+    (freed,) = (s for s in order if isinstance(s, Attr) and s.key == SPLIT)
+    stored = [s for s in order if isinstance(s, Store) and s.buffer in freed.value]
+    behind = order[order.index(freed) + 2 : order.index(stored[-1])]
+    assert sum(isinstance(s, Sync) for s in behind) == 1

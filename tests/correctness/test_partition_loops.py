@@ -10,8 +10,8 @@ from tests.support.interpreter import interpret
 from tilewright.ir.expr import IfThenElse, Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import if_then_else, logical_and
-from tilewright.ir.stmt import For, ForKind, If, Stmt
-from tilewright.ir.visit import stores, walk
+from tilewright.ir.stmt import Attr, For, ForKind, If, Stmt
+from tilewright.ir.visit import allocated, stores, walk
 from tilewright.lower.partition_loops import partition_loops
 from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store, when
 from tilewright.lower.trim_loops import trim_loops
@@ -51,6 +51,15 @@ def test_a_loop_that_is_mostly_boundary_stays() -> None:
     f = window(12)
     assert len(outer_loops(partition_loops(f))) == 1
     assert repr(partition_loops(f)) == repr(f)
+
+
+def test_a_loop_with_a_pipeline_stays_whole() -> None:
+    A, B, S = buffer("A", 4), buffer("B", 32), buffer("S", 4, scope="shared")
+    fill = loop(d, 4, store(S[d], A[d]))
+    use = when(i * 4 + v < 30, store(B[i * 4 + v], S[v]))
+    for filled, parts in ((fill, 2), (Attr("pipeline", (S, 2, None), fill), 1)):
+        f = func(loop(i, 8, allocate(S, filled, loop(v, 4, use))), target="cuda -arch=sm_90a")
+        assert len(list(allocated(partition_loops(f).body))) == parts
 
 
 def test_copies_have_a_limit() -> None:

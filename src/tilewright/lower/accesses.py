@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
@@ -25,6 +25,8 @@ from tilewright.ir.stmt import (
     Store,
     Sync,
 )
+from tilewright.lower.pipeline_marks import FREES
+from tilewright.lower.split_barriers import KEY as SPLIT
 from tilewright.target.queues import QUEUES
 
 
@@ -67,7 +69,8 @@ class Access:
 
     ``guards`` are those inside the statement's expressions; its loops and ifs are above ``node``.
     Vector indices and predicates count lane by lane. An ``opaque`` access is a buffer passed to a
-    function of the user's, which may read and write any element of it.
+    function of the user's, which may read and write any element of it. ``collective`` are those of
+    instructions that one thread issues, and all wait for.
     """
 
     buffer: Buffer
@@ -77,6 +80,7 @@ class Access:
     node: Node
     guards: tuple[Guard, ...] = ()
     opaque: bool = False
+    collective: bool = False
 
     @property
     def lanes(self) -> int:
@@ -90,11 +94,17 @@ class Access:
 
 @dataclass(slots=True, eq=False)
 class Barrier:
-    """A point that threads have to reach together; ``scope`` is "shared" (a block) or "warp"."""
+    """A point that threads have to reach together; ``scope`` is "shared" (a block) or "warp".
+
+    Where it ``frees`` copies of a pipeline, it may become one that only who has them filled waits
+    at (:mod:`~tilewright.lower.split_barriers`): of all that is done with them, it comes before
+    collective instructions alone.
+    """
 
     scope: str
     node: Node
     guards: tuple[Guard, ...] = ()
+    frees: tuple[Buffer, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -102,7 +112,8 @@ class Kernel:
     """A function with its accesses, barriers and thread indices collected.
 
     ``homes`` says by buffer where it is allocated; parameters are not in it. ``aliases`` are
-    variables of THREAD loops inside the body, with the launch axis that each stands for.
+    variables of THREAD loops inside the body, with the launch axis that each stands for. ``freed``
+    are the copies that barriers free.
     """
 
     func: Func
@@ -110,6 +121,7 @@ class Kernel:
     launch: tuple[LaunchAxis, ...]
     accesses: list[Access] = field(default_factory=list)
     barriers: list[Barrier] = field(default_factory=list)
+    freed: set[Buffer] = field(default_factory=set)
     homes: dict[Buffer, Node] = field(default_factory=dict)
     aliases: dict[Var, LaunchAxis] = field(default_factory=dict)
 
@@ -155,6 +167,7 @@ class _Collector:
     def __init__(self, func: Func) -> None:
         self.kernel = Kernel(func, Node(func.body), func.launch)
         self.axes = {axis.tag: axis for axis in func.launch}
+        self.collective = False
 
     def visit(self, node: Node) -> None:
         match node.stmt:
@@ -182,8 +195,16 @@ class _Collector:
             case Let(_, value, body):
                 self.reads((value,), node)
                 self.visit(Node(body, node))
-            case Attr(_, _, body) | Instr(_, _, _, body):
+            case Attr(key, value, Sync(scope) as barrier) if key in (FREES, SPLIT):
+                self.kernel.barriers.append(Barrier(scope, Node(barrier, node), frees=value))
+                self.kernel.freed.update(value)
+            case Attr(_, _, body):
                 self.visit(Node(body, node))
+            case Instr(instruction, _, _, body):
+                queue = instruction.queue
+                self.collective = bool(queue) and QUEUES[queue].collective
+                self.visit(Node(body, node))
+                self.collective = False
             case Evaluate(value):
                 self.reads((value,), node)
             case Sync(scope):
@@ -213,7 +234,8 @@ class _Collector:
             self.add(Access(buffer, s.indices, None, True, node, first))
 
     def add(self, access: Access) -> None:
-        self.kernel.accesses.append(access)
+        made = replace(access, collective=True) if self.collective else access
+        self.kernel.accesses.append(made)
 
     def reads(self, roots: tuple[Expr, ...], node: Node, guards: tuple[Guard, ...] = ()) -> None:
         """Every load below ``roots``, each once for the guards it stands under."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.ir import expr as E
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import IntImm
 from tilewright.ir.stmt import For, If, Sync
 from tilewright.lower.accesses import Kernel, Node
@@ -32,7 +33,8 @@ class Order:
 class Barriers:
     """The barriers of a kernel that are not weaker than ``scopes``, and supposed ones.
 
-    ``before`` holds nodes in front of which a barrier is supposed to stand in addition.
+    ``before`` holds nodes in front of which a barrier is supposed to stand in addition. With
+    ``freed``, those that free this buffer do not count: they keep nothing else apart.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Barriers:
         kernel: Kernel,
         scopes: tuple[str, ...] = ("shared",),
         before: frozenset[Node] = frozenset(),
+        freed: Buffer | None = None,
     ) -> None:
         self.kernel, self.scopes, self.before = kernel, scopes, before
         self._certain: dict[Node, bool] = {}
@@ -47,7 +50,8 @@ class Barriers:
         for node in before:
             self._any.update(node.way)
         for barrier in kernel.barriers:
-            if isinstance(barrier.node.stmt, Sync) and barrier.scope in scopes:
+            counts = isinstance(barrier.node.stmt, Sync) and barrier.scope in scopes
+            if counts and freed not in barrier.frees:
                 self._any.update(barrier.node.line)
 
     def inside(self, node: Node) -> bool:

@@ -105,17 +105,19 @@ class Dependences:
         if not kernel.threads:
             return
         scopes = {b.scope for b in kernel.barriers if isinstance(b.node.stmt, Sync)}
-        block = Barriers(kernel, ("shared",), before)
-        tests: list[tuple[Runners, Barriers]] = [("threads", block)]
-        warp = Barriers(kernel, ("shared", "warp"), before)
-        if "warp" in scopes:
-            tests = [("warps", block), ("warp", warp)]
+        warps: tuple[Runners, ...] = ("warps", "warp")
+        tests = warps if "warp" in scopes else ("threads",)
+        known: dict[tuple[Runners, Buffer | None], Barriers] = {}
         for a, b in self.pairs:
             scope = a.buffer.scope
             if scope in ("local", "fragment") or (scope == "global" and a.buffer in kernel.homes):
                 continue
-            of_warps: list[tuple[Runners, Barriers]] = [("warp", warp)]
-            for runners, barriers in of_warps if scope == "warp" else tests:
+            freed = freed_between(kernel, a, b)
+            for runners in ("warp",) if scope == "warp" else tests:
+                barriers = known.get((runners, freed))
+                if barriers is None:
+                    kinds = ("shared", "warp") if runners == "warp" else ("shared",)
+                    barriers = known[runners, freed] = Barriers(kernel, kinds, before, freed)
                 for order, forward in barriers.orders(a.node, b.node):
                     early, late = (a, b) if forward else (b, a)
                     found = self.conflict(early, late, order, runners)
@@ -272,6 +274,11 @@ class Dependences:
             values(two, solution, _variables(kernel, late.node)),
             system.exact,
         )
+
+
+def freed_between(kernel: Kernel, a: Access, b: Access) -> Buffer | None:
+    """The buffer of two accesses, where barriers that free it do not keep them apart."""
+    return a.buffer if a.buffer in kernel.freed and not (a.collective or b.collective) else None
 
 
 def _plain(index: Expr, excluded: set[Var]) -> bool:

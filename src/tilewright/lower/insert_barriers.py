@@ -38,7 +38,7 @@ from tilewright.ir.stmt import Allocate, Attr, For, If, Instr, Let, Seq, Stmt, S
 from tilewright.lower.accesses import Kernel, Node, collect
 from tilewright.lower.barriers import Barriers
 from tilewright.lower.context import pure
-from tilewright.lower.dependence import Conflict, Dependences
+from tilewright.lower.dependence import Conflict, Dependences, freed_between
 from tilewright.lower.uniform import divergence
 
 
@@ -96,12 +96,12 @@ class _Choice:
         any such place together, what divides them comes instead.
         """
         early, late = conflict.early, conflict.late
-        chosen = frozenset(self.chosen)
-        obstacle = None
+        chosen, obstacle = frozenset(self.chosen), None
+        freed = freed_between(self.kernel, early, late)
         for node in late.node.line[: _meeting(early.node, late.node) + 1]:
             if node in chosen:
                 continue
-            barriers = Barriers(self.kernel, ("shared",), chosen | {node})
+            barriers = Barriers(self.kernel, ("shared",), chosen | {node}, freed)
             if any(
                 (forward or early is late)
                 and self.dependences.conflict(early, late, order, conflict.runners)

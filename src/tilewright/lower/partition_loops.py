@@ -34,7 +34,9 @@ copies of one nest may grow to.
 
 On a GPU a loop is divided where a branch leaves an interior that is the same for all threads: the
 guard of a tile that its threads fetch in several rounds remains in the last round alone, and the
-loads of the others need not wait for one another.
+loads of the others need not wait for one another. A loop with a pipeline stays whole: parts would
+each have copies of their own in shared memory, and run empty at their ends. (Pipelines that go on
+over a loop further out go on over parts.)
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ from tilewright.ir.func import Func
 from tilewright.ir.stmt import For, ForKind, If, Instr, Let, Stmt, Store, seq
 from tilewright.ir.visit import children, exprs, statements, uses
 from tilewright.lower.context import InContext, analyzer_of, pure
+from tilewright.lower.pipeline_marks import marked
 from tilewright.lower.simplify import simplified
 from tilewright.lower.substitution import copy
 
@@ -118,6 +121,8 @@ class _Partition(InContext):
     def interior(self, s: For) -> tuple[Expr, Expr] | None:
         """The first iteration of the interior and the first after it, both within the loop."""
         if not dict(s.annotations).get("partition", True):
+            return None
+        if any(mark.over is None for mark in marked(s.body)):
             return None
         done = [x for x in statements(s.body) if isinstance(x, (Store, Instr))]
         if len(done) * (2 if s.kind is ForKind.PARALLEL else 3) > self.limit:

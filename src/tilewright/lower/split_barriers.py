@@ -5,8 +5,10 @@ all that the barrier keeps apart, no thread but that one has to wait for it: the
 wait when they come to a copy that is not filled yet. So warpgroups run out of step, and one keeps
 the tensor cores busy while another is between its products.
 
-The statement stays a barrier, for proofs and for the simulator, in ``Attr("split", copies, ...)``.
-It is one for code generators, too, that know nothing of it.
+The statement stays a barrier, for the simulator, in ``Attr("split", copies, ...)``, and for code
+generators that know nothing of it. Proofs know that it comes before those alone who fill copies:
+where other threads use their memory again, for what has taken the place of copies there, another
+barrier stands (:mod:`~tilewright.lower.insert_barriers`).
 """
 
 from __future__ import annotations
