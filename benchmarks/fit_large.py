@@ -44,10 +44,10 @@ _CLIP = 1.0
 #: Schedules near the best count for more, and of a problem with many schedules each for less.
 _NEAR, _MANY = 4.0, 25
 #: Fits with different random numbers, and the trees of each.
-_FITS, _TREES = 2, 150
+_FITS, _TREES = 4, 150
 _SETTINGS = {
     "objective": "reg:squarederror", "tree_method": "hist", "max_depth": 8, "eta": 0.15,
-    "subsample": 0.7, "colsample_bytree": 0.5, "min_child_weight": 2, "lambda": 1,
+    "subsample": 0.5, "colsample_bytree": 0.5, "min_child_weight": 2, "lambda": 1,
     "max_bin": 128, "nthread": 2, "verbosity": 0,
 }  # fmt: skip
 #: The shares that are told are of problems within so many times the best.

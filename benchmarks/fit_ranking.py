@@ -40,7 +40,7 @@ _CLIP = 0.7
 #: Schedules near the best count for more.
 _NEAR = 4.0
 #: Fits whose mean is taken, one half of them of each kind, and the trees of each.
-_FITS, _TREES = 4, 200
+_FITS, _TREES = 4, 190
 #: What leaves add is a multiple of this, so that files of them are small: what all are off by
 #: together, a thousandth of a time or two, no order depends on.
 _STEP = 2.0**-15

@@ -12,7 +12,8 @@ import tilewright
 from tilewright.select.registry import find
 from tilewright.target import Target
 from tilewright.topi import Problem
-from tilewright.topi.templates import candidates
+from tilewright.topi.gpu.depthwise_toeplitz_staged import StagedTile
+from tilewright.topi.templates import TEMPLATES, candidates
 
 ROLLED = Problem.parse(
     (3, 130, 64, 14), (130, 1, 3, 3), stride=4, padding=(0, 2, 1, 7), dilation=(2, 3),
@@ -44,6 +45,16 @@ def test_a_row_that_is_all_padding_is_kept_as_whole_as_other_rows(by_row: int) -
     pixels = {"rows": 6, "columns": 4, "vector": 4, "threads_y": 3, "threads_x": 2, "taps": 2}
     more = {"by_row": by_row, "threads_z": 2, "keeps": 1}
     check(RAGGED.replace(layout="NHWC"), "gpu.pixels", pixels | more, "sim")
+
+
+def test_a_turn_of_a_block_that_sees_padding_alone_is_staged_like_any_other() -> None:
+    """With one row of taps, the last of 65 rows is below the image."""
+    p = Problem.parse((3, 24, 64, 64), (24, 1, 1, 3), padding=(0, 1, 1, 1), dtype="float16")
+    template, target = TEMPLATES["gpu.toeplitz_staged"], Target.parse("cuda -arch=sm_90a")
+    config = StagedTile(1, 16, 4, 17, 4, 3)
+    assert config in template.candidates(p, target)
+    d = template.declare(p, config)
+    tilewright.lower(template.schedule(d, config), d.args, target)
 
 
 def test_gelu_of_one_number_far_below_zero() -> None:

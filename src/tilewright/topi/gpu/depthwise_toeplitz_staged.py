@@ -103,7 +103,8 @@ def schedule_staged(d: Declaration, tile: StagedTile = StagedTile()) -> Schedule
     channel = s[d.output].leaf_iter_vars[1]  # the outermost loop of a block
     if tile.staged:
         image.compute_at(sums, turn)
-        even = cut.tiles[0] % (tile.groups * tile.turns) == 0  # so that each block has all turns
+        # So that each block has all turns, and none of them sees padding alone.
+        even = cut.tiles[0] % (tile.groups * tile.turns) == 0 and cut.kernel[0] > 1
         image.pipeline(tile.stages, over=channel if even else None)
     else:
         image.compute_at(s[d.output], channel)
