@@ -26,6 +26,7 @@ from them:
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import json
 import math
@@ -52,6 +53,7 @@ import tilewright
 from tilewright.cli._measure.turns import of_graph, take_turns
 from tilewright.ir.errors import TilewrightError
 from tilewright.select import large
+from tilewright.select.building import SPILLED, TRIES
 from tilewright.select.nearest import guesses
 from tilewright.select.ranking import model, ranked, unknown
 from tilewright.select.work import DESCRIBED
@@ -295,7 +297,7 @@ def run_part(arguments: argparse.Namespace) -> None:
             if not kernels:
                 break
             try:
-                chosen = next(iter(kernels))
+                chosen = taken({n: note for n, (_, note) in kernels.items()})
                 files = {n: path for n, (path, _) in kernels.items()}
                 notes = {n: note for n, (_, note) in kernels.items()}
                 rows.append(row(p, *time_problem(p, files, chosen), notes, chosen))
@@ -309,6 +311,19 @@ def run_part(arguments: argparse.Namespace) -> None:
                 f"{rows[-1]['fastest']}",
                 flush=True,
             )
+
+
+def taken(notes: dict[str, str]) -> str:
+    """What is taken of the candidates, in their order, by what :func:`build` said of each."""
+    room = (n for n in list(notes)[:TRIES] if _spills(notes[n]) < SPILLED)
+    return next(room, next((n for n in notes if _spills(notes[n]) < math.inf), next(iter(notes))))
+
+
+def _spills(note: str) -> float:
+    """Bytes of registers in memory; infinity where the kernel could not be built."""
+    if not note.startswith("{"):
+        return math.inf
+    return max((spills for _, spills in ast.literal_eval(note).values()), default=0)
 
 
 def row(

@@ -20,6 +20,7 @@ from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.llvm import LLVMProgram
 from tilewright.select import Choice
 from tilewright.select.algorithm import Scheduled, most_batch
+from tilewright.select.building import first_built, spills_of
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
 
@@ -240,15 +241,12 @@ def policy(target: Target) -> str:
 
 
 def _build(problem: Problem, target: Target, symbolic: bool) -> tuple[Kernel, Choice]:
-    error: TilewrightError | None = None
-    for k, choice in enumerate(select.options(problem, target, policy(target))):
-        algorithm = choice.algorithm
-        if not isinstance(algorithm, Scheduled):
+    def build(choice: Choice) -> Kernel:
+        if not isinstance(choice.algorithm, Scheduled):
             raise _Theirs(choice)
-        try:
-            return algorithm.kernel(problem, choice.config, target, symbolic), choice
-        except TilewrightError as found:
-            error = error or found
-        if k == 3:  # the others will hardly do
-            break
-    raise error or select.SelectError(select.reason(problem, target))
+        return choice.algorithm.kernel(problem, choice.config, target, symbolic)
+
+    found = first_built(select.options(problem, target, policy(target)), build, spills_of)
+    if found is None:
+        raise select.SelectError(select.reason(problem, target))
+    return found

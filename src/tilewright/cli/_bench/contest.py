@@ -15,7 +15,10 @@ from tilewright.cli._measure.machine import Machine
 from tilewright.cli._measure.peers import Peers
 from tilewright.cli._measure.turns import Batch, of_calls, of_graph, take_turns
 from tilewright.ir.errors import TilewrightError
+from tilewright.select.algorithm import BuiltKernel
 from tilewright.select.answers import Answers
+from tilewright.select.building import first_built, spills_of
+from tilewright.select.choice import Choice
 from tilewright.topi.declare import input_dtypes, input_shapes
 from tilewright.topi.problem import Problem
 
@@ -157,22 +160,17 @@ class Contest:
     def _ours(self, row: Row, arrays: Mapping[str, Any], sets: int) -> Batch:
         """The kernel that is chosen, checked; raises :class:`TilewrightError` without one."""
         problem, target = row.problem, self.machine.target
-        built = None
-        error: TilewrightError | None = None
-        for choice in select.options(problem, target, self.policy, answers=self.answers):
-            if choice.algorithm.vendor:
-                continue
-            try:
-                built = choice.build()
-            except TilewrightError as found:
-                error = error or found
-                continue
-            values = choice.algorithm.to_values(choice.config)
-            words = [choice.algorithm.name, *(f"{k} {v}" for k, v in values.items())]
-            row.schedule = ", ".join(words)
-            break
-        if built is None:
-            raise error or select.SelectError(select.reason(problem, target))
+        every = select.options(problem, target, self.policy, answers=self.answers)
+        found = first_built(
+            (choice for choice in every if not choice.algorithm.vendor),
+            Choice.build,
+            lambda built: spills_of(built.kernel) if isinstance(built, BuiltKernel) else 0,
+        )
+        if found is None:
+            raise select.SelectError(select.reason(problem, target))
+        built, choice = found
+        values = choice.algorithm.to_values(choice.config)
+        row.schedule = ", ".join([choice.algorithm.name, *(f"{k} {v}" for k, v in values.items())])
         copies = [self._device_arrays(problem, arrays) for _ in range(sets)]
         built(*copies[0])
         row.error = self._error(problem, arrays, copies[0][-1].numpy())
