@@ -85,6 +85,10 @@ CASES = [
      GradientTile(1, 16, 4, 1, 3)),
     (problem("2x1x20x34", "1x2x5x19", pass_="wgrad", padding=(4, 9)), GradientTile(2, 32, 2, 2, 1)),
     (problem("4x1x9x11", "1x1x3x4", pass_="wgrad", dilation=(1, 2)), GradientTile(1, 16, 4, 4, 2)),
+    (problem("1x3x12x16", "3x1x7x7", pass_="wgrad"), GradientTile(1, 16, 1, 1, 2)),
+    (problem("3x2x20x34", "2x2x5x19", pass_="wgrad", padding=(4, 9), dtype="bfloat16"),
+     GradientTile(2, 32, 1, 2, 1)),  # of one chunk, a second team would have none
+    (problem("2x1x34x34", "1x1x33x33", pass_="wgrad", padding=16), GradientTile(1, 16, 1, 1, 3)),
 ]  # fmt: skip
 
 
@@ -118,6 +122,18 @@ def test_small_integers_are_summed_exactly(tile):
     out = poison(p)
     kernel(p, tile, "sim")(*arrays.values(), out)
     np.testing.assert_array_equal(out, reference(p, arrays))
+
+
+@pytest.mark.parametrize(("chunks", "kernels"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_the_gradient_of_one_chunk_is_one_kernel(dtype, chunks, kernels):
+    name = "gpu.toeplitz_tf32_wgrad" if dtype == "float32" else "gpu.toeplitz_wgrad"
+    template, p = TEMPLATES[name], problem("4x2x16x16", "2x1x9x9", pass_="wgrad", dtype=dtype)
+    tile = template.config(1, 16, chunks, 1, 2)
+    d = template.declare(p, tile)
+    module = lower(template.schedule(d, tile), d.args, "cuda -arch=sm_90a")
+    assert len(module.funcs) == kernels
+    assert len(module.workspaces) == kernels - 1
 
 
 @pytest.mark.needs_nvrtc

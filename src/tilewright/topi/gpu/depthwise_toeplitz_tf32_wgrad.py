@@ -2,7 +2,7 @@
 
 As :mod:`~tilewright.topi.gpu.depthwise_toeplitz_wgrad`, in TF32: the filter's gradient by one image
 is that image convolved with dy. A warp sums ``tiles`` times 16 rows of ``columns`` of a filter over
-the images of its chunk, and a second kernel adds the chunks, in their order.
+the images of its chunk.
 """
 
 from __future__ import annotations
@@ -12,18 +12,15 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.target.target import Target
-from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.declare import Declaration
 from tilewright.topi.gpu.toeplitz import ToeplitzDeclaration, load_image
+from tilewright.topi.gpu.toeplitz_gradient import declare_chunks, share_out
 from tilewright.topi.gpu.toeplitz_tf32 import ROWS, fill, fits, idle, multiply
-from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, depthwise_toeplitz_wgrad
+from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
 from tilewright.topi.problem import Problem
 from tilewright.topi.stages import scheduled
-
-#: Threads of a block that add chunks.
-_ADDERS = 128
 
 
 @dataclass(frozen=True)
@@ -42,17 +39,7 @@ def declare_split_gradient(
     p: Problem, tile: SplitGradientTile, batch: Any = None
 ) -> ToeplitzDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
-    inputs = placeholders(p, batch)
-    cut = Toeplitz(p, ROWS * tile.tiles, tile.columns, 1)
-    made = depthwise_toeplitz_wgrad(cut, tile.chunks, inputs["data"], inputs["grad"])
-    chunk = te.reduce_axis((0, tile.chunks), name="chunk")
-    sums = te.compute(
-        p.filter_shape,
-        lambda c, k, h, w: te.sum(made.sum[chunk, c * p.multiplier + k, h, w], axis=chunk),
-        name="Sums",
-    )
-    result = finished(p, sums, inputs)
-    return ToeplitzDeclaration(p, inputs, result, sums, None, None, cut, made)
+    return declare_chunks(Toeplitz(p, ROWS * tile.tiles, tile.columns, 1), tile.chunks, batch)
 
 
 def schedule_split_gradient(
@@ -61,25 +48,11 @@ def schedule_split_gradient(
     """The schedule of what :func:`declare_split_gradient` makes of a problem with the same
     ``tile``."""
     assert isinstance(d, ToeplitzDeclaration)
-    cut, made = d.cut, d.stages
+    made, teams = d.stages, min(tile.teams, tile.chunks)
     stages = (made.image, made.parts, made.taps, made.matrices, made.rows, made.sum)
     s = scheduled(d.output, *stages, d.sum)
-    total = s.cache_write(made.sum, "fragment")
-    out, sums = s[made.sum], s[total]
-    tz = te.thread_axis((0, tile.teams), "threadIdx.z")
+    sums = share_out(s, d, teams, 2).sums
 
-    chunk, c, h, w = out.op.axis
-    blocks, team = out.split(chunk, factor=tile.teams)
-    down, h = out.split(h, factor=cut.rows)
-    across, w = out.split(w, factor=cut.columns)
-    vector, lane = out.split(w, factor=2)
-    out.reorder(blocks, c, down, across, team, h, vector, lane)
-    block = out.fuse(blocks, c, down, across)
-    out.bind(block, te.thread_axis("blockIdx.x"))
-    out.bind(team, tz)
-    out.vectorize(lane)
-
-    sums.compute_at(out, team)
     chunk, c, h, w = sums.op.axis
     i, q = sums.op.reduce_axis
     tiles, row = sums.split(h, factor=ROWS)
@@ -87,17 +60,7 @@ def schedule_split_gradient(
     sums.unroll(tiles)
     load_image(d, s[made.image], sums, q, tile.stages)
     multiply(s, made, sums, 2, tiles, q, tiles)
-    fill(s[made.taps], (sums, i), [("threadIdx.z", tile.teams)])
-
-    added = s[d.sum]
-    if d.sum is not d.output:
-        added.set_scope("local")
-    last = s[d.output]
-    block, x = last.split(last.fuse(*last.op.axis), factor=_ADDERS)
-    last.bind(block, te.thread_axis("blockIdx.x"))
-    last.bind(x, te.thread_axis("threadIdx.x"))
-    if d.sum is not d.output:
-        added.compute_at(last, x)
+    fill(s[made.taps], (sums, i), [("threadIdx.z", teams)])
     return s
 
 

@@ -3,8 +3,7 @@
 The products of :func:`~tilewright.topi.nn.depthwise_toeplitz.depthwise_toeplitz_wgrad`: the
 filter's gradient by one image is that image convolved with dy, so a warp sums ``tiles`` times 16
 rows of ``columns`` of a filter over the images of its chunk. The rows of dy lie in shared memory,
-from where each thread takes the elements of their matrices. A second kernel adds the chunks, in
-their order.
+from where each thread takes the elements of their matrices.
 """
 
 from __future__ import annotations
@@ -18,15 +17,16 @@ from tilewright import te
 from tilewright.schedule import Schedule, create_schedule
 from tilewright.target.instructions import mma_bf16, mma_f16
 from tilewright.target.target import Target
-from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.declare import Declaration
 from tilewright.topi.gpu.toeplitz import ToeplitzDeclaration, wide
-from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, depthwise_toeplitz_wgrad
+from tilewright.topi.gpu.toeplitz_gradient import declare_chunks, share_out
+from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
 from tilewright.topi.problem import Problem
 
 _LANES, _ROWS = 32, 16
 _INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
-#: Registers of a thread that sums and rows of images may take, and threads that add chunks.
-_REGISTERS, _ADDERS = 160, 128
+#: Registers of a thread that sums and rows of images may take.
+_REGISTERS = 160
 #: Bytes of shared memory that the rows of dy of a block may take.
 _SHARED = 48 * 1024
 
@@ -45,41 +45,18 @@ class GradientTile:
 
 def declare_gradient(p: Problem, tile: GradientTile, batch: Any = None) -> ToeplitzDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
-    inputs = placeholders(p, batch)
-    cut = Toeplitz(p, _ROWS * tile.tiles, tile.columns, 1)
-    made = depthwise_toeplitz_wgrad(cut, tile.chunks, inputs["data"], inputs["grad"])
-    chunk = te.reduce_axis((0, tile.chunks), name="chunk")
-    sums = te.compute(
-        p.filter_shape,
-        lambda c, k, h, w: te.sum(made.sum[chunk, c * p.multiplier + k, h, w], axis=chunk),
-        name="Sums",
-    )
-    result = finished(p, sums, inputs)
-    return ToeplitzDeclaration(p, inputs, result, sums, None, None, cut, made)
+    return declare_chunks(Toeplitz(p, _ROWS * tile.tiles, tile.columns, 1), tile.chunks, batch)
 
 
 def schedule_gradient(d: Declaration, tile: GradientTile = GradientTile()) -> Schedule:
     """The schedule of what :func:`declare_gradient` makes of a problem with the same ``tile``."""
     assert isinstance(d, ToeplitzDeclaration)
-    cut, made = d.cut, d.stages
+    cut, made, teams = d.cut, d.stages, min(tile.teams, tile.chunks)
     s = create_schedule(d.output.op)
-    total = s.cache_write(made.sum, "fragment")
-    out, sums, matrices = s[made.sum], s[total], s[made.matrices]
-    tz = te.thread_axis((0, tile.teams), "threadIdx.z")
+    matrices = s[made.matrices]
+    filter = share_out(s, d, teams, wide(cut.columns // 4, 4))
+    sums, tz = filter.sums, filter.threads
     tx = te.thread_axis((0, _LANES), "threadIdx.x")
-
-    chunk, c, h, w = out.op.axis
-    blocks, team = out.split(chunk, factor=tile.teams)
-    down, h = out.split(h, factor=cut.rows)
-    across, w = out.split(w, factor=cut.columns)
-    vector, lane = out.split(w, factor=wide(cut.columns // 4, 4))
-    out.reorder(blocks, c, down, across, team, h, vector, lane)
-    block = out.fuse(blocks, c, down, across)
-    out.bind(block, te.thread_axis("blockIdx.x"))
-    out.bind(team, tz)
-    out.vectorize(lane)
-
-    sums.compute_at(out, team)
     chunk, c, h, w = sums.op.axis
     i, q, j = sums.op.reduce_axis
     part, j = sums.split(j, factor=cut.chunk)
@@ -106,20 +83,10 @@ def schedule_gradient(d: Declaration, tile: GradientTile = GradientTile()) -> Sc
     taps = s[made.taps]
     taps.set_scope("shared")
     taps.compute_at(sums, i)
-    _, flat = taps.split(taps.fuse(*taps.op.axis), factor=_LANES * tile.teams)
+    _, flat = taps.split(taps.fuse(*taps.op.axis), factor=_LANES * teams)
     z, x = taps.split(flat, factor=_LANES)
     taps.bind(z, tz)
     taps.bind(x, tx)
-
-    added = s[d.sum]
-    if d.sum is not d.output:
-        added.set_scope("local")
-    last = s[d.output]
-    block, x = last.split(last.fuse(*last.op.axis), factor=_ADDERS)
-    last.bind(block, te.thread_axis("blockIdx.x"))
-    last.bind(x, te.thread_axis("threadIdx.x"))
-    if d.sum is not d.output:
-        added.compute_at(last, x)
     return s
 
 
