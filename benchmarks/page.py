@@ -176,7 +176,7 @@ def claims(everything: Mapping[str, Results], first: Sequence[str] = ()) -> str:
 
 def _joined(everything: Iterable[Results]) -> list[Results]:
     """The results with those of each benchmark in :data:`_PARTS` as one: runs of parts of its
-    problems, of which the latest counts."""
+    problems, of which the latest counts, of what it has."""
     found: list[Results] = []
     parts: dict[str, list[Results]] = {}
     for results in everything:
@@ -186,9 +186,11 @@ def _joined(everything: Iterable[Results]) -> list[Results]:
         if len(runs) == 1:
             found += runs
             continue
-        rows = {}
+        rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         for results in sorted(runs, key=lambda part: str(part["environment"]["date"])):
-            rows.update({tuple(row[key] for key in _PARTS[stem]): row for row in results["rows"]})
+            for row in results["rows"]:
+                known = rows.setdefault(tuple(row[key] for key in _PARTS[stem]), {})
+                known.update((name, value) for name, value in row.items() if value is not None)
         found.append({**runs[0], "rows": list(rows.values())})
     return found
 
@@ -355,6 +357,7 @@ def _span(values: Sequence[float]) -> str:
 
 #: By benchmark, what a row is known by.
 _PARTS = {
+    "fused_epilogues": ("section", "shape", "kernel", "stride", "layout"),
     "gpu_depthwise": (
         "section", "pass", "shape", "kernel", "stride", "multiplier", "dtype", "layout"
     ),
