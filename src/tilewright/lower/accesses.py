@@ -25,7 +25,8 @@ from tilewright.ir.stmt import (
     Store,
     Sync,
 )
-from tilewright.lower.pipeline_marks import FREES
+from tilewright.ir.visit import children
+from tilewright.lower.pipeline_marks import FREES, ITERATION
 from tilewright.lower.split_barriers import KEY as SPLIT
 from tilewright.target.queues import QUEUES
 
@@ -69,8 +70,9 @@ class Access:
 
     ``guards`` are those inside the statement's expressions; its loops and ifs are above ``node``.
     Vector indices and predicates count lane by lane. An ``opaque`` access is a buffer passed to a
-    function of the user's, which may read and write any element of it. ``collective`` are those of
-    instructions that one thread issues, and all wait for.
+    function of the user's, which may read and write any element of it. ``queue`` is that of the
+    instruction that makes it in the background, ``refills`` whether it fills a copy that a barrier
+    in the same iteration of a pipeline frees.
     """
 
     buffer: Buffer
@@ -80,7 +82,13 @@ class Access:
     node: Node
     guards: tuple[Guard, ...] = ()
     opaque: bool = False
-    collective: bool = False
+    queue: str = ""
+    refills: bool = False
+
+    @property
+    def collective(self) -> bool:
+        """Whether one thread has it made, and all wait for it."""
+        return bool(self.queue) and QUEUES[self.queue].collective
 
     @property
     def lanes(self) -> int:
@@ -97,8 +105,8 @@ class Barrier:
     """A point that threads have to reach together; ``scope`` is "shared" (a block) or "warp".
 
     Where it ``frees`` copies of a pipeline, it may become one that only who has them filled waits
-    at (:mod:`~tilewright.lower.split_barriers`): of all that is done with them, it comes before
-    collective instructions alone.
+    at (:mod:`~tilewright.lower.split_barriers`), and instructions that read those of this iteration
+    may go on: then the copies of the iteration before are filled.
     """
 
     scope: str
@@ -167,7 +175,7 @@ class _Collector:
     def __init__(self, func: Func) -> None:
         self.kernel = Kernel(func, Node(func.body), func.launch)
         self.axes = {axis.tag: axis for axis in func.launch}
-        self.collective = False
+        self.queue, self.freed = "", frozenset[Buffer]()
 
     def visit(self, node: Node) -> None:
         match node.stmt:
@@ -198,13 +206,15 @@ class _Collector:
             case Attr(key, value, Sync(scope) as barrier) if key in (FREES, SPLIT):
                 self.kernel.barriers.append(Barrier(scope, Node(barrier, node), frees=value))
                 self.kernel.freed.update(value)
-            case Attr(_, _, body):
+            case Attr(key, _, body):
+                around = self.freed
+                self.freed = frozenset(_freed(body)) if key == ITERATION else around
                 self.visit(Node(body, node))
+                self.freed = around
             case Instr(instruction, _, _, body):
-                queue = instruction.queue
-                self.collective = bool(queue) and QUEUES[queue].collective
+                self.queue = instruction.queue
                 self.visit(Node(body, node))
-                self.collective = False
+                self.queue = ""
             case Evaluate(value):
                 self.reads((value,), node)
             case Sync(scope):
@@ -234,8 +244,10 @@ class _Collector:
             self.add(Access(buffer, s.indices, None, True, node, first))
 
     def add(self, access: Access) -> None:
-        made = replace(access, collective=True) if self.collective else access
-        self.kernel.accesses.append(made)
+        if self.queue:
+            access = replace(access, queue=self.queue)
+            access = replace(access, refills=access.collective and access.buffer in self.freed)
+        self.kernel.accesses.append(access)
 
     def reads(self, roots: tuple[Expr, ...], node: Node, guards: tuple[Guard, ...] = ()) -> None:
         """Every load below ``roots``, each once for the guards it stands under."""
@@ -256,6 +268,19 @@ class _Collector:
             match arg:
                 case E.Call(_, "address_of", (E.Load(buffer, indices, _),)):
                     self.add(Access(buffer, indices, None, True, node, under, opaque=True))
+
+
+def _freed(s: Stmt) -> Iterator[Buffer]:
+    """The copies that barriers free in an iteration of a pipeline, not in those of others in it."""
+    match s:
+        case Attr(key, copies, _) if key in (FREES, SPLIT):
+            yield from copies
+        case Attr(key) if key == ITERATION:
+            return
+        case _:
+            for child in children(s):
+                if isinstance(child, Stmt):
+                    yield from _freed(child)
 
 
 _LEAVES = (E.Var, E.IntImm, E.FloatImm, E.StringImm)

@@ -31,7 +31,7 @@ It stands after barriers were inserted, which take an instruction as done where 
 behind which shared memory is written again, that a group still reads, or is read that a group
 writes, waits for the group first. What pipelining fills copies with it has committed and awaits
 itself; where it says that a barrier frees the copies of earlier iterations, the groups of this one
-stay under way.
+stay under way. Behind a branch that has awaited what fills shared memory, so has the other.
 """
 
 from __future__ import annotations
@@ -156,22 +156,31 @@ class _Waits:
             case If(condition, then, orelse):
                 waited, state = self.wait_for(_reading(condition), state, False)
                 yes, one = self.visit(then, state)
-                no, other = (None, state) if orelse is None else self.visit(orelse, state)
-                return seq(waited, If(condition, yes, no)), _merged(one, other)
-            case Allocate(_, body) | Attr(_, _, body) | Let(_, _, body):
+                no, other = (seq(), state) if orelse is None else self.visit(orelse, state)
+                ends = _ended(yes, state, one, other), _ended(no, state, other, one)
+                (yes, one), (no, other) = ends
+                empty = isinstance(no, Seq) and not no.stmts
+                made = If(condition, yes, None if empty else no)
+                return seq(waited, made), _merged(one, other)
+            case Let(_, value, body):
+                waited, state = self.wait_for(_reading(value), state, False)
+                inner, state = self.visit(body, state)
+                return seq(waited, replace(s, body=inner)), state
+            case Allocate(_, body) | Attr(_, _, body):
                 inner, state = self.visit(body, state)
                 return replace(s, body=inner), state
         waited, state = self.wait_for(s, state, False)
         return seq(waited, s), state
 
     def loop(self, s: For, state: _State) -> tuple[Stmt, _State]:
+        waited, state = self.wait_for(seq(_reading(s.min), _reading(s.extent)), state, False)
         while True:
             body, after = self.visit(s.body, state)
             found = _merged(state, after)
             if found == state:
                 break
             state = found
-        return replace(s, body=body), state
+        return seq(waited, replace(s, body=body)), state
 
     def wait_for(
         self, s: Stmt, state: _State, same: str | bool, copies: Collection[Buffer] = ()
@@ -274,6 +283,25 @@ def _grown(state: _State, group: _Group) -> _State:
     joined = own[0].joined(own[1])
     kept = tuple(joined if g is own[1] else g for g in state if g is not own[0])
     return (*kept, group)
+
+
+def _ended(branch: Stmt, before: _State, after: _State, other: _State) -> tuple[Stmt, _State]:
+    """A branch, and what is under way behind it, with waits for what fills shared memory since
+    before it, where the ``other`` branch has awaited that: who has the memory then may store."""
+    fills = {
+        id(group)
+        for group in before
+        if any(u.write and u.buffer.scope == "shared" for u in group.uses)
+    }
+    gone = fills - set(map(id, other))
+    for queue in dict.fromkeys(group.queue for group in after):
+        own = [group for group in after if group.queue == queue]
+        last = max((k for k, group in enumerate(own) if id(group) in gone), default=-1)
+        if last >= 0:
+            branch = seq(branch, Queue(queue, "wait", len(own) - 1 - last))
+            ended = set(map(id, own[: last + 1]))
+            after = tuple(group for group in after if id(group) not in ended)
+    return branch, after
 
 
 def _merged(one: _State, other: _State) -> _State:

@@ -277,8 +277,19 @@ class Dependences:
 
 
 def freed_between(kernel: Kernel, a: Access, b: Access) -> Buffer | None:
-    """The buffer of two accesses, where barriers that free it do not keep them apart."""
-    return a.buffer if a.buffer in kernel.freed and not (a.collective or b.collective) else None
+    """The buffer of two accesses, where barriers that free it do not keep them apart.
+
+    They keep threads from what is filled behind them, no threads from one another; and what reads a
+    copy in the background from what fills it again, but not from what fills it otherwise.
+    """
+    if a.buffer not in kernel.freed:
+        return None
+    if not (a.collective or b.collective):
+        return a.buffer
+    for one, other in ((a, b), (b, a)):
+        if one.queue and not one.collective and other.collective and not other.refills:
+            return a.buffer
+    return None
 
 
 def _plain(index: Expr, excluded: set[Var]) -> bool:

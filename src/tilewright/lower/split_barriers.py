@@ -20,7 +20,7 @@ from dataclasses import replace
 from tilewright.ir.expr import IntImm
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import Attr, Stmt, Sync
-from tilewright.ir.visit import Rewriter, statements
+from tilewright.ir.visit import Rewriter, loads, statements, stores
 from tilewright.lower.around_barriers import Accesses, around_barriers
 from tilewright.lower.pipeline_marks import FREES
 
@@ -32,7 +32,7 @@ WARP = 32
 def split_barriers(func: Func) -> Func:
     """``func`` with those barriers marked; it stands after barriers were inserted."""
     frees = {s.body: s for s in statements(func.body) if isinstance(s, Attr) and s.key == FREES}
-    if not frees or not block_threads(func):
+    if not frees or not block_threads(func) or _exchanges(func.body):
         return func
     before, behind = around_barriers(func.body, frees)
     alone = {
@@ -49,6 +49,13 @@ def block_threads(func: Func) -> int | None:
     known = [n.value for n in extents if isinstance(n, IntImm)]
     count = math.prod(known)
     return count if len(known) == len(extents) and count % WARP == 0 else None
+
+
+def _exchanges(body: Stmt) -> bool:
+    """Whether threads may read in global memory what others have written there: the sides of a
+    barrier are looked at for shared memory alone."""
+    written = {s.buffer for s in stores(body) if s.buffer.scope == "global"}
+    return any(load.buffer in written for load in loads(body))
 
 
 def _kept_apart(before: Accesses, behind: Accesses, copies: Collection[object]) -> bool:
