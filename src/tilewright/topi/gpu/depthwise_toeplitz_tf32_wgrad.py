@@ -51,7 +51,7 @@ def schedule_split_gradient(
     made, teams = d.stages, min(tile.teams, tile.chunks)
     stages = (made.image, made.parts, made.taps, made.matrices, made.rows, made.sum)
     s = scheduled(d.output, *stages, d.sum)
-    sums = share_out(s, d, teams, 2).sums
+    sums, _ = share_out(s, d, teams, 2)
 
     chunk, c, h, w = sums.op.axis
     i, q = sums.op.reduce_axis

@@ -7,7 +7,6 @@ order. Where all images are one chunk, blocks write the result, and there is no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tilewright import te
@@ -19,24 +18,6 @@ from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, depthwise_toeplitz_w
 
 #: Threads of a block that add chunks.
 _ADDERS = 128
-
-
-@dataclass(frozen=True)
-class FilterStage:
-    """What the blocks of the first kernel write.
-
-    Attributes
-    ----------
-    stage : the chunks, or of one chunk the result.
-    team : its loop over chunks, at which a team computes its sums.
-    sums : these, as a stage of their own, in fragments.
-    threads : the axis of teams.
-    """
-
-    stage: Stage
-    team: IterVar
-    sums: Stage
-    threads: IterVar
 
 
 def declare_chunks(cut: Toeplitz, chunks: int, batch: Any = None) -> ToeplitzDeclaration:
@@ -56,12 +37,14 @@ def declare_chunks(cut: Toeplitz, chunks: int, batch: Any = None) -> ToeplitzDec
     return ToeplitzDeclaration(p, inputs, result, sums, None, None, cut, made)
 
 
-def share_out(s: Schedule, d: ToeplitzDeclaration, teams: int, lanes: int) -> FilterStage:
-    """Schedule what blocks write, ``lanes`` columns at once, and what adds it up."""
+def share_out(s: Schedule, d: ToeplitzDeclaration, teams: int, lanes: int) -> tuple[Stage, IterVar]:
+    """Schedule what blocks write, ``lanes`` columns at once, and what adds it up.
+
+    Returns the stage of a team's sums, in fragments, and the axis of threads over teams.
+    """
     cut, total = d.cut, d.stages.sum
-    alone = d.sum.op.reduce_axis == ()
     tz = te.thread_axis((0, teams), "threadIdx.z")
-    if alone:
+    if d.sum.op.reduce_axis == ():
         out = s[d.output]
         s[total].set_scope("fragment")
         if d.sum is not d.output:
@@ -70,8 +53,7 @@ def share_out(s: Schedule, d: ToeplitzDeclaration, teams: int, lanes: int) -> Fi
         c, team = out.split(out.fuse(c, m), factor=1)
         first = [c]
     else:
-        written, total = s[total], s.cache_write(total, "fragment")
-        out = written
+        out, total = s[total], s.cache_write(total, "fragment")
         chunk, c, h, w = out.op.axis
         blocks, team = out.split(chunk, factor=teams)
         first = [blocks, c]
@@ -85,7 +67,7 @@ def share_out(s: Schedule, d: ToeplitzDeclaration, teams: int, lanes: int) -> Fi
     out.vectorize(lane)
     sums = s[total]
     sums.compute_at(out, team)
-    return FilterStage(out, team, sums, tz)
+    return sums, tz
 
 
 def _add(s: Schedule, d: ToeplitzDeclaration) -> None:
