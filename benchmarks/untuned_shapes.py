@@ -42,7 +42,7 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import measure
 from gpu_depthwise import Layer
@@ -53,7 +53,7 @@ import tilewright
 from tilewright.cli._measure.turns import of_graph, take_turns
 from tilewright.ir.errors import TilewrightError
 from tilewright.select import large
-from tilewright.select.building import SPILLED, TRIES
+from tilewright.select.building import first_built
 from tilewright.select.nearest import guesses
 from tilewright.select.ranking import model, ranked, unknown
 from tilewright.select.work import DESCRIBED
@@ -313,17 +313,29 @@ def run_part(arguments: argparse.Namespace) -> None:
             )
 
 
+class Built(NamedTuple):
+    """A candidate that nobody measured."""
+
+    name: str
+    seconds: float | None = None
+
+
 def taken(notes: dict[str, str]) -> str:
     """What is taken of the candidates, in their order, by what :func:`build` said of each."""
-    room = (n for n in list(notes)[:TRIES] if _spills(notes[n]) < SPILLED)
-    return next(room, next((n for n in notes if _spills(notes[n]) < math.inf), next(iter(notes))))
 
+    def spills(one: Built) -> int:
+        return max((n for _, n in ast.literal_eval(notes[one.name]).values()), default=0)
 
-def _spills(note: str) -> float:
-    """Bytes of registers in memory; infinity where the kernel could not be built."""
-    if not note.startswith("{"):
-        return math.inf
-    return max((spills for _, spills in ast.literal_eval(note).values()), default=0)
+    def build(one: Built) -> Built:
+        if not notes[one.name].startswith("{"):
+            raise TilewrightError(notes[one.name])
+        return one
+
+    try:
+        found = first_built(map(Built, notes), build, spills)
+    except TilewrightError:
+        found = None
+    return next(iter(notes)) if found is None else found[0].name
 
 
 def row(

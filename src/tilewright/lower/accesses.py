@@ -175,7 +175,7 @@ class _Collector:
     def __init__(self, func: Func) -> None:
         self.kernel = Kernel(func, Node(func.body), func.launch)
         self.axes = {axis.tag: axis for axis in func.launch}
-        self.queue, self.freed = "", frozenset[Buffer]()
+        self.queue, self.refilled = "", frozenset[Buffer]()
 
     def visit(self, node: Node) -> None:
         match node.stmt:
@@ -207,10 +207,10 @@ class _Collector:
                 self.kernel.barriers.append(Barrier(scope, Node(barrier, node), frees=value))
                 self.kernel.freed.update(value)
             case Attr(key, _, body):
-                around = self.freed
-                self.freed = frozenset(_freed(body)) if key == ITERATION else around
+                around = self.refilled
+                self.refilled = frozenset(_freed(body)) if key == ITERATION else around
                 self.visit(Node(body, node))
-                self.freed = around
+                self.refilled = around
             case Instr(instruction, _, _, body):
                 self.queue = instruction.queue
                 self.visit(Node(body, node))
@@ -246,7 +246,7 @@ class _Collector:
     def add(self, access: Access) -> None:
         if self.queue:
             access = replace(access, queue=self.queue)
-            access = replace(access, refills=access.collective and access.buffer in self.freed)
+            access = replace(access, refills=access.collective and access.buffer in self.refilled)
         self.kernel.accesses.append(access)
 
     def reads(self, roots: tuple[Expr, ...], node: Node, guards: tuple[Guard, ...] = ()) -> None:

@@ -33,8 +33,8 @@ class Order:
 class Barriers:
     """The barriers of a kernel that are not weaker than ``scopes``, and supposed ones.
 
-    ``before`` holds nodes in front of which a barrier is supposed to stand in addition. With
-    ``freed``, those that free this buffer do not count: they keep nothing else apart.
+    ``before`` holds nodes in front of which a barrier is supposed to stand in addition. Those
+    that free copies in ``freed`` do not count, for accesses that they do not keep apart.
     """
 
     def __init__(

@@ -1,19 +1,16 @@
 """The first choice that can be built, and whose threads have registers for what they hold.
 
 How many registers a compiler takes is not known before it has compiled. What has no room it keeps
-in memory, which the models of the choice do not see: of 191 schedules for large filters that did so
-with 64 bytes or more, 12 were within a tenth of the fastest (``untuned_shapes.py --large`` in
-``benchmarks``, whose notes have each kernel's registers). So such a one is passed over for the next
-that has room, unless it was measured.
+in memory, which the models of the choice do not see, and few of such schedules are fast. So one is
+passed over for the next that has room, unless it was measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tilewright.ir.errors import TilewrightError
-from tilewright.select.choice import Choice
 
 if TYPE_CHECKING:
     from tilewright.runtime.kernel import Kernel
@@ -23,19 +20,28 @@ SPILLED = 64
 #: So many choices are looked at: the others will hardly do.
 TRIES = 4
 
+
+class Timed(Protocol):
+    """A choice, with the seconds that it took where it was measured."""
+
+    @property
+    def seconds(self) -> float | None: ...
+
+
+Chosen = TypeVar("Chosen", bound=Timed)
 Made = TypeVar("Made")
 
 
 def first_built(
-    choices: Iterable[Choice], build: Callable[[Choice], Made], spills: Callable[[Made], int]
-) -> tuple[Made, Choice] | None:
+    choices: Iterable[Chosen], build: Callable[[Chosen], Made], spills: Callable[[Made], int]
+) -> tuple[Made, Chosen] | None:
     """What is built of the first choice that can be, without :data:`SPILLED` bytes of ``spills``
     where others of the first :data:`TRIES` have less; None where there are no choices.
 
     Raises the :class:`TilewrightError` of the first where none of them can be built.
     """
     error: TilewrightError | None = None
-    spilled: tuple[Made, Choice] | None = None
+    spilled: tuple[Made, Chosen] | None = None
     for k, choice in enumerate(choices):
         try:
             made = build(choice)
