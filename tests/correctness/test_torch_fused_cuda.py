@@ -40,20 +40,26 @@ def image(form=torch.contiguous_format, dtype=torch.float32):
 @pytest.mark.parametrize("kernel", [3, 7])
 @pytest.mark.parametrize(("dtype", "region"), WAYS)
 def test_it_is_as_exact_as_one_by_one(dtype, region, kernel, form):
-    model, other = pair(kernel_size=kernel, padding=kernel // 2)
-    x = image(form, dtype)
-    if not region:
-        model, other = model.to(dtype), other.to(dtype)
-    with torch.no_grad():
-        exact = in_float64(other, x)
-        with torch.autocast("cuda", dtype, enabled=region):
-            one_by_one = other(x)
-            for _ in range(3):
-                found = model(x)
-                assert found.dtype == one_by_one.dtype
-                assert found.stride() == one_by_one.stride()
-                # The filter's products with the scale are rounded too.
-                assert error(found, exact) <= 1.4 * error(one_by_one, exact)
+    """Over several models: with one alone, by chance, either may be half again as exact."""
+    errors = {"found": 0.0, "one by one": 0.0}
+    for seed in range(4):
+        torch.manual_seed(seed)
+        model, other = pair(kernel_size=kernel, padding=kernel // 2)
+        x = image(form, dtype)
+        if not region:
+            model, other = model.to(dtype), other.to(dtype)
+        with torch.no_grad():
+            exact = in_float64(other, x)
+            with torch.autocast("cuda", dtype, enabled=region):
+                one_by_one = other(x)
+                for _ in range(3):
+                    found = model(x)
+                    assert found.dtype == one_by_one.dtype
+                    assert found.stride() == one_by_one.stride()
+            errors["found"] += error(found, exact)
+            errors["one by one"] += error(one_by_one, exact)
+    # The filter's products with the scale are rounded too.
+    assert errors["found"] <= 1.4 * errors["one by one"]
 
 
 @pytest.mark.parametrize("region", [False, True])

@@ -23,7 +23,7 @@ from tilewright.target.fragments import slot_values
 from tilewright.target.instruction import Argument, Pointer, stride_along
 from tilewright.target.instructions._shared import EXCHANGE, OWN
 from tilewright.target.instructions.tma_load import ALIGN
-from tilewright.target.queues import QUEUES
+from tilewright.target.queues import AWAIT_PRODUCTS, QUEUES
 
 
 class InstructionPrinter(StorePrinter):
@@ -60,7 +60,10 @@ class InstructionPrinter(StorePrinter):
         those store, and not as a thread would.
         """
         if queue in self._queues:
-            self.line(QUEUES[queue].text(action, pending))
+            text = QUEUES[queue].text(action, pending)
+            if AWAIT_PRODUCTS in text:
+                self.dialect.require(AWAIT_PRODUCTS)
+            self.line(text)
         elif QUEUES[queue].proxy and action in ("proxy", "commit") and self._queues:
             self.line(QUEUES[queue].text("proxy"))
 

@@ -12,6 +12,7 @@ from tilewright.target.instructions._shared import (
     OWN,
     SHARED_ADDRESS,
 )
+from tilewright.target.queues import AWAIT_PRODUCTS
 
 #: Loads of what is there or else of zeros. Vectors of 16-bit floats are loaded as those of integers
 #: and only then taken as what they are: else the compiler chooses between halves of registers.
@@ -41,6 +42,16 @@ _FOLLOW = """static __device__ __forceinline__ bool follow_previous_kernel() {
   return true;
 #endif
 }"""
+
+#: Waits for all products in the background. Where ptxas makes two roundings to 16 bits one
+#: instruction, it moves that over the wait and so reads sums that are not there yet (CUDA 13.0),
+#: but not over a branch that may end the kernel, as above.
+_AWAIT_PRODUCTS = f"""static __device__ __forceinline__ bool {AWAIT_PRODUCTS}() {{
+  unsigned blocks;
+  asm volatile("wgmma.wait_group.sync.aligned 0;\\n  mov.u32 %0, %%nctaid.x;"
+               : "=r"(blocks) :: "memory");
+  return blocks != 0;
+}}"""
 
 #: One instruction, where taking the upper half out first would be another.
 _UPPER_BFLOAT16 = """static __device__ __forceinline__ float upper_bfloat16(
@@ -80,6 +91,8 @@ def prelude(needs: set[str], own: bool = True) -> str:
     parts += [structure(name) for name in sorted(structures)]
     if "follow" in needs:
         parts.append(_FOLLOW)
+    if AWAIT_PRODUCTS in needs:
+        parts.append(_AWAIT_PRODUCTS)
     if "load_where" in needs:
         parts.append(_LOAD_WHERE)
     if "tile loads" in needs:

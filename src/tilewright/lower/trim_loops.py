@@ -37,7 +37,8 @@ for i in range(8):
 What a zero is multiplied by is taken as finite. On a CPU every serial loop is trimmed that can be.
 On a GPU a short loop is worth more unrolled, where a guard costs one predicate: loops of fewer
 than 8 iterations stay, and so do loops under the pragma to unroll; but not those that issue
-instructions to go on in the background, of which each takes longer than the end of a loop.
+instructions to go on in the background, of which each takes longer than the end of a loop. Loops
+that choose among the registers of a fragment stay whole too.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
 )
-from tilewright.ir.visit import statements, uses
+from tilewright.ir.visit import distinct, statements, uses
 from tilewright.lower.context import InContext, analyzer_of, pure
 from tilewright.lower.partition_loops import at_most_zero
 from tilewright.lower.substitution import put
@@ -183,7 +184,20 @@ class _Trim(InContext):
     def stays_whole(self, s: For) -> bool:
         if any(isinstance(x, Instr) and x.instruction.queue for x in statements(s.body)):
             return False
-        return self.unrolling or (isinstance(s.extent, IntImm) and s.extent.value < _SHORT)
+        if not isinstance(s.extent, IntImm):
+            return self.unrolling
+        return self.unrolling or s.extent.value < _SHORT or _chooses_slots(s)
+
+
+def _chooses_slots(s: For) -> bool:
+    """Whether the loop's variable says which part of a fragment is meant: what is in registers has
+    to be named, which takes a loop that is written out."""
+    return any(
+        isinstance(x, (Store, Load))
+        and x.buffer.scope == "fragment"
+        and any(uses(i, {s.var}) for i in x.indices)
+        for x in distinct(s.body)
+    )
 
 
 class _Decided(InContext):

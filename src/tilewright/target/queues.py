@@ -16,7 +16,7 @@ class AsyncQueue:
 
     ``fence`` makes registers that were written before visible to its instructions; ``proxy``, in
     front of a barrier, has what threads did with shared memory come before. ``wait`` has the place
-    ``{pending}``. ``ordered`` tells whether an instruction may use the results of an earlier one of
+    ``{pending}``; ``wait_all``, where it is given, is for no pending groups. ``ordered`` tells whether an instruction may use the results of an earlier one of
     the queue without waiting; ``collective``, whether all threads of a block commit and wait
     together, also where one of them issues; ``apart``, whether it writes shared memory otherwise
     than threads do, so that what these did there before, not what it writes, needs ``proxy``.
@@ -25,6 +25,7 @@ class AsyncQueue:
     name: str
     commit: str
     wait: str
+    wait_all: str = ""
     fence: str = ""
     proxy: str = ""
     ordered: bool = False
@@ -33,7 +34,13 @@ class AsyncQueue:
 
     def text(self, action: str, pending: int = 0) -> str:
         """An action of :class:`tilewright.ir.stmt.Queue` as a statement."""
+        if action == "wait" and pending == 0 and self.wait_all:
+            return self.wait_all
         return str(getattr(self, action)).format(pending=pending)
+
+
+#: A function of the prelude (:mod:`tilewright.codegen.cuda_prelude`) that is always true.
+AWAIT_PRODUCTS = "await_products"
 
 
 def _asm(instruction: str) -> str:
@@ -49,6 +56,7 @@ QUEUES = {
         "wgmma",
         commit=_asm("wgmma.commit_group.sync.aligned"),
         wait=_asm("wgmma.wait_group.sync.aligned {pending}"),
+        wait_all=f"if (!{AWAIT_PRODUCTS}()) return;",
         fence=_asm("wgmma.fence.sync.aligned"),
         proxy=_PROXY,
         ordered=True,
