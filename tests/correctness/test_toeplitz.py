@@ -186,6 +186,17 @@ def test_sums_stay_in_registers_where_images_are_left_over(batch, tile):
 
 
 @pytest.mark.needs_nvrtc
+def test_sums_stay_in_registers_where_rows_are_left_over_and_much_follows_them():
+    """So much that NVRTC does not write out a loop whose end differs from warp to warp."""
+    p = problem("1x24x32x18", "48x1x7x7", padding=(2, 0), dtype="bfloat16").replace(
+        epilogue="hsigmoid+gelu+relu"
+    )
+    made = kernel(p, StagedTile(16, 16, 2, 1, 8, 4), "cuda -arch=sm_90a")
+    (used,) = made.program.resources.values()
+    assert used.stack == 0
+
+
+@pytest.mark.needs_nvrtc
 @pytest.mark.parametrize(
     ("p", "arch"),
     [
