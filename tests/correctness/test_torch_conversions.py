@@ -126,6 +126,46 @@ def test_steps_under_autocast_convert_once_there_and_once_back(on_a_gpu, monkeyp
     assert made == [(full, half), (full, half), (half, full)]
 
 
+def test_a_cast_and_its_convolution_are_one_launch(monkeypatch):
+    """With a stand-in for kernels; what was cast is kept as long as autocast would keep it."""
+    launched = []
+
+    def cast_and_run(convert, run):
+        def at_once(made, x, w):
+            launched.append(w)
+            cast = w.to(torch.bfloat16)
+            made.append(run(x, cast, None))
+            return cast
+
+        return at_once
+
+    for module in ("again", "gradients"):
+        monkeypatch.setattr(
+            f"tilewright.torch.{module}.conversion", lambda _, dtype: lambda t: t.to(dtype)
+        )
+    monkeypatch.setattr("tilewright.torch.again.cast_and_run", cast_and_run)
+    calls.forget()
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 6, 6).bfloat16().requires_grad_()
+    w = torch.nn.Parameter(torch.randn(4, 1, 3, 3))
+    for _ in range(5):
+        launched.clear()
+        with torch.autocast("cpu", torch.bfloat16):
+            found = [tt.depthwise_conv2d(x, w, None, 1, 1) for _ in range(3)]
+        with torch.autocast("cpu", torch.bfloat16):
+            wanted = F.conv2d(x, w, None, 1, 1, 1, 4)
+        g = torch.randn_like(wanted)
+        right = torch.autograd.grad(wanted, (x, w), g)
+        for y in found:
+            assert error(y, wanted) < 1e-2
+            for t, of_torch in zip(torch.autograd.grad(y, (x, w), g), right, strict=True):
+                assert t.dtype == of_torch.dtype
+                assert error(t, of_torch) < 1e-2
+    calls.forget()
+    assert len(launched) == 1
+    assert launched[0] is w
+
+
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_under_autocast_a_gradient_has_gradients_of_the_parameter(with_bias):
     torch.manual_seed(0)

@@ -40,7 +40,7 @@ def image(form=torch.contiguous_format, dtype=torch.float32):
 @pytest.mark.parametrize("kernel", [3, 7])
 @pytest.mark.parametrize(("dtype", "region"), WAYS)
 def test_it_is_as_exact_as_one_by_one(dtype, region, kernel, form):
-    """Over several models: with one alone, by chance, either may be half again as exact."""
+    """But for the last bit of float32: over several models, of one it is a matter of chance."""
     errors = {"found": 0.0, "one by one": 0.0}
     for seed in range(4):
         torch.manual_seed(seed)
@@ -59,7 +59,7 @@ def test_it_is_as_exact_as_one_by_one(dtype, region, kernel, form):
             errors["found"] += error(found, exact)
             errors["one by one"] += error(one_by_one, exact)
     # The filter's products with the scale are rounded too.
-    assert errors["found"] <= 1.4 * errors["one by one"]
+    assert errors["found"] <= max(1.4 * errors["one by one"], 4 * 2.0**-23)
 
 
 @pytest.mark.parametrize("region", [False, True])

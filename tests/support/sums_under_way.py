@@ -13,7 +13,9 @@ Registers: TypeAlias = frozenset[int]
 #: The sums of each group of products under way, the oldest first, and of products of no group yet.
 State: TypeAlias = tuple[tuple[Registers, ...], Registers]
 
-_INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@(?P<on>!?U?P\w+)\s+)?(?P<text>[A-Z].*?)\s*;")
+_INSTRUCTION = re.compile(
+    r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@(?P<on>!?U?P\w+)\s+)?(?P<text>[A-Z].*?)\s*;"
+)
 _LABEL = re.compile(r"(\.L\w+):")
 _PRODUCT = re.compile(r"HGMMA\.64x(?P<columns>\d+)x\d+\.(?P<type>F\d+)\S* (?:R(?P<first>\d+)|RZ),")
 _WAIT = re.compile(r"WARPGROUP\.DEPBAR\.LE gsb0, (0x[0-9a-f]+)")

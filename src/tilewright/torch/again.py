@@ -17,6 +17,7 @@ from tilewright.torch.calls import MOST_SEEN, Seen, latest, observers, seen, sig
 from tilewright.torch.casts import autocast, cast_once, kind_of
 from tilewright.torch.conversions import conversion
 from tilewright.torch.plain import alive, functions, is_plain, modes, profiled
+from tilewright.torch.together import cast_and_run
 
 _grad, _dtype_of = torch.is_grad_enabled, torch.get_autocast_dtype
 _autocast_is_on = torch._C._is_any_autocast_enabled
@@ -54,7 +55,8 @@ class Quick:
             self.convert = conversion(operands[0], self.dtype)
         if kind and parameters:
             self.casting = known.casting(self.dtype, operands[1].dtype)
-            self.casting.convert_weight = conversion(operands[1], self.dtype)
+            convert = self.casting.convert_weight = conversion(operands[1], self.dtype)
+            self.casting.cast_and_run = cast_and_run(convert, known.run)
             if len(operands) == 3:
                 self.casting.convert_bias = conversion(operands[2], self.dtype)
 

@@ -44,14 +44,15 @@ class Seen:
         has; None where it takes them as they are.
     convert_weight, convert_bias : how it does, without a record of its own; None where autocast's
         way will do.
+    cast_and_run : :func:`~tilewright.torch.together.cast_and_run` for a call without a bias.
     kinds : what calls looked like before autocast.
     backward : by whose gradients are asked for, what operands and the output's gradient looked
         like, and a run of the gradients.
     """
 
     __slots__ = (
-        "backward", "convert_bias", "convert_weight", "dtype", "form", "geometry", "is_flat",
-        "kernel", "kinds", "last", "record", "run", "size", "weight_dtype",
+        "backward", "cast_and_run", "convert_bias", "convert_weight", "dtype", "form", "geometry",
+        "is_flat", "kernel", "kinds", "last", "record", "run", "size", "weight_dtype",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +68,7 @@ class Seen:
         self.weight_dtype: Any = None
         self.convert_weight: Run | None = None
         self.convert_bias: Run | None = None
+        self.cast_and_run: Run | None = None
         self.kinds: list[Any] = []
         self.backward: dict[Any, list[tuple[Callable[..., bool], Run]]] = {}
 

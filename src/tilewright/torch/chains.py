@@ -28,6 +28,7 @@ from tilewright.torch.modules import DepthwiseConv2d
 from tilewright.torch.normalized import Launched, addresses, launched
 from tilewright.torch.norms import SETTINGS, activation_step
 from tilewright.torch.plain import alive, functions, is_plain_but_watched, modes, profiled
+from tilewright.torch.trained import one_after_the_other
 
 _grad, _dtype_of = torch.is_grad_enabled, torch.get_autocast_dtype
 #: So many kinds of calls are kept in mind.
@@ -91,7 +92,7 @@ class Chain:
         known = self._latest
         convolution, norm, activation = self.convolution, self.norm, self.activation
         if norm.training:  # by what the batch has, which no kernel knows before
-            return self._one_by_one(x)
+            return one_after_the_other(x, convolution, norm, activation)
         if (
             known is None
             or observers

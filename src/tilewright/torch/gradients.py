@@ -7,6 +7,7 @@ Where derivatives of it are wanted too, or somebody watches, the operators make 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,15 +30,17 @@ _MOST_KINDS = 16
 class _Recorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, input: Any, weight: Any, bias: Any, known: Seen) -> Any:
-        needs = ctx.needs_input_grad
+        needs, made = ctx.needs_input_grad, list[Any]()
         ctx.known = known
         if known.dtype is not None:
-            ctx.weight = weight
-            weight = cast_once(weight, known.dtype, known.convert_weight)
+            ctx.weight, convert = weight, known.convert_weight
             if bias is not None:
                 bias = cast_once(bias, known.dtype, known.convert_bias)
+            elif known.cast_and_run is not None:
+                convert = partial(known.cast_and_run, made, input)
+            weight = cast_once(weight, known.dtype, convert)
         ctx.save_for_backward(input if needs[1] else None, weight if needs[0] else None)
-        return known.run(input, weight, bias)
+        return made[0] if made else known.run(input, weight, bias)
 
     @staticmethod
     def of(ctx: Any, dy: Any, input: Any, weight: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The gradients of a convolution in one run."""
+"""The gradients of a convolution in one run, and a convolution with the cast of its weight."""
 
 from __future__ import annotations
 
@@ -12,6 +12,27 @@ from tilewright.torch.passes import parts
 
 #: What converts a tensor, and its bytes.
 Conversion = tuple[Callable[[Any], Any], int]
+
+
+def cast_and_run(convert: Run | None, run: Run) -> Run | None:
+    """Makes of (list, input, weight) what ``convert`` makes of the weight, and adds to the list
+    what ``run`` makes of the input and of that; None where these are not one launch."""
+    one, other = parts(convert), parts(run)
+    if one is None or other is None:
+        return None
+    (empty_weight, launch_cast), (empty, launch_run) = one, other
+    # Of the input, the weight, the weight as it is cast, and the output.
+    joined = join([launch_cast, launch_run], [(1, 2), (0, 2, 3)], 4)
+    if joined is None:
+        return None
+
+    def at_once(made: list[Any], input: Any, weight: Any) -> Any:
+        cast, out = empty_weight(), empty()
+        joined((input.data_ptr(), weight.data_ptr(), cast.data_ptr(), out.data_ptr()))
+        made.append(out)
+        return cast
+
+    return at_once
 
 
 def together(
