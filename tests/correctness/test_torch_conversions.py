@@ -126,8 +126,9 @@ def test_steps_under_autocast_convert_once_there_and_once_back(on_a_gpu, monkeyp
     assert made == [(full, half), (full, half), (half, full)]
 
 
-def test_a_cast_and_its_convolution_are_one_launch(monkeypatch):
-    """With a stand-in for kernels; what was cast is kept as long as autocast would keep it."""
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_a_cast_and_its_convolution_are_one_launch(with_bias, monkeypatch):
+    """With a stand-in for kernels, which take no bias; what was cast is kept as autocast does."""
     launched = []
 
     def cast_and_run(convert, run):
@@ -148,12 +149,13 @@ def test_a_cast_and_its_convolution_are_one_launch(monkeypatch):
     torch.manual_seed(0)
     x = torch.randn(2, 4, 6, 6).bfloat16().requires_grad_()
     w = torch.nn.Parameter(torch.randn(4, 1, 3, 3))
+    b = torch.nn.Parameter(torch.randn(4)) if with_bias else None
     for _ in range(5):
         launched.clear()
         with torch.autocast("cpu", torch.bfloat16):
-            found = [tt.depthwise_conv2d(x, w, None, 1, 1) for _ in range(3)]
+            found = [tt.depthwise_conv2d(x, w, b, 1, 1) for _ in range(3)]
         with torch.autocast("cpu", torch.bfloat16):
-            wanted = F.conv2d(x, w, None, 1, 1, 1, 4)
+            wanted = F.conv2d(x, w, b, 1, 1, 1, 4)
         g = torch.randn_like(wanted)
         right = torch.autograd.grad(wanted, (x, w), g)
         for y in found:
@@ -162,8 +164,8 @@ def test_a_cast_and_its_convolution_are_one_launch(monkeypatch):
                 assert t.dtype == of_torch.dtype
                 assert error(t, of_torch) < 1e-2
     calls.forget()
-    assert len(launched) == 1
-    assert launched[0] is w
+    assert len(launched) == (not with_bias)
+    assert all(t is w for t in launched)
 
 
 @pytest.mark.parametrize("with_bias", [False, True])

@@ -56,9 +56,10 @@ class Quick:
         if kind and parameters:
             self.casting = known.casting(self.dtype, operands[1].dtype)
             convert = self.casting.convert_weight = conversion(operands[1], self.dtype)
-            self.casting.cast_and_run = cast_and_run(convert, known.run)
             if len(operands) == 3:
                 self.casting.convert_bias = conversion(operands[2], self.dtype)
+            else:
+                self.casting.cast_and_run = cast_and_run(convert, known.run)
 
 
 def again(input: Any, weight: Any, bias: Any, given: tuple[Any, ...]) -> torch.Tensor | None:

@@ -34,10 +34,10 @@ class _Recorded(torch.autograd.Function):
         ctx.known = known
         if known.dtype is not None:
             ctx.weight, convert = weight, known.convert_weight
-            if bias is not None:
-                bias = cast_once(bias, known.dtype, known.convert_bias)
-            elif known.cast_and_run is not None:
+            if known.cast_and_run is not None:
                 convert = partial(known.cast_and_run, made, input)
+            elif bias is not None:
+                bias = cast_once(bias, known.dtype, known.convert_bias)
             weight = cast_once(weight, known.dtype, convert)
         ctx.save_for_backward(input if needs[1] else None, weight if needs[0] else None)
         return made[0] if made else known.run(input, weight, bias)
