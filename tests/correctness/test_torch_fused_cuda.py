@@ -52,11 +52,11 @@ def test_it_is_as_exact_as_one_by_one(dtype, region, kernel, form):
             exact = in_float64(other, x)
             with torch.autocast("cuda", dtype, enabled=region):
                 one_by_one = other(x)
-                for _ in range(3):
-                    found = model(x)
-                    assert found.dtype == one_by_one.dtype
-                    assert found.stride() == one_by_one.stride()
-            errors["found"] += error(found, exact)
+                calls = [model(x) for _ in range(3)]  # each is told in another way
+            for found in calls:
+                assert found.dtype == one_by_one.dtype
+                assert found.stride() == one_by_one.stride()
+            errors["found"] += max(error(found, exact) for found in calls)
             errors["one by one"] += error(one_by_one, exact)
     # The filter's products with the scale are rounded too.
     assert errors["found"] <= max(1.4 * errors["one by one"], 4 * 2.0**-23)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import subprocess
 import sys
 
 import pytest
@@ -140,18 +141,68 @@ def test_another_forward_pass_is_taken():
         del module.forward
 
 
-def test_who_watches_every_call_sees_these(monkeypatch):
+@pytest.mark.parametrize("name", ["__call__", "_call_impl"])
+def test_who_watches_every_call_sees_these(name, monkeypatch):
     model, _ = pair()
     model(image())
-    seen, before = [], nn.Module.__call__
+    seen, before = [], getattr(nn.Module, name)
 
     def watched(self, *args, **more):
         seen.append(type(self))
         return before(self, *args, **more)
 
-    monkeypatch.setattr(nn.Module, "__call__", watched)
+    monkeypatch.setattr(nn.Module, name, watched)
     model(image())
     assert {type(m) for m in model} <= set(seen)
+
+
+def test_who_watched_before_the_import_sees_them_too():
+    program = """
+import torch
+from torch import nn
+seen, before = [], nn.Module.__call__
+def watched(self, *args, **more):
+    seen.append(type(self).__name__)
+    return before(self, *args, **more)
+nn.Module.__call__ = watched
+import tilewright.torch as tt
+model = nn.Sequential(nn.Conv2d(4, 4, 3, groups=4), nn.BatchNorm2d(4), nn.ReLU6())
+assert tt.optimize_(model).fused
+for _ in range(3):
+    seen.clear()
+    model(torch.randn(2, 4, 6, 6))
+assert {"DepthwiseConv2d", "BatchNorm2d", "ReLU6"} <= set(seen), seen
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("place", "name"), [(nn.BatchNorm2d, "forward"), (torch.nn.functional, "batch_norm")]
+)
+def test_another_normalisation_is_taken(place, name, monkeypatch):
+    model, _ = pair()
+    model(image())
+    seen, before = [], getattr(place, name)
+
+    def another(*args, **more):
+        seen.append(name)
+        return before(*args, **more)
+
+    monkeypatch.setattr(place, name, another)
+    model(image())
+    assert seen
+
+
+def test_profiles_have_the_modules():
+    model, _ = pair()
+    model(image())
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True
+    ) as profile:
+        model(image())
+    named = {e.name.split("nn.Module: ")[-1].rpartition("_")[0] for e in profile.events()
+             if e.name.startswith("nn.Module: ")}  # fmt: skip
+    assert {type(m).__name__ for m in model} <= named
 
 
 def test_parameters_of_another_place_are_taken():

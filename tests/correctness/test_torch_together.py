@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels")]
 F = torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402
-from tilewright.torch import calls  # noqa: E402
+from tilewright.torch import calls, casts  # noqa: E402
 
 
 @pytest.fixture
@@ -65,7 +65,9 @@ def test_gradients_by_one_launch_are_those_of_several(
     autocast, with_bias, last, joining, monkeypatch
 ):
     if autocast:
-        monkeypatch.setattr("tilewright.torch.gradients.conversion", conversion)
+        monkeypatch.setattr("tilewright.torch.casts._kept", casts._Kept())
+        for module in ("again", "gradients"):
+            monkeypatch.setattr(f"tilewright.torch.{module}.conversion", conversion)
     torch.manual_seed(0)
     form = torch.channels_last if last else torch.contiguous_format
     dtype = torch.bfloat16 if autocast else torch.float32
@@ -83,7 +85,8 @@ def test_gradients_by_one_launch_are_those_of_several(
             assert error(a, c) < (2e-2 if autocast else 1e-5)
     plain = ([(0, 1, 2), (3, 0, 4)], [])
     converting = ([(0, 1, 2), (3, 0, 5), (5, 4)], [72])
-    assert joining == ([plain, converting] if autocast else [plain])
+    casting = [] if with_bias else [([(1, 2), (0, 2, 3)], [])]
+    assert joining == ([plain, *casting, converting] if autocast else [plain])
 
 
 def test_gradients_of_the_parameter_alone_are_launched_by_themselves(joining):

@@ -17,14 +17,23 @@ _INSTRUCTION = re.compile(
     r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@(?P<on>!?U?P\w+)\s+)?(?P<text>[A-Z].*?)\s*;"
 )
 _LABEL = re.compile(r"(\.L\w+):")
-_PRODUCT = re.compile(r"HGMMA\.64x(?P<columns>\d+)x\d+\.(?P<type>F\d+)\S* (?:R(?P<first>\d+)|RZ),")
+_PRODUCT = re.compile(
+    r"HGMMA\.64x(?P<columns>\d+)x\d+\.(?P<type>F\d+)\S* "
+    r"(?:R(?P<first>\d+)|RZ), (?:R(?P<left>\d+))?"
+)
 _WAIT = re.compile(r"WARPGROUP\.DEPBAR\.LE gsb0, (0x[0-9a-f]+)")
-#: Groups that are told apart: more are never waited for one by one.
+_JUMP = re.compile(r"BRA `\((\.L\w+)\)")
+#: Groups that are told apart: of more, the oldest ones count as one.
 _MOST = 8
+#: Registers of a product's left operand, of 16 bits.
+_LEFT = 4
 
 
 def touched_early(sass: str) -> list[str]:
-    """The instructions of one kernel that use sums which may be under way."""
+    """The instructions of one kernel that use sums which may be under way.
+
+    Raises :class:`ValueError` for what is not understood.
+    """
     lines, labels = _parsed(sass)
     found: dict[int, str] = {}
     seen: set[tuple[int, State]] = set()
@@ -38,23 +47,39 @@ def touched_early(sass: str) -> list[str]:
         groups, loose = state
         product, wait = _PRODUCT.match(text), _WAIT.match(text)
         if product:
+            used = _left(product)
+        else:
+            used = frozenset(int(r) for r in re.findall(r"\bR(\d+)\b", text))
+        if used & loose.union(*groups):
+            found[at] = text
+        if product:
             loose |= _sums(product)
             if text.endswith("gsb0"):
-                groups, loose = (*groups, loose)[-_MOST:], frozenset()
-        elif wait:
+                groups, loose = _grown(groups, loose), frozenset()
+        elif wait and not on:
             kept = int(wait[1], 16)
             groups = groups[-kept:] if kept else ()
-        else:
-            used = {int(r) for r in re.findall(r"\bR(\d+)\b", text)}
-            if used & loose.union(*groups):
-                found[at] = text
-        if text.startswith("BRA"):
-            label = re.search(r"\.L\w+", text)
-            assert label is not None, text
-            todo.append((labels[label[0]], (groups, loose)))
-        if on or not text.startswith(("BRA", "EXIT", "RET")):
+        jump = re.search(r"\.L\w+", text) if text.startswith("BRA") else None
+        if jump:
+            todo.append((labels[jump[0]], (groups, loose)))
+        elif text.startswith(("BRX", "JMP", "CALL", "HGMMA", "BRA")) and not product:
+            raise ValueError(f"what does {text!r} do?")
+        if on or not (_JUMP.fullmatch(text) or text.startswith(("EXIT", "RET"))):
             todo.append((at + 1, (groups, loose)))
     return [found[at] for at in sorted(found)]
+
+
+def _grown(groups: tuple[Registers, ...], group: Registers) -> tuple[Registers, ...]:
+    """With one more group."""
+    if len(groups) < _MOST:
+        return (*groups, group)
+    return (groups[0] | groups[1], *groups[2:], group)
+
+
+def _left(product: re.Match[str]) -> Registers:
+    """The registers of the left operand, if it is in registers."""
+    first = product["left"]
+    return frozenset() if first is None else frozenset(range(int(first), int(first) + _LEFT))
 
 
 def _sums(product: re.Match[str]) -> Registers:

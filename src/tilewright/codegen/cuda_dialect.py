@@ -29,6 +29,7 @@ from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func
 from tilewright.ir.tf32 import TF32_FUNCTIONS
 from tilewright.target.boxes import TensorMap
+from tilewright.target.queues import AWAIT_PRODUCTS
 from tilewright.target.target import blocks_each, overlaps, shared_apart
 
 _NATIVE_16 = (E.Add, E.Sub, E.Mul, E.Div, E.Min, E.Max)
@@ -49,8 +50,7 @@ class CudaDialect(CudaVectors):
     reserved = Dialect.reserved | frozenset(
         "threadIdx blockIdx blockDim gridDim warpSize half half2 pow abs isnan at_least at_most "
         f"load_where load_where_as {NAME} TensorMap TileLoads shared_address own_register "
-        "exchange_in_odd_rows "
-        "upper_bfloat16".split()
+        f"exchange_in_odd_rows follow_previous_kernel {AWAIT_PRODUCTS} upper_bfloat16".split()
         + list(HELPERS)
     )
     types: ClassVar[dict[str, str]] = {

@@ -186,8 +186,12 @@ class _Waits:
         self, s: Stmt, state: _State, same: str | bool, copies: Collection[Buffer] = ()
     ) -> tuple[Stmt | None, _State]:
         """Waits before ``s``; groups of the queue ``same`` are in order with it. Of ``copies`` it
-        is about those that groups of this iteration do not use."""
-        uses = list(_uses(s))
+        is about those that groups of this iteration do not use.
+
+        What is not an instruction waits for all of a queue that has a wait of its own for that,
+        if for any (:class:`~tilewright.target.queues.AsyncQueue`).
+        """
+        uses, issues = list(_uses(s)), bool(_queue_of(s))
         waits: list[Stmt] = []
         for queue in dict.fromkeys(group.queue for group in state):
             own = [group for group in state if group.queue == queue]
@@ -197,7 +201,8 @@ class _Waits:
                     ordered = queue == same and use.write
                     ordered |= group.now and use.buffer in copies
                     if not ordered and any(use.conflicts(other) for other in uses):
-                        last = k
+                        alone = QUEUES[queue].wait_all and use.write and not issues
+                        last = len(own) - 1 if alone else max(last, k)
             if last >= 0:
                 pending = len(own) - 1 - last
                 waits.append(Queue(queue, "wait", pending))

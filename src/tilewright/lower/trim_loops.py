@@ -37,8 +37,8 @@ for i in range(8):
 What a zero is multiplied by is taken as finite. On a CPU every serial loop is trimmed that can be.
 On a GPU a short loop is worth more unrolled, where a guard costs one predicate: loops of fewer
 than 8 iterations stay, and so do loops under the pragma to unroll; but not those that issue
-instructions to go on in the background, of which each takes longer than the end of a loop. Loops
-that choose among the registers of a fragment stay whole too.
+instructions to go on in the background, of which each takes longer than the end of a loop. Of the
+others those stay whole, too, that choose among the registers of a fragment.
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ class Seen:
         has; None where it takes them as they are.
     convert_weight, convert_bias : how it does, without a record of its own; None where autocast's
         way will do.
-    cast_and_run : :func:`~tilewright.torch.together.cast_and_run`; None where there is a bias.
+    cast_and_run : :func:`~tilewright.torch.together.cast_and_run`; None where there is a bias, and
+        where there is no such launch.
     kinds : what calls looked like before autocast.
     backward : by whose gradients are asked for, what operands and the output's gradient looked
         like, and a run of the gradients.

@@ -101,7 +101,7 @@ def optimize_(
     ``Hardtanh``, ``SiLU``, ``GELU`` (not its approximation), ``Hardswish``, ``Hardsigmoid`` or
     ``LeakyReLU`` behind that: one kernel computes all of them, and rounds once. It reads the
     statistics where the modules have them, so that they may change. The modules are called one by
-    one, as ever, where the normalisation is in training mode or has no running statistics, where
+    one where the normalisation is in training mode or has no running statistics, where
     gradients are recorded, where one of them has forward hooks, or where there is no such kernel.
 
     Parameters

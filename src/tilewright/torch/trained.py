@@ -10,33 +10,37 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules import module as _every
 
 from tilewright.torch.again import again
 from tilewright.torch.fusible import NOTHING, hooks, pre_hooks
 from tilewright.torch.modules import DepthwiseConv2d
-from tilewright.torch.plain import functions
+from tilewright.torch.plain import functions, profiled
 
 #: Hooks of every module on the way back.
 _backward_hooks, _backward_pre_hooks = (
     _every._global_backward_hooks,
     _every._global_backward_pre_hooks,
 )
-_is_traced, _has_cudnn = torch._C._get_tracing_state, torch._C._get_cudnn_enabled
-_call: Any = nn.Module.__call__
+_is_traced = torch._C._get_tracing_state
+#: What is done past these is what they do; where somebody has put others there, they are called.
+_call, _forward = nn.Module._call_impl, nn.BatchNorm2d.forward
 
 
 def one_after_the_other(x: Any, convolution: Any, norm: Any, activation: Any) -> Any:
     """What the three compute of an image, as their modules would."""
     if (
         type(x) is not torch.Tensor
-        or nn.Module.__call__ is not _call  # somebody watches them all
+        or nn.Module.__call__ is not nn.Module._wrapped_call_impl
+        or nn.Module._call_impl is not _call
         or hooks
         or pre_hooks
         or _backward_hooks
         or _backward_pre_hooks
         or functions()
+        or profiled()
         or _is_traced() is not None
         or _is_more(convolution)
         or _is_more(norm)
@@ -49,7 +53,7 @@ def one_after_the_other(x: Any, convolution: Any, norm: Any, activation: Any) ->
 
 
 def _is_more(module: Any) -> bool:
-    """Whether a call of a module is more than the forward pass of its class."""
+    """Whether a call of a module is more than its forward pass."""
     own = module.__dict__
     return bool(
         own["_forward_hooks"]
@@ -58,6 +62,7 @@ def _is_more(module: Any) -> bool:
         or own["_backward_pre_hooks"]
         or "forward" in own
         or module._compiled_call_impl is not None
+        or type(module).__call__ is not nn.Module.__call__
     )
 
 
@@ -88,15 +93,12 @@ def _normalized(x: Any, norm: Any) -> Any:
         return norm(x)
     if (
         type(norm) is not nn.BatchNorm2d
+        or nn.BatchNorm2d.forward is not _forward
         or norm.momentum is None
         or not norm.track_running_stats
         or count is None
-        or norm.eps <= 0
         or x.dim() != 4
-        or x.numel() <= x.shape[1]  # which have no variance: the module says so
     ):
         return norm(x)
     count.add_(1)
-    return torch.batch_norm(
-        x, scale, shift, mean, variance, True, norm.momentum, norm.eps, _has_cudnn()
-    )
+    return F.batch_norm(x, mean, variance, scale, shift, True, norm.momentum, norm.eps)
