@@ -10,7 +10,9 @@ order the schedules that were measured for this one, and the time of the first c
 the best. "problem" leaves one problem out, which may leave its mirror in: a forward pass with
 stride 1 is the gradient by the input of another. "shape" leaves out all that have the same image,
 channels and filter, in every pass, type and batch. "rule" is the first by the order of the
-templates, which has learnt nothing, and "chance" any of those measured.
+templates, which has learnt nothing, and "chance" any of those measured. What trees for CUDA cores
+say of a schedule is a feature; here it is what trees say that have not seen its shape, for of new
+shapes those that are shipped know as little.
 """
 
 from __future__ import annotations
@@ -20,16 +22,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import fit_ranking
 import numpy as np
 import sweeps
 import xgboost
-from fit_ranking import arrays
 from sweeps import Measured
 
 from tilewright.select import large, trees
+from tilewright.select.features import features
 from tilewright.select.gpus import gpu
-from tilewright.select.product_features import least
+from tilewright.select.product_features import least, product_features
 from tilewright.select.products import COUNTED
+from tilewright.select.ranking import parameters
 from tilewright.select.work import DESCRIBED
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
@@ -50,8 +54,38 @@ _SETTINGS = {
     "subsample": 0.5, "colsample_bytree": 0.5, "min_child_weight": 2, "lambda": 1,
     "max_bin": 128, "nthread": 2, "verbosity": 0,
 }  # fmt: skip
+#: Parts of the shapes that trees for CUDA cores leave out in turn.
+_PARTS = 4
 #: The shares that are told are of problems within so many times the best.
 WITHIN = (1.05, 1.1, 1.2)
+
+
+class Unseen:
+    """What trees for CUDA cores say of schedules whose shapes they have not seen."""
+
+    def __init__(self, measured: Sequence[Measured]) -> None:
+        keys = sorted({shape(m.problem) for m in measured if _is_large(m.problem)})
+        self._part = {key: k % _PARTS for k, key in enumerate(keys)}
+        both = [m for m in measured if DESCRIBED.keys() & set(COUNTED) & m.tables.keys()]
+        tables = [t for t in fit_ranking.read(both) if t.template in COUNTED]
+        self._fits = [
+            {
+                name: fit_ranking.fit(
+                    [t for t in tables if t.template == name and not self._is(t, k)]
+                )
+                for name in sorted({t.template for t in tables})
+            }
+            for k in range(_PARTS)
+        ]
+
+    def _is(self, t: fit_ranking.Table, part: int) -> bool:
+        return self._part.get(shape(t.measured.problem)) == part
+
+    def __call__(self, p: Problem, template: str, configs: Sequence[Any]) -> Array:
+        if template not in DESCRIBED:
+            return np.zeros(len(configs))
+        x = features(p, template, parameters(list(configs)), gpu(TARGET))
+        return fit_ranking.guess(self._fits[self._part[shape(p)]][template], x)
 
 
 class Table:
@@ -65,7 +99,7 @@ class Table:
         matrices was measured.
     """
 
-    def __init__(self, m: Measured) -> None:
+    def __init__(self, m: Measured, unseen: Unseen | None = None) -> None:
         p = self.problem = m.problem
         self.schedules, rows, times = [], [], []
         for name, table in m.tables.items():
@@ -77,7 +111,11 @@ class Table:
                     for row in known[:, :-2]
                 ]
                 self.schedules += [(name, c) for c in configs]
-                rows.append(large.features(p, name, configs, TARGET))
+                if unseen is None:
+                    rows.append(large.features(p, name, configs, TARGET))
+                else:
+                    late = unseen(p, name, configs)
+                    rows.append(product_features(p, name, configs, late, gpu(TARGET)))
                 times.append(known[:, -2])
         self.x, self.times = np.concatenate(rows), np.concatenate(times)
         self.slower = np.log(self.times / self.times.min())
@@ -87,18 +125,22 @@ class Table:
         self.judged = any(name not in DESCRIBED for name, _ in self.schedules)
 
 
-def read(words: Sequence[str | Path]) -> list[Table]:
+def read(words: Sequence[str | Path], unseen: bool = True) -> list[Table]:
     """The large filters of files of sweeps with channels first, of each problem the sweep with
-    schedules of most templates, and of such the newest."""
+    schedules of most templates, and of such the newest; ``unseen`` as :class:`Unseen` has it, or
+    else by the trees that are shipped."""
+    measured = sweeps.read(words)
     fullest = {
         m.problem: m
-        for m in sorted(
-            sweeps.read(words), key=lambda m: (len(set(m.tables) & set(COUNTED)), m.sweep)
-        )
-        if m.problem.kernel_h * m.problem.kernel_w >= large.TAPS
-        and not m.problem.layout.endswith("C")
+        for m in sorted(measured, key=lambda m: (len(set(m.tables) & set(COUNTED)), m.sweep))
+        if _is_large(m.problem)
     }
-    return [Table(m) for m in fullest.values() if set(m.tables) & set(COUNTED)]
+    late = Unseen(measured) if unseen else None
+    return [Table(m, late) for m in fullest.values() if set(m.tables) & set(COUNTED)]
+
+
+def _is_large(p: Problem) -> bool:
+    return p.kernel_h * p.kernel_w >= large.TAPS and not p.layout.endswith("C")
 
 
 def shape(p: Problem) -> tuple[int, ...]:
@@ -184,7 +226,9 @@ def main() -> None:
         report({t.problem: float(np.exp(np.median(t.slower))) for t in judged}, "chance")
     if not args.check:
         kinds = sorted({large.kind(name, c) for t in tables for name, c in t.schedules})
-        trees.write(large.PATH, {large.NAME: {**arrays(fit(tables)), "kinds": np.array(kinds)}})
+        trees.write(
+            large.PATH, {large.NAME: {**fit_ranking.arrays(fit(tables)), "kinds": np.array(kinds)}}
+        )
         print(f"wrote {large.PATH}, {large.PATH.stat().st_size:,} bytes")
 
 

@@ -62,7 +62,7 @@ def suits_plane_bands(p: Problem) -> bool:
         and _width(p) % 2 == 0
         and (p.pass_ == "forward" or p.stride == (1, 1))
         and not sees_nothing(p)
-        and bool(_ranked(p))
+        and any(cost < math.inf for cost, _ in _tiles(p))
     )
 
 

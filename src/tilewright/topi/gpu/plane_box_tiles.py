@@ -54,7 +54,7 @@ def suits_plane_boxes(p: Problem) -> bool:
         and width * dtype(p.dtype).bytes % PIECE == 0
         and (p.pass_ == "forward" or p.stride == (1, 1))
         and not sees_nothing(p)
-        and bool(_ranked(p))
+        and any(cost < math.inf for cost, _ in _tiles(p))
     )
 
 
