@@ -28,7 +28,7 @@ from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import ForKind, Stmt
-from tilewright.ir.visit import distinct, statements, stores, uses, walk
+from tilewright.ir.visit import distinct, indexes, statements, stores, uses, walk
 from tilewright.lower.split_barriers import KEY as SPLIT
 from tilewright.lower.split_barriers import block_threads
 from tilewright.lower.substitution import put
@@ -294,7 +294,7 @@ class CLikePrinter(InstructionPrinter):
             return True
         if extent is None or s.kind is not ForKind.SERIAL or not self.dialect.is_gpu:
             return False
-        return extent * steps(s.body) <= REGISTER_UNROLL and _indexes_registers(s)
+        return extent * steps(s.body) <= REGISTER_UNROLL and indexes(s, "local")
 
     def _loop(self, s: S.For, unroll: bool) -> None:
         # Of a loop that issues products in the background, what would be left over is written out
@@ -358,16 +358,6 @@ def _issues(s: S.For) -> bool:
     issued = (x.instruction for x in statements(s.body) if isinstance(x, S.Instr))
     return any(
         i.queue and i.group > 1 and not any(o.fragment for o in i.operands[1:]) for i in issued
-    )
-
-
-def _indexes_registers(s: S.For) -> bool:
-    """Whether the loop's variable indexes an array of the thread's own."""
-    return any(
-        isinstance(x, (S.Store, E.Load))
-        and x.buffer.scope == "local"
-        and any(uses(i, {s.var}) for i in x.indices)
-        for x in distinct(s.body)
     )
 
 

@@ -256,6 +256,17 @@ def uses(node: Node, variables: set[Var]) -> bool:
     return any(isinstance(e, Var) and e in variables for e in distinct(node))
 
 
+def indexes(s: For, scope: str) -> bool:
+    """Whether a loop's variable says which elements of a buffer of ``scope`` its body reads or
+    writes."""
+    return any(
+        isinstance(x, (Store, Load))
+        and x.buffer.scope == scope
+        and any(uses(i, {s.var}) for i in x.indices)
+        for x in distinct(s.body)
+    )
+
+
 def loads(node: Node) -> Iterator[Load]:
     """Every read of a buffer in ``node``."""
     for e in walk(node):

@@ -68,7 +68,7 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
 )
-from tilewright.ir.visit import distinct, statements, uses
+from tilewright.ir.visit import indexes, statements, uses
 from tilewright.lower.context import InContext, analyzer_of, pure
 from tilewright.lower.partition_loops import at_most_zero
 from tilewright.lower.substitution import put
@@ -186,18 +186,8 @@ class _Trim(InContext):
             return False
         if not isinstance(s.extent, IntImm):
             return self.unrolling
-        return self.unrolling or s.extent.value < _SHORT or _chooses_slots(s)
-
-
-def _chooses_slots(s: For) -> bool:
-    """Whether the loop's variable says which part of a fragment is meant: what is in registers has
-    to be named, which takes a loop that is written out."""
-    return any(
-        isinstance(x, (Store, Load))
-        and x.buffer.scope == "fragment"
-        and any(uses(i, {s.var}) for i in x.indices)
-        for x in distinct(s.body)
-    )
+        # What is in registers has to be named, which takes a loop that is written out.
+        return self.unrolling or s.extent.value < _SHORT or indexes(s, "fragment")
 
 
 class _Decided(InContext):

@@ -19,10 +19,10 @@ class AsyncQueue:
     ``{pending}``; ``wait_all``, where it is given, is for no pending groups, and the one to take
     before what threads read themselves. It may end the function, which has to be a kernel, and
     calls :data:`AWAIT_PRODUCTS`. ``ordered`` tells whether an instruction may use the results of an
-    earlier one of the queue without waiting;
-    ``collective``, whether all threads of a block commit and wait together, also where one of them
-    issues; ``apart``, whether it writes shared memory otherwise than threads do, so that what these
-    did there before, not what it writes, needs ``proxy``.
+    earlier one of the queue without waiting; ``collective``, whether all threads of a block commit
+    and wait together, also where one of them issues; ``apart``, whether it writes shared memory
+    otherwise than threads do, so that what these did there before, not what it writes, needs
+    ``proxy``.
     """
 
     name: str

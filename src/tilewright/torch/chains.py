@@ -28,7 +28,7 @@ from tilewright.torch.modules import DepthwiseConv2d
 from tilewright.torch.normalized import Launched, addresses, launched
 from tilewright.torch.norms import SETTINGS, activation_step
 from tilewright.torch.plain import alive, functions, is_plain_but_watched, modes, profiled
-from tilewright.torch.trained import one_after_the_other
+from tilewright.torch.trained import one_after_the_other, one_by_one
 
 _grad, _dtype_of = torch.is_grad_enabled, torch.get_autocast_dtype
 #: So many kinds of calls are kept in mind.
@@ -183,8 +183,7 @@ class Chain:
         return self._one_by_one(x)
 
     def _one_by_one(self, x: Any) -> Any:
-        x = self.norm(self.convolution(x))
-        return x if self.activation is NOTHING else self.activation(x)
+        return one_by_one(x, self.convolution, self.norm, self.activation)
 
     def _own(self) -> tuple[Any, ...]:
         """Weight, mean, variance, gamma, beta, bias; raises :class:`KeyError` for one that is none

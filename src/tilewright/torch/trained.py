@@ -29,6 +29,12 @@ _is_traced = torch._C._get_tracing_state
 _call, _forward = nn.Module._call_impl, nn.BatchNorm2d.forward
 
 
+def one_by_one(x: Any, convolution: Any, norm: Any, activation: Any) -> Any:
+    """What the modules make of an image."""
+    x = norm(convolution(x))
+    return x if activation is NOTHING else activation(x)
+
+
 def one_after_the_other(x: Any, convolution: Any, norm: Any, activation: Any) -> Any:
     """What the three compute of an image, as their modules would."""
     if (
@@ -46,8 +52,7 @@ def one_after_the_other(x: Any, convolution: Any, norm: Any, activation: Any) ->
         or _is_more(norm)
         or _is_more(activation)
     ):
-        x = norm(convolution(x))
-        return x if activation is NOTHING else activation(x)
+        return one_by_one(x, convolution, norm, activation)
     x = _normalized(_convolved(x, convolution), norm)
     return x if activation is NOTHING else activation.forward(x)
 
