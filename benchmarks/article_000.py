@@ -28,16 +28,16 @@ from tilewright.topi.elementwise import relu
 from tilewright.topi.gpu.depthwise_shared import SharedTile, schedule_shared
 from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
 from tilewright.topi.nn import depthwise_conv2d_nchw, scale_shift
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 C, H, W = 256, 96, 96
 ROWS = [(3, 1), (5, 1), (3, 2), (5, 2)]  # (K, channel multiplier)
 SETS = 4  # buffers in rotation: more than the second-level cache holds
 
 
-def problem(k: int, m: int, fused: bool) -> Problem:
+def problem(k: int, m: int, fused: bool) -> Conv:
     """One row, as the library's own schedules take it."""
-    return Problem(
+    return Conv(
         batch=1, channels=C, height=H, width=W, multiplier=m, kernel_h=k, kernel_w=k,
         padding="SAME", epilogue="scale_shift+relu" if fused else "",
     )  # fmt: skip

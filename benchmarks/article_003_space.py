@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--target", default="cuda", help="sim runs without a device, with --limit")
     made.add_argument("--jobs", type=int, help="processes that build, by default a core each")
     made.add_argument("--limit", type=int, metavar="N", help="only N of them, drawn at random")
-    made.add_argument("--minutes", type=float, default=8.0, help="stop after so many")
+    made.add_argument("--minutes", type=float, default=8.0, help="stop after this many minutes")
     made.add_argument("--compile-only", action="store_true", help="no device: build, write nothing")
     return made
 

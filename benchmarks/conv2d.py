@@ -47,14 +47,14 @@ def tiles(dtype: str, filters: int, groups: int) -> list[MmaTile | LaneTile]:
     """Tiles for a layer, as many of either way."""
     make = conv2d_lanes_tiles if dtype == "float32" else conv2d_mma_tiles
     every: list[MmaTile | LaneTile] = [*make(filters, groups)]
-    return [t for way in (1, 0) for t in [t for t in every if t.implicit == way][:TRIED]]
+    return [t for implicit in (1, 0) for t in [t for t in every if t.implicit == implicit][:TRIED]]
 
 
 def built(shape: Any, filter: Any, groups: int, dtype: str, tile: MmaTile | LaneTile) -> Any:
     """A kernel of (image, filter, result)."""
     x, f = te.placeholder(shape, dtype, name="X"), te.placeholder(filter, dtype, name="F")
     padding = filter[2] // 2, filter[3] // 2
-    y = nn.conv2d_im2col(x, f, 1, padding, 1, groups, whole=tile.whole)
+    y = nn.conv2d_nchw(x, f, 1, padding, 1, groups)
     if isinstance(tile, MmaTile):
         return tilewright.build(schedule_conv2d_mma(y, tile), [x, f, y], "cuda")
     return tilewright.build(schedule_conv2d_lanes(y, tile), [x, f, y], "cuda")

@@ -32,8 +32,8 @@ from tilewright.cli._measure import floors
 from tilewright.cli._measure.machine import find
 from tilewright.cli._measure.peers import Peers
 from tilewright.select import options as options_of
-from tilewright.select.answers import Answers
-from tilewright.topi.problem import Problem
+from tilewright.select.profile_cache import ProfileCache
+from tilewright.topi.operators.conv import Conv
 
 #: The input, the size of the filters, the stride; padding keeps the size at stride 1.
 LAYERS = (
@@ -48,11 +48,11 @@ LAYOUTS = ("NCHW", "NHWC")
 PEERS = ("PyTorch", "PyTorch channels_last", "ONNX Runtime")
 
 
-def problems(shape: str, k: int, stride: int, dtype: str = "float32") -> list[Problem]:
+def problems(shape: str, k: int, stride: int, dtype: str = "float32") -> list[Conv]:
     """A layer in every layout."""
     filters = f"{shape.split('x')[1]}x1x{k}x{k}"
     return [
-        Problem.parse(shape, filters, stride=stride, padding=k // 2, layout=layout, dtype=dtype)
+        Conv.parse(shape, filters, stride=stride, padding=k // 2, layout=layout, dtype=dtype)
         for layout in LAYOUTS
     ]
 
@@ -72,10 +72,10 @@ def line(rows: list[Row]) -> dict[str, Any]:
     return dict(found) | {"best peer": best.best_peer or "", "other layout / ours": behind}
 
 
-def tried(problem: Problem, contest: Contest) -> list[str]:
+def tried(problem: Conv, contest: Contest) -> list[str]:
     """A line for every candidate that was measured, the fastest first."""
     target, found = contest.machine.target, []
-    for choice in options_of(problem, target, contest.policy, answers=contest.answers):
+    for choice in options_of(problem, target, contest.policy, cache=contest.cache):
         if choice.seconds is None:
             break
         values = choice.algorithm.to_values(choice.config)
@@ -103,7 +103,7 @@ def main() -> None:
         peers = Peers(machine, PEERS)
         roofs = {dtype: floors.roof(machine, dtype) for dtype in types}
         with TemporaryDirectory() as folder:
-            fresh = Answers(Path(folder) / "select.sqlite")  # of the present kernels
+            fresh = ProfileCache(Path(folder) / "select.sqlite")  # of the present kernels
             contest = Contest(
                 machine, peers, "profile", roofs, options.rounds, options.seconds, fresh
             )

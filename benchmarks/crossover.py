@@ -2,7 +2,7 @@
 
 For forward passes and both gradients, a map a batch: filters across, images down, in each cell the
 fastest algorithm, by how much the second takes longer, and how many times as long PyTorch takes
-where the same run, or an earlier one, has timed it.
+where it was timed.
 
     PYTHONPATH=src python benchmarks/crossover.py -o crossover.html
     PYTHONPATH=src python benchmarks/crossover.py MORE-tried.jsonl ...
@@ -13,7 +13,6 @@ Of a schedule that several files have timed, the time of the last one counts.
 from __future__ import annotations
 
 import argparse
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,20 +22,16 @@ import sweeps
 from tilewright.report import page, section
 from tilewright.report.crossover import Cell, cell, crossover
 from tilewright.report.results import read
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 RESULTS = Path(__file__).parent / "results"
-SWEEP = RESULTS / "h200_large_sweep.json.gz"
-#: "3/47 2s depthwise_conv2d forward 64x384x16x16 K9 ... NCHW: 13.4 us, 8% of the peak, 29.5x, gpu."
-_LINE = re.compile(r"s (depthwise_conv2d .*?): ([\d.]+) us, .*?, ([\d.]+)x, ")
+#: The sweep of all algorithms, and what was tried since at batch 64.
+SWEEPS = (RESULTS / "h200_large_sweep.json.gz", RESULTS / "h200_large_kernels_64-tried.jsonl")
 
 
 def pytorch(folder: Path = RESULTS) -> dict[str, float]:
-    """Microseconds of PyTorch's best layout by problem, of the log's lines and then of the rows."""
+    """Microseconds of PyTorch's best layout by problem."""
     found: dict[str, float] = {}
-    for log in sorted(folder.glob("*_large_kernels*.log"), reverse=True):
-        for name, ours, ratio in _LINE.findall(log.read_text()):
-            found[name] = float(ours) * float(ratio)
     for file in sorted(folder.glob("*_large_kernels.json")):
         for row in read(file).rows:
             if row.problem is not None and row.best_peer is not None:
@@ -46,7 +41,7 @@ def pytorch(folder: Path = RESULTS) -> dict[str, float]:
 
 def cells(files: Sequence[str | Path]) -> list[Cell]:
     """The problems of sweeps."""
-    times: dict[Problem, dict[str, dict[tuple[float, ...], float]]] = {}
+    times: dict[Conv, dict[str, dict[tuple[float, ...], float]]] = {}
     for m in sorted(sweeps.read(files), key=lambda m: m.sweep):
         known = times.setdefault(m.problem, defaultdict(dict))
         for template, rows in m.tables.items():
@@ -61,7 +56,7 @@ def cells(files: Sequence[str | Path]) -> list[Cell]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("files", nargs="*", default=[SWEEP], help="sweeps (%(default)s)")
+    parser.add_argument("files", nargs="*", default=SWEEPS, help="by default those in results")
     parser.add_argument("-o", "--output", default="crossover.html", help="(%(default)s)")
     parser.add_argument("--device", default="NVIDIA H200", help="where they were measured")
     args = parser.parse_args()

@@ -1,15 +1,15 @@
-"""Fit the trees that choose schedules for large filters (``tilewright/select/large.npz``).
+"""Fit the trees that choose schedules for large filters (``select/large_filter_model.npz``).
 
     python benchmarks/fit_large.py              from the tables that are committed
     python benchmarks/fit_large.py --check      only say how well it does
     python benchmarks/fit_large.py MORE.jsonl   from these too, as large_kernels.py and
                                                 untuned_shapes.py write them (NAME-tried.jsonl)
 
-How well it does is told for problems left out in turn: the trees see the times of other problems,
-order the schedules that were measured for this one, and the time of the first counts, by that of
-the best. "problem" leaves one problem out, which may leave its mirror in: a forward pass with
-stride 1 is the gradient by the input of another. "shape" leaves out all that have the same image,
-channels and filter, in every pass, type and batch. "rule" is the first by the order of the
+How well it does is reported for problems left out in turn: the trees see the times of other
+problems, order the schedules that were measured for this one, and the time of the first counts, by
+that of the best. "problem" leaves one problem out, which may leave its mirror in: a forward pass
+with stride 1 is the gradient by the input of another. "shape" leaves out all that have the same
+image, channels and filter, in every pass, type and batch. "rule" is the first by the order of the
 templates, which has learnt nothing, and "chance" any of those measured. What trees for CUDA cores
 say of a schedule is a feature; here it is what trees say that have not seen its shape, for of new
 shapes those that are shipped know as little.
@@ -28,15 +28,15 @@ import sweeps
 import xgboost
 from sweeps import Measured
 
-from tilewright.select import large, trees
+from tilewright.select import large_filter_model, trees
+from tilewright.select.cost import DESCRIBED
 from tilewright.select.features import features
-from tilewright.select.gpus import gpu
 from tilewright.select.product_features import least, product_features
 from tilewright.select.products import COUNTED
 from tilewright.select.ranking import parameters
-from tilewright.select.work import DESCRIBED
 from tilewright.target import Target
-from tilewright.topi.problem import Problem
+from tilewright.target.devices import gpu
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.templates import TEMPLATES
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -56,7 +56,7 @@ _SETTINGS = {
 }  # fmt: skip
 #: Parts of the shapes that trees for CUDA cores leave out in turn.
 _PARTS = 4
-#: The shares that are told are of problems within so many times the best.
+#: The shares that are reported are of problems within this many times the best.
 WITHIN = (1.05, 1.1, 1.2)
 
 
@@ -66,7 +66,7 @@ class Unseen:
     def __init__(self, measured: Sequence[Measured]) -> None:
         keys = sorted({shape(m.problem) for m in measured if _is_large(m.problem)})
         self._part = {key: k % _PARTS for k, key in enumerate(keys)}
-        both = [m for m in measured if DESCRIBED.keys() & set(COUNTED) & m.tables.keys()]
+        both = [m for m in measured if DESCRIBED.keys() & COUNTED & m.tables.keys()]
         tables = [t for t in fit_ranking.read(both) if t.template in COUNTED]
         self._fits = [
             {
@@ -81,10 +81,10 @@ class Unseen:
     def _is(self, t: fit_ranking.Table, part: int) -> bool:
         return self._part.get(shape(t.measured.problem)) == part
 
-    def __call__(self, p: Problem, template: str, configs: Sequence[Any]) -> Array:
+    def __call__(self, p: Conv, template: str, configs: Sequence[Any]) -> Array:
         if template not in DESCRIBED:
             return np.zeros(len(configs))
-        x = features(p, template, parameters(list(configs)), gpu(TARGET))
+        x = features(p, template, parameters(list(configs)), gpu(TARGET.arch))
         return fit_ranking.guess(self._fits[self._part[shape(p)]][template], x)
 
 
@@ -112,14 +112,14 @@ class Table:
                 ]
                 self.schedules += [(name, c) for c in configs]
                 if unseen is None:
-                    rows.append(large.features(p, name, configs, TARGET))
+                    rows.append(large_filter_model.features(p, name, configs, TARGET))
                 else:
                     late = unseen(p, name, configs)
-                    rows.append(product_features(p, name, configs, late, gpu(TARGET)))
+                    rows.append(product_features(p, name, configs, late, gpu(TARGET.arch)))
                 times.append(known[:, -2])
         self.x, self.times = np.concatenate(rows), np.concatenate(times)
         self.slower = np.log(self.times / self.times.min())
-        self.whole = np.log(self.times / least(p, gpu(TARGET)))
+        self.whole = np.log(self.times / least(p, gpu(TARGET.arch)))
         many = min(1.0, _MANY / len(self.times))
         self.weight = m.weight * many / (1 + _NEAR * np.minimum(self.slower, 2.0))
         self.judged = any(name not in DESCRIBED for name, _ in self.schedules)
@@ -139,11 +139,11 @@ def read(words: Sequence[str | Path], unseen: bool = True) -> list[Table]:
     return [Table(m, late) for m in fullest.values() if set(m.tables) & set(COUNTED)]
 
 
-def _is_large(p: Problem) -> bool:
-    return p.kernel_h * p.kernel_w >= large.TAPS and not p.layout.endswith("C")
+def _is_large(p: Conv) -> bool:
+    return p.kernel_h * p.kernel_w >= large_filter_model.TAPS and not p.layout.endswith("C")
 
 
-def shape(p: Problem) -> tuple[int, ...]:
+def shape(p: Conv) -> tuple[int, ...]:
     """What is left out together with a problem."""
     return (p.channels, *p.image, *p.kernel)
 
@@ -165,8 +165,8 @@ def guess(fitted: Sequence[xgboost.Booster], x: Array) -> Array:
 
 
 def left_out(
-    tables: Sequence[Table], key: Callable[[Problem], Any], folds: int, seed: int = 0
-) -> dict[Problem, float]:
+    tables: Sequence[Table], key: Callable[[Conv], Any], folds: int, seed: int = 0
+) -> dict[Conv, float]:
     """Times of first choices by the best, problems with one key in a fold together; which of them
     share a fold is drawn with ``seed``."""
     keys = sorted({key(t.problem) for t in tables})
@@ -190,13 +190,13 @@ def by_rule(t: Table) -> float:
     return float(next((known[s] for s in order if s in known), np.inf))
 
 
-def kinds(p: Problem) -> list[str]:
+def kinds(p: Conv) -> list[str]:
     """The lines of the report that a problem counts in."""
     size = "K 7-9" if min(p.kernel) < 10 else "K 10-20" if min(p.kernel) < 20 else "K 20-"
     return ["all", p.pass_, p.dtype, f"{p.pass_} {p.dtype}", f"batch {p.batch}", size]
 
 
-def report(found: dict[Problem, float], label: str) -> None:
+def report(found: dict[Conv, float], label: str) -> None:
     rows: dict[str, list[float]] = {}
     for p, slower in found.items():
         for kind in kinds(p):
@@ -225,11 +225,19 @@ def main() -> None:
         report({t.problem: by_rule(t) for t in judged}, "rule")
         report({t.problem: float(np.exp(np.median(t.slower))) for t in judged}, "chance")
     if not args.check:
-        kinds = sorted({large.kind(name, c) for t in tables for name, c in t.schedules})
-        trees.write(
-            large.PATH, {large.NAME: {**fit_ranking.arrays(fit(tables)), "kinds": np.array(kinds)}}
+        kinds = sorted(
+            {large_filter_model.kind(name, c) for t in tables for name, c in t.schedules}
         )
-        print(f"wrote {large.PATH}, {large.PATH.stat().st_size:,} bytes")
+        trees.write(
+            large_filter_model.PATH,
+            {
+                large_filter_model.NAME: {
+                    **fit_ranking.arrays(fit(tables)),
+                    "kinds": np.array(kinds),
+                }
+            },
+        )
+        print(f"wrote {large_filter_model.PATH}, {large_filter_model.PATH.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@
 
 What is learnt is by how much a schedule is slower than the fastest for its problem, and, by as many
 trees, than the least time that the problem takes, which compares problems with each other. How well
-that goes is told for problems whose shape was left out of the fit in every type, layout, pass and
-filter: how often the first choice among the measured schedules is within 1.2 times the best of
+that goes is reported for problems whose shape was left out of the fit in every type, layout, pass
+and filter: how often the first choice among the measured schedules is within 1.2 times the best of
 them. A choice among all schedules may be better, or worse, than that.
 """
 
@@ -24,17 +24,18 @@ import xgboost
 from sweeps import Measured
 
 from tilewright.select import trees
+from tilewright.select.cost import DESCRIBED, cost
 from tilewright.select.features import features, roofline
-from tilewright.select.gpus import gpu
 from tilewright.select.ranking import PATH
-from tilewright.select.work import DESCRIBED, work
 from tilewright.target import Target
-from tilewright.topi.problem import Problem
+from tilewright.target.devices import gpu
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.templates import templates
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 TARGET = "cuda -arch=sm_90a"
+MACHINE = gpu(Target.parse(TARGET).arch)
 #: What is slower than the best by more than e to this is not told apart; what spilled is so slow.
 _CLIP = 0.7
 #: Schedules near the best count for more.
@@ -58,11 +59,11 @@ class Table:
         rows = m.tables[template]
         self.measured, self.template = m, template
         self.times, self.best = rows[:, -2], fastest(m)
-        self.x = features(m.problem, template, rows[:, :-2], gpu(Target.parse(TARGET)))
+        self.x = features(m.problem, template, rows[:, :-2], MACHINE)
         slower = np.log(np.where(self.times > 0, self.times, np.inf) / self.best)
         self.y = np.minimum(slower, _CLIP)
-        self.whole = self.y + np.log(self.best / roofline(m.problem, gpu(Target.parse(TARGET))))
-        self.kinds = set(work(m.problem, template, rows[:, :-2]).kind.astype(int).tolist())
+        self.whole = self.y + np.log(self.best / roofline(m.problem, MACHINE))
+        self.kinds = set(cost(m.problem, template, rows[:, :-2]).kind.astype(int).tolist())
         far = np.where(self.times > 0, np.minimum(slower, 2.0), _CLIP)
         self.weight = m.weight / (1 + _NEAR * far)
         own = self.times[self.times > 0].min(initial=np.inf)
@@ -77,7 +78,7 @@ def fastest(m: Measured) -> float:
     return float(times[times > 0].min(initial=np.inf))
 
 
-def shape(p: Problem) -> tuple[int, ...]:
+def shape(p: Conv) -> tuple[int, ...]:
     """What is left out together."""
     return (p.channels, p.height, p.width, *p.stride)
 
@@ -91,7 +92,7 @@ def read(measured: list[Measured]) -> list[Table]:
 def mark(tables: list[Table]) -> list[Table]:
     """Say of which problems not all templates were measured that others were measured with."""
     known = {t.template for t in tables}
-    of: dict[Problem, set[str]] = {}
+    of: dict[Conv, set[str]] = {}
     for t in tables:
         p = t.measured.problem
         if p not in of:
@@ -144,11 +145,11 @@ def check(tables: list[Table], folds: int) -> dict[str, list[float]]:
     shapes = sorted({shape(t.measured.problem) for t in tables})
     order = np.random.default_rng(0).permutation(len(shapes))
     fold = {shapes[s]: k % folds for k, s in enumerate(order)}
-    newest: dict[Problem, int] = {}
+    newest: dict[Conv, int] = {}
     for t in tables:
         p = t.measured.problem
         newest[p] = max(newest.get(p, 0), t.measured.sweep)
-    choices: dict[Problem, list[tuple[float, float]]] = defaultdict(list)
+    choices: dict[Conv, list[tuple[float, float]]] = defaultdict(list)
     for template in sorted({t.template for t in tables}):
         mine = [t for t in tables if t.template == template]
         for k in range(folds):

@@ -42,22 +42,22 @@ from problem_parts import Builds, Named, begin_builds, built, wider_choices
 import tilewright
 from tilewright.cli._measure import torch_peer
 from tilewright.cli._measure.turns import until_idle
-from tilewright.topi.declare import input_shapes
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators import conv_torch
+from tilewright.topi.operators.conv import Conv
 
 #: By what the sections are called; "" is the convolution alone.
 EPILOGUES = {"ReLU": "scale_shift+relu", "SiLU": "bias+silu"}
 TYPES = ("float32", "float16")
 #: Replays of every graph, while kernels are tried and when the fastest are compared.
 _TRY_ROUNDS, _ROUNDS = 7, 25
-#: So many of each problem are compared.
+#: How many of each problem are compared.
 _COMPARED = 2
 #: Seconds that a GPU takes before the first case, for torch.compile of one, and for each kernel
 #: that is tried for its problems.
 _START, _COMPILED, _CASE = 15.0, 6.0, 0.4
 
 #: A layer and its epilogues in one layout, by what follows the convolution.
-Problems: TypeAlias = dict[str, Problem]
+Problems: TypeAlias = dict[str, Conv]
 Calls: TypeAlias = dict[str, Callable[[int], Any]]
 
 
@@ -67,9 +67,9 @@ class Fused(Layer):
     ``tensors`` are those of its steps, in calling order.
     """
 
-    def __init__(self, p: Problem, device: str) -> None:
+    def __init__(self, p: Conv, device: str) -> None:
         super().__init__(p, device=device)
-        shapes = list(input_shapes(p).values())[2:]
+        shapes = list(p.shapes().values())[2:]
         self.tensors = [
             self.torch.randn(shape, device=device, dtype=self.w.dtype) for shape in shapes
         ]
@@ -82,7 +82,7 @@ class Fused(Layer):
         rest = [t[: y.shape[1]].to(y.dtype) for t in self.tensors]
         for step in self.p.epilogue:
             own = [rest.pop(0) for _ in step.tensors]
-            y = torch_peer.apply(step.name, y, step.values, own)
+            y = conv_torch.apply(self.torch, step, y, own)
         return y
 
     def compiled(self, last: bool) -> Callable[[int], Any]:
@@ -152,7 +152,7 @@ def choices(problems: Problems, target: str, tries: int, own: int) -> dict[str, 
     return wanted
 
 
-def medians(calls: Calls, p: Problem, device: str, rounds: int) -> dict[str, float]:
+def medians(calls: Calls, p: Conv, device: str, rounds: int) -> dict[str, float]:
     """Microseconds by name."""
     if device == "cpu":
         once = {name: functools.partial(call, 0) for name, call in calls.items()}

@@ -9,7 +9,7 @@ bandwidth of a large copy in the same run, or the nominal operations over the pe
     PYTHONPATH=src python benchmarks/gpu_depthwise.py --gpus 1
 
 What all kernels tried took is written beside the results, for benchmarks/ship_records.py; with
-``--again`` such a file's problems and kernels are measured anew, whatever the choice is by now:
+``--again`` such a file's problems and kernels are measured again, whatever the choice is by now:
 
     PYTHONPATH=src python benchmarks/gpu_depthwise.py --gpus 2 \\
         --again benchmarks/results/h200_gpu_depthwise_plane_bands-tried.jsonl.gz
@@ -32,7 +32,7 @@ from parts import run_on_gpus
 from problem_parts import Named, results, run_part, wider_choices
 
 import tilewright
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.templates import TEMPLATES
 
 #: Operations a second that matrix products reach on an H200 (docs/benchmarks.md).
@@ -49,7 +49,7 @@ class Layer:
     There are ``sets`` of operands, by default as many as go past the cache.
     """
 
-    def __init__(self, p: Problem, sets: int = 0, device: str = "cuda") -> None:
+    def __init__(self, p: Conv, sets: int = 0, device: str = "cuda") -> None:
         import torch
 
         self.p, self.torch, self.device = p, torch, device
@@ -123,19 +123,19 @@ class Layer:
 
     def peers(self) -> dict[str, Callable[[int], Any]]:
         last = self.torch.channels_last
-        ways = {"PyTorch NCHW": (self.x, self.dy)}
-        ways["PyTorch NHWC"] = tuple(
+        operands = {"PyTorch NCHW": (self.x, self.dy)}
+        operands["PyTorch NHWC"] = tuple(
             [t.contiguous(memory_format=last) for t in ts] for ts in (self.x, self.dy)
         )
 
-        def way(x: Any, dy: Any) -> Callable[[int], Any]:
+        def caller(x: Any, dy: Any) -> Callable[[int], Any]:
             n = self.sets
             return lambda i: self.convolution(x[i % n], self.w, dy[i % n], self.p.channels)
 
-        return {name: way(x, dy) for name, (x, dy) in ways.items()}
+        return {name: caller(x, dy) for name, (x, dy) in operands.items()}
 
 
-def time_layer(p: Problem, files: dict[str, str], bandwidth: float) -> dict[str, Any]:
+def time_layer(p: Conv, files: dict[str, str], bandwidth: float) -> dict[str, Any]:
     """The row of a problem; ``files`` are kernels by what they are called."""
     layer = Layer(p)
     operands, n = layer.operands(), layer.sets
@@ -197,7 +197,7 @@ def main() -> None:
             known = {p for _, p in wanted}
             wanted += [(f"Others, {p.pass_}, {p.dtype}", p) for p in tried if p not in known]
 
-            def first(p: Problem, target: str) -> list[Named]:
+            def first(p: Conv, target: str) -> list[Named]:
                 return tried[p]
 
         else:
@@ -211,9 +211,9 @@ def main() -> None:
     print(measure.save(arguments.name, made, arguments.out))
 
 
-def read_tried(path: str) -> dict[Problem, list[Named]]:
+def read_tried(path: str) -> dict[Conv, list[Named]]:
     """The problems of a file of what was tried, with all templates and parameters."""
-    found: dict[Problem, list[Named]] = {}
+    found: dict[Conv, list[Named]] = {}
     for m in sweeps.read([path]):
         for template, rows in m.tables.items():
             names = [f.name for f in dataclasses.fields(TEMPLATES[template].config)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 #: Depthwise layers of MobileNetV2: channels, height and width, stride.
 MOBILENETV2 = (
@@ -28,16 +28,16 @@ _LARGE = 50e6
 def layer(
     channels: int, image: int, kernel: int, stride: int = 1, multiplier: int = 1,
     batch: int = 64, dtype: str = "float32", layout: str = "NCHW", pass_: str = "forward",
-) -> Problem:  # fmt: skip
+) -> Conv:  # fmt: skip
     """A square layer that is padded so that stride 1 keeps its size."""
-    return Problem(
+    return Conv(
         batch=batch, channels=channels, height=image, width=image, kernel_h=kernel,
         kernel_w=kernel, stride=stride, padding=kernel // 2, multiplier=multiplier, dtype=dtype,
         layout=layout, pass_=pass_,
     )  # fmt: skip
 
 
-def sections() -> Iterator[tuple[str, Problem]]:
+def sections() -> Iterator[tuple[str, Conv]]:
     """Every problem with the heading that it stands under."""
     for kernel in (3, 5):
         for pass_ in PASSES:
@@ -58,7 +58,7 @@ def sections() -> Iterator[tuple[str, Problem]]:
             for c, image, kernel, multiplier in ARTICLE_000:
                 p = layer(c, image, kernel, 1, multiplier, 1, dtype, layout)
                 yield f"batch 1, forward, {dtype}", p
-            three = Problem(
+            three = Conv(
                 batch=3, channels=4, height=16, width=32, kernel_h=7, kernel_w=7, padding=3,
                 dtype=dtype, layout=layout,
             )  # fmt: skip
@@ -68,7 +68,7 @@ def sections() -> Iterator[tuple[str, Problem]]:
                 yield f"batch 1, forward, {dtype}", p
 
 
-def traffic(p: Problem) -> float:
+def traffic(p: Conv) -> float:
     """Bytes of the images that a problem reads and writes, each once."""
     size = 4 if p.dtype == "float32" else 2
     pixels = p.channels * p.height * p.width

@@ -28,11 +28,6 @@ _NEVER = ("section", "operator", "hints")
 Row = Mapping[str, Any]
 
 
-def has_sections(rows: Any) -> bool:
-    """Whether these are rows for :func:`text`."""
-    return isinstance(rows, list) and any(isinstance(r, Mapping) and "section" in r for r in rows)
-
-
 def text(rows: Sequence[Row]) -> str:
     """The tables in Markdown."""
     groups = sections(rows)

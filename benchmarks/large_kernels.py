@@ -13,8 +13,8 @@ CUDA cores), "of bandwidth" what images take of a large copy's.
 With ``--also`` some tiles of other templates are tried too, and what the best of each takes is
 printed; ``--layers`` are problems of one's own, batch x channels x image x filter:
 
-    PYTHONPATH=src python benchmarks/large_kernels.py --also gpu.direct --dtype float32 --only K31
-    PYTHONPATH=src python benchmarks/large_kernels.py --also gpu.fourier --layers 64x384x64x63
+    PYTHONPATH=src python benchmarks/large_kernels.py --also gpu.strips --dtype float32 --only K31
+    PYTHONPATH=src python benchmarks/large_kernels.py --also gpu.planes --layers 64x384x14x27
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from problem_parts import first_choices, results, run_part
 import tilewright
 from tilewright.cli._measure.turns import of_calls, of_graph, take_turns
 from tilewright.select.ranking import ranked
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 
@@ -65,7 +66,7 @@ _TF32_ERROR = 1e-3
 _ROUNDS, _SECONDS = 15, 0.6
 
 
-def sections() -> Iterator[tuple[str, Problem]]:
+def sections() -> Iterator[tuple[str, Conv]]:
     """Every problem with the heading that it stands under."""
     for batch, pass_, image, kernel in itertools.product(BATCHES, PASSES, IMAGES, KERNELS):
         p = layer(CHANNELS, image, kernel, batch=batch, dtype="float16", pass_=pass_)
@@ -79,7 +80,7 @@ def sections() -> Iterator[tuple[str, Problem]]:
         yield f"RepLKNet-31B, {pass_}", layer(channels, image, kernel, dtype="float16", pass_=pass_)
 
 
-def tried(p: Problem, target: str, also: tuple[str, ...] = ()) -> list[tuple[str, dict[str, int]]]:
+def tried(p: Conv, target: str, also: tuple[str, ...] = ()) -> list[tuple[str, dict[str, int]]]:
     """Templates with parameters; some of ``also`` among them."""
     machine = tilewright.Target.parse(target)
     found = [
@@ -96,7 +97,7 @@ def tried(p: Problem, target: str, also: tuple[str, ...] = ()) -> list[tuple[str
     return [c for k, c in enumerate(found) if c not in found[:k]]
 
 
-def operations(p: Problem) -> float:
+def operations(p: Conv) -> float:
     """Multiplications and additions of the taps that meet the image, each as one.
 
     >>> operations(layer(1, 3, 3, batch=1))
@@ -116,7 +117,7 @@ def operations(p: Problem) -> float:
 
 
 def time_problem(
-    p: Problem, files: dict[str, str], bandwidth: float, device: str = "cuda",
+    p: Conv, files: dict[str, str], bandwidth: float, device: str = "cuda",
     rounds: int = _ROUNDS, limit: float = _SECONDS,
 ) -> dict[str, Any]:  # fmt: skip
     """The row of a problem; ``files`` are kernels by what they are called."""
@@ -172,14 +173,14 @@ def says_each(row: dict[str, Any], also: tuple[str, ...]) -> str:
     return "; ".join([says(row), *(f"{name}: {micros:.1f} us" for micros, name in best)])
 
 
-def wanted(only: str, dtype: str = "", layers: str = "") -> list[tuple[str, Problem]]:
+def wanted(only: str, dtype: str = "", layers: str = "") -> list[tuple[str, Conv]]:
     """The sections and problems whose text contains ``only``, each once, or those of ``layers``;
     all of ``dtype`` where one is given.
 
     >>> [str(p) for _, p in wanted("dgrad", "bfloat16", "8x3x64x63")]
     ['depthwise_conv2d dgrad 8x3x64x64 K63 s1 p31,31,31,31 bfloat16 NCHW']
     """
-    every: Iterable[tuple[str, Problem]] = sections()
+    every: Iterable[tuple[str, Conv]] = sections()
     if layers:
         numbers = [map(int, text.split("x")) for text in layers.split(",")]
         every = [

@@ -22,7 +22,7 @@ from tilewright.topi.declare import declare
 from tilewright.topi.gpu.depthwise_shared import SharedTile, schedule_shared
 from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
 from tilewright.topi.nn import depthwise_conv2d_nchw
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.templates import TEMPLATES
 
 Program = Callable[[], tuple[Any, list[Any]]]
@@ -63,7 +63,7 @@ def depthwise(
 
 def strips() -> tuple[Any, list[Any]]:
     """The convolution of article 000 in strips in registers, all taps written out."""
-    problem = Problem(
+    problem = Conv(
         batch=1, channels=256, height=96, width=96, kernel_h=3, kernel_w=3, padding="SAME"
     )
     declaration = declare(problem)
@@ -112,7 +112,7 @@ def by_template(template: str, shape: tuple[int, ...], k: int, pass_: str, layou
     """A depthwise convolution in float16 by the first tile of a template for tensor cores."""
 
     def make() -> tuple[Any, list[Any]]:
-        p = Problem.parse(
+        p = Conv.parse(
             shape, (shape[1], 1, k, k), dtype="float16", padding=k // 2, pass_=pass_, layout=layout
         )
         chosen = TEMPLATES[template]
@@ -134,7 +134,7 @@ TENSOR_CORES: dict[str, Program] = {
         ("gpu.plane_gradient", _SMALL, 13, "wgrad", "NCHW"),
         ("gpu.channel_pairs", _STAGE, 7, "forward", "NHWC"),
         ("gpu.band_gradient", _STAGE, 7, "wgrad", "NCHW"),
-        ("gpu.diagonal_wgrad", _STAGE, 7, "wgrad", "NHWC"),
+        ("gpu.reduction_pixel_tiles", _STAGE, 7, "wgrad", "NHWC"),
     )
 }
 GPU: dict[str, Program] = {f"003 {name}": walk(name) for name in article_003.VERSIONS} | {

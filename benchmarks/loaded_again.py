@@ -24,24 +24,24 @@ from gpu_layers import sections
 from problem_parts import build, first_choices
 
 import tilewright
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 _TARGET = "cuda -arch=sm_90a"
 #: Launches of a graph, and rounds of replays.
 _LAUNCHES, _ROUNDS = 200, 15
-#: A copy is slow that takes so many times as long as the fastest.
+#: A copy is slow that takes this many times as long as the fastest.
 _SLOW = 1.5
 
 
-def prepare(p: Problem, path: str) -> str:
+def prepare(p: Conv, path: str) -> str:
     """Compile the first choice for a problem into a file: its name, or why there is none."""
     template, values = first_choices(p, _TARGET, 1)[0]
     failure = build(p, template, values, _TARGET, path)
     return f"failed: {failure}" if failure else f"{template} {','.join(map(str, values.values()))}"
 
 
-def timed(p: Problem, path: str, copies: int) -> list[float]:
-    """Microseconds of each of so many copies."""
+def timed(p: Conv, path: str, copies: int) -> list[float]:
+    """Microseconds of each of ``copies`` copies."""
     layer = Layer(p, sets=1)
     operands, result = layer.operands()[0], layer.result[0]
     kernels = [tilewright.load(path) for _ in range(copies)]

@@ -30,6 +30,7 @@ from parts import run_on_gpus
 from problem_parts import Named, first_choices, results, run_part
 
 import tilewright
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 
@@ -60,7 +61,7 @@ _SECTIONS = [
 ]
 
 
-def problems(arguments: argparse.Namespace) -> Iterator[tuple[str, Problem]]:
+def problems(arguments: argparse.Namespace) -> Iterator[tuple[str, Conv]]:
     """Every pass of every layer with the section that it belongs to."""
     every = itertools.product(TYPES, arguments.images, arguments.kernels, PASSES)
     for dtype, image, kernel, pass_ in every:
@@ -71,7 +72,7 @@ def problems(arguments: argparse.Namespace) -> Iterator[tuple[str, Problem]]:
             yield f"{image} square, {dtype}", p
 
 
-def tried(p: Problem, target: str) -> list[Named]:
+def tried(p: Conv, target: str) -> list[Named]:
     """Templates with parameters."""
     machine = tilewright.Target.parse(target)
     found = first_choices(p, target, _CHOSEN)

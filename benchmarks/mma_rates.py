@@ -1,4 +1,4 @@
-"""How many cycles of a multiprocessor's quarter products of 16 by 8 take, of several depths, and of
+"""How many cycles of an SM sub-partition products of 16 by 8 take, of several depths, and of
 such as skip every other number of an operand (PTX ISA, "mma" and "mma.sp").
 
     PYTHONPATH=src python benchmarks/mma_rates.py

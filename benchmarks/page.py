@@ -1,19 +1,17 @@
-"""The page of benchmarks and the README's claim, made from the results that are committed.
-
-Every ``results/*.json`` becomes a section of ``docs/benchmarks.md``, under the title and with the
-explanation that its benchmark's docstring gives. What they say in short stands before them, and
-what most will ask for in the README.
+"""Write docs/benchmarks.md and the README's figures from the committed results.
 
     python benchmarks/page.py
+
+The page has one table for each kind of reader and the list of the files that its figures come from.
+Every figure is read from ``results/*.json``, one file a claim, as the benchmarks wrote it.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ import grouped
 import measure
 
 from tilewright.report.results import environment as surroundings
+from tilewright.report.results import geometric_mean
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parent / "docs/benchmarks.md"
@@ -28,19 +27,36 @@ README = FOLDER.parent / "README.md"
 
 _HEAD = """# Benchmarks
 
-This page is made by `python benchmarks/page.py` from the files in `benchmarks/results`, which the
-benchmarks wrote where they ran. A section's command measures it anew; compare the ratios, which
-come from one run, and not the times of one machine with those of another. Times are medians.
+Depthwise convolutions and their gradients run faster than in the libraries that most programs use:
+on a GPU than in PyTorch with cuDNN, on CPUs than in PyTorch with oneDNN and in ONNX Runtime. The
+gain grows with the filter. It is smallest, and now and then a loss, where memory bounds both sides.
+
+## Method
+
+- A figure is a ratio: the time of the fastest peer in its faster layout (NCHW or channels_last)
+  over ours, for the same problem in the same process. 2.0 is twice as fast, 0.9 is slower.
+- Candidates and peers take turns; a time is the median over the rounds. Kernels on a GPU are
+  replayed from CUDA graphs, so the host's time is left out; models and calls are timed on the host.
+- "Mean" is the geometric mean over the problems, "least" is the worst of them.
+- Kernels are checked against float64, models against PyTorch's own output; what fails is left out.
+- Kernels come from the shipped records or from a search in that run, except under "not tuned".
+- A command is a file of `benchmarks`; the last table has it with its arguments.
+- Compare ratios, not times of one machine with times of another. Most runs were made once, on one
+  machine; the last table says when. Expect a few percent from run to run, and more on a busy CPU.
 """
 
 #: Where the README holds the claim.
 _CLAIM = re.compile(r"(<!-- benchmarks/page.py -->\n).*?(\n<!-- end -->)", re.DOTALL)
-
 #: What :func:`surroundings` reads of a file.
 _AROUND = ("environment", "device", "date", "command", "versions")
 _NAMES = {"python": "Python", "numpy": "NumPy", "torch": "PyTorch", "onnxruntime": "ONNX Runtime"}
+_RATIO, _FLOOR = "best peer / tilewright", "tilewright / floor"
+_PASSES = ("forward", "dgrad", "wgrad")
 
 Results = Mapping[str, Any]
+Row = Mapping[str, Any]
+#: A benchmark, and the rows that its results have in a table.
+Rows = tuple[str, Callable[[Results], Iterator[dict[str, str]]]]
 
 
 def load(folder: Path = FOLDER / "results") -> dict[str, Results]:
@@ -62,7 +78,7 @@ def normal(results: Results, stem: str) -> Results:
 
 
 def script(results: Results) -> Path:
-    """The file whose docstring explains them, by the command that wrote them."""
+    """The file that wrote them, by their command."""
     words = results["environment"]["command"].split()
     if words[0] == "tilewright":
         return FOLDER.parent / f"src/tilewright/cli/{words[1]}.py"
@@ -70,89 +86,33 @@ def script(results: Results) -> Path:
 
 
 def page_text(everything: Mapping[str, Results]) -> str:
-    """The whole page."""
-    short = claims(everything)
-    head = [_HEAD, *([f"## In short\n\n{short}\n"] if short else [])]
-    return "\n".join([*head, *(section(results) for results in everything.values())])
+    """The whole page; a table or a sentence whose file is missing is left out."""
+    parts = [_HEAD]
+    for title, tables, sentences in _READERS:
+        rows = [row for make in tables for row in _lines(everything, make)]
+        text = _sentences(everything, sentences)
+        if rows or text:
+            parts += [f"## {title}", *([measure.table(rows)] if rows else []), text]
+    if everything:
+        parts += ["## Device, date, versions and command of each file", sources(everything)]
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
-def section(results: Results) -> str:
-    """One benchmark: what it measures, where it was measured, and its tables."""
-    title, explanation = describe(script(results))
-    parts = [f"## {title} ({results['environment']['device']})", explanation]
-    parts.append(measure.table([*environment(results["environment"]), *limits(results)]))
-    for name, value in results.items():
-        rows = flat(value if isinstance(value, list) else [value])
-        if grouped.has_sections(value):
-            parts.append(grouped.text(value))
-            continue
-        if name in ("environment", "rate_GFLOPps") or not rows:
-            continue
-        if name == "rows" and "shares" in results:  # of which kinds of problems are the page's
-            continue
-        if name != "rows":
-            parts.append(f"**{name}**")
-        parts.append(measure.table(rows if len(rows) > 1 else by_name(rows[0])))
-    return "\n\n".join(parts) + "\n"
-
-
-def flat(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Rows of numbers and texts only: ``{"us": {"a": 1}}`` is a column "a us".
-
-    Columns without anything in them, and lists, are left out, and so is what is no row.
-    """
-    made: list[dict[str, Any]] = []
-    for row in rows:
-        if isinstance(row, Mapping):
-            made.append({})
-            for name, value in row.items():
-                inner = value if isinstance(value, Mapping) else {"": value}
-                made[-1].update({f"{k} {name}".strip(): v for k, v in inner.items()})
-    shown = (str, int, float)
-    keep = {k for row in made for k, v in row.items() if isinstance(v, shown) and v != ""}
-    return [{k: v for k, v in row.items() if k in keep} for row in made]
-
-
-def by_name(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row as a table with a line for each of its columns."""
-    return [{"": name, "value": value} for name, value in row.items()]
-
-
-def describe(benchmark: Path) -> tuple[str, str]:
-    """A title, which is what its docstring's first line says before a colon or comma, and the rest.
-
-    The rest is the first two paragraphs, without commands.
-    """
-    text = ast.get_docstring(ast.parse(benchmark.read_text())) or benchmark.stem
-    paragraphs = text.split("\n\n")
-    kept = [p for p in paragraphs if not p.startswith(("  ", "python "))]
-    title = re.split(r"[:,.]", paragraphs[0])[0]
-    return title, "\n\n".join(kept[:2])
-
-
-def environment(found: Mapping[str, str]) -> list[dict[str, str]]:
-    """What a result depends on, in rows."""
-    named = ("device", "date", "command", "machine", "system", "target", "seconds", "cudnn")
-    versions = [f"{_NAMES.get(k, k)} {v}" for k, v in found.items() if k not in named]
-    if "cudnn" in found:
-        versions.append(f"cuDNN {cudnn_version(found['cudnn'])}")
-    command = re.sub(r" --(out|html|json) \S+", "", found["command"])
-    return [
-        {"measured": "on", "": found["device"]},
-        {"measured": "at", "": found["date"]},
-        {"measured": "by", "": f"`{command}`"},
-        {"measured": "with", "": ", ".join(versions)},
-    ]
-
-
-def limits(results: Results) -> list[dict[str, str]]:
-    """What the machine did at best in the same run, in rows."""
-    found = []
-    if results.get("bandwidth_GBps"):
-        found.append(f"copies {results['bandwidth_GBps']:,.0f} GB/s")
-    for dtype, rate in (results.get("rate_GFLOPps") or {}).items():
-        found.append(f"{rate:,.0f} GFLOP/s in {dtype}")
-    return [{"measured": "beside", "": ", ".join(found)}] if found else []
+def sources(everything: Mapping[str, Results]) -> str:
+    """The table of files."""
+    rows = []
+    for name, results in everything.items():
+        found = results["environment"]
+        named = ("device", "date", "command", "machine", "system", "target", "seconds", "cudnn")
+        versions = [f"{_NAMES.get(k, k)} {v}" for k, v in found.items() if k not in named]
+        if "cudnn" in found:
+            versions.append(f"cuDNN {cudnn_version(found['cudnn'])}")
+        rows.append({
+            "benchmarks/results": f"`{name}`", "device": found["device"],
+            "date": found["date"].removesuffix(" UTC"), "versions": ", ".join(versions),
+            "command": f"`{re.sub(r' --(out|html|json) ?[^ ]+', '', found['command'])}`",
+        })  # fmt: skip
+    return measure.table(rows)
 
 
 def cudnn_version(number: str) -> str:
@@ -161,230 +121,373 @@ def cudnn_version(number: str) -> str:
     return f"{value // 10000}.{value // 100 % 100}.{value % 100}"
 
 
-def claims(everything: Mapping[str, Results], first: Sequence[str] = ()) -> str:
-    """What results say in short, a line for each device; of some benchmarks, in their order, or of
-    all."""
-    joined = [(script(results).stem, results) for results in _joined(everything.values())]
-    wanted = [pair for stem in first for pair in joined if pair[0] == stem] if first else joined
-    found = []
-    for stem, results in wanted:
-        if stem in _CLAIMS:
-            text = f"- {_CLAIMS[stem](results)}"
-            found += textwrap.wrap(text, 98, subsequent_indent="  ", break_on_hyphens=False)
-    return "\n".join(found)
+# Rows of the readers' tables
 
 
-def _joined(everything: Iterable[Results]) -> list[Results]:
-    """The results with those of each benchmark in :data:`_PARTS` as one: runs of parts of its
-    problems, of which the latest counts, of what it has."""
-    found: list[Results] = []
-    parts: dict[str, list[Results]] = {}
-    for results in everything:
-        stem = script(results).stem
-        (parts.setdefault(stem, []) if stem in _PARTS else found).append(results)
-    for stem, runs in parts.items():
-        if len(runs) == 1:
-            found += runs
-            continue
-        rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for results in sorted(runs, key=lambda part: str(part["environment"]["date"])):
-            for row in results["rows"]:
-                known = rows.setdefault(tuple(row[key] for key in _PARTS[stem]), {})
-                known.update((name, value) for name, value in row.items() if value is not None)
-        found.append({**runs[0], "rows": list(rows.values())})
-    return found
+def line(what: str, ratios: Sequence[float | None], beside: str, command: str) -> dict[str, str]:
+    """One row: how many times as fast as what."""
+    found = [ratio for ratio in ratios if ratio]
+    return {
+        "what": what, "problems": str(len(found)), "mean": number(geometric_mean(found) or 0),
+        "least": number(min(found)), "beside": beside, "command": f"`{command}`",
+    }  # fmt: skip
 
 
-def _gpu_claim(results: Results) -> str:
-    rows, place = results["rows"], results["environment"]
-    same = [row["PyTorch NCHW us"] / row["own us"] for row in rows]
-    better = [
-        min(row["PyTorch NCHW us"], row["PyTorch channels_last us"]) / row["own us"] for row in rows
-    ]
-    fused = results["fused"]["fused / alone (own)"]
-    return (
-        f"{place['device']}: depthwise convolutions of {rows[0]['input']} (NCHW, float32, 3x3 and "
-        f"5x5, one and two filters a channel) run {_span(same)} times as fast as in PyTorch "
-        f"{place['torch']} in NCHW, {_span(better)} times as fast as in the better of NCHW and "
-        f"channels_last; scale, shift and ReLU fused into one take {100 * (fused - 1):.0f}% longer."
-    )
+def number(value: float) -> str:
+    """A ratio with two digits, one below 1 with two decimals."""
+    return f"{value:.0f}" if value >= 20 else f"{value:.1f}" if value >= 2 else f"{value:.2f}"
 
 
-def _cpu_claim(results: Results) -> str:
-    place = results["environment"]
-    means = [float(mean) for mean in results["geometric mean"].values()]
-    threads = " and ".join(results["geometric mean"])
-    best = max(row["best peer / tilewright"] for row in results["rows"])
-    return (
-        f"{place['device']}, {threads} threads: seven depthwise layers run {_span(means)} times as "
-        f"fast as in the better of PyTorch {place['torch']} and ONNX Runtime "
-        f"{place['onnxruntime']} (geometric mean), at best {best:.1f} times."
-    )
+def _lines(everything: Mapping[str, Results], make: Rows) -> Iterator[dict[str, str]]:
+    """The rows that a function makes of the files of its benchmark."""
+    stem, rows = make
+    for results in everything.values():
+        if script(results).stem == stem:
+            yield from rows(results)
 
 
-def _layers_claim(results: Results) -> str:
-    place, column = results["environment"], "best peer / tilewright"
-    groups = grouped.sections(results["rows"])
-    says = [
-        f"{grouped.mean(rows, column):.1f} times as fast with {threads}"
-        for threads, rows in groups.items()
-    ]
-    means = " and ".join(says) if len(says) < 3 else ", ".join(says)
-    least = min(row[column] for row in results["rows"])
-    (layers,) = {len(rows) for rows in groups.values()}
-    filters = {row["kernel"] for row in results["rows"]}
-    typed = any("," in section for section in groups)
-    of = f" with filters of {filters.pop()}" if typed and len(filters) == 1 else ""
-    return (
-        f"{place['device']}: {layers} depthwise layers{of} run {means} as in the best of PyTorch "
-        f"{place['torch']} in NCHW and channels_last and of ONNX Runtime {place['onnxruntime']} "
-        f"(geometric mean, our better layout; at least {least:.2f} times)."
-    )
+def _split(rows: Sequence[Row], key: Callable[[Row], str]) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
-def _demo_claim(results: Results) -> str:
-    place, factors = results["environment"], [row["faster"] for row in results["layers"]]
-    return (
-        f"{place['device']}: the layers of MobileNetV2, ConvNeXt-T and RepLKNet-31B in `tilewright "
-        f"demo` run {results['geometric mean']:.1f} times as fast as in "
-        f"{' and '.join(results['peers'])} (geometric mean; {_span(factors)})."
-    )
+def _ratios(rows: Sequence[Row], column: str = _RATIO) -> list[float | None]:
+    return [row.get(column) for row in rows]
 
 
-def _sections_claim(results: Results) -> str:
-    place, rows = results["environment"], results["rows"]
-    column = "best peer / tilewright"
-    passes = {
-        p: [r for r in rows if r["pass"] == p] for p in dict.fromkeys(r["pass"] for r in rows)
-    }
-    by_pass = ", ".join(f"{p} {grouped.mean(found, column):.1f}" for p, found in passes.items())
-    torch = f" {place['torch']}" if "torch" in place else ""
-    return (
-        f"{place['device']}: {len(rows)} depthwise convolutions and gradients run "
-        f"{grouped.mean(rows, column):.1f} times as fast as in the better layout of PyTorch{torch} "
-        f"(geometric mean; {by_pass}), at {grouped.mean(rows, 'tilewright / floor'):.2f} times the "
-        "least time that the device needs."
-    )
+def _peer(results: Results) -> str:
+    return f"PyTorch {results['environment']['torch']}"
 
 
-def _fused_claim(results: Results) -> str:
-    place, cost, faster = results["environment"], "fused / alone", "best peer / tilewright"
-    beside = any(row.get(faster) for row in results["rows"])
-    columns = (cost, faster) if beside else (cost,)
-    says = []
+def _depthwise(results: Results) -> Iterator[dict[str, str]]:
+    def kind(row: Row) -> str:
+        network, *others = row["section"].split(", ")
+        if network == "batch 1":
+            return f"{row['kernel']}x{row['kernel']}, {network}, {row['pass']}"
+        return f"{row['kernel']}x{row['kernel']}, {others[1]}, {row['pass']} ({network})"
+
+    for what, rows in _split(results["rows"], kind).items():
+        yield line(what, _ratios(rows), _peer(results), "gpu_depthwise.py")
+
+
+def _large(results: Results) -> Iterator[dict[str, str]]:
+    half = [row for row in results["rows"] if row["dtype"] == "float16"]
+    for batch in ("64", "1"):
+        for pass_ in _PASSES:
+            rows = [r for r in half if r["pass"] == pass_ and r["shape"].startswith(f"{batch}x")]
+            if not rows:
+                continue
+            kernels = sorted({row["kernel"] for row in rows})
+            span = f"{kernels[0]}x{kernels[0]} to {kernels[-1]}x{kernels[-1]}"
+            what = f"{span}, float16, batch {batch}, {pass_}"
+            yield line(what, _ratios(rows), _peer(results), "large_kernels.py")
+    others = [r for r in results["rows"] if r["section"].startswith("K 31,")]
+    for section, rows in _split(others, lambda row: str(row["section"])).items():
+        what = f"31x31, {section.removeprefix('K 31, ')}, batch 64, forward, dgrad, wgrad"
+        yield line(what, _ratios(rows), _peer(results), "large_kernels.py")
+
+
+def _stacks(results: Results) -> Iterator[dict[str, str]]:
+    def kind(row: Row) -> str:
+        _, dtype, passes = row["section"].split(", ")
+        return f"MegEngine's table, stacks of {results['layers']} layers, {dtype}, {passes}"
+
+    for what, rows in _split(results["rows"], kind).items():
+        yield line(what, _ratios(rows), _peer(results), "megengine_table.py")
+
+
+def _fused(results: Results) -> Iterator[dict[str, str]]:
     for section, rows in grouped.sections(results["rows"]).items():
-        means = [f"{grouped.mean(rows, c):.{3 if c == cost else 1}f}" for c in columns]
-        says.append(f"{section}: {' and '.join(means)}")
-    peer = (
-        f", and how many times as fast as torch.compile of PyTorch {place['torch']} in its better "
-        "layout"
+        if found := [row for row in rows if row.get(_RATIO)]:
+            what, peer = f"3x3 and {section}, one kernel", f"torch.compile {_version(results)}"
+            yield line(what, _ratios(found), peer, "fused_epilogues.py")
+
+
+def _version(results: Results) -> str:
+    return str(results["environment"]["torch"])
+
+
+def _model(results: Results) -> Iterator[dict[str, str]]:
+    settings = results["settings"]
+    for row in results["best"]:
+        if "faster" in row:
+            what = f"RepLKNet-{settings['model']}, batch {settings['batch']}, {row['pass']}"
+            yield line(what, [row["faster"]], _peer(results), "replknet.py")
+
+
+def _models(results: Results) -> Iterator[dict[str, str]]:
+    def kind(row: Row) -> str:
+        return (
+            f"{row['model']}, batch {results['settings']['batch']}, {row['pass']}, {row['engine']}"
+        )
+
+    for what, rows in _split(results["rows"], kind).items():
+        yield line(what, _ratios(rows, "faster"), _peer(results), "models.py")
+
+
+def _calls(results: Results, graphs: bool = False) -> Iterator[dict[str, str]]:
+    name = "compiled_overhead" if graphs else "torch_overhead"
+    where = "GPU" if "H200" in results["environment"]["device"] else "CPU"
+    command = f"{name}.py" + (" --device cuda" if where == "GPU" else "")
+    what = (
+        f"host time of {'an operator in a compiled graph' if graphs else 'an eager call'}, {where}"
     )
+    ratios = [1 / row["tilewright / PyTorch"] for row in results["rows"]]
+    yield line(what, ratios, _peer(results), command)
+
+
+def _layers(results: Results) -> Iterator[dict[str, str]]:
+    place = results["environment"]
+    peer = f"PyTorch {place['torch']}, ONNX Runtime {place['onnxruntime']}"
+    for section, rows in grouped.sections(results["rows"]).items():
+        filters = sorted({row["kernel"] for row in rows}, key=lambda k: int(k.split("x")[0]))
+        span = " to ".join(dict.fromkeys((filters[0], filters[-1])))
+        dtype = "" if "," in section else f", {rows[0]['dtype']}"
+        large = " --large" if len(filters) == 1 else ""
+        what = f"{_processor(place['device'])}: {span}, {section}{dtype}"
+        yield line(what, _ratios(rows), peer, f"cpu_layers.py{large}")
+
+
+def _processor(device: str) -> str:
+    return "AVX-512 and AMX (H200's host)" if "AMX" in device else device
+
+
+def _on_cpu(rows: Callable[[Results], Iterator[dict[str, str]]], wanted: bool) -> Any:
+    """Of a benchmark that runs on both, the rows of results from a CPU, or of those from a GPU."""
+    return lambda found: rows(found) if ("H200" not in found["environment"]["device"]) == wanted \
+        else iter(())  # fmt: skip
+
+
+def _latency(results: Results) -> Iterator[dict[str, str]]:
+    command = "compile_latency.py"
+    for name, rows in results.items():
+        if not isinstance(rows, list) or name == "runs":
+            continue
+        target, *arch = name.split(" -arch=")
+        for row in rows:
+            yield {
+                "program": row["program"], "target": " ".join([target, *arch]),
+                **{f"{k} ms": f"{row[k]:.1f}" for k in ("lower", "verify", "codegen", "compile",
+                                                       "cold", "warm")},
+                "command": f"`{command}{' --tensor-cores' if 'gpu.' in row['program'] else ''}`",
+            }  # fmt: skip
+
+
+# Sentences
+
+
+def _sentences(everything: Mapping[str, Results], stems: Sequence[str]) -> str:
+    wanted = [(script(results).stem, results) for results in everything.values()]
+    says = [_SENTENCES[s](r) for stem in stems for s, r in wanted if s == stem]
+    return "\n".join(_bullet(text) for text in says if text)
+
+
+def _bullet(text: str) -> str:
+    return textwrap.fill(f"- {text}", 98, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _cost(results: Results) -> str:
+    found = [row["fused / alone"] for row in results["rows"]]
     return (
-        f"{place['device']}: depthwise layers of MobileNetV2 with what follows them in one kernel, "
-        f"the time over that of the convolution alone{peer if beside else ''} (geometric means): "
-        f"{'; '.join(says)}."
+        f"An epilogue in the same kernel takes {_percent(geometric_mean(found) or 1)} more time "
+        f"than the convolution alone (mean of {len(found)}, at most {_percent(max(found))}; "
+        "`benchmarks/fused_epilogues.py`)."
     )
 
 
-def _large_claim(results: Results) -> str:
-    place, column = results["environment"], "best peer / tilewright"
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):.0f} %"
 
-    def means(batch: str) -> str:
-        found = []
-        for pass_ in ("forward", "dgrad", "wgrad"):
-            rows = [
-                r for r in results["rows"]
-                if r["pass"] == pass_ and r["shape"].startswith(batch) and r["dtype"] == "float16"
-            ]  # fmt: skip
-            found += [f"{pass_} {grouped.mean(rows, column):.0f}"] if rows else []
-        return ", ".join(found)
 
-    says = [f"{means(batch)} times at batch {batch[:-1]}" for batch in ("64x", "1x")]
-    kernels = sorted({row["kernel"] for row in results["rows"]})
-    filters = " to ".join(f"{k}x{k}" for k in dict.fromkeys((kernels[0], kernels[-1])))
-    least = min(row[column] for row in results["rows"])
+def _untuned(results: Results) -> str:
+    every = results["shares"][0]
+    large = "--large" in results["environment"]["command"]
     return (
-        f"{place['device']}: {len(results['rows'])} depthwise convolutions and gradients with "
-        f"filters of {filters} run at least {least:.1f} times as fast as in the better layout of "
-        f"PyTorch {place['torch']}; in float16 (geometric means) {', '.join(says)}."
+        f"Not tuned: for {every['problems']} random layers and gradients with filters of "
+        f"{'7 to 51 rows' if large else '3x3 to 7x7'}, the kernel that the ranking model chooses "
+        f"without measuring takes at most 1.1 times as long as the fastest that a search found for "
+        f"{100 * every['share within 1.1']:.0f} % of them, at most 1.2 times for "
+        f"{100 * every['share within 1.2']:.0f} % "
+        f"(`benchmarks/untuned_shapes.py{' --large' if large else ''}`)."
     )
+
+
+def _limits(results: Results) -> str:
+    """What the ratios of a model leave out, and what another machine gave."""
+    name = f"RepLKNet-{results['settings']['model']}"
+    says = []
+    late = {r["pass"] for r in results.get("left out", ()) if r["failed"].endswith("in time")}
+    if late:
+        says.append(
+            f"{name}, {' and '.join(sorted(late))}: graphs of torch.compile were not ready in the "
+            "time of the run, of either side; eager mode is compared with eager mode."
+        )
+    for other in results.get("other machines", ()):
+        says.append(
+            f"{name}, {other['pass']}, on a second {other['device']}: {other['faster']} times "
+            "(only the ratio was kept of that run)."
+        )
+    return " ".join(says)
+
+
+def _article_000(results: Results) -> str:
+    us = [row["own us"] for row in results["rows"]]
+    ratios = [
+        min(row["PyTorch NCHW us"], row["PyTorch channels_last us"]) / row["own us"]
+        for row in results["rows"]
+    ]
+    return (
+        f"Article 000's four layers of {results['rows'][0]['input']}, scheduled by hand: "
+        f"{min(us):.1f} to {max(us):.1f} us, {number(min(ratios))} to {number(max(ratios))} times "
+        f"as fast as the better layout of {_peer(results)} (`benchmarks/article_000.py`)."
+    )
+
+
+def _article_003(results: Results) -> str:
+    us = {row["version"]: row["us"] for row in results["rows"]}
+    steps = ", ".join(f"{name} {number(time)}" for name, time in us.items() if name != "PyTorch")
+    return (
+        f"Article 003's schedules in microseconds, each a step further: {steps}; "
+        f"PyTorch {results['environment']['torch']} takes {us['PyTorch']:.1f} "
+        "(`benchmarks/article_003.py`)."
+    )
+
+
+def _space(results: Results) -> str:
+    us = [time for time in results["microseconds"] if time]
+    return (
+        f"Article 003's search space: {len(us)} schedules, all measured, from {min(us):.2f} to "
+        f"{max(us):.0f} us (`benchmarks/article_003_space.py`)."
+    )
+
+
+def _rate(results: Results) -> str:
+    says = [f"{row['trials a minute']:.0f} with {row['workers']}" for row in results["rows"]]
+    return (
+        f"Tuning: candidates a minute, compiled, checked and timed, by workers (one GPU each): "
+        f"{', '.join(says)} (`benchmarks/tuning_rate.py`)."
+    )
+
+
+def _fences(results: Results) -> str:
+    without = results["without fences"]
+    return (
+        f"Races that only an idle GPU shows: {results['launches']} launches of "
+        f"{results['with tiles']} kernels with tiles by TMA, {results['wrong']} wrong; of one "
+        f"kernel without its fences {without['wrong']} of {without['launches']} "
+        "(`benchmarks/repeat_cold.py`)."
+    )
+
+
+def _demo(results: Results) -> str:
+    factors = [row["faster"] for row in results["layers"]]
+    return (
+        f"The demo's {len(factors)} layers, searched in {results['environment']['seconds']} s: "
+        f"{number(results['geometric mean'])} times as fast as {' and '.join(results['peers'])} "
+        f"({number(min(factors))} to {number(max(factors))}; `tilewright demo --target cuda`)."
+    )
+
+
+_SENTENCES: Mapping[str, Callable[[Results], str]] = {
+    "article_000": _article_000, "article_003": _article_003, "article_003_space": _space,
+    "demo": _demo, "fused_epilogues": _cost, "repeat_cold": _fences, "replknet": _limits,
+    "tuning_rate": _rate, "untuned_shapes": _untuned,
+}  # fmt: skip
+#: Title, tables by benchmark, and benchmarks whose sentences follow the table.
+_READERS: Sequence[tuple[str, Sequence[Rows], Sequence[str]]] = (
+    ("Training and inference in PyTorch on a GPU (NVIDIA H200)",
+     (("replknet", _model), ("models", _models), ("large_kernels", _large),
+      ("gpu_depthwise", _depthwise), ("fused_epilogues", _fused), ("megengine_table", _stacks),
+      ("torch_overhead", _on_cpu(_calls, False))),
+     ("replknet", "fused_epilogues", "untuned_shapes")),
+    ("Deploying on CPUs",
+     (("cpu_layers", _layers), ("torch_overhead", _on_cpu(_calls, True)),
+      ("compiled_overhead", lambda found: _calls(found, graphs=True))),
+     ()),
+    ("Writing schedules", (("compile_latency", _latency),),
+     ("article_000", "article_003", "article_003_space", "demo", "tuning_rate", "repeat_cold")),
+)  # fmt: skip
+
+
+# The README's claim
+
+
+def claims(everything: Mapping[str, Results]) -> str:
+    """What most will ask for, a line each."""
+    found = []
+    for stem, claim in _CLAIMS.items():
+        found += [claim(r) for r in everything.values() if script(r).stem == stem]
+    return "\n".join(_bullet(text) for text in found if text)
 
 
 def _model_claim(results: Results) -> str:
     place, settings = results["environment"], results["settings"]
+    elsewhere = {row["pass"]: row["faster"] for row in results.get("other machines", ())}
     says = [
-        f"{row['pass']} {row['faster']:.1f} times as fast"
+        f"{row['pass']} {row['faster']:.1f} times"
+        + (f" ({elsewhere[row['pass']]} on a second machine)" if row["pass"] in elsewhere else "")
         for row in results["best"]
         if "faster" in row
     ]
     return (
-        f"{place['device']}: RepLKNet-{settings['model']} (batch {settings['batch']}, autocast to "
-        f"{settings['dtype']}) beside the best of PyTorch {place['torch']}, eager and compiled, in "
-        f"both layouts: {', '.join(says)}."
+        f"{place['device']}, RepLKNet-{settings['model']} (batch {settings['batch']}, autocast to "
+        f"{settings['dtype']}) after `optimize_`: {', '.join(says)} as fast as PyTorch "
+        f"{place['torch']}."
     )
 
 
-def _stacks_claim(results: Results) -> str:
-    place, column = results["environment"], "best peer / tilewright"
-    groups: dict[str, list[Any]] = {}
-    for section, rows in grouped.sections(results["rows"]).items():
-        _, dtype, passes = section.split(", ")
-        groups.setdefault(f"{passes} in {dtype}", []).extend(rows)
-    says = [f"{kind} {grouped.mean(rows, column):.1f}" for kind, rows in groups.items()]
+def _large_claim(results: Results) -> str:
+    rows = [row for row in results["rows"] if row["dtype"] == "float16"]
+    ratios = [row[_RATIO] for row in rows]
     return (
-        f"{place['device']}: MegEngine's table, stacks of {results['layers']} depthwise layers, "
-        f"beside the better layout of PyTorch {place['torch']}: {', '.join(says)} times as "
-        "fast (geometric means)."
+        f"{results['environment']['device']}, {len(rows)} depthwise convolutions and gradients "
+        f"with filters of 7x7 to 31x31 in float16: {number(geometric_mean(ratios) or 0)} times as "
+        f"fast as the better layout of {_peer(results)} (geometric mean; {number(min(ratios))} to "
+        f"{number(max(ratios))})."
     )
 
 
-def _untuned_claim(results: Results) -> str:
-    place, every = results["environment"], results["shares"][0]
-    large = "--large" in place["command"]
-    within = 1.1 if large else 1.2
+def _depthwise_claim(results: Results) -> str:
+    ratios = [row[_RATIO] for row in results["rows"]]
     return (
-        f"{place['device']}: for {every['problems']} random depthwise layers and gradients that "
-        f"nobody tuned, {'with filters of 7 to 51 rows' if large else 'with filters of 3x3 to 7x7'}"
-        f", what is chosen without measuring takes at most {within} times as long as the fastest "
-        f"of a search for {100 * every[f'share within {within}']:.0f}%."
+        f"{results['environment']['device']}, {len(ratios)} depthwise convolutions and gradients "
+        f"with filters of 3x3 to 7x7: {number(geometric_mean(ratios) or 0)} times ("
+        f"{number(min(ratios))} to {number(max(ratios))}), at "
+        f"{grouped.mean(results['rows'], _FLOOR) or 0:.2f} times the least time that the device "
+        "needs."
     )
 
 
-def _span(values: Sequence[float]) -> str:
-    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
-    return low if low == high else f"{low} to {high}"
+def _layers_claim(results: Results) -> str:
+    if "--large" in results["environment"]["command"]:
+        return ""
+    place = results["environment"]
+    says = [
+        f"{number(grouped.mean(rows, _RATIO) or 0)} times with {threads}"
+        for threads, rows in grouped.sections(results["rows"]).items()
+    ]
+    least = min(row[_RATIO] for row in results["rows"])
+    return (
+        f"{_processor(place['device'])}, 13 depthwise layers in float32: {' and '.join(says)} as "
+        f"fast as the best of PyTorch {place['torch']} in either layout and ONNX Runtime "
+        f"{place['onnxruntime']} (geometric mean; at least {number(least)})."
+    )
 
 
-#: By benchmark, what a row is known by.
-_PARTS = {
-    "fused_epilogues": ("section", "shape", "kernel", "stride", "layout"),
-    "gpu_depthwise": (
-        "section", "pass", "shape", "kernel", "stride", "multiplier", "dtype", "layout"
-    ),
-    "large_kernels": ("section", "pass", "shape", "kernel"),
-}  # fmt: skip
 #: By benchmark.
-_CLAIMS = {
-    "article_000": _gpu_claim,
-    "cpu_depthwise": _cpu_claim,
+_CLAIMS: Mapping[str, Callable[[Results], str]] = {
+    "replknet": _model_claim, "large_kernels": _large_claim, "gpu_depthwise": _depthwise_claim,
     "cpu_layers": _layers_claim,
-    "demo": _demo_claim,
-    "fused_epilogues": _fused_claim,
-    "gpu_depthwise": _sections_claim,
-    "large_kernels": _large_claim,
-    "megengine_table": _stacks_claim,
-    "replknet": _model_claim,
-    "untuned_shapes": _untuned_claim,
-}
-#: Those whose claims the README has.
-_FIRST = ("gpu_depthwise", "large_kernels", "replknet", "cpu_layers")
+}  # fmt: skip
 
 
 def readme_text(old: str, everything: Mapping[str, Results]) -> str:
     """The README with the claim of these results."""
     if not _CLAIM.search(old):
         raise ValueError("README.md has no place for the claim: <!-- benchmarks/page.py --> ...")
-    return _CLAIM.sub(lambda m: m[1] + claims(everything, _FIRST) + m[2], old)
+    return _CLAIM.sub(lambda m: m[1] + claims(everything) + m[2], old)
 
 
 def main() -> None:

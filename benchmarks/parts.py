@@ -16,7 +16,8 @@ def run_on_gpus(gpus: int, out: str) -> list[Any]:
     """Run this script once a GPU with ``--part K``; what each wrote to ``out/part-K.json``. Of the
     GPUs that ``CUDA_VISIBLE_DEVICES`` lists, where it does, the first are taken.
 
-    Who is told to end, as by ``timeout``, ends the parts and returns what they wrote until then.
+    On a signal to end, as from ``timeout``, it ends the parts and returns what they wrote until
+    then.
     """
     seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     if seen and len(seen) < gpus:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import measure
 
 import tilewright
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.templates import TEMPLATES, templates
 
 #: Kernels tried for a problem.
@@ -29,10 +29,10 @@ Builds: TypeAlias = "dict[str, tuple[str, Future[str]]]"
 #: A template's name with parameters.
 Named: TypeAlias = "tuple[str, dict[str, int]]"
 #: Measures a problem: with kernels by what they are called, and bytes a second of a large copy.
-Row: TypeAlias = Callable[[Problem, dict[str, str], float], dict[str, Any]]
+Row: TypeAlias = Callable[[Conv, dict[str, str], float], dict[str, Any]]
 
 
-def build(p: Problem, template: str, values: dict[str, int], target: str, path: str) -> str:
+def build(p: Conv, template: str, values: dict[str, int], target: str, path: str) -> str:
     """Compile a kernel into a file; why not, where it cannot be."""
     try:
         chosen = TEMPLATES[template]
@@ -46,7 +46,7 @@ def build(p: Problem, template: str, values: dict[str, int], target: str, path: 
     return ""
 
 
-def first_choices(p: Problem, target: str, count: int = _TRIED) -> list[Named]:
+def first_choices(p: Conv, target: str, count: int = _TRIED) -> list[Named]:
     """Templates with parameters, in the order in which the heuristic prefers them, each once."""
     from tilewright.select.choice import options
 
@@ -61,7 +61,7 @@ def first_choices(p: Problem, target: str, count: int = _TRIED) -> list[Named]:
 
 
 def wider_choices(
-    p: Problem, target: str, count: int, own: int, of: Sequence[str] = ()
+    p: Conv, target: str, count: int, own: int, of: Sequence[str] = ()
 ) -> list[Named]:
     """:func:`first_choices`, and of every template, or of those of these names, ``own`` by its own
     order that are none of them: what records and trees do not know yet."""
@@ -76,7 +76,7 @@ def wider_choices(
 
 
 def begin_builds(
-    pool: ProcessPoolExecutor, stem: Path, p: Problem, target: str,
+    pool: ProcessPoolExecutor, stem: Path, p: Conv, target: str,
     choices: list[Named] | None = None,
 ) -> Builds:  # fmt: skip
     """Compile the first choices for a problem, or others, into files that begin with ``stem``."""
@@ -109,10 +109,10 @@ def copy_bandwidth() -> float:
 def run_part(
     arguments: argparse.Namespace,
     target: str,
-    problems: Sequence[tuple[str, Problem]],
+    problems: Sequence[tuple[str, Conv]],
     row: Row,
     says: Callable[[dict[str, Any]], str],
-    choices: Callable[[Problem, str], list[Named]] = first_choices,
+    choices: Callable[[Conv, str], list[Named]] = first_choices,
 ) -> None:
     """Every ``--gpus``-th problem from the ``--part``-th on, on the first visible GPU or the CPU.
 

@@ -1,6 +1,6 @@
 """Kernels launched on an idle GPU give the bits that they give on a busy one.
 
-An idle GPU lowers the clock of its multiprocessors more than that of its memory: what is copied in
+An idle GPU lowers the clock of its SMs more than that of its memory: what is copied in
 the background may arrive after fewer instructions than at other times, and overtake what a busy GPU
 does not let it overtake. Each layer's first choice is launched for a while, then a few
 times after every of some pauses, in which the GPU idles, and the results are compared bit for
@@ -10,8 +10,9 @@ their threads read.
     PYTHONPATH=src python benchmarks/repeat_cold.py --only "NHWC" --turns 6
     PYTHONPATH=src python benchmarks/repeat_cold.py --only 832x28x28 --unfenced --name unfenced
 
-The second line leaves out the fences of shared memory (:mod:`tilewright.lower.proxy_fences`), to
-see that they are missed: by a kernel with few products a tile, which the choice does not take.
+The second line leaves out the fences of shared memory
+(:mod:`tilewright.lower.async_.proxy_fences`), to see that they are missed: by a kernel with few
+products a tile, which the choice does not take.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from problem_parts import build, first_choices
 
 import tilewright
 from tilewright.ir.stmt import Queue, Seq, Stmt
-from tilewright.ir.visit import Rewriter
-from tilewright.topi.problem import Problem
+from tilewright.ir.visit import Rewriter, Steps
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.templates import TEMPLATES
 
 _TARGET = "cuda -arch=sm_90a"
 #: Seconds of launches before the result that counts, and of a pause; launches after it.
 _WARM, _PAUSE, _LAUNCHES = 0.1, 0.3, 4
 #: A layer, and the tile with few products for it.
-_TIGHT = Problem.parse(
+_TIGHT = Conv.parse(
     "64x832x28x28", "832x1x3x3", stride=2, padding=1, dtype="float16", layout="NHWC"
 )
 _TILE = {
@@ -51,7 +52,7 @@ _TILE = {
 }  # fmt: skip
 
 
-def prepare(p: Problem, path: str, unfenced: bool = False) -> str:
+def prepare(p: Conv, path: str, unfenced: bool = False) -> str:
     """Compile the first choice for a problem: its name, nothing where it copies no tiles."""
     tight = p == _TIGHT
     template, values = ("gpu.channel_pairs", _TILE) if tight else first_choices(p, _TARGET, 1)[0]
@@ -66,11 +67,13 @@ def prepare(p: Problem, path: str, unfenced: bool = False) -> str:
 class Unfenced(Rewriter):
     """A program without fences of shared memory."""
 
-    def stmt(self, s: Stmt) -> Stmt:
-        return Seq(()) if isinstance(s, Queue) and s.action == "proxy" else super().stmt(s)
+    def steps(self, s: Stmt) -> Steps:
+        if isinstance(s, Queue) and s.action == "proxy":
+            return Seq(())
+        return (yield super().steps(s))
 
 
-def build_unfenced(p: Problem, template: str, values: dict[str, int], path: str) -> None:
+def build_unfenced(p: Conv, template: str, values: dict[str, int], path: str) -> None:
     """Compile a kernel that lacks all fences into a file."""
     chosen = TEMPLATES[template]
     config = chosen.parse(values)
@@ -80,8 +83,8 @@ def build_unfenced(p: Problem, template: str, values: dict[str, int], path: str)
     tilewright.build(replace(module, funcs=funcs), target=_TARGET, verify=False).save(path)
 
 
-def differing(p: Problem, path: str, turns: int) -> tuple[int, int]:
-    """How many of so many launches gave other bits."""
+def differing(p: Conv, path: str, turns: int) -> tuple[int, int]:
+    """How many launches gave other bits."""
     import torch
 
     layer, kernel = Layer(p, sets=1), tilewright.load(path)
@@ -105,7 +108,7 @@ def differing(p: Problem, path: str, turns: int) -> tuple[int, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="problems that contain this")
-    parser.add_argument("--every", type=int, default=1, help="take one problem of so many")
+    parser.add_argument("--every", type=int, default=1, help="take every N-th problem")
     parser.add_argument("--turns", type=int, default=6, help="pauses for each kernel")
     parser.add_argument("--unfenced", action="store_true", help="without fences")
     parser.add_argument("--seconds", type=float, default=300.0, help="to stop after")

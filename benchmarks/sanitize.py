@@ -37,6 +37,7 @@ from problem_parts import build, first_choices
 
 import tilewright
 from tilewright.runtime.cuda import device_name
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.problem import Problem
 
 _TARGET = "cuda -arch=sm_90a"
@@ -52,7 +53,7 @@ _START, _LAST = 8.0, 20.0
 Compiled: TypeAlias = tuple[dict[str, Any], str, str]
 
 
-def wanted(every: int, only: str) -> list[Problem]:
+def wanted(every: int, only: str) -> list[Conv]:
     """The layers, in an order of chance."""
     both = (*sections(), *large_sections())
     found = [p for section, p in both if only in f"{section} {p}"][::every]
@@ -72,7 +73,7 @@ def parts(jobs: list[Future[Compiled]], folder: Path) -> Iterator[Path]:
         yield part
 
 
-def first_choice(p: Problem, batch: int, path: str) -> Compiled:
+def first_choice(p: Conv, batch: int, path: str) -> Compiled:
     """Compile the first choice for a layer, of at most ``batch`` images, or all."""
     template, values = first_choices(p, _TARGET, 1)[0]
     p = p.replace(batch=min(p.batch, batch or p.batch))
@@ -145,9 +146,9 @@ def check_all(tool: str, queue: Queue[Path | None], log: Path, gpus: list[int], 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--every", type=int, default=1, help="take one layer of so many")
+    parser.add_argument("--every", type=int, default=1, help="take every N-th layer")
     parser.add_argument("--only", default="", help="sections and problems that contain this")
-    parser.add_argument("--batch", type=int, default=0, help="at most so many images, 0 for all")
+    parser.add_argument("--batch", type=int, default=0, help="the most images, 0 for all")
     parser.add_argument("--tools", default="memcheck,racecheck,synccheck")
     parser.add_argument("--gpus", type=int, default=1, help="to share the work of each tool")
     parser.add_argument("--processes", type=int, default=1, help="of a tool, on each GPU")
@@ -188,7 +189,7 @@ def main() -> None:
                         queue.put(part)
                     if time.monotonic() > end:
                         break
-            finally:  # whatever fails, the tools are not waited for in vain
+            finally:  # whatever fails, nobody waits for the tools without end
                 builders.shutdown(wait=False, cancel_futures=True)
                 for queue in queues.values():
                     queue.put(None)

@@ -24,6 +24,7 @@ from typing import Any
 from large_kernels import sections
 
 from tilewright import __version__
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 from tilewright.tune.measure import Device
@@ -32,7 +33,7 @@ from tilewright.tune.tuned import FOLDER, LEAST, MOST, WITHIN, Ranked, Tuned, fi
 Candidate = tuple[str, tuple[tuple[str, int], ...]]
 
 
-def sweep(path: str) -> Iterator[tuple[Problem, dict[Candidate, float]]]:
+def sweep(path: str) -> Iterator[tuple[Conv, dict[Candidate, float]]]:
     """The problems of a file with the microseconds of every candidate that was right."""
     if path.endswith(".json"):
         yield from _best(json.loads(Path(path).read_text())["rows"])
@@ -50,7 +51,7 @@ def sweep(path: str) -> Iterator[tuple[Problem, dict[Candidate, float]]]:
             yield Problem.from_dict(_plain(given["problem"])), times
 
 
-def _best(rows: list[dict[str, Any]]) -> Iterator[tuple[Problem, dict[Candidate, float]]]:
+def _best(rows: list[dict[str, Any]]) -> Iterator[tuple[Conv, dict[Candidate, float]]]:
     """The fastest candidate of each row of results of ``large_kernels.py``."""
     problems = {
         (section, p.pass_, f"{p.batch}x{p.channels}x{p.height}x{p.width}", p.kernel_h): p
@@ -97,7 +98,7 @@ def main() -> None:
     parser.add_argument("--add", action="store_true", help="keep the records of other problems")
     parser.add_argument("--merge", action="store_true", help="keep other schedules, too")
     arguments = parser.parse_args()
-    found: dict[Problem, dict[Candidate, float]] = {}
+    found: dict[Conv, dict[Candidate, float]] = {}
     for path in arguments.sweeps:
         for problem, times in sweep(path):
             found.setdefault(problem, {}).update(times)

@@ -24,14 +24,14 @@ import tilewright
 from tilewright.cli._measure.machine import Machine, find
 from tilewright.cli._measure.turns import Batch, of_calls, take_turns
 from tilewright.runtime import array, caches
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.templates import TEMPLATES
 
 #: Layers in a row.
 _DEPTH = 4
 
 
-def kernel(problem: Problem, machine: Machine, name: str, stream: int) -> tilewright.Kernel:
+def kernel(problem: Conv, machine: Machine, name: str, stream: int) -> tilewright.Kernel:
     """The first guess of a template, with ordinary or with streaming stores."""
     template = TEMPLATES[name]
     config = replace(template.candidates(problem, machine.target)[0], stream=stream)
@@ -50,7 +50,7 @@ def row(calls: list[Callable[[], None]]) -> Batch:
     return of_calls(run)
 
 
-def line(problem: Problem, machine: Machine, name: str, seconds: float) -> dict[str, Any]:
+def line(problem: Conv, machine: Machine, name: str, seconds: float) -> dict[str, Any]:
     """Times of a layer in microseconds, and how many times faster streaming makes it."""
     import numpy as np
 
@@ -71,12 +71,16 @@ def line(problem: Problem, machine: Machine, name: str, seconds: float) -> dict[
         "result MB": round(values.nbytes / 1e6, 1),
         "exceeds the cache": values.nbytes > caches.last_level(machine.threads),
     }
-    for way, layers in (("alone", 1), ("in a row", _DEPTH)):
+    for variant, layers in (("alone", 1), ("in a row", _DEPTH)):
         plain, past = (
-            statistics.median(times[f"{way}, {kind}"]) / layers * 1e6
+            statistics.median(times[f"{variant}, {kind}"]) / layers * 1e6
             for kind in ("ordinary", "streaming")
         )
-        found |= {f"{way} us": plain, f"{way}, streaming us": past, f"{way}: gain": plain / past}
+        found |= {
+            f"{variant} us": plain,
+            f"{variant}, streaming us": past,
+            f"{variant}: gain": plain / past,
+        }
     return found
 
 
@@ -93,7 +97,7 @@ def main() -> None:
         for batch in options.batches:
             for layout, name in (("NHWC", "cpu.channels"), ("NCHW", "cpu.lines")):
                 shape, filters = f"{batch}x256x96x96", "256x1x3x3"
-                problem = Problem.parse(shape, filters, padding=1, layout=layout)
+                problem = Conv.parse(shape, filters, padding=1, layout=layout)
                 lines.append(line(problem, machine, name, options.seconds))
     print(grouped.text(lines))
     results = {"environment": measure.environment("llvmlite"), "rows": lines}

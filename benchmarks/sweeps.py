@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.errors import TilewrightError
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 
@@ -40,7 +41,7 @@ class Measured:
         that spilled was not measured, and has 0 microseconds.
     """
 
-    problem: Problem
+    problem: Conv
     sweep: int
     weight: float
     tables: dict[str, np.ndarray[Any, Any]]
@@ -73,7 +74,7 @@ def _raw(text: str, sweep: int, weight: float) -> Iterator[Measured]:
         if "times" not in given:  # the problem failed as a whole
             continue
         fields = {k: tuple(v) if isinstance(v, list) else v for k, v in given["problem"].items()}
-        if "pass" in fields:  # as Problem.to_dict has it
+        if "pass" in fields:  # as Conv.to_dict has it
             fields["pass_"] = fields.pop("pass")
         rows: dict[str, list[list[float]]] = {}
         notes = given.get("notes", {})
@@ -88,7 +89,7 @@ def _raw(text: str, sweep: int, weight: float) -> Iterator[Measured]:
                 rows.setdefault(template, []).append(row)
         tables = {t: np.array(r, "float64") for t, r in sorted(rows.items())}
         if any((t[:, -2] > 0).any() for t in tables.values()):
-            yield Measured(Problem(**fields), sweep, weight, tables)
+            yield Measured(Conv(**fields), sweep, weight, tables)
 
 
 def _parameters(template: str, text: str) -> list[int]:
@@ -128,7 +129,7 @@ def _rows(table: np.ndarray[Any, Any]) -> list[list[float]]:
 def _unpacked(text: str, name: str, first: int) -> Iterator[Measured]:
     whole = json.loads(text)
     if whole["format"] != FORMAT:
-        raise SystemExit(f"{name} has format {whole['format']}, known is {FORMAT}: pack it anew")
+        raise SystemExit(f"{name} has format {whole['format']}, known is {FORMAT}: pack it again")
     for sweep, given, tables in whole["measured"]:
         try:
             problem = Problem.from_dict(given)
@@ -148,7 +149,7 @@ def _with_defaults(
     """Rows with columns for the parameters that the template got after they were packed."""
     fields = dataclasses.fields(TEMPLATES[template].config)
     if [f.name for f in fields[: len(names)]] != names:
-        raise SystemExit(f"{template} has other parameters than {', '.join(names)}: sweep it anew")
+        raise SystemExit(f"{template} has other parameters than {', '.join(names)}: sweep it again")
     later = fields[len(names) :]
     defaults = np.full((len(rows), len(later)), [f.default for f in later], "float64")
     return np.concatenate([rows[:, : len(names)], defaults, rows[:, len(names) :]], axis=1)

@@ -2,10 +2,10 @@
 
 PYTHONPATH=src python benchmarks/tuning_rate.py --workers 1,2 [--local] [--out FOLDER]
 
-With --local, so many GPUs are measured on by the tuner's own processes. Else through Dask: for each
-number of workers it starts a scheduler and so many workers on this machine, one a GPU with an equal
-share of the cores. What is tuned is the space of article 003, by random search, as
-`tilewright tune` measures by default. Starting up does not count; what a batch waits for does.
+With --local, that number of GPUs are measured on by the tuner's own processes. Else through Dask:
+for each number of workers it starts a scheduler and that number of workers on this machine, one a
+GPU with an equal share of the cores. What is tuned is the space of article 003, by random search,
+as `tilewright tune` measures by default. Starting up does not count; what a batch waits for does.
 """
 
 from __future__ import annotations

@@ -52,12 +52,12 @@ from parts import run_on_gpus
 import tilewright
 from tilewright.cli._measure.turns import of_graph, take_turns
 from tilewright.ir.errors import TilewrightError
-from tilewright.select import large
-from tilewright.select.building import first_built
-from tilewright.select.nearest import guesses
+from tilewright.select import large_filter_model
+from tilewright.select.cost import DESCRIBED
+from tilewright.select.first_buildable import first_buildable
+from tilewright.select.knn import guesses
 from tilewright.select.ranking import model, ranked, unknown
-from tilewright.select.work import DESCRIBED
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.templates import TEMPLATES, templates
 from tilewright.tune.machine import machine
 
@@ -67,7 +67,7 @@ _ROUNDS, _SPAN, _SECONDS = 11, 0.001, 0.8
 _ERROR = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
 #: Bytes of the images of a problem, by its batch: at least and at most.
 _BYTES = {64: (4e6, 400e6), 1: (0.2e6, 20e6)}
-#: At most so many times as long as the fastest: what is promised of small filters, and of large.
+#: At most this many times as long as the fastest: what is promised of small filters, and of large.
 WITHIN = (1.2, 1.1)
 #: Multiplications and additions of a large filter, at most: those of its dozens of schedules.
 _OPERATIONS = 1.2e11
@@ -76,16 +76,16 @@ _OPERATIONS = 1.2e11
 Candidate = tuple[str, dict[str, int]]
 
 
-def problems(count: int, seed: int, layout: str = "") -> Iterator[Problem]:
+def problems(count: int, seed: int, layout: str = "") -> Iterator[Conv]:
     """Layers of batch 64 in all passes, and of batch 1, with 3x3 to 7x7 filters; those of all
     layouts, of which there may be one only."""
     rng = random.Random(seed)
-    found: set[Problem] = set()
+    found: set[Conv] = set()
     while len(found) < count:
         batch = rng.choice((64, 64, 64, 1))
         kernel = rng.choice((3, 3, 5, 5, 7))
         height = round(math.exp(rng.uniform(math.log(7), math.log(128))))
-        p = Problem(
+        p = Conv(
             batch=batch,
             channels=8 * round(math.exp(rng.uniform(math.log(2), math.log(128)))),
             height=height,
@@ -105,11 +105,11 @@ def problems(count: int, seed: int, layout: str = "") -> Iterator[Problem]:
             yield p
 
 
-def large_problems(count: int, seed: int) -> Iterator[Problem]:
+def large_problems(count: int, seed: int) -> Iterator[Conv]:
     """Layers with filters of 7 to 51 rows, at most about twice as many as the image has, most of
     them square; of batch 1 to 128, in all passes, mostly in 16 bits."""
     rng = random.Random(seed)
-    found: set[Problem] = set()
+    found: set[Conv] = set()
 
     def log(least: float, most: float) -> float:
         return math.exp(rng.uniform(math.log(least), math.log(most)))
@@ -119,7 +119,7 @@ def large_problems(count: int, seed: int) -> Iterator[Problem]:
         columns = rows if rng.random() < 0.85 else rng.choice((3, 5, 7))
         width = height if rng.random() < 0.7 else max(7, height + rng.randint(-12, 12))
         pass_ = rng.choice(PASSES)
-        p = Problem(
+        p = Conv(
             batch=rng.choice((64, 64, 64, 32, 128, 16, 8, 1, 1, 1)),
             channels=8 * round(log(4, 128)),
             height=height,
@@ -137,7 +137,7 @@ def large_problems(count: int, seed: int) -> Iterator[Problem]:
             yield p
 
 
-def drawn(arguments: argparse.Namespace) -> Iterator[Problem]:
+def drawn(arguments: argparse.Namespace) -> Iterator[Conv]:
     """The problems that were asked for."""
     if arguments.large:
         found = large_problems(arguments.count, arguments.seed)
@@ -150,12 +150,12 @@ def name_of(candidate: Candidate) -> str:
     return f"{candidate[0]} {','.join(str(v) for v in candidate[1].values())}"
 
 
-def candidates(p: Problem, target: str, device: str, first: int, others: int) -> list[Candidate]:
+def candidates(p: Conv, target: str, device: str, first: int, others: int) -> list[Candidate]:
     """What is chosen without measuring on a device, what is ranked first, as many of those that no
     tree knows, then random ones, of large filters also such as the choice does not look at."""
     place = tilewright.Target.parse(target)
     chosen = next(guesses(p, place, device))
-    looked = large.ranked_large(p, place)
+    looked = large_filter_model.ranked_large_filters(p, place)
     order = [(r.template.name, vars(r.config)) for r in looked or ranked(p, place)]
     rest = order[first:]
     if looked:  # of which the choice has left most out
@@ -182,7 +182,7 @@ def shuffled(given: list[Candidate], seed: str) -> list[Candidate]:
     return [c for turn in zip_longest(*of.values()) for c in turn if c is not None]
 
 
-def build(p: Problem, candidate: Candidate, target: str, path: str) -> str:
+def build(p: Conv, candidate: Candidate, target: str, path: str) -> str:
     """Compile a kernel into a file: its registers and spilled bytes, or why it cannot be."""
     template = TEMPLATES[candidate[0]]
     try:
@@ -198,7 +198,7 @@ def build(p: Problem, candidate: Candidate, target: str, path: str) -> str:
 
 
 def time_problem(
-    p: Problem, files: dict[str, str], chosen: str
+    p: Conv, files: dict[str, str], chosen: str
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Microseconds by candidate, and once more of ``chosen`` and the fastest; files that are
     missing are left out."""
@@ -228,7 +228,7 @@ def _medians(found: dict[str, list[float]]) -> dict[str, float]:
 
 
 def prepare(
-    p: Problem, target: str, device: str, first: int, others: int, end: float, stem: str
+    p: Conv, target: str, device: str, first: int, others: int, end: float, stem: str
 ) -> dict[str, tuple[str, str]]:
     """The candidates of a problem, compiled into files that begin with ``stem``: by name the file
     and what :func:`build` says; none where there is no time for all of them until ``end``."""
@@ -242,11 +242,11 @@ def prepare(
 
 
 def prepared(
-    problems: Sequence[Problem], processes: int, given: tuple[Any, ...], folder: str, end: float
-) -> Iterator[tuple[Problem, dict[str, tuple[str, str]]]]:
+    problems: Sequence[Conv], processes: int, given: tuple[Any, ...], folder: str, end: float
+) -> Iterator[tuple[Conv, dict[str, tuple[str, str]]]]:
     """Each problem with what :func:`prepare` makes of it, all of them in processes beside this one,
     until the time ``end``. A compiler that dies takes its pool along: the problem that was waited
-    for is then prepared alone, and left out where that fails too; the others are begun anew."""
+    for is then prepared alone, and left out where that fails too; the others are begun again."""
     pool, jobs = _pool(processes), dict[int, Future[dict[str, tuple[str, str]]]]()
     try:
         for k, p in enumerate(problems):
@@ -332,14 +332,14 @@ def taken(notes: dict[str, str]) -> str:
         return one
 
     try:
-        found = first_built(map(Built, notes), build, spills)
+        found = first_buildable(map(Built, notes), build, spills)
     except TilewrightError:
         found = None
     return next(iter(notes)) if found is None else found[0].name
 
 
 def row(
-    p: Problem, times: dict[str, float], last: dict[str, float], notes: dict[str, str], chosen: str
+    p: Conv, times: dict[str, float], last: dict[str, float], notes: dict[str, str], chosen: str
 ) -> dict[str, Any]:
     """``chosen`` is the first choice; one that cannot be built is as bad as can be. ``last`` has
     the times that are compared."""

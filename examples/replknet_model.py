@@ -1,8 +1,9 @@
 """RepLKNet, a convolutional network with filters of up to 31 x 31, and its parts.
 
-The architecture of Ding et al., Scaling Up Your Kernels to 31x31 (arXiv 2203.06717), written anew:
-four stages of blocks, each a large depthwise convolution beside one of 5 x 5 and a feed-forward
-network of 1 x 1 convolutions, with batch normalisation throughout; without stochastic depth.
+The architecture of Ding et al., Scaling Up Your Kernels to 31x31 (arXiv 2203.06717), written from
+scratch: four stages of blocks, each a large depthwise convolution beside one of 5 x 5 and a
+feed-forward network of 1 x 1 convolutions, with batch normalisation throughout; without stochastic
+depth.
 """
 
 from __future__ import annotations

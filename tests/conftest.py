@@ -107,7 +107,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden",
         action="store_true",
-        help="write the golden files anew instead of checking",
+        help="write the golden files again instead of checking",
     )
 
 

@@ -18,14 +18,14 @@ from tilewright.codegen.cuda import generate
 from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Access, Instr, Queue
 from tilewright.ir.visit import statements
-from tilewright.lower.await_instructions import await_instructions
+from tilewright.lower.async_.insert_async_waits import insert_async_waits
+from tilewright.lower.ir_builder import buffer, func, store
 from tilewright.lower.pipeline import lower
-from tilewright.lower.sketch import buffer, func, store
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
 from tilewright.target.instruction import Argument, Axis, decl_instruction
 from tilewright.target.queues import QUEUES
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.templates import TEMPLATES
 
 HOPPER = "cuda -arch=sm_90a"
@@ -33,22 +33,22 @@ HOPPER = "cuda -arch=sm_90a"
 #: Results of odd widths are stored one by one, the sums being rounded one by one: without the
 #: branch behind the wait these are wrong. Others, below, were right before.
 CASES = [
-    (Problem.parse("64x608x18x29", "608x1x17x17", padding=8, pass_="dgrad", dtype="float16"),
+    (Conv.parse("64x608x18x29", "608x1x17x17", padding=8, pass_="dgrad", dtype="float16"),
      "gpu.toeplitz", (4, 32, 4, 2, 2)),
-    (Problem.parse("64x184x63x63", "184x1x9x9", padding=4, pass_="dgrad", dtype="bfloat16"),
+    (Conv.parse("64x184x63x63", "184x1x9x9", padding=4, pass_="dgrad", dtype="bfloat16"),
      "gpu.toeplitz", (2, 16, 4, 8, 2)),
-    (Problem.parse("64x464x9x7", "464x1x19x19", padding=9, pass_="dgrad", dtype="bfloat16"),
+    (Conv.parse("64x464x9x7", "464x1x19x19", padding=9, pass_="dgrad", dtype="bfloat16"),
      "gpu.toeplitz", (4, 8, 2, 2, 3)),
 ]  # fmt: skip
 RIGHT = [
-    (Problem.parse("64x384x32x32", "384x1x31x31", padding=15, dtype="float16"),
+    (Conv.parse("64x384x32x32", "384x1x31x31", padding=15, dtype="float16"),
      "gpu.toeplitz_staged", (4, 32, 2, 4, 0, 1, 1, 0)),
-    (Problem.parse("64x256x28x28", "256x1x29x29", padding=14, pass_="wgrad", dtype="float16"),
+    (Conv.parse("64x256x28x28", "256x1x29x29", padding=14, pass_="wgrad", dtype="float16"),
      "gpu.row_products", None),
 ]  # fmt: skip
 
 
-def assembly(p: Problem, template: str, values: tuple[int, ...] | None) -> str:
+def assembly(p: Conv, template: str, values: tuple[int, ...] | None) -> str:
     chosen = TEMPLATES[template]
     config = chosen.candidates(p, tilewright.Target.parse(HOPPER))[0]
     if values is not None:
@@ -149,9 +149,9 @@ def waits(made):
 def test_threads_wait_for_all_products_before_they_read_sums_of_some():
     issued, _, (first, _) = products()
     out = buffer("out", 4)
-    assert waits(await_instructions(func(*issued, store(out[0], first[0])))) == [0]
+    assert waits(insert_async_waits(func(*issued, store(out[0], first[0])))) == [0]
 
 
 def test_they_wait_for_those_alone_whose_operands_they_fill():
     issued, (first, _), _ = products()
-    assert waits(await_instructions(func(*issued, store(first[0], 1.0)))) == [1, 0]
+    assert waits(insert_async_waits(func(*issued, store(first[0], 1.0)))) == [1, 0]

@@ -9,11 +9,9 @@ import pytest
 from tilewright.ir import Buffer, Func, LaunchAxis, dtype
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.ops import const, logical_and
-from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Seq, Stmt, Store, Sync, seq
-from tilewright.ir.visit import Rewriter, walk
-from tilewright.lower.insert_barriers import insert_barriers
-from tilewright.lower.pipeline_marks import FREES
-from tilewright.lower.split_barriers import KEY as SPLIT
+from tilewright.ir.stmt import Allocate, For, ForKind, If, Seq, Stmt, Store, Sync, seq
+from tilewright.ir.visit import Rewriter, Steps, walk
+from tilewright.lower.async_.insert_barriers import insert_barriers
 from tilewright.verify import check
 
 
@@ -44,11 +42,11 @@ class _Without(Rewriter):
     def __init__(self, index: int) -> None:
         self.index = index
 
-    def stmt(self, s: Stmt) -> Stmt:
+    def steps(self, s: Stmt) -> Steps:
         if isinstance(s, Sync):
             self.index -= 1
             return Seq(()) if self.index == -1 else s
-        return super().stmt(s)
+        return (yield super().steps(s))
 
 
 def assert_minimal(func: Func, count: int) -> Func:
@@ -108,11 +106,11 @@ def test_a_tile_in_a_loop_takes_two_barriers() -> None:
     assert [type(s) for s in found.body.stmts] == [Sync, Store, Sync, Store]
 
 
-@pytest.mark.parametrize("key", [FREES, SPLIT])
-def test_a_barrier_that_frees_copies_keeps_apart_no_threads_that_use_their_memory(key: str) -> None:
+@pytest.mark.parametrize("split", [False, True])
+def test_a_barrier_that_frees_copies_orders_no_threads_that_use_their_memory(split: bool) -> None:
     A, B, C = buffer("A", 3, 32), buffer("B", 3, 32), buffer("C", 32)
     S = buffer("S", 2, 32, scope="shared")
-    steps = loop(k, 3, Store(B, (k, tx), S[k % 2, 31 - tx]), Attr(key, (S,), Sync("shared")))
+    steps = loop(k, 3, Store(B, (k, tx), S[k % 2, 31 - tx]), Sync("shared", (S,), split))
     fill = seq(*(Store(S, (const(n), tx), A[n, tx]) for n in (0, 1)))
     again = seq(Store(S, (const(0), tx), A[2, tx]), Store(C, (tx,), S[0, 31 - tx]))
     made = insert_barriers(kernel(seq(fill, steps, again), [A, B, C], [S], threadIdx_x=(tx, 32)))

@@ -19,7 +19,7 @@ from tilewright.cli._measure.turns import briefly, of_graph, take_turns, until_i
 from tilewright.cli.main import main
 from tilewright.runtime.compile import build
 from tilewright.runtime.signature import evaluate
-from tilewright.topi.declare import input_dtypes
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.problem import Problem
 
 SMALL = ["--input", "1x4x9x9", "--filter", "4x1x3x3", "--padding", "1", "--target", "llvm"]
@@ -51,7 +51,7 @@ def test_without_any_library_ours_is_timed_against_the_floor(tmp_path, monkeypat
     assert row["tilewright / floor"] == pytest.approx(row["tilewright us"] / row["floor us"])
     assert "best peer / tilewright" not in row
     text = capsys.readouterr().out
-    assert "mean ± σ" in text
+    assert "median ± σ" in text
     assert "PyTorch is not installed; to compare with it" in text
 
 
@@ -78,7 +78,7 @@ def test_layouts_of_one_problem_take_turns_with_the_libraries_once():
     machine = find("llvm", 1)
     peers = Peers(machine, ["PyTorch"])
     roofs = {"float32": floors.Roof(1e10, 1e11)}
-    both = [Problem.parse("1x4x9x9", "4x1x3x3", layout=layout) for layout in ("NCHW", "NHWC")]
+    both = [Conv.parse("1x4x9x9", "4x1x3x3", layout=layout) for layout in ("NCHW", "NHWC")]
     rows = contest.Contest(machine, peers, "heuristic", roofs, 5, 0.05).together(both)
     assert [row.problem for row in rows] == both
     assert [list(row.times) for row in rows] == [["tilewright", "PyTorch"]] * 2
@@ -114,13 +114,13 @@ def test_a_wrong_kernel_is_not_timed(monkeypatch, tmp_path, capsys):
 def test_pytorch_is_asked_for_the_same_problem(more, layout):
     import torch
 
-    problem = Problem.parse("2x3x9x8", "3x2x3x3", layout=layout, **more)
+    problem = Conv.parse("2x3x9x8", "3x2x3x3", layout=layout, **more)
     arrays = contest.random_arrays(problem)
     from tilewright.topi.templates import default_schedule
 
     declaration, schedule = default_schedule(problem, "llvm")
     machine = find("llvm", 1)
-    dtypes = input_dtypes(problem)
+    dtypes = problem.dtypes()
     ours = [machine.array(contest.in_layout(problem, n, v), dtypes[n]) for n, v in arrays.items()]
     ours.append(machine.array(np.zeros(problem.result_shape, np.float32), problem.dtype))
     build(schedule, declaration.args, "llvm")(*ours)
@@ -148,7 +148,7 @@ def test_onnx_models_have_the_steps(step):
 
     from tilewright.cli._measure.onnx import session
 
-    problem = Problem.parse(
+    problem = Conv.parse(
         "2x3x7x8", "3x2x3x2", padding=(1, 0, 2, 1), stride=(2, 1), dilation=(1, 2), epilogue=step
     )
     arrays = contest.random_arrays(problem)
@@ -176,6 +176,26 @@ def test_candidates_take_turns_and_slow_ones_get_fewer_rounds():
     times = take_turns({"a": batch("a", 0.1), "b": batch("b", 0.3)}, 50, 0.004, 4.0, rest)
     assert {len(found) for found in times.values()} == {5}
     assert order == ["rest", "a", "rest", "b"] * 6  # one of each to see how long it takes
+
+
+def test_threads_that_were_let_sleep_are_woken_before_what_counts(monkeypatch):
+    """A call takes twice its time while its threads, just woken, share a core."""
+    now, woken = [0.0], [0.0]
+
+    def idle():
+        now[0] += 0.01
+        woken[0] = now[0]
+
+    def batch(number):
+        begin = now[0]
+        for _ in range(number):
+            now[0] += 2e-4 if now[0] - woken[0] < 0.01 else 1e-4
+        return (now[0] - begin) / number
+
+    monkeypatch.setattr(turns, "until_idle", idle)
+    monkeypatch.setattr(turns.time, "monotonic", lambda: now[0])
+    found = take_turns({"a": batch, "b": batch}, 5, rest=turns.until_idle)
+    assert [round(t, 6) for times in found.values() for t in times] == [1e-4] * 10
 
 
 def test_the_time_that_threads_take_to_sleep_counts_as_well():
@@ -229,7 +249,7 @@ def test_the_arithmetic_that_measures_a_gpu_stays_in_registers():
 
 
 def test_a_row_says_who_is_faster_and_how_near_the_floor_is():
-    problem = Problem.parse("1x4x9x9", "4x1x3x3")
+    problem = Conv.parse("1x4x9x9", "4x1x3x3")
     row = contest.Row(problem, times={"tilewright": [2e-6, 3e-6, 4e-6], "other": [6e-6] * 3})
     row.floor = 1.5e-6
     assert (row.ratio, row.best_peer, row.of_floor("tilewright")) == (2.0, "other", 0.5)
@@ -248,7 +268,7 @@ def test_sets_and_files_of_problems_are_measured_one_after_the_other(tmp_path, m
     file = tmp_path / "mine.txt"
     file.write_text(
         "# two\n--input 1x4x9x9 --filter 4x1x3x3  # comment\n"
-        + Problem.parse("2x4x9", "4x1x3").to_json()
+        + Conv.parse("2x4x9", "4x1x3").to_json()
     )
     words = ["--set", "convnext", "--batch", "8", "--pass", "forward,wgrad", "--problems"]
     words = ["bench", "depthwise_conv2d", *words, str(file), "--target", "llvm", *QUICK]

@@ -10,7 +10,7 @@ from tests.support.hopper import skip_unless_hopper
 import tilewright
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.visit import allocated
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.gpu.depthwise_channel_pairs import PairTile, SparsePairTile, pair_cut
 from tilewright.topi.templates import TEMPLATES, templates
 
@@ -19,7 +19,7 @@ TEMPLATE, SPARSE = TEMPLATES["gpu.channel_pairs"], TEMPLATES["gpu.sparse_pairs"]
 
 
 def problem(image, filter, dtype="float16", pass_="forward", **more):
-    return Problem.parse(image, filter, dtype=dtype, layout="NHWC", pass_=pass_, **more)
+    return Conv.parse(image, filter, dtype=dtype, layout="NHWC", pass_=pass_, **more)
 
 
 def build(p, tile, target="sim", batch=None):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilewright.ir.ops import if_then_else
 from tilewright.ir.stmt import If, Stmt
-from tilewright.lower.common_subexpressions import common_subexpressions
-from tilewright.lower.sketch import axes, buffer, func, loop, store, when
+from tilewright.lower.backend.common_subexpressions import common_subexpressions
+from tilewright.lower.ir_builder import axes, buffer, func, loop, store, when
 
 i, j, k = axes("i j k")
 A, C = buffer("A", 512), buffer("C", 512)

@@ -1,5 +1,5 @@
 """A launch tells the driver what its own structures would say; the driver here is a stand-in that
-writes down what it is told, so no GPU is needed."""
+writes down what it receives, so no GPU is needed."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tilewright.runtime.cuda_driver import Device
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
 from tilewright.target import Target
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.templates import TEMPLATES
 
 #: What reads or writes global memory, and what waits for the kernel before.
@@ -24,7 +24,7 @@ MEMORY, WAIT = re.compile(r"\b(LDG|LDGSTS|STG|RED|ATOMG|UTMALDG|UBLKCP)\b"), "AC
 
 def strips(which: int) -> Module:
     """Products that begin with loads of each thread's own, from registers alone."""
-    p = Problem(
+    p = Conv(
         batch=1, channels=8, height=14, width=14, kernel_h=7, kernel_w=7, padding=3,
         dtype="float32", pass_="dgrad",
     )  # fmt: skip
@@ -47,7 +47,7 @@ def test_no_access_is_moved_before_the_wait(which: int, arch: str) -> None:
 
 @pytest.mark.needs_nvrtc
 @pytest.mark.parametrize("name", list(PROGRAMS))
-def test_nor_is_one_of_a_program_that_reads_one_array_or_several(name: str) -> None:
+def test_memory_of_programs_of_one_array_or_several_is_read_after_the_wait(name: str) -> None:
     module = PROGRAMS[name]().module
     for aligned in (True, False):
         text = generate(module, "sm_90a", aligned).text
@@ -67,7 +67,7 @@ def test_where_nothing_overlaps_nothing_waits() -> None:
 def test_only_code_that_waits_is_launched_before_its_turn(
     arch: str, waits: bool, aligned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where it was written for an older device, and is compiled anew for the one at hand."""
+    """Also where it was written for an older device, and is compiled again for the one at hand."""
     loaded: list[tuple[bytes, bool]] = []
 
     def load(module, place, cubin, symbols, shared, overlaps, *_):  # type: ignore[no-untyped-def]

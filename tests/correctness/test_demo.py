@@ -290,3 +290,37 @@ def test_a_page_that_cannot_be_written_is_said_and_is_no_failure(tmp_path, alone
     args = ["demo", "--quick", "--target", "llvm", "--layers", "4x9x9k3", "--html", page]
     assert main(args) == 0
     assert "was not written: No such file or directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("compiling", [0.1, 0.4])
+@pytest.mark.parametrize("layers", [1, 3, 9])
+def test_searching_and_comparing_end_in_time(monkeypatch, layers, compiling):
+    """By a clock of its own: a search ends with the candidate that is begun last."""
+    from tilewright.cli import demo
+
+    now = [100.0]
+
+    class Search:
+        unable = None
+
+        def __init__(self, layer, machine, most):
+            self.result = searching.Result(layer)
+
+        def run(self, seconds, report):
+            end = now[0] + seconds
+            while now[0] <= end:
+                now[0] += compiling
+                self.result.points.append(searching.Point(0, "one", 1.0))
+
+        def finish(self, peers, seconds):
+            now[0] += seconds
+            return self.result
+
+    class Silent:
+        def __getattr__(self, name):
+            return lambda *_: None
+
+    monkeypatch.setattr(searching, "Search", Search)
+    monkeypatch.setattr(demo.time, "monotonic", lambda: now[0])
+    demo._search(TINY[:1] * layers, False, find("llvm", 1), None, Silent(), now[0] + 33.0)
+    assert 133.0 - 0.01 <= now[0] <= 133.0 + compiling + 0.01 or layers == 1

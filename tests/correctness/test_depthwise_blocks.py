@@ -9,16 +9,16 @@ from tests.support.depthwise import TOLERANCE, run
 
 import tilewright
 from tilewright.ir.expr import Cast, Select
-from tilewright.ir.stmt import Attr, For, If, Store
+from tilewright.ir.stmt import For, If, Produce, Store
 from tilewright.ir.visit import walk
 from tilewright.select.registry import find
 from tilewright.target import Target
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.cpu.depthwise_blocks import BlockTile, schedule_blocks
 from tilewright.topi.declare import declare
 from tilewright.topi.templates import TEMPLATES, candidates
 
-LARGE = Problem.parse("1x32x16x16", "32x1x15x15", padding=7, layout="NHWC")
+LARGE = Conv.parse("1x32x16x16", "32x1x15x15", padding=7, layout="NHWC")
 BLOCKS = TEMPLATES["cpu.blocks"]
 
 PROBLEMS = [
@@ -28,8 +28,8 @@ PROBLEMS = [
         stride=(2, 1), dilation=(1, 2), padding=(7, 14, 7, 14), epilogue=["bias", "relu"]
     ),
     LARGE.replace(height=40, width=13, stride=(3, 2), channels=3),
-    Problem.parse("2x17x9x31", "17x1x7x5", padding=(0, 2, 3, 1), layout="NHWC"),
-    Problem.parse("2x20x90", "20x1x31", padding="CAUSAL", layout="NWC"),
+    Conv.parse("2x17x9x31", "17x1x7x5", padding=(0, 2, 3, 1), layout="NHWC"),
+    Conv.parse("2x20x90", "20x1x31", padding="CAUSAL", layout="NWC"),
 ]
 TILES = [BlockTile(4, 4), BlockTile(1, 5, 8, 3, 2, 0), BlockTile(2, 3, 16, 2, 1, 1, 2)]
 
@@ -40,7 +40,7 @@ TILES = [BlockTile(4, 4), BlockTile(1, 5, 8, 3, 2, 0), BlockTile(2, 3, 16, 2, 1,
     ids=str,
 )
 @pytest.mark.parametrize("p", PROBLEMS, ids=str)
-def test_every_tile_computes_a_convolution(p: Problem, tile: BlockTile, target: str) -> None:
+def test_every_tile_computes_a_convolution(p: Conv, tile: BlockTile, target: str) -> None:
     found = declare(p)
     kernel = tilewright.build(schedule_blocks(found, tile), found.args, target)
     assert run(p, kernel) < TOLERANCE[p.dtype]
@@ -67,12 +67,12 @@ def test_sums_in_the_interior_know_no_edges() -> None:
 
 
 @pytest.mark.parametrize("p", PROBLEMS[:2], ids=str)
-def test_16_bits_are_converted_once_for_all_their_products(p: Problem) -> None:
+def test_16_bits_are_converted_once_for_all_their_products(p: Conv) -> None:
     p, tile = p.replace(dtype="bfloat16"), BlockTile(2, 4)
     found = BLOCKS.declare(p, tile)
     schedule = BLOCKS.schedule(found, tile)
     module = tilewright.lower(schedule, found.args)
-    produced = {s.value: s for s in walk(module.funcs[0].body) if isinstance(s, Attr)}
+    produced = {s.stage: s for s in walk(module.funcs[0].body) if isinstance(s, Produce)}
     (sums,) = (s for name, s in produced.items() if name == found.sum.name)
     assert not any(isinstance(e, Cast) for e in walk(sums))
     assert run(p, tilewright.build(schedule, found.args)) < TOLERANCE[p.dtype]

@@ -8,23 +8,23 @@ from tests.support.depthwise import TOLERANCE, poison, random_inputs, reference,
 
 import tilewright
 from tilewright import te
-from tilewright.ir.stmt import If
+from tilewright.ir.stmt import If, Produce
 from tilewright.ir.visit import walk
 from tilewright.target import Target
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.cpu.depthwise_blocks import BlockTile, schedule_blocks
 from tilewright.topi.cpu.depthwise_fast_fir import FirTile, declare_fir, schedule_fir
-from tilewright.topi.declare import declare, input_shapes
+from tilewright.topi.declare import declare
 from tilewright.topi.templates import candidates
 
-LARGE = Problem.parse("1x20x22x21", "20x1x19x19", padding=9, layout="NHWC")
+LARGE = Conv.parse("1x20x22x21", "20x1x19x19", padding=9, layout="NHWC")
 
 PROBLEMS = [
     LARGE,
     LARGE.replace(pass_="dgrad", padding=(3, 12, 15, 2), dtype="float16"),
     LARGE.replace(batch=3, layout="NCHW", dtype="bfloat16", epilogue=["bias", "relu"]),
-    Problem.parse("2x17x9x13", "17x1x6x11", padding=(0, 5, 3, 8), layout="NHWC"),
-    Problem.parse("1x3x30x7", "3x1x4x1", padding=(7, 2, 6, 0), layout="NCHW", dtype="float64"),
+    Conv.parse("2x17x9x13", "17x1x6x11", padding=(0, 5, 3, 8), layout="NHWC"),
+    Conv.parse("1x3x30x7", "3x1x4x1", padding=(7, 2, 6, 0), layout="NCHW", dtype="float64"),
 ]
 TILES = [
     FirTile(rows=2, columns=2),
@@ -34,7 +34,7 @@ TILES = [
 ]
 
 
-def kernel_of(p: Problem, tile: FirTile, target: str = "llvm") -> tilewright.Kernel:
+def kernel_of(p: Conv, tile: FirTile, target: str = "llvm") -> tilewright.Kernel:
     found = declare_fir(p, tile)
     return tilewright.build(schedule_fir(found, tile), found.args, target)
 
@@ -51,13 +51,13 @@ def kernel_of(p: Problem, tile: FirTile, target: str = "llvm") -> tilewright.Ker
     ],
     ids=str,
 )
-def test_every_tile_computes_a_convolution(p: Problem, tile: FirTile, target: str) -> None:
+def test_every_tile_computes_a_convolution(p: Conv, tile: FirTile, target: str) -> None:
     assert run(p, kernel_of(p, tile, target)) < TOLERANCE[p.dtype]
 
 
 def test_sums_of_small_integers_are_exact() -> None:
     rng = np.random.default_rng(0)
-    arrays = {n: rng.integers(-8, 9, s).astype("f4") for n, s in input_shapes(LARGE).items()}
+    arrays = {n: rng.integers(-8, 9, s).astype("f4") for n, s in LARGE.shapes().items()}
     out = poison(LARGE)
     kernel_of(LARGE, TILES[1])(*arrays.values(), out)
     np.testing.assert_array_equal(out, reference(LARGE, arrays))
@@ -86,8 +86,8 @@ def test_parts_are_chosen_before_the_sums_and_not_in_them() -> None:
     tile = FirTile(exact=0)
     found = declare_fir(LARGE, tile)
     module = tilewright.lower(schedule_fir(found, tile), found.args)
-    produced = [s for s in walk(module.funcs[0].body) if getattr(s, "key", "") == "produce"]
-    sums = [s for s in produced if s.value == "Products.local"]
+    produced = [s for s in walk(module.funcs[0].body) if isinstance(s, Produce)]
+    sums = [s for s in produced if s.stage == "Products.local"]
     assert sums
     assert not any(isinstance(x, If) for s in sums for x in walk(s))
 
@@ -104,7 +104,7 @@ def test_one_kernel_serves_every_batch() -> None:
 @pytest.mark.parametrize("pass_", ["forward", "dgrad"])
 def test_they_come_first_for_filters_of_which_much_meets_the_image(pass_: str, layout: str) -> None:
     def first(**more: object) -> str:
-        p = Problem.parse("8x64x32x32", "64x1x31x31", padding=15, pass_=pass_, layout=layout)
+        p = Conv.parse("8x64x32x32", "64x1x31x31", padding=15, pass_=pass_, layout=layout)
         return next(candidates(p.replace(**more), "llvm"))[0].name
 
     assert first().startswith("cpu.fir_")
@@ -134,7 +134,7 @@ def test_tasks_take_images_together_where_many_are_left() -> None:
 def test_what_is_infinite_stays_near_its_windows() -> None:
     tile = FirTile(exact=0)
     p = LARGE.replace(height=24, width=24, kernel_h=5, kernel_w=5, padding=(2, 2, 2, 2))
-    arrays = random_inputs(p, input_shapes(p))
+    arrays = random_inputs(p, p.shapes())
     arrays["data"][0, 12, 12, 3] = np.inf
     out = poison(p)
     kernel_of(p, tile)(*arrays.values(), out)

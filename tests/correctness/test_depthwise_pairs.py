@@ -12,12 +12,11 @@ from tests.support.depthwise import TOLERANCE, decode, encode, poison, reference
 import tilewright
 from tilewright import te
 from tilewright.runtime.llvm_host import host_features
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.cpu.depthwise_pairs import PairTile, declare_pairs, schedule_pairs
-from tilewright.topi.declare import input_shapes
 from tilewright.topi.templates import TEMPLATES, candidates
 
-MIDDLE = Problem.parse("2x20x15x14", "20x1x7x7", padding=3, dtype="bfloat16", layout="NHWC")
+MIDDLE = Conv.parse("2x20x15x14", "20x1x7x7", padding=3, dtype="bfloat16", layout="NHWC")
 
 CASES = [
     (MIDDLE, PairTile()),
@@ -28,13 +27,13 @@ CASES = [
 ]
 
 
-def kernel_of(p: Problem, tile: PairTile, target: str = "llvm") -> tilewright.Kernel:
+def kernel_of(p: Conv, tile: PairTile, target: str = "llvm") -> tilewright.Kernel:
     found = declare_pairs(p, tile)
     return tilewright.build(schedule_pairs(found, tile), found.args, target)
 
 
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=str)
-def test_every_tile_computes_a_convolution(p: Problem, tile: PairTile) -> None:
+def test_every_tile_computes_a_convolution(p: Conv, tile: PairTile) -> None:
     kernel = kernel_of(p, tile, "llvm -threads=2")
     assert run(p, kernel) < TOLERANCE[p.dtype]
     assert ("vdpbf16ps" in kernel.assembly) == ("avx512bf16" in host_features())
@@ -47,9 +46,7 @@ def test_without_the_instruction_loops_compute_the_same() -> None:
 
 def test_sums_of_small_integers_are_exact() -> None:
     rng = np.random.default_rng(0)
-    arrays = {
-        n: encode(rng.integers(-2, 3, s), "bfloat16") for n, s in input_shapes(MIDDLE).items()
-    }
+    arrays = {n: encode(rng.integers(-2, 3, s), "bfloat16") for n, s in MIDDLE.shapes().items()}
     out = poison(MIDDLE)
     kernel_of(MIDDLE, PairTile())(*arrays.values(), out)
     np.testing.assert_array_equal(decode(out), reference(MIDDLE, arrays))
@@ -75,7 +72,7 @@ def test_sums_stay_in_registers() -> None:
 
 
 def test_they_come_first_where_the_processor_has_the_instruction() -> None:
-    def names(p: Problem, target: str = "llvm") -> list[str]:
+    def names(p: Conv, target: str = "llvm") -> list[str]:
         return [t.name for t, _ in candidates(p, target)]
 
     assert "cpu.pairs" not in names(MIDDLE, "llvm -arch=baseline")

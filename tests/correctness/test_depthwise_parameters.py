@@ -20,11 +20,10 @@ from tests.support.wide_problems import STEPS
 
 import tilewright
 from tilewright.ir.errors import ArgumentError
-from tilewright.topi import Problem
-from tilewright.topi.declare import input_dtypes, input_shapes
+from tilewright.topi import Conv
 from tilewright.topi.epilogue import STEPS as KNOWN
 from tilewright.topi.epilogue import Step
-from tilewright.topi.problem import LAYOUTS, PASSES
+from tilewright.topi.operators.conv import LAYOUTS, PASSES
 from tilewright.topi.templates import default_schedule
 
 TARGETS = ["llvm", "sim", pytest.param("cuda", marks=pytest.mark.needs_cuda)]
@@ -32,21 +31,21 @@ IMAGES = LAYOUTS["depthwise_conv2d"]
 SERIES = LAYOUTS["depthwise_conv1d"]
 
 
-def _kernel(p: Problem, target: str) -> tilewright.Kernel:
+def _kernel(p: Conv, target: str) -> tilewright.Kernel:
     found, schedule = default_schedule(p, target)
     return tilewright.build(schedule, found.args, target)
 
 
-def _error(p: Problem, target: str) -> float:
+def _error(p: Conv, target: str) -> float:
     return run(p, _kernel(p, target), device="cuda" if target == "cuda" else "cpu")
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("layout", SERIES)
 def test_a_causal_output_sees_nothing_that_comes_later(layout: str, target: str) -> None:
-    p = Problem.parse("2x5x40", "5x1x4", padding="CAUSAL", dilation=3, layout=layout)
+    p = Conv.parse("2x5x40", "5x1x4", padding="CAUSAL", dilation=3, layout=layout)
     assert p.out_image == p.image
-    kernel, arrays = _kernel(p, target), random_inputs(p, input_shapes(p))
+    kernel, arrays = _kernel(p, target), random_inputs(p, p.shapes())
     time = p.layout.index("W")
     results = []
     for future in (0.0, np.nan):
@@ -59,8 +58,8 @@ def test_a_causal_output_sees_nothing_that_comes_later(layout: str, target: str)
 
 
 def test_a_tensor_in_another_layout_is_an_error() -> None:
-    p = Problem.parse("2x6x8x8", "6x1x3x3", padding=1)
-    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    p = Conv.parse("2x6x8x8", "6x1x3x3", padding=1)
+    arrays, out = random_inputs(p, p.shapes()), poison(p)
     arrays["data"] = np.ascontiguousarray(np.moveaxis(arrays["data"], 1, -1))
     arrays["data"] = np.moveaxis(arrays["data"], -1, 1)
     with pytest.raises(ArgumentError, match=r"data.*expected strides \[384, 64, 8, 1\]"):
@@ -71,7 +70,7 @@ def test_a_tensor_in_another_layout_is_an_error() -> None:
 @pytest.mark.parametrize("layout", IMAGES)
 @pytest.mark.parametrize("pass_", PASSES)
 def test_every_filter_of_a_channel_counts(pass_: str, layout: str, target: str) -> None:
-    p = Problem.parse("2x6x9x10", "6x3x3x3", padding=1, pass_=pass_, layout=layout)
+    p = Conv.parse("2x6x9x10", "6x3x3x3", padding=1, pass_=pass_, layout=layout)
     assert p.out_channels == 18
     assert _error(p, target) < TOLERANCE["float32"]
 
@@ -83,7 +82,7 @@ def test_every_filter_of_a_channel_counts(pass_: str, layout: str, target: str) 
 def test_kernels_that_are_not_odd_squares(
     pass_: str, layout: str, kernel: tuple[int, int], target: str
 ) -> None:
-    p = Problem.parse((1, 4, 13, 12), (4, 1, *kernel), padding="SAME", pass_=pass_, layout=layout)
+    p = Conv.parse((1, 4, 13, 12), (4, 1, *kernel), padding="SAME", pass_=pass_, layout=layout)
     assert p.out_image == p.image
     assert _error(p, target) < TOLERANCE["float32"]
 
@@ -91,7 +90,7 @@ def test_kernels_that_are_not_odd_squares(
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("step", "layout"), list(zip(STEPS, cycle(IMAGES), strict=False)))
 def test_an_epilogue_in_the_kernel(step: str, layout: str, target: str) -> None:
-    p = Problem.parse("1x8x7x8", "8x1x3x3", padding=1, layout=layout, epilogue=step)
+    p = Conv.parse("1x8x7x8", "8x1x3x3", padding=1, layout=layout, epilogue=step)
     assert _error(p, target) < TOLERANCE["float32"]
     found, schedule = default_schedule(p, target)
     assert len(tilewright.lower(schedule, found.args, target).funcs) == 1
@@ -103,9 +102,9 @@ def test_an_epilogue_in_the_kernel(step: str, layout: str, target: str) -> None:
 def test_a_wide_normalisation_reads_float32_beside_16_bits(
     layout: str, dtype: str, target: str
 ) -> None:
-    p = Problem.parse("1x8x7x8", "8x1x3x3", padding=1, layout=layout, dtype=dtype)
+    p = Conv.parse("1x8x7x8", "8x1x3x3", padding=1, layout=layout, dtype=dtype)
     p = p.replace(epilogue="bias+wide_batch_norm(0.01)+silu")
-    assert list(input_dtypes(p).values()) == [dtype] * 3 + ["float32"] * 4
+    assert list(p.dtypes().values()) == [dtype] * 3 + ["float32"] * 4
     assert p.bytes == p.replace(epilogue="bias").bytes + 4 * 4 * 8
     assert _error(p, target) < TOLERANCE[dtype]
 
@@ -116,7 +115,7 @@ def test_every_epilogue_is_tested() -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_an_epilogue_keeps_what_is_not_a_number(target: str) -> None:
-    p = Problem.parse("1x4x1x2", "4x1x1x1", layout="NHWC")
+    p = Conv.parse("1x4x1x2", "4x1x1x1", layout="NHWC")
     data = np.repeat(np.array([np.nan, 100.0], "float32").reshape(1, 1, 2, 1), 4, axis=3)
     arrays = {"data": data, "filter": np.ones(p.filter_shape, "float32")}
     for step in STEPS:
@@ -138,11 +137,11 @@ HALVES = ["float16", "bfloat16"]
 def test_sums_in_half_precision_where_the_caller_allows_them(
     pass_: str, layout: str, dtype: str, target: str
 ) -> None:
-    p = Problem.parse(
+    p = Conv.parse(
         "1x16x8x8", "16x1x3x3", padding=1, pass_=pass_, layout=layout, dtype=dtype,
         accumulate=dtype, precision="half",
     )  # fmt: skip
-    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    arrays, out = random_inputs(p, p.shapes()), poison(p)
     _kernel(p, target)(*arrays.values(), out)
     terms = 64 if pass_ == "wgrad" else 9
     assert relative_error(out, reference(p, arrays)) < TOLERANCE[dtype] * terms**0.5
@@ -153,7 +152,7 @@ def test_sums_in_half_precision_where_the_caller_allows_them(
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("layout", IMAGES)
 def test_half_precision_is_packed_two_by_two(layout: str, dtype: str) -> None:
-    p = Problem.parse(
+    p = Conv.parse(
         "8x64x32x32", "64x1x3x3", padding=1, layout=layout, dtype=dtype, accumulate=dtype,
         precision="half",
     )  # fmt: skip
@@ -168,7 +167,7 @@ def test_half_precision_is_packed_two_by_two(layout: str, dtype: str) -> None:
 @pytest.mark.needs_nvrtc
 @pytest.mark.parametrize("layout", IMAGES)
 def test_a_weight_gradient_on_a_gpu_adds_in_a_fixed_order(layout: str) -> None:
-    p = Problem.parse("8x32x28x28", "32x1x3x3", padding=1, pass_="wgrad", layout=layout)
+    p = Conv.parse("8x32x28x28", "32x1x3x3", padding=1, pass_="wgrad", layout=layout)
     assert p.deterministic
     text = _kernel(p, "cuda -arch=sm_90a").assembly
     assert "FFMA" in text
@@ -178,8 +177,8 @@ def test_a_weight_gradient_on_a_gpu_adds_in_a_fixed_order(layout: str) -> None:
 @pytest.mark.needs_cuda
 @pytest.mark.parametrize("layout", IMAGES)
 def test_a_weight_gradient_on_a_gpu_is_the_same_in_every_run(layout: str) -> None:
-    p = Problem.parse("64x32x56x56", "32x1x3x3", padding=1, pass_="wgrad", layout=layout)
-    kernel, arrays = _kernel(p, "cuda"), random_inputs(p, input_shapes(p))
+    p = Conv.parse("64x32x56x56", "32x1x3x3", padding=1, pass_="wgrad", layout=layout)
+    kernel, arrays = _kernel(p, "cuda"), random_inputs(p, p.shapes())
     results = set()
     for _ in range(10):
         out = poison(p)
@@ -200,11 +199,11 @@ def test_tensors_of_more_than_two_to_the_31_elements(pass_: str, layout: str) ->
     if torch.cuda.mem_get_info()[0] < 24 << 30:
         pytest.skip("the device has less than 24 GB to spare")
     ends = [0, 32]
-    p = Problem.parse(
+    p = Conv.parse(
         "33x64x1024x1024", "64x1x3x3", padding=1, pass_=pass_, layout=layout, dtype="float16"
     )
     torch.manual_seed(0)
-    shapes = input_shapes(p)
+    shapes = p.shapes()
     arrays = {n: torch.randn(s, device="cuda", dtype=torch.float16) for n, s in shapes.items()}
     assert max(a.numel() for a in arrays.values()) > 2**31
     if pass_ == "wgrad":

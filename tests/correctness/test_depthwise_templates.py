@@ -11,13 +11,12 @@ from tests.support.depthwise import TOLERANCE, poison, random_inputs, reference,
 import tilewright
 from tilewright import te
 from tilewright.ir.errors import ScheduleError
-from tilewright.topi import Problem
-from tilewright.topi.declare import input_shapes
+from tilewright.topi import Conv
 from tilewright.topi.templates import TEMPLATES, candidates, default_schedule, templates
 
 PASSES = ["forward", "dgrad", "wgrad"]
 LAYOUTS = ["NCHW", "NHWC"]
-SMALL = Problem.parse("4x8x9x8", "8x1x3x3", padding=1)
+SMALL = Conv.parse("4x8x9x8", "8x1x3x3", padding=1)
 
 
 @pytest.mark.parametrize("target", ["llvm", "sim"])
@@ -35,7 +34,7 @@ def test_one_kernel_serves_every_batch(pass_, layout, target):
 @pytest.mark.parametrize("pass_", PASSES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_tensor_may_have_more_elements_than_32_bits_count(layout, pass_):
-    p = Problem.parse("4096x512x64x64", "512x1x3x3", padding=1, pass_=pass_, layout=layout)
+    p = Conv.parse("4096x512x64x64", "512x1x3x3", padding=1, pass_=pass_, layout=layout)
     for target in ("cuda -arch=sm_90a", "llvm"):
         found, schedule = default_schedule(p, target)
         assert "int64" in str(tilewright.lower(schedule, found.args, target).funcs[0])
@@ -44,7 +43,7 @@ def test_a_tensor_may_have_more_elements_than_32_bits_count(layout, pass_):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_weight_gradient_is_the_same_with_any_number_of_threads(layout):
     p = SMALL.replace(pass_="wgrad", layout=layout)
-    arrays = random_inputs(p, input_shapes(p))
+    arrays = random_inputs(p, p.shapes())
     results = []
     for threads in (1, 2, 2):
         found, schedule = default_schedule(p, "llvm")
@@ -60,7 +59,7 @@ def test_a_weight_gradient_is_the_same_with_any_number_of_threads(layout):
 def test_targets_agree_bit_for_bit_on_small_integers(pass_, layout):
     p = SMALL.replace(pass_=pass_, layout=layout, stride=(2, 1))
     rng = np.random.default_rng(0)
-    shapes = input_shapes(p)
+    shapes = p.shapes()
     arrays = {n: rng.integers(-8, 9, s).astype("float32") for n, s in shapes.items()}
     for target in ("llvm", "sim"):
         found, schedule = default_schedule(p, target)
@@ -78,7 +77,7 @@ def test_the_gradient_by_the_input_is_the_transposed_convolution(kernel, stride,
     wanted = torch.nn.functional.conv_transpose2d(
         x.double(), w.double(), stride=stride, padding=1, dilation=dilation, groups=6
     )
-    p = Problem.parse(
+    p = Conv.parse(
         wanted.shape, w.shape, stride=stride, padding=1, dilation=dilation, pass_="dgrad"
     )
     assert p.output_shape == tuple(x.shape)
@@ -93,7 +92,7 @@ def test_the_gradient_by_the_input_is_the_transposed_convolution(kernel, stride,
 @pytest.mark.parametrize("pass_", PASSES)
 def test_every_problem_has_candidates_whose_parameters_survive_records(pass_, layout, target):
     for kernel in (1, 3, 31):
-        p = Problem.parse(
+        p = Conv.parse(
             (1, 8, 16, 16), (8, 1, kernel, kernel), padding=kernel // 2, layout=layout, pass_=pass_
         )
         assert templates(p, target)

@@ -18,14 +18,13 @@ import tilewright
 from tilewright import te
 from tilewright.ir.errors import TargetError
 from tilewright.target import Target
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.cpu.amx_tiles import amx_tiles
 from tilewright.topi.cpu.depthwise_tiles import AmxTile, declare_amx, schedule_amx
-from tilewright.topi.declare import input_shapes
 from tilewright.topi.templates import candidates
 
-MIDDLE = Problem.parse("2x3x20x22", "3x1x9x11", padding=(4, 5, 4, 5), dtype="bfloat16")
-REPLKNET = Problem.parse("1x2x32x32", "2x1x31x31", padding=15, dtype="bfloat16")
+MIDDLE = Conv.parse("2x3x20x22", "3x1x9x11", padding=(4, 5, 4, 5), dtype="bfloat16")
+REPLKNET = Conv.parse("1x2x32x32", "2x1x31x31", padding=15, dtype="bfloat16")
 DGRAD = MIDDLE.replace(pass_="dgrad")
 WIDE = MIDDLE.replace(batch=1, width=70, height=40)
 
@@ -44,12 +43,12 @@ CASES = [
 ]
 
 
-def kernel_of(p: Problem, tile: AmxTile, target: str = "llvm") -> tilewright.Kernel:
+def kernel_of(p: Conv, tile: AmxTile, target: str = "llvm") -> tilewright.Kernel:
     found = declare_amx(p, tile)
     return tilewright.build(schedule_amx(found, tile), found.args, target)
 
 
-def assembly_of(p: Problem, tile: AmxTile) -> str:
+def assembly_of(p: Conv, tile: AmxTile) -> str:
     """Of the program, without the functions that were inlined into it."""
     found = declare_amx(p, tile)
     text = machine_code(schedule_amx(found, tile), found.args, SAPPHIRE_RAPIDS)
@@ -61,7 +60,7 @@ def mnemonics(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=str)
-def test_every_tile_computes_a_convolution(p: Problem, tile: AmxTile) -> None:
+def test_every_tile_computes_a_convolution(p: Conv, tile: AmxTile) -> None:
     kernel = kernel_of(p, tile, "llvm -threads=2")
     assert run(p, kernel) < TOLERANCE[p.dtype]
     assert ("tdpbf16ps" in kernel.assembly) == has_tiles()
@@ -69,7 +68,7 @@ def test_every_tile_computes_a_convolution(p: Problem, tile: AmxTile) -> None:
 
 @emulates
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=str)
-def test_its_machine_code_computes_a_convolution(p: Problem, tile: AmxTile) -> None:
+def test_its_machine_code_computes_a_convolution(p: Conv, tile: AmxTile) -> None:
     found = declare_amx(p, tile)
     kernel = with_tiles(schedule_amx(found, tile), found.args)
     with emulated() as counts:
@@ -82,13 +81,13 @@ def test_its_machine_code_computes_a_convolution(p: Problem, tile: AmxTile) -> N
 
 @pytest.mark.parametrize("tile", [AmxTile(2, 1, 2), AmxTile(1, 2, 1, 1, 1)])
 def test_sums_of_small_integers_are_exact_and_the_simulator_finds_nothing(tile: AmxTile) -> None:
-    p = Problem.parse("2x1x17x20", "1x1x5x7", padding=(2, 3, 2, 3), dtype="bfloat16")
+    p = Conv.parse("2x1x17x20", "1x1x5x7", padding=(2, 3, 2, 3), dtype="bfloat16")
     rng = np.random.default_rng(0)
-    arrays = {n: encode(rng.integers(-2, 3, s), "bfloat16") for n, s in input_shapes(p).items()}
+    arrays = {n: encode(rng.integers(-2, 3, s), "bfloat16") for n, s in p.shapes().items()}
     kernel = kernel_of(p, tile)
-    for way in (kernel, kernel.simulate):
+    for call in (kernel, kernel.simulate):
         out = poison(p)
-        report = way(*arrays.values(), out)
+        report = call(*arrays.values(), out)
         assert report is None or report.ok, str(report)
         np.testing.assert_array_equal(decode(out), reference(p, arrays))
 
@@ -130,7 +129,7 @@ def test_sums_stay_in_tiles_for_all_taps(tile: AmxTile, steps: Sequence[str]) ->
     [REPLKNET, WIDE.replace(channels=4), MIDDLE.replace(batch=8, pass_="dgrad")],
     ids=str,
 )
-def test_no_candidate_spills_a_tile(p: Problem) -> None:
+def test_no_candidate_spills_a_tile(p: Conv) -> None:
     for tile in amx_tiles(p, Target.parse("llvm"))[:5]:
         text = assembly_of(p, tile)
         for line in text.splitlines():
@@ -163,7 +162,7 @@ def test_code_for_a_processor_with_tiles_is_made_anywhere_and_runs_only_there() 
 
 @x86_only
 def test_they_come_first_for_processors_that_have_them() -> None:
-    def names(p: Problem, target: str = "llvm -arch=amx") -> list[str]:
+    def names(p: Conv, target: str = "llvm -arch=amx") -> list[str]:
         return [t.name for t, _ in candidates(p, target)]
 
     assert names(REPLKNET)[0] == names(REPLKNET.replace(pass_="dgrad"))[0] == "cpu.tiles"

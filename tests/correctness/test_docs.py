@@ -2,7 +2,7 @@
 
 A page's ``python`` blocks run in order in one namespace, those with a title as files of that name;
 its ``pycon`` blocks run in the same namespace, as doctests, whose outputs ``--update-golden``
-writes anew. The docstrings of the package run as doctests too.
+writes again. The docstrings of the package run as doctests too.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ def with_answers(page, text, names):
 
 
 def page_with_what_it_needs(page):
-    """A page as a parameter; that of PyTorch's room needs PyTorch."""
+    """A page as a parameter; that of tilewright.torch needs PyTorch."""
     needs = [pytest.mark.needs_torch] if page.name == "torch.md" else []
     return pytest.param(page, id=name_of(page), marks=needs)
 
@@ -82,11 +82,11 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch, request):
     if request.config.getoption("--update-golden"):
         page.write_text(found)
     else:
-        assert found == text, f"pytest --update-golden writes the outputs of {page} anew"
+        assert found == text, f"pytest --update-golden writes the outputs of {page} again"
 
 
 def with_what_it_needs(source):
-    """A module as a parameter; those of PyTorch's room need PyTorch."""
+    """A module as a parameter; those of tilewright.torch need PyTorch."""
     needs = [pytest.mark.needs_torch] if ROOT / "src/tilewright/torch" in source.parents else []
     return pytest.param(source, id=name_of(source), marks=needs)
 

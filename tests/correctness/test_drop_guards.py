@@ -11,8 +11,8 @@ from tilewright.ir.expr import Expr
 from tilewright.ir.func import Func
 from tilewright.ir.ops import logical_and
 from tilewright.ir.stmt import Stmt
-from tilewright.lower.drop_guards import drop_guards
-from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store, when
+from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store, when
+from tilewright.lower.loops.drop_guards import drop_guards
 
 i, v, k = axes("i v k")
 C, acc = buffer("C", 14), buffer("acc", 8, scope="local")
@@ -62,3 +62,17 @@ def test_a_guard_of_the_sum_and_not_of_the_element_stays() -> None:
 def test_on_a_gpu_guards_stay() -> None:
     f = program(loop(v, 8, when(n < 14, store(acc[v], 0.0))), update(n < 14), target="cuda")
     assert drop_guards(f) is f
+
+
+def test_a_guard_in_front_of_a_condition_that_reads_memory_stays() -> None:
+    M = buffer("M", 14)
+    zero = loop(v, 8, when(n < 14, store(acc[v], 0.0)))
+    f = program(zero, update(logical_and(n < 14, M[n] > 0)))
+    assert "if i * 8 + v < 14 and M[i * 8 + v] > T.float32(0):" in repr(drop_guards(f))
+
+
+def test_a_guard_stays_where_what_is_read_is_written_under_it_alone() -> None:
+    A, copy = buffer("A", 16), buffer("copy", 8)
+    fill = loop(v, 8, when(n < 14, store(copy[v], A[n])))
+    read = loop(v, 8, when(n < 14, store(acc[v], copy[v])))
+    assert guards(drop_guards(program(allocate(copy, fill, read)))) == 3

@@ -9,7 +9,7 @@ from tests.support.benchmarks import benchmark
 
 from tilewright.select import trees
 from tilewright.target import Target
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.templates import TEMPLATES
 
 CUDA = Target.parse("cuda -arch=sm_90a")
@@ -22,7 +22,7 @@ def modules():
 
 
 def problem(channels, size):
-    return Problem(batch=8, channels=channels, height=size, width=size, kernel_h=3, kernel_w=3,
+    return Conv(batch=8, channels=channels, height=size, width=size, kernel_h=3, kernel_w=3,
                    padding=1, dtype="float16", layout="NHWC")  # fmt: skip
 
 

@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 
-from tilewright.codegen.flatten import flatten
 from tilewright.ir import Buffer, Layout, dtype
 from tilewright.ir.expr import Expr, IntImm, Ramp, Var
 from tilewright.ir.ops import const
 from tilewright.ir.stmt import Store
-from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store
+from tilewright.lower.backend.flatten import flatten
+from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store
 from tilewright.lower.substitution import put
 
 i, j = axes("i j")

@@ -11,14 +11,25 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Reducer
 from tilewright.ir.func import Func
 from tilewright.ir.ops import const
-from tilewright.ir.stmt import Access, AllReduce, Attr, For, If, Instr, Let, Queue, Seq, Stmt, Sync
-from tilewright.ir.visit import Rewriter, statements
+from tilewright.ir.stmt import (
+    Access,
+    AllReduce,
+    FillAhead,
+    For,
+    If,
+    Instr,
+    Let,
+    Queue,
+    Seq,
+    Stmt,
+    Sync,
+)
+from tilewright.ir.visit import Rewriter, Steps, statements
 from tilewright.lower import pipeline
-from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store, when
-from tilewright.lower.split_barriers import KEY as SPLIT
-from tilewright.lower.split_kernels import split_kernels
+from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store, when
+from tilewright.lower.loops.split_kernels import split_kernels
 from tilewright.target.instructions import copy_async, tma_load
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.gpu.depthwise_toeplitz_staged import StagedTile
 from tilewright.topi.templates import TEMPLATES
 from tilewright.verify import check
@@ -46,8 +57,8 @@ class _Without(Rewriter):
     def __init__(self, gone: Stmt) -> None:
         self.gone = gone
 
-    def stmt(self, s: Stmt) -> Stmt:
-        return Seq(()) if s is self.gone else super().stmt(s)
+    def steps(self, s: Stmt) -> Steps:
+        return Seq(()) if s is self.gone else (yield super().steps(s))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +71,7 @@ class _Without(Rewriter):
 def test_first_fillings_wait_for_products_of_the_turn_before(filter, padding, tile) -> None:
     """Pipelines run empty in each turn. Behind the last barrier that frees copies, products go on
     that read what the next turn fills first."""
-    p = Problem.parse((64, 4, 32, 32), (4, 1, *filter), padding=padding, dtype="float16")
+    p = Conv.parse((64, 4, 32, 32), (4, 1, *filter), padding=padding, dtype="float16")
     template = TEMPLATES["gpu.toeplitz_staged"]
     d = template.declare(p, tile)
     (made,) = pipeline.lower(template.schedule(d, tile), d.args, SM_90A).funcs
@@ -88,13 +99,13 @@ def test_a_barrier_is_not_split_where_threads_read_what_others_wrote_to_global_m
         tma_load((64, 32), "float32", 0), (i, j), (Access(T, (i, j)), read),
         loop(i, 64, loop(j, 32, store(T[i, j], X[b, k, i, j]))),
     )  # fmt: skip
-    fill = Attr("pipeline", (T, 2, None), load)
+    fill = FillAhead(T, 2, None, load)
     one = loop(u, 32, store(G[b, k, t, u], T[t, u] * 2.0))
     for source, split in ((G, False), (X, True)):
         two = loop(v, 32, store(Y[b, k, t, v], source[b, k, 63 - t, v]))
         made = kernel(loop(k, 8, allocate(T, fill, one, two)), SM_90A, 64)
         assert check(made) == []
-        marks = [s for s in statements(made.body) if isinstance(s, Attr) and s.key == SPLIT]
+        marks = [s for s in statements(made.body) if isinstance(s, Sync) and s.split]
         assert bool(marks) == split
 
 

@@ -9,8 +9,7 @@ from tests.support.depthwise import TOLERANCE, poison, random_inputs, reference,
 import tilewright
 from tilewright.runtime.sass import opcodes
 from tilewright.target import Target
-from tilewright.topi import Problem
-from tilewright.topi.declare import input_shapes
+from tilewright.topi import Conv
 from tilewright.topi.gpu.depthwise_wgrad_bands import BandTile
 from tilewright.topi.templates import TEMPLATES
 
@@ -19,9 +18,7 @@ SM_90A = Target.parse("cuda -arch=sm_90a")
 
 
 def problem(data, filter, **more):
-    return Problem.parse(
-        data, filter, **{"dtype": "float16", "padding": 2, "pass_": "wgrad", **more}
-    )
+    return Conv.parse(data, filter, **{"dtype": "float16", "padding": 2, "pass_": "wgrad", **more})
 
 
 WIDE = problem("64x32x112x112", "32x1x5x5")
@@ -59,7 +56,7 @@ def kernel(p, tile, target):
 
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])
 def test_diagonals_of_bands_are_the_gradient(p, tile):
-    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    arrays, out = random_inputs(p, p.shapes()), poison(p)
     kernel(p, tile, "sim")(*arrays.values(), out)  # raises for every race, stale read and the like
     assert relative_error(out, reference(p, arrays)) < TOLERANCE[p.dtype]
 
@@ -68,7 +65,7 @@ def test_diagonals_of_bands_are_the_gradient(p, tile):
 def test_small_integers_are_summed_exactly(stride):
     p = problem("4x1x9x16", "1x1x5x5", stride=stride)
     rng = np.random.default_rng(0)
-    arrays = {n: rng.integers(-1, 2, s).astype("float16") for n, s in input_shapes(p).items()}
+    arrays = {n: rng.integers(-1, 2, s).astype("float16") for n, s in p.shapes().items()}
     out = poison(p)
     kernel(p, BandTile(1, 16, 4, 1, 2), "sim")(*arrays.values(), out)
     np.testing.assert_array_equal(out, reference(p, arrays))

@@ -8,17 +8,15 @@ from tests.support.depthwise import TOLERANCE, poison, random_inputs, reference,
 
 import tilewright
 from tilewright import te
-from tilewright.ir.stmt import Attr
+from tilewright.ir.stmt import Sync
 from tilewright.ir.visit import statements
 from tilewright.lower.pipeline import lower
-from tilewright.lower.split_barriers import KEY as SPLIT
 from tilewright.runtime.sass import opcodes
 from tilewright.runtime.sim.program import simulate
-from tilewright.select.answers import Answers
 from tilewright.select.choice import choose
+from tilewright.select.profile_cache import ProfileCache
 from tilewright.target import Target
-from tilewright.topi import Problem
-from tilewright.topi.declare import input_shapes
+from tilewright.topi import Conv
 from tilewright.topi.gpu.depthwise_wgrad_tiles import GradientPixelTile, cut_of
 from tilewright.topi.gpu.gradient_pixel_tiles import wavefronts
 from tilewright.topi.templates import TEMPLATES
@@ -29,7 +27,7 @@ HOPPER = Target.parse("cuda -arch=sm_90a")
 
 def problem(data, filter, **more):
     usual = {"dtype": "float16", "padding": 1, "pass_": "wgrad", "layout": "NHWC"}
-    return Problem.parse(data, filter, **{**usual, **more})
+    return Conv.parse(data, filter, **{**usual, **more})
 
 
 def tile(*values):
@@ -78,7 +76,7 @@ def kernel(p, config, target, batch=None):
 
 @pytest.mark.parametrize(("p", "config"), CASES, ids=[str(p) for p, _ in CASES])
 def test_sums_over_tiles_are_the_gradient(p, config):
-    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    arrays, out = random_inputs(p, p.shapes()), poison(p)
     kernel(p, config, "sim")(*arrays.values(), out)  # raises for every race, stale read, the like
     assert relative_error(out, reference(p, arrays)) < TOLERANCE[p.dtype]
 
@@ -86,7 +84,7 @@ def test_sums_over_tiles_are_the_gradient(p, config):
 def test_small_integers_are_summed_exactly():
     p, config = CASES[0]
     rng = np.random.default_rng(0)
-    arrays = {n: rng.integers(-1, 2, s).astype("float16") for n, s in input_shapes(p).items()}
+    arrays = {n: rng.integers(-1, 2, s).astype("float16") for n, s in p.shapes().items()}
     out = poison(p)
     kernel(p, config, "sim")(*arrays.values(), out)
     np.testing.assert_array_equal(out, reference(p, arrays))
@@ -97,7 +95,7 @@ def test_the_batch_may_be_left_to_the_call():
     anywhere = kernel(p, config, "sim", te.var("n"))
     for batch in (1, 4):
         some = p.replace(batch=batch)
-        arrays, out = random_inputs(some, input_shapes(some)), poison(some)
+        arrays, out = random_inputs(some, some.shapes()), poison(some)
         anywhere(*arrays.values(), out)
         assert relative_error(out, reference(some, arrays)) < TOLERANCE[p.dtype]
 
@@ -116,13 +114,10 @@ def test_bank_conflicts_are_what_a_guess_takes_them_for(dtype, config, turns):
     p = problem("1x32x8x14", "32x1x3x3", dtype=dtype)
     p = p.replace(channels=config.lanes * config.vector)
     made = kernel(p, config, "sim").program.module
-    report = simulate(made, [*random_inputs(p, input_shapes(p)).values(), poison(p)])
+    report = simulate(made, [*random_inputs(p, p.shapes()).values(), poison(p)])
     reads = [x for x in report.accesses if "Tiles" in x.buffer and x.scope == "shared"]
     assert max(x.degree for x in reads if not x.store) == turns
-    size, cut = np.dtype(dtype).itemsize, cut_of(p, config)
-    assert (
-        max(wavefronts(config, shape, (1, 1), size) for shape in (cut.x_tile, cut.dy_tile)) == turns
-    )
+    assert np.max(wavefronts(cut_of(p, config))) == turns
 
 
 @pytest.mark.parametrize(("across", "apart"), [(2, True), (3, False)])
@@ -131,7 +126,7 @@ def test_whole_warps_go_on_when_they_have_read_a_tile(across, apart):
     p, config = problem("2x16x8x12", "16x1x3x3"), tile(4, 4, 1, 16, 1, 1, across, 2, 1)
     declared = TEMPLATE.declare(p, config)
     kernels = lower(TEMPLATE.schedule(declared, config), declared.args, HOPPER).funcs
-    found = [s for s in statements(kernels[0].body) if isinstance(s, Attr) and s.key == SPLIT]
+    found = [s for s in statements(kernels[0].body) if isinstance(s, Sync) and s.split]
     assert bool(found) == apart
 
 
@@ -183,6 +178,6 @@ def test_tiles_fit_the_machine(p):
 )
 def test_the_choice_takes_it_where_there_is_tma(arch, chosen, tmp_path):
     p = problem("32x144x58x58", "144x1x3x3")
-    answers = Answers(tmp_path / "answers.sqlite")
+    cache = ProfileCache(tmp_path / "profile.sqlite")
     target = tilewright.Target.parse(f"cuda -arch={arch}")
-    assert choose(p, target, answers=answers).algorithm.name == chosen
+    assert choose(p, target, cache=cache).algorithm.name == chosen

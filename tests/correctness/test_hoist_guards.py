@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilewright.ir.ops import logical_and
 from tilewright.ir.stmt import Let, Stmt, Sync
-from tilewright.lower.hoist_guards import hoist_guards
-from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store, when
+from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store, when
+from tilewright.lower.loops.hoist_guards import hoist_guards
 
 i, j, k, t = axes("i j k t")
 A, C = buffer("A", 64), buffer("C", 64)

@@ -1,13 +1,16 @@
 """Indices are 64 bits wide exactly where 32 do not suffice."""
 
+import pytest
+
 from tilewright.ir import Buffer, Func
 from tilewright.ir.buffer import Layout
+from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Cast, Expr, Load, Ramp, Var
 from tilewright.ir.ops import const
 from tilewright.ir.stmt import For, Let, Store
 from tilewright.ir.visit import exprs, loads, stores, walk
-from tilewright.lower.index_width import index_width
-from tilewright.lower.sketch import axes, buffer, func, loop, store, when
+from tilewright.lower.ir_builder import axes, buffer, func, loop, store, when
+from tilewright.lower.loops.index_width import index_width
 
 BIG = 2**31
 
@@ -74,8 +77,23 @@ def test_an_intermediate_product_that_leaves_32_bits_is_computed_in_64() -> None
 def test_values_of_tensors_keep_their_arithmetic() -> None:
     (i,) = axes("i")
     a, b = buffer("A", 8, type="int32"), buffer("B", 8, type="int32")
-    before = func(loop(i, 8, store(b[i], a[i] * a[i] * 65536 + i * (2**30))))
+    before = func(loop(i, 8, store(b[i], a[i] * a[i] * 65536 + i)))
     assert index_width(before).body is before.body
+
+
+def test_an_index_that_is_a_value_wraps_around_in_the_type_of_the_value() -> None:
+    (i,) = axes("i")
+    b = buffer("B", 8, type="int32")
+    made = index_width(func(loop(i, 8, store(b[i], i * (2**30) // 3))))
+    assert str(only_store(made).value) == "T.Cast('int32', T.Cast('int64', i) * 1073741824 // 3)"
+    assert not only_store(made).value.exact
+
+
+def test_indices_beyond_64_bits_are_refused() -> None:
+    (i,) = axes("i")
+    b = buffer("B", 8)
+    with pytest.raises(LoweringError, match="64 bits"):
+        index_width(func(loop(i, 2**20, store(b[i * (2**30) * (2**30) % 8], 0.0))))
 
 
 def test_a_wide_variable_is_still_a_32_bit_value() -> None:

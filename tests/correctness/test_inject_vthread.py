@@ -8,8 +8,8 @@ from tests.support.interpreter import interpret
 from tilewright.ir.ops import if_then_else
 from tilewright.ir.stmt import For, ForKind, Let, Stmt, Store
 from tilewright.ir.visit import allocated, walk
-from tilewright.lower.inject_vthread import inject_vthread
-from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store, when
+from tilewright.lower.build.inject_vthread import inject_vthread
+from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store, when
 
 
 def body_text(*body: Stmt) -> str:

@@ -27,10 +27,10 @@ def test_there_is_none_between_two_multiples() -> None:
 
 def test_it_gives_up_rather_than_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isl, "MAX_OPERATIONS", 10)
-    isl._context.cache_clear()
+    isl.context.cache_clear()
     try:
         rows = [(((0, 6), (1, 10), (2, 15)), 1, 1), (((0, 7), (1, -11), (2, 13)), 3, 5)]
         with pytest.raises(Undecided):
             sample(rows, [-99, -99, -99], [99, 99, 99])
     finally:
-        isl._context.cache_clear()
+        isl.context.cache_clear()

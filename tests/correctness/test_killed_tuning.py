@@ -82,9 +82,9 @@ def test_tuning_that_is_killed_loses_nothing_that_was_finished(tmp_path):
     assert len(said) > KILLS
 
 
-def test_a_disk_with_no_room_left_ends_tuning_with_a_word(tmp_path):
+def test_a_full_disk_ends_tuning_with_a_message(tmp_path):
     path = tmp_path / "records.sqlite"
-    process = begin(path, "/dev/null", stderr=subprocess.PIPE, preexec_fn=_little_room)
+    process = begin(path, "/dev/null", stderr=subprocess.PIPE, preexec_fn=_small_disk)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "RecordsError" in errors
@@ -93,12 +93,12 @@ def test_a_disk_with_no_room_left_ends_tuning_with_a_word(tmp_path):
     assert 10 < len(finished(out.split("\n"))) == len(kept(path))
 
 
-def _little_room():
+def _small_disk():
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
-def test_a_log_that_has_no_room_left_is_an_error_with_its_name():
+def test_a_log_on_a_full_disk_is_an_error_with_its_name():
     from tests.support.tuned import pairs
 
     from tilewright.tune.callback import log_to_file

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilewright.ir.ops import logical_and, select
-from tilewright.lower.lazy_select import lazy_select
-from tilewright.lower.sketch import axes, buffer, func, loop, store
+from tilewright.lower.build.lazy_select import lazy_select
+from tilewright.lower.ir_builder import axes, buffer, func, loop, store
 
 i, j = axes("i j")
 A, C = buffer("A", 8), buffer("C", 16)

@@ -12,7 +12,7 @@ _FAR_APART = """
 import ctypes
 from tilewright.runtime import llvm_link, llvm_pool
 
-llvm_link._jit()
+llvm_link._linker(0)
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
@@ -44,8 +44,8 @@ print(len(llvm_pool.symbols()), "functions")
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it takes pieces of memory as Linux gives them")
-def test_sections_that_find_no_room_beside_each_other_are_linked() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="it takes blocks of memory as Linux gives them")
+def test_sections_that_do_not_fit_beside_each_other_are_linked() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _FAR_APART], capture_output=True, text=True, timeout=60, check=False
     )

@@ -18,7 +18,7 @@ from tilewright.ir import expr as E
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.ops import const
-from tilewright.ir.stmt import Allocate, Attr, Evaluate, For, ForKind, If, Let, Stmt, seq
+from tilewright.ir.stmt import Allocate, Evaluate, For, ForKind, If, Let, Pragma, Stmt, seq
 from tilewright.runtime import build
 from tilewright.target import Target
 
@@ -235,10 +235,12 @@ def test_unrolled_loops_over_registers(kind: ForKind) -> None:
 def test_pragmas_and_large_unrolled_loops() -> None:
     a = buffer("a", (3, 9000), type="int32")
     large = loop("j", 9000, lambda j: store(a, (0, j), j), kind=ForKind.UNROLLED)
-    small = Attr("auto_unroll_max_step", 16, loop("j", 9, lambda j: store(a, (1, j), j * j)))
-    v = Var.make("j")
+    u, v = Var.make("j"), Var.make("j")
+    small = For(u, const(0), const(9), ForKind.SERIAL, store(a, (1, u), u * u),
+                annotations=((Pragma.AUTO_UNROLL_MAX_STEP, 16),))  # fmt: skip
+    pragmas = ((Pragma.AUTO_UNROLL_MAX_STEP, 8), (Pragma.UNROLL_EXPLICIT, True))
     marked = For(v, const(2), const(4), ForKind.SERIAL, store(a, (2, v), v),
-                 annotations=(("auto_unroll_max_step", 8), ("unroll_explicit", True)))  # fmt: skip
+                 annotations=pragmas)  # fmt: skip
     x = np.zeros((3, 9000), np.int32)
     kernel([a], seq(large, small, marked))(x)
     np.testing.assert_array_equal(x[0], np.arange(9000))

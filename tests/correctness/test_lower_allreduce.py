@@ -10,9 +10,9 @@ from tilewright.ir.expr import Call, Reducer
 from tilewright.ir.ops import const, select
 from tilewright.ir.stmt import AllReduce, Sync
 from tilewright.ir.visit import allocated, walk
-from tilewright.lower.lower_allreduce import lower_allreduce
-from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store
-from tilewright.lower.split_kernels import split_kernels
+from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store
+from tilewright.lower.loops.lower_allreduce import lower_allreduce
+from tilewright.lower.loops.split_kernels import split_kernels
 from tilewright.target import Target
 
 X, Y = axes("x y", "float32")
@@ -41,7 +41,7 @@ def row_sums(rows: int, extents: tuple[int, ...], reduced: str, target: str = "s
     for v, n, name in reversed(list(zip(threads, extents, names, strict=True))):
         body = loop(v, n, body, tag=f"threadIdx.{name}")
     made = func(loop(b, rows, body, tag="blockIdx.x"), target=target)
-    made = Func("main", (a, out), made.body, (), made.attrs)
+    made = Func("main", (a, out), made.body, (), made.target)
     (kernel,) = split_kernels(made).funcs
     return lower_allreduce(kernel)
 
@@ -105,7 +105,7 @@ def test_the_position_of_a_maximum_is_found_everywhere_and_under_a_condition(ext
         here[0], allocate(here[1], r, store(at[t], here[0][0]), store(best[t], here[1][0]))
     )
     made = func(loop(t, extent, body, tag="threadIdx.x"), target="sim")
-    (kernel,) = split_kernels(Func("main", (a, at, best), made.body, (), made.attrs)).funcs
+    (kernel,) = split_kernels(Func("main", (a, at, best), made.body, (), made.target)).funcs
     values = np.array([9, 9, 9] + [(7 * k) % 5 for k in range(extent - 3)], "float32")
     arrays = {"A": values, "at": np.zeros(extent, "int32"), "best": np.zeros(extent, "float32")}
     found = run_kernel(lower_allreduce(kernel), arrays)
@@ -122,7 +122,7 @@ def test_a_reduction_under_a_smaller_thread_loop_is_reached_by_every_thread() ->
     rows = loop(j, 5, loop(k, 4, r, tag="threadIdx.x"), tag="threadIdx.y")
     (z,) = axes("z")
     made = func(loop(z, 1, fill, rows, tag="blockIdx.x"), target="sim")
-    (kernel,) = split_kernels(Func("main", (a, b, c), made.body, (), made.attrs)).funcs
+    (kernel,) = split_kernels(Func("main", (a, b, c), made.body, (), made.target)).funcs
     x = np.arange(20, dtype="float32").reshape(5, 4)
     arrays = {"A": x, "B": np.zeros(5, "float32"), "C": np.zeros((8, 4), "float32")}
     assert (run_kernel(lower_allreduce(kernel), arrays)["B"] == x.sum(1)).all()
@@ -135,7 +135,7 @@ def test_small_integers_and_conditions_are_shuffled_as_words() -> None:
     a, b = buffer("A", 16, type="bool"), buffer("B", 1, type="bool")
     r = AllReduce(every, (b,), (const(0),), (a[t],), const(True), (t,), False)
     made = func(loop(t, 16, r, tag="threadIdx.x"), target="sim")
-    (kernel,) = split_kernels(Func("main", (a, b), made.body, (), made.attrs)).funcs
+    (kernel,) = split_kernels(Func("main", (a, b), made.body, (), made.target)).funcs
     kernel = lower_allreduce(kernel)
     shuffles = [e for e in walk(kernel.body) if isinstance(e, Call)]
     assert {e.dtype for e in shuffles} == {dtype("int32")}
@@ -149,4 +149,4 @@ def test_a_reduction_over_no_thread_is_an_error() -> None:
     b = buffer("B", 1)
     r = AllReduce(SUM, (b,), (const(0),), (const(1.0),), const(True), (k,), False)
     with pytest.raises(LoweringError, match="'k', which is no thread"):
-        lower_allreduce(Func("main", (b,), r, (), {"target": Target.parse("sim")}))
+        lower_allreduce(Func("main", (b,), r, (), Target.parse("sim")))

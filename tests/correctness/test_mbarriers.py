@@ -14,18 +14,17 @@ from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import const
-from tilewright.ir.stmt import Access, Allocate, Attr, For, ForKind, Instr, Queue, Stmt, Sync, seq
+from tilewright.ir.stmt import Access, Allocate, For, ForKind, Instr, Queue, Stmt, Sync, seq
 from tilewright.ir.visit import children
-from tilewright.lower.await_instructions import await_instructions
+from tilewright.lower.async_.insert_async_waits import insert_async_waits
+from tilewright.lower.async_.proxy_fences import proxy_fences
+from tilewright.lower.ir_builder import axes, buffer, func, store
+from tilewright.lower.ir_builder import loop as build_loop
 from tilewright.lower.pipeline import lower
-from tilewright.lower.proxy_fences import proxy_fences
-from tilewright.lower.sketch import axes, buffer, func, store
-from tilewright.lower.sketch import loop as sketch_loop
-from tilewright.lower.split_barriers import KEY as SPLIT
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
 from tilewright.target.instructions import tma_load
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.templates import TEMPLATES
 
 HOPPER = "cuda -arch=sm_90a"
@@ -69,11 +68,9 @@ PIPELINES = [
 ]  # fmt: skip
 
 
-def steps(s: Stmt) -> list[Queue | Sync | Attr]:
+def steps(s: Stmt) -> list[Queue | Sync]:
     """What a thread does about the queue and barriers, in order; loops written out."""
     match s:
-        case Attr(key, _, _) if key == SPLIT:
-            return [s]
         case Queue() | Sync():
             return [s]
         case For(_, _, extent, _, body):
@@ -86,9 +83,7 @@ def steps(s: Stmt) -> list[Queue | Sync | Attr]:
 class Block:
     """Threads on their way through :func:`steps`, and mbarriers in use as in the code written."""
 
-    def __init__(
-        self, plan: list[Queue | Sync | Attr], barriers: int, threads: int, seed: int
-    ) -> None:
+    def __init__(self, plan: list[Queue | Sync], barriers: int, threads: int, seed: int) -> None:
         self.plan, self.barriers, self.random = plan, barriers, random.Random(seed)
         self.at, self.awaited, self.issued = [0] * threads, [0] * threads, [0] * threads
         self.phases = [0] * barriers  # that are over
@@ -115,9 +110,9 @@ class Block:
                 group = self.awaited[t]
                 parity = group // self.barriers % 2
                 return self.phases[group % self.barriers] % 2 != parity
-            case Sync():
+            case Sync(split=False):
                 return min(self.at) == self.at[t]
-            case Attr() if t == 0:  # it waits for the arrivals of all others
+            case Sync() if t == 0:  # it waits for the arrivals of all others
                 return min(self.freed[1:]) > self.freed[0]
         return True
 
@@ -128,7 +123,7 @@ class Block:
                 assert self.phases[group % self.barriers] > group // self.barriers
                 self.awaited[t] += 1
                 return
-            case Attr():
+            case Sync(split=True):
                 # Nobody arrives a second time on an mbarrier that others have not arrived on.
                 assert self.freed[t] - min(self.freed) < self.barriers
                 self.freed[t] += 1
@@ -187,18 +182,18 @@ def refilled(first: Stmt, read: bool = True, last: bool = False) -> list[str]:
     copy = tma_load((8, 8), "float16")
     box = Instr(
         copy, (i, j), (Access(there, (i, j)), Access(source, (i, j))),
-        sketch_loop(i, 8, sketch_loop(j, 8, store(there[i, j], source[i, j]))),
+        build_loop(i, 8, build_loop(j, 8, store(there[i, j], source[i, j]))),
     )  # fmt: skip
     use = seq(store(back[t], there[t // 8, t % 8]), Sync("shared"))
     body = seq(first, Sync("shared"), *([use] if read else []), box, Sync("shared"))
     body = seq(body, *([use] if last else []))
-    made = await_instructions(proxy_fences(func(Allocate(there, body))))
+    made = insert_async_waits(proxy_fences(func(Allocate(there, body))))
     return [s.action for s in steps(made.body) if isinstance(s, Queue)]
 
 
 def test_what_threads_stored_is_fenced_off_from_boxes_that_replace_it() -> None:
     i, j = axes("i j")
-    by_threads = sketch_loop(i, 8, sketch_loop(j, 8, store(TILE[i, j], const(1.0, TILE.dtype))))
+    by_threads = build_loop(i, 8, build_loop(j, 8, store(TILE[i, j], const(1.0, TILE.dtype))))
     assert refilled(by_threads, read=False)[0] == "proxy"
     assert "proxy" not in refilled(seq(), read=False)
 
@@ -212,7 +207,7 @@ def test_a_fence_stands_at_arrivals_that_free_a_copy_of_a_pipeline() -> None:
     schedule, args = windows(rows=3, stages=3)
     (func,) = lower(schedule, list(args), HOPPER).funcs
     found = steps(func.body)
-    freeing = [k for k, s in enumerate(found) if isinstance(s, Attr)]
+    freeing = [k for k, s in enumerate(found) if isinstance(s, Sync) and s.split]
     assert freeing
     for k in freeing:
         before = found[k - 1]
@@ -223,7 +218,7 @@ def test_a_fence_stands_at_arrivals_that_free_a_copy_of_a_pipeline() -> None:
 @pytest.mark.needs_nvrtc
 def test_no_load_of_a_tile_is_under_way_where_it_may_be_filled_again() -> None:
     """A load waits for nothing at a barrier: it may end behind it, unless a fence stands there."""
-    p = Problem(
+    p = Conv(
         batch=64, channels=64, height=28, width=28, kernel_h=3, kernel_w=3, padding=1, stride=2,
         dtype="float16", layout="NHWC",
     )  # fmt: skip

@@ -25,7 +25,7 @@ def benchmark(monkeypatch):
     return importlib.import_module
 
 
-def test_replknet_is_timed_in_both_ways_and_written(tmp_path):
+def test_replknet_is_timed_on_both_sides_and_written(tmp_path):
     command = (
         "--model tiny --device cpu --dtype float32 --batch 1 --engines eager --layouts NCHW "
         f"--passes inference --seconds 60 --rounds 1 --out {tmp_path}"
@@ -47,18 +47,18 @@ def test_replknet_is_timed_in_both_ways_and_written(tmp_path):
     assert after["PyTorch depthwise ms"] == 0 < after["tilewright ms"]
 
 
-def test_a_way_that_is_left_out_leaves_the_others_rows(benchmark):
-    module, ways = benchmark("replknet"), benchmark("model_ways")
-    one = ways.Way("PyTorch", "eager", "NCHW", ("training",))
+def test_a_variant_that_is_left_out_leaves_the_others_rows(benchmark):
+    module, variants = benchmark("replknet"), benchmark("model_variants")
+    one = variants.Variant("PyTorch", "eager", "NCHW", ("training",))
     two, three = (
-        ways.Way("tilewright", "eager", layout, ("training",)) for layout in module.LAYOUTS
+        variants.Variant("tilewright", "eager", layout, ("training",)) for layout in module.LAYOUTS
     )
     medians = {("training", one): 30.0, ("training", two): 10.0, ("training", three): 6.0}
     first, second = module.rows(medians)
     assert (first["layout"], first["faster"]) == ("NCHW", 3.0)
     assert (second["layout"], second["PyTorch ms"], second["faster"]) == ("NHWC", None, None)
     (row,) = module.best(medians, 60)
-    assert (row["tilewright way"], row["faster"]) == ("eager NHWC", 5.0)
+    assert (row["tilewright variant"], row["faster"]) == ("eager NHWC", 5.0)
     assert (row["PyTorch images/s"], row["tilewright images/s"]) == (2000, 10000)
 
 

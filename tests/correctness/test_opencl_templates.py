@@ -9,18 +9,18 @@ import pytest
 from tests.support.depthwise import TOLERANCE, run
 
 import tilewright
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.opencl import candidates as opencl
-from tilewright.topi.problem import LAYOUTS, PASSES
+from tilewright.topi.operators.conv import LAYOUTS, PASSES
 from tilewright.topi.templates import candidates, default_schedule, templates
 
 DTYPES = ["float32", "float16", "bfloat16"]
 EVERY_LAYOUT = [name for known in LAYOUTS.values() for name in known]
 
 
-def _problem(pass_: str, layout: str, dtype: str = "float32") -> Problem:
+def _problem(pass_: str, layout: str, dtype: str = "float32") -> Conv:
     flat = len(layout) == 3
-    return Problem.parse(
+    return Conv.parse(
         "2x8x25" if flat else "2x8x5x8", "8x1x5" if flat else "8x1x3x3",
         padding="SAME", stride=2, pass_=pass_, layout=layout, dtype=dtype,
         epilogue="" if pass_ == "wgrad" else "bias+relu",
@@ -73,7 +73,7 @@ def test_a_filter_may_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.needs_opencl
 def test_channels_are_summed_as_vectors() -> None:
-    p = Problem.parse("1x16x8x8", "16x1x3x3", padding=1, layout="NHWC")
+    p = Conv.parse("1x16x8x8", "16x1x3x3", padding=1, layout="NHWC")
     found, schedule = default_schedule(p, "opencl")
     text = tilewright.build(schedule, found.args, "opencl").source
     assert re.search(r"vstore4\(\w+ \+ \w+ \* \w+, 0, &DepthwiseConv\w*\[", text)

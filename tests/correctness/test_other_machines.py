@@ -13,10 +13,10 @@ from tests.support.depthwise import TOLERANCE, run
 from tilewright.ir.expr import IntImm
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.llvm_host import lacking, processor
-from tilewright.select import Answers, choose
+from tilewright.select import ProfileCache, choose
 from tilewright.select.algorithm import BuiltKernel
 from tilewright.target import Target
-from tilewright.topi.problem import LAYOUTS, PASSES, Problem
+from tilewright.topi.operators.conv import LAYOUTS, PASSES, Conv
 
 GPUS = ["sm_80", "sm_86", "sm_89", "sm_120"]
 DTYPES = ["float32", "float16", "bfloat16"]
@@ -39,7 +39,7 @@ _SHAPES = cycle(
 )
 
 
-def _problem(pass_: str, layout: str, dtype: str) -> Problem:
+def _problem(pass_: str, layout: str, dtype: str) -> Conv:
     (batch, channels, extent), (kh, kw), more = next(_SHAPES)
     flat = len(layout) == 3
     if flat:
@@ -49,7 +49,7 @@ def _problem(pass_: str, layout: str, dtype: str) -> Problem:
         )
     if pass_ == "wgrad":
         more = more | dict(epilogue="")
-    return Problem(
+    return Conv(
         operator=next(name for name, known in LAYOUTS.items() if layout in known),
         batch=batch, channels=channels, height=1 if flat else extent, width=extent,
         kernel_h=1 if flat else kh, kernel_w=kw, pass_=pass_, layout=layout, dtype=dtype, **more,
@@ -63,9 +63,9 @@ PROBLEMS = [
 ]
 
 
-def _built(p: Problem, target: Target, tmp_path: Path) -> Kernel:
+def _built(p: Conv, target: Target, tmp_path: Path) -> Kernel:
     """What the heuristic takes where no record and no measurement is."""
-    built = choose(p, target, answers=Answers(tmp_path / "none.sqlite")).build()
+    built = choose(p, target, cache=ProfileCache(tmp_path / "none.sqlite")).build()
     assert isinstance(built, BuiltKernel)
     return built.kernel
 
@@ -76,7 +76,7 @@ def _built(p: Problem, target: Target, tmp_path: Path) -> Kernel:
     [(p, GPUS[(k + turn) % 4]) for turn in (0, 1) for k, p in enumerate(PROBLEMS)],
     ids=str,
 )
-def test_a_gpu_that_nobody_measured(p: Problem, arch: str, tmp_path: Path) -> None:
+def test_a_gpu_that_nobody_measured(p: Conv, arch: str, tmp_path: Path) -> None:
     target = Target.parse(f"cuda -arch={arch}")
     kernel = _built(p, target, tmp_path)
     used = list(kernel.resources.values())
@@ -99,7 +99,7 @@ WIDER = {"avx2": re.compile(r"%zmm|%k[0-7]\b"), "baseline": re.compile(r"%[yz]mm
 
 @pytest.mark.parametrize("arch", WIDER)
 @pytest.mark.parametrize("p", PROBLEMS[::4], ids=str)
-def test_a_cpu_with_fewer_instructions(p: Problem, arch: str, tmp_path: Path) -> None:
+def test_a_cpu_with_fewer_instructions(p: Conv, arch: str, tmp_path: Path) -> None:
     small = p.replace(batch=min(p.batch, 2), channels=min(p.channels, 20))
     target = Target.parse(f"llvm -arch={arch}")
     if reason := lacking(processor(arch).features):

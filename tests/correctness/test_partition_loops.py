@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tests.support.interpreter import interpret
 
 from tilewright.ir.expr import IfThenElse, Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import if_then_else, logical_and
-from tilewright.ir.stmt import Attr, For, ForKind, If, Stmt
+from tilewright.ir.stmt import FillAhead, For, ForKind, If, Stmt
 from tilewright.ir.visit import allocated, stores, walk
-from tilewright.lower.partition_loops import partition_loops
-from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store, when
-from tilewright.lower.trim_loops import trim_loops
+from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store, when
+from tilewright.lower.loops.partition_loops import partition_loops
+from tilewright.lower.loops.trim_loops import trim_loops
 
 i, j, v, d = axes("i j v d")
 
 
-def window(n: int, kind: str = "serial", **config: Any) -> Func:
+def window(n: int, kind: str = "serial", target: str = "llvm") -> Func:
     """A sum over three neighbours, in vectors of four."""
     A, C = buffer("A", n), buffer("C", -(-n // 4) * 4)
     x = i * 4 + v + d - 1
     update = store(C[i * 4 + v], C[i * 4 + v] + if_then_else(logical_and(x >= 0, x < n), A[x], 0.0))
     lanes = loop(v, 4, update, kind="vectorized")
-    target = config.pop("target", "llvm")
-    return func(loop(i, -(-n // 4), loop(d, 3, lanes), kind=kind), target=target, config=config)
+    return func(loop(i, -(-n // 4), loop(d, 3, lanes), kind=kind), target=target)
 
 
 def agrees(f: Func, made: Func, n: int) -> bool:
@@ -57,14 +54,14 @@ def test_a_loop_with_a_pipeline_stays_whole() -> None:
     A, B, S = buffer("A", 4), buffer("B", 32), buffer("S", 4, scope="shared")
     fill = loop(d, 4, store(S[d], A[d]))
     use = when(i * 4 + v < 30, store(B[i * 4 + v], S[v]))
-    for filled, parts in ((fill, 2), (Attr("pipeline", (S, 2, None), fill), 1)):
+    for filled, parts in ((fill, 2), (FillAhead(S, 2, None, fill), 1)):
         f = func(loop(i, 8, allocate(S, filled, loop(v, 4, use))), target="cuda -arch=sm_90a")
         assert len(list(allocated(partition_loops(f).body))) == parts
 
 
 def test_copies_have_a_limit() -> None:
-    f = window(30, partition_limit=2)
-    assert repr(partition_loops(f)) == repr(f)
+    f = window(30)
+    assert repr(partition_loops(f, limit=2)) == repr(f)
 
 
 def test_a_parallel_loop_stays_one_loop_with_the_interior_as_a_branch() -> None:
@@ -192,3 +189,19 @@ def test_a_condition_on_little_of_the_work_is_not_worth_copies() -> None:
     out = loop(v, 4, when(i * 4 + v < 30, store(C[i * 4 + v], acc[v])), kind="vectorized")
     f = func(loop(i, 8, allocate(acc, total, out)))
     assert len(outer_loops(partition_loops(f))) == 1
+
+
+def test_what_lies_around_a_long_interior_is_one_copy_where_its_ends_are_not_known() -> None:
+    t, u = axes("t u")
+    A, C = buffer("A", 4096), buffer("C", 4096)
+    n = t * 512 + i * 64 + u
+    guard = logical_and(n >= 1, n < 4001)
+    body = when(guard, store(C[n], A[n - 1]))
+    nest = loop(i, 8, loop(u, 64, body, kind="unrolled"))
+    f = func(loop(t, 8, nest, kind="parallel"), target="llvm")
+    # the loop in tasks without conditions, and in the others
+    loops = outer_loops(partition_loops(f))
+    assert len(loops) == 2
+    assert any(isinstance(s.body, If) and s.body.orelse is not None for s in loops)
+    data = {"A": np.arange(4096.0), "C": np.zeros(4096)}
+    assert np.array_equal(interpret(partition_loops(f), data)["C"], interpret(f, data)["C"])

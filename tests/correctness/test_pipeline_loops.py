@@ -7,14 +7,14 @@ from tests.support.interpreter import interpret
 from tilewright.ir import Buffer, Func
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Expr, IntImm, Load
-from tilewright.ir.stmt import Attr, For, Stmt
+from tilewright.ir.stmt import FillAhead, For, Stmt
 from tilewright.ir.visit import allocated, loads, walk
-from tilewright.lower.pipeline_loops import pipeline_loops
-from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store
+from tilewright.lower.async_.pipeline_loops import pipeline_loops
+from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store
 
 
-def marked(b: Buffer, fill: Stmt, stages: int = 2) -> Attr:
-    return Attr("pipeline", (b, stages, None), fill)
+def marked(b: Buffer, fill: Stmt, stages: int = 2) -> FillAhead:
+    return FillAhead(b, stages, None, fill)
 
 
 def tiled_sum(
@@ -38,7 +38,7 @@ def test_the_result_is_what_it_was(steps: int, low: int, scope: str, stages: int
     assert (interpret(after, arrays)["B"] == interpret(before, arrays)["B"]).all()
     (copies,) = allocated(after.body)
     assert copies.constant_shape == ((stages, 4) if steps > 1 else (4,))
-    assert not any(isinstance(s, Attr) for s in walk(after.body))
+    assert not any(isinstance(s, FillAhead) for s in walk(after.body))
 
 
 @pytest.mark.parametrize("stages", [2, 3])
@@ -109,7 +109,7 @@ def test_outside_of_a_loop_there_is_nothing_to_do() -> None:
     body = allocate(s, marked(s, loop(i, 4, store(s[i], a[i]))), loop(j, 4, store(b[j], s[j])))
     after = pipeline_loops(func(body))
     assert [x.constant_shape for x in allocated(after.body)] == [(4,)]
-    assert not any(isinstance(x, Attr) for x in walk(after.body))
+    assert not any(isinstance(x, FillAhead) for x in walk(after.body))
 
 
 def test_a_tile_of_what_the_loop_itself_writes_cannot_be_computed_ahead() -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.support.depthwise import TOLERANCE, run
 
 import tilewright
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.gpu.depthwise_pixel_tiles import (
     BoxTile,
     declare_boxes,
@@ -21,7 +21,7 @@ SM_90A = "cuda -arch=sm_90a"
 
 
 def problem(image, filter, dtype="float16", pass_="forward", **more):
-    return Problem.parse(image, filter, dtype=dtype, layout="NHWC", pass_=pass_, **more)
+    return Conv.parse(image, filter, dtype=dtype, layout="NHWC", pass_=pass_, **more)
 
 
 def build(p, tile, target="sim"):

@@ -12,10 +12,10 @@ from tilewright.ir import Buffer, Func
 from tilewright.ir.expr import Load, Ramp, Var
 from tilewright.ir.func import LaunchAxis
 from tilewright.ir.ops import const
-from tilewright.ir.stmt import Attr, For, If, Stmt, Store, seq
+from tilewright.ir.stmt import For, If, Produce, Stmt, Store, seq
 from tilewright.ir.visit import allocated, loads, stores, walk
-from tilewright.lower.plan_storage import plan_storage
-from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store, when
+from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store, when
+from tilewright.lower.loops.plan_storage import plan_storage
 
 
 def step(into: Buffer, *sources: Buffer) -> Stmt:
@@ -37,7 +37,7 @@ def gpu(body: Stmt, threads: int = 4) -> tuple[Func, Var]:
     (t,) = (v for v in made.params if isinstance(v, Var))
     params = tuple(p for p in made.params if p is not t)
     launch = (LaunchAxis("threadIdx.x", t, const(threads)),)
-    return Func("main", params, made.body, launch, made.attrs), t
+    return Func("main", params, made.body, launch, made.target), t
 
 
 def memory(f: Func) -> int:
@@ -171,7 +171,7 @@ def test_a_few_words_of_shared_memory_are_not_worth_a_barrier() -> None:
 def test_what_nobody_reads_is_not_computed() -> None:
     a, b = buffer("A", 4), buffer("B", 4)
     s, t, u = (local(n) for n in "STU")
-    dead = allocate(s, allocate(t, Attr("produce", "S", step(s, a)), step(t, s)))
+    dead = allocate(s, allocate(t, Produce("S", step(s, a)), step(t, s)))
     after = plan_storage(func(dead, allocate(u, when(const(4) > 3, step(b, a)))))
     assert not allocated(after.body)
     assert {x.buffer for x in stores(after.body)} == {b}

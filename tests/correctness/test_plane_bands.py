@@ -1,6 +1,7 @@
 """Planes by bands of filters on tensor cores: right at every edge, and what is multiplied."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,13 @@ from tests.support.hopper import skip_unless_hopper
 
 import tilewright
 from tilewright.ir.errors import LanguageError
-from tilewright.topi import Problem
-from tilewright.topi.gpu.depthwise_plane_bands import PlaneBandTile, band_cut, meetings
+from tilewright.topi import Conv
+from tilewright.topi.gpu.depthwise_plane_bands import (
+    PlaneBandTile,
+    band_cut,
+    declare_plane_bands,
+    row_conflicts,
+)
 from tilewright.topi.templates import TEMPLATES, templates
 
 SM_90A = tilewright.Target.parse("cuda -arch=sm_90a")
@@ -18,7 +24,7 @@ TEMPLATE = TEMPLATES["gpu.plane_bands"]
 
 
 def problem(image, filter, dtype="float16", pass_="forward", **more):
-    return Problem.parse(image, filter, dtype=dtype, pass_=pass_, **more)
+    return Conv.parse(image, filter, dtype=dtype, pass_=pass_, **more)
 
 
 def build(p, tile, target="sim", batch=None):
@@ -59,7 +65,7 @@ def test_every_edge_is_right(p, tile, device, boxed):
 
 @pytest.mark.parametrize("width", [28, 14, 10])
 @pytest.mark.parametrize("k", [3, 7])
-def test_rows_of_any_even_width_are_copied_in_pieces(width, k):
+def test_rows_of_any_even_width_are_copied_in_chunks(width, k):
     p = problem((3, 4, 9, width), (4, 1, k, k), padding=k // 2)
     tile = PlaneBandTile(3, 4, 2, 1, -(-width // 16), 2, 2, 2, boxed=0)
     assert run(p, build(p, tile)) < TOLERANCE["float16"]
@@ -129,10 +135,9 @@ def test_a_row_of_strips_is_read_once_for_all_rows_of_results_that_see_it():
 def test_rows_of_a_tile_are_as_long_as_meets_no_bank_twice():
     p = problem((64, 144, 56, 56), (144, 1, 5, 5), padding=2)
     for tile in (PlaneBandTile(7, 8, 1, 1, 7, 1), PlaneBandTile(14, 4, 1), PlaneBandTile(14, 1, 8)):
-        cut = band_cut(p, tile)
-        apart = cut.box[1] * cut.box[2], tile.rows
-        assert meetings(cut.pitch // 8, apart, 1, tile.strips, tile.groups) == 1
-    assert meetings(8, (1, 8), 1, 8, 1) == 4  # rows of 128 bytes
+        assert row_conflicts(band_cut(p, tile)) == 1
+    rows_of_128_bytes = replace(band_cut(p, PlaneBandTile(7, 8, 1)), row_stride=64)
+    assert row_conflicts(rows_of_128_bytes) == 4
 
 
 def test_tiles_of_the_library_are_right():
@@ -148,7 +153,7 @@ def test_more_strips_and_groups_than_a_product_has_rows_are_an_error():
     with pytest.raises(LanguageError, match="powers of two .* not 3 by 1"):
         TEMPLATE.declare(p, PlaneBandTile(1, 3, 1))
     with pytest.raises(LanguageError, match="rows is 0, where 1 is the least"):
-        band_cut(p, PlaneBandTile(0, 8, 1))
+        declare_plane_bands(p, PlaneBandTile(0, 8, 1))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +177,7 @@ def test_tiles_of_more_images_than_there_are_go_to_no_next_one_and_may_have_a_re
     template = TEMPLATES[name]
     deep = [
         t for t in template.candidates(p, SM_90A)
-        if (t.matrix[0] if layout == "NCHW" else t.deep) > p.batch
+        if (t.matrix[0] if layout == "NCHW" else t.images_per_mma) > p.batch
     ]  # fmt: skip
     assert deep
     assert {t.turns for t in deep} == {1}

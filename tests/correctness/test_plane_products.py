@@ -12,8 +12,7 @@ from tilewright.runtime.sass import opcodes
 from tilewright.runtime.sim import simulate
 from tilewright.select.products import products
 from tilewright.target import Target
-from tilewright.topi import Problem
-from tilewright.topi.declare import input_shapes
+from tilewright.topi import Conv
 from tilewright.topi.gpu.depthwise_plane_gradient import PlaneGradientTile
 from tilewright.topi.gpu.depthwise_plane_products import PlaneProductTile
 from tilewright.topi.templates import TEMPLATES
@@ -23,7 +22,7 @@ HOPPER = Target.parse("cuda -arch=sm_90a")
 
 
 def problem(data, filter, **more):
-    return Problem.parse(data, filter, **{"dtype": "float16", "padding": 6, **more})
+    return Conv.parse(data, filter, **{"dtype": "float16", "padding": 6, **more})
 
 
 def gradient(*shapes, **more):
@@ -74,7 +73,7 @@ def kernel(p, tile, target, batch=None):
 
 
 def check(p, found):
-    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    arrays, out = random_inputs(p, p.shapes()), poison(p)
     found(*arrays.values(), out)  # raises for every race, stale read and the like
     assert relative_error(out, reference(p, arrays)) < TOLERANCE[p.dtype]
 
@@ -99,7 +98,7 @@ def test_one_kernel_serves_every_batch(pass_, tile):
 def test_small_integers_are_summed_exactly(pass_):
     p = problem("18x8x7x7", "8x1x13x13", pass_=pass_)
     rng = np.random.default_rng(0)
-    arrays = {n: rng.integers(-3, 4, s).astype("float16") for n, s in input_shapes(p).items()}
+    arrays = {n: rng.integers(-3, 4, s).astype("float16") for n, s in p.shapes().items()}
     out = poison(p)
     tile = template(p).candidates(p, HOPPER)[0]
     kernel(p, tile, "sim")(*arrays.values(), out)
@@ -108,7 +107,7 @@ def test_small_integers_are_summed_exactly(pass_):
 
 def test_what_is_not_finite_stays_in_its_image_and_channel():
     p = problem("3x4x7x7", "4x1x3x3", padding=1)
-    arrays = random_inputs(p, input_shapes(p))
+    arrays = random_inputs(p, p.shapes())
     for channel, pixel in ((1, (0, 0)), (2, (6, 6))):
         arrays["data"][(1, channel, *pixel)] = np.inf
     out = poison(p)
@@ -127,7 +126,7 @@ def test_no_load_of_an_image_meets_a_bank_twice(pass_, size):
     tile = PlaneGradientTile(8, 1, 2) if pass_ == "wgrad" else PlaneProductTile(8, 1, 2, 2)
     declared = template(p).declare(p, tile)
     module = tilewright.lower(template(p).schedule(declared, tile), declared.args, "sim")
-    arrays = random_inputs(p, input_shapes(p))
+    arrays = random_inputs(p, p.shapes())
     report = simulate(module, [*arrays.values(), poison(p)])
     loads = [a for a in report.accesses if a.scope == "shared" and not a.store]
     assert loads
@@ -145,7 +144,7 @@ def test_the_first_tiles_hold_their_matrices_in_registers(pass_):
         program = kernel(p, tile, HOPPER).program
         (used,) = program.resources.values()
         assert used.spills == used.stack == 0
-        assert used.shared_memory == products(p, template(p).name, tile).shared
+        assert used.shared_memory == products(p, template(p).name, [tile])[0].shared
         found = opcodes(program.assembly)
         # Sixteen images: each row of results (or of dy) with each pair of rows.
         assert found["HMMA.16816.F32"] == 7 * 4

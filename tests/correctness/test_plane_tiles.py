@@ -1,4 +1,4 @@
-"""Convolutions of tiles of planes that the copying unit brings: right at every edge, tight code."""
+"""Convolutions of tiles of planes that TMA brings: right at every edge, tight code."""
 
 import re
 from collections import Counter
@@ -8,7 +8,7 @@ from tests.support.depthwise import TOLERANCE, run
 from tests.support.hopper import skip_unless_hopper
 
 import tilewright
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.gpu.depthwise_plane_tiles import PlaneBoxTile, plane_cut
 from tilewright.topi.templates import TEMPLATES
 
@@ -17,7 +17,7 @@ TEMPLATE = TEMPLATES["gpu.plane_tiles"]
 
 
 def problem(image, filter, dtype="float32", pass_="forward", **more):
-    return Problem.parse(image, filter, dtype=dtype, pass_=pass_, **more)
+    return Conv.parse(image, filter, dtype=dtype, pass_=pass_, **more)
 
 
 def build(p, tile, target="sim", batch=None):
@@ -83,21 +83,21 @@ def test_what_a_thread_reads_has_no_guards(dtype):
 
 def test_rows_of_a_tile_lie_so_that_threads_meet_few_banks():
     p = problem((64, 192, 28, 28), (192, 1, 5, 5), padding=2)
-    assert plane_cut(p, PlaneBoxTile(7, 4, 4, 7)).pitch == 36  # 32 are seen
+    assert plane_cut(p, PlaneBoxTile(7, 4, 4, 7)).row_stride == 36  # 32 are seen
 
 
 def test_rows_of_a_tile_are_so_long_for_reads_of_any_width():
     """Of 4 bytes, two passes by all lanes of a warp where others would take four."""
     p, tile = problem((64, 192, 32, 32), (192, 1, 5, 5), "float16", padding=2), (16, 2, 2, 8, 12)
 
-    def passes(pitch):
+    def passes(row_stride):
         rows, counts = plane_cut(p, PlaneBoxTile(*tile)).box[1], Counter()
         for lane in range(32):
             plane, y, x = lane // 16, lane // 8 % 2, lane % 8
-            counts[((plane * rows + y * 16) * pitch + x * 2) // 2 % 32] += 1
+            counts[((plane * rows + y * 16) * row_stride + x * 2) // 2 % 32] += 1
         return max(counts.values())
 
-    found = plane_cut(p, PlaneBoxTile(*tile)).pitch
+    found = plane_cut(p, PlaneBoxTile(*tile)).row_stride
     assert passes(found) == 2 < passes(48)
 
 
@@ -114,7 +114,7 @@ def test_rows_of_a_tile_are_so_long_for_reads_of_any_width():
     ],
     ids=str,
 )
-def test_rows_are_whole_pieces_of_16_bytes(size, more, wanted):
+def test_rows_are_whole_chunks_of_16_bytes(size, more, wanted):
     p = problem((64, 8, size, size), (8, 1, 3, 3), padding=1, **more)
     assert TEMPLATE.fits(p, SM_90A) == wanted
 

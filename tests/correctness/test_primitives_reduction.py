@@ -134,7 +134,7 @@ class TestAcrossThreads:
 
     @pytest.mark.parametrize("threads", [16, 32, 96])
     @on_gpu
-    def test_the_way_tvm_writes_it(self, threads: int, target: str) -> None:
+    def test_as_tvm_writes_it(self, threads: int, target: str) -> None:
         s, a, b, k = row_sums()
         _, ki = s[b].split(k, factor=threads)
         partial = s.rfactor(b, ki)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.support.chain import N, X, chain, stencil
+from tests.support.found import agree
 from tests.support.schedules import (
     allocated_shapes,
     assert_computes,
@@ -118,6 +120,64 @@ class TestStorage:
         assert_computes(s, [a, c], [X], stencil(X), target)
 
 
+class TestWarps:
+    """Memory that 32 neighbours along threadIdx.x share, whatever the target has for warps."""
+
+    @pytest.mark.parametrize("shift", [0, 1])
+    @pytest.mark.parametrize("threads", [32, 20])
+    @on_gpu
+    def test_lanes_read_what_others_loaded(self, threads: int, shift: int, target: str) -> None:
+        a = te.placeholder((4, threads), name="A")
+        b = te.compute((4, threads), lambda i, j: a[i, (j + shift) % threads] * 2.0, name="B")
+        s = te.create_schedule(b.op)
+        copied = s.cache_read(a, "warp", [b])
+        i, j = b.op.axis
+        thread = te.thread_axis("threadIdx.x")
+        s[b].bind(i, te.thread_axis("blockIdx.x"))
+        s[b].bind(j, thread)
+        s[copied].compute_at(s[b], i)
+        s[copied].bind(copied.op.axis[1], thread)
+        x = integers(4, threads)
+        assert_computes(s, [a, b], [x], np.roll(x, -shift, 1) * 2, target)
+
+    @pytest.mark.parametrize(("x", "y", "z"), [(16, 2, 1), (32, 3, 1), (24, 2, 2), (8, 1, 4)])
+    @on_gpu
+    def test_every_row_has_its_own(self, x: int, y: int, z: int, target: str) -> None:
+        rows = x * y * z * 2
+        a = te.placeholder((rows, 5), name="A")
+        b = te.compute((rows, 5), lambda i, j: a[i, j] * 2.0, name="B")
+        c = te.compute((rows, 5), lambda i, j: b[i // x * x + (i + 3) % x, j] + 1.0, name="C")
+        s = te.create_schedule(c.op)
+        block, i = s[c].split(c.op.axis[0], x * y * z)
+        upper, i = s[c].split(i, x * y)
+        middle, lower = s[c].split(i, x)
+        thread = te.thread_axis("threadIdx.x")
+        s[c].bind(block, te.thread_axis("blockIdx.x"))
+        s[c].bind(upper, te.thread_axis("threadIdx.z"))
+        s[c].bind(middle, te.thread_axis("threadIdx.y"))
+        s[c].bind(lower, thread)
+        s[b].set_scope("warp")
+        s[b].compute_at(s[c], c.op.axis[1])
+        s[b].bind(s[b].split(b.op.axis[0], x)[1], thread)
+        n = integers(rows, 5)
+        moved = np.roll(n.reshape(-1, x, 5), -3, 1).reshape(rows, 5)
+        assert_computes(s, [a, c], [n], moved * 2 + 1, target)
+
+    @on_gpu
+    def test_each_32_of_a_row_have_their_own(self, target: str) -> None:
+        a = te.placeholder((2, 96), name="A")
+        b = te.compute((2, 96), lambda i, j: a[i, j // 32 * 32 + 31 - j % 32] * 2.0, name="B")
+        s = te.create_schedule(b.op)
+        copied = s.cache_read(a, "warp", [b])
+        thread = te.thread_axis("threadIdx.x")
+        s[b].bind(b.op.axis[0], te.thread_axis("threadIdx.y"))
+        s[b].bind(b.op.axis[1], thread)
+        s[copied].compute_at(s[b], b.op.axis[0])
+        s[copied].bind(copied.op.axis[1], thread)
+        x = integers(2, 96)
+        assert_computes(s, [a, b], [x], x.reshape(2, 3, 32)[:, :, ::-1].reshape(2, 96) * 2, target)
+
+
 class TestPrefetch:
     def hints(self, s: Schedule, args: list[Any]) -> list[str]:
         (func,) = tilewright.lower(s, args, "llvm").funcs
@@ -148,3 +208,14 @@ class TestPrefetch:
         s[b].prefetch(a, j, 4)
         x = integers(4, N)
         assert_computes(s, [a, b], [x], x + 1, target)
+
+    @everywhere
+    @pytest.mark.parametrize("type", ["float16", "bfloat16", "bool", "uint8", "int64"])
+    def test_takes_every_type(self, type: str, target: str) -> None:
+        a = te.placeholder((4, 8), type, name="A")
+        b = te.compute((4, 8), lambda i, j: te.cast("float32", a[i, j]), name="B")
+        s = te.create_schedule(b.op)
+        if target != "llvm":
+            s[b].bind(b.op.axis[0], te.thread_axis("threadIdx.x"))
+        s[b].prefetch(a, b.op.axis[1], 1)
+        agree(s, [a], [b], target)

@@ -43,7 +43,7 @@ def test_a_layer_of_any_batch(target: str) -> None:
 
 @pytest.mark.parametrize("how", ["factor", "nparts", "fused", "vector", "reversed"])
 @everywhere
-def test_every_way_to_split_a_symbolic_extent(how: str, target: str) -> None:
+def test_every_split_of_a_symbolic_extent(how: str, target: str) -> None:
     n = te.var("n")
     a = te.placeholder((n, 3), name="A")
     b = te.compute((n, 3), lambda i, j: a[n - 1 - i, j] * 2.0, name="B")

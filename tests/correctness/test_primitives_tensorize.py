@@ -145,7 +145,7 @@ def test_a_micro_kernel_on_packed_tiles_in_local_memory(target: str) -> None:
 
 
 @on_gpu
-def test_a_copy_in_pieces_that_begin_and_end_in_any_row(target: str) -> None:
+def test_a_copy_in_chunks_that_begin_and_end_in_any_row(target: str) -> None:
     a = te.placeholder((3, 8, 7, 7), "float16", name="A")
     tile = te.compute((3, 8 * 49), lambda n, e: a[n, e // 49, e % 49 // 7, e % 7], name="tile")
     b = te.compute((3, 8 * 49), lambda n, e: tile[n, 8 * 49 - 1 - e], name="B")
@@ -155,8 +155,8 @@ def test_a_copy_in_pieces_that_begin_and_end_in_any_row(target: str) -> None:
     s[b].bind(s[b].split(e, factor=64)[1], te.thread_axis("threadIdx.x"))
     s[tile].set_scope("shared")
     s[tile].compute_at(s[b], n)
-    piece, own = s[tile].split(tile.op.axis[1], factor=8)  # 16 bytes of rows of 14
-    s[tile].bind(s[tile].split(piece, factor=64)[1], te.thread_axis("threadIdx.x"))
+    chunk, own = s[tile].split(tile.op.axis[1], factor=8)  # 16 bytes of rows of 14
+    s[tile].bind(s[tile].split(chunk, factor=64)[1], te.thread_axis("threadIdx.x"))
     s[tile].tensorize(own, copy_async(8, "float16"))
     assert instructions(s, [a, b], target) == {"copy_async_float16_8"}
     x = integers(3, 8, 7, 7, type="float16", seed=1)

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from tests.support.depthwise import problems
 
-from tilewright.topi import Problem
+from tilewright.topi import Conv
+from tilewright.topi.problem import Problem
 
-SMALL = Problem(batch=2, channels=3, height=8, width=9, kernel_h=3, kernel_w=3)
+SMALL = Conv(batch=2, channels=3, height=8, width=9, kernel_h=3, kernel_w=3)
 
 
 @given(problems())
@@ -48,21 +49,21 @@ def test_a_problem_is_frozen():
 
 
 def test_both_forms_of_a_filter_mean_the_same():
-    ours = Problem.parse("1x256x96x96", "256x2x5x5", padding=2)
-    assert Problem.parse((1, 256, 96, 96), (512, 1, 5, 5), padding=(2, 2)) == ours
+    ours = Conv.parse("1x256x96x96", "256x2x5x5", padding=2)
+    assert Conv.parse((1, 256, 96, 96), (512, 1, 5, 5), padding=(2, 2)) == ours
     assert ours.multiplier == 2
     assert ours.output_shape == (1, 512, 96, 96)
     assert ours.filter_shape == (256, 2, 5, 5)
 
 
 def test_three_dimensions_are_the_flat_operator():
-    p = Problem.parse("2x3x20", "3x2x5", stride=2, padding="CAUSAL", layout="NWC")
+    p = Conv.parse("2x3x20", "3x2x5", stride=2, padding="CAUSAL", layout="NWC")
     assert p.operator == "depthwise_conv1d"
     assert p.padding == (0, 4, 0, 0)
     assert p.input_shape == (2, 20, 3)
     assert p.output_shape == (2, 10, 6)
     assert p.filter_shape == (3, 2, 5)
-    assert Problem.parse("2x3x20", "3x2x5", padding=(1, 2)).padding == (0, 1, 0, 2)
+    assert Conv.parse("2x3x20", "3x2x5", padding=(1, 2)).padding == (0, 1, 0, 2)
 
 
 @pytest.mark.parametrize("extent", range(5, 12))
@@ -70,9 +71,7 @@ def test_three_dimensions_are_the_flat_operator():
 @pytest.mark.parametrize("kernel", [1, 2, 3, 5])
 def test_same_keeps_the_image_by_stride(extent, stride, kernel):
     for name in ("SAME", "same_lower"):
-        p = Problem.parse(
-            (1, 1, extent, extent), (1, 1, kernel, kernel), stride=stride, padding=name
-        )
+        p = Conv.parse((1, 1, extent, extent), (1, 1, kernel, kernel), stride=stride, padding=name)
         assert p.out_image == (-(-extent // stride),) * 2
         before, after = p.padding[0], p.padding[2]
         assert abs(before - after) <= 1
@@ -89,14 +88,14 @@ def test_bytes_count_every_tensor_once():
 
 
 def test_the_floor_is_of_bytes_or_of_flops():
-    p = Problem.parse("64x384x32x32", "384x1x31x31", padding=15)
+    p = Conv.parse("64x384x32x32", "384x1x31x31", padding=15)
     assert p.floor(4.3e12, 60e12, nominal=True) == pytest.approx(806.1e-6, rel=1e-3)
     assert p.floor(4.3e12, 60e12) < p.floor(4.3e12, 60e12, nominal=True)
     assert p.floor(4.3e12, 1e30) == pytest.approx(46.8e-6, rel=2e-2)
 
 
 def test_a_problem_prints_on_one_line():
-    p = Problem.parse("64x384x32x32", "384x1x7x7", padding=3, dtype="float16",
+    p = Conv.parse("64x384x32x32", "384x1x7x7", padding=3, dtype="float16",
                       epilogue=["bias", "leaky_relu(0.1)"])  # fmt: skip
     assert str(p) == (
         "depthwise_conv2d forward 64x384x32x32 K7 s1 p3,3,3,3 float16 NCHW + bias + leaky_relu(0.1)"
@@ -108,3 +107,23 @@ def test_sums_of_half_floats_are_floats():
     assert SMALL.replace(dtype="float16", accumulate="float16", precision="half").accumulate == (
         "float16"
     )
+
+
+def test_a_dense_convolution_reads_all_channels_of_its_group():
+    p = Conv.parse("2x6x8x9", "10x3x3x3", groups=2, padding=1)
+    assert (p.operator, p.groups, p.multiplier, p.out_channels) == ("conv2d", 2, 5, 10)
+    assert p.filter_shape == (10, 3, 3, 3)
+    assert p.output_shape == (2, 10, 8, 9)
+    assert p.nominal_flops == 2 * 2 * 10 * 8 * 9 * 3 * 3 * 3
+    assert Problem.from_json(p.to_json()) == p
+    assert p.key != p.replace(groups=1, multiplier=10).key
+
+
+def test_a_convolution_with_as_many_groups_as_channels_is_depthwise():
+    p = Conv.parse("2x6x8x9", "12x1x3x3", groups=6)
+    assert p == Conv.parse("2x6x8x9", "6x2x3x3")
+    assert p.operator == "depthwise_conv2d"
+
+
+def test_a_depthwise_convolution_of_other_channels_stays_one():
+    assert SMALL.replace(channels=7).groups == 7

@@ -10,13 +10,13 @@ from tilewright.cli.main import main
 from tilewright.report import Kernel, Roof, results, roofline
 from tilewright.report.histories import histories
 from tilewright.report.overview import overview
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.tune import library
 from tilewright.tune.measure import Device, MeasureErrorNo, MeasureInput, MeasureResult
 from tilewright.tune.records import Records
 
-LAYER = Problem.parse("1x32x28x28", "32x1x3x3", padding=1)
-OTHER = Problem.parse("1x8x14x14", "8x1x5x5", padding=2, pass_="wgrad")
+LAYER = Conv.parse("1x32x28x28", "32x1x3x3", padding=1)
+OTHER = Conv.parse("1x8x14x14", "8x1x5x5", padding=2, pass_="wgrad")
 
 
 def measured(**more):
@@ -127,7 +127,7 @@ def test_files_that_name_their_device_themselves_are_read_too(tmp_path):
     assert found.environment["torch"] == "2"
     (one,) = found.rows
     assert one.us == {"tilewright": 50.0, "pytorch nchw": 90.0}
-    assert one.problem == Problem.parse(
+    assert one.problem == Conv.parse(
         "64x32x112x112", "32x1x3x3", padding=1, stride=2, dtype="float16", layout="NHWC"
     )
     assert (one.ratio, one.of_floor) == (1.8, 0.8)

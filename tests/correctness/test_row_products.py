@@ -8,11 +8,10 @@ from tests.support.depthwise import TOLERANCE, poison, random_inputs, reference,
 
 import tilewright
 from tilewright.runtime.sass import opcodes
-from tilewright.select.answers import Answers
 from tilewright.select.choice import choose
+from tilewright.select.profile_cache import ProfileCache
 from tilewright.target import Target
-from tilewright.topi import Problem
-from tilewright.topi.declare import input_shapes
+from tilewright.topi import Conv
 from tilewright.topi.gpu.depthwise_row_products import RowProductTile
 from tilewright.topi.templates import TEMPLATES
 
@@ -20,9 +19,7 @@ TEMPLATE = TEMPLATES["gpu.row_products"]
 
 
 def problem(data, filter, **more):
-    return Problem.parse(
-        data, filter, **{"dtype": "float16", "padding": 3, "pass_": "wgrad", **more}
-    )
+    return Conv.parse(data, filter, **{"dtype": "float16", "padding": 3, "pass_": "wgrad", **more})
 
 
 LARGE = problem("64x384x32x32", "384x1x31x31", padding=15)
@@ -47,7 +44,7 @@ def kernel(p, tile, target):
 
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])
 def test_diagonals_of_products_of_rows_are_the_gradient(p, tile):
-    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    arrays, out = random_inputs(p, p.shapes()), poison(p)
     kernel(p, tile, "sim")(*arrays.values(), out)  # raises for every race, stale read and the like
     assert relative_error(out, reference(p, arrays)) < TOLERANCE[p.dtype]
 
@@ -55,7 +52,7 @@ def test_diagonals_of_products_of_rows_are_the_gradient(p, tile):
 def test_small_integers_are_summed_exactly():
     p = problem("18x1x8x8", "1x1x5x5", padding=2)
     rng = np.random.default_rng(0)
-    arrays = {n: rng.integers(-1, 2, s).astype("float16") for n, s in input_shapes(p).items()}
+    arrays = {n: rng.integers(-1, 2, s).astype("float16") for n, s in p.shapes().items()}
     out = poison(p)
     kernel(p, RowProductTile(2, 1, 16, 16, 2), "sim")(*arrays.values(), out)
     np.testing.assert_array_equal(out, reference(p, arrays))
@@ -91,5 +88,5 @@ def test_other_problems_are_left_to_other_schedules(p):
 
 def test_it_is_the_first_choice_for_large_filters_unmeasured(tmp_path):
     target = Target.parse("cuda -arch=sm_90a")
-    answers = Answers(tmp_path / "answers.sqlite")
-    assert choose(LARGE, target, answers=answers).algorithm.name == "gpu.row_products"
+    cache = ProfileCache(tmp_path / "profile.sqlite")
+    assert choose(LARGE, target, cache=cache).algorithm.name == "gpu.row_products"

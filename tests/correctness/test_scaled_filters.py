@@ -8,8 +8,8 @@ from tests.support.depthwise import TOLERANCE, poison, reference, run
 
 import tilewright
 from tilewright.runtime.sass import opcodes
-from tilewright.topi import Problem
-from tilewright.topi.declare import declare, declare_scaled, input_shapes
+from tilewright.topi import Conv
+from tilewright.topi.declare import declare, declare_scaled
 from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
 from tilewright.topi.templates import TEMPLATES
 
@@ -38,7 +38,7 @@ def build(p, template, parameters, target):
 @pytest.mark.parametrize(("layout", "template", "parameters"), CASES)
 def test_results_are_as_right_as_of_scaled_sums(layout, template, parameters, epilogue):
     for dtype in ("float16", "float32"):
-        p = Problem.parse(
+        p = Conv.parse(
             (2, 16, 9, 9), (16, 1, 3, 3), padding=1, layout=layout, dtype=dtype, epilogue=epilogue
         )
         assert run(p, build(p, template, parameters, "sim")) < TOLERANCE[dtype]
@@ -46,12 +46,11 @@ def test_results_are_as_right_as_of_scaled_sums(layout, template, parameters, ep
 
 @pytest.mark.parametrize(("layout", "template", "parameters"), CASES)
 def test_they_are_the_same_bits_on_small_integers(layout, template, parameters):
-    p = Problem.parse((2, 16, 9, 9), (16, 1, 3, 3), padding=1, layout=layout,
+    p = Conv.parse((2, 16, 9, 9), (16, 1, 3, 3), padding=1, layout=layout,
                       epilogue="scale_shift+relu")  # fmt: skip
     rng = np.random.default_rng(0)
     arrays = {
-        name: rng.integers(-8, 9, shape).astype("float32")
-        for name, shape in input_shapes(p).items()
+        name: rng.integers(-8, 9, shape).astype("float32") for name, shape in p.shapes().items()
     }
     out = poison(p)
     build(p, template, parameters, "sim")(*arrays.values(), out)
@@ -59,17 +58,17 @@ def test_they_are_the_same_bits_on_small_integers(layout, template, parameters):
 
 
 def test_every_output_channel_of_an_input_channel_has_a_scale_of_its_own():
-    p = Problem.parse((1, 4, 8, 8), (8, 1, 3, 3), padding=1, epilogue="scale_shift")
+    p = Conv.parse((1, 4, 8, 8), (8, 1, 3, 3), padding=1, epilogue="scale_shift")
     assert p.multiplier == 2
     assert run(p, build(p, "gpu.strips", (4, 4, 2, 4, 1, 3, 0), "sim")) < TOLERANCE["float32"]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 6e4])
 def test_numbers_that_are_not_finite_spread_as_from_sums(value):
-    p = Problem.parse((1, 16, 9, 9), (16, 1, 3, 3), padding=1, dtype="float16",
+    p = Conv.parse((1, 16, 9, 9), (16, 1, 3, 3), padding=1, dtype="float16",
                       epilogue="scale_shift+relu")  # fmt: skip
     rng = np.random.default_rng(0)
-    arrays = {n: rng.standard_normal(s).astype("float16") for n, s in input_shapes(p).items()}
+    arrays = {n: rng.standard_normal(s).astype("float16") for n, s in p.shapes().items()}
     arrays["data"][0, :, 4, 4] = value
     out = poison(p)
     build(p, "gpu.strips", (4, 4, 2, 4, 2, 3, 0), "sim")(*arrays.values(), out)
@@ -80,7 +79,7 @@ def test_numbers_that_are_not_finite_spread_as_from_sums(value):
 
 
 def test_sums_of_16_bits_are_scaled_themselves():
-    p = Problem.parse((1, 4, 8, 8), (4, 1, 3, 3), dtype="float16", accumulate="float16",
+    p = Conv.parse((1, 4, 8, 8), (4, 1, 3, 3), dtype="float16", accumulate="float16",
                       precision="half", epilogue="scale_shift")  # fmt: skip
     assert [t.name for t in declare_scaled(p).sum.op.inputs] == ["data", "filter"]
     wide = p.replace(accumulate="float32")
@@ -89,7 +88,7 @@ def test_sums_of_16_bits_are_scaled_themselves():
 
 
 def test_the_exponent_of_silu_is_a_scale_where_numbers_are_float16():
-    p = Problem.parse((1, 4, 8, 8), (4, 1, 3, 3), epilogue="bias+silu")
+    p = Conv.parse((1, 4, 8, 8), (4, 1, 3, 3), epilogue="bias+silu")
     for dtype, scaled in {"float16": True, "bfloat16": False, "float32": False}.items():
         read = [t.name for t in declare_scaled(p.replace(dtype=dtype, accumulate="")).sum.op.inputs]
         assert ("ScaledFilter" in read) == scaled
@@ -97,7 +96,7 @@ def test_the_exponent_of_silu_is_a_scale_where_numbers_are_float16():
 
 @pytest.mark.needs_nvrtc
 def test_a_result_takes_no_instruction_more_than_without():
-    p = Problem.parse((64, 144, 56, 56), (144, 1, 3, 3), padding=1, dtype="float16")
+    p = Conv.parse((64, 144, 56, 56), (144, 1, 3, 3), padding=1, dtype="float16")
     tile = StripTile(7, 8, 8, 7, 2, 3, 0)
 
     def products(d):
@@ -114,7 +113,7 @@ def test_a_result_takes_no_instruction_more_than_without():
 
 @pytest.mark.needs_nvrtc
 def test_a_filter_that_threads_keep_takes_no_more_shared_memory():
-    p = Problem.parse((64, 144, 56, 56), (144, 1, 3, 3), padding=1, dtype="float16", layout="NHWC")
+    p = Conv.parse((64, 144, 56, 56), (144, 1, 3, 3), padding=1, dtype="float16", layout="NHWC")
 
     def shared(epilogue):
         fused, tile = p.replace(epilogue=epilogue), (7, 7, 2, 2, 2, 72, 1, 1, 1)

@@ -12,14 +12,13 @@ from tests.support.depthwise import TOLERANCE, problems, random_inputs, referenc
 
 from tilewright import select
 from tilewright.ir.errors import TargetError
-from tilewright.select import Answers, SelectError, choose
+from tilewright.select import ProfileCache, SelectError, choose
 from tilewright.select.algorithm import Scheduled
 from tilewright.select.registry import _registered
 from tilewright.target import Target
-from tilewright.topi import Problem
-from tilewright.topi.declare import input_shapes
+from tilewright.topi import Conv
 
-SMALL = Problem.parse("1x16x8x8", "16x1x3x3", padding=1)
+SMALL = Conv.parse("1x16x8x8", "16x1x3x3", padding=1)
 
 
 @settings(max_examples=8)
@@ -27,7 +26,7 @@ SMALL = Problem.parse("1x16x8x8", "16x1x3x3", padding=1)
 def test_a_chosen_algorithm_computes_its_problem(p):
     import numpy as np
 
-    arrays = random_inputs(p, input_shapes(p))
+    arrays = random_inputs(p, p.shapes())
     out = np.zeros(p.result_shape, next(iter(arrays.values())).dtype)
     choose(p, "llvm").build()(*arrays.values(), out)
     assert relative_error(out, reference(p, arrays)) < TOLERANCE[p.dtype]
@@ -44,19 +43,19 @@ class Fixed:
     vendor: bool = False
     space: int = 0
 
-    def can(self, problem: Problem, target: Target) -> str:
+    def can(self, problem: Conv, target: Target) -> str:
         return ""
 
-    def candidates(self, problem: Problem, target: Target) -> list[Any]:
+    def candidates(self, problem: Conv, target: Target) -> list[Any]:
         return [{}]
 
-    def build(self, problem: Problem, config: Any, target: Target) -> Any:
+    def build(self, problem: Conv, config: Any, target: Target) -> Any:
         return self
 
     def seconds(self, arrays: Any) -> float:
         return self.time
 
-    def workspace(self, problem: Problem, config: Any, target: Target) -> int:
+    def workspace(self, problem: Conv, config: Any, target: Target) -> int:
         return self.space
 
     def to_values(self, config: Any) -> dict[str, Any]:
@@ -67,9 +66,9 @@ class Fixed:
 
 
 @pytest.fixture
-def answers(tmp_path, monkeypatch):
+def cache(tmp_path, monkeypatch):
     monkeypatch.setattr("tilewright.select.choice.MEASURED", 1)
-    return Answers(tmp_path / "select.sqlite")
+    return ProfileCache(tmp_path / "select.sqlite")
 
 
 @pytest.fixture
@@ -80,61 +79,61 @@ def registered():
     _registered.update(before)
 
 
-def test_measuring_takes_the_fastest(answers, registered):
+def test_measuring_takes_the_fastest(cache, registered):
     registered(Fixed(1e-12))
-    assert choose(SMALL, policy="heuristic", answers=answers).algorithm.name == "cpu.lines"
-    assert choose(SMALL, policy="profile", answers=answers).algorithm.name == "test.fixed"
+    assert choose(SMALL, policy="heuristic", cache=cache).algorithm.name == "cpu.lines"
+    assert choose(SMALL, policy="profile", cache=cache).algorithm.name == "test.fixed"
     registered(Fixed(1e3, version="2"))
-    assert choose(SMALL, policy="profile", answers=answers).algorithm.name == "cpu.lines"
+    assert choose(SMALL, policy="profile", cache=cache).algorithm.name == "cpu.lines"
 
 
-def test_what_was_measured_is_what_the_heuristic_takes(answers, registered):
+def test_what_was_measured_is_what_the_heuristic_takes(cache, registered):
     registered(Fixed(1e-12))
-    choose(SMALL, policy="profile", answers=answers)
-    assert choose(SMALL, answers=answers).algorithm.name == "test.fixed"
+    choose(SMALL, policy="profile", cache=cache)
+    assert choose(SMALL, cache=cache).algorithm.name == "test.fixed"
 
 
-def test_the_reproducible_is_taken_where_asked_for(answers, registered):
+def test_the_reproducible_is_taken_where_asked_for(cache, registered):
     registered(Fixed(1e-12))
-    choose(SMALL, policy="profile", answers=answers)
-    assert choose(SMALL, policy="reproducible", answers=answers).algorithm.reproducible
+    choose(SMALL, policy="profile", cache=cache)
+    assert choose(SMALL, policy="reproducible", cache=cache).algorithm.reproducible
 
 
-def test_a_limit_on_workspaces_is_kept(answers, registered):
+def test_a_limit_on_workspaces_is_kept(cache, registered):
     registered(Fixed(1e-12, space=1000))
-    choose(SMALL, policy="profile", answers=answers)
+    choose(SMALL, policy="profile", cache=cache)
     for limit, name in ((1000, "test.fixed"), (999, "cpu.lines")):
-        chosen = choose(SMALL, workspace_limit=limit, answers=answers)
+        chosen = choose(SMALL, workspace_limit=limit, cache=cache)
         assert chosen.algorithm.name == name
     last = SMALL.replace(layout="NHWC", pass_="dgrad", stride=2)
     registered(Fixed(1.0, name="test.fixed", space=10**6))
     with pytest.raises(SelectError, match="workspace"):
-        choose(last, workspace_limit=0, answers=answers)
+        choose(last, workspace_limit=0, cache=cache)
 
 
-def test_the_next_process_measures_nothing(answers, monkeypatch):
-    first = choose(SMALL, policy="profile", answers=answers)
+def test_the_next_process_measures_nothing(cache, monkeypatch):
+    first = choose(SMALL, policy="profile", cache=cache)
     assert first.seconds is not None
     monkeypatch.setattr(Scheduled, "build", lambda *_: pytest.fail("it was built"))
-    again = choose(SMALL, policy="profile", answers=Answers(answers.path))
+    again = choose(SMALL, policy="profile", cache=ProfileCache(cache.path))
     assert (again.config, again.seconds) == (first.config, first.seconds)
 
 
-def test_a_candidate_that_cannot_be_built_loses(answers, registered):
+def test_a_candidate_that_cannot_be_built_loses(cache, registered):
     class Broken(Fixed):
         def build(self, *_: Any) -> Any:
             raise TargetError("no")
 
     registered(Broken(0.0))
-    assert choose(SMALL, policy="profile", answers=answers).algorithm.name == "cpu.lines"
+    assert choose(SMALL, policy="profile", cache=cache).algorithm.name == "cpu.lines"
 
 
-def test_a_damaged_file_is_moved_aside(answers):
-    answers.path.write_bytes(b"not a database" * 1000)
-    choose(SMALL, policy="profile", answers=answers)
-    assert len(list(answers.path.parent.glob("*.damaged-*"))) == 1
-    choose(SMALL.replace(batch=2), policy="profile", answers=answers)
-    assert Answers(answers.path).get(SMALL.replace(batch=2).key, _place())
+def test_a_damaged_file_is_moved_aside(cache):
+    cache.path.write_bytes(b"not a database" * 1000)
+    choose(SMALL, policy="profile", cache=cache)
+    assert len(list(cache.path.parent.glob("*.damaged-*"))) == 1
+    choose(SMALL.replace(batch=2), policy="profile", cache=cache)
+    assert ProfileCache(cache.path).get(SMALL.replace(batch=2).key, _place())
 
 
 def _place() -> str:
@@ -143,30 +142,30 @@ def _place() -> str:
     return _machine(Target.parse("llvm"))
 
 
-def test_a_file_of_a_later_format_is_left_alone(answers):
-    with sqlite3.connect(answers.path) as db:
+def test_a_file_of_a_later_format_is_left_alone(cache):
+    with sqlite3.connect(cache.path) as db:
         db.execute("PRAGMA user_version = 99")
-    before = answers.path.read_bytes()
-    choose(SMALL, policy="profile", answers=answers)
-    assert answers.path.read_bytes() == before
-    assert choose(SMALL, answers=answers).seconds is not None
+    before = cache.path.read_bytes()
+    choose(SMALL, policy="profile", cache=cache)
+    assert cache.path.read_bytes() == before
+    assert choose(SMALL, cache=cache).seconds is not None
 
 
-def test_entries_that_make_no_sense_do_not_count(answers):
-    first = choose(SMALL, policy="profile", answers=answers)
-    with sqlite3.connect(answers.path) as db:
+def test_entries_that_make_no_sense_do_not_count(cache):
+    first = choose(SMALL, policy="profile", cache=cache)
+    with sqlite3.connect(cache.path) as db:
         db.execute("UPDATE answers SET results = replace(results, 'rows', 'cows')")
-    again = choose(SMALL, answers=Answers(answers.path))
+    again = choose(SMALL, cache=ProfileCache(cache.path))
     assert again.seconds is None
     assert again.algorithm == first.algorithm
 
 
-def test_an_algorithm_that_is_gone_is_chosen_no_more(answers, registered):
+def test_an_algorithm_that_is_gone_is_chosen_no_more(cache, registered):
     registered(Fixed(1e-12))
-    choose(SMALL, policy="profile", answers=answers)
+    choose(SMALL, policy="profile", cache=cache)
     _registered.clear()
     for policy in select.POLICIES:
-        found = choose(SMALL, policy=policy, answers=Answers(answers.path))
+        found = choose(SMALL, policy=policy, cache=ProfileCache(cache.path))
         assert found.algorithm.name == "cpu.lines"
 
 
@@ -183,10 +182,10 @@ def test_pytorchs_kernel_is_an_algorithm(pass_, layout):
     import numpy as np
     import torch  # noqa: F401
 
-    p = Problem.parse("2x4x7x8", "4x2x3x2", padding=1, stride=2, layout=layout, pass_=pass_)
+    p = Conv.parse("2x4x7x8", "4x2x3x2", padding=1, stride=2, layout=layout, pass_=pass_)
     vendor = select.find("pytorch")
     assert vendor.can(p, Target.parse("llvm")) == ""
-    arrays = random_inputs(p, input_shapes(p))
+    arrays = random_inputs(p, p.shapes())
     out = np.zeros(p.result_shape, "float32")
     built = vendor.build(p, (), Target.parse("llvm"))
     built(*arrays.values(), out)
@@ -195,20 +194,20 @@ def test_pytorchs_kernel_is_an_algorithm(pass_, layout):
 
 
 @pytest.mark.needs_torch
-def test_pytorchs_kernel_is_taken_where_it_was_measured_to_be_faster(answers, monkeypatch):
+def test_pytorchs_kernel_is_taken_where_it_was_measured_to_be_faster(cache, monkeypatch):
     import torch  # noqa: F401
 
     monkeypatch.setattr("tilewright.select.vendor.Call.seconds", lambda *_: 1e-12)
-    assert choose(SMALL, answers=answers).algorithm.name == "cpu.lines"
-    assert choose(SMALL, policy="profile", answers=answers).algorithm.name == "pytorch"
-    assert choose(SMALL, policy="reproducible", answers=answers).algorithm.name == "cpu.lines"
+    assert choose(SMALL, cache=cache).algorithm.name == "cpu.lines"
+    assert choose(SMALL, policy="profile", cache=cache).algorithm.name == "pytorch"
+    assert choose(SMALL, policy="reproducible", cache=cache).algorithm.name == "cpu.lines"
     asymmetric = SMALL.replace(padding=(0, 1, 0, 2))
-    assert choose(asymmetric, policy="profile", answers=answers).algorithm.name == "cpu.lines"
+    assert choose(asymmetric, policy="profile", cache=cache).algorithm.name == "pytorch"
 
 
 @pytest.mark.needs_nvrtc
 @pytest.mark.parametrize("kernel", [3, 7])
 def test_a_gpu_has_an_algorithm_whose_kernel_spills_nothing(kernel):
-    p = Problem.parse("8x64x56x56", f"64x1x{kernel}x{kernel}", padding=kernel // 2)
+    p = Conv.parse("8x64x56x56", f"64x1x{kernel}x{kernel}", padding=kernel // 2)
     found = choose(p, "cuda -arch=sm_80").build()
     assert all(r.spills == 0 for r in found.kernel.resources.values())

@@ -15,6 +15,7 @@ from tilewright.ir import Buffer, dtype, ops
 from tilewright.ir import expr as E
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.ops import const, logical_and, logical_not, logical_or, maximum, minimum
+from tilewright.ir.visit import exprs
 
 SMALL = domain(("x", 0, 7), ("y", -3, 4), ("z", 2, 9), ("w", 0, 2))
 SYMBOLIC = symbolic_domain()
@@ -335,6 +336,43 @@ def test_conditions_of_memory_hold_in_their_branch(kind: type[E.Select]) -> None
     assert az.simplify(kind(table[i] < 3, inner, const(3))) is kind(
         table[i] < 3, const(1), const(3)
     )
+
+
+def test_a_guard_stays_though_a_later_condition_implies_it() -> None:
+    az, i = Analyzer(), Var.make("i")
+    table = Buffer("table", (const(8),), dtype("int32"))
+    e = logical_and(i < 8, table[i] < 5, i < 4)
+    assert az.simplify(e) is e
+    either = az.simplify(logical_or(i >= 8, table[i] < 5, i >= 4))
+    assert repr(either) == "8 <= i or table[i] < 5 or 4 <= i"
+    assert repr(az.simplify(logical_and(i < 8, i * 2 > 3, i < 4))) == "2 <= i and i < 4"
+
+
+def test_both_values_of_an_eager_choice_keep_their_reads_in_bounds() -> None:
+    az, i = Analyzer(), Var.make("i")
+    az.bind(i, 0, 20)
+    table = Buffer("table", (const(8),), dtype("int32"))
+    read = table[i % 8]
+    assert az.simplify(ops.if_then_else(i < 8, read, 0)) is ops.if_then_else(i < 8, table[i], 0)
+    for kept in (
+        ops.select(i < 8, read, 0),
+        ops.select(i >= 8, 0, read + 1),
+        ops.select(i < 8, ops.select(table[0] < 3, read, 1), 0),
+        ops.select(i < 8, table[ops.select(i < 8, i, 0)], 0),
+    ):
+        assert az.simplify(kept) is az.simplify(az.simplify(kept))
+        assert [e for e in exprs(az.simplify(kept)) if isinstance(e, E.Load)] == [
+            e for e in exprs(kept) if isinstance(e, E.Load)
+        ]
+    inside = ops.if_then_else(i < 6, table[(i + 2) % 8], 1)
+    lazy = ops.if_then_else(i < 6, table[i + 2], 1)
+    assert az.simplify(ops.select(i < 8, inside, 0)) is ops.select(i < 8, lazy, 0)
+
+
+def test_what_an_eager_choice_computes_is_simplified_under_its_condition() -> None:
+    az, i = Analyzer(), Var.make("i")
+    az.bind(i, 0, 20)
+    assert az.simplify(ops.select(i < 8, i % 8, 0)) is ops.select(i < 8, i, 0)
 
 
 def test_a_program_of_an_article_simplifies_once_and_for_all() -> None:

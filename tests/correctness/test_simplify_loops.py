@@ -9,8 +9,8 @@ from tilewright.ir import ops
 from tilewright.ir.expr import And, IntImm, Reducer, Var
 from tilewright.ir.stmt import AllReduce, Evaluate, For, ForKind, If, Let, Stmt, Store, seq
 from tilewright.ir.visit import walk
-from tilewright.lower.simplify import simplified, simplify
-from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store, when
+from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store, when
+from tilewright.lower.loops.simplify import simplified, simplify
 
 i, j = axes("i j")
 A, C = buffer("A", 64), buffer("C", 64)

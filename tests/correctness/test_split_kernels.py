@@ -8,9 +8,9 @@ from tilewright.ir import Buffer, Func, dtype
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Var
 from tilewright.ir.ops import const, minimum
-from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Stmt, Store, Sync, seq
+from tilewright.ir.stmt import Allocate, For, ForKind, If, Produce, Stmt, Store, Sync, seq
 from tilewright.ir.visit import allocated, walk
-from tilewright.lower.split_kernels import split_kernels
+from tilewright.lower.loops.split_kernels import split_kernels
 from tilewright.target import Target
 
 F32 = dtype("float32")
@@ -26,19 +26,18 @@ def thread(var: Var, extent: object, tag: str, body: Stmt, low: int = 0) -> For:
 
 
 def gpu(body: Stmt, *params: object) -> Func:
-    return Func("main", params, body, attrs={"target": Target.parse("sim")})
+    return Func("main", params, body, target=Target.parse("sim"))
 
 
 def test_each_top_level_nest_becomes_a_kernel_and_what_lies_between_them_a_workspace() -> None:
     a, t, b = buffer("A", 8), buffer("T", 8), buffer("B", 8)
     i, j = Var.make("i"), Var.make("j")
-    first = Attr("produce", "T", thread(i, 8, "threadIdx.x", Store(t, (i,), a[i] * 2.0)))
-    second = Attr("produce", "B", thread(j, 8, "blockIdx.x", Store(b, (j,), t[7 - j] + 1.0)))
+    first = Produce("T", thread(i, 8, "threadIdx.x", Store(t, (i,), a[i] * 2.0)))
+    second = Produce("B", thread(j, 8, "blockIdx.x", Store(b, (j,), t[7 - j] + 1.0)))
     module = split_kernels(gpu(Allocate(t, seq(first, second)), a, b))
     assert [f.name for f in module.funcs] == ["main_kernel", "main_kernel_1"]
     assert module.workspaces == (t,)
     assert [f.params for f in module.funcs] == [(a, t), (b, t)]
-    assert [f.attrs["stages"] for f in module.funcs] == [("T",), ("B",)]
     x = np.arange(8, dtype="float32")
     middle = interpret(module.funcs[0], {"A": x, "T": np.zeros_like(x)})["T"]
     done = interpret(module.funcs[1], {"T": middle, "B": np.zeros_like(x)})["B"]
@@ -93,7 +92,7 @@ def test_on_a_cpu_there_is_one_function_and_its_buffers_are_workspaces() -> None
     i, j = Var.make("i"), Var.make("j")
     first = For(i, const(0), const(8), ForKind.SERIAL, Store(t, (i,), a[i]))
     second = For(j, const(0), const(8), ForKind.SERIAL, Store(b, (j,), t[j]))
-    func = Func("main", (a, b), Allocate(t, seq(first, second)), attrs={"target": Target("llvm")})
+    func = Func("main", (a, b), Allocate(t, seq(first, second)), target=Target("llvm"))
     module = split_kernels(func)
     (kernel,) = module.funcs
     assert (kernel.name, kernel.params, module.workspaces) == ("main", (a, b, t), (t,))
@@ -102,7 +101,7 @@ def test_on_a_cpu_there_is_one_function_and_its_buffers_are_workspaces() -> None
 
 def test_a_nest_without_threads_names_its_stage_and_the_mend() -> None:
     b, i = buffer("B", 8), Var.make("i")
-    nest = Attr("produce", "B", For(i, const(0), const(8), ForKind.SERIAL, Store(b, (i,), b[i])))
+    nest = Produce("B", For(i, const(0), const(8), ForKind.SERIAL, Store(b, (i,), b[i])))
     with pytest.raises(LoweringError, match=r"stage 'B' binds no axis to threads.*compute_inline"):
         split_kernels(gpu(nest, b))
 
@@ -131,4 +130,4 @@ def test_a_thread_axis_on_a_cpu_is_an_error() -> None:
     b, i = buffer("B", 8), Var.make("i")
     nest = thread(i, 8, "threadIdx.x", Store(b, (i,), const(0.0)))
     with pytest.raises(LoweringError, match="axis 'i' is bound to threadIdx.x"):
-        split_kernels(Func("main", (b,), nest, attrs={"target": Target("llvm")}))
+        split_kernels(Func("main", (b,), nest, target=Target("llvm")))

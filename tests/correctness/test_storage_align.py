@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from tilewright.ir.ops import const
-from tilewright.lower.storage_align import aligned_strides
+from tilewright.lower.build.storage_align import aligned_strides
 
 
 @pytest.mark.parametrize(("factor", "offset"), [(32, 1), (4, 0), (8, 4), (1, 0), (16, 15)])

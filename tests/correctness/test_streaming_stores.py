@@ -18,7 +18,7 @@ from tilewright.runtime import caches
 from tilewright.schedule import Schedule
 from tilewright.select import choose
 from tilewright.target import Target
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.declare import declare
 from tilewright.topi.templates import TEMPLATES
 
@@ -103,17 +103,15 @@ def test_the_simulator_leaves_the_hint_out() -> None:
 
 
 PROBLEMS = [
-    Problem.parse("2x32x9x13", "32x1x3x3", padding=1, layout="NHWC"),
-    Problem.parse("2x20x9x13", "20x1x5x3", padding=(2, 1, 2, 1), layout="NHWC"),
-    Problem.parse("1x32x9x13", "32x1x3x3", padding=1, stride=2, layout="NHWC").replace(
-        pass_="dgrad"
-    ),
-    Problem.parse("2x3x9x32", "3x1x3x3", padding=1),
+    Conv.parse("2x32x9x13", "32x1x3x3", padding=1, layout="NHWC"),
+    Conv.parse("2x20x9x13", "20x1x5x3", padding=(2, 1, 2, 1), layout="NHWC"),
+    Conv.parse("1x32x9x13", "32x1x3x3", padding=1, stride=2, layout="NHWC").replace(pass_="dgrad"),
+    Conv.parse("2x3x9x32", "3x1x3x3", padding=1),
 ]
 
 
 @pytest.mark.parametrize("p", PROBLEMS, ids=str)
-def test_every_template_that_streams_computes_a_convolution(p: Problem) -> None:
+def test_every_template_that_streams_computes_a_convolution(p: Conv) -> None:
     target = Target.parse("llvm")
     found = [t for t in TEMPLATES.values() if t.fits(p, target) and "stream" in _fields(t)]
     assert found
@@ -129,12 +127,12 @@ def _fields(template: Any) -> tuple[str, ...]:
 
 
 class TestTheChoice:
-    """By the size of the last-level cache, here said to be of so many bytes."""
+    """By the size of the last-level cache, here given in bytes."""
 
-    p = Problem.parse("1x256x16x16", "256x1x3x3", padding=1, layout="NHWC")
+    p = Conv.parse("1x256x16x16", "256x1x3x3", padding=1, layout="NHWC")
     nbytes = 4 * 256 * 16 * 16
 
-    def streams(self, p: Problem, held: int, monkeypatch: Any, target: str = "llvm") -> set[int]:
+    def streams(self, p: Conv, held: int, monkeypatch: Any, target: str = "llvm") -> set[int]:
         """Whether the first guesses of the templates stream."""
         monkeypatch.setattr(caches, "last_level", lambda threads: held)
         machine = Target.parse(target)

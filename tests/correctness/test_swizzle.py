@@ -1,4 +1,4 @@
-"""A swizzle moves pieces of 16 bytes within shared memory, and changes nothing else."""
+"""A swizzle moves chunks of 16 bytes within shared memory, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def offset(b: Buffer, i: int, j: int) -> int:
 
 @pytest.mark.parametrize("element", TYPES)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_pieces_are_permuted_within_their_rows(width: int, element: str) -> None:
+def test_chunks_are_permuted_within_their_rows(width: int, element: str) -> None:
     b = tile(width, element)
     columns, size = int(b.shape[1]), b.dtype.bytes
     per = 16 // size
@@ -47,9 +47,9 @@ def test_pieces_are_permuted_within_their_rows(width: int, element: str) -> None
         at = offset(b, i, j)
         assert at // columns == i
         assert at % per == j % per
-        # As PTX has it: the number of the 128 bytes, XORed to that of the piece.
-        piece = (j // per) ^ (i * width // 128 % (width // 16))
-        assert at % columns // per == piece
+        # As PTX has it: the number of the 128 bytes, XORed to that of the chunk.
+        chunk = (j // per) ^ (i * width // 128 % (width // 16))
+        assert at % columns // per == chunk
         seen.add(at)
     assert len(seen) == 16 * columns
     assert width_of(b) == width

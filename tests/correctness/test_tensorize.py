@@ -13,18 +13,18 @@ from tilewright.ir.buffer import Layout
 from tilewright.ir.errors import LanguageError, LoweringError
 from tilewright.ir.expr import Expr
 from tilewright.ir.ops import cast, const, if_then_else
-from tilewright.ir.stmt import For, Instr, Stmt, Store
+from tilewright.ir.stmt import For, Instr, Produce, Stmt, Store, Tensorize
 from tilewright.ir.visit import walk
-from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store, when
-from tilewright.lower.split_kernels import split_kernels
-from tilewright.lower.tensorize import tensorize
+from tilewright.lower.build.tensorize import tensorize
+from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store, when
+from tilewright.lower.loops.split_kernels import split_kernels
 from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction, views
 from tilewright.target.instructions import dot, dp4a, gemm, instruction_named, vnni
 from tilewright.target.matching import match_instruction
 
 
-def mark(instruction: Instruction) -> tuple[tuple[str, Instruction], ...]:
-    return (("tensorize", instruction),)
+def marked(instruction: Instruction, nest: For) -> Tensorize:
+    return Tensorize(instruction, "", nest)
 
 
 def wide(e: Expr) -> Expr:
@@ -39,7 +39,7 @@ def tiled_gemm(m: int, n: int, k: int, transposed: bool = False) -> Func:
     y, x, z = io * m + i, jo * n + j, ko * k + kk
     product = (a[z, y] if transposed else a[y, z]) * b[z, x]
     step = store(c[y, x], product + c[y, x])
-    tile = loop(i, m, loop(kk, k, loop(j, n, step)), annotations=mark(gemm(m, n, k)))
+    tile = marked(gemm(m, n, k), loop(i, m, loop(kk, k, loop(j, n, step))))
     fill = loop(i2, m, loop(j2, n, store(c[io * m + i2, jo * n + j2], 0.0)))
     return func(loop(io, 2, loop(jo, 2, fill, loop(ko, 2, tile))))
 
@@ -74,7 +74,7 @@ def test_an_initialisation_inside_the_marked_loops_is_moved_in_front() -> None:
         buffer("C", 16, type="int32"),
     )
     update = store(c[i], c[i] + wide(a[k]) * wide(b[i, k]))
-    before = func(loop(i, 16, store(c[i], 0), loop(k, 4, update), annotations=mark(vnni)))
+    before = func(marked(vnni, loop(i, 16, store(c[i], 0), loop(k, 4, update))))
     after = tensorize(before)
     (found,) = instrs(after.body)
     assert isinstance(after.body.stmts[0], For)
@@ -166,15 +166,14 @@ def test_more_reasons() -> None:
 
 
 def test_the_error_names_stage_axis_and_instruction() -> None:
-    from tilewright.ir.stmt import Attr
 
     i, k = axes("i k")
     a, c = buffer("A", 8, 4), buffer("C", 8)
-    nest = loop(k, 4, store(c[i], c[i] + a[i, k]), annotations=mark(dot(4)))
+    nest = marked(dot(4), loop(k, 4, store(c[i], c[i] + a[i, k])))
     with pytest.raises(
         LoweringError, match=r"cannot be tensorized with dot_f32_4.*stage 'C', axis 'k'"
     ):
-        tensorize(func(loop(i, 8, Attr("produce", "C", nest))))
+        tensorize(func(loop(i, 8, Produce("C", nest))))
 
 
 def test_axes_of_extent_one_need_no_loop() -> None:
@@ -192,7 +191,7 @@ def test_indices_of_split_axes_fold_before_they_are_matched() -> None:
     c = buffer("C", 16, type="int32")
     k = ko * 4 + ki
     update = store(c[i], c[i] + wide(a[k]) * wide(b[k // 4, i, k % 4]))
-    body = loop(ko, 2, loop(i, 16, loop(ki, 4, update), annotations=mark(vnni)))
+    body = loop(ko, 2, marked(vnni, loop(i, 16, loop(ki, 4, update))))
     (found,) = instrs(tensorize(func(body)).body)
     assert [int(s) for s in views(found)[2].strides] == [4, 1]
 
@@ -214,7 +213,7 @@ def test_buffers_of_the_program_become_as_aligned_as_needed() -> None:
     )
     s = buffer("S", 4, type="int8", scope="local")
     copy = loop(l, 4, store(s[l], a[i, l]))
-    nest = loop(k, 4, store(c[i], c[i] + wide(s[k]) * wide(b[k])), annotations=mark(dp4a))
+    nest = marked(dp4a, loop(k, 4, store(c[i], c[i] + wide(s[k]) * wide(b[k]))))
     after = tensorize(func(loop(i, 8, allocate(s, copy, nest))))
     (found,) = instrs(after.body)
     assert found.operands[1].buffer.align == 4
@@ -254,7 +253,7 @@ def test_on_a_cpu_the_micro_kernel_computes_what_its_loops_do(shape: tuple[int, 
 
     before = tiled_gemm(*shape)
     module = split_kernels(tensorize(before))
-    kernel = build(module, module.attrs["target"])
+    kernel = build(module, module.target)
     rng = np.random.default_rng(0)
     arrays = {
         p.name: rng.integers(-4, 5, p.constant_shape).astype("float32")
@@ -277,10 +276,10 @@ def test_on_a_cpu_dot_products_of_floats_and_bytes() -> None:
     )
     x, y, z = buffer("X", 8), buffer("Y", 8), buffer("Z", 1)
     update = store(c[j, i], c[j, i] + wide(a[k]) * wide(b[j, i, k]))
-    bytes_ = loop(j, 2, loop(i, 16, loop(k, 4, update), annotations=mark(vnni)))
-    floats = loop(l, 8, store(z[0], z[0] + x[l] * y[l]), annotations=mark(dot(8)))
+    bytes_ = loop(j, 2, marked(vnni, loop(i, 16, loop(k, 4, update))))
+    floats = marked(dot(8), loop(l, 8, store(z[0], z[0] + x[l] * y[l])))
     module = split_kernels(tensorize(func(bytes_, floats)))
-    kernel = build(module, module.attrs["target"])
+    kernel = build(module, module.target)
     rng = np.random.default_rng(0)
     arrays = {
         "A": rng.integers(0, 255, 4).astype("uint8"),

@@ -45,8 +45,8 @@ PRODUCTS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "registers": (partial(boxed, "registers", "j", swizzles=(0, 64), stages=2), LOADS),
     "bfloat16": (partial(boxed, element="bfloat16", n=40, k=200, stages=4), (*LOADS[:3], "HGMMA")),
     "at-once": (partial(boxed, stages=0), LOADS),
-    "pieces": (through_swizzled, ("LDSM.16.M88.4", "LDGSTS.E.BYPASS.128", "HMMA.16816.F32")),
-    "pieces-of-128-bytes": (partial(through_swizzled, swizzle=128, stages=2), ("LDSM", "LDGSTS")),
+    "chunks": (through_swizzled, ("LDSM.16.M88.4", "LDGSTS.E.BYPASS.128", "HMMA.16816.F32")),
+    "chunks-of-128-bytes": (partial(through_swizzled, swizzle=128, stages=2), ("LDSM", "LDGSTS")),
 }
 
 
@@ -289,24 +289,24 @@ def test_what_the_host_says_of_a_tensor() -> None:
     assert found.swizzle == "64B"
 
 
-def test_the_driver_gets_aligned_room_and_the_innermost_dimension_first(
+def test_the_driver_gets_aligned_storage_and_the_innermost_dimension_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     driver = pytest.importorskip("cuda.bindings.driver")
     told: list[Any] = []
 
-    def encoding(room: int, kind: int, rank: int, address: int, *rest: Any) -> int:
-        told.extend([room % 128, kind, address, *(list(x) for x in rest[:4]), *rest[4:]])
-        ctypes.memset(room, 7, 128)
+    def encoding(storage: int, kind: int, rank: int, address: int, *rest: Any) -> int:
+        told.extend([storage % 128, kind, address, *(list(x) for x in rest[:4]), *rest[4:]])
+        ctypes.memset(storage, 7, 128)
         return 0
 
     monkeypatch.setattr(cuda_maps, "load_driver", lambda: driver)
     monkeypatch.setattr(cuda_maps, "_driver_function", lambda: encoding)
     x = te.placeholder((100, 3, 5, 24), "float16", name="X").buffer
     described = tiled(ROWS, x, {})
-    room = cuda_maps.Room(1).addresses[0]
-    cuda_maps.encoder(described)(room, 4096)
-    assert ctypes.string_at(room, 128) == bytes([7]) * 128
+    storage = cuda_maps.MapStorage(1).addresses[0]
+    cuda_maps.encoder(described)(storage, 4096)
+    assert ctypes.string_at(storage, 128) == bytes([7]) * 128
     half, swizzle, promotion = 6, 2, 2  # as cuda.h numbers them
     strides = [720, 48, 240, 0]
     assert told == [

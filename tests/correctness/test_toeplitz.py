@@ -11,11 +11,10 @@ from tilewright.codegen.cuda import generate
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble, opcodes
-from tilewright.select.answers import Answers
 from tilewright.select.choice import choose
+from tilewright.select.profile_cache import ProfileCache
 from tilewright.target import Target
-from tilewright.topi import Problem
-from tilewright.topi.declare import input_shapes
+from tilewright.topi import Conv
 from tilewright.topi.gpu.depthwise_toeplitz import ToeplitzTile
 from tilewright.topi.gpu.depthwise_toeplitz_rows import RowTile
 from tilewright.topi.gpu.depthwise_toeplitz_staged import StagedTile
@@ -39,7 +38,7 @@ HERE = {
 
 
 def problem(data, filter, **more):
-    return Problem.parse(data, filter, **{"dtype": "float16", "padding": 3, **more})
+    return Conv.parse(data, filter, **{"dtype": "float16", "padding": 3, **more})
 
 
 LARGE = problem("64x384x32x32", "384x1x31x31", padding=15)
@@ -100,7 +99,7 @@ def kernel(p, tile, target):
 
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])
 def test_products_with_toeplitz_matrices_are_the_convolution(p, tile):
-    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    arrays, out = random_inputs(p, p.shapes()), poison(p)
     kernel(p, tile, "sim")(*arrays.values(), out)  # raises for every race, stale read and the like
     assert relative_error(out, reference(p, arrays)) < TOLERANCE[p.dtype]
 
@@ -118,7 +117,7 @@ def test_products_with_toeplitz_matrices_are_the_convolution(p, tile):
 def test_small_integers_are_summed_exactly(tile):
     p = problem("5x1x8x16", "1x1x7x7")
     rng = np.random.default_rng(0)
-    arrays = {n: rng.integers(-3, 4, s).astype("float16") for n, s in input_shapes(p).items()}
+    arrays = {n: rng.integers(-3, 4, s).astype("float16") for n, s in p.shapes().items()}
     out = poison(p)
     kernel(p, tile, "sim")(*arrays.values(), out)
     np.testing.assert_array_equal(out, reference(p, arrays))
@@ -271,14 +270,14 @@ def test_a_gpu_gets_what_it_has_instructions_for(arch, fits):
 
 
 def test_large_filters_go_to_tensor_cores_unmeasured(tmp_path):
-    answers, target = Answers(tmp_path / "answers.sqlite"), "cuda -arch=sm_90a"
-    many = choose(LARGE, target, answers=answers).algorithm.name
+    cache, target = ProfileCache(tmp_path / "profile.sqlite"), "cuda -arch=sm_90a"
+    many = choose(LARGE, target, cache=cache).algorithm.name
     assert many in ("gpu.toeplitz", "gpu.toeplitz_staged")
-    ampere = choose(LARGE, "cuda -arch=sm_80", answers=answers).algorithm.name
+    ampere = choose(LARGE, "cuda -arch=sm_80", cache=cache).algorithm.name
     assert ampere == "gpu.toeplitz_warps"
-    one = choose(LARGE.replace(batch=1), target, answers=answers).algorithm.name
+    one = choose(LARGE.replace(batch=1), target, cache=cache).algorithm.name
     assert one == "gpu.toeplitz_rows"
-    wgrad = choose(LARGE.replace(pass_="wgrad"), target, answers=answers).algorithm.name
+    wgrad = choose(LARGE.replace(pass_="wgrad"), target, cache=cache).algorithm.name
     assert wgrad == "gpu.row_products"
     other = LARGE.replace(dtype="float64", accumulate="")
-    assert "toeplitz" not in choose(other, target, answers=answers).algorithm.name
+    assert "toeplitz" not in choose(other, target, cache=cache).algorithm.name

@@ -8,11 +8,10 @@ from tests.support.depthwise import poison, random_inputs, reference, relative_e
 
 import tilewright
 from tilewright.runtime.sass import opcodes
-from tilewright.select.answers import Answers
 from tilewright.select.choice import choose
+from tilewright.select.profile_cache import ProfileCache
 from tilewright.target import Target
-from tilewright.topi import Problem
-from tilewright.topi.declare import input_shapes
+from tilewright.topi import Conv
 from tilewright.topi.gpu.depthwise_toeplitz_tf32 import SplitTile
 from tilewright.topi.gpu.depthwise_toeplitz_tf32_rows import SplitRowTile
 from tilewright.topi.gpu.depthwise_toeplitz_tf32_wgrad import SplitGradientTile
@@ -25,7 +24,7 @@ HERE = {SplitTile: IMAGES, SplitRowTile: ROWS, SplitGradientTile: GRADIENTS}
 
 
 def problem(data, filter, **more):
-    return Problem.parse(data, filter, **{"dtype": "float32", "padding": 3, **more})
+    return Conv.parse(data, filter, **{"dtype": "float32", "padding": 3, **more})
 
 
 LARGE = problem("64x384x32x32", "384x1x31x31", padding=15)
@@ -63,7 +62,7 @@ def kernel(p, tile, target):
 
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])
 def test_three_products_are_as_exact_as_float32(p, tile):
-    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    arrays, out = random_inputs(p, p.shapes()), poison(p)
     kernel(p, tile, "sim")(*arrays.values(), out)  # raises for every race, stale read and the like
     assert relative_error(out, reference(p, arrays)) < 2e-7
 
@@ -71,7 +70,7 @@ def test_three_products_are_as_exact_as_float32(p, tile):
 @pytest.mark.parametrize(("p", "tile"), EACH, ids=[str(p) for p, _ in EACH])
 def test_one_product_is_what_a_problem_that_allows_tf32_gets(p, tile):
     p = p.replace(precision="tf32")
-    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    arrays, out = random_inputs(p, p.shapes()), poison(p)
     kernel(p, tile, "sim")(*arrays.values(), out)
     assert 1e-5 < relative_error(out, reference(p, arrays)) < 5e-4
 
@@ -81,7 +80,7 @@ def test_one_product_is_what_a_problem_that_allows_tf32_gets(p, tile):
 def test_small_integers_are_summed_exactly(p, tile, precision):
     p = p.replace(precision=precision)
     rng = np.random.default_rng(0)
-    arrays = {n: rng.integers(-9, 10, s).astype("float32") for n, s in input_shapes(p).items()}
+    arrays = {n: rng.integers(-9, 10, s).astype("float32") for n, s in p.shapes().items()}
     out = poison(p)
     kernel(p, tile, "sim")(*arrays.values(), out)
     np.testing.assert_array_equal(out, reference(p, arrays))
@@ -90,7 +89,7 @@ def test_small_integers_are_summed_exactly(p, tile, precision):
 def test_numbers_of_every_size_keep_their_digits():
     p, tile = problem("16x1x8x16", "1x1x7x7"), SplitTile(2, 16, 1, 1, 1, 4, 2)
     rng = np.random.default_rng(0)
-    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    arrays, out = random_inputs(p, p.shapes()), poison(p)
     size = np.float32(2) ** rng.integers(-60, 60, (16, 1, 8, 1)).astype("float32")
     (name, image), *_ = arrays.items()
     arrays[name] = image * size  # of each row of an image another one
@@ -104,7 +103,7 @@ def test_numbers_of_every_size_keep_their_digits():
 def test_what_is_no_number_stays_none(precision):
     p, tile = problem("16x1x4x16", "1x1x3x3", padding=1), SplitTile(2, 16, 1, 1, 1, 2, 2)
     p = p.replace(precision=precision)
-    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    arrays, out = random_inputs(p, p.shapes()), poison(p)
     image = next(iter(arrays.values()))
     image[3, 0, 2, 5] = np.nan
     kernel(p, tile, "sim")(*arrays.values(), out)
@@ -159,10 +158,10 @@ def test_other_problems_are_left_to_other_schedules(p):
 
 
 def test_large_filters_of_float32_go_to_tensor_cores_unmeasured(tmp_path):
-    answers = Answers(tmp_path / "answers.sqlite")
+    cache = ProfileCache(tmp_path / "profile.sqlite")
 
-    def chosen(p: Problem, arch: str = "sm_90a") -> str:
-        return choose(p, f"cuda -arch={arch}", answers=answers).algorithm.name
+    def chosen(p: Conv, arch: str = "sm_90a") -> str:
+        return choose(p, f"cuda -arch={arch}", cache=cache).algorithm.name
 
     assert chosen(LARGE) == chosen(LARGE, "sm_80") == "gpu.toeplitz_tf32"
     assert chosen(LARGE.replace(batch=1)) == "gpu.toeplitz_tf32_rows"

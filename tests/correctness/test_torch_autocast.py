@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels")]
 F = torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402
-from tilewright.torch import calls, casts  # noqa: E402
+from tilewright.torch import calls, cast_cache  # noqa: E402
 
 KINDS = ["cpu", pytest.param("cuda", marks=pytest.mark.needs_cuda)]
 
@@ -34,8 +34,8 @@ def operands(kind="cpu"):
     return x, w
 
 
-class Noting(casts._Kept):
-    """Notes the types that parameters are kept in, each time anew."""
+class Noting(cast_cache._CastCache):
+    """Notes the types that parameters are kept in, each time again."""
 
     def __init__(self):
         super().__init__()
@@ -50,11 +50,11 @@ class Noting(casts._Kept):
 def begin(monkeypatch):
     """Forgets what was kept; the notes from then on."""
 
-    def anew():
-        monkeypatch.setattr(casts, "_kept", Noting())
-        return casts._kept.notes
+    def fresh():
+        monkeypatch.setattr(cast_cache, "_cast_cache", Noting())
+        return cast_cache._cast_cache.notes
 
-    return anew
+    return fresh
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -143,7 +143,7 @@ def test_clearing_the_cache_of_autocast_clears_ours(begin):
             tt.depthwise_conv2d(x, w, None, 1, 1)
             tt.depthwise_conv2d(x, w, None, 1, 1)
             torch.clear_autocast_cache()
-            assert casts._kept == {}
+            assert cast_cache._cast_cache == {}
     assert len(cast) == 2
 
 

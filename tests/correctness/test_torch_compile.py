@@ -154,7 +154,7 @@ def test_gradients_keep_the_layout_that_inductor_computes_in(channels_last_insid
     assert all(error(p.grad, g) < 1e-5 for p, g in zip(model.parameters(), wanted, strict=True))
     images = [t for of in seen for t in of if t.shape[1] == 16]  # the filter has one channel
     assert len(images) == 3
-    assert all(passes.is_last(t) for t in images)
+    assert all(passes.is_channels_last(t) for t in images)
 
 
 @pytest.mark.parametrize("asked", [False, True])

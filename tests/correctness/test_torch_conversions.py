@@ -11,7 +11,7 @@ pytestmark = pytest.mark.needs_torch
 
 import tilewright.torch as tt  # noqa: E402
 from tilewright.target import Target  # noqa: E402
-from tilewright.torch import calls, casts, conversions  # noqa: E402
+from tilewright.torch import calls, cast_cache, conversions  # noqa: E402
 
 F = torch.nn.functional
 WAYS = [
@@ -58,7 +58,7 @@ def test_a_thread_copies_four_numbers_at_once(source, dtype):
 
 @pytest.fixture
 def on_a_gpu(monkeypatch):
-    """Launches are told, and done by PyTorch, on a machine without a GPU."""
+    """Launches are recorded, and done by PyTorch, on a machine without a GPU."""
     told = []
 
     class Program:
@@ -105,7 +105,7 @@ def test_steps_under_autocast_convert_once_there_and_once_back(on_a_gpu, monkeyp
         made.append((like.dtype, dtype))
         return lambda t: t.to(dtype)
 
-    monkeypatch.setattr("tilewright.torch.again.conversion", conversion)
+    monkeypatch.setattr("tilewright.torch.eager_fast_path.conversion", conversion)
     monkeypatch.setattr("tilewright.torch.gradients.conversion", conversion)
     calls.forget()
     torch.manual_seed(0)
@@ -140,13 +140,13 @@ def test_a_cast_and_its_convolution_are_one_launch(with_bias, monkeypatch):
 
         return at_once
 
-    for module in ("again", "gradients"):
+    for module in ("eager_fast_path", "gradients"):
         monkeypatch.setattr(
             f"tilewright.torch.{module}.conversion", lambda _, dtype: lambda t: t.to(dtype)
         )
-    monkeypatch.setattr("tilewright.torch.again.cast_and_run", cast_and_run)
+    monkeypatch.setattr("tilewright.torch.eager_fast_path.cast_and_run", cast_and_run)
     # What others have left of it may be passing some regions.
-    monkeypatch.setattr("tilewright.torch.casts._kept", casts._Kept())
+    monkeypatch.setattr("tilewright.torch.cast_cache._cast_cache", cast_cache._CastCache())
     calls.forget()
     torch.manual_seed(0)
     x = torch.randn(2, 4, 6, 6).bfloat16().requires_grad_()

@@ -72,8 +72,8 @@ def test_transposed_convolutions_are_right(form):
 
 def test_addresses_need_not_be_aligned():
     x, w, b = operands(image=13)
-    room = torch.randn(x.numel() + 1, device="cuda")
-    shifted = room[1:].view(x.shape).requires_grad_()
+    larger = torch.randn(x.numel() + 1, device="cuda")
+    shifted = larger[1:].view(x.shape).requires_grad_()
     for found, wanted in zip(step(shifted, w, b), exact(shifted, w, b)):
         assert error(found, wanted) < 3e-5
 

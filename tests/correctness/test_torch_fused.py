@@ -98,7 +98,7 @@ def test_where_there_is_no_kernel_the_modules_are_called(monkeypatch):
     find = kernels.find
 
     def only_plain(problem, *more):
-        return kernels.Found(None, reason="none") if problem.epilogue else find(problem, *more)
+        return kernels.Selection(None, reason="none") if problem.epilogue else find(problem, *more)
 
     monkeypatch.setattr(kernels, "find", only_plain)
     calls.forget()

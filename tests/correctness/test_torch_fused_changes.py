@@ -47,11 +47,45 @@ def _through_data(model):
         p.data = torch.randn_like(p)
 
 
-def _through_data_in_training(model):
-    model.train()
+def _as_a_mean_teacher(model):
+    student = Unit(8, nn.ReLU())
+    for p, q in zip(model.parameters(), student.parameters(), strict=True):
+        p.data.mul_(0.5).add_(q.data, alpha=0.5)
+
+
+def _copied_through_data(model):
     for p in model.parameters():
-        p.data.add_(0.5)
-    model.eval()
+        p.data.copy_(torch.randn_like(p))
+
+
+def _all_at_once_through_data(model):
+    torch._foreach_mul_([p.data for p in model.parameters()], -0.5)
+
+
+def _in_memory_shared_with_numpy(model):
+    for p in model.parameters():
+        array = p.detach().numpy()
+        array *= -0.5
+
+
+def _through_a_view_of_data(model):
+    for p in model.parameters():
+        p.data.view(-1)[::2] = -1
+
+
+def _averaged(model):
+    average = torch.optim.swa_utils.AveragedModel(model, use_buffers=True)
+    fresh = Unit(8, nn.ReLU())
+    trained(fresh)
+    for _ in range(2):
+        average.update_parameters(fresh)
+    for p, q in zip(model.parameters(), average.parameters(), strict=True):
+        p.data.copy_(q.data)
+
+
+def _swapped(model):
+    for p in model.parameters():
+        torch.utils.swap_tensors(p, nn.Parameter(torch.randn_like(p)))
 
 
 def _there_and_back(model):
@@ -69,8 +103,9 @@ def _settings(model):
 
 
 CHANGES = [
-    _load, _assign, _optimizer_step, _through_data, _through_data_in_training, _there_and_back,
-    _in_inference_mode, _settings, lambda m: m[1].reset_running_stats(),
+    _load, _assign, _optimizer_step, _through_data, _as_a_mean_teacher, _copied_through_data,
+    _all_at_once_through_data, _in_memory_shared_with_numpy, _through_a_view_of_data, _averaged,
+    _swapped, _there_and_back, _in_inference_mode, _settings, lambda m: m[1].reset_running_stats(),
     lambda m: m[1].running_mean.add_(1), lambda m: m.__setitem__(2, nn.LeakyReLU(0.5)),
     lambda m: m.insert(1, nn.ReLU()), lambda m: m.append(nn.Hardswish()),
     lambda m: m.__delitem__(2), lambda m: setattr(m[0], "weight", nn.Parameter(m[0].weight * 2)),
@@ -93,6 +128,25 @@ def test_what_changes_counts_from_the_next_call_on(change, region):
             assert error(model(x), wanted) < (1e-2 if region else 1e-6)
     assert wanted.shape != before.shape or error(before, wanted) > (0 if change is _there_and_back
                                                                     else 1e-2)  # fmt: skip
+
+
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("fuse", [False, True])
+@pytest.mark.parametrize("region", [False, True])
+def test_a_mean_teacher_answers_with_the_weights_that_it_has(region, fuse, without):
+    """Written through ``.data`` after each step, which no version of a tensor counts."""
+    teacher, student = sequence(nn.ReLU6()), sequence(nn.ReLU6())
+    fast = copy.deepcopy(teacher)
+    tt.optimize_(fast, fuse=fuse)
+    x, answers = torch.randn(2, 8, 9, 10), []
+    for _ in range(5):
+        with without(), torch.autocast("cpu", torch.bfloat16, enabled=region):
+            answers.append(teacher(x))
+            assert error(fast(x), answers[-1]) < (2e-2 if region else 1e-6)
+        for model in (teacher, fast):
+            for p, q in zip(model.parameters(), student.parameters(), strict=True):
+                p.data.mul_(0.5).add_(q.data, alpha=0.5)
+    assert error(answers[-2], answers[0]) > 0.1
 
 
 def test_images_may_change_from_call_to_call():

@@ -1,4 +1,4 @@
-"""Compiled graphs call kernels past the dispatcher, and whoever watches is told all the same."""
+"""Compiled graphs call kernels past the dispatcher, and whoever watches still sees them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ nn, F = torch.nn, torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402
 from tilewright.torch import calls, eager, graph_calls, kernels, lowerings  # noqa: E402
-from tilewright.torch.kernels import Found  # noqa: E402
+from tilewright.torch.kernels import Selection  # noqa: E402
 
 GEOMETRY = ((1, 1), (1, 1, 1, 1), (1, 1))
 
@@ -106,7 +106,7 @@ def test_sizes_may_vary():
         assert error(y, wanted) < 1e-5
         grads = [torch.autograd.grad(out.square().sum(), (x, w)) for out in (y, wanted)]
         assert max(map(error, *grads)) < 1e-4
-    # Sizes that came before are told by one question.
+    # Sizes that came before are recognised by one guard.
     called = names_called(lambda: compiled(x))
     assert not {"at_once", "cached", "signature"} & set(called)
     # One graph, whose calls say nothing of sizes.
@@ -139,7 +139,7 @@ def test_operands_that_a_launch_does_not_take_as_they_are(odd, fused):
 
 
 def test_what_has_no_kernel_is_pytorchs(fused, monkeypatch):
-    monkeypatch.setattr(kernels, "find", lambda *_: Found(None))
+    monkeypatch.setattr(kernels, "find", lambda *_: Selection(None))
     model, x = fused
     wanted = model(x)
     tt.optimize_(model)

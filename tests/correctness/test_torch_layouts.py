@@ -12,7 +12,7 @@ F = torch.nn.functional
 import tilewright.torch as tt  # noqa: E402
 from tilewright import Target  # noqa: E402
 from tilewright.select import Choice  # noqa: E402
-from tilewright.topi.problem import Problem  # noqa: E402
+from tilewright.topi.operators.conv import Conv  # noqa: E402
 from tilewright.torch import calls, layouts, passes  # noqa: E402
 
 HOPPER = Target.parse("cuda -arch=sm_90a")
@@ -25,7 +25,7 @@ def problem(channels, image, kernel, **more):
         "kernel_w": columns, "padding": (rows // 2, columns // 2), "dtype": "float16",
         "layout": "NHWC",
     }  # fmt: skip
-    return Problem(**given | more)
+    return Conv(**given | more)
 
 
 @pytest.mark.parametrize("pass_", ["forward", "dgrad", "wgrad"])

@@ -92,12 +92,14 @@ def test_the_report_says_what_was_replaced_and_what_not_and_why():
     )  # fmt: skip
     report = tt.optimize_(model, lambda module, name: name != "left")
     assert report.replaced == ["deep", "line", "back"]
-    assert report.skipped == {
+    skipped = dict(report.skipped)
+    others = skipped.pop("cube")  # timm's layers are in the list where it is loaded
+    assert others.startswith("Conv3d: there are kernels for Conv2d, Conv1d, ConvTranspose2d")
+    assert skipped == {
         "dense": "is not depthwise: 8 channels in 1 groups",
         "grouped": "is not depthwise: 8 channels in 4 groups",
         "own": "is a Own, which may have a forward pass of its own",
         "left": "left out by filter_fn",
-        "cube": "Conv3d: there are kernels for Conv2d, Conv1d, ConvTranspose2d",
         "complex": "has parameters of torch.complex64",
     }
     lines = str(report).splitlines()

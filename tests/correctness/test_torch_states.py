@@ -1,5 +1,5 @@
-"""A call that is made again in another state of PyTorch's, or on tensors of another kind, is told
-apart: who asks for it sees the operator, and results are as PyTorch's are there."""
+"""A call that is made again in another state of PyTorch's, or on tensors of another kind, is
+distinguished: who asks for it sees the operator, and results are as PyTorch's are there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.needs_torch
 F = torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402
-from tilewright.torch import alike, calls  # noqa: E402
+from tilewright.torch import calls, guards  # noqa: E402
 
 
 def ours(x, w):
@@ -40,7 +40,7 @@ def operands():
     return x, w
 
 
-class Seen(torch.utils._python_dispatch.TorchDispatchMode):
+class Watched(torch.utils._python_dispatch.TorchDispatchMode):
     """The operators that a mode sees."""
 
     def __init__(self):
@@ -62,7 +62,7 @@ class Functions(torch.overrides.TorchFunctionMode):
         return function(*args, **kwargs or {})
 
 
-@pytest.mark.parametrize("mode", [Seen, Functions])
+@pytest.mark.parametrize("mode", [Watched, Functions])
 def test_modes_see_the_operator_and_those_of_its_gradients(operands, mode):
     x, w = operands
     with mode() as forward:
@@ -71,7 +71,7 @@ def test_modes_see_the_operator_and_those_of_its_gradients(operands, mode):
     y = ours(x, w)
     with mode() as backward:
         y.backward(torch.ones_like(y))
-    if mode is Seen:
+    if mode is Watched:
         assert any("tilewright.depthwise_conv2d_wgrad" in name for name in backward.names)
     assert error(w.grad, torch.autograd.grad(theirs(x, w).sum(), w)[0]) < 1e-5
 
@@ -283,7 +283,7 @@ def test_threads_have_regions_of_autocast_of_their_own(operands):
 def test_without_pytorchs_question_calls_are_looked_up(operands, monkeypatch):
     """As in a version that has no such thing."""
     calls.forget()
-    monkeypatch.setattr(alike, "_tells_apart", lambda: False)
+    monkeypatch.setattr(guards, "_tells_apart", lambda: False)
     x, w = operands
     for _ in range(3):
         found, wanted = ours(x, w), theirs(x, w)
@@ -294,10 +294,10 @@ def test_without_pytorchs_question_calls_are_looked_up(operands, monkeypatch):
 
 def test_what_asks_for_everything_at_once_is_tested_itself(monkeypatch):
     x = torch.zeros(2, 3)
-    assert alike._sees_all()
-    monkeypatch.setattr(alike, "_guard", lambda tensors: lambda *others: True)
-    assert not alike._sees_all()
+    assert guards._sees_all()
+    monkeypatch.setattr(guards, "_guard", lambda tensors: lambda *others: True)
+    assert not guards._sees_all()
     monkeypatch.undo()
-    is_like = alike.alike(x)
+    is_like = guards.guard(x)
     assert is_like(x + 1)
     assert not is_like(x.T)

@@ -10,10 +10,10 @@ from tilewright.ir import ops
 from tilewright.ir.expr import Expr, Select
 from tilewright.ir.func import Func
 from tilewright.ir.ops import if_then_else, logical_and
-from tilewright.ir.stmt import If, Stmt
+from tilewright.ir.stmt import If, Pragma, Stmt
 from tilewright.ir.visit import stores, walk
-from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store, when
-from tilewright.lower.trim_loops import trim_loops
+from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store, when
+from tilewright.lower.loops.trim_loops import trim_loops
 
 i, d, e = axes("i d e")
 A, W, C = buffer("A", 32), buffer("W", 15), buffer("C", 32)
@@ -162,7 +162,7 @@ def test_only_serial_loops_are_trimmed() -> None:
 def test_on_a_gpu_short_loops_and_loops_to_unroll_stay_whole() -> None:
     update = store(C[i], C[i] + padded())
     assert TRIMMED in trimmed(update, "cuda")
-    pragma = (("auto_unroll_max_step", 64),)
+    pragma = ((Pragma.AUTO_UNROLL_MAX_STEP, 64),)
     assert TRIMMED not in trimmed(update, "cuda", annotations=pragma)
     short = func(loop(i, 32, loop(d, 3, update)), target="cuda")
     assert "for d in range(3):" in repr(trim_loops(short))

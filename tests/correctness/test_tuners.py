@@ -12,7 +12,7 @@ import pytest
 from tests.support import tuned
 
 from tilewright import tvm
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.templates import candidates
 from tilewright.tune import library
 from tilewright.tune.article_003 import NAME, SHAPE
@@ -172,7 +172,7 @@ def test_a_search_on_a_gpu_begins_with_what_its_loops_say_is_fast():
 
 
 def test_a_search_of_the_library_begins_with_its_best_guesses():
-    task = library.task(Problem.parse("1x8x12x12", "8x1x3x3", padding=1), "llvm")
+    task = library.task(Conv.parse("1x8x12x12", "8x1x3x3", padding=1), "llvm")
     tuner = autotvm.tuner.XGBTuner(task, seed=0)
     first = [library.parameters_of(c) for c in tuner.next_batch(8)]
     guesses = [(t.name, asdict(c)) for t, c in candidates(task.args[0], task.target)]
@@ -242,10 +242,79 @@ def test_the_display_says_what_there_is_to_know():
     tuner.errors[int(MeasureErrorNo.RUN_TIMEOUT)] = 2
     tuner.tune(16, the_table(), callbacks=[display])
     text = out.getvalue()
+    assert text.startswith("article 003 at most 16 trials in a space of 2880 candidates; starting")
     assert "16/16 trials, best" in text
     assert "GFLOP/s" in text
     assert "2 hung" in text
     assert "tile_h=" in text
+
+
+def shown(*runs, records=None, **more):
+    """What the display says of runs over a space of four candidates, of ``trials`` trials each."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    task = create("tests/scaled", (64,), "llvm")
+    costs = Table([1e-6 * (k + 1) for k in range(len(task.config_space))], DEVICE)
+    for trials in runs:
+        tuner = autotvm.tuner.GridSearchTuner(task)
+        display = Display(console=Console(file=out, width=200), result=False)
+        tuner.tune(trials, costs, callbacks=[display], records=records, resume=True, **more)
+    return out.getvalue(), len(task.config_space)
+
+
+def test_the_display_says_why_a_search_ended_early():
+    text, size = shown(1000)
+    assert f"at most {size} trials in a space of {size} candidates, 1000 were asked for" in text
+    assert f"done: {size} trials in" in text
+    assert f"of 1000 asked for: the space has no more than {size}; none failed" in text
+    text, size = shown(size, early_stopping=2, batch=1)
+    assert f"of {size} asked for: nothing better in 2 trials" in text
+
+
+def test_the_display_says_how_many_trials_are_new(tmp_path):
+    with autotvm.Records(tmp_path / "records.sqlite") as records:
+        text, _ = shown(1, 3, 3, records=records)
+    first, second, third = (line for line in text.splitlines() if "; none failed" in line)
+    assert first.startswith("done: 1 trial in")
+    assert "on record" not in first
+    assert second.startswith("done: 3 trials in")
+    assert "1 of them on record before" in second
+    assert third.startswith("no new trials: 3 are on record")
+
+
+def test_the_display_does_not_call_an_error_the_end():
+    from rich.console import Console
+
+    class Unreachable:
+        def open(self, task):
+            raise autotvm.TuningError("nobody answers")
+
+    out = io.StringIO()
+    tuner = autotvm.tuner.GridSearchTuner(article())
+    with pytest.raises(autotvm.TuningError):
+        tuner.tune(5, Unreachable(), callbacks=[Display(console=Console(file=out, width=200))])
+    assert "ended by an error after 0 trials" in out.getvalue()
+
+
+def test_the_display_is_told_of_the_beginning_and_of_every_trial():
+    told = []
+
+    class Told:
+        def begin(self, tuner):
+            told.append("begin")
+
+        def measured(self, tuner, done):
+            told.append(done)
+
+        def end(self, tuner):
+            told.append("end")
+
+        def __call__(self, *_):
+            pass
+
+    autotvm.tuner.GridSearchTuner(article()).tune(5, the_table(), callbacks=[Told()], batch=3)
+    assert told == ["begin", 1, 2, 3, 4, 5, "end"]
 
 
 def test_boosted_trees_learn_a_function_of_several_variables():

@@ -220,3 +220,12 @@ def test_the_command_line_names_the_scheduler(standing, tmp_path, capsys, monkey
     monkeypatch.setattr(client_side, "CONNECT", 1.0)
     assert main([*words, *more, "--scheduler", "tcp://127.0.0.1:1"]) == 1
     assert "no Dask scheduler answers" in capsys.readouterr().err
+
+
+def test_a_scheduler_that_needs_certificates_says_where_they_are_named(monkeypatch):
+    def refuse(*_, **more):
+        raise TypeError("TLS expects a `ssl_context` argument of type ssl.SSLContext")
+
+    monkeypatch.setattr("distributed.Client", refuse)
+    with pytest.raises(TuningError, match=r"ssl_context.*distributed\.comm\.tls"):
+        client_side._connect("tls://127.0.0.1:9")

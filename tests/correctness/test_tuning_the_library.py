@@ -5,13 +5,13 @@ import json
 import pytest
 
 from tilewright.cli.main import main
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.templates import TEMPLATES, candidates
 from tilewright.tune import library
 from tilewright.tune.config import FallbackConfig
 from tilewright.tune.records import Records
 
-PROBLEM = Problem.parse("1x4x9x9", "4x1x3x3", padding=1)
+PROBLEM = Conv.parse("1x4x9x9", "4x1x3x3", padding=1)
 WORDS = "tune depthwise_conv2d --input 1x4x9x9 --filter 4x1x3x3 --padding 1".split()
 
 

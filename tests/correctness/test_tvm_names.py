@@ -191,3 +191,50 @@ def test_options_that_do_nothing_here_are_refused():
         tvm.build(s, args, "llvm")["other"]
     with pytest.raises(ValueError, match="script"):
         tvm.lower(s, args).text("2019")
+
+
+@pytest.mark.parametrize(
+    ("use", "instead"),
+    [
+        (lambda s, B: s.create_group(outputs=B, inputs=B), "compute_at"),
+        (lambda s, B: s.stage_map, r"s\[tensor\]"),
+        (lambda s, B: s[B].transform_layout(lambda i: i), "declare the tensor"),
+        (lambda s, B: tvm.lower(s, [B.op.inputs[0], B]).update({}), "each schedule on its own"),
+        (lambda s, B: tir.stmt_functor, "tilewright.ir.visit"),
+    ],
+)
+def test_what_tvm_has_and_tilewright_lacks_names_what_to_use(use, instead):
+    s, (_, B) = add_one()
+    with pytest.raises(AttributeError, match=instead):
+        use(s, B)
+
+
+def test_a_split_without_guards_is_refused():
+    s, (_, B) = add_one()
+    with pytest.raises(tvm.TVMError, match="guards that provably hold are dropped"):
+        s[B].split(B.op.axis[0], factor=5, disable_predication=True)
+
+
+def test_a_reduction_has_the_names_of_tvm():
+    A, k = te.placeholder((4, 4), name="A"), te.reduce_axis((0, 4))
+    found = te.compute((4,), lambda i: te.sum(A[i, k], axis=k)).op.body[0]
+    assert found.axis == (k,)
+    assert found.combiner.name == "sum"
+    x = te.var("x")
+    assert tvm.arith.Analyzer().simplify(x - x + 3).value == 3
+
+
+def test_a_buffer_is_passed_to_c_by_its_access_ptr():
+    A = te.placeholder((4,), name="A")
+    B = te.extern(
+        (4,), [A],
+        lambda i, o: tir.call_extern("int32", "f", i[0].access_ptr("r"), o[0].access_ptr("w")),
+    )  # fmt: skip
+    assert "f(" in str(tvm.lower(te.create_schedule(B.op), [A, B]))
+
+
+def test_an_array_is_shared_through_dlpack():
+    x = tvm.nd.array(np.arange(4, dtype="float32"))
+    shared = np.from_dlpack(x)
+    x.copyfrom(np.full(4, 7, "float32"))
+    np.testing.assert_array_equal(shared, 7)

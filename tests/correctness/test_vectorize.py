@@ -9,8 +9,8 @@ from tilewright.ir.expr import Call, Expr, Var
 from tilewright.ir.ops import if_then_else
 from tilewright.ir.stmt import For, ForKind, Let, Stmt
 from tilewright.ir.visit import walk
-from tilewright.lower.sketch import allocate, axes, buffer, func, loop, store, when
-from tilewright.lower.vectorize import vectorize
+from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store, when
+from tilewright.lower.loops.vectorize import vectorize
 
 i, v, k = axes("i v k")
 A, B, C = buffer("A", 64), buffer("B", 64), buffer("C", 64)

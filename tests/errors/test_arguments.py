@@ -13,7 +13,7 @@ from tests.support.kernels import buffer, loop, store
 import tilewright
 from tilewright import runtime, te
 from tilewright.ir import Buffer, Func, Layout, Module, dtype
-from tilewright.ir.errors import ArgumentError, TargetError
+from tilewright.ir.errors import ArgumentError, ScheduleError, TargetError, TilewrightError
 from tilewright.ir.expr import Var
 from tilewright.ir.ops import const
 from tilewright.runtime import Kernel, build
@@ -209,3 +209,20 @@ def test_arrays_of_our_own() -> None:
         runtime.empty((2, 3)).copyfrom(np.zeros((3, 2)))
     with pytest.raises(ArgumentError, match="unknown device 'tpu'"):
         runtime.empty((2,), device="tpu")
+
+
+@pytest.mark.parametrize("function", [tilewright.build, tilewright.lower])
+def test_a_tensor_where_a_schedule_belongs(function: Callable[..., Any]) -> None:
+    a = te.placeholder((4,), name="A")
+    b = te.compute((4,), lambda i: a[i] * 2.0, name="B")
+    with pytest.raises(
+        ScheduleError, match=r"takes a schedule, got a Tensor.*create_schedule\(B.op"
+    ):
+        function(b, [a, b])
+
+
+def test_a_file_of_a_kernel_that_is_not_there(tmp_path: Any) -> None:
+    with pytest.raises(TilewrightError, match=r"there is no file .*none.tw to load a kernel from"):
+        tilewright.load(tmp_path / "none.tw")
+    with pytest.raises(FileNotFoundError):
+        tilewright.load(tmp_path / "none.tw")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tilewright import te
+from tilewright import te, tvm
 from tilewright.ir.errors import LanguageError, TilewrightError
 
 
@@ -54,6 +54,15 @@ class TestShapes:
         with pytest.raises(ValueError, match="unknown type 'float8'"):
             te.placeholder((2,), "float8")
 
+    def test_elements_that_are_vectors(self) -> None:
+        mend = "declare float32, with a last dimension of 2, and vectorize"
+        for do in (
+            lambda: te.placeholder((2,), "float32x2", name="A"),
+            lambda: te.compute((2,), lambda i: te.cast("float32x2", i), name="A"),
+            lambda: te.compute((2,), lambda i: (te.cast("float32x2", i), i), name="A"),
+        ):
+            refused(do, "the elements of tensor A", "float32x2", mend)
+
     @pytest.mark.parametrize("domain", [(0, 0), (5, 2)])
     def test_an_empty_reduction(self, domain: tuple[int, int]) -> None:
         refused(lambda: te.reduce_axis(domain, "k"), "reduce axis k is empty", str(domain))
@@ -76,9 +85,14 @@ class TestIndices:
 
     def test_too_few(self, a: Any) -> None:
         refused(
-            lambda: a[1] + 1.0, "tensor A has 2 dimensions, but only 1 of them are indexed",
+            lambda: a[1] + 1.0, "tensor A, which has 2 dimensions", "no index in dimension 1",
             "give an index for each",
         )  # fmt: skip
+
+    def test_a_slice_where_an_element_is_needed(self, a: Any) -> None:
+        for do, where in ((lambda: a[1, :] + 1.0, 1), (lambda: a[:, 2] + 1.0, 0)):
+            refused(do, f"it has a slice in dimension {where}", "te.reduce_axis")
+        refused(lambda: te.compute((4,), lambda i: a[i, :]), "a slice in dimension 1")
 
     def test_none(self, a: Any) -> None:
         refused(lambda: a + 1.0, "tensor A has 2 dimensions: index it, as in A[i, j]")
@@ -311,3 +325,12 @@ class TestExtern:
             lambda: te.extern((4,), [a], lambda i, o: None, name="E"),
             "extern E: its function returns None", "te.call_extern",
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [te.const, tvm.te.const, tvm.tir.const], ids=["te", "tvm", "tir"])
+def test_a_constant_that_its_type_does_not_hold(make: Any) -> None:
+    for value, type in ((300, "int8"), (-1, "uint8"), (2**31, "int32"), (2**64, "uint64"),
+                        (float("nan"), "int32"), (float("inf"), "int64")):  # fmt: skip
+        refused(lambda v=value, t=type: make(v, t), "is beyond its range", "name a wider type")
+    assert make(-128, "int8").value == -128
+    assert make(2**64 - 1, "uint64").value == 2**64 - 1

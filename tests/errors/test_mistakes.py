@@ -1,4 +1,4 @@
-"""What a newcomer is likely to write first, and is told."""
+"""What a newcomer is likely to write first, and the error."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 
 from tilewright.ir.errors import ScheduleError
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.parameters import too_small
 from tilewright.topi.templates import TEMPLATES
 
-P = Problem.parse("4x8x16x16", "8x1x3x3", padding=1)
+P = Conv.parse("4x8x16x16", "8x1x3x3", padding=1)
 FIELDS = [
     (name, field.name)
     for name, template in TEMPLATES.items()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tilewright.ir.errors import ProblemError
-from tilewright.topi import Problem
+from tilewright.topi import Conv
+from tilewright.topi.problem import Problem
 
 IMPOSSIBLE = {
     "pad 2 more, top and bottom": dict(kernel_h=5),
@@ -40,7 +41,7 @@ IMPOSSIBLE = {
 def test_an_impossible_problem(words):
     good = dict(batch=1, channels=2, height=3, width=3, kernel_h=3, kernel_w=3)
     with pytest.raises(ProblemError) as caught:
-        Problem(**(good | IMPOSSIBLE[words]))
+        Conv(**(good | IMPOSSIBLE[words]))
     assert words in str(caught.value)
 
 
@@ -56,7 +57,7 @@ def test_an_impossible_problem(words):
 )
 def test_shapes_that_do_not_agree(shapes, words):
     with pytest.raises(ProblemError) as caught:
-        Problem.parse(*shapes)
+        Conv.parse(*shapes)
     assert words in str(caught.value)
 
 
@@ -65,7 +66,7 @@ def test_shapes_that_do_not_agree(shapes, words):
     [
         ("{", "is a JSON object"),
         ("[1]", "is a JSON object"),
-        ('{"batch": 1, "groups": 2}', "has no groups"),
+        ('{"batch": 1, "teams": 2}', "has no teams"),
         ('{"batch": 1}', "incomplete"),
     ],
 )

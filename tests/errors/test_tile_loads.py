@@ -215,13 +215,13 @@ class TestLoads:
         ("before", "said"),
         [(2, "j it begins at element j_outer * 64 - 2"), (12, "- 12"), (-1, "+ 1"), (4, "- 4")],
     )
-    def test_rows_that_begin_between_pieces_of_16_bytes(self, before: int, said: str) -> None:
+    def test_rows_that_begin_between_chunks_of_16_bytes(self, before: int, said: str) -> None:
         t = Tiles((200, 120), value=placed(lambda j: j - before))
         t.load()
         t.refused(said, "is a multiple of 8 float16", "16 bytes: begin the stage", "copy_async")
 
     @pytest.mark.parametrize("before", [0, 8, 72, -16])
-    def test_rows_that_begin_at_such_pieces_are_copied(self, before: int) -> None:
+    def test_rows_that_begin_at_chunks_of_16_bytes_are_copied(self, before: int) -> None:
         t = Tiles((200, 120), value=placed(lambda j: j - before))
         t.load()
         assert "tma_load" in repr(tilewright.lower(t.s, [t.a, t.b], HOPPER))
@@ -237,8 +237,8 @@ class TestLoads:
         with pytest.raises(LoweringError, match=r"not known that this is a multiple of 8 float16"):
             tilewright.lower(t.s, [t.a, t.b, n], HOPPER)
 
-    def test_rows_of_blocks_that_begin_between_such_pieces(self) -> None:
-        """The first of them is at such a piece, and the others are not."""
+    def test_rows_of_blocks_that_begin_between_chunks_of_16_bytes(self) -> None:
+        """The first of them is at such a chunk, and the others are not."""
         t = Tiles((200, 136), value=placed(lambda j: j // 64 * 68 + j % 64))
         t.load()
         t.refused("j_outer * 68", "multiple of 8 float16")

@@ -21,7 +21,7 @@ from tilewright.ir.ops import (
     truncdiv,
 )
 from tilewright.ir.stmt import Allocate, Evaluate, For, ForKind, If, Let, Stmt, Store, Sync, seq
-from tilewright.lower.insert_barriers import insert_barriers
+from tilewright.lower.async_.insert_barriers import insert_barriers
 from tilewright.target import Target
 from tilewright.verify import Finding, check, verify
 
@@ -49,7 +49,7 @@ def kernel(
         for name, (var, extent) in launch.items()
     )
     target = Target.parse("sim" if launch else "llvm")
-    return Func("main", tuple(params), body, axes, {"target": target})
+    return Func("main", tuple(params), body, axes, target)
 
 
 def refuted(func: Func, kind: str) -> Finding:

@@ -17,11 +17,11 @@ from tests.fuzz.test_loop_passes import ALL, Drawing, Drawn, arrays_for
 from tests.support.interpreter import interpret
 
 from tilewright.codegen.c import c_source
-from tilewright.codegen.flatten import flatten
 from tilewright.ir import Buffer, Func, Module
-from tilewright.lower.inject_vthread import inject_vthread
-from tilewright.lower.lazy_select import lazy_select
-from tilewright.lower.vectorize import vectorize
+from tilewright.lower.backend.flatten import flatten
+from tilewright.lower.build.inject_vthread import inject_vthread
+from tilewright.lower.build.lazy_select import lazy_select
+from tilewright.lower.loops.vectorize import vectorize
 from tilewright.runtime import view
 from tilewright.runtime.llvm import compile_module
 from tilewright.target import Target

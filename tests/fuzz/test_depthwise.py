@@ -15,40 +15,40 @@ from tests.support.depthwise import (
 
 import tilewright
 from tilewright import te
-from tilewright.topi import Problem
-from tilewright.topi.declare import declare, input_shapes
+from tilewright.topi import Conv
+from tilewright.topi.declare import declare
 
 
 @given(problems())
 def test_a_declaration_computes_its_problem(p):
     found = declare(p)
-    assert {n: tuple(map(int, t.shape)) for n, t in found.inputs.items()} == input_shapes(p)
+    assert {n: tuple(map(int, t.shape)) for n, t in found.inputs.items()} == p.shapes()
     kernel = tilewright.build(te.create_schedule(found.output.op), found.args)
-    arrays, out = random_inputs(p, input_shapes(p)), poison(p)
+    arrays, out = random_inputs(p, p.shapes()), poison(p)
     kernel(*arrays.values(), out)
     assert relative_error(out, reference(p, arrays)) < TOLERANCE[p.dtype]
 
 
 def test_the_batch_may_be_left_to_the_call():
-    p = Problem.parse("5x3x7x6", "3x2x3x3", padding=1, stride=2, epilogue="bias+relu")
+    p = Conv.parse("5x3x7x6", "3x2x3x3", padding=1, stride=2, epilogue="bias+relu")
     for pass_ in ("forward", "dgrad", "wgrad"):
         epilogue = "" if pass_ == "wgrad" else "bias+relu"
         p = p.replace(pass_=pass_, epilogue=epilogue)
         found = declare(p, batch=te.var("n"))
         kernel = tilewright.build(te.create_schedule(found.output.op), found.args)
         for q in (p, p.replace(batch=2)):
-            arrays, out = random_inputs(q, input_shapes(q)), poison(q)
+            arrays, out = random_inputs(q, q.shapes()), poison(q)
             kernel(*arrays.values(), out)
             assert relative_error(out, reference(q, arrays)) < TOLERANCE["float32"]
 
 
 def test_small_integers_are_summed_exactly():
-    p = Problem.parse("2x4x9x8", "4x1x3x3", padding=1, dilation=2, stride=(1, 2))
+    p = Conv.parse("2x4x9x8", "4x1x3x3", padding=1, dilation=2, stride=(1, 2))
     for pass_ in ("forward", "dgrad", "wgrad"):
         for layout in ("NCHW", "NHWC"):
             q = p.replace(pass_=pass_, layout=layout)
             rng = np.random.default_rng(1)
-            shapes = input_shapes(q)
+            shapes = q.shapes()
             arrays = {n: rng.integers(-8, 9, s).astype("float32") for n, s in shapes.items()}
             found, out = declare(q), poison(q)
             tilewright.build(te.create_schedule(found.output.op), found.args)(*arrays.values(), out)

@@ -85,6 +85,83 @@ def test_nothing_is_filled_ahead_of_a_loop_without_iterations() -> None:
     agree(s, [A], [C], "llvm", {n: 5})
 
 
+def test_scratch_memory_with_gaps_takes_none_where_a_symbolic_extent_is_zero() -> None:
+    n = te.var("n")
+    A = te.placeholder((n, 1), name="A")
+    B = te.compute((n, 1), lambda i, j: A[i, j] + 1, name="B")
+    s = te.create_schedule(B.op)
+    R = s.cache_read(A, "global", [B])
+    s[R].storage_align(s[R].op.axis[0], 2, 0)
+    agree(s, [A], [B], "llvm", {n: 0})
+    agree(s, [A], [B], "llvm", {n: 3})
+
+
+def test_a_tile_of_a_symbolic_tensor_takes_no_memory_where_it_begins_behind_the_end() -> None:
+    n = te.var("n")
+    A = te.placeholder((n, 7), name="A")
+    T = te.compute((n, 7), lambda i, j: A[i, j] + 1, name="T")
+    B = te.compute((n, 7), lambda i, j: T[i, j] * 2, name="B")
+    s = te.create_schedule(B.op)
+    i, j = s[B].op.axis
+    outer, inner = s[B].split(i, factor=1)
+    outer, block = s[B].split(outer, factor=5)
+    s[B].reorder(block, outer, inner, j)
+    s[B].bind(block, te.thread_axis("blockIdx.x"))
+    s[T].compute_at(s[B], block)
+    s[T].set_scope("local")
+    agree(s, [A], [B], "sim", {n: 0})
+    agree(s, [A], [B], "sim", {n: 3})
+
+
+@pytest.mark.parametrize("type", ["int16", "int32", "uint32", "int64"])
+def test_a_copy_that_is_read_at_indices_from_memory_is_of_the_whole_tensor(type: str) -> None:
+    A = te.placeholder((30,), name="A")
+    K = te.placeholder((8,), type, name="K")
+    zero = te.const(0, "float32")
+    B = te.compute(
+        (8,), lambda i: te.if_then_else(te.all(K[i] >= 0, K[i] < 30), A[K[i]], zero), name="B"
+    )
+    s = te.create_schedule(B.op)
+    R = s.cache_read(A, "local", [B])
+    outer, _ = s[B].split(s[B].op.axis[0], factor=2)
+    s[R].compute_at(s[B], outer)
+    agree(s, [A, K], [B], "llvm")
+
+
+def test_an_aligned_part_of_a_symbolic_tensor_is_no_longer_than_the_tensor() -> None:
+    n = te.var("n")
+    A = te.placeholder((n,), name="A")
+    B = te.compute((n,), lambda i: A[i] * 2, name="B")
+    s = te.create_schedule(B.op)
+    L = s.cache_write(B, "local")
+    outer, inner = s[B].split(s[B].op.axis[0], factor=3)
+    s[B].reorder(inner, outer)
+    s[L].compute_at(s[B], inner)
+    s[L].align_bounds(s[L].op.axis[0], 3)
+    assert "2147483" not in str(lower(s, [A, B]))
+    agree(s, [A], [B], "llvm", {n: 0})
+    agree(s, [A], [B], "llvm", {n: 7})
+
+
+def test_a_parallel_loop_inside_a_long_one_computes_its_indices_by_itself() -> None:
+    A = te.placeholder((3, 2, 11, 1), name="A")
+    zero = te.const(0, "float32")
+    P = te.compute(
+        (3, 2, 15, 1),
+        lambda i, j, k, l: te.if_then_else(te.all(k >= 2, k < 13), A[i, j, k - 2, l], zero),
+        name="P",
+    )
+    r = te.reduce_axis((0, 1), "r")
+    B = te.compute((3, 2, 15, 1), lambda i, j, k, l: te.sum(P[i, j, k, l + r], axis=[r]), name="B")
+    s = te.create_schedule(B.op)
+    s[P].compute_inline()
+    _, _, k, l = s[B].op.axis
+    *_, inner = s[B].tile(k, l, 4, 3)
+    s[B].split(r, factor=7)
+    s[B].parallel(inner)
+    agree(s, [A], [B], "llvm")
+
+
 # -- double buffers ------------------------------------------------------------------------------
 
 
@@ -350,3 +427,105 @@ def test_a_tile_inside_a_reduction_across_threads_has_no_more_threads_than_that(
     s[T].bind(x, te.thread_axis("threadIdx.x"))
     with pytest.raises(LoweringError, match="7 iterations for threadIdx.x.*a loop over 2 of it"):
         lower(s, [A, B], "sim")
+
+
+@pytest.mark.parametrize("scope", ["global", "local"])
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_an_aligned_part_whose_size_the_loops_change_is_all_of_it(scope: str, size: int) -> None:
+    n = te.var("n")
+    A = te.placeholder((n,), name="A")
+    T = te.compute((n,), lambda i: A[i] * 2, name="T")
+    B = te.compute((n, 3), lambda i, j: T[n - 1 - i] + T[i] + j, name="B")
+    s = te.create_schedule(B.op)
+    i, j = B.op.axis
+    s[B].reorder(j, i)
+    s[T].compute_at(s[B], i)
+    s[T].set_scope(scope)
+    s[T].align_bounds(T.op.axis[0], 2)
+    agree(s, [A], [B], "llvm", {n: size})
+
+
+def test_a_conversion_to_a_narrower_type_and_back_is_kept_behind_a_copy() -> None:
+    A = te.placeholder((7,), "int32", name="A")
+    B = te.compute((7,), lambda i: te.cast("int8", A[i] * 100) * te.const(3), name="B")
+    s = te.create_schedule(B.op)
+    s.cache_read(A, "local", [B])
+    agree(s, [A], [B], "llvm")
+
+
+def test_a_parallel_loop_in_a_long_one_computes_its_own_indices() -> None:
+    A = te.placeholder((8,), name="A")
+    T = te.compute((8, 3, 3), lambda i, j, k: te.if_then_else(j == k, A[i], 0.0), name="T")
+    r = te.reduce_axis((0, 8), "r")
+    largest = te.comm_reducer(
+        lambda a, b: (te.if_then_else(a[1] >= b[1], a[0], b[0]), te.max(a[1], b[1])),
+        lambda t0, t1: (te.const(-1, t0), te.min_value(t1)),
+        name="largest",
+    )
+    M, B = te.compute((1, 3, 3), lambda i, j, k: largest((r, T[r, j, k]), axis=r), name="B")
+    s = te.create_schedule(B.op)
+    i, _, k = B.op.axis
+    s[B].split(i, factor=4)
+    s[T].compute_at(s[B], s[B].op.reduce_axis[0])
+    s[B].parallel(k)
+    agree(s, [A], [M, B], "llvm")
+
+
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+def test_a_reduction_that_may_be_empty_is_written_all_the_same(target: str) -> None:
+    A = te.placeholder((3, 1), name="A")
+
+    def total(i: Any, j: Any) -> Any:
+        r = te.reduce_axis((0, i), "r")
+        return te.sum(A[r, j], axis=r)
+
+    B = te.compute((3, 1), total, name="B")
+    s = te.create_schedule(B.op)
+    outer, _, _, _ = s[B].tile(*B.op.axis, 2, 1)
+    if target == "sim":
+        s[B].bind(outer, te.thread_axis("blockIdx.x"))
+    agree(s, [A], [B], target)
+
+
+def test_threads_reduce_no_axis_whose_extent_depends_on_another() -> None:
+    A = te.placeholder((8,), name="A")
+
+    def total(i: Any) -> Any:
+        r = te.reduce_axis((0, te.max(7 - i, 0)), "r")
+        return te.sum(A[r], axis=r)
+
+    B = te.compute((8,), total, name="B")
+    s = te.create_schedule(B.op)
+    s[B].bind(B.op.axis[0], te.thread_axis("blockIdx.x"))
+    s[B].bind(B.op.reduce_axis[0], te.thread_axis("threadIdx.x"))
+    with pytest.raises(LoweringError, match="as many threads for all.*bind the inner one"):
+        lower(s, [A, B], "sim")
+
+
+def test_an_array_that_takes_the_registers_of_another_outlasts_it() -> None:
+    A, C = te.placeholder((2, 7), name="A"), te.placeholder((1,), name="C")
+    r = te.reduce_axis((0, 7), "r")
+    T = te.compute((2, 1), lambda i, j: te.sum(A[i, r] * 2, axis=r), name="T")
+    B, D = te.compute((2, 1), lambda i, j: (T[i, j] + 1, C[j]), name="B")
+    s = te.create_schedule([B.op, D.op])
+    own, _ = s.cache_write([B, D], "local")
+    s[B].bind(B.op.axis[0], te.thread_axis("blockIdx.x"))
+    s[own].compute_at(s[B], B.op.axis[0])
+    s[T].compute_at(s[own], own.op.axis[0])
+    s[T].set_scope("local")
+    agree(s, [A, C], [B, D], "sim")
+
+
+def test_an_array_begins_in_registers_of_another_behind_the_last_read_of_that_one() -> None:
+    A, C = te.placeholder((2, 7), name="A"), te.placeholder((1,), name="C")
+    r = te.reduce_axis((0, 7), "r")
+    T = te.compute((2, 1), lambda i, j: te.sum(A[i, r] * 2, axis=r), name="T")
+    B, D = te.compute((2, 1), lambda i, j: (T[i, j] + A[j, i], C[j]), name="B")
+    s = te.create_schedule([B.op, D.op])
+    first = s.cache_write(T, "local")
+    second, _ = s.cache_write([B, D], "local")
+    s[T].compute_inline()
+    s[B].bind(B.op.axis[0], te.thread_axis("blockIdx.x"))
+    s[second].compute_at(s[B], B.op.axis[0])
+    s[first].compute_at(s[B], B.op.axis[0])
+    agree(s, [A, C], [B, D], "sim")

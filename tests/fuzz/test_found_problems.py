@@ -11,20 +11,20 @@ from tests.support.search import check
 import tilewright
 from tilewright.select.registry import find
 from tilewright.target import Target
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.gpu.depthwise_toeplitz_staged import StagedTile
 from tilewright.topi.templates import TEMPLATES, candidates
 
-ROLLED = Problem.parse(
+ROLLED = Conv.parse(
     (3, 130, 64, 14), (130, 1, 3, 3), stride=4, padding=(0, 2, 1, 7), dilation=(2, 3),
     dtype="float16", epilogue=("clamp(-0.5, 1)", "leaky_relu(0.2)", "residual"),
 )  # fmt: skip
 ROLLING = {"planes": 2, "rows": 2, "columns": 7, "by_row": 1}
-RAGGED = Problem.parse((1, 8, 2, 9), (8, 1, 2, 5), padding=3)
+RAGGED = Conv.parse((1, 8, 2, 9), (8, 1, 2, 5), padding=3)
 PADDED_ROW = {
     "rows": 6, "vector": 4, "threads_y": 2, "threads_x": 3, "channels": 8, "taps": 2, "by_row": 1
 }  # fmt: skip
-TAIL = Problem.parse(
+TAIL = Conv.parse(
     (1, 1, 3, 5), (1, 1, 7, 7), stride=(1, 2), padding=(2, 1), dtype="bfloat16", layout="NHWC",
     epilogue=("gelu",),
 )  # fmt: skip
@@ -49,7 +49,7 @@ def test_a_row_that_is_all_padding_is_kept_as_whole_as_other_rows(by_row: int) -
 
 def test_a_turn_of_a_block_that_sees_padding_alone_is_staged_like_any_other() -> None:
     """With one row of taps, the last of 65 rows is below the image."""
-    p = Problem.parse((3, 24, 64, 64), (24, 1, 1, 3), padding=(0, 1, 1, 1), dtype="float16")
+    p = Conv.parse((3, 24, 64, 64), (24, 1, 1, 3), padding=(0, 1, 1, 1), dtype="float16")
     template, target = TEMPLATES["gpu.toeplitz_staged"], Target.parse("cuda -arch=sm_90a")
     config = StagedTile(1, 16, 4, 17, 4, 3)
     assert config in template.candidates(p, target)
@@ -68,7 +68,7 @@ def test_gelu_of_one_number_far_below_zero() -> None:
 @pytest.mark.parametrize("target", ["llvm", "sim"])
 def test_gelu_keeps_its_digits_where_it_is_tiny(target: str, dtype: str, tolerance: float) -> None:
     x = np.array([-9, -7.5, -6, -5, -3, -1, -1e-3, 0.5, 3, 40, np.inf, np.nan], dtype)
-    p = Problem.parse((1, 1, 1, x.size), (1, 1, 1, 1), dtype=dtype, epilogue=("gelu",))
+    p = Conv.parse((1, 1, 1, x.size), (1, 1, 1, 1), dtype=dtype, epilogue=("gelu",))
     template, config = next(iter(candidates(p, target)))
     found = template.declare(p, config)
     kernel = tilewright.build(template.schedule(found, config), found.args, target)
@@ -82,7 +82,7 @@ def test_gelu_keeps_its_digits_where_it_is_tiny(target: str, dtype: str, toleran
 def test_images_that_windows_may_miss_are_not_copied_as_boxes(layout: str, dtype: str) -> None:
     """Windows of one row, two rows apart, above and below an image of one row: what a tile sees was
     padding alone, of which no box could be made."""
-    p = Problem.parse(
+    p = Conv.parse(
         (8, 16, 1, 8), (16, 1, 1, 2), padding=1, stride=2, dilation=(3, 2), dtype=dtype,
         layout=layout,
     )  # fmt: skip
@@ -91,13 +91,3 @@ def test_images_that_windows_may_miss_are_not_copied_as_boxes(layout: str, dtype
     for template, config in found[::4]:
         d = template.declare(p, config)
         assert tilewright.lower(template.schedule(d, config), d.args, "cuda -arch=sm_90a")
-
-
-def test_tiles_of_windows_of_several_images_are_put_together_where_a_row_is_two_pairs() -> None:
-    """Blocks are of a channel and of 128 windows; an image has 20 rows of two pairs of windows."""
-    p = Problem.parse(
-        (8, 3, 39, 8), (3, 1, 51, 5), stride=2, padding=(50, 8, 0, 0), dilation=(1, 2),
-        dtype="float16",
-    )  # fmt: skip
-    tile = {"rows": 16, "columns": 128, "depth": 32, "down": 1, "across": 4}
-    check(p, "gpu.im2col_mma", tile | {"stages": 1, "implicit": 1}, "sim")

@@ -7,6 +7,7 @@ from tests.support.found import ARGMAX, agree
 
 from tilewright import te
 from tilewright.ir.errors import LoweringError
+from tilewright.ir.expr import Expr
 from tilewright.lower.pipeline import lower
 
 # -- vectors under masks -------------------------------------------------------------------------
@@ -160,3 +161,101 @@ def test_an_axis_inlined_at_an_index_of_64_bits_keeps_its_type() -> None:
     s = te.create_schedule(C.op)
     s[B].compute_inline()
     agree(s, [A, index], [C], "llvm")
+
+
+# -- conditions that read memory -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+def test_a_condition_that_reads_memory_stands_behind_the_guards_of_splits(target: str) -> None:
+    A, M = te.placeholder((7, 7), name="A"), te.placeholder((7,), "int32", name="M")
+    k = te.reduce_axis((0, 7), "k")
+    B = te.compute((7,), lambda i: te.sum(A[i, k], axis=k, where=M[k] > 0), name="B")
+    s = te.create_schedule(B.op)
+    _, inner = s[B].split(s[B].op.reduce_axis[0], factor=4)
+    part = s.rfactor(B, inner)
+    thread = te.thread_axis("threadIdx.x")
+    if target == "sim":
+        s[part].bind(s[part].op.axis[0], thread)
+        s[B].bind(s[B].op.axis[0], thread)
+    agree(s, [A, M], [B], target)
+
+
+def test_a_predicate_of_a_tile_keeps_the_guard_of_the_tile() -> None:
+    A, M = te.placeholder((10,), name="A"), te.placeholder((10,), "int32", name="M")
+    k = te.reduce_axis((0, 3), "k")
+    B = te.compute((10,), lambda i: te.sum(A[i] + k, axis=k, where=M[i] > 0), name="B")
+    s = te.create_schedule(B.op)
+    L = s.cache_write(B, "local")
+    outer, _ = s[B].split(s[B].op.axis[0], factor=4)
+    s[L].compute_at(s[B], outer)
+    s[L].vectorize(s[L].op.axis[0])
+    agree(s, [A, M], [B], "llvm")
+
+
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+def test_a_cached_predicate_is_read_where_it_was_filled(target: str) -> None:
+    A, M = te.placeholder((11,), name="A"), te.placeholder((11,), "int32", name="M")
+    k = te.reduce_axis((0, 11), "k")
+    B = te.compute((5,), lambda i: te.sum(A[k] + i, axis=k, where=M[k] > 0), name="B")
+    s = te.create_schedule(B.op)
+    cached = s.cache_read(M, "local" if target == "sim" else "global", [B])
+    outer, _ = s[B].split(s[B].op.reduce_axis[0], factor=4)
+    s[cached].compute_at(s[B], outer)
+    if target == "sim":
+        s[B].bind(s[B].op.axis[0], te.thread_axis("threadIdx.x"))
+    agree(s, [A, M], [B], target)
+
+
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+def test_an_eager_choice_reads_in_bounds_whatever_its_condition(target: str) -> None:
+    A = te.placeholder((20,), name="A")
+    B = te.compute(
+        (32,), lambda i: te.select(i < 19, A[(i * 4 + 1) % 20], A[(i // 2 - i // 3 + i - 3) % 20])
+    )
+    s = te.create_schedule(B.op)
+    outer, inner = s[B].split(B.op.axis[0], nparts=16)
+    s[B].split(inner, factor=4)
+    outer, _ = s[B].split(outer, factor=3)
+    if target == "sim":
+        s[B].bind(outer, te.thread_axis("threadIdx.x"))
+    agree(s, [A], [B], target)
+
+
+# -- lanes ---------------------------------------------------------------------------------------
+
+
+def test_what_only_simplifying_finds_alike_in_all_lanes_is_a_vector_where_one_is_needed() -> None:
+    A, M = te.placeholder((5,), name="A"), te.placeholder((5,), "int32", name="M")
+
+    def values(i: Expr, j: Expr) -> Expr:
+        flag = te.cast("int32", ~te.all(M[i] > 0, j >= 0))
+        return te.cast("int32", A[i]) + flag + te.cast("int32", te.cast("int16", M[i]))
+
+    B = te.compute((5, 16), values, name="B")
+    s = te.create_schedule(B.op)
+    s[B].vectorize(s[B].fuse(*B.op.axis))
+    agree(s, [A, M], [B], "llvm")
+
+
+def test_a_cast_of_what_is_alike_in_the_lanes_that_a_fused_reduction_gets_is_a_vector() -> None:
+    A, C = te.placeholder((9,), "float64", name="A"), te.placeholder((4, 9), "bfloat16", name="C")
+    k, l = te.reduce_axis((0, 3), "k"), te.reduce_axis((0, 8), "l")
+    B = te.compute(
+        (8, 9), lambda i, j: te.max(A[i] * te.cast("float64", C[k, i]), axis=[k, l]), name="B"
+    )
+    s = te.create_schedule(B.op)
+    s[B].fuse(*s[B].op.reduce_axis)
+    agree(s, [A, C], [B], "llvm")
+
+
+def test_sim_takes_a_condition_that_is_one_for_all_threads_and_lanes() -> None:
+    A, M = te.placeholder((6,), "bool", name="A"), te.placeholder((2,), "int64", name="M")
+    B = te.compute(
+        (4, 8), lambda i, j: te.select(j * 3 + 1 <= 9, M[(-j) % 2], te.cast("int64", A[i]))
+    )
+    s = te.create_schedule(B.op)
+    i, j = B.op.axis
+    s[B].bind(i, te.thread_axis("threadIdx.x"))
+    s[B].vectorize(s[B].split(j, 3)[1])
+    agree(s, [A, M], [B], "sim")

@@ -13,7 +13,7 @@ from tilewright.arith.encode import Instance
 from tilewright.arith.system import System, minus
 from tilewright.ir.expr import Expr
 from tilewright.ir.ops import floordiv, floormod
-from tilewright.lower import domain as moments
+from tilewright.lower.analysis import domain as moments
 
 D = domain(("i", -3, 4), ("j", 0, 5), ("k", 1, 3))
 i, j, k = D.variables

@@ -10,22 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.interpreter import interpret
+from tests.support.well_formed import check
 
-from tilewright.codegen.flatten import flatten
 from tilewright.ir import Buffer, Func, ops
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import Let, Stmt, seq
-from tilewright.lower.common_subexpressions import common_subexpressions
-from tilewright.lower.drop_guards import drop_guards
-from tilewright.lower.hoist_guards import hoist_guards
-from tilewright.lower.inject_vthread import inject_vthread
-from tilewright.lower.lazy_select import lazy_select
-from tilewright.lower.partition_loops import partition_loops
-from tilewright.lower.simplify import simplify
-from tilewright.lower.sketch import allocate, buffer, func, loop, store, when
-from tilewright.lower.trim_loops import trim_loops
-from tilewright.lower.unroll import unroll
-from tilewright.lower.vectorize import vectorize
+from tilewright.lower.backend.common_subexpressions import common_subexpressions
+from tilewright.lower.backend.flatten import flatten
+from tilewright.lower.build.inject_vthread import inject_vthread
+from tilewright.lower.build.lazy_select import lazy_select
+from tilewright.lower.ir_builder import allocate, buffer, func, loop, store, when
+from tilewright.lower.loops.drop_guards import drop_guards
+from tilewright.lower.loops.hoist_guards import hoist_guards
+from tilewright.lower.loops.partition_loops import partition_loops
+from tilewright.lower.loops.simplify import simplify
+from tilewright.lower.loops.trim_loops import trim_loops
+from tilewright.lower.loops.unroll import unroll
+from tilewright.lower.loops.vectorize import vectorize
 
 KINDS = ("serial", "serial", "unrolled", "parallel", "vectorized", "vectorized", "vthread")
 GPU_KINDS = ("thread", "thread", "vthread")
@@ -111,7 +112,7 @@ class Drawn:
         self.func = func
 
     def __repr__(self) -> str:
-        return f"for {self.func.attrs['target']}:\n{self.func}"
+        return f"for {self.func.target}:\n{self.func}"
 
 
 @st.composite
@@ -126,6 +127,7 @@ def arrays_for(f: Func) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def agree(before: Func, after: Func) -> None:
+    check("the passes", after)
     arrays = arrays_for(before)
     ranks = {p.name: len(p.shape) for p in after.params if isinstance(p, Buffer)}
     flat = {n: a.ravel() if ranks[n] == 1 else a for n, a in arrays.items()}
@@ -160,4 +162,5 @@ def test_all_passes_keep_the_meaning(drawn: Drawn) -> None:
     made = drawn.func
     for step in ALL:
         made = step(made)
+        check(step.__name__, made)
     agree(drawn.func, made)

@@ -13,7 +13,7 @@ from tests.support.depthwise import TOLERANCE, run
 from tests.support.search import search
 
 import tilewright
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.templates import candidates
 
 #: Examples of one test: a long search is cut up, so that several processes share it.
@@ -60,7 +60,7 @@ def test_problems_with_large_kernels_on_a_gpu(shard: str) -> None:
 
 def test_a_vector_of_bfloat16_ends_with_the_row() -> None:
     for width in (1, 9, 17):
-        p = Problem.parse((1, 1, 1, width), (1, 1, 1, 1), dtype="bfloat16")
+        p = Conv.parse((1, 1, 1, width), (1, 1, 1, 1), dtype="bfloat16")
         for template, config in candidates(p, "llvm"):
             found = template.declare(p, config)
             kernel = tilewright.build(template.schedule(found, config), found.args)

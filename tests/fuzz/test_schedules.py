@@ -18,41 +18,15 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from tests.support.drawing import Dice
-from tests.support.drawn_programs import Case, Outcome, judge
+from tests.support.fuzzing import Drawn
 from tests.support.gpu_plans import GPUPlan
 from tests.support.graph_stages import draw_graph
-from tests.support.graphs import Graph
-from tests.support.plans import CPUPlan, Plan
-
-from tilewright.ir.errors import ScheduleError
+from tests.support.plans import CPUPlan
 
 #: Parts of the search, which workers run side by side; more where there are more cores.
 SHARDS = int(os.environ.get("TILEWRIGHT_FUZZ_SHARDS", "8"))
 #: Of a hundred schedules, how many the compiler may refuse.
 REFUSED = 20
-
-
-class Drawn:
-    """A graph and a schedule of it for a kind of target."""
-
-    def __init__(self, graph: Graph, plan: Plan, target: str) -> None:
-        self.graph, self.plan, self.target = graph, plan, target
-        self.refusal = ""
-        try:
-            plan.draw()
-        except ScheduleError as error:
-            self.refusal = str(error)
-
-    def outcome(self) -> Outcome:
-        if self.refusal:
-            return Outcome("refused", self.refusal)
-        return judge(Case.of(self.graph), self.plan.s, self.target)
-
-    def __repr__(self) -> str:
-        inputs = ", ".join(k.name for k in self.graph.inputs)
-        sizes = f", {{n: {self.graph.n}}}" if self.graph.n else ""
-        outputs = ", ".join(self.graph.outputs)
-        return f"\n{self.plan.text}\nagree(s, [{inputs}], [{outputs}], {self.target!r}{sizes})\n"
 
 
 @st.composite

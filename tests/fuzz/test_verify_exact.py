@@ -15,8 +15,8 @@ from tilewright.ir import expr as E
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.ops import const, floordiv, floormod, maximum, minimum
 from tilewright.ir.stmt import Allocate, For, ForKind, If, Seq, Stmt, Store, Sync, seq
-from tilewright.ir.visit import Rewriter, walk
-from tilewright.lower.insert_barriers import insert_barriers
+from tilewright.ir.visit import Rewriter, Steps, walk
+from tilewright.lower.async_.insert_barriers import insert_barriers
 from tilewright.verify import check
 
 SIZE = 6
@@ -116,6 +116,21 @@ def leaves_when_run(func: Func) -> bool:
     return False
 
 
+def reads_what_no_one_wrote(func: Func, scope: str) -> bool:
+    """Whether a thread reads in memory of ``scope``, its own, what it has not written before."""
+    sizes = [range(axis.extent.value) for axis in func.launch if isinstance(axis.extent, E.IntImm)]
+    for place in product(*sizes):
+        run = Run(dict(zip((axis.var for axis in func.launch), place, strict=True)))
+        run.run(func.body)
+        written = set()
+        for _, write, buffer, element in run.trace:
+            if buffer.scope == scope and write:
+                written.add(element)
+            elif buffer.scope == scope and element not in written:
+                return True
+    return False
+
+
 def index(draw: Any, variables: list[Var]) -> Expr:
     """An index expression with divisions, and minima and maxima now and then."""
     total: Expr = const(draw(st.integers(-1, 2)))
@@ -142,9 +157,9 @@ def condition(draw: Any, variables: list[Var]) -> Expr:
 
 
 @st.composite
-def kernels(draw: Any, barriers: bool) -> Func:
+def kernels(draw: Any, barriers: bool, scope: str = "shared") -> Func:
     bx, tx, ty = Var.make("blockIdx_x"), Var.make("threadIdx_x"), Var.make("threadIdx_y")
-    S = Buffer("S", (const(SIZE),), dtype("float32"), "shared")
+    S = Buffer("S", (const(SIZE),), dtype("float32"), scope)
     G = Buffer("G", (const(SIZE), const(SIZE)), dtype("float32"))
     A = Buffer("A", (const(SIZE),), dtype("float32"))
 
@@ -199,15 +214,25 @@ def test_races_and_bounds_are_those_of_running_it(func: Func) -> None:
     assert all(f.proved for f in findings)
 
 
+@settings(max_examples=120, deadline=None)
+@given(kernels(barriers=False, scope="local"))
+def test_registers_that_their_thread_did_not_write_are_those_of_running_it(func: Func) -> None:
+    if leaves_when_run(func):
+        return
+    found = [f for f in check(func) if f.kind == "uninitialised"]
+    assert bool(found) == reads_what_no_one_wrote(func, "local"), func
+    assert all(f.proved for f in found)
+
+
 class _Without(Rewriter):
     def __init__(self, index: int) -> None:
         self.index = index
 
-    def stmt(self, s: Stmt) -> Stmt:
+    def steps(self, s: Stmt) -> Steps:
         if isinstance(s, Sync):
             self.index -= 1
             return Seq(()) if self.index == -1 else s
-        return super().stmt(s)
+        return (yield super().steps(s))
 
 
 @settings(max_examples=60, deadline=None)

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from tests.support.benchmarks import benchmark
 
-from tilewright.select import large
-from tilewright.select.nearest import guesses
+from tilewright.select import large_filter_model
+from tilewright.select.knn import guesses
 from tilewright.target import Target
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.templates import TEMPLATES
 
 TARGET = Target.parse("cuda -arch=sm_90a")
@@ -76,24 +76,26 @@ def test_the_trees_that_are_shipped_are_fitted_to_the_table():
     found = {}
     for t in tables(unseen=False):
         if t.judged:
-            found[t.problem] = float(np.exp(t.slower[np.argmin(large.model().predict(t.x))]))
+            found[t.problem] = float(
+                np.exp(t.slower[np.argmin(large_filter_model.model().predict(t.x))])
+            )
     assert shares(found)[0] >= 0.8
 
 
 def test_a_large_filter_without_a_record_is_chosen_by_the_trees(monkeypatch):
-    monkeypatch.setattr("tilewright.select.nearest.shipped", lambda kind: [])
-    monkeypatch.setattr("tilewright.select.nearest.own", lambda kind: [])
-    p = Problem(batch=64, channels=40, height=23, width=38, kernel_h=19, kernel_w=19, padding=9,
+    monkeypatch.setattr("tilewright.select.knn.shipped", lambda kind: [])
+    monkeypatch.setattr("tilewright.select.knn.own", lambda kind: [])
+    p = Conv(batch=64, channels=40, height=23, width=38, kernel_h=19, kernel_w=19, padding=9,
                 dtype="float16")  # fmt: skip
     first = next(guesses(p, TARGET, ""))
-    ranked = large.ranked_large(p, TARGET)[0]
+    ranked = large_filter_model.ranked_large_filters(p, TARGET)[0]
     assert (first.template, first.config) == (ranked.template.name, ranked.config)
     assert first.template.startswith("gpu.toeplitz")
 
 
 def test_a_parameter_that_nobody_has_measured_is_not_chosen_other_than_it_was(monkeypatch):
     template = TEMPLATES["gpu.toeplitz_staged"]
-    p = Problem(batch=64, channels=40, height=32, width=32, kernel_h=19, kernel_w=19, padding=9,
+    p = Conv(batch=64, channels=40, height=32, width=32, kernel_h=19, kernel_w=19, padding=9,
                 dtype="float16")  # fmt: skip
     known = template.candidates(p, TARGET)
     later = dataclasses.make_dataclass(
@@ -102,8 +104,14 @@ def test_a_parameter_that_nobody_has_measured_is_not_chosen_other_than_it_was(mo
     tiles = [later(**vars(c), later=k) for c in known for k in (1, 0)]
     changed = dataclasses.replace(template, config=later, tiles=lambda p, target: tiles)
     monkeypatch.setitem(TEMPLATES, template.name, changed)
-    looked = dict(large.candidates(p, TARGET))
+    looked = dict(large_filter_model.candidates(p, TARGET))
     assert {c.later for c in looked[template.name]} == {0}
-    plain = [c for c in known if large.kind(template.name, c) in large.model().kinds]
-    before = large.features(p, template.name, plain, TARGET)
-    assert (large.features(p, template.name, looked[template.name], TARGET) == before[:12]).all()
+    plain = [
+        c
+        for c in known
+        if large_filter_model.kind(template.name, c) in large_filter_model.model().kinds
+    ]
+    before = large_filter_model.features(p, template.name, plain, TARGET)
+    assert (
+        large_filter_model.features(p, template.name, looked[template.name], TARGET) == before[:12]
+    ).all()

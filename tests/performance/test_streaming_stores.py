@@ -10,7 +10,7 @@ from tests.support.cpu_code import SAPPHIRE_RAPIDS, machine_code, x86_only
 from tilewright import te
 from tilewright.codegen.llvm.module import generate
 from tilewright.lower.pipeline import lower
-from tilewright.topi import Problem
+from tilewright.topi import Conv
 from tilewright.topi.declare import declare
 from tilewright.topi.templates import TEMPLATES
 
@@ -22,15 +22,15 @@ def count(pattern: str, code: str) -> int:
     return len(re.findall(pattern, code))
 
 
-def code(name: str, p: Problem, stream: int) -> str:
+def code(name: str, p: Conv, stream: int) -> str:
     template = TEMPLATES[name]
     config = template.parse({**vars(template.config()), "stream": stream})
     found = declare(p)
     return machine_code(template.schedule(found, config), found.args, SAPPHIRE_RAPIDS)
 
 
-CHANNELS_LAST = Problem.parse("1x64x24x24", "64x1x3x3", padding=1, layout="NHWC")
-CHANNELS_FIRST = Problem.parse("1x4x24x64", "4x1x3x3", padding=1)
+CHANNELS_LAST = Conv.parse("1x64x24x24", "64x1x3x3", padding=1, layout="NHWC")
+CHANNELS_FIRST = Conv.parse("1x4x24x64", "4x1x3x3", padding=1)
 
 
 def test_templates_stream_their_results_and_fence_them() -> None:

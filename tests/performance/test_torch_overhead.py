@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.needs_torch
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.needs_cuda)]
-#: Other work on the machine only ever adds to a ratio or hides nothing for long: one of so many
+#: Other work on the machine only ever adds to a ratio or hides nothing for long: one of several
 #: measurements within the limit is enough, and a call that costs too much is over it in all.
 TRIES = 6
 LIMIT = 1.4

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilewright.ir.func import Module
 from tilewright.ir.stmt import Seq, Stmt
-from tilewright.ir.visit import Rewriter
+from tilewright.ir.visit import Rewriter, Steps
 
 
 class Changed(Rewriter):
@@ -16,8 +16,8 @@ class Changed(Rewriter):
     def __init__(self, made: Mapping[Stmt, Stmt]) -> None:
         self.made = made
 
-    def stmt(self, s: Stmt) -> Stmt:
-        return self.made[s] if s in self.made else super().stmt(s)
+    def steps(self, s: Stmt) -> Steps:
+        return self.made[s] if s in self.made else (yield super().steps(s))
 
 
 def changed(module: Module, made: Mapping[Stmt, Stmt]) -> Module:

@@ -52,7 +52,7 @@ class Cluster:
         return made
 
     def wait_for(self, count: int) -> None:
-        """Until exactly so many workers are there: the others are known to be lost."""
+        """Until exactly ``count`` workers are there: the others are known to be lost."""
         from distributed import Client
 
         with Client(self.address, set_as_default=False) as client:

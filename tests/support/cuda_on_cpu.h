@@ -75,8 +75,12 @@ VECTOR(unsigned long long, ulonglong)
 
 static int min(int a, int b) { return a < b ? a : b; }
 static int max(int a, int b) { return a > b ? a : b; }
+static unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+static unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
 static long long min(long long a, long long b) { return a < b ? a : b; }
 static long long max(long long a, long long b) { return a > b ? a : b; }
+static unsigned long long min(unsigned long long a, unsigned long long b) { return a < b ? a : b; }
+static unsigned long long max(unsigned long long a, unsigned long long b) { return a > b ? a : b; }
 static int __popc(unsigned x) { return __builtin_popcount(x); }
 static int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 static float __fmul_rd(float x, float y) {
@@ -86,6 +90,7 @@ static float __fmul_rd(float x, float y) {
 }
 static float __fmul_ru(float x, float y) { return -__fmul_rd(-x, y); }
 static float __saturatef(float x) { return x > 0.0f ? std::min(x, 1.0f) : 0.0f; }
+static bool isnan(float x) { return std::isnan(x); }
 static float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static float __int_as_float(int bits) {
   float x;
@@ -158,6 +163,10 @@ struct __nv_bfloat16 {
   static T __hmin(T a, T b) { return T(fminf(a, b)); }                 \
   static T2 __hmax2(T2 a, T2 b) { return {__hmax(a.x, b.x), __hmax(a.y, b.y)}; } \
   static T2 __hmin2(T2 a, T2 b) { return {__hmin(a.x, b.x), __hmin(a.y, b.y)}; } \
+  static T __habs(T a) { return T(fabsf(a)); }                         \
+  static T operator-(T a) { return T(-(float)a); }                     \
+  static T2 operator-(T2 a) { return {-a.x, -a.y}; }                   \
+  static T2 __habs2(T2 a) { return {__habs(a.x), __habs(a.y)}; }       \
   static T2 splat(T a) { return {a, a}; }                              \
   static T2 join(T a, T b) { return {a, b}; }                          \
   static float to(T a) { return a; }                                   \

@@ -24,9 +24,9 @@ _LAUNCH = re.compile(r"(\w+)<<<(dim3\([^;]*?\)), (dim3\([^;]*?\)), (\d+), stream
 
 def aligned(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A copy that starts at a multiple of 16 bytes."""
-    room = np.zeros(a.nbytes + 16, "uint8")
-    start = -room.ctypes.data % 16
-    made = room[start : start + a.nbytes].view(a.dtype).reshape(a.shape)
+    buffer = np.zeros(a.nbytes + 16, "uint8")
+    start = -buffer.ctypes.data % 16
+    made = buffer[start : start + a.nbytes].view(a.dtype).reshape(a.shape)
     made[...] = a
     return made
 

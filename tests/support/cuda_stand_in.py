@@ -1,4 +1,4 @@
-"""A stand-in for CUDA's driver, which writes down what it is told to launch."""
+"""A stand-in for CUDA's driver, which writes down what it has to launch."""
 
 from __future__ import annotations
 

@@ -2,11 +2,19 @@
 
 Nothing here knows of schedules, loops or lowering. An expression is evaluated for all elements at
 once; where only a condition keeps an index in bounds, the elements where it fails are left out.
+
+Integers are the machine's: they wrap in their type, a division by zero and its remainder are 0, the
+smallest integer divided by -1 is itself, and a shift by the width or more leaves 0, or -1 where an
+arithmetic shift to the right has a negative operand. NumPy's own integers do all of that. The
+maximum or minimum of a value and what is not a number is the value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,9 +22,28 @@ import numpy as np
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Var
-from tilewright.te import ComputeOp, PlaceholderOp, Tensor
+from tilewright.te import ComputeOp, IterVar, PlaceholderOp, Tensor
 
 Array = np.ndarray[Any, Any]
+
+
+class OutOfBounds(Exception):
+    """The declaration itself reads beyond a tensor, that of ``buffer``, for these inputs."""
+
+    def __init__(self, buffer: Buffer, text: str) -> None:
+        self.buffer = buffer
+        super().__init__(text)
+
+
+@contextmanager
+def _deep() -> Iterator[None]:
+    """Room for expressions of thousands of terms; the compiler has to do without."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(100_000)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def declared(
@@ -24,10 +51,13 @@ def declared(
     inputs: Mapping[Tensor, Array],
     sizes: Mapping[Var, int] | None = None,
 ) -> list[Array]:
-    """The outputs for ``inputs``; ``sizes`` are the values of symbolic extents."""
+    """The outputs for ``inputs``; ``sizes`` are the values of symbolic extents.
+
+    Raises :class:`OutOfBounds` where the declaration reads beyond a tensor.
+    """
     known: dict[Buffer, Array] = {t.buffer: a for t, a in inputs.items()}
     scalars: dict[Var, Any] = {v: np.int64(n) for v, n in (sizes or {}).items()}
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), _deep():
         for tensor in outputs:
             _fill(tensor, known, scalars)
     return [known[t.buffer] for t in outputs]
@@ -50,34 +80,45 @@ def _size(e: Expr, scalars: Mapping[Var, Any]) -> int:
 
 
 def _stage(op: ComputeOp, known: Mapping[Buffer, Array], scalars: Mapping[Var, Any]) -> list[Array]:
-    axes = (*op.axis, *op.reduce_axis)
-    extents, starts = [], []
-    for axis in axes:
-        assert axis.dom is not None
-        extents.append(_size(axis.dom.extent, scalars))
-        starts.append(_size(axis.dom.min, scalars))
-    indices = np.indices(extents, np.int64, sparse=True)
-    values = {a.var: i + start for a, i, start in zip(axes, indices, starts)}
+    extents = [_size(axis.dom.extent, scalars) for axis in op.axis]
+    values = _indices(op.axis, extents, scalars)
+    rows = _Grid({**scalars, **values}, known, tuple(extents))
+    chosen: Any = True
+    for axis in op.reduce_axis:  # whose extents may depend on the axes of the result
+        lengths = np.asarray(rows.of(axis.dom.extent))
+        extents.append(max(0, int(np.max(lengths, initial=0))))
+    rank, shape = len(op.axis), tuple(extents[: len(op.axis)])
+    values = _indices((*op.axis, *op.reduce_axis), extents, scalars)
     grid = _Grid({**scalars, **values}, known, tuple(extents))
-    shape, rank = tuple(extents[: len(op.axis)]), len(op.axis)
+    for axis in op.reduce_axis:
+        chosen = np.logical_and(chosen, values[axis.var] < grid.of(axis.dom.min + axis.dom.extent))
     first = op.body[0]
     if not isinstance(first, E.Reduce):
         return [_typed(np.broadcast_to(grid.of(e), shape), e) for e in op.body]
-    chosen = np.broadcast_to(grid.of(first.condition), extents)
+    chosen = np.logical_and(chosen, grid.where(chosen).of(first.condition))
+    chosen = np.broadcast_to(chosen, extents)
     inside = grid.where(chosen)
     terms = [
         np.where(chosen, np.broadcast_to(inside.of(e), extents), identity.value)
         for e, identity in zip(first.source, first.reducer.identity)
     ]
-    terms = [_typed(t, e).reshape(*shape, -1) for t, e in zip(terms, first.source)]
+    count = math.prod(extents[rank:])
+    terms = [_typed(t, e).reshape(*shape, count) for t, e in zip(terms, first.source)]
     made = [_typed(np.broadcast_to(grid.of(e), shape), e) for e in _starts(first)]
-    for k in range(terms[0].shape[rank]):
+    for k in range(count):
         both = dict(zip(first.reducer.lhs, made)) | dict(
             zip(first.reducer.rhs, (t[..., k] for t in terms))
         )
         combined = _Grid(both, {}, shape)
         made = [_typed(combined.of(e), e) for e in first.reducer.result]
     return [made[e.index] for e in op.body if isinstance(e, E.Reduce)]
+
+
+def _indices(
+    axes: Sequence[IterVar], extents: Sequence[int], scalars: Mapping[Var, Any]
+) -> dict[Var, Array]:
+    indices = np.indices(extents, np.int64, sparse=True)
+    return {a.var: i + _size(a.dom.min, scalars) for a, i in zip(axes, indices)}
 
 
 def _starts(reduction: E.Reduce) -> tuple[Expr, ...]:
@@ -92,6 +133,11 @@ def _ties_away(x: Array) -> Array:
     return np.copysign(np.floor(np.abs(x) + 0.5), x)
 
 
+def _truncdiv(x: Array, y: Array) -> Array:
+    down = np.floor_divide(x, y)
+    return down + ((np.fmod(x, y) != 0) & ((x < 0) != (y < 0))).astype(down.dtype)
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": _ties_away,
     "nearbyint": np.rint, "sqrt": np.sqrt, "abs": np.abs,
@@ -102,9 +148,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 _OPERATIONS: dict[type[Expr], Callable[[Any, Any], Any]] = {
     E.Add: np.add, E.Sub: np.subtract, E.Mul: np.multiply, E.Div: np.divide,
     E.FloorDiv: np.floor_divide, E.FloorMod: np.mod,
-    E.TruncDiv: lambda x, y: (np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y))).astype(x.dtype),
-    E.TruncMod: lambda x, y: (np.sign(x) * (np.abs(x) % np.abs(y))).astype(x.dtype),
-    E.Min: np.minimum, E.Max: np.maximum, E.BitAnd: np.bitwise_and, E.BitOr: np.bitwise_or,
+    E.TruncDiv: _truncdiv, E.TruncMod: np.fmod,
+    E.Min: np.fmin, E.Max: np.fmax, E.BitAnd: np.bitwise_and, E.BitOr: np.bitwise_or,
     E.BitXor: np.bitwise_xor, E.Shl: np.left_shift, E.Shr: np.right_shift, E.EQ: np.equal,
     E.NE: np.not_equal, E.LT: np.less, E.LE: np.less_equal, E.GT: np.greater,
     E.GE: np.greater_equal,
@@ -112,8 +157,17 @@ _OPERATIONS: dict[type[Expr], Callable[[Any, Any], Any]] = {
 
 
 def numpy_type(t: str) -> np.dtype[Any]:
-    """What a type is computed in: bfloat16, of whose values all here are integers, in float32."""
+    """What a type is computed in: bfloat16 in float32, and every result is rounded."""
     return np.dtype("float32" if t == "bfloat16" else t)
+
+
+def _rounded(value: Any, e: Expr) -> Any:
+    """``value``, of type bfloat16 as the nearest that there is, of two the even one."""
+    if e.dtype.kind != "bfloat":
+        return value
+    bits = np.asarray(value, np.float32).view(np.uint32)
+    nearest = (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(value), value, nearest.view(np.float32))
 
 
 class _Grid:
@@ -125,13 +179,39 @@ class _Grid:
         known: Mapping[Buffer, Array],
         shape: tuple[int, ...],
         alive: Any = True,
+        outer: _Grid | None = None,
     ) -> None:
         self.values, self.known, self.shape, self.alive = values, known, shape, alive
+        self.outer = outer
+        # What is shared is computed once.
+        self._found: dict[Expr, Any] = {}
 
     def where(self, condition: Any) -> _Grid:
-        return _Grid(self.values, self.known, self.shape, np.logical_and(self.alive, condition))
+        if np.all(condition):
+            return self
+        alive = np.logical_and(self.alive, condition)
+        return _Grid(self.values, self.known, self.shape, alive, self)
 
     def of(self, e: Expr) -> Any:
+        found = self._tried(e)
+        if isinstance(found, OutOfBounds):
+            raise found
+        return found
+
+    def _tried(self, e: Expr) -> Any:
+        """The value of ``e``, that at more points where it is in bounds there too; or why not."""
+        found = self._found.get(e)
+        if found is None:
+            found = None if self.outer is None else self.outer._tried(e)
+            if found is None or isinstance(found, OutOfBounds):
+                try:
+                    found = _rounded(self._value(e), e)
+                except OutOfBounds as error:
+                    found = error
+            self._found[e] = found
+        return found
+
+    def _value(self, e: Expr) -> Any:
         kind = numpy_type(str(e.dtype))
         match e:
             case Var():
@@ -164,9 +244,6 @@ class _Grid:
                 return np.asarray(_FUNCTIONS[name](*map(self.of, args))).astype(kind)
             case E.Binary(a, b) | E.Compare(a, b):
                 left, right = self.of(a), self.of(b)
-                if isinstance(e, (E.FloorDiv, E.FloorMod, E.TruncDiv, E.TruncMod)):
-                    right = np.where(self.alive, right, 1)
-                    assert np.all(right != 0), f"{e} divides by zero"
                 return np.asarray(_OPERATIONS[type(e)](left, right)).astype(kind)
         raise AssertionError(f"{e} ({type(e).__name__}) has no place in a declaration")
 
@@ -176,6 +253,11 @@ class _Grid:
         for index, extent in zip(indices, array.shape):
             at = self.of(index)
             inside = np.logical_or(np.logical_not(self.alive), (at >= 0) & (at < extent))
-            assert np.all(inside), f"{buffer.name}{list(indices)} reads beyond {array.shape}"
-            found.append(np.clip(at, 0, extent - 1))
+            if not np.all(inside):
+                raise OutOfBounds(
+                    buffer, f"{buffer.name}{list(indices)} reads beyond {array.shape}"
+                )
+            found.append(np.clip(at, 0, max(extent - 1, 0)))
+        if not array.size:  # nothing alive reads it
+            return array.dtype.type(0)
         return array[tuple(found)] if found else array[()]

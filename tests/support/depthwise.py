@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tilewright.runtime import ndarray
 from tilewright.runtime.array import view
 from tilewright.runtime.array_view import dense_strides
-from tilewright.topi.declare import input_dtypes, input_shapes
 from tilewright.topi.epilogue import Step
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.problem import Problem
 
 #: The error norms that results of each type may have.
@@ -41,12 +41,12 @@ def decode(array: np.ndarray) -> np.ndarray:
     return (array.astype("uint32") << 16).view("float32").astype("float64")
 
 
-def poison(p: Problem) -> np.ndarray:
+def poison(p: Conv) -> np.ndarray:
     """A result of which no element is written; all are NaN."""
     return encode(np.full(p.result_shape, np.nan), p.dtype)
 
 
-def planes(p: Problem, array: np.ndarray) -> np.ndarray:
+def planes(p: Conv, array: np.ndarray) -> np.ndarray:
     """Images as (N, C, H, W) in float64."""
     found = decode(array)
     if p.rank == 1:
@@ -54,13 +54,13 @@ def planes(p: Problem, array: np.ndarray) -> np.ndarray:
     return np.moveaxis(found, -1, 1) if p.layout.endswith("C") else found
 
 
-def lay(p: Problem, array: np.ndarray) -> np.ndarray:
+def lay(p: Conv, array: np.ndarray) -> np.ndarray:
     """(N, C, H, W) as the problem's layout has it."""
     found = array if p.rank == 2 else array[:, :, 0]
     return np.moveaxis(found, 1, -1) if p.layout.endswith("C") else found
 
 
-def _windows(p: Problem) -> list[tuple[int, int, tuple[slice, slice]]]:
+def slices(p: Conv) -> list[tuple[int, int, tuple[slice, slice]]]:
     """Every tap, with the part of a padded image that it reads."""
     (oh, ow), (sh, sw), (dh, dw) = p.out_image, p.stride, p.dilation
     return [
@@ -77,12 +77,12 @@ def _windows(p: Problem) -> list[tuple[int, int, tuple[slice, slice]]]:
     ]
 
 
-def _pads(p: Problem) -> tuple[tuple[int, int], ...]:
+def _pads(p: Conv) -> tuple[tuple[int, int], ...]:
     top, left, bottom, right = p.padding
     return (0, 0), (0, 0), (top, bottom), (left, right)
 
 
-def reference(p: Problem, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+def reference(p: Conv, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """The result of a problem in float64; ``arrays`` by the names of the declaration."""
     f = arrays.get("filter")
     m = p.multiplier
@@ -93,7 +93,7 @@ def reference(p: Problem, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         (top, bottom), (left, right) = _pads(p)[2:]
         dx = np.zeros((p.batch, p.channels, p.height + top + bottom, p.width + left + right))
         assert f is not None
-        for i, j, (rows, columns) in _windows(p):
+        for i, j, (rows, columns) in slices(p):
             part = dy * f[:, i, j, None, None]
             dx[:, :, rows, columns] += part.reshape(p.batch, p.channels, m, *p.out_image).sum(2)
         found = dx[:, :, top : top + p.height, left : left + p.width]
@@ -102,22 +102,28 @@ def reference(p: Problem, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         if p.pass_ == "wgrad":
             dy = planes(p, arrays["grad"])
             dw = np.zeros((p.out_channels, *p.kernel))
-            for i, j, (rows, columns) in _windows(p):
+            for i, j, (rows, columns) in slices(p):
                 dw[:, i, j] = (x[:, :, rows, columns] * dy).sum((0, 2, 3))
             return dw.reshape(p.filter_shape)
         found = np.zeros((p.batch, p.out_channels, *p.out_image))
         assert f is not None
-        for i, j, (rows, columns) in _windows(p):
+        for i, j, (rows, columns) in slices(p):
             found += x[:, :, rows, columns] * f[:, i, j, None, None]
     for step in p.epilogue:
-        found = _apply(p, step, found, arrays)
+        found = apply(
+            step, found, lambda name: decode(arrays[name])[:, None, None],
+            lambda name: planes(p, arrays[name]),
+        )  # fmt: skip
     return lay(p, found)
 
 
-def _apply(p: Problem, step: Step, y: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    def channel(name: str) -> np.ndarray:
-        return decode(arrays[name])[:, None, None]
-
+def apply(
+    step: Step,
+    y: np.ndarray,
+    channel: Callable[[str], np.ndarray],
+    whole: Callable[[str], np.ndarray],
+) -> np.ndarray:
+    """One step of an epilogue; tensors of it by name, those a channel as they broadcast."""
     match step.name:
         case "bias":
             return y + channel("bias")
@@ -127,7 +133,7 @@ def _apply(p: Problem, step: Step, y: np.ndarray, arrays: Mapping[str, np.ndarra
             scale = channel("gamma") / np.sqrt(channel("variance") + step.values[0])
             return (y - channel("mean")) * scale + channel("beta")
         case "residual":
-            return y + planes(p, arrays["residual"])
+            return y + whole("residual")
         case "relu":
             return np.maximum(y, 0)
         case "relu6":
@@ -160,51 +166,59 @@ def random_inputs(
 ) -> dict[str, Any]:
     """Normal numbers for tensors by name; variances are at least a half."""
     rng = np.random.default_rng(seed)
-    dtypes = input_dtypes(p)
+    dtypes = p.dtypes()
     made = {n: encode(rng.standard_normal(s), dtypes[n]) for n, s in shapes.items()}
     if "variance" in made:
         made["variance"] = encode(abs(decode(made["variance"])) + 0.5, dtypes["variance"])
     return made
 
 
-def run(p: Problem, kernel: Any, seed: int = 0, device: str = "cpu") -> float:
-    """The error of a kernel on random inputs; nothing beside its output may change.
+def run(
+    p: Problem,
+    kernel: Any,
+    seed: int = 0,
+    device: str = "cpu",
+    exact: Callable[[Any, Mapping[str, np.ndarray]], np.ndarray] = reference,
+) -> float:
+    """The error of a kernel on random inputs; nothing beside its output may change. ``exact``
+    computes the result in float64.
 
     On a ``device`` of its own all arrays are there; else they are NumPy's, as all kernels take.
     """
-    size, margin = math.prod(p.result_shape), 64
-    arrays = random_inputs(p, input_shapes(p), seed)
-    whole = encode(np.full(size + 2 * margin, np.nan), p.dtype)
+    shape = p.result.shape
+    size, margin = math.prod(shape), 64
+    arrays = random_inputs(p, p.shapes(), seed)
+    whole = encode(np.full(size + 2 * margin, np.nan), p.result.dtype)
     before = whole.tobytes()
     if device == "cpu":
-        kernel(*arrays.values(), whole[margin : margin + size].reshape(p.result_shape))
+        kernel(*arrays.values(), whole[margin : margin + size].reshape(shape))
     else:
-        there = ndarray.array(whole, device, p.dtype)
+        there = ndarray.array(whole, device, p.result.dtype)
         memory = view(there)
         out = replace(
             memory,
             pointer=memory.pointer + margin * whole.itemsize,
-            shape=p.result_shape,
-            strides=dense_strides(p.result_shape),
+            shape=shape,
+            strides=dense_strides(shape),
         )
-        dtypes = input_dtypes(p)
+        dtypes = p.dtypes()
         kernel(*(ndarray.array(a, device, dtypes[n]) for n, a in arrays.items()), out)
         whole = there.numpy().view(whole.dtype)
     edge = margin * whole.itemsize
     assert whole.tobytes()[:edge] == before[:edge], "it wrote before its output"
     assert whole.tobytes()[-edge:] == before[-edge:], "it wrote behind its output"
-    found = whole[margin : margin + size].reshape(p.result_shape)
-    return relative_error(found, reference(p, arrays))
+    found = whole[margin : margin + size].reshape(shape)
+    return relative_error(found, exact(p, arrays))
 
 
-_STEPS = st.sampled_from(
+STEPS = st.sampled_from(
     ["bias", "scale_shift", "wide_batch_norm", "residual", "relu", "relu6", "leaky_relu(0.2)",
      "hswish", "hsigmoid", "silu", "gelu", "clamp(-0.5, 1)"]
 )  # fmt: skip
 
 
 @st.composite
-def problems(draw: st.DrawFn, **fixed: Any) -> Problem:
+def problems(draw: st.DrawFn, **fixed: Any) -> Conv:
     """Small problems over all parameters."""
     name = fixed.get("operator") or draw(
         st.sampled_from(["depthwise_conv2d", "depthwise_conv2d", "depthwise_conv1d"])
@@ -223,7 +237,7 @@ def problems(draw: st.DrawFn, **fixed: Any) -> Problem:
         least = max((kernel[k] - 1) * dilation[k] + 1 - padded, 1)
         image.append(1 if flat and k == 0 else draw(st.integers(least, least + 20)))
     pass_ = fixed.get("pass_") or draw(st.sampled_from(["forward", "forward", "dgrad", "wgrad"]))
-    steps = [] if pass_ == "wgrad" else draw(st.lists(_STEPS, max_size=3, unique=True))
+    steps = [] if pass_ == "wgrad" else draw(st.lists(STEPS, max_size=3, unique=True))
     chosen: dict[str, Any] = dict(
         operator=name,
         pass_=pass_,
@@ -241,4 +255,4 @@ def problems(draw: st.DrawFn, **fixed: Any) -> Problem:
         layout=draw(st.sampled_from(["NCW", "NWC"] if flat else ["NCHW", "NHWC"])),
         epilogue=steps,
     )
-    return Problem(**(chosen | fixed))
+    return Conv(**(chosen | fixed))

@@ -6,7 +6,9 @@ A program that fails is printed as the lines that make it, ready to be kept as a
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
@@ -21,7 +23,7 @@ class Text:
 
     def __init__(self, base: Text | None = None) -> None:
         self.lines: list[str] = list(base.lines) if base else []
-        self.names: dict[str, Any] = dict(base.names) if base else {"te": te}
+        self.names: dict[str, Any] = dict(base.names) if base else {"te": te, "reduce": reduce}
         self._count = 0
 
     def do(self, line: str) -> None:
@@ -76,3 +78,31 @@ class Dice:
     def some(self, values: Sequence[T], percent: int) -> list[T]:
         """Each of ``values`` with that chance."""
         return [v for v in values if self.chance(percent)]
+
+
+class Seeded(Dice):
+    """Choices that one integer decides; ``rolled`` are their distances from the smallest ones."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self.rolled: list[int] = []
+
+    def number(self, low: int, high: int) -> int:
+        if low >= high:
+            return low
+        self.rolled.append(self._random.randint(0, high - low))
+        return low + self.rolled[-1]
+
+
+class Replayed(Dice):
+    """The choices of a list, brought into range, and then the smallest ones."""
+
+    def __init__(self, rolled: Sequence[int]) -> None:
+        self._rest = iter(rolled)
+        self.rolled: list[int] = []
+
+    def number(self, low: int, high: int) -> int:
+        if low >= high:
+            return low
+        self.rolled.append(min(next(self._rest, 0), high - low))
+        return low + self.rolled[-1]

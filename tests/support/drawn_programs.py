@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tests.support.declared import declared, numpy_type
+from tests.support.declared import OutOfBounds, declared, numpy_type
 from tests.support.graphs import Graph
+from tests.support.schedules import FLOATS, INTEGERS
+from tests.support.well_formed import check
 
+from tilewright.ir.dtype import dtype, int_range
 from tilewright.ir.errors import LoweringError, ScheduleError, VerificationError
 from tilewright.ir.expr import IntImm, Var
 from tilewright.ir.func import Module
@@ -30,8 +33,9 @@ Array = np.ndarray[Any, Any]
 class Outcome:
     """What became of a program: "right", "refused", or a way to be wrong.
 
-    "wrong": another result; "missed": verify proved what sim finds a defect in; "unproved": verify
-    refused what is wrong indeed; "doubted": verify refused what seems right.
+    "wrong": another result; "missed": verify proved what sim, or the declaration itself, finds a
+    defect in; "unproved": verify refused what is wrong indeed; "doubted": verify refused what seems
+    right. "rejected" is a program that verify refused and that promised nothing.
     """
 
     kind: str
@@ -41,7 +45,9 @@ class Outcome:
 class Case:
     """Declared tensors, integers for the inputs, and what the outputs then are.
 
-    ``sizes`` are the values of symbolic extents.
+    ``sizes`` are the values of symbolic extents, ``wild`` the names of the inputs that take values
+    from all over their type. ``illegal`` says what the declaration reads beyond an input, and what
+    is not ``defined`` reads beyond some tensor.
     """
 
     def __init__(
@@ -49,26 +55,47 @@ class Case:
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
         sizes: Mapping[Var, int] | None = None,
+        wild: Container[str] = (),
+        seed: int = 7,
     ) -> None:
         self.tensors = [*inputs, *outputs]
         self.outputs = list(outputs)
         sizes = sizes or {}
-        rng = np.random.default_rng(7)
+        rng = np.random.default_rng(seed)
         self.inputs = []
+
+        def shape_of(t: Tensor) -> list[int]:
+            return [e.value if isinstance(e, IntImm) else sizes[e] for e in t.shape]
+
         for t in inputs:
-            shape = [e.value if isinstance(e, IntImm) else sizes[e] for e in t.shape]
-            low = 0 if t.dtype.startswith("u") else -4
-            self.inputs.append(rng.integers(low, 5, shape).astype(numpy_type(t.dtype)))
-        self.expected = declared(outputs, dict(zip(inputs, self.inputs)), sizes)
+            shape = shape_of(t)
+            low = 0 if t.dtype.startswith("u") or t.dtype == "bool" else -4
+            drawn = rng.integers(low, 2 if t.dtype == "bool" else 5, shape)
+            if t.name in wild and t.dtype in INTEGERS:
+                drawn = _wild(rng, drawn, t.dtype)
+            elif t.name in wild and t.dtype in FLOATS:
+                drawn = np.where(rng.integers(0, 3, shape) == 0, _odd(rng, shape), drawn)
+            self.inputs.append(drawn.astype(numpy_type(t.dtype)))
+        self.illegal, self.defined, self.expected = "", True, list[Array]()
+        try:
+            self.expected = declared(outputs, dict(zip(inputs, self.inputs)), sizes)
+        except OutOfBounds as error:
+            # What is between the stages may be a tile, with room for what no tensor has.
+            self.defined = False
+            self.expected = [np.zeros(shape_of(t), numpy_type(t.dtype)) for t in outputs]
+            if any(t.buffer is error.buffer for t in inputs):
+                self.illegal = str(error)
         self.inputs = [_stored(a, t.dtype) for a, t in zip(self.inputs, inputs)]
 
     @staticmethod
-    def of(graph: Graph) -> Case:
-        """Of a drawn graph."""
+    def of(graph: Graph, size: int | None = None, seed: int = 7) -> Case:
+        """Of a drawn graph, with ``size`` for its symbolic extent."""
         names = graph.text.names
         inputs, outputs = [k.name for k in graph.inputs], graph.outputs
-        sizes = {names["n"]: graph.n} if graph.n else {}
-        return Case([names[k] for k in inputs], [names[k] for k in outputs], sizes)
+        sizes = {names["n"]: graph.n if size is None else size} if graph.n else {}
+        return Case(
+            [names[k] for k in inputs], [names[k] for k in outputs], sizes, graph.wild, seed
+        )
 
     def blank(self) -> list[Array]:
         """Outputs in which an element that nobody writes shows."""
@@ -81,7 +108,7 @@ class Case:
         for t, got, want in zip(self.outputs, found, self.expected):
             if t.dtype == "bfloat16":
                 got = (got.astype(np.uint32) << 16).view(np.float32)
-            if not np.array_equal(got, want):
+            if not np.array_equal(got, want, equal_nan=want.dtype.kind == "f"):
                 wrong = np.argwhere(~((got == want) | (np.isnan(want) & np.isnan(got))))
                 at = tuple(int(i) for i in wrong[0])
                 return (
@@ -91,43 +118,77 @@ class Case:
         return ""
 
 
+def _wild(rng: np.random.Generator, small: Array, type: str) -> Array:
+    """``small`` with values of the whole range of the type among them, and those at its ends."""
+    low, high = int_range(dtype(type))
+    powers = [p for k in range(1, 64) for p in (2**k - 1, 2**k, 2**k + 1, -(2**k))]
+    ends = [low, low + 1, -2, -1, 0, 1, 2, high // 2, high // 2 + 1, high - 1, high]
+    pool = [v for v in (*ends, *ends, *powers) if low <= v <= high]
+    shape = small.shape
+    drawn = rng.choice(np.array(pool, np.int64), shape)
+    anywhere = rng.integers(low, high, shape, np.int64, endpoint=True)
+    which = rng.integers(0, 4, shape)
+    return np.where(which == 0, small, np.where(which == 1, anywhere, drawn))
+
+
+def _odd(rng: np.random.Generator, shape: Sequence[int]) -> Array:
+    return rng.choice(np.array([np.nan, np.inf, -np.inf, -0.0]), tuple(shape))
+
+
 def _stored(a: Array, type: str) -> Array:
     """An array as kernels take it: bfloat16 as its bits."""
     return (a.view(np.uint32) >> 16).astype(np.uint16) if type == "bfloat16" else a
 
 
-def judge(case: Case, s: Schedule, target: str) -> Outcome:
-    """Build the schedule with proofs, run it, compare."""
+def judge(cases: Case | Sequence[Case], s: Schedule, target: str, promised: bool = True) -> Outcome:
+    """Build the schedule with proofs, run it on every case, compare.
+
+    ``promised`` says that the program is legal and of a kind that verify can prove.
+    """
+    cases = [cases] if isinstance(cases, Case) else cases
     machine = Target.parse(target)
     try:
-        module = lower(s, case.tensors, machine)
+        module = lower(s, cases[0].tensors, machine, trace=check)
     except (LoweringError, ScheduleError) as error:
         return Outcome("refused", str(error))
     try:
         for func in module.funcs:
             verify(func)
     except VerificationError as error:
-        return _doubted(case, module, error)
+        if not promised or not all(case.defined for case in cases):
+            return Outcome("rejected", str(error))
+        return _doubted(cases, module, error)
+    for case in cases:
+        if case.illegal and not _harmless(case, module):
+            return Outcome("missed", case.illegal)
     kernel = Kernel(backend(machine).compile_module(module, machine), outputs(module))
-    found = case.blank()
-    try:
-        kernel(*case.inputs, *found)
-    except SimulationError as error:
-        return Outcome("missed", str(error))
-    wrong = case.differs(found)
-    return Outcome("wrong", wrong) if wrong else Outcome("right")
+    for case in cases:
+        if not case.defined:
+            continue
+        found = case.blank()
+        try:
+            kernel(*case.inputs, *found)
+        except SimulationError as error:
+            return Outcome("missed", str(error))
+        wrong = case.differs(found)
+        if wrong:
+            return Outcome("wrong", wrong)
+    return Outcome("right")
 
 
-def _doubted(case: Case, module: Module, error: VerificationError) -> Outcome:
+def _harmless(case: Case, module: Module) -> bool:
+    """Whether the program reads what is there where the declaration does not, as sim has it: what
+    no output needs is left out."""
+    return not simulate(module, [*case.inputs, *case.blank()]).findings
+
+
+def _doubted(cases: Sequence[Case], module: Module, error: VerificationError) -> Outcome:
     """Whether what verify refuses is wrong indeed, as sim has it."""
     text = str(error)
-    if not module.attrs["target"].is_gpu:
-        return Outcome("doubted", text)
-    found = case.blank()
-    report = simulate(module, [*case.inputs, *found])
-    if report.findings:
-        return Outcome("unproved", f"{text}\n{report.findings[0]}")
-    wrong = case.differs(found)
-    if wrong:
-        return Outcome("unproved", f"{text}\n{wrong}")
+    for case in cases if module.target.is_gpu else ():
+        found = case.blank()
+        report = simulate(module, [*case.inputs, *found])
+        wrong = str(report.findings[0]) if report.findings else case.differs(found)
+        if wrong:
+            return Outcome("unproved", f"{text}\n{wrong}")
     return Outcome("doubted", text)

@@ -1,4 +1,8 @@
-"""Schedules for GPUs drawn at random: threads, tiles in shared memory, sums across threads."""
+"""Schedules for GPUs drawn at random: threads, tiles in shared memory, sums across threads.
+
+A careless one keeps what threads compute together in registers or in a warp's memory, which is
+right only where each reads what it wrote, or what its warp did.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,9 @@ class GPUPlan(Plan):
     #: Threads of a block, at most.
     block = 64
 
-    def __init__(self, graph: Graph, dice: Dice) -> None:
+    def __init__(self, graph: Graph, dice: Dice, careless: int = 0) -> None:
         super().__init__(graph, dice)
+        self.careless = careless  # of a hundred stages that are private to a thread or a warp
         self.axes: dict[str, str] = {}  # thread axes in the text, by tag
 
     def place(self, nest: Nest) -> None:
@@ -132,6 +137,13 @@ class GPUPlan(Plan):
         if not scope:
             inner = any(tag in around for tag in THREADS) or "vthread" in around
             scope = "local" if inner else "shared"
+        if scope != "shared" and dice.chance(self.careless):
+            self.promised = False
+            scope = dice.pick((scope, "warp"))
+            self.text.do(f'{nest.s}.set_scope("{scope}")')
+            nest.scope = scope
+            self.cooperate(nest, threads)
+            return
         nest.scope = scope
         if scope == "shared" and not (private and dice.chance(5)):
             self.cooperate(nest, threads)

@@ -14,7 +14,7 @@ from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir.expr import Broadcast, Expr, Load, Ramp, Var
 from tilewright.ir.ops import const
-from tilewright.ir.stmt import Allocate, Attr, For, ForKind, If, Let, Stmt, Store, Sync, seq
+from tilewright.ir.stmt import Allocate, For, ForKind, If, Let, Produce, Stmt, Store, Sync, seq
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -112,7 +112,7 @@ def depthwise(k: int = 3, size: int = 14, type: str = "float32") -> Program:
     body = Allocate(
         acc,
         seq(
-            Attr("produce", "DepthwiseConv2d", seq(store(acc, 0, 0.0), nest)),
+            Produce("DepthwiseConv2d", seq(store(acc, 0, 0.0), nest)),
             store(O, 0, bx, ty, tx, result),
         ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from tests.support.drawing import Dice
 from tests.support.graphs import (
@@ -366,23 +367,25 @@ def argmax(g: Graph) -> None:
     g.pair(axes, (place, best), text)
 
 
-STAGES: tuple[tuple[Callable[[Graph], None], int], ...] = (
+Stages: TypeAlias = tuple[tuple[Callable[[Graph], None], int], ...]
+
+STAGES: Stages = (
     (elementwise, 4), (rearranged, 3), (padded, 3), (window, 5), (reduction, 4), (product, 3),
     (reshaped, 2), (joined, 1), (pair, 1), (argmax, 1), (gathered, 1),
 )  # fmt: skip
-_CHOICES = tuple(f for f, weight in STAGES for _ in range(weight))
 
 
-def draw_graph(dice: Dice) -> Graph:
-    """A graph of one to five stages, in which every result is an exact integer."""
+def draw_graph(dice: Dice, stages: Stages = STAGES, symbolic: int = 12) -> Graph:
+    """A graph of one to five stages by weight; ``symbolic`` of a hundred have an extent n."""
     g = Graph(dice)
-    if dice.chance(12):
+    choices = tuple(f for f, weight in stages for _ in range(weight))
+    if dice.chance(symbolic):
         g.n = dice.number(1, 5)
         g.text.do('n = te.var("n")')
         shape = g.shape(dice.number(1, 3), 60)
         g.placeholder(("n", *shape), g.type())
     for _ in range(dice.pick((1, 1, 2, 2, 2, 3, 3, 4, 5))):
-        dice.pick(_CHOICES)(g)
+        dice.pick(choices)(g)
     unused = [t.name for t in g.made if t.name not in g.used]
     unused = [
         name

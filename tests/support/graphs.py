@@ -1,21 +1,25 @@
 """Declarations drawn at random: one to five stages whose values stay exact integers.
 
 Every tensor carries the interval of its values, and whatever would leave what its type holds
-exactly is clipped first; so results do not depend on the order of sums and products.
+exactly is clipped first; so results do not depend on the order of sums and products. Stages whose
+integers wrap (``machine_stages``) have the whole range of their type for it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.support.drawing import Dice, Text
+
+from tilewright.ir.dtype import dtype, int_range
 
 #: The largest integer up to which sums and products are let grow, by type.
 LIMITS = {
     "float32": 2**22, "float64": 2**40, "float16": 1024, "int32": 2**24, "int64": 2**30,
     "int16": 2**12, "int8": 100, "uint8": 200, "uint32": 2**24, "bfloat16": 128,
+    "uint16": 2**12,
 }  # fmt: skip
 TYPES = (
     *("float32",) * 9, "int32", "int32", "int8", "int64", "float64", "float16", "uint8", "bfloat16",
@@ -91,7 +95,9 @@ class Graph:
     used: set[str] = field(default_factory=set)
     outputs: list[str] = field(default_factory=list)
     siblings: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    n: int = 0  # the value of the symbolic extent, 0 where there is none
+    n: int = 0  # a value of the symbolic extent, 0 where there is none
+    wild: set[str] = field(default_factory=set)  # inputs with values of the whole range
+    promised: bool = True  # whether verify has to prove it
     work: int = 600  # elements of a stage, times what it reduces over
 
     # -- sizes ----------------------------------------------------------------------------
@@ -117,6 +123,17 @@ class Graph:
         low = 0 if type.startswith("u") else -4
         known = Known(name, tuple(shape), type, low, 4)
         self.inputs.append(known)
+        return known
+
+    def wildly(self, shape: Sequence[Extent], type: str) -> Known:
+        """An input with values of the whole range of its type."""
+        if type == "bool":
+            low, high = 0, 1
+        else:
+            low, high = int_range(dtype(type))
+        known = replace(self.placeholder(shape, type), low=low, high=high)
+        self.inputs[-1] = known
+        self.wild.add(known.name)
         return known
 
     def source(self, rank: int = 0, logical: bool = False) -> Known:

@@ -40,9 +40,11 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     E.Add: lambda a, b: a + b, E.Sub: lambda a, b: a - b, E.Mul: lambda a, b: a * b,
-    E.Div: lambda a, b: a / b, E.FloorDiv: lambda a, b: a // b, E.FloorMod: lambda a, b: a % b,
-    E.TruncDiv: lambda a, b: int(math.copysign(abs(a) // abs(b), a * b)),
-    E.TruncMod: lambda a, b: int(math.fmod(a, b)), E.Min: min, E.Max: max,
+    E.Div: lambda a, b: a / b, E.FloorDiv: lambda a, b: a // b if b else 0,
+    E.FloorMod: lambda a, b: a % b if b else 0,
+    E.TruncDiv: lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if b else 0,
+    E.TruncMod: lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1) if b else 0,
+    E.Min: min, E.Max: max,
     E.BitAnd: lambda a, b: a & b, E.BitOr: lambda a, b: a | b, E.BitXor: lambda a, b: a ^ b,
     E.Shl: lambda a, b: a << b, E.Shr: lambda a, b: a >> b,
     E.EQ: lambda a, b: a == b, E.NE: lambda a, b: a != b, E.LT: lambda a, b: a < b,
@@ -68,7 +70,7 @@ class Interpreter:
     def __init__(self) -> None:
         self.memory: dict[Buffer, dict[tuple[int, ...], Any]] = {}
         self.shapes: dict[Buffer, tuple[int, ...]] = {}
-        self.meetings: dict[Any, list[tuple[Any, ...]]] = {}  # contributions to an AllReduce
+        self.contributions: dict[Any, list[tuple[Any, ...]]] = {}  # contributions to an AllReduce
 
     # Expressions: the value of one lane.
 
@@ -189,7 +191,7 @@ class Interpreter:
                 yield from self.run(body, {**env, var: bound}, threads)
             case S.Evaluate():
                 pass
-            case S.Attr(_, _, body) | S.Instr(_, _, _, body):
+            case S.Remark(body=body) | S.Instr(_, _, _, body):
                 yield from self.run(body, env, threads)
             case S.Sync():
                 yield
@@ -210,12 +212,12 @@ class Interpreter:
 
     def all_reduce(self, s: S.AllReduce, env: Env, threads: Threads) -> Iterator[None]:
         others = tuple(i for _, (var, i) in sorted(threads.items()) if var not in s.axes)
-        meeting = self.meetings.setdefault((s, others), [])
+        contribution = self.contributions.setdefault((s, others), [])
         if self.value(s.condition, env, threads):
-            meeting.append(tuple(self.value(e, env, threads) for e in s.source))
+            contribution.append(tuple(self.value(e, env, threads) for e in s.source))
         yield
         total = s.reducer.identity
-        for mine in meeting:
+        for mine in contribution:
             values = tuple(
                 E.FloatImm(e.dtype, v) if e.dtype.is_float else E.IntImm(e.dtype, v)
                 for e, v in zip(total, mine, strict=True)
@@ -228,7 +230,7 @@ class Interpreter:
             for buffer, result in zip(s.buffers, results, strict=True):
                 self.memory[buffer][self.place(buffer, at, threads)] = result
         yield
-        self.meetings.pop((s, others), None)
+        self.contributions.pop((s, others), None)
 
 
 def interpret(

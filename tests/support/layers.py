@@ -9,7 +9,7 @@ from tilewright.schedule import Schedule
 from tilewright.topi.declare import declare
 from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
 from tilewright.topi.nn import depthwise_conv2d_nchw
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 #: From channels, or "n" for 16 of them and a symbolic batch, rows and columns of an image, and of
 #: a filter: a schedule and its tensors.
@@ -32,7 +32,7 @@ def scheduled(schedule: Callable[[te.Tensor], Schedule]) -> Program:
 def strips(channels: int | str, size: int, k: int) -> tuple[Schedule, list[te.Tensor]]:
     """Strips in registers on a GPU, all taps written out, of a declared problem."""
     batch, many = (te.var("n"), 16) if channels == "n" else (None, int(channels))
-    problem = Problem(
+    problem = Conv(
         batch=1, channels=many, height=size, width=size, kernel_h=k, kernel_w=k, padding="SAME"
     )
     declaration = declare(problem, batch)

@@ -32,13 +32,13 @@ class Lockstep(Interpreter):
                 thread = self.number(threads)
                 turn = self.round.get((call, thread), 0)
                 self.round[call, thread] = turn + 1
-                meeting = self.rounds.setdefault((call, turn), {})
-                meeting[thread] = self.value(call.args[0], env, threads)
+                exchange = self.rounds.setdefault((call, turn), {})
+                exchange[thread] = self.value(call.args[0], env, threads)
                 yield
                 other = thread ^ call.args[1].value
                 assert other // 32 == thread // 32, "a shuffle leaves the warp"
                 moved = E.Var.make("moved", call.dtype)
-                env[moved] = meeting[other]
+                env[moved] = exchange[other]
                 known[call] = moved
             if known:
                 value = rewrite_exprs(s.value, known.get)

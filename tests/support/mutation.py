@@ -13,10 +13,10 @@ from tilewright.ir import expr as E
 from tilewright.ir.expr import Expr
 from tilewright.ir.stmt import For, ForKind, If, Seq, Stmt, Store, Sync
 from tilewright.ir.text import expr_text
-from tilewright.ir.visit import allocated, replace_buffers
-from tilewright.lower.accesses import collect
+from tilewright.ir.visit import Steps, allocated, replace_buffers
+from tilewright.lower.analysis.accesses import collect
+from tilewright.lower.analysis.domain import can_run
 from tilewright.lower.context import InContext, analyzer_of
-from tilewright.lower.domain import can_run
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _does_something(func: Func, loop: For, added: Expr | None) -> bool:
     return any(
         can_run(kernel, access.node, (E.EQ(loop.var, added), True))
         for access in kernel.accesses
-        if access.write and any(node.stmt is loop for node in access.node.way)
+        if access.write and any(node.stmt is loop for node in access.node.ancestors)
     )
 
 
@@ -130,24 +130,25 @@ class _Change(InContext):
             self.lacks = lacks()
         return self.left == -1
 
-    def stmt(self, s: Stmt) -> Stmt:
+    def steps(self, s: Stmt) -> Steps:
         match s:
             case Sync(scope):
                 return Seq(()) if self.hit(lambda: f"barrier ({scope})") else s
             case If(condition, then, orelse):
                 weaker = self.weaker(condition)
-                then = self.under(condition, then)
-                orelse = self.under(ops.logical_not(condition), orelse) if orelse else None
+                then = yield self.under(condition, then)
+                if orelse is not None:
+                    orelse = yield self.under(ops.logical_not(condition), orelse)
                 return then if E.IntImm(E.BOOL, 1) is weaker else If(weaker, then, orelse)
             case For(_, _, _, kind) if kind is not ForKind.THREAD:
-                made = super().stmt(s)
+                made = yield super().steps(s)
                 assert isinstance(made, For)
                 return self.bound(made)
             case Store(buffer, indices, value, predicate):
                 if predicate is not None and self.hit(lambda: f"predicate of {buffer.name}"):
                     predicate = None
                 return Store(buffer, indices, self.expr(value), predicate)
-        return super().stmt(s)
+        return (yield super().steps(s))
 
     def bound(self, s: For) -> For:
         """The loop with one of its ends moved, where that is the change."""

@@ -72,6 +72,10 @@ class Plan:
     """A schedule of ``graph`` being drawn; subclasses say which loops run how."""
 
     memories: tuple[str, ...] = ("global", "local")
+    #: Whether verify has to prove it: not where threads were chosen without a care.
+    promised = True
+    #: Of a hundred stages that may be computed inside of another, how many are.
+    attached = 65
 
     def __init__(self, graph: Graph, dice: Dice) -> None:
         self.graph, self.dice = graph, dice
@@ -262,7 +266,7 @@ class Plan:
             Leaf(names[2], "data", fa),
             Leaf(names[3], "data", fb),
         ]
-        # a.outer, a.inner, ..., b.outer, b.inner with the four dealt out anew
+        # a.outer, a.inner, ..., b.outer, b.inner with the four dealt out again
         order: list[Leaf] = []
         fresh = iter(made)
         for leaf in nest.leaves:
@@ -292,7 +296,7 @@ class Plan:
         if nest.stage.op in self.s.outputs:
             return
         places = [p for p in self.places(nest) if self.may_attach(nest, *p)]
-        if not places or not self.dice.chance(65):
+        if not places or not self.dice.chance(self.attached):
             return
         parent, k = self.dice.pick(places)
         self.text.do(f"{nest.s}.compute_at({parent.s}, {parent.leaves[k].name})")
@@ -370,7 +374,8 @@ class CPUPlan(Plan):
     def marks(self, nest: Nest) -> None:
         dice = self.dice
         data = [leaf for leaf in nest.leaves if leaf.kind == "data"]
-        fits = [leaf for leaf in data if 0 < leaf.extent <= 16]
+        most = 96 if dice.chance(15) else 16
+        fits = [leaf for leaf in data if 0 < leaf.extent <= most]
         if fits and dice.chance(45):
             leaf = fits[-1] if dice.chance(75) else dice.pick(fits)
             if not self.holds(nest, leaf) or dice.chance(10):

@@ -15,14 +15,14 @@ from tilewright.ir.errors import TilewrightError
 from tilewright.select.algorithm import Scheduled
 from tilewright.select.registry import algorithms, find
 from tilewright.target import Target
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 
 @dataclass(frozen=True)
 class Failure:
     """What went wrong; prints as the call of :func:`check` that does so again."""
 
-    problem: Problem
+    problem: Conv
     algorithm: str
     config: dict[str, Any]
     target: Target
@@ -35,7 +35,7 @@ class Failure:
         )
 
 
-def check(p: Problem, algorithm: str, config: dict[str, Any], target: str | Target) -> None:
+def check(p: Conv, algorithm: str, config: dict[str, Any], target: str | Target) -> None:
     """Build one candidate and compare what it computes of random numbers with float64."""
     machine = Target.parse(target)
     found = find(algorithm)

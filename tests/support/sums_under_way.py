@@ -23,7 +23,7 @@ _PRODUCT = re.compile(
 )
 _WAIT = re.compile(r"WARPGROUP\.DEPBAR\.LE gsb0, (0x[0-9a-f]+)")
 _JUMP = re.compile(r"BRA `\((\.L\w+)\)")
-#: Groups that are told apart: of more, the oldest ones count as one.
+#: Groups that are distinguished: of more, the oldest ones count as one.
 _MOST = 8
 #: Registers of a product's left operand, of 16 bits.
 _LEFT = 4

@@ -52,7 +52,7 @@ def from_registers(
 ) -> tuple[Schedule, Any]:
     """Each thread loads its share of the rows with 16 bytes at once, which permutes the sums.
 
-    With ``stages``, so many iterations are under way.
+    ``stages`` iterations are under way.
     """
     instruction, depth, _ = MMA[element]
     a, b, c = product(m, n, k, element)

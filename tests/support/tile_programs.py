@@ -138,7 +138,7 @@ def blocks(stage: Any, axis: Any, swizzle: int) -> list[Any]:
 def through_swizzled(
     m: int = 64, n: int = 32, k: int = 128, warps: int = 2, swizzle: int = 64, stages: int = 3
 ) -> tuple[Schedule, Any]:
-    """Swizzled tiles filled by copies of 16 bytes a thread, whose pieces ldmatrix addresses."""
+    """Swizzled tiles filled by copies of 16 bytes a thread, whose chunks ldmatrix addresses."""
     return through_shared(m, n, k, warps, stages, swizzle)
 
 

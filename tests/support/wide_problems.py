@@ -8,7 +8,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from tilewright.topi.arguments import named_padding
-from tilewright.topi.problem import LAYOUTS, Problem
+from tilewright.topi.operators.conv import LAYOUTS, Conv
 
 STEPS = ("bias", "scale_shift", "batch_norm(0.1)", "wide_batch_norm(1e-05)", "residual", "relu",
          "relu6", "leaky_relu(0.2)", "hswish", "hsigmoid", "silu", "gelu",
@@ -36,7 +36,7 @@ def wide_problems(
     work: int = 2_000_000,
     kernels: st.SearchStrategy[tuple[int, int]] = _KERNELS_2D,
     **fixed: Any,
-) -> Problem:
+) -> Conv:
     """Problems of up to ``work`` multiplications over all that a problem may be.
 
     What makes one larger is drawn last, within what is left; ``fixed`` parameters are not drawn,
@@ -82,14 +82,14 @@ def wide_problems(
         epilogue=[] if pass_ == "wgrad" else draw(steps),
     )  # fmt: skip
     chosen |= fixed
-    room = work // (Problem(batch=1, channels=1, **chosen).nominal_flops // 2)
-    assume(room)
+    buffer = work // (Conv(batch=1, channels=1, **chosen).nominal_flops // 2)
+    assume(buffer)
     for name, values in (
         ("channels", _CHANNELS),
         ("multiplier", st.sampled_from([1, 1, 1, 1, 2, 3])),
         ("batch", st.sampled_from([1, 1, 2, 3, 8, 17])),
     ):
         if name not in fixed:
-            chosen[name] = min(draw(values), room)
-        room = max(1, room // chosen[name])
-    return Problem(**chosen)
+            chosen[name] = min(draw(values), buffer)
+        buffer = max(1, buffer // chosen[name])
+    return Conv(**chosen)

@@ -135,29 +135,35 @@ def of_atom(atom: Expr) -> Affine:
 
 
 def as_affine(e: Expr, atom: Callable[[Expr], Affine] = of_atom) -> Affine:
-    """An integer expression as it stands, where ``atom`` says what the parts amount to that are
-    neither sums nor multiples by a constant."""
+    """An integer expression, not simplified, where ``atom`` says what the parts amount to that are
+    neither sums nor multiples by a constant, or are arithmetic on data, which may wrap around."""
     terms: dict[Expr, int] = {}
-    const = _collect(e, 1, terms, atom)
+    const = 0
+    waiting = [(e, 1)]
+    while waiting:
+        e, k = waiting.pop()
+        cls = type(e)
+        if cls is not Var:
+            if isinstance(e, IntImm):
+                const += k * e.value
+                continue
+            if not e.exact:
+                pass
+            elif cls is E.Add or cls is E.Sub:
+                assert isinstance(e, E.Binary)
+                waiting.append((e.b, k if cls is E.Add else -k))
+                waiting.append((e.a, k))
+                continue
+            elif cls is E.Mul:
+                assert isinstance(e, E.Binary)
+                if type(e.b) is IntImm:
+                    waiting.append((e.a, k * e.b.value))
+                    continue
+                if type(e.a) is IntImm:
+                    waiting.append((e.b, k * e.a.value))
+                    continue
+        found = atom(e)
+        for a, c in found.terms.items():
+            terms[a] = terms.get(a, 0) + k * c
+        const += k * found.const
     return Affine({a: k for a, k in terms.items() if k}, const)
-
-
-def _collect(e: Expr, k: int, terms: dict[Expr, int], atom: Callable[[Expr], Affine]) -> int:
-    cls = type(e)
-    if cls is not Var:
-        if isinstance(e, IntImm):
-            return k * e.value
-        if cls is E.Add or cls is E.Sub:
-            assert isinstance(e, E.Binary)
-            left = _collect(e.a, k, terms, atom)
-            return left + _collect(e.b, k if cls is E.Add else -k, terms, atom)
-        if cls is E.Mul:
-            assert isinstance(e, E.Binary)
-            if type(e.b) is IntImm:
-                return _collect(e.a, k * e.b.value, terms, atom)
-            if type(e.a) is IntImm:
-                return _collect(e.b, k * e.a.value, terms, atom)
-    found = atom(e)
-    for a, c in found.terms.items():
-        terms[a] = terms.get(a, 0) + k * c
-    return k * found.const

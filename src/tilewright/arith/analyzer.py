@@ -1,4 +1,4 @@
-"""What is provable about the integers of a program: the one door to this room."""
+"""What is provable about the integers of a program: the interface of this package."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ _EFFORT = 400
 
 
 class Analyzer:
-    """Simplifies and proves, under the domains of variables and the conditions it was told.
+    """Simplifies and proves, under the domains of variables and the conditions it was given.
 
-    Integers of 32 and 64 bits are taken as if they never overflow; narrower and unsigned ones
-    wrap around, so of those only ranges are used. Values from memory may be the least and the
-    greatest of their type: nothing is added to them that the expression does not add. Results are
-    kept from call to call.
+    Index arithmetic (``Expr.exact``) is that of integers without end. Arithmetic on data wraps
+    around in its type: it is an atom, whose parts are simplified and whose range is used. Results
+    are kept from call to call.
 
     >>> from tilewright.ir.expr import Var
     >>> from tilewright.arith import Analyzer
@@ -82,11 +81,17 @@ class Analyzer:
         for fact in facts:
             context.learn(fact)
 
+    def symbol(self, var: Var) -> None:
+        """Let ``var`` be an extent that a call gives."""
+        # No upper end: buffers would be made as large as the largest extent asks for.
+        self.bind(var, var.least, None)
+
     def define(self, var: Var, value: Expr) -> None:
         """Let ``var`` stand for ``value``: what is known of the one holds for the other.
 
         A constant takes the variable's place in what is simplified, other values do not.
         """
+        assert value.exact or not (var.exact and var.dtype.is_int), f"{var} stands for {value}"
         self._introduce(var)
         context = self.context
         context.definitions[var] = value
@@ -137,18 +142,39 @@ class Analyzer:
         finally:
             self.context = outside
 
-    def enter(self, condition: Expr) -> None:
-        """Go on in the context in which a simplified condition holds; the caller goes back."""
+    def enter(self, condition: Expr, eager: bool = False) -> None:
+        """Go on in the context in which a simplified condition holds; the caller goes back.
+
+        With ``eager``, what is simplified is evaluated where the condition fails, too, and is
+        without effect there.
+        """
         context = self.context
-        child = context.children.get(condition)
+        key = (condition, eager) if eager else condition
+        child = context.children.get(key)
         if child is None:
             child = context.copy()
+            if eager:
+                child.outside = context.outside or context
+            elif context.outside is not None:
+                self.context = context.outside
+                self.enter(condition)
+                child.outside = self.context
             self.context = child
             learn(self, condition)
             child.forget()
             child.shared = True
-            context.children[condition] = child
+            context.children[key] = child
         self.context = child
+
+    @contextmanager
+    def unconditional(self) -> Iterator[None]:
+        """Use only what holds wherever the present part is evaluated, for what may fail in it."""
+        here = self.context
+        self.context = here.outside or here
+        try:
+            yield
+        finally:
+            self.context = here
 
     # --- questions
 
@@ -251,7 +277,7 @@ class Analyzer:
         """``hi - lo + 1``, or the least constant known that is no smaller, if there is one."""
         return regions.extent(self, lo, hi)
 
-    # --- for the other files of this room
+    # --- for the other files of this package
 
     def affine(self, e: Expr) -> Affine:
         """The simplified form of an integer expression."""
@@ -259,7 +285,7 @@ class Analyzer:
         found = memo.get(e)
         if found is None:
             cls = type(e)
-            if cls is Var or not (cls is E.Add or cls is E.Sub or cls is E.Mul):
+            if cls is Var or not (e.exact and (cls is E.Add or cls is E.Sub or cls is E.Mul)):
                 found = self._term(e)
             else:
                 found = self.normal(as_affine(e, self._term))
@@ -267,7 +293,7 @@ class Analyzer:
         return found
 
     def raw(self, e: Expr) -> Affine:
-        """The form of an integer expression as it stands."""
+        """The form of an integer expression, not simplified."""
         found = self._raw.get(e)
         if found is None:
             found = self._raw[e] = as_affine(e)
@@ -310,9 +336,8 @@ class Analyzer:
         return structure.rebuild(self, e)
 
     def from_memory(self, e: Expr) -> bool:
-        """Whether the value of an expression depends on what buffers hold."""
-        cls = type(e)
-        if cls is IntImm or cls is Var:
+        """Whether evaluating an expression reads memory, or calls a function."""
+        if e.exact:
             return False
         found = self._from_memory.get(e)
         if found is None:
@@ -324,7 +349,7 @@ class Analyzer:
         return integers.factors(atom)
 
     def exact_quotient(self, form: Affine, divisor: Expr) -> Affine | None:
-        """The form over an atom that is a factor of every term, else None."""
+        """The form over an atom that is a factor of every term, or None."""
         return integers.exact_quotient(self, form, divisor)
 
     def facts_of(self, atom: Expr, depth: int) -> Iterable[Affine]:
@@ -336,7 +361,7 @@ class Analyzer:
 
     @staticmethod
     def is_index(t: DType) -> bool:
-        """Whether values of a type are taken as integers that do not overflow."""
+        """Whether values of a type are looked at as affine forms."""
         return t.kind == "int" and t.bits >= 32 and t.lanes == 1
 
 

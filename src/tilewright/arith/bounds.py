@@ -17,6 +17,7 @@ from tilewright.arith.interval import (
     truncated,
     union,
 )
+from tilewright.arith.spans import within
 from tilewright.ir import expr as E
 from tilewright.ir.dtype import int_range
 from tilewright.ir.expr import Expr, IntImm
@@ -48,7 +49,8 @@ def span(az: Analyzer, form: Affine) -> Span:
 def value_span(az: Analyzer, e: Expr) -> Span:
     """The bounds of any scalar integer or bool expression, each atom taken by itself.
 
-    The expression is read as it stands: simplifying asks for bounds, so it may not be asked here.
+    The expression is not simplified first: simplifying asks for bounds, so it may not be asked
+    here.
     """
     t = e.dtype
     if t.kind == "int" and t.bits >= 32 and t.lanes == 1:
@@ -56,13 +58,8 @@ def value_span(az: Analyzer, e: Expr) -> Span:
     if isinstance(e, IntImm):
         return e.value, e.value
     if t.is_int and t.lanes == 1:
-        return intersection(_type_span(e), _by_node(az, e)) if _exact(e) else _type_span(e)
+        return intersection(_type_span(e), _by_node(az, e))
     return _BOOL if t.is_bool else EVERYTHING
-
-
-def _exact(e: Expr) -> bool:
-    """Whether a value of a narrow type is what it would be without wrapping around."""
-    return isinstance(e, (E.Min, E.Max, E.Select, E.FloorMod, E.BitAnd, E.Load))
 
 
 def _type_span(e: Expr) -> Span:
@@ -81,8 +78,38 @@ def _atom_span(az: Analyzer, atom: Expr) -> Span:
     return found if known is None else intersection(found, known)
 
 
+#: Arithmetic on data that may leave the range of its type, and wraps around where it does.
+_WRAPPING = (E.Add, E.Sub, E.Mul, E.Shl, E.FloorDiv, E.TruncDiv, E.Cast, E.Call)
+
+
 def _by_node(az: Analyzer, atom: Expr) -> Span:
+    """The bounds of an atom by those of its parts."""
+    found = _without_end(az, atom)
+    if isinstance(atom, _WRAPPING) and not atom.exact and atom.dtype.is_int:
+        return found if within(found, atom.dtype) else _type_span(atom)
+    return found
+
+
+def _operand(az: Analyzer, e: Expr) -> Span:
+    """The bounds of an operand of data: an index becomes a value of its type there."""
+    found = value_span(az, e)
+    if not e.dtype.is_int:
+        return found
+    whole = int_range(e.dtype)
+    wraps = e.exact and not isinstance(e, E.Var) and not within(found, e.dtype)
+    return whole if wraps else intersection(found, whole)
+
+
+def _without_end(az: Analyzer, atom: Expr) -> Span:
+    """The bounds of an atom, were integers without end."""
+    part = value_span if atom.exact else _operand
     match atom:
+        case E.Add(a, b):
+            x, y = part(az, a), part(az, b)
+            return x[0] + y[0], x[1] + y[1]
+        case E.Sub(a, b):
+            x, y = part(az, a), part(az, b)
+            return x[0] - y[1], x[1] - y[0]
         case E.FloorDiv(a, IntImm(_, c)) if c > 0:
             lo, hi = value_span(az, a)
             if az.context.facts:  # a guard on a flat index bounds what is divided out of it
@@ -112,20 +139,19 @@ def _by_node(az: Analyzer, atom: Expr) -> Span:
             most = abs(c) - 1
             return max(lo, -most) if lo < 0 else 0, min(hi, most) if hi > 0 else 0
         case E.Min(a, b):
-            x, y = value_span(az, a), value_span(az, b)
+            x, y = part(az, a), part(az, b)
             return min(x[0], y[0]), min(x[1], y[1])
         case E.Max(a, b):
-            x, y = value_span(az, a), value_span(az, b)
+            x, y = part(az, a), part(az, b)
             return max(x[0], y[0]), max(x[1], y[1])
         case E.Mul(a, b):
-            found = product(value_span(az, a), value_span(az, b))
+            found = product(part(az, a), part(az, b))
             return (max(found[0], 0), found[1]) if a is b else found
         case E.Select(_, a, b):
-            return union(value_span(az, a), value_span(az, b))
+            return union(part(az, a), part(az, b))
         case E.Cast(_, a) if a.dtype.is_int or a.dtype.is_bool:
-            inner, outer = value_span(az, a), _type_span(atom)
-            fits = outer[0] <= inner[0] and inner[1] <= outer[1]
-            return inner if fits else outer
+            inner = value_span(az, a)
+            return inner if atom.exact or within(inner, atom.dtype) else _type_span(atom)
         case E.Load(buffer, _, _):
             return _type_span(atom) if buffer.dtype.is_int else EVERYTHING
         case E.BitAnd(a, b):

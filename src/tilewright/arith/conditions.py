@@ -54,9 +54,7 @@ def condition(az: Analyzer, e: Expr) -> Expr:
 
 def _condition(az: Analyzer, e: Expr) -> Expr:
     match e:
-        case E.Compare(a, b) if az.is_index(a.dtype):
-            if not isinstance(e, (E.EQ, E.NE)) and (az.from_memory(a) or az.from_memory(b)):
-                return _narrow_comparison(az, type(e), az.simplify(a), az.simplify(b))
+        case E.Compare(a, b) if e.exact and az.is_index(a.dtype):
             return _comparison(az, type(e), az.affine(a), az.affine(b), a.dtype)
         case E.And():
             return conjunction(az, conjuncts(e))
@@ -73,8 +71,8 @@ def _condition(az: Analyzer, e: Expr) -> Expr:
             if x is y:
                 return truth(type(e) is E.EQ)
             return type(e)(x, y)
-        case E.Compare(a, b) if isinstance(a, E.Expr) and a.dtype.is_int:
-            return _narrow_comparison(az, type(e), az.simplify(a), az.simplify(b))
+        case E.Compare(a, b) if a.dtype.is_int:
+            return _data_comparison(az, type(e), az.simplify(a), az.simplify(b))
     return az.rebuild(e)
 
 
@@ -127,6 +125,8 @@ def negated(az: Analyzer, e: Expr) -> Expr:
             return E.NE(a, b)
         case E.NE(a, b) if not a.dtype.is_float:
             return E.EQ(a, b)
+    if isinstance(e, E.Compare) and not e.a.dtype.is_float and not e.exact:
+        return logical_not(e)  # data is neither added to nor moved to the other side
     form = inequality_form(az, e)
     if form is not None:
         assert isinstance(e, E.Compare)
@@ -134,14 +134,14 @@ def negated(az: Analyzer, e: Expr) -> Expr:
     return E.Not(e)
 
 
-def _narrow_comparison(az: Analyzer, cls: type[E.Compare], a: Expr, b: Expr) -> Expr:
+def _data_comparison(az: Analyzer, cls: type[E.Compare], a: Expr, b: Expr) -> Expr:
     """A comparison of integers that wrap around: only the ranges of the sides are used."""
     from tilewright.arith.bounds import value_span
 
     if a.dtype.lanes == 1:
         (alo, ahi), (blo, bhi) = value_span(az, a), value_span(az, b)
         if cls in _FLIPPED:
-            return _narrow_comparison(az, _FLIPPED[cls], b, a)
+            return _data_comparison(az, _FLIPPED[cls], b, a)
         if a is b:
             return truth(cls in (E.LE, E.EQ))
         if cls is E.LT and (ahi < blo or alo >= bhi):
@@ -309,9 +309,9 @@ def conjunction(az: Analyzer, parts: list[Expr]) -> Expr:
                 if made.value:
                     continue
                 return FALSE
-            for piece in conjuncts(made):
-                kept.append(piece)
-                az.enter(piece)
+            for term in conjuncts(made):
+                kept.append(term)
+                az.enter(term)
     finally:
         az.context = outside
     return _joined(_irredundant(az, kept), E.And, TRUE)
@@ -328,13 +328,13 @@ def _disjunction(az: Analyzer, parts: list[Expr]) -> Expr:
                 if not made.value:
                     continue
                 return TRUE
-            for piece in _parts(made, E.Or):
-                kept.append(piece)
-                az.enter(negated(az, piece))
+            for term in _parts(made, E.Or):
+                kept.append(term)
+                az.enter(negated(az, term))
     finally:
         az.context = outside
-    needed = set(_irredundant(az, [negated(az, piece) for piece in kept]))
-    kept = [piece for piece in kept if negated(az, piece) in needed]
+    needed = set(_irredundant(az, [negated(az, term) for term in kept]))
+    kept = [term for term in kept if negated(az, term) in needed]
     return _joined(kept, E.Or, FALSE)
 
 
@@ -351,7 +351,7 @@ def _irredundant(az: Analyzer, parts: list[Expr]) -> list[Expr]:
     """Drop the inequalities that one of the later parts implies by itself.
 
     Only parts of the same atoms are compared, so what the later one reads, the dropped one read
-    too and did not guard.
+    too and did not guard. Nor may it guard anything between them.
     """
     if len(parts) < 2:
         return parts
@@ -361,15 +361,23 @@ def _irredundant(az: Analyzer, parts: list[Expr]) -> list[Expr]:
     kept = []
     for i, part in enumerate(parts):
         form = forms[i]
-        if form is not None and any(
+        if form is None or not _implied(az, form, parts[i + 1 :], forms[i + 1 :]):
+            kept.append(part)
+    return kept
+
+
+def _implied(az: Analyzer, form: Affine, parts: list[Expr], forms: list[Affine | None]) -> bool:
+    """Whether one of ``parts`` implies that ``form <= 0``, and none before it may fail."""
+    for part, later in zip(parts, forms, strict=True):
+        if (
             later is not None
             and later.terms.keys() == form.terms.keys()
             and span(az, form.combine(1, later, -1))[1] <= 0
-            for later in forms[i + 1 :]
         ):
-            continue
-        kept.append(part)
-    return kept
+            return True
+        if az.from_memory(part):
+            return False
+    return False
 
 
 def inequality_form(az: Analyzer, e: Expr) -> Affine | None:

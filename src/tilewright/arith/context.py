@@ -25,6 +25,7 @@ class Context:
         "definitions",
         "facts",
         "fixed",
+        "outside",
         "ranges",
         "shared",
         "simplified",
@@ -38,6 +39,8 @@ class Context:
         self.truths: dict[Expr, bool] = {}  # conditions in canonical form
         self.definitions: dict[Var, Expr] = {}
         self.bound: set[Var] = set()  # variables given a domain or a value
+        #: Where both values of a choice are evaluated, what holds for either; None: all of this.
+        self.outside: Context | None = None
         self.shared = False  # kept for the next time its condition is assumed, so not to change
         self.forget()
 
@@ -57,10 +60,11 @@ class Context:
         made.truths = dict(self.truths)
         made.definitions = dict(self.definitions)
         made.bound = set(self.bound)
+        made.outside = self.outside
         return made
 
     def unbind(self, gone: set[Var]) -> None:
-        """Drop every piece of knowledge about variables that get a new meaning."""
+        """Drop all facts about variables that get a new meaning."""
 
         def about(e: Expr) -> bool:
             return e in gone if type(e) is Var else uses(e, gone)

@@ -167,10 +167,12 @@ def _split(az: Analyzer, x: Affine, c: int) -> tuple[int, Affine, Affine] | None
 
 
 def divide(az: Analyzer, x: Affine, y: Affine, t: DType) -> Affine:
-    """``x // y`` for any y that is not zero."""
+    """``x // y``; 0 where y is 0."""
     if y.is_const and y.const:
         return floordiv(az, x if y.const > 0 else -x, abs(y.const), t)
     whole, rest = _symbolic_split(az, x, y)
+    if (whole.terms or whole.const) and not _nonzero(az, y):
+        whole, rest = constant(0), x
     if not rest.terms and rest.const == 0:
         return whole
     if _within(az, rest, y):
@@ -179,7 +181,7 @@ def divide(az: Analyzer, x: Affine, y: Affine, t: DType) -> Affine:
 
 
 def modulo(az: Analyzer, x: Affine, y: Affine, t: DType) -> Affine:
-    """``x % y`` for any y that is not zero."""
+    """``x % y``; 0 where y is 0."""
     if y.is_const and y.const:
         if y.const > 0:
             return floormod(az, x, y.const, t)
@@ -188,6 +190,10 @@ def modulo(az: Analyzer, x: Affine, y: Affine, t: DType) -> Affine:
     if (not rest.terms and rest.const == 0) or _within(az, rest, y):
         return rest
     return of_atom(E.FloorMod(az.to_expr(rest, t), az.to_expr(y, t)))
+
+
+def _nonzero(az: Analyzer, y: Affine) -> bool:
+    return lower(az, y, 2, 1) >= 1 or lower(az, -y, 2, 1) >= 1
 
 
 def _within(az: Analyzer, x: Affine, y: Affine) -> bool:
@@ -212,7 +218,7 @@ def _symbolic_split(az: Analyzer, x: Affine, y: Affine) -> tuple[Affine, Affine]
 
 
 def truncdiv(az: Analyzer, x: Affine, y: Affine, t: DType) -> Affine | None:
-    """``x / y`` rounded towards zero where the rounding is known, else None."""
+    """``x / y`` rounded towards zero where the rounding is known, or None."""
     if span(az, y)[0] >= 1:
         if lower(az, x, 1, 0) >= 0:
             return divide(az, x, y, t)
@@ -229,7 +235,7 @@ def truncdiv(az: Analyzer, x: Affine, y: Affine, t: DType) -> Affine | None:
 
 
 def truncmod(az: Analyzer, x: Affine, y: Affine, t: DType) -> Affine | None:
-    """The remainder of :func:`truncdiv` where the rounding is known, else None."""
+    """The remainder of :func:`truncdiv` where the rounding is known, or None."""
     if y.is_const and y.const < 0:
         return truncmod(az, x, -y, t)
     if span(az, y)[0] >= 1:

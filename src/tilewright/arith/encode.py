@@ -3,7 +3,8 @@
 Floor divisions by constants, minima, maxima, choices and multiples by one of few numbers become
 columns that constraints define; what is not affine (a value read from memory, another product of
 variables) becomes an unknown column and marks the system inexact: proofs stay sound, refutations
-may be spurious.
+may be spurious. So does arithmetic on data that may leave the range of its type, for it wraps
+around there.
 """
 
 from __future__ import annotations
@@ -20,18 +21,25 @@ from tilewright.arith.system import (
     times,
 )
 from tilewright.ir import expr as E
-from tilewright.ir.dtype import int_range
+from tilewright.ir.dtype import dtype, int_range
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.visit import children
 
 #: Alternatives beyond which a condition is left out as unknown.
 _MAX_ALTERNATIVES = 48
 
-#: A factor that is one of fewer values is told apart by them.
+#: A factor that is one of fewer values is distinguished by them.
 _MAX_MULTIPLES = 4
 
 #: Expressions that become columns of their own.
 _DEFINED = (E.Mul, E.Min, E.Max, E.TruncDiv, E.TruncMod, E.FloorDiv, E.FloorMod, E.Select)
+
+_INT64 = dtype("int64")
+
+#: Arithmetic that wraps around in its type, where it is not that of indices.
+_WRAPPING = (
+    E.Add, E.Sub, E.Mul, E.Shl, E.FloorDiv, E.TruncDiv, E.Ramp, E.Cast
+)  # fmt: skip
 
 Alternatives = list[list[Constraint]]
 
@@ -55,6 +63,9 @@ class Instance(Quotients):
         self.defined: dict[Var, Expr] = {}
         self.forms: dict[Expr, Form] = {}
         self.equal: dict[Expr, bool] = {}
+        #: Products of which only the bounds are known here, and nothing else, unless ``vague``.
+        self.unknown_products: set[Expr] = set()
+        self.vague = False
         self.lane: Form = {}
         if lanes > 1:
             base = twin.lane if twin is not None else {}
@@ -83,8 +94,25 @@ class Instance(Quotients):
                 found = twin.forms[e]
             else:
                 found = self._form(e)
+                if not e.exact and isinstance(e, _WRAPPING) and not self._holds(e, found):
+                    found = self.unknown(e)
             self.forms[e] = found
         return found
+
+    def _holds(self, e: Expr, form: Form) -> bool:
+        """Whether arithmetic on data certainly stays within its type here, so that it does not
+        wrap around."""
+        low, high = int_range(e.dtype.element)
+        least, greatest = self.system.bounds(form)
+        return (low <= least or self._never(minus(constant(low - 1), form))) and (
+            greatest <= high or self._never(minus(form, constant(high + 1)))
+        )
+
+    def _never(self, form: Form) -> bool:
+        """Whether a form is certainly negative here."""
+        trial = self.system.copy()
+        trial.require(form)
+        return trial.refuted()
 
     def alike(self, e: Expr) -> bool:
         """Whether ``e`` certainly has the same value here and in the twin."""
@@ -155,9 +183,15 @@ class Instance(Quotients):
         return found
 
     def unknown(self, e: Expr) -> Form:
-        self.system.exact = False
-        low, high = int_range(e.dtype.element) if e.dtype.is_int else (0, 1)
+        self.blur()
+        t = _INT64 if e.exact else e.dtype.element  # indices are computed in up to 64 bits
+        low, high = int_range(t) if e.dtype.is_int else (0, 1)
         return self.system.column("unknown", low, high)
+
+    def blur(self) -> None:
+        """Note that the system no longer says exactly when this is, beyond products."""
+        self.system.exact = False
+        self.vague = True
 
     def _product(self, e: Expr, a: Form, b: Form) -> Form:
         left, right = number(a), number(b)
@@ -176,9 +210,12 @@ class Instance(Quotients):
                 )
                 self.products.append((a, b, made))
                 return made
-        made = self.unknown(e)
-        self.system.require(plus(made, constant(-min(corners))))
-        self.system.require(minus(constant(max(corners)), made))
+        if isinstance(e, E.Mul) and e.dtype.lanes == 1:
+            self.unknown_products.add(e)
+        else:
+            self.vague = True
+        self.system.exact = False
+        made = self.system.column("product", min(corners), max(corners))
         self.products.append((a, b, made))
         return made
 
@@ -213,19 +250,22 @@ class Instance(Quotients):
 
     def require(self, condition: Expr, holds: bool = True) -> None:
         """Let ``condition`` hold at this moment, or not hold."""
-        match condition:
-            case E.And(a, b) if holds:
-                self.require(a)
-                self.require(b)
-            case E.Or(a, b) if not holds:
-                self.require(a, False)
-                self.require(b, False)
-            case E.Not(a):
-                self.require(a, not holds)
-            case E.Broadcast(value, _):
-                self.require(value, holds)
-            case _:
-                self.system.choose(self.cases(condition, holds))
+        waiting = [(condition, holds)]
+        while waiting:
+            condition, holds = waiting.pop()
+            match condition:
+                case E.And(a, b) if holds:
+                    waiting += [(b, True), (a, True)]
+                case E.Or(a, b) if not holds:
+                    waiting += [(b, False), (a, False)]
+                case E.Not(a):
+                    waiting.append((a, not holds))
+                case E.Broadcast(value, _):
+                    waiting.append((value, holds))
+                case E.Var() if condition in self.defined:
+                    waiting.append((self.defined[condition], holds))
+                case _:
+                    self.system.choose(self.cases(condition, holds))
 
     def cases(self, condition: Expr, holds: bool) -> Alternatives:
         """Alternatives of which one holds exactly where the condition is ``holds``.
@@ -242,13 +282,8 @@ class Instance(Quotients):
                 return self.cases(a, not holds)
             case E.Broadcast(value, _):
                 return self.cases(value, holds)
-            case E.And(a, b) | E.Or(a, b):
-                left, right = self.cases(a, holds), self.cases(b, holds)
-                if isinstance(condition, E.And) == holds:
-                    if len(left) * len(right) > _MAX_ALTERNATIVES:
-                        return self._vague()
-                    return [x + y for x in left for y in right]
-                return left + right
+            case E.And() | E.Or():
+                return self._joined(condition, holds)
             case E.Select(c, on_true, on_false):
                 yes, no = self.cases(c, True), self.cases(c, False)
                 chosen, other = self.cases(on_true, holds), self.cases(on_false, holds)
@@ -268,8 +303,30 @@ class Instance(Quotients):
                 return self.cases(self.defined[condition], holds)
         return self._vague()
 
+    def _joined(self, condition: Expr, holds: bool) -> Alternatives:
+        """Those of an And or an Or, however nested, also by way of variables."""
+        cls = type(condition)
+        together = (cls is E.And) == holds
+        found: Alternatives = [[]] if together else []
+        waiting = [condition]
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, E.Var):
+                part = self.defined.get(part, part)
+            if type(part) is cls and isinstance(part, E.Binary):
+                waiting += [part.b, part.a]
+                continue
+            cases = self.cases(part, holds)
+            if not together:
+                found += cases
+            elif len(found) * len(cases) > _MAX_ALTERNATIVES:
+                return self._vague()
+            else:
+                found = [x + y for x in found for y in cases]
+        return found
+
     def _vague(self) -> Alternatives:
-        self.system.exact = False
+        self.blur()
         return [[]]
 
     def _comparison(self, e: E.Compare, apart: Form, holds: bool) -> Alternatives:

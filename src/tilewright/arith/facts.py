@@ -9,33 +9,35 @@ from tilewright.arith.conditions import conjuncts, inequality_form, negated
 from tilewright.arith.integers import operands_of
 from tilewright.ir import expr as E
 from tilewright.ir.expr import Expr, IntImm, Var
+from tilewright.ir.ops import logical_not
 from tilewright.ir.visit import exprs
 
 if TYPE_CHECKING:
     from tilewright.arith.analyzer import Analyzer
 
+#: After this many conditions, variables that stand for others are taken as they are.
+_MOST = 64
+
 
 def reads_memory(e: Expr) -> bool:
     """Whether the value of an expression depends on what buffers hold."""
-    if type(e) is IntImm or type(e) is Var:
-        return False
-    return any(isinstance(part, (E.Load, E.Call)) for part in exprs(e))
+    return not e.exact and any(isinstance(part, (E.Load, E.Call)) for part in exprs(e))
 
 
 def learn(az: Analyzer, condition: Expr) -> None:
     """Extend the present context, which is fresh, by a simplified condition that holds."""
     context = az.context
-    for part in conjuncts(condition):
+    parts = conjuncts(condition)
+    for number, part in enumerate(parts):  # which grow by what variables stand for
         if isinstance(part, IntImm):
             continue
         context.truths[part] = True
         match part:
             case E.Not(a):
                 context.truths[a] = False
-            case E.Var() if part in context.definitions:
-                meaning = context.definitions[part]
-                if not reads_memory(meaning):
-                    learn(az, az.simplify(meaning))
+                parts += _meaning(az, a, False) if number < _MOST else []
+            case E.Var():
+                parts += _meaning(az, part, True) if number < _MOST else []
             case E.EQ(a, b) if az.is_index(a.dtype):
                 form = az.raw(a) - az.raw(b)
                 _not_negative(az, form)
@@ -48,6 +50,15 @@ def learn(az: Analyzer, condition: Expr) -> None:
                     _not_negative(az, -form_)
         if not isinstance(part, E.Not):
             context.truths[negated(az, part)] = False
+
+
+def _meaning(az: Analyzer, var: Expr, holds: bool) -> list[Expr]:
+    """What also holds where a variable that stands for a condition does, or does not."""
+    meaning = az.context.definitions.get(var) if isinstance(var, Var) else None
+    if meaning is None:
+        return []
+    kept = [c for c in conjuncts(meaning if holds else logical_not(meaning)) if not reads_memory(c)]
+    return [c for part in kept for c in conjuncts(az.simplify(part))]
 
 
 def _not_negative(az: Analyzer, form: Affine) -> None:

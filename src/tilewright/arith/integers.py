@@ -37,7 +37,7 @@ _PRODUCT_LIMIT = 16
 
 def term(az: Analyzer, e: Expr) -> Affine:
     """The form of an integer expression that is not itself a sum or a multiple."""
-    rule = _RULES.get(type(e))
+    rule = _RULES.get(type(e)) if e.exact else _DATA_RULES.get(type(e), _from_rebuilt)
     found = rule(az, e) if rule is not None else None
     return of_atom(az.rebuild(e)) if found is None else found
 
@@ -63,9 +63,9 @@ def _join(az: Analyzer, form: Affine) -> Affine | None:
     for atom, k in form.terms.items():
         found: Affine | None = None
         match atom:
-            case E.FloorMod(a, IntImm(_, c)) if len(form.terms) > 1:
+            case E.FloorMod(a, IntImm(_, c)) if c > 0 and len(form.terms) > 1:
                 found = _join_remainder(az, form, atom, a, c, k)
-            case E.FloorDiv(a, IntImm(_, c)) if k % c == 0 and len(form.terms) > 1:
+            case E.FloorDiv(a, IntImm(_, c)) if c > 0 and k % c == 0 and len(form.terms) > 1:
                 x = az.affine(a)
                 factor = -k // c
                 if _contains(form, x, factor):
@@ -145,7 +145,7 @@ def _absorb(az: Analyzer, form: Affine, atom: E.Min | E.Max, k: int) -> Affine |
     const = form.const if any(o.is_const for o in operands) else 0
     if not moved and not const:
         return None
-    if az.from_memory(atom) or any(map(az.from_memory, moved)):
+    if not (atom.exact and all(a.exact for a in moved)):
         return None  # the greatest value of a type, and what is moved to it, are too much
     inside = Affine(moved, const)
     joined = extremum(az, type(atom), [o.combine(1, inside, k) for o in operands], atom.dtype)
@@ -181,7 +181,7 @@ def extremum(az: Analyzer, cls: type[E.Binary], forms: Sequence[Affine], t: DTyp
     if len(kept) == 1:
         return kept[0]
     first = kept[0].terms
-    data = any(az.from_memory(atom) for o in kept for atom in o.terms)
+    data = any(not atom.exact for o in kept for atom in o.terms)
     common = {a: k for a, k in first.items() if all(o.terms.get(a) == k for o in kept[1:])}
     shift = 0
     if data:
@@ -255,7 +255,7 @@ def monomial(az: Analyzer, parts: list[Expr]) -> Affine:
 
 
 def exact_quotient(az: Analyzer, form: Affine, divisor: Expr) -> Affine | None:
-    """``form / divisor`` where every term is a multiple of the divisor's factors, else None."""
+    """``form / divisor`` where every term is a multiple of the divisor's factors, or None."""
     if form.const:
         return None
     needed = factors(divisor)
@@ -328,6 +328,27 @@ def _from_rebuilt(az: Analyzer, e: Expr) -> Affine:
     return of_atom(made) if type(made) is type(e) else az.affine(made)
 
 
+def _data_extremum(az: Analyzer, e: Expr) -> Affine | None:
+    """The one of two values of which data tells which is smaller."""
+    assert isinstance(e, (E.Min, E.Max))
+    a, b = az.affine(e.a), az.affine(e.b)
+    for x, y in ((a, b), (b, a)):
+        if _at_most(az, x, y, 1 if isinstance(e, E.Min) else -1):
+            return x
+    return None
+
+
+def _data_remainder(az: Analyzer, e: Expr) -> Affine | None:
+    """``x`` for ``x % c`` where it is within ``[0, c)``."""
+    match e:
+        case E.FloorMod(a, IntImm(_, c)) if c > 0:
+            form = az.affine(a)
+            lo, hi = span(az, form)
+            if lo >= 0 and hi < c:
+                return form
+    return None
+
+
 _RULES: dict[type[Expr], Callable[[Analyzer, Expr], Affine | None]] = {
     E.Mul: _binary(multiply),
     E.FloorDiv: _binary(divide),
@@ -346,6 +367,14 @@ _RULES: dict[type[Expr], Callable[[Analyzer, Expr], Affine | None]] = {
     E.Cast: _from_rebuilt,
     E.BitOr: _from_rebuilt,
     E.BitXor: _from_rebuilt,
+}
+
+#: Of arithmetic on data, which wraps around: nothing is computed that the expression does not.
+_DATA_RULES: dict[type[Expr], Callable[[Analyzer, Expr], Affine | None]] = {
+    E.FloorMod: _data_remainder,
+    E.Min: _data_extremum,
+    E.Max: _data_extremum,
+    E.BitAnd: _mask,
 }
 
 _JOINING = frozenset((E.FloorMod, E.FloorDiv, E.Min, E.Max))

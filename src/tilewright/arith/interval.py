@@ -1,7 +1,7 @@
 """Intervals of integers, and arithmetic on them.
 
-Inside the room a :data:`Span` is a pair whose ends may be infinite; :class:`Interval` is the form
-given to callers, where None stands for an end that is not known.
+Inside the package a :data:`Span` is a pair whose ends may be infinite; :class:`Interval` is the
+form given to callers, where None stands for an end that is not known.
 """
 
 from __future__ import annotations

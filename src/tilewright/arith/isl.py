@@ -6,7 +6,8 @@ islpy is imported when the first question is asked. It is the last resort of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -24,12 +25,25 @@ class Undecided(Exception):
 
 
 @cache
-def _context() -> Any:
+def context() -> Any:
+    """Where isl keeps what it works on, within the limit."""
     import islpy
 
-    context = islpy.Context()
-    context.set_max_operations(MAX_OPERATIONS)
-    return context
+    made = islpy.Context()
+    made.set_max_operations(MAX_OPERATIONS)
+    return made
+
+
+@contextmanager
+def limited() -> Iterator[None]:
+    """One question to isl. Raises :class:`Undecided` where it takes too much work."""
+    import islpy
+
+    context().reset_operations()
+    try:
+        yield
+    except islpy.Error as error:
+        raise Undecided(str(error)) from error
 
 
 def sample(rows: Iterable[Row], low: Sequence[int], high: Sequence[int]) -> list[int] | None:
@@ -64,14 +78,13 @@ def sample(rows: Iterable[Row], low: Sequence[int], high: Sequence[int]) -> list
         if greatest < UNBOUNDED:
             inequalities.append({**{k: -c for k, c in entries.items()}, end: greatest})
 
-    context, kind = _context(), isl.dim_type
-    context.reset_operations()
-    try:
-        space = isl.Space.set_alloc(context, 0, end)
+    kind = isl.dim_type
+    with limited():
+        space = isl.Space.set_alloc(context(), 0, end)
         polyhedron = isl.BasicSet.from_constraint_matrices(
             space,
-            _matrix(equalities, end + 1),
-            _matrix(inequalities, end + 1),
+            matrix(equalities, end + 1),
+            matrix(inequalities, end + 1),
             kind.set,
             kind.div,
             kind.param,
@@ -84,17 +97,16 @@ def sample(rows: Iterable[Row], low: Sequence[int], high: Sequence[int]) -> list
         for k in used:
             found[k] = int(point.get_coordinate_val(kind.set, place[k]).to_python())
         return found
-    except isl.Error as error:
-        raise Undecided(str(error)) from error
 
 
-def _matrix(rows: list[dict[int, int]], columns: int) -> Any:
+def matrix(rows: list[dict[int, int]], columns: int) -> Any:
+    """Coefficients by column as a matrix of isl."""
     import islpy as isl
 
-    matrix = isl.Mat.alloc(_context(), 0, columns).add_zero_rows(len(rows))
+    matrix = isl.Mat.alloc(context(), 0, columns).add_zero_rows(len(rows))
     for i, row in enumerate(rows):
         for k, c in row.items():
             if c:
                 number = c if abs(c) < 2**63 else str(c)  # wider ones isl takes as digits
-                matrix = matrix.set_element_val(i, k, isl.Val(number, _context()))
+                matrix = matrix.set_element_val(i, k, isl.Val(number, context()))
     return matrix

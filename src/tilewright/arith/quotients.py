@@ -49,6 +49,10 @@ class Quotients:
         """A column of which nothing is known but the range of ``e``'s type."""
         raise NotImplementedError
 
+    def blur(self) -> None:
+        """Note that what is known is no longer exact."""
+        raise NotImplementedError
+
     def near(self, base: Form, name: str, low: int, high: int) -> Form:
         """A value in ``low .. high``, written as its twin's, ``base``, plus a difference."""
         if not any(k != CONSTANT for k in base):
@@ -124,7 +128,12 @@ class Quotients:
                 self.system.require(minus(quotient, plus(rest, end)))
 
     def remainder(self, e: Expr, a: Expr, divisor: int) -> Form:
-        return minus(self.form(a), times(self.quotient(a, divisor), divisor))
+        rest = minus(self.form(a), times(self.quotient(a, divisor), divisor))
+        if e.exact:
+            return rest
+        made = self.system.column("remainder", 0, divisor - 1)  # sums of such are small, too
+        self.system.require(minus(made, rest), True)
+        return made
 
     def division(self, e: Expr, a: Expr, b: Expr, modulo: bool) -> Form:
         divisor = number(self.form(b))
@@ -141,11 +150,11 @@ class Quotients:
         """Division by a positive variable, through the unknown product of quotient and divisor."""
         dividend, divisor = self.form(a), self.form(b)
         system = self.system
-        if system.bounds(divisor)[0] < 1:
+        if not self._positive(divisor):
             return self.unknown(e)
         key, product_key = E.FloorDiv(a, b), E.Mul(E.FloorDiv(a, b), b)
         if key not in self.atoms:
-            system.exact = False
+            self.blur()
             least, greatest = system.bounds(dividend)
             base, product_base = self._twins(key), self._twins(product_key)
             low, high = min(least, 0), max(greatest, 0)
@@ -172,6 +181,20 @@ class Quotients:
                 )
             self.atoms[key], self.atoms[product_key] = quotient, product
         return minus(dividend, self.atoms[product_key]) if modulo else self.atoms[key]
+
+    def _positive(self, form: Form) -> bool:
+        """Whether a form is at least 1, perhaps since a product is of which it is a factor: in a
+        loop over ``m * n``, where either may be 0, neither is."""
+        system = self.system
+        if system.bounds(form)[0] >= 1 or (system.settle() and system.bounds(form)[0] >= 1):
+            return True
+        known = self.products + (self.twin.products if self.twin is not None else [])
+        for left, right, product in known:
+            if form in (left, right) and min(system.bounds(left)[0], system.bounds(right)[0]) >= 0:
+                if self._positive(product):
+                    system.require(plus(form, constant(-1)))
+                    return True
+        return False
 
     def _twins(self, key: Expr) -> Form:
         return self.twin.atoms.get(key, {}) if self.twin is not None else {}

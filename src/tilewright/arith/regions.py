@@ -117,9 +117,9 @@ def _by_node(
         case E.Select(_, a, b):
             x, y = parts(a), parts(b)
             return extremum(az, E.Min, [x[0], y[0]], t), extremum(az, E.Max, [x[1], y[1]], t)
-        case E.Mul():
+        case E.Mul() if atom.exact:
             return _product(az, atom, ranges, over, e)
-        case E.Cast(_, a) if az.is_index(a.dtype):
+        case E.Cast(_, a) if atom.exact:
             lo, hi = parts(a)
             return (
                 az.affine(E.Cast(t, az.to_expr(lo, a.dtype))),

@@ -37,17 +37,17 @@ def solve(condition: Expr, var: Var, analyzer: Analyzer | None = None) -> Soluti
     az = analyzer or Analyzer()
     found = Solution([], [], [])
     for part in conjuncts(az.simplify(condition)):
-        for piece in conjuncts(part):
-            if isinstance(piece, IntImm) and piece.value:
+        for term in conjuncts(part):
+            if isinstance(term, IntImm) and term.value:
                 continue
-            if not _bounds(az, piece, var, found):
-                found.rest.append(piece)
+            if not _bounds(az, term, var, found):
+                found.rest.append(term)
     return found
 
 
 def _bounds(az: Analyzer, e: Expr, var: Var, into: Solution) -> bool:
     """Add the bounds that one conjunct gives; False where it is not of that form."""
-    if not isinstance(e, E.Compare) or not az.is_index(e.a.dtype) or not uses(e, {var}):
+    if not isinstance(e, E.Compare) or not e.exact or not uses(e, {var}):
         return False
     t = e.a.dtype
     made = Solution([], [], [])

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tilewright.arith.conditions import FALSE, TRUE, negated, negation
 from tilewright.ir import expr as E
 from tilewright.ir.expr import BOOL, Expr, FloatImm, IntImm
-from tilewright.ir.ops import cast
+from tilewright.ir.ops import add, cast, mul, sub
 from tilewright.ir.visit import Rewriter
 
 if TYPE_CHECKING:
     from tilewright.arith.analyzer import Analyzer
+
+
+#: Arithmetic on data of which simplified parts may leave one operand, or a constant.
+_FOLDED: dict[type[Expr], Callable[[Expr, Expr], Expr]] = {E.Add: add, E.Sub: sub, E.Mul: mul}
 
 
 class _Children(Rewriter):
@@ -32,10 +37,12 @@ def rebuild(az: Analyzer, e: Expr) -> Expr:
     match e:
         case E.Var() | IntImm() | FloatImm() | E.StringImm():
             return e
-        case E.Load(buffer, indices, None):
-            made = tuple([az.simplify(i) for i in indices])
-            same = all(new is old for new, old in zip(made, indices, strict=True))
-            return e if same else E.Load(buffer, made, None)
+        case E.Load(buffer, indices, predicate):
+            with az.unconditional():
+                made = tuple([az.simplify(i) for i in indices])
+                on = None if predicate is None else az.simplify(predicate)
+            same = on is predicate and all(x is y for x, y in zip(made, indices, strict=True))
+            return e if same else E.Load(buffer, made, on)
         case E.Select(c, t, f):
             return _choice(az, e, c, t, f)
         case E.Cast(t, value):
@@ -48,6 +55,9 @@ def rebuild(az: Analyzer, e: Expr) -> Expr:
         case E.Binary(a, b) | E.Compare(a, b):
             x, y = az.simplify(a), az.simplify(b)
             cls = type(e)
+            fold = _FOLDED.get(cls) if e.dtype.is_int and e.dtype.lanes == 1 else None
+            if fold is not None and (x is not a or y is not b):
+                return fold(x, y)
             if e.dtype.is_float and _is_one(y) and (cls is E.Mul or cls is E.Div):
                 return x
             if e.dtype.is_float and _is_one(x) and cls is E.Mul:
@@ -65,7 +75,11 @@ def _is_one(e: Expr) -> bool:
 
 
 def _choice(az: Analyzer, e: E.Select, c: Expr, t: Expr, f: Expr) -> Expr:
-    """A choice: each branch is simplified where the condition holds, or where it fails."""
+    """A choice: each branch is simplified where the condition holds, or where it fails.
+
+    Both values of a ``Select`` are evaluated, whatever the condition: what may fail in them, as a
+    read does whose index is out of bounds, keeps a form that does not without it.
+    """
     condition = az.simplify(c)
     if isinstance(condition, IntImm):
         return az.simplify(t if condition.value else f)
@@ -73,16 +87,18 @@ def _choice(az: Analyzer, e: E.Select, c: Expr, t: Expr, f: Expr) -> Expr:
         if isinstance(condition, E.Broadcast) and isinstance(condition.value, IntImm):
             return az.simplify(t if condition.value.value else f)
         return _Children(az).node(e)
+    eager = not isinstance(e, E.IfThenElse)
+
     outside = az.context
     try:
-        az.enter(condition)
+        az.enter(condition, eager)
         on_true = az.simplify(t)
         az.context = outside
         on_false: Expr = f
         if isinstance(f, (FloatImm, IntImm)):
             pass
         else:
-            az.enter(negated(az, condition))
+            az.enter(negated(az, condition), eager)
             on_false = az.simplify(f)
     finally:
         az.context = outside

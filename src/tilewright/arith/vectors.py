@@ -68,9 +68,9 @@ def _ramp(az: Analyzer, e: Expr) -> tuple[Affine, Affine] | None:
             from tilewright.arith.integers import multiply
 
             return multiply(az, x[0], y[0], t), multiply(az, x[1], y[0], t)
-        case E.FloorDiv(a, b) | E.FloorMod(a, b) | E.TruncDiv(a, b) | E.TruncMod(a, b):
+        case E.FloorDiv(a, b) | E.FloorMod(a, b) | E.TruncDiv(a, b) | E.TruncMod(a, b) if e.exact:
             return _division(az, e, a, b)
-    if isinstance(e, (E.Min, E.Max)):
+    if isinstance(e, (E.Min, E.Max)) and e.exact:
         x, y = _ramp(az, e.a), _ramp(az, e.b)
         if x is not None and y is not None and _uniform(x) and _uniform(y):
             from tilewright.arith.integers import extremum
@@ -120,9 +120,11 @@ def _compare(az: Analyzer, e: E.Compare, a: Expr, b: Expr) -> Expr:
             left, right = x[0].combine(1, x[1], lane), y[0].combine(1, y[1], lane)
             return condition(az, cls(az.to_expr(left, t), az.to_expr(right, t)))
 
-        if x[1] == y[1] or _all_alike(e, x, y):
+        if (x[1] == y[1] or _all_alike(e, x, y)) and (e.exact or (_uniform(x) and _uniform(y))):
             return E.Broadcast(at(0), lanes)
-        if not isinstance(e, (E.EQ, E.NE)):  # where the ends agree, so do the lanes between
+        if e.exact and not isinstance(
+            e, (E.EQ, E.NE)
+        ):  # where the ends agree, so do the lanes between
             first, last = at(0), at(lanes - 1)
             if first is last and isinstance(first, IntImm):
                 return E.Broadcast(truth(bool(first.value)), lanes)

@@ -111,7 +111,7 @@ def _cuda() -> list[Device]:
             )
         )
         memory = driver.cuDeviceTotalMem(device)[1] / 2**30
-        details = f"sm_{major}{minor}, {units} multiprocessors, {memory:.0f} GiB; {supports}"
+        details = f"sm_{major}{minor}, {units} SMs, {memory:.0f} GiB; {supports}"
         mend = _driver_mend() if version < 13000 else ""
         found.append(Device("cuda", f"{index}: {name}", details, mend))
     return found or [Device("cuda", "", "the driver sees no device")]

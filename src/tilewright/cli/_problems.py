@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import itertools
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from tilewright.ir.errors import ProblemError
-from tilewright.topi.problem import OPERATORS, PASSES, PRECISIONS, Problem
+from tilewright.topi.arguments import whole
+from tilewright.topi.operators.conv import Conv
+from tilewright.topi.problem import OPERATORS, PRECISIONS, Problem, numbers
 
 #: Layers as (channels, height, width, filters' size, stride, multiplier), padded by half a filter.
 _Layer = tuple[int, int, int, int, int, int]
@@ -55,41 +57,30 @@ class Named:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The operator and its parameters; several shapes, and a set or a file in their place."""
+    """The operator and its parameters; a set or a file in their place."""
+    import tilewright.topi.operators  # noqa: F401  # those of the library make themselves known
+
     add = parser.add_argument
-    add("operator", metavar="OP", choices=OPERATORS, nargs="?", help=", ".join(OPERATORS))
+    add("operator", metavar="OP", choices=list(OPERATORS), nargs="?", help=", ".join(OPERATORS))
     shapes = parser.add_argument_group("problem")
     add = shapes.add_argument
-    add(
-        "--input",
-        metavar="NxCxHxW",
-        action="append",
-        default=[],
-        help="in this order whatever the layout; NxCxW in one dimension; may be repeated",
-    )
-    add(
-        "--filter",
-        metavar="CxMxKHxKW",
-        action="append",
-        default=[],
-        help="M filters a channel; also PyTorch's (C*M)x1xKHxKW; one for each input, or one",
-    )
+    known: set[str] = set()
+
+    def once(option: str, **more: Any) -> None:
+        if option not in known:  # several operators may have one of that name
+            known.add(option)
+            add(option, **more)
+
+    for cls in dict.fromkeys(OPERATORS.values()):
+        cls.add_arguments(once)
+    passes = dict.fromkeys(name for cls in OPERATORS.values() for name in cls.PASSES)
     add(
         "--pass",
         dest="pass_",
         default="forward",
         metavar="PASS",
-        help=f"{', '.join(PASSES)}; several with commas",
+        help=f"{', '.join(passes)}; several with commas",
     )
-    add("--stride", default="1", metavar="N[,M]", help="vertical and horizontal")
-    add(
-        "--padding",
-        default=None,
-        metavar="P",
-        help="N, or vertical,horizontal, or top,left,bottom,right, or SAME, SAME_LOWER, VALID, "
-        "CAUSAL; 0 by default, half a filter in a set",
-    )
-    add("--dilation", default="1", metavar="N[,M]")
     add(
         "--dtype",
         default="float32",
@@ -99,12 +90,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--accumulate", default="", metavar="TYPE", help="of sums; float32 for 16-bit types")
     add("--precision", default="exact", metavar="WORD", help=", ".join(PRECISIONS))
     add("--any-order", action="store_true", help="two runs may differ in the last bits")
-    add(
-        "--layout",
-        default="",
-        metavar="LAYOUT",
-        help="NCHW (the default) or NHWC, NCW or NWC; several with commas",
-    )
     add("--epilogue", default="", metavar="STEPS", help="as bias+relu or scale_shift+clamp(0,6)")
     add(
         "--set",
@@ -113,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="layers by name: " + "; ".join(f"{n}: {what}" for n, (what, _) in SETS.items()),
     )
-    add("--batch", type=int, metavar="N", help="of the layers of a set (1)")
+    once("--batch", metavar="N", help="of the layers of a set (1)")
     add(
         "--problems",
         metavar="FILE",
@@ -128,13 +113,11 @@ def problems(args: argparse.Namespace) -> list[Named]:
 
     Raises :class:`ProblemError` that names the option at fault.
     """
-    found: list[Named] = list(_of_shapes(args))
+    found: list[Named] = list(_of_operator(args))
     for name in args.set:
         found += _of_set(name, args)
     for path in args.problems:
         found += _of_file(path, args.operator)
-    if args.batch is not None and not args.set:
-        raise ProblemError("--batch is for --set: an --input says its batch, as in 64x384x32x32")
     if not found:
         raise ProblemError(
             "which problem? Give --input 64x384x32x32 --filter 384x1x7x7, --set "
@@ -143,58 +126,45 @@ def problems(args: argparse.Namespace) -> list[Named]:
     return list({named.problem: named for named in reversed(found)}.values())[::-1]
 
 
-def _of_shapes(args: argparse.Namespace) -> Iterator[Named]:
-    inputs, filters = args.input, args.filter
-    if bool(inputs) != bool(filters):
-        missing, given = ("--filter", "--input") if inputs else ("--input", "--filter")
-        raise ProblemError(f"{given} needs {missing}: --input NxCxHxW --filter CxMxKHxKW")
-    if len(filters) == 1:
-        filters = filters * len(inputs)
-    if len(inputs) != len(filters):
-        raise ProblemError(
-            f"{len(inputs)} times --input and {len(filters)} times --filter: give one filter for "
-            "each input, or one for all"
-        )
-    if inputs and not args.operator:
-        raise ProblemError(f"which operator? Name it first: {' or '.join(OPERATORS)}")
-    for data, weight in zip(inputs, filters, strict=True):
-        dims = data.count("x") + 1
-        if dims in (3, 4) and dims != (3 if args.operator == "depthwise_conv1d" else 4):
-            other = "depthwise_conv1d" if dims == 3 else "depthwise_conv2d"
-            raise ProblemError(f"--input {data} has {dims} dimensions: it is one of {other}")
-        for changes in _variants(args):
-            made = Problem.parse(
-                data, weight, operator=args.operator, padding=numbers(args.padding or "0"),
-                stride=numbers(args.stride), dilation=numbers(args.dilation), **changes,
-            )  # fmt: skip
+def _of_operator(args: argparse.Namespace) -> Iterator[Named]:
+    if args.operator is None:
+        if args.input or args.filter:
+            raise ProblemError(f"which operator? Name it first: {', '.join(OPERATORS)}")
+        return
+    if (args.set or args.problems) and not args.input:  # which are of that operator
+        return
+    if args.batch is not None and args.input:
+        raise ProblemError("--batch is for --set: an --input says its batch, as in 64x384x32x32")
+    for changes in _variants(args):
+        common = {"operator": args.operator, **changes}
+        for made in OPERATORS[args.operator].from_arguments(args, common):
             yield Named(made)
 
 
 def _of_set(name: str, args: argparse.Namespace) -> Iterator[Named]:
     if name not in SETS:
         raise ProblemError(f"--set {name}: there are {', '.join(SETS)}")
-    if args.operator == "depthwise_conv1d":
+    if args.operator not in (None, "depthwise_conv2d"):
         raise ProblemError(f"--set {name} is one of depthwise_conv2d")
-    if (args.stride, args.dilation) != ("1", "1"):
+    if args.stride or args.dilation:
         raise ProblemError(f"--set {name} has strides of its own: leave out --stride, --dilation")
-    batch = 1 if args.batch is None else args.batch
-    for changes in _variants(args):
+    batch = 1 if args.batch is None else whole("--batch", numbers(args.batch))
+    for changes, layout in itertools.product(_variants(args), args.layout.split(",")):
         section = f"{name}, batch {batch}, {changes['pass_']}, {changes['dtype']}"
         for c, h, w, k, s, m in SETS[name][1]:
             padding: Any = k // 2 if args.padding is None else numbers(args.padding)
-            made = Problem(
+            made = Conv(
                 batch=batch, channels=c, height=h, width=w, multiplier=m, kernel_h=k, kernel_w=k,
-                stride=(s, s), padding=padding, **changes,
+                stride=(s, s), padding=padding, layout=layout.strip(), **changes,
             )  # fmt: skip
             yield Named(made, section)
 
 
 def _variants(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """The parameters that may have several values, each combination of them."""
-    lists = (text.split(",") for text in (args.pass_, args.dtype, args.layout))
-    for pass_, dtype, layout in itertools.product(*lists):
+    for pass_, dtype in itertools.product(args.pass_.split(","), args.dtype.split(",")):
         yield {
-            "pass_": pass_.strip(), "dtype": dtype.strip(), "layout": layout.strip(),
+            "pass_": pass_.strip(), "dtype": dtype.strip(),
             "accumulate": args.accumulate, "precision": args.precision,
             "deterministic": not args.any_order,
             "epilogue": "" if pass_.strip() == "wgrad" and "," in args.pass_ else args.epilogue,
@@ -229,15 +199,3 @@ class _LineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ProblemError(message)
-
-
-def numbers(text: str) -> Any:
-    """3, (1, 2), or the text where it is a name.
-
-    >>> numbers("3"), numbers("1,2"), numbers("1x2x3x4"), numbers("SAME")
-    (3, (1, 2), (1, 2, 3, 4), 'SAME')
-    """
-    parts: Sequence[str] = text.replace(",", "x").split("x")
-    if not all(part.strip().isdigit() for part in parts):
-        return text
-    return int(text) if len(parts) == 1 else tuple(int(part) for part in parts)

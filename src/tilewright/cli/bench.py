@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     from tilewright.cli._measure.environment import environment
     from tilewright.cli._measure.machine import find
     from tilewright.cli._measure.peers import Peers
+    from tilewright.report.numbers import counted
     from tilewright.runtime.files import check_writable
 
     if args.rounds < 2 or args.seconds <= 0:
@@ -104,8 +105,8 @@ def run(args: argparse.Namespace) -> int:
     unsteady = sum(1 for row in rows if row.unsteady)
     if unsteady:
         hints.append(
-            f"Times of {unsteady} of {len(rows)} problems varied much between rounds: other "
-            "programs were running. Compare them on a quiet machine."
+            f"Times of {unsteady} of {counted(len(rows), 'problem')} varied much between rounds, "
+            "as they do where other programs run; time those again on a quiet machine."
         )
     for hint in hints:
         console.print(hint, style="dim", soft_wrap=True, markup=False)

@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from tilewright.cli._measure.machine import Machine
     from tilewright.cli._measure.peers import Peers
 
-#: Candidates a layer, and seconds for all searches together; the rest of a run (loading, timing
-#: beside the libraries) brings it to less than a minute on two cores.
+#: Candidates a layer, and seconds of a run, from its start to its page.
 _CANDIDATES, _SECONDS = 14, 36.0
-_QUICK_CANDIDATES, _QUICK_SECONDS = 5, 8.0
+_QUICK_CANDIDATES, _QUICK_SECONDS = 5, 15.0
+#: Of them, those that remain for writing and for the last candidate of a layer, which may be begun
+#: late; and, of what a layer has, the part for timing beside the libraries and its limits.
+_RESERVE, _COMPARING, _MOST_COMPARING, _LEAST = 3.0, 0.5, 2.5, 0.5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,10 +83,14 @@ def run(args: argparse.Namespace) -> int:
     with view.console.status("looking for PyTorch and ONNX Runtime"):
         peers = Peers(machine, ("PyTorch", "ONNX Runtime"))
     view.peers = peers.names
+    others = " and ".join(peers.names) or "no library, as none that does this is installed"
+    if machine.timed:
+        view.console.print(f"The best of each layer is compared with {others}.", soft_wrap=True)
     interrupted = False
     with view.showing(len(layers)):
         try:
-            _search(layers, args.quick, machine, peers, view)
+            limit = _QUICK_SECONDS if args.quick else _SECONDS
+            _search(layers, args.quick, machine, peers, view, begin + limit - _RESERVE)
         except KeyboardInterrupt:
             interrupted = True
     seconds = time.monotonic() - begin
@@ -115,29 +121,31 @@ def _introduce(view: View, machine: Machine, layers: int) -> None:
     )
 
 
-def _search(layers: Any, quick: bool, machine: Machine, peers: Peers, view: View) -> None:
-    """All layers one after the other; what was found stands in ``view.results``."""
+def _search(
+    layers: Any, quick: bool, machine: Machine, peers: Peers, view: View, end: float
+) -> None:
+    """All layers one after the other, by ``end`` if each finds a candidate in time; what was found
+    stands in ``view.results``."""
     from tilewright.cli._demo.search import Search
 
     most = _QUICK_CANDIDATES if quick else _CANDIDATES
     most *= 1 if machine.kind == "llvm" else 2  # two families of schedules, compiled in less time
-    left = _QUICK_SECONDS if quick else _SECONDS
     for number, layer in enumerate(layers):
         search = Search(layer, machine, most)
-        begin = time.monotonic()
+        share = max(0.0, end - time.monotonic()) / (len(layers) - number)
+        comparing = max(_LEAST, min(_MOST_COMPARING, _COMPARING * share))
         try:
-            search.run(left / (len(layers) - number), view.update)
+            search.run(max(_LEAST, share - comparing), view.update)
         except KeyboardInterrupt:
             search.result.stopped = "interrupted"
             if search.result.points:
-                view.done(search.finish(peers))
+                view.done(search.finish(peers, comparing))
             raise
         if number == 0 and search.unable:
             raise search.unable
-        left = max(1.0, left - (time.monotonic() - begin))
         if search.result.points:
             view.update(search.result, "timing the best beside the others")
-        view.done(search.finish(peers))
+        view.done(search.finish(peers, comparing))
 
 
 def _summarize(
@@ -146,7 +154,9 @@ def _summarize(
     """The table, the mean, what failed and what is missing."""
     from rich.markup import escape
 
+    from tilewright.cli._demo.search import VARIED
     from tilewright.cli._demo.view import mean_ratio
+    from tilewright.report.numbers import counted
 
     console, results = view.console, view.results
     if not results:
@@ -182,8 +192,9 @@ def _summarize(
     unsteady = sum(1 for r in results if r.unsteady)
     if unsteady:
         machine.hints.append(
-            f"Times of {unsteady} of {len(results)} layers varied much between rounds: other "
-            "programs were running. Compare them on a quiet machine."
+            f"Times of {unsteady} of {counted(len(results), 'layer')} varied by more than "
+            f"{VARIED:.0%} between rounds, as they do where other programs run; time those again "
+            "on a quiet machine."
         )
     for hint in [*machine.hints, *peers.hints]:
         console.print(f"[dim]{escape(hint)}[/]", soft_wrap="install" in hint)  # lines to copy

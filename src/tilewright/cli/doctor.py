@@ -50,11 +50,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _cache() -> str:
     """The folder of compiled code and what it holds."""
-    from tilewright.runtime.cache import folder
+    from tilewright.runtime.cache_folder import named, refusal
 
-    root = folder()
+    root = named()
     if root is None:
         return "no folder: TILEWRIGHT_CACHE is off"
+    why = refusal(root)
+    if why:
+        return f"no folder: {root} is refused, as {why}"
     size = sum(p.stat().st_size for p in root.glob("*/*.tw")) / 1e6
     return f"{root} ({size:.1f} MB)"
 

@@ -113,10 +113,10 @@ def _steps(schedule: Any, args: Sequence[Any], target: str, name: str, style: st
 def _text(program: Func | Module, style: str) -> str:
     if style == "plain":
         return repr(program)
-    from tilewright.codegen.flatten import flatten
     from tilewright.ir.func import Func
     from tilewright.ir.script import script_text
     from tilewright.ir.text2017 import program_text
+    from tilewright.lower.backend.flatten import flatten
 
     text = script_text if style == "script" else program_text
     funcs = (program,) if isinstance(program, Func) else program.funcs

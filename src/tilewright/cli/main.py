@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import pkgutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from traceback import extract_tb
 from typing import Protocol, cast
 
 from tilewright import __version__
-from tilewright.ir.errors import TilewrightError
+from tilewright.ir.errors import ArgumentError, TilewrightError
 
 
 class Command(Protocol):
@@ -49,6 +52,10 @@ def parser() -> argparse.ArgumentParser:
         prog="tilewright",
         description="Fast tensor operators for CUDA, OpenCL and CPUs.",
     )
+    top.add_argument(
+        "--load", action="append", default=[], metavar="FILE",
+        help="a Python file that declares operators of your own; stands before the command",
+    )  # fmt: skip
     top.add_argument("--version", action="version", version=f"tilewright {__version__}")
     choices = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, command in commands().items():
@@ -64,10 +71,32 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _load(argv: Sequence[str]) -> None:
+    """Run the files of ``--load``, whose operators commands then have options for."""
+    words = list(argv)
+    while words and words[0].startswith("--load"):
+        option, _, path = words.pop(0).partition("=")
+        path = path or (words.pop(0) if words else "")
+        if option != "--load" or not Path(path).is_file():
+            raise ArgumentError(f"--load {path}: there is no such file")
+        name = f"tilewright_loaded_{Path(path).stem}"  # as no other module is called
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise ArgumentError(f"--load {path}: a Python file is called NAME.py")
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(sys.modules[name])
+        except (Exception, SystemExit) as error:
+            at = [f.lineno for f in extract_tb(error.__traceback__) if f.filename == spec.origin]
+            where = f"{path}, line {at[-1]}" if at else path
+            raise ArgumentError(f"--load {where}: {type(error).__name__}: {error}") from error
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status, 1 for an error that Tilewright raised on purpose."""
-    args = parser().parse_args(argv)
     try:
+        _load(sys.argv[1:] if argv is None else argv)
+        args = parser().parse_args(argv)
         return int(args.run(args))
     except TilewrightError as error:
         print(f"tilewright: {error}", file=sys.stderr)

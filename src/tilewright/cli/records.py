@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.errors import TilewrightError
+from tilewright.report.numbers import counted
 
 if TYPE_CHECKING:
     from tilewright.tune.records import Record, Records
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listed = actions.add_parser("list", parents=[common], help="what was tuned, the latest first")
     listed.add_argument("--json", action="store_true", help="print it for a program to read")
     shown = actions.add_parser("show", parents=[common, which], help="measurements, fastest first")
-    shown.add_argument("--limit", type=int, default=20, metavar="N", help="so many (20); 0: all")
+    shown.add_argument("--limit", type=int, default=20, metavar="N", help="how many (20); 0: all")
     shown.add_argument("--json", action="store_true", help="print it for a program to read")
     out = actions.add_parser("export", parents=[common, which], help="write JSON lines")
     out.add_argument("-o", "--output", metavar="FILE", help="by default the standard output")
@@ -87,7 +88,7 @@ def _list(records: Records, args: argparse.Namespace) -> int:
     ]  # fmt: skip
     _table(("problem", "target", "device", "measured", "failed", "best", "last"), rows, {3, 4, 5})
     if not found:
-        print(f"No records in {records.path or 'memory: TILEWRIGHT_CACHE is off'}.")
+        print(f"No records in {records.path or 'memory: no cache folder is used'}.")
     return 0
 
 
@@ -163,7 +164,7 @@ def _export(records: Records, args: argparse.Namespace) -> int:
     else:
         with _writing(args.output), open(args.output, "w", encoding="utf-8") as file:
             file.write(lines)
-        print(f"{len(found)} records written to {args.output}")
+        print(f"{counted(len(found), 'record')} written to {args.output}")
     return 0
 
 
@@ -186,7 +187,7 @@ def _ship(found: list[Record], output: str | None) -> int:
         path = Path(output or FOLDER) / file_name(target, name)
         with _writing(path):
             write(path, part, last.device)
-        print(f"{len(part)} problems written to {path}")
+        print(f"{counted(len(part), 'problem')} written to {path}")
     if not tuned:
         print("tilewright: there are no records of the library's problems", file=sys.stderr)
     return 0 if tuned else 1
@@ -224,7 +225,7 @@ def _prune(records: Records, args: argparse.Namespace) -> int:
         return 2
     seconds = None if args.older_than is None else args.older_than * 86400
     removed = records.prune(args.keep, seconds, args.failed, args.problem)
-    print(f"{removed} records removed, {len(records)} left")
+    print(f"{counted(removed, 'record')} removed, {len(records)} left")
     return 0
 
 

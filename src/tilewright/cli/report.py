@@ -42,9 +42,10 @@ def run(args: argparse.Namespace) -> int:
     cannot be written, :class:`ResultsError` and :class:`RecordsError` for files that are none.
     """
     from tilewright.report.histories import histories
+    from tilewright.report.numbers import counted
     from tilewright.report.overview import overview
     from tilewright.report.results import read
-    from tilewright.runtime.files import check_writable
+    from tilewright.runtime.files import check_writable, write_file
     from tilewright.tune.records import Records
 
     if args.records and args.no_records:
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
             "there is nothing to show: measure something first, by `tilewright bench --json FILE` "
             "or `tilewright tune`"
         )
-    path.write_text(overview(results, tuned, args.title), encoding="utf-8")
-    problems = sum(len(one.rows) for one in results)
-    print(f"{problems} problems measured, {len(tuned)} tuned: {path}")
+    write_file(path, overview(results, tuned, args.title))
+    problems = counted(sum(len(one.rows) for one in results), "problem")
+    print(f"{problems} measured, {len(tuned)} tuned: {path}")
     return 0

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search, problem after problem; 130 after Ctrl-C, 1 where nothing was right for one."""
-    from tilewright.runtime.files import check_writable
+    from tilewright.runtime.files import check_writable, write_file
     from tilewright.tune import library
     from tilewright.tune.records import Records
 
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(text)
     if args.output:
-        Path(args.output).write_text(text + "\n", encoding="utf-8")
+        write_file(Path(args.output), text + "\n")
     return status
 
 
@@ -97,12 +97,11 @@ def _search(args: argparse.Namespace, task: Any, records: Any, which: str) -> Tu
                     args.seed),
         args.scheduler,
     )  # fmt: skip
-    callbacks: list[Any] = [Display(prefix=f"{which}{problem.pass_}")]
+    callbacks: list[Any] = [Display(prefix=f"{which}{problem.pass_}", result=args.json)]
     if args.log:
         callbacks.append(callback.log_to_file(args.log))
     tuner.tune(
-        min(args.trials, len(task.config_space)), option, args.early_stopping, callbacks,
-        records=records, resume=args.resume,
+        args.trials, option, args.early_stopping, callbacks, records=records, resume=args.resume,
     )  # fmt: skip
     if not args.json and tuner.best_config is not None:
         name, parameters = library.parameters_of(tuner.best_config)

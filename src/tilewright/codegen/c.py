@@ -6,21 +6,21 @@ from tilewright.codegen.arguments import outputs, variables
 from tilewright.codegen.c_dialect import CDialect, prelude
 from tilewright.codegen.c_like import CLikePrinter
 from tilewright.codegen.c_like_text import MUL, Names, code, infix, sanitized
-from tilewright.codegen.flatten import flatten
-from tilewright.codegen.lanes import unpack_lanes
 from tilewright.ir import stmt as S
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import IntImm, Var
 from tilewright.ir.func import Module
+from tilewright.ir.visit import Steps
+from tilewright.lower.pipeline import for_backend
 
-#: Arrays up to so many bytes are variables; larger ones are malloc'ed.
+#: Arrays up to this many bytes are variables; larger ones are malloc'ed.
 STACK_BYTES = 32 * 1024
 
 
-def c_source(module: Module) -> str:
-    """The text of the file. Its last function, named as the module, is the only one to be seen.
+def c_source(module: Module, file: str = "") -> str:
+    """The text of a file. Its last function, named as the module, is the only one to be seen.
 
-    >>> from tilewright.lower.sketch import *
+    >>> from tilewright.lower.ir_builder import *
     >>> (i,) = axes("i")
     >>> A, B = buffer("A", 100), buffer("B", 100)
     >>> from tilewright.ir import Func, Module
@@ -49,32 +49,69 @@ def c_source(module: Module) -> str:
     names = _names(module)
     for func in module.funcs:
         made = _Printer(dialect).function(
-            flatten(unpack_lanes(func)), symbols.fresh(f"{entry}_{len(calls) + 1}")
+            for_backend(func, "c"), symbols.fresh(f"{entry}_{len(calls) + 1}")
         )
         texts.append(made.text)
         calls.append(f"{made.symbol}({', '.join(names[p] for p in func.params)});")
     wrapper = _wrapper(module, dialect, names, calls)
-    return f"{_comment(entry)}{prelude(dialect.needs)}{''.join(texts)}\n{wrapper}"
+    return f"{_comment(entry, file)}{prelude(dialect.needs)}{''.join(texts)}\n{wrapper}"
 
 
-def c_header(module: Module) -> str:
-    """The declaration of the function that :func:`c_source` defines."""
+def c_header(module: Module, file: str = "", about: str = "") -> str:
+    """The declaration of the function that :func:`c_source` defines, and what it takes."""
     entry = sanitized(module.name)
     guard = f"{entry.upper()}_H"
     head = "\n".join(_head(module, CDialect(), _names(module)))
     return (
-        f"{_comment(entry)}#ifndef {guard}\n#define {guard}\n\n#include <stdint.h>\n\n"
+        f"{_comment(entry, file)}{_usage(module, about)}"
+        f"#ifndef {guard}\n#define {guard}\n\n#include <stdint.h>\n\n"
         f'#ifdef __cplusplus\nextern "C" {{\n#endif\n\n{head});\n\n'
         f"#ifdef __cplusplus\n}}\n#endif\n\n#endif\n"
     )
 
 
-def _comment(entry: str) -> str:
+def _comment(entry: str, file: str) -> str:
     return (
         f"/* {entry}: written by Tilewright; needs libc and libm only.\n"
-        f"   cc -std=c99 -O3 -march=native -ffp-contract=fast -fopenmp -c {entry}.c\n"
+        f"   cc -std=c99 -O3 -march=native -ffp-contract=fast -fopenmp -c {file or f'{entry}.c'}\n"
         "   Arrays are dense, row by row; without -fopenmp it runs in one thread. */\n"
     )
+
+
+def _usage(module: Module, about: str) -> str:
+    """What a caller has to know, as a comment."""
+    lines = [
+        *describe(module, about),
+        "Parallel loops run on OpenMP's threads (OMP_NUM_THREADS). Nothing is kept between calls:",
+        "threads may call it at the same time, on outputs of their own. Without memory it aborts.",
+    ]
+    return "/* " + "\n   ".join(lines) + " */\n"
+
+
+def describe(module: Module, about: str = "", allocated: str = "malloc") -> list[str]:
+    """What a kernel computes, its arrays in the order of its parameters, and the memory that it
+    takes beside them, line by line."""
+    written = set(outputs(module))
+    lines = [about.replace("*/", "* /")] if about else []
+    for k, p in enumerate(module.params):
+        if isinstance(p, Buffer):
+            extents = ", ".join(map(repr, p.shape))
+            rows = "" if p.layout is None else f", strides {', '.join(map(repr, p.strides))}"
+            at = f", at a multiple of {p.align} bytes" if p.align > p.dtype.bytes else ""
+            use = "written" if k in written else "read"
+            lines.append(f"{p.name}: {p.dtype}[{extents}]{rows}, {use}{at}")
+        else:
+            lines.append(f"{p.name}: {p.dtype}")
+    for w in module.workspaces:
+        count, size = w.size, f"{w.size!r}"
+        if isinstance(count, IntImm):
+            size = f"{count.value * w.dtype.bytes} bytes"
+        shape = ", ".join(map(repr, w.shape))
+        lines.append(
+            f"{w.name}: {w.dtype}[{shape}], made from the operands in each call: {size} by "
+            f"{allocated}"
+        )
+    return lines
 
 
 def _names(module: Module) -> dict[Buffer | Var, str]:
@@ -129,12 +166,12 @@ def _wrapper(
 class _Printer(CLikePrinter):
     """Adds what only a CPU has: threads, and memory of any size."""
 
-    def _allocate(self, s: S.Allocate) -> None:
+    def _allocate(self, s: S.Allocate) -> Steps:
         buffer = s.buffer
         size = buffer.size
         bytes_each = buffer.dtype.bytes
         if isinstance(size, IntImm) and size.value * bytes_each <= STACK_BYTES:
-            super()._allocate(s)
+            yield super()._allocate(s)
             return
         name = self.names.fresh(buffer.name)
         self.buffers[buffer] = name
@@ -143,7 +180,7 @@ class _Printer(CLikePrinter):
         count = self.expr(self.analyzer.simplify(size))
         total = infix(code(f"sizeof({element})"), "*", count, MUL)
         self.line(f"{element}* {name} = allocate({total});")
-        self.stmt(s.body)
+        yield self._steps(s.body)
         self.line(f"free({name});")
 
     def _loop(self, s: S.For, unroll: bool) -> None:

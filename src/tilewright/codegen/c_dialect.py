@@ -7,12 +7,14 @@ from typing import ClassVar
 
 from tilewright.codegen.c_like_dialect import Dialect, Launch
 from tilewright.codegen.c_like_text import Code, call
+from tilewright.codegen.total_integers import total_functions
 from tilewright.ir import expr as E
 from tilewright.ir.dtype import DType, dtype
-from tilewright.ir.ops import FLOAT_FUNCTIONS
 
 _FLOAT32 = dtype("float32")
 _NAMES = {"float16": "half", "bfloat16": "bfloat"}
+#: Integers with functions for minima and maxima; narrower ones are int32 in C.
+_EXTREMA = ("int32", "int64", "uint32", "uint64")
 
 
 def is_narrow(t: DType) -> bool:
@@ -24,10 +26,11 @@ class CDialect(Dialect):
     """C99 as any compiler takes it; OpenMP's pragmas are remarks to those without."""
 
     kind = "c"
-    reserved = frozenset(FLOAT_FUNCTIONS) | frozenset(
-        """pow fma abs fabs isnan llabs malloc free abort memcpy memset floordiv floormod
-        floordiv64 floormod64 allocate popcount32 popcount64 bool true false j0 j1 jn y0 y1 yn
-        gamma index""".split()
+    reserved = Dialect.reserved | frozenset(
+        """malloc free abort memcpy memset allocate popcount32 popcount64 half_to_float
+        float_to_half bfloat_to_float float_to_bfloat round_to_odd bool true false j0 j1 jn y0 y1
+        yn gamma index""".split()
+        + [f"{name}_{t}" for name in ("min", "max") for t in _EXTREMA]
     )
     types: ClassVar[dict[str, str]] = {
         **Dialect.types, "float16": "uint16_t", "bfloat16": "uint16_t"
@@ -43,6 +46,15 @@ class CDialect(Dialect):
         if is_narrow(t):
             return self._short(t, super().negate(_FLOAT32, self._wide(t, a)))
         return super().negate(t, a)
+
+    def extremum(self, name: str, t: DType, a: Code, b: Code) -> Code:
+        """``a < b ? a : b``, or a function of operands that choose themselves: each stands twice in
+        a choice, and a text must not double with every level."""
+        if t.is_float or "?" not in a + b:
+            return super().extremum(name, t, a, b)
+        function = f"{name}_{t if t.bits >= 32 else 'int32'}"
+        self.require(function)
+        return call(function, a, b)
 
     def _wide(self, t: DType, x: Code) -> Code:
         name = f"{_NAMES[t]}_to_float"
@@ -76,8 +88,6 @@ class CDialect(Dialect):
             wide = [self._wide(t, a) for a in args]
             found = self.function(name, _FLOAT32, wide)
             return found if name == "isnan" else self._short(t, found)
-        if name == "abs" and t.is_int and t.bits < 32:
-            return self.plain_cast(t, super().function(name, t, args))
         return super().function(name, t, args)
 
     def popcount(self, t: DType, x: Code) -> Code:
@@ -100,42 +110,53 @@ static inline {t} floormod{s}({t} a, {t} b) {{
   return (r != 0 && (r < 0) != (b < 0)) ? r + b : r;
 }}
 """
-_HELPERS = {
-    "allocate": """static void* allocate(size_t bytes) {
+_EXTREMUM = """static inline {t}_t {name}_{t}({t}_t a, {t}_t b) {{
+  return a {sign} b ? a : b;
+}}
+"""
+_HELPERS = (
+    total_functions("static inline ", ("int32_t", "int64_t", "uint32_t", "uint64_t"))
+    | {
+        f"{name}_{t}": _EXTREMUM.format(name=name, t=t, sign=sign)
+        for name, sign in (("min", "<"), ("max", ">"))
+        for t in _EXTREMA
+    }
+    | {
+        "allocate": """static void* allocate(size_t bytes) {
   void* memory = malloc(bytes);
   if (!memory) abort();
   return memory;
 }
 """,
-    "floordiv": _DIVISION.format(t="int32_t", s=""),
-    "floordiv64": _DIVISION.format(t="int64_t", s="64"),
-    "popcount32": """static inline int popcount32(uint32_t x) {
+        "floordiv": _DIVISION.format(t="int32_t", s=""),
+        "floordiv64": _DIVISION.format(t="int64_t", s="64"),
+        "popcount32": """static inline int popcount32(uint32_t x) {
   int count = 0;
   for (; x; x &= x - 1) ++count;
   return count;
 }
 """,
-    "popcount64": """static inline int popcount64(uint64_t x) {
+        "popcount64": """static inline int popcount64(uint64_t x) {
   int count = 0;
   for (; x; x &= x - 1) ++count;
   return count;
 }
 """,
-    "bfloat_to_float": """static inline float bfloat_to_float(uint16_t x) {
+        "bfloat_to_float": """static inline float bfloat_to_float(uint16_t x) {
   const uint32_t bits = (uint32_t)x << 16;
   float result;
   memcpy(&result, &bits, 4);
   return result;
 }
 """,
-    "float_to_bfloat": """static inline uint16_t float_to_bfloat(float x) {
+        "float_to_bfloat": """static inline uint16_t float_to_bfloat(float x) {
   uint32_t bits;
   memcpy(&bits, &x, 4);
   if (x != x) return (uint16_t)((bits | 0x400000u) >> 16);
   return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 """,
-    "half_to_float": """static inline float half_to_float(uint16_t x) {
+        "half_to_float": """static inline float half_to_float(uint16_t x) {
   const uint32_t sign = (uint32_t)(x & 0x8000u) << 16, size = (uint32_t)(x & 0x7fffu) << 13;
   uint32_t bits = size + (112u << 23);
   float result;
@@ -151,7 +172,7 @@ _HELPERS = {
   return result;
 }
 """,
-    "float_to_half": """static inline uint16_t float_to_half(float x) {
+        "float_to_half": """static inline uint16_t float_to_half(float x) {
   uint32_t bits, sign;
   memcpy(&bits, &x, 4);
   sign = bits & 0x80000000u;
@@ -170,7 +191,7 @@ _HELPERS = {
   return (uint16_t)(bits | sign >> 16);
 }
 """,
-    "round_to_odd": """/* Rounding this to 16 bits gives what rounding x at once would. */
+        "round_to_odd": """/* Rounding this to 16 bits gives what rounding x at once would. */
 static inline float round_to_odd(double x) {
   float nearest = (float)x;
   uint32_t bits;
@@ -182,7 +203,8 @@ static inline float round_to_odd(double x) {
   return nearest;
 }
 """,
-}
+    }
+)
 _HEADERS = ("math.h", "stdbool.h", "stddef.h", "stdint.h", "stdlib.h", "string.h")
 
 

@@ -2,7 +2,7 @@
 
 :class:`CLikePrinter` walks a function and asks a :class:`~.c_like_dialect.Dialect` for whatever
 differs between C, CUDA C++ and OpenCL C. Buffers are one-dimensional by now
-(:mod:`tilewright.codegen.flatten`). Expressions are in :mod:`.c_like_expr`, vectors in
+(:mod:`tilewright.lower.backend.flatten`). Expressions are in :mod:`.c_like_expr`, vectors in
 :mod:`.c_like_vector`, stores in :mod:`.c_like_store`.
 
 An unrolled loop stays a loop with a pragma, or is written out under the pragma
@@ -23,18 +23,18 @@ from tilewright.codegen.mbarriers import slots, warps
 from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir import stmt as S
-from tilewright.ir.buffer import Buffer
+from tilewright.ir.buffer import Buffer, warp_copies
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import ForKind, Stmt
-from tilewright.ir.visit import distinct, indexes, statements, stores, uses, walk
-from tilewright.lower.split_barriers import KEY as SPLIT
-from tilewright.lower.split_barriers import block_threads
+from tilewright.ir.visit import Steps, distinct, indexes, run, statements, stores, uses, walk
+from tilewright.lower.async_.split_barriers import block_threads
+from tilewright.lower.context import bind_extents
 from tilewright.lower.substitution import put
 from tilewright.target.boxes import TensorMap
 
-#: Loops that index registers are written out up to so many stores.
+#: Loops that index registers are written out up to this many stores.
 REGISTER_UNROLL = 2048
 
 
@@ -42,7 +42,7 @@ REGISTER_UNROLL = 2048
 class Printed:
     """A function as text: its symbol, and on a GPU the bytes of dynamic shared memory, the tensor
     maps that it takes behind its parameters, and the bytes that it is to ask for, no fewer, where
-    as many multiprocessors share its launch as it was written for."""
+    as many SMs share its launch as it was written for."""
 
     symbol: str
     text: str
@@ -52,7 +52,7 @@ class Printed:
 
 
 @dataclass(frozen=True)
-class _Room:
+class _SharedSpace:
     """Memory that threads share: buffers, their elements and how many of each there are; where each
     begins, and the bytes of all, of a block."""
 
@@ -76,6 +76,7 @@ class CLikePrinter(InstructionPrinter):
         self.names.fresh(symbol)
         written = written_buffers(func)
         params = []
+        bind_extents(self.analyzer, func.params)
         for p in func.params:
             name = self.names.fresh(p.name)
             if isinstance(p, Buffer):
@@ -83,16 +84,15 @@ class CLikePrinter(InstructionPrinter):
                 params.append(d.parameter(p, name, p in written))
             else:
                 self.variables[p] = code(name)
-                self.analyzer.bind(p, ops.const(0, p.dtype), ops.const(2**31 - 1, p.dtype))
                 params.append(f"{d.type_name(p.dtype)} {name}")
         maps = self.begin_instructions(func)
         params += [d.map_parameter(name) for name in self.maps]
         block = block_shape(func)
-        room = self._room(func, math.prod(block) if block else None)
+        space = self._shared_space(func, block)
         groups = [x.instruction.group for x in walk(func.body) if isinstance(x, S.Instr)]
         # Products of warpgroups take as many registers as their schedule meant them to.
         grid = grid_size(func) if max(groups, default=1) <= self.warp_size else None
-        launch = Launch(block, grid, room.total)
+        launch = Launch(block, grid, space.total)
         self.line(f"{d.signature(symbol, params, launch)} {{")
         self.indent = 1
         if not self.maps:
@@ -104,7 +104,7 @@ class CLikePrinter(InstructionPrinter):
                 name = self.names.fresh(axis.var.name)
                 self.line(f"{d.variable(axis.var.dtype, name)} = {d.axis(axis.tag, uniform)};")
                 self.variables[axis.var] = code(name)
-        self._shared(func, room)
+        self._shared(func, space)
         if self.maps:
             name = self.name_of(self.barriers)
             whole = block_threads(func) is not None
@@ -115,7 +115,7 @@ class CLikePrinter(InstructionPrinter):
         self.indent = 0
         self.line("}")
         shared = self._dynamic_shared
-        asked = shared + (d.shared_asked(launch) - room.total if maps else 0)
+        asked = shared + (d.shared_asked(launch) - space.total if maps else 0)
         return Printed(symbol, "\n".join(self.lines) + "\n", shared, maps, asked)
 
     def _begin(self) -> None:
@@ -124,19 +124,19 @@ class CLikePrinter(InstructionPrinter):
 
     # Memory
 
-    def _room(self, func: Func, threads: int | None) -> _Room:
+    def _shared_space(self, func: Func, block: tuple[int, int, int] | None) -> _SharedSpace:
         """The memory that the threads of a block, or of a warp, share."""
         found: list[tuple[Buffer, int, int]] = []
         for s in walk(func.body):
             if isinstance(s, S.Allocate) and self._is_shared(s.buffer):
                 copies = 1
                 if s.buffer.scope == "warp":
-                    if threads is None:
+                    if block is None:
                         raise TargetError(
                             f"buffer {s.buffer.name!r} of scope 'warp' needs constant numbers of "
                             "threads"
                         )
-                    copies = -(-threads // self.warp_size)
+                    copies = warp_copies(block)
                 found.append((s.buffer, constant_size(s.buffer), copies))
         if self.maps:
             count = slots(func) * (2 if warps(func) else 1)
@@ -148,17 +148,17 @@ class CLikePrinter(InstructionPrinter):
             total = -(-total // align) * align
             offsets.append(total)
             total += -(-size * copies * buffer.dtype.bytes // 16) * 16
-        return _Room(tuple(found), tuple(offsets), total)
+        return _SharedSpace(tuple(found), tuple(offsets), total)
 
-    def _shared(self, func: Func, room: _Room) -> None:
+    def _shared(self, func: Func, space: _SharedSpace) -> None:
         """Declare the memory that threads share."""
         d = self.dialect
-        dynamic = 0 < d.static_shared_limit < room.total
+        dynamic = 0 < d.static_shared_limit < space.total
         if dynamic:
-            self._dynamic_shared = room.total
-            align = max(16, *(buffer.align for buffer, _, _ in room.found))
+            self._dynamic_shared = space.total
+            align = max(16, *(buffer.align for buffer, _, _ in space.found))
             self.line(d.shared_pool(self.names.fresh("shared_memory"), align))
-        for (buffer, size, copies), offset in zip(room.found, room.offsets, strict=True):
+        for (buffer, size, copies), offset in zip(space.found, space.offsets, strict=True):
             whole = self.names.fresh(buffer.name if copies == 1 else f"{buffer.name}_all")
             pool = offset if dynamic else None
             self.line(d.shared_array(buffer, whole, size * copies, pool))
@@ -171,9 +171,9 @@ class CLikePrinter(InstructionPrinter):
     def _is_shared(self, buffer: Buffer) -> bool:
         if not self.dialect.is_gpu:
             return False
-        return buffer.scope == "shared" or (buffer.scope == "warp" and self.warp_size > 1)
+        return buffer.scope in ("shared", "warp")
 
-    def _allocate(self, s: S.Allocate) -> None:
+    def _allocate(self, s: S.Allocate) -> Steps:
         if not self._is_shared(s.buffer):
             if s.buffer.scope == "global" and self.dialect.is_gpu:
                 raise TargetError(
@@ -183,12 +183,15 @@ class CLikePrinter(InstructionPrinter):
             name = self.names.fresh(s.buffer.name)
             self.buffers[s.buffer] = name
             self.line(self.dialect.local_array(s.buffer, name, constant_size(s.buffer)))
-        self.stmt(s.body)
+        yield self._steps(s.body)
 
     # Statements
 
     def stmt(self, s: Stmt) -> None:
         """Add the lines of a statement."""
+        run(self._steps(s))
+
+    def _steps(self, s: Stmt) -> Steps:
         self.hoisted = dict(self.vectors)
         match s:
             case S.Store():
@@ -197,21 +200,25 @@ class CLikePrinter(InstructionPrinter):
                 self._for(s)
             case S.Seq(stmts):
                 for x in stmts:
-                    self.stmt(x)
+                    yield self._steps(x)
             case S.If(condition, then, orelse):
                 self._if(condition, then, orelse)
             case S.Allocate():
-                self._allocate(s)
+                yield self._allocate(s)
             case S.Let(var, value, body):
-                self._let_stmt(var, value, body)
-            case S.Attr(key, value, body):
-                self._attr(key, value, body)
+                yield self._let_stmt(var, value, body)
+            case S.Remark(body=body):
+                if isinstance(s, S.Produce):
+                    self.line(f"// {s.stage}")
+                yield self._steps(body)
             case S.Evaluate(E.Call(_, "prefetch", (E.Load(buffer, (index,)),))):
                 if buffer.scope == "global":
                     at = self.dialect.pointer(self.name_of(buffer), self.expr(index))
-                    self.line(f"{self.dialect.prefetch(at)};")
+                    self.line(f"{self.dialect.prefetch(buffer, at)};")
             case S.Evaluate(value):
                 self.line(f"{self.expr(value)};")
+            case S.Sync(split=True) if self.maps:
+                self.line(self.dialect.free_copies())
             case S.Sync(scope):
                 for text in self.dialect.barrier(scope):
                     self.line(text)
@@ -240,7 +247,7 @@ class CLikePrinter(InstructionPrinter):
                 self._block("} else", orelse)
         self.line("}")
 
-    def _let_stmt(self, var: Var, value: Expr, body: Stmt) -> None:
+    def _let_stmt(self, var: Var, value: Expr, body: Stmt) -> Steps:
         if var.dtype.lanes > 1:
             self.prepare(value)
             if value not in self.hoisted:
@@ -250,22 +257,7 @@ class CLikePrinter(InstructionPrinter):
             self.declare(var, self.expr(value))
             if var.dtype.is_int:
                 self.analyzer.define(var, value)
-        self.stmt(body)
-
-    def _attr(self, key: str, value: object, body: Stmt) -> None:
-        if key == "produce":
-            self.line(f"// {value}")
-        if key == SPLIT and self.maps:
-            self.line(self.dialect.free_copies())
-            return
-        before = self._explicit
-        self._pragma(key, value)
-        self.stmt(body)
-        self._explicit = before
-
-    def _pragma(self, key: str, value: object) -> None:
-        if key.removeprefix("pragma_") == "unroll_explicit":
-            self._explicit = bool(value)
+        yield self._steps(body)
 
     def _for(self, s: S.For) -> None:
         if s.kind in (ForKind.THREAD, ForKind.VTHREAD):
@@ -274,8 +266,7 @@ class CLikePrinter(InstructionPrinter):
                 "code is generated"
             )
         before = self._explicit
-        for key, value in s.annotations:
-            self._pragma(key, value)
+        self._explicit = bool(s.pragma(S.Pragma.UNROLL_EXPLICIT, before))
         extent = s.extent.value if isinstance(s.extent, E.IntImm) else None
         if extent == 1:
             self.stmt(put(s.body, {s.var: s.min}))
@@ -331,16 +322,23 @@ def constant_size(buffer: Buffer) -> int:
 
 def steps(s: Stmt) -> int:
     """How many stores a statement carries out; loops of unknown length count once."""
-    match s:
-        case S.For(_, _, extent, _, body):
-            return (extent.value if isinstance(extent, E.IntImm) else 1) * steps(body)
-        case S.Seq(stmts):
-            return sum(map(steps, stmts))
-        case S.If(_, then, orelse):
-            return steps(then) + (steps(orelse) if orelse is not None else 0)
-        case S.Allocate() | S.Let() | S.Attr():
-            return steps(s.body)
-    return 1
+    total = 0
+    waiting = [(s, 1)]
+    while waiting:
+        s, times = waiting.pop()
+        match s:
+            case S.For(_, _, extent, _, body):
+                turns = extent.value if isinstance(extent, E.IntImm) else 1
+                waiting.append((body, times * turns))
+            case S.Seq(stmts):
+                waiting += [(x, times) for x in stmts]
+            case S.If(_, then, orelse):
+                waiting += [(x, times) for x in (then, orelse) if x is not None]
+            case S.Allocate() | S.Let() | S.Remark():
+                waiting.append((s.body, times))
+            case _:
+                total += times
+    return total
 
 
 def written_buffers(func: Func) -> set[Buffer]:

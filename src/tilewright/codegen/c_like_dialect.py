@@ -5,8 +5,8 @@ dialect also notes in ``needs`` which headers and helper functions the text so f
 
 Vectors. A language may have arithmetic on short vectors (OpenCL's ``float4``, CUDA's ``half2``):
 :meth:`Dialect.width` says on how many lanes at once, and a value of more lanes is a list of
-pieces of that width. It may also move several elements by one access: :meth:`Dialect.chunk` says
-how many. Both are 1 here.
+subvectors of that width. It may also move several elements by one access: :meth:`Dialect.chunk`
+says how many. Both are 1 here.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from tilewright.codegen.c_like_text import (
     infix,
     single_literal,
 )
+from tilewright.codegen.total_integers import NAMES, total_division, total_shift
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType, dtype
@@ -54,6 +55,7 @@ LEVELS: dict[type[E.Expr], tuple[str, int]] = {
 
 #: Operators whose result is outside of a narrow integer's range, where C computes it as int.
 _WIDENING = (E.Add, E.Sub, E.Mul, E.Shl, E.TruncDiv)
+_UINT32 = dtype("uint32")
 
 
 @dataclass(frozen=True)
@@ -66,15 +68,24 @@ class Launch:
     shared: int = 0
 
 
+def _is_narrow(t: DType) -> bool:
+    """Whether C computes it as int."""
+    return t.is_int and t.bits < 32 and t.lanes == 1
+
+
 class Dialect:
     """Plain C99."""
 
-    #: What :meth:`Instruction.emit` is told.
+    #: What :meth:`Instruction.emit` receives.
     kind = "c"
     #: The architecture, where instructions depend on it; "" for any.
     arch = ""
     #: Words besides C's that may not name anything.
-    reserved: frozenset[str] = frozenset(FLOAT_FUNCTIONS)
+    reserved: frozenset[str] = NAMES | frozenset(
+        f"{name}{suffix}"
+        for name in (*FLOAT_FUNCTIONS, "pow", "fma", "fabs", "fmin", "fmax")
+        for suffix in ("", "f")
+    ) | frozenset("abs llabs isnan floordiv floormod floordiv64 floormod64".split())  # fmt: skip
     #: Whether barriers and memory shared by a block of threads exist.
     is_gpu = False
     types: ClassVar[dict[str, str]] = {
@@ -146,14 +157,20 @@ class Dialect:
 
         Min and Max of floats give the operand that is a number where the other is a NaN
         (IEEE 754-2008 minNum), as fmin does.
+
+        C computes narrow integers as int. What is beyond their range is brought back, so that the
+        value of the text is that of the expression; its type may be int.
         """
+        if node in (E.Min, E.Max) and t.is_bool:
+            return infix(a, "&" if node is E.Min else "|", b, BIT_AND if node is E.Min else BIT_OR)
         if node in (E.Min, E.Max):
             return self.extremum("min" if node is E.Min else "max", t, a, b)
         symbol, level = LEVELS[node]
+        narrow = _is_narrow(t) and node in _WIDENING
+        if narrow and (node is E.Shl or (node is E.Mul and t == "uint16")):
+            a = self.plain_cast(_UINT32, a)  # where an int would overflow
         made = infix(a, symbol, b, level)
-        if t.is_int and t.bits < 32 and t.lanes == 1 and node in _WIDENING:
-            return self.plain_cast(t, made)
-        return made
+        return self.plain_cast(t, made) if narrow else made
 
     def extremum(self, name: str, t: DType, a: Code, b: Code) -> Code:
         """``min`` or ``max``."""
@@ -210,13 +227,15 @@ class Dialect:
         if name == "exp10":
             return call(f"pow{suffix}", self.floating(t, 10.0), *args)
         if name == "popcount":
-            return self.popcount(t, args[0])
+            count = self.popcount(t, args[0])  # an int
+            return self.plain_cast(t, count) if t.bits == 64 or t == "uint32" else count
         if name == "isnan":
             return call("isnan", *args)
         if name == "abs":
             if t.is_float:
                 return call(f"fabs{suffix}", *args)
-            return call("llabs" if t.bits == 64 else "abs", *args)
+            made = call("llabs" if t.bits == 64 else "abs", *args)
+            return self.plain_cast(t, made) if t.bits < 32 else made
         return call(f"{name}{suffix}", *args)
 
     def popcount(self, t: DType, x: Code) -> Code:
@@ -228,12 +247,27 @@ class Dialect:
         """A value of another thread of the warp."""
         raise TargetError(f"{name} needs the warps of a GPU: {self.kind} has none")
 
+    def total_division(self, node: type[E.Expr], t: DType, a: Code, b: Code) -> Code:
+        """A division by what may be 0 or -1."""
+        name = total_division(node, t)
+        self.require(name)
+        made = call(name, a, b)
+        return self.plain_cast(t, made) if t.bits < 32 else made
+
+    def total_shift(self, node: type[E.Expr], t: DType, a: Code, b: Code) -> Code:
+        """A shift by any amount."""
+        name = total_shift(node, t)
+        self.require(name)
+        made = call(name, a, b)
+        return self.plain_cast(t, made) if t.bits < 32 or t.kind == "int" else made
+
     def floor_division(self, node: type[E.Expr], t: DType, a: Code, b: Code) -> Code:
         """FloorDiv or FloorMod by a function, where the signs are not known."""
         name = "floordiv" if node is E.FloorDiv else "floormod"
         name += "64" if t.bits == 64 else ""
         self.require(name)
-        return call(name, a, b)
+        made = call(name, a, b)
+        return self.plain_cast(t, made) if t.bits < 32 else made
 
     # Memory
 
@@ -245,8 +279,8 @@ class Dialect:
         """Whether ``buffer`` starts at a multiple of ``align`` bytes."""
         return align <= buffer.dtype.bytes
 
-    def prefetch(self, pointer: Code) -> str:
-        """A hint that what ``pointer`` points to will be read, as an expression."""
+    def prefetch(self, buffer: Buffer, pointer: Code) -> str:
+        """A hint that the element of ``buffer`` at ``pointer`` will be read, as an expression."""
         return call("__builtin_prefetch", pointer)
 
     def load(self, buffer: Buffer, name: str, offset: Code) -> Code:

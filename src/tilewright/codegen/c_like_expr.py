@@ -87,8 +87,12 @@ class ExpressionPrinter:
             case E.StringImm(value):
                 escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
                 return code(f'"{escaped}"')
-            case E.FloorDiv() | E.FloorMod():
-                return self._floor_division(e)
+            case E.FloorDiv() | E.FloorMod() | E.TruncDiv() | E.TruncMod():
+                return self._division(e)
+            case E.Shl(a, b) | E.Shr(a, b):
+                return self._shift(e, a, b)
+            case E.Add(a, b) | E.Sub(a, b) | E.Mul(a, b) if self.wraps(e):
+                return self._wrapping(e, a, b)
             case E.Mul(a, E.FloatImm(t, -1.0)):
                 return d.negate(t, self.expr(a))
             case E.Add(a, b) if a.dtype.is_int:
@@ -138,11 +142,45 @@ class ExpressionPrinter:
                 return d.binary(E.Sub, t, self.expr(a), product)
         return d.binary(E.Add, e.dtype, self.expr(a), self.expr(b))
 
+    def wraps(self, e: Expr) -> bool:
+        """Whether ``e`` is signed arithmetic of C's own width that may overflow, which C leaves
+        undefined: that on data. Indices are computed in a type that holds them."""
+        t = e.dtype
+        return t.kind == "int" and t.bits >= 32 and t.lanes == 1 and not e.exact
+
+    def _wrapping(self, e: Expr, a: Expr, b: Expr) -> Code:
+        """Signed arithmetic done on unsigned numbers, which wrap around."""
+        d, t = self.dialect, e.dtype
+        unsigned = dtype(f"uint{t.bits}")
+        left, right = (d.plain_cast(unsigned, self.expr(x)) for x in (a, b))
+        return d.plain_cast(t, d.binary(type(e), unsigned, left, right))
+
+    def _shift(self, e: E.Binary, a: Expr, b: Expr) -> Code:
+        """A shift: C's own operator by a constant amount below the width of the type."""
+        d, t, wraps = self.dialect, e.dtype, isinstance(e, E.Shl) and e.dtype.kind == "int"
+        value, amount = self.expr(a), self.expr(b)
+        if not (isinstance(b, E.IntImm) and 0 <= b.value < t.bits):
+            return d.total_shift(type(e), t, value, amount)
+        if not wraps or e.exact:
+            return d.binary(type(e), t, value, amount)
+        value = d.plain_cast(dtype(f"uint{t.bits}"), value)
+        return d.plain_cast(t, d.binary(type(e), t, value, amount))
+
+    def _division(self, e: E.Binary) -> Code:
+        """A division: C's own operator where it means the same."""
+        d, t = self.dialect, e.dtype
+        fixed = isinstance(e.b, E.IntImm) and e.b.value not in (0, -1)
+        least = 1 if t.kind == "int" else 0
+        if not fixed and not (least and self.analyzer.prove(e.b >= least)):
+            return d.total_division(type(e), t, self.expr(e.a), self.expr(e.b))
+        if isinstance(e, (E.FloorDiv, E.FloorMod)):
+            return self._floor_division(e)
+        return d.binary(type(e), t, self.expr(e.a), self.expr(e.b))
+
     def _floor_division(self, e: E.FloorDiv | E.FloorMod) -> Code:
         """Floor division: C's truncating one where no operand is negative."""
         d, t, node = self.dialect, e.dtype, type(e)
-        positive = self.nonnegative(e.b) and not ops.is_const(e.b, 0)
-        if positive and self.nonnegative(e.a):
+        if self.nonnegative(e.b) and self.nonnegative(e.a):
             plain = E.TruncDiv if node is E.FloorDiv else E.TruncMod
             return d.binary(plain, t, self.expr(e.a), self.expr(e.b))
         if isinstance(e.b, E.IntImm) and e.b.value > 0 and not e.b.value & (e.b.value - 1):

@@ -6,8 +6,6 @@ from tilewright.arith.affine import Affine, as_affine
 from tilewright.codegen.c_like_dialect import Dialect
 from tilewright.codegen.c_like_store import StorePrinter
 from tilewright.codegen.mbarriers import NAME as TILE_LOADS
-from tilewright.codegen.swizzled import unswizzled
-from tilewright.codegen.tensor_maps import box_at
 from tilewright.ir import ops
 from tilewright.ir import stmt as S
 from tilewright.ir.buffer import Buffer
@@ -94,7 +92,7 @@ class InstructionPrinter(StorePrinter):
         strides: list[list[str]] = []
         zero: dict[Expr, Expr] = {axis: ops.const(0, axis.dtype) for axis in s.axes}
         for operand, argument in zip(s.operands, s.instruction.operands, strict=True):
-            index, width = unswizzled(operand.indices[0])
+            index = operand.indices[0]
             first = self.analyzer.simplify(put(index, zero))
             found = (
                 self._slots(s, index, argument, first)
@@ -103,7 +101,7 @@ class InstructionPrinter(StorePrinter):
             )
             if found is None:
                 return None
-            pointers.append(self._pointer(operand.buffer, first, width))
+            pointers.append(self._pointer(operand.buffer, first, operand.swizzle))
             strides.append([str(self.expr(x)) for x in found])
         return pointers, strides
 
@@ -126,13 +124,11 @@ class InstructionPrinter(StorePrinter):
 
     def _box(self, s: S.Instr) -> tuple[list[str], list[list[str]]] | None:
         """A pointer to where a box goes and its map, and where the box begins."""
-        box = box_at(s.operands[1].indices[0])
-        if box is None or not self.maps:
+        target, source = s.operands
+        if source.box is None or not self.maps:
             return None
-        number, places = box
-        target = s.operands[0]
         zero: dict[Expr, Expr] = {axis: ops.const(0, axis.dtype) for axis in s.axes}
-        first = self.analyzer.simplify(put(unswizzled(target.indices[0])[0], zero))
+        first = self.analyzer.simplify(put(target.indices[0], zero))
         unit = ALIGN // target.buffer.dtype.bytes
         if not self.analyzer.prove(ops.floormod(first, ops.const(unit, first.dtype)).equal(0)):
             raise TargetError(
@@ -141,7 +137,8 @@ class InstructionPrinter(StorePrinter):
                 "multiples, or use copy_async"
             )
         to = self.dialect.pointer(self.name_of(target.buffer), self.expr(first))
-        return [str(to), f"&{self.maps[number]}"], [[], [str(self.expr(e)) for e in places]]
+        begins = [str(self.expr(i)) for i in source.indices]
+        return [str(to), f"&{self.maps[source.box]}"], [[], begins]
 
     def _slots(self, s: S.Instr, place: Expr, argument: Argument, first: Expr) -> tuple[Expr, ...]:
         """Where a thread has the elements of an operand in fragments, from the first one on."""

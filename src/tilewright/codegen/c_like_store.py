@@ -67,10 +67,10 @@ class StorePrinter(VectorPrinter):
             parts = [code(text) for text in held.texts]
         else:
             width = min(width, k)
-            pieces = self.pieces(value, width)
+            subvectors = self.subvectors(value, width)
             each = k // width
             t = value.dtype.with_lanes(k)
-            groups = [pieces[i : i + each] for i in range(0, len(pieces), each)]
+            groups = [subvectors[i : i + each] for i in range(0, len(subvectors), each)]
             parts = [group[0] if each == 1 else d.pack(t, group) for group in groups]
         ramp = E.Ramp(base, ops.const(1, base.dtype), lanes)
         for i, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""Pieces of C-like source: text that knows its precedence, names, numbers."""
+"""Parts of C-like source: text that knows its precedence, names, numbers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Vector expressions as text of a C-like language.
 
-A vector is a list of pieces. What one access of memory moves becomes a temporary first
+A vector is a list of subvectors. What one access of memory moves becomes a temporary first
 (:meth:`VectorPrinter.prepare`); arithmetic then works on as many lanes of it at once as the
 language has operators for, else lane by lane, each lane a scalar expression. Whatever is evaluated
 only under a condition is not taken out of it.
@@ -23,7 +23,7 @@ from tilewright.ir.visit import exprs
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class Subvectors:
     """A vector held in temporaries of ``width`` lanes each."""
 
     texts: tuple[str, ...]
@@ -71,8 +71,8 @@ class VectorPrinter(ExpressionPrinter):
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
-        self.hoisted: dict[Expr, Pieces] = {}
-        self.vectors: dict[Expr, Pieces] = {}
+        self.hoisted: dict[Expr, Subvectors] = {}
+        self.vectors: dict[Expr, Subvectors] = {}
 
     def lane(self, e: Expr, i: int) -> Expr:
         """Lane ``i`` of ``e`` as a scalar expression; ``e`` itself where it is a scalar."""
@@ -100,7 +100,7 @@ class VectorPrinter(ExpressionPrinter):
             case E.LetExpr(var, value, body):
                 if var.dtype.lanes == 1:
                     return E.LetExpr(var, value, self.lane(body, i))
-                mine = Var.make(var.name, var.dtype.element)
+                mine = var.like(var.dtype.element)
                 return E.LetExpr(mine, self.lane(value, i), _put_lane(self, body, var, mine, i))
         fields: tuple[str, ...] = type(e).__match_args__
         parts = [getattr(e, field) for field in fields]
@@ -120,7 +120,7 @@ class VectorPrinter(ExpressionPrinter):
                 return made
         return super().expr(e)
 
-    def _part(self, held: Pieces, t: DType, index: int, width: int) -> Code:
+    def _part(self, held: Subvectors, t: DType, index: int, width: int) -> Code:
         """Lanes ``index`` to ``index + width - 1`` of a vector in temporaries."""
         d, k = self.dialect, held.width
         if width > k:
@@ -132,13 +132,13 @@ class VectorPrinter(ExpressionPrinter):
         return d.part(text, t.element, k, index % k, width)
 
     def width(self, t: DType) -> int:
-        """The width of the pieces in which arithmetic on vectors of type ``t`` is done."""
+        """The width of the subvectors in which arithmetic on vectors of type ``t`` is done."""
         width = self.dialect.width(t)
         while t.lanes % width:
             width //= 2
         return width
 
-    def pieces(self, e: Expr, width: int) -> list[Code]:
+    def subvectors(self, e: Expr, width: int) -> list[Code]:
         """``e`` as expressions of ``width`` lanes each; call :meth:`prepare` before."""
         lanes = e.dtype.lanes
         if width == 1:
@@ -152,33 +152,33 @@ class VectorPrinter(ExpressionPrinter):
             case E.Broadcast(value, _):
                 return [d.splat(t, self.expr(value))] * len(starts)
             case E.Mul(a, E.Broadcast(E.FloatImm(_, -1.0), _)) if d.native(E.Sub, t):
-                return [d.negate(t, x) for x in self.pieces(a, width)]
-            case E.Binary(a, b) if d.native(type(e), t):
-                pairs = zip(self.pieces(a, width), self.pieces(b, width), strict=True)
+                return [d.negate(t, x) for x in self.subvectors(a, width)]
+            case E.Binary(a, b) if d.native(type(e), t) and _defined(e):
+                pairs = zip(self.subvectors(a, width), self.subvectors(b, width), strict=True)
                 return [d.binary(type(e), t, x, y) for x, y in pairs]
             case E.Cast(_, value):
                 source = value.dtype.with_lanes(width)
                 if self.width(value.dtype) == width:
-                    cast = [d.vector_cast(t, source, x) for x in self.pieces(value, width)]
+                    cast = [d.vector_cast(t, source, x) for x in self.subvectors(value, width)]
                     done = [x for x in cast if x is not None]
                     if len(done) == len(cast):
                         return done
             case E.Call(_, name, args):
                 if all(a.dtype.element is t.element for a in args):
-                    columns = zip(*(self.pieces(a, width) for a in args), strict=True)
+                    columns = zip(*(self.subvectors(a, width) for a in args), strict=True)
                     called = [d.vector_function(name, t, list(column)) for column in columns]
                     found = [x for x in called if x is not None]
                     if len(found) == len(called):
                         return found
-        scalars = self.pieces(e, 1)
+        scalars = self.subvectors(e, 1)
         return [d.pack(t, scalars[i : i + width]) for i in starts]
 
     def hold(self, e: Expr, wanted: str = "v") -> None:
         """Evaluate a vector into temporaries."""
         width = self.width(e.dtype)
         t = e.dtype.with_lanes(width)
-        texts = tuple(self.temporary(wanted, t, x) for x in self.pieces(e, width))
-        self.hoisted[e] = Pieces(texts, width)
+        texts = tuple(self.temporary(wanted, t, x) for x in self.subvectors(e, width))
+        self.hoisted[e] = Subvectors(texts, width)
 
     # What must be evaluated first
 
@@ -215,7 +215,7 @@ class VectorPrinter(ExpressionPrinter):
                         self.expr(value) if width == 1 else self.dialect.splat(t, self.expr(value))
                     )
                     held = self.temporary(name + "_s", t, held)
-                    self.hoisted[e] = Pieces((held,) * (lanes // width), width)
+                    self.hoisted[e] = Subvectors((held,) * (lanes // width), width)
             case E.LetExpr(var, value, body) if var.dtype.lanes > 1:
                 self.prepare(value)
                 self.hold(value, var.name)
@@ -249,7 +249,7 @@ class VectorPrinter(ExpressionPrinter):
         if loaded is not None:
             self.hoisted[e] = loaded
 
-    def _moved(self, buffer: Buffer, e: E.Load, where: Code | None) -> Pieces | None:
+    def _moved(self, buffer: Buffer, e: E.Load, where: Code | None) -> Subvectors | None:
         """The temporaries that a load fills, where a condition holds, or else with zeros."""
         access = self.access(buffer, e.indices[0])
         if access is None:
@@ -268,7 +268,7 @@ class VectorPrinter(ExpressionPrinter):
             values.append(value)
         for name, value in zip(texts, values, strict=True):
             self.line(f"const {d.vector_name(buffer.dtype, k)} {name} = {value};")
-        return Pieces(tuple(texts), k)
+        return Subvectors(tuple(texts), k)
 
     def access(self, buffer: Buffer, offset: Expr) -> tuple[Expr, int] | None:
         """(first offset, elements an access) where several elements can be moved at once."""
@@ -322,13 +322,22 @@ class VectorPrinter(ExpressionPrinter):
             self.names.push()
             self.hoisted = dict(outer)  # temporaries of a branch end with it
             self.prepare(value)
-            for text, piece in zip(texts, self.pieces(value, width), strict=True):
-                self.line(f"{text} = {piece};")
+            for text, subvector in zip(texts, self.subvectors(value, width), strict=True):
+                self.line(f"{text} = {subvector};")
             self.names.pop()
             self.indent -= 1
         self.line("}")
         self.hoisted = outer
-        self.hoisted[e] = Pieces(texts, width)
+        self.hoisted[e] = Subvectors(texts, width)
+
+
+def _defined(e: E.Binary) -> bool:
+    """Whether the language's operator on vectors does what ``e`` means: it shifts by less than the
+    width only."""
+    if not isinstance(e, (E.Shl, E.Shr)):
+        return True
+    by = e.b.value if isinstance(e.b, E.Broadcast) else e.b
+    return isinstance(by, E.IntImm) and 0 <= by.value < e.dtype.bits
 
 
 def _put_lane(printer: VectorPrinter, body: Expr, var: Var, mine: Var, i: int) -> Expr:

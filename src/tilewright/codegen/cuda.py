@@ -8,11 +8,9 @@ from tilewright.codegen.c_like import CLikePrinter, Printed
 from tilewright.codegen.c_like_text import Names
 from tilewright.codegen.cuda_dialect import CudaDialect
 from tilewright.codegen.cuda_prelude import prelude
-from tilewright.codegen.flatten import flat_text
 from tilewright.codegen.registers import Registers
-from tilewright.codegen.swizzled import open_swizzles
-from tilewright.codegen.tensor_maps import number_maps
 from tilewright.ir.func import Func, Module
+from tilewright.lower.pipeline import for_backend
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ def generate(
         neighbouring elements can be moved by one access.
     launcher : the name of a function that goes with the kernels; none is called so.
     flat : :attr:`Source.flat` of the module, where it has been written before.
-    registers : what the compiler is told about them.
+    registers : what the compiler receives about them.
 
     Raises :class:`tilewright.ir.errors.TargetError` where CUDA cannot say what the program says.
 
@@ -77,8 +75,7 @@ def generate(
     dialect = CudaDialect(arch, aligned, registers)
     symbols = Names((*dialect.reserved, launcher))
     if flat is None:
-        numbered = (number_maps(func, dialect.kind, arch) for func in module.funcs)
-        flat = tuple(flat_text(open_swizzles(func)) for func in numbered)
+        flat = tuple(for_backend(func, dialect.kind, arch) for func in module.funcs)
     kernels = []
     for func in flat:
         printer = CLikePrinter(dialect)

@@ -21,7 +21,7 @@ from tilewright.codegen.cuda_functions import HELPERS, SINGLE, before_rounding, 
 from tilewright.codegen.cuda_vectors import HEADERS, CudaVectors, is_half
 from tilewright.codegen.mbarriers import NAME
 from tilewright.codegen.registers import Registers
-from tilewright.codegen.tensor_maps import MAPS
+from tilewright.codegen.warps import warp_part
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType, dtype
@@ -29,6 +29,7 @@ from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func
 from tilewright.ir.tf32 import TF32_FUNCTIONS
 from tilewright.target.boxes import TensorMap
+from tilewright.target.devices import STATIC_SHARED
 from tilewright.target.queues import AWAIT_PRODUCTS
 from tilewright.target.target import blocks_each, overlaps, shared_apart
 
@@ -41,14 +42,14 @@ class CudaDialect(CudaVectors):
 
     ``arch`` is the architecture ("sm_90a"), "" for any. ``aligned`` tells whether
     pointer parameters are at multiples of 16 bytes; where not, their elements are moved one by one.
-    ``registers`` is what the compiler is told about them.
+    ``registers`` is what the compiler receives about them.
     """
 
     kind = "cuda"
     is_gpu = True
-    static_shared_limit = 48 * 1024
+    static_shared_limit = STATIC_SHARED
     reserved = Dialect.reserved | frozenset(
-        "threadIdx blockIdx blockDim gridDim warpSize half half2 pow abs isnan at_least at_most "
+        "threadIdx blockIdx blockDim gridDim warpSize half half2 at_least at_most "
         f"load_where load_where_as {NAME} TensorMap TileLoads shared_address own_register "
         f"exchange_in_odd_rows follow_previous_kernel {AWAIT_PRODUCTS} upper_bfloat16".split()
         + list(HELPERS)
@@ -173,7 +174,7 @@ class CudaDialect(CudaVectors):
             return self.aligned and align <= 16
         return buffer.scope != "local" and align <= max(16, buffer.align)
 
-    def prefetch(self, pointer: Code) -> str:
+    def prefetch(self, buffer: Buffer, pointer: Code) -> str:
         return f'asm volatile("prefetch.global.L2 [%0];" :: "l"({pointer}))'
 
     def barrier(self, scope: str) -> Iterable[str]:
@@ -192,10 +193,8 @@ class CudaDialect(CudaVectors):
 
     def warp_part(self, buffer: Buffer, name: str, whole: str, size: int, func: Func) -> str:
         t = self.storage_name(buffer.dtype, "shared")
-        thread = "threadIdx.x"
-        if func.extent("threadIdx.y") is not None or func.extent("threadIdx.z") is not None:
-            thread = "(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z))"
-        return f"{t}* const {name} = {whole} + {thread} / 32 * {size};"
+        part = warp_part(func, "threadIdx.{}".format)
+        return f"{t}* const {name} = {whole} + {part} * {size};"
 
     def local_array(self, buffer: Buffer, name: str, size: int) -> str:
         t = self.storage_name(buffer.dtype, "local")
@@ -206,7 +205,7 @@ class CudaDialect(CudaVectors):
     # Tensor maps
 
     def tensor_maps(self, func: Func) -> tuple[TensorMap, ...]:
-        found: tuple[TensorMap, ...] = func.attrs.get(MAPS, ()) if self.aligned else ()
+        found: tuple[TensorMap, ...] = func.tensor_maps if self.aligned else ()
         if found:
             self.wide_params = True
             self.require("tile loads")

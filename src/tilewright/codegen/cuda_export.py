@@ -6,6 +6,7 @@ The file needs CUDA's toolkit to be compiled and nothing else to run.
 from __future__ import annotations
 
 from tilewright.codegen.arguments import variables
+from tilewright.codegen.c import describe
 from tilewright.codegen.c_like import Printed, written_buffers
 from tilewright.codegen.c_like_dialect import Dialect
 from tilewright.codegen.c_like_expr import ExpressionPrinter
@@ -18,6 +19,7 @@ from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, IntImm
 from tilewright.ir.func import Func, Module
 from tilewright.ir.ops import const
+from tilewright.lower.context import bind_extents
 from tilewright.target import Target
 
 _TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z"), ("threadIdx.x", "threadIdx.y", "threadIdx.z")
@@ -29,7 +31,9 @@ def launcher_name(module: Module) -> str:
     return f"launch_{name}" if name in KEYWORDS else name
 
 
-def cuda_file(module: Module, target: Target, registers: Registers = Registers()) -> str:
+def cuda_file(
+    module: Module, target: Target, registers: Registers = Registers(), file: str = ""
+) -> str:
     """The text of the ``.cu`` file; ``registers`` as in :func:`~tilewright.codegen.cuda.generate`.
 
     Its last function, named as the module, takes pointers to the device's memory in the order of
@@ -46,23 +50,30 @@ def cuda_file(module: Module, target: Target, registers: Registers = Registers()
     host = _Host(module, symbol, made.kernels, made.aligned)
     head = [
         f"// {symbol}: CUDA kernels and the function that launches them.",
-        f"// nvcc -O3 -std=c++17 -arch={arch} -c {symbol}.cu",
+        f"// nvcc -O3 -std=c++17 -arch={arch} -c {file or f'{symbol}.cu'}",
         "#include <cuda_runtime.h>",
         "#include <stdint.h>",
     ]
     return "\n".join(head) + f"\n\n{made.text}\n{host.text()}"
 
 
-def cuda_header(module: Module) -> str:
-    """The text of the header that declares the file's function, for C and C++."""
+def cuda_header(module: Module, about: str = "") -> str:
+    """The text of the header that declares the file's function, for C and C++, and says what it
+    takes."""
     symbol = launcher_name(module)
     guard = f"{symbol.upper()}_H"
     host = _Host(module, symbol, (), False)
     signature = host.signature().removeprefix('extern "C" ')
+    lines = [
+        *describe(module, about, "cudaMallocAsync"),
+        "Arrays lie in the device's memory, dense, row by row. The launch does not wait; it keeps",
+        "nothing between calls, so that streams and threads may call it at once.",
+    ]
+    usage = "/* " + "\n   ".join(lines) + " */\n"
     return (
-        f"#ifndef {guard}\n#define {guard}\n#include <cuda_runtime.h>\n#include <stdint.h>\n"
+        f"{usage}#ifndef {guard}\n#define {guard}\n#include <cuda_runtime.h>\n#include <stdint.h>\n"
         '#ifdef __cplusplus\nextern "C"\n#endif\n'
-        f"{signature};\n#endif\n".replace("(\n", "(\n    ").replace(",\n", ",\n    ")
+        + f"{signature};\n#endif\n".replace("(\n", "(\n    ").replace(",\n", ",\n    ")
     )
 
 
@@ -78,6 +89,7 @@ class _Host(ExpressionPrinter):
             self.names.fresh(kernel.symbol)
         self.names.fresh(symbol)
         self.params: list[str] = []
+        bind_extents(self.analyzer, module.params)
         written = set().union(*(written_buffers(func) for func in module.funcs))
         for p in dict.fromkeys((*module.params, *variables(module))):
             name = self.names.fresh(p.name)
@@ -89,7 +101,6 @@ class _Host(ExpressionPrinter):
                 self.params.append(f"{constant}{element}* {name}")
             else:
                 self.variables[p] = code(name)
-                self.analyzer.bind(p, const(0, p.dtype), const(2**31 - 1, p.dtype))
                 self.params.append(f"{Dialect.types[p.dtype]} {name}")
 
     def signature(self) -> str:

@@ -6,6 +6,7 @@ from tilewright.codegen.cuda_functions import TEXTS
 from tilewright.codegen.cuda_vectors import structure
 from tilewright.codegen.mbarriers import TEXT as TILE_LOADS
 from tilewright.codegen.registers import own_register
+from tilewright.codegen.total_integers import total_functions
 from tilewright.target.instructions._shared import (
     EXCHANGE,
     EXCHANGE_IN_ODD_ROWS,
@@ -82,6 +83,11 @@ _MODULO = """static __device__ __forceinline__ {t} floormod{s}({t} a, {t} b) {{
 }}
 """
 
+_TOTAL = total_functions(
+    "static __device__ __forceinline__ ",
+    ("int", "long long", "unsigned int", "unsigned long long"),
+)
+
 
 def prelude(needs: set[str], own: bool = True) -> str:
     """Headers, types and functions that a text relies on; ``own`` as in
@@ -114,4 +120,5 @@ def prelude(needs: set[str], own: bool = True) -> str:
             parts.append(_DIVISION.format(t=t, s=suffix))
         if f"floormod{suffix}" in needs:
             parts.append(_MODULO.format(t=t, s=suffix))
+    parts += [text for name, text in _TOTAL.items() if name in needs]
     return "\n".join(parts) + "\n\n" if parts else ""

@@ -20,10 +20,9 @@ from __future__ import annotations
 
 from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func
-from tilewright.ir.stmt import Allocate, Attr, For, If, Let, Queue, Seq, Stmt, Sync
+from tilewright.ir.stmt import Allocate, For, If, Let, Queue, Remark, Seq, Stmt, Sync
 from tilewright.ir.visit import statements
-from tilewright.lower.split_barriers import KEY as SPLIT
-from tilewright.lower.split_barriers import WARP, block_threads
+from tilewright.lower.async_.split_barriers import WARP, block_threads
 
 #: The name of the queue, and of the object in a kernel that keeps it.
 NAME = "tma"
@@ -42,7 +41,7 @@ def slots(func: Func) -> int:
 
 def warps(func: Func) -> int:
     """Those that arrive where copies are freed without a barrier of the block; 0 where none are."""
-    if not any(isinstance(s, Attr) and s.key == SPLIT for s in statements(func.body)):
+    if not any(isinstance(s, Sync) and s.split for s in statements(func.body)):
         return 0
     threads = block_threads(func)
     assert threads is not None  # of which split_barriers makes sure
@@ -83,14 +82,14 @@ class _Groups:
                     if joined == (now, later, peak):
                         break
                     now, later, peak = joined
-            case Allocate(_, body) | Attr(_, _, body) | Let(_, _, body):
+            case Allocate(_, body) | Remark(body=body) | Let(_, _, body):
                 return self.after(body, (now, later, peak))
         return now, later, peak
 
 
 def _load(dimensions: int) -> str:
-    """A load of a box; where it begins is told the outermost dimension first, the instruction wants
-    the innermost."""
+    """A load of a box; where it begins is given with the outermost dimension first, the
+    instruction wants the innermost."""
     names = [f"c{k}" for k in range(dimensions)]
     params = ", ".join(f"int {name}" for name in names)
     places = ", ".join(f"%{3 + k}" for k in range(dimensions))

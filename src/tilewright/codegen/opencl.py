@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from tilewright.codegen.c_like import CLikePrinter, Printed
 from tilewright.codegen.c_like_text import Names
-from tilewright.codegen.flatten import flat_text
 from tilewright.codegen.opencl_dialect import OpenCLDialect, prelude
 from tilewright.ir.func import Module
+from tilewright.lower.pipeline import for_backend
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ def generate(module: Module, half: bool = False, warp_size: int = 1) -> Source:
     Parameters
     ----------
     half : whether the device computes in float16 (cl_khr_fp16).
-    warp_size : threads in step with each other; with 1, memory of scope "warp" is a thread's own.
+    warp_size : threads in step with each other.
 
     Raises :class:`tilewright.ir.errors.TargetError` where OpenCL cannot say what the program says.
 
@@ -52,6 +52,6 @@ def generate(module: Module, half: bool = False, warp_size: int = 1) -> Source:
     kernels = []
     for func in module.funcs:
         printer = CLikePrinter(dialect, warp_size)
-        kernels.append(printer.function(flat_text(func), symbols.fresh(func.name)))
+        kernels.append(printer.function(for_backend(func, dialect.kind), symbols.fresh(func.name)))
     body = "\n".join(kernel.text for kernel in kernels)
     return Source(prelude(dialect.needs) + body, tuple(kernels))

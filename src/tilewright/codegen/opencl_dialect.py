@@ -14,9 +14,12 @@ from typing import ClassVar
 
 from tilewright.codegen.c_like_dialect import Dialect, Launch
 from tilewright.codegen.c_like_text import ADD, UNARY, Code, call, code, infix, wrapped
+from tilewright.codegen.total_integers import total_functions
+from tilewright.codegen.warps import warp_part
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType, dtype
+from tilewright.ir.func import Func
 
 _FLOAT32 = dtype("float32")
 _NATIVE = (E.Add, E.Sub, E.Mul, E.Min, E.Max)
@@ -37,9 +40,14 @@ class OpenCLDialect(Dialect):
     reserved = Dialect.reserved | frozenset(
         """kernel global local constant private half uchar ushort uint ulong barrier event_t
         image2d_t sampler_t size_t ptrdiff_t select step mix sign dot cross length distance
-        clamp mad hypot degrees radians normalize all any pow fma abs fabs isnan""".split()
-    ) | frozenset(f"{t}{n}" for t in "char short int long float double half".split()
-                  for n in (2, 3, 4, 8, 16))  # fmt: skip
+        clamp mad hypot degrees radians normalize all any rint popcount prefetch as_float as_uint
+        get_local_id get_group_id vload_half vstore_half round_half round_bfloat""".split()
+    ) | frozenset(
+        f"{name}{n}"
+        for name in """char short int long float double half vload vstore vload_half
+        vstore_half""".split()
+        for n in (2, 3, 4, 8, 16)
+    )  # fmt: skip
     types: ClassVar[dict[str, str]] = {
         **Dialect.types,
         "int8": "char", "int16": "short", "int32": "int", "int64": "long", "uint8": "uchar",
@@ -72,11 +80,6 @@ class OpenCLDialect(Dialect):
         return "ushort" if t.kind == "bfloat" else "half"
 
     # Constants and operators
-
-    def integer(self, t: DType, value: int) -> Code:
-        made = super().integer(t, value)
-        # functions are overloaded: their arguments must be of one type exactly
-        return self.plain_cast(t, made) if t.is_int and t.bits < 32 else made
 
     def floating(self, t: DType, value: float) -> Code:
         if t.bits > 16:
@@ -114,7 +117,14 @@ class OpenCLDialect(Dialect):
         return made
 
     def extremum(self, name: str, t: DType, a: Code, b: Code) -> Code:
-        return call(f"f{name}" if t.is_float else name, a, b)
+        if t.is_float:
+            return call(f"f{name}", a, b)
+        return call(name, self._typed(t, a), self._typed(t, b))
+
+    def _typed(self, t: DType, x: Code) -> Code:
+        """``x``, which may be an int, as an argument of an overloaded function of ``t``."""
+        narrow = t.is_int and t.bits < 32 and t.lanes == 1
+        return self.plain_cast(t, x) if narrow else x
 
     def cast(self, to: DType, source: DType, x: Code) -> Code:
         if to.is_float and to.bits == 16 and self.rounded(to):
@@ -133,7 +143,7 @@ class OpenCLDialect(Dialect):
         if name == "popcount":
             return self.popcount(t, args[0])
         if name == "abs" and t.is_int:
-            return self.plain_cast(t, call("abs", *args))
+            return self.plain_cast(t, call("abs", self._typed(t, args[0])))
         if name == "sigmoid":
             exp = call("exp", self.negate(t, args[0]))
             one = self.floating(t, 1.0)
@@ -142,11 +152,13 @@ class OpenCLDialect(Dialect):
         return made if name == "abs" else self._round(t, made)
 
     def popcount(self, t: DType, x: Code) -> Code:
-        return self.plain_cast(t, call("popcount", x)) if t.bits < 32 else call("popcount", x)
+        return call("popcount", self._typed(t, x))
 
     # Memory
 
-    def prefetch(self, pointer: Code) -> str:
+    def prefetch(self, buffer: Buffer, pointer: Code) -> str:
+        if self._packed_half(buffer):  # no functions of half without cl_khr_fp16
+            pointer = code(f"(__global const ushort*)({pointer})", UNARY)
         return call("prefetch", pointer, "1")
 
     def barrier(self, scope: str) -> Iterable[str]:
@@ -186,6 +198,11 @@ class OpenCLDialect(Dialect):
                 f"__local half* const {name} = (__local half*){name}_bits;"
             )
         return f"__local {self.storage_name(buffer.dtype, 'shared')} {name}[{size}];"
+
+    def warp_part(self, buffer: Buffer, name: str, whole: str, size: int, func: Func) -> str:
+        t = self.storage_name(buffer.dtype, "shared")
+        part = warp_part(func, lambda d: f"(int)get_local_id({'xyz'.index(d)})")
+        return f"__local {t}* const {name} = {whole} + {part} * {size};"
 
     # Vectors
 
@@ -268,7 +285,7 @@ def _nearest(t: DType, value: float) -> float:
     return float(struct.unpack("<f", (bits & 0xFFFF0000).to_bytes(4, "little"))[0])
 
 
-_HELPERS = {
+_HELPERS = total_functions("", ("int", "long", "uint", "ulong")) | {
     "round_half": """float round_half(float x) {
   ushort bits;
   vstore_half_rte(x, 0, (half*)&bits);

@@ -9,12 +9,12 @@ from tilewright.target.instructions._shared import OWN
 
 @dataclass(frozen=True)
 class Registers:
-    """What ptxas is told.
+    """What ptxas receives.
 
     Parameters
     ----------
-    less : threads of small launches may take the registers that there are with so many blocks less
-        on a multiprocessor than it could hold; None where ptxas is to choose.
+    less : threads of small launches may take the registers that there are with that number of
+        blocks less on an SM than it could hold; None where ptxas is to choose.
     own : whether operands that were loaded together are moved apart once, where they are loaded;
         else ptxas does so in front of each instruction, with fewer registers.
     """

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from tilewright.ir.distribution import Distribution
 from tilewright.ir.dtype import DType
-from tilewright.ir.expr import Expr, IntImm, Load
+from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.ops import (
     Value,
     add,
@@ -17,6 +18,7 @@ from tilewright.ir.ops import (
     ceildiv,
     const,
     floordiv,
+    maximum,
     mul,
     shr,
 )
@@ -24,6 +26,18 @@ from tilewright.ir.ops import (
 #: The memories: of the device, of a block of threads, of a warp, of one thread; and the registers
 #: of a group of threads that hold an array together, each its part.
 SCOPES = ("global", "shared", "warp", "fragment", "local")
+#: Threads that share memory of scope "warp": the extent along threadIdx.x, whatever the target has.
+WARP = 32
+
+
+def warp_copies(block: tuple[int, int, int]) -> int:
+    """How many copies of memory of scope "warp" a block of (x, y, z) threads has.
+
+    >>> warp_copies((64, 2, 1)), warp_copies((16, 2, 1))
+    (4, 2)
+    """
+    x, y, z = block
+    return -(-x // WARP) * y * z
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +67,17 @@ class Layout:
         return bitxor(offset, bitand(shr(offset, shift), mask))
 
 
+class _Declared:
+    """``tensor``: the tensor whose elements a buffer holds, for :mod:`tilewright.te`; unset for a
+    buffer that stands alone. A load keeps its buffer, and so the tensor that it reads; a table
+    beside them would keep both for ever, since a tensor has its buffer."""
+
+    __slots__ = ("tensor",)
+    tensor: Any
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Buffer:
+class Buffer(_Declared):
     """Storage for an array; two buffers are the same only if they are one object.
 
     Parameters
@@ -84,6 +107,11 @@ class Buffer:
             )
         return Load(self, tuple(as_index(i) for i in found), None)
 
+    def access_ptr(self, access_mask: Any = "rw") -> Buffer:
+        """TVM's way to pass it to ``te.call_extern``, which takes a buffer itself as the pointer
+        to its start. ``access_mask`` has no effect: a stage says what it reads and writes."""
+        return self
+
     @property
     def dense_strides(self) -> tuple[Expr, ...]:
         """Row-major strides, in elements."""
@@ -110,7 +138,7 @@ class Buffer:
         if self.layout is None:
             total: Expr = const(1)
             for extent in self.shape:
-                total = mul(total, extent)
+                total = mul(total, _at_least_zero(extent))
             return total
         last = tuple(
             const(0) if isinstance(stride, IntImm) and stride.value < 0 else add(extent, const(-1))
@@ -118,6 +146,8 @@ class Buffer:
         )
         plain = Layout(self.layout.strides, self.layout.base)
         size = add(plain.offset(last), const(1))
+        if self.constant_shape is None:  # where an extent is 0 there is no last element
+            size = maximum(size, const(0, size.dtype))
         if self.layout.swizzle is None:
             return size
         bits, base, shift = self.layout.swizzle  # whole blocks, after which the permutation repeats
@@ -140,6 +170,13 @@ class Buffer:
     def __repr__(self) -> str:
         shape = ", ".join(map(repr, self.shape))
         return f"{self.name}[{self.dtype} {shape}; {self.scope}]"
+
+
+def _at_least_zero(extent: Expr) -> Expr:
+    """The extent of a tile, which is the difference of two indices, where nothing is in it."""
+    if isinstance(extent, (IntImm, Var)):
+        return extent
+    return maximum(extent, const(0, extent.dtype))
 
 
 def _dense(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:

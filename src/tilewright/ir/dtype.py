@@ -83,3 +83,13 @@ def int_range(t: DType) -> tuple[int, int]:
     if t.kind == "uint":
         return 0, 2**t.bits - 1
     return -(2 ** (t.bits - 1)), 2 ** (t.bits - 1) - 1
+
+
+def wrapped(value: int, t: DType) -> int:
+    """What an integer type makes of a number: the rest that its bits hold.
+
+    >>> wrapped(200, dtype("int8"))
+    -56
+    """
+    low, _ = int_range(t)
+    return int((value - low) % 2**t.bits) + low

@@ -23,14 +23,28 @@ BOOL = dtype("bool")
 INT32 = dtype("int32")
 
 
-class Expr(Operand, Interned):
-    """A value; ``dtype`` is its type."""
+def _index_type(t: DType) -> bool:
+    """Whether indices may be of this type (vectors of them too)."""
+    return t.kind == "int" and t.bits >= 32
 
-    __slots__ = ("dtype",)
-    if TYPE_CHECKING:  # not an annotation, which would make it a field of every node
+
+class Expr(Operand, Interned):
+    """A value; ``dtype`` is its type.
+
+    ``exact`` tells index arithmetic from arithmetic on data. It holds of integers of 32 and 64 bits
+    made of axes, extents and constants alone, and of conditions on such: these are what they are in
+    integers without end, as ``lower/loops/index_width.py`` sees to. All other arithmetic wraps
+    around in its type, operation by operation.
+    """
+
+    __slots__ = ("dtype", "exact")
+    if TYPE_CHECKING:  # not annotations, which would make them fields of every node
 
         @property
         def dtype(self) -> DType: ...
+
+        @property
+        def exact(self) -> bool: ...
 
     __hash__ = object.__hash__
 
@@ -50,23 +64,39 @@ class Expr(Operand, Interned):
 class Var(Expr):
     """A scalar variable; each is distinct, whatever its name.
 
-    ``most``, where it is not None, is the greatest value that a symbolic extent takes: the host
-    checks it.
+    A symbolic extent is at least ``least``, and at most ``most`` where that is not None: the host
+    checks both.
     """
 
-    __slots__ = ("name", "most")
+    __slots__ = ("name", "most", "least")
     __match_args__ = ("name",)
     name: str
     most: int | None
+    least: int
 
     # A variable is itself and not its name: it bypasses the table of equal nodes.
     @staticmethod
-    def make(name: str, type: str = "int32", most: int | None = None) -> Var:
+    def make(
+        name: str, type: str = "int32", most: int | None = None, least: int = 0, exact: bool = True
+    ) -> Var:
+        """A variable; not ``exact`` where it stands for what was read from memory."""
         node = object.__new__(Var)
         object.__setattr__(node, "name", name)
         object.__setattr__(node, "most", most)
-        object.__setattr__(node, "dtype", dtype(type))
+        object.__setattr__(node, "least", least)
+        t = dtype(type)
+        object.__setattr__(node, "dtype", t)
+        object.__setattr__(node, "exact", exact and (t.is_bool or _index_type(t)))
         return node
+
+    @staticmethod
+    def of(name: str, value: Expr) -> Var:
+        """A variable that is to stand for ``value``."""
+        return Var.make(name, value.dtype, exact=value.exact)
+
+    def like(self, type: str | None = None) -> Var:
+        """Another variable of the same kind and name, of another type where one is given."""
+        return Var.make(self.name, type or self.dtype, exact=self.exact)
 
     @staticmethod
     def key(*args: Any) -> tuple[Any, ...]:
@@ -83,6 +113,10 @@ class IntImm(Expr):
     __match_args__ = ("dtype", "value")
     dtype: DType
     value: int
+
+    def _made(self) -> None:
+        t = self.dtype
+        object.__setattr__(self, "exact", t.is_bool or _index_type(t))
 
     def __bool__(self) -> bool:
         return bool(self.value)
@@ -104,6 +138,9 @@ class FloatImm(Expr):
     dtype: DType
     value: float
 
+    def _made(self) -> None:
+        object.__setattr__(self, "exact", False)
+
     @staticmethod
     def key(*args: Any) -> tuple[Any, ...]:
         return args[0], float(args[1]).hex()  # tells 0.0 from -0.0, and NaN equals itself
@@ -121,6 +158,7 @@ class StringImm(Expr):
 
     def _made(self) -> None:
         object.__setattr__(self, "dtype", dtype("handle"))
+        object.__setattr__(self, "exact", False)
 
 
 class Binary(Expr):
@@ -134,6 +172,7 @@ class Binary(Expr):
 
     def _made(self) -> None:
         object.__setattr__(self, "dtype", self.a.dtype)
+        object.__setattr__(self, "exact", self.a.exact and self.b.exact)
 
 
 class Add(Binary):
@@ -203,12 +242,24 @@ class BitXor(Binary):
     symbol = "^"
 
 
-class Shl(Binary):
+class _Shift(Binary):
+    """A shift of an index is exact where it is a product with a constant, or a quotient by one."""
+
+    __slots__ = ()
+
+    def _made(self) -> None:
+        object.__setattr__(self, "dtype", self.a.dtype)
+        by = self.b
+        fixed = isinstance(by, IntImm) and 0 <= by.value < 31
+        object.__setattr__(self, "exact", fixed and self.a.exact)
+
+
+class Shl(_Shift):
     __slots__ = ()
     symbol = "<<"
 
 
-class Shr(Binary):
+class Shr(_Shift):
     __slots__ = ()
     symbol = ">>"
 
@@ -224,6 +275,7 @@ class Compare(Expr):
 
     def _made(self) -> None:
         object.__setattr__(self, "dtype", BOOL.with_lanes(self.a.dtype.lanes))
+        object.__setattr__(self, "exact", self.a.exact and self.b.exact)
 
 
 class EQ(Compare):
@@ -285,15 +337,30 @@ class Not(Expr):
 
     def _made(self) -> None:
         object.__setattr__(self, "dtype", self.a.dtype)
+        object.__setattr__(self, "exact", self.a.exact)
 
 
 class Cast(Expr):
-    """A conversion of value; floats to integers truncate."""
+    """A conversion of value; floats to integers truncate, integers to narrower ones wrap around."""
 
     __slots__ = ("value",)
     __match_args__ = ("dtype", "value")
     dtype: DType
     value: Expr
+
+    def _made(self) -> None:
+        t, value = self.dtype, self.value
+        keeps = value.exact and _index_type(t) and t.bits >= value.dtype.bits
+        object.__setattr__(self, "exact", keeps)
+
+
+class Fitted(Cast):
+    """A conversion of an index to a narrower type that holds its value wherever it is used."""
+
+    __slots__ = ()
+
+    def _made(self) -> None:
+        object.__setattr__(self, "exact", self.value.exact)
 
 
 class Select(Expr):
@@ -307,6 +374,8 @@ class Select(Expr):
 
     def _made(self) -> None:
         object.__setattr__(self, "dtype", self.on_true.dtype)
+        both = self.on_true.exact and self.on_false.exact
+        object.__setattr__(self, "exact", both and self.condition.exact)
 
 
 class IfThenElse(Select):
@@ -330,6 +399,7 @@ class Load(Expr):
     def _made(self) -> None:
         lanes = max((i.dtype.lanes for i in self.indices), default=1)
         object.__setattr__(self, "dtype", self.buffer.dtype.with_lanes(lanes))
+        object.__setattr__(self, "exact", False)
 
 
 def load(buffer: Buffer, indices: tuple[Expr, ...], predicate: Expr | None = None) -> Load:
@@ -348,6 +418,7 @@ class Ramp(Expr):
 
     def _made(self) -> None:
         object.__setattr__(self, "dtype", self.base.dtype.with_lanes(self.lanes))
+        object.__setattr__(self, "exact", self.base.exact and self.stride.exact)
 
 
 class Broadcast(Expr):
@@ -360,6 +431,7 @@ class Broadcast(Expr):
 
     def _made(self) -> None:
         object.__setattr__(self, "dtype", self.value.dtype.with_lanes(self.lanes))
+        object.__setattr__(self, "exact", self.value.exact)
 
 
 class Lane(Expr):
@@ -372,6 +444,7 @@ class Lane(Expr):
 
     def _made(self) -> None:
         object.__setattr__(self, "dtype", self.vector.dtype.element)
+        object.__setattr__(self, "exact", self.vector.exact)
 
 
 class Concat(Expr):
@@ -383,6 +456,7 @@ class Concat(Expr):
 
     def _made(self) -> None:
         object.__setattr__(self, "dtype", self.values[0].dtype.with_lanes(len(self.values)))
+        object.__setattr__(self, "exact", all(value.exact for value in self.values))
 
 
 class Call(Expr):
@@ -397,6 +471,9 @@ class Call(Expr):
     name: str
     args: tuple[Expr, ...]
 
+    def _made(self) -> None:
+        object.__setattr__(self, "exact", False)
+
 
 class LetExpr(Expr):
     """``body`` with ``var`` standing for ``value``."""
@@ -409,6 +486,7 @@ class LetExpr(Expr):
 
     def _made(self) -> None:
         object.__setattr__(self, "dtype", self.body.dtype)
+        object.__setattr__(self, "exact", self.body.exact and self.value.exact)
 
 
 class Reducer(Interned):
@@ -444,3 +522,14 @@ class Reduce(Expr):
 
     def _made(self) -> None:
         object.__setattr__(self, "dtype", self.source[self.index].dtype)
+        object.__setattr__(self, "exact", False)
+
+    @property
+    def axis(self) -> tuple[Any, ...]:
+        """TVM's name of ``axes``."""
+        return self.axes
+
+    @property
+    def combiner(self) -> Reducer:
+        """TVM's name of ``reducer``."""
+        return self.reducer

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir.buffer import Buffer
@@ -26,14 +25,18 @@ class Func:
 
     ``params`` are buffers in global memory and scalar variables (symbolic extents), in the order
     of the call. ``launch`` is empty on a CPU; on a GPU it lists every hardware axis in use, once,
-    and ``body`` is what each thread does.
+    and ``body`` is what each thread does. ``target`` is the
+    :class:`tilewright.target.target.Target` that it is lowered for, if any. ``tensor_maps`` are the
+    boxes that it copies as such, in the order of their parameters, once code is generated
+    (:class:`tilewright.target.boxes.TensorMap`).
     """
 
     name: str
     params: tuple[Buffer | Var, ...]
     body: Stmt
     launch: tuple[LaunchAxis, ...] = ()
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    target: Any = None
+    tensor_maps: tuple[Any, ...] = ()
 
     def extent(self, tag: str) -> Expr | None:
         """The extent of a launch axis, None where it is not in use."""
@@ -58,7 +61,7 @@ class Module:
     params: tuple[Buffer | Var, ...]
     funcs: tuple[Func, ...]
     workspaces: tuple[Buffer, ...] = ()
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    target: Any = None
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self.funcs))

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tilewright.ir import expr as E
-from tilewright.ir.dtype import dtype, int_range
+from tilewright.ir.dtype import dtype, int_range, wrapped
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import (
     Call,
@@ -32,6 +32,7 @@ from tilewright.ir.values import as_index as as_index
 from tilewright.ir.values import cast as cast
 from tilewright.ir.values import common_type as common_type
 from tilewright.ir.values import const as const
+from tilewright.ir.values import tvm_promotion as tvm_promotion
 from tilewright.ir.values import unify as unify
 
 #: What ``/`` means on two integers: an error, or truncated division as TVM had it in 2017.
@@ -65,7 +66,8 @@ def _numeric(a: Any, b: Any, name: str) -> tuple[Expr, Expr]:
 
 def _fold(a: Expr, b: Expr, compute: Callable[[Any, Any], Any]) -> Expr | None:
     if isinstance(a, IntImm) and isinstance(b, IntImm):
-        return cast(a.dtype, const(compute(a.value, b.value), "int64"))
+        value = compute(a.value, b.value)
+        return const(value if a.exact else wrapped(value, a.dtype), a.dtype)
     if isinstance(a, FloatImm) and isinstance(b, FloatImm) and a.dtype.bits == 64:
         return const(compute(a.value, b.value), a.dtype)
     return None
@@ -224,12 +226,24 @@ def bitxor(x: Value, y: Value) -> Expr:
     return _bitwise(E.BitXor, operator.xor, x, y)
 
 
+def _shift(node: type[E.Binary], compute: Callable[[int, int], int], x: Value, y: Value) -> Expr:
+    """A shift; by the width of its type or more it leaves zeros, or copies of the sign."""
+    a, b = unify(x, y)
+    if isinstance(a, IntImm) and isinstance(b, IntImm) and a.dtype.is_int:
+        bits = a.dtype.bits
+        if not 0 <= b.value < bits:
+            return const(-1 if node is E.Shr and a.value < 0 else 0, a.dtype)
+        if b.value >= 31:  # beyond what indices are shifted by
+            return const(wrapped(compute(wrapped(a.value, a.dtype), b.value), a.dtype), a.dtype)
+    return _bitwise(node, compute, a, b)
+
+
 def shl(x: Value, y: Value) -> Expr:
-    return _bitwise(E.Shl, operator.lshift, x, y)
+    return _shift(E.Shl, operator.lshift, x, y)
 
 
 def shr(x: Value, y: Value) -> Expr:
-    return _bitwise(E.Shr, operator.rshift, x, y)
+    return _shift(E.Shr, operator.rshift, x, y)
 
 
 def neg(x: Value) -> Expr:

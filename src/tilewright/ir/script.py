@@ -153,7 +153,7 @@ class _Script(Printer):
     def _one(self, s: S.Stmt, indent: int, last: bool) -> list[str]:
         pad = "    " * indent
         match s:
-            case S.Attr("produce", _, body):
+            case S.Produce(_, body) | S.Begins(_, body):
                 return self.block(body, indent, last)
             case S.For(var, _, _, S.ForKind.THREAD | S.ForKind.VTHREAD, body):
                 launch = f"T.launch_thread({self.quote(s.tag)}, {self.expr(s.extent)})"
@@ -173,9 +173,10 @@ class _Script(Printer):
                 if orelse is not None:
                     lines += [f"{pad}else:", *self._inner(orelse, indent + 1)]
                 return lines
-            case S.Attr(key, value, body):
-                head = f"{pad}with T.attr({self.quote(key)}, {self.quote(value)}):"
-                return [head, *self._inner(body, indent + 1)]
+            case S.Remark(body=body):
+                return [pad + self.remark(s), *self._inner(body, indent + 1)]
+            case S.Sync(_, frees) if frees:
+                return [pad + self.remark(s), f"{pad}    {self.action(s)}"]
             case S.Instr(_, _, _, body):
                 return [pad + self.instruction(s), *self._inner(body, indent + 1)]
         return [pad + self.action(s)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, StrEnum
 from typing import Any
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Reducer, Var
+from tilewright.ir.itervar import IterVar
 
 
 class ForKind(Enum):
@@ -19,6 +21,16 @@ class ForKind(Enum):
     UNROLLED = "unrolled"  # one after the other, written out by the code generator
     THREAD = "thread"  # by the threads of a GPU, along For.tag
     VTHREAD = "vthread"  # by virtual threads, interleaved in one thread
+
+
+class Pragma(StrEnum):
+    """What a schedule may ask for a loop, by the name under which it does."""
+
+    AUTO_UNROLL_MAX_STEP = "auto_unroll_max_step"  # unroll loops of that many steps in it
+    UNROLL_EXPLICIT = "unroll_explicit"  # write unrolled loops out
+    TRIM = "trim"  # False: keep the loop where its guard does not hold
+    PARTITION = "partition"  # False: keep interior and boundary in one loop
+    STREAM_STORES = "stream_stores"  # store past the caches
 
 
 class Stmt:
@@ -34,10 +46,12 @@ class Stmt:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class For(Stmt):
-    """``body`` for each ``var`` in ``min .. min + extent - 1``.
+    """``body`` for each ``var`` in ``min .. min + extent - 1``, of which there is none where
+    ``extent`` is 0 or less.
 
     ``tag`` names the hardware axis of a THREAD loop ("blockIdx.x" ... "threadIdx.z") and is
-    "vthread" for a VTHREAD one. ``annotations`` are pragmas as (key, value) pairs.
+    "vthread" for a VTHREAD one. ``pipelines`` is the axis of a schedule that the loop stands for
+    where pipelines inside go on across its iterations.
     """
 
     var: Var
@@ -46,7 +60,12 @@ class For(Stmt):
     kind: ForKind
     body: Stmt
     tag: str = ""
-    annotations: tuple[tuple[str, Any], ...] = ()
+    annotations: tuple[tuple[Pragma, Any], ...] = ()
+    pipelines: IterVar | None = None
+
+    def pragma(self, key: Pragma, default: Any) -> Any:
+        """The value of a pragma of this loop."""
+        return next((value for name, value in self.annotations if name == key), default)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -99,20 +118,80 @@ class Evaluate(Stmt):
     value: Expr
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Attr(Stmt):
-    """``body`` under a remark: ("produce", stage name), or a pragma."""
+class Remark(Stmt):
+    """``body``, and something about it that later passes or proofs need: it does the same."""
 
-    key: str
-    value: Any
+    __slots__ = ()
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Produce(Remark):
+    """``body`` computes the stage of that name."""
+
+    stage: str
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Tensorize(Remark):
+    """The nest ``body`` is to become ``instruction``, a
+    :class:`tilewright.target.instruction.Instruction`; ``where`` is the line that asks for it."""
+
+    instruction: Any
+    where: str
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Begins(Remark):
+    """At ``body`` another array begins in the memory of ``buffer``, which is undefined then."""
+
+    buffer: Buffer
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FillAhead(Remark):
+    """``body`` fills ``buffer``, to be done ahead, into one of ``stages`` copies in turn.
+
+    ``over`` is None, or the axis across whose iterations the pipeline goes on.
+    """
+
+    buffer: Buffer
+    stages: int
+    over: IterVar | None
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Iteration(Remark):
+    """``body`` is one iteration of a pipeline: it uses some copies, and has others filled."""
+
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Committed(Remark):
+    """``body`` issues instructions of ``queue`` whose groups end, and are awaited, as the pipeline
+    around says."""
+
+    queue: str
     body: Stmt
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Sync(Stmt):
-    """A barrier among the threads that share ``scope``: "shared" (a block) or "warp"."""
+    """A barrier among the threads that share ``scope``: "shared" (a block) or "warp".
+
+    ``frees`` are copies of a pipeline's buffers that are filled behind it: nothing that goes on
+    there uses them. A ``split`` one keeps nothing else apart: threads arrive, and only who fills
+    the copies waits.
+    """
 
     scope: str
+    frees: tuple[Buffer, ...] = ()
+    split: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -149,10 +228,17 @@ class AllReduce(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Access:
-    """An operand of an instruction: the element at ``indices``, expressions of its axes."""
+    """An operand of an instruction: the element at ``indices``, expressions of its axes.
+
+    Code generation leaves more to the instruction. Of memory whose rows are swizzled within
+    ``swizzle`` bytes, the index is the offset without the swizzle. Of a tensor of which boxes are
+    copied, ``box`` is the number of the tensor map, and the indices are where the box begins.
+    """
 
     buffer: Buffer
     indices: tuple[Expr, ...]
+    swizzle: int = 0
+    box: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -180,3 +266,17 @@ def seq(*stmts: Stmt | None) -> Stmt:
         elif stmt is not None:
             flat.append(stmt)
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def with_body(s: For | Allocate | Let | Remark, body: Stmt) -> Stmt:
+    """``s`` with ``body`` in it."""
+    node: Any = s  # every remark is a data class
+    made: Stmt = replace(node, body=body)
+    return made
+
+
+def let(values: Sequence[tuple[Var, Expr]], body: Stmt) -> Stmt:
+    """``body`` with variables standing for values, each of which may use those before it."""
+    for var, value in reversed(values):
+        body = Let(var, value, body)
+    return body

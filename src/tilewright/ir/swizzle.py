@@ -1,7 +1,7 @@
-"""Swizzles of shared memory: 16-byte pieces that are permuted so that columns meet all banks.
+"""Swizzles of shared memory: 16-byte chunks that are permuted so that columns meet all banks.
 
-In a tile whose rows are ``width`` bytes long, 32, 64 or 128, the pieces of a row are permuted by
-the row's number: the bits of an address that count pieces are XORed with those that count blocks
+In a tile whose rows are ``width`` bytes long, 32, 64 or 128, the chunks of a row are permuted by
+the row's number: the bits of an address that count chunks are XORed with those that count blocks
 of 128 bytes. Hopper's tile loads write such tiles and its tensor cores read them (PTX ISA,
 "Swizzling modes"). The permutation repeats after eight times the width.
 
@@ -15,17 +15,17 @@ from __future__ import annotations
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType
 
-#: Bytes of a row of which the pieces are permuted.
+#: Bytes of a row of which the chunks are permuted.
 WIDTHS = (32, 64, 128)
 #: Bytes that stay together.
-PIECE = 16
+CHUNK = 16
 #: Which bits choose the permutation: those that count blocks of 128 bytes.
 _SHIFT = 3
 
 
 def swizzle_of(width: int, t: DType) -> tuple[int, int, int]:
     """:attr:`~tilewright.ir.buffer.Layout.swizzle` for rows of ``width`` bytes of ``t``."""
-    return (width // PIECE).bit_length() - 1, (PIECE // t.bytes).bit_length() - 1, _SHIFT
+    return (width // CHUNK).bit_length() - 1, (CHUNK // t.bytes).bit_length() - 1, _SHIFT
 
 
 def pattern(width: int) -> int:

@@ -12,6 +12,8 @@ from tilewright.ir import expr as E
 from tilewright.ir import stmt as S
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.func import Func
+from tilewright.ir.parts import in_parts
+from tilewright.ir.visit import Steps, run
 
 _PRECEDENCE: list[tuple[type[E.Expr], ...]] = [
     (E.Or,), (E.And,), (E.Not,), (E.Compare,), (E.BitOr,), (E.BitXor,), (E.BitAnd,),
@@ -115,32 +117,50 @@ class Printer:
 
     def stmt(self, s: S.Stmt, indent: int = 0) -> str:
         """A statement, one line a store or a loop."""
+        text: str = run(self._steps(s, indent))
+        return text
+
+    def _steps(self, s: S.Stmt, indent: int) -> Steps:
         pad = "    " * indent
         match s:
             case S.For(_, _, _, S.ForKind.THREAD | S.ForKind.VTHREAD, body):
-                return f"{pad}{self.thread(s)}\n{self.stmt(body, indent)}"
+                inner = yield self._steps(body, indent)
+                return f"{pad}{self.thread(s)}\n{inner}"
             case S.For(var, low, extent, kind, body):
                 form = "range" if kind is S.ForKind.SERIAL else f"T.{kind.value}"
                 head = f"for {self.expr(var)} in {form}({self.span(low, extent)}):"
-                return f"{pad}{head}\n{self.stmt(body, indent + 1)}"
+                inner = yield self._steps(body, indent + 1)
+                return f"{pad}{head}\n{inner}"
             case S.If(condition, then, orelse):
-                text = f"{pad}if {self.expr(condition)}:\n{self.stmt(then, indent + 1)}"
+                inner = yield self._steps(then, indent + 1)
+                text = f"{pad}if {self.expr(condition)}:\n{inner}"
                 if orelse is None:
                     return text
-                return f"{text}\n{pad}else:\n{self.stmt(orelse, indent + 1)}"
+                inner = yield self._steps(orelse, indent + 1)
+                return f"{text}\n{pad}else:\n{inner}"
             case S.Seq(stmts):
-                return "\n".join(self.stmt(x, indent) for x in stmts) or f"{pad}pass"
+                lines = []
+                for x in stmts:
+                    lines.append((yield self._steps(x, indent)))
+                return "\n".join(lines) or f"{pad}pass"
             case S.Allocate(buffer, body):
                 head = f"{self.name(buffer)} = {self.allocation(buffer)}"
-                return f"{pad}{head}\n{self.stmt(body, indent)}"
+                inner = yield self._steps(body, indent)
+                return f"{pad}{head}\n{inner}"
             case S.Let(var, value, body):
                 head = f"{self.name(var)}: T.{var.dtype} = {self.expr(value)}"
-                return f"{pad}{head}\n{self.stmt(body, indent)}"
-            case S.Attr(key, value, body):
-                head = f"with T.attr({self.quote(key)}, {self.quote(value)}):"
-                return f"{pad}{head}\n{self.stmt(body, indent + 1)}"
+                inner = yield self._steps(body, indent)
+                return f"{pad}{head}\n{inner}"
+            case S.Begins(_, body):  # the text would be the same without it
+                return (yield self._steps(body, indent))
+            case S.Remark(body=body):
+                inner = yield self._steps(body, indent + 1)
+                return f"{pad}{self.remark(s)}\n{inner}"
+            case S.Sync(_, frees) if frees:
+                return f"{pad}{self.remark(s)}\n{pad}    {self.action(s)}"
             case S.Instr(_, _, _, body):
-                return f"{pad}{self.instruction(s)}\n{self.stmt(body, indent + 1)}"
+                inner = yield self._steps(body, indent + 1)
+                return f"{pad}{self.instruction(s)}\n{inner}"
         return pad + self.action(s)
 
     def thread(self, s: S.For) -> str:
@@ -158,6 +178,11 @@ class Printer:
         views = ", ".join(self.element(o.buffer, o.indices) for o in s.operands)
         name: Any = getattr(s.instruction, "name", s.instruction)
         return f"with T.instruction({self.quote(name)}, {views}):"
+
+    def remark(self, s: S.Stmt) -> str:
+        """The head of a remark."""
+        key, value = remark(s)
+        return f"with T.attr({self.quote(key)}, {self.quote(value)}):"
 
     def action(self, s: S.Stmt) -> str:
         """A statement that holds no others."""
@@ -202,9 +227,38 @@ class Printer:
 _PLAIN = Printer()
 
 
+def remark(s: S.Stmt) -> tuple[str, Any]:
+    """What a remark, or a barrier beside its scope, says: a word, and of what."""
+    match s:
+        case S.Produce(stage, _):
+            return "produce", stage
+        case S.Sync(_, frees, split):
+            return "split" if split else "frees", frees
+        case S.Tensorize(instruction, _, _):
+            return "tensorize", getattr(instruction, "name", instruction)
+        case S.FillAhead(buffer, stages, over, _):
+            return "pipeline", (buffer, stages, over)
+        case S.Iteration():
+            return "iteration", None
+        case S.Committed(queue, _):
+            return "committed", queue
+    raise AssertionError(f"no text for {type(s).__name__}")
+
+
 def expr_text(e: E.Expr) -> str:
-    """An expression on one line."""
-    return _PLAIN.expr(e)
+    """An expression on one line; a large one in parts, those that it uses before it.
+
+    >>> x = E.Var.make("x", "float32")
+    >>> e = x
+    >>> for _ in range(12):
+    ...     e = e * e + x
+    >>> text = expr_text(e)
+    >>> text[:42], text[-19:]
+    ('part0 = x * x + x; part1 = part0 * part0 +', 'part10 * part10 + x')
+    """
+    parts, (value,) = in_parts((e,))
+    named = [f"{_PLAIN.name(var)} = {_PLAIN.expr(part)}" for var, part in parts]
+    return "; ".join([*named, _PLAIN.expr(value)])
 
 
 def stmt_text(s: S.Stmt, indent: int = 0) -> str:

@@ -11,6 +11,7 @@ from tilewright.ir import expr as E
 from tilewright.ir import stmt as S
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.func import Func
+from tilewright.ir.text import remark
 from tilewright.ir.visit import allocated
 
 _NAMES: dict[type[E.Expr], str] = {
@@ -111,16 +112,21 @@ def stmt_text(
             shape = "".join(f" * {expr_text(extent)}" for extent in extents)
             made = f"{pad}allocate {buffer.name}[{buffer.dtype}{shape}]"
             return f"{scope}\n{made}\n{inner(body)}"
-        case S.Attr("produce", value, body):
-            return block(f"produce {value}", body)
-        case S.Attr(key, value, body):
+        case S.Begins(_, body):
+            return inner(body)
+        case S.Produce(stage, body):
+            return block(f"produce {stage}", body)
+        case S.Remark(body=body):
+            key, value = remark(s)
             return f"{pad}// attr {key} = {value}\n{inner(body)}"
         case S.Let(var, value, body):
             return f"{pad}let {var.name} = {expr_text(value)}\n{inner(body)}"
         case S.Evaluate(value):
             return f"{pad}{expr_text(value)}"
-        case S.Sync(scope):
-            return f'{pad}tvm_storage_sync("{scope}")'
+        case S.Sync(scope, frees):
+            key, value = remark(s)
+            note = f"{pad}// attr {key} = {value}\n" if frees else ""
+            return f'{note}{pad}tvm_storage_sync("{scope}")'
         case S.AllReduce(reducer, buffers, indices, source, _, axes):
             over = ", ".join(a.name for a in axes)
             into = ", ".join(f"{b.name}[{', '.join(map(expr_text, indices))}]" for b in buffers)

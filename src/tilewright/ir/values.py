@@ -1,11 +1,15 @@
-"""Values of all kinds as expressions, and the types that they meet in."""
+"""Values of all kinds as expressions, and the types that they are promoted to."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 from tilewright.ir import expr as E
-from tilewright.ir.dtype import DType, dtype, int_range
+from tilewright.ir.dtype import DType, dtype, int_range, wrapped
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import Cast, Expr, FloatImm, IntImm
 from tilewright.ir.operand import Operand
@@ -13,13 +17,32 @@ from tilewright.ir.operand import Operand
 Value: TypeAlias = "Expr | Operand | int | float"
 
 
-def const(value: int | float | bool, type: str | None = None) -> Expr:
-    """A constant; int32, float32 or bool by the value's Python type where none is named."""
-    if type is None:
-        type = (
-            "bool" if isinstance(value, bool) else "int32" if isinstance(value, int) else "float32"
-        )
-    t = dtype(type)
+#: The largest finite float32.
+_FLOAT32_MAX = 3.4028234663852886e38
+
+#: Whether expressions are written under TVM's names, whose types are promoted otherwise.
+_tvm_promotion: ContextVar[bool] = ContextVar("tvm_promotion", default=False)
+
+
+@contextmanager
+def tvm_promotion() -> Iterator[None]:
+    """Promote types as TVM's do while expressions are written.
+
+    A Python number is int32 or float32 whatever stands beside it, and so is a NumPy scalar; of a
+    signed and an unsigned type of the same width the unsigned one wins.
+    Source: TVM 0.18, ``BinaryOpMatchTypes``.
+    """
+    token = _tvm_promotion.set(True)
+    try:
+        yield
+    finally:
+        _tvm_promotion.reset(token)
+
+
+def const(value: Any, type: str | None = None) -> Expr:
+    """A constant. Where no type is named, a NumPy scalar has its own; a Python number is bool,
+    int32 or float32, or int64 or float64 where it is beyond the range of these."""
+    t = dtype(_type_of(value) if type is None else type)
     if t.lanes > 1:
         return E.Broadcast(const(value, t.element), t.lanes)
     if t.is_float:
@@ -27,6 +50,41 @@ def const(value: int | float | bool, type: str | None = None) -> Expr:
     if t.is_int:
         return IntImm(t, int(value))
     return IntImm(t, int(bool(value)))
+
+
+def _type_of(value: Any) -> str:
+    """The type of a number for which none is named."""
+    if is_numpy(value):
+        return str(value.dtype)
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        low, high = int_range(dtype("int32"))
+        return "int32" if low <= value <= high else "int64"
+    wide = _FLOAT32_MAX < abs(value) < float("inf")
+    return "float64" if wide else "float32"
+
+
+def is_numpy(value: Any) -> bool:
+    """Whether a value is a scalar of NumPy's, or an array of no dimensions."""
+    numpy = sys.modules.get("numpy")
+    return (
+        numpy is not None
+        and isinstance(value, (numpy.generic, numpy.ndarray))
+        and value.shape == ()
+    )
+
+
+def _as_literal(value: Any) -> Any:
+    """A NumPy scalar of a type that nobody chose as the Python number that it is.
+
+    NumPy makes int64 and float64 of Python's numbers, as in ``np.prod(shape)`` and ``np.sqrt(2)``.
+    Under TVM's names every NumPy scalar is taken so.
+    """
+    if isinstance(value, Expr) or not is_numpy(value):
+        return value
+    chosen = str(value.dtype) not in ("int64", "float64") and not _tvm_promotion.get()
+    return value if chosen else value.item()
 
 
 def as_expr(value: Any, type: str | None = None) -> Expr:
@@ -43,15 +101,18 @@ def as_expr(value: Any, type: str | None = None) -> Expr:
         found = read()
         if isinstance(found, Expr):
             return found
-    item = getattr(value, "item", None)  # a NumPy scalar
-    if item is not None:
+    if is_numpy(value):
+        return const(value, type)
+    item = getattr(value, "item", None)  # a scalar of another library's
+    if item is not None and getattr(value, "shape", None) == ():
         return const(item(), type)
     raise LanguageError(f"{value!r} (a {value.__class__.__name__}) cannot be used in an expression")
 
 
 def as_index(value: Any) -> Expr:
-    """An integer expression; raises :class:`LanguageError` for anything else."""
-    made = as_expr(value)
+    """An integer expression; raises :class:`LanguageError` for anything else. Of a NumPy integer
+    the value counts, and not its type."""
+    made = as_expr(value.item() if is_numpy(value) else value)
     if not made.dtype.is_int:
         raise LanguageError(f"an index or extent must be an integer, got {made} of {made.dtype}")
     return made
@@ -87,20 +148,24 @@ def common_type(a: DType, b: DType) -> DType:
     elif a.bits != b.bits:
         best = max(a, b, key=lambda t: t.bits)
     else:
-        best = a if a.kind == "int" else b
+        wins = "uint" if _tvm_promotion.get() else "int"
+        best = a if a.kind == wins else b
     return best.with_lanes(lanes)
 
 
 def unify(a: Any, b: Any) -> tuple[Expr, Expr]:
-    """Both operands in one type; a Python number takes the other's type where it can."""
-    if isinstance(a, (int, float)) and not isinstance(b, (int, float)):
+    """Both operands in one type; a Python number takes the other's type where it can, but under
+    :func:`tvm_promotion`."""
+    a, b = _as_literal(a), _as_literal(b)
+    literal = isinstance(a, (int, float)), isinstance(b, (int, float))
+    if literal[0] == literal[1] or _tvm_promotion.get():
+        a, b = as_expr(a), as_expr(b)
+    elif literal[0]:
         b = as_expr(b)
         a = _match_literal(a, b)
-    elif isinstance(b, (int, float)) and not isinstance(a, (int, float)):
+    else:
         a = as_expr(a)
         b = _match_literal(b, a)
-    else:
-        a, b = as_expr(a), as_expr(b)
     if a.dtype is b.dtype:
         return a, b
     to = common_type(a.dtype, b.dtype)
@@ -132,9 +197,7 @@ def cast(to: str, value: Value) -> Expr:
     if e.dtype == t:
         return e
     if isinstance(e, IntImm) and t.is_int:
-        bits = e.value & (2**t.bits - 1)
-        signed = bits - 2**t.bits if t.kind == "int" and bits >= 2 ** (t.bits - 1) else bits
-        return const(signed, t)
+        return const(wrapped(e.value, t), t)
     if isinstance(e, IntImm):
         return const(e.value, t)
     if isinstance(e, FloatImm) and t.is_float and t.bits >= e.dtype.bits:

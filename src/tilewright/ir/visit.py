@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
-from typing import Any, cast
+from typing import Any, TypeAlias, cast, final
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import (
@@ -21,14 +22,26 @@ from tilewright.ir.expr import (
     StringImm,
     Var,
 )
-from tilewright.ir.stmt import Access, Allocate, For, Let, Stmt, Store
+from tilewright.ir.stmt import (
+    Access,
+    Allocate,
+    For,
+    If,
+    Instr,
+    Let,
+    Remark,
+    Seq,
+    Stmt,
+    Store,
+)
 
 Node = Expr | Stmt
 
 #: Expressions without others below them.
 _LEAVES = frozenset({Var, IntImm, FloatImm, StringImm})
 
-#: Fields that hold no expressions to descend into, by node class.
+#: Fields that hold no expressions to descend into, of all node classes and by class.
+_PLAIN = ("dtype", "name", "kind", "tag", "annotations", "pipelines", "reducer")
 _OPAQUE: dict[type, tuple[str, ...]] = {
     Reduce: ("reducer", "axes", "index"),
 }
@@ -38,7 +51,7 @@ _OPAQUE: dict[type, tuple[str, ...]] = {
 def _fields(cls: Any) -> tuple[tuple[str, bool], ...]:
     """The fields of a node class, and whether there may be expressions or buffers in them."""
     names: tuple[str, ...] = cls.__match_args__
-    skip = _OPAQUE.get(cls, ()) + ("dtype", "name", "kind", "tag", "annotations", "reducer")
+    skip = {*_OPAQUE.get(cls, ()), *_PLAIN}
     return tuple((name, name not in skip) for name in names)
 
 
@@ -50,10 +63,46 @@ def _inner(cls: Any) -> Callable[[Any], tuple[Any, ...]]:
     return read if len(names) != 1 else lambda node: (read(node),)
 
 
+#: A call that may be nested to any depth, as :func:`run` carries it out: what it yields are calls
+#: that it waits for, what it is sent are their results.
+Steps: TypeAlias = Generator[Any, Any, Any]
+
+
+def run(steps: Steps) -> Any:
+    """Carry out recursive calls that are written as generators, on a stack of their own.
+
+    Where a function would call itself, its generator yields the generator of that call, and gets
+    what it returns, or the exception that it raises.
+    """
+    stack = [steps]
+    result: Any = None
+    error: BaseException | None = None
+    while stack:
+        top = stack[-1]
+        try:
+            called = top.send(result) if error is None else top.throw(error)
+        except StopIteration as stop:
+            result, error = stop.value, None
+            stack.pop()
+        except BaseException as raised:
+            result, error = None, raised
+            stack.pop()
+        else:
+            stack.append(called)
+            result = error = None
+    if error is not None:
+        raise error
+    return result
+
+
+#: Statements that hold others.
+_NESTS = frozenset({For, If, Seq, Allocate, Let, Instr, *Remark.__subclasses__()})
+
+
 class Rewriter:
     """Rebuilds a program from the leaves up, keeping every part that does not change.
 
-    Override :meth:`expr` or :meth:`stmt`, match the nodes of interest and fall back to
+    Override :meth:`expr` or :meth:`steps`, match the nodes of interest and fall back to
     ``super()``, which descends::
 
         class Double(Rewriter):
@@ -61,7 +110,19 @@ class Rewriter:
                 match e:
                     case IntImm(t, v): return const(2 * v, t)
                 return super().expr(e)
+
+    Statements nest as deep as a program has stages, so for them override :meth:`steps`, whose
+    calls of itself do not take Python's stack::
+
+            def steps(self, s: Stmt) -> Steps:
+                match s:
+                    case Remark(body=body): return (yield self.steps(body))
+                return (yield super().steps(s))
     """
+
+    def __init_subclass__(cls) -> None:
+        if "stmt" in vars(cls):
+            raise TypeError(f"{cls.__name__}: override steps, which stmt carries out")
 
     def expr(self, e: Expr) -> Expr:
         """The expression that replaces ``e``."""
@@ -74,10 +135,34 @@ class Rewriter:
         found: Expr = self._rebuilt(e, cls)
         return found
 
+    @final
     def stmt(self, s: Stmt) -> Stmt:
         """The statement that replaces ``s``."""
-        found: Stmt = self._rebuilt(s, type(s))
+        found: Stmt = run(self.steps(s))
         return found
+
+    def steps(self, s: Stmt) -> Steps:
+        """What :meth:`stmt` does, as :func:`run` carries it out."""
+        if type(s) not in _NESTS:
+            return self._rebuilt(s, type(s))
+        changed = False
+        args: list[Any] = []
+        cls: Any = type(s)
+        for name, descends in _fields(cls):
+            old = getattr(s, name)
+            new = old
+            if isinstance(old, Stmt):
+                new = yield self.steps(old)
+            elif cls is Seq:
+                parts = []
+                for x in old:
+                    parts.append((yield self.steps(x)))
+                new = old if all(map(operator.is_, old, parts)) else tuple(parts)
+            elif descends:
+                new = self._field(old)
+            changed = changed or new is not old
+            args.append(new)
+        return cls(*args) if changed else s
 
     def _rebuilt(self, node: Any, cls: Any) -> Any:
         args: list[Any] = []
@@ -98,33 +183,76 @@ class Rewriter:
     def _field(self, old: Any) -> Any:
         if isinstance(old, Expr):
             return self.expr(old)
-        if isinstance(old, Stmt):
-            return self.stmt(old)
         if isinstance(old, Buffer):
             return self.buffer(old)
         if isinstance(old, tuple):
             new = [self._field(item) for item in old]
             return old if all(map(operator.is_, old, new)) else tuple(new)
         if isinstance(old, Access):
-            found = Access(self.buffer(old.buffer), self._field(old.indices))
-            same = found.buffer is old.buffer and found.indices is old.indices
-            return old if same else found
+            buffer, indices = self.buffer(old.buffer), self._field(old.indices)
+            same = buffer is old.buffer and indices is old.indices
+            return old if same else replace(old, buffer=buffer, indices=indices)
         return old
 
 
-class _Substitution(Rewriter):
-    def __init__(self, mapping: Mapping[Expr, Expr]) -> None:
-        self.mapping = mapping
+class BottomUp(Rewriter):
+    """A rewriter that treats every distinct expression once, its operands first.
+
+    It keeps a stack of its own, so that expressions may be of any height, and time goes by the
+    number of distinct nodes however often they occur. Override :meth:`given`, :meth:`made` and
+    ``expanded``; what replaces an expression must not depend on where it stands.
+    """
+
+    #: Of an expression whose operands are replaced, one to be treated in its place, or None.
+    expanded: Callable[[Expr], Expr | None] | None = None
+
+    def __init__(self) -> None:
         self.memo: dict[Expr, Expr] = {}
 
+    def given(self, e: Expr) -> Expr | None:
+        """What replaces ``e`` as it is, without looking into it; None to descend."""
+        return None
+
+    def made(self, old: Expr, new: Expr) -> Expr:
+        """What replaces ``old``, which is ``new`` now that its operands are replaced."""
+        return new
+
     def expr(self, e: Expr) -> Expr:
-        found = self.memo.get(e)
-        if found is None:
-            found = self.mapping.get(e)
+        memo = self.memo
+        found = memo.get(e)
+        if found is not None:
+            return found
+        stack: list[Any] = [e]
+        while stack:
+            node = stack[-1]
+            if node in memo:
+                stack.pop()
+                continue
+            found = self.given(node)
             if found is None:
-                found = super().expr(e)
-            self.memo[e] = found
-        return found
+                waiting = len(stack)
+                if type(node) not in _LEAVES:
+                    stack.extend(x for x in reversed(below(node)) if x not in memo)
+                if len(stack) > waiting:
+                    continue
+                found = super().expr(node)
+                further = None if self.expanded is None else self.expanded(found)
+                if further is None:
+                    found = self.made(node, found)
+                elif further in memo:
+                    found = memo[further]
+                else:
+                    stack.append(further)
+                    continue
+            memo[node] = found
+            stack.pop()
+        return memo[e]
+
+
+class _Substitution(BottomUp):
+    def __init__(self, mapping: Mapping[Expr, Expr]) -> None:
+        super().__init__()
+        self.given = mapping.get  # type: ignore[assignment, method-assign]
 
 
 def substitute(node: Any, mapping: Mapping[Any, Expr]) -> Any:
@@ -138,8 +266,9 @@ def substitute(node: Any, mapping: Mapping[Any, Expr]) -> Any:
     return rewriter.expr(node) if isinstance(node, Expr) else rewriter.stmt(node)
 
 
-class _BufferReplacement(Rewriter):
+class _BufferReplacement(BottomUp):
     def __init__(self, mapping: Mapping[Buffer, Buffer]) -> None:
+        super().__init__()
         self.mapping = mapping
 
     def buffer(self, b: Buffer) -> Buffer:
@@ -152,19 +281,23 @@ def replace_buffers(node: Any, mapping: Mapping[Buffer, Buffer]) -> Any:
     return rewriter.expr(node) if isinstance(node, Expr) else rewriter.stmt(node)
 
 
+class _Rule(BottomUp):
+    def __init__(self, rule: Callable[[Expr], Expr | None]) -> None:
+        super().__init__()
+        self.rule = rule
+
+    def made(self, old: Expr, new: Expr) -> Expr:
+        found = self.rule(new)
+        return new if found is None else found
+
+
 def rewrite_exprs(node: Any, rule: Callable[[Expr], Expr | None]) -> Any:
-    """Apply ``rule`` to every expression, children first; None keeps it."""
-
-    class Bottom(Rewriter):
-        def expr(self, e: Expr) -> Expr:
-            e = super().expr(e)
-            found = rule(e)
-            return e if found is None else found
-
-    return Bottom().expr(node) if isinstance(node, Expr) else Bottom().stmt(node)
+    """Apply ``rule`` to every distinct expression, children first; None keeps it."""
+    rewriter = _Rule(rule)
+    return rewriter.expr(node) if isinstance(node, Expr) else rewriter.stmt(node)
 
 
-def _below(node: Node) -> list[Node]:
+def below(node: Node) -> list[Node]:
     if isinstance(node, Binary | Compare):
         return [node.a, node.b]
     cls: Any = type(node)
@@ -185,7 +318,7 @@ def _below(node: Node) -> list[Node]:
 
 def children(node: Node) -> Iterator[Node]:
     """The expressions and statements directly below ``node``, in order of evaluation."""
-    return iter(_below(node))
+    return iter(below(node))
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -195,7 +328,7 @@ def walk(node: Node) -> Iterator[Node]:
         top = stack.pop()
         yield top
         if type(top) not in _LEAVES:
-            stack.extend(reversed(_below(top)))
+            stack.extend(reversed(below(top)))
 
 
 def statements(node: Node) -> Iterator[Stmt]:
@@ -204,7 +337,7 @@ def statements(node: Node) -> Iterator[Stmt]:
     while stack:
         top = stack.pop()
         yield top
-        stack.extend(s for s in reversed(_below(top)) if isinstance(s, Stmt))
+        stack.extend(s for s in reversed(below(top)) if isinstance(s, Stmt))
 
 
 def distinct(node: Node) -> Iterator[Node]:
@@ -219,7 +352,7 @@ def distinct(node: Node) -> Iterator[Node]:
             seen.add(top)
         yield top
         if type(top) not in _LEAVES:
-            stack.extend(reversed(_below(top)))
+            stack.extend(reversed(below(top)))
 
 
 def exprs(node: Node) -> Iterator[Expr]:
@@ -268,8 +401,8 @@ def indexes(s: For, scope: str) -> bool:
 
 
 def loads(node: Node) -> Iterator[Load]:
-    """Every read of a buffer in ``node``."""
-    for e in walk(node):
+    """Every distinct read of a buffer in ``node``."""
+    for e in distinct(node):
         if isinstance(e, Load):
             yield e
 

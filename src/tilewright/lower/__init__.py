@@ -1,7 +1,7 @@
 """A schedule becomes loops, then better loops: one pass a file, one ordered list of passes.
 
-``tilewright.lower(s, args, target)`` is :func:`tilewright.lower.pipeline.lower`: the room is called
-by its own name, as TVM's users know it.
+``tilewright.lower(s, args, target)`` is :func:`tilewright.lower.pipeline.lower`: the package is
+called by its own name, as TVM's users know it.
 """
 
 import sys
@@ -11,11 +11,11 @@ from typing import Any
 from tilewright.ir.func import Module
 
 
-class _Room(ModuleType):
+class _Callable(ModuleType):
     def __call__(self, *args: Any, **options: Any) -> Module:
         from tilewright.lower.pipeline import lower
 
         return lower(*args, **options)
 
 
-sys.modules[__name__].__class__ = _Room
+sys.modules[__name__].__class__ = _Callable

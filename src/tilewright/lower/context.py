@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 
 from tilewright.arith import Analyzer
+from tilewright.arith.spans import greatest_extent
 from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import For, If, Let, Stmt
-from tilewright.ir.visit import Rewriter, exprs, symbolic_extents
+from tilewright.ir.visit import Rewriter, Steps, exprs, symbolic_extents
 
 
 def analyzer_of(func: Func) -> Analyzer:
@@ -20,24 +22,23 @@ def analyzer_of(func: Func) -> Analyzer:
     analyzer = Analyzer()
     for p in func.params:
         for var in symbolic_extents(p) if isinstance(p, Buffer) else ():
-            analyzer.bind(var, 0, None)
+            analyzer.symbol(var)
     for axis in func.launch:
         analyzer.bind(axis.var, 0, axis.extent)
     return analyzer
 
 
+def bind_extents(analyzer: Analyzer, params: Iterable[Buffer | Var]) -> None:
+    """Let the extents of arrays among ``params`` range as far as a call may give them; another
+    number may be any of its type."""
+    for p in params:
+        for var in symbolic_extents(p) if isinstance(p, Buffer) else ():
+            analyzer.bind(var, 0, greatest_extent(var) + 1)
+
+
 def pure(e: Expr) -> bool:
     """Whether ``e`` reads no memory and calls nothing, so that it can be assumed or moved."""
     return not any(isinstance(x, (Load, E.Call, E.LetExpr)) for x in exprs(e))
-
-
-_DIVISIONS = (E.FloorDiv, E.FloorMod, E.TruncDiv, E.TruncMod)
-
-
-def cannot_fail(e: Expr) -> bool:
-    """Whether every integer division in ``e`` is by a constant that is not zero."""
-    divisors = (x.b for x in exprs(e) if isinstance(x, _DIVISIONS))
-    return all(isinstance(b, E.IntImm) and b.value != 0 for b in divisors)
 
 
 class InContext(Rewriter):
@@ -50,30 +51,30 @@ class InContext(Rewriter):
     def __init__(self, analyzer: Analyzer) -> None:
         self.analyzer = analyzer
 
-    def stmt(self, s: Stmt) -> Stmt:
+    def steps(self, s: Stmt) -> Steps:
         match s:
             case For(var, low, extent, _, body):
                 low, extent = self.expr(low), self.expr(extent)
                 with self.analyzer.scope():
                     self.analyzer.bind(var, low, extent)
-                    body = self.stmt(body)
+                    body = yield self.steps(body)
                 same = low is s.min and extent is s.extent and body is s.body
                 return s if same else replace(s, min=low, extent=extent, body=body)
             case If(condition, then, orelse):
                 condition = self.expr(condition)
-                then = self.under(condition, then)
+                then = yield self.under(condition, then)
                 if orelse is not None:
-                    orelse = self.under(ops.logical_not(condition), orelse)
+                    orelse = yield self.under(ops.logical_not(condition), orelse)
                 same = condition is s.condition and then is s.then and orelse is s.orelse
                 return s if same else If(condition, then, orelse)
             case Let(var, value, body):
                 value = self.expr(value)
                 with self.analyzer.scope():
                     self.define(var, value)
-                    body = self.stmt(body)
+                    body = yield self.steps(body)
                 same = value is s.value and body is s.body
                 return s if same else Let(var, value, body)
-        return super().stmt(s)
+        return (yield super().steps(s))
 
     def expr(self, e: Expr) -> Expr:
         match e:
@@ -91,15 +92,16 @@ class InContext(Rewriter):
         return super().expr(e)
 
     def define(self, var: Var, value: Expr) -> None:
-        if var.dtype.is_int and value.dtype.lanes == 1 and pure(value):
+        known = var.dtype.is_int or var.dtype.is_bool
+        if known and value.dtype.lanes == 1 and pure(value):
             self.analyzer.define(var, value)
 
-    def under(self, condition: Expr, s: Stmt) -> Stmt:
+    def under(self, condition: Expr, s: Stmt) -> Steps:
         """``s`` rewritten where ``condition`` holds."""
         with ExitStack() as stack:
             if condition.dtype.lanes == 1 and pure(condition):
                 stack.enter_context(self.analyzer.assume(condition))
-            return self.stmt(s)
+            return (yield self.steps(s))
 
     def expr_under(self, condition: Expr, e: Expr) -> Expr:
         """``e`` rewritten where ``condition`` holds."""

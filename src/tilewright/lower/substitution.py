@@ -13,10 +13,10 @@ from typing import Any
 from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir.buffer import Buffer, Layout
-from tilewright.ir.expr import Expr, Var
+from tilewright.ir.expr import Expr
 from tilewright.ir.operand import OPERATORS
 from tilewright.ir.stmt import Access, Allocate, AllReduce, For, ForKind, Instr, Let, Stmt, Store
-from tilewright.ir.visit import Rewriter, walk
+from tilewright.ir.visit import Rewriter, Steps, walk
 
 _FOLDED: dict[type[Expr], Callable[[Any, Any], Expr]] = {
     E.Add: ops.add, E.Sub: ops.sub, E.Mul: ops.mul, E.FloorDiv: ops.floordiv,
@@ -105,7 +105,7 @@ def copy(s: Stmt, mapping: Mapping[Any, Expr] | None = None) -> Any:
         if isinstance(node, For) and node.kind is ForKind.THREAD:
             continue
         if isinstance(node, (For, Let, E.LetExpr)):
-            own[node.var] = Var.make(node.var.name, node.var.dtype)
+            own[node.var] = node.var.like()
         elif isinstance(node, Allocate):
             buffers.append(node.buffer)
     return put(s, own, {b: renamed(b, own) for b in buffers})
@@ -128,8 +128,8 @@ class _Widen(Rewriter):
             return E.Load(found.buffer, self.place(found.indices), found.predicate)
         return found
 
-    def stmt(self, s: Stmt) -> Stmt:
-        found = super().stmt(s)
+    def steps(self, s: Stmt) -> Steps:
+        found = yield super().steps(s)
         match s, found:
             case Store(buffer), Store(_, indices) if buffer in self.wider:
                 return replace(found, indices=self.place(indices))

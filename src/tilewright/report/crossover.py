@@ -16,7 +16,7 @@ from tilewright.report.numbers import short
 from tilewright.report.page import columns, figure, paragraph
 from tilewright.report.results import short_name
 from tilewright.report.table import table
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 #: The algorithms with their letters, in the order of their colours, and what templates are theirs.
 #: A template of another name is the last one's, which stands for the schedules of this device that
@@ -26,7 +26,7 @@ ALGORITHMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("S", "warpgroups, images staged", ("gpu.toeplitz_staged", "gpu.row_products")),
     ("W", "warps, products of many images",
      ("gpu.toeplitz_warps", "gpu.toeplitz_tf32", "gpu.plane_products", "gpu.plane_gradient",
-      "gpu.channel_pairs", "gpu.sparse_pairs", "gpu.diagonal_wgrad")),
+      "gpu.channel_pairs", "gpu.sparse_pairs")),
     ("I", "warps, products of one image",
      ("gpu.toeplitz_rows", "gpu.toeplitz_tf32_rows", "gpu.toeplitz_wgrad",
       "gpu.toeplitz_tf32_wgrad", "gpu.plane_bands", "gpu.band_gradient")),
@@ -39,7 +39,7 @@ _PASSES = ("forward", "dgrad", "wgrad")
 _WIDE, _HIGH, _LEFT, _TOP, _BOTTOM = 60, 44, 40, 30, 22
 #: How strong a colour is where the second is as fast, and where it takes half as long again.
 _FAINT, _STRONG, _CLEAR = 0.12, 0.62, 0.5
-#: A map has so many cells at least; those of fewer stand in a table.
+#: A map has this many cells at least; those of fewer stand in a table.
 _FEW = 6
 
 
@@ -48,7 +48,7 @@ class Cell:
     """One problem: ``times`` in microseconds by algorithm, an index of :data:`ALGORITHMS`, and
     ``other``, the time of the best other library where it is known."""
 
-    problem: Problem
+    problem: Conv
     times: Mapping[int, float]
     other: float | None = None
 
@@ -74,7 +74,7 @@ class Cell:
         return self.other / self.best if self.other else None
 
 
-def cell(problem: Problem, times: Iterable[tuple[str, float]], other: float | None = None) -> Cell:
+def cell(problem: Conv, times: Iterable[tuple[str, float]], other: float | None = None) -> Cell:
     """Of microseconds by template, of which the least of an algorithm counts."""
     found: dict[int, float] = {}
     for template, micros in times:
@@ -149,7 +149,7 @@ def keys(other: str) -> Html:
     return Html(tag("p", join(named, " "), class_="legend") + words)
 
 
-def _type(p: Problem) -> str:
+def _type(p: Conv) -> str:
     return f"{p.dtype}, TF32 allowed" if p.precision == "tf32" else p.dtype
 
 

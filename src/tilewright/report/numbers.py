@@ -18,6 +18,15 @@ def short(value: float, digits: int = 3) -> str:
     return f"{value:,.{max(0, places)}f}"
 
 
+def counted(count: int, what: str) -> str:
+    """How many there are, by the name of one.
+
+    >>> [counted(n, "problem") for n in (0, 1, 1200)]
+    ['0 problems', '1 problem', '1,200 problems']
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def marks(low: float, high: float, log: bool = False, most: int = 5) -> list[float]:
     """Round numbers in ``[low, high]`` for the grid of an axis.
 

@@ -25,6 +25,7 @@ from tilewright.report.page import (
 from tilewright.report.results import OURS, Results, Row, geometric_mean, short_name
 from tilewright.report.roofline import Kernel, Roof, roofline
 from tilewright.report.table import table
+from tilewright.topi.operators.conv import Conv
 
 #: Rows of a filter from which on several algorithms compete.
 _LARGE = 7
@@ -115,7 +116,8 @@ def _cards(results: Sequence[Results], histories: Sequence[History]) -> Html:
     mean = geometric_mean(ratios)
     shown: dict[str, Any] = {}
     if rows:
-        shown["problems measured beside others" if ratios else "problems measured"] = len(rows)
+        what = "problem" if len(rows) == 1 else "problems"
+        shown[f"{what} measured beside others" if ratios else f"{what} measured"] = len(rows)
     if mean:
         shown["as fast as the best of the others, geometric mean"] = f"{mean:.2f}×"
         shown["from the slowest to the fastest"] = f"{min(ratios):.2f}–{max(ratios):.2f}×"
@@ -262,7 +264,7 @@ def _maps(device: _Device) -> list[Html]:
     }
     found = []
     for _, h in device.tuned:
-        if h.problem is not None and min(h.problem.kernel) >= _LARGE:
+        if isinstance(h.problem, Conv) and min(h.problem.kernel) >= _LARGE:
             times = [(words.partition(",")[0], s * 1e6) for _, s, words in h.trials]
             found.append(cell(h.problem, times, peers.get(h.problem)))
     found = [c for c in found if len(c.times) > 1]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.ir.errors import ProblemError, TilewrightError
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.problem import Problem
 
 OURS = "tilewright"
@@ -139,18 +140,12 @@ def geometric_mean(values: Sequence[float]) -> float | None:
 
 
 def short_name(p: Problem | None) -> str:
-    """A problem without its operator, its pass, and padding by half the filter; "" of none.
+    """A problem without its operator, its pass, and what is as usual; "" of none.
 
-    >>> short_name(Problem.parse("64x384x32x32", "384x1x7x7", padding=3))
+    >>> short_name(Conv.parse("64x384x32x32", "384x1x7x7", padding=3))
     '64x384x32x32 K7 s1 float32 NCHW'
     """
-    if p is None:
-        return ""
-    text = str(p).removeprefix(f"{p.operator} {p.pass_} ")
-    half = tuple((k - 1) * d // 2 for k, d in zip(p.kernel, p.dilation, strict=True))
-    if p.padding == (*half, *half):  # as in every network
-        text = text.replace(f" p{','.join(map(str, p.padding))}", "")
-    return text
+    return "" if p is None else p.short
 
 
 def _row(row: Mapping[str, Any]) -> Row:
@@ -183,7 +178,7 @@ def _problem(row: Mapping[str, Any]) -> Problem | None:
         kernel = kernel * (len(shape) - 2) if len(kernel) == 1 else kernel
         pass_ = str(row.get("pass", "forward"))
         stride = tuple(int(s) for s in str(row.get("stride", 1)).split("x"))
-        return Problem.parse(
+        return Conv.parse(
             shape, [shape[1], int(row.get("multiplier", 1)), *kernel],
             pass_=_PASSES.get(pass_, pass_), stride=stride[0] if len(stride) == 1 else stride,
             padding=tuple(k // 2 for k in kernel) if len(kernel) == 2 else kernel[0] // 2,

@@ -110,7 +110,6 @@ p code, li code, dd code {
 [class^=line-] { stroke-width: 2; stroke-linecap: round; }
 @media (max-width: 44rem) {
   .chart .crowded { display: none; }
-  td:not(.number) { white-space: normal; min-width: 8rem; }
 }
 @media print {
   body { max-width: none; } pre { max-height: none; white-space: pre-wrap; } nav { display: none; }

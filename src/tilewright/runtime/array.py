@@ -47,6 +47,15 @@ def view(obj: Any) -> ArrayView:
     )
 
 
+def resolved(obj: Any) -> Any:
+    """``obj``, or a copy where it is a tensor of the CPU with PyTorch's negative bit, whose memory
+    holds the negated values."""
+    is_neg = getattr(obj, "is_neg", None)
+    if is_neg is not None and is_neg() and obj.device.type == "cpu":
+        return obj.resolve_neg()
+    return obj
+
+
 def _torch(tensor: Any) -> ArrayView:
     device = tensor.device
     kind, index = device.type, device.index
@@ -54,16 +63,29 @@ def _torch(tensor: Any) -> ArrayView:
         raise ArgumentError(f"a tensor on {kind!r} cannot be passed: move it to 'cpu' or 'cuda'")
     if str(tensor.layout) != "torch.strided":
         raise ArgumentError(f"a {tensor.layout} tensor cannot be passed: call .to_dense() first")
+    if tensor.is_neg():
+        raise ArgumentError(
+            "the tensor has PyTorch's negative bit: its memory holds the negated values. Pass "
+            "tensor.resolve_neg()"
+        )
     if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
         raise ArgumentError(
             "the tensor requires a gradient, which a kernel does not record: pass it with "
             ".detach(), or call the kernel under torch.no_grad()"
         )
+    type = _torch_dtype(tensor.dtype)
+    try:
+        shape, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
+        pointer = tensor.data_ptr()
+        if pointer == tensor.storage_offset() * type.bytes:  # the storage begins at no address
+            pointer = 0
+    except (RuntimeError, Warning) as error:
+        raise ArgumentError(f"the tensor has no memory of its own: {error}") from None
     return ArrayView(
-        tensor.data_ptr(),
-        tuple(tensor.shape),
-        tuple(tensor.stride()),
-        _torch_dtype(tensor.dtype),
+        pointer,
+        shape,
+        strides,
+        type,
         "cpu" if kind == "cpu" else f"cuda:{index or 0}",
         False,
         tensor,
@@ -88,10 +110,17 @@ def _cuda_device(obj: Any) -> str:
 
 
 def _interface(obj: Any, interface: dict[str, Any], device: str) -> ArrayView:
-    pointer, readonly = interface["data"]
-    shape = tuple(interface["shape"])
-    type = numpy_dtype(interface["typestr"], getattr(obj, "dtype", None))
-    steps = interface.get("strides")
+    try:
+        pointer, readonly = interface["data"]
+        shape = tuple(map(int, interface["shape"]))
+        type = numpy_dtype(interface["typestr"], getattr(obj, "dtype", None))
+        steps = interface.get("strides")
+    except ArgumentError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"the array interface of a {obj.__class__.__name__} is not one: {error!r}"
+        ) from None
     if steps is None:
         strides = dense_strides(shape)
     elif any(step % type.bytes for step in steps):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 from typing import Any
 from weakref import WeakValueDictionary
 
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import TilewrightError
 from tilewright.ir.func import Module
 from tilewright.runtime import cache
 from tilewright.runtime.kernel import Kernel
@@ -35,7 +38,10 @@ def find(key: str, target: Target) -> Kernel | None:
     kernel = _alive.get(place)
     if kernel is None:
         files = cache.get(place)
-        kernel = None if files is None else from_files(files, target)
+        if files is not None:
+            # What is wrong with an entry is mended by building the kernel, which writes it again.
+            with contextlib.suppress(Exception):
+                kernel = from_files(files, target)
         if kernel is not None:
             _alive[place] = kernel
     return kernel
@@ -84,6 +90,15 @@ def to_files(kernel: Kernel) -> dict[str, bytes]:
     return files | {f"artifacts/{name}": data for name, data in found.items()}
 
 
+def _positions(text: bytes, module: Module) -> tuple[int, ...]:
+    """The outputs among the parameters; raises :class:`ValueError` where they are not some."""
+    found = json.loads(text)
+    for k in found:
+        if type(k) is not int or not isinstance(module.params[k], Buffer) or k < 0:
+            raise ValueError(f"parameter {k!r} is no output of {module.name}")
+    return tuple(found)
+
+
 def from_files(files: dict[str, bytes], target: Target) -> Kernel:
     """The kernel that :func:`to_files` took apart."""
     artifacts = {
@@ -91,13 +106,16 @@ def from_files(files: dict[str, bytes], target: Target) -> Kernel:
         for name, data in files.items()
         if name.startswith("artifacts/")
     }
-    written = tuple(json.loads(files["outputs.json"]))
 
     def whole() -> Module:
-        return from_json(files["module.json"].decode())
+        try:
+            return from_json(files["module.json"].decode())
+        except (KeyError, ValueError) as error:
+            raise TilewrightError(f"the program of a saved kernel is damaged: {error}") from None
 
+    head = from_json(files["head.json"].decode()) if artifacts else whole()
+    written = _positions(files["outputs.json"], head)
     if not artifacts:
-        return Kernel(backend(target).compile_module(whole(), target), written)
-    head = from_json(files["head.json"].decode())
+        return Kernel(backend(target).compile_module(head, target), written)
     program = backend(target).compile_module(head, target, artifacts)
     return Kernel(program, written, whole)

@@ -1,17 +1,16 @@
-"""The folder in which compiled code is kept between runs.
+"""Compiled code, kept between runs in the user's folder (:mod:`tilewright.runtime.cache_folder`).
 
-An entry is one file: a line that names the format, the SHA-256 of the rest, an index, the blobs.
-It is written beside its place and moved there, so other processes see all of it or nothing; what
-fails its checksum counts as absent and is written anew. Nothing in it is ever unpickled.
-
-The folder is ``$TILEWRIGHT_CACHE``, else ``$XDG_CACHE_HOME/tilewright``, else
-``~/.cache/tilewright``; ``TILEWRIGHT_CACHE=off`` keeps nothing.
+An entry is one file: a line that names the format, a mark of the entry's name and of the rest
+(HMAC-SHA-256 with the user's key), an index, the blobs. It is written beside its place and moved
+there, so other processes see all of it or nothing; what does not bear the mark counts as absent and
+is written again. Nothing in it is ever unpickled.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import hmac
 import json
 import os
 import tempfile
@@ -19,28 +18,26 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-_MAGIC = b"tilewright-cache-1\n"
+from tilewright.runtime.cache_folder import (
+    folder,
+    make_folder,
+    mark,
+    named,
+    secret,
+    warn_once,
+)
+from tilewright.runtime.files import disk_full
+
+_MAGIC = b"tilewright-cache-2\n"
 #: When the folder outgrows this many bytes, the entries not used for longest are removed.
 LIMIT = 1 << 30
 _PRUNE_EVERY = 64  # writes of one process
 
-#: The rooms through which a schedule becomes code. What is above them makes schedules, which are
+#: The packages through which a schedule becomes code. What is above them makes schedules, which are
 #: part of an entry's key themselves.
 _COMPILER = ("ir", "arith", "te", "target", "schedule", "lower", "verify", "codegen", "runtime")
 
 _writes = 0
-
-
-def folder() -> Path | None:
-    """Where entries are kept; None where keeping is switched off."""
-    named = os.environ.get("TILEWRIGHT_CACHE")
-    if named is not None:
-        return None if named in ("", "0", "off") else Path(named).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    try:
-        return (Path(base) if base else Path.home() / ".cache") / "tilewright"
-    except RuntimeError:  # no home
-        return None
 
 
 @cache
@@ -53,8 +50,8 @@ def compiler_tag() -> str:
 
     digest = hashlib.sha256(__version__.encode())
     root = str(Path(__file__).parent.parent)
-    for room in _COMPILER:
-        for path, stat in sorted(_sources(os.path.join(root, room))):
+    for package in _COMPILER:
+        for path, stat in sorted(_sources(os.path.join(root, package))):
             digest.update(f"{path.removeprefix(root)} {stat}\n".encode())
     return f"{__version__}-{digest.hexdigest()[:16]}"
 
@@ -74,66 +71,82 @@ def digest(*parts: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def pack(files: Mapping[str, bytes]) -> bytes:
-    """Named blobs as one, with a checksum."""
+def pack(files: Mapping[str, bytes], name: str = "", key: bytes = b"") -> bytes:
+    """Named blobs as one, which bears the mark of ``key`` for an entry of this name."""
     index = json.dumps({name: len(data) for name, data in files.items()}).encode()
     body = b"".join((len(index).to_bytes(8, "little"), index, *files.values()))
-    return _MAGIC + hashlib.sha256(body).digest() + body
+    return _MAGIC + mark(key, name, body) + body
 
 
-def unpack(data: bytes) -> dict[str, bytes] | None:
-    """The blobs, or None where ``data`` is truncated, corrupted or of another format."""
+def unpack(data: bytes, name: str = "", key: bytes = b"") -> dict[str, bytes] | None:
+    """The blobs; None where ``data`` is truncated, altered, of another format, or was packed under
+    another name or with another key."""
     start = len(_MAGIC) + 32
     body = data[start:]
-    if not data.startswith(_MAGIC) or hashlib.sha256(body).digest() != data[start - 32 : start]:
+    if not data.startswith(_MAGIC):
+        return None
+    if not hmac.compare_digest(mark(key, name, body), data[start - 32 : start]):
         return None
     at = 8 + int.from_bytes(body[:8], "little")
     files = {}
-    for name, size in json.loads(body[8:at]).items():
-        files[name] = body[at : at + size]
-        at += size
+    try:
+        for part, size in json.loads(body[8:at]).items():
+            files[part] = body[at : at + size]
+            at += size
+    except (AttributeError, RecursionError, TypeError, ValueError):
+        return None
     return files
 
 
-def _path(key: str) -> Path | None:
+def _path(root: Path, name: str) -> Path:
+    return root / name[:2] / f"{name[2:]}.tw"
+
+
+def get(name: str, *parts: str) -> dict[str, bytes] | None:
+    """What was kept under ``name`` (hex digits); None where there is nothing sound that has all of
+    ``parts``."""
     root = folder()
-    return None if root is None else root / key[:2] / f"{key[2:]}.tw"
-
-
-def get(key: str) -> dict[str, bytes] | None:
-    """What was kept under ``key`` (hex digits); None where there is nothing sound."""
-    path = _path(key)
-    if path is None:
+    if root is None:
         return None
+    path = _path(root, name)
     try:
-        files = unpack(path.read_bytes())
+        data = path.read_bytes()
     except OSError:
         return None
+    key = secret(root)
+    files = None if key is None else unpack(data, name, key)
+    if files is not None and not files.keys() >= {*parts}:
+        files = None
     with contextlib.suppress(OSError):
         if files is None:
-            path.unlink()  # whoever asked writes it anew
+            path.unlink()  # whoever asked writes it again
         else:
             os.utime(path)  # used just now
     return files
 
 
-def put(key: str, files: Mapping[str, bytes]) -> None:
-    """Keep ``files`` under ``key``. A folder that cannot be written to is no error."""
+def put(name: str, files: Mapping[str, bytes]) -> None:
+    """Keep ``files`` under ``name``. A folder that cannot be written to is no error; a full disk is
+    one warning."""
     global _writes
-    path = _path(key)
-    if path is None:
-        return
     temporary = ""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        root = make_folder()
+        key = None if root is None else secret(root, make=True)
+        if root is None or key is None:
+            return
+        path = _path(root, name)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
         with os.fdopen(handle, "wb") as file:
-            file.write(pack(files))
+            file.write(pack(files, name, key))
         os.replace(temporary, path)
-    except OSError:
+    except OSError as error:
         if temporary:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+        if disk_full(error):
+            warn_once(f"compiled code is not kept in {named()}: {disk_full(error)}")
         return
     _writes += 1
     if _writes % _PRUNE_EVERY == 1:

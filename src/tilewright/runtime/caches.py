@@ -13,7 +13,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @cache
 def last_level(threads: int = 1, cpus: Path = _CPUS) -> int:
-    """The bytes of the last-level cache that so many threads have.
+    """The bytes of the last-level cache that ``threads`` threads have.
 
     Where cores have several such caches, each of ``threads`` may run by another one. Under a
     hypervisor it is what the machine claims: others may use of it, too.

@@ -11,7 +11,7 @@ from tilewright.runtime.build import backend, find
 from tilewright.runtime.build import build as build_module
 from tilewright.runtime.kernel import Kernel
 from tilewright.schedule.fingerprint import fingerprint
-from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.schedule import Schedule, as_schedule
 from tilewright.target.target import Target, current_target
 
 
@@ -37,11 +37,12 @@ def build(
     schedule is wrong, :class:`TargetError` where a library of the target is missing.
     """
     if isinstance(program, Module):
-        found = program.attrs.get("target") if target is None else target
+        found = program.target if target is None else target
         machine = Target.parse(found or current_target() or "llvm")
         if verify:
             _prove(program)
         return build_module(program, machine)
+    program = as_schedule(program, "build")
     if args is None:
         raise TargetError("build needs the arguments of the schedule: build(s, [A, W, out])")
     machine = _resolve(Target.parse(target or current_target() or "llvm"))

@@ -38,7 +38,7 @@ from tilewright.runtime.cuda_launch import Loaded, measure
 from tilewright.runtime.program import Resources
 from tilewright.target import Target
 from tilewright.target.boxes import TensorMap
-from tilewright.target.target import multiprocessors, overlaps
+from tilewright.target.target import overlaps, sms
 
 #: What vector accesses need the address of every argument to be a multiple of, in bytes.
 ALIGNMENT = 16
@@ -58,7 +58,7 @@ def cache_tag(target: Target) -> str:
 
 
 def allocate(nbytes: int, where: str = "cuda:0") -> Memory:
-    """Room for an array on a device such as "cuda:0"."""
+    """Memory for an array on a device such as "cuda:0"."""
     return Memory(nbytes, int(where.partition(":")[2] or 0))
 
 
@@ -98,7 +98,7 @@ class CudaProgram:
         self.dynamic_shared: list[int] = meta["dynamic_shared"]
         self.unaligned_shared: list[int] = meta["unaligned_shared"]
         self.asked_shared: list[int] = meta["asked_shared"]
-        self.told = Registers(*meta["registers"])  # what the compiler was told
+        self.told = Registers(*meta["registers"])  # what the compiler received
         self.written = frozenset(meta["written"])
         self.maps = [[TensorMap.of(row) for row in own] for own in meta["maps"]]
         self.resources: Mapping[str, Resources] = {
@@ -176,7 +176,7 @@ class CudaProgram:
         loaded.launch(pointers, scalars, stream_handle(stream, ordinal), torch)
 
     def _load(self, ordinal: int, aligned: bool) -> Loaded:
-        """The code for a device, compiled anew where what there is does not fit."""
+        """The code for a device, compiled again where what there is does not fit."""
         place = device(ordinal)
         simple = self.aligned and not aligned
         source = self._files["unaligned.cu" if simple else "source.cu"].decode()
@@ -188,7 +188,7 @@ class CudaProgram:
         maps = None if simple else self.maps
         shared = self.unaligned_shared if simple else self.dynamic_shared
         if not simple and self.asked_shared != shared:
-            many = place.attribute("MULTIPROCESSOR_COUNT") >= multiprocessors(self.arch)
+            many = place.attribute("MULTIPROCESSOR_COUNT") >= sms(self.arch)
             shared = self.asked_shared if many else shared
         loaded = Loaded(
             self.module, place, cubin, self.symbols, shared, follows, maps,

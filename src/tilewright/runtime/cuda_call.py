@@ -3,18 +3,18 @@
 The bindings of Python wrap every handle and make an object of the status: a launch through them
 costs the host several times what the driver takes. Here one builtin function is given the stream
 and the addresses, fills the driver's structures on its stack, where no other thread sees them, and
-launches all kernels of a call: :mod:`tilewright.codegen.llvm.cuda_launch`.
+launches all kernels of a call: ``codegen/llvm/host/launch.c``.
 """
 
 from __future__ import annotations
 
+import platform
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from tilewright.codegen.llvm import Generated
-from tilewright.codegen.llvm.cuda_launch import HEAD, ITSELF, MOST, NAME, OF_PLAN, PYTHON, SOURCE
+from tilewright.codegen.llvm import host
 from tilewright.ir.errors import TargetError
 from tilewright.runtime import cache as disk
 from tilewright.runtime.builtin import binder, python_function
@@ -22,6 +22,10 @@ from tilewright.runtime.cuda_driver import check, load_driver
 from tilewright.runtime.llvm_host import compile_object, processor
 from tilewright.runtime.llvm_link import forever, link
 
+#: What launch.c says of a plan: addresses of a call, or parameters of a kernel, at most; words
+#: before its scalars; and what the code of a parameter says beside its place.
+MOST, HEAD = 512, 5
+OF_PLAN, ITSELF = 1, 2
 #: The first version of CUDA whose driver has the function.
 _VERSION = 11080
 
@@ -97,12 +101,13 @@ def _driver_function() -> int:
 def _binder() -> Callable[[object], Call]:
     """Compiles the builtin where the cache does not have it."""
     cpu = processor("")
-    key = disk.digest("cuda_launch", SOURCE, cpu.tag, disk.compiler_tag())
-    files = disk.get(key)
+    code = host.linked(host.LAUNCH, platform.machine().lower())
+    key = disk.digest("cuda_launch", code.text, cpu.tag, disk.compiler_tag())
+    files = disk.get(key, "launch.o")
     if files is None:
-        files = {"launch.o": compile_object(Generated(SOURCE, plain=True), cpu)}
+        files = {"launch.o": compile_object(code, cpu)}
         disk.put(key, files)
-    imports = {name: python_function(name) for name in PYTHON}
-    tracker, found = link(files["launch.o"], (NAME,), imports)
+    imports = {name: python_function(name) for name in host.imports(code)}
+    tracker, found = link(files["launch.o"], ("tw_launch",), imports)
     forever(tracker)
-    return binder("launch", found[NAME])
+    return binder("launch", found["tw_launch"])

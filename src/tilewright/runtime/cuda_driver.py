@@ -141,7 +141,7 @@ def device(ordinal: int = 0) -> Device:
 
 
 def torch_in_use() -> Any:
-    """The module torch where it has been imported and uses CUDA, else None."""
+    """The module torch where it has been imported and uses CUDA, or None."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
         return None

@@ -28,9 +28,9 @@ from tilewright.target.boxes import TensorMap
 _TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 #: The largest grid and block (CUDA programming guide, "Technical specifications").
 _MOST = (2**31 - 1, 65535, 65535, 1024, 1024, 64)
-#: So many combinations of symbolic extents are remembered.
+#: How many combinations of symbolic extents are remembered.
 _PLANS = 256
-#: So many launches go into one CUDA graph when a kernel is timed.
+#: How many launches go into one CUDA graph when a kernel is timed.
 _GRAPH = 100
 
 
@@ -112,9 +112,9 @@ class Loaded:
             if plan.workspaces:
                 held, extra = self._allocate(plan.workspaces, stream, torch)
                 pointers = pointers + extra
-            room = self._maps.room(pointers, scalars) if self._maps else None
-            if room is not None:
-                pointers += room.addresses
+            storage = self._maps.storage(pointers, scalars) if self._maps else None
+            if storage is not None:
+                pointers += storage.addresses
             answer = plan.call(stream, pointers)
             if answer != 0:
                 status, k = failure(answer)
@@ -124,7 +124,7 @@ class Loaded:
                     (load_driver().CUresult(status),),
                     f"launching {func.name}, grid {grid}, block {block}",
                 )
-            del held, room
+            del held, storage
         finally:
             self._place.leave(entered)
 

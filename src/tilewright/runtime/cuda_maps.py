@@ -1,4 +1,4 @@
-"""Tensor maps: what the host tells the copying unit of a tensor, for each launch.
+"""Tensor maps: what the host tells TMA of a tensor, for each launch.
 
 A map holds the tensor's address, extents and strides and the extents of a box (CUDA driver API,
 "Tensor Map Object Management"). It is a parameter of the kernel, made when the kernel is called
@@ -26,7 +26,7 @@ from tilewright.target.boxes import TensorMap, stride_problem
 SIZE, _ALIGN = 128, 128
 #: The first version of CUDA whose driver makes them.
 _VERSION = 12000
-#: The maps of so many calls are remembered.
+#: The maps of this many calls are remembered.
 _KEPT = 1024
 #: By type of elements, the end of the driver's name for it; of integers, signs do not matter.
 _TYPES = {"float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32",
@@ -91,8 +91,8 @@ def encoder(what: Tiled) -> Encode:
     kind = _enumerator("CUtensorMapDataType", "DATA_TYPE", what.kind)
     function = _driver_function()
 
-    def encode(room: int, address: int) -> None:
-        status = function(room, kind, rank, address, *fixed)
+    def encode(storage: int, address: int) -> None:
+        status = function(storage, kind, rank, address, *fixed)
         if status:
             check(
                 (load_driver().CUresult(status),),
@@ -117,7 +117,7 @@ def _enumerator(enum: str, prefix: str, name: str) -> int:
     return int(getattr(getattr(load_driver(), enum), f"CU_TENSOR_MAP_{prefix}_{name}"))
 
 
-class Room:
+class MapStorage:
     """Memory for the maps of all kernels, from which the driver reads them at a launch."""
 
     __slots__ = ("_memory", "addresses")
@@ -158,29 +158,29 @@ class TensorMaps:
             self.of_kernel.append(own)
         places = sorted({position for _, _, position in self._maps})
         self._described = itemgetter(*places) if places else None
-        self._rooms: dict[tuple[Any, tuple[int, ...]], Room] = {}
+        self._storages: dict[tuple[Any, tuple[int, ...]], MapStorage] = {}
         self._encoders: dict[tuple[int, ...], list[Encode]] = {}
 
     def __len__(self) -> int:
         return len(self._maps)
 
-    def room(self, pointers: Sequence[int], scalars: tuple[int, ...]) -> Room:
+    def storage(self, pointers: Sequence[int], scalars: tuple[int, ...]) -> MapStorage:
         """The maps of a call with arrays at ``pointers``, and ``scalars``.
 
         Calls share them, in all threads: nobody writes to them any more. Whoever launches has to
-        hold the room until that is done.
+        hold the storage until that is done.
         """
         described = () if self._described is None else self._described(pointers)
         key = described, scalars
-        room = self._rooms.get(key)
-        if room is None:
-            room = self._make(pointers, scalars)
-            if len(self._rooms) >= _KEPT:
-                self._rooms.clear()
-            self._rooms[key] = room
-        return room
+        storage = self._storages.get(key)
+        if storage is None:
+            storage = self._make(pointers, scalars)
+            if len(self._storages) >= _KEPT:
+                self._storages.clear()
+            self._storages[key] = storage
+        return storage
 
-    def _make(self, pointers: Sequence[int], scalars: tuple[int, ...]) -> Room:
+    def _make(self, pointers: Sequence[int], scalars: tuple[int, ...]) -> MapStorage:
         encoders = self._encoders.get(scalars)
         if encoders is None:
             values = dict(zip(self._names, scalars, strict=True))
@@ -188,9 +188,9 @@ class TensorMaps:
             if len(self._encoders) >= _KEPT:
                 self._encoders.clear()
             self._encoders[scalars] = encoders
-        room = Room(len(self._maps))
+        storage = MapStorage(len(self._maps))
         for encode, address, (_, _, position) in zip(
-            encoders, room.addresses, self._maps, strict=True
+            encoders, storage.addresses, self._maps, strict=True
         ):
             encode(address, pointers[position])
-        return room
+        return storage

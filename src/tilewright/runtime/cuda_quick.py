@@ -1,7 +1,7 @@
 """Short launches for PyTorch's calls: what may change from call to call is looked up, and no more.
 
 Several kernels' calls, one after another, may be one launch: the host is in the driver once, and
-what they hand on lies with their workspaces in one piece of memory.
+what they hand on lies with their workspaces in one block of memory.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tilewright.ir.errors import TilewrightError
 from tilewright.runtime.cuda_call import Kernel, make_call
 from tilewright.runtime.cuda_driver import device_count
 from tilewright.runtime.cuda_maps import TensorMaps
-from tilewright.runtime.torch_memory import allocator
+from tilewright.runtime.torch_memory import allocator, lowest_address, refuse_addresses
 
-#: Workspaces begin at multiples of so many bytes, as the driver's and torch's own memory does.
+#: Workspaces begin at multiples of this many bytes, as the driver's and torch's own memory does.
 _ALIGNMENT = 512
 
 #: Launches on addresses, on torch's current stream.
@@ -73,7 +73,12 @@ def quick(
     described, call = _numbered(parts, takes, addresses, len(temporaries), len(spaces))
     stream = torch._C._cuda_getCurrentRawStream
 
+    lowest = lowest_address()
+
     def launch(pointers: tuple[int, ...]) -> None:
+        for p in pointers:
+            if p < lowest:
+                refuse_addresses(pointers, ())
         if call(stream(ordinal), pointers):
             otherwise(pointers)
 
@@ -81,20 +86,23 @@ def quick(
     workspace = allocator(torch, (size,), (1,), torch.uint8, torch.device("cuda", ordinal))
 
     def launch_with_more(pointers: tuple[int, ...]) -> None:
+        for p in pointers:
+            if p < lowest:
+                refuse_addresses(pointers, ())
         given = pointers
         if starts:
             held = workspace()  # until all is launched
             base = held.data_ptr()
             given = (*given, *[base + at for at in starts])
-        rooms = []  # held, too
-        for room_of, own, scalars in described:
+        storages = []  # held, too
+        for storage_of, own, scalars in described:
             try:
-                room = room_of(own(given), scalars)
+                storage = storage_of(own(given), scalars)
             except TilewrightError:  # there is no map of what is not aligned
                 otherwise(pointers)
                 return
-            rooms.append(room)
-            given += room.addresses
+            storages.append(storage)
+            given += storage.addresses
         if call(stream(ordinal), given):
             otherwise(pointers)
 
@@ -138,7 +146,7 @@ def _numbered(
             structures = [numbers[p] for p in kernel.structures]
             kernels.append(replace(kernel, parameters=parameters, structures=structures))
         if part.maps:
-            described.append((part.maps.room, _picking(memory), part.scalars))
+            described.append((part.maps.storage, _picking(memory), part.scalars))
     return described, make_call(kernels, total, words, max(part.alignment for part in parts))
 
 

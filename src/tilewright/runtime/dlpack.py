@@ -90,5 +90,5 @@ def from_dlpack(obj: Any) -> ArrayView:
     shape = tuple(tensor.shape[: tensor.ndim])
     strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else dense_strides(shape)
     place = device if device == "cpu" else f"{device}:{tensor.device.id}"
-    address = (tensor.data or 0) + tensor.byte_offset
+    address = tensor.data + tensor.byte_offset if tensor.data else 0
     return ArrayView(address, shape, strides, type, place, readonly, capsule)

@@ -13,16 +13,18 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from tilewright.arith.spans import greatest_extent
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import IntImm, Var
 from tilewright.runtime.ndarray import storage_type
 from tilewright.runtime.signature import Signature
+from tilewright.runtime.torch_memory import lowest_address
 
 #: Pointers and scalars, both in the order of the signature, or None.
-Quick = Callable[..., "tuple[tuple[int, ...], tuple[int, ...]] | None"]
+Binder = Callable[..., "tuple[tuple[int, ...], tuple[int, ...]] | None"]
 
 
-def quick_binder(signature: Signature) -> Quick | None:
+def quick_binder(signature: Signature) -> Binder | None:
     """The function for this signature; None where a parameter is beyond it."""
     buffers = [p for p in signature.params if isinstance(p, Buffer)]
     plain = all(
@@ -36,12 +38,14 @@ def quick_binder(signature: Signature) -> Quick | None:
     import numpy as np
 
     env: dict[str, Any] = {"ndarray": np.ndarray, "at": ctypes.c_size_t.from_address}
-    env["modules"] = sys.modules
+    env["modules"], torch = sys.modules, sys.modules.get("torch")
+    lowest = lowest_address()
     names: dict[Var, str] = {}
     home = signature.devices[0]  # where arrays need not be copied from or to
     lines: list[str] = []
     for k, b in enumerate(buffers):
         env[f"T{k}"], env[f"N{k}"] = storage_type(b.dtype), f"torch.{b.dtype}"
+        env[f"D{k}"] = getattr(torch, str(b.dtype), None)  # None where torch is loaded later
         env[f"S{k}"] = b.constant_shape
         written = k in signature.written
         lines += [
@@ -53,17 +57,20 @@ def quick_binder(signature: Signature) -> Quick | None:
             if _data_offset()
             else f"    p{k} = a{k}.__array_interface__['data'][0]",
             "else:",
-            f"    try: p{k} = a{k}.data_ptr()",
-            "    except AttributeError: return None",
+            f"    p{k} = a{k}.data_ptr()",
             f"    if a{k}.requires_grad and modules['torch'].is_grad_enabled(): return None",
-            f"    if not a{k}.is_contiguous() or str(a{k}.dtype) != N{k}: return None",
-            f"    if {'not ' if home == 'cpu' else ''}a{k}.is_cpu: return None",
+            f"    d = a{k}.dtype",
+            f"    if d is not D{k} and str(d) != N{k}: return None",
+            f"    if not a{k}.is_contiguous(): return None",
+            f"    if {'not ' if home == 'cpu' else ''}a{k}.is_cpu or a{k}.is_neg(): return None",
         ]
         if b.constant_shape is not None:
             lines.append(f"if a{k}.shape != S{k}: return None")
             lines.append(f"e{k} = p{k} + {b.dtype.bytes * _product(b.constant_shape)}")
         else:
             lines += _symbolic(k, b, names)
+        # the address of a tensor without memory is no more than its offset
+        lines.append(f"if p{k} < {lowest}: return None")
         align = max(b.align, b.dtype.bytes)
         if align > 1:
             lines.append(f"if p{k} & {align - 1}: return None")
@@ -75,8 +82,10 @@ def quick_binder(signature: Signature) -> Quick | None:
     scalars = "".join(f"{names[v]}, " for v in signature.variables)
     lines.append(f"return ({pointers}), ({scalars})")
     head = f"def bind({', '.join(f'a{k}' for k in range(len(buffers)))}):\n    "
-    exec(head + "\n    ".join(lines), env)
-    made: Quick = env["bind"]
+    # What is no array, and tensors that have neither shape nor memory, raise.
+    body = "\n        ".join(["try:", *lines]) + "\n    except Exception: return None"
+    exec(head + body, env)
+    made: Binder = env["bind"]
     return made
 
 
@@ -114,8 +123,9 @@ def _symbolic(k: int, b: Buffer, names: dict[Var, str]) -> list[str]:
         if known is None:
             known = names[extent] = f"v{len(names)}"
             lines.append(f"{known} = s[{axis}]")
-            if extent.most is not None:
-                lines.append(f"if {known} > {extent.most}: return None")
+            lines.append(f"if {known} > {greatest_extent(extent)}: return None")
+            if extent.least:
+                lines.append(f"if {known} < {extent.least}: return None")
         else:
             lines.append(f"if s[{axis}] != {known}: return None")
         size += f" * {known}"

@@ -53,7 +53,7 @@ class Kernel:
         if found is not None:
             self._launch_raw(found[0], found[1], stream)
         else:
-            views, scalars = self.signature.bind(args)
+            views, scalars = self.signature.bind(args, once=True)
             self.program.launch(views, scalars, stream)
 
     def bind(self, *args: Any) -> Callable[[], None]:
@@ -109,7 +109,7 @@ class Kernel:
 
         ``args`` as for a call, arrays of the CPU. Races, reads of what nobody wrote, accesses out
         of bounds and divergent barriers are in the report and not raised; so are bank conflicts,
-        sectors moved in vain and the figures of :class:`~tilewright.runtime.sim.SimReport`.
+        sectors moved and not used, and the figures of :class:`~tilewright.runtime.sim.SimReport`.
         """
         from tilewright.runtime.sim import simulate
 
@@ -143,14 +143,19 @@ class Kernel:
 
         save(self, Path(path))
 
-    def export_c(self, path: str | Path) -> None:
-        """Write self-contained C (or CUDA C++) that needs nothing of Tilewright's.
+    def export_c(self, path: str | Path, name: str | None = None) -> None:
+        """Write self-contained C (or CUDA C++) that needs nothing of Tilewright's, and a header
+        that says how its function is called.
 
-        Raises :class:`~tilewright.ir.errors.TargetError` for targets without such a form.
+        ``name`` is the function's, by default the kernel's; for a kernel that was built without one
+        it is made of the file's name.
+
+        Raises :class:`~tilewright.ir.errors.TargetError` for targets without such a form, and
+        :class:`~tilewright.ir.errors.ArgumentError` for a name that C keeps for itself.
         """
         from tilewright.runtime.export_c import export_c
 
-        export_c(self, Path(path))
+        export_c(self, Path(path), name)
 
     def __repr__(self) -> str:
         params = ", ".join(map(repr, self.signature.params))

@@ -9,11 +9,12 @@ import os
 import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from tilewright.codegen.llvm import Generated
 from tilewright.ir.errors import TargetError
+from tilewright.runtime import forks
 from tilewright.target import Target
 
 _V3 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
@@ -74,6 +75,9 @@ def binding() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
+    lock = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None)  # of each call of LLVM's
+    if lock is not None:
+        forks.hold(lock, forks.COMPILER)
     return llvm
 
 
@@ -192,28 +196,48 @@ def _machine(cpu: Processor, plain: bool) -> Any:
     )
 
 
-def optimize(code: Generated, cpu: Processor) -> tuple[Any, Any]:
-    """The optimised module, and the machine to emit it with."""
-    llvm = binding()
-    machine = _machine(cpu, code.plain)
-    module = llvm.parse_assembly(code.text)
-    module.triple = cpu.triple
-    module.data_layout = str(machine.target_data)
-    for text in code.linked:
-        module.link_in(llvm.parse_assembly(text))
-    module.verify()
-    if code.plain:
-        return module, machine
+@lru_cache(8)
+def _optimizer(cpu: Processor) -> tuple[Any, Any]:
+    """A machine to compile for, and what makes LLVM's passes for it.
+
+    They are kept, as llvmlite 0.50 does not free all of a pass builder.
+    """
+    llvm, machine = binding(), _machine(cpu, False)
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     # Not LLVM's vectoriser of loops: llvmlite is built with assertions, and one of LLVM 22's,
     # "VPlan cost model and legacy cost model disagreed", aborts the process on some loops (one in
     # some 40,000 random programs, with AVX-512). A width as metadata would avoid that one
     # assertion, but also lets it reorder sums of floats. Simple loops are on vectors already
-    # (lower/innermost_vectors.py).
+    # (lower/backend/innermost_vectors.py).
     options.loop_vectorization = options.loop_interleaving = False
     options.slp_vectorization = options.loop_unrolling = True
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    return machine, llvm.create_pass_builder(machine, options)
+
+
+def optimize(code: Generated, cpu: Processor) -> tuple[Any, Any]:
+    """The optimised module, and a machine to emit it with, which others use too."""
+    llvm = binding()
+    machine, builder = (_machine(cpu, True), None) if code.plain else _optimizer(cpu)
+    # The context that modules share by default keeps their types and constants for ever.
+    context = llvm.create_context()
+    module = llvm.parse_assembly(code.text, context)
+    module.triple = cpu.triple
+    module.data_layout = str(machine.target_data)
+    for text in code.linked:
+        module.link_in(llvm.parse_assembly(text, context))
+    module.verify()
+    if builder is None:
+        return module, machine
+    manager = builder.getModulePassManager()
+    try:
+        manager.run(module, builder)
+    finally:
+        # llvmlite 0.50 frees no pass manager, which is 140 KiB: of the two bases of its class, the
+        # one whose _dispose does nothing stands first.
+        free = getattr(llvm.newpassmanagers.NewPassManager, "_dispose", None)
+        if free is not None:
+            free(manager)
+            manager.detach()
     return module, machine
 
 
@@ -226,7 +250,8 @@ def compile_object(code: Generated, cpu: Processor) -> bytes:
 
 def assembly(code: Generated, cpu: Processor) -> str:
     """The instructions as text, with remarks on spills."""
-    module, machine = optimize(code, cpu)
+    module, _ = optimize(code, cpu)
+    machine = _machine(cpu, code.plain)
     machine.set_asm_verbosity(True)
     text: str = machine.emit_assembly(module)
     return text

@@ -1,10 +1,10 @@
-"""Threads and scratch memory for compiled programs, themselves in LLVM IR.
+"""Threads and scratch memory for compiled programs: C functions, kept as LLVM IR.
 
 A compiled loop hands its body to ``tw_parallel``, which gives every thread one contiguous range.
 Each worker waits at a mailbox of its own: it spins for a while, as the next loop usually comes at
 once, then sleeps on a condition variable. The pool serves one loop at a time; a loop that finds it
 busy (nested, or from another thread of Python) runs in its caller alone. A dispatch to a spinning
-worker takes about a microsecond. A range is carried out in four pieces; those that a worker has not
+worker takes about a microsecond. A range is carried out in four chunks; those that a worker has not
 begun when the caller is done with its own, because it sleeps or lost its core, the caller does too.
 
 ``tw_alloc`` keeps blocks that were given back, so that a large scratch array costs its page faults
@@ -18,11 +18,10 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import sys
+import signal
 from functools import cache
 
-from tilewright.codegen.llvm import Generated
-from tilewright.codegen.llvm.pool import MAX_THREADS, source
+from tilewright.codegen.llvm import host
 from tilewright.ir.errors import TargetError
 from tilewright.runtime import cache as disk
 from tilewright.runtime.llvm_host import (
@@ -39,11 +38,6 @@ _EXPORTS = (
     "tw_parallel", "tw_alone", "tw_alloc", "tw_free", "tw_repeat", "tw_reset", "tw_configure",
 )  # fmt: skip
 _OPENMP = ("tw_openmp", "tw_openmp_use")  # where threads are POSIX's
-_LIBC = (
-    "malloc", "free", "sched_yield", "pthread_create", "pthread_detach", "pthread_mutex_init",
-    "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_init", "pthread_cond_wait",
-    "pthread_cond_signal", "pthread_sigmask", "sigfillset",
-)  # fmt: skip
 
 
 def alone() -> dict[str, int]:
@@ -55,16 +49,15 @@ def alone() -> dict[str, int]:
 def symbols() -> dict[str, int]:
     """The addresses of the pool's functions; compiles it where the cache does not have it."""
     machine, posix = platform.machine().lower(), os.name == "posix"
-    text = source(machine, posix, sys.platform == "darwin")
+    code = host.linked(host.pool(posix), machine)
     cpu = processor("baseline" if machine in ("x86_64", "amd64") else "")
-    key = disk.digest("pool", text, cpu.tag, disk.compiler_tag())
-    files = disk.get(key)
+    key = disk.digest("pool", code.text, *code.linked, cpu.tag, disk.compiler_tag())
+    files = disk.get(key, "pool.o")
     if files is None:
-        files = {"pool.o": compile_object(Generated(text, plain=True), cpu)}
+        files = {"pool.o": compile_object(code, cpu)}
         disk.put(key, files)
-    names = _LIBC if posix else ("malloc", "free")
     try:
-        imports = {name: address(name) for name in names}
+        imports = {name: address(name) for name in host.imports(code)}
     except TargetError as error:
         raise TargetError(f"the C library is not what the thread pool expects: {error}") from None
     exports = (*_EXPORTS, *_OPENMP) if posix else _EXPORTS
@@ -75,10 +68,8 @@ def symbols() -> dict[str, int]:
 
 
 def _configure(found: dict[str, int]) -> None:
-    cores = available_cores()
-    threads = named_threads() or cores
-    call = ctypes.CFUNCTYPE(None, ctypes.c_int32, ctypes.c_int32)(found["tw_configure"])
-    call(min(threads, MAX_THREADS), _SPIN if threads <= cores else 16)
+    threads = named_threads() or available_cores()
+    _set_threads(found, threads)
     if hasattr(os, "register_at_fork"):
         # the child of a fork has none of its parent's threads, also of those of OpenMP
         os.register_at_fork(after_in_child=ctypes.CFUNCTYPE(None)(found["tw_reset"]))
@@ -88,5 +79,10 @@ def set_num_threads(threads: int) -> None:
     """How many threads PARALLEL loops use in programs whose target does not say."""
     if threads < 1:
         raise ValueError(f"threads={threads}: at least one is needed")
-    call = ctypes.CFUNCTYPE(None, ctypes.c_int32, ctypes.c_int32)(symbols()["tw_configure"])
-    call(min(threads, MAX_THREADS), _SPIN if threads <= available_cores() else 16)
+    _set_threads(symbols(), threads)
+
+
+def _set_threads(found: dict[str, int], threads: int) -> None:
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_int32] * 3)(found["tw_configure"])
+    spin = _SPIN if threads <= available_cores() else 16
+    call(min(threads, 2**31 - 1), spin, getattr(signal, "SIG_SETMASK", 0))

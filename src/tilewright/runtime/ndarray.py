@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 _HERE = "tilewright.runtime"
-#: On a CPU an array begins at a multiple of so many bytes: a line of the caches, the widest vector.
+#: On a CPU an array begins at a multiple of this many bytes: a line of the caches, the widest
+#: vector.
 _ALIGNED = 64
 
 
@@ -121,6 +122,21 @@ class NDArray:
             False,
             self,
         )
+
+    def __dlpack__(self, **more: Any) -> Any:
+        """A capsule of the memory, which is shared; bfloat16 as its bits, in uint16.
+
+        Raises :class:`BufferError` for an array on a GPU: ``numpy()`` copies it.
+        """
+        if self.device.kind != "cpu":
+            raise BufferError(f"an array on {self.device} is not shared: numpy() copies it")
+        return self._memory.__dlpack__(**more)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        if self.device.kind != "cpu":
+            raise BufferError(f"an array on {self.device} is not shared: numpy() copies it")
+        found: tuple[int, int] = self._memory.__dlpack_device__()
+        return found
 
     @property
     def ctx(self) -> Device:

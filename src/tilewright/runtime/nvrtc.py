@@ -127,9 +127,9 @@ def _checked(nvrtc: Any, result: Any) -> Any:
 def _text(nvrtc: Any, size: Any, read: Any, program: Any, terminated: bool = True) -> bytes:
     count = _checked(nvrtc, size(program))
     # NVRTC writes into the object: two bytes at least, since Python shares those of one byte
-    room = bytes(max(count, 1) + 1)
-    _checked(nvrtc, read(program, room))
-    return room[:count].rstrip(b"\0") if terminated else room[:count]
+    buffer = bytes(max(count, 1) + 1)
+    _checked(nvrtc, read(program, buffer))
+    return buffer[:count].rstrip(b"\0") if terminated else buffer[:count]
 
 
 def _explain(status: str, arch: str, log: str, source: str) -> str:

@@ -47,7 +47,7 @@ def cache_tag(target: Target) -> str:
 
 
 def allocate(nbytes: int, where: str = "opencl:0") -> Memory:
-    """Room for an array on a device such as "opencl:0"."""
+    """Memory for an array on a device such as "opencl:0"."""
     index = where.partition(":")[2] or "0"
     return Memory(nbytes, device(index), int(index))
 

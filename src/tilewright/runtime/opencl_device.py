@@ -103,7 +103,7 @@ def view_of(array: Any) -> ArrayView:
     index = next(
         (i for i, d in enumerate(devices()) if d.context.devices == array.context.devices), 0
     )
-    pointer = array.base_data.int_ptr + array.offset
+    pointer = array.base_data.int_ptr + array.offset if array.base_data is not None else 0
     return ArrayView(pointer, array.shape, strides, t, f"opencl:{index}", False, array)
 
 

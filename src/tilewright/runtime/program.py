@@ -14,7 +14,7 @@ A backend is a module ``tilewright.runtime.<kind>`` with
 ``check_tag(target, tag) -> str``
     Optional: why code compiled elsewhere, under that tag, cannot run here; "" where it can.
 ``allocate(nbytes, device) -> DeviceMemory``, ``synchronize(device)``
-    Only where the backend has memory of its own: room for an array (:mod:`.ndarray`).
+    Only where the backend has memory of its own: memory for an array (:mod:`.ndarray`).
 
 A program may also have ``launch_raw(pointers, scalars, stream)``: the arguments as two tuples of
 int, in the order of :func:`tilewright.runtime.signature.variables` for the scalars. The call of a

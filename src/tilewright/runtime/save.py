@@ -7,9 +7,8 @@ people whose shared libraries you would load.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-import os
-import tempfile
 import zipfile
 from dataclasses import asdict
 from pathlib import Path
@@ -17,22 +16,24 @@ from typing import Any
 
 from tilewright.ir.errors import TargetError, TilewrightError
 from tilewright.runtime.build import backend, from_files, to_files
-from tilewright.runtime.files import check_writable
+from tilewright.runtime.files import NoSuchFile, write_file
 from tilewright.runtime.kernel import Kernel
 from tilewright.target import Target
-from tilewright.target.target import Limits
+from tilewright.target.target import KINDS, Kind, Limits
 
-_FORMAT = 2
+_FORMAT = 3
+#: A file whose parts have more bytes is no kernel.
+_MOST = 1 << 30
 
 
 def save(kernel: Kernel, path: Path) -> None:
     """Write ``kernel`` to ``path``, which appears whole or not at all.
 
-    Raises :class:`FileError` where there is no such folder, or it cannot be written to.
+    Raises :class:`FileError` where there is no such folder, it cannot be written to, or the disk is
+    full.
     """
     from tilewright import __version__
 
-    check_writable(path)
     files = to_files(kernel)
     files["source.txt"] = kernel.source.encode()
     meta = {
@@ -43,58 +44,72 @@ def save(kernel: Kernel, path: Path) -> None:
         "tag": getattr(backend(kernel.target), "cache_tag", lambda _: "")(kernel.target),
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
-    handle, temporary = tempfile.mkstemp(dir=path.parent or ".", prefix=path.name, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
-            archive.writestr("metadata.json", json.dumps(meta, indent=1))
-            for name, data in files.items():
-                archive.writestr(name, data, zipfile.ZIP_DEFLATED)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
+        archive.writestr("metadata.json", json.dumps(meta, indent=1))
+        for name, data in files.items():
+            archive.writestr(name, data, zipfile.ZIP_DEFLATED)
+    write_file(path, whole.getvalue())
 
 
 def load(path: str | Path) -> Kernel:
     """Read a kernel that :meth:`Kernel.save` wrote.
 
-    Raises :class:`TilewrightError` where the file is not one, is damaged, or comes from another
-    format, and :class:`TargetError` where it was compiled for another kind of machine.
+    The machine code in the file runs in this process when the kernel is called, as that of a shared
+    library does: load files from people whose shared libraries you would load.
+
+    Raises :class:`NoSuchFile` where there is no file, :class:`TilewrightError` where it is no
+    kernel, is damaged, or comes from another format, and :class:`TargetError` where it was
+    compiled for another kind of machine.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            meta = json.loads(archive.read("metadata.json"))
-            files = {name: archive.read(name) for name in meta["files"]}
+        return _load(path)
     except FileNotFoundError:
+        raise NoSuchFile(
+            f"there is no file {path} to load a kernel from: kernel.save(path) writes one"
+        ) from None
+    except TilewrightError:
         raise
-    except (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError) as error:
-        raise TilewrightError(f"{path} is not a saved kernel, or is damaged: {error}") from None
+    except Exception as error:  # zipfile's, zlib's, json's, and what wrong types lead to
+        reason = f"{type(error).__name__}: {error}"
+        raise TilewrightError(f"{path} is not a saved kernel, or is damaged: {reason}") from None
+
+
+def _load(path: str | Path) -> Kernel:
+    with zipfile.ZipFile(path) as archive:
+        if sum(part.file_size for part in archive.infolist()) > _MOST:
+            raise ValueError(f"its parts have more than {_MOST >> 20} MiB")
+        meta = json.loads(archive.read("metadata.json"))
+        files = {name: archive.read(name) for name in meta["files"]}
     for name, digest in meta["files"].items():
         if hashlib.sha256(files[name]).hexdigest() != digest:
             raise TilewrightError(f"{path} is damaged: the checksum of {name} does not match")
     if meta.get("format") != _FORMAT:
         raise TilewrightError(
             f"{path} has format {meta.get('format')} of tilewright "
-            f"{meta.get('tilewright')}; this version reads format {_FORMAT}: save it anew"
+            f"{meta.get('tilewright')}; this version reads format {_FORMAT}: save it again"
         )
     target = _target(meta["target"])
-    _check_machine(path, target, meta)
-    return from_files(files, target)
+    try:
+        check = getattr(backend(target), "check_tag", None)
+        problem = "" if check is None else check(target, meta["tag"])
+        if problem:
+            raise TargetError(f"it was compiled for {target} elsewhere: {problem}")
+        return from_files(files, target)
+    except TargetError as error:
+        raise TargetError(f"{path} cannot run here: {error}") from None
+    except TilewrightError as error:
+        raise TilewrightError(f"{path} is damaged: {error}") from None
 
 
 def _target(fields: dict[str, Any]) -> Target:
+    kind, arch, threads = fields["kind"], fields["arch"], fields["threads"]
     limits: dict[str, Any] = {
         k: tuple(v) if isinstance(v, list) else v for k, v in fields["limits"].items()
     }
-    return Target(fields["kind"], fields["arch"], fields["threads"], Limits(**limits))
-
-
-def _check_machine(path: str | Path, target: Target, meta: dict[str, Any]) -> None:
-    check = getattr(backend(target), "check_tag", None)
-    if check is not None:
-        problem = check(target, meta["tag"])
-        if problem:
-            raise TargetError(
-                f"{path} was compiled for {target} elsewhere and cannot run here: {problem}"
-            )
+    if kind not in KINDS:
+        raise ValueError(f"{kind!r} is no kind of target: there are {', '.join(KINDS)}")
+    numbers = [n for v in limits.values() for n in (v if isinstance(v, tuple) else (v,))]
+    if not isinstance(arch, str) or any(type(n) is not int for n in (threads, *numbers)):
+        raise ValueError("its target is none")
+    return Target(Kind(kind), arch, threads, Limits(**limits))

@@ -5,7 +5,8 @@ are entries too, so their numbers depend on the program alone and two processes 
 same program agree on its text.
 
 A value is written as itself where JSON has it, else as a list whose first item tells what it is:
-``e`` an entry of the table, ``b`` a buffer, ``s`` a statement, ``t`` a tuple, ``d`` a type, ``f`` a
+``e`` an entry of the table, ``b`` a buffer, ``s`` a statement, ``n`` an entry of the table of
+statements that are nested deep, ``t`` a tuple, ``d`` a type, ``f`` a
 float by its bits, ``m`` a mapping, ``k`` the kind of a loop, ``i`` an instruction by name, ``o`` a
 data class of this package. Reading creates these and nothing else, so a file cannot run code.
 """
@@ -28,6 +29,7 @@ from tilewright.ir.errors import TilewrightError
 from tilewright.ir.func import Func, LaunchAxis, Module
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.node import Interned
+from tilewright.ir.visit import Steps, run
 from tilewright.target import Target
 
 _EXPRS: dict[str, Any] = {
@@ -47,10 +49,15 @@ class NotSerializable(TilewrightError):
     """A program that holds something without a written form; the message says what."""
 
 
+#: How deep statements stand in one another's lists: JSON is read and written by recursion.
+_NESTED = 64
+
+
 class _Writer:
     def __init__(self) -> None:
         self.table: list[list[Any]] = []
         self.buffers: list[list[Any]] = []
+        self.stmts: list[list[Any]] = []
         self._numbers: dict[Any, int] = {}
         self._buffer_numbers: dict[Buffer, int] = {}
 
@@ -64,7 +71,8 @@ class _Writer:
         if isinstance(v, (E.Expr, E.Reducer)):
             return ["e", self.entry(v)]
         if isinstance(v, (S.Stmt, S.Access)):
-            return self.stmt(v)
+            row: list[Any] = run(self.stmt(v))[0]
+            return row
         if isinstance(v, Buffer):
             return ["b", self.buffer(v)]
         if isinstance(v, (tuple, list)):
@@ -86,7 +94,7 @@ class _Writer:
         if number is None:
             row: list[Any] = [type(e).__name__]
             if isinstance(e, E.Var):
-                row += [e.name, str(e.dtype), *([] if e.most is None else [e.most])]
+                row += [e.name, str(e.dtype), e.most, e.least, e.exact]
             else:
                 row += [self.value(getattr(e, name)) for name in e.__match_args__]
             number = self._numbers[e] = len(self.table)
@@ -108,22 +116,39 @@ class _Writer:
             self.buffers.append(row)
         return number
 
-    def stmt(self, s: Any) -> list[Any]:
+    def stmt(self, s: Any) -> Steps:
+        """A statement or an access as a list, and how many statements stand in one another there;
+        what is nested deeper is an entry of the table of statements."""
         row: list[Any] = ["s", type(s).__name__]
+        nested = 0
         for name in s.__match_args__:
             item = getattr(s, name)
             if name == "instruction":
                 row.append(["i", str(getattr(item, "name", item))])
+            elif isinstance(item, S.Stmt):
+                inner, height = yield self.stmt(item)
+                nested = max(nested, height)
+                row.append(inner)
+            elif isinstance(s, S.Seq):
+                parts: list[Any] = ["t"]
+                for x in item:
+                    inner, height = yield self.stmt(x)
+                    nested = max(nested, height)
+                    parts.append(inner)
+                row.append(parts)
             else:
                 row.append(self.value(item))
-        return row
+        if nested < _NESTED:
+            return row, nested + 1
+        self.stmts.append(row)
+        return ["n", len(self.stmts) - 1], 0
 
     def func(self, f: Func, bodies: bool) -> dict[str, Any]:
         return {
             "name": f.name,
             "params": self.value(f.params),
             "launch": [[a.tag, self.value(a.var), self.value(a.extent)] for a in f.launch],
-            "attrs": self.value(f.attrs),
+            "target": self.value(f.target),
             "body": self.value(f.body) if bodies else None,
         }
 
@@ -131,17 +156,19 @@ class _Writer:
 def to_json(module: Module, bodies: bool = True) -> str:
     """The module as text; without ``bodies``, its head only (parameters, launches, workspaces).
 
-    Raises :class:`NotSerializable` where an attribute or a remark has no written form.
+    Raises :class:`NotSerializable` where something in it has no written form.
     """
     writer = _Writer()
     head = {
         "name": module.name,
         "params": writer.value(module.params),
         "workspaces": writer.value(module.workspaces),
-        "attrs": writer.value(module.attrs),
+        "target": writer.value(module.target),
         "funcs": [writer.func(f, bodies) for f in module.funcs],
     }
     whole = {"exprs": writer.table, "buffers": writer.buffers, "module": head}
+    if writer.stmts:
+        whole["stmts"] = writer.stmts
     return json.dumps(whole, separators=(",", ":"), allow_nan=False)
 
 
@@ -156,6 +183,9 @@ class _Reader:
         self.rows, self.buffer_rows = whole["exprs"], whole["buffers"]
         self._entries: dict[int, Any] = {}
         self._buffers: dict[int, Buffer] = {}
+        self.stmts: list[Any] = []
+        for row in whole.get("stmts", ()):  # each before those that it stands in
+            self.stmts.append(self.value(row))
 
     def value(self, v: Any) -> Any:
         if not isinstance(v, list):
@@ -169,6 +199,8 @@ class _Reader:
                 return self.buffer(v[1])
             case "s":
                 return _STMTS[v[1]](*(self.value(item) for item in v[2:]))
+            case "n":
+                return self.stmts[v[1]]
             case "d":
                 return dtype(v[1])
             case "f":
@@ -223,7 +255,7 @@ class _Reader:
             self.value(f["params"]),
             S.Seq(()) if f["body"] is None else self.value(f["body"]),
             tuple(LaunchAxis(t, self.value(v), self.value(x)) for t, v, x in f["launch"]),
-            self.value(f["attrs"]),
+            self.value(f["target"]),
         )
 
 
@@ -235,19 +267,35 @@ def _instruction(name: str) -> Any:
 
 
 def from_json(text: str) -> Module:
-    """The module that :func:`to_json` wrote; :class:`ValueError` where the text is not one."""
+    """The module that :func:`to_json` wrote; :class:`ValueError` where the text is not one.
+
+    The text may be anybody's: it makes nodes of programs, and imports modules of this package.
+    """
     try:
         whole = json.loads(text)
         reader, head = _Reader(whole), whole["module"]
-        return Module(
+        module = Module(
             head["name"],
             reader.value(head["params"]),
             tuple(reader.func(f) for f in head["funcs"]),
             reader.value(head["workspaces"]),
-            reader.value(head["attrs"]),
+            reader.value(head["target"]),
         )
-    except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+        _check(module)
+    except Exception as error:  # wrong types anywhere lead to errors of all kinds
         raise ValueError(f"not a module: {error!r}") from None
+    return module
+
+
+def _check(module: Module) -> None:
+    """Raises :class:`ValueError` where the head, which is used before bodies are, is not one."""
+    buffers = [p for p in module.params if isinstance(p, Buffer)]
+    others: list[Any] = [p for p in module.params if not isinstance(p, (Buffer, E.Var))]
+    others += [w for w in module.workspaces if not isinstance(w, Buffer)]
+    for b in (*buffers, *(w for w in module.workspaces if isinstance(w, Buffer))):
+        others += [x for x in b.shape if not isinstance(x, E.Expr)]
+    if others or not isinstance(module.name, str) or not isinstance(module.target, Target | None):
+        raise ValueError(f"its parameters are none: {others}")
 
 
 def _distribution(shape: Any, bits: Any, packed: Any) -> Distribution:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tilewright.arith.spans import greatest_extent
 from tilewright.codegen.arguments import outputs, variables
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import ArgumentError, TilewrightError
@@ -28,8 +28,8 @@ from tilewright.ir.expr import (
     Var,
 )
 from tilewright.ir.func import Module
-from tilewright.ir.visit import free_vars
-from tilewright.runtime.array import view
+from tilewright.ir.visit import symbolic_extents
+from tilewright.runtime.array import resolved, view
 from tilewright.runtime.array_view import ArrayView, dense_strides
 
 __all__ = ["Signature", "describe", "evaluate", "outputs", "variables"]
@@ -38,10 +38,11 @@ _FOLD: dict[type[Expr], Callable[[int, int], int | float]] = {
     Add: lambda a, b: a + b,
     Sub: lambda a, b: a - b,
     Mul: lambda a, b: a * b,
-    FloorDiv: lambda a, b: a // b,
-    FloorMod: lambda a, b: a % b,
-    TruncDiv: lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
-    TruncMod: lambda a, b: int(math.fmod(a, b)),
+    # Division by zero gives zero, as docs/language.md says.
+    FloorDiv: lambda a, b: a // b if b else 0,
+    FloorMod: lambda a, b: a % b if b else 0,
+    TruncDiv: lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if b else 0,
+    TruncMod: lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1) if b else 0,
     Min: min,
     Max: max,
 }
@@ -85,10 +86,15 @@ class Signature:
         self.written = frozenset(written)
         self.devices = devices
         self.variables = variables(module)
+        arrays = (p for p in self.params if isinstance(p, Buffer))
+        self.extents = {v.name for p in arrays for v in symbolic_extents(p)}
 
-    def bind(self, args: Sequence[Any]) -> tuple[list[ArrayView], dict[str, int]]:
+    def bind(
+        self, args: Sequence[Any], once: bool = False
+    ) -> tuple[list[ArrayView], dict[str, int]]:
         """Views of the arrays, and every variable's value.
 
+        With ``once`` the views are for one launch now, so an input may be a view of a copy.
         Raises :class:`ArgumentError` naming the argument, what was expected and what was found.
         Nothing has been written then.
         """
@@ -105,10 +111,16 @@ class Signature:
                 self._bind_value(param, self._integer(param, arg), f"argument {k}", values)
                 continue
             try:
-                found = view(arg)
+                found = view(resolved(arg) if once and k not in self.written else arg)
             except ArgumentError as error:
                 raise ArgumentError(f"{self._where(k)}: {error}") from None
             self._check_type(k, param, found)
+            if not found.pointer and found.size:
+                raise ArgumentError(
+                    f"{self._where(k)}: the array has no memory (its address is 0): its storage "
+                    "was freed, or never made, as of a fake tensor. Pass an array that has "
+                    "contents, such as a copy made before"
+                )
             for axis, (extent, actual) in enumerate(zip(param.shape, found.shape, strict=True)):
                 if isinstance(extent, Var):
                     self._bind_value(extent, actual, f"dimension {axis} of {param.name}", values)
@@ -144,10 +156,16 @@ class Signature:
 
     def _bind_value(self, var: Var, value: int, source: str, values: dict[str, int]) -> None:
         name = var.name
-        if var.most is not None and value > var.most:
+        most = greatest_extent(var) if name in self.extents else var.most
+        if most is not None and value > most:
             raise ArgumentError(
                 f"kernel {self.name}: {name} is {value} by {source}, and it was built for at most "
-                f"{var.most}: raise most in te.var"
+                f"{most}: raise most in te.var"
+            )
+        if 0 <= value < var.least:
+            raise ArgumentError(
+                f"kernel {self.name}: {name} is {value} by {source}, and it was built for at least "
+                f"{var.least}: lower least in te.var"
             )
         known = values.setdefault(name, value)
         if known != value:
@@ -155,10 +173,7 @@ class Signature:
                 f"kernel {self.name}: {name} is {known} by an earlier argument, but {value} by "
                 f"{source}"
             )
-        if value < 0 and any(
-            v.name == name for p in self.params if isinstance(p, Buffer) for e in p.shape
-            for v in free_vars(e)
-        ):  # fmt: skip
+        if value < 0 and name in self.extents:
             raise ArgumentError(f"kernel {self.name}: the extent {name} is negative: {value}")
 
     def _check_type(self, k: int, param: Buffer, found: ArrayView) -> None:

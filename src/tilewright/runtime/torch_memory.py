@@ -3,8 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tilewright.ir.errors import ArgumentError
+
+#: No system gives memory for arrays to a process below this address (Linux's vm.mmap_min_addr), and
+#: none of 64 bits that PyTorch runs on where the lowest mapping is higher, up to the second one.
+_LEAST, _MOST = 1 << 16, 1 << 31
+
+
+@cache
+def lowest_address() -> int:
+    """An address that tensors with memory lie above.
+
+    A tensor whose storage was freed has for an address the bytes of its offset, which are not 0
+    where it is a part of a larger one.
+    """
+    try:
+        with Path("/proc/self/maps").open() as file:
+            first = int(file.readline().partition("-")[0], 16)
+    except (OSError, ValueError):  # no Linux
+        return _LEAST
+    return max(_LEAST, min(first, _MOST))
+
+
+def refuse_addresses(pointers: Sequence[int], names: Sequence[str]) -> NoReturn:
+    """Raises :class:`ArgumentError` about the first of ``pointers`` that is none."""
+    k = next(k for k, p in enumerate(pointers) if p < lowest_address())
+    raise ArgumentError(
+        f"{names[k] if k < len(names) else f'operand {k}'} has no memory: its storage was freed "
+        "(as FullyShardedDataParallel frees parameters between the calls of their layers), or it "
+        "is a fake tensor. Call it with a tensor that has contents"
+    )
 
 
 def allocator(

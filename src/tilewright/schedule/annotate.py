@@ -7,11 +7,8 @@ from typing import Any
 
 from tilewright.ir.errors import user_location
 from tilewright.ir.itervar import IterVar
-from tilewright.ir.stmt import ForKind
+from tilewright.ir.stmt import ForKind, Pragma
 from tilewright.schedule.stage import Stage
-
-#: Pragmas that code generation and lowering know.
-PRAGMAS = ("auto_unroll_max_step", "unroll_explicit", "trim", "partition", "stream_stores")
 
 _PRIMITIVES = {
     ForKind.PARALLEL: "parallel",
@@ -54,13 +51,13 @@ def pragma(stage: Stage, axis: IterVar, key: str, value: Any) -> None:
     none.
     """
     stage.leaf(axis, "pragma")
-    if key not in PRAGMAS:
-        raise stage.error(f"unknown pragma {key!r}", axis, f"The pragmas are {', '.join(PRAGMAS)}")
-    if key == "auto_unroll_max_step":
+    if key not in tuple(Pragma):
+        raise stage.error(f"unknown pragma {key!r}", axis, f"The pragmas are {', '.join(Pragma)}")
+    if key == Pragma.AUTO_UNROLL_MAX_STEP:
         try:
             value = operator.index(value)
         except TypeError:
             raise stage.error(
                 f"pragma {key} takes a number of steps, got {value!r}", axis, "Give an integer"
             ) from None
-    stage.mark(axis).pragmas[key] = True if value is None else value
+    stage.mark(axis).pragmas[Pragma(key)] = True if value is None else value

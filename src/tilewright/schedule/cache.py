@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.ir.buffer import SCOPES, Buffer
@@ -38,7 +38,7 @@ def cache_read(
 
     The new stage ``B[i] = A[i]`` is returned as a tensor; it is computed at the root until
     compute_at says otherwise. ``readers`` are tensors or operations. With ``dtype`` the copy is of
-    that type, which has to hold all values of the tensor's: what a reader converts to it anyhow is
+    that type, which has to hold all values of the tensor's: what a reader converts to it is
     then converted once.
 
     Raises :class:`ScheduleError` where a reader does not read ``tensor``, and for a narrower type.
@@ -109,7 +109,7 @@ def cache_write(s: Schedule, tensor: Any, scope: str) -> Any:
     inner = make_operation(
         f"{op.name}.{scope}",
         inner_axes,
-        tuple(substitute_body(e, renamed) for e in op.body),
+        renamed_body(op.body, renamed),
     )
     indices = tuple(a.var for a in op.axis)
     copied = op.derive(tuple(load(t.buffer, indices) for t in inner.outputs))
@@ -126,10 +126,28 @@ def replace_output(s: Schedule, old: Operation, new: Operation) -> None:
     s.outputs = [new if op is old else op for op in s.outputs]
 
 
-def substitute_body(body: Expr, mapping: dict[Var, Var]) -> Expr:
-    """A body with its data axes renamed; the axes of a reduction stay."""
-    found: Expr = substitute(body, mapping)
-    return found
+def renamed_body(body: tuple[Expr, ...], mapping: Mapping[Var, Expr]) -> tuple[Expr, ...]:
+    """A body with its data axes renamed; the axes of a reduction stay, but for those whose domain
+    depends on others."""
+    whole: dict[Var, Expr] = dict(mapping)
+    axes: list[IterVar] = []
+    first = body[0]
+    for axis in first.axes if isinstance(first, Reduce) else ():
+        assert axis.dom is not None
+        low, extent = (substitute(e, whole) for e in (axis.dom.min, axis.dom.extent))
+        own = axis
+        if low is not axis.dom.min or extent is not axis.dom.extent:
+            fresh = whole[axis.var] = Var.make(axis.name, axis.var.dtype)
+            own = IterVar(Range.from_extent(low, extent), fresh, "reduce", where=axis.where)
+        axes.append(own)
+
+    def renamed(e: Expr) -> Expr:
+        made: Expr = substitute(e, whole)
+        if not isinstance(made, Reduce):
+            return made
+        return Reduce(made.reducer, made.source, tuple(axes), made.condition, made.index, made.init)
+
+    return tuple(map(renamed, body))
 
 
 def _wider(producer: Stage, tensor: Tensor, name: str) -> DType:
@@ -145,11 +163,14 @@ def _wider(producer: Stage, tensor: Tensor, name: str) -> DType:
 
 
 def _reroute(stage: Stage, old: Buffer, new: Buffer) -> None:
+    widened = new.dtype != old.dtype
+
     def rule(e: Expr) -> Expr | None:
-        if isinstance(e, Cast) and isinstance(e.value, Cast) and e.dtype == new.dtype:
-            inner = e.value  # what was read, back in the type that it is read in, is read as it is
-            if isinstance(inner.value, Load) and inner.value.buffer is new:
-                return inner.value
+        if widened and isinstance(e, Cast) and isinstance(e.value, Cast) and e.dtype == new.dtype:
+            inner = e.value  # what was read, back in the type that it is kept in, is read as it is
+            read = inner.value
+            if inner.dtype == old.dtype and isinstance(read, Load) and read.buffer is new:
+                return read
         if isinstance(e, Load) and e.buffer is old:
             return cast(old.dtype, Load(new, e.indices, e.predicate))
         return None

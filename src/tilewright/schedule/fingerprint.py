@@ -8,8 +8,8 @@ met, so that it does not depend on the process.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, FloatImm, Reducer, Var
@@ -35,6 +35,21 @@ def fingerprint(schedule: Schedule, args: Sequence[Any], extra: str = "") -> str
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
+class _Written(NamedTuple):
+    """Text that stands as it is among what is still to be written."""
+
+    text: str
+
+
+class _Done(NamedTuple):
+    """The end of an expression among what is still to be written."""
+
+    expr: Expr
+
+
+_COMMA, _CLOSE = _Written(","), _Written(")")
+
+
 class _Writer:
     def __init__(self) -> None:
         self.numbers: dict[object, int] = {}
@@ -46,55 +61,81 @@ class _Writer:
 
     def text(self, value: Any) -> str:
         """``value`` as text that holds all that matters of it."""
+        written: list[str] = []
+        waiting: list[Any] = [value]  # what is still to be written, the next last
+        while waiting:
+            item = waiting.pop()
+            if isinstance(item, _Written):
+                written.append(item.text)
+            elif isinstance(item, _Done):  # what was new is numbered; later texts do not repeat it
+                self.memo[item.expr] = f"e{len(self.memo)}"
+            else:
+                self._write(item, written, waiting)
+        return "".join(written)
+
+    def _write(self, value: Any, written: list[str], waiting: list[Any]) -> None:
+        """Write a value, or its beginning with the rest put before what waits."""
         match value:
             case Var():
                 number, new = self._number(value)
-                limit = "" if value.most is None else f"<={value.most}"
-                return f"v{number}:{value.dtype}:{value.name}{limit}" if new else f"v{number}"
+                limit = f">={value.least}" if value.least else ""
+                limit += "" if value.most is None else f"<={value.most}"
+                written.append(
+                    f"v{number}:{value.dtype}:{value.name}{limit}" if new else f"v{number}"
+                )
             case Buffer():
                 number, new = self._number(value)
                 if not new:
-                    return f"b{number}"
+                    written.append(f"b{number}")
+                    return
                 layout = value.layout
                 where = (
                     ""
                     if layout is None
-                    else self.texts((layout.strides, layout.base, layout.swizzle))
+                    else self.text((layout.strides, layout.base, layout.swizzle))
                 )
                 shape = self.text(value.shape)
-                return (
+                written.append(
                     f"b{number}:{value.name}:{value.dtype}{shape}{value.scope}{value.align}{where}"
                 )
             case IterVar():
-                dom = "" if value.dom is None else self.texts((value.dom.min, value.dom.extent))
-                return f"a{self.text(value.var)}{value.kind}{value.tag}{dom}"
+                dom = "" if value.dom is None else self.text((value.dom.min, value.dom.extent))
+                written.append(f"a{self.text(value.var)}{value.kind}{value.tag}{dom}")
             case Tensor():
-                return self.text(value.buffer)
+                waiting.append(value.buffer)
             case FloatImm(t, number):
-                return f"{t}{float(number).hex()}"
+                written.append(f"{t}{float(number).hex()}")
             case Reducer() | Stmt() | Access():
-                return self._node(value)
+                self._node(value, written, waiting)
             case Expr():
-                if value not in self.memo:
-                    first = self._node(value)  # numbers what is new; later texts do not repeat it
-                    self.memo[value] = f"e{len(self.memo)}"
-                    return first
-                return self.memo[value]
+                known = self.memo.get(value)
+                if known is not None:
+                    written.append(known)
+                    return
+                waiting.append(_Done(value))
+                self._node(value, written, waiting)
             case Instruction():
-                operands = self.texts(tuple(value.buffers))
-                return f"i{value.name}{operands}{self.text(value.update)}"
+                operands = self.text(tuple(value.buffers))
+                written.append(f"i{value.name}{operands}{self.text(value.update)}")
             case tuple() | list():
-                return self.texts(value)
+                self._series(value, written, waiting)
             case dict():
-                return self.texts(tuple(value.items()))
-        return repr(value)
+                self._series(tuple(value.items()), written, waiting)
+            case _:
+                written.append(repr(value))
 
-    def texts(self, values: Iterable[Any]) -> str:
-        return f"({','.join(self.text(v) for v in values)})"
+    def _series(self, values: Sequence[Any], written: list[str], waiting: list[Any]) -> None:
+        written.append("(")
+        waiting.append(_CLOSE)
+        for place in range(len(values) - 1, -1, -1):
+            waiting.append(values[place])
+            if place:
+                waiting.append(_COMMA)
 
-    def _node(self, node: Any) -> str:
+    def _node(self, node: Any, written: list[str], waiting: list[Any]) -> None:
         names = getattr(node, "__match_args__", ())
-        return f"{type(node).__name__}{self.texts(getattr(node, n) for n in names)}"
+        written.append(type(node).__name__)
+        self._series([getattr(node, n) for n in names], written, waiting)
 
     def stage(self, stage: Stage) -> str:
         """Everything that a schedule says of one stage."""
@@ -124,7 +165,7 @@ class _Writer:
             instruction = () if mark.instruction is None else mark.instruction
             parts.append((axis, mark.kind.value, thread, mark.pragmas, instruction))
             parts.append(tuple(mark.prefetches))
-        return self.texts(parts)
+        return self.text(parts)
 
 
 def _relation(relation: Split | Fuse | Single) -> tuple[Any, ...]:

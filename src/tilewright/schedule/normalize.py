@@ -6,7 +6,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import cast
-from tilewright.ir.visit import loads, rewrite_exprs, substitute
+from tilewright.ir.visit import BottomUp, substitute
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Attachment, Stage
 from tilewright.te.operation import ComputeOp, ExternOp, Operation
@@ -16,12 +16,20 @@ def normalize(schedule: Schedule) -> Schedule:
     """A copy of ``schedule`` in which no stage is inlined; the original stays as it is."""
     copy = Schedule.__new__(Schedule)
     copy.outputs, copy.stages, copy._by_buffer = list(schedule.outputs), [], {}
+    copy._readers = ([], {})
     inlined: dict[Buffer, tuple[tuple[IterVar, ...], Expr]] = {}
+    for stage in schedule.stages:
+        if stage.attachment.kind == "inline" and isinstance(stage.op, ComputeOp):
+            for tensor, value in zip(stage.op.outputs, stage.op.body, strict=True):
+                inlined[tensor.buffer] = (stage.op.axis, value)
+    inline = _Inline(inlined)
     clones: dict[Stage, Stage] = {}
     for stage in schedule.stages:
         op = stage.op
-        if isinstance(op, ComputeOp):
-            body = tuple(_inline(e, inlined) for e in op.body)
+        if stage.attachment.kind == "inline" and isinstance(op, ComputeOp):
+            continue
+        if inlined and isinstance(op, ComputeOp):
+            body = tuple(map(inline.expr, op.body))
             if any(a is not b for a, b in zip(body, op.body, strict=True)):
                 op = op.derive(body)
                 copy.outputs = [op if o is stage.op else o for o in copy.outputs]
@@ -30,10 +38,6 @@ def normalize(schedule: Schedule) -> Schedule:
                 "an extern stage reads its inputs from memory, but one of them is inlined",
                 mend="Leave out compute_inline for the inputs of extern stages",
             )
-        if stage.attachment.kind == "inline" and isinstance(op, ComputeOp):
-            for tensor, value in zip(op.outputs, op.body, strict=True):
-                inlined[tensor.buffer] = (op.axis, value)
-            continue
         clone = _clone(stage, copy, op)
         clones[stage] = clone
         copy.add(clone)
@@ -54,21 +58,25 @@ def normalize(schedule: Schedule) -> Schedule:
     return copy
 
 
-def _inline(e: Expr, inlined: dict[Buffer, tuple[tuple[IterVar, ...], Expr]]) -> Expr:
-    if not inlined or all(read.buffer not in inlined for read in loads(e)):
-        return e
+class _Inline(BottomUp):
+    """Puts the values of inlined stages in place of what is read of them.
 
-    def rule(node: Expr) -> Expr | None:
-        if not isinstance(node, Load) or node.buffer not in inlined:
+    A value is put in as it was declared and then treated as the rest, so that a chain of stages is
+    gone through once, whatever its length.
+    """
+
+    def __init__(self, inlined: dict[Buffer, tuple[tuple[IterVar, ...], Expr]]) -> None:
+        super().__init__()
+        self.inlined = inlined
+
+    def expanded(self, e: Expr) -> Expr | None:
+        if not isinstance(e, Load) or e.buffer not in self.inlined:
             return None
-        axes, body = inlined[node.buffer]
+        axes, body = self.inlined[e.buffer]
         # An axis keeps its type whatever the type of the index in its place, say one from memory.
-        mapping = {a.var: cast(a.var.dtype, i) for a, i in zip(axes, node.indices, strict=True)}
+        mapping = {a.var: cast(a.var.dtype, i) for a, i in zip(axes, e.indices, strict=True)}
         found: Expr = substitute(body, mapping)
         return found
-
-    found: Expr = rewrite_exprs(e, rule)
-    return found
 
 
 def _clone(stage: Stage, schedule: Schedule, op: Operation) -> Stage:

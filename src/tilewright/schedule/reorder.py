@@ -11,7 +11,7 @@ from tilewright.schedule.stage import Stage
 def reorder(stage: Stage, axes: Sequence[IterVar]) -> None:
     """Put the loops ``axes`` in the order given, from the outermost in.
 
-    The others stay where they are: the places that ``axes`` hold are dealt out anew.
+    The others stay where they are: the places that ``axes`` hold are dealt out again.
 
     Raises :class:`ScheduleError` where an axis is no loop of the stage, or is named twice.
     """

@@ -8,7 +8,7 @@ from tilewright.arith import Analyzer
 from tilewright.ir.expr import Expr, Reduce, Var, load
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import add, const, if_then_else, logical_and
-from tilewright.ir.visit import substitute
+from tilewright.ir.visit import substitute, uses
 from tilewright.schedule.cache import make_operation, replace_output
 from tilewright.schedule.relations import Fuse, Relation, Split, pass_extents, pass_values
 from tilewright.schedule.schedule import Schedule
@@ -22,7 +22,7 @@ def rfactor(s: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int = 0) ->
 
     ``B[i] = sum(A[i, ko, ki], (ko, ki))`` becomes, for axis ``ki``,
     ``BF[ki, i] = sum(A[i, ko, ki], ko)`` and ``B[i] = sum(BF[ki, i], ki)``. The new stage, whose
-    dimension ``factor_axis`` is ``axis``, is returned; the stage of ``tensor`` starts anew with
+    dimension ``factor_axis`` is ``axis``, is returned; the stage of ``tensor`` starts again with
     ``s[B].op.axis`` and ``s[B].op.reduce_axis``.
 
     Raises :class:`ScheduleError` where the stage is no reduction, ``axis`` no reduction loop, or
@@ -52,22 +52,30 @@ def rfactor(s: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int = 0) ->
 
     reduction = op.body[0]
     leaves = [a for a in stage.leaf_iter_vars if a.kind == "reduce"]
-    extents = _reduce_extents(stage, op)
+    data = [Var.make(a.name, a.var.dtype) for a in op.axis]
+    mapping: dict[Var, Expr] = {a.var: v for a, v in zip(op.axis, data, strict=True)}
+    starts, extents = _domains(stage, op, mapping)
+    if uses(extents[axis], set(data)):
+        raise stage.error(
+            f"rfactor: how often the axis runs, {extents[axis]}, depends on a data axis, but it "
+            "becomes a dimension of a tensor",
+            axis,
+            "Split the axis by a constant factor, and pass the inner one",
+        )
     fresh = {a: Var.make(a.name, a.var.dtype) for a in leaves}
     values: dict[IterVar, Expr] = {a: fresh[a] for a in leaves}
     relations = [r for r in stage.relations if _is_reduce(r)]
     pass_values(relations, extents, values)
 
-    data = [Var.make(a.name, a.var.dtype) for a in op.axis]
-    mapping: dict[Var, Expr] = {a.var: v for a, v in zip(op.axis, data, strict=True)}
     for root in op.reduce_axis:
-        assert root.dom is not None
-        mapping[root.var] = add(root.dom.min, values[root])
-    condition = substitute(reduction.condition, mapping)
-    for relation in relations:
-        if isinstance(relation, Split):
-            guard = values[relation.parent] < extents[relation.parent]
-            condition = logical_and(condition, _unless_proved(guard, leaves, fresh, extents))
+        mapping[root.var] = add(starts[root], values[root])
+    guards = [
+        _unless_proved(values[r.parent] < extents[r.parent], leaves, fresh, extents)
+        for r in relations
+        if isinstance(r, Split)
+    ]
+    # Behind the guards of the splits: it may read memory, where the axes have values of their own.
+    condition = logical_and(*guards, substitute(reduction.condition, mapping))
     source = tuple(substitute(e, mapping) for e in reduction.source)
 
     axes = [
@@ -137,10 +145,24 @@ def _is_reduce(relation: Relation) -> bool:
     return False
 
 
-def _reduce_extents(stage: Stage, op: ComputeOp) -> dict[IterVar, Expr]:
-    extents = {a: a.dom.extent for a in (*op.axis, *op.reduce_axis) if a.dom is not None}
+def _domains(
+    stage: Stage, op: ComputeOp, mapping: dict[Var, Expr]
+) -> tuple[dict[IterVar, Expr], dict[IterVar, Expr]]:
+    """Where the axes of the declaration start, and the extents of all, under ``mapping``."""
+    starts: dict[IterVar, Expr] = {}
+    extents: dict[IterVar, Expr] = {}
+    others = {a.var for a in op.reduce_axis}
+    for a in (*op.axis, *op.reduce_axis):
+        assert a.dom is not None
+        starts[a], extents[a] = (substitute(e, mapping) for e in (a.dom.min, a.dom.extent))
+        if uses(starts[a], others) or uses(extents[a], others):
+            raise stage.error(
+                "rfactor: the domain of an axis depends on another axis of the reduction",
+                a,
+                "Reduce over a rectangle, with where= for what the domain leaves out",
+            )
     pass_extents(stage.relations, extents, Analyzer().simplify)
-    return extents
+    return starts, extents
 
 
 def _unless_proved(

@@ -8,9 +8,21 @@ from typing import Any
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import ScheduleError
 from tilewright.ir.itervar import IterVar
+from tilewright.schedule.absent import absent
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import Operation, PlaceholderOp
 from tilewright.te.tensor import Tensor
+
+
+def as_schedule(given: Any, function: str) -> Schedule:
+    """A schedule as it is; raises :class:`ScheduleError` for anything else, as for a tensor."""
+    if isinstance(given, Schedule):
+        return given
+    name = getattr(given, "name", "tensor") if isinstance(given, Tensor) else "tensor"
+    raise ScheduleError(
+        f"{function} takes a schedule, got a {type(given).__name__}",
+        mend=f"Write s = te.create_schedule({name}.op), and pass s",
+    )
 
 
 class Schedule:
@@ -23,6 +35,7 @@ class Schedule:
         self.outputs: list[Operation] = list(outputs)
         self.stages: list[Stage] = []
         self._by_buffer: dict[Buffer, Stage] = {}
+        self._readers: tuple[list[Operation], dict[Buffer, list[Stage]]] = ([], {})
         for op in _topological(self.outputs):
             self.add(Stage(self, op))
 
@@ -49,7 +62,7 @@ class Schedule:
                 f"{name} belongs to a stage of a schedule, not to the schedule: write "
                 f"s[tensor].{name}(...)"
             )
-        raise AttributeError(f"a schedule has no attribute {name!r}")
+        raise absent("a schedule", name)
 
     def _buffer(self, key: Any) -> Buffer | None:
         if isinstance(key, Tensor):
@@ -64,10 +77,19 @@ class Schedule:
 
     def consumers(self, stage: Stage) -> list[Stage]:
         """The stages that read an output of ``stage``."""
-        made = {tensor.buffer for tensor in stage.op.outputs}
-        return [
-            s for s in self.stages if s is not stage and any(t.buffer in made for t in s.op.inputs)
-        ]
+        ops = [s.op for s in self.stages]
+        if ops != self._readers[0]:
+            found: dict[Buffer, list[Stage]] = {}
+            for s in self.stages:
+                for buffer in dict.fromkeys(tensor.buffer for tensor in s.op.inputs):
+                    found.setdefault(buffer, []).append(s)
+            self._readers = ops, found
+        readers = self._readers[1]
+        lists = [readers[t.buffer] for t in stage.op.outputs if t.buffer in readers]
+        if len(lists) > 1:
+            among = {s for several in lists for s in several}
+            lists = [[s for s in self.stages if s in among]]
+        return [s for several in lists for s in several if s is not stage]
 
     def cache_read(
         self, tensor: Tensor, scope: str, readers: Any, dtype: str | None = None
@@ -82,6 +104,12 @@ class Schedule:
         from tilewright.schedule.cache import cache_write
 
         return cache_write(self, tensor, scope)
+
+    def as_matmul(self, tensor: Tensor, whole: tuple[int, int, int] = (1, 1, 1)) -> Any:
+        """See :func:`tilewright.schedule.matmul.as_matmul`."""
+        from tilewright.schedule.matmul import as_matmul
+
+        return as_matmul(self, tensor, whole)
 
     def rfactor(self, tensor: Tensor, axis: IterVar, factor_axis: int = 0) -> Any:
         """See :func:`tilewright.schedule.rfactor.rfactor`."""
@@ -127,18 +155,18 @@ def _topological(outputs: Sequence[Operation]) -> list[Operation]:
     order: dict[Operation, None] = {}
     active: dict[Operation, list[Operation]] = {}
     for output in outputs:
-        way = [output]
-        while way:
-            op = way[-1]
+        path = [output]
+        while path:
+            op = path[-1]
             if op in order:
-                way.pop()
+                path.pop()
                 continue
             if op not in active:
                 active[op] = [tensor.op for tensor in reversed(op.inputs)]
             if active[op]:
                 producer = active[op].pop()
                 if producer in active and producer not in order:
-                    circle = [*way[way.index(producer) :], producer]
+                    circle = [*path[path.index(producer) :], producer]
                     raise ScheduleError(
                         "the declarations form a cycle: "
                         + " reads ".join(repr(p.name) for p in circle),
@@ -146,7 +174,7 @@ def _topological(outputs: Sequence[Operation]) -> list[Operation]:
                         where=op.where,
                         mend="Let one of them read a placeholder instead",
                     )
-                way.append(producer)
+                path.append(producer)
             else:
-                order[way.pop()] = None
+                order[path.pop()] = None
     return list(order)

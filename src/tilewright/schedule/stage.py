@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir.errors import LoweringError, ScheduleError, user_location
 from tilewright.ir.expr import Expr
 from tilewright.ir.itervar import IterVar
-from tilewright.ir.stmt import ForKind
+from tilewright.ir.stmt import ForKind, Pragma
+from tilewright.schedule.absent import absent
 from tilewright.schedule.relations import Relation
 from tilewright.te.operation import Operation
 from tilewright.te.tensor import Tensor
@@ -23,7 +24,7 @@ class AxisMark:
 
     kind: ForKind = ForKind.SERIAL
     thread: IterVar | None = None
-    pragmas: dict[str, Any] = field(default_factory=dict)
+    pragmas: dict[Pragma, Any] = field(default_factory=dict)
     prefetches: list[tuple[Tensor, Expr]] = field(default_factory=list)
     instruction: Any = None
     where: str = ""
@@ -76,7 +77,7 @@ class Stage:
         self.pipelined_over: IterVar | None = None  # a loop whose iterations it goes on across
         self.rolling, self.ahead = False, 0
         self.lines: dict[str, str] = {}  # where primitives on the whole stage were called
-        self.swizzled = 0  # bytes of the rows whose pieces are permuted
+        self.swizzled = 0  # bytes of the rows whose chunks are permuted
         self.alignments: dict[int, tuple[int, int]] = {}
         self.bounds_alignments: dict[int, tuple[int, int]] = {}
         self.roots: tuple[IterVar, ...] = (*op.axis, *op.reduce_axis)
@@ -170,17 +171,31 @@ class Stage:
             mend=mend,
         )
 
+    def __getattr__(self, name: str) -> Any:
+        raise absent("a stage", name)
+
     def __repr__(self) -> str:
         return f"Stage({self.name})"
 
     # -- primitives, each in a file of its own ---------------------------------------------
 
     def split(
-        self, parent: IterVar, factor: Any = None, nparts: Any = None
+        self,
+        parent: IterVar,
+        factor: Any = None,
+        nparts: Any = None,
+        disable_predication: bool = False,
     ) -> tuple[IterVar, IterVar]:
-        """See :func:`tilewright.schedule.split.split`."""
+        """See :func:`tilewright.schedule.split.split`; ``disable_predication`` is TVM's, and
+        refused."""
         from tilewright.schedule.split import split
 
+        if disable_predication:
+            raise self.error(
+                "split: disable_predication would leave out a guard that is needed",
+                parent,
+                "Leave it out: guards that provably hold are dropped",
+            )
         return split(self, parent, factor, nparts)
 
     def fuse(self, *axes: Any) -> IterVar:

@@ -86,7 +86,7 @@ def pipeline(
     read while another one is filled. Registers and fragments are chosen by constants: the loop over
     the axis is unrolled by ``stages``.
 
-    The pipeline runs empty where the loop of that axis ends, and begins anew where it is entered
+    The pipeline runs empty where the loop of that axis ends, and begins again where it is entered
     again. With ``over``, the axis of a serial loop further out, it does not until that one ends:
     the last iterations fill copies for the first of the next time. This is for buffers in memory;
     how often the loops inside of ``over`` run must be known.
@@ -120,10 +120,11 @@ def rolling_buffer(stage: Stage, ahead: int = 0) -> None:
     """Keep, from one iteration of the axis that ``stage`` is computed at to the next, what both
     need, and compute only what is new; needs compute_at.
 
-    The axis is to be serial or unrolled, and each iteration to need so many rows more, in one
-    dimension, than the one before. The buffer holds the rows of all iterations; of registers, with
-    the axis unrolled, no more are in use than one iteration needs. With ``ahead``, what is new in
-    an iteration is computed so many iterations earlier: what it loads is on its way meanwhile.
+    The axis is to be serial or unrolled, and each iteration to need that number of rows more, in
+    one dimension, than the one before. The buffer holds the rows of all iterations; of registers,
+    with the axis unrolled, no more are in use than one iteration needs. With ``ahead``, what is
+    new in an iteration is computed that number of iterations earlier: what it loads is on its way
+    meanwhile.
 
     Raises :class:`ScheduleError` for a placeholder, for an output of the program, and where
     ``ahead`` is no number of iterations.

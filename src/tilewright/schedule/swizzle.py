@@ -1,4 +1,4 @@
-"""Swizzles: 16-byte pieces of a tile in shared memory, permuted within its rows."""
+"""Swizzles: 16-byte chunks of a tile in shared memory, permuted within its rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewright.schedule.storage import is_argument
 
 
 def swizzle(stage: Stage, bytes: int) -> None:
-    """Permute the 16-byte pieces of each row of a tile in shared memory by the row's number.
+    """Permute the 16-byte chunks of each row of a tile in shared memory by the row's number.
 
     Threads that read a column of rows of ``bytes`` then find them in different banks, without the
     gaps of :func:`~tilewright.schedule.storage.storage_align`. ``tma_load`` writes, and ``wgmma``

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.signature import evaluate
 from tilewright.target import Target
+from tilewright.topi.declare import Given
 from tilewright.topi.problem import Problem
 from tilewright.topi.template import Template
 
@@ -27,7 +28,7 @@ class Algorithm(Protocol):
 
     Attributes
     ----------
-    name : as it stands in records, "cpu.lines".
+    name : as in records, "cpu.lines".
     version : what its speed depends on beside this library; measurements of another version do not
         count.
     reproducible : whether two runs agree bit for bit.
@@ -49,7 +50,7 @@ class Algorithm(Protocol):
     def can(self, problem: Problem, target: Target) -> str:
         """Why it cannot do a problem on a target; empty where it can."""
 
-    def candidates(self, problem: Problem, target: Target) -> list[Any]:
+    def candidates(self, problem: Problem, target: Target) -> Sequence[Any]:
         """The parameters worth trying, the best guess first; at least one."""
 
     def build(self, problem: Problem, config: Any, target: Target) -> Built:
@@ -63,15 +64,6 @@ class Algorithm(Protocol):
 
     def parse(self, values: Mapping[str, Any]) -> Any:
         """Their inverse; raises :class:`TilewrightError` for strange ones."""
-
-
-def most_batch(problem: Problem) -> int:
-    """The largest batch in which all offsets are below 2^31, so that 32 bits count them; or any."""
-    (h, w), (oh, ow) = problem.image, problem.out_image
-    top, left, bottom, right = problem.padding
-    padded = (h + top + bottom) * (w + left + right)
-    room = max(problem.channels * padded, problem.out_channels * oh * ow)
-    return (2**31 - 1) // room or 2**31 - 1
 
 
 class BuiltKernel:
@@ -110,27 +102,28 @@ class Scheduled:
         return False
 
     def can(self, problem: Problem, target: Target) -> str:
-        t = self.template
-        if target.is_gpu != t.gpu:
-            return f"{t.name} is for {'GPUs' if t.gpu else 'CPUs'}"
-        if problem.layout.endswith("C") != t.channels_last:
-            return f"{t.name} is for channels {'last' if t.channels_last else 'first'}"
-        if problem.pass_ not in t.passes:
-            return f"{t.name} has no {problem.pass_}"
-        return "" if t.fits(problem, target) else f"{t.name} is for other problems"
+        return self.template.why_not(problem, target)
 
-    def candidates(self, problem: Problem, target: Target) -> list[Any]:
+    def candidates(self, problem: Problem, target: Target) -> Sequence[Any]:
         return self.template.candidates(problem, target)
 
     def kernel(
-        self, problem: Problem, config: Any, target: Target, symbolic_batch: bool = False
+        self,
+        problem: Problem,
+        config: Any,
+        target: Target,
+        symbolic_batch: bool = False,
+        strides: tuple[int, ...] | None = None,
     ) -> Kernel:
-        """The kernel; with ``symbolic_batch`` it takes any batch up to :func:`most_batch`."""
+        """The kernel; with ``symbolic_batch`` it takes any batch up to the problem's
+        ``most_batch``, and with ``strides`` (in elements, in the order of the layout) a first
+        operand that lies so."""
         from tilewright import te
         from tilewright.runtime.compile import build
 
-        batch = te.var("n", most=most_batch(problem)) if symbolic_batch else None
-        found = self.template.declare(problem, config, batch)
+        batch = te.var("n", most=problem.most_batch) if symbolic_batch else None
+        given = batch if strides is None else Given(batch, strides)
+        found = self.template.declare(problem, config, given)
         return build(self.template.schedule(found, config), found.args, target)
 
     def build(self, problem: Problem, config: Any, target: Target) -> BuiltKernel:

@@ -10,17 +10,17 @@ from typing import Any
 
 from tilewright.ir.errors import TilewrightError
 from tilewright.select.algorithm import Algorithm, Built
-from tilewright.select.answers import Answers, Measured
+from tilewright.select.knn import guesses
 from tilewright.select.measure import inputs
-from tilewright.select.nearest import guesses
+from tilewright.select.profile_cache import Measured, ProfileCache
 from tilewright.select.registry import algorithms, find
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
 
 POLICIES = ("heuristic", "profile", "reproducible")
-#: So many candidates of one algorithm are measured by the policy "profile".
+#: How many candidates of one algorithm are measured by the policy "profile".
 MEASURED = 8
-#: So many are built to find one within a limit on workspaces, which a build alone tells.
+#: How many are built to find one within a limit on workspaces, which a build alone tells.
 TRIED = 2
 
 
@@ -67,7 +67,7 @@ def options(
     target: str | Target,
     policy: str = "heuristic",
     workspace_limit: int | None = None,
-    answers: Answers | None = None,
+    cache: ProfileCache | None = None,
 ) -> Iterator[Choice]:
     """The choices, the best first: where one cannot be built, the next one may.
 
@@ -80,7 +80,7 @@ def options(
     if policy == "reproducible":
         able = [a for a in able if a.reproducible]
     names = {a.name for a in able}
-    kept = _answers() if answers is None else answers
+    kept = _cache() if cache is None else cache
     found = _known(problem, machine, kept)
     if policy == "profile" and not names <= {m.algorithm for m in found}:
         found = _profile(problem, machine, able, kept)
@@ -134,7 +134,7 @@ def choose(
     target: str | Target = "llvm",
     policy: str = "heuristic",
     workspace_limit: int | None = None,
-    answers: Answers | None = None,
+    cache: ProfileCache | None = None,
 ) -> Choice:
     """The algorithm for a problem on a target.
 
@@ -148,12 +148,12 @@ def choose(
         program has imported PyTorch. "reproducible" is the heuristic among the algorithms that give
         the same bits in every run.
     workspace_limit : bytes that a call may take beside its arrays; None for any.
-    answers : where measurements are kept, by default in the cache folder.
+    cache : where measurements are kept, by default in the cache folder.
 
     Raises :class:`SelectError` where no algorithm is left.
     """
     machine = Target.parse(target)
-    for choice in options(problem, machine, policy, workspace_limit, answers):
+    for choice in options(problem, machine, policy, workspace_limit, cache):
         return choice
     why = reason(problem, machine)
     if not why:
@@ -164,8 +164,8 @@ def choose(
 
 
 @functools.cache
-def _answers() -> Answers:
-    return Answers()
+def _cache() -> ProfileCache:
+    return ProfileCache()
 
 
 @functools.cache
@@ -177,7 +177,7 @@ def _machine(target: Target) -> str:
     return json.dumps(machine(target, probe=False), sort_keys=True)
 
 
-def _known(problem: Problem, target: Target, kept: Answers) -> list[Measured]:
+def _known(problem: Problem, target: Target, kept: ProfileCache) -> list[Measured]:
     """What was measured before and still counts, fastest first."""
     try:
         place = _machine(target)
@@ -189,7 +189,7 @@ def _known(problem: Problem, target: Target, kept: Answers) -> list[Measured]:
 
 
 def _profile(
-    problem: Problem, target: Target, able: list[Algorithm], kept: Answers
+    problem: Problem, target: Target, able: list[Algorithm], kept: ProfileCache
 ) -> list[Measured]:
     """Measure the candidates, and keep what was found; fastest first."""
     arrays = inputs(problem, target)

@@ -6,7 +6,7 @@ All counts are arrays over the parameter sets of one template.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
@@ -14,7 +14,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 
 @dataclass
-class Work:
+class Cost:
     """Arrays (parameter sets,); of a thread, and of one of its turns, where nothing else is said.
 
     Attributes
@@ -65,19 +65,27 @@ class Work:
     tile: tuple[Array, ...]
     kind: Array
 
+    def where(self, which: Array) -> Self:
+        """Of some of the parameter sets, as NumPy indexes them."""
+        found: dict[str, Any] = {
+            name: tuple(x[which] for x in counts) if type(counts) is tuple else counts[which]
+            for name, counts in vars(self).items()
+        }
+        return type(self)(**found)
+
 
 @dataclass
-class Staged(Work):
+class Staged(Cost):
     """Of templates that copy tiles of the images to shared memory, from which threads load.
 
     Attributes
     ----------
     conflicts : times that a load of a warp takes turns at the banks.
-    copied, pieces : bytes of the tiles of a turn, and the pixels whose channels lie side by side.
+    copied, runs : bytes of the tiles of a turn, and the pixels whose channels lie side by side.
     stages : tiles that a block has room for.
     """
 
     conflicts: Array
     copied: Array
-    pieces: Array
+    runs: Array
     stages: Array

@@ -12,98 +12,93 @@ import math
 import numpy as np
 
 from tilewright.ir.dtype import dtype
-from tilewright.select.counts import Array, Staged, Work
-from tilewright.select.gpus import REGISTERS, Gpu
-from tilewright.select.work import work
-from tilewright.topi.problem import Problem
+from tilewright.select.cost import cost
+from tilewright.select.counts import Array, Cost, Staged
+from tilewright.target.devices import LINE, SCHEDULERS, SECTOR, THREAD_REGISTERS, Gpu
+from tilewright.topi.gpu.machine import occupancy
+from tilewright.topi.operators.conv import Conv
 
-#: Bytes that memory moves at once, and of a line of the caches.
-_SECTOR, _LINE = 32, 128
 #: Microseconds that a load takes that misses the caches, and that a launch takes.
 _LATENCY, _LAUNCH = 0.7, 1.0
 #: Registers of a thread that hold neither inputs nor sums.
 _OTHERS = 24
-#: Instructions that a multiprocessor issues in a cycle.
-_ISSUES = 4
-#: Bytes of shared memory that each block takes for itself.
-_OWN = 1024
-#: Of copies to shared memory: cycles until one is there, bytes that a multiprocessor copies in a
-#: cycle, and those side by side below which it takes as long as for so many.
+#: Of copies to shared memory: cycles until one is there, bytes that an SM copies in a
+#: cycle, and those side by side below which it takes as long as for that number.
 _COPY, _COPIED, _SHORT = 1000.0, 28.0, 64
-#: Sectors that a multiprocessor sends, and is brought, in a cycle.
+#: Sectors that an SM sends, and is brought, in a cycle.
 _SENT, _BROUGHT = 2, 4
 
 
-def roofline(p: Problem, machine: Gpu) -> float:
+def roofline(p: Conv, machine: Gpu) -> float:
     """The least microseconds that a problem takes on a device, with its launch."""
     return max(p.bytes / machine.bandwidth, _multiplies(p) / machine.rate) + _LAUNCH
 
 
-def _multiplies(p: Problem) -> int:
+def _multiplies(p: Conv) -> int:
     return p.nominal_flops // 2
 
 
-def features(p: Problem, template: str, values: Array, machine: Gpu) -> Array:
+def features(p: Conv, template: str, values: Array, machine: Gpu) -> Array:
     """(sets, features) of a template's parameters, (sets, parameters) in the order of its
     dataclass."""
-    found = work(p, template, np.asarray(values, "float64"))
-    columns = [*_derived(p, found, machine), *_problem(p, machine, len(values))]
+    return features_of(p, cost(p, template, np.asarray(values, "float64")), machine)
+
+
+def features_of(p: Conv, found: Cost, machine: Gpu) -> Array:
+    """The same of what they cost."""
+    columns = [*_derived(p, found, machine), *_problem(p, machine, len(found.kind))]
     if isinstance(found, Staged):
         columns += _staged(p, found, machine)
     columns += found.tile
     return np.stack(columns, axis=1).astype("float32")
 
 
-def _problem(p: Problem, machine: Gpu, count: int) -> list[Array]:
+def _problem(p: Conv, machine: Gpu, count: int) -> list[Array]:
     """What is the same for all parameters, and tells which of them matter."""
     oh, ow = p.out_image
     known = (
         dtype(p.dtype).bytes, p.kernel_h, p.stride[0], 1.0 * (p.pass_ == "dgrad"),
         math.log2(p.bytes / machine.bandwidth),
         _multiplies(p) / machine.rate / roofline(p, machine), math.log2(oh), math.log2(ow),
-        math.log2(math.gcd(_pitch(p), 256)), math.log2(math.gcd(_pitch(p, True), 256)),
+        math.log2(math.gcd(_row_stride(p), 256)), math.log2(math.gcd(_row_stride(p, True), 256)),
     )  # fmt: skip
     return [np.full(count, float(v)) for v in known]
 
 
-def _pitch(p: Problem, other: bool = False) -> int:
+def _row_stride(p: Conv, other: bool = False) -> int:
     """Bytes between neighbouring rows, or pixels of channels, of the image that is read, or of the
     ``other`` one."""
     row = p.out_image[1] if (p.pass_ == "dgrad") != other else p.width
     return (p.channels if p.layout.endswith("C") else row) * dtype(p.dtype).bytes
 
 
-def _resident(k: Work, machine: Gpu) -> tuple[Array, Array]:
-    """Registers of a thread, about, and the blocks that a multiprocessor holds at once."""
+def _resident(k: Cost, machine: Gpu) -> tuple[Array, Array]:
+    """Registers of a thread, about, and the blocks that an SM holds at once."""
     warps = np.ceil(k.threads / 32)
-    registers = np.clip(np.ceil((k.held + _OTHERS) / 8) * 8, 24, 255)
-    fit = np.minimum(
-        np.minimum(np.floor(REGISTERS / (registers * 32) / warps), np.floor(machine.warps / warps)),
-        np.minimum(np.floor(machine.shared / (k.shared + _OWN)), machine.blocks),
-    )
-    return registers, np.maximum(fit, 1)
+    registers = np.clip(np.ceil((k.held + _OTHERS) / 8) * 8, 24, THREAD_REGISTERS)
+    return registers, np.maximum(occupancy(machine, warps, registers, k.shared), 1)
 
 
-def _derived(p: Problem, k: Work, machine: Gpu) -> list[Array]:
+def _derived(p: Conv, k: Cost, machine: Gpu) -> list[Array]:
     """Times against the roofline, and how busy the device is."""
-    least, sms, log = roofline(p, machine), machine.multiprocessors, np.log2
+    least, sms, log = roofline(p, machine), machine.sms, np.log2
     warps = np.ceil(k.threads / 32)
     registers, fit = _resident(k, machine)
     waves = k.blocks / (fit * sms)
     whole = np.ceil(waves)
-    most = np.ceil(k.blocks / sms)  # blocks that the busiest multiprocessor runs
+    most = np.ceil(k.blocks / sms)  # blocks that the busiest SM runs
     resident = np.minimum(fit, most) * warps
 
     loads = k.turns * k.loads
     counted = k.loads + k.conversions + k.multiplies + k.filter_loads + k.others
     issued = k.turns * counted + k.stores
-    issue = most * warps * issued / _ISSUES / machine.clock
+    issue = most * warps * issued / SCHEDULERS / machine.clock
     lines = _cycles(k)
-    sent = _touched(k.x, k.store_step, k.store_bytes, _SECTOR)
-    brought = _touched(k.x, k.step, k.load_bytes, _SECTOR)
+    sent = _touched(k.x, k.store_step, k.store_bytes, SECTOR)
+    brought = _touched(k.x, k.step, k.load_bytes, SECTOR)
     moved = loads * lines + k.stores * np.maximum(1.0, sent / _SENT)
     first = most * warps * moved / machine.clock
-    second = k.blocks * k.unique * (k.run + _SECTOR) / np.maximum(k.run, 1) / machine.cache
+    second = k.blocks * k.unique * (k.run + SECTOR) / np.maximum(k.run, 1) / machine.cache
     waits = whole * k.rounds * _LATENCY
     flight = resident * 32 * k.ahead * k.load_bytes / (machine.bandwidth / sms * _LATENCY)
     slowest = np.maximum.reduce([issue, first, second, least / np.minimum(1.0, flight)])
@@ -121,52 +116,52 @@ def _derived(p: Problem, k: Work, machine: Gpu) -> list[Array]:
         log(k.extra / p.bytes * machine.bandwidth / machine.cache + 1e-3), k.held, k.filter_loads,
         log(whole * issued / machine.clock / least),
         log(resident / warps * k.unique / machine.shared),
-        np.minimum(1.0, k.run / _pitch(p)), log(np.gcd(k.run.astype("int64"), _LINE)),
+        np.minimum(1.0, k.run / _row_stride(p)), log(np.gcd(k.run.astype("int64"), LINE)),
         log(loads * k.load_bytes * k.threads / k.unique),
         k.blocks * k.threads * k.results / results, loads * lines / issued,
         log(machine.warps / warps / fit * most * warps), lines, sent,
-        log(sent * _SECTOR / 32 / k.store_bytes), log(brought),
+        log(sent * SECTOR / 32 / k.store_bytes), log(brought),
         log(most * warps * k.stores * sent / _SENT / machine.clock / least),
         log(most * warps * loads * brought / _BROUGHT / machine.clock / least),
         log(whole * moved / machine.clock / least), *k.spare,
     ]  # fmt: skip
 
 
-def _cycles(k: Work) -> Array:
+def _cycles(k: Cost) -> Array:
     """That a warp's request takes: one for each line, or each 128 bytes, that it touches, or for
     each word of a bank."""
     if isinstance(k, Staged):
         return k.conflicts
-    lines = _touched(k.x, k.step, k.load_bytes, _LINE)
+    lines = _touched(k.x, k.step, k.load_bytes, LINE)
     return np.asarray(np.maximum(lines, k.load_bytes / 4))
 
 
 def _touched(x: Array, step: Array, width: Array, unit: int) -> Array:
-    """Pieces of memory of ``unit`` bytes that a warp touches at once, whose threads, ``x`` side by
-    side, access ``width`` bytes each, ``step`` apart."""
+    """Segments of ``unit`` bytes that a warp touches at once, whose threads, ``x`` side by side,
+    access ``width`` bytes each, ``step`` apart."""
     lanes = np.minimum(32, x)
     span = (lanes - 1) * step + width
-    pieces = np.minimum(lanes * np.maximum(1, width / unit), np.maximum(1, span / unit))
-    return np.asarray(pieces * 32 / lanes)
+    runs = np.minimum(lanes * np.maximum(1, width / unit), np.maximum(1, span / unit))
+    return np.asarray(runs * 32 / lanes)
 
 
-def _staged(p: Problem, k: Staged, machine: Gpu) -> list[Array]:
-    """How copies and computing overlap: among the blocks of a multiprocessor, and in each."""
+def _staged(p: Conv, k: Staged, machine: Gpu) -> list[Array]:
+    """How copies and computing overlap: among the blocks of an SM, and in each."""
     least, log = roofline(p, machine), np.log2
     warps = np.ceil(k.threads / 32)
     _, fit = _resident(k, machine)
-    most = np.ceil(k.blocks / machine.multiprocessors)
+    most = np.ceil(k.blocks / machine.sms)
     resident = np.minimum(fit, most)
-    row = k.copied / k.pieces
+    row = k.copied / k.runs
     counted = k.loads + k.conversions + k.multiplies + k.filter_loads + k.others
-    compute = warps * (counted + k.stores / k.turns) / _ISSUES
+    compute = warps * (counted + k.stores / k.turns) / SCHEDULERS
     read = warps * (k.loads * k.conflicts + k.filter_loads)
     busy = np.maximum(compute, read)
-    copy = k.pieces * np.maximum(row, _SHORT) / _COPIED
+    copy = k.runs * np.maximum(row, _SHORT) / _COPIED
     alone = np.where(k.stages > 1, np.maximum(busy, copy + _COPY), busy + copy + _COPY)
     turn = np.maximum(np.maximum(resident * busy, resident * copy), alone)
     return [
-        log(row), log(k.pieces), k.copied / 1024, k.stages, k.conflicts, log(resident),
+        log(row), log(k.runs), k.copied / 1024, k.stages, k.conflicts, log(resident),
         log(most * k.turns * copy / machine.clock / least),
         log(most * k.turns * read / machine.clock / least),
         log(most * k.turns / resident * turn / machine.clock / least), log(busy / copy),
@@ -174,7 +169,7 @@ def _staged(p: Problem, k: Staged, machine: Gpu) -> list[Array]:
     ]  # fmt: skip
 
 
-def _results(p: Problem) -> int:
+def _results(p: Conv) -> int:
     if p.pass_ == "wgrad":
         return p.batch * p.out_channels * math.prod(p.out_image)
     return math.prod(p.result_shape)

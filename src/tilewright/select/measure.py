@@ -6,7 +6,6 @@ from typing import Any
 
 from tilewright.runtime.ndarray import array
 from tilewright.target import Target
-from tilewright.topi.declare import input_dtypes, input_shapes
 from tilewright.topi.problem import Problem
 
 
@@ -25,8 +24,8 @@ def inputs(problem: Problem, target: Target) -> list[Any]:
 
     rng = np.random.default_rng(0)
     device = _device(target)
-    shapes = {**input_shapes(problem), "result": problem.result_shape}
-    dtypes = {**input_dtypes(problem), "result": problem.dtype}
+    shapes = {**problem.shapes(), "result": problem.result.shape}
+    dtypes = {**problem.dtypes(), "result": problem.result.dtype}
     made = []
     for name, shape in shapes.items():
         values, dtype = rng.standard_normal(shape, "float32"), dtypes[name]

@@ -15,30 +15,34 @@ import numpy as np
 
 from tilewright.ir.dtype import dtype
 from tilewright.select.counts import Array
-from tilewright.select.gpus import REGISTERS, Gpu
 from tilewright.select.products import NUMBERED, Products, inside, products
-from tilewright.topi.problem import Problem
+from tilewright.target.devices import (
+    BANKS,
+    REGISTERS,
+    RESERVED,
+    SCHEDULERS,
+    THREAD_REGISTERS,
+    WORD,
+    Gpu,
+)
+from tilewright.topi.operators.conv import Conv
 
 #: Microseconds that a load takes that misses the caches, a row of products, and a launch.
 _LATENCY, _ROW, _LAUNCH = 0.7, 0.1, 1.0
 #: Of the peak of tensor cores, what instructions of a warp reach on the newest.
 _OF_PEAK = {"wgmma": 0.85, "mma": 0.5}
-#: Bytes of shared memory that each block takes for itself, and that are written in a cycle.
-_OWN, _WRITTEN = 1024, 128
-#: Instructions that a multiprocessor issues in a cycle.
-_ISSUES = 4
 #: Parameters of a template that are features themselves.
 _KNOBS = 10
 
 
-def least(p: Problem, machine: Gpu) -> float:
+def least(p: Conv, machine: Gpu) -> float:
     """The least microseconds that a problem takes on a device, with its launch."""
-    rate = _rate(p, "wgmma", machine) * machine.multiprocessors
+    rate = _rate(p, "wgmma", machine) * machine.sms
     return max(p.bytes / machine.bandwidth, inside(p) * _times(p) / rate) + _LAUNCH
 
 
 def product_features(
-    p: Problem, template: str, configs: Sequence[Any], slower: Array, machine: Gpu
+    p: Conv, template: str, configs: Sequence[Any], slower: Array, machine: Gpu
 ) -> Array:
     """(configs, features) of a template's parameters.
 
@@ -50,12 +54,14 @@ def product_features(
     rows = [
         [
             float(NUMBERED.index(template)),
-            *_derived(p, products(p, template, config), floor, machine),
+            *_derived(p, counted, floor, machine),
             *same,
             float(late),
             *_knobs(config),
         ]
-        for config, late in zip(configs, slower, strict=True)
+        for config, counted, late in zip(
+            configs, products(p, template, configs), slower, strict=True
+        )
     ]
     return np.array(rows, "float32")
 
@@ -70,21 +76,21 @@ def _default(f: Field[Any]) -> float:
     return 0.0 if f.default is MISSING else float(f.default)
 
 
-def _times(p: Problem) -> int:
+def _times(p: Conv) -> int:
     """Products of TF32 for one of float32, of which each takes as long as two of 16 bits."""
     if p.dtype != "float32":
         return 1
     return 2 if p.precision == "tf32" else 6
 
 
-def _rate(p: Problem, rate: str, machine: Gpu) -> float:
-    """Multiplications a microsecond of a multiprocessor."""
+def _rate(p: Conv, rate: str, machine: Gpu) -> float:
+    """Multiplications a microsecond of an SM."""
     if rate == "lanes":
         return machine.lanes * machine.clock
     return machine.products * machine.clock * _OF_PEAK[rate] / (2 if p.dtype == "float32" else 1)
 
 
-def _problem(p: Problem, floor: float, machine: Gpu) -> list[float]:
+def _problem(p: Conv, floor: float, machine: Gpu) -> list[float]:
     """What is the same for all schedules, and tells which of them are fast."""
     oh, ow = p.out_image
     size = dtype(p.dtype).bytes
@@ -94,21 +100,22 @@ def _problem(p: Problem, floor: float, machine: Gpu) -> list[float]:
     ]  # fmt: skip
 
 
-def _derived(p: Problem, k: Products, floor: float, machine: Gpu) -> list[float]:
+def _derived(p: Conv, k: Products, floor: float, machine: Gpu) -> list[float]:
     """Times against the least, and how busy the device is."""
-    sms, warps = machine.multiprocessors, math.ceil(k.threads / 32)
-    registers = min(255.0, max(24.0, k.held))
+    sms, warps = machine.sms, math.ceil(k.threads / 32)
+    registers = min(float(THREAD_REGISTERS), max(24.0, k.held))
+    # The trees were fitted with the registers of threads, not of whole warps.
     fit = int(max(1, min(
         REGISTERS // (registers * k.threads), machine.warps // warps, machine.blocks,
-        machine.shared // (k.shared + _OWN),
+        machine.shared // (k.shared + RESERVED),
     )))  # fmt: skip
-    most = math.ceil(k.blocks / sms)  # blocks that the busiest multiprocessor runs
+    most = math.ceil(k.blocks / sms)  # blocks that the busiest SM runs
     waves, resident = math.ceil(k.blocks / (sms * fit)), min(fit, most)
     multiply = most * k.multiplies / _rate(p, k.rate, machine)
     cache, memory = k.loaded / machine.cache, p.bytes / machine.bandwidth
-    build = most * k.built / (_WRITTEN * machine.clock)
+    build = most * k.built / ((BANKS * WORD) * machine.clock)
     waits, rows = waves * k.rounds * _LATENCY, waves * k.rows * _ROW
-    issue = most * warps * k.issued / _ISSUES / machine.clock
+    issue = most * warps * k.issued / SCHEDULERS / machine.clock
     summed = 8.0 * k.chunks * math.prod(p.filter_shape) / machine.cache if k.chunks > 1 else 0.0
     times = (multiply, cache, memory, build, waits, rows, multiply * 64 / k.width, issue, summed,
              max(multiply, cache, memory) + build + _LAUNCH,

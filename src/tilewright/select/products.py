@@ -1,31 +1,32 @@
 """What schedules of large filters make a GPU do: counts, before anything is compiled.
 
 Those for tensor cores multiply matrices, whose sizes the shape of the image fills up to multiples;
-:mod:`~tilewright.select.work` has the counts of the others.
+:mod:`~tilewright.select.cost` has the counts of the others.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from tilewright.ir.dtype import dtype
-from tilewright.select.work import DESCRIBED, work
+from tilewright.select.cost import DESCRIBED, cost
+from tilewright.target.devices import WARP
 from tilewright.topi.gpu.depthwise_plane_gradient import ROW_FLOATS
 from tilewright.topi.gpu.toeplitz import shared_bytes
 from tilewright.topi.nn.depthwise_plane_products import PLACES, PlaneProducts
 from tilewright.topi.nn.depthwise_row_products import ROWS, RowProducts
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
 from tilewright.topi.nn.depthwise_toeplitz_staged import IMAGES, StagedToeplitz
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.templates import TEMPLATES
 
-#: Rows of a product of a warp, and threads of a warp and of a warpgroup.
-_WARP_ROWS, _WARP, _GROUP = 16, 32, 128
+#: Rows of a product of a warp, and threads of a warpgroup.
+_WARP_ROWS, _GROUP = 16, 4 * WARP
 #: Multiplications of a pair of rows of small images by one row of results.
 _PAIR = _WARP_ROWS * 2 * PLACES * PLACES
 #: Registers of a thread that hold neither sums nor images.
@@ -71,15 +72,17 @@ class Products:
     issued: float = 0.0
 
 
-def products(p: Problem, template: str, config: Any) -> Products:
-    """Of one of :data:`COUNTED` with its parameters."""
-    return COUNTED[template](p, config)
+def products(p: Conv, template: str, configs: Sequence[Any]) -> list[Products]:
+    """Of one of :data:`COUNTED` with each of its parameters."""
+    if template in _MATRICES:
+        return [_MATRICES[template](p, config) for config in configs]
+    return list(_lanes(p, template, configs))
 
 
-def inside(p: Problem) -> int:
+def inside(p: Conv) -> int:
     """Multiplications of the taps that meet the image.
 
-    >>> inside(Problem(batch=1, channels=3, height=3, width=3, kernel_h=3, kernel_w=3, padding=1))
+    >>> inside(Conv(batch=1, channels=3, height=3, width=3, kernel_h=3, kernel_w=3, padding=1))
     147
     """
     found = p.batch * p.out_channels
@@ -90,11 +93,11 @@ def inside(p: Problem) -> int:
     return found
 
 
-def _size(p: Problem) -> int:
+def _size(p: Conv) -> int:
     return dtype(p.dtype).bytes
 
 
-def _times(p: Problem) -> int:
+def _times(p: Conv) -> int:
     """Products of TF32 for one of float32."""
     return 3 if p.dtype == "float32" and p.precision != "tf32" else 1
 
@@ -131,7 +134,7 @@ def _deep(cut: Toeplitz) -> float:
 
 
 def _by_images(
-    p: Problem, tile: Any, rate: str, cut: Toeplitz, lanes: int, teams: int, tiles: int
+    p: Conv, tile: Any, rate: str, cut: Toeplitz, lanes: int, teams: int, tiles: int
 ) -> Products:
     """Products whose rows are ``cut.images`` images, in ``tiles`` of registers."""
     (height, width), along = cut.result, _along(tile)
@@ -158,17 +161,17 @@ def _by_images(
     )  # fmt: skip
 
 
-def _direct(p: Problem, tile: Any) -> Products:
+def _direct(p: Conv, tile: Any) -> Products:
     cut = Toeplitz(p, tile.rows, tile.columns, IMAGES)
     return _by_images(p, tile, "wgmma", cut, _GROUP, 1, 1)
 
 
-def _warps(p: Problem, tile: Any) -> Products:
+def _warps(p: Conv, tile: Any) -> Products:
     cut = Toeplitz(p, tile.rows, tile.columns, _WARP_ROWS * tile.images * tile.teams)
-    return _by_images(p, tile, "mma", cut, _WARP, tile.teams, tile.images)
+    return _by_images(p, tile, "mma", cut, WARP, tile.teams, tile.images)
 
 
-def _staged(p: Problem, tile: Any) -> Products:
+def _staged(p: Conv, tile: Any) -> Products:
     cut = StagedToeplitz(p, tile.rows, tile.columns, IMAGES, tile.groups, tile.staged)
     (height, width), along = cut.result, _along(tile)
     down, across = -(-height // tile.rows), -(-width // tile.columns)
@@ -191,7 +194,7 @@ def _staged(p: Problem, tile: Any) -> Products:
     )  # fmt: skip
 
 
-def _rows(p: Problem, tile: Any) -> Products:
+def _rows(p: Conv, tile: Any) -> Products:
     cut = Toeplitz(p, _WARP_ROWS * tile.tiles, tile.columns, 1)
     (height, width), (down, across) = cut.result, cut.tiles
     below, many, warps = (
@@ -205,7 +208,7 @@ def _rows(p: Problem, tile: Any) -> Products:
     row = cut.rows * cut.depth * _size(p)
     return Products(
         rate="mma", multiplies=met * cut.rows * cut.columns * _deep(cut) * warps,
-        threads=_WARP * warps, blocks=blocks, held=_held(cut, tile) + _OTHERS, shared=built,
+        threads=WARP * warps, blocks=blocks, held=_held(cut, tile) + _OTHERS, shared=built,
         built=built, loaded=blocks * warps * met * row, rows=met, rounds=met,
         ahead=(tile.stages - 1) * row * warps, width=tile.tiles * tile.columns, depth=cut.depth,
         chunks=1,
@@ -219,7 +222,7 @@ def _held(cut: Toeplitz, tile: Any) -> float:
     return float(tile.tiles * (tile.columns * 2 + tile.stages * cut.depth / 4))
 
 
-def _gradient(p: Problem, tile: Any) -> Products:
+def _gradient(p: Conv, tile: Any) -> Products:
     cut = Toeplitz(p, _WARP_ROWS * tile.tiles, tile.columns, 1)
     (height, width), (down, across) = cut.result, cut.tiles
     turns, many = -(-p.batch // tile.chunks), -(-tile.chunks // tile.teams)
@@ -230,7 +233,7 @@ def _gradient(p: Problem, tile: Any) -> Products:
     read = met * row + turns * math.prod(cut.kernel) * _size(p)
     return Products(
         rate="mma", multiplies=met * cut.rows * cut.columns * _deep(cut) * tile.teams,
-        threads=_WARP * tile.teams, blocks=blocks, held=_held(cut, tile) + _OTHERS,
+        threads=WARP * tile.teams, blocks=blocks, held=_held(cut, tile) + _OTHERS,
         shared=taps * (2 if p.dtype == "float32" else 1), built=turns * taps,
         loaded=blocks * tile.teams * read, rows=met, rounds=met,
         ahead=(tile.stages - 1) * row * tile.teams, width=tile.tiles * tile.columns,
@@ -240,7 +243,7 @@ def _gradient(p: Problem, tile: Any) -> Products:
     )  # fmt: skip
 
 
-def _row_products(p: Problem, tile: Any) -> Products:
+def _row_products(p: Conv, tile: Any) -> Products:
     cut = RowProducts(p, tile.images, tile.steps, tile.together, tile.groups)
     many, width = -(-p.batch // tile.images), tile.together * cut.columns
     group = np.arange(cut.blocks * tile.groups)[:, None] * tile.together * cut.taps
@@ -259,7 +262,7 @@ def _row_products(p: Problem, tile: Any) -> Products:
     )  # fmt: skip
 
 
-def _planes(p: Problem, tile: Any) -> Products:
+def _planes(p: Conv, tile: Any) -> Products:
     cut = PlaneProducts(p, tile.channels, _WARP_ROWS * tile.images * tile.turns)
     many, results = -(-p.batch // cut.images), math.prod(cut.result)
     blocks, pairs = many * (p.channels // tile.channels), cut.pairs * tile.images * tile.turns
@@ -267,7 +270,7 @@ def _planes(p: Problem, tile: Any) -> Products:
     staged = plane * cut.pixels
     return Products(
         rate="mma", multiplies=pairs * cut.result[0] * _PAIR * tile.channels,
-        threads=_WARP * tile.channels, blocks=blocks,
+        threads=WARP * tile.channels, blocks=blocks,
         held=2 * cut.blocks + 4 * (cut.result[0] + cut.pairs) + _OTHERS,
         shared=tile.stages * staged + plane * results, built=0,
         loaded=blocks * tile.turns * staged, rows=pairs, rounds=tile.turns,
@@ -278,13 +281,13 @@ def _planes(p: Problem, tile: Any) -> Products:
     )  # fmt: skip
 
 
-def _plane_gradient(p: Problem, tile: Any) -> Products:
+def _plane_gradient(p: Conv, tile: Any) -> Products:
     cut = PlaneProducts(p, tile.channels, _WARP_ROWS * tile.images)
     many, pixels = -(-p.batch // cut.images), cut.pixels + math.prod(cut.result)
     blocks, staged = p.channels // tile.channels, cut.images * tile.channels * pixels * _size(p)
     pairs = many * tile.images * cut.pairs * cut.result[0]
     return Products(
-        rate="mma", multiplies=pairs * _PAIR * tile.channels, threads=_WARP * tile.channels,
+        rate="mma", multiplies=pairs * _PAIR * tile.channels, threads=WARP * tile.channels,
         blocks=blocks, held=4 * (cut.blocks + cut.pairs) + 2 * cut.result[0] + _OTHERS,
         shared=tile.stages * staged + 4 * tile.channels * p.kernel_h * ROW_FLOATS, built=0,
         loaded=blocks * many * staged, rows=many * tile.images * cut.pairs, rounds=many,
@@ -295,16 +298,17 @@ def _plane_gradient(p: Problem, tile: Any) -> Products:
     )  # fmt: skip
 
 
-def _lanes(template: str) -> Callable[[Problem, Any], Products]:
+def _lanes(p: Conv, template: str, configs: Sequence[Any]) -> Iterator[Products]:
     """Of a template for CUDA cores, from what is known of it there."""
-
-    def counted(p: Problem, tile: Any) -> Products:
-        k = work(p, template, np.array([list(vars(tile).values())], "float64"))
-        one = {n: float(np.ravel(v)[0]) for n, v in vars(k).items() if n not in ("spare", "tile")}
+    k = cost(p, template, np.array([list(vars(tile).values()) for tile in configs], "float64"))
+    counts = {n: v for n, v in vars(k).items() if n not in ("spare", "tile")}
+    rows = np.broadcast_arrays(*counts.values(), *k.spare[:4])
+    for row in zip(*(column.tolist() for column in rows), strict=True):
+        one, spare = dict(zip(counts, row, strict=False)), row[-4:]
         each = sum(one[n] for n in ("loads", "conversions", "multiplies", "filter_loads", "others"))
-        warps, spare = math.ceil(one["threads"] / _WARP), [float(np.ravel(s)[0]) for s in k.spare]
-        return Products(
-            rate="lanes", multiplies=one["turns"] * one["multiplies"] * _WARP * warps,
+        warps = math.ceil(one["threads"] / WARP)
+        yield Products(
+            rate="lanes", multiplies=one["turns"] * one["multiplies"] * WARP * warps,
             threads=int(one["threads"]), blocks=int(one["blocks"]), held=one["held"] + 24,
             shared=one["shared"], built=0, loaded=one["blocks"] * one["unique"],
             rows=one["turns"] * one["rounds"], rounds=one["rounds"],
@@ -313,10 +317,8 @@ def _lanes(template: str) -> Callable[[Problem, Any], Products]:
             issued=one["turns"] * each + one["stores"],
         )  # fmt: skip
 
-    return counted
 
-
-def way(template: str, config: Any) -> int:
+def variant(template: str, config: Any) -> int:
     """A number for the way in which a schedule is written: bits for parameters that the template
     got after it was measured first and that are not as they were before."""
     later = fields(config)[_FIRST.get(template, len(fields(config))) :]
@@ -329,8 +331,8 @@ _FIRST = {
     "gpu.toeplitz_tf32": 7, "gpu.toeplitz_tf32_rows": 5, "gpu.row_products": 5,
     "gpu.toeplitz_wgrad": 5, "gpu.toeplitz_tf32_wgrad": 5,
 }  # fmt: skip
-#: By template, what counts.
-COUNTED: dict[str, Callable[[Problem, Any], Products]] = {
+#: By template for tensor cores, what counts.
+_MATRICES: dict[str, Callable[[Conv, Any], Products]] = {
     "gpu.toeplitz": _direct,
     "gpu.toeplitz_staged": _staged,
     "gpu.toeplitz_warps": _warps,
@@ -342,9 +344,10 @@ COUNTED: dict[str, Callable[[Problem, Any], Products]] = {
     "gpu.toeplitz_tf32_wgrad": _gradient,
     "gpu.plane_products": _planes,
     "gpu.plane_gradient": _plane_gradient,
-    **{name: _lanes(name) for name in DESCRIBED if not TEMPLATES[name].channels_last},
 }
+#: The templates that are counted: these, and those for CUDA cores.
+COUNTED = {*_MATRICES, *(name for name in DESCRIBED if not TEMPLATES[name].channels_last)}
 #: Those that came after trees were fitted, whose numbers stay: the others have theirs by name.
 _LATER = ("gpu.plane_products", "gpu.plane_gradient", "gpu.plane_tiles", "gpu.plane_bands")
 #: The templates in the order in which trees number them.
-NUMBERED = (*sorted(set(COUNTED) - set(_LATER)), *_LATER)
+NUMBERED = (*sorted(COUNTED - set(_LATER)), *_LATER)

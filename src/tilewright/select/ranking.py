@@ -1,4 +1,4 @@
-"""Schedules of a GPU in the order in which they are thought to be fast, for any problem.
+"""Schedules of a GPU in the order in which they are predicted to be fast, for any problem.
 
 Regression trees, fitted by ``benchmarks/fit_ranking.py`` to sweeps over schedules on an H200, say
 by how much a schedule is slower than the best for a problem, from what is known of it before it is
@@ -16,18 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.select.counts import Array
-from tilewright.select.features import features
-from tilewright.select.gpus import gpu
+from tilewright.select.cost import DESCRIBED, cost
+from tilewright.select.counts import Array, Cost
+from tilewright.select.features import features, features_of
 from tilewright.select.trees import Forest, read
-from tilewright.select.work import DESCRIBED, work
 from tilewright.target import Target
+from tilewright.target.devices import gpu
+from tilewright.topi.columns import Tiles
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.problem import Problem
 from tilewright.topi.template import Template
 from tilewright.topi.templates import templates
 
 PATH = Path(__file__).parent / "ranking.npz"
-#: All are ranked by so many trees of each template, and the best so many of them by all trees.
+#: The trees of each template that rank all, and how many of the best all trees rank.
 _FEW, _BEST = 40, 250
 #: Multiplications written out in a kernel, beyond which compiling it takes seconds.
 _CODE = 8192
@@ -54,57 +56,73 @@ def ranks(target: Target) -> bool:
     return target.kind == "cuda"
 
 
-def ranked(p: Problem, target: Target) -> list[Ranked]:
-    """The library's schedules for a problem, the best guess first; those that do not fit the
-    limits of the target are left out, and those written in a way that nobody measured. Empty where
-    nothing is known of the target or the problem.
+def ranked(p: Problem, target: Target, count: int | None = None) -> list[Ranked]:
+    """The library's schedules for a problem, the best guess first, at most ``count``; those that do
+    not fit the limits of the target are left out, and those written in a way that nobody measured.
+    Empty where nothing is known of the target or the problem.
     """
-    if not ranks(target):
+    if not ranks(target) or not isinstance(p, Conv):
         return []
     known = [t for t in templates(p, target) if t.name in model()]
-    found = [(t, fitting(p, t, t.candidates(p, target), target)) for t in known]
-    found = [(t, configs) for t, configs in found if configs]
+    found = [(t, *_fitting(p, t, t.candidates(p, target), target)) for t in known]
+    found = [(t, configs, costs) for t, configs, costs in found if len(configs)]
     if not found:
         return []
-    guessed = slower(p, [(t.name, parameters(configs)) for t, configs in found], target)
-    every = [(t, config) for t, configs in found for config in configs]
-    order = np.argsort(guessed, kind="stable").tolist()
-    return [Ranked(every[k][0], every[k][1], float(guessed[k])) for k in order]
+    machine = gpu(target.arch)
+    guessed = _slower([(t.name, features_of(p, costs, machine)) for t, _, costs in found])
+    ends = np.cumsum([len(configs) for _, configs, _ in found])
+    made = []
+    for k in np.argsort(guessed, kind="stable")[:count].tolist():
+        of = int(np.searchsorted(ends, k, side="right"))
+        template, configs, _ = found[of]
+        made.append(Ranked(template, configs[k - int(ends[of])], float(guessed[k])))
+    return made
 
 
-def parameters(configs: list[Any]) -> Array:
+def parameters(configs: Sequence[Any]) -> Array:
     """(sets, parameters) of a template's parameters."""
+    if isinstance(configs, Tiles):
+        return configs.table.astype("float64")
     return np.array([tuple(vars(c).values()) for c in configs], "float64")
 
 
-def slower(p: Problem, sets: list[tuple[str, Array]], target: Target) -> Array:
+def slower(p: Conv, sets: list[tuple[str, Array]], target: Target) -> Array:
     """(sets of all templates,): the logarithm of each time by that of the best, as it is guessed;
     ``sets`` has (sets, parameters) of each template."""
-    machine, known = gpu(target), model()
-    seen = [features(p, name, values, machine) for name, values in sets]
-    of = np.repeat(np.arange(len(sets)), [len(x) for x in seen])
-    guessed = np.concatenate(
-        [known[n].predict(x, 0, _FEW) for (n, _), x in zip(sets, seen, strict=True)]
-    )
+    machine = gpu(target.arch)
+    return _slower([(name, features(p, name, values, machine)) for name, values in sets])
+
+
+def _slower(seen: Sequence[tuple[str, Array]]) -> Array:
+    """The same of the features of each template's parameters."""
+    known, sizes = model(), [len(x) for _, x in seen]
+    of = np.repeat(np.arange(len(seen)), sizes)
+    guessed = np.concatenate([known[name].predict(x, 0, _FEW) for name, x in seen])
     best = np.argsort(guessed, kind="stable")[:_BEST]
-    start = np.concatenate([[0], np.cumsum([len(x) for x in seen])])
-    for k, (name, _) in enumerate(sets):
+    start = np.cumsum([0, *sizes])
+    for k, (name, x) in enumerate(seen):
         rows = best[of[best] == k]
-        guessed[rows] += known[name].predict(seen[k][rows - start[k]], _FEW)
+        guessed[rows] += known[name].predict(x[rows - start[k]], _FEW)
     if len(best) < len(guessed):  # the others stay behind those that were looked at closely
-        others = np.setdiff1d(np.arange(len(guessed)), best, assume_unique=True)
+        others = np.ones(len(guessed), "bool")
+        others[best] = False
         guessed[others] += max(0.0, guessed[best].max() - guessed[others].min())
     return np.asarray(guessed)
 
 
 def fitting(
-    p: Problem, template: Template, configs: list[Any], target: Target, known: bool = True
-) -> list[Any]:
+    p: Conv, template: Template, configs: Sequence[Any], target: Target, known: bool = True
+) -> Sequence[Any]:
     """Those that keep to the limits of a target, and whose code is not very long: those written in
     a way that was measured when the trees were fitted, or else (not ``known``) the others."""
-    if not configs:
-        return []
-    k, limits = work(p, template.name, parameters(configs)), target.limits
+    return _fitting(p, template, configs, target, known)[0] if len(configs) else []
+
+
+def _fitting(
+    p: Conv, template: Template, configs: Sequence[Any], target: Target, known: bool = True
+) -> tuple[Sequence[Any], Cost]:
+    """The same with what they cost."""
+    k, limits = cost(p, template.name, parameters(configs)), target.limits
     kinds: Sequence[int] = ()
     if template.name in model():
         kinds = model()[template.name].kinds.tolist()
@@ -114,10 +132,12 @@ def fitting(
         & (k.code <= _CODE)
         & (np.isin(k.kind, kinds) == known)
     )
-    return [c for c, right in zip(configs, fits, strict=True) if right]
+    if isinstance(configs, Tiles):
+        return configs.where(fits), k.where(fits)
+    return [c for c, right in zip(configs, fits, strict=True) if right], k.where(fits)
 
 
-def unknown(p: Problem, target: Target) -> list[tuple[Template, Any]]:
+def unknown(p: Conv, target: Target) -> list[tuple[Template, Any]]:
     """The schedules for a problem that are described, but of which no tree knows anything: never
     chosen, but worth measuring; the templates in turn, each in its own order."""
     if not ranks(target):

@@ -4,7 +4,7 @@ A file is a NumPy archive without pickles. Of each forest it has ``feature``, ``
 ``left`` of all nodes, tree after tree, ``root`` of each tree, and ``base``. A value below the
 threshold goes to the left child, any other to the one behind it. A leaf is its own left child, and
 its threshold is what it adds. ``kinds`` are those that were measured
-(:class:`~tilewright.select.work.Work`).
+(:class:`~tilewright.select.cost.Cost`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _PARTS = ("feature", "threshold", "left", "root", "base", "kinds")
-#: So many rows go down at once, so that what they need stays in the cache.
+#: How many rows go down at once, so that what they need stays in the cache.
 _ROWS = 256
 
 
@@ -47,14 +47,19 @@ class Forest:
         return found
 
     def _leaves(self, x: Array, root: Array) -> Array:
-        flat, start = x.ravel(), np.arange(len(x), dtype="int32")[:, None] * x.shape[1]
+        flat, start = x.ravel(), np.arange(len(x))[:, None] * x.shape[1]
         node = np.repeat(root[None, :], len(x), axis=0)
+        after, value = np.empty_like(node), np.empty(node.shape, x.dtype)
         while True:
-            right = flat.take(start + self.feature.take(node)) >= self.cut.take(node)
-            after = self.left.take(node) + right
+            self.feature.take(node, out=after, mode="clip")  # checks nothing
+            after += start
+            flat.take(after, out=value, mode="clip")
+            right = value >= self.cut.take(node, mode="clip")
+            self.left.take(node, out=after, mode="clip")
+            after += right
             if (after == node).all():
                 return np.asarray(self.adds.take(node).sum(1))
-            node = after
+            node, after = after, node
 
 
 def read(path: Path) -> dict[str, Forest]:
@@ -65,7 +70,8 @@ def read(path: Path) -> dict[str, Forest]:
 
 
 def _forest(parts: Mapping[str, Array]) -> Forest:
-    feature, left, root = (parts[n].astype("int32") for n in ("feature", "left", "root"))
+    # NumPy indexes with these, and makes them of others every time.
+    feature, left, root = (parts[n].astype("intp") for n in ("feature", "left", "root"))
     left = left + np.repeat(root, np.diff(np.append(root, len(left))))
     leaf = left == np.arange(len(left))
     threshold = parts["threshold"].astype("float32")

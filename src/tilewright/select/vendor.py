@@ -29,7 +29,7 @@ def _torch() -> Any:
 
 @dataclass(frozen=True)
 class PyTorch:
-    """``F.conv2d`` and its gradients; nothing promises that they give the same bits again."""
+    """PyTorch's own operators; nothing promises that they give the same bits again."""
 
     name: str = "pytorch"
     reproducible: bool = False
@@ -51,14 +51,11 @@ class PyTorch:
             return f"PyTorch does not run on {target.kind}"
         if target.kind == "cuda" and not torch.cuda.is_available():
             return "this PyTorch has no CUDA device"
-        if problem.padding[:2] != problem.padding[2:]:
-            return "PyTorch pads both sides alike"
-        if [s.name for s in problem.epilogue] not in ([], ["bias"]) or problem.pass_ != "forward":
-            if problem.epilogue:
-                return "PyTorch has no such epilogue"
+        if problem.torch_function(torch) is None:
+            return f"PyTorch has no operator {problem.operator}"
         return ""
 
-    def candidates(self, problem: Problem, target: Target) -> list[Any]:
+    def candidates(self, problem: Problem, target: Target) -> Sequence[Any]:
         return [()]
 
     def build(self, problem: Problem, config: Any, target: Target) -> Call:
@@ -83,34 +80,21 @@ class Call:
     def __call__(self, *args: Any) -> None:
         """Takes what has ``__dlpack__``: NumPy arrays, tensors."""
         tensors = [_torch().from_dlpack(a) for a in args]
-        found = self._bound(tensors)()
-        p = self.problem
-        if p.pass_ == "wgrad":
-            tensors[-1].copy_(found.reshape(p.filter_shape))
-        else:
-            self._image(tensors[-1]).copy_(found)
-
-    def _image(self, x: Any) -> Any:
-        """Dimensions in PyTorch's order."""
-        p = self.problem
-        if p.rank == 1:
-            x = x.unsqueeze(2 if p.layout == "NCW" else 1)
-        return x.permute(0, 3, 1, 2) if p.layout.endswith("C") else x
+        found = self._bound(tensors[:-1])()
+        order = self.problem.permutation("result")
+        tensors[-1].copy_(found if order is None else found.permute(order))
 
     def _bound(self, tensors: Sequence[Any]) -> Callable[[], Any]:
-        torch, p = _torch(), self.problem
-        first = self._image(tensors[0])
-        settings = (p.stride, p.padding[:2], p.dilation, p.channels)
-        shape = (p.out_channels, 1, *p.kernel)
-        if p.pass_ == "wgrad":
-            grad = self._image(tensors[1])
-            return lambda: torch.nn.grad.conv2d_weight(first, shape, grad, *settings)
-        weight = tensors[1].reshape(shape)
-        if p.pass_ == "dgrad":
-            size = (p.batch, p.channels, *p.image)
-            return lambda: torch.nn.grad.conv2d_input(size, weight, first, *settings)
-        bias = tensors[2] if p.epilogue else None
-        return lambda: torch.nn.functional.conv2d(first, weight, bias, *settings)
+        """The call on inputs that lie as the problem's."""
+        p = self.problem
+        plain = []
+        for name, x in zip(p.inputs(), tensors, strict=True):
+            order = p.permutation(name)
+            back = None if order is None else [order.index(k) for k in range(len(order))]
+            plain.append(x if back is None else x.permute(back))
+        call = p.torch_function(_torch())
+        assert call is not None
+        return lambda: call(*plain)
 
     def seconds(self, arrays: Sequence[Any]) -> float:
         """The median, on tensors of its own like ``arrays``.
@@ -118,13 +102,15 @@ class Call:
         Raises :class:`TargetError` where PyTorch refuses the problem.
         """
         torch = _torch()
-        dtype, device = getattr(torch, self.problem.dtype), view(arrays[0]).device
+        types = [getattr(torch, name) for name in self.problem.dtypes().values()]
+        device = view(arrays[0]).device
         try:
             with torch.no_grad():
-                shapes = [view(a).shape for a in arrays]
+                shapes = [view(a).shape for a in arrays[:-1]]
                 random = torch.Generator(device).manual_seed(0)  # the program's stays as it is
                 tensors = [
-                    torch.randn(s, device=device, generator=random).to(dtype) for s in shapes
+                    torch.randn(s, device=device, generator=random).to(dtype)
+                    for s, dtype in zip(shapes, types, strict=True)
                 ]
                 run = self._bound(tensors)
                 run()

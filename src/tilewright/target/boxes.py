@@ -40,7 +40,7 @@ class Box:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What the host describes to the copying unit: boxes of one parameter of a kernel.
+    """What the host describes to TMA: boxes of one parameter of a kernel.
 
     ``param`` is its position among the kernel's; ``swizzle`` is in bytes.
     """
@@ -134,7 +134,7 @@ def start_problem(access: Access, axis: Var, analyzer: Analyzer) -> str:
     """Why the box of which ``access`` is an element, by ``axis`` along the last dimension of the
     tensor, cannot begin where it does; empty where that is known to be a multiple of 16 bytes.
 
-    The copying unit stops with "illegal instruction" anywhere else.
+    TMA stops with "illegal instruction" anywhere else.
     """
     kind = access.buffer.dtype
     whole = max(1, STRIDE // kind.bytes)

@@ -32,7 +32,7 @@ from tilewright.ir.expr import Cast, Expr, Load, Var
 from tilewright.ir.ops import add, const, mul
 from tilewright.ir.stmt import Access, Instr, Store
 from tilewright.ir.visit import loads, substitute, uses
-from tilewright.target.target import compute_capability
+from tilewright.target.devices import compute_capability
 
 #: Writes an instruction as text: from the operands as pointer expressions and, for each operand,
 #: its stride in elements along each axis, to one statement or several. Of a fragment the second is
@@ -71,7 +71,7 @@ class Argument:
     scopes : the memories where it may lie.
     swizzles : by how many bytes its memory may be swizzled (:mod:`tilewright.ir.swizzle`), 0 for
         not at all. Strides are those without the swizzle.
-    reach : of swizzled memory, within how many bytes from where the swizzle begins anew its first
+    reach : of swizzled memory, within how many bytes from where the swizzle begins again its first
         element must lie; 0 for anywhere.
     fragment : of an operand that a group of threads holds together, by dimension where each bit of
         its index goes, the lowest first: "lane N" to bit N of the thread's number in the group,

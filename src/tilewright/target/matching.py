@@ -19,7 +19,7 @@ from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.ops import add, const, floordiv, floormod
-from tilewright.ir.stmt import Access, Attr, For, ForKind, If, Instr, Seq, Stmt, Store
+from tilewright.ir.stmt import Access, For, ForKind, If, Instr, Remark, Seq, Stmt, Store
 from tilewright.ir.swizzle import pattern, width_of
 from tilewright.ir.visit import substitute
 from tilewright.target.fragments import spread
@@ -50,7 +50,7 @@ def match_instruction(
                     return f"the extent of its loop {body.var.name!r}, {extent}, is not constant"
                 loops.append(body)
                 body = inner
-            case Attr(_, _, inner):
+            case Remark(body=inner):
                 body = inner
             case If(condition, _, _):
                 return (
@@ -114,7 +114,7 @@ def _is_unit(loop: For) -> bool:
 @dataclass(frozen=True)
 class _Mismatch:
     text: str
-    depth: int  # how much had matched: of several attempts the one that came furthest is told
+    depth: int  # how much had matched: of several attempts the one that came furthest is reported
 
 
 @dataclass
@@ -177,7 +177,7 @@ class _Matching:
             return
         if isinstance(want, (E.Binary, E.Compare)):
             assert isinstance(have, (E.Binary, E.Compare))
-            # Of two orders that both fail, the one in which the loops are written is told.
+            # Of two orders that both fail, the one in which the loops are written is reported.
             orders = [(have.a, have.b, depth + 1)]
             if isinstance(want, _COMMUTATIVE):
                 orders.append((have.b, have.a, depth - 1))
@@ -296,7 +296,7 @@ class _Matching:
         return not any(k % elements for k in (*form.terms.values(), form.const))
 
     def reached(self, argument: Argument, access: Access, period: int) -> bool:
-        """Whether the first element lies near enough to where the swizzle begins anew."""
+        """Whether the first element lies near enough to where the swizzle begins again."""
         zero: dict[Expr, Expr] = dict.fromkeys(self.axes, const(0))
         layout, size = access.buffer.layout, access.buffer.dtype.bytes
         assert layout is not None

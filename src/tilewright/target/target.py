@@ -6,9 +6,22 @@ import difflib
 import shlex
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from tilewright.ir.errors import TargetError
+from tilewright.target.devices import (
+    ARCHITECTURES,
+    BLOCK_THREADS,
+    GRAIN,
+    H200,
+    REGISTERS,
+    RESERVED,
+    STATIC_SHARED,
+    WARP,
+    compute_capability,
+    known,
+)
 
 KINDS = ("llvm", "cuda", "opencl", "sim")
 _ALIASES = {"cpu": "llvm", "c": "llvm", "gpu": "cuda", "nvptx": "cuda", "cl": "opencl"}
@@ -30,27 +43,15 @@ class Kind(str):
 class Limits:
     """What one block of threads may use; sizes in bytes, 0 where there is no limit."""
 
-    threads_per_block: int = 1024
+    threads_per_block: int = BLOCK_THREADS
     block: tuple[int, int, int] = (1024, 1024, 64)
     grid: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
-    shared_memory: int = 48 * 1024
-    warp_size: int = 32
+    shared_memory: int = STATIC_SHARED
+    warp_size: int = WARP
 
 
-#: Shared memory that one block may have, by compute capability (CUDA programming guide, table
-#: "Technical specifications per compute capability").
-_SHARED_KB = {70: 96, 72: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227,
-              103: 227, 110: 227, 120: 99, 121: 99}  # fmt: skip
-
-#: Multiprocessors of the large GPUs of each compute capability.
-MULTIPROCESSORS = {0: 0, 70: 80, 75: 40, 80: 108, 86: 84, 87: 16, 89: 142, 90: 132, 100: 148,
-                   103: 148, 110: 20, 120: 170, 121: 48}  # fmt: skip
-#: Threads of a multiprocessor that may have 64 of its 65536 registers each.
-_ROOMY = 1024
-#: Bytes of shared memory that each block takes beside its own.
-_BLOCK = 1024
-#: Bytes that it is handed out in.
-_GRAIN = 128
+#: Threads of an SM that may have 64 registers each.
+_ROOMY = REGISTERS // 64
 
 
 @dataclass(frozen=True)
@@ -80,26 +81,7 @@ class Target:
             return text
         if not isinstance(text, str):
             raise TargetError(f'a target is a text such as "llvm" or a Target, got {text!r}')
-        words = shlex.split(text)
-        kind = _ALIASES.get(words[0], words[0]) if words else ""
-        if kind not in KINDS:
-            near = difflib.get_close_matches(kind, KINDS, 1)
-            hint = f"did you mean {near[0]!r}? The" if near else "the"
-            raise TargetError(f"unknown target {text!r}: {hint} kinds are {', '.join(KINDS)}")
-        options: dict[str, Any] = {}
-        for word in words[1:]:
-            name, _, value = word.lstrip("-").partition("=")
-            if name in ("arch", "mcpu", "device"):
-                options["arch"] = value
-            elif name in ("threads", "num-threads"):
-                if not value.isdigit():
-                    raise TargetError(f"{word!r} of target {kind}: write -threads=N, a number")
-                options["threads"] = int(value)
-            elif name not in ("keys", "model", "libs", "max_num_threads", "host"):
-                raise TargetError(
-                    f"unknown option {word!r} of target {kind}: use -arch=NAME or -threads=N"
-                )
-        return Target(Kind(kind), **options, limits=_limits(kind, options.get("arch", "")))
+        return _parse(text)
 
     @property
     def max_num_threads(self) -> int:
@@ -138,15 +120,31 @@ class Target:
         _current.reset(_tokens.pop())
 
 
+@lru_cache(256)
+def _parse(text: str) -> Target:
+    words = shlex.split(text)
+    kind = _ALIASES.get(words[0], words[0]) if words else ""
+    if kind not in KINDS:
+        near = difflib.get_close_matches(kind, KINDS, 1)
+        hint = f"did you mean {near[0]!r}? The" if near else "the"
+        raise TargetError(f"unknown target {text!r}: {hint} kinds are {', '.join(KINDS)}")
+    options: dict[str, Any] = {}
+    for word in words[1:]:
+        name, _, value = word.lstrip("-").partition("=")
+        if name in ("arch", "mcpu", "device"):
+            options["arch"] = value
+        elif name in ("threads", "num-threads"):
+            if not value.isdigit():
+                raise TargetError(f"{word!r} of target {kind}: write -threads=N, a number")
+            options["threads"] = int(value)
+        elif name not in ("keys", "model", "libs", "max_num_threads", "host"):
+            raise TargetError(
+                f"unknown option {word!r} of target {kind}: use -arch=NAME or -threads=N"
+            )
+    return Target(Kind(kind), **options, limits=_limits(kind, options.get("arch", "")))
+
+
 _tokens: list[Token[Target | None]] = []
-
-
-def compute_capability(arch: str) -> int:
-    """90 for "sm_90a"; raises :class:`TargetError` for anything that is not such a name."""
-    digits = arch.removeprefix("sm_").rstrip("af")
-    if not arch.startswith("sm_") or not digits.isdigit():
-        raise TargetError(f"unknown CUDA architecture {arch!r}: it is written like sm_80 or sm_90a")
-    return int(digits)
 
 
 def overlaps(arch: str) -> bool:
@@ -159,59 +157,60 @@ def overlaps(arch: str) -> bool:
 
 
 def blocks_each(arch: str, blocks: int, threads: int, shared: int = 0) -> int:
-    """How many blocks, of so many threads and bytes of shared memory, a multiprocessor has at once
-    of a launch so small that each of its threads may have 64 registers, and more; 0 of a larger
-    one.
+    """How many blocks of ``threads`` threads and ``shared`` bytes of shared memory an SM has at
+    once of a launch so small that each of its threads may have 64 registers, and more; 0 of a
+    larger one.
 
-    A compiler that is not told saves registers, so that more threads find room, of which there are
+    A compiler that is not told saves registers, so that more threads fit, of which there are
     none: it puts loads off until others have come, and a thread then waits for memory several times
     instead of once, with few others to run meanwhile.
     """
-    count = multiprocessors(arch) if arch else 0
+    count = sms(arch) if arch else 0
     each = -(-blocks // count) if count else 0
-    if each * -(-threads // 32) * 32 > _ROOMY:
+    if each * -(-threads // WARP) * WARP > _ROOMY:
         return 0
-    room = _room(arch) // _taken(shared) if shared else each
-    return min(each, max(1, room))
+    fit = _shared_bytes(arch) // _taken(shared) if shared else each
+    return min(each, max(1, fit))
 
 
 def shared_apart(arch: str, blocks: int, threads: int, shared: int) -> int:
-    """The bytes of shared memory, at least ``shared``, with which a multiprocessor has no more
+    """The bytes of shared memory, at least ``shared``, with which an SM has no more
     blocks of a launch at once than :func:`blocks_each` says.
 
     Where it had room for more, a launch that begins while another one ends would put them where
-    that is done first, and leave other multiprocessors with less to do: all wait for the fullest.
-    It is not for a GPU with fewer multiprocessors than :func:`multiprocessors` says.
+    that is done first, and leave other SMs with less to do: all wait for the fullest.
+    It is not for a GPU with fewer SMs than :func:`sms` says.
     """
     each = blocks_each(arch, blocks, threads, shared)
     if not each:
         return shared
-    taken = _room(arch) // (each + 1) // _GRAIN * _GRAIN + _GRAIN
-    return max(shared, taken - _BLOCK) if each * taken <= _room(arch) else shared
+    taken = _shared_bytes(arch) // (each + 1) // GRAIN * GRAIN + GRAIN
+    return max(shared, taken - RESERVED) if each * taken <= _shared_bytes(arch) else shared
 
 
-def _room(arch: str) -> int:
-    """Bytes of shared memory of a multiprocessor, with what the system keeps for a block."""
-    return _limits("cuda", arch).shared_memory + _BLOCK
+def _shared_bytes(arch: str) -> int:
+    """Bytes of shared memory of an SM, with what the system keeps for a block."""
+    return _limits("cuda", arch).shared_memory + RESERVED
 
 
 def _taken(shared: int) -> int:
     """What a block takes of them."""
-    return -(-(shared + _BLOCK) // _GRAIN) * _GRAIN
+    return -(-(shared + RESERVED) // GRAIN) * GRAIN
 
 
-def multiprocessors(arch: str) -> int:
+def sms(arch: str) -> int:
     """Of the large GPUs of an architecture, which it stands for; of an unknown one, those of the
     nearest older one, 0 where there is none."""
-    capability = compute_capability(arch)
-    return MULTIPROCESSORS[max(c for c in MULTIPROCESSORS if c <= capability)]
+    found = known(arch)
+    return 0 if found is None else found.sms
 
 
 def _limits(kind: str, arch: str) -> Limits:
     if kind == "cuda" and arch:
-        return Limits(shared_memory=_SHARED_KB.get(compute_capability(arch), 48) * 1024)
+        exact = ARCHITECTURES.get(compute_capability(arch))
+        return Limits() if exact is None else Limits(shared_memory=exact.block_shared)
     if kind == "sim":
-        return Limits(shared_memory=_SHARED_KB[90] * 1024)
+        return Limits(shared_memory=H200.block_shared)
     if kind == "opencl":
         return Limits(grid=(2**31 - 1,) * 3, block=(1024, 1024, 1024), warp_size=1)
     return Limits()

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.ir import ops as _ops
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import dtype as _dtype
+from tilewright.ir.dtype import int_range as _int_range
+from tilewright.ir.errors import LanguageError as _LanguageError
 from tilewright.ir.expr import Call, Expr, StringImm
 from tilewright.ir.ops import (
     Value,
@@ -15,7 +18,6 @@ from tilewright.ir.ops import (
     cast,
     ceildiv,
     clip,
-    const,
     div,
     floordiv,
     floormod,
@@ -44,6 +46,22 @@ __all__ = [
 ]  # fmt: skip
 
 indexdiv, indexmod = floordiv, floormod
+
+
+def const(value: Any, dtype: str | None = None) -> Expr:
+    """A constant. Where no type is named, a NumPy scalar has its own; a Python number is bool,
+    int32 or float32, or int64 or float64 where it is beyond the range of these.
+
+    Raises :class:`LanguageError` where an integer type does not hold the value.
+    """
+    t = None if dtype is None else _dtype(dtype).element
+    if t is not None and t.is_int:
+        low, high = _int_range(t)
+        if not low <= value <= high:  # NaN neither
+            raise _LanguageError(
+                f"a constant {value} of {t} is beyond its range, {low} to {high}: name a wider type"
+            )
+    return _ops.const(value, dtype)
 
 
 def all(*conditions: Any) -> Expr:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from tilewright.ir.buffer import Buffer
+from tilewright.ir.buffer import Buffer, Layout
 from tilewright.ir.errors import LanguageError, user_location
 from tilewright.ir.expr import Expr, Load, Reduce, Var
 from tilewright.ir.itervar import IterVar, Range
@@ -14,6 +15,7 @@ from tilewright.ir.ops import Value, as_expr, const
 from tilewright.ir.stmt import Evaluate, Stmt
 from tilewright.ir.visit import exprs
 from tilewright.te.axes import axis_kind, declared
+from tilewright.te.settled import settled
 from tilewright.te.tensor import Tensor, as_shape, make_buffer, tensor_of
 
 
@@ -59,9 +61,15 @@ class ComputeOp(Operation):
     """Elements as expressions of their index: ``outputs[k][axis] = body[k]``."""
 
     body: tuple[Expr, ...]
+    _read: tuple[tuple[Expr, ...], list[Tensor]] | None = None  # a body, and what it reads
 
     @property
     def inputs(self) -> list[Tensor]:
+        if self._read is None or self._read[0] is not self.body:
+            self._read = self.body, self._inputs()
+        return list(self._read[1])
+
+    def _inputs(self) -> list[Tensor]:
         found: dict[Tensor, None] = {}
         for expr in self.body:
             for node in exprs(expr):
@@ -97,11 +105,26 @@ class ExternOp(Operation):
 
 
 def placeholder(
-    shape: Value | Sequence[Value], dtype: str = "float32", name: str = "placeholder"
+    shape: Value | Sequence[Value],
+    dtype: str = "float32",
+    name: str = "placeholder",
+    strides: Sequence[int] | None = None,
 ) -> Tensor:
-    """An argument of the program, of ``shape`` (extents: integers or ``te.var``) and ``dtype``."""
+    """An argument of the program, of ``shape`` (extents: integers or ``te.var``) and ``dtype``.
+
+    ``strides`` are how far neighbours along each dimension lie apart, in elements, by default those
+    of a dense array: a call takes arrays of just these strides, such as slices of larger ones.
+
+    Raises :class:`LanguageError` where they are not as many as dimensions.
+    """
     op = PlaceholderOp(name)
     buffer = make_buffer(name, as_shape(shape, f"placeholder {name}"), dtype)
+    if strides is not None:
+        if len(strides) != len(buffer.shape):
+            raise LanguageError(
+                f"placeholder {name}: {len(buffer.shape)} dimensions, {len(strides)} strides"
+            )
+        buffer = replace(buffer, layout=Layout(tuple(const(int(s)) for s in strides)))
     op.outputs = (Tensor(op, 0, buffer),)
     return op.outputs[0]
 
@@ -186,8 +209,9 @@ def compute(
     if found is None:
         raise LanguageError(f"compute {name}: its function returns None, not an expression")
     several = isinstance(found, (tuple, list))
-    op.body = tuple(as_expr(e) for e in (found if several else (found,)))
-    _check_body(name, op.body, op.axis)
+    body = tuple(as_expr(e) for e in (found if several else (found,)))
+    _check_body(name, body, op.axis)
+    op.body = settled(name, body, op.axis)
     op.reduce_axis = _reduce_axes(op.body)
     op.outputs = tuple(
         Tensor(op, k, make_buffer(f"{name}.v{k}" if several else name, extents, e.dtype))

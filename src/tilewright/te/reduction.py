@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.ir.dtype import DType, dtype, int_range
+from tilewright.ir.dtype import dtype as to_dtype
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import Expr, IntImm, Reduce, Reducer, Var
 from tilewright.ir.itervar import IterVar, Range
@@ -16,13 +17,23 @@ from tilewright.te.axes import declared
 THREAD_TAGS = tuple(f"{kind}.{d}" for kind in ("blockIdx", "threadIdx") for d in "xyz")
 
 
-def var(name: str = "n", dtype: str = "int32", most: int | None = None) -> Var:
+def var(name: str = "n", dtype: str = "int32", most: int | None = None, least: int = 0) -> Var:
     """A symbolic integer, such as an extent that is known only when the kernel runs.
 
-    With ``most`` it is never greater than that, which a call checks: where all offsets then stay
-    below 2^31, indices are computed in 32 bits.
+    It is at least ``least`` (an extent may be 0 where nothing is said), and with ``most`` never
+    greater than that; a call checks both. Where ``most`` keeps all offsets below 2^31, indices are
+    computed in 32 bits. ``least=1`` proves ``A[n - 1]`` in bounds.
+
+    Raises :class:`LanguageError` unless ``0 <= least <= most`` and the type holds ``most``.
     """
-    return Var.make(name, dtype, most)
+    t = to_dtype(dtype)
+    top = int_range(t)[1] if t.is_int else 0
+    if not 0 <= least <= (top if most is None else most) <= top and (least or most is not None):
+        raise LanguageError(
+            f"te.var {name}: it is to be within {least} and {most}: take 0 <= least <= most, and "
+            f"most at most {top} for {t}"
+        )
+    return Var.make(name, dtype, most, least)
 
 
 def _range(dom: Any, what: str) -> Range:
@@ -96,8 +107,8 @@ def comm_reducer(
 
     def reducer_for(types: tuple[DType, ...], several: bool) -> Reducer:
         if types not in made:
-            lhs = tuple(Var.make(f"lhs{k}", t) for k, t in enumerate(types))
-            rhs = tuple(Var.make(f"rhs{k}", t) for k, t in enumerate(types))
+            lhs = tuple(Var.make(f"lhs{k}", t, exact=False) for k, t in enumerate(types))
+            rhs = tuple(Var.make(f"rhs{k}", t, exact=False) for k, t in enumerate(types))
             result = fcombine(lhs, rhs) if several else (fcombine(lhs[0], rhs[0]),)
             identity = fidentity(*types)
             identities = identity if several else (identity,)

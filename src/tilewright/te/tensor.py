@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType, dtype
@@ -16,12 +15,10 @@ from tilewright.ir.ops import Value, add, as_expr, as_index, const
 if TYPE_CHECKING:
     from tilewright.te.operation import Operation
 
-_tensors: WeakKeyDictionary[Buffer, Tensor] = WeakKeyDictionary()
-
 
 def tensor_of(buffer: Buffer) -> Tensor | None:
     """The tensor whose elements ``buffer`` holds, None for a buffer that stands alone."""
-    return _tensors.get(buffer)
+    return getattr(buffer, "tensor", None)
 
 
 def as_shape(shape: Value | Sequence[Value], what: str) -> tuple[Expr, ...]:
@@ -39,6 +36,10 @@ def as_shape(shape: Value | Sequence[Value], what: str) -> tuple[Expr, ...]:
                 f"{what} has an extent of {extent!r}: extents are integers, or made by te.var"
             ) from None
         made = extents[-1]
+        if made.dtype.kind != "int" or made.dtype.bits < 32:
+            raise LanguageError(
+                f"{what} has an extent of {made} of {made.dtype}: extents are of int32 or int64"
+            )
         if isinstance(made, IntImm) and made.value <= 0:
             raise LanguageError(f"{what} has an extent of {made.value}: extents are positive")
     return tuple(extents)
@@ -55,7 +56,7 @@ class Tensor(Operand):
 
     def __init__(self, op: Operation, index: int, buffer: Buffer) -> None:
         self.op, self.index, self.buffer = op, index, buffer
-        _tensors[buffer] = self
+        object.__setattr__(buffer, "tensor", self)
 
     __hash__ = object.__hash__
 
@@ -145,10 +146,13 @@ class TensorSlice(Operand):
 
     def as_scalar(self) -> Expr:
         """Raises: a slice with open dimensions is no value."""
+        given = [*self.given, *[None] * (self.tensor.ndim - len(self.given))]
+        open_ = [k for k, i in enumerate(given) if i is None or isinstance(i, slice)]
+        names = [f"{'a slice' if given[k] else 'no index'} in dimension {k}" for k in open_]
         raise LanguageError(
-            f"tensor {self.tensor.name} has {self.tensor.ndim} dimensions, but only "
-            f"{sum(not isinstance(i, slice) for i in self.given)} of them are indexed: give an "
-            "index for each"
+            f"an element of tensor {self.tensor.name}, which has {self.tensor.ndim} dimensions, is "
+            f"needed here, but it has {', '.join(names)}: give an index for each dimension; to "
+            "compute with whole rows, make them an axis of te.compute or a te.reduce_axis"
         )
 
     def _index(self, value: Any) -> Expr | slice:
@@ -176,5 +180,11 @@ class TensorSlice(Operand):
 
 
 def make_buffer(name: str, shape: tuple[Expr, ...], type: str) -> Buffer:
-    """The buffer of a new tensor."""
-    return Buffer(name, shape, dtype(type))
+    """The buffer of a new tensor; raises :class:`LanguageError` for elements that are vectors."""
+    t = dtype(type)
+    if t.lanes > 1:
+        raise LanguageError(
+            f"the elements of tensor {name} would be of {t}, but elements are scalars: declare "
+            f"{t.element}, with a last dimension of {t.lanes}, and vectorize its axis"
+        )
+    return Buffer(name, shape, t)

@@ -1,11 +1,19 @@
 """Operators: declarations in :mod:`tilewright.topi.nn`, schedules in a folder a target family."""
 
+from tilewright.ir.errors import ProblemError
 from tilewright.topi import nn, utils
+from tilewright.topi.declared import Declared
 from tilewright.topi.elementwise import clip, exp, identity, negative, relu, sigmoid, sqrt, tanh
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators import Conv, Gemm
+from tilewright.topi.problem import Problem, TensorType
 
 __all__ = [
+    "Conv",
+    "Declared",
+    "Gemm",
     "Problem",
+    "ProblemError",
+    "TensorType",
     "clip",
     "exp",
     "identity",

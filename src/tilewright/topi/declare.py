@@ -3,52 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tilewright import te
 from tilewright.te import Tensor
+from tilewright.topi.declared import Declared
 from tilewright.topi.elementwise import elementwise
+from tilewright.topi.epilogue import Step
 from tilewright.topi.nn.depthwise_dgrad import depthwise_dgrad
 from tilewright.topi.nn.depthwise_forward import ONE, Tile, depthwise_forward
 from tilewright.topi.nn.depthwise_wgrad import depthwise_wgrad
 from tilewright.topi.nn.images import Images
 from tilewright.topi.nn.steps import apply_step
 from tilewright.topi.nn.taken_steps import NOTHING, Taken, all_products, bias_alone
-from tilewright.topi.problem import Problem
-
-#: By pass, the tensors that it reads: x, the filter, the gradient of y.
-OPERANDS = {
-    "forward": ("data", "filter"),
-    "dgrad": ("grad", "filter"),
-    "wgrad": ("data", "grad"),
-}
+from tilewright.topi.operators.conv import OPERANDS, Conv
 
 
 @dataclass(frozen=True)
-class Declaration:
-    """A problem as tensors.
+class Declaration(Declared):
+    """A convolution as tensors.
 
     Attributes
     ----------
-    inputs : the placeholders by name, in calling order: "data", "filter" or "grad" as in
-        :data:`OPERANDS`, then those of the epilogue's steps.
-    output : the result, of ``problem.result_shape`` and ``problem.dtype``.
     sum : the stage that sums; between it and ``output`` stand element-wise stages only.
     padded : the stage of the padded image (x, or dy in "dgrad"), None where it needs none.
     packed : the filter as channels-last layouts read it, None in the others.
     """
 
-    problem: Problem
-    inputs: dict[str, Tensor]
-    output: Tensor
+    problem: Conv
     sum: Tensor
     padded: Tensor | None
     packed: Tensor | None
-
-    @property
-    def args(self) -> list[Tensor]:
-        """The inputs and the output, in calling order."""
-        return [*self.inputs.values(), self.output]
 
     @property
     def image(self) -> Tensor:
@@ -71,34 +56,21 @@ class Declaration:
         """``image``, padded where it is."""
         return self.image if self.padded is None else self.padded
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the inputs by name."""
-        return input_shapes(self.problem)
+
+@dataclass(frozen=True)
+class Given:
+    """How a call gives its operands: the batch where it is symbolic, and the strides of the first
+    operand, in elements and in the order of its layout, where it is no dense array."""
+
+    batch: Any = None
+    strides: tuple[int, ...] | None = None
 
 
-def input_shapes(p: Problem) -> dict[str, tuple[int, ...]]:
-    """The shapes of a problem's inputs by name, in calling order."""
-    known = {"data": p.input_shape, "filter": p.filter_shape, "grad": p.output_shape}
-    found = {name: known[name] for name in OPERANDS[p.pass_]}
-    for step in p.epilogue:
-        for name, shape in step.tensors:
-            found[name] = p.result_shape if shape == "output" else (p.result_channels,)
-    return found
-
-
-def input_dtypes(p: Problem) -> dict[str, str]:
-    """The types of a problem's inputs by name, in calling order."""
-    found = dict.fromkeys(input_shapes(p), p.dtype)
-    for step in p.epilogue:
-        if step.wide:
-            found |= {name: p.accumulate for name, _ in step.tensors}
-    return found
-
-
-def declare(p: Problem, batch: Any = None) -> Declaration:
+def declare(p: Conv, batch: Any = None) -> Declaration:
     """The program of a problem, in its layout; no tensor is transposed on the way.
 
-    ``batch`` may be a symbolic extent (``te.var("n")``) to leave the batch to the call. Sums, and
+    ``batch`` may be a symbolic extent (``te.var("n")``) to leave the batch to the call, or say more
+    as a :class:`Given`. Sums, and
     the epilogue on them, are in ``p.accumulate``; the last stage rounds. Sums of a forward pass
     begin with the bias where that is the first step, which then costs no addition.
     """
@@ -107,7 +79,7 @@ def declare(p: Problem, batch: Any = None) -> Declaration:
     return _declare(p, inputs, read, bias_alone(p, inputs))
 
 
-def declare_scaled(p: Problem, batch: Any = None) -> Declaration:
+def declare_scaled(p: Conv, batch: Any = None) -> Declaration:
     """The same, where in a forward pass the filter is scaled instead of the sums, for a product
     with a number a channel that comes first and whatever else
     :func:`~tilewright.topi.nn.taken_steps.all_products` finds: for schedules in which a thread, or
@@ -118,16 +90,16 @@ def declare_scaled(p: Problem, batch: Any = None) -> Declaration:
     return declare_tiles(p, ONE, batch)
 
 
-def declare_tiles(p: Problem, tile: Tile, batch: Any = None) -> Declaration:
+def declare_tiles(p: Conv, tile: Tile, batch: Any = None) -> Declaration:
     """As :func:`declare_scaled`, where the image is padded as far as whole tiles of results see:
-    for schedules that copy what a tile sees in one piece, of the forward pass, and with stride 1 of
-    "dgrad"."""
+    for schedules that copy what a tile sees as one contiguous block, of the forward pass, and with
+    stride 1 of "dgrad"."""
     inputs = placeholders(p, batch)
     read = [inputs[name] for name in OPERANDS[p.pass_]]
     return _declare(p, inputs, read, all_products(p, inputs), tile)
 
 
-def declare_wide(p: Problem, batch: Any = None) -> Declaration:
+def declare_wide(p: Conv, batch: Any = None) -> Declaration:
     """The same, where 16-bit tensors are converted before they are padded and packed, not after:
     for schedules that keep copies of what they read many times, in the type of sums."""
     inputs = placeholders(p, batch)
@@ -145,7 +117,7 @@ def _wide(x: Tensor, dtype: str, tag: str) -> Tensor:
 
 
 def _declare(
-    p: Problem, inputs: dict[str, Tensor], read: list[Tensor], taken: Taken, tile: Tile = ONE
+    p: Conv, inputs: dict[str, Tensor], read: list[Tensor], taken: Taken, tile: Tile = ONE
 ) -> Declaration:
     first, second = read
     if p.pass_ == "forward":
@@ -161,8 +133,21 @@ def _declare(
     return Declaration(p, inputs, result, total, reads.get("pad"), reads.get("filter"))
 
 
+class Layered(Protocol):
+    """A problem whose result has channels, which epilogues speak of, at a place in its layout."""
+
+    @property
+    def layout(self) -> str: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def epilogue(self) -> tuple[Step, ...]: ...
+
+
 def finished(
-    p: Problem, result: Tensor, inputs: dict[str, Tensor], taken: Taken = NOTHING
+    p: Layered, result: Tensor, inputs: dict[str, Tensor], taken: Taken = NOTHING
 ) -> Tensor:
     """The result of a problem from its sums: the epilogue, but for what the sums have taken over,
     then rounding."""
@@ -175,13 +160,18 @@ def finished(
     return result
 
 
-def placeholders(p: Problem, batch: Any = None) -> dict[str, Tensor]:
+def placeholders(p: Conv, batch: Any = None) -> dict[str, Tensor]:
     """The inputs of a problem by name, in calling order; see :func:`declare`."""
-    shapes = {name: _with_batch(p, name, shape, batch) for name, shape in input_shapes(p).items()}
-    types = input_dtypes(p)
-    return {name: te.placeholder(s, types[name], name=name) for name, s in shapes.items()}
+    given = batch if isinstance(batch, Given) else Given(batch)
+    strides = given.strides
+    found = {}
+    for name, (shape, dtype) in p.inputs().items():
+        whole = _with_batch(p, name, shape, given.batch)
+        found[name] = te.placeholder(whole, dtype, name=name, strides=strides)
+        strides = None
+    return found
 
 
-def _with_batch(p: Problem, name: str, shape: tuple[int, ...], batch: Any) -> tuple[Any, ...]:
+def _with_batch(p: Conv, name: str, shape: tuple[int, ...], batch: Any) -> tuple[Any, ...]:
     images = ("data", "grad", "residual")
     return shape if batch is None or name not in images else (batch, *shape[1:])

@@ -1,23 +1,32 @@
-"""A problem: one piece of work, named the same way by selection, tuning, records and reports."""
+"""A problem: one piece of work, named the same way by selection, tuning, records and reports.
+
+An operator is a class of problems: what describes them are its fields, what they compute is its
+:meth:`~Problem.declare`. A new operator is one such class; whatever works on problems works on its.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, get_origin, get_type_hints
 
 from tilewright.ir.dtype import dtype as _dtype
 from tilewright.ir.errors import ProblemError
-from tilewright.topi import arguments
 from tilewright.topi.arguments import one_of, whole
 from tilewright.topi.epilogue import Step, parse_epilogue
 
-OPERATORS = ("depthwise_conv2d", "depthwise_conv1d")
-PASSES = ("forward", "dgrad", "wgrad")
+if TYPE_CHECKING:
+    import argparse
+
+    from tilewright.topi.declared import Declared
+
 PRECISIONS = ("exact", "tf32", "half")
-#: By operator, the layouts of its images; letters are batch, channel, height, width.
-LAYOUTS = {"depthwise_conv2d": ("NCHW", "NHWC"), "depthwise_conv1d": ("NCW", "NWC")}
 #: By type of the data, the types that sums may have; the first is the default.
 ACCUMULATORS = {
     "float32": ("float32", "float64"),
@@ -27,144 +36,239 @@ ACCUMULATORS = {
 }
 
 
-@dataclass(frozen=True, order=True, kw_only=True)
-class Problem:
-    """A depthwise convolution or one of its gradients, complete.
+class TensorType(NamedTuple):
+    """A tensor of a problem: its shape in the order in which it lies, and its type."""
 
-    Shapes are those of the forward convolution in every pass: (batch, channels, height, width)
-    is the shape of x and dx. In the 1-D operator height, kernel_h and their stride are 1. The
-    transposed convolution is the pass "dgrad".
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Traits(NamedTuple):
+    """What two problems are compared by, to find schedules for one that are fast for the other.
+
+    Attributes
+    ----------
+    same : what has to be equal for them to have any schedule in common.
+    sizes : numbers, weighed: how far apart two are is the sum of their differences.
+    others : what is equal or not, each with its weight, in one order for all of an operator.
+    twin : what has to be equal for the same schedules to be fast, where they are near.
+    """
+
+    same: Any
+    sizes: tuple[float, ...]
+    others: tuple[tuple[float, Any], ...]
+    twin: Any
+
+
+#: The operators by name: classes of problems.
+OPERATORS: dict[str, type[Problem]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One piece of work, complete: an operator, a pass and the values that describe it.
+
+    A subclass is an operator. It adds fields, all integers, booleans, texts or tuples of them, and
+    says with :attr:`NAMES` and :attr:`PASSES` what it is, with :meth:`inputs`, :attr:`result` and
+    :meth:`declare` what it computes, and with :attr:`flops` how much work that is.
 
     Parameters
     ----------
-    operator : "depthwise_conv2d" or "depthwise_conv1d".
-    pass_ : "forward" (x, filter to y), "dgrad" (dy, filter to dx) or "wgrad" (x, dy to dfilter).
-    multiplier : filters a channel; y has ``channels * multiplier`` channels.
-    stride, dilation : an integer or (vertical, horizontal).
-    padding : an integer, (vertical, horizontal), (top, left, bottom, right), or a name of
-        :func:`~tilewright.topi.arguments.named_padding`; in 1-D also (left, right).
-    dtype, accumulate : the types of all tensors, but of those of wide steps of an epilogue, and of
-        sums and of those; by default sums of 16-bit floats are float32.
+    operator : its name, one of :attr:`NAMES`, the first by default.
+    pass_ : "forward", or one of the gradients that the operator has.
+    dtype, accumulate : the types of tensors, where :meth:`inputs` says nothing else, and of sums;
+        by default sums of 16-bit floats are float32.
     precision : what may be done to products: "exact", "tf32" (fp32 through TF32 tensor cores),
         "half" (16-bit sums within a thread).
     deterministic : whether two runs must agree bit for bit.
-    layout : how images lie, one of :data:`LAYOUTS`. Filters lie as (channels, multiplier, KH, KW)
-        in every layout, which is how PyTorch has them in memory.
-    epilogue : steps as in :mod:`tilewright.topi.epilogue`, applied to the sum before it is
-        rounded to ``dtype``; not in "wgrad".
+    epilogue : steps as in :mod:`tilewright.topi.epilogue`, applied to the result before it is
+        rounded to ``dtype``.
 
     Raises :class:`ProblemError` where there is no such problem.
     """
 
-    operator: str = "depthwise_conv2d"
+    #: What the operator is called, in records and on the command line.
+    NAMES: ClassVar[tuple[str, ...]] = ()
+    #: "forward", and the gradients: by name, of which input each is the gradient.
+    PASSES: ClassVar[Mapping[str, str]] = {"forward": ""}
+    #: By type of the data, the types that sums may have; the first is the default.
+    TYPES: ClassVar[Mapping[str, tuple[str, ...]]] = ACCUMULATORS
+
+    operator: str = ""
     pass_: str = "forward"
-    batch: int
-    channels: int
-    height: int = 1
-    width: int
-    multiplier: int = 1
-    kernel_h: int = 1
-    kernel_w: int
-    stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
-    dilation: tuple[int, int] = (1, 1)
     dtype: str = "float32"
     accumulate: str = ""
     precision: str = "exact"
     deterministic: bool = True
-    layout: str = ""
     epilogue: tuple[Step, ...] = ()
 
-    def __post_init__(self) -> None:
-        def put(name: str, value: Any) -> None:
-            object.__setattr__(self, name, value)
+    def __init_subclass__(cls) -> None:
+        for name in cls.NAMES:
+            known = OPERATORS.get(name, cls)
+            if _declared_at(known) != _declared_at(cls):
+                first, second = (f"{c.__module__}.{c.__qualname__}" for c in (known, cls))
+                raise ProblemError(
+                    f"two operators are called {name!r}: {first} and {second}. Give this one NAMES "
+                    "of its own"
+                )
+            OPERATORS[name] = cls
 
-        one_of("operator", self.operator, OPERATORS)
-        one_of("pass", self.pass_, PASSES)
+    def __post_init__(self) -> None:
+        self.put("operator", self.operator or self.NAMES[0])
+        one_of("operator", self.operator, self.NAMES)
+        one_of("pass", self.pass_, tuple(self.PASSES))
         one_of("precision", self.precision, PRECISIONS)
-        one_of("dtype", self.dtype, tuple(ACCUMULATORS))
-        put("accumulate", self.accumulate or ACCUMULATORS[self.dtype][0])
-        one_of("accumulation type", self.accumulate, ACCUMULATORS[self.dtype])
+        one_of("dtype", self.dtype, tuple(self.TYPES))
+        self.put("accumulate", self.accumulate or self.TYPES[self.dtype][0])
+        one_of("accumulation type", self.accumulate, self.TYPES[self.dtype])
         if self.accumulate in ("float16", "bfloat16") and self.precision != "half":
             raise ProblemError(f'sums in {self.accumulate} lose digits: allow precision="half"')
-        put("layout", self.layout or LAYOUTS[self.operator][0])
-        one_of("layout", self.layout, LAYOUTS[self.operator])
-        for name in ("batch", "channels", "height", "width", "multiplier", "kernel_h", "kernel_w"):
-            put(name, whole(name, getattr(self, name)))
-        put("deterministic", bool(self.deterministic))
-        put("stride", arguments.pair("stride", self.stride, self.rank))
-        put("dilation", arguments.pair("dilation", self.dilation, self.rank))
-        put("padding", self._padding(self.padding))
-        put("epilogue", parse_epilogue(self.epilogue))
-        self._check()
+        self.put("deterministic", bool(self.deterministic))
+        self.put("epilogue", parse_epilogue(self.epilogue))
+        self.check()
 
-    def _padding(self, given: Any) -> tuple[int, int, int, int]:
-        if not isinstance(given, str):
-            return arguments.padding(given, self.rank)
-        return arguments.named_padding(given, self.image, self.kernel, self.stride, self.dilation)
+    def put(self, name: str, value: Any) -> None:
+        """Set a field while the problem is made: in :meth:`check`."""
+        object.__setattr__(self, name, value)
 
-    def _check(self) -> None:
-        if self.rank == 1:
-            vertical = (self.height, self.kernel_h, self.stride[0], self.dilation[0])
-            if vertical != (1, 1, 1, 1) or self.padding[0] or self.padding[2]:
-                raise ProblemError(
-                    "depthwise_conv1d has no height: leave out height and kernel_h, and give "
-                    "stride, padding and dilation for the width alone; or use depthwise_conv2d"
-                )
-        for k, (name, short) in enumerate(
-            (("height", "top and bottom"), ("width", "left and right"))
-        ):
-            window = (self.kernel[k] - 1) * self.dilation[k] + 1
-            padded = self.image[k] + self.padding[k] + self.padding[k + 2]
-            if window > padded:
-                raise ProblemError(
-                    f"the window has a {name} of {window}, the padded image one of {padded}: "
-                    f"pad {window - padded} more, {short} together, or use a smaller kernel"
-                )
-        if self.epilogue and self.pass_ == "wgrad":
-            raise ProblemError(
-                "a weight gradient has no epilogue: leave it out, or use the pass forward"
-            )
+    def sizes(self, *names: str, least: int = 1) -> None:
+        """Check that these fields are integers, at least ``least``: for :meth:`check`."""
+        for name in names:
+            self.put(name, whole(name, getattr(self, name), least))
+
+    def __lt__(self, other: Problem) -> bool:
+        return self.key < other.key
+
+    # -- what an operator says of itself -----------------------------------------------------
+
+    def check(self) -> None:
+        """Bring the values of the operator into one form; raises :class:`ProblemError`."""
+
+    def inputs(self) -> dict[str, TensorType]:
+        """The tensors that are read, by name, in calling order, those of the epilogue last."""
+        raise NotImplementedError
+
+    @property
+    def result(self) -> TensorType:
+        """The tensor that is computed."""
+        raise NotImplementedError
+
+    @classmethod
+    def of_shapes(cls, *shapes: tuple[int, ...], **values: Any) -> Problem:
+        """The forward problem of inputs of these shapes, in calling order, where :meth:`inputs`
+        has more those of an epilogue too; ``values`` are other fields by name. Raises
+        :class:`ProblemError` where there is none."""
+        raise NotImplementedError
+
+    def declare(self, given: Any = None) -> Declared:
+        """The tensor expression, which knows no tile; ``given`` may say that the batch is symbolic,
+        or how an operand lies, where the operator has one of these."""
+        raise NotImplementedError
+
+    @property
+    def flops(self) -> int:
+        """Additions and multiplications that are needed."""
+        raise NotImplementedError
+
+    @property
+    def channels_last(self) -> bool | None:
+        """Whether channels lie next to one another; None where layouts do not matter."""
+        return None
+
+    @property
+    def most_batch(self) -> int:
+        """The largest batch in which all offsets are below 2^31, so that 32 bits count them."""
+        return 2**31 - 1
+
+    @property
+    def name(self) -> str:
+        """A name for files and C functions, unlike those of others: of letters and digits."""
+        return re.sub("[^a-zA-Z0-9]+", "_", self.key)
+
+    def traits(self) -> Traits:
+        """What it is compared with others by: by default integers by their logarithms, all else by
+        whether it is equal."""
+        own = [getattr(self, name) for name in self.own_fields()]
+        sizes = tuple(math.log2(1 + x) for x in own if type(x) is int and x >= 0)
+        others = tuple((1.0, x) for x in own if type(x) is not int)
+        kind = (self.operator, self.pass_)
+        steps = tuple(step.name for step in self.epilogue)
+        common = ((0.5, self.dtype), (0.5, self.accumulate), (0.3, self.precision), (0.2, steps))
+        return Traits(kind, sizes, (*others, *common), tuple(own))
+
+    # -- in PyTorch's words --------------------------------------------------------------------
+
+    def torch_function(self, torch: Any) -> Callable[..., Any] | None:
+        """The problem as a function of PyTorch's tensors, for comparisons; ``torch`` is the module.
+
+        It takes the inputs in calling order, in the shapes of :meth:`plain`; None where PyTorch
+        has no such operator.
+        """
+        return None
+
+    def plain(self) -> Self:
+        """The same problem with dimensions in PyTorch's order."""
+        return self
+
+    def permutation(self, name: str) -> tuple[int, ...] | None:
+        """The order in which the dimensions of an input, or of "result", lie, as positions among
+        those of :meth:`plain`; None where it is the same."""
+        return None
+
+    def excerpt(
+        self, arrays: Mapping[str, Any], result: Any
+    ) -> tuple[Problem, dict[str, Any], Any]:
+        """A smaller problem whose result is part of that of this one, with its arrays in the shapes
+        of :meth:`plain` and that part of ``result``: for checking."""
+        return self, dict(arrays), result
+
+    @classmethod
+    def add_arguments(cls, add: Any) -> None:
+        """Options of the command line for the operator's own values: ``add`` is
+        ``ArgumentParser.add_argument``. By default ``--NAME`` for each field."""
+        for name in cls.own_fields():
+            add(f"--{name.rstrip('_').replace('_', '-')}", metavar="VALUE")
+
+    @classmethod
+    def from_arguments(cls, args: argparse.Namespace, common: Mapping[str, Any]) -> list[Problem]:
+        """The problems of options that :meth:`add_arguments` made; ``common`` are the other
+        fields. Raises :class:`ProblemError` that names the option at fault."""
+        given: dict[str, Any] = {}
+        hints = get_type_hints(cls)
+        for f in fields(cls):
+            text = getattr(args, f.name, None)
+            if f.name in cls.own_fields() and text is not None:
+                option = f"--{f.name.rstrip('_').replace('_', '-')}"
+                given[f.name] = _of_kind(option, numbers(text), hints[f.name])
+        missing = [
+            f"--{f.name.rstrip('_').replace('_', '-')}"
+            for f in fields(cls)
+            if f.default is MISSING and f.default_factory is MISSING and f.name not in given
+        ]
+        if missing:
+            raise ProblemError(f"{cls.NAMES[0]} needs {', '.join(missing)}")
+        return [cls(**{**common, **given})]
+
+    @classmethod
+    @functools.cache  # a class has few
+    def own_fields(cls) -> tuple[str, ...]:
+        """The names of the operator's own values."""
+        common = {f.name for f in fields(Problem)}
+        return tuple(f.name for f in fields(cls) if f.name not in common)
+
+    # -- tensors -----------------------------------------------------------------------------
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the inputs by name, in calling order."""
+        return {name: t.shape for name, t in self.inputs().items()}
+
+    def dtypes(self) -> dict[str, str]:
+        """The types of the inputs by name, in calling order."""
+        return {name: t.dtype for name, t in self.inputs().items()}
 
     # -- making ------------------------------------------------------------------------------
 
-    @staticmethod
-    def parse(input: str | Sequence[int], filter: str | Sequence[int], **more: Any) -> Problem:
-        """The problem of two shapes, the others of its parameters by name.
-
-        ``input`` is (N, C, H, W), or (N, C, W) for the 1-D operator, in this order whatever the
-        layout; ``filter`` is (C, multiplier, KH, KW) or PyTorch's (C * multiplier, 1, KH, KW).
-        Either may be text.
-
-        >>> Problem.parse("64x384x32x32", "384x1x7x7", padding=3).output_shape
-        (64, 384, 32, 32)
-        """
-        data, weight = arguments.shape("input", input), arguments.shape("filter", filter)
-        if len(data) != len(weight) or len(data) not in (3, 4):
-            raise ProblemError(
-                f"an input of {len(data)} and a filter of {len(weight)} dimensions: give "
-                "NxCxHxW and CxMxKHxKW, or NxCxW and CxMxKW"
-            )
-        batch, channels, *image = data
-        first, second, *kernel = weight
-        if first == channels:
-            multiplier = second
-        elif second == 1 and first % channels == 0:
-            multiplier = first // channels
-        else:
-            raise ProblemError(
-                f"a filter of {first} x {second} does not fit {channels} channels: its shape "
-                f"begins with {channels} x multiplier, or {channels} * multiplier x 1"
-            )
-        if len(image) == 1:
-            image, kernel = [1, *image], [1, *kernel]
-            more.setdefault("operator", "depthwise_conv1d")
-        return Problem(
-            batch=batch, channels=channels, height=image[0], width=image[1],
-            multiplier=multiplier, kernel_h=kernel[0], kernel_w=kernel[1], **more,
-        )  # fmt: skip
-
-    def replace(self, **changes: Any) -> Problem:
+    def replace(self, **changes: Any) -> Self:
         """The same problem but for ``changes``."""
         if "dtype" in changes:
             changes.setdefault("accumulate", "")
@@ -176,17 +280,26 @@ class Problem:
         made["epilogue"] = [str(step) for step in self.epilogue]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in made.items()}
 
+    def to_short_dict(self) -> dict[str, Any]:
+        """:meth:`to_dict` without what is as usual."""
+        usual = {f.name.rstrip("_"): f.default for f in fields(self) if f.default is not MISSING}
+        usual["accumulate"] = self.TYPES[self.dtype][0]
+        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in usual.items()}
+        return {k: v for k, v in self.to_dict().items() if k not in plain or v != plain[k]}
+
     @staticmethod
     def from_dict(given: Mapping[str, Any]) -> Problem:
         """The problem of :meth:`to_dict`; raises :class:`ProblemError` for anything else."""
-        known = {f.name.rstrip("_"): f.name for f in fields(Problem)}
+        # Records without an operator are those of the first that there was.
+        cls = operator(str(given.get("operator", "depthwise_conv2d")))
+        known = {f.name.rstrip("_"): f.name for f in fields(cls)}
         strange = sorted(set(given) - set(known))
         if strange:
             raise ProblemError(
                 f"a problem has no {', '.join(strange)}: its parts are {', '.join(known)}"
             )
         try:
-            return Problem(**{known[k]: v for k, v in given.items()})
+            return cls(**{known[k]: v for k, v in given.items()})
         except TypeError as error:
             raise ProblemError(f"a problem is incomplete: {error}") from None
 
@@ -205,108 +318,20 @@ class Problem:
             raise ProblemError(f"a problem is a JSON object, got {text[:40]!r}")
         return Problem.from_dict(given)
 
-    # -- shapes ------------------------------------------------------------------------------
-
-    @property
-    def rank(self) -> int:
-        """The dimensions of an image: 2, or 1 for the 1-D operator."""
-        return 1 if self.operator == "depthwise_conv1d" else 2
-
-    @property
-    def image(self) -> tuple[int, int]:
-        """Height and width of x."""
-        return self.height, self.width
-
-    @property
-    def kernel(self) -> tuple[int, int]:
-        """Height and width of the filter."""
-        return self.kernel_h, self.kernel_w
-
-    @property
-    def out_image(self) -> tuple[int, int]:
-        """Height and width of y."""
-        return self._out(0), self._out(1)
-
-    @property
-    def result_image(self) -> tuple[int, int]:
-        """Height and width of what forward or dgrad computes."""
-        return self.image if self.pass_ == "dgrad" else self.out_image
-
-    def _out(self, k: int) -> int:
-        room = self.image[k] + self.padding[k] + self.padding[k + 2]
-        return (room - (self.kernel[k] - 1) * self.dilation[k] - 1) // self.stride[k] + 1
-
-    @property
-    def out_channels(self) -> int:
-        """Channels of y."""
-        return self.channels * self.multiplier
-
-    def in_layout(self, channels: int, image: tuple[int, int]) -> tuple[int, ...]:
-        """The shape of a batch of images, dimensions in the order of the layout."""
-        extents = {"N": self.batch, "C": channels, "H": image[0], "W": image[1]}
-        return tuple(extents[letter] for letter in self.layout)
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of x and dx, in the order of the layout."""
-        return self.in_layout(self.channels, self.image)
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """The shape of y and dy, in the order of the layout."""
-        return self.in_layout(self.out_channels, self.out_image)
-
-    @property
-    def filter_shape(self) -> tuple[int, ...]:
-        """(channels, multiplier, KH, KW), or (channels, multiplier, KW)."""
-        return (self.channels, self.multiplier, *self.kernel[2 - self.rank :])
-
-    @property
-    def result_shape(self) -> tuple[int, ...]:
-        """The shape of what the pass computes."""
-        found = {"forward": self.output_shape, "dgrad": self.input_shape}
-        return found.get(self.pass_, self.filter_shape)
-
-    @property
-    def result_channels(self) -> int:
-        """The channels of what forward or dgrad computes; tensors of its epilogue have so many."""
-        return self.channels if self.pass_ == "dgrad" else self.out_channels
-
     # -- work --------------------------------------------------------------------------------
 
     @property
     def nominal_flops(self) -> int:
-        """Additions and multiplications, with those of taps in the padding."""
-        (oh, ow), (kh, kw) = self.out_image, self.kernel
-        return 2 * self.batch * self.out_channels * oh * ow * kh * kw
-
-    @property
-    def flops(self) -> int:
-        """Additions and multiplications of taps inside the image; the same in every pass."""
-        return 2 * self.batch * self.out_channels * self._taps(0) * self._taps(1)
-
-    def _taps(self, k: int) -> int:
-        """Pairs of an output and a tap along one dimension, whose input is inside the image."""
-        total = 0
-        for tap in range(self.kernel[k]):
-            offset = tap * self.dilation[k] - self.padding[k]  # input = output * stride + offset
-            first = max(0, -(offset // self.stride[k]))
-            last = min(self.out_image[k] - 1, (self.image[k] - 1 - offset) // self.stride[k])
-            total += max(0, last - first + 1)
-        return total
+        """Those that a count of the shapes alone gives, as other libraries print."""
+        return self.flops
 
     @property
     def bytes(self) -> int:
         """Memory traffic where each input is read once and each output written once."""
-        batch, (h, w), (oh, ow) = self.batch, self.image, self.out_image
-        x, y = batch * self.channels * h * w, batch * self.out_channels * oh * ow
-        elements, wide = x + y + self.out_channels * self.kernel_h * self.kernel_w, 0
-        whole = x if self.pass_ == "dgrad" else y
-        for step in self.epilogue:
-            for _, shape in step.tensors:
-                size = whole if shape == "output" else self.result_channels
-                elements, wide = elements + size * (not step.wide), wide + size * step.wide
-        return elements * _dtype(self.dtype).bytes + wide * _dtype(self.accumulate).bytes
+        return sum(
+            _product(t.shape) * _dtype(t.dtype).bytes
+            for t in (*self.inputs().values(), self.result)
+        )
 
     def floor(self, bandwidth: float, rate: float, nominal: bool = False) -> float:
         """The least seconds it takes at ``bandwidth`` bytes and ``rate`` flops a second."""
@@ -317,34 +342,91 @@ class Problem:
     @property
     def key(self) -> str:
         """A name that no other problem has, of characters that file names may have."""
-        shape = f"{self.batch}x{self.channels}x{self.height}x{self.width}"
-        parts = [
-            self.operator, self.pass_, shape, f"m{self.multiplier}",
-            "k{}x{}".format(*self.kernel), "s{}x{}".format(*self.stride),
-            "p{}.{}.{}.{}".format(*self.padding), "d{}x{}".format(*self.dilation),
-            self.layout, self.dtype, self.accumulate, self.precision,
+        parts = [self.operator, self.pass_]
+        parts += [f"{name.rstrip('_')}{_joined(getattr(self, name))}" for name in self.own_fields()]
+        return "-".join([*parts, *self.common_key()])
+
+    def common_key(self) -> list[str]:
+        """The part of :attr:`key` of what all operators have."""
+        return [
+            self.dtype, self.accumulate, self.precision,
             "deterministic" if self.deterministic else "any",
             "+".join(map(str, self.epilogue)) or "plain",
         ]  # fmt: skip
-        return "-".join(parts)
 
     def __str__(self) -> str:
-        image = "x".join(map(str, (self.batch, self.channels, *self.image[2 - self.rank :])))
-        text = f"{self.operator} {self.pass_} {image} K{_short(self.kernel, self.rank)}"
-        text += f" s{_short(self.stride, self.rank)}"
-        text += f" p{','.join(map(str, self.padding))}" if any(self.padding) else ""
-        text += f" d{_short(self.dilation, self.rank)}" if self.dilation != (1, 1) else ""
-        text += f" m{self.multiplier}" if self.multiplier > 1 else ""
-        text += f" {self.dtype} {self.layout}"
-        text += f" sums in {self.accumulate}" if self.accumulate != _usual(self.dtype) else ""
+        text = f"{self.operator} {self.pass_} "
+        own = (f"{name.rstrip('_')}={_joined(getattr(self, name))}" for name in self.own_fields())
+        return text + " ".join(own) + f" {self.dtype}" + self.common_text()
+
+    @property
+    def short(self) -> str:
+        """:meth:`__str__` without the operator and the pass."""
+        return str(self).removeprefix(f"{self.operator} {self.pass_} ")
+
+    def columns(self) -> dict[str, str]:
+        """What stands of its own values in a row of a table of results, by name."""
+        return {name.rstrip("_"): _joined(getattr(self, name)) for name in self.own_fields()} | {
+            "shape": _joined(next(iter(self.inputs().values())).shape)
+        }
+
+    def common_text(self) -> str:
+        """The end of the text of a problem: what is not as usual, and the epilogue."""
+        usual = self.TYPES[self.dtype][0]
+        text = f" sums in {self.accumulate}" if self.accumulate != usual else ""
         text += f" {self.precision}" if self.precision != "exact" else ""
         text += "" if self.deterministic else " in any order"
         return text + "".join(f" + {step}" for step in self.epilogue)
 
 
-def _usual(dtype: str) -> str:
-    return ACCUMULATORS[dtype][0]
+def _declared_at(cls: type) -> tuple[str, str]:
+    """Where a class is declared, the same where its file is run again."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return str(Path(file).resolve()) if file else cls.__module__, cls.__qualname__
 
 
-def _short(pair: tuple[int, int], rank: int) -> str:
-    return str(pair[1]) if rank == 1 or pair[0] == pair[1] else f"{pair[0]}x{pair[1]}"
+def operator(name: str) -> type[Problem]:
+    """The operator of that name; raises :class:`ProblemError` where there is none."""
+    import tilewright.topi.operators  # noqa: F401  # those of the library make themselves known
+
+    one_of("operator", name, tuple(OPERATORS))
+    return OPERATORS[name]
+
+
+def numbers(text: str) -> Any:
+    """A value as the command line has it: 3, (1, 2), True, or the text where it is a name.
+
+    >>> numbers("-3"), numbers("1,2"), numbers("1x2x3x4"), numbers("true"), numbers("SAME")
+    (-3, (1, 2), (1, 2, 3, 4), True, 'SAME')
+    """
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    parts = text.replace(",", "x").split("x")
+    if not all(re.fullmatch(" *-?[0-9]+ *", part) for part in parts):
+        return text
+    return int(text) if len(parts) == 1 else tuple(int(part) for part in parts)
+
+
+def _of_kind(option: str, value: Any, hint: Any) -> Any:
+    """A value of an option as the field has it whose type is ``hint``; raises
+    :class:`ProblemError` where it is of another kind."""
+    if get_origin(hint) is tuple:
+        if type(value) is int:
+            return (value,)
+        hint, says = tuple, "numbers, such as 1x2"
+    else:
+        says = {int: "an integer", bool: "true or false"}.get(hint, "")
+    if says and type(value) is not hint:
+        raise ProblemError(f"{option} is {says}, got {_joined(value)!r}")
+    return value
+
+
+def _joined(value: Any) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    found = 1
+    for extent in shape:
+        found *= extent
+    return found

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir.errors import ScheduleError
 from tilewright.schedule import Schedule
-from tilewright.target.target import Target, compute_capability
+from tilewright.target.devices import compute_capability
+from tilewright.target.target import Target
+from tilewright.topi.columns import Tiles
 from tilewright.topi.cpu import candidates as cpu
-from tilewright.topi.declare import Declaration, declare
+from tilewright.topi.declared import Declared
 from tilewright.topi.opencl import candidates as opencl
 from tilewright.topi.parameters import needed, too_small
+from tilewright.topi.pieces.counts import Counts
 from tilewright.topi.problem import Problem
+
+#: The operators of templates that name no other.
+DEPTHWISE = ("depthwise_conv2d", "depthwise_conv1d")
 
 
 @dataclass(frozen=True)
@@ -23,10 +29,11 @@ class Template:
 
     Attributes
     ----------
-    name : as it stands in records.
+    name : as in records.
     config : the dataclass of its parameters; all of them are integers.
     schedule : the schedule of a declaration with given parameters.
-    passes, channels_last, gpu : what it is for.
+    passes, channels_last, gpu : what it is for; no passes are all of them, and channels_last is
+        None where layouts do not matter.
     kinds : the kinds of target that it is for, where that is not every kind of GPU or CPU.
     shared : whether threads share memory, which some OpenCL devices only emulate.
     where : what else a problem must be.
@@ -36,53 +43,68 @@ class Template:
     matrices : whether it multiplies matrices, on tensor cores.
     declares : the declaration that it schedules, where that is not :func:`declare`'s, of a problem,
         the parameters and a batch.
+    operators : what operators it is for, by name; empty for any that it is ``where``.
+    counts : what it does with given parameters, in closed form.
     tiles : the parameters worth trying for a problem and a target, the best guess first; there is
         at least one, and each is correct for every problem that the template is for.
     """
 
     name: str
     config: type[Any]
-    schedule: Callable[[Declaration, Any], Schedule]
+    schedule: Callable[[Any, Any], Schedule]
     passes: tuple[str, ...]
-    channels_last: bool
+    channels_last: bool | None
     gpu: bool
-    tiles: Callable[[Problem, Target], list[Any]]
+    tiles: Callable[[Any, Target], Sequence[Any]]
     kinds: tuple[str, ...] = ()
     shared: bool = False
-    where: Callable[[Problem], bool] | None = None
+    where: Callable[[Any], bool] | None = None
     arch: str = ""
     least: int = 0
     features: tuple[str, ...] = ()
     matrices: bool = False
-    declares: Callable[[Problem, Any, Any], Declaration] | None = None
+    declares: Callable[[Any, Any, Any], Declared] | None = None
+    operators: tuple[str, ...] = DEPTHWISE
+    counts: Callable[[Any, Any], Counts] | None = None
 
-    def declare(self, p: Problem, config: Any, batch: Any = None) -> Declaration:
-        """What :attr:`schedule` takes: the program of a problem; see :func:`declare`. Raises
-        :class:`ScheduleError` for parameters that are too small."""
+    def declare(self, p: Problem, config: Any, batch: Any = None) -> Declared:
+        """What :attr:`schedule` takes: the program of a problem. Raises :class:`ScheduleError` for
+        parameters that are too small."""
         self._check(config)
-        return declare(p, batch) if self.declares is None else self.declares(p, config, batch)
+        return p.declare(batch) if self.declares is None else self.declares(p, config, batch)
 
     def fits(self, p: Problem, target: Target) -> bool:
         """Whether it is for a problem on a target."""
-        return (
-            p.pass_ in self.passes
-            and p.layout.endswith("C") == self.channels_last
-            and target.is_gpu == self.gpu
-            and (not self.kinds or target.kind in self.kinds)
+        return not self.why_not(p, target)
+
+    def why_not(self, p: Problem, target: Target) -> str:
+        """Why it is not for a problem on a target; empty where it is."""
+        if self.operators and p.operator not in self.operators:
+            return f"{self.name} is for {', '.join(self.operators)}"
+        if target.is_gpu != self.gpu:
+            return f"{self.name} is for {'GPUs' if self.gpu else 'CPUs'}"
+        if self.channels_last not in (None, p.channels_last):
+            return f"{self.name} is for channels {'last' if self.channels_last else 'first'}"
+        if self.passes and p.pass_ not in self.passes:
+            return f"{self.name} has no {p.pass_}"
+        supported = (
+            (not self.kinds or target.kind in self.kinds)
             and (target.kind != "cuda" or self._runs_on(target.arch))
             and (not self.features or cpu.features(target).issuperset(self.features))
             and (not self.shared or opencl.shares_memory(target))
             and (self.where is None or self.where(p))
         )
+        return "" if supported else f"{self.name} is for other problems"
 
     def _runs_on(self, arch: str) -> bool:
         if self.arch:
             return arch == self.arch
         return not self.least or (bool(arch) and compute_capability(arch) >= self.least)
 
-    def candidates(self, p: Problem, target: Target) -> list[Any]:
+    def candidates(self, p: Problem, target: Target) -> Sequence[Any]:
         """The parameters worth trying, the best guess first, each once."""
-        return list(dict.fromkeys(self.tiles(p, target)))
+        found = self.tiles(p, target)
+        return found if isinstance(found, Tiles) else list(dict.fromkeys(found))
 
     def parse(self, values: Mapping[str, Any]) -> Any:
         """Parameters as records have them; one that came later may be left out, for its default.

@@ -9,14 +9,15 @@ from tilewright.ir.errors import ScheduleError
 from tilewright.schedule import Schedule
 from tilewright.target.target import Target
 from tilewright.topi.cpu.templates import CPU
-from tilewright.topi.declare import Declaration
+from tilewright.topi.declared import Declared
 from tilewright.topi.gpu.templates import GPU
 from tilewright.topi.opencl.templates import OPENCL
 from tilewright.topi.problem import Problem
+from tilewright.topi.sketches import SKETCHES
 from tilewright.topi.template import Template
 
 #: Every template, by name.
-TEMPLATES = {t.name: t for t in (*CPU, *GPU, *OPENCL)}
+TEMPLATES = {t.name: t for t in (*CPU, *GPU, *OPENCL, *SKETCHES)}
 
 
 def templates(p: Problem, target: str | Target) -> list[Template]:
@@ -35,7 +36,7 @@ def candidates(p: Problem, target: str | Target) -> Iterator[tuple[Template, Any
                 yield template, configs[rank]
 
 
-def default_schedule(p: Problem, target: str | Target) -> tuple[Declaration, Schedule]:
+def default_schedule(p: Problem, target: str | Target) -> tuple[Declared, Schedule]:
     """A declaration of ``p``, and the schedule that is guessed to be best for it.
 
     Raises :class:`ScheduleError` where the library has none.

@@ -9,16 +9,18 @@ try:
 except ImportError as error:
     raise ImportError("tilewright.torch needs PyTorch: pip install torch") from error
 
+from tilewright.torch.any_operator import compute
 from tilewright.torch.explain import Explanation, explain
 from tilewright.torch.functional import depthwise_conv1d, depthwise_conv2d
 from tilewright.torch.kernels import set_policy, share_threads
-from tilewright.torch.merge import MergeReport, merge_branches_
 from tilewright.torch.modules import DepthwiseConv1d, DepthwiseConv2d, DepthwiseConvTranspose2d
 from tilewright.torch.optimize import Report, optimize_, undo_
+from tilewright.torch.portable import portable
+from tilewright.torch.reparameterize import MergeReport, merge_branches_
 from tilewright.torch.transposed import depthwise_conv_transpose2d
 
 __all__ = [
     "DepthwiseConv1d", "DepthwiseConv2d", "DepthwiseConvTranspose2d", "Explanation", "MergeReport",
-    "Report", "depthwise_conv1d", "depthwise_conv2d", "depthwise_conv_transpose2d", "explain",
-    "merge_branches_", "optimize_", "set_policy", "share_threads", "undo_",
+    "Report", "compute", "depthwise_conv1d", "depthwise_conv2d", "depthwise_conv_transpose2d",
+    "explain", "merge_branches_", "optimize_", "portable", "set_policy", "share_threads", "undo_",
 ]  # fmt: skip

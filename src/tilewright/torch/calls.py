@@ -12,10 +12,10 @@ import torch
 from tilewright.ir.errors import ProblemError
 from tilewright.target import Target
 from tilewright.topi.epilogue import Step
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.torch import kernels, layouts
 from tilewright.torch.geometry import Geometry
-from tilewright.torch.kernels import Found, Launch
+from tilewright.torch.kernels import Launch, Selection
 
 #: Types of devices that there are kernels for.
 DEVICES = ("cpu", "cuda")
@@ -31,7 +31,7 @@ Run = Callable[..., Any]
 _runs: dict[Any, Run] = {}
 
 
-class Seen:
+class CallPlan:
     """A convolution that was done before, or a transposed one.
 
     Attributes
@@ -39,21 +39,22 @@ class Seen:
     run : of (input, weight, bias), without a record of gradients.
     record : with one, of (input, weight, bias) and this.
     is_flat : whether operands lack the height, which is 1.
-    size, kernel, last, form : of the input and the weight, with a height.
+    size, kernel, last, memory_format : of the input and the weight, with a height.
     dtype, weight_dtype : what the record casts weight and bias to, and the type that the weight
         has; None where it takes them as they are.
     convert_weight, convert_bias : how it does, without a record of its own; None where autocast's
         way will do.
-    cast_and_run : :func:`~tilewright.torch.together.cast_and_run`; None where there is a bias, and
-        where there is no such launch.
+    cast_and_run : :func:`~tilewright.torch.fused_backward.cast_and_run`; None where there is a
+        bias, and where there is no such launch.
     kinds : what calls looked like before autocast.
     backward : by whose gradients are asked for, what operands and the output's gradient looked
         like, and a run of the gradients.
     """
 
     __slots__ = (
-        "backward", "cast_and_run", "convert_bias", "convert_weight", "dtype", "form", "geometry",
-        "is_flat", "kernel", "kinds", "last", "record", "run", "size", "weight_dtype",
+        "backward", "cast_and_run", "convert_bias", "convert_weight", "dtype", "geometry",
+        "is_flat", "kernel", "kinds", "last", "memory_format", "record", "run", "size",
+        "weight_dtype",
     )  # fmt: skip
 
     def __init__(
@@ -63,8 +64,8 @@ class Seen:
         self.is_flat = input.dim() == 3
         if self.is_flat:
             input, weight = input.unsqueeze(2), weight.unsqueeze(2)
-        self.size, self.kernel, self.last = input.shape, weight.shape[2:], is_last(input)
-        self.form = memory_format(self.last)
+        self.size, self.kernel, self.last = input.shape, weight.shape[2:], lying(input)[0]
+        self.memory_format = memory_format_of(self.last)
         self.dtype: Any = None
         self.weight_dtype: Any = None
         self.convert_weight: Run | None = None
@@ -73,7 +74,7 @@ class Seen:
         self.kinds: list[Any] = []
         self.backward: dict[Any, list[tuple[Callable[..., bool], Run]]] = {}
 
-    def casting(self, dtype: Any, weight_dtype: Any) -> Seen:
+    def casting(self, dtype: Any, weight_dtype: Any) -> CallPlan:
         """The same whose record casts weight and bias to ``dtype``."""
         made = copy(self)
         made.dtype, made.weight_dtype, made.kinds, made.backward = dtype, weight_dtype, [], {}
@@ -81,18 +82,18 @@ class Seen:
 
 
 #: By :func:`signature`, and who was called and told what beside the operands.
-seen: dict[Any, Seen] = {}
+seen: dict[Any, CallPlan] = {}
 #: By the identity of a weight, which may be another's by now, the last call with it.
 latest: dict[int, Any] = {}
-#: So many are remembered: where shapes keep changing, they are looked up anew now and then.
+#: How many are remembered: where shapes keep changing, they are looked up again now and then.
 MOST_SEEN = 10_000
 _warned: set[str] = set()
 #: Told of every call of theirs: the problem, and what was found for it.
-observers: list[Callable[[Problem | None, Found], None]] = []
+observers: list[Callable[[Conv | None, Selection], None]] = []
 
 
 def forget() -> None:
-    """Look everything up anew; warnings are given again."""
+    """Look everything up again; warnings are given again."""
     _runs.clear()
     seen.clear()
     latest.clear()
@@ -102,14 +103,36 @@ def forget() -> None:
 kernels.on_change.append(forget)
 
 
-def is_last(x: torch.Tensor) -> bool | None:
+def is_channels_last(x: torch.Tensor) -> bool | None:
     """Whether channels lie next to one another; None where ``x`` is dense in neither layout."""
     if x.is_contiguous():
         return False
     return True if x.is_contiguous(memory_format=torch.channels_last) else None
 
 
-def memory_format(last: bool | None) -> Any:
+def lying(x: torch.Tensor) -> tuple[bool | None, tuple[int, ...] | None]:
+    """:func:`is_channels_last`, also of slices of larger images; and the strides of such a slice.
+
+    On a CPU a slice of channels, or of images, is read where it lies: its rows, or its pixels, are
+    each contiguous, and those of a channel, or of a row, follow one another. The strides are in
+    the order of the layout.
+    """
+    last = is_channels_last(x)
+    if last is not None or x.dim() != 4 or not x.is_cpu:
+        return last, None
+    (n, c, h, w), (image, channel, row, pixel) = x.shape, x.stride()
+    if pixel == 1 and row == w and channel >= h * w:
+        whole = c * channel
+        if n == 1 or image >= (c - 1) * channel + h * w:
+            return False, (image if n > 1 else whole, channel, row, pixel)
+    if channel == 1 and pixel >= c and row >= w * pixel:
+        whole = h * row
+        if n == 1 or image >= (h - 1) * row + w * pixel:
+            return True, (image if n > 1 else whole, row, pixel, channel)
+    return None, None
+
+
+def memory_format_of(last: bool | None) -> Any:
     """PyTorch's name for a layout."""
     return torch.channels_last if last else torch.contiguous_format
 
@@ -147,12 +170,12 @@ def problem_of(
     dtype: torch.dtype,
     last: bool,
     bias: bool = False,
-) -> Problem:
+) -> Conv:
     """The problem of a call."""
     n, c, h, w = map(int, input_size)
     stride, (top, left, bottom, right), dilation = geometry
     flat = h == 1 and kernel[0] == 1 and top == bottom == 0
-    return Problem(
+    return Conv(
         operator="depthwise_conv1d" if flat else "depthwise_conv2d",
         pass_=pass_, batch=n, channels=c, height=h, width=w, multiplier=out_channels // c,
         kernel_h=kernel[0], kernel_w=kernel[1],
@@ -183,25 +206,27 @@ def find(
     kernel: Sequence[int],
     geometry: Geometry,
     last: bool | None,
+    strides: tuple[int, ...] | None = None,
 ) -> Launch | None:
-    """A kernel for a call; None where it is left to PyTorch. Observers are told which, and why.
+    """A kernel for a call; None where it is left to PyTorch. Observers receive which, and why.
 
-    A third operand is a bias; ``last`` is :func:`is_last` of the first.
+    A third operand is a bias; ``last`` is :func:`is_channels_last` of the first, or with
+    ``strides`` what :func:`lying` says of it.
     """
-    problem, found = None, Found(None)
+    problem, found = None, Selection(None)
     first = operands[0]
     if all(t.numel() for t in operands):
         why = why_not(*operands)
         if last is None:
-            why = "the input is dense in neither NCHW nor NHWC"
-        found = Found(None, reason=why)
+            why = "the input is dense in neither NCHW nor NHWC, nor a slice of channels on a CPU"
+        found = Selection(None, reason=why)
         if last is not None and not why:
             sizes = (input_size, out_channels, kernel)
             try:
                 problem = problem_of(pass_, *sizes, geometry, first.dtype, last, len(operands) == 3)
-                found = _kernel(problem, first.device)
+                found = _kernel(problem, first.device, strides)
             except ProblemError:  # PyTorch says what is wrong
-                found = Found(None)
+                found = Selection(None)
     observe(problem, found)
     return found.launch
 
@@ -227,16 +252,18 @@ def is_by_nchw(
         return False
 
 
-def _kernel(problem: Problem, device: torch.device) -> Found:
+def _kernel(
+    problem: Conv, device: torch.device, strides: tuple[int, ...] | None = None
+) -> Selection:
     """The kernel for a problem on a device, or the reason why there is none."""
     try:
         target = target_of(device)
     except Exception as error:
-        return Found(None, reason=f"{device.type}: {error}")
-    return kernels.find(problem, target, device.index)
+        return Selection(None, reason=f"{device.type}: {error}")
+    return kernels.find(problem, target, device.index, strides)
 
 
-def observe(problem: Problem | None, found: Found) -> None:
+def observe(problem: Conv | None, found: Selection) -> None:
     """Tell who wants to know; warn, once for each reason, of what is left to PyTorch."""
     for observer in observers:
         observer(problem, found)
@@ -251,7 +278,7 @@ def observe(problem: Problem | None, found: Found) -> None:
 
 
 def cached(key: Any, make: Callable[[], Run]) -> Run:
-    """The run for ``key``; made where it is not known, and anew while somebody observes."""
+    """The run for ``key``; made where it is not known, and again while somebody observes."""
     run = None if observers else _runs.get(key)
     if run is None:
         if len(_runs) >= MOST_SEEN:

@@ -11,27 +11,35 @@ from torch import nn
 from torch.autograd import forward_ad
 
 from tilewright.torch import kernels
-from tilewright.torch.alike import alike
 from tilewright.torch.calls import observers
-from tilewright.torch.casts import cast, kind_of
+from tilewright.torch.cast_cache import cast, kind_of
+from tilewright.torch.constants import captures, constant
+from tilewright.torch.dispatcher_checks import (
+    alive,
+    functions,
+    modes,
+    needs_no_dispatch_but_watched,
+    profiled,
+)
 from tilewright.torch.fusible import (
+    CONVOLUTIONS,
     NOTHING,
+    acts,
     asks,
     by_operator,
     geometry_of,
     hooks,
+    inner,
     is_fusible,
     pre_hooks,
 )
-from tilewright.torch.kept import KeptCast, captures, constant
-from tilewright.torch.modules import DepthwiseConv2d
+from tilewright.torch.guards import guard
+from tilewright.torch.module_bypass import one_after_the_other, one_by_one
 from tilewright.torch.normalized import Launched, addresses, launched
 from tilewright.torch.norms import SETTINGS, activation_step
-from tilewright.torch.plain import alive, functions, is_plain_but_watched, modes, profiled
-from tilewright.torch.trained import one_after_the_other, one_by_one
 
 _grad, _dtype_of = torch.is_grad_enabled, torch.get_autocast_dtype
-#: So many kinds of calls are kept in mind.
+#: How many kinds of calls are kept in mind.
 _MOST_KINDS = 16
 
 
@@ -46,21 +54,28 @@ class _Kind:
     asks : whether an operand asks for gradients.
     run : the kernel, or None where there is none.
     device, dtype : of autocast, the type of the device and what it casts to; "" where it is off.
+    casts : whether ``run`` takes weight and bias as they are and casts them in its launch.
     """
 
-    __slots__ = ("asks", "beta", "device", "dtype", "gamma", "is_like", "run", "settings")
+    __slots__ = ("asks", "beta", "casts", "device", "dtype", "gamma", "is_like", "run", "settings")
 
     def __init__(self, run: Launched | None, x: Any, own: tuple[Any, ...], settings: Any) -> None:
         weight, mean, variance, gamma, beta, bias = own
-        self.run, self.settings = run, settings
+        self.settings = settings
         self.gamma = constant(1, mean) if gamma is None else None
         self.beta = constant(0, mean) if beta is None else None
         filled = (self.gamma if gamma is None else gamma, self.beta if beta is None else beta)
         operands = (x, weight, mean, variance, *filled)
-        self.is_like: Any = alike(*operands) if bias is None else alike(*operands, bias)
+        self.is_like: Any = guard(*operands) if bias is None else guard(*operands, bias)
         self.asks = asks(x, *own)
         self.device = kind_of(x)
         self.dtype = _dtype_of(self.device) if self.device else None
+        casting = None
+        if run is not None and self.device:
+            parameters = (weight,) if bias is None else (weight, bias)
+            casting = run.casting(parameters, self.dtype)
+        self.casts = casting is not None
+        self.run = casting or run
 
 
 class Chain:
@@ -70,20 +85,23 @@ class Chain:
     """
 
     __slots__ = (
-        "__weakref__", "_bias", "_kind", "_kinds", "_latest", "_settings", "_weight", "activation",
-        "convolution", "norm",
+        "__weakref__", "_acts", "_after", "_kind", "_kinds", "_latest", "_norm_kind", "_settings",
+        "activation", "convolution", "norm",
     )  # fmt: skip
 
     def __init__(self, convolution: Any, norm: Any, activation: Any = NOTHING) -> None:
+        # What is called behind the normalisation, and what is computed behind it.
+        self._after = activation
+        self._acts = acts(norm)
+        activation = inner(norm) if self._acts else activation
         self.convolution, self.norm, self.activation = convolution, norm, activation
-        self._kind = type(activation)
+        self._kind, self._norm_kind = type(activation), type(norm)
         self._settings: Callable[[Any], Any] = SETTINGS.get(type(activation), _no_settings)
-        self._weight, self._bias = KeptCast(), KeptCast()
         self.forget()
         _chains.add(self)
 
     def forget(self) -> None:
-        """Look everything up anew."""
+        """Look everything up again."""
         self._kinds: tuple[_Kind, ...] = ()
         self._latest: _Kind | None = None
 
@@ -92,7 +110,7 @@ class Chain:
         known = self._latest
         convolution, norm, activation = self.convolution, self.norm, self.activation
         if norm.training:  # by what the batch has, which no kernel knows before
-            return one_after_the_other(x, convolution, norm, activation)
+            return one_after_the_other(x, convolution, norm, self._after)
         if (
             known is None
             or observers
@@ -108,8 +126,9 @@ class Chain:
             or activation._forward_pre_hooks
             or hooks
             or pre_hooks
-            or type(convolution) is not DepthwiseConv2d
-            or type(norm) is not nn.BatchNorm2d
+            or type(convolution) not in CONVOLUTIONS
+            or type(norm) is not self._norm_kind
+            or (self._acts and inner(norm) is not activation)
             or type(activation) is not self._kind
             or "forward" in convolution.__dict__
             or "_conv_forward" in convolution.__dict__
@@ -136,16 +155,19 @@ class Chain:
             known = None
         if known is None or (known.asks and _grad()):
             return self._carefully(x)
+        run = known.run
+        if run is None:
+            return self._one_by_one(x)
         if known.device:
             dtype = known.dtype
             if _dtype_of(known.device) is not dtype:
                 return self._carefully(x)
             x = x if x.dtype is dtype else cast(x, dtype)
-            weight = self._weight(weight, dtype)
-            bias = None if bias is None else self._bias(bias, dtype)
-        run = known.run
-        if run is None:
-            return self._one_by_one(x)
+            if not known.casts:
+                # In each call: no version counts what is written through `.data`, from NumPy or by
+                # a CUDA graph, and to compare the values would cost as much as a cast.
+                weight = weight.type(dtype)
+                bias = None if bias is None else bias.type(dtype)
         if run.by_nchw is not None:
             return run(x, addresses(weight, bias, (mean, variance, gamma, beta)))
         made = run.empty()
@@ -171,6 +193,8 @@ class Chain:
 
     def _carefully(self, x: Any) -> Any:
         """Whatever may be asked for."""
+        if self._acts and inner(self.norm) is not self.activation:
+            return self._one_by_one(x)
         three = (self.convolution, self.norm, self.activation)
         if type(x) in (torch.Tensor, nn.Parameter):
             x = alive(x)
@@ -183,7 +207,7 @@ class Chain:
         return self._one_by_one(x)
 
     def _one_by_one(self, x: Any) -> Any:
-        return one_by_one(x, self.convolution, self.norm, self.activation)
+        return one_by_one(x, self.convolution, self.norm, self._after)
 
     def _own(self) -> tuple[Any, ...]:
         """Weight, mean, variance, gamma, beta, bias; raises :class:`KeyError` for one that is none
@@ -201,7 +225,7 @@ class Chain:
             operands = [t for t in (x, *self._own()) if t is not None]
         except KeyError:
             return False
-        return is_plain_but_watched(*operands)
+        return needs_no_dispatch_but_watched(*operands)
 
     def _direct(self, x: Any) -> Any:
         """The result of the kernel; None where there is none."""
@@ -209,8 +233,8 @@ class Chain:
         image, device = x, kind_of(x)
         if device:
             dtype = _dtype_of(device)
-            image, weight = cast(x, dtype), self._weight(weight, dtype)
-            bias = None if bias is None else self._bias(bias, dtype)
+            image, weight = cast(x, dtype), cast(weight, dtype)
+            bias = None if bias is None else cast(bias, dtype)
         gamma = constant(1, mean) if gamma is None else gamma
         beta = constant(0, mean) if beta is None else beta
         statistics = (mean, variance, gamma, beta)
@@ -218,7 +242,7 @@ class Chain:
         if not all(t.is_contiguous() and t.device == x.device for t in others):
             return None
         try:
-            geometry = geometry_of(self.convolution)
+            geometry = geometry_of(self.convolution, x)
         except Exception:  # the convolution itself says what is wrong
             return None
         step = activation_step(self.activation)
@@ -233,7 +257,7 @@ class Chain:
         return run(image, addresses(weight, bias, statistics))
 
     def _remember(self, x: Any, run: Launched | None) -> None:
-        """Let the next call like this one be told at once."""
+        """Let one guard recognise the next call like this one."""
         convolution, norm = self.convolution, self.norm
         settings = (
             convolution.stride, convolution.padding, convolution.dilation,

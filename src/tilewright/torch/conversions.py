@@ -16,13 +16,13 @@ from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.torch_memory import allocator
 from tilewright.target import Target
 from tilewright.torch import kernels
-from tilewright.torch.calls import DTYPES, is_last, target_of
+from tilewright.torch.calls import DTYPES, is_channels_last, target_of
 from tilewright.torch.kernels import Launch
 
 #: Numbers of a thread, which are one access of 16 bytes in the wider type, and threads of a block.
 _EACH, _THREADS = 4, 128
-#: Larger tensors, of so many bytes, keep a GPU busy for longer than a host takes: PyTorch's copies
-#: of these are as good.
+#: Larger tensors, of this many bytes, keep a GPU busy for longer than a host takes: PyTorch's
+#: copies of these are as good.
 _LARGEST = 2**22
 
 #: A copy of a tensor in another type.
@@ -35,7 +35,7 @@ def conversion(like: torch.Tensor, dtype: torch.dtype) -> Convert | None:
     They have no record of gradients. None where PyTorch does it: on a CPU, of tensors in neither
     memory format, and of other types.
     """
-    dense = like.is_contiguous() or is_last(like)
+    dense = like.is_contiguous() or is_channels_last(like)
     if not dense or like.numel() * like.element_size() > _LARGEST:
         return None
     launch = launch_of(like.numel(), like.dtype, dtype, like.device)
@@ -55,7 +55,7 @@ def conversion(like: torch.Tensor, dtype: torch.dtype) -> Convert | None:
 def launch_of(
     numbers: int, source: torch.dtype, dtype: torch.dtype, device: torch.device
 ) -> Launch | None:
-    """A launch on the addresses of so many numbers and of as many in ``dtype``; None where there is
+    """A launch on the addresses of given numbers and of as many in ``dtype``; None where there is
     no kernel."""
     if not numbers or source is dtype or source not in DTYPES or dtype not in DTYPES:
         return None

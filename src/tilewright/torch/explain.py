@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.torch import calls
 from tilewright.torch.fusible import Naming
-from tilewright.torch.kernels import Found
+from tilewright.torch.kernels import Selection
 from tilewright.torch.modules import REPLACEMENTS
 from tilewright.torch.table import text_table
 
@@ -22,7 +22,7 @@ class Line:
     """One call: the module, the problem, and the kernel's name or why PyTorch did it."""
 
     name: str
-    problem: Problem | None
+    problem: Conv | None
     kernel: str
     reason: str
 
@@ -57,8 +57,10 @@ def explain(model: nn.Module, inputs: Any) -> Explanation:
     lines: list[Line] = []
     current = [""]
 
-    def observe(problem: Problem | None, found: Found) -> None:
+    def observe(problem: Conv | None, found: Selection) -> None:
         kernel = "" if found.choice is None else str(found.choice)
+        if found.strides is not None:
+            kernel += f", input with strides {found.strides}"
         lines.append(Line(current[0], problem, kernel, found.reason or "nothing to compute"))
 
     handles = []

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tilewright.torch.again import again
-from tilewright.torch.casts import autocast
+from tilewright.torch.cast_cache import autocast
+from tilewright.torch.dispatcher_checks import as_call, exports_onnx, shape_of
 from tilewright.torch.eager import convolve
-from tilewright.torch.geometry import Geometry
+from tilewright.torch.eager_fast_path import fast_call
+from tilewright.torch.geometry import Geometry, fits
 
 
 def depthwise_conv2d(
@@ -35,19 +36,25 @@ def depthwise_conv2d(
     """
     given = ("conv2d", stride, padding, dilation)
     if not torch.compiler.is_compiling():
-        known = again(input, weight, bias, given)
+        known = fast_call(input, weight, bias, given)
+        if known is None:
+            known = as_call(depthwise_conv2d, input, weight, bias, stride, padding, dilation)
         if known is not None:
             return known
+    if exports_onnx():
+        groups = shape_of(input)[-3]
+        return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
     if input.dim() == 3:
         return depthwise_conv2d(input[None], weight, bias, stride, padding, dilation)[0]
     if input.dim() != 4 or weight.dim() != 4 or not fits(input, weight, bias):
         return F.conv2d(input, weight, bias, stride, padding, dilation, input.shape[-3])  # raises
-    kernel = weight.shape[2], weight.shape[3]
+    kernel = shape_of(weight)[2], shape_of(weight)[3]
     steps, spread = pair(stride), pair(dilation)
     sides = sides_of(padding, kernel, steps, spread)
-    if min(*steps, *spread) < 1 or min(sides) < 0:
+    geometry = Geometry(steps, sides, spread)
+    if not geometry.is_valid:
         return F.conv2d(input, weight, bias, stride, padding, dilation, input.shape[1])  # raises
-    return convolve(*autocast(input, weight, bias), Geometry(steps, sides, spread), given)
+    return convolve(*autocast(input, weight, bias), geometry, given)
 
 
 def depthwise_conv1d(
@@ -65,28 +72,26 @@ def depthwise_conv1d(
     """
     given = ("conv1d", stride, padding, dilation)
     if not torch.compiler.is_compiling():
-        known = again(input, weight, bias, given)
+        known = fast_call(input, weight, bias, given)
+        if known is None:
+            known = as_call(depthwise_conv1d, input, weight, bias, stride, padding, dilation)
         if known is not None:
             return known
+    if exports_onnx():
+        groups = shape_of(input)[-2]
+        return F.conv1d(input, weight, bias, stride, padding, dilation, groups)
     if input.dim() == 2:
         return depthwise_conv1d(input[None], weight, bias, stride, padding, dilation)[0]
     if input.dim() != 3 or weight.dim() != 3 or not fits(input, weight, bias):
         return F.conv1d(input, weight, bias, stride, padding, dilation, input.shape[-2])  # raises
-    kernel = 1, weight.shape[2]
+    kernel = 1, shape_of(weight)[2]
     steps, spread = (1, _single(stride)), (1, _single(dilation))
     around: Any = padding if isinstance(padding, str) else (0, _single(padding))
     sides = sides_of(around, kernel, steps, spread)
-    if min(*steps, *spread) < 1 or min(sides) < 0:
+    geometry = Geometry(steps, sides, spread)
+    if not geometry.is_valid:
         return F.conv1d(input, weight, bias, stride, padding, dilation, input.shape[1])  # raises
-    return convolve(*autocast(input, weight, bias), Geometry(steps, sides, spread), given)
-
-
-def fits(input: Any, weight: Any, bias: Any) -> bool:
-    """Whether the operands are those of a depthwise convolution."""
-    channels = input.shape[1]
-    if channels == 0 or weight.shape[1] != 1 or weight.shape[0] % channels:
-        return False
-    return bias is None or (bias.dim() == 1 and bias.shape[0] == weight.shape[0])
+    return convolve(*autocast(input, weight, bias), geometry, given)
 
 
 def pair(value: Any) -> tuple[int, int]:
@@ -103,7 +108,10 @@ def _single(value: Any) -> int:
 def sides_of(
     padding: Any, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
 ) -> tuple[int, int, int, int]:
-    """(top, left, bottom, right) of PyTorch's padding."""
+    """(top, left, bottom, right) of PyTorch's padding; four numbers are these."""
+    if not isinstance(padding, (str, int)) and len(padding) == 4:
+        top, left, bottom, right = padding
+        return top, left, bottom, right
     if not isinstance(padding, str):
         h, w = pair(padding)
         return h, w, h, w

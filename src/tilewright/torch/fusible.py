@@ -10,10 +10,10 @@ from torch import nn
 from torch.nn.modules import module as _every
 
 from tilewright.torch.calls import DTYPES
-from tilewright.torch.casts import autocast
-from tilewright.torch.functional import fits, pair, sides_of
-from tilewright.torch.geometry import Geometry
-from tilewright.torch.modules import DepthwiseConv2d
+from tilewright.torch.cast_cache import autocast
+from tilewright.torch.functional import pair, sides_of
+from tilewright.torch.geometry import Geometry, fits
+from tilewright.torch.modules import DepthwiseConv2d, DepthwiseConv2dSame
 from tilewright.torch.normalized import conv_norm
 from tilewright.torch.norms import activation_step
 
@@ -38,14 +38,44 @@ class _Nothing(nn.Identity):
 NOTHING = _Nothing()
 
 
+#: The classes of convolutions that take along what follows them.
+CONVOLUTIONS = (DepthwiseConv2d, DepthwiseConv2dSame)
+
+
+def acts(norm: Any) -> bool:
+    """Whether a normalisation ends with an activation: timm's ``BatchNormAct2d`` as it is, known by
+    its name, since whoever has one has loaded timm."""
+    kind = type(norm)
+    return (
+        kind.__name__ == "BatchNormAct2d"
+        and kind.__module__.split(".")[0] == "timm"
+        and kind.__base__ is nn.BatchNorm2d
+    )
+
+
+def is_norm(norm: Any) -> bool:
+    """Whether a module may be part of a kernel as its normalisation."""
+    return type(norm) is nn.BatchNorm2d or (acts(norm) and inner(norm) is not None)
+
+
+def inner(norm: Any) -> Any:
+    """The activation inside of a normalisation that :func:`acts`: :data:`NOTHING` where it is none,
+    None where it, or the dropout before it, is more than a kernel does."""
+    own = norm._modules
+    drop, act = own.get("drop"), own.get("act")
+    if type(drop) is not nn.Identity or drop._forward_hooks or drop._forward_pre_hooks:
+        return None
+    if type(act) is nn.Identity and not (act._forward_hooks or act._forward_pre_hooks):
+        return NOTHING
+    return act if activation_step(act) else None
+
+
 def length(modules: Sequence[Any], k: int) -> int:
     """How many modules from the ``k``-th on may be one kernel: 2, 3 with an activation, or 1."""
-    if (
-        k + 1 >= len(modules)
-        or type(modules[k]) is not DepthwiseConv2d
-        or type(modules[k + 1]) is not nn.BatchNorm2d
-    ):
+    if k + 1 >= len(modules) or type(modules[k]) not in CONVOLUTIONS or not is_norm(modules[k + 1]):
         return 1
+    if acts(modules[k + 1]):
+        return 2
     return 3 if k + 2 < len(modules) and activation_step(modules[k + 2]) else 2
 
 
@@ -54,9 +84,10 @@ def is_fusible(x: Any, convolution: Any, norm: Any, activation: Any = NOTHING) -
 
     What keeps them apart: training, gradients, hooks, forward passes of their own, odd shapes.
     """
-    three = (convolution, norm, activation)
-    if type(convolution) is not DepthwiseConv2d or type(norm) is not nn.BatchNorm2d:
+    if type(convolution) not in CONVOLUTIONS or not is_norm(norm):
         return False
+    activation = inner(norm) if acts(norm) else activation
+    three = (convolution, norm, activation)
     if activation is not NOTHING and not activation_step(activation):
         return False
     if hooks or pre_hooks or any(m._forward_hooks or "forward" in m.__dict__ for m in three):
@@ -75,6 +106,8 @@ def is_fusible(x: Any, convolution: Any, norm: Any, activation: Any = NOTHING) -
         return False
     if x.dtype not in DTYPES or not (x.is_cpu or x.is_cuda):
         return False
+    if x.shape[1] != convolution.in_channels:
+        return False
     statistics = [t for t in (mean, variance, norm.weight, norm.bias) if t is not None]
     if any(t.shape != weight.shape[:1] or t.dtype != mean.dtype for t in statistics):
         return False
@@ -86,20 +119,25 @@ def asks(*operands: Any) -> bool:
     return any(t is not None and t.requires_grad for t in operands)
 
 
-def geometry_of(convolution: Any) -> Geometry:
-    """How the filter of a module goes over its image; raises for settings that it cannot have."""
+def geometry_of(convolution: Any, x: Any) -> Geometry:
+    """How the filter of a module goes over an image; raises for settings that it cannot have."""
     kernel = convolution.weight.shape[2], convolution.weight.shape[3]
     steps, spread = pair(convolution.stride), pair(convolution.dilation)
-    sides = sides_of(convolution.padding, kernel, steps, spread)
-    if min(*steps, *spread) < 1 or min(sides) < 0:
+    if type(convolution) is DepthwiseConv2dSame:
+        sides = tuple(convolution._sides(x))
+    else:
+        sides = sides_of(convolution.padding, kernel, steps, spread)
+    geometry = Geometry(steps, sides, spread)
+    if not geometry.is_valid:
         raise ValueError(f"stride {steps}, padding {sides} or dilation {spread} is negative, or 0")
-    return Geometry(steps, sides, spread)
+    return geometry
 
 
 def by_operator(x: Any, convolution: Any, norm: Any, activation: Any = NOTHING) -> Any:
     """The same by an operator, which compilers and profilers see."""
+    activation = inner(norm) if acts(norm) else activation
     x, weight, bias = autocast(x, convolution.weight, convolution.bias)
     return conv_norm(
         x, weight, bias, norm.running_mean, norm.running_var, norm.weight, norm.bias, norm.eps,
-        activation_step(activation), *geometry_of(convolution),
+        activation_step(activation), *geometry_of(convolution, x),
     )  # fmt: skip

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from tilewright.torch.dispatcher_checks import shape_of
+
 
 class Geometry(NamedTuple):
-    """What a convolution is told beside its operands; extents of images may be symbolic."""
+    """What a convolution takes beside its operands; extents of images may be symbolic."""
 
     stride: Sequence[int]
     #: (top, left, bottom, right)
     padding: Sequence[int]
     dilation: Sequence[int]
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether there is such a convolution."""
+        return min(*self.stride, *self.dilation) > 0 and min(self.padding) >= 0
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -27,7 +34,23 @@ class Geometry(NamedTuple):
         kh, kw = int(kh), int(kw)
         return n, c, self._outputs(0, h, kh), self._outputs(1, w, kw)
 
+    def is_of(self, grad: Any, size: Sequence[int], kernel: Sequence[int]) -> bool:
+        """Whether ``grad`` is as what the convolution makes of images of ``size``, (N, C, H, W),
+        with a filter of (KH, KW)."""
+        n, c, *image = size
+        filters = grad.shape[1]
+        made = [n, filters, *(self._outputs(k, image[k], kernel[k]) for k in (0, 1))]
+        return c > 0 and filters % c == 0 and made == list(grad.shape)
+
     def _outputs(self, k: int, extent: int, kernel: int) -> int:
         """Outputs along dimension ``k``."""
         padded = extent + self.padding[k] + self.padding[k + 2]
         return (padded - (kernel - 1) * self.dilation[k] - 1) // self.stride[k] + 1
+
+
+def fits(input: Any, weight: Any, bias: Any) -> bool:
+    """Whether operands of two dimensions or more are those of a depthwise convolution."""
+    channels, (filters, each, *_) = shape_of(input)[1], shape_of(weight)
+    if channels == 0 or each != 1 or filters % channels:
+        return False
+    return bias is None or (bias.dim() == 1 and shape_of(bias)[0] == filters)

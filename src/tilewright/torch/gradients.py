@@ -1,7 +1,7 @@
 """What autograd knows of the operators, said in less time.
 
-A gradient like one before is told by one question, as :mod:`tilewright.torch.again` does for calls.
-Where derivatives of it are wanted too, or somebody watches, the operators make it.
+One guard recognises a gradient like one before, as in :mod:`tilewright.torch.eager_fast_path`.
+Where derivatives of it are wanted too, or a mode watches, the operators make it.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from tilewright.torch.alike import alike
-from tilewright.torch.calls import Run, Seen, is_last, observers
-from tilewright.torch.casts import cast_once
+from tilewright.torch.calls import CallPlan, Run, is_channels_last, observers
+from tilewright.torch.cast_cache import cast_once
 from tilewright.torch.conversions import conversion
+from tilewright.torch.dispatcher_checks import functions, modes, needs_no_dispatch, profiled
+from tilewright.torch.fused_backward import fused_backward, summed
+from tilewright.torch.guards import guard
 from tilewright.torch.operators import conv, conv_dgrad, conv_wgrad
 from tilewright.torch.passes import dgrad, dgrad_run, forward, wgrad, wgrad_run
-from tilewright.torch.plain import functions, is_plain, modes, profiled
-from tilewright.torch.together import summed, together
 
 _grad = torch.is_grad_enabled
-#: So many kinds of operands of a gradient that is else the same are kept in mind.
+#: How many kinds of operands of a gradient that is else the same are kept in mind.
 _MOST_KINDS = 16
 
 
 class _Recorded(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, input: Any, weight: Any, bias: Any, known: Seen) -> Any:
+    def forward(ctx: Any, input: Any, weight: Any, bias: Any, known: CallPlan) -> Any:
         needs, made = ctx.needs_input_grad, list[Any]()
         ctx.known = known
         if known.dtype is not None:
@@ -75,7 +75,7 @@ class _Convolution(_Recorded):
         by_input: Any = dgrad if is_short else conv_dgrad
         by_weight: Any = wgrad if is_short else conv_wgrad
         dy, input, weight = _with_height(known, dy, input, weight)
-        dy = dy.contiguous(memory_format=known.form)  # once for both
+        dy = dy.contiguous(memory_format=known.memory_format)  # once for both
         dx = dw = None
         if needs[0]:
             dx = by_input(dy, weight, None, known.size, *known.geometry, bool(known.last))
@@ -97,7 +97,7 @@ class _Transposed(_Recorded):
             return _first(_transposed_run, known, needs, dy, input, weight)
         by_input: Any = forward if is_short else conv
         by_weight: Any = wgrad if is_short else conv_wgrad
-        dy = dy.contiguous(memory_format=known.form)
+        dy = dy.contiguous(memory_format=known.memory_format)
         dx = by_input(dy, weight, None, *known.geometry) if needs[0] else None
         dw = by_weight(dy, input, known.kernel, *known.geometry) if needs[1] else None
         return dx, dw, _by_bias(known, needs, dy), None
@@ -108,24 +108,29 @@ def _linked(ctx: Any, dy: Any, input: Any, weight: Any) -> tuple[Any, bool]:
     be called past the dispatcher."""
     if not _grad():
         others = [dy if t is None else t for t in (weight, input)]
-        return weight, is_plain(dy, *others)
+        return weight, needs_no_dispatch(dy, *others)
     if ctx.known.dtype is not None and weight is not None:
         weight = _Linked.apply(ctx.weight, weight)
     return weight, False
 
 
-def _by_bias(known: Seen, needs: tuple[bool, ...], dy: Any) -> Any:
+def _by_bias(known: CallPlan, needs: tuple[bool, ...], dy: Any) -> Any:
     """The gradient by the bias, where it is needed, in the type of parameters."""
     return summed(dy, known.weight_dtype) if needs[2] else None
 
 
 def _first(
-    make: Callable[..., Run], known: Seen, needs: tuple[bool, ...], dy: Any, input: Any, weight: Any
+    make: Callable[..., Run],
+    known: CallPlan,
+    needs: tuple[bool, ...],
+    dy: Any,
+    input: Any,
+    weight: Any,
 ) -> Any:
     """The gradients, which are remembered."""
     run = make(known, needs, dy, input, weight)
     made = run(dy, weight, input)
-    is_like = alike(*(t for t in (dy, weight, input) if t is not None))
+    is_like = guard(*(t for t in (dy, weight, input) if t is not None))
     if is_like is not None:
         kinds = known.backward.setdefault(needs, [])
         if len(kinds) >= _MOST_KINDS:
@@ -134,15 +139,22 @@ def _first(
     return made
 
 
-def _convolution_run(known: Seen, needs: tuple[bool, ...], dy: Any, input: Any, weight: Any) -> Run:
+def _convolution_run(
+    known: CallPlan, needs: tuple[bool, ...], dy: Any, input: Any, weight: Any
+) -> Run:
     """Makes the gradients that are needed of (dy, weight, input)."""
-    size, kernel, geometry, form = known.size, known.kernel, known.geometry, known.form
+    size, kernel, geometry, memory_format = (
+        known.size,
+        known.kernel,
+        known.geometry,
+        known.memory_format,
+    )
     last = bool(known.last)
     _, x, w = _with_height(known, dy, input, weight)
-    plain = known.last is not None and (x is None or is_last(x) is known.last)
+    plain = known.last is not None and (x is None or is_channels_last(x) is known.last)
     plain = plain and (w is None or w.is_contiguous()) and not known.is_flat
     if plain:
-        dense = dy.contiguous(memory_format=form)
+        dense = dy.contiguous(memory_format=memory_format)
         by_input = dgrad_run(dense, w, None, size, geometry, last) if needs[0] else None
         by_weight = wgrad_run(x, dense, kernel, geometry) if needs[1] else None
         back = None
@@ -150,13 +162,17 @@ def _convolution_run(known: Seen, needs: tuple[bool, ...], dy: Any, input: Any, 
             dw = dy.new_empty((dy.shape[1], 1, *kernel), dtype=known.dtype)
             convert = conversion(dw, known.weight_dtype)
             back = None if convert is None else (convert, dw.numel() * dw.element_size())
-        run = together(by_input, by_weight, needs[2], back, known.weight_dtype)
-        is_dense = dy.is_contiguous(memory_format=form)
-        return run if is_dense else lambda dy, w, x: run(dy.contiguous(memory_format=form), w, x)
+        run = fused_backward(by_input, by_weight, needs[2], back, known.weight_dtype)
+        is_dense = dy.is_contiguous(memory_format=memory_format)
+        return (
+            run
+            if is_dense
+            else lambda dy, w, x: run(dy.contiguous(memory_format=memory_format), w, x)
+        )
 
     def any_layout(dy: Any, weight: Any, input: Any) -> Any:
         dy, x, w = _with_height(known, dy, input, weight)
-        dy = dy.contiguous(memory_format=form)
+        dy = dy.contiguous(memory_format=memory_format)
         dx = dgrad(dy, w, None, size, *geometry, last) if needs[0] else None
         dw = wgrad(x, dy, kernel, *geometry) if needs[1] else None
         return *_without_height(known, dx, dw), _by_bias(known, needs, dy), None
@@ -164,12 +180,14 @@ def _convolution_run(known: Seen, needs: tuple[bool, ...], dy: Any, input: Any, 
     return any_layout
 
 
-def _transposed_run(known: Seen, needs: tuple[bool, ...], dy: Any, input: Any, weight: Any) -> Run:
+def _transposed_run(
+    known: CallPlan, needs: tuple[bool, ...], dy: Any, input: Any, weight: Any
+) -> Run:
     """The same of a transposed convolution."""
-    kernel, geometry, form = known.kernel, known.geometry, known.form
+    kernel, geometry, memory_format = known.kernel, known.geometry, known.memory_format
 
     def any_layout(dy: Any, weight: Any, input: Any) -> Any:
-        dy = dy.contiguous(memory_format=form)
+        dy = dy.contiguous(memory_format=memory_format)
         dx = forward(dy, weight, None, *geometry) if needs[0] else None
         dw = wgrad(dy, input, kernel, *geometry) if needs[1] else None
         return dx, dw, _by_bias(known, needs, dy), None
@@ -177,20 +195,20 @@ def _transposed_run(known: Seen, needs: tuple[bool, ...], dy: Any, input: Any, w
     return any_layout
 
 
-def _with_height(known: Seen, *tensors: Any) -> tuple[Any, ...]:
+def _with_height(known: CallPlan, *tensors: Any) -> tuple[Any, ...]:
     if not known.is_flat:
         return tensors
     return tuple(None if t is None else t.unsqueeze(2) for t in tensors)
 
 
-def _without_height(known: Seen, *tensors: Any) -> tuple[Any, ...]:
+def _without_height(known: CallPlan, *tensors: Any) -> tuple[Any, ...]:
     if not known.is_flat:
         return tensors
     return tuple(None if t is None else t.squeeze(2) for t in tensors)
 
 
 #: A run of (input, weight, bias) with autograd's record of it, by what is known of the call.
-Recorded = Callable[[Any, Any, Any, Seen], torch.Tensor]
+Recorded = Callable[[Any, Any, Any, CallPlan], torch.Tensor]
 
 
 def _apply(function: type[_Recorded]) -> Recorded:

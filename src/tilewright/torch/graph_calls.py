@@ -18,16 +18,16 @@ from typing import Any
 import torch
 
 from tilewright.torch import kernels
-from tilewright.torch.alike import Alike, alike
 from tilewright.torch.calls import Run, observers
+from tilewright.torch.dispatcher_checks import modes, profiled
+from tilewright.torch.guards import Guard, guard
 from tilewright.torch.passes import Parts
-from tilewright.torch.plain import modes, profiled
 
 #: Of an operator's arguments, :func:`~tilewright.torch.passes.parts` of what it does with them: all
 #: that it takes is the result's memory and a launch on the addresses of all tensors, in their order
 #: and the result's last. None where it takes more, or is PyTorch's.
 Prepare = Callable[..., "Parts | None"]
-#: Of sizes that vary, so many kinds of a call are kept in mind.
+#: Of sizes that vary, this many kinds of a call are kept in mind.
 _MOST_KINDS = 16
 _record = getattr(getattr(torch._C, "_profiler", None), "_RecordFunctionFast", None)
 _address = torch.Tensor.data_ptr
@@ -94,7 +94,7 @@ def _of_all(operator: Operator, given: tuple[bool, ...]) -> Run:
     """Of tensors of any shape, then of all other arguments."""
     many = sum(given)
     #: Other arguments, whether tensors are like those before, and the launch then.
-    kinds: list[tuple[tuple[Any, ...], Alike, Run]] = []
+    kinds: list[tuple[tuple[Any, ...], Guard, Run]] = []
 
     def call(*arguments: Any) -> Any:
         tensors, constants = arguments[:many], arguments[many:]
@@ -107,7 +107,7 @@ def _of_all(operator: Operator, given: tuple[bool, ...]) -> Run:
             if known == constants and is_like(*tensors):
                 return run(*tensors)
         run = _prepared(operator, given, tensors, constants)[0]
-        is_same = alike(*tensors)
+        is_same = guard(*tensors)
         if is_same is not None:
             if len(kinds) >= _MOST_KINDS:
                 kinds.clear()
@@ -120,7 +120,7 @@ def _of_all(operator: Operator, given: tuple[bool, ...]) -> Run:
 def _prepared(
     operator: Operator, given: tuple[bool, ...], tensors: Any, constants: tuple[Any, ...]
 ) -> tuple[Run, Parts | None]:
-    """A run of tensors like these, and what it is where it is a launch; else None."""
+    """A run of tensors like these, and what it is where it is a launch, or None."""
     found = operator.prepare(*_spread(given, tensors), *constants)
     if found is not None:
         return _alone(*found), found
@@ -193,7 +193,7 @@ def _spread(given: tuple[bool, ...], tensors: tuple[Any, ...]) -> list[Any]:
 
 
 def _recorded(operator: Operator, run: Run, arguments: Any) -> Any:
-    """A run that a profiler is told of, by the operator's name."""
+    """A run that a profiler records, by the operator's name."""
     if _record is None:
         return run(*arguments)
     with _record(f"tilewright::{operator.name}"):

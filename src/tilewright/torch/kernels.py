@@ -2,27 +2,31 @@
 
 On a CPU one kernel takes every batch. On a GPU, where that costs index arithmetic, the first
 shapes of a layer have kernels of their own, and then a size of image one for all its batches.
-Images of so many sizes that compiling would cost more than it gains are left to PyTorch.
+Images are left to PyTorch where their sizes change so often that compiling costs more than it
+gains.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
 from tilewright import select
 from tilewright.ir.errors import TilewrightError
+from tilewright.runtime import forks
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.llvm import LLVMProgram
+from tilewright.runtime.torch_memory import lowest_address, refuse_addresses
 from tilewright.select import Choice
-from tilewright.select.algorithm import Scheduled, most_batch
-from tilewright.select.building import first_built, spills_of
+from tilewright.select.ahead import NotOurs, Wanted, build_chosen, compile_ahead
 from tilewright.target import Target
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 #: Shapes of a layer that have kernels of their own on a GPU: as many as batches for training and
 #: validation, each with a last one that is smaller.
@@ -38,23 +42,26 @@ Launch = Callable[[tuple[int, ...]], None]
 
 
 @dataclass(frozen=True)
-class Found:
+class Selection:
     """A kernel for a problem: how to launch it, and how it was chosen; else the reason.
 
-    Without ``launch``, ``choice`` is given where PyTorch's own kernel was chosen.
+    Without ``launch``, ``choice`` is given where PyTorch's own kernel was chosen. ``strides`` are
+    those of a first operand that is not dense.
     """
 
     launch: Launch | None
     choice: Choice | None = None
     reason: str = ""
+    strides: tuple[int, ...] | None = None
 
 
-class _Theirs(Exception):
-    """The choice is PyTorch's own kernel."""
+class Asked(NamedTuple):
+    """What a call asks a kernel for: the arguments of :func:`find`."""
 
-    def __init__(self, choice: Choice) -> None:
-        super().__init__(str(choice))
-        self.choice = choice
+    problem: Conv
+    target: Target
+    ordinal: int | None
+    strides: tuple[int, ...] | None = None
 
 
 @dataclass
@@ -65,28 +72,26 @@ class _Layer:
     own: int = 0  # kernels for one batch
 
 
+#: A problem of batch 1, its target, and the strides of a first operand that is not dense.
+_Key = tuple[Conv, Target, tuple[int, ...] | None]
+
+
 @dataclass
 class _State:
     policy: str = "heuristic"
     threads: int = 0  # PyTorch's, when kernels were last told
     shares: bool = True  # PyTorch's threads
     lock: threading.RLock = field(default_factory=threading.RLock)
-    kernels: dict[tuple[Problem, Target], dict[int, tuple[Kernel, Choice]]] = field(
-        default_factory=dict
-    )
-    layers: dict[tuple[Problem, Target], _Layer] = field(default_factory=dict)
-    refused: dict[tuple[Problem, Target], str] = field(default_factory=dict)
+    kernels: dict[_Key, dict[int, tuple[Kernel, Choice]]] = field(default_factory=dict)
+    layers: dict[tuple[Conv, Target], _Layer] = field(default_factory=dict)
+    refused: dict[_Key, str] = field(default_factory=dict)
+    #: What is asked for by the thread that notes it and builds nothing.
+    noted: list[Asked] | None = None
+    noting: int = 0  # that thread
 
 
 _state = _State()
-if hasattr(os, "register_at_fork"):
-    # No other thread is compiling while a process forks: the child would inherit locks, this one
-    # and the compiler's, that nobody there lets go.
-    os.register_at_fork(
-        before=_state.lock.acquire,
-        after_in_parent=_state.lock.release,
-        after_in_child=_state.lock.release,
-    )
+forks.hold(_state.lock, forks.CHOOSING)
 
 
 def alone() -> threading.RLock:
@@ -132,32 +137,96 @@ def _forget() -> None:
         forget()
 
 
-def find(problem: Problem, target: Target, ordinal: int | None = None) -> Found:
-    """The kernel for a problem, compiled where it has to be.
+def find(
+    problem: Conv,
+    target: Target,
+    ordinal: int | None = None,
+    strides: tuple[int, ...] | None = None,
+) -> Selection:
+    """The kernel for a problem, compiled where it has to be; with ``strides`` (in elements, in the
+    order of the layout) for a first operand that is not dense.
 
     ``ordinal`` is the number of the GPU that it is launched on; without it, that which the
     addresses belong to.
     """
     with _state.lock:
+        if _state.noted is not None and _state.noting == threading.get_ident():
+            _state.noted.append(Asked(problem, target, ordinal, strides))
+            return Selection(None)
         try:
-            return _find(problem, target, ordinal)
-        except _Theirs as found:
-            return Found(None, found.choice, "it is the fastest")
+            return _find(problem, target, ordinal, strides)
+        except NotOurs as found:
+            return Selection(None, found.choice, "it is the fastest")
         except TilewrightError as error:
             # Trying again with each batch would take as long each time.
-            _state.refused[problem.replace(batch=1), target] = str(error)
-            return Found(None, reason=str(error))
+            _state.refused[problem.replace(batch=1), target, strides] = str(error)
+            return Selection(None, reason=str(error))
 
 
-def _find(problem: Problem, target: Target, ordinal: int | None) -> Found:
-    anyhow = problem.replace(batch=1)
-    if (anyhow, target) in _state.refused:
-        return Found(None, reason=_state.refused[anyhow, target])
-    found = _state.kernels.setdefault((anyhow, target), {})
-    layer = _layer(anyhow, target)
+@contextmanager
+def noting() -> Iterator[list[Asked]]:
+    """Calls of this thread note what they ask for and are done by PyTorch; nothing is built, and
+    nothing of it is remembered afterwards."""
+    with _state.lock:
+        _forget()
+        noted = _state.noted = []
+        _state.noting = threading.get_ident()
+    try:
+        yield noted
+    finally:
+        with _state.lock:
+            _state.noted = None
+            _forget()
+
+
+def build_ahead(
+    asked: Sequence[Asked], progress: Callable[[int, int], None]
+) -> dict[Asked, Selection]:
+    """What :func:`find` finds for all of these, compiled side by side where it has to be.
+
+    ``progress`` receives how many of how many kernels are built, after each.
+    """
+    todo = list(dict.fromkeys(asked))
+    wanted = {
+        Wanted(
+            x.problem if x.target.is_gpu else x.problem.replace(batch=1),
+            x.target,
+            not x.target.is_gpu and x.problem.batch <= x.problem.most_batch,
+            x.strides,
+        ): None
+        for x in todo
+        if (x.problem.replace(batch=1), x.target, x.strides) not in _state.kernels
+    }
+    finished = 0
+    progress(0, len(wanted))
+
+    def done(_: Wanted) -> None:
+        nonlocal finished
+        finished += 1
+        progress(finished, len(wanted))
+
+    if _state.policy != "profile":  # which measures, one after the other
+        compile_ahead(list(wanted), _state.policy, done)
+    found = {}
+    for x in todo:
+        before = len(_state.kernels)
+        found[x] = find(*x)
+        if finished < len(wanted) and len(_state.kernels) > before:
+            done(next(iter(wanted)))
+    return found
+
+
+def _find(
+    problem: Conv, target: Target, ordinal: int | None, strides: tuple[int, ...] | None
+) -> Selection:
+    any_size = problem.replace(batch=1)
+    if (any_size, target, strides) in _state.refused:
+        return Selection(None, reason=_state.refused[any_size, target, strides])
+    found = _state.kernels.setdefault((any_size, target, strides), {})
+    layer = _layer(any_size, target)
     if problem.image not in layer.images:
         if len(layer.images) >= IMAGE_SIZES:
-            return Found(
+            return Selection(
                 None,
                 reason=f"images of more than {IMAGE_SIZES} sizes: the others are left to PyTorch",
             )
@@ -166,36 +235,52 @@ def _find(problem: Problem, target: Target, ordinal: int | None) -> Found:
     batch = problem.batch
     if batch not in found:
         few = target.is_gpu and any_batch not in found and layer.own < OWN_SHAPES
-        own = few or batch > most_batch(problem)
+        own = few or batch > problem.most_batch
         if own:
-            found[batch] = _build(problem, target, False)
+            found[batch] = _build(problem, target, False, strides)
             layer.own += 1
         elif any_batch not in found:
-            found[any_batch] = _build(problem, target, True)
+            found[any_batch] = _build(problem, target, True, strides)
         batch = batch if own else any_batch
     kernel, choice = found[batch]
+    scalars = (problem.batch,) if batch == any_batch else ()
+    return Selection(launch_of(kernel, problem.flops, scalars, ordinal), choice, strides=strides)
+
+
+def launch_of(
+    kernel: Kernel, flops: int, scalars: tuple[int, ...] = (), ordinal: int | None = None
+) -> Launch:
+    """What launches a kernel with these scalar arguments: on the current stream of a GPU, of that
+    number where it is given, or on PyTorch's threads."""
     program = kernel.program
     if _state.shares and isinstance(program, LLVMProgram) and torch.backends.openmp.is_available():
         shared = program.on_openmp(torch._C.__file__)
-        small = shared is not program and problem.flops < SMALL
+        small = shared is not program and flops < SMALL
         program = program.alone() if small else shared
     raw = program.launch_raw  # type: ignore[attr-defined]
-    scalars = (problem.batch,) if batch == any_batch else ()
 
     caller = getattr(kernel.program, "caller", None)
     if caller is not None and ordinal is not None:
-        return Found(caller(scalars, ordinal, torch), choice)
+        quick: Launch = caller(scalars, ordinal, torch)
+        return quick
+    names, lowest = [p.name for p in kernel.signature.params], lowest_address()
 
     def launch(pointers: tuple[int, ...]) -> None:
+        for p in pointers:
+            if p < lowest:
+                refuse_addresses(pointers, names)
         raw(pointers, scalars, None, ordinal)
 
     def launch_on_cpu(pointers: tuple[int, ...]) -> None:
+        for p in pointers:
+            if p < lowest:
+                refuse_addresses(pointers, names)
         if threads() != _state.threads:
             _follow_threads()
         raw(pointers, scalars)
 
     threads = torch.get_num_threads
-    return Found(launch if target.is_gpu else launch_on_cpu, choice)
+    return launch_on_cpu if isinstance(program, LLVMProgram) else launch
 
 
 def join(
@@ -206,7 +291,7 @@ def join(
 ) -> Launch | None:
     """One launch for several that follow each other on a GPU; None where there is none.
 
-    Each takes those addresses, of ``addresses`` given and then of memory between them, of so many
+    Each takes those addresses, of ``addresses`` given and then of memory between them, of as many
     bytes, whose numbers it has in ``takes``.
     """
     if not all(hasattr(launch, "part") for launch in launches):
@@ -225,11 +310,11 @@ def _follow_threads() -> None:
         set_num_threads(_state.threads)
 
 
-def _layer(problem: Problem, target: Target) -> _Layer:
+def _layer(problem: Conv, target: Target) -> _Layer:
     least = (problem.kernel[0] - 1) * problem.dilation[0] + 1
     wide = (problem.kernel[1] - 1) * problem.dilation[1] + 1
-    anyhow = problem.replace(height=least, width=wide)
-    return _state.layers.setdefault((anyhow, target), _Layer())
+    any_size = problem.replace(height=least, width=wide)
+    return _state.layers.setdefault((any_size, target), _Layer())
 
 
 def policy(target: Target) -> str:
@@ -240,13 +325,10 @@ def policy(target: Target) -> str:
     return _state.policy
 
 
-def _build(problem: Problem, target: Target, symbolic: bool) -> tuple[Kernel, Choice]:
-    def build(choice: Choice) -> Kernel:
-        if not isinstance(choice.algorithm, Scheduled):
-            raise _Theirs(choice)
-        return choice.algorithm.kernel(problem, choice.config, target, symbolic)
-
-    found = first_built(select.options(problem, target, policy(target)), build, spills_of)
+def _build(
+    problem: Conv, target: Target, symbolic: bool, strides: tuple[int, ...] | None = None
+) -> tuple[Kernel, Choice]:
+    found = build_chosen(problem, target, policy(target), symbolic, strides)
     if found is None:
         raise select.SelectError(select.reason(problem, target))
     return found

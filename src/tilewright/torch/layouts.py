@@ -1,6 +1,6 @@
 """Convolutions of channels-last tensors that are faster by way of NCHW.
 
-Tensor cores take large filters in NCHW alone, where a row of an image lies in one piece. Copies
+Tensor cores take large filters in NCHW alone, where a row of an image is contiguous. Copies
 into that layout and back cost as much as a filter of some ten by ten does on the other cores.
 """
 
@@ -16,7 +16,7 @@ from tilewright.ir.errors import TilewrightError
 from tilewright.select import Choice
 from tilewright.select.algorithm import Scheduled
 from tilewright.target import Target
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 #: Of an H200, others have less of both: bytes a second, read and written, of a copy that changes
 #: the layout (assumed), and additions and multiplications a second of channels-last kernels without
@@ -24,13 +24,13 @@ from tilewright.topi.problem import Problem
 _COPIED, _COMPUTED = 1e12, 20e12
 
 
-def is_faster_by_nchw(problem: Problem, target: Target, policy: str = "heuristic") -> bool:
+def is_faster_by_nchw(problem: Conv, target: Target, policy: str = "heuristic") -> bool:
     """Whether a channels-last problem is better done in NCHW, copies included.
 
     By what both were measured to take, where the policy "profile" has done so; else where there are
     kernels for tensor cores in NCHW alone, by an estimate.
 
-    >>> large = Problem(batch=64, channels=128, height=56, width=56, kernel_h=31, kernel_w=31,
+    >>> large = Conv(batch=64, channels=128, height=56, width=56, kernel_h=31, kernel_w=31,
     ...                 padding=15, dtype="float16", layout="NHWC")
     >>> is_faster_by_nchw(large, Target.parse("cuda -arch=sm_90a"))
     True
@@ -71,12 +71,12 @@ class ByNCHW:
     ----------
     inner : the run on tensors in NCHW, whose result is in NCHW.
     images : how many of the operands, the first ones, are images.
-    form : the memory format that the result is wanted in.
+    memory_format : the memory format that the result is wanted in.
     """
 
     inner: Callable[..., Any]
     images: int
-    form: Any
+    memory_format: Any
 
     def __call__(self, *operands: Any) -> Any:
         images = (t.contiguous() for t in operands[: self.images])
@@ -84,4 +84,4 @@ class ByNCHW:
 
     def finish(self, made: Any) -> Any:
         """The result of :attr:`inner` as it is wanted."""
-        return made.contiguous(memory_format=self.form)
+        return made.contiguous(memory_format=self.memory_format)

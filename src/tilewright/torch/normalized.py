@@ -11,20 +11,21 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.utils.flop_counter import register_flop_formula
 
 from tilewright.ir.errors import ProblemError
 from tilewright.runtime.torch_memory import allocator
 from tilewright.topi.epilogue import Step
-from tilewright.topi.problem import Problem
-from tilewright.torch import calls, kernels, theirs
-from tilewright.torch.calls import cached, is_last, memory_format, signature
-from tilewright.torch.functional import fits
-from tilewright.torch.geometry import Geometry
+from tilewright.topi.operators.conv import Conv
+from tilewright.torch import aten_fallback, calls, flops, kernels
+from tilewright.torch.calls import cached, memory_format_of, signature
+from tilewright.torch.fast_autograd import register_autocast, register_autograd, register_fake
+from tilewright.torch.fused_backward import casting_launch
+from tilewright.torch.geometry import Geometry, fits
 from tilewright.torch.graph_calls import Operator, operators
 from tilewright.torch.kernels import Launch
 from tilewright.torch.norms import activate, norm_step
 from tilewright.torch.passes import Parts
-from tilewright.torch.short_ops import register_autograd, register_fake
 
 _library = torch.library.Library("tilewright", "FRAGMENT")
 
@@ -36,13 +37,19 @@ class Launched:
     ----------
     empty : makes the result.
     launch : takes the addresses of all operands, the result's last.
-    by_nchw : the memory format of images where the kernel computes in NCHW on copies; else None.
+    by_nchw : the memory format of images where the kernel computes in NCHW on copies, or None.
     """
 
     __slots__ = ("by_nchw", "empty", "launch")
 
     def __init__(self, empty: Callable[[], Any], launch: Launch, by_nchw: Any) -> None:
         self.empty, self.launch, self.by_nchw = empty, launch, by_nchw
+
+    def casting(self, parameters: Sequence[Any], dtype: Any) -> Launched | None:
+        """The same that casts weight and bias to ``dtype`` in its launch; None where it cannot."""
+        addresses = 1 + len(parameters) + 4 + 1  # with the statistics and the result
+        launch = casting_launch(self.launch, addresses, parameters, dtype)
+        return None if launch is None else Launched(self.empty, launch, self.by_nchw)
 
     def __call__(self, x: Any, others: tuple[int, ...]) -> Any:
         """The result for an image and the addresses of the other operands."""
@@ -82,7 +89,7 @@ def _found(
     x: Any, weight: Any, bias: Any, steps: tuple[Step, ...], geometry: Geometry
 ) -> Launched | None:
     operands = (x, weight) if bias is None else (x, weight, bias)
-    last = is_last(x)
+    last, strides_ = calls.lying(x)
     if last is None or calls.why_not(*operands) or not all(t.numel() for t in operands):
         return None
     channels, kernel = weight.shape[0], weight.shape[2:]
@@ -92,22 +99,22 @@ def _found(
         bias is not None,
     )  # fmt: skip
     problem = plain.replace(epilogue=(*plain.epilogue, *steps))
-    launch = _launch(problem, x.device)
+    launch = _launch(problem, x.device, strides_)
     if launch is None:
         return None
-    shape, form = geometry.out_shape(x, weight), memory_format(last)
-    made_as = torch.contiguous_format if turned else form
+    shape, memory_format = geometry.out_shape(x, weight), memory_format_of(last)
+    made_as = torch.contiguous_format if turned else memory_format
     strides = torch.empty(shape, device="meta", memory_format=made_as).stride()
     empty = allocator(torch, shape, strides, x.dtype, x.device)
-    return Launched(empty, launch, form if turned else None)
+    return Launched(empty, launch, memory_format if turned else None)
 
 
-def _launch(problem: Problem, device: torch.device) -> Launch | None:
+def _launch(problem: Conv, device: torch.device, strides: tuple[int, ...] | None) -> Launch | None:
     try:
         target = calls.target_of(device)
     except Exception:  # of a driver: what is said of it is said where the convolution is alone
         return None
-    found = kernels.find(problem, target, device.index)
+    found = kernels.find(problem, target, device.index, strides)
     if found.launch is not None:
         calls.observe(problem, found)
     return found.launch
@@ -137,11 +144,11 @@ def normalized(
     if run is not None:
         made = run(input, addresses(weight, bias, statistics))
     else:
-        lies = memory_format(is_last(input))
-        made = theirs.conv2d(input, weight, bias, geometry, lies)
+        lies = memory_format_of(calls.lying(input)[0])
+        made = aten_fallback.conv2d(input, weight, bias, geometry, lies)
         made = F.batch_norm(made, mean, variance, gamma, beta, False, 0.0, eps)
         made = activate(made, Step.parse(activation)) if activation else made
-        made = theirs.laid(made, lies)
+        made = aten_fallback.laid(made, lies)
     return made
 
 
@@ -149,10 +156,10 @@ def _checked(
     input: Any, weight: Any, bias: Any, statistics: Sequence[Any], eps: float, activation: str,
     geometry: Geometry,
 ) -> Launched | None:  # fmt: skip
-    """:func:`launched` where the operands fit one another; else None."""
-    form = statistics[0].dtype, input.device, weight.shape[:1]
-    alike = [(t.dtype, t.device, t.shape) for t in statistics] == [form] * 4
-    if not alike or not fits(input, weight, bias):
+    """:func:`launched` where the operands fit one another, or None."""
+    kind = statistics[0].dtype, input.device, weight.shape[:1]
+    are_equal = [(t.dtype, t.device, t.shape) for t in statistics] == [kind] * 4
+    if not are_equal or not fits(input, weight, bias):
         return None
     return launched(input, weight, bias, statistics, eps, activation, geometry)
 
@@ -191,8 +198,8 @@ conv_norm = torch.ops.tilewright.depthwise_conv2d_norm.default
 
 def _fake(input: Any, weight: Any, *more: Any) -> Any:
     shape = Geometry(*more[-3:]).out_shape(input, weight)
-    form = memory_format(is_last(input))
-    return torch.empty(shape, dtype=input.dtype, device=input.device, memory_format=form)
+    memory_format = memory_format_of(calls.lying(input)[0])
+    return torch.empty(shape, dtype=input.dtype, device=input.device, memory_format=memory_format)
 
 
 def _backward(ctx: Any, dy: Any) -> Any:
@@ -204,6 +211,8 @@ def _backward(ctx: Any, dy: Any) -> Any:
 
 register_fake(_library, "depthwise_conv2d_norm", _fake)
 register_autograd(_library, "depthwise_conv2d_norm", normalized, _backward)
+register_autocast(_library, "depthwise_conv2d_norm")
+register_flop_formula(torch.ops.tilewright.depthwise_conv2d_norm)(flops.by_output)
 operators["depthwise_conv2d_norm"] = Operator(
     "depthwise_conv2d_norm", 7, normalized, normalized_parts
 )

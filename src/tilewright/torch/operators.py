@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import register_flop_formula
 
-from tilewright.torch import passes
-from tilewright.torch.calls import is_last, memory_format
+from tilewright.torch import flops, passes
+from tilewright.torch.calls import is_channels_last, lying, memory_format_of
+from tilewright.torch.fast_autograd import register_autocast, register_autograd, register_fake
 from tilewright.torch.geometry import Geometry
 from tilewright.torch.graph_calls import Operator, operators
-from tilewright.torch.short_ops import register_autograd, register_fake
 
 _library = torch.library.Library("tilewright", "DEF")
 _GEOMETRY = "SymInt[2] stride, SymInt[4] padding, SymInt[2] dilation"
@@ -43,16 +44,18 @@ def _fake_forward(
     input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any
 ) -> Any:
     shape = Geometry(stride, padding, dilation).out_shape(input, weight)
-    form = memory_format(is_last(input))
-    return torch.empty(shape, dtype=input.dtype, device=input.device, memory_format=form)
+    memory_format = memory_format_of(lying(input)[0])
+    return torch.empty(shape, dtype=input.dtype, device=input.device, memory_format=memory_format)
 
 
 def _fake_dgrad(
     grad: Any, weight: Any, bias: Any, input_size: Any, stride: Any, padding: Any, dilation: Any,
     last: bool,
 ) -> Any:  # fmt: skip
-    form = memory_format(passes.dense(grad, last)[1])
-    return torch.empty(input_size, dtype=grad.dtype, device=grad.device, memory_format=form)
+    memory_format = memory_format_of(passes.dense(grad, last)[1])
+    return torch.empty(
+        input_size, dtype=grad.dtype, device=grad.device, memory_format=memory_format
+    )
 
 
 def _fake_wgrad(
@@ -66,12 +69,12 @@ def _save_forward(ctx: Any, inputs: Any, output: Any) -> None:
     needs = ctx.needs_input_grad
     ctx.save_for_backward(input if needs[1] else None, weight if needs[0] else None)
     ctx.input_size, ctx.kernel = input.shape, weight.shape[2:]
-    ctx.last = bool(is_last(input))
+    ctx.last = bool(lying(input)[0])
 
 
 def _backward_forward(ctx: Any, dy: Any) -> Any:
     input, weight = ctx.saved_tensors
-    dy = dy.contiguous(memory_format=memory_format(ctx.last))  # once for both
+    dy = dy.contiguous(memory_format=memory_format_of(ctx.last))  # once for both
     dx = dw = db = None
     if ctx.needs_input_grad[0]:
         dx = conv_dgrad(dy, weight, None, ctx.input_size, *ctx.geometry, ctx.last)
@@ -91,7 +94,7 @@ def _save_dgrad(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _backward_dgrad(ctx: Any, ddx: Any) -> Any:
     grad, weight = ctx.saved_tensors
-    ddx = ddx.contiguous(memory_format=memory_format(ctx.last))
+    ddx = ddx.contiguous(memory_format=memory_format_of(ctx.last))
     dgrad = dweight = None
     if ctx.needs_input_grad[0]:
         dgrad = conv(ddx, weight, None, *ctx.geometry)
@@ -110,20 +113,32 @@ def _backward_wgrad(ctx: Any, ddw: Any) -> Any:
     input, grad = ctx.saved_tensors
     dx = None
     if ctx.needs_input_grad[0]:
-        last = bool(is_last(input))
-        dy = grad.contiguous(memory_format=memory_format(last))
+        last = bool(is_channels_last(input))
+        dy = grad.contiguous(memory_format=memory_format_of(last))
         dx = conv_dgrad(dy, ddw, None, input.shape, *ctx.geometry, last)
     dgrad = conv(input, ddw, None, *ctx.geometry) if ctx.needs_input_grad[1] else None
     return dx, dgrad, None, None, None, None
 
 
-for _name, _run, _fake, _save, _backward in (
-    ("depthwise_conv2d", passes.forward, _fake_forward, _save_forward, _backward_forward),
-    ("depthwise_conv2d_dgrad", passes.dgrad, _fake_dgrad, _save_dgrad, _backward_dgrad),
-    ("depthwise_conv2d_wgrad", passes.wgrad, _fake_wgrad, _save_wgrad, _backward_wgrad),
-):
+for _name, _run, _fake, _save, _backward, _flops in (
+    (
+        "depthwise_conv2d", passes.forward, _fake_forward, _save_forward, _backward_forward,
+        flops.by_output,
+    ),
+    (
+        "depthwise_conv2d_dgrad", passes.dgrad, _fake_dgrad, _save_dgrad, _backward_dgrad,
+        flops.by_gradient,
+    ),
+    (
+        "depthwise_conv2d_wgrad", passes.wgrad, _fake_wgrad, _save_wgrad, _backward_wgrad,
+        flops.by_kernel,
+    ),
+):  # fmt: skip
     register_fake(_library, _name, _fake)
     register_autograd(_library, _name, _run, _backward, _save)
+    register_flop_formula(getattr(torch.ops.tilewright, _name))(_flops)
+
+register_autocast(_library, "depthwise_conv2d")
 
 for _name, _tensors, _run, _prepare in (
     ("depthwise_conv2d", 3, passes.forward, passes.forward_parts),

@@ -9,9 +9,11 @@ from typing import Any
 from torch import nn
 
 from tilewright import select
+from tilewright.ir.errors import ArgumentError
+from tilewright.torch import ahead, blocks
 from tilewright.torch.calls import DTYPES, problem_of, target_of
 from tilewright.torch.geometry import Geometry
-from tilewright.torch.modules import REPLACEMENTS
+from tilewright.torch.modules import REPLACEMENTS, replacement
 from tilewright.torch.sequential import can_fuse, followers, unfuse
 from tilewright.torch.sequential import fuse as fuse_
 from tilewright.torch.table import text_table
@@ -66,6 +68,7 @@ class Report:
         """Make the modules what they were; their parameters stay as they are now."""
         for module, kind in self._before:
             unfuse(module)
+            blocks.unfuse(module)
             module.__class__ = kind
         self._before.clear()
 
@@ -89,6 +92,7 @@ def optimize_(
     model: nn.Module,
     filter_fn: Callable[[nn.Module, str], bool] | None = None,
     fuse: bool = True,
+    example: Any = None,
 ) -> Report:
     """Let the depthwise convolutions of ``model`` run on Tilewright's kernels, in place.
 
@@ -108,10 +112,21 @@ def optimize_(
     ----------
     filter_fn : told a module and its name, whether to replace it; by default all are.
     fuse : whether convolutions take along what follows them.
+    example : inputs (a tensor, a tuple of arguments, or a dictionary of them by name) like which
+        kernels are compiled now and not at the first call, side by side on all cores: for inference
+        where the model is in evaluation mode, with gradients in training mode. The model's state
+        stays as it is.
+
+    Raises :class:`ArgumentError` where the model cannot be called with ``example``; it stays as it
+    was then.
 
     Returns a :class:`Report` of what was replaced and what not, and why, and what is taken along;
     ``report.undo()`` or :func:`undo_` take it back.
     """
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"optimize_ takes a torch.nn.Module, got a {type(model).__name__}")
+    if example is not None:
+        ahead.check(example)
     rows, before, taken = [], [], {}
     for name, module in model.named_modules():
         if not isinstance(module, nn.modules.conv._ConvNd):
@@ -129,9 +144,19 @@ def optimize_(
             if can_fuse(module):
                 before.append((module, type(module)))
                 fuse_(module)
-            for convolution, others in followers(module).items():
+            elif blocks.can_fuse(module):
+                before.append((module, type(module)))
+                blocks.fuse(module)
+            for convolution, others in (followers(module) | blocks.followers(module)).items():
                 taken[names[convolution]] = tuple((names[m], type(m).__name__) for m in others)
-    return Report([replace(row, fused=taken.get(row.name, ())) for row in rows], before)
+    report = Report([replace(row, fused=taken.get(row.name, ())) for row in rows], before)
+    if example is not None:
+        try:
+            ahead.compile_for(model, example)
+        except BaseException:
+            report.undo()
+            raise
+    return report
 
 
 def undo_(model: nn.Module) -> list[str]:
@@ -144,6 +169,7 @@ def undo_(model: nn.Module) -> list[str]:
     names = []
     for name, module in model.named_modules():
         unfuse(module)
+        blocks.unfuse(module)
         if type(module) in back:
             module.__class__ = back[type(module)]
             names.append(name)
@@ -155,7 +181,7 @@ def _why_not(module: Any) -> str:
     kind = type(module)
     if kind in REPLACEMENTS.values():
         return "is Tilewright's already"
-    if kind not in REPLACEMENTS:
+    if replacement(kind) is None:
         if isinstance(module, tuple(REPLACEMENTS)):
             return f"is a {kind.__name__}, which may have a forward pass of its own"
         known = ", ".join(theirs.__name__ for theirs in REPLACEMENTS)

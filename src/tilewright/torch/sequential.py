@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.fx import Proxy
+from torch.jit import is_scripting
 
 from tilewright.torch.chains import Chain
+from tilewright.torch.dispatcher_checks import exports_onnx, is_transformed
 from tilewright.torch.fusible import by_operator, is_fusible, length
-from tilewright.torch.plain import is_transformed
 
 
 class _Plan:
@@ -22,10 +24,10 @@ class _Plan:
 
     def __init__(self, modules: tuple[Any, ...]) -> None:
         self.modules = modules
-        self.calls = [m[0] if len(m) == 1 else Chain(*m) for m in _pieces(modules)]
+        self.calls = [m[0] if len(m) == 1 else Chain(*m) for m in _chains(modules)]
 
 
-def _pieces(modules: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+def _chains(modules: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     """The modules, those that may be one kernel together."""
     k = 0
     while k < len(modules):
@@ -45,22 +47,25 @@ class FusedSequential(nn.Sequential):
     #: The class of a module before.
     unfused: type = nn.Sequential
     _plan: _Plan | None = None
+    __jit_ignored_attributes__ = ("_plan",)
 
-    def forward(self, input: Any) -> Any:
-        modules = (*self._modules.values(),)
-        if torch.compiler.is_compiling():
-            return _traced(input, modules)
-        plan = self._plan
-        if plan is None or plan.modules != modules:
-            plan = self._plan = _Plan(modules)
-        for call in plan.calls:
-            input = call(input)
-        return input
-
-    def train(self, mode: bool = True) -> Any:
-        # Who trains, by a CUDA graph or through `.data`, may change parameters unseen.
-        self.__dict__.pop("_plan", None)
-        return super().train(mode)
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if is_scripting():  # what stands behind is not compiled by torch.jit.script then
+            for module in self:
+                input = module(input)
+            return input
+        elif torch.compiler.is_compiling():
+            return _traced(input, (*self._modules.values(),))
+        elif isinstance(input, Proxy):
+            return super().forward(input)
+        else:
+            modules = (*self._modules.values(),)
+            plan = self._plan
+            if plan is None or plan.modules != modules:
+                plan = self._plan = _Plan(modules)
+            for call in plan.calls:
+                input = call(input)
+            return input
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         made = super().__reduce_ex__(max(2, protocol))
@@ -72,11 +77,12 @@ class FusedSequential(nn.Sequential):
 
 def _traced(input: Any, modules: tuple[Any, ...]) -> Any:
     """The forward pass, for a compiler."""
-    for piece in _pieces(modules):
-        if len(piece) > 1 and not is_transformed() and is_fusible(input, *piece):
-            input = by_operator(input, *piece)
+    for chain in _chains(modules):
+        alone = len(chain) == 1 or is_transformed() or exports_onnx()
+        if not alone and is_fusible(input, *chain):
+            input = by_operator(input, *chain)
         else:
-            for module in piece:
+            for module in chain:
                 input = module(input)
     return input
 
@@ -107,7 +113,7 @@ def can_fuse(module: nn.Module) -> bool:
         and kind.__iter__ is nn.Sequential.__iter__
         and kind.__call__ is nn.Sequential.__call__
         and "forward" not in vars(module)
-        and any(len(piece) > 1 for piece in _pieces((*module._modules.values(),)))
+        and any(len(chain) > 1 for chain in _chains((*module._modules.values(),)))
     )
 
 
@@ -128,5 +134,5 @@ def followers(module: nn.Module) -> dict[nn.Module, tuple[nn.Module, ...]]:
     """By convolution, the modules that it takes along."""
     if not isinstance(module, FusedSequential):
         return {}
-    pieces = _pieces((*module._modules.values(),))
-    return {piece[0]: piece[1:] for piece in pieces if len(piece) > 1}
+    chains = _chains((*module._modules.values(),))
+    return {chain[0]: chain[1:] for chain in chains if len(chain) > 1}

@@ -7,13 +7,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tilewright.torch.again import again
-from tilewright.torch.calls import is_last, observe
-from tilewright.torch.casts import autocast
+from tilewright.torch.calls import is_channels_last, observe
+from tilewright.torch.cast_cache import autocast
+from tilewright.torch.dispatcher_checks import as_call, exports_onnx, shape_of
 from tilewright.torch.eager import transpose
+from tilewright.torch.eager_fast_path import fast_call
 from tilewright.torch.functional import pair
 from tilewright.torch.geometry import Geometry
-from tilewright.torch.kernels import Found
+from tilewright.torch.kernels import Selection
 
 
 def depthwise_conv_transpose2d(
@@ -39,35 +40,43 @@ def depthwise_conv_transpose2d(
     settings = (stride, padding, output_padding, dilation)
     given: tuple[Any, ...] = ("conv_transpose2d", *settings)
     if not torch.compiler.is_compiling():
-        known = again(input, weight, bias, given)
+        known = fast_call(input, weight, bias, given)
+        if known is None:
+            known = as_call(depthwise_conv_transpose2d, input, weight, bias, *settings)
         if known is not None:
             return known
+    if exports_onnx():
+        aten = (stride, padding, output_padding, shape_of(weight)[0], dilation)
+        return F.conv_transpose2d(input, weight, bias, *aten)
     if input.dim() == 3:
         return depthwise_conv_transpose2d(input[None], weight, bias, *settings)[0]
-    theirs = (stride, padding, output_padding, weight.shape[0], dilation)
+    channels, multiplier, *kernel = shape_of(weight)
+    aten = (stride, padding, output_padding, channels, dilation)
     if input.dim() != 4 or weight.dim() != 4 or not _fits(input, weight, bias):
-        return F.conv_transpose2d(input, weight, bias, *theirs)  # raises
+        return F.conv_transpose2d(input, weight, bias, *aten)  # raises
     steps, sides, more, spread = map(pair, (stride, padding, output_padding, dilation))
-    if min(*steps, *spread) < 1 or min(*sides, *more) < 0 or 0 in weight.shape:
-        return F.conv_transpose2d(input, weight, bias, *theirs)  # raises
+    if min(*steps, *spread) < 1 or min(*sides, *more) < 0 or 0 in (channels, multiplier, *kernel):
+        return F.conv_transpose2d(input, weight, bias, *aten)  # raises
     size, after, beyond = [], [], False
-    for extent, k, s, p, o, d in zip(
-        input.shape[2:], weight.shape[2:], steps, sides, more, spread, strict=True
+    for extent, known, k, s, p, o, d in zip(
+        input.shape[2:], shape_of(input)[2:], kernel, steps, sides, more, spread, strict=True
     ):
-        size.append((extent - 1) * s - 2 * p + d * (k - 1) + o + 1)
+        wider = d * (k - 1) + o + 1 - 2 * p
+        size.append((extent - 1) * s + wider)
         # A convolution of that image has as many outputs as the input has pixels only if it is
         # padded by p - o to p - o + s - 1 at its end.
         after.append(p if o < s else max(0, p - o))
         beyond = beyond or o - p >= s
-        if o >= max(s, d) or size[-1] < 1:
-            return F.conv_transpose2d(input, weight, bias, *theirs)  # raises
+        if o >= max(s, d) or (known - 1) * s + wider < 1:
+            return F.conv_transpose2d(input, weight, bias, *aten)  # raises
     if beyond:
         if not torch.compiler.is_compiling():
-            observe(None, Found(None, reason="an output_padding beyond the stride and the padding"))
-        return F.conv_transpose2d(input, weight, bias, *theirs)
+            observe(
+                None, Selection(None, reason="an output_padding beyond the stride and the padding")
+            )
+        return F.conv_transpose2d(input, weight, bias, *aten)
     input, weight, bias = autocast(input, weight, bias)
-    x, multiplier = input, weight.shape[1]
-    channels = x.shape[1] * multiplier
+    x, channels = input, channels * multiplier
     if multiplier > 1:  # each output channel has an input channel of its own
         x = _repeated(x, multiplier)
         weight = weight.reshape(channels, 1, *weight.shape[2:])
@@ -84,13 +93,14 @@ def depthwise_conv_transpose2d(
 
 def _fits(input: Any, weight: Any, bias: Any) -> bool:
     """Whether the operands are those of a transposed depthwise convolution."""
-    if input.shape[1] == 0 or weight.shape[0] != input.shape[1]:
+    channels, (first, each, *_) = shape_of(input)[1], shape_of(weight)
+    if channels == 0 or first != channels:
         return False
-    return bias is None or (bias.dim() == 1 and bias.shape[0] == weight.shape[0] * weight.shape[1])
+    return bias is None or (bias.dim() == 1 and shape_of(bias)[0] == channels * each)
 
 
 def _repeated(x: Any, times: int) -> Any:
-    """Each channel so many times in a row, in the memory format of ``x``."""
-    if is_last(x):
+    """Each channel repeated, in the memory format of ``x``."""
+    if is_channels_last(x):
         return x.permute(0, 2, 3, 1).repeat_interleave(times, 3).permute(0, 3, 1, 2)
     return x.repeat_interleave(times, 1)

@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.ir.expr import IntImm
 from tilewright.te.tensor import Tensor
 from tilewright.tune.entity import TuningError
+from tilewright.tune.untrusted import parse
 
 #: Classes that may stand in records, by their names there: nothing else is ever loaded.
 _CLASSES = {"Problem": "tilewright.topi.problem"}
@@ -31,8 +32,8 @@ def serialize(value: Any) -> Any:
         return value.value
     if isinstance(value, Tensor):
         return ("TENSOR", tuple(serialize(e) for e in value.shape), str(value.dtype))
-    name = type(value).__name__
-    if name in _CLASSES:
+    name = next((c.__name__ for c in type(value).__mro__ if c.__name__ in _CLASSES), None)
+    if name is not None:
         return ("OBJECT", name, json.dumps(_plain(value), sort_keys=True))
     item = getattr(value, "item", None)  # NumPy's numbers
     if callable(item):
@@ -57,9 +58,10 @@ def deserialize(value: Any) -> Any:
 
         return placeholder(tuple(value[1]), value[2], name="placeholder")
     if len(value) == 3 and value[0] == "OBJECT":
-        home = _CLASSES.get(value[1])
+        home = _CLASSES.get(str(value[1]))
         if home is None:
             raise TuningError(f"arguments of class {value[1]!r} are not known here")
+        parse(value[2])
         return getattr(importlib.import_module(home), value[1]).from_json(value[2])
     return tuple(deserialize(v) for v in value)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tilewright.topi.problem import Problem
 from tilewright.tune.entity import TuningError
 from tilewright.tune.measure import MeasureErrorNo, MeasureInput
 from tilewright.tune.process import Worker, WorkerDied, WorkerTimeout
@@ -136,16 +137,19 @@ def failure(kind: MeasureErrorNo, reason: str) -> dict[str, Any]:
     return {"error": int(kind), "reason": reason}
 
 
-def template_request(name: str) -> dict[str, Any] | None:
-    """What makes a template known to another process; None where it is in no file."""
-    found = find_template(name)
-    module = sys.modules.get(found.module)
-    path = str(getattr(module, "__file__", None) or "")
-    if found.module == "__main__" and not os.path.isfile(path):
+def template_request(task: Task) -> dict[str, Any] | None:
+    """What makes a task's template, and the operator of its problem, known to another process; None
+    where they are in no file."""
+    home = find_template(task.name).module
+    for value in task.args:  # an operator of a user's, by a template of ours
+        if isinstance(value, Problem) and home.startswith("tilewright."):
+            home = type(value).__module__
+    path = str(getattr(sys.modules.get(home), "__file__", None) or "")
+    if home == "__main__" and not os.path.isfile(path):
         return None
     path = os.path.abspath(path) if path else path
     return {
-        "do": "load", "name": name, "module": found.module, "path": path, "argv": sys.argv,
+        "do": "load", "name": task.name, "module": home, "path": path, "argv": sys.argv,
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from tilewright.runtime.files import disk_full
 from tilewright.tune.entity import TuningError
 from tilewright.tune.log_format import encode
 from tilewright.tune.measure import MeasureInput, MeasureResult
@@ -52,7 +53,8 @@ def _writing(path: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise TuningError(f"the log {path} cannot be written: {error}") from None
+        why = disk_full(error) or str(error)
+        raise TuningError(f"the log {path} cannot be written: {why}") from None
 
 
 def log_to_database(records: Records, device: Any) -> Callback:

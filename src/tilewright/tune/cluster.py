@@ -37,7 +37,7 @@ from tilewright.tune.task import Task
 RESOURCES = {"cuda": "GPU", "opencl": "GPU", "llvm": "CPU", "sim": "CPU"}
 #: Seconds that a run waits for a worker with a device, when there is none left.
 PATIENCE = 60.0
-#: Dask gives a task up when it was on so many workers that died; it gets so many more chances,
+#: Dask gives a task up when this many of its workers died; it gets this many more chances,
 #: since those workers may have died of something else.
 _CHANCES = 1
 CONNECT = 10.0
@@ -80,7 +80,7 @@ class ClusterMeasurer:
     # -- what there is -----------------------------------------------------------------------
 
     def _open(self, task: Task, builder: LocalBuilder, runner: LocalRunner) -> None:
-        hello = template_request(task.name)
+        hello = template_request(task)
         if hello is not None:
             hello["digest"] = remote.digest(hello)
         workers = self._workers()
@@ -324,6 +324,11 @@ def _connect(address: str) -> Any:
         ) from None
     try:
         return Client(address, timeout=CONNECT, set_as_default=False)
+    except TypeError as error:  # what it says of a transport that needs certificates
+        raise TuningError(
+            f"the Dask scheduler at {address} cannot be spoken to: {error}; for TLS, name the "
+            "authority, a certificate and its key in Dask's configuration: distributed.comm.tls"
+        ) from None
     except (OSError, ValueError, TimeoutError) as error:
         raise TuningError(f"no Dask scheduler answers at {address}: {error}") from None
 

@@ -335,8 +335,8 @@ class ConfigEntity(Definitions):
         try:
             entities = {str(name): entity_from_json(kind, v) for name, kind, v in given["entity"]}
             return ConfigEntity(int(given["index"]), entities)
-        except (KeyError, TypeError, ValueError) as error:
-            raise TuningError(f"{given!r} is not a configuration: {error}") from None
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
+            raise TuningError(f"{str(given)[:80]} is not a configuration: {error}") from None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ConfigEntity) and self.entities == other.entities

@@ -20,15 +20,21 @@ _PAUSE = 10.0
 class Display:
     """A callback that shows the best so far, the rate, failures and the time left.
 
-    Made anew for each run; ``end`` takes the live line away and leaves a summary.
+    A tuner tells it of its ``begin``, before anything is built or measured, of each trial, and of
+    its ``end``, which takes the live line away and leaves a summary; with ``result=False`` one
+    without the best candidate, where others say that.
     """
 
     def __init__(
-        self, total: int | None = None, prefix: str = "", console: Console | None = None
+        self,
+        total: int | None = None,
+        prefix: str = "",
+        console: Console | None = None,
+        result: bool = True,
     ) -> None:
         from rich.console import Console as MakeConsole
 
-        self.total, self.prefix = total, prefix.strip()
+        self.total, self.prefix, self.result = total, prefix.strip(), result
         self.console = console or MakeConsole(stderr=True, highlight=False)
         self._live: Any = None
         self._task: Any = None
@@ -36,14 +42,27 @@ class Display:
         self._before: int | None = None
         self._said = 0.0
 
+    def begin(self, tuner: Tuner) -> None:
+        """Say what comes, and that processes are started."""
+        self._begin = self._said = time.monotonic()
+        self._before = None
+        if self.console.is_terminal:
+            self._start(self._goal(tuner))
+        else:
+            self._print(f"at most {self._goal(tuner)} trials{_of_space(tuner)}; starting")
+
+    def measured(self, tuner: Tuner, done: int) -> None:
+        """Say how far a batch is."""
+        if self._live is not None:
+            best = "measuring" if tuner.best_config is None else best_text(tuner)
+            self._live.update(self._task, completed=done, best=best)
+
     def __call__(
         self, tuner: Tuner, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]
     ) -> None:
-        total = self.total or tuner.n_trial
+        total = self._goal(tuner)
         if self._before is None:
             self._before = tuner.trials - len(results)
-            if self.console.is_terminal:
-                self._start(total)
         if self._live is not None:
             self._live.update(
                 self._task, completed=tuner.trials, total=total, best=best_text(tuner),
@@ -57,6 +76,10 @@ class Display:
                 f"{self._rate(tuner):.0f}/min, {failed_text(tuner)}, {duration(left)} left"
             )
 
+    def _goal(self, tuner: Tuner) -> int:
+        """The trials after which it ends at the latest."""
+        return self.total or min(tuner.n_trial, len(tuner.space))
+
     def _start(self, total: int) -> None:
         from rich.progress import (
             BarColumn,
@@ -64,6 +87,7 @@ class Display:
             Progress,
             SpinnerColumn,
             TextColumn,
+            TimeElapsedColumn,
             TimeRemainingColumn,
         )
 
@@ -75,12 +99,14 @@ class Display:
             TextColumn("[bold green]{task.fields[best]}"),
             TextColumn("{task.fields[rate]}"),
             TextColumn("[dim]{task.fields[failed]}"),
+            TimeElapsedColumn(),
             TimeRemainingColumn(),
+            TextColumn("left"),
             console=self.console,
             transient=True,
         )
         self._live.start()
-        self._task = self._live.add_task("", total=total, best="", rate="", failed="")
+        self._task = self._live.add_task("", total=total, best="starting", rate="", failed="")
 
     def _rate(self, tuner: Tuner) -> float:
         """Trials a minute of this run."""
@@ -91,17 +117,44 @@ class Display:
         self.console.print(f"{self.prefix} {text}".strip(), soft_wrap=True, markup=False)
 
     def end(self, tuner: Tuner) -> None:
-        """Take the live line away; say what was found."""
+        """Take the live line away; say what was done and why it ended, and what was found."""
         if self._live is not None:
             self._live.stop()
             self._live = None
-        how = "interrupted after" if tuner.interrupted else "done:"
-        spent = duration(time.monotonic() - self._begin)
-        self._print(
-            f"{how} {tuner.trials} trials in {spent}, {failed_text(tuner)}; best "
-            f"{best_text(tuner)}"
-            + (f", trial {tuner.best_iter}: {tuner.best_config}" if tuner.best_config else "")
-        )
+        text = f"{_done(tuner, duration(time.monotonic() - self._begin))}; {failed_text(tuner)}"
+        if self.result:
+            text += f"; best {best_text(tuner)}"
+            if tuner.best_config:
+                text += f", trial {tuner.best_iter}: {tuner.best_config}"
+        self._print(text)
+
+
+def _done(tuner: Tuner, spent: str) -> str:
+    """How many trials there were, how many of them now, and why there were not more."""
+    new = tuner.trials - tuner.recalled
+    if tuner.interrupted or tuner.failed:
+        how = "interrupted" if tuner.interrupted else "ended by an error"
+        text = f"{how} after {trials_text(tuner.trials)} in {spent}"
+    elif not new and tuner.recalled:
+        text = f"no new trials: {tuner.recalled} are on record"
+    else:
+        text = f"done: {trials_text(tuner.trials)} in {spent}"
+    if new and tuner.recalled:
+        text += f", {tuner.recalled} of them on record before"
+    if tuner.ended and not tuner.interrupted:
+        text += f", of {tuner.n_trial} asked for: {tuner.ended}"
+    return text
+
+
+def _of_space(tuner: Tuner) -> str:
+    size = len(tuner.space)
+    asked = f", {tuner.n_trial} were asked for" if tuner.n_trial > size else ""
+    return f" in a space of {size} candidates{asked}"
+
+
+def trials_text(count: int) -> str:
+    """``1 trial``, ``2 trials``."""
+    return f"{count} trial" if count == 1 else f"{count} trials"
 
 
 def best_text(tuner: Tuner) -> str:

@@ -137,7 +137,17 @@ def entity_from_json(kind: str, value: Any) -> Entity:
             case "an":
                 return AnnotateEntity(tuple(str(v) for v in value))
             case "ot":
-                return OtherOptionEntity(tuple(value) if isinstance(value, list) else value)
-    except (TypeError, ValueError):
+                return OtherOptionEntity(_hashable(value))
+    except (OverflowError, TypeError, ValueError):
         pass
-    raise TuningError(f"{value!r} is no choice of kind {kind!r}: the kinds are sp, re, an and ot")
+    raise TuningError(
+        f"{str(value)[:80]} is no choice of kind {kind!r}: the kinds are sp, re, an and ot"
+    )
+
+
+def _hashable(value: Any) -> Any:
+    """JSON's lists as tuples; raises :class:`TypeError` for objects, which no knob is set to."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_hashable, value))
+    hash(value)
+    return value

@@ -23,7 +23,7 @@ _CYCLES = {
 }  # fmt: skip
 #: Of a launch.
 _LAUNCH = 3000.0
-#: So many warps run without waiting for each other, about, on so many multiprocessors.
+#: About how many warps run without waiting for each other, and on how many SMs.
 _WARPS, _PROCESSORS = 8, 128
 
 

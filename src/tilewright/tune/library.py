@@ -57,7 +57,7 @@ def parameters_of(chosen: Mapping[str, Any] | ConfigEntity) -> tuple[str, dict[s
     """The name of the template, and the parameters that it has, of a configuration."""
     if isinstance(chosen, ConfigEntity):
         chosen = {name: e.to_json() for name, e in chosen.entities.items()}
-    name = chosen.get("template")
+    name = str(chosen.get("template"))
     if name not in TEMPLATES:
         raise TuningError(f"the library has no schedule {name!r}: tune the problem again")
     known = {f.name for f in dataclasses.fields(TEMPLATES[name].config)}

@@ -81,7 +81,7 @@ class LocalMeasurer:
             prefix="tilewright-tune-", ignore_cleanup_errors=True
         )
         folder = Path(self._folder.name)
-        self._hello = template_request(task.name)
+        self._hello = template_request(task)
         self.devices = Devices(task.target, runner, folder)
         self.builders: Builders | None = None
         self._pools = (

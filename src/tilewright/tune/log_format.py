@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tilewright.ir.errors import TilewrightError
 from tilewright.target import Target
+from tilewright.tune import untrusted
 from tilewright.tune.arguments import deserialize, serialize
 from tilewright.tune.config import ConfigEntity
 from tilewright.tune.entity import TuningError
@@ -47,7 +47,7 @@ def encode(inp: MeasureInput, result: MeasureResult, device: Device | None = Non
 def decode(line: str) -> tuple[MeasureInput, MeasureResult, Device | None]:
     """The inverse; raises :class:`TuningError` saying what is wrong with the line."""
     try:
-        found = _renamed(json.loads(line))
+        found = _renamed(untrusted.parse(line))
         target, name, args = found["input"][:3]
         costs, error, all_cost, timestamp = found["result"]
         config = ConfigEntity.from_json_dict(found["config"])
@@ -57,14 +57,14 @@ def decode(line: str) -> tuple[MeasureInput, MeasureResult, Device | None]:
         if "device" in ours:
             device = Device(ours["device"], ours.get("driver", ""), ours.get("version", ""))
         result = MeasureResult(
-            tuple(float(c) for c in costs) if no_error else (),
+            untrusted.seconds(costs) if no_error else (),
             MeasureErrorNo(int(error)),
             str(ours.get("reason", "")),
             float(all_cost),
             float(timestamp),
         )
         task = Task(str(name), tuple(deserialize(args)), _target(str(target)))
-    except (KeyError, TypeError, ValueError, TilewrightError) as error:
+    except Exception as error:  # what wrong types lead to
         raise TuningError(f"not a line of a tuning log ({error}): {line.strip()[:80]}") from None
     return MeasureInput(task, config), result, device
 

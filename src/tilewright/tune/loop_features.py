@@ -32,7 +32,7 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.func import Func, Module
 from tilewright.ir.stmt import Allocate, AllReduce, For, ForKind, If, Instr, Stmt, Store, Sync
-from tilewright.ir.visit import children, uses
+from tilewright.ir.visit import Steps, children, run, uses
 
 _SCOPES = ("global", "shared", "local")
 _STEPS = ("same", "next", "far")
@@ -40,7 +40,7 @@ _STEPS = ("same", "next", "far")
 NAMES = (
     "kernels", "blocks", "threads", "warps_partial", "parallel",
     *(f"bytes_{scope}" for scope in _SCOPES),
-    *(f"{way}_{scope}_{step}" for way in ("read", "write") for scope in _SCOPES
+    *(f"{access}_{scope}_{step}" for access in ("read", "write") for scope in _SCOPES
       for step in _STEPS),
     "read_bytes_global", "arithmetic", "vector_arithmetic", "conditions", "barriers", "reductions",
     "loop_steps", "code", "depth", "unrolled", "lanes", "arithmetic_per_read",
@@ -95,15 +95,15 @@ class _Count:
         self.counts["blocks"] = max(self.counts["blocks"], blocks)
         self.counts["threads"] = max(self.counts["threads"], threads)
         self.counts["warps_partial"] += -threads % 32
-        self.stmt(self.func.body, 1.0, 1.0, 0)
+        run(self.stmt(self.func.body, 1.0, 1.0, 0))
 
-    def stmt(self, s: Stmt, times: float, copies: float, depth: int) -> None:
+    def stmt(self, s: Stmt, times: float, copies: float, depth: int) -> Steps:
         """Count ``s``, which runs ``times`` times and is written out ``copies`` times."""
         c = self.counts
         c["depth"] = max(c["depth"], depth)
         match s:
             case For():
-                self._loop(s, times, copies, depth)
+                yield self._loop(s, times, copies, depth)
                 return
             case Store():
                 c["code"] += int(copies)
@@ -126,9 +126,9 @@ class _Count:
                 c["code"] += int(copies)
         for child in children(s):
             if isinstance(child, Stmt):
-                self.stmt(child, times, copies, depth)
+                yield self.stmt(child, times, copies, depth)
 
-    def _loop(self, s: For, times: float, copies: float, depth: int) -> None:
+    def _loop(self, s: For, times: float, copies: float, depth: int) -> Steps:
         extent = _constant(s.extent)
         outer = self.near
         if s.kind is ForKind.PARALLEL:
@@ -140,11 +140,11 @@ class _Count:
             self.counts["loop_steps"] += int(times * extent)
         if not self.func.launch:
             self.near = s.var  # the innermost loop that holds a statement
-        self.stmt(s.body, times * extent, copies, depth + 1)
+        yield self.stmt(s.body, times * extent, copies, depth + 1)
         self.near = outer
 
-    def _access(self, way: str, buffer: Buffer, indices: tuple[Expr, ...], times: float) -> None:
-        self.counts[f"{way}_{_scope(buffer)}_{self._step(indices)}"] += int(times)
+    def _access(self, access: str, buffer: Buffer, indices: tuple[Expr, ...], times: float) -> None:
+        self.counts[f"{access}_{_scope(buffer)}_{self._step(indices)}"] += int(times)
 
     def _step(self, indices: tuple[Expr, ...]) -> str:
         """How the address changes from one thread, or iteration, to the next."""

@@ -1,6 +1,6 @@
 """A process that does what may crash or hang, and tells by lines of JSON over pipes.
 
-It is started anew, not forked, so that it holds no lock and no context of this one; nothing is
+It is started again, not forked, so that it holds no lock and no context of this one; nothing is
 pickled. It ends when this process does: its input is then at an end, and an alarm of the system's
 ends it where it does not listen.
 """
@@ -21,7 +21,7 @@ from typing import Any
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from tilewright.tune.worker import main; main()"
+    "import importlib; importlib.import_module(sys.argv[2]).main()"
 )
 #: Seconds that importing what a template imports may take.
 START = 300.0
@@ -44,11 +44,17 @@ class Worker:
     log : a file that takes what it writes on its standard output and error.
     hello : the request that it gets first, whenever it is started; its answer is ``greeting``.
     environment : variables on top of this process' own.
+    module : whose ``main`` answers requests.
     """
 
     def __init__(
-        self, log: Path, hello: Mapping[str, Any], environment: Mapping[str, str] | None = None
+        self,
+        log: Path,
+        hello: Mapping[str, Any],
+        environment: Mapping[str, str] | None = None,
+        module: str = "tilewright.tune.worker",
     ) -> None:
+        self._module = module
         self._log, self._hello = log, hello
         self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -61,7 +67,7 @@ class Worker:
             return
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps(sys.path)],
+                [sys.executable, "-c", _BOOT, json.dumps(sys.path), self._module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

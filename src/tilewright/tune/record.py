@@ -8,8 +8,10 @@ from typing import Any
 
 from tilewright.ir.errors import TilewrightError
 from tilewright.target import Target
+from tilewright.tune import untrusted
 from tilewright.tune.arguments import deserialize, serialize
 from tilewright.tune.config import ConfigEntity
+from tilewright.tune.entity import TuningError
 from tilewright.tune.measure import Device, MeasureErrorNo, MeasureInput, MeasureResult
 from tilewright.tune.task import Task
 
@@ -56,12 +58,12 @@ class Summary:
 def problem_name(template: str, args: str) -> str:
     """A problem as it writes itself, or a template with its arguments."""
     try:
-        found = deserialize(json.loads(args))
-    except (TilewrightError, ValueError):  # of a version that knew other ones
-        return f"{template}{args}"
-    if len(found) == 1 and hasattr(found[0], "key"):
-        return str(found[0])
-    return f"{template}({', '.join(map(str, found))})"
+        found = deserialize(untrusted.parse(args))
+        if len(found) == 1 and hasattr(found[0], "key"):
+            return str(found[0])
+        return f"{template}({', '.join(map(str, found))})"
+    except Exception:  # of a version that knew other ones, or of nobody's
+        return f"{template}{str(args)[:80]}"
 
 
 def to_row(inp: MeasureInput, result: MeasureResult, device: Device) -> tuple[Any, ...]:
@@ -77,18 +79,34 @@ def to_row(inp: MeasureInput, result: MeasureResult, device: Device) -> tuple[An
 
 
 def from_row(row: tuple[Any, ...]) -> Record | None:
-    """The inverse, of a row that begins with its number; None where it makes no sense here."""
+    """The inverse, of a row that begins with its number; None where another version knows what is
+    in it.
+
+    Raises :class:`TuningError` for what no version wrote: SQLite keeps values of any type, and the
+    file may be anybody's.
+    """
     (number, problem, target, name, driver, version, template, args, config, _, costs, error,
      reason, all_cost, timestamp, extra) = row  # fmt: skip
     try:
-        task = Task(template, tuple(deserialize(json.loads(args))), Target.parse(target))
-        entity = ConfigEntity.from_json_dict(json.loads(config))
+        untrusted.text(problem, target, name, driver, version, template, reason)
+        entity = ConfigEntity.from_json_dict(untrusted.parse(config))
         result = MeasureResult(
-            tuple(json.loads(costs)), MeasureErrorNo(error), reason, all_cost, timestamp,
-            json.loads(extra),
+            untrusted.seconds(untrusted.parse(costs)), MeasureErrorNo(error), reason,
+            float(all_cost), float(timestamp), dict(untrusted.parse(extra)),
         )  # fmt: skip
-    except (TilewrightError, TypeError, ValueError):
+        given = untrusted.parse(args)
+    except TuningError:
+        raise
+    except Exception as error:  # what wrong types lead to
+        raise TuningError(f"row {number} is no measurement: {error!r}") from None
+    try:
+        task = Task(template, tuple(deserialize(given)), Target.parse(target))
+    except TuningError:
+        raise
+    except TilewrightError:
         return None
+    except Exception as error:
+        raise TuningError(f"row {number} is of no problem: {error!r}") from None
     return Record(
         number, problem, Device(name, driver, version), MeasureInput(task, entity), result
     )

@@ -12,11 +12,14 @@ import shutil
 import sqlite3
 import tempfile
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tilewright.ir.errors import TilewrightError
+from tilewright.runtime.files import disk_full
+from tilewright.tune.entity import TuningError
 from tilewright.tune.measure import Device, MeasureInput, MeasureResult
 from tilewright.tune.record import COLUMNS, Record, Summary, from_row, problem_name, to_row
 
@@ -26,6 +29,11 @@ __all__ = ["Record", "Records", "RecordsError", "Summary", "default_path", "is_d
 _APPLICATION = 0x54696C65
 #: Of the table below; a file with a greater one is from a newer version, and left alone.
 SCHEMA = 1
+#: What SQLite calls a write for which there is no room.
+_NO_ROOM = (
+    "SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE", "SQLITE_IOERR_FSYNC",
+    "SQLITE_IOERR_TRUNCATE",
+)  # fmt: skip
 _TABLE = """
 CREATE TABLE measurements (
     id INTEGER PRIMARY KEY,
@@ -49,6 +57,10 @@ CREATE TABLE measurements (
 """
 
 
+#: Files about which was warned.
+_warned: set[Path | None] = set()
+
+
 class RecordsError(TilewrightError):
     """Records that cannot be read or written; the message says where they are and what to do."""
 
@@ -63,8 +75,8 @@ def is_database(path: str | Path) -> bool:
 
 
 def default_path() -> Path | None:
-    """``records.sqlite`` in the cache folder; None where keeping is switched off."""
-    from tilewright.runtime.cache import folder
+    """``records.sqlite`` in the cache folder; None where nothing is kept."""
+    from tilewright.runtime.cache_folder import folder
 
     root = folder()
     return None if root is None else root / "records.sqlite"
@@ -90,7 +102,7 @@ class Records:
             if found is None or not (create or found.exists()):
                 self._db = sqlite3.connect(":memory:")
             else:
-                found.parent.mkdir(parents=True, exist_ok=True)
+                _make_parent(found)
                 self._db = sqlite3.connect(found, timeout=60, isolation_level=None)
             try:
                 self._prepare()
@@ -127,7 +139,8 @@ class Records:
                 db.execute(f"PRAGMA user_version = {SCHEMA}")
             db.execute("COMMIT")
         except BaseException:
-            db.execute("ROLLBACK")
+            with contextlib.suppress(sqlite3.Error):  # a full disk rolls back by itself
+                db.execute("ROLLBACK")
             raise
         db.execute("PRAGMA journal_mode = WAL")  # the file remembers this one
         db.execute("PRAGMA synchronous = FULL")
@@ -144,7 +157,7 @@ class Records:
             name = getattr(error, "sqlite_errorname", "")
             if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
                 raise RecordsError(self._set_aside(error)) from None
-            if name.startswith(("SQLITE_FULL", "SQLITE_IOERR_WRITE")):
+            if name.startswith(_NO_ROOM) or self._is_full():
                 raise RecordsError(
                     f"the disk is full, or a quota reached: {self.path} could not take another "
                     f"record ({error}). What was recorded before is safe; free some space and go "
@@ -155,7 +168,15 @@ class Records:
                 "locked by a process that hangs?"
             ) from None
         except OSError as error:
-            raise RecordsError(f"{self.path} cannot be opened: {error}") from None
+            why = disk_full(error) or str(error)
+            raise RecordsError(f"{self.path} cannot be opened: {why}") from None
+
+    def _is_full(self) -> bool:
+        """Whether the disk has no room for another page or two and the files beside."""
+        try:
+            return self.path is not None and shutil.disk_usage(self.path.parent).free < 1 << 14
+        except OSError:
+            return False
 
     def _set_aside(self, error: Exception) -> str:
         """Move a damaged file away; the message about it."""
@@ -234,8 +255,8 @@ class Records:
 
         Parameters
         ----------
-        keep : leave the fastest so many of each problem, target, device, driver and version.
-        older_than : remove those older than so many seconds.
+        keep : leave the ``keep`` fastest of each problem, target, device, driver and version.
+        older_than : remove those older than this, in seconds.
         failed : remove the candidates that failed.
         problem : only of this problem.
         """
@@ -296,9 +317,36 @@ class Records:
         text += " ORDER BY cost IS NULL, cost, id" if fastest_first else " ORDER BY id"
         if limit is not None:
             text, values = f"{text} LIMIT ?", [*values, limit]
+        records, strange, why = [], 0, ""
+        for row in self._rows(text, values):
+            try:
+                record = from_row(row)
+            except TuningError as error:
+                strange, why = strange + 1, why or str(error)
+                continue
+            if record is not None:
+                records.append(record)
+        if strange and self.path not in _warned:
+            _warned.add(self.path)
+            warnings.warn(
+                f"{self.path} has {strange} rows that are no records, and are passed over ({why}). "
+                "`tilewright records export` writes the others to a file, from which a new "
+                "database can be made",
+                UserWarning,
+                stacklevel=2,
+            )
+        return records
+
+    def _rows(self, text: str, values: list[Any]) -> list[tuple[Any, ...]]:
         with self._guarded():
-            rows = self._db.execute(text, values).fetchall()
-        return [record for row in rows if (record := from_row(row)) is not None]
+            try:
+                return self._db.execute(text, values).fetchall()
+            except sqlite3.OperationalError as error:
+                if "UTF-8" not in str(error):
+                    raise
+            # a text that is none makes its row strange, not all of them
+            self._db.text_factory = lambda data: data.decode(errors="replace")
+            return self._db.execute(text, values).fetchall()
 
     def best(
         self, problem: str, target: str | None = None, device: str | None = None
@@ -314,11 +362,17 @@ class Records:
             "sum(error != 0), min(cost), max(timestamp) AS last FROM measurements "
             "GROUP BY problem, target, device, driver, version ORDER BY last DESC"
         )
-        with self._guarded():
-            return [
-                Summary(problem_name(row[0], row[1]), row[2], row[3], Device(*row[4:7]), *row[7:])
-                for row in self._db.execute(text).fetchall()
-            ]
+        found = []
+        for template, args, *words, measured, failed, best, last in self._rows(text, []):
+            problem, target, device, driver, version = map(str, words)
+            seconds = best if isinstance(best, float) else None
+            about = Device(device, driver, version)
+            name = problem_name(str(template), args)
+            when = last if isinstance(last, (int, float)) else 0.0
+            found.append(
+                Summary(name, problem, target, about, measured, int(failed), seconds, when)
+            )
+        return found
 
     def __len__(self) -> int:
         with self._guarded():
@@ -333,6 +387,15 @@ class Records:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _make_parent(path: Path) -> None:
+    """The folder of records: where it is the cache's, nobody else may write to it."""
+    from tilewright.runtime.cache_folder import make_folder, named
+
+    if path.parent == named():
+        make_folder()
+    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _where(wanted: dict[str, str | None]) -> tuple[list[str], list[Any]]:

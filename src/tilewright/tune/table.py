@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.runtime.files import write_file
 from tilewright.tune.entity import TuningError
 from tilewright.tune.measure import Device, MeasureErrorNo, MeasureInput, MeasureResult
 from tilewright.tune.task import Task
@@ -85,7 +86,7 @@ class Table:
             "microseconds": [None if c is None else round(c * 1e6, 4) for c in costs],
             "errors": {str(i): why for i, why in sorted(self.errors.items())},
         }
-        Path(path).write_text(json.dumps(whole) + "\n")
+        write_file(Path(path), json.dumps(whole) + "\n")
 
     @property
     def best(self) -> float:

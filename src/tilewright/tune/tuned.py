@@ -11,14 +11,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tilewright.ir.errors import TilewrightError
+from tilewright.runtime.files import write_file
 from tilewright.target import Target
-from tilewright.topi.problem import ACCUMULATORS, LAYOUTS, Problem
+from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 from tilewright.tune.entity import TuningError
 from tilewright.tune.library import NAME, parameters_of
@@ -28,7 +29,7 @@ from tilewright.tune.records import Record, Records, default_path
 #: Of the files; those of another format are an error.
 FORMAT = 1
 FOLDER = Path(__file__).parent / "shipped"
-#: Kept of each problem: at most so many, those within this factor of the fastest, and a few more.
+#: Kept of each problem: at most this many, those within this factor of the fastest, and a few more.
 MOST, WITHIN, LEAST = 8, 1.25, 3
 
 
@@ -58,12 +59,17 @@ def from_records(found: Iterable[Record]) -> list[Tuned]:
     for record in found:
         if record.input.task.name != NAME or not record.result.ok:
             continue
+        args = record.input.task.args
+        if len(args) != 1 or not isinstance(args[0], Problem):
+            continue
         try:
             template, values = parameters_of(record.input.config)
-        except TuningError:  # a schedule that the library no longer has
+            values = asdict(TEMPLATES[template].parse(values))
+        except TilewrightError:  # a schedule that the library does not have now
             continue
-        problems[record.problem] = record.input.task.args[0]
-        place = (record.problem, str(record.input.target), record.device.name)
+        key = args[0].key
+        problems[key] = args[0]
+        place = (key, str(record.input.target), record.device.name)
         config = (template, tuple(sorted(values.items())))
         known = times.setdefault(place, {})
         known[config] = min(record.result.cost, known.get(config, record.result.cost))
@@ -113,25 +119,16 @@ def write(path: Path, tuned: Sequence[Tuned], device: Device) -> None:
             [r.template, [_value(r, n) for n in names[r.template]], round(r.seconds * 1e6, 3)]
             for r in t.best
         ]
-        lines.append({"problem": _short(t.problem), "best": best})
+        lines.append({"problem": t.problem.to_short_dict(), "best": best})
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    write_file(path, text)
 
 
 def _value(r: Ranked, name: str) -> int:
     """A parameter, or its default where the template got it later."""
     known = dict(r.values)
     return known[name] if name in known else int(getattr(TEMPLATES[r.template].config(), name))
-
-
-def _short(problem: Problem) -> dict[str, Any]:
-    """As JSON has it, without what is as usual."""
-    usual = {f.name.rstrip("_"): f.default for f in fields(Problem) if f.default is not MISSING}
-    usual["accumulate"] = ACCUMULATORS[problem.dtype][0]
-    usual["layout"] = LAYOUTS[problem.operator][0]
-    plain = {k: list(v) if isinstance(v, tuple) else v for k, v in usual.items()}
-    return {k: v for k, v in problem.to_dict().items() if k not in plain or v != plain[k]}
 
 
 def read(path: Path) -> list[Tuned]:
@@ -172,7 +169,7 @@ _own: dict[tuple[Path, str], tuple[Any, tuple[Tuned, ...]]] = {}
 
 
 def own(kind: str, path: Path | None = None) -> tuple[Tuned, ...]:
-    """What was tuned on this machine for targets of a kind; read anew when the file has changed.
+    """What was tuned on this machine for targets of a kind; read again when the file has changed.
 
     Without a file, and where it cannot be read, there is nothing: choosing must not fail over it.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,6 +37,8 @@ class Tuner:
         and 0 before there is one.
     best_measure_pair : its :class:`MeasureInput` and :class:`MeasureResult`.
     trials : how many candidates were measured, those of a resumed run included.
+    recalled : how many of them were on record before this run.
+    ended : why this run stopped before the trials it was asked for, "" where it did not.
     """
 
     def __init__(self, task: Task, *, seed: int | None = None) -> None:
@@ -46,10 +47,13 @@ class Tuner:
         self.rng = np.random.default_rng(seed)
         self.visited: dict[int, float] = {}  # index to cost, infinite where it failed
         self.trials = 0
+        self.recalled = 0
         self.n_trial = 0
+        self.ended = ""
         self.errors: dict[int, int] = {}
         self.last_reason = ""  # why the last one that failed did
         self.interrupted = False
+        self.failed = False  # whether an error ended the last run
         self.best_measure_pair: Pair | None = None
         self.best_iter = 0
 
@@ -150,8 +154,10 @@ class Tuner:
         Parameters
         ----------
         measure_option : where and how, as :func:`~tilewright.tune.local.measure_option` says.
-        early_stopping : stop when so many trials in a row brought nothing better.
-        callbacks : called after each batch; see :mod:`.callback`.
+        early_stopping : stop when this number of trials in a row brought nothing better.
+        callbacks : called after each batch; see :mod:`.callback`. What has ``begin(tuner)``,
+            ``measured(tuner, done)`` with the trials done so far, or ``end(tuner)`` receives
+            these, too.
         si_prefix : AutoTVM's, and without effect: displays choose their units.
         records : where each measurement is committed as it comes; None keeps none.
         resume : take what ``records`` hold of this task, device, driver and version as done: it
@@ -168,22 +174,24 @@ class Tuner:
         if os.environ.get(LOADING):
             raise LoadedEnough
         self.n_trial = n_trial
-        self.interrupted = False
-        measurer = measure_option.open(self.task)
+        self.interrupted, self.failed, self.ended, self.recalled = False, False, "", 0
+        measurer: Measurer | None = None
+        _tell(callbacks, "begin", self)
         try:
-            with contextlib.suppress(_Enough):
-                if records is not None:
-                    self._recall(records, measurer, resume, transfer)
-                size = batch or max(8, 4 * measurer.parallel)
-                self._loop(measurer, size, early_stopping or n_trial, callbacks, records)
+            measurer = measure_option.open(self.task)
+            if records is not None:
+                self._recall(records, measurer, resume, transfer)
+            size = batch or max(8, 4 * measurer.parallel)
+            self._loop(measurer, size, early_stopping or n_trial, callbacks, records)
         except KeyboardInterrupt:
             self.interrupted = True
+        except BaseException:
+            self.failed = True
+            raise
         finally:
-            measurer.close()
-            for callback in callbacks:
-                end = getattr(callback, "end", None)
-                if end is not None:
-                    end(self)
+            if measurer is not None:
+                measurer.close()
+            _tell(callbacks, "end", self)
         return self.best_config
 
     def _recall(self, records: Records, measurer: Measurer, resume: bool, transfer: bool) -> None:
@@ -194,7 +202,7 @@ class Tuner:
             same = record.device == measurer.device and record.problem == self.task.key
             (own if same and resume else other).append((record.input, record.result))
         if own:
-            self.load_history(own)
+            self.recalled = self.load_history(own)
         if other and transfer:
             self.transfer([pair for pair in other if pair[0].target.kind == self.task.target.kind])
 
@@ -213,6 +221,7 @@ class Tuner:
                 for config in self.next_batch(min(size, self.n_trial - self.trials))
             ]
             if not inputs:
+                self.ended = "the tuner proposes no more"
                 return
             found: list[Pair] = []
             try:
@@ -220,6 +229,7 @@ class Tuner:
                     if records is not None:
                         records.add([pair], measurer.device)
                     found.append(pair)
+                    _tell(callbacks, "measured", self, self.trials + len(found))
             finally:  # Ctrl-C keeps those of the batch that are done
                 self.note(found)
                 if found:
@@ -227,16 +237,23 @@ class Tuner:
                     for callback in callbacks:
                         callback(self, ours, theirs)
             self.learn(found)
-            if self.trials - max(self.best_iter, began) >= patience:
-                raise _Enough
+            if self.trials - max(self.best_iter, began) >= patience and self.trials < self.n_trial:
+                self.ended = f"nothing better in {patience} trials"
+                return
+        if self.trials < self.n_trial:
+            self.ended = f"the space has no more than {len(self.space)}"
 
     def _measured(self, measurer: Measurer, inputs: Sequence[MeasureInput]) -> Iterator[Pair]:
         for k, result in measurer.measure(inputs):
             yield inputs[k], result
 
 
-class _Enough(Exception):
-    """Nothing better was found for long enough."""
+def _tell(callbacks: Sequence[Callback], what: str, *args: Any) -> None:
+    """Call a method of those callbacks that have it."""
+    for callback in callbacks:
+        method = getattr(callback, what, None)
+        if method is not None:
+            method(*args)
 
 
 def check_positive(name: str, value: int) -> int:

@@ -15,7 +15,7 @@ import runpy
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,6 +33,11 @@ class LoadedEnough(BaseException):
 
 def main() -> None:
     """Answer requests until there are none."""
+    serve(_REQUESTS)
+
+
+def serve(known: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
+    """Answer requests by the functions of these names until there are none."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # prints do not disturb the answers
     faulthandler.enable()
@@ -43,7 +48,7 @@ def main() -> None:
             return
         request = json.loads(requests.read(int.from_bytes(head, "little")))
         _alarm(request.pop("alarm"))
-        answer = json.dumps(_answer(request)).encode()
+        answer = json.dumps(_answer(known, request)).encode()
         _alarm(0)
         _send(answers, answer)
 
@@ -63,10 +68,12 @@ def _send(answers: BinaryIO, data: bytes) -> None:
         sys.exit(0)
 
 
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
+def _answer(
+    known: Mapping[str, Callable[..., dict[str, Any]]], request: dict[str, Any]
+) -> dict[str, Any]:
     begin = time.perf_counter()
     try:
-        found = _REQUESTS[request.pop("do")](**request)
+        found = known[request.pop("do")](**request)
     except Exception as error:  # whatever a user's template raises
         found = _failed(Error.UNKNOWN_ERROR, error)
     return {"seconds": time.perf_counter() - begin, **found}

@@ -24,16 +24,16 @@ from tilewright.tune.tuner import Pair, Tuner, check_positive
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-#: Spaces of up to so many configurations are predicted whole instead of walked through.
+#: Spaces of up to this many configurations are predicted whole instead of walked through.
 WHOLE = 20_000
 #: How many models are fitted, each to the measurements with random weights: where they agree is
 #: known well, and where they do not, each gets a share of the batch.
 _MODELS = 3
-#: A candidate that failed counts as so many times slower than the slowest that was right.
+#: A candidate that failed counts as this many times slower than the slowest that was right.
 _FAILED = 4.0
 
 
-#: So many measurements of other tasks are learnt from, random ones where there are more.
+#: How many measurements of other tasks are learnt from, random ones where there are more.
 _REMEMBERED = 4000
 #: Without measurements, the share of a batch that is random, and out of how many times as many
 #: random ones the others are chosen.
@@ -41,12 +41,12 @@ _UNLIKELY, _DRAWN = 0.25, 4
 
 
 class XGBTuner(Tuner):
-    """Simulated annealing on a cost model that is fitted anew after each batch.
+    """Simulated annealing on a cost model that is fitted again after each batch.
 
     Parameters
     ----------
-    plan_size : the model is first fitted after so many measurements; without earlier records, the
-        first ones are what is guessed from the loops to be fast, some of them random.
+    plan_size : the model is first fitted after this number of measurements; without earlier
+        records, the first ones are what is guessed from the loops to be fast, some of them random.
     feature_type : "knob", the configuration's choices, or "loop" (AutoTVM: "itervar"), which
         lowers the most promising candidates and ranks them once more by features of their loops;
         these carry over to other templates.
@@ -90,7 +90,7 @@ class XGBTuner(Tuner):
         """Learn from other shapes of this template, and by loops from other templates.
 
         Of each task, throughput counts relative to its best: how fast a shape can be is learnt
-        anew, what makes it fast is kept.
+        again, what makes it fast is kept.
         """
         best: dict[str, float] = {}
         for inp, result in found:

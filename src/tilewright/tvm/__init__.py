@@ -2,19 +2,22 @@
 
 ``from tilewright import tvm`` in place of ``import tvm`` runs tensor-expression programs of 2017
 (``tvm.compute``, ``tvm.select``, ``tvm.create_schedule``) and of 2024 (``te.compute``,
-``tvm.tir.if_then_else``, ``tvm.lower``, ``tvm.build``). Under the names of 2017, ``/`` and ``%`` on
-integers are C's.
+``tvm.tir.if_then_else``, ``tvm.lower``, ``tvm.build``). In declarations under these names, types
+meet as TVM's do; under the names of 2017, ``/`` and ``%`` on integers are C's.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 from tilewright import __version__ as __version__
 from tilewright import te as _te
 from tilewright import topi
+from tilewright.arith import Analyzer as _Analyzer
 from tilewright.ir import expr as _expr
 from tilewright.ir import ops as _ops
 from tilewright.ir.errors import TilewrightError
@@ -25,16 +28,16 @@ from tilewright.tvm import functions as _functions
 from tilewright.tvm import machines as _machines
 from tilewright.tvm.functions import convert as convert
 from tilewright.tvm.machines import cpu, cuda, device, opencl
+from tilewright.tvm.namespaces import Constructor as _Constructor
+from tilewright.tvm.namespaces import Namespace as _Namespace
+from tilewright.tvm.namespaces import missing as _missing
 from tilewright.tvm.programs import BuiltModule, IRModule, build, lower, pass_context
-from tilewright.tvm.rooms import Constructor as _Constructor
-from tilewright.tvm.rooms import Room as _Room
-from tilewright.tvm.rooms import missing as _missing
 
 __all__ = [
-    *_te.__all__, "BuiltModule", "IRModule", "Schedule", "TVMError", "build", "cl", "context",
-    "convert", "cpu", "create_schedule", "cuda", "device", "expr", "gpu", "ir", "lower", "module",
-    "nd", "opencl", "runtime", "schedule", "target", "te", "tensor", "testing", "tir", "topi",
-    "transform",
+    *_te.__all__, "BuiltModule", "IRModule", "Schedule", "TVMError", "arith", "build", "cl",
+    "context", "convert", "cpu", "create_schedule", "cuda", "device", "expr", "gpu", "ir", "lower",
+    "module", "nd", "opencl", "runtime", "schedule", "target", "te", "tensor", "testing", "tir",
+    "topi", "transform",
 ]  # fmt: skip
 
 
@@ -59,7 +62,7 @@ def compute(
     attrs: Any = None,
 ) -> Any:
     """``te.compute`` with the arithmetic of 2017: ``/`` and ``%`` on integers are C's."""
-    with _ops.truncating_division():
+    with _ops.truncating_division(), _ops.tvm_promotion():
         return _te.compute(shape, fcompute, name, tag, attrs)
 
 
@@ -68,8 +71,23 @@ def placeholder(shape: Any, dtype: Any = "float32", name: str = "placeholder") -
     return _te.placeholder(shape, _machines.dtype_name(dtype), name)
 
 
+def _promoting(function: Any) -> Any:
+    """A function of the language in which types are promoted as TVM's do; classes are left as they
+    are."""
+    if not inspect.isfunction(function):
+        return function
+
+    @functools.wraps(function)
+    def promoting(*args: Any, **more: Any) -> Any:
+        with _ops.tvm_promotion():
+            return function(*args, **more)
+
+    return promoting
+
+
 _language: dict[str, Any] = {name: getattr(_te, name) for name in _te.__all__}
 _language |= {name: getattr(_functions, name) for name in _functions.__all__}
+_language = {name: _promoting(known) for name, known in _language.items()}
 _language["Select"] = _Constructor(_expr.Select, _functions.select)
 _nodes: dict[str, Any] = {
     name: cls
@@ -84,26 +102,26 @@ _nodes |= {
     "Var": _Constructor(_expr.Var, _expr.Var.make),
     "PrimExpr": _expr.Expr,
 }
-te: Any = _Room("te", **_language, create_schedule=create_schedule, Schedule=Schedule)
+te: Any = _Namespace("te", **_language, create_schedule=create_schedule, Schedule=Schedule)
 te.placeholder = placeholder
 _nodes["Select"] = _language["Select"]
-tir: Any = _Room("tir", **{**_language, **_nodes})
-expr: Any = _Room("expr", **_nodes)
+tir: Any = _Namespace("tir", **{**_language, **_nodes})
+expr: Any = _Namespace("expr", **_nodes)
 _range = _Constructor(
     _te.Range,
     _te.Range,
     from_min_extent=_te.Range.from_extent,
     make_by_min_extent=_te.Range.from_extent,
 )
-ir: Any = _Room("ir", Range=_range, PrimExpr=_expr.Expr)
-tensor: Any = _Room(
+ir: Any = _Namespace("ir", Range=_range, PrimExpr=_expr.Expr)
+tensor: Any = _Namespace(
     "tensor",
     Tensor=_te.Tensor,
     ComputeOp=_te.ComputeOp,
     PlaceholderOp=_te.PlaceholderOp,
     ExternOp=_te.ExternOp,
 )
-schedule: Any = _Room(
+schedule: Any = _Namespace(
     "schedule",
     Schedule=Schedule,
     create_schedule=create_schedule,
@@ -112,18 +130,19 @@ schedule: Any = _Room(
     AutoInlineInjective=_functions.inline_injective,
 )
 te.tensor, te.schedule = tensor, schedule
+arith: Any = _Namespace("arith", Analyzer=_Analyzer)
 TVMError = TilewrightError
 
 
 # -- headings of what runs ---------------------------------------------------------------------
 
 gpu, cl, context = cuda, opencl, device
-transform: Any = _Room("transform", PassContext=pass_context)
-nd: Any = _Room(
+transform: Any = _Namespace("transform", PassContext=pass_context)
+nd: Any = _Namespace(
     "nd", array=_machines.nd_array, empty=_machines.nd_empty, NDArray=NDArray, cpu=cpu, gpu=gpu,
     cuda=cuda, cl=cl, opencl=opencl, context=context, device=device,
 )  # fmt: skip
-target: Any = _Room(
+target: Any = _Namespace(
     "target",
     Target=_Constructor(_Target, _machines.make_target, current=_machines.current),
     create=_machines.make_target,
@@ -132,14 +151,14 @@ target: Any = _Room(
     mali=_machines.targets("opencl"),
     intel_graphics=_machines.targets("opencl"),
 )
-runtime: Any = _Room(
+runtime: Any = _Namespace(
     "runtime", load_module=_machines.load_module, enabled=_machines.enabled, Device=Device,
     NDArray=NDArray, nd=nd, ndarray=nd, convert=convert, device=device,
 )  # fmt: skip
-module: Any = _Room(
+module: Any = _Namespace(
     "module", load=_machines.load_module, enabled=_machines.enabled, Module=BuiltModule
 )
-testing: Any = _Room(
+testing: Any = _Namespace(
     "testing",
     assert_allclose=_machines.assert_allclose,
     device_enabled=_machines.enabled,

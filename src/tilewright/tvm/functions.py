@@ -23,13 +23,13 @@ __all__ = [
 
 
 def size_var(name: str = "size", dtype: str = "int32") -> Var:
-    """``te.var``: extents are never negative here."""
+    """``te.var``: extents are never negative."""
     return te.var(name, dtype)
 
 
 def const(value: Any, dtype: str | None = None) -> Expr:
-    """A constant: int32, float32 or bool where no type is given."""
-    return ops.const(value, dtype)
+    """:func:`tilewright.te.const`."""
+    return te.const(value, dtype)
 
 
 def convert(value: Any) -> Any:

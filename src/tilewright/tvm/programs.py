@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tilewright.codegen.flatten import flatten
 from tilewright.ir import script, text2017
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.func import Func
+from tilewright.lower.backend.flatten import flatten
 from tilewright.lower.pipeline import form
 from tilewright.runtime import Kernel
 from tilewright.runtime.compile import build as build_kernel
@@ -34,6 +34,11 @@ class IRModule:
     @property
     def functions(self) -> dict[str, Func]:
         return {self.func.name: self.func}
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "update":
+            raise AttributeError("an IRModule holds one function: build each schedule on its own")
+        raise AttributeError(f"an IRModule has no attribute {name!r}")
 
     def text(self, style: str = "script") -> str:
         """The program with flat indices, in the style "script" (2024) or "2017"."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.arith.encode import Instance
-from tilewright.arith.system import Form, System, Undecided, constant, minus
+from tilewright.arith.system import Form, System
 from tilewright.ir.expr import Var
 from tilewright.ir.func import LaunchAxis
 from tilewright.ir.stmt import For
 from tilewright.ir.text import expr_text
-from tilewright.lower.accesses import Access, Guard, Kernel, Node
-from tilewright.lower.domain import begin, enter, value, values
+from tilewright.lower.analysis.accesses import Access, Guard, Kernel, Node
+from tilewright.lower.analysis.beyond import beyond
+from tilewright.lower.analysis.domain import begin, enter, value, values
 from tilewright.verify.finding import Finding, by_name, place, stages_of, statement
 
 
@@ -19,7 +20,7 @@ def out_of_bounds(kernel: Kernel) -> Iterator[Finding]:
     """One finding for each access that leaves its buffer, with where it does.
 
     Loops, ifs, the conditions of ``if_then_else``, ``and`` and ``or``, and predicates count as
-    guards; both branches of a ``Select`` are evaluated. Symbolic extents are at least 1.
+    guards; both branches of a ``Select`` are evaluated. Symbolic extents may be 0.
     """
     moments: dict[tuple[Node, tuple[Guard, ...], object, int], Instance] = {}
     for access in kernel.accesses:
@@ -30,9 +31,10 @@ def out_of_bounds(kernel: Kernel) -> Iterator[Finding]:
         if instance is None:
             instance = _moment(kernel, access)
             moments[key] = instance
-        found = _leaves(kernel, instance, access)
+        found = beyond(instance, access)
         if found is not None:
-            yield found
+            indices = [instance.form(i) for i in access.indices]
+            yield _finding(kernel, access, *found, instance, indices)
 
 
 def _moment(kernel: Kernel, access: Access) -> Instance:
@@ -43,28 +45,6 @@ def _moment(kernel: Kernel, access: Access) -> Instance:
         instance.require(access.predicate)
     instance.system.settle()
     return instance
-
-
-def _leaves(kernel: Kernel, instance: Instance, access: Access) -> Finding | None:
-    system = instance.system
-    if not system.possible:
-        return None
-    indices = [instance.form(i) for i in access.indices]
-    for dimension, (form, extent) in enumerate(zip(indices, access.buffer.shape, strict=True)):
-        above = minus(form, instance.form(extent))  # out of bounds where >= 0
-        below = minus(constant(-1), form)
-        for excess in (above, below):
-            if system.bounds(excess)[1] < 0:
-                continue
-            attempt = system.copy()
-            attempt.require(excess)
-            try:
-                solution = attempt.solve()
-            except Undecided:
-                return _finding(kernel, access, dimension, None, instance, indices)
-            if solution is not None:
-                return _finding(kernel, access, dimension, solution, instance, indices)
-    return None
 
 
 def _finding(
@@ -92,6 +72,8 @@ def _finding(
             proved=False,
             stages=stages_of(access.node),
         )
+    if any(v.least == 0 and number == 0 for v, number in _extents(kernel, instance, solution)):
+        mend += ", or, where that extent is never 0, say te.var(..., least=1)"
     at = values(instance, solution, _named(kernel, access.node))
     indices_at = ", ".join(str(value(form, solution)) for form in indices)
     symbols = _symbols(kernel, instance, solution)
@@ -108,11 +90,16 @@ def _finding(
 def _named(kernel: Kernel, node: Node) -> list[Var]:
     axes: list[LaunchAxis] = [*kernel.blocks, *kernel.threads]
     hardware = [axis.var for axis in axes]
-    loops = [x.stmt.var for x in node.way if isinstance(x.stmt, For)]
+    loops = [x.stmt.var for x in node.ancestors if isinstance(x.stmt, For)]
     return [*hardware, *(v for v in loops if v not in hardware)]
 
 
 def _symbols(kernel: Kernel, instance: Instance, solution: list[int]) -> str:
-    own = {v for p in kernel.func.params if not isinstance(p, Var) for v in p.shape}
+    return ", ".join(f"{v.name} = {n}" for v, n in _extents(kernel, instance, solution))
+
+
+def _extents(kernel: Kernel, instance: Instance, solution: list[int]) -> list[tuple[Var, int]]:
+    """The symbolic extents of the kernel with their values at a solution."""
+    own = dict.fromkeys(v for p in kernel.func.params if not isinstance(p, Var) for v in p.shape)
     found = [v for v in own if isinstance(v, Var) and v in instance.values]
-    return ", ".join(f"{v.name} = {value(instance.values[v], solution)}" for v in found)
+    return [(v, value(instance.values[v], solution)) for v in found]

@@ -7,7 +7,7 @@ from itertools import chain
 
 from tilewright.ir.errors import VerificationError
 from tilewright.ir.func import Func
-from tilewright.lower.accesses import collect
+from tilewright.lower.analysis.accesses import collect
 from tilewright.verify.bounds import out_of_bounds
 from tilewright.verify.divergence import divergent
 from tilewright.verify.fences import unfenced
@@ -15,12 +15,13 @@ from tilewright.verify.finding import Finding
 from tilewright.verify.initialised import uninitialised
 from tilewright.verify.limits import beyond_limits
 from tilewright.verify.races import races
+from tilewright.verify.registers import unwritten_registers
 
 
 def check(func: Func) -> list[Finding]:
     """What is wrong with a lowered kernel, or could not be proved right; empty if it is proved.
 
-    ``func.attrs["target"]`` gives the limits; without it, those are not checked.
+    ``func.target`` gives the limits; without it, those are not checked.
     """
     kernel = collect(func)
     return list(
@@ -31,6 +32,7 @@ def check(func: Func) -> list[Finding]:
             races(kernel),
             unfenced(func),
             uninitialised(kernel),
+            unwritten_registers(kernel),
         )
     )
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from tilewright.ir.stmt import Sync
 from tilewright.ir.text import expr_text
-from tilewright.lower.accesses import Barrier, Kernel, Node
-from tilewright.lower.uniform import Divergence, differs, divergence
+from tilewright.lower.analysis.accesses import Barrier, Kernel, Node
+from tilewright.lower.analysis.uniform import Divergence, differs, divergence
 from tilewright.verify.finding import Finding, by_name, place, stages_of, statement
 
 
@@ -18,7 +18,7 @@ def divergent(kernel: Kernel) -> Iterator[Finding]:
     known: dict[tuple[Node, str], Divergence | None] = {}
     for barrier in kernel.barriers:
         found = None
-        for above in barrier.node.way:
+        for above in barrier.node.ancestors:
             key = (above, barrier.scope)
             if key not in known:
                 known[key] = divergence(kernel, above, barrier.scope)

@@ -1,7 +1,7 @@
 """Units that go to shared memory by another way than threads find there what threads did.
 
 Between a thread's access and the unit's come, in this order, a fence of that thread and a barrier:
-else a copying unit fills what a thread has not read yet, or a tensor core reads what it has not
+else TMA fills what a thread has not read yet, or a tensor core reads what it has not
 stored yet, whatever the barriers of the races say (PTX ISA, "Async proxy").
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr
 from tilewright.ir.func import Func
-from tilewright.ir.stmt import Allocate, Attr, For, If, Instr, Let, Queue, Seq, Stmt, Sync
+from tilewright.ir.stmt import Allocate, For, If, Instr, Let, Queue, Remark, Seq, Stmt, Sync
 from tilewright.ir.text import stmt_text
 from tilewright.ir.visit import loads, statements, stores
-from tilewright.lower.proxy_fences import beside_threads
+from tilewright.lower.async_.proxy_fences import beside_threads
 from tilewright.target.queues import QUEUES
 from tilewright.verify.finding import Finding
 
@@ -69,7 +69,7 @@ class _Paths:
                 return state
             case Let(_, value, body):
                 return self.behind(body, self.after(value, state))
-            case Allocate(_, body) | Attr(_, _, body):
+            case Allocate(_, body) | Remark(body=body):
                 return self.behind(body, state)
             case Queue(_, "proxy", _):
                 return frozenset((b, stored, _AFTER_FENCE[now]) for b, stored, now in state)

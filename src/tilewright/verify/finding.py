@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilewright.ir.expr import Var
-from tilewright.ir.stmt import Attr, For, If, Stmt
+from tilewright.ir.stmt import For, If, Produce, Stmt
 from tilewright.ir.text import expr_text, stmt_text
-from tilewright.lower.accesses import Access, Kernel, Node
+from tilewright.lower.analysis.accesses import Access, Kernel, Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ def stages_of(*nodes: Node) -> tuple[str, ...]:
     """The stage that each of the statements belongs to, where it is known; each one once."""
     found: dict[str, None] = {}
     for node in nodes:
-        for ancestor in reversed(node.way):
-            if isinstance(ancestor.stmt, Attr) and ancestor.stmt.key == "produce":
-                found[str(ancestor.stmt.value)] = None
+        for ancestor in reversed(node.ancestors):
+            if isinstance(ancestor.stmt, Produce):
+                found[ancestor.stmt.stage] = None
                 break
     return tuple(found)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilewright.ir.buffer import warp_copies
 from tilewright.ir.expr import IntImm
 from tilewright.ir.func import LaunchAxis
-from tilewright.lower.accesses import Kernel
+from tilewright.lower.analysis.accesses import Kernel
 from tilewright.target.target import Limits
 from tilewright.verify.finding import Finding
 
@@ -16,7 +17,7 @@ def beyond_limits(kernel: Kernel) -> Iterator[Finding]:
 
     Extents and sizes that only a call fixes are left to the launch.
     """
-    target = kernel.func.attrs.get("target")
+    target = kernel.func.target
     if target is None or not target.is_gpu:
         return
     limits: Limits = target.limits
@@ -43,10 +44,12 @@ def beyond_limits(kernel: Kernel) -> Iterator[Finding]:
             f"{name}: {total} threads a block, where the target allows "
             f"{limits.threads_per_block}; split the bound axes by smaller factors",
         )
+    block = {axis.tag[-1]: _constant(axis) or 1 for axis in kernel.threads}
+    warps = warp_copies((block.get("x", 1), block.get("y", 1), block.get("z", 1)))
     sizes = {
-        b: b.size.value * b.dtype.element.bytes * b.dtype.lanes
+        b: b.size.value * b.dtype.element.bytes * b.dtype.lanes * copies
         for b in kernel.homes
-        if b.scope == "shared" and isinstance(b.size, IntImm)
+        if (copies := {"shared": 1, "warp": warps}.get(b.scope)) and isinstance(b.size, IntImm)
     }
     used = sum(sizes.values())
     if limits.shared_memory and used > limits.shared_memory:

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.visit import uses
-from tilewright.lower.accesses import Access, Kernel, Node
-from tilewright.lower.dependence import Conflict, Dependences
+from tilewright.lower.analysis.accesses import Access, Kernel, Node
+from tilewright.lower.analysis.dependence import Conflict, Dependences
 from tilewright.verify.finding import Finding, by_name, place, stages_of, statement
 
 _WHO = {
     "threads": "two threads of a block",
     "warp": "two threads of a warp",
     "warps": "two threads of different warps",
+    "row": "two of 32 threads along threadIdx.x",
     "blocks": "two blocks",
     "iterations": "two iterations of a parallel loop",
 }

@@ -16,10 +16,9 @@ from tilewright.cli._measure.peers import Peers
 from tilewright.cli._measure.turns import Batch, of_calls, of_graph, take_turns
 from tilewright.ir.errors import TilewrightError
 from tilewright.select.algorithm import BuiltKernel
-from tilewright.select.answers import Answers
-from tilewright.select.building import first_built, spills_of
 from tilewright.select.choice import Choice
-from tilewright.topi.declare import input_dtypes, input_shapes
+from tilewright.select.first_buildable import first_buildable, spills_of
+from tilewright.select.profile_cache import ProfileCache
 from tilewright.topi.problem import Problem
 
 OURS = "tilewright"
@@ -80,7 +79,7 @@ class Row:
 
     @property
     def unsteady(self) -> bool:
-        """Whether a time varied so much between rounds that other programs must have run."""
+        """Whether a time varied much between rounds, as where other programs run."""
         for found in self.times.values():
             low, middle, high = statistics.quantiles(found, n=4)
             if high - low > 0.3 * middle:
@@ -100,7 +99,7 @@ class Contest:
     ----------
     roofs : by type, what the machine can do at best.
     rounds, seconds : of a problem, at most.
-    answers : where the policy "profile" keeps its measurements, by default in the cache folder.
+    cache : where the policy "profile" keeps its measurements, by default in the cache folder.
     """
 
     machine: Machine
@@ -109,7 +108,7 @@ class Contest:
     roofs: Mapping[str, Roof]
     rounds: int
     seconds: float
-    answers: Answers | None = None
+    cache: ProfileCache | None = None
 
     def run(self, problem: Problem, section: str = "") -> Row:
         """Measure one problem; what of it fails is left out, and said in the row."""
@@ -119,7 +118,7 @@ class Contest:
     def together(self, problems: Sequence[Problem], section: str = "") -> list[Row]:
         """Measure one problem in several layouts, a row each: all take turns, the others once."""
         first = problems[0]
-        rows = {f"{OURS} {p.layout}": Row(p, section) for p in problems}
+        rows = {f"{OURS} {k}": Row(p, section) for k, p in enumerate(problems)}
         arrays = random_arrays(first)
         sets = self._sets(first)
         batches: dict[str, Batch] = {}
@@ -160,8 +159,8 @@ class Contest:
     def _ours(self, row: Row, arrays: Mapping[str, Any], sets: int) -> Batch:
         """The kernel that is chosen, checked; raises :class:`TilewrightError` without one."""
         problem, target = row.problem, self.machine.target
-        every = select.options(problem, target, self.policy, answers=self.answers)
-        found = first_built(
+        every = select.options(problem, target, self.policy, cache=self.cache)
+        found = first_buildable(
             (choice for choice in every if not choice.algorithm.vendor),
             Choice.build,
             lambda built: spills_of(built.kernel) if isinstance(built, BuiltKernel) else 0,
@@ -192,52 +191,47 @@ class Contest:
         """In calling order and in the problem's layout, the result last and full of NaN."""
         import numpy as np
 
-        result = np.full(problem.result_shape, np.nan, np.float32)
-        dtypes = input_dtypes(problem)
+        result = np.full(problem.result.shape, np.nan, np.float32)
+        dtypes = problem.dtypes()
         made = [
             self.machine.array(in_layout(problem, name, values), dtypes[name])
             for name, values in arrays.items()
         ]
-        return [*made, self.machine.array(result, problem.dtype)]
+        return [*made, self.machine.array(result, problem.result.dtype)]
 
     def _error(self, problem: Problem, arrays: Mapping[str, Any], found: Any) -> float | None:
-        """The relative error norm against PyTorch in float64, of the first and last image."""
+        """The relative error norm against PyTorch in float64, of an excerpt."""
         try:
             import torch
         except ImportError:
             return None
         import numpy as np
 
-        p = problem.replace(dtype="float64", precision="exact", layout="")
-        got = to_float(found, problem.dtype)
+        got = to_float(found, problem.result.dtype)
+        p, given, got = problem.excerpt(arrays, got)
         device = "cuda" if self.machine.kind == "cuda" else "cpu"
-        if problem.pass_ == "wgrad":
-            if problem.flops > _CHECKED and device == "cpu":
-                return None
-            given = dict(arrays)
-        else:
-            ends = sorted({0, problem.batch - 1})
-            p, got = p.replace(batch=len(ends)), got[ends]
-            given = {n: v[ends] if v.ndim > 2 and n != "filter" else v for n, v in arrays.items()}
+        if p.flops > _CHECKED and device == "cpu":
+            return None
+        p = p.plain().replace(dtype="float64", precision="exact")
+        call = p.torch_function(torch)
+        if call is None:
+            return None
         with torch.no_grad():
             tensors = torch_peer.operands(p, given, device, False)
-            wanted = torch_peer.function(p)(*tensors).cpu().numpy()
-        if problem.pass_ == "wgrad":
-            wanted = wanted.reshape(got.shape)
-        elif problem.layout.endswith("C"):
-            wanted = np.moveaxis(wanted, 1, -1)
+            wanted = call(*tensors).cpu().numpy()
+        order = problem.permutation("result")
+        wanted = wanted if order is None else wanted.transpose(order)
         return float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
 
 
 def random_arrays(problem: Problem) -> dict[str, Any]:
-    """Normal numbers that the problem's type holds exactly, as float32, channels first; variances
-    are not negative."""
+    """Normal numbers that the problem's type holds exactly, as float32, in the shapes of its
+    ``plain``; variances are not negative."""
     import numpy as np
 
     rng = np.random.default_rng(0)
-    first = problem.replace(layout="NCHW" if problem.rank == 2 else "NCW")
     found = {}
-    for name, shape in input_shapes(first).items():
+    for name, shape in problem.plain().shapes().items():
         values = rng.standard_normal(shape, np.float32)
         values = abs(values) if name == "variance" else values
         if problem.dtype == "bfloat16":
@@ -249,12 +243,11 @@ def random_arrays(problem: Problem) -> dict[str, Any]:
 
 
 def in_layout(problem: Problem, name: str, values: Any) -> Any:
-    """An image in the problem's layout; other tensors as they are."""
+    """A tensor as it lies in the problem's layout."""
     import numpy as np
 
-    if values.ndim < 3 or name == "filter" or not problem.layout.endswith("C"):
-        return values
-    return np.ascontiguousarray(np.moveaxis(values, 1, -1))
+    order = problem.permutation(name)
+    return values if order is None else np.ascontiguousarray(values.transpose(order))
 
 
 def to_float(values: Any, dtype: str) -> Any:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.cli._bench.contest import OURS, Row
 from tilewright.cli._measure.floors import Roof
-from tilewright.report.numbers import short
+from tilewright.report.numbers import counted, short
 from tilewright.report.results import geometric_mean, short_name
-from tilewright.topi.problem import Problem
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +31,7 @@ def show_row(console: Console, row: Row) -> None:
     scale, unit = _unit(min(statistics.median(found) for found in row.times.values()))
     made = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     made.add_column("", no_wrap=True)
-    for name in (f"mean ± σ, {unit}", "min … max", "of floor", "time"):
+    for name in (f"median ± σ, {unit}", "min … max", "of floor", "time"):
         made.add_column(name, justify="right", no_wrap=True)
     ours = row.median(OURS)
     fastest = min(row.times, key=lambda n: statistics.median(row.times[n]))
@@ -40,7 +39,7 @@ def show_row(console: Console, row: Row) -> None:
         middle, part = statistics.median(times), row.of_floor(name)
         made.add_row(
             Text(name, style="bold" if name == fastest else ""),
-            f"{_text(statistics.fmean(times) * scale)} ± {_text(_deviation(times) * scale)}",
+            f"{_text(middle * scale)} ± {_text(_deviation(times) * scale)}",
             f"{_text(min(times) * scale)} … {_text(max(times) * scale)}",
             "–" if part is None else f"{part:.0%}",
             "" if name == OURS or not ours else f"{middle / ours:.2f}×",
@@ -48,7 +47,7 @@ def show_row(console: Console, row: Row) -> None:
     console.print(made)
     if row.ratio is not None and row.best_peer:
         word, factor = ("faster", row.ratio) if row.ratio >= 1 else ("slower", 1 / row.ratio)
-        spread = factor * math.hypot(*(_deviation(row.times[n]) / statistics.fmean(row.times[n])
+        spread = factor * math.hypot(*(_deviation(row.times[n]) / statistics.median(row.times[n])
                                        for n in (OURS, row.best_peer)))  # fmt: skip
         colour = "green" if row.ratio >= 1 else "red"
         console.print(
@@ -60,7 +59,7 @@ def show_row(console: Console, row: Row) -> None:
         notes.append(f"floor {_text(row.floor * scale)} {unit}")
     if row.error is not None:
         notes.append(f"relative error {row.error:.0e}".replace("e-0", "e-"))
-    notes.append(f"{len(next(iter(row.times.values())))} rounds")
+    notes.append(counted(len(next(iter(row.times.values()))), "round"))
     console.print(f"[dim]{'; '.join(notes)}[/]\n", soft_wrap=True)
 
 
@@ -123,11 +122,8 @@ def _figures(row: Row) -> dict[str, Any]:
         "name": str(p),
         "operator": p.operator,
         "pass": p.pass_,
-        "shape": "x".join(map(str, (p.batch, p.channels, *p.image[2 - p.rank :]))),
-        "kernel": "x".join(map(str, p.kernel[2 - p.rank :])),
-        "stride": _pair(p.stride, p),
         "dtype": p.dtype,
-        "layout": p.layout,
+        **p.columns(),
     }
     for name, times in row.times.items():
         made[f"{name} us"] = statistics.median(times) * 1e6
@@ -154,11 +150,6 @@ def _figures(row: Row) -> dict[str, Any]:
         for name, times in row.times.items()
     }  # fmt: skip
     return made
-
-
-def _pair(pair: tuple[int, int], p: Problem) -> str:
-    own = pair[2 - p.rank :]
-    return str(own[0]) if len(set(own)) == 1 else "x".join(map(str, own))
 
 
 def _deviation(times: Sequence[float]) -> float:

@@ -11,7 +11,7 @@ from tilewright import te
 from tilewright.ir.errors import ArgumentError
 from tilewright.te import Tensor
 from tilewright.topi.nn import depthwise_conv2d_nchw
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,9 +69,9 @@ class Layer:
         return 2 * self.channels * taps[0] * taps[1]
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> Conv:
         """As everything but the demo names it."""
-        return Problem(
+        return Conv(
             batch=1, channels=self.channels, height=self.height, width=self.width,
             kernel_h=self.kernel, kernel_w=self.kernel, stride=(self.stride, self.stride),
             padding=(self.kernel // 2,) * 4,

@@ -141,6 +141,12 @@ def _searches(results: list[Result], machine: Machine) -> Html:
         caption = f"{r.layer.name}: {r.best}" + (f" ({r.stopped})" if r.stopped else "")
         drawn.append(figure(chart, caption))
     text = "Each dot is a schedule that was built and ran; the line is the best so far."
+    if machine.timed:
+        text += (
+            " A dot is timed once, for some milliseconds, right after it was checked. The three "
+            "fastest then take turns with the libraries, of which the results above are medians: "
+            "compare those."
+        )
     return section("Searches", paragraph(text), beside(*drawn))
 
 

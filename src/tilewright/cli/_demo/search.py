@@ -26,6 +26,9 @@ TOLERANCE = 1e-5
 
 OURS = "tilewright"
 
+#: Half of the rounds lie within such a part of the median, else their times vary much.
+VARIED = 0.3
+
 
 @dataclass(frozen=True)
 class Point:
@@ -75,10 +78,10 @@ class Result:
 
     @property
     def unsteady(self) -> bool:
-        """Whether a time varied so much between rounds that other programs must have run."""
+        """Whether a time varied between rounds by more than :data:`VARIED`."""
         for found in self.times.values():
             low, middle, high = statistics.quantiles(found, n=4)
-            if high - low > 0.3 * middle:
+            if high - low > VARIED * middle:
                 return True
         return False
 
@@ -173,13 +176,14 @@ class Search:
             "shared passes": sum(a.transactions for a in seen if a.scope == "shared"),
         }
 
-    def finish(self, peers: Peers) -> Result:
-        """Time the best candidates beside the libraries, and take down the best one's program."""
+    def finish(self, peers: Peers, seconds: float) -> Result:
+        """Time the best candidates beside the libraries, in about ``seconds``, and take down the
+        best one's program."""
         result = self.result
         if not result.points:
             return result
         if self.machine.timed:
-            self._compare(peers)
+            self._compare(peers, seconds)
         kernel, candidate, result.error = self._kernels[result.best]
         if not self.machine.timed:
             result.traffic = self._traffic(kernel)
@@ -188,7 +192,7 @@ class Search:
         result.loops, result.ir, result.source = repr(scheduled), kernel.ir, kernel.source
         return result
 
-    def _compare(self, peers: Peers) -> None:
+    def _compare(self, peers: Peers, seconds: float) -> None:
         """The three fastest take turns with the libraries and with a copy of as many bytes."""
         result, layer = self.result, self.result.layer
         first = sorted(result.points, key=lambda p: p.cost)[:3]
@@ -203,7 +207,7 @@ class Search:
         if copying:
             batches["copy"] = copying[0]
         with peers.threads():
-            times = turns.take_turns(batches, rest=self.machine.rest)
+            times = turns.take_turns(batches, limit=seconds, rest=self.machine.rest)
         result.best = min((p.label for p in first), key=lambda n: statistics.median(times[n]))
         result.times = {OURS: times[result.best]}
         result.times |= {name: times[name] for name in peers.names if name in times}

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.topi.epilogue import Step
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 _FLOAT, _ONE_FLOAT, _INT, _INTS = 1, 1, 2, 7
 
@@ -71,11 +71,11 @@ def _node(kind: str, inputs: Sequence[str], output: str, attributes: bytes = b""
     return _bytes(1, named + _bytes(2, output) + _bytes(4, kind) + attributes)
 
 
-def model(problem: Problem, constants: Mapping[str, Any]) -> bytes:
+def model(problem: Conv, constants: Mapping[str, Any]) -> bytes:
     """``y = steps(Conv(x, filter))``, channels first, float32.
 
     ``constants`` are what the problem reads beside the image and a residual, float32, by the names
-    of :func:`tilewright.topi.declare.input_shapes`. Raises :class:`Unsupported` for gradients,
+    of :meth:`tilewright.topi.problem.Problem.inputs`. Raises :class:`Unsupported` for gradients,
     other types and steps that are no operator of ONNX's.
     """
     p = problem
@@ -153,7 +153,7 @@ def _step(
     raise Unsupported(f"ONNX has no operator for the step {step}")
 
 
-def session(problem: Problem, constants: Mapping[str, Any], threads: int) -> Any:
+def session(problem: Conv, constants: Mapping[str, Any], threads: int) -> Any:
     """An ONNX Runtime session for :func:`model` on the CPU."""
     import onnxruntime
 
@@ -168,5 +168,5 @@ def session(problem: Problem, constants: Mapping[str, Any], threads: int) -> Any
 
 def depthwise_session(shape: Sequence[int], weight: Any, k: int, stride: int, threads: int) -> Any:
     """:func:`session` for k x k filters (C * multiplier, 1, k, k) and a padding of ``k // 2``."""
-    problem = Problem.parse(shape, weight.shape, stride=stride, padding=k // 2)
+    problem = Conv.parse(shape, weight.shape, stride=stride, padding=k // 2)
     return session(problem, {"filter": weight}, threads)

@@ -13,6 +13,8 @@ from tilewright.cli._libraries import pip_install
 from tilewright.cli._measure import torch_peer
 from tilewright.cli._measure.machine import Machine
 from tilewright.cli._measure.turns import Batch, of_calls, of_graph
+from tilewright.ir.errors import ProblemError
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.problem import Problem
 
 #: By name, what to import; in the order in which they are shown.
@@ -24,7 +26,7 @@ PEERS = {
     "ONNX Runtime": "onnxruntime",
 }
 
-#: Arrays by the names of :func:`tilewright.topi.declare.input_shapes`, float32, channels first.
+#: Arrays by the names of :meth:`tilewright.topi.problem.Problem.inputs`, float32, channels first.
 Arrays = Mapping[str, Any]
 
 
@@ -62,8 +64,9 @@ class Peers:
             torch._dynamo.reset()  # its limit on compilations counts from problem to problem
         found = {}
         for name in self.names:
-            if problem.rank == 1 and name.endswith("channels_last"):
-                continue  # PyTorch has no such format for three dimensions
+            first = next(iter(problem.inputs().values()))
+            if len(first.shape) != 4 and name.endswith("channels_last"):
+                continue  # PyTorch has that format for four dimensions only
             try:
                 found[name] = self._make(name)(name, problem, arrays, sets, cuda_launches)
             except Exception as error:  # another library's failure is no reason to stop
@@ -159,6 +162,8 @@ class Peers:
     ) -> Batch:
         from tilewright.cli._measure.onnx import session
 
+        if not isinstance(problem, Conv):
+            raise ProblemError(f"there is no ONNX model for {problem.operator}")
         made = session(problem, arrays, self.machine.threads)
         binding = made.io_binding()
         first = next(iter(arrays))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-#: Runs something about so many times, and returns the seconds of one.
+#: Runs something about that number of times, and returns the seconds of one.
 Batch: TypeAlias = Callable[[int], float]
 
 #: Waits before a batch until what ran before no longer matters.
@@ -19,6 +19,10 @@ _PAUSE = 0.001
 #: than the ticks by which systems count a running thread's time; up to which part of a core the
 #: process may use and still counts as idle; and for how long at most it is waited for.
 _LOOK, _IDLE, _PATIENCE = 0.01, 0.25, 0.4
+
+#: Seconds of work after :func:`until_idle` that do not count: a thread that slept may be woken on
+#: the core of the one that waits for it, and shares it until the system moves one of them.
+_AWAKE = 0.02
 
 #: The seconds that a captured graph lasts, about, and the most launches in one.
 _GRAPH_SPAN, GRAPH_LAUNCHES = 0.002, 40
@@ -124,22 +128,26 @@ def take_turns(
 ) -> dict[str, list[float]]:
     """Seconds a run, ``rounds`` times by name; the names take turns.
 
-    One batch lasts about ``span`` seconds, and ``rest`` comes before it. Where candidates are slow,
+    One batch lasts about ``span`` seconds, and ``rest`` comes before it; where that let threads
+    sleep, so does a batch that does not count, which wakes them. Where candidates are slow,
     or their threads slow to sleep, there are fewer rounds, so that all of it takes about ``limit``
     seconds, but never fewer than five.
     """
-    numbers, cost = {}, 0.0
+    numbers, waking, cost = {}, {}, 0.0
     for name, batch in batches.items():
         begin = time.monotonic()
         rest()
         rested = time.monotonic() - begin
         once = batch(1)
         numbers[name] = max(1, int(span / max(once, 1e-7)))
-        cost += (numbers[name] + 1) * once + rested
+        waking[name] = int(_AWAKE / max(once, 1e-7)) if rest is until_idle else 0
+        cost += (numbers[name] + waking[name] + 2) * once + rested
     count = max(min(5, rounds), min(rounds, int(limit / cost)))
     times: dict[str, list[float]] = {name: [] for name in batches}
     for _ in range(count):
         for name, batch in batches.items():
             rest()
+            if waking[name]:
+                batch(waking[name])
             times[name].append(batch(numbers[name]))
     return times

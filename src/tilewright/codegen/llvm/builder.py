@@ -41,7 +41,7 @@ def split_type(type: str) -> tuple[str, int]:
 
 
 def mangled(type: str) -> str:
-    """The type as it stands in the name of an overloaded intrinsic."""
+    """The type as written in the name of an overloaded intrinsic."""
     element, lanes = split_type(type)
     short = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}.get(element, element)
     return short if lanes == 1 else f"v{lanes}{short}"

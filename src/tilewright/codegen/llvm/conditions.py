@@ -10,7 +10,7 @@ from tilewright.codegen.llvm.builder import Value, constant, literal
 from tilewright.codegen.llvm.indices import Indices
 from tilewright.codegen.llvm.types import widen
 from tilewright.ir import expr as E
-from tilewright.ir.expr import Expr, Var
+from tilewright.ir.expr import Expr
 
 _COMPARE = {
     E.EQ: ("eq", "oeq"), E.NE: ("ne", "une"), E.LT: ("lt", "olt"), E.LE: ("le", "ole"),
@@ -20,10 +20,6 @@ _HOLDS: dict[str, Callable[[int, int], bool]] = {
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
     "gt": operator.gt, "ge": operator.ge,
 }  # fmt: skip
-#: Nodes of which an index is made, beside variables and constants.
-_INDEX_NODES = (
-    E.Add, E.Sub, E.Mul, E.FloorDiv, E.FloorMod, E.TruncDiv, E.TruncMod, E.Min, E.Max,
-)  # fmt: skip
 
 
 class Conditions(Indices):
@@ -38,7 +34,7 @@ class Conditions(Indices):
             if self.types.narrow(t):
                 a, b = widen(self.b, t, a), widen(self.b, t, b)
             return self.b.compare(f"fcmp {floating}", a, b)
-        if t.lanes == 1 and t.kind == "int" and self._is_index(e.a) and self._is_index(e.b):
+        if t.lanes == 1 and t.kind == "int" and e.exact:
             a, b = self.index(e.a), self.index(e.b)
         else:
             a, b = self.expr(e.a), self.expr(e.b)
@@ -48,12 +44,6 @@ class Conditions(Indices):
         if integer not in ("eq", "ne"):
             integer = ("s" if t.kind == "int" else "u") + integer
         return self.b.compare(f"icmp {integer}", a, b)
-
-    def _is_index(self, e: Expr) -> bool:
-        """Whether ``e`` is arithmetic on variables, as opposed to data."""
-        if isinstance(e, (Var, E.IntImm)):
-            return True
-        return isinstance(e, _INDEX_NODES) and self._is_index(e.a) and self._is_index(e.b)
 
     def logical(self, e: Expr, x: Expr, y: Expr) -> Value:
         """``select`` and not ``and``: what the left operand rules out may be poison."""

@@ -24,7 +24,6 @@ from tilewright.ir.expr import Expr, Var
 
 _INTEGER = {
     E.Add: "add", E.Sub: "sub", E.Mul: "mul", E.BitAnd: "and", E.BitOr: "or", E.BitXor: "xor",
-    E.Shl: "shl",
 }  # fmt: skip
 _FLOAT = {E.Add: "fadd", E.Sub: "fsub", E.Mul: "fmul", E.Div: "fdiv"}
 
@@ -102,14 +101,24 @@ class Expressions(Conditions):
         signed = t.kind == "int"
         if node in (E.Min, E.Max):
             return self.b.intrinsic(f"{'s' if signed else 'u'}{node.__name__.lower()}", a, d)
-        if isinstance(e, (E.FloorDiv, E.FloorMod)):
-            return self.floor(e, a, d)
-        if node in (E.TruncDiv, E.TruncMod):
-            opcode = "div" if node is E.TruncDiv else "rem"
-            return self.b.binary(f"{'s' if signed else 'u'}{opcode}", a, self.harmless(e.b, d))
-        if node is E.Shr:
-            return self.b.binary("ashr" if signed else "lshr", a, d)
+        if isinstance(e, (E.FloorDiv, E.FloorMod, E.TruncDiv, E.TruncMod)):
+            return self.division(e, a, d)
+        if isinstance(e, (E.Shl, E.Shr)):
+            return self._shift(e, a, d)
         raise TargetError(f"no LLVM IR for {node.__name__} of {t}")
+
+    def _shift(self, e: E.Shl | E.Shr, a: Value, d: Value) -> Value:
+        """A shift; by the width of its type or more it leaves zeros, or copies of the sign."""
+        b, bits = self.b, e.dtype.bits
+        left, signed = isinstance(e, E.Shl), e.dtype.kind == "int"
+        opcode = "shl" if left else "ashr" if signed else "lshr"
+        by = e.b.value if isinstance(e.b, E.Broadcast) else e.b
+        if isinstance(by, E.IntImm) and 0 <= by.value < bits:
+            return b.binary(opcode, a, d)
+        beyond = b.compare("icmp uge", d, literal(d.type, bits))
+        if opcode == "ashr":
+            return b.binary(opcode, a, b.select(beyond, literal(d.type, bits - 1), d))
+        return b.select(beyond, literal(a.type, 0), b.binary(opcode, a, d))
 
     def _float_binary(self, e: E.Binary) -> Value:
         t, b = e.dtype, self.b
@@ -132,16 +141,17 @@ class Expressions(Conditions):
     def _extremum(self, e: E.Min | E.Max, x: Value, y: Value) -> Value:
         """The operand that is a number where the other is NaN (IEEE 754-2019 minimumNumber).
 
-        The processor's minimum gives its second operand in that case, so it suffices where that
-        one is a constant. Not ``llvm.minnum``: LLVM 22 vectorises loops that reduce by it, wrongly
-        where they hold several reductions.
+        The processor's minimum, ``x < y ? x : y``, is the second operand where one is NaN; a NaN
+        there is replaced by the first operand. No intrinsic: LLVM 22 vectorises loops that reduce
+        by ``llvm.minnum`` wrongly, and on x86 with AVX512DQ the scalar ``llvm.minimumnum`` gives
+        NaN where LLVM knows that one operand is a number and has lost the flag ``nsz``.
         """
-        low = isinstance(e, E.Min)
+        b, low = self.b, isinstance(e, E.Min)
         if _is_number(e.a):
             x, y = y, x
-        if _is_number(e.a) or _is_number(e.b):
-            return self.b.select(self.b.compare("fcmp olt" if low else "fcmp ogt", x, y), x, y)
-        return self.b.intrinsic("minimumnum" if low else "maximumnum", x, y, flags="nsz")
+        if not (_is_number(e.a) or _is_number(e.b)):
+            y = b.select(b.compare("fcmp uno", y, y), x, y)
+        return b.select(b.compare("fcmp olt" if low else "fcmp ogt", x, y), x, y)
 
     def load(self, e: E.Load) -> Value:
         raise NotImplementedError

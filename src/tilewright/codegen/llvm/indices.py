@@ -7,7 +7,7 @@ a program do not overflow, so LLVM need not widen them to form addresses.
 from __future__ import annotations
 
 from tilewright.arith import Analyzer
-from tilewright.codegen.llvm.builder import Builder, Value, literal, split_type
+from tilewright.codegen.llvm.builder import Builder, Value, literal
 from tilewright.codegen.llvm.known import fixed_divisor
 from tilewright.codegen.llvm.sums import I64, Sums, Terms
 from tilewright.codegen.llvm.types import Types, cast
@@ -69,14 +69,10 @@ class Indices(Sums):
         return found
 
     def _index(self, e: Expr) -> Value:
-        t = e.dtype
-        if t.kind == "int" and t.bits >= 32:
+        if e.exact and e.dtype.is_int:
             match e:
-                case E.FloorDiv(a, d) | E.FloorMod(a, d):
-                    return self.floor(e, self.index(a), self.index(d))
-                case E.TruncDiv(a, d) | E.TruncMod(a, d):
-                    opcode = "sdiv" if isinstance(e, E.TruncDiv) else "srem"
-                    return self.b.binary(opcode, self.index(a), self.harmless(d, self.index(d)))
+                case E.FloorDiv(a, d) | E.FloorMod(a, d) | E.TruncDiv(a, d) | E.TruncMod(a, d):
+                    return self.division(e, self.index(a), self.index(d))
                 case E.Mul(a, d) if not (isinstance(a, E.IntImm) or isinstance(d, E.IntImm)):
                     return self.product(self.index(a), self.index(d))
                 case E.Add() | E.Sub() | E.Mul():
@@ -95,22 +91,39 @@ class Indices(Sums):
     def _extended(self, e: Expr) -> Value:
         return cast(self.b, self.types, e.dtype, INT64, self.expr(e))
 
-    def harmless(self, divisor: Expr, d: Value) -> Value:
-        """``d``, the value of ``divisor``, or 1 in the lanes that are off: these do not divide by
-        zero."""
-        mask = self.mask
-        if fixed_divisor(divisor) is not None or mask is None:
-            return d
-        if split_type(mask.type)[1] != split_type(d.type)[1]:
-            return d
-        return self.b.select(mask, d, literal(d.type, 1))
+    def division(self, e: E.Binary, a: Value, d: Value) -> Value:
+        """Division, of scalars or vectors of one integer type: by zero it is zero, and the least
+        number by -1 wraps around, where the processor's own would end the process."""
+        b, quotient = self.b, isinstance(e, (E.FloorDiv, E.TruncDiv))
+        signed = e.dtype.kind == "int"
+        if fixed_divisor(e.b) is not None or self._above_zero(e.b):
+            return self._quotient_or_rest(e, a, d)
+        odd = b.binary("add", d, literal(d.type, 1)) if signed else d  # 0 or 1: by -1 or by 0
+        special = b.compare("icmp ult", odd, literal(d.type, 2 if signed else 1))
+        found = self._quotient_or_rest(e, a, b.select(special, literal(d.type, 1), d))
+        if not quotient:  # by 1, it is 0
+            return found
+        return b.select(special, b.binary("mul", a, d), found)
 
-    def floor(self, e: E.FloorDiv | E.FloorMod, a: Value, d: Value) -> Value:
-        """Division that rounds down, of scalars or vectors of one integer type."""
+    def _above_zero(self, divisor: Expr) -> bool:
+        if divisor.dtype.lanes > 1 or divisor.dtype.kind != "int" or divisor.dtype.bits < 32:
+            return False
+        low = self.analyzer.bounds(divisor).lo
+        return low is not None and low >= 1
+
+    def _quotient_or_rest(self, e: E.Binary, a: Value, d: Value) -> Value:
+        """Division by what is neither 0 nor, of signed numbers, -1."""
+        if isinstance(e, (E.FloorDiv, E.FloorMod)):
+            return self._floor(e, a, d)
+        opcode = "div" if isinstance(e, E.TruncDiv) else "rem"
+        return self.b.binary(f"{'s' if e.dtype.kind == 'int' else 'u'}{opcode}", a, d)
+
+    def _floor(self, e: E.FloorDiv | E.FloorMod, a: Value, d: Value) -> Value:
+        """Division that rounds down."""
         quotient, b = isinstance(e, E.FloorDiv), self.b
         divisor = _splatted(d)
         if e.dtype.kind == "uint":
-            return b.binary("udiv" if quotient else "urem", a, self.harmless(e.b, d))
+            return b.binary("udiv" if quotient else "urem", a, d)
         if divisor is not None and divisor > 0:
             if divisor & (divisor - 1) == 0:
                 amount = divisor.bit_length() - 1 if quotient else divisor - 1
@@ -118,7 +131,6 @@ class Indices(Sums):
             low = self.analyzer.bounds(e.a).lo if e.dtype.lanes == 1 else None
             if low is not None and low >= 0:
                 return b.binary("udiv" if quotient else "urem", a, d)
-        d = self.harmless(e.b, d)
         zero = literal(a.type, 0)
         rest = b.binary("srem", a, d)
         differs = b.compare("icmp slt", b.binary("xor", rest, d), zero)

@@ -82,17 +82,14 @@ class Known:
             (self._loaded if effects else self._known)[-1][form, e] = value
 
     def effects(self, e: Expr) -> int:
-        """0 for what can always be evaluated, :data:`_PARTIAL` for what may fail (loads,
-        divisions), :data:`_EFFECT` for calls of C."""
+        """0 for what can always be evaluated, :data:`_PARTIAL` for what may fail (loads),
+        :data:`_EFFECT` for calls of C."""
         found = self._effects.get(e)
         if found is None:
             found = max(map(self.effects, _operands(e)), default=_PURE)
             match e:
                 case E.Load():
                     found = max(found, _PARTIAL)
-                case E.FloorDiv(_, d) | E.FloorMod(_, d) | E.TruncDiv(_, d) | E.TruncMod(_, d):
-                    if fixed_divisor(d) is None:
-                        found = max(found, _PARTIAL)
                 case E.Call(_, name, _) if name.startswith("extern:"):
                     found = _EFFECT
             self._effects[e] = found

@@ -31,7 +31,7 @@ class Memory(Offsets):
     def __init__(self, b: Builder, types: Types) -> None:
         super().__init__(b, types)
         #: Arrays on the stack of the function being written, with the elements each has room for.
-        self.room: dict[Buffer, int] = {}
+        self.capacity: dict[Buffer, int] = {}
         #: Results that begin on lines of the caches and are written past them.
         self.streaming: frozenset[Buffer] = frozenset()
         self._once = ""  # the remark on stores that are streamed
@@ -113,7 +113,7 @@ class Memory(Offsets):
                 return self._load_same(element, pointer, base, mask, lanes, size)
             if step == 1:
                 at = self.element(element, pointer, base)
-                if mask is not None and self._has_room(buffer, base, lanes):
+                if mask is not None and self._fits(buffer, base, lanes):
                     found = self._load_vector(type, at, None, size)
                     return b.select(mask, found, literal(type, 0))
                 return self._load_vector(type, at, mask, size)
@@ -142,13 +142,13 @@ class Memory(Offsets):
             [at, Value("i32", str(size)), mask, literal(type, 0)],
         )
 
-    def _has_room(self, buffer: Buffer, base: Value, lanes: int) -> bool:
+    def _fits(self, buffer: Buffer, base: Value, lanes: int) -> bool:
         """Whether lanes that are off may be accessed too: they lie in an array of our own.
 
         LLVM keeps an array in registers only where no access of it is masked.
         """
-        first, room = constant(base), self.room.get(buffer, 0)
-        return first is not None and first >= 0 and first + lanes <= room
+        first, capacity = constant(base), self.capacity.get(buffer, 0)
+        return first is not None and first >= 0 and first + lanes <= capacity
 
     def _load_vector(self, type: str, at: Value, mask: Value | None, size: int) -> Value:
         if mask is None:
@@ -268,7 +268,7 @@ class Memory(Offsets):
                     held = b.shuffle(held, Value(type, "poison"), turned)
                     mask = mask and b.shuffle(mask, Value(mask.type, "poison"), turned)
                 at = self.element(element, pointer, base)
-                if mask is not None and self._has_room(buffer, base, lanes):
+                if mask is not None and self._fits(buffer, base, lanes):
                     held = b.select(mask, held, self._load_vector(type, at, None, size))
                     mask = None
                 if mask is None and self._streams(buffer, indices, lanes):

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from tilewright.codegen.arguments import variables
 from tilewright.codegen.llvm.builder import Builder, Value
 from tilewright.codegen.llvm.generated import ENTRY, Generated
-from tilewright.codegen.llvm.stmt import Statements, symbolic_range, wants_facts
+from tilewright.codegen.llvm.stmt import Statements, wants_facts
 from tilewright.codegen.llvm.sums import I64
 from tilewright.codegen.llvm.types import Types
-from tilewright.ir import ops
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Var
 from tilewright.ir.func import Func, Module
-from tilewright.lower.innermost_vectors import innermost_vectors
+from tilewright.lower.context import bind_extents
+from tilewright.lower.pipeline import for_backend
 
 
 def generate(
@@ -38,7 +38,7 @@ def generate(
     native_half = "f16c" in features or "neon" in features or "fullfp16" in features
     writer = Statements(builder, Types(native_half), threads, features)
     for func in module.funcs:
-        _function(writer, innermost_vectors(func, _vector_bytes(features)))
+        _function(writer, for_backend(func, "llvm", vector_bytes=_vector_bytes(features)))
     _entry(writer, module)
     prefer = f' "prefer-vector-width"="{vector_bits}"' if vector_bits else ""
     text = f"{builder.text()}\nattributes #0 = {{ nounwind{prefer} }}\n"
@@ -61,10 +61,10 @@ def _function(w: Statements, func: Func) -> None:
     w.reasons = wants_facts(func.body)
     w.variables, w.pointers = {}, {}
     params = []
+    bind_extents(w.analyzer, func.params)
     for k, p in enumerate(func.params):
         if isinstance(p, Var):
             w.variables[p] = Value(I64, f"%a{k}")
-            w.analyzer.bind(p, ops.const(0, p.dtype), symbolic_range(p))
             params.append(f"i64 %a{k}")
         else:
             w.pointers[p] = Value("ptr", f"%a{k}")

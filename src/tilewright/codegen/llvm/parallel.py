@@ -106,7 +106,7 @@ def _outline(
     begin, end = Value(I64, "%begin"), Value(I64, "%end")
 
     def body() -> None:
-        w.counted(s.var, begin, end, lambda: w.stmt(s.body))
+        w.counted(s.var, begin, end, lambda: w.task(s))
         streams.fence(w)
 
     w.function(head, body, True)

@@ -11,23 +11,24 @@ from tilewright.codegen.llvm import instruction, parallel, streams
 from tilewright.codegen.llvm.builder import Builder, Value, constant
 from tilewright.codegen.llvm.conditions import uniform
 from tilewright.codegen.llvm.memory import Memory
-from tilewright.codegen.llvm.sums import I64
+from tilewright.codegen.llvm.sums import I64, Start
 from tilewright.codegen.llvm.types import Types
 from tilewright.ir import expr as E
-from tilewright.ir import ops
 from tilewright.ir import stmt as S
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import ForKind, Stmt
-from tilewright.ir.visit import exprs, statements
+from tilewright.ir.visit import Steps, exprs, free_vars, run, statements
 
-#: So many bytes of a function's arrays lie on the stack, where LLVM may turn them into registers.
+#: How many bytes of a function's arrays lie on the stack, where LLVM may turn them into registers.
 STACK_BYTES = 64 * 1024
-#: Arrays of at most so many bytes, say sums, have as much room again for themselves.
+#: Arrays of at most this many bytes, say sums, have as much room again for themselves.
 SMALL_BYTES = 8 * 1024
-#: A loop is written out up to so many stores; beyond, a few turns of it.
+#: A loop is written out up to this many stores; beyond, a few turns of it.
 UNROLL_STEPS = 4096
+#: A loop is long that has this many stores an iteration.
+LONG_STEPS = 64
 _SPARE_BYTES = 64
 _PTR = "ptr"
 
@@ -74,8 +75,9 @@ class Statements(Memory):
         """The function that ``head`` declares; it returns an i32, 0 where all went well."""
         b = self.b
         outer, self.frame = self.frame, Frame(parallel=parallel)
-        known, room = (self._known, self._loaded, self._sums), self.room
-        self._known, self._loaded, self._sums, self.room = [{}], [{}], [{}], {}
+        known, capacity = (self._known, self._loaded, self._sums), self.capacity
+        start, self.start = self.start, None
+        self._known, self._loaded, self._sums, self.capacity = [{}], [{}], [{}], {}
         state = b.begin()
         body()
         b.do("store i32 0, ptr %status")
@@ -99,7 +101,8 @@ class Statements(Memory):
         b.do("%result = load i32, ptr %status")
         b.do("ret i32 %result")
         b.end(head, state, after)
-        (self._known, self._loaded, self._sums), self.frame, self.room = known, outer, room
+        (self._known, self._loaded, self._sums), self.frame, self.capacity = known, outer, capacity
+        self.start = start
 
     def _declare_memory(self) -> None:
         self.b.declare("noalias ptr", "tw_alloc", [I64], external=True)
@@ -116,6 +119,9 @@ class Statements(Memory):
 
     def stmt(self, s: Stmt) -> None:
         """The instructions of a statement."""
+        run(self._steps(s))
+
+    def _steps(self, s: Stmt) -> Steps:
         match s:
             case S.Store(buffer, indices, value, predicate):
                 if isinstance(predicate, E.Broadcast):
@@ -126,19 +132,16 @@ class Statements(Memory):
                 self._for(s)
             case S.Seq(stmts):
                 for x in stmts:
-                    self.stmt(x)
+                    yield self._steps(x)
             case S.If(condition, then, orelse):
                 self._if(condition, then, orelse)
             case S.Let(var, value, body):
                 self.let(var, value)
-                self.stmt(body)
+                yield self._steps(body)
             case S.Allocate(buffer, body):
-                self._allocate(buffer, body)
-            case S.Attr(key, value, body):
-                before = self._auto_unroll
-                self._pragma(key, value)
-                self.stmt(body)
-                self._auto_unroll = before
+                yield self._allocate(buffer, body)
+            case S.Remark(body=body):
+                yield self._steps(body)
             case S.Evaluate(value):
                 self._evaluate(value)
             case S.Instr():
@@ -184,13 +187,9 @@ class Statements(Memory):
             b.jump(done)
         b.start(done)
 
-    def _pragma(self, key: str, value: object) -> None:
-        if key == "auto_unroll_max_step":
-            self._auto_unroll = int(str(value))
-
     # Memory
 
-    def _allocate(self, buffer: Buffer, body: Stmt) -> None:
+    def _allocate(self, buffer: Buffer, body: Stmt) -> Steps:
         b, element = self.b, self.types.memory(buffer.dtype)
         size = self.index(buffer.size)
         count = constant(size)
@@ -199,26 +198,26 @@ class Statements(Memory):
             if known is None:  # else from another turn of an unrolled loop, or a copy of one
                 known = self.frame.arrays[buffer] = self._array(buffer, max(1, count), element)
             self.pointers[buffer] = known
-            self.stmt(body)
+            yield self._steps(body)
             return
         self._declare_memory()
         nbytes_value = self.arithmetic("mul", size, Value(I64, str(buffer.dtype.bytes)))
         pointer = b.call(_PTR, "tw_alloc", [nbytes_value], external=True)
         self.fail_if(b.compare("icmp eq", pointer, Value(_PTR, "null")))
         self.pointers[buffer] = pointer
-        self.stmt(body)
+        yield self._steps(body)
         b.call("void", "tw_free", [pointer], external=True)
 
     def _array(self, buffer: Buffer, count: int, element: str) -> Value:
         """Memory of constant size: on the stack as long as there is not much of it."""
         nbytes = count * buffer.dtype.bytes
-        room = STACK_BYTES * 2 if nbytes <= SMALL_BYTES else STACK_BYTES
-        if self.frame.stack + nbytes > room:
+        capacity = STACK_BYTES * 2 if nbytes <= SMALL_BYTES else STACK_BYTES
+        if self.frame.stack + nbytes > capacity:
             return self._part_of_scratch(nbytes)
         self.frame.stack += nbytes
         # room for a vector that begins inside and ends outside
-        self.room[buffer] = count + _SPARE_BYTES // buffer.dtype.bytes
-        return self.b.early(f"alloca [{self.room[buffer]} x {element}], align 64")
+        self.capacity[buffer] = count + _SPARE_BYTES // buffer.dtype.bytes
+        return self.b.early(f"alloca [{self.capacity[buffer]} x {element}], align 64")
 
     def _part_of_scratch(self, nbytes: int) -> Value:
         """A part of the block that the function takes at its start and gives back at its end."""
@@ -238,9 +237,8 @@ class Statements(Memory):
                 "parallel, or build for a GPU or for sim"
             )
         before = self._auto_unroll
-        for key, value in s.annotations:
-            self._pragma(key, value)
-        if dict(s.annotations).get(streams.STREAM):
+        self._auto_unroll = int(s.pragma(S.Pragma.AUTO_UNROLL_MAX_STEP, before))
+        if s.pragma(S.Pragma.STREAM_STORES, False):
             streams.write(self, s, lambda: self._turns(s))
         else:
             self._turns(s)
@@ -279,15 +277,36 @@ class Statements(Memory):
     def _serial(self, s: S.For) -> None:
         first = self.index(s.min)
         end = self.arithmetic("add", first, self.index(s.extent))
-        turns = max(1, min(16, UNROLL_STEPS // max(1, steps(s.body))))
+        length = steps(s.body)
+        turns = max(1, min(16, UNROLL_STEPS // max(1, length)))
         unroll = turns if s.kind is ForKind.UNROLLED else 0 if in_tiles(s.body) else 1
-        self.counted(s.var, first, end, lambda: self.stmt(s.body), unroll)
+        write = self._long_body if length >= LONG_STEPS else self.task
+        self.counted(s.var, first, end, lambda: write(s), unroll)
+
+    def _long_body(self, s: S.For) -> None:
+        """The body of a loop whose indices are sums from its start on; see :class:`Start`."""
+        around, self.start = self.start, Start(self.variables[s.var].text)
+        at = len(self.b.lines)
+        self.b.lines.append("")
+        self.task(s)
+        self.b.lines[at] = "\n".join(self.start.lines)
+        self.start = around
+
+    def task(self, s: S.For) -> None:
+        """The body of a loop; what a parallel one's number is divided into is found first, where it
+        serves all of the body."""
+        if s.kind is ForKind.PARALLEL:
+            for e in dict.fromkeys(exprs(s.body)):
+                if isinstance(e, (E.FloorDiv, E.FloorMod)) and e.dtype.lanes == 1:
+                    if not self.partial(e) and all(v in self.variables for v in free_vars(e)):
+                        self.index(e)
+        self.stmt(s.body)
 
     def counted(
         self, var: Var, first: Value, end: Value, body: Callable[[], None], unroll: int = 1
     ) -> None:
         """``body`` for ``var`` from ``first`` to before ``end``, tested at the end of each turn, or
-        of so many as ``unroll`` says; of 1, LLVM may test less often, and of 0 it may not."""
+        of as many as ``unroll`` says; of 1, LLVM may test less often, and of 0 it may not."""
         b = self.b
         inside, done = b.label("loop"), b.label("end")
         before = b.block
@@ -338,8 +357,3 @@ def in_tiles(body: Stmt) -> bool:
         isinstance(s, S.Instr) and "amx-tile" in getattr(s.instruction, "features", ())
         for s in statements(body)
     )
-
-
-def symbolic_range(var: Var) -> Expr:
-    """How far an extent may go."""
-    return ops.const(2**31 - 1, var.dtype)

@@ -25,8 +25,6 @@ from tilewright.ir.visit import allocated, walk
 if TYPE_CHECKING:
     from tilewright.codegen.llvm.stmt import Statements
 
-#: The pragma of a loop.
-STREAM = "stream_stores"
 #: Features by which a processor has streaming stores and their fence.
 _FENCED = ("sse2", "avx2")
 

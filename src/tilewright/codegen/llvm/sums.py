@@ -9,6 +9,7 @@ are kept too, and serve every index that begins alike.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from tilewright.codegen.llvm.builder import Builder, Value, constant
 from tilewright.codegen.llvm.known import Known
@@ -22,6 +23,21 @@ Terms = dict[str, int]
 Spread = tuple[tuple[tuple[Expr, int], ...], int]
 
 
+@dataclass
+class Start:
+    """Where the body of a long loop begins, with what its indices have in common there.
+
+    A sum of registers that are older than ``newest`` is computed once, in ``lines`` at the start of
+    the body, and LLVM is kept from seeing what it is a sum of. Its loop strength reduction tries
+    the parts of each address in every arrangement, which for a body of hundreds of accesses takes
+    longer than the rest of compiling it.
+    """
+
+    newest: str
+    lines: list[str] = field(default_factory=list)
+    sums: dict[tuple[tuple[str, int], ...], str] = field(default_factory=dict)
+
+
 class Sums(Known):
     """Writes sums of i64 that do not overflow."""
 
@@ -29,6 +45,7 @@ class Sums(Known):
 
     def __init__(self) -> None:
         super().__init__()
+        self.start: Start | None = None  # of the innermost long loop
         self._spreads: dict[Expr, Spread] = {}
 
     def index(self, e: Expr) -> Value:
@@ -70,8 +87,31 @@ class Sums(Known):
             return Value(I64, str(least))
         if len(items) > 1:
             items.sort(key=_by_age)
+            if self.start is not None:
+                items = self._begun(self.start, items)
         found = self._prefix(tuple(items))
         return self._plus(found, least) if least else found
+
+    def _begun(self, start: Start, items: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        """``items`` with what is known at the start of the loop as one of them."""
+        newest = _by_age((start.newest, 0))
+        count = sum(_by_age(item) < newest for item in items)
+        if count < 2:
+            return items
+        key = tuple(items[:count])
+        name = start.sums.get(key)
+        if name is None:
+            total = ""
+            for register, k in key:
+                part = self.b.name()
+                start.lines.append(f"  {part} = mul nsw i64 {register}, {k}")
+                if total:
+                    start.lines.append(f"  {part}.s = add nsw i64 {total}, {part}")
+                    part += ".s"
+                total = part
+            name = start.sums[key] = self.b.name()
+            start.lines.append(f'  {name} = call i64 asm "", "=r,0"(i64 {total})')
+        return [(name, 1), *items[count:]]
 
     def _prefix(self, items: tuple[tuple[str, int], ...]) -> Value:
         if len(items) == 1:
@@ -140,7 +180,7 @@ def spread(parts: Iterable[tuple[Expr, int]]) -> Spread:
 def _spread(e: Expr, scale: int, atoms: dict[Expr, int]) -> int:
     if isinstance(e, E.IntImm):
         return scale * e.value
-    if e.dtype.kind == "int" and e.dtype.bits >= 32:
+    if e.exact and e.dtype.is_int:
         match e:
             case E.Add(a, b):
                 return _spread(a, scale, atoms) + _spread(b, scale, atoms)

@@ -15,8 +15,8 @@ import numpy as np
 
 from tilewright.ir.expr import Load
 from tilewright.ir.text import expr_text
-from tilewright.runtime.sim.frame import WARP
 from tilewright.runtime.sim.report import AccessCost, Branch, SimReport, Traffic
+from tilewright.target.devices import BANKS, SECTOR, WARP, WIDEST, WORD
 
 if TYPE_CHECKING:
     from tilewright.ir.buffer import Buffer
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from tilewright.runtime.sim.findings import Site
     from tilewright.runtime.sim.frame import Frame
     from tilewright.runtime.sim.values import Array
-
-BANKS = 32
-WORD = 4
-SECTOR = 32
-_WIDEST = 16  # bytes that one thread moves in one request
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,7 @@ class Request:
 def split(request: Request) -> list[Request]:
     """The request as hardware issues it: at most 16 contiguous bytes a thread and request."""
     lanes = request.byte.shape[1]
-    step = max(1, _WIDEST // request.size) if request.contiguous else 1
+    step = max(1, WIDEST // request.size) if request.contiguous else 1
     return [
         Request(request.byte[:, k : k + step], request.size, request.warp, request.lane)
         for k in range(0, lanes, step)
@@ -66,7 +61,7 @@ def bank_passes(request: Request) -> tuple[Array, int]:
     groups = max(1, min(width // WORD, 4))  # 1, 2 or 4 a warp
     group = request.warp.astype(np.int64) * groups + request.lane // (WARP // groups)
     words = request.byte[:, :1] // WORD + np.arange(-(-width // WORD))
-    # Words are told apart within a group: a word that several threads read is fetched once.
+    # Words are distinguished within a group: a word that several threads read is fetched once.
     span = int(words.max()) + 1
     unique = np.unique(group[:, None] * span + words)
     group, word = np.divmod(unique, span)
@@ -136,7 +131,7 @@ class Cost:
             cost.worst = max(cost.worst, int(each.max()))
 
     def moved(self, buffer: Buffer, count: int, store: bool) -> None:
-        """Count so many elements, whichever way they go."""
+        """Count ``elements``, read or written."""
         traffic, size = self.report.traffic.setdefault(buffer.scope, Traffic()), buffer.dtype.bytes
         if store:
             traffic.stores += count

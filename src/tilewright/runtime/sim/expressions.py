@@ -22,7 +22,6 @@ from tilewright.runtime.sim.frame import Frame
 from tilewright.runtime.sim.shuffle import SHUFFLES, shuffle
 from tilewright.runtime.sim.values import (
     BINARY,
-    DIVISIONS,
     Array,
     cast,
     function,
@@ -41,9 +40,14 @@ def _narrow(t: DType) -> bool:
     return t.kind == "bfloat"
 
 
-def _column(x: Array, lanes: int) -> Array:
+def _column(x: Array) -> Array:
     """A scalar's value beside vectors: one row a thread."""
-    return x[:, None] if lanes > 1 and np.ndim(x) == 1 else x
+    return x[:, None] if np.ndim(x) == 1 else x
+
+
+def _elements(x: Array, lanes: int) -> Array:
+    """What a condition, of a vector or of all of its elements alike, is for each element."""
+    return x if lanes == 1 or np.ndim(x) == 2 else np.broadcast_to(_row(x), (np.size(x), lanes))
 
 
 class ExpressionCompiler:
@@ -94,8 +98,6 @@ class ExpressionCompiler:
         nodes = list(exprs(e))
         if not all(isinstance(node, _PURE) for node in nodes):
             return code
-        if any(isinstance(n, DIVISIONS) and not isinstance(n.b, E.IntImm) for n in nodes):
-            return code  # it may report
         slots = tuple(self.slot(node) for node in nodes if isinstance(node, E.Var))
         return lambda frame: frame.remembered(e, slots, code)
 
@@ -178,24 +180,9 @@ class ExpressionCompiler:
 
     def _binary(self, e: Any, a: Code, b: Code) -> Code:
         compute = BINARY[type(e)]
-        if isinstance(e, DIVISIONS) and not isinstance(e.b, E.IntImm):
-            return self._division(e, a, b, compute)
         if _narrow(e.dtype):
             return self._counted(e, lambda f: round_bfloat16(compute(a(f), b(f))))
         return self._counted(e, lambda f: compute(a(f), b(f)))
-
-    def _division(self, e: Any, a: Code, b: Code, compute: Any) -> Code:
-        site = self._here
-
-        def divide(frame: Frame) -> Array:
-            x, y = a(frame), b(frame)
-            zero = y == 0
-            if np.any(zero):
-                lane = int(np.argmax(zero)) if np.ndim(zero) == 1 else 0
-                frame.batch.findings.add("division by zero", site, frame, lane, f"computes {e}")
-            return compute(x, y)
-
-        return divide
 
     def _counted(self, e: E.Expr, code: Code, operations: int = 1) -> Code:
         """``code``, counting floating-point operations where wanted."""
@@ -245,7 +232,7 @@ class ExpressionCompiler:
 
         def blend(frame: Frame) -> Array:
             # Both vectors are read whole; what is not chosen of them may be undefined.
-            chosen = _column(c(frame), lanes)
+            chosen = _elements(c(frame), lanes)
             on_true = a(frame.keeping(chosen))
             return np.where(chosen, on_true, b(frame.keeping(~chosen)))
 
@@ -281,7 +268,7 @@ class ExpressionCompiler:
         codes = [self.expr(i) for i in indices]
         if all(i.dtype.lanes == 1 for i in indices):
             return lambda frame: [code(frame) for code in codes]
-        return lambda frame: [_column(code(frame), 2) for code in codes]
+        return lambda frame: [_column(code(frame)) for code in codes]
 
     def predicate(self, predicate: E.Expr | None, lanes: int) -> Callable[[Frame], Array | None]:
         """Which elements of an access of ``lanes`` elements a thread are wanted; None: all."""
@@ -292,7 +279,7 @@ class ExpressionCompiler:
         code = self.expr(predicate)
 
         def wanted(frame: Frame) -> Array | None:
-            keep = _column(code(frame), lanes)
+            keep = _elements(code(frame), lanes)
             if lanes > 1 and frame.mask is not None and frame.mask.shape[1] == lanes:
                 keep = keep & frame.mask
             return None if keep.all() else keep

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewright.ir.buffer import warp_copies
 from tilewright.runtime.sim.flight import Flights
+from tilewright.target.devices import WARP
 
 if TYPE_CHECKING:
     from tilewright.runtime.sim.cost import Cost
     from tilewright.runtime.sim.findings import Findings
     from tilewright.runtime.sim.values import Array
-
-WARP = 32
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,11 @@ class Grid:
     def warps(self) -> int:
         """Warps a block, the last one perhaps not full."""
         return -(-self.threads // WARP)
+
+    @property
+    def warps_of_rows(self) -> int:
+        """Copies that a block has of memory of scope "warp"."""
+        return warp_copies(self.block)
 
     def thread_id(self, linear: int) -> tuple[int, int, int]:
         return _unlinear(linear, self.block)
@@ -74,6 +79,10 @@ class Batch:
         self.slot = self.lanes // threads  # the batch's block, by lane
         self.thread = self.lanes - self.slot * threads
         self.warp = self.slot * grid.warps + self.thread // WARP
+        x = grid.block[0]
+        row = self.slot * (threads // x) + self.thread // x
+        #: Who shares memory of scope "warp": 32 neighbours along threadIdx.x.
+        self.warp_of_row = row * -(-x // WARP) + self.thread % x // WARP
         #: Threads by one number for the whole launch; a warp takes 32 of them, full or not.
         self.who = (first + self.slot) * (grid.warps * WARP) + self.thread
         self.flights = Flights(count * threads)

@@ -13,19 +13,20 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.visit import walk
-from tilewright.lower.proxy_fences import beside_threads
+from tilewright.lower.async_.proxy_fences import beside_threads
 from tilewright.runtime.array_view import dense_strides
 from tilewright.runtime.signature import evaluate
 from tilewright.runtime.sim.cost import Cost
 from tilewright.runtime.sim.findings import Findings, Sites
 from tilewright.runtime.sim.fragment import Fragment, groups_of
-from tilewright.runtime.sim.frame import WARP, Batch, Frame, Grid
+from tilewright.runtime.sim.frame import Batch, Frame, Grid
 from tilewright.runtime.sim.memory import Form, Memory, Private
 from tilewright.runtime.sim.proxies import Unfenced
 from tilewright.runtime.sim.races import Races
 from tilewright.runtime.sim.report import Finding, Place
 from tilewright.runtime.sim.statements import StatementCompiler, pass_barrier
 from tilewright.runtime.sim.values import numpy_type
+from tilewright.target.devices import WARP
 
 #: Threads a batch: enough that NumPy's cost a call is small against the work.
 _BATCH_THREADS = 16384
@@ -39,7 +40,7 @@ Scalars: TypeAlias = Mapping[str, int]
 def form(buffer: Buffer, scalars: Scalars) -> Form:
     """A buffer's shape and strides as integers."""
 
-    shape = tuple(evaluate(extent, scalars) for extent in buffer.shape)
+    shape = tuple(max(0, evaluate(extent, scalars)) for extent in buffer.shape)
     if buffer.layout is None:
         return Form(shape, dense_strides(shape), 0, None, math.prod(shape))
     layout = buffer.layout
@@ -192,7 +193,7 @@ def _copies(buffer: Buffer, grid: Grid) -> int:
     """Copies of a buffer a block."""
     if buffer.scope == "fragment":
         return groups_of(buffer, grid.threads)
-    return {"local": grid.threads, "warp": grid.warps}.get(buffer.scope, 1)
+    return {"local": grid.threads, "warp": grid.warps_of_rows}.get(buffer.scope, 1)
 
 
 def _scratch(buffer: Buffer, made: Form, batch: Batch, one: bool) -> Memory:
@@ -207,7 +208,7 @@ def _scratch(buffer: Buffer, made: Form, batch: Batch, one: bool) -> Memory:
         return Private(buffer, made, copies)
     owner = None
     if copies > 1:
-        owner = batch.warp if buffer.scope == "warp" else batch.slot
+        owner = batch.warp_of_row if buffer.scope == "warp" else batch.slot
     memory = Memory(buffer, made, copies, owner)
     if grid.threads > 1:
         memory.races = Races(copies * made.size, grid.warps * WARP, False, True)

@@ -103,8 +103,8 @@ class Memory:
             if outside:
                 bad = (i < 0) | (i >= extent)
                 wrong = bad if wrong is None else wrong | bad
-            if self.wide:
-                i = i.astype(np.int64)
+            if self.wide or i.dtype.itemsize < 4:  # offsets may be larger than what indices hold
+                i = i.astype(np.int64 if self.wide else np.int32)
             total = total + (i if stride == 1 else i * stride)
         if not indices:
             total = np.int32(total)

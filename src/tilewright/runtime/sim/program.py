@@ -14,6 +14,7 @@ from tilewright.ir.errors import ArgumentError
 from tilewright.ir.func import Module
 from tilewright.ir.stmt import Allocate
 from tilewright.ir.visit import walk
+from tilewright.lower.pipeline import for_backend
 from tilewright.runtime.array_view import ArrayView
 from tilewright.runtime.program import Resources
 from tilewright.runtime.signature import Signature, outputs
@@ -38,7 +39,8 @@ class SimProgram:
     def __init__(self, module: Module, target: Target) -> None:
         self.module, self.target = module, target
         self._sites = Sites()
-        self._kernels = [KernelCode(func, self._sites, False) for func in module.funcs]
+        self._funcs = [for_backend(func, "sim") for func in module.funcs]
+        self._kernels = [KernelCode(func, self._sites, False) for func in self._funcs]
         self._outputs = set().union(*(kernel.written for kernel in self._kernels))
 
     @property
@@ -83,7 +85,7 @@ class SimProgram:
     def simulate(self, arrays: Sequence[ArrayView], scalars: Mapping[str, int]) -> SimReport:
         """Run it once to its end, whatever is wrong, and report; outputs are written."""
         sites = Sites()
-        kernels = [KernelCode(func, sites, True) for func in self.module.funcs]
+        kernels = [KernelCode(func, sites, True) for func in self._funcs]
         findings = Findings(sites)
         report = SimReport()
         cost = Cost(report)

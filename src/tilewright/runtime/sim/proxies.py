@@ -1,6 +1,6 @@
 """What threads did with shared memory, as far as units that go there by another way may not know.
 
-Tensor cores and copying units see what a thread stored only once that thread fenced it off, and may
+Tensor cores and TMA see what a thread stored only once that thread fenced it off, and may
 fill what it read before its load has ended. By location it is known which thread stored there
 last, and which read last, with no fence since, or with no barrier behind the fence: a unit that
 another thread sends there all the same is a finding.

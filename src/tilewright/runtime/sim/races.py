@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.runtime.sim.frame import WARP
+from tilewright.target.devices import WARP
 
 if TYPE_CHECKING:
     from tilewright.runtime.sim.findings import Site

@@ -30,14 +30,14 @@ class Finding:
     ----------
     kind : "out of bounds", "uninitialised read", "race", "race between blocks",
         "divergent barrier", "divergent shuffle", "divergent reduction", "divergent instruction",
-        "foreign register" (of another thread), "unfinished instruction", "unfenced access",
-        "unwritten output" or "division by zero".
+        "foreign register" (of another thread), "unfinished instruction", "unfenced access"
+        or "unwritten output".
     kernel : the name of the function.
     place : the thread and the statement that it was at.
     buffer : the buffer's name, "" where there is none.
     index : the logical index of the element.
     detail : what happened, in a sentence without its subject.
-    other : the second thread: of a race, or one that a barrier waits for in vain.
+    other : the second thread: of a race, or one that never arrives at a barrier.
     count : how many times it was seen, over all threads and iterations.
     """
 

@@ -10,8 +10,9 @@ import numpy as np
 from tilewright.ir.dtype import DType
 from tilewright.runtime.sim.divergence import require_warp
 from tilewright.runtime.sim.findings import Site
-from tilewright.runtime.sim.frame import WARP, Frame
+from tilewright.runtime.sim.frame import Frame
 from tilewright.runtime.sim.values import Array, numpy_type, poison
+from tilewright.target.devices import WARP
 
 if TYPE_CHECKING:
     from tilewright.runtime.sim.expressions import Code

@@ -61,50 +61,58 @@ class StatementCompiler:
 
     def stmt(self, s: S.Stmt) -> Steps:
         """The coroutine for ``s``."""
+        # What definitions and allocations stand around is in line with them: both last.
+        parts: list[Steps] = []
+        waiting = [s]
+        while waiting:
+            match waiting.pop():
+                case S.Seq(stmts):
+                    waiting += reversed(stmts)
+                case S.Begins(buffer, body):
+                    parts.append(self._begins(self.expressions.place(buffer)))
+                    waiting.append(body)
+                case S.Remark(body=body):
+                    waiting.append(body)
+                case S.Allocate(buffer, body):
+                    parts.append(self._allocate(buffer))
+                    waiting.append(body)
+                case S.Let() as let:
+                    parts.append(self._let(let))
+                    waiting.append(let.body)
+                case other:
+                    parts.append(self._single(other))
+        if len(parts) == 1:
+            return parts[0]
+
+        def in_order(frame: Frame) -> Iterator[Barrier]:
+            for part in parts:
+                yield from part(frame)
+
+        return in_order
+
+    def _let(self, s: S.Let) -> Steps:
+        self._enter(s)
+        bound = self.expressions.expr(s.value)
+        slot = self.expressions.slot(s.var)
+        lanes = s.var.dtype.lanes
+        if lanes > 1 and any(x.predicate is not None for x in stores(s.body)):
+            # Which elements masked stores keep is not known yet.
+            none = np.zeros((1, lanes), bool)
+            return _plain(lambda frame: frame.bind(slot, bound(frame.keeping(none))))
+        return _plain(lambda frame: frame.bind(slot, bound(frame)))
+
+    def _single(self, s: S.Stmt) -> Steps:
         match s:
-            case S.Seq(stmts):
-                parts = [self.stmt(part) for part in stmts]
-
-                def in_order(frame: Frame) -> Iterator[Barrier]:
-                    for part in parts:
-                        yield from part(frame)
-
-                return in_order
             case S.Store():
                 return self._store(s)
             case S.For():
                 return self._for(s)
             case S.If():
                 return self._if(s)
-            case S.Allocate(buffer, body):
-                return self._allocate(buffer, body)
-            case S.Let(var, value, body):
-                self._enter(s)
-                bound = self.expressions.expr(value)
-                slot = self.expressions.slot(var)
-                inner = self.stmt(body)
-                lanes = var.dtype.lanes
-                if lanes > 1 and any(x.predicate is not None for x in stores(body)):
-                    # Which elements masked stores keep is not known yet.
-                    none = np.zeros((1, lanes), bool)
-
-                    def let_vector(frame: Frame) -> Iterator[Barrier]:
-                        frame.bind(slot, bound(frame.keeping(none)))
-                        yield from inner(frame)
-
-                    return let_vector
-
-                def let(frame: Frame) -> Iterator[Barrier]:
-                    frame.bind(slot, bound(frame))
-                    yield from inner(frame)
-
-                return let
             case S.Evaluate(value):
                 self._enter(s)
                 code = self.expressions.expr(value)
                 return _plain(code)
-            case S.Attr(_, _, body):
-                return self.stmt(body)
             case S.Sync(scope):
                 site = self._enter(s)
 
@@ -224,17 +232,14 @@ class StatementCompiler:
 
         return loop
 
-    def _allocate(self, buffer: Buffer, body: S.Stmt) -> Steps:
+    def _allocate(self, buffer: Buffer) -> Steps:
         places = self.expressions.places
         place = places.setdefault(buffer, len(places))
         self.scratch.append(buffer)
-        inner = self.stmt(body)
+        return self._begins(place)
 
-        def alive(frame: Frame) -> Iterator[Barrier]:
-            frame.memories[place].renew(frame)
-            yield from inner(frame)
-
-        return alive
+    def _begins(self, place: int) -> Steps:
+        return _plain(lambda frame: frame.memories[place].renew(frame))
 
     def _instr(self, s: S.Instr) -> Steps:
         simulate = s.instruction.simulate

@@ -79,9 +79,6 @@ BINARY: dict[type[E.Expr], Callable[[Array, Array], Array]] = {
     E.GT: np.greater, E.GE: np.greater_equal,
 }  # fmt: skip
 
-#: Where a divisor of zero has no meaning.
-DIVISIONS = (E.FloorDiv, E.FloorMod, E.TruncDiv, E.TruncMod)
-
 
 def _round_away(x: Array) -> Array:
     whole = np.trunc(x)

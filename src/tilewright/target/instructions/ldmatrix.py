@@ -65,7 +65,7 @@ def _ldmatrix(
 
 
 def _blocks(operand: str, element: str, suffix: str, flip: bool = False) -> Instruction:
-    """A tile of 16 by 16 as blocks of 8 by 8, of which each row, of k, lies in one piece, or, with
+    """A tile of 16 by 16 as blocks of 8 by 8, of which each row, of k, is contiguous, or, with
     ``flip``, each column."""
     across = "i" if operand == "a" else "j"
     axes = (f"{across}o", f"{across}i", "ko", "ki")
@@ -165,7 +165,7 @@ ldmatrix_a_bf16, ldmatrix_a_trans_bf16, ldmatrix_b_bf16, ldmatrix_b_trans_bf16 =
     "bfloat16", "bf16"
 )
 
-#: A and B of a product from blocks of 8 i, or j, by 8 k, each row of which lies in one piece: two
+#: A and B of a product from blocks of 8 i, or j, by 8 k, each row of which is contiguous: two
 #: blocks along ``io`` or ``jo`` and two along ``ko``.
 ldmatrix_a_blocks_f16, ldmatrix_b_blocks_f16 = (
     _blocks("a", "float16", "f16"), _blocks("b", "float16", "f16"),

@@ -1,10 +1,11 @@
 """Products of pairs of channels by a warp: mma.sp of NVIDIA's tensor cores (PTX ISA, "mma.sp").
 
-Tensor cores skip half of the products where, of four neighbours in a row of A, two are zero and it
-is told which. Rows are outputs of two channels, and neighbours two pixels of both: the zeros are
-those of the other channel. So ``C[n, o, c] += A[o, c, q] * B[n, q, c]``, for eight outputs ``o`` at
-eight places ``n`` that see sixteen pixels ``q`` each, is one instruction, in which A has the taps
-of its channel only. What is not finite in B spreads to all outputs of its place and channel.
+Tensor cores skip half of the products where, of four neighbours in a row of A, two are zero and an
+operand says which. Rows are outputs of two channels, and neighbours two pixels of both: the zeros
+are those of the other channel. So ``C[n, o, c] += A[o, c, q] * B[n, q, c]``, for eight outputs
+``o`` at eight places ``n`` that see sixteen pixels ``q`` each, is one instruction, in which A has
+the taps of its channel only. What is not finite in B spreads to all outputs of its place and
+channel.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def load_pairs(rows: Sequence[int], places: int, pairs: int, element: str) -> In
     Parameters
     ----------
     rows : three extents whose product is 16, or 8 where there are 16 places: rows may be counted
-        along so many axes, each with its own stride.
+        along that number of axes, each with its own stride.
     places : 4, 8 or 16.
     pairs : of elements next to one another that a thread reads at once: 1, 2 or 4.
 
@@ -65,7 +65,7 @@ def _declared(rows: tuple[int, ...], places: int, pairs: int, element: str) -> I
     axes = (*names, "q", "e", "c")
     extents = (*rows, places, pairs, 2)
     own, registers = _divided(rows), prod(rows) * places // _LANES
-    own_slots = 2 * registers  # elements that a thread has of one fragment
+    slots_of_thread = 2 * registers  # elements that a thread has of one fragment
 
     def cuda(pointers: Sequence[str], where: Sequence[Sequence[str]]) -> str:
         slots, strides = where
@@ -75,7 +75,9 @@ def _declared(rows: tuple[int, ...], places: int, pairs: int, element: str) -> I
             if count
         ]
         lanes.append(f"(threadIdx.x & 3) * {strides[3]}")
-        taken = [[slots[own_slots * e + 2 * n] for e in range(pairs)] for n in range(registers)]
+        taken = [
+            [slots[slots_of_thread * e + 2 * n] for e in range(pairs)] for n in range(registers)
+        ]
         if places == _TURNED:
             return "\n".join(_turned(pointers, taken, lanes, strides[3]))
         far = _far(rows, own, strides, registers)
@@ -85,7 +87,7 @@ def _declared(rows: tuple[int, ...], places: int, pairs: int, element: str) -> I
         )
 
     bits = [tuple(_ROW_BITS[b] for b in mine) for mine in own]
-    behind = own_slots.bit_length() - 1
+    behind = slots_of_thread.bit_length() - 1
     words = tuple(f"slot {behind + b}" for b in range(pairs.bit_length() - 1))
     return decl_instruction(
         f"load_pairs_{element}_{'x'.join(map(str, rows))}_{places}_{pairs}",

@@ -19,7 +19,7 @@ from typing import Any
 
 from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import LanguageError
-from tilewright.ir.swizzle import PIECE, WIDTHS
+from tilewright.ir.swizzle import CHUNK, WIDTHS
 from tilewright.target.boxes import MOST_DIMENSIONS, TYPES
 from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
 
@@ -54,9 +54,9 @@ def tma_load(box: Sequence[int], element: str = "float16", swizzle: int = 0) -> 
             f"the axes of the tile, and load a box in each iteration"
         )
     row = extents[-1] * dtype(element).bytes
-    if row % PIECE:
+    if row % CHUNK:
         raise LanguageError(
-            f"tma_load: {name}: its rows are {row} bytes long, no multiple of {PIECE}. {_MEND}"
+            f"tma_load: {name}: its rows are {row} bytes long, no multiple of {CHUNK}. {_MEND}"
         )
     if swizzle not in (0, *WIDTHS):
         raise LanguageError(f"tma_load: there is no swizzle of {swizzle!r} bytes: {WIDTHS}, or 0")

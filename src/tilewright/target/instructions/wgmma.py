@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tilewright.ir.errors import LanguageError, TargetError
-from tilewright.ir.swizzle import PIECE, pattern
+from tilewright.ir.swizzle import CHUNK, pattern
 from tilewright.ir.swizzle import WIDTHS as SWIZZLES
 from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
 from tilewright.target.instructions._contract import contract
@@ -183,7 +183,7 @@ def _blocks(
         strides=strides,
         swizzles=(swizzle,),
         # Of rows along k the tensor cores read any part; others they read whole.
-        reach=0 if not swizzle else PIECE if turned else swizzle,
+        reach=0 if not swizzle else CHUNK if turned else swizzle,
     )
 
 

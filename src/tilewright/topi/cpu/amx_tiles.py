@@ -14,7 +14,7 @@ from itertools import product
 from tilewright.target.target import Target
 from tilewright.topi.cpu.depthwise_tiles import AmxTile
 from tilewright.topi.nn.depthwise_tiles import DEPTH, SIDE, TiledToeplitz
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 #: Taps from which on what a task does beside multiplying is paid for.
 _TAPS = 25
@@ -26,7 +26,7 @@ _STORE, _LINE = 130, 2
 _ROW, _PAIRS = 1.5, 6
 
 
-def suits_amx(p: Problem) -> bool:
+def suits_amx(p: Conv) -> bool:
     """Whether a problem is one of bfloat16 that the products of tiles compute, and large enough."""
     return (
         p.rank == 2
@@ -39,17 +39,17 @@ def suits_amx(p: Problem) -> bool:
     )
 
 
-def amx_tiles(p: Problem, _: Target) -> list[AmxTile]:
+def amx_tiles(p: Conv, _: Target) -> list[AmxTile]:
     """For :func:`~tilewright.topi.cpu.depthwise_tiles.schedule_amx`."""
     found = sorted(((cycles(p, tile), tile) for tile in _tiles(p)), key=lambda pair: pair[0])
     # How fast tiles across lines are loaded is little known: each way of loading is tried early.
-    ways = list(dict.fromkeys((t.copied, t.together) for _, t in found))
-    first = [next(t for _, t in found if (t.copied, t.together) == way) for way in ways]
+    variants = list(dict.fromkeys((t.copied, t.together) for _, t in found))
+    first = [next(t for _, t in found if (t.copied, t.together) == variant) for variant in variants]
     return list(dict.fromkeys([*first, *(t for _, t in found)]))[:_MOST]
 
 
-def cycles(p: Problem, tile: AmxTile) -> float:
-    """About so many cycles of one core, those of an image's share of a task."""
+def cycles(p: Conv, tile: AmxTile) -> float:
+    """About how many cycles of one core it takes, those of an image's share of a task."""
     cut = TiledToeplitz.of(p, tile.down, tile.across, tile.images)
     (down, across), blocks, (sh, _) = cut.tiles, cut.depth // DEPTH, cut.stride
     step = cut.dilation[0]
@@ -73,7 +73,7 @@ def cycles(p: Problem, tile: AmxTile) -> float:
     return total * groups / p.batch
 
 
-def _tiles(p: Problem) -> Iterator[AmxTile]:
+def _tiles(p: Conv) -> Iterator[AmxTile]:
     height, width = p.result_image
     images = [g for g in (1, 2, 4, 8, 16) if g < 2 * p.batch]
     if p.pass_ == "forward" and p.stride[0] > 1:

@@ -11,10 +11,9 @@ from math import gcd
 
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
+from tilewright.schedule.matmul import Whole
 from tilewright.te import Tensor
 from tilewright.topi.fusion import find_products
-from tilewright.topi.nn.conv2d_im2col import Whole
-from tilewright.topi.nn.padding import static
 from tilewright.topi.parameters import flag
 
 
@@ -35,19 +34,15 @@ class ColumnTile:
 
 
 def schedule_conv2d_columns(output: Tensor, tile: ColumnTile = ColumnTile()) -> Schedule:
-    """The schedule of a :func:`~tilewright.topi.nn.conv2d_im2col` that was declared with
-    ``whole=tile.whole``, and of what is fused to it."""
-    s, found = find_products(output, tile.rows)
+    """The schedule of a program of one sum of products, and of what is fused to it;
+    see :func:`~tilewright.topi.fusion.find_products`."""
+    whole = find_products(output, tile.whole)
+    s, found = whole.schedule, whole.matmul
     out, total, columns = s[output], s[found.product], s[found.columns]
-    filters = static(output.shape[1], "channels") // static(found.weights.shape[0], "groups")
-    n, c, h, w = out.op.axis
-    g, m = out.split(c, factor=filters)
-    out.reorder(g, n, h, w, m)
-    p = out.fuse(n, h, w)
+    g, m, p = whole.axes(out)
     panel, p = out.split(p, factor=tile.vectors * tile.lanes)
-    m, row = out.split(m, factor=min(tile.rows, filters))
-    wide = gcd(static(output.shape[2], "rows") * static(output.shape[3], "columns"), tile.lanes)
-    p, lane = out.split(p, factor=wide)
+    m, row = out.split(m, factor=min(tile.rows, found.height))
+    p, lane = out.split(p, factor=gcd(whole.contiguous(output), tile.lanes))
     out.reorder(g, panel, m, row, p, lane)
     task = out.fuse(g, panel)
     out.parallel(task)

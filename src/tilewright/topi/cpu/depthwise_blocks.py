@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.ir.dtype import dtype
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
 from tilewright.topi.parameters import flag, later
@@ -20,6 +21,9 @@ from tilewright.topi.stages import Stages, begin, image_axes, tap_axes
 
 #: Rows of filters up to this width are written out.
 _WRITTEN = 9
+#: Vectors of this many bytes have masks at no cost (AVX-512): the last one of the channels, which
+#: may lie partly beyond them, needs no code of its own.
+_MASKED = 64
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,8 @@ def schedule_blocks(d: Declaration, tile: BlockTile = BlockTile()) -> Schedule:
     for axis in (row, column):
         out.unroll(axis)
     out.vectorize(lane)
+    if tile.lanes * dtype(p.accumulate).bytes == _MASKED:
+        out.pragma(vector, "partition", False)
     st.sums.compute_at(out, vector)
     _sum(st, tile)
     if st.padded is not None:
@@ -83,9 +89,13 @@ def _sum(st: Stages, tile: BlockTile) -> None:
     sums.align_bounds(channel, tile.lanes)
     vector, lane = sums.split(channel, factor=tile.lanes)
     do, dt = sums.split(di, factor=min(tile.taps, p.kernel_h))
-    sums.reorder(batch, *before, do, dj, dt, *space, vector, lane)
+    written = p.kernel_w <= _WRITTEN
+    # Where taps are written out, rows stand outside of them: what guards a row of the image then
+    # guards all its products.
+    inside = (dt, *space[:-1], dj, space[-1]) if written else (dj, dt, *space)
+    sums.reorder(batch, *before, do, *inside, vector, lane)
     for axis in (dt, *space, vector):
         sums.unroll(axis)
-    if p.kernel_w <= _WRITTEN:
+    if written:
         sums.unroll(dj)
     sums.vectorize(lane)

@@ -17,8 +17,8 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.nn.depthwise_fast_fir import FastFir, FastFirStages, depthwise_fast_fir
 from tilewright.topi.nn.images import Images
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.parameters import flag
-from tilewright.topi.problem import Problem
 from tilewright.topi.stages import scheduled
 
 
@@ -47,7 +47,7 @@ class FirDeclaration(Declaration):
     stages: FastFirStages
 
 
-def declare_fir(p: Problem, tile: FirTile, batch: Any = None) -> FirDeclaration:
+def declare_fir(p: Conv, tile: FirTile, batch: Any = None) -> FirDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     rows = 1 if tile.exact else tile.rows
     cut = FastFir.of(p, (tile.down, tile.across), (rows, tile.columns), tile.taps)

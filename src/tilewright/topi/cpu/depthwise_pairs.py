@@ -16,8 +16,8 @@ from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.nn.depthwise_fast_fir import FastFir
 from tilewright.topi.nn.depthwise_pairs import LANES, PairStages, depthwise_pairs
 from tilewright.topi.nn.images import Images
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.parameters import flag
-from tilewright.topi.problem import Problem
 from tilewright.topi.stages import scheduled
 
 
@@ -41,7 +41,7 @@ class PairDeclaration(Declaration):
     stages: PairStages
 
 
-def declare_pairs(p: Problem, tile: PairTile, batch: Any = None) -> PairDeclaration:
+def declare_pairs(p: Conv, tile: PairTile, batch: Any = None) -> PairDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     group = (1 if tile.exact else tile.rows), tile.columns
     cut = FastFir.of(p, (0, 0), group, 2 * tile.pairs)

@@ -29,7 +29,7 @@ from tilewright.topi.nn.depthwise_tiles import (
     depthwise_tiles,
 )
 from tilewright.topi.nn.images import Images
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import scheduled
 
 
@@ -60,7 +60,7 @@ class TileDeclaration(Declaration):
     stages: TileStages
 
 
-def declare_amx(p: Problem, tile: AmxTile, batch: Any = None) -> TileDeclaration:
+def declare_amx(p: Conv, tile: AmxTile, batch: Any = None) -> TileDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     g = tile.images
     cut = TiledToeplitz.of(p, tile.down, tile.across, g, tile.channels)

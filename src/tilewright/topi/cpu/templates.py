@@ -6,7 +6,6 @@ from typing import Any
 
 from tilewright.topi.cpu import candidates as cpu
 from tilewright.topi.cpu.amx_tiles import amx_tiles, suits_amx
-from tilewright.topi.cpu.conv2d_im2col import ColumnTile
 from tilewright.topi.cpu.depthwise_blocks import BlockTile, schedule_blocks
 from tilewright.topi.cpu.depthwise_channels import ChannelTile, schedule_channels
 from tilewright.topi.cpu.depthwise_fast_fir import FirTile, declare_fir, schedule_fir
@@ -19,17 +18,11 @@ from tilewright.topi.cpu.depthwise_wgrad import (
     schedule_wgrad_lines,
 )
 from tilewright.topi.declare import Declaration, declare_wide
-from tilewright.topi.depthwise_products import (
-    column_tiles,
-    declare_products,
-    schedule_products_cpu,
-    suits_products,
-)
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.template import Template
 
 
-def _wide(p: Problem, _: Any, batch: Any) -> Declaration:
+def _wide(p: Conv, _: Any, batch: Any) -> Declaration:
     return declare_wide(p, batch)
 
 
@@ -51,8 +44,6 @@ CPU = (
              cpu.block_tiles, where=cpu.suits_blocks, declares=_wide),
     Template("cpu.channels", ChannelTile, schedule_channels, ("forward", "dgrad"), True, False,
              cpu.channel_tiles),
-    Template("cpu.im2col", ColumnTile, schedule_products_cpu, ("forward", "dgrad"), False,
-             False, column_tiles, where=suits_products, declares=declare_products),
     Template("cpu.wgrad_lines", GradTile, schedule_wgrad_lines, ("wgrad",), False, False,
              cpu.grad_tiles),
     Template("cpu.wgrad_channels", GradTile, schedule_wgrad_channels, ("wgrad",), True, False,

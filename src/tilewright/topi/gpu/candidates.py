@@ -7,19 +7,30 @@ What would not fit the registers of a thread, or whose code would be very long, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from itertools import product
 from math import gcd
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
+from tilewright.topi.columns import Array, Tiles, combinations, listed, pick, tile_of
 from tilewright.topi.gpu.depthwise_pixels import PixelTile
 from tilewright.topi.gpu.depthwise_planes import PlaneTile
 from tilewright.topi.gpu.depthwise_strips import StripTile
-from tilewright.topi.gpu.orders import AHEAD, EARLY, ROLLING, WHOLE
-from tilewright.topi.gpu.window import CODE, REGISTERS, Window, cover, divisor, guess, power
-from tilewright.topi.problem import Problem
+from tilewright.topi.gpu.loop_order import AHEAD, EARLY, ROLLING, WHOLE
+from tilewright.topi.gpu.register_model import (
+    CODE,
+    REGISTERS,
+    Window,
+    cover,
+    divisors,
+    guess,
+    power,
+)
+from tilewright.topi.operators.conv import Conv
 
 #: Bytes of a filter in shared memory, or of the images of a block.
 _SHARED = 40 * 1024
@@ -31,50 +42,41 @@ _THREADS = (64, 128, 256)
 _Tile = TypeVar("_Tile")
 
 
-def strip_tiles(p: Problem, target: Target) -> list[StripTile]:
+def strip_tiles(p: Conv, target: Target) -> Sequence[StripTile]:
     """For :func:`~tilewright.topi.gpu.depthwise_strips.schedule_strips`."""
     window, size = Window(p), dtype(p.dtype).bytes
     filters = p.multiplier if p.pass_ == "forward" else 1
-    (h, w) = window.groups
+    (h, w), whole = window.groups, window.taps(0)
     row = p.out_image[1] if window.gathers else p.width
-    found: list[tuple[float, StripTile]] = []
-    for vector in (8, 4, 2, 1) if size == 2 else (4, 2, 1):
-        if vector >= 2 * max(2, w):
-            continue
-        width = vector * size if row % vector == 0 else size
-        for rows, taps, by_row, held in _orders(window, vector, filters):
-            x = cover(-(-w // vector), 32)
-            strips = -(-h // rows)
-            loads = window.loads(rows, vector, taps) * window.waste(rows, vector)
-            threads = p.batch * p.channels * strips * -(-w // vector)
-            for wanted in _THREADS:
-                y = cover(strips, max(1, wanted // x))
-                z = power(max(1, min(64, wanted // (x * y))))
-                tile = StripTile(rows, vector, y, x, z, taps, by_row)
-                idle = 1 + abs(math.log2(x * y * z / 128)) / 8
-                found.append((guess(loads, threads, width, held) * idle, tile))
-    return _sorted(found) or [StripTile(1, 1, 1, 32, 1, 1)]
+    bare = [
+        (rows, vector, taps, by_row)
+        for vector in ((8, 4, 2, 1) if size == 2 else (4, 2, 1))
+        for rows in _ROWS
+        if vector < 2 * max(2, w) and rows < 2 * h
+        for by_row in ((WHOLE, ROLLING, AHEAD, EARLY) if rows > 1 else (WHOLE,))
+        for taps in ((whole,) if by_row else dict.fromkeys((whole, min(whole, 3), 1)))
+    ]
+    which, wanted = combinations(range(len(bare)), _THREADS)
+    rows, vector, taps, by_row = np.array(bare, "int64").reshape(-1, 4)[which].T
+    wide = (by_row == ROLLING) | (by_row == EARLY)
+    held = window.registers(rows, vector, 1, taps + (by_row == EARLY), by_row != WHOLE, wide)
+    held = held + (filters - 1) * vector * np.where(by_row, 1, rows)
+    code = window.code(rows, vector, 1, taps) * filters
+    strips, x = -(-h // rows), cover(-(-w // vector), 32)
+    y = cover(strips, np.maximum(1, wanted // x))
+    z = power(np.maximum(1, np.minimum(64, wanted // (x * y))))
+    loads = window.loads(rows, vector, taps) * window.waste(rows, vector)
+    threads = p.batch * p.channels * strips * -(-w // vector)
+    width = np.where(row % vector == 0, vector * size, size)
+    cost = guess(loads, threads, width, held) * (1 + abs(np.log2(x * y * z / 128)) / 8)
+    tile, fits = (
+        StripTile(rows, vector, y, x, z, taps, by_row),
+        (held <= REGISTERS) & (code <= CODE),
+    )
+    return _sorted(cost[fits], pick(tile, fits)) or [StripTile(1, 1, 1, 32, 1, 1)]
 
 
-def _orders(window: Window, vector: int, filters: int) -> Iterator[tuple[int, int, int, float]]:
-    """Rows, taps and orders of strips that fit, and what registers they hold."""
-    whole = window.taps(0)
-    for rows in _ROWS:
-        if rows >= 2 * window.groups[0]:
-            continue
-        for by_row in (WHOLE, ROLLING, AHEAD, EARLY) if rows > 1 else (WHOLE,):
-            choices = (whole,) if by_row else tuple(dict.fromkeys((whole, min(whole, 3), 1)))
-            for taps in choices:
-                wide = by_row in (ROLLING, EARLY)
-                held = window.registers(
-                    rows, vector, 1, taps + (by_row == EARLY), bool(by_row), wide
-                )
-                held += (filters - 1) * vector * (1 if by_row else rows)
-                if held <= REGISTERS and window.code(rows, vector, 1, taps) * filters <= CODE:
-                    yield rows, taps, by_row, held
-
-
-def has_small_planes(p: Problem) -> bool:
+def has_small_planes(p: Conv) -> bool:
     """Whether :func:`~tilewright.topi.gpu.depthwise_planes.schedule_planes` is for a problem."""
     return (
         p.multiplier == 1
@@ -84,105 +86,96 @@ def has_small_planes(p: Problem) -> bool:
     )
 
 
-def small_plane_tiles(p: Problem, target: Target) -> list[PlaneTile]:
+def small_plane_tiles(p: Conv, target: Target) -> Sequence[PlaneTile]:
     """For :func:`~tilewright.topi.gpu.depthwise_planes.schedule_planes`."""
     window, size = Window(p), dtype(p.dtype).bytes
-    h, w = window.groups
+    (h, w), taps = window.groups, window.taps(0)
+    rows, columns, order, wanted = combinations(
+        (1, 2, 4, 7, 8, 14, 16), (1, 2, 4, 7, 8, 14), (AHEAD, ROLLING), (32, *_THREADS)
+    )
+    strips = -(-h // rows) * -(-w // columns)
+    planes = divisors(p.result_channels, max(_THREADS))[np.maximum(1, wanted // strips)]
+    held = window.registers(rows, columns, 1, p.kernel_h, True, True)
     both = (math.prod(p.image) + math.prod(p.out_image)) * size
-    found: list[tuple[float, PlaneTile]] = []
-    for rows, columns in product((1, 2, 4, 7, 8, 14, 16), (1, 2, 4, 7, 8, 14)):
-        if rows >= 2 * h or columns >= 2 * max(2, w):
-            continue
-        strips = -(-h // rows) * -(-w // columns)
-        loads = window.loads(rows, columns, window.taps(0)) * window.waste(rows, columns)
-        for by_row in (AHEAD, ROLLING) if rows > 1 else (AHEAD,):
-            held = window.registers(rows, columns, 1, p.kernel_h, True, True)
-            if held > REGISTERS or window.code(rows, columns, 1, p.kernel_h) > CODE:
-                continue
-            for wanted in (32, *_THREADS):
-                planes = divisor(p.result_channels, max(1, wanted // strips))
-                if planes * both > _SHARED or planes * strips > 1024:
-                    continue
-                ragged = 1 if planes * math.prod(p.image) * size % 16 == 0 else 3
-                idle = math.sqrt(max(1.0, 64 / (planes * strips)))
-                threads = p.batch * p.result_channels * strips
-                cost = guess(loads, threads, 16, held) * ragged * idle
-                found.append((cost, PlaneTile(planes, rows, columns, by_row)))
-    return _sorted(found) or [PlaneTile(1, 1, 1)]
+    fits = (rows < 2 * h) & (columns < 2 * max(2, w)) & ((rows > 1) | (order == AHEAD))
+    fits &= (held <= REGISTERS) & (window.code(rows, columns, 1, p.kernel_h) <= CODE)
+    fits &= (planes * both <= _SHARED) & (planes * strips <= 1024)
+    loads = window.loads(rows, columns, taps) * window.waste(rows, columns)
+    cost = guess(loads, p.batch * p.result_channels * strips, 16, held)
+    cost *= np.where(planes * math.prod(p.image) * size % 16 == 0, 1, 3)
+    cost *= np.maximum(1.0, 64 / (planes * strips)) ** 0.5
+    tile = tile_of(PlaneTile, (planes, rows, columns, order))
+    return _sorted(cost[fits], pick(tile, fits)) or [PlaneTile(1, 1, 1)]
 
 
-def pixel_tiles(p: Problem, target: Target) -> list[PixelTile]:
+def pixel_tiles(p: Conv, target: Target) -> Sequence[PixelTile]:
     """For :func:`~tilewright.topi.gpu.depthwise_pixels.schedule_pixels`."""
     window, size = Window(p), dtype(p.dtype).bytes
+    (h, w), tile = window.groups, _pixel_blocks(p, window)
+    rows, columns, vector = tile.rows, tile.columns, tile.vector
+    held = _pixel_registers(window, tile)
+    kept = tile.keeps * vector * window.taps(0) * p.kernel_w
+    fits = (held <= REGISTERS) & (window.code(rows, columns, vector, tile.taps) <= CODE)
+    fits &= (tile.keeps == 0) | ((tile.by_row != WHOLE) & (held + kept <= REGISTERS))
+    fits &= _filter_bytes(p, window, tile) <= _SHARED
+    tile, held, kept = pick(tile, fits), held[fits], kept[fits]
+    rows, columns, vector = tile.rows, tile.columns, tile.vector
+    loads = window.loads(rows, columns, tile.taps) * window.waste(rows, columns)
+    # a result of one channel needs all taps of that channel
+    loads = loads + window.taps(0) * window.taps(1) / (rows * columns)
+    loads *= np.maximum(1.0, rows / 8)  # long programs are compiled less well
+    threads = p.batch * -(-h // rows) * -(-w // columns) * -(-p.result_channels // vector)
+    line = np.minimum(128, tile.threads_x * vector * size) / 128
+    down = rows * tile.threads_z
+    loads += window.seen(0, down, window.taps(0)) / down
+    cost = guess(loads, threads, np.minimum(16, vector * size) * line, held + kept)
+    return _sorted(cost, tile) or [PixelTile(1, 1, 1, 1, 4, 1)]
+
+
+def _pixel_blocks(p: Conv, window: Window) -> Any:
+    """Vectors of neighbouring channels, and blocks of 128 or 256 threads."""
     (h, w), channels = window.groups, p.result_channels
-    widest = gcd(power(16 // size), channels)
-    found: list[tuple[float, PixelTile]] = []
-    for vector in dict.fromkeys((widest, max(1, widest // 2), max(1, widest // 4))):
-        across = -(-channels // vector)
-        for rows, columns in product((1, 2, 4, 7, 8, 14), (1, 2, 4, 7, 8)):
-            if rows >= 2 * h or columns >= 2 * max(2, w):
-                continue
-            for taps, by_row, held in _pixel_orders(window, rows, columns, vector):
-                loads = window.loads(rows, columns, taps) * window.waste(rows, columns)
-                # a result of one channel needs all taps of that channel
-                loads += window.taps(0) * window.taps(1) / (rows * columns)
-                loads *= max(1.0, rows / 8)  # long programs are compiled less well
-                threads = p.batch * -(-h // rows) * -(-w // columns) * across
-                kept = vector * window.taps(0) * p.kernel_w
-                choices = (0, 1) if by_row and held + kept <= REGISTERS else (0,)
-                for shape, keeps in product(_pixel_threads(window, rows, columns, across), choices):
-                    y, x, z = shape
-                    tile = PixelTile(rows, columns, vector, y, x, taps, by_row, z, keeps)
-                    if _filter_bytes(p, window, tile) > _SHARED:
-                        continue
-                    line = min(128, shape[1] * vector * size) / 128
-                    halo = window.seen(0, rows * shape[2], window.taps(0)) / (rows * shape[2])
-                    full = held + keeps * kept
-                    cost = guess(loads + halo, threads, min(16, vector * size) * line, full)
-                    found.append((cost, tile))
-    return _sorted(found) or [PixelTile(1, 1, 1, 1, 4, 1)]
+    widest, whole = gcd(power(16 // dtype(p.dtype).bytes), channels), window.taps(0)
+    bare = [
+        (rows, columns, vector, taps, by_row)
+        for vector in dict.fromkeys((widest, max(1, widest // 2), max(1, widest // 4)))
+        for rows, columns in product((1, 2, 4, 7, 8, 14), (1, 2, 4, 7, 8))
+        if rows < 2 * h and columns < 2 * max(2, w)
+        for by_row in ((WHOLE, ROLLING, AHEAD, EARLY) if rows > 1 else (WHOLE,))
+        for taps in ((whole,) if by_row else dict.fromkeys((whole, min(whole, 3), 1)))
+    ]
+    which, most, wanted, narrow, high, keeps = combinations(
+        range(len(bare)), (32, 16, 8), (128, 256), (0, 1), (0, 1), (0, 1)
+    )
+    rows, columns, vector, taps, by_row = np.array(bare, "int64").reshape(-1, 5)[which].T
+    across = -(-channels // vector)
+    x = cover(across, most)
+    whole_y = np.maximum(1, np.minimum(wanted // x, -(-w // columns)))
+    y = np.where(narrow, np.maximum(1, np.minimum(wanted // x // 2, whole_y)), whole_y)
+    z = np.maximum(1, np.minimum(np.minimum(wanted // (x * y), -(-h // rows)), 64))
+    z = np.where(high, z, 1)
+    tile = tile_of(PixelTile, (rows, columns, vector, y, x, taps, by_row, z, keeps))
+    others = ((narrow == 0) | (y < whole_y)) & ((high == 0) | (z > 1))
+    return pick(tile, others & ((most == 32) | (across >= most)))
 
 
-def _pixel_orders(
-    window: Window, rows: int, columns: int, vector: int
-) -> Iterator[tuple[int, int, float]]:
-    """Taps and orders of pixels that fit, and what registers they hold."""
-    whole = window.taps(0)
-    for by_row in (WHOLE, ROLLING, AHEAD, EARLY) if rows > 1 else (WHOLE,):
-        for taps in (whole,) if by_row else dict.fromkeys((whole, min(whole, 3), 1)):
-            # Where loads are branches, which they may be here, they all come first.
-            rolls = by_row in (ROLLING, EARLY)
-            kept = taps + (by_row == EARLY)
-            held = window.registers(rows, columns, vector, kept, rolls, rolls)
-            if held <= REGISTERS and window.code(rows, columns, vector, taps) <= CODE:
-                yield taps, by_row, held
+def _pixel_registers(window: Window, tile: Any) -> Any:
+    """Registers of inputs and sums; where loads are branches, which they may be here, they all come
+    first."""
+    rolling = (tile.by_row == ROLLING) | (tile.by_row == EARLY)
+    kept = tile.taps + (tile.by_row == EARLY)
+    return window.registers(tile.rows, tile.columns, tile.vector, kept, rolling, rolling)
 
 
-def _pixel_threads(
-    window: Window, rows: int, columns: int, across: int
-) -> list[tuple[int, int, int]]:
-    """Threads along columns, channels and rows of a block."""
-    h, w = -(-window.groups[0] // rows), -(-window.groups[1] // columns)
-    found = []
-    for most, wanted in product((32, 16, 8), (128, 256)):
-        if most < 32 and across < most:
-            continue
-        x = cover(across, most)
-        for y in dict.fromkeys((max(1, min(wanted // x, w)), max(1, min(wanted // x // 2, w)))):
-            for z in dict.fromkeys((1, max(1, min(wanted // (x * y), h, 64)))):
-                found.append((y, x, z))
-    return list(dict.fromkeys(found))
-
-
-def _filter_bytes(p: Problem, window: Window, tile: PixelTile) -> int:
+def _filter_bytes(p: Conv, window: Window, tile: Any) -> Any:
     """Of the filter in shared memory."""
-    whole = tile.by_row or tile.taps >= window.taps(0)
-    rows = p.kernel_h if whole else tile.taps * window.phases[0]
+    whole = (tile.by_row != WHOLE) | (tile.taps >= window.taps(0))
+    rows = np.minimum(np.where(whole, p.kernel_h, tile.taps * window.phases[0]), p.kernel_h)
     channels = tile.threads_x * tile.vector * p.multiplier
-    wide = tile.by_row in (ROLLING, EARLY) and not tile.keeps
-    size = dtype(p.accumulate if wide else p.dtype).bytes
-    return min(rows, p.kernel_h) * p.kernel_w * channels * size
+    wide = ((tile.by_row == ROLLING) | (tile.by_row == EARLY)) & (tile.keeps == 0)
+    size = np.where(wide, dtype(p.accumulate).bytes, dtype(p.dtype).bytes)
+    return rows * p.kernel_w * channels * size
 
 
-def _sorted(found: list[tuple[float, _Tile]]) -> list[_Tile]:
-    return [tile for _, tile in sorted(found, key=lambda pair: pair[0])]
+def _sorted(cost: Array, tile: Any) -> Tiles[Any]:
+    return listed(pick(tile, np.argsort(cost, kind="stable")))

@@ -81,8 +81,8 @@ def _add_chunks(out: Stage, added: Stage) -> None:
 def add_in_block(
     chunks: ChunkStage, channels: int, threads: Sequence[tuple[IterVar, int]]
 ) -> tuple[IterVar, IterVar]:
-    """Each block computes one chunk of so many channels, a row of the filter at a time, with its
-    threads, the outermost axis first, with their extents.
+    """Each block computes one chunk of ``channels`` channels, a row of the filter at a time, with
+    its threads, the outermost axis first, with their extents.
 
     Returns the axes of blocks and of the filter's rows.
     """

@@ -11,10 +11,10 @@ from itertools import product
 
 from tilewright import te
 from tilewright.schedule import Schedule
+from tilewright.schedule.matmul import Whole
 from tilewright.te import Tensor
 from tilewright.topi.gpu.conv2d_products import begin_products
-from tilewright.topi.gpu.window import divisor
-from tilewright.topi.nn.conv2d_im2col import Whole
+from tilewright.topi.gpu.register_model import divisor
 from tilewright.topi.parameters import flag
 
 #: Neighbouring columns of a thread.
@@ -45,8 +45,8 @@ class LaneTile:
 
 
 def schedule_conv2d_lanes(output: Tensor, tile: LaneTile = LaneTile()) -> Schedule:
-    """The schedule of a :func:`~tilewright.topi.nn.conv2d_im2col` that was declared with
-    ``whole=tile.whole``, and of what is fused to it."""
+    """The schedule of a program of one sum of products, and of what is fused to it;
+    see :func:`~tilewright.topi.fusion.find_products`."""
     found = begin_products(output, tile)
     s, out, total = found.schedule, found.out, found.schedule[found.product]
     tx = te.thread_axis((0, tile.across), "threadIdx.x")
@@ -92,7 +92,7 @@ def schedule_conv2d_lanes(output: Tensor, tile: LaneTile = LaneTile()) -> Schedu
 
 
 def conv2d_lanes_tiles(filters: int, groups: int = 1) -> list[LaneTile]:
-    """Tiles worth trying for convolutions with so many output channels, in so many groups; those
+    """Tiles worth trying for convolutions with given output channels and groups; those
     that fill their matrices up least come first, large ones before small ones."""
     own = filters // groups
     heights = [rows for rows in (8, 16, 32, 64, 128) if rows < 2 * own]

@@ -12,6 +12,8 @@ from math import gcd
 
 from tilewright import te
 from tilewright.schedule import Schedule
+from tilewright.schedule.matmul import Whole
+from tilewright.target.devices import COMMON_SHARED
 from tilewright.target.instructions import (
     ldmatrix_a_bf16,
     ldmatrix_a_f16,
@@ -22,7 +24,6 @@ from tilewright.target.instructions import (
 )
 from tilewright.te import Tensor
 from tilewright.topi.gpu.conv2d_products import begin_products
-from tilewright.topi.nn.conv2d_im2col import Whole
 from tilewright.topi.parameters import flag
 
 #: By type: the product, and the loads of its operands.
@@ -36,7 +37,7 @@ _LANES = 32
 _LOADED, _APART = 16, 8
 #: Output channels of a group from which on several warps share them, sums of a thread, and bytes of
 #: shared memory of a block, at most.
-_SPREAD, _SUMS, _SHARED = 64, 128, 96 * 1024
+_SPREAD, _SUMS, _SHARED = 64, 128, COMMON_SHARED
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class MmaTile:
 
 
 def schedule_conv2d_mma(output: Tensor, tile: MmaTile = MmaTile()) -> Schedule:
-    """The schedule of a :func:`~tilewright.topi.nn.conv2d_im2col` of float16 or bfloat16 that was
-    declared with ``whole=tile.whole``, and of what is fused to it."""
+    """The schedule of a program of one sum of products of float16 or bfloat16, and of
+    what is fused to it; see :func:`~tilewright.topi.fusion.find_products`."""
     found = begin_products(output, tile)
     s, total, windows = found.schedule, found.schedule[found.product], found.columns
     multiply, load_a, load_b = _INSTRUCTIONS[str(found.weights.dtype)]
@@ -117,7 +118,7 @@ def schedule_conv2d_mma(output: Tensor, tile: MmaTile = MmaTile()) -> Schedule:
 
 
 def conv2d_mma_tiles(filters: int, groups: int = 1) -> list[MmaTile]:
-    """Tiles worth trying for convolutions with so many output channels, in so many groups; those
+    """Tiles worth trying for convolutions with given output channels and groups; those
     that fill their matrices up least come first, large ones before small ones."""
     own = filters // groups
     if groups == 1:

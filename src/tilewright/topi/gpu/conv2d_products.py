@@ -1,11 +1,10 @@
 """What GPU schedules of convolutions as products of matrices have in common.
 
-The declaration is that of :mod:`~tilewright.topi.nn.conv2d_im2col`.
+The matrices are those of :func:`~tilewright.schedule.matmul.as_matmul`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
@@ -14,6 +13,7 @@ from typing import Protocol
 from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
+from tilewright.schedule.matmul import Whole
 from tilewright.target.instructions import copy_async
 from tilewright.te import Tensor
 from tilewright.topi.fusion import find_products
@@ -34,6 +34,9 @@ class Tile(Protocol):
     def columns(self) -> int: ...
 
     @property
+    def whole(self) -> Whole: ...
+
+    @property
     def down(self) -> int: ...
 
     @property
@@ -50,7 +53,8 @@ class ProductSchedule:
     block : the innermost axis outside of them.
     weights, columns, product : the matrices; ``columns`` as the product reads them.
     source : the columns as they are declared.
-    rows, pixels : output channels of a tile, at most, and windows of an image.
+    rows, pixels : output channels of a tile, at most, and windows whose results are contiguous.
+    contiguous : whether a row of the weights is so in memory, and not filled up.
     """
 
     schedule: Schedule
@@ -63,6 +67,7 @@ class ProductSchedule:
     source: Tensor
     rows: int
     pixels: int
+    contiguous: bool
 
     def copy(self, tensor: Tensor, threads: Sequence[IterVar]) -> None:
         """Fill the tiles of one of the matrices in shared memory, with the threads of a block,
@@ -71,11 +76,10 @@ class ProductSchedule:
         if tensor is self.columns:
             _copy(stage, threads, stored=self.columns is not self.source)
             return
-        # A row of the filter is one piece of memory, where it is not filled up.
-        depth = static(tensor.shape[2], "taps")
-        own = math.prod(static(e, "the filter") for e in tensor.op.inputs[0].shape[1:])
-        kind = tensor.dtype
-        _copy(stage, threads, vector=gcd(depth, _VECTOR // kind.bytes) if own == depth else 1)
+        # A row of the filter is contiguous in memory, where it is not filled up.
+        depth, kind = static(tensor.shape[2], "taps"), tensor.dtype
+        vector = gcd(depth, _VECTOR // kind.bytes) if self.contiguous else 1
+        _copy(stage, threads, vector=vector)
 
 
 def begin_products(output: Tensor, tile: Tile) -> ProductSchedule:
@@ -83,29 +87,37 @@ def begin_products(output: Tensor, tile: Tile) -> ProductSchedule:
 
     Raises :class:`ScheduleError` as :func:`~tilewright.topi.fusion.find_products`.
     """
-    s, found = find_products(output, tile.rows, tile.down)
+    whole = find_products(output, tile.whole, tile.down)
+    s, found = whole.schedule, whole.matmul
     product, weights, columns = found.product, found.weights, found.columns
     read = columns
     if not tile.implicit:
         _store(s[columns])
         read = s.cache_read(columns, "shared", [product])
     out = s[output]
-    n, c, h, w = out.op.axis
-    groups = static(weights.shape[0], "groups")
-    filters = static(output.shape[1], "channels") // groups
-    g, m = out.split(c, factor=filters)
-    out.reorder(g, m, n, h, w)
-    p = out.fuse(n, h, w)
+    g, m, p = whole.axes(out)
     # A tile of a group ends with it, so that it is of one group for certain.
-    rows = tile.rows if groups == 1 else min(tile.rows, filters)
+    rows = tile.rows if found.groups == 1 else min(tile.rows, found.height)
     mo, m = out.split(m, factor=rows)
     po, p = out.split(p, factor=tile.columns)
     # Blocks of the output channels of a group are neighbours: they read the same windows.
     out.reorder(g, po, mo, m, p)
     block = out.fuse(g, po, mo)
     out.bind(block, te.thread_axis("blockIdx.x"))
-    pixels = math.prod(static(e, "the result") for e in output.shape[2:])
-    return ProductSchedule(s, out, block, (m, p), weights, read, product, columns, rows, pixels)
+    pixels = whole.contiguous(output)
+    return ProductSchedule(
+        s,
+        out,
+        block,
+        (m, p),
+        weights,
+        read,
+        product,
+        columns,
+        rows,
+        pixels,
+        found.contiguous and found.depth == static(weights.shape[2], "taps"),
+    )
 
 
 def _store(stage: Stage) -> None:

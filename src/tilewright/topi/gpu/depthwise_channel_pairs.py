@@ -6,7 +6,7 @@ the tile before it is computed. A warp has the bands of the filters of some chan
 registers, or where products skip zeros their taps; it reads what a row of the image is for all rows
 of a product at once, sixteen or eight of them, for several pairs of channels, and adds it to all
 rows of results that see it. Results go through shared memory,
-so that they are stored in pieces of 16 bytes, one next to the other.
+so that they are stored in chunks of 16 bytes, one next to the other.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tilewright.topi.nn.depthwise_channel_pairs import (
     element_of,
 )
 from tilewright.topi.nn.images import Images
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import image_axes, scheduled
 
 #: By type and pixels of a product.
@@ -56,7 +56,7 @@ _SWIZZLES = (32, 64, 128)
 @dataclass(frozen=True)
 class PairTile:
     """A warp computes, of ``pairs`` pairs of channels, ``rows`` rows of results of each of
-    ``strips`` strips, one below the other, and of them ``groups`` times four columns; of so many
+    ``strips`` strips, one below the other, and of them ``groups`` times four columns; of as many
     images that they make sixteen strips by groups. A block has ``down`` by ``across`` warps on the
     image for each of ``lots`` lots of channels, and goes through ``turns`` tiles, from image to
     image. ``stages`` tiles are in shared memory."""
@@ -81,7 +81,7 @@ class PairTile:
         return self.pairs * CHANNELS
 
     @property
-    def deep(self) -> int:
+    def images_per_mma(self) -> int:
         """Images of a tile."""
         return self.matrix // (self.strips * self.groups)
 
@@ -104,12 +104,13 @@ class PairTile:
     def swizzle(self) -> int:
         """By how many bytes pixels in shared memory are swizzled, so that neighbours meet no bank
         twice; 0 where they are not as long as a swizzled row."""
-        return CHANNELS * self.channels if CHANNELS * self.channels in _SWIZZLES else 0
+        row = CHANNELS * self.channels
+        return row * sum(row == n for n in _SWIZZLES)
 
 
 @dataclass(frozen=True)
 class SparsePairTile(PairTile):
-    """The same by products that skip zeros: of ``groups`` times eight columns, and of so many
+    """The same by products that skip zeros: of ``groups`` times eight columns, and of as many
     images that they make eight strips by groups."""
 
     strips: int = 2
@@ -126,21 +127,22 @@ class PairDeclaration(Declaration):
     stages: PairStages
 
 
-def pair_cut(p: Problem, tile: PairTile) -> PairCut:
-    """How a problem is cut for a tile. Raises :class:`LanguageError` where the strips and groups of
-    ``tile`` are more than a product has rows."""
+def pair_cut(p: Conv, tile: PairTile) -> PairCut:
+    """How a problem is cut for a tile."""
+    matrix = (tile.images_per_mma, tile.strips, tile.groups)
+    size = (tile.high, tile.wide, tile.channels)
+    return PairCut(p, tile.rows, matrix, size, tile.pairs, tile.outputs)
+
+
+def declare_channel_pairs(p: Conv, tile: PairTile, batch: Any = None) -> PairDeclaration:
+    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`. Raises
+    :class:`LanguageError` where the strips and groups of ``tile`` are more than a product has rows.
+    """
     if not 1 <= tile.strips * tile.groups <= tile.matrix:
         raise LanguageError(
             f"{tile}: strips by groups are the rows of a product, 1 to {tile.matrix}, not "
             f"{tile.strips * tile.groups}"
         )
-    matrix = (tile.deep, tile.strips, tile.groups)
-    size = (tile.high, tile.wide, tile.channels)
-    return PairCut(p, tile.rows, matrix, size, tile.pairs, tile.outputs)
-
-
-def declare_channel_pairs(p: Problem, tile: PairTile, batch: Any = None) -> PairDeclaration:
-    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     cut, inputs = pair_cut(p, tile), placeholders(p, batch)
     image, filter = list(inputs.values())[:2]
     made = depthwise_channel_pairs(cut, image, filter)
@@ -196,11 +198,11 @@ def _hold_filters(s: Schedule, made: PairStages, at: tuple[Stage, IterVar], warp
 def _store(
     out: Stage, layout: str, tile: PairTile, threads: list[IterVar]
 ) -> tuple[IterVar, IterVar]:
-    """Whole pixels, in pieces of 16 bytes that neighbouring threads store side by side. Returns the
+    """Whole pixels, in chunks of 16 bytes that neighbouring threads store side by side. Returns the
     loops over blocks and over their tiles."""
     tz, ty, tx = threads
     n, c, h, w = image_axes(out, layout)
-    n, image = out.split(n, factor=tile.deep)
+    n, image = out.split(n, factor=tile.images_per_mma)
     cb, c = out.split(c, factor=tile.channels)
     wb, w = out.split(w, factor=tile.wide)
     hb, row = out.split(h, factor=tile.high)
@@ -226,7 +228,7 @@ def _share_out(results: Stage, layout: str, tile: PairTile, threads: list[IterVa
     results.storage_align(w, 2 * _STORED, _STORED)  # so that pixels meet no bank twice
     if tile.outputs == SPARSE_OUTPUTS:  # nor do strips, of which a thread's neighbours are
         results.storage_align(row, 8 * _STORED, _STORED * (1 + tile.rows % 2))
-    extents = (tile.deep, tile.rows * tile.strips, tile.outputs * tile.groups, tile.own)
+    extents = (tile.images_per_mma, tile.rows * tile.strips, tile.outputs * tile.groups, tile.own)
     for axis, extent in zip((image, row, w, c), extents, strict=True):
         results.align_bounds(axis, extent)
     lot, c = results.split(c, factor=tile.own)
@@ -272,5 +274,5 @@ def _copy_boxes(s: Schedule, d: PairDeclaration, tile: PairTile, at: tuple[Stage
         box.pipeline(tile.stages)
     if tile.swizzle:
         box.swizzle(tile.swizzle)
-    seen = (tile.deep, *d.cut.seen(tile.high, tile.wide), tile.channels)
+    seen = (tile.images_per_mma, *d.cut.seen(tile.high, tile.wide), tile.channels)
     box.tensorize(box.op.axis[0], tma_load(seen, d.problem.dtype, swizzle=tile.swizzle))

@@ -12,18 +12,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import tma_load
+from tilewright.topi.columns import number
 from tilewright.topi.declare import Declaration, declare_tiles
+from tilewright.topi.gpu.loop_order import ROLLING, place_loads
 from tilewright.topi.gpu.machine import sees_nothing
-from tilewright.topi.gpu.orders import ROLLING, place_loads
 from tilewright.topi.gpu.shared_filter import share_filter
 from tilewright.topi.nn.depthwise_forward import Tile
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.parameters import flag
-from tilewright.topi.problem import Problem
 from tilewright.topi.stages import Stages, begin, image_axes, tap_axes
 
 
@@ -53,18 +56,18 @@ class BoxTile:
             self.vector * self.threads_x,
         )
 
-    def within(self, p: Problem) -> Tile:
+    def within(self, p: Conv) -> Tile:
         """:attr:`whole` of a problem that may be smaller than that."""
         own = (self.rows, self.columns, self.vector)
         threads = (self.threads_z, self.threads_y, self.threads_x)
         rows, columns, channels = (
-            min(n, extent) * min(t, -(-extent // n))
+            number(np.minimum(n, extent) * np.minimum(t, -(-extent // n)))
             for n, t, extent in zip(own, threads, (*p.result_image, p.result_channels), strict=True)
         )
         return rows, columns, channels
 
 
-def declare_boxes(p: Problem, tile: BoxTile, batch: Any = None) -> Declaration:
+def declare_boxes(p: Conv, tile: BoxTile, batch: Any = None) -> Declaration:
     """The program of a problem, in whole tiles; ``batch`` as in :func:`declare`."""
     rows, columns, channels = tile.within(p)
     turns = min(tile.turns, -(-p.result_image[0] // rows))  # a block goes through all of its own
@@ -144,7 +147,7 @@ def _load_early(st: Stages, thread: IterVar, even: bool, keeps: bool) -> None:
                 (loads.vectorize if even else loads.unroll)(loads.op.axis[0])
 
 
-def seen(p: Problem, tile: BoxTile) -> Tile:
+def seen(p: Conv, tile: BoxTile) -> Tile:
     """Rows, columns and channels of the input that a block's tile sees."""
     steps, within = p.stride if p.pass_ == "forward" else (1, 1), tile.within(p)
     rows, columns = (
@@ -154,7 +157,7 @@ def seen(p: Problem, tile: BoxTile) -> Tile:
     return rows, columns, within[2]
 
 
-def suits_boxes(p: Problem) -> bool:
+def suits_boxes(p: Conv) -> bool:
     """Whether :func:`schedule_boxes` is for a problem: pixels begin at multiples of 16 bytes."""
     return (
         p.rank == 2

@@ -14,9 +14,9 @@ from typing import Any
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration, declare, declare_scaled
-from tilewright.topi.gpu.orders import WHOLE, place_loads, rolls
+from tilewright.topi.gpu.loop_order import WHOLE, place_loads, rolls
 from tilewright.topi.gpu.shared_filter import share_filter
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import begin, image_axes, tap_axes
 
 
@@ -39,7 +39,7 @@ class PixelTile:
     keeps: int = 0
 
 
-def declare_pixels(p: Problem, tile: PixelTile, batch: Any = None) -> Declaration:
+def declare_pixels(p: Conv, tile: PixelTile, batch: Any = None) -> Declaration:
     """The program of a problem; where a thread keeps a filter of fewer taps than it has pixels, it
     scales the taps instead of the pixels. ``batch`` as in :func:`declare`."""
     scaled = tile.keeps and tile.rows * tile.columns > p.kernel_h * p.kernel_w

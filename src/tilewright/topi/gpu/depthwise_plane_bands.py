@@ -4,30 +4,32 @@ The products of :mod:`~tilewright.topi.nn.depthwise_plane_bands`. A block has so
 goes through tiles of their images; what a tile sees, halo and padding included, comes to shared
 memory as one box, by TMA, while the tile before it is computed. A warp has the bands of a channel's
 filter in registers, reads a row of all its strips at once, and adds it to all rows of results that
-see it. Results go through shared memory, so that they are stored in pieces of 16 bytes.
+see it. Results go through shared memory, so that they are stored in chunks of 16 bytes.
 
-Where rows are no multiples of 16 bytes, or short, threads copy what a tile sees piece by piece
+Where rows are no multiples of 16 bytes, or short, threads copy what a tile sees chunk by chunk
 instead, in the background too.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
+
+import numpy as np
 
 from tilewright import te
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import copy_async, load_pairs, mma_bf16, mma_f16, tma_load
+from tilewright.topi.columns import number
 from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.gpu.staging import bind_all, extent_of, share_rows
 from tilewright.topi.nn.depthwise_plane_bands import (
+    CHUNK,
     OUTPUTS,
-    PIECE,
     PLACE,
     READ,
     PlaneBandCut,
@@ -36,24 +38,23 @@ from tilewright.topi.nn.depthwise_plane_bands import (
     element_of,
 )
 from tilewright.topi.nn.images import Images
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.parameters import flag, too_small
-from tilewright.topi.problem import Problem
 from tilewright.topi.stages import image_axes, scheduled
 
 _MULTIPLY = {"float16": mma_f16, "bfloat16": mma_bf16}
-#: Threads of a warp, rows of a product, and pieces of 16 bytes that banks of shared memory pass
-#: together.
-_LANES, _ROWS, _BANKS = 32, 16, 8
+#: Threads of a warp, rows of a product, and bytes of an element.
+_LANES, _ROWS, _SIZE = 32, 16, 2
 _POWERS = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
 class PlaneBandTile:
     """A warp computes ``rows`` rows of results of each of ``strips`` strips, one below the other,
-    and of them ``groups`` times eight columns; of so many images that they make sixteen strips by
+    and of them ``groups`` times eight columns; of as many images as make sixteen strips by
     groups. A block has ``down`` by ``across`` warps on the image for each of ``channels`` channels,
     and goes through ``turns`` tiles, from image to image. ``stages`` tiles are in shared memory,
-    copied as boxes (``boxed``) or in pieces."""
+    copied as boxes (``boxed``) or in chunks."""
 
     rows: int = 7
     strips: int = 8
@@ -85,10 +86,37 @@ class PlaneBandDeclaration(Declaration):
     stages: PlaneBandStages
 
 
-def band_cut(p: Problem, tile: PlaneBandTile) -> PlaneBandCut:
-    """How a problem is cut for a tile. Raises :class:`LanguageError` where the parameters of
-    ``tile`` are too small, or its strips and groups are no powers of two, or more than a product
-    has rows."""
+def band_cut(p: Conv, tile: PlaneBandTile) -> PlaneBandCut:
+    """How a problem is cut for a tile: as many chunks of 16 bytes are from one row to the next as
+    let the fewest threads conflict in a bank."""
+    bare = PlaneBandCut(p, tile.rows, tile.matrix, tile.size)
+    strides = np.asarray(-(-bare.wide // CHUNK))[..., None] + np.arange(4)
+    found = [
+        row_conflicts(replace(bare, row_stride=n * CHUNK)) for n in np.moveaxis(strides, -1, 0)
+    ]
+    row_stride = np.argmin(found, axis=0) + strides[..., 0]
+    return replace(bare, row_stride=number(row_stride * CHUNK))
+
+
+def row_conflicts(cut: PlaneBandCut) -> Any:
+    """Times that a warp takes turns at the banks, for four rows that it reads at once, 32 bytes of
+    each."""
+    _, channels, high, row_stride = (np.asarray(n)[..., None] for n in cut.box)
+    strips, groups = (np.asarray(n)[..., None] for n in cut.matrix[1:])
+    row = np.arange(_ROWS // 2)
+    image, strip = row // groups // strips, row // groups % strips
+    line = image * channels * high + strip * np.asarray(cut.rows)[..., None] * cut.stride[0]
+    # Outputs of a group are as many as a chunk has.
+    at = line * row_stride + row % groups * cut.stride[1] * CHUNK
+    chunks = np.stack([at, at + CHUNK], axis=-1).reshape(*at.shape[:-1], 2, _ROWS // 2)
+    return bank_conflicts(chunks * _SIZE, _SIZE * CHUNK).max(axis=-1)
+
+
+def declare_plane_bands(p: Conv, tile: PlaneBandTile, batch: Any = None) -> PlaneBandDeclaration:
+    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`. Raises
+    :class:`LanguageError` for one that is not of 16 bits, of one filter a channel, and a forward
+    pass or a gradient by the input with stride 1; and where the parameters of ``tile`` are too
+    small, or its strips and groups are no powers of two, or more than a product has rows."""
     if why := too_small(tile):
         raise LanguageError(f"{tile}: {why}")
     if tile.strips not in _POWERS or tile.groups not in _POWERS[: 5 - _POWERS.index(tile.strips)]:
@@ -96,39 +124,6 @@ def band_cut(p: Problem, tile: PlaneBandTile) -> PlaneBandCut:
             f"{tile}: strips by groups are the rows of a product, powers of two that make 1 to "
             f"{_ROWS}, not {tile.strips} by {tile.groups}"
         )
-    bare = PlaneBandCut(p, tile.rows, tile.matrix, tile.size)
-    apart = tile.channels * bare.sees(0, tile.size[0]), tile.rows * bare.stride[0]
-    pitch = _pitch(-(-bare.wide // PIECE), apart, bare.stride[1], tile.strips, tile.groups)
-    return PlaneBandCut(p, tile.rows, tile.matrix, tile.size, pitch * PIECE)
-
-
-@lru_cache(1024)
-def _pitch(least: int, apart: tuple[int, int], step: int, strips: int, groups: int) -> int:
-    """So many pieces of 16 bytes, at least ``least``, from one row of a tile to the next that
-    fewest threads meet in a bank, where images and strips lie so many rows ``apart``."""
-    return min(range(least, least + 4), key=lambda n: (meetings(n, apart, step, strips, groups), n))
-
-
-def meetings(pitch: int, apart: tuple[int, int], step: int, strips: int, groups: int) -> int:
-    """Times that a warp takes turns at the banks, for four rows that it reads at once, 32 bytes of
-    each."""
-    most = 0
-    for first in range(0, _ROWS // 2, 4):
-        pieces = set()
-        for row in range(first, first + 4):
-            above, group = divmod(row, groups)
-            image, strip = divmod(above, strips)
-            lines = image * apart[0] + strip * apart[1]
-            at = lines * pitch + group * step  # outputs of a group are as many as a piece has
-            pieces |= {at, at + 1}
-        most = max(most, *Counter(at % _BANKS for at in pieces).values())
-    return most
-
-
-def declare_plane_bands(p: Problem, tile: PlaneBandTile, batch: Any = None) -> PlaneBandDeclaration:
-    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`. Raises
-    :class:`LanguageError` for one that is not of 16 bits, of one filter a channel, and a forward
-    pass or a gradient by the input with stride 1."""
     strides = p.pass_ == "forward" or (p.pass_ == "dgrad" and p.stride == (1, 1))
     if p.dtype not in _MULTIPLY or p.multiplier > 1 or not strides:
         raise LanguageError(
@@ -173,29 +168,29 @@ def schedule_plane_bands(d: Declaration, tile: PlaneBandTile = PlaneBandTile()) 
     image.compute_at(out, turn)
     if tile.stages > 1:
         image.pipeline(tile.stages)
-    image.align_bounds(image.op.axis[-1], d.cut.pitch)
+    image.align_bounds(image.op.axis[-1], d.cut.row_stride)
     if tile.boxed:
         image.tensorize(image.op.axis[-4], tma_load(d.cut.box, d.problem.dtype))
     else:
-        _copy_pieces(image, d, threads)
+        _copy_chunks(image, d, threads)
     return s
 
 
-def _copy_pieces(image: Stage, d: PlaneBandDeclaration, threads: list[IterVar]) -> None:
-    """What a tile sees, in pieces as long as rows begin at multiples of, which neighbouring threads
+def _copy_chunks(image: Stage, d: PlaneBandDeclaration, threads: list[IterVar]) -> None:
+    """What a tile sees, in chunks as long as rows begin at multiples of, which neighbouring threads
     copy side by side."""
-    *_, deep, channel, row, column = image.op.axis
-    column, lane = image.split(column, factor=d.cut.piece)
-    image.tensorize(lane, copy_async(d.cut.piece, d.problem.dtype))
-    image.reorder(deep, channel, row, column)
-    columns = d.cut.pitch // d.cut.piece
+    *_, images_per_mma, channel, row, column = image.op.axis
+    column, lane = image.split(column, factor=d.cut.chunk)
+    image.tensorize(lane, copy_async(d.cut.chunk, d.problem.dtype))
+    image.reorder(images_per_mma, channel, row, column)
+    columns = d.cut.row_stride // d.cut.chunk
     bind_all(image, share_rows(image, row, column, columns, extent_of(*threads)), threads)
 
 
 def _store(
     out: Stage, d: PlaneBandDeclaration, tile: PlaneBandTile, threads: list[IterVar]
 ) -> tuple[IterVar, IterVar]:
-    """Whole rows, in pieces of 16 bytes that neighbouring threads store side by side. Returns the
+    """Whole rows, in chunks of 16 bytes that neighbouring threads store side by side. Returns the
     loops over blocks and over their tiles."""
     high, wide, channels = tile.size
     n, c, h, w = image_axes(out, d.problem.layout)
@@ -208,7 +203,7 @@ def _store(
     out.reorder(tiles, cb, turn)
     block = out.fuse(tiles, cb)
     out.bind(block, te.thread_axis("blockIdx.x"))
-    stored = gcd(PIECE, d.problem.result_image[1])
+    stored = gcd(CHUNK, d.problem.result_image[1])
     w, lane = out.split(w, factor=stored)
     bind_all(out, share_rows(out, row, w, wide // stored, extent_of(*threads)), threads)
     out.vectorize(lane)
@@ -218,8 +213,8 @@ def _store(
 def _share_out(results: Stage, layout: str, tile: PlaneBandTile, threads: list[IterVar]) -> IterVar:
     """The results of a tile among warps, as their sums lie. Returns the loop over channels."""
     image, c, row, w = image_axes(results, layout)
-    deep, strips, groups = tile.matrix
-    for axis, extent in ((image, deep), (row, tile.rows * strips), (w, OUTPUTS * groups)):
+    images_per_mma, strips, groups = tile.matrix
+    for axis, extent in ((image, images_per_mma), (row, tile.rows * strips), (w, OUTPUTS * groups)):
         results.align_bounds(axis, extent)
     w, output = results.split(w, factor=OUTPUTS)
     output, low = results.split(output, factor=2)

@@ -23,25 +23,25 @@ from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.gpu.depthwise_plane_products import (
     AROUND,
     REGISTERS,
+    chunk_of,
     copy_planes,
     has_small_images,
-    piece_of,
 )
+from tilewright.topi.gpu.machine import MACHINE
 from tilewright.topi.gpu.toeplitz import SHARED
-from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.nn.depthwise_plane_products import (
     PLACES,
     PlaneGradientStages,
     PlaneProducts,
     depthwise_plane_gradient,
 )
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import scheduled
 
 _LANES, _IMAGES = 32, 16
 _INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
 #: By how much the places of a row of the filter are further apart in shared memory than it has
-#: columns, so that fewer of a diagonal meet in a bank; and what a row takes there.
+#: columns, so that fewer of a diagonal conflict in a bank; and what a row takes there.
 _APART = 2
 ROW_FLOATS = PLACES * (PLACES + _APART)
 
@@ -65,7 +65,7 @@ class PlaneGradientDeclaration(Declaration):
 
 
 def declare_plane_gradient(
-    p: Problem, tile: PlaneGradientTile, batch: Any = None
+    p: Conv, tile: PlaneGradientTile, batch: Any = None
 ) -> PlaneGradientDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     inputs = placeholders(p, batch)
@@ -141,14 +141,14 @@ def schedule_plane_gradient(
     return s
 
 
-def suits_plane_gradient(p: Problem) -> bool:
+def suits_plane_gradient(p: Conv) -> bool:
     """Whether :func:`schedule_plane_gradient` is for a problem: one of small images, of at most
     eight columns, of which some row meets the filter."""
     suits = p.pass_ == "wgrad" and has_small_images(p) and _is_met(p)
     return suits and next(_tiles(p), None) is not None
 
 
-def _is_met(p: Problem) -> bool:
+def _is_met(p: Conv) -> bool:
     """Whether a row of the filter ever lies on one of the image: else there is no product."""
     seen = (
         row * p.stride[0] + kh * p.dilation[0] - p.padding[0]
@@ -158,29 +158,29 @@ def _is_met(p: Problem) -> bool:
     return any(0 <= row < p.image[0] for row in seen)
 
 
-def plane_gradient_tiles(p: Problem, target: Target) -> list[PlaneGradientTile]:
+def plane_gradient_tiles(p: Conv, target: Target) -> list[PlaneGradientTile]:
     """Tiles that fit registers and shared memory, the best guess first."""
     return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
 
 
-def _tiles(p: Problem) -> Iterator[tuple[float, PlaneGradientTile]]:
-    """Tiles, with how slow they are thought to be."""
+def _tiles(p: Conv) -> Iterator[tuple[float, PlaneGradientTile]]:
+    """Tiles, with how slow they are predicted to be."""
     for channels, images, stages in product((16, 8, 4, 2), (1, 2, 4), (5, 4, 3, 2, 1)):
         cut = PlaneProducts(p, channels, _IMAGES * images)
         turns = -(-p.batch // cut.images)
         rows, pixels = cut.result[0], cut.result[0] * cut.result[1]
         if p.channels % channels or (images > 1 and stages > turns) or stages > turns + 1:
             continue
-        pieces = piece_of(channels, cut.image), piece_of(channels, cut.result)
+        chunks = chunk_of(channels, cut.image), chunk_of(channels, cut.result)
         held = 4 * cut.blocks + 4 * cut.pairs + 2 * rows
         shared = 2 * stages * cut.images * (cut.pixels + pixels) + 4 * ROW_FLOATS * p.kernel_h
-        if min(pieces) < 2 or held > REGISTERS or shared * channels > SHARED:
+        if min(chunks) < 2 or held > REGISTERS or shared * channels > SHARED:
             continue
-        copies = 16 * (cut.pixels / pieces[0] + pixels / pieces[1]) / _LANES * _IMAGES / 2
+        copies = 16 * (cut.pixels / chunks[0] + pixels / chunks[1]) / _LANES * _IMAGES / 2
         each = rows * cut.pairs + 6 * (2 * cut.pairs + rows) + copies
         once = AROUND + p.kernel_h * p.kernel_w / _LANES * 2 * cut.result[1]
         blocks = p.channels // channels
-        busiest = -(-blocks // MULTIPROCESSORS) * channels * (once + turns * images * each)
-        ahead = min(5, turns + 1)  # so many stages load all at once, or as much as pays
+        busiest = -(-blocks // MACHINE.sms) * channels * (once + turns * images * each)
+        ahead = min(5, turns + 1)  # stages that load all at once, or as much as pays
         near = 1 + abs(channels - 8) / 64 + abs(stages - ahead) / 16 + images / 64
         yield busiest * near, PlaneGradientTile(channels, images, stages)

@@ -1,10 +1,10 @@
 """Depthwise convolution of small images on tensor cores of any GPU since Ampere, channels first.
 
 The products of :mod:`~tilewright.topi.nn.depthwise_plane_products`. A block copies planes of
-neighbouring channels, of some images, to shared memory in the background, in pieces as large as
+neighbouring channels, of some images, to shared memory in the background, in chunks as large as
 can be. Each warp has one of the channels: it gathers the channel's matrices in registers, once, and
 then multiplies 16 images after another. Results go through shared memory, as planes of a few
-pixels lie side by side there as they do in memory, and are stored in large pieces.
+pixels lie side by side there as they do in memory, and are stored in large chunks.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import copy_async, mma_bf16, mma_f16
 from tilewright.target.target import Target
 from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.gpu.machine import MACHINE
 from tilewright.topi.gpu.toeplitz import SHARED
-from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.nn.depthwise_plane_products import (
     PLACES,
     PlaneProducts,
@@ -29,7 +29,7 @@ from tilewright.topi.nn.depthwise_plane_products import (
     depthwise_plane_products,
 )
 from tilewright.topi.nn.images import Images
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import scheduled
 
 _LANES, _IMAGES = 32, 16
@@ -67,7 +67,7 @@ class PlaneProductDeclaration(Declaration):
 
 
 def declare_plane_products(
-    p: Problem, tile: PlaneProductTile, batch: Any = None
+    p: Conv, tile: PlaneProductTile, batch: Any = None
 ) -> PlaneProductDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     inputs = placeholders(p, batch)
@@ -100,7 +100,7 @@ def schedule_plane_products(
     out.reorder(many, c, turn, n, channel, h, w)
     block = out.fuse(many, c)
     out.bind(block, te.thread_axis("blockIdx.x"))
-    _, own = spread_pieces(out, n, [channel, h, w], cut.result, tile.channels)
+    _, own = spread_chunks(out, n, [channel, h, w], cut.result, tile.channels)
     out.vectorize(own)
 
     parts.compute_at(out, turn)
@@ -141,27 +141,28 @@ def schedule_plane_products(
 
 
 def copy_planes(staged: Stage, image: tuple[int, int], channels: int) -> None:
-    """Copy images as groups of so many channels have them to shared memory, in the background."""
+    """Copy images as groups of ``channels`` channels have them to shared memory, in the
+    background."""
     n, group, element = staged.op.axis
     staged.set_scope("shared")
     staged.storage_align(n, *APART)
-    piece, own = spread_pieces(staged, n, [group, element], image, channels)
-    staged.tensorize(own, copy_async(piece, str(staged.op.outputs[0].dtype)))
+    chunk, own = spread_chunks(staged, n, [group, element], image, channels)
+    staged.tensorize(own, copy_async(chunk, str(staged.op.outputs[0].dtype)))
 
 
-def spread_pieces(
+def spread_chunks(
     stage: Stage, images: Any, planes: list[Any], image: tuple[int, int], channels: int
 ) -> tuple[int, Any]:
-    """All of it by all threads of a block, in which each channel has a warp, in the largest pieces
+    """All of it by all threads of a block, in which each channel has a warp, in the largest chunks
     there are; how many elements one has, and its axis.
 
-    As many threads as there are pieces of an image go from one of the block's ``images`` to
+    As many threads as there are chunks of an image go from one of the block's ``images`` to
     another, so that each finds its place in an image once.
     """
-    threads, piece = _LANES * channels, piece_of(channels, image)
+    threads, chunk = _LANES * channels, chunk_of(channels, image)
     elements = channels * image[0] * image[1]
-    at, own = stage.split(stage.fuse(*planes), factor=piece)
-    turn, n = stage.split(images, factor=max(1, threads * piece // elements))
+    at, own = stage.split(stage.fuse(*planes), factor=chunk)
+    turn, n = stage.split(images, factor=max(1, threads * chunk // elements))
     stage.reorder(turn, n, at, own)
     rest, thread = stage.split(stage.fuse(n, at), factor=threads)
     y, x = stage.split(thread, factor=_LANES)
@@ -169,17 +170,17 @@ def spread_pieces(
     stage.bind(x, te.thread_axis((0, _LANES), "threadIdx.x"))
     stage.unroll(turn)
     stage.unroll(rest)
-    return piece, own
+    return chunk, own
 
 
-def piece_of(channels: int, image: tuple[int, int]) -> int:
-    """Elements of planes of so many channels that are copied at once: whole rows, or what neither
-    begins nor ends with rows, so that it is one piece whatever row it lies in."""
+def chunk_of(channels: int, image: tuple[int, int]) -> int:
+    """Elements of planes of ``channels`` channels that are copied at once: whole rows, or what
+    neither begins nor ends with rows, so that it is one chunk whatever row it lies in."""
     together, width = gcd(channels * image[0] * image[1], PLACES), image[1]
     return width if together % width == 0 else together
 
 
-def has_small_images(p: Problem) -> bool:
+def has_small_images(p: Conv) -> bool:
     """Whether products of whole images are for a problem of any pass: in 16 bits, of images of at
     most eight columns."""
     return (
@@ -192,35 +193,35 @@ def has_small_images(p: Problem) -> bool:
     )
 
 
-def suits_plane_products(p: Problem) -> bool:
+def suits_plane_products(p: Conv) -> bool:
     """Whether :func:`schedule_plane_products` is for a problem."""
     passes = ("forward", "dgrad")
     return p.pass_ in passes and has_small_images(p) and next(_tiles(p), None) is not None
 
 
-def plane_product_tiles(p: Problem, target: Target) -> list[PlaneProductTile]:
+def plane_product_tiles(p: Conv, target: Target) -> list[PlaneProductTile]:
     """Tiles that fit registers and shared memory, the best guess first."""
     return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
 
 
-def _tiles(p: Problem) -> Iterator[tuple[float, PlaneProductTile]]:
-    """Tiles, with how slow they are thought to be."""
+def _tiles(p: Conv) -> Iterator[tuple[float, PlaneProductTile]]:
+    """Tiles, with how slow they are predicted to be."""
     for channels, images, turns in product((16, 8, 4, 2), (1, 2, 4), (1, 2, 4)):
         cut = PlaneProducts(p, channels, _IMAGES * images * turns)
         rows, pixels = cut.result[0], cut.result[0] * cut.result[1]
-        pieces = piece_of(channels, cut.image), piece_of(channels, cut.result)
+        chunks = chunk_of(channels, cut.image), chunk_of(channels, cut.result)
         held = 2 * cut.blocks + 4 * (rows + cut.pairs)
-        if p.channels % channels or pieces[0] < 2 or held > REGISTERS:
+        if p.channels % channels or chunks[0] < 2 or held > REGISTERS:
             continue
         if images * turns >= 2 * max(1, -(-p.batch // _IMAGES)) or images * turns > _TOGETHER:
             continue
         blocks = -(-p.batch // cut.images) * (p.channels // channels)
-        copies = 8 * (cut.pixels / pieces[0] + pixels / pieces[1]) / _LANES
+        copies = 8 * (cut.pixels / chunks[0] + pixels / chunks[1]) / _LANES
         each = rows * cut.pairs + 4 * cut.pairs + 8 * rows + _IMAGES * copies
         work = AROUND + 4 * cut.blocks + turns * (images * each + _TURN)
-        busiest = -(-blocks // MULTIPROCESSORS) * channels * work
+        busiest = -(-blocks // MACHINE.sms) * channels * work
         # What is loaded while something else is multiplied, and stored.
-        alone = 1 + 0.5 / (turns * -(-blocks // MULTIPROCESSORS))
+        alone = 1 + 0.5 / (turns * -(-blocks // MACHINE.sms))
         for stages in (1,) if turns == 1 else (turns, turns + 1):
             shared = (images * (stages * cut.pixels + pixels)) * _IMAGES * channels * 2
             if shared <= SHARED:

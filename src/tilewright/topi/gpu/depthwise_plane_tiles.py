@@ -10,18 +10,20 @@ serves all rows of results whose windows hold it.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-from functools import cache
-from math import gcd
 from typing import Any
+
+import numpy as np
 
 from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.schedule import Schedule
+from tilewright.target.devices import BANKS, WARP, WORD
 from tilewright.target.instructions import tma_load
+from tilewright.topi.columns import Array, number
 from tilewright.topi.declare import Declaration, finished, placeholders
-from tilewright.topi.gpu.orders import ROLLING, place_loads
+from tilewright.topi.gpu.banks import bank_conflicts
+from tilewright.topi.gpu.loop_order import ROLLING, place_loads
 from tilewright.topi.nn.depthwise_plane_tiles import (
     PlaneCut,
     PlaneTiles,
@@ -29,12 +31,11 @@ from tilewright.topi.nn.depthwise_plane_tiles import (
     element_of,
 )
 from tilewright.topi.nn.images import Images
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import image_axes, scheduled
 
-#: Bytes that rows of boxes are multiples of, and that a thread reads at once at most; bytes that
-#: the banks of shared memory pass together; threads of a warp.
-PIECE, _BANKS, _WARP = 16, 128, 32
+#: Bytes that rows of boxes are multiples of, and that a thread reads at once at most.
+CHUNK = 16
 
 
 @dataclass(frozen=True)
@@ -65,50 +66,48 @@ class PlaneDeclaration(Declaration):
     stages: PlaneTiles
 
 
-def plane_cut(p: Problem, tile: PlaneBoxTile) -> PlaneCut:
-    """How ``tile`` cuts a problem."""
-    vector = PIECE // dtype(p.dtype).bytes
+def plane_cut(p: Conv, tile: PlaneBoxTile) -> PlaneCut:
+    """How ``tile`` cuts a problem: as many chunks of 16 bytes are from one row to the next as let
+    the fewest lanes conflict in a bank."""
+    vector = CHUNK // dtype(p.dtype).bytes
     bare = PlaneCut(p, tile.size, 0, 0)
     margin = -bare.before[1] % vector
-    least = margin + bare.sees(1, tile.size[2])
-    size = dtype(p.dtype).bytes
-    pitch = _pitch(
-        -(-least // vector), bare.sees(0, tile.size[1]), tile.rows * bare.stride[0],
-        tile.columns * bare.stride[1] * size, read_at_once(p, tile, bare) * size,
-        tile.threads_y, tile.threads_x,
-    )  # fmt: skip
-    return PlaneCut(p, tile.size, pitch * vector, margin)
+    least = -(-(margin + bare.sees(1, tile.size[2])) // vector)
+    options = [least + more for more in range(4)]
+    passes = [_passes(p, tile, bare, n * CHUNK) for n in options]
+    row_stride = least + np.argmin(passes, axis=0)
+    return PlaneCut(p, tile.size, number(row_stride * vector), margin)
 
 
-def read_at_once(p: Problem, tile: PlaneBoxTile, cut: PlaneCut) -> int:
+def read_at_once(p: Conv, tile: PlaneBoxTile, cut: PlaneCut) -> Any:
     """Elements of a thread's reads: as many as 16 bytes have, where columns of all threads begin
     alike."""
-    return gcd(PIECE // dtype(p.dtype).bytes, tile.columns * cut.stride[1])
+    return number(np.gcd(CHUNK // dtype(p.dtype).bytes, tile.columns * cut.stride[1]))
 
 
-@cache
-def _pitch(least: int, rows: int, high: int, apart: int, width: int, down: int, across: int) -> int:
-    """So many pieces, at least ``least``, from one row of a tile to the next that fewest lanes meet
-    in a bank; a tile has so many ``rows`` of a plane, and threads, which read ``width`` bytes at
-    once, are ``high`` rows and ``apart`` bytes apart."""
-    width = max(width, 4)  # what one bank has
-    together = _BANKS // width
+def _passes(p: Conv, tile: PlaneBoxTile, cut: PlaneCut, row: Any) -> Array:
+    """Passes over the banks that a warp's reads take, whose rows are ``row`` bytes apart."""
+    size, (sh, sw) = dtype(p.dtype).bytes, cut.stride
+    high, step, apart, row, across, down = (
+        np.asarray(n)[..., None]
+        for n in (
+            cut.sees(0, tile.size[1]), tile.rows * sh, tile.columns * sw * size, row,
+            tile.threads_x, tile.threads_y,
+        )
+    )  # fmt: skip
+    part = np.arange(WARP) // across
+    line = part // down * high + part % down * step
+    address = line * row + np.arange(WARP) % across * apart
+    # Threads whose bytes the banks pass together, of which the first word conflicts as others do.
+    width, found = read_at_once(p, tile, cut) * size, np.zeros(address.shape[:-1], "int64")
+    for together in (8, 16, 32):
+        some = np.clip(BANKS * WORD // width, 8, 32) == together
+        lanes = address[some].reshape(-1, WARP // together, together)
+        found[some] = bank_conflicts(lanes, 4).sum(axis=-1)
+    return found
 
-    def cost(pitch: int) -> tuple[int, int]:
-        found = 0
-        for first in range(0, _WARP, together):
-            places = set()
-            for lane in range(first, min(first + together, _WARP)):
-                part, x = divmod(lane, across)
-                plane, y = divmod(part, down)
-                places.add(((plane * rows + y * high) * pitch * PIECE + x * apart) // width)
-            found += max(Counter(place % together for place in places).values())
-        return found, pitch
 
-    return min(range(least, least + 4), key=cost)
-
-
-def declare_plane_tiles(p: Problem, tile: PlaneBoxTile, batch: Any = None) -> PlaneDeclaration:
+def declare_plane_tiles(p: Conv, tile: PlaneBoxTile, batch: Any = None) -> PlaneDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     cut, inputs = plane_cut(p, tile), placeholders(p, batch)
     image, filter = list(inputs.values())[:2]
@@ -168,6 +167,6 @@ def schedule_plane_tiles(d: Declaration, tile: PlaneBoxTile = PlaneBoxTile()) ->
     if tile.stages > 1:
         box.pipeline(tile.stages)
     *_, plane, _, column = box.op.axis
-    box.align_bounds(column, cut.pitch)
+    box.align_bounds(column, cut.row_stride)
     box.tensorize(plane, tma_load(cut.box, p.dtype))
     return s

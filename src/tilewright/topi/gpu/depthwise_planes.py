@@ -15,8 +15,8 @@ from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.schedule import Schedule, Stage
 from tilewright.topi.declare import Declaration, declare, declare_scaled
-from tilewright.topi.gpu.orders import ROLLING, WHOLE
-from tilewright.topi.problem import Problem
+from tilewright.topi.gpu.loop_order import ROLLING, WHOLE
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import begin, image_axes, tap_axes
 
 
@@ -31,7 +31,7 @@ class PlaneTile:
     by_row: int = WHOLE
 
 
-def declare_planes(p: Problem, tile: PlaneTile, batch: Any = None) -> Declaration:
+def declare_planes(p: Conv, tile: PlaneTile, batch: Any = None) -> Declaration:
     """The program of a problem, as :func:`~.depthwise_strips.declare_strips` says it."""
     scaled = tile.rows * tile.columns > p.kernel_h * p.kernel_w
     return (declare_scaled if scaled else declare)(p, batch)

@@ -10,16 +10,20 @@ in a fixed order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.schedule import Schedule, create_schedule
+from tilewright.target.devices import REGISTERS
 from tilewright.target.instructions import wgmma
 from tilewright.target.target import Target
+from tilewright.topi.columns import Tiles, combinations, listed, pick
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.gpu.staging import LANES, stage_blocks
 from tilewright.topi.gpu.toeplitz import SHARED
@@ -29,10 +33,10 @@ from tilewright.topi.nn.depthwise_row_products import (
     RowProductStages,
     depthwise_row_products,
 )
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 #: Outputs of the widest instruction that is used, and of all instructions of a block, by thread.
-_WIDEST, _SUMS = 256, 65536 // 2
+_WIDEST, _SUMS = 256, REGISTERS // 2
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class RowProductDeclaration(Declaration):
     stages: RowProductStages
 
 
-def declare_row_products(p: Problem, tile: RowProductTile, batch: Any = None) -> Declaration:
+def declare_row_products(p: Conv, tile: RowProductTile, batch: Any = None) -> Declaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     inputs = placeholders(p, batch)
     cut = _cut(p, tile)
@@ -130,7 +134,7 @@ def schedule_row_products(d: Declaration, tile: RowProductTile = RowProductTile(
     return s
 
 
-def suits_row_products(p: Problem) -> bool:
+def suits_row_products(p: Conv) -> bool:
     """Whether :func:`schedule_row_products` is for a problem: one of stride 1 down the image, whose
     rows are at most 64 wide, and even, so that they can be copied in the background."""
     return (
@@ -143,41 +147,36 @@ def suits_row_products(p: Problem) -> bool:
         and max(p.image[1], p.out_image[1]) <= 64
         and p.image[1] % 2 == 0
         and p.out_image[1] % 2 == 0
-        and next(_tiles(p), None) is not None
+        and len(_ranked(p)) > 0
     )
 
 
-def row_product_tiles(p: Problem, target: Target) -> list[RowProductTile]:
+def row_product_tiles(p: Conv, target: Target) -> Sequence[RowProductTile]:
     """Tiles that fit shared memory, the best guess first."""
-    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
+    return _ranked(p)
 
 
-def _tiles(p: Problem) -> Iterator[tuple[float, RowProductTile]]:
-    """Tiles, with how slow they are thought to be."""
-    size = dtype(p.dtype).bytes
-    for together, groups in product((1, 2, 4, 8, 16, 32), (1, 2, 4)):
-        for images, stages, turns in product((16, 32, 64), (2, 3, 4), (1, 2, 4, 8)):
-            cut = RowProducts(p, images, 1, together, groups)
-            steps = -(-cut.positions // (turns * cut.taps)) * cut.taps
-            if turns > 1 and steps < 4:
-                continue
-            tile = RowProductTile(together, groups, images, steps, stages)
-            cut = _cut(p, tile)
-            width = together * cut.columns
-            kept = width * groups * 64  # sums of a block
-            if not 16 <= width <= _WIDEST or kept > _SUMS or images >= 2 * max(16, p.batch):
-                continue
-            if cut.rows * cut.taps >= 2 * max(p.kernel[0], cut.together * cut.taps):
-                continue
-            space = stages * cut.staged * size + groups * 64 * (cut.columns + 8) * 4
-            if space > SHARED:
-                continue
-            products = cut.blocks * cut.rows * cut.positions * cut.columns
-            again = 1 + 64 / (together * cut.columns) + 0.2 * cut.blocks + 0.05 * turns
-            alone = 1.0 if 2 * space <= SHARED else 1.02
-            near = 1 + (abs(stages - 3) + images / 16) / 32
-            yield products * again * alone * near, tile
+@lru_cache(64)
+def _ranked(p: Conv) -> Tiles[RowProductTile]:
+    size, bare = dtype(p.dtype).bytes, RowProducts(p, 1, 1, 1, 1)
+    together, groups, images, stages, turns = combinations(
+        (1, 2, 4, 8, 16, 32), (1, 2, 4), (16, 32, 64), (2, 3, 4), (1, 2, 4, 8)
+    )
+    steps = -(-bare.positions // (turns * bare.taps)) * bare.taps
+    tile = RowProductTile(together, groups, images, steps, stages)
+    cut, width = _cut(p, tile), together * bare.columns
+    kept = width * groups * 64  # sums of a block
+    space = stages * cut.staged * size + groups * 64 * (cut.columns + 8) * 4
+    fits = ((turns == 1) | (steps >= 4)) & (width >= 16) & (width <= _WIDEST) & (kept <= _SUMS)
+    fits &= (images < 2 * max(16, p.batch)) & (space <= SHARED)
+    fits &= cut.rows * cut.taps < 2 * np.maximum(p.kernel[0], together * cut.taps)
+    products = cut.blocks * cut.rows * cut.positions * cut.columns
+    again = 1 + 64 / width + 0.2 * cut.blocks + 0.05 * turns
+    alone = np.where(2 * space <= SHARED, 1.0, 1.02)
+    near = 1 + (abs(stages - 3) + images / 16) / 32
+    order = np.argsort(products * again * alone * near, kind="stable")
+    return listed(pick(tile, order[fits[order]]))
 
 
-def _cut(p: Problem, tile: RowProductTile) -> RowProducts:
+def _cut(p: Conv, tile: RowProductTile) -> RowProducts:
     return RowProducts(p, tile.images, tile.steps, tile.together, tile.groups)

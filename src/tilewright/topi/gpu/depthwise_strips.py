@@ -7,7 +7,7 @@ alike: with stride 1 it is a convolution with the rotated filter, with a larger 
 strip is a convolution of its own; the phases are interleaved as vectors are stored.
 
 A strip is summed tap by tap, or one row of outputs after another, from the top down
-(:mod:`~tilewright.topi.gpu.orders`). A row of the input is then forgotten after the last output
+(:mod:`~tilewright.topi.gpu.loop_order`). A row of the input is then forgotten after the last output
 that needs it, so that long strips of large filters fit into registers.
 """
 
@@ -19,9 +19,9 @@ from typing import Any
 from tilewright import te
 from tilewright.schedule import Schedule, Stage
 from tilewright.topi.declare import Declaration, declare, declare_scaled
-from tilewright.topi.gpu.orders import WHOLE, place_loads, rolls
+from tilewright.topi.gpu.loop_order import WHOLE, place_loads, rolls
 from tilewright.topi.nn.depthwise_dgrad import gathers
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import begin, image_axes, tap_axes
 
 
@@ -40,7 +40,7 @@ class StripTile:
     by_row: int = WHOLE
 
 
-def declare_strips(p: Problem, tile: StripTile, batch: Any = None) -> Declaration:
+def declare_strips(p: Conv, tile: StripTile, batch: Any = None) -> Declaration:
     """The program of a problem; where a thread has more pixels than the filter has taps, it scales
     the taps instead of the pixels. ``batch`` as in :func:`declare`."""
     scaled = tile.rows * tile.vector > p.kernel_h * p.kernel_w

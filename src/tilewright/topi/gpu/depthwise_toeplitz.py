@@ -16,6 +16,7 @@ from itertools import product
 from typing import Any
 
 from tilewright.schedule import Schedule
+from tilewright.target.devices import REGISTERS
 from tilewright.target.instructions import wgmma
 from tilewright.target.target import Target
 from tilewright.topi.declare import Declaration
@@ -31,12 +32,12 @@ from tilewright.topi.gpu.toeplitz import (
     suits,
 )
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 #: Images of one instruction, threads of a warpgroup, and outputs of the widest instruction.
 _IMAGES, _LANES, _WIDEST = 64, 128, 256
-#: Registers of a multiprocessor, and of a thread beside those of products.
-_REGISTERS, _OTHER = 65536, 36
+#: Registers of an SM, and of a thread beside those of products.
+_OTHER = 36
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class ToeplitzTile:
     stages: int = 4
 
 
-def declare_toeplitz(p: Problem, tile: ToeplitzTile, batch: Any = None) -> ToeplitzDeclaration:
+def declare_toeplitz(p: Conv, tile: ToeplitzTile, batch: Any = None) -> ToeplitzDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     return declare_cut(Toeplitz(p, tile.rows, tile.columns, _IMAGES), batch)
 
@@ -73,18 +74,18 @@ def schedule_toeplitz(d: Declaration, tile: ToeplitzTile = ToeplitzTile()) -> Sc
     return s
 
 
-def suits_toeplitz(p: Problem) -> bool:
+def suits_toeplitz(p: Conv) -> bool:
     """Whether :func:`schedule_toeplitz` is for a problem: one whose filters fit shared memory."""
     return suits(p) and next(_tiles(p), None) is not None
 
 
-def toeplitz_tiles(p: Problem, target: Target) -> list[ToeplitzTile]:
+def toeplitz_tiles(p: Conv, target: Target) -> list[ToeplitzTile]:
     """Tiles whose matrices fit shared memory, the best guess first."""
     return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
 
 
-def _tiles(p: Problem) -> Iterator[tuple[float, ToeplitzTile]]:
-    """Tiles, with how slow they are thought to be."""
+def _tiles(p: Conv) -> Iterator[tuple[float, ToeplitzTile]]:
+    """Tiles, with how slow they are predicted to be."""
     height, width = p.result_image
     for columns, rows in product((8, 16, 32, 64), (1, 2, 4, 8, 16)):
         if columns >= 2 * max(8, width) or rows >= 2 * height or rows * columns > _WIDEST:
@@ -98,9 +99,9 @@ def _tiles(p: Problem) -> Iterator[tuple[float, ToeplitzTile]]:
         narrow = 1 + 64 / (rows * columns)  # registers are read for fewer products
         for groups, stages in ((2, 4), (4, 2), (2, 2), (1, 4), (1, 2), (2, 3), (4, 3)):
             held = rows * columns // 2 + stages * cut.depth // 4 + _OTHER
-            if groups > down or groups * _LANES * held > _REGISTERS:
+            if groups > down or groups * _LANES * held > REGISTERS:
                 continue
-            # Two blocks of a multiprocessor load and store while the other multiplies.
+            # Two blocks of an SM load and store while the other multiplies.
             alone = 1.25 if 2 * size > SHARED else 1.0
             # Four warpgroups leave no room for another block, and share the matrices.
             alone *= 1.01 if groups * rows * columns > 256 else 1.0

@@ -27,11 +27,11 @@ from tilewright.topi.gpu.toeplitz import (
     suits,
 )
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, depthwise_toeplitz_rows
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 _LANES, _ROWS = 32, 16
 _INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
-#: Warps that keep a large GPU busy: of fewer, some multiprocessors have less to do.
+#: Warps that keep a large GPU busy: of fewer, some SMs have less to do.
 _BUSY = 2000
 #: Registers of a thread that sums and rows of images may take.
 _REGISTERS = 160
@@ -50,7 +50,7 @@ class RowTile:
     stages: int = 2
 
 
-def declare_rows(p: Problem, tile: RowTile, batch: Any = None) -> ToeplitzDeclaration:
+def declare_rows(p: Conv, tile: RowTile, batch: Any = None) -> ToeplitzDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     cut = Toeplitz(p, _ROWS * tile.tiles, tile.columns, tile.teams)
     return declare_cut(cut, batch, depthwise_toeplitz_rows)
@@ -77,19 +77,19 @@ def schedule_rows(d: Declaration, tile: RowTile = RowTile()) -> Schedule:
     return s
 
 
-def suits_rows(p: Problem) -> bool:
+def suits_rows(p: Conv) -> bool:
     """Whether :func:`schedule_rows` is for a problem: not one of large strides, whose rows are read
     in part."""
     return suits(p) and p.stride[0] == 1 and next(_tiles(p), None) is not None
 
 
-def row_tiles(p: Problem, target: Target) -> list[RowTile]:
+def row_tiles(p: Conv, target: Target) -> list[RowTile]:
     """Tiles whose sums fit registers, the best guess first."""
     return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
 
 
-def _tiles(p: Problem) -> Iterator[tuple[float, RowTile]]:
-    """Tiles, with how slow they are thought to be."""
+def _tiles(p: Conv) -> Iterator[tuple[float, RowTile]]:
+    """Tiles, with how slow they are predicted to be."""
     height, width = p.result_image
     for columns, tiles in product((16, 32, 64), (1, 2, 4)):
         if columns >= 2 * max(16, width) or _ROWS * tiles >= 2 * max(_ROWS, height):

@@ -10,16 +10,21 @@ from memory once for all output rows of a block.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
+from operator import itemgetter
 from typing import Any
 
 from tilewright.ir.dtype import dtype
 from tilewright.schedule import Schedule
+from tilewright.target.devices import REGISTERS
 from tilewright.target.instructions import wgmma
 from tilewright.target.target import Target
+from tilewright.topi.columns import columns, listed
 from tilewright.topi.declare import Declaration
+from tilewright.topi.gpu.machine import MACHINE
 from tilewright.topi.gpu.staging import LANES, stage_blocks, stage_boxes
 from tilewright.topi.gpu.toeplitz import (
     SHARED,
@@ -30,22 +35,23 @@ from tilewright.topi.gpu.toeplitz import (
     shared_bytes,
     suits,
 )
-from tilewright.topi.gpu.window import MULTIPROCESSORS
 from tilewright.topi.nn.depthwise_toeplitz_staged import (
     IMAGES,
     StagedToeplitz,
     depthwise_toeplitz_staged,
 )
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.parameters import flag, later
-from tilewright.topi.problem import Problem
 
 _DEPTH = 16
-#: Outputs of the widest instruction, and registers of a multiprocessor and of a thread beside sums.
-_WIDEST, _REGISTERS, _OTHER = 256, 65536, 40
+#: Outputs of the widest instruction, and registers of an SM and of a thread beside sums.
+_WIDEST, _OTHER = 256, 40
 #: Bytes that waiting for boxes takes.
 _BARRIERS = 1024
 #: Rows that are copied at once by TMA, and copies of them; one copy ahead is too late.
 _AHEAD = ((4, 4), (8, 3), (2, 4), (2, 3), (4, 3), (0, 1))
+#: The same of copies by threads.
+_STAGES = (*product((2, 4, 8), (2, 3, 4)), (0, 1))
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class StagedTile:
     down the image; a block has ``groups`` of them, and copies ``staged`` input rows at once,
     ``stages - 1`` times ahead, or, where that is 0, whole images. A block goes on with ``channels``
     channels, one after the other, and copies rows of the next while it multiplies those of one.
-    Where ``box`` is not 0, so many columns of all images are copied at once, by TMA."""
+    Where ``box`` is not 0, ``box`` columns of all images are copied at once, by TMA."""
 
     rows: int = 4
     columns: int = 32
@@ -66,7 +72,7 @@ class StagedTile:
     box: int = later(0)
 
 
-def declare_staged(p: Problem, tile: StagedTile, batch: Any = None) -> ToeplitzDeclaration:
+def declare_staged(p: Conv, tile: StagedTile, batch: Any = None) -> ToeplitzDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     return declare_cut(_cut(p, tile), batch, depthwise_toeplitz_staged)
 
@@ -117,61 +123,62 @@ def schedule_staged(d: Declaration, tile: StagedTile = StagedTile()) -> Schedule
     return s
 
 
-def suits_staged(p: Problem) -> bool:
+def suits_staged(p: Conv) -> bool:
     """Whether :func:`schedule_staged` is for a problem: one whose filters fit shared memory, and
     whose rows are even, so that they can be copied in the background."""
     width = p.out_image[1] if p.pass_ == "dgrad" else p.image[1]
-    return suits(p) and width % 2 == 0 and next(_tiles(p), None) is not None
+    return suits(p) and width % 2 == 0 and len(_ranked(p)) > 0
 
 
-def staged_tiles(p: Problem, target: Target) -> list[StagedTile]:
+def staged_tiles(p: Conv, target: Target) -> Sequence[StagedTile]:
     """Tiles that fit shared memory, the best guess first."""
-    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
+    return _ranked(p)
 
 
-def _tiles(p: Problem) -> Iterator[tuple[float, StagedTile]]:
-    """Tiles, with how slow they are thought to be."""
+@lru_cache(64)
+def _ranked(p: Conv) -> Sequence[StagedTile]:
+    return listed(columns(StagedTile, [t for _, t in sorted(_tiles(p), key=itemgetter(0))]))
+
+
+def _tiles(p: Conv) -> Iterator[tuple[float, tuple[int, ...]]]:
+    """The parameters of tiles, with how slow these are predicted to be."""
     height, width = p.result_image
     size = dtype(p.dtype).bytes
-    for columns, rows, groups in product((8, 16, 32, 64), (1, 2, 4, 8, 16), (1, 2, 4)):
-        if columns >= 2 * max(8, width) or rows * groups >= 2 * height:
+    for wide, rows, groups in product((8, 16, 32, 64), (1, 2, 4, 8, 16), (1, 2, 4)):
+        if wide >= 2 * max(8, width) or rows * groups >= 2 * height:
             continue
-        held = rows * columns // 2 + _OTHER
-        if rows * columns > _WIDEST or groups * LANES * held > _REGISTERS:
+        held = rows * wide // 2 + _OTHER
+        if rows * wide > _WIDEST or groups * LANES * held > REGISTERS:
             continue
-        for staged, stages in (*product((2, 4, 8), (2, 3, 4)), (0, 1)):
-            tile = StagedTile(rows, columns, groups, 1, staged, stages)
-            cut = _cut(p, tile)
+        cut = _cut(p, StagedTile(rows, wide, groups))
+        down, across = cut.tiles
+        channels, boxes, filter_bytes = _in_turn(p, across), _boxes(cut), shared_bytes(cut)
+        widths = {n: replace(cut, box=n).staged_columns for n in boxes}
+        products = down * across * cut.steps * cut.depth * rows * wide * (1 + 32 / (rows * wide))
+        for (staged, stages), along, box in product(_STAGES, channels, boxes):
             high = stages * staged * cut.stride[0] if staged else cut.image[0]
-            down, across = cut.tiles
-            products = down * across * cut.steps * cut.depth * rows * columns
-            narrow = 1 + 32 / (rows * columns)
-            for channels, box in product(_in_turn(p, across), _boxes(cut)):
-                if box and (staged, stages) not in _AHEAD:
-                    continue
-                made = replace(tile, turns=down // groups, channels=channels, box=box)
-                image = high * IMAGES * _cut(p, made).staged_columns * size
-                space = shared_bytes(cut) + image + (_BARRIERS if box else 0)
-                if space > SHARED:
-                    continue
-                blocks = min(SHARED // space, _REGISTERS // (groups * LANES * held))
-                alone = 1.0 + 0.6 / groups + 0.1 / blocks
-                # The first rows are waited for, unless they come while others are multiplied.
-                again = 1.2 if staged and down > groups and not box else 1.0
-                copied = (0.9 if box else 1.0) * (0.97 if channels > 1 else 1.0)
-                near = 1 + (abs(staged - 4) + abs(stages - 3)) / 64 if staged else 1.0
-                if box:
-                    near = 1 + _AHEAD.index((staged, stages)) / 64
-                yield products * narrow * alone * again * copied * near, made
+            space = filter_bytes + high * IMAGES * widths[box] * size + _BARRIERS * (box > 0)
+            if space > SHARED or (box and (staged, stages) not in _AHEAD):
+                continue
+            blocks = min(SHARED // space, REGISTERS // (groups * LANES * held))
+            alone = 1.0 + 0.6 / groups + 0.1 / blocks
+            # The first rows are waited for, unless they come while others are multiplied.
+            again = 1.2 if staged and down > groups and not box else 1.0
+            copied = (0.9 if box else 1.0) * (0.97 if along > 1 else 1.0)
+            near = 1 + (abs(staged - 4) + abs(stages - 3)) / 64 if staged else 1.0
+            if box:
+                near = 1 + _AHEAD.index((staged, stages)) / 64
+            tile = rows, wide, groups, down // groups, staged, stages, along, box
+            yield products * alone * again * copied * near, tile
 
 
-def _in_turn(p: Problem, across: int) -> list[int]:
-    """Channels that a block goes through: one, and as many as let all multiprocessors be busy for
+def _in_turn(p: Conv, across: int) -> list[int]:
+    """Channels that a block goes through: one, and as many as let all SMs be busy for
     the same time."""
     blocks = -(-p.batch // IMAGES) * across * p.result_channels
     found = [1]
     for channels in (2, 3, 4):
-        rounds = blocks / channels / MULTIPROCESSORS
+        rounds = blocks / channels / MACHINE.sms
         if p.result_channels % channels == 0 and math.ceil(rounds) - rounds < 0.1 * rounds:
             found[1:] = [channels]
     return found
@@ -195,5 +202,5 @@ def _whole(cut: StagedToeplitz, box: int) -> bool:
     return apart % _DEPTH == 0 and any(n * apart % box + cut.depth > box for n in range(across))
 
 
-def _cut(p: Problem, tile: StagedTile) -> StagedToeplitz:
+def _cut(p: Conv, tile: StagedTile) -> StagedToeplitz:
     return StagedToeplitz(p, tile.rows, tile.columns, IMAGES, tile.groups, tile.staged, tile.box)

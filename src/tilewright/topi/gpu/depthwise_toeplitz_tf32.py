@@ -26,7 +26,7 @@ from tilewright.topi.gpu.toeplitz import (
 )
 from tilewright.topi.gpu.toeplitz_tf32 import LANES, ROWS, fill, fits, idle, multiply
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class SplitTile:
     stages: int = 2
 
 
-def declare_split(p: Problem, tile: SplitTile, batch: Any = None) -> ToeplitzDeclaration:
+def declare_split(p: Conv, tile: SplitTile, batch: Any = None) -> ToeplitzDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     images = ROWS * tile.images * tile.teams
     return declare_cut(Toeplitz(p, tile.rows, tile.columns, images), batch)
@@ -74,18 +74,18 @@ def schedule_split(d: Declaration, tile: SplitTile = SplitTile()) -> Schedule:
     return s
 
 
-def suits_split(p: Problem) -> bool:
+def suits_split(p: Conv) -> bool:
     """Whether :func:`schedule_split` is for a problem: one whose filters fit shared memory."""
     return suits(p, ("float32",)) and next(_tiles(p), None) is not None
 
 
-def split_tiles(p: Problem, target: Target) -> list[SplitTile]:
+def split_tiles(p: Conv, target: Target) -> list[SplitTile]:
     """Tiles whose sums fit registers, the best guess first."""
     return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
 
 
-def _tiles(p: Problem) -> Iterator[tuple[float, SplitTile]]:
-    """Tiles, with how slow they are thought to be."""
+def _tiles(p: Conv) -> Iterator[tuple[float, SplitTile]]:
+    """Tiles, with how slow they are predicted to be."""
     height, width = p.result_image
     for columns, rows, images in product((16, 32, 64), (1, 2, 4, 8), (1, 2)):
         if columns >= 2 * max(16, width) or rows >= 2 * height:

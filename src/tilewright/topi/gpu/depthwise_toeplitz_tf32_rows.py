@@ -24,7 +24,7 @@ from tilewright.topi.gpu.toeplitz import (
 )
 from tilewright.topi.gpu.toeplitz_tf32 import LANES, ROWS, fill, fits, multiply
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, depthwise_toeplitz_rows
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class SplitRowTile:
     stages: int = 2
 
 
-def declare_split_rows(p: Problem, tile: SplitRowTile, batch: Any = None) -> ToeplitzDeclaration:
+def declare_split_rows(p: Conv, tile: SplitRowTile, batch: Any = None) -> ToeplitzDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     cut = Toeplitz(p, ROWS * tile.tiles, tile.columns, tile.teams)
     return declare_cut(cut, batch, depthwise_toeplitz_rows)
@@ -69,19 +69,19 @@ def schedule_split_rows(d: Declaration, tile: SplitRowTile = SplitRowTile()) -> 
     return s
 
 
-def suits_split_rows(p: Problem) -> bool:
+def suits_split_rows(p: Conv) -> bool:
     """Whether :func:`schedule_split_rows` is for a problem: not one of large strides, whose rows
     are read in part."""
     return suits(p, ("float32",)) and p.stride[0] == 1 and next(_tiles(p), None) is not None
 
 
-def split_row_tiles(p: Problem, target: Target) -> list[SplitRowTile]:
+def split_row_tiles(p: Conv, target: Target) -> list[SplitRowTile]:
     """Tiles whose sums fit registers, the best guess first."""
     return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
 
 
-def _tiles(p: Problem) -> Iterator[tuple[float, SplitRowTile]]:
-    """Tiles, with how slow they are thought to be."""
+def _tiles(p: Conv) -> Iterator[tuple[float, SplitRowTile]]:
+    """Tiles, with how slow they are predicted to be."""
     height, width = p.result_image
     for columns, tiles in product((16, 32, 64), (1, 2, 4)):
         if columns >= 2 * max(16, width) or ROWS * tiles >= 2 * max(ROWS, height):

@@ -19,7 +19,7 @@ from tilewright.topi.gpu.toeplitz import ToeplitzDeclaration, load_image
 from tilewright.topi.gpu.toeplitz_gradient import declare_chunks, share_out
 from tilewright.topi.gpu.toeplitz_tf32 import ROWS, fill, fits, idle, multiply
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import scheduled
 
 
@@ -36,7 +36,7 @@ class SplitGradientTile:
 
 
 def declare_split_gradient(
-    p: Problem, tile: SplitGradientTile, batch: Any = None
+    p: Conv, tile: SplitGradientTile, batch: Any = None
 ) -> ToeplitzDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     return declare_chunks(Toeplitz(p, ROWS * tile.tiles, tile.columns, 1), tile.chunks, batch)
@@ -64,7 +64,7 @@ def schedule_split_gradient(
     return s
 
 
-def suits_split_gradient(p: Problem) -> bool:
+def suits_split_gradient(p: Conv) -> bool:
     """Whether :func:`schedule_split_gradient` is for a problem: not one of large dilations, whose
     rows are read in part, nor one whose rows of dy do not fit shared memory."""
     return (
@@ -76,13 +76,13 @@ def suits_split_gradient(p: Problem) -> bool:
     )
 
 
-def split_gradient_tiles(p: Problem, target: Target) -> list[SplitGradientTile]:
+def split_gradient_tiles(p: Conv, target: Target) -> list[SplitGradientTile]:
     """Tiles whose rows of dy fit shared memory, the best guess first."""
     return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
 
 
-def _tiles(p: Problem) -> Iterator[tuple[float, SplitGradientTile]]:
-    """Tiles, with how slow they are thought to be."""
+def _tiles(p: Conv) -> Iterator[tuple[float, SplitGradientTile]]:
+    """Tiles, with how slow they are predicted to be."""
     height, width = p.kernel
     for columns, tiles in product((16, 32, 64), (1, 2, 4)):
         if columns >= 2 * max(16, width) or ROWS * tiles >= 2 * max(ROWS, height):

@@ -13,6 +13,7 @@ from itertools import product
 from typing import Any
 
 from tilewright.schedule import Schedule
+from tilewright.target.devices import COMMON_SHARED
 from tilewright.target.instructions import (
     ldmatrix_b_blocks_bf16,
     ldmatrix_b_blocks_f16,
@@ -32,7 +33,7 @@ from tilewright.topi.gpu.toeplitz import (
     suits,
 )
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 _LANES, _IMAGES = 32, 16
 _INSTRUCTIONS = {
@@ -58,7 +59,7 @@ class WarpTile:
     stages: int = 2
 
 
-def declare_warps(p: Problem, tile: WarpTile, batch: Any = None) -> ToeplitzDeclaration:
+def declare_warps(p: Conv, tile: WarpTile, batch: Any = None) -> ToeplitzDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     images = _IMAGES * tile.images * tile.teams
     return declare_cut(Toeplitz(p, tile.rows, tile.columns, images), batch)
@@ -92,19 +93,19 @@ def schedule_warps(d: Declaration, tile: WarpTile = WarpTile()) -> Schedule:
     return s
 
 
-def suits_warps(p: Problem) -> bool:
+def suits_warps(p: Conv) -> bool:
     """Whether :func:`schedule_warps` is for a problem: one whose filters fit shared memory."""
-    return suits(p) and next(_tiles(p, 96 * 1024), None) is not None
+    return suits(p) and next(_tiles(p, COMMON_SHARED), None) is not None
 
 
-def warp_tiles(p: Problem, target: Target) -> list[WarpTile]:
+def warp_tiles(p: Conv, target: Target) -> list[WarpTile]:
     """Tiles whose matrices fit the target's shared memory, the best guess first."""
-    limit = max(target.limits.shared_memory, 96 * 1024)
+    limit = max(target.limits.shared_memory, COMMON_SHARED)
     return [tile for _, tile in sorted(_tiles(p, limit), key=lambda pair: pair[0])]
 
 
-def _tiles(p: Problem, limit: int) -> Iterator[tuple[float, WarpTile]]:
-    """Tiles, with how slow they are thought to be."""
+def _tiles(p: Conv, limit: int) -> Iterator[tuple[float, WarpTile]]:
+    """Tiles, with how slow they are predicted to be."""
     height, width = p.result_image
     for columns, rows, images in product((16, 32, 64), (1, 2, 4, 8), (1, 2)):
         if columns >= 2 * max(16, width) or rows >= 2 * height:

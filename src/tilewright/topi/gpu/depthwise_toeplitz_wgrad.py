@@ -15,20 +15,21 @@ from typing import Any
 
 from tilewright import te
 from tilewright.schedule import Schedule, create_schedule
+from tilewright.target.devices import STATIC_SHARED
 from tilewright.target.instructions import mma_bf16, mma_f16
 from tilewright.target.target import Target
 from tilewright.topi.declare import Declaration
 from tilewright.topi.gpu.toeplitz import ToeplitzDeclaration, wide
 from tilewright.topi.gpu.toeplitz_gradient import declare_chunks, share_out
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 _LANES, _ROWS = 32, 16
 _INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
 #: Registers of a thread that sums and rows of images may take.
 _REGISTERS = 160
 #: Bytes of shared memory that the rows of dy of a block may take.
-_SHARED = 48 * 1024
+_SHARED = STATIC_SHARED
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class GradientTile:
     stages: int = 2
 
 
-def declare_gradient(p: Problem, tile: GradientTile, batch: Any = None) -> ToeplitzDeclaration:
+def declare_gradient(p: Conv, tile: GradientTile, batch: Any = None) -> ToeplitzDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     return declare_chunks(Toeplitz(p, _ROWS * tile.tiles, tile.columns, 1), tile.chunks, batch)
 
@@ -89,7 +90,7 @@ def schedule_gradient(d: Declaration, tile: GradientTile = GradientTile()) -> Sc
     return s
 
 
-def suits_gradient(p: Problem) -> bool:
+def suits_gradient(p: Conv) -> bool:
     """Whether :func:`schedule_gradient` is for a problem: not one of large dilations, whose rows
     are read in part, nor one whose rows of dy do not fit shared memory."""
     return (
@@ -102,13 +103,13 @@ def suits_gradient(p: Problem) -> bool:
     )
 
 
-def gradient_tiles(p: Problem, target: Target) -> list[GradientTile]:
+def gradient_tiles(p: Conv, target: Target) -> list[GradientTile]:
     """Tiles whose rows of dy fit shared memory, the best guess first."""
     return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
 
 
-def _tiles(p: Problem) -> Iterator[tuple[float, GradientTile]]:
-    """Tiles, with how slow they are thought to be."""
+def _tiles(p: Conv) -> Iterator[tuple[float, GradientTile]]:
+    """Tiles, with how slow they are predicted to be."""
     height, width = p.kernel
     for columns, tiles in product((16, 32, 64), (1, 2, 4)):
         if columns >= 2 * max(16, width) or _ROWS * tiles >= 2 * max(_ROWS, height):

@@ -24,7 +24,7 @@ from tilewright.topi.nn.depthwise_wgrad_bands import (
     BandSums,
     depthwise_wgrad_bands,
 )
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import scheduled
 
 _INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
@@ -52,7 +52,7 @@ class BandDeclaration(Declaration):
     stages: BandSums
 
 
-def declare_bands(p: Problem, tile: BandTile, batch: Any = None) -> BandDeclaration:
+def declare_bands(p: Conv, tile: BandTile, batch: Any = None) -> BandDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     inputs = placeholders(p, batch)
     cut = Bands(p, tile.blocks, tile.columns, tile.warps, tile.chunks)

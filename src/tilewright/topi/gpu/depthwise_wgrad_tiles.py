@@ -1,7 +1,7 @@
 """The gradient of a depthwise convolution by its filter on Hopper, channels last.
 
 The sums of :mod:`~tilewright.topi.nn.depthwise_wgrad_tiles`. A block has some channels and goes
-through the tiles of a chunk, which the copying unit brings to shared memory, zeros around images
+through the tiles of a chunk, which TMA brings to shared memory, zeros around images
 included, so that no thread computes addresses or looks at borders. A thread has neighbouring
 channels of one part of each tile: it goes down the rows of x and keeps in registers, converted,
 the rows of dy that see one of them; or, where the stride leaves rows out, down those of dy, and
@@ -24,7 +24,7 @@ from tilewright.topi.nn.depthwise_wgrad_tiles import (
     TileSums,
     depthwise_wgrad_tiles,
 )
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import scheduled
 
 
@@ -60,7 +60,7 @@ class TileDeclaration(Declaration):
     stages: TileSums
 
 
-def declare_pixel_sums(p: Problem, tile: GradientPixelTile, batch: Any = None) -> Declaration:
+def declare_pixel_sums(p: Conv, tile: GradientPixelTile, batch: Any = None) -> Declaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     inputs = placeholders(p, batch)
     cut = cut_of(p, tile)
@@ -69,7 +69,7 @@ def declare_pixel_sums(p: Problem, tile: GradientPixelTile, batch: Any = None) -
     return TileDeclaration(p, inputs, result, made.sums, None, None, cut, made)
 
 
-def cut_of(p: Problem, tile: GradientPixelTile) -> GradientTiles:
+def cut_of(p: Conv, tile: GradientPixelTile) -> GradientTiles:
     """How ``tile`` cuts a problem."""
     return GradientTiles(
         p, tile.images, tile.down, tile.across, tile.rows, tile.columns,

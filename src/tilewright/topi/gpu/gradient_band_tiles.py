@@ -1,7 +1,7 @@
 """The tiles worth trying for :mod:`~tilewright.topi.gpu.depthwise_wgrad_bands`.
 
 The best guess comes first: microseconds, of which all but the time of the memory is scaled by how
-full a multiprocessor is.
+full an SM is.
 """
 
 from __future__ import annotations
@@ -11,39 +11,39 @@ import math
 from collections.abc import Iterator
 from itertools import product
 
+from tilewright.target.devices import STATIC_SHARED
 from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_wgrad_bands import BandTile
-from tilewright.topi.gpu.varied import varied
-from tilewright.topi.gpu.window import MULTIPROCESSORS
+from tilewright.topi.gpu.diversify import diversify
+from tilewright.topi.gpu.machine import MACHINE, MEMORY, occupancy
 from tilewright.topi.nn.depthwise_wgrad_bands import DEPTH, ROWS, SHARES, Bands
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
-#: Registers of a thread beside its sums and what it loads, so many of which count to these where
-#: nothing is loaded ahead; most of a thread, and those of a multiprocessor; warps that this holds
-#: at most, and bytes of shared memory of a block.
-_OTHERS, _FEW, _MOST_HELD, _FILE, _WARPS, _SHARED = 44, 24, 208, 65536 // 32, 64, 48 * 1024
+#: Registers of a thread beside its sums and what it loads, and how many of these count to these
+#: where nothing is loaded ahead; most of a thread.
+_OTHERS, _FEW, _MOST_HELD = 44, 24, 208
 #: Products written out at most, and tiles that are worth trying.
 _CODE, _MOST = 600, 60
-#: Cycles of a scheduler for a product and what belongs to it, and for a tile; cycles a microsecond;
-#: bytes a microsecond that memory and its cache give; microseconds of a load, of the ends, and of a
-#: second kernel.
-_PRODUCT, _TILE, _CYCLES, _MEMORY, _CACHE, _LOAD, _ENDS = 9, 60, 1700, 4.2e6, 5.5e6, 0.9, 1.5
-_SECOND = 1.0
+#: Cycles of a scheduler for a product and what belongs to it, and for a tile; microseconds of a
+#: load, of the ends, and of a second kernel.
+_PRODUCT, _TILE, _LOAD, _ENDS, _SECOND = 9, 60, 0.9, 1.5, 1.0
+#: What bands reach of the bandwidth of the second-level cache.
+_CACHE = 5.5 / 7
 
 
-def gradient_band_tiles(p: Problem, target: Target) -> list[BandTile]:
+def gradient_band_tiles(p: Conv, target: Target) -> list[BandTile]:
     """Tiles that fit registers and shared memory, the best guess first."""
     return list(_ranked(p))
 
 
-def suits_bands(p: Problem) -> bool:
+def suits_bands(p: Conv) -> bool:
     """Whether the schedule is for a problem: one that :func:`has_bands`."""
     return has_bands(p) and next(_tiles(p), None) is not None
 
 
-def has_bands(p: Problem) -> bool:
+def has_bands(p: Conv) -> bool:
     """Whether the gradient is one of 16 bits, with strides of at most two, whose filter reaches no
-    further than eight rows of a phase of x: so many more than one of dy has a matrix."""
+    further than eight rows of a phase of x: as many more than one of dy has a matrix."""
     return (
         p.rank == 2
         and p.pass_ == "wgrad"
@@ -55,12 +55,12 @@ def has_bands(p: Problem) -> bool:
 
 
 @functools.lru_cache(64)
-def _ranked(p: Problem) -> tuple[BandTile, ...]:
-    return varied(_tiles(p), lambda t: (t.blocks, t.columns, t.warps, t.stages), _MOST)
+def _ranked(p: Conv) -> tuple[BandTile, ...]:
+    return diversify(_tiles(p), lambda t: (t.blocks, t.columns, t.warps, t.stages), _MOST)
 
 
-def _tiles(p: Problem) -> Iterator[tuple[float, BandTile]]:
-    """Tiles, with the microseconds that they are thought to take."""
+def _tiles(p: Conv) -> Iterator[tuple[float, BandTile]]:
+    """Tiles, with the microseconds that they are predicted to take."""
     (height, width), channels, (sh, sw) = p.out_image, p.out_channels, p.stride
     across, bytes_ = -(-p.image[1] // sw), 2 * p.batch * height * width * channels
     bytes_ += 2 * p.batch * math.prod(p.image) * p.channels
@@ -69,27 +69,27 @@ def _tiles(p: Problem) -> Iterator[tuple[float, BandTile]]:
             continue
         cut = Bands(p, blocks, columns, warps, 1)
         products = blocks * columns // DEPTH * p.kernel_w * sh
-        rows = (blocks + 1) * sh * sw + blocks  # times eight, of so many columns
+        rows = (blocks + 1) * sh * sw + blocks  # times eight, of ``columns`` columns
         held = _held(cut, stages)
-        resident = min(_WARPS, _FILE // held) // warps
+        resident = occupancy(MACHINE, warps, held, 0)
         if products * stages > _CODE or held > _MOST_HELD or not resident:
             continue
-        if warps * p.kernel_w * sh * 512 > _SHARED:
+        if warps * p.kernel_w * sh * 512 > STATIC_SHARED:
             continue
         tiles = p.batch * math.prod(cut.grid)
         seen = ROWS * columns * rows + ROWS * blocks * SHARES * sum(cut.around)
         for turn in {resident, max(1, resident - 1), 2 * resident, 3 * resident}:
             most = -(-tiles // warps)
-            chunks = max(1, min(most, turn * MULTIPROCESSORS // channels))
+            chunks = max(1, min(most, turn * MACHINE.sms // channels))
             steps = -(-tiles // (chunks * warps))
-            waves = -(-chunks * channels // (resident * MULTIPROCESSORS))
-            full = min(resident, -(-chunks * channels // MULTIPROCESSORS)) * warps
-            busy = waves * steps * full / 4 * (products * _PRODUCT + _TILE) / _CYCLES
+            waves = -(-chunks * channels // (resident * MACHINE.sms))
+            full = min(resident, -(-chunks * channels // MACHINE.sms)) * warps
+            busy = waves * steps * full / 4 * (products * _PRODUCT + _TILE) / MACHINE.clock
             # Loads that are not ahead come for one block of rows after another.
             load = _LOAD * blocks if stages == 1 else _LOAD / stages
-            waits = waves * steps * (load + products * _PRODUCT / _CYCLES)
-            cache = steps * warps * chunks * channels * 2 * seen / _CACHE
-            slowest = math.hypot(max(busy, cache, bytes_ / _MEMORY), waits, busy / 2)
+            waits = waves * steps * (load + products * _PRODUCT / MACHINE.clock)
+            cache = steps * warps * chunks * channels * 2 * seen / (_CACHE * MACHINE.cache)
+            slowest = math.hypot(max(busy, cache, bytes_ / MEMORY), waits, busy / 2)
             ends = _ENDS + _SECOND * (chunks > 1)
             yield slowest + ends, BandTile(blocks, columns, warps, stages, chunks)
 
@@ -103,6 +103,6 @@ def _held(cut: Bands, stages: int) -> int:
     loaded = (cut.blocks + 1) * x + cut.blocks * dy
     if stages > 1:
         loads = stages * loaded
-    else:  # two blocks of x and one of dy, and as many more as find room: of halves, all
+    else:  # two blocks of x and one of dy, and as many more as fit: of halves, all
         loads = max(2 * x + dy - _FEW, loaded if of_x == 1 else 0)
     return math.ceil((4 * p.kernel_w * sh + _OTHERS + loads) / 8) * 8

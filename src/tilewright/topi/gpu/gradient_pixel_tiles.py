@@ -1,34 +1,44 @@
 """The tiles worth trying for a gradient by the filter from staged tiles, the best guess first.
 
-A guess is the time of the busiest multiprocessor: what its warps issue, or what it copies.
+A guess is the time of the busiest SM: what its warps issue, or what it copies.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
-from itertools import product
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from tilewright.ir.dtype import dtype
+from tilewright.target.devices import (
+    BANKS,
+    REGISTERS,
+    RESERVED,
+    SECTOR,
+    THREAD_REGISTERS,
+    WARP,
+    WORD,
+)
 from tilewright.target.target import Target
+from tilewright.topi.columns import Array, combinations, listed, once, pick
+from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.gpu.depthwise_wgrad_tiles import GradientPixelTile, cut_of
-from tilewright.topi.gpu.machine import sees_nothing
-from tilewright.topi.gpu.window import MULTIPROCESSORS, passes
+from tilewright.topi.gpu.machine import MACHINE, occupancy, sees_nothing
 from tilewright.topi.nn.depthwise_wgrad_tiles import GradientTiles
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
-#: Bytes of shared memory of a multiprocessor, of which a block has this much beside its tiles, and
-#: what one block may take.
-_SHARED, _OWN, _BLOCK = 228 * 1024, 2048, 227 * 1024
-#: Registers of a multiprocessor, of a thread, and those of a thread beside sums and pixels.
-_REGISTERS, _MOST, _OTHERS = 65536, 255, 24
-#: Cycles in which a multiprocessor copies a kilobyte from memory, or from the second-level cache,
-#: and cycles until a first tile is there.
+#: Bytes of shared memory that a block has beside its tiles; registers of a thread beside sums and
+#: pixels.
+_OWN, _OTHERS = 1024, 24
+#: Cycles in which an SM copies a kilobyte from memory, or from the second-level cache, and cycles
+#: until a first tile is there.
 _MEMORY, _CACHE, _LATENCY = 52, 36, 1500
-#: Bytes that caches move at once, and what they do so much more slowly than whole lines.
-_SECTOR, _NARROW = 32, 64
+#: Bytes of rows that caches move as slowly as shorter ones.
+_NARROW = 64
 #: Multiplications written out in a kernel, and threads of a block.
 _CODE, _THREADS = 5000, 512
 #: Instructions of a tile that neither load nor multiply, and cycles in which the threads of a block
@@ -36,15 +46,16 @@ _CODE, _THREADS = 5000, 512
 _TURN, _WAITS = 90, 300
 #: Of the time in which it multiplies, reads or copies, the part that hides behind nothing else.
 _APART = 0.15
-#: Tiles that are tried: the best of each way to cut, so many of those in which a thread has the
+#: Tiles that are tried: the best of each tiling, this many of those in which a thread has the
 #: same columns and channels, and the best of the others.
 _COUNT, _ALIKE, _OTHERS_TRIED = 40, 5, 12
-#: Instructions that a scheduler with so many warps issues in a cycle, about.
-_BUSY = (0.0, 0.6, 0.8, 0.88, 0.92, 0.94)
-_WARP = 32
+#: Instructions that a scheduler with this many warps issues in a cycle, about.
+_BUSY = np.array((0.0, 0.6, 0.8, 0.88, 0.92, 0.94))
+#: Bytes that the banks of shared memory pass together.
+_LINE = BANKS * WORD
 
 
-def suits_pixel_sums(p: Problem) -> bool:
+def suits_pixel_sums(p: Conv) -> bool:
     """Whether :func:`~tilewright.topi.gpu.depthwise_wgrad_tiles.schedule_pixel_sums` is for a
     problem: one whose pixels lie at multiples of 16 bytes, and whose filter fits registers."""
     return (
@@ -56,56 +67,65 @@ def suits_pixel_sums(p: Problem) -> bool:
         and p.multiplier == 1
         and p.channels * dtype(p.dtype).bytes % 16 == 0
         and not sees_nothing(p)
-        and next(_tiles(p), None) is not None
+        and len(_ranked(p)) > 0
     )
 
 
-def gradient_pixel_tiles(p: Problem, target: Target) -> list[GradientPixelTile]:
+def gradient_pixel_tiles(p: Conv, target: Target) -> Sequence[GradientPixelTile]:
     """Tiles that fit shared memory and registers, the best guess first."""
-    found: list[GradientPixelTile] = []
-    others: list[GradientPixelTile] = []
-    cuts: set[tuple[int, ...]] = set()
+    return _ranked(p)
+
+
+@functools.lru_cache(64)
+def _ranked(p: Conv) -> Sequence[GradientPixelTile]:
+    cost, tiles = _shared_out(p, _blocks(p))
+    order = np.argsort(cost, kind="stable")
+    thread = np.stack([tiles.vector, tiles.columns, tiles.lanes])[:, order]
+    parts = np.stack([tiles.across, tiles.images, tiles.down])[:, order]
+    found: list[int] = []
     alike: Counter[tuple[int, ...]] = Counter()
-    for _, tile in sorted(_tiles(p), key=lambda pair: pair[0]):
-        thread = tile.vector, tile.columns, tile.lanes
-        cut = (*thread, tile.across, tile.images, tile.down)
-        if cut in cuts or alike[thread] == _ALIKE:
-            others.append(tile)
-        else:
-            cuts.add(cut)
-            alike[thread] += 1
-            found.append(tile)
-    return found[:_COUNT] + others[:_OTHERS_TRIED]
+    firsts = np.sort(once([*thread, *parts])[0])
+    for at, *one in zip(firsts.tolist(), *thread[:, firsts].tolist(), strict=True):
+        if alike[tuple(one)] < _ALIKE:
+            alike[tuple(one)] += 1
+            found.append(at)
+    others = np.ones(len(order), "bool")
+    others[found] = False
+    tried = np.array([*found[:_COUNT], *np.flatnonzero(others)[:_OTHERS_TRIED]], "int64")
+    return listed(pick(tiles, order[tried]))
 
 
-def _tiles(p: Problem) -> Iterator[tuple[float, GradientPixelTile]]:
-    """Tiles, with how many cycles they are thought to take."""
-    kh, kw = p.kernel
+def _blocks(p: Conv) -> Any:
+    """Blocks for whose threads there are registers."""
+    found = []
     height = p.out_image[0] if p.stride[0] > 1 else p.height
-    for vector, columns in product((1, 2), (2, 4, 7, 8)):
-        if columns >= 2 * max(2, p.out_image[1]):
+    for vector, width in [(v, n) for v in (1, 2) for n in (2, 4, 7, 8)]:
+        held = _held(p, vector, width)
+        if width >= 2 * max(2, p.out_image[1]) or held > THREAD_REGISTERS:
             continue
-        sums = kh * kw * vector
-        seen = (columns - 1) * p.stride[1] + kw
-        kept, new = (seen, columns) if p.stride[0] > 1 else (columns, seen)
-        held = sums + (kh * kept + new) * vector + _OTHERS
-        if held > _MOST:
-            continue
-        for lanes, parts, rows in product(
-            _lanes(p, vector), _parts(p, columns), (2, 4, 7, 8, 10, 14)
-        ):
-            across, images, down = parts
-            if rows * columns * sums > _CODE or rows * down >= 2 * max(2, height):
-                continue
-            tile = GradientPixelTile(rows, columns, vector, lanes, images, down, across)
-            threads = math.prod(n for _, n in tile.threads)
-            if threads % _WARP or threads > _THREADS or threads * held > _REGISTERS:
-                continue
-            for stages in (2, 3):
-                yield from _shared_out(p, replace(tile, stages=stages), held)
+        parts = np.array(_parts(p, width), "int64").reshape(-1, 3)
+        lanes, part, rows, stages = combinations(
+            _lanes(p, vector), range(len(parts)), (2, 4, 7, 8, 10, 14), (2, 3)
+        )
+        across, images, down = parts[part].T
+        threads = lanes * across * images * down
+        fits = (threads % WARP == 0) & (threads <= _THREADS) & (threads * held <= REGISTERS)
+        fits &= rows * width * math.prod(p.kernel) * vector <= _CODE
+        fits &= rows * down < 2 * max(2, height)
+        same = (np.full_like(rows, n) for n in (width, vector))
+        one = np.ones_like(rows)
+        found.append(np.stack([rows, *same, lanes, images, down, across, stages, one])[:, fits])
+    return GradientPixelTile(*np.concatenate([np.zeros((9, 0), "int64"), *found], axis=1))
 
 
-def _lanes(p: Problem, vector: int) -> list[int]:
+def _held(p: Conv, vector: Any, columns: Any) -> Any:
+    """Registers of a thread."""
+    (kh, kw), seen = p.kernel, (columns - 1) * p.stride[1] + p.kernel[1]
+    kept, new = (seen, columns) if p.stride[0] > 1 else (columns, seen)
+    return kh * kw * vector + (kh * kept + new) * vector + _OTHERS
+
+
+def _lanes(p: Conv, vector: int) -> list[int]:
     """Threads for the channels of a tile, such that its pixels are whole multiples of 16 bytes."""
     size = dtype(p.dtype).bytes * vector
     least = 16 // math.gcd(16, size)
@@ -117,7 +137,7 @@ def _lanes(p: Problem, vector: int) -> list[int]:
     return [n for n in wide if waste[n] <= 1.25] or [min(wide, key=lambda n: (waste[n], -n))]
 
 
-def _parts(p: Problem, columns: int) -> list[tuple[int, int, int]]:
+def _parts(p: Conv, columns: int) -> list[tuple[int, int, int]]:
     """Parts of a tile across, images and down."""
     whole = -(-p.out_image[1] // columns)
     found = dict.fromkeys(-(-whole // n) for n in (1, 2, 4))
@@ -129,54 +149,59 @@ def _parts(p: Problem, columns: int) -> list[tuple[int, int, int]]:
     ]
 
 
-def _shared_out(
-    p: Problem, tile: GradientPixelTile, held: int
-) -> Iterator[tuple[float, GradientPixelTile]]:
-    """Among as many blocks as multiprocessors hold at once."""
-    (kh, kw), size, cut = p.kernel, dtype(p.dtype).bytes, cut_of(p, tile)
-    if max(*cut.x_tile, *cut.dy_tile) > 256:
-        return
-    threads = math.prod(n for _, n in tile.threads)
-    warps = threads // _WARP
+def _shared_out(p: Conv, bare: Any) -> tuple[Array, Any]:
+    """Among as many blocks as SMs hold at once, where they fit. The cycles that this is predicted
+    to take come first."""
+    (kh, kw), size = p.kernel, dtype(p.dtype).bytes
+    cut: Any = cut_of(p, bare)
+    threads = bare.lanes * bare.across * bare.images * bare.down
     copied = (math.prod(cut.x_tile) + math.prod(cut.dy_tile)) * size
-    shared = tile.stages * copied + threads * kw * tile.vector * 4 + _OWN
-    if shared > _BLOCK:
-        return
-    registers = -(-held // 8) * 8
-    fit = min(_SHARED // shared, _REGISTERS // (registers * threads), 2048 // threads)
+    shared = bare.stages * copied + threads * kw * bare.vector * 4 + _OWN
+    registers = -(-_held(p, bare.vector, bare.columns) // 8) * 8
+    fit = occupancy(MACHINE, threads // WARP, registers, shared)
+    sides = np.stack([*np.broadcast_arrays(*cut.x_tile, *cut.dy_tile)])
+    which = np.flatnonzero(
+        (sides.max(axis=0) <= 256) & (shared + RESERVED <= MACHINE.block_shared) & (fit > 0)
+    )
+    which, fewer = combinations(which, (0, 1))
+    blocks = np.maximum(1, fit[which] - fewer)
+    once = (fewer == 0) | (blocks < fit[which])
+    which, blocks = which[once], blocks[once]
+
+    tile = pick(bare, which)
+    threads, copied, cut = threads[which], copied[which], cut_of(p, tile)
+    warps = threads // WARP
     groups = -(-p.channels // cut.channels)
     count = -(-p.batch // tile.images) * math.prod(cut.grid)
-
     pairs, x_part, dy_part = _seen(cut)
-    products = pairs * tile.vector
     loads = math.prod(x_part), math.prod(dy_part)
     converted = sum(loads) * tile.vector * (2 - size // 2)
-    issued = products + sum(loads) + converted + _TURN
-    moved = loads[0] * wavefronts(tile, cut.x_tile, (cut.step, p.stride[1]), size)
-    moved += loads[1] * wavefronts(tile, cut.dy_tile, (1, 1), size)
+    issued = pairs * tile.vector + sum(loads) + converted + _TURN
+    moved = sum(n * passes for n, passes in zip(loads, wavefronts(cut), strict=True))
     row = cut.channels * size
-    partly = 0 if (row | p.channels * size) % _SECTOR == 0 else _SECTOR
-    slowly = (row + partly) / row * max(1.0, _NARROW / row)
-    for blocks in {fit, max(1, fit - 1)}:
-        chunks = max(1, min(count, blocks * MULTIPROCESSORS // groups))
-        steps = -(-count // chunks)
-        resident = -(-min(blocks * MULTIPROCESSORS, chunks * groups) // MULTIPROCESSORS)
-        waves = -(-chunks * groups // (blocks * MULTIPROCESSORS))
-        each = -(-resident * warps // 4)  # warps of the busiest scheduler
-        busy = (
-            each * issued / _BUSY[min(each, len(_BUSY) - 1)],
-            resident * (warps * moved + copied / 128),
-            resident * copied / 1024 * _CACHE * slowly,
-        )
-        turn = _WAITS / resident + max(busy) + _APART * (sum(busy) - max(busy))
-        whole = p.bytes / min(MULTIPROCESSORS, chunks * groups) / 1024 * _MEMORY
-        first = resident * copied / 1024 * _MEMORY + _LATENCY
-        last = 300 + 2 * kh * kw * tile.vector + chunks / 16 * 40
-        time = waves * (max(steps * turn, whole) + first + last)
-        yield time, replace(tile, chunks=chunks)
+    partly = np.where((row | p.channels * size) % SECTOR == 0, 0, SECTOR)
+    slowly = (row + partly) / row * np.maximum(1.0, _NARROW / row)
+
+    chunks = np.maximum(1, np.minimum(count, blocks * MACHINE.sms // groups))
+    steps = -(-count // chunks)
+    resident = -(-np.minimum(blocks * MACHINE.sms, chunks * groups) // MACHINE.sms)
+    waves = -(-chunks * groups // (blocks * MACHINE.sms))
+    each = -(-resident * warps // 4)  # warps of the busiest scheduler
+    busy = np.stack([
+        each * issued / _BUSY[np.minimum(each, len(_BUSY) - 1)],
+        resident * (warps * moved + copied / 128),
+        resident * copied / 1024 * _CACHE * slowly,
+    ])  # fmt: skip
+    slowest = busy.max(axis=0)
+    turn = _WAITS / resident + slowest + _APART * (busy[0] + busy[1] + busy[2] - slowest)
+    whole = p.bytes / np.minimum(MACHINE.sms, chunks * groups) / 1024 * _MEMORY
+    first = resident * copied / 1024 * _MEMORY + _LATENCY
+    last = 300 + 2 * kh * kw * tile.vector + chunks / 16 * 40
+    time = waves * (np.maximum(steps * turn, whole) + first + last)
+    return time, pick(tile, slice(None), chunks=chunks)
 
 
-def _seen(cut: GradientTiles) -> tuple[int, tuple[int, int], tuple[int, int]]:
+def _seen(cut: Any) -> tuple[Any, list[Any], list[Any]]:
     """Of a part of a tile: pairs of a pixel of dy and a tap that are multiplied, and the rows and
     columns of x and of dy that are read."""
     p, pairs = cut.problem, [cut.rows * cut.problem.kernel_h, cut.columns * cut.problem.kernel_w]
@@ -184,21 +209,32 @@ def _seen(cut: GradientTiles) -> tuple[int, tuple[int, int], tuple[int, int]]:
     dy_part = [*cut.dy_part(cut.rows, cut.columns)]
     for k in range(2):
         known = cut.products(k)
-        if known:
-            pairs[k] = known
-            x_part[k], dy_part[k] = min(x_part[k], p.image[k]), min(dy_part[k], p.out_image[k])
-    return math.prod(pairs), (x_part[0], x_part[1]), (dy_part[0], dy_part[1])
+        pairs[k] = np.where(known > 0, known, pairs[k])
+        for part, image in ((x_part, p.image), (dy_part, p.out_image)):
+            part[k] = np.where(known > 0, np.minimum(part[k], image[k]), part[k])
+    return math.prod(pairs), x_part, dy_part
 
 
-def wavefronts(
-    tile: GradientPixelTile, shape: tuple[int, ...], step: tuple[int, int], size: int
-) -> int:
+def wavefronts(cut: GradientTiles) -> tuple[Array, Array]:
     """Passes over the banks of shared memory that a warp takes to read its vectors from a tile of
-    that shape, whose parts are ``step`` rows and columns apart for each of theirs."""
-    apart, extents, pixel = [tile.vector * size], [tile.lanes], shape[3] * size
-    if tile.lanes % _WARP:  # lanes of a warp read several parts
-        apart.append(tile.columns * step[1] * pixel)
-        apart.append(tile.rows * step[0] * shape[2] * pixel)
-        apart.append(shape[1] * shape[2] * pixel)
-        extents += [tile.across, tile.down, tile.images]
-    return passes(tuple(extents), tuple(apart))
+    x, and from one of dy."""
+    steps = (cut.step, cut.problem.stride[1]), (1, 1)
+    x, dy = (_passes(cut, *one) for one in zip((cut.x_tile, cut.dy_tile), steps, strict=True))
+    return x, dy
+
+
+def _passes(cut: GradientTiles, shape: tuple[Any, ...], step: tuple[int, int]) -> Array:
+    """The same from a tile of that shape, whose parts are ``step`` rows and columns apart for each
+    of theirs."""
+    size = dtype(cut.problem.dtype).bytes
+    pixel, (_, high, wide, _) = shape[3] * size, shape
+    apart = cut.columns * step[1] * pixel, cut.rows * step[0] * wide * pixel, high * wide * pixel
+    known = (cut.vector * size, cut.lanes, cut.across, cut.down, *(n % _LINE for n in apart))
+    sets = np.stack(np.broadcast_arrays(*(np.atleast_1d(n) for n in known)))
+    first, back = once(sets)  # most conflict as others do
+    width, lanes, across, down, *steps = sets[:, first, None]
+    part, thread = np.arange(WARP) // lanes, np.arange(WARP)
+    address = thread % lanes * width + part % across * steps[0]
+    address += part // across % down * steps[1] + part // across // down * steps[2]
+    address += part * (WARP * _LINE)  # those of other parts are others, in the same bank
+    return bank_conflicts(address, width[:, 0])[back]

@@ -8,123 +8,121 @@ these tiles is taken there, records and the trees of the choice decide.
 from __future__ import annotations
 
 import functools
-import heapq
 import math
-from collections.abc import Iterator
-from dataclasses import replace
-from itertools import product
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
+from tilewright.topi.columns import Array, best, columns, listed, pick
+from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.gpu.depthwise_channel_pairs import PairTile, SparsePairTile, pair_cut
-from tilewright.topi.gpu.machine import Machine, has_eights, sees_nothing
-from tilewright.topi.gpu.window import MULTIPROCESSORS
-from tilewright.topi.nn.depthwise_channel_pairs import CHANNELS, PairCut
+from tilewright.topi.gpu.machine import (
+    CACHE,
+    ISSUE,
+    MACHINE,
+    MEMORY,
+    busy,
+    has_eights,
+    occupancy,
+    sees_nothing,
+)
+from tilewright.topi.nn.depthwise_channel_pairs import CHANNELS
 from tilewright.topi.nn.depthwise_forward import whole
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 #: Registers of a thread beside what it multiplies, and at most.
 _OTHERS, _MOST_REGISTERS = 40, 250
 #: Registers that compilers may do without.
 _SPARED = 24
-#: Products written out at most; tiles that are worth trying, of so many for as many rows.
+#: Products written out at most; tiles that are worth trying, and of how many each for as many rows.
 _CODE, _MOST, _WARPS = 1024, 160, 6
-#: Strips and groups of a product's rows: a power of two each, at most so many rows together.
+#: Strips and groups of a product's rows: a power of two each, at most this many rows together.
 _POWERS = (1, 2, 4, 8, 16)
-_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 14)
-#: Lots of channels; so many numbers of them are worth trying, which come next to so many channels.
+_ROWS, _PAIRS = (1, 2, 3, 4, 5, 6, 7, 8, 14), (4, 2)
+#: Lots of channels: how many numbers are tried, and the channels that they come next to.
 _LOTS, _CHANNELS, _WIDE = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 18), 5, 28
 #: Elements of 16 bits in 16 bytes.
 _PIECE = 8
 #: Registers of bands at most, of products that skip zeros: with more of them compilers spill.
 _MOST_BANDS = 112
-#: Cycles of a quarter of a multiprocessor for a product of so many pixels
+#: Cycles of an SM sub-partition for a product of this many pixels
 #: (``benchmarks/mma_rates.py``).
 PRODUCT = {4: 4.1, 8: 6.1, 16: 8.1}
 
 
-def pair_tiles(p: Problem, target: Target) -> list[PairTile]:
+def pair_tiles(p: Conv, target: Target) -> Sequence[PairTile]:
     """Tiles that fit."""
-    return list(_ranked(p, PairTile))
+    return _ranked(p, PairTile)
 
 
-def sparse_pair_tiles(p: Problem, target: Target) -> list[PairTile]:
+def sparse_pair_tiles(p: Conv, target: Target) -> Sequence[PairTile]:
     """Tiles that fit, of products that skip zeros."""
-    return list(_ranked(p, SparsePairTile))
+    return _ranked(p, SparsePairTile)
 
 
-def suits_pairs(p: Problem) -> bool:
+def suits_pairs(p: Conv) -> bool:
     """Whether products of pairs of channels are for a problem: one of 16 bits, whose pixels begin
     at multiples of 16 bytes, with filters that fit registers."""
     suits = p.pass_ != "wgrad" and has_eights(p) and not sees_nothing(p)
-    return suits and next(_tiles(p, PairTile), None) is not None
+    return suits and len(_ranked(p, PairTile)) > 0
 
 
-def suits_sparse_pairs(p: Problem) -> bool:
+def suits_sparse_pairs(p: Conv) -> bool:
     """Whether products that skip zeros are: the same, with filters so wide that these products take
     less time than those that multiply them."""
     if p.pass_ == "wgrad" or not has_eights(p) or sees_nothing(p):
         return False
     sparse, dense = pair_cut(p, SparsePairTile()), pair_cut(p, PairTile())
     less = sparse.parts * PRODUCT[sparse.pixels] < dense.parts * PRODUCT[dense.pixels]
-    return less and next(_tiles(p, SparsePairTile), None) is not None
+    return less and len(_ranked(p, SparsePairTile)) > 0
 
 
 @functools.lru_cache(64)
-def _ranked(p: Problem, kind: type[PairTile]) -> tuple[PairTile, ...]:
-    found = heapq.nsmallest(_MOST, _tiles(p, kind), key=lambda pair: pair[0])
-    return tuple(dict.fromkeys(tile for cost, tile in found if cost < math.inf))
+def _ranked(p: Conv, kind: type[PairTile]) -> Sequence[PairTile]:
+    tiles = _warps(p, kind)
+    if not tiles:
+        return ()
+    cost, found = _turned(p, columns(kind, tiles))
+    return listed(pick(found, best(cost, _MOST)))
 
 
-def _tiles(p: Problem, kind: type[PairTile]) -> Iterator[tuple[float, PairTile]]:
-    """Tiles, with the microseconds that they are thought to take."""
-    for tile in _warps(p, kind):
-        for lots, stages in product(_lots(p, tile.pairs), (1, 2)):
-            yield from _balanced(p, replace(tile, lots=lots, stages=stages))
+def _warps(p: Conv, kind: type[PairTile]) -> list[tuple[int, ...]]:
+    """What warps may compute: for given rows and pairs, the variants to count the rows of a product
+    that read the least; in lots of channels."""
+    combined = [(s, g) for s in _POWERS for g in _POWERS if s * g <= kind.matrix]
+    bare = columns(kind, [(rows, *combined[0], pairs) for rows in _ROWS for pairs in _PAIRS])
+    cut: Any = pair_cut(p, bare)
+    fits = (registers(cut) <= _MOST_REGISTERS) & (products(cut) <= _CODE)
+    if cut.sparse:
+        fits &= bands(cut) <= _MOST_BANDS
+    some = [(r, n) for r, n in zip(bare.rows[fits], bare.pairs[fits], strict=True)]
+    read = _read(p, columns(kind, [(r, *sg, n) for r, n in some for sg in combined]))
+    least = np.argsort(read.reshape(-1, len(combined)), axis=1, kind="stable")[:, :_WARPS].tolist()
+    lots = {n: _lots(p, n) for n in _PAIRS}
+    return [
+        (rows, *combined[k], pairs, 1, 1, lot, 1, stages)
+        for (rows, pairs), best_of in zip(some, least, strict=True)
+        for k in best_of
+        for lot in lots[pairs]
+        for stages in (1, 2)
+    ]
 
 
-def _balanced(p: Problem, tile: PairTile) -> Iterator[tuple[float, PairTile]]:
-    """The same in as many blocks as multiprocessors hold at once, twice as many, or of two tiles
-    each; and as they would hold if compilers did with fewer registers, which they do where they are
-    told to."""
-    count, beside = _count(p, tile)
-    for spared in (0, _SPARED):
-        resident = _resident(p, tile, spared)
-        if not resident or (spared and resident == _resident(p, tile)):
-            continue
-        even = (-(-count * beside // (waves * resident * MULTIPROCESSORS)) for waves in (1, 2))
-        most = count if tile.deep <= p.batch else 1
-        turns = {1} if tile.stages == 1 else {t for t in (2, *even) if tile.stages <= t <= most}
-        for t in sorted(turns):
-            made = replace(tile, turns=t)
-            yield _micros(p, made, resident), made
-
-
-def _warps(p: Problem, kind: type[PairTile]) -> Iterator[PairTile]:
-    """What warps may compute: for so many rows and pairs, the ways to count the rows of a product
-    that read the least."""
-    for rows, pairs in product(_ROWS, (4, 2)):
-        tiles = [
-            kind(rows, strips, groups, pairs)
-            for strips, groups in product(_POWERS, repeat=2)
-            if strips * groups <= kind.matrix
-        ]
-        cut = pair_cut(p, tiles[0])
-        fits = registers(cut) <= _MOST_REGISTERS and not (cut.sparse and bands(cut) > _MOST_BANDS)
-        if products(cut) <= _CODE and fits:
-            yield from heapq.nsmallest(_WARPS, tiles, key=lambda tile: _read(p, tile))
-
-
-def _read(p: Problem, tile: PairTile) -> float:
+def _read(p: Conv, tile: Any) -> Array:
     """Pixels that are read for each result that the images have."""
-    sizes = zip((p.batch, *p.result_image), (tile.deep, tile.high, tile.wide), strict=True)
+    sizes = zip(
+        (p.batch, *p.result_image), (tile.images_per_mma, tile.high, tile.wide), strict=True
+    )
     waste = math.prod(whole(n, size) / n for n, size in sizes)
     seen = pair_cut(p, tile).seen(tile.high, tile.wide)
-    return waste * math.prod(seen) / (tile.high * tile.wide)
+    return np.asarray(waste * math.prod(seen) / (tile.high * tile.wide))
 
 
-def _lots(p: Problem, pairs: int) -> list[int]:
-    """Lots of channels of blocks, in whole pieces of 16 bytes, without much waste, and so many that
+def _lots(p: Conv, pairs: int) -> list[int]:
+    """Lots of channels of blocks, in whole chunks of 16 bytes, without much waste, as many as
     rows of a box are not short, where the problem has them."""
     own = pairs * CHANNELS
     fitting = [
@@ -135,92 +133,113 @@ def _lots(p: Problem, pairs: int) -> list[int]:
     return sorted(fitting, key=lambda lots: abs(math.log(lots * own / _WIDE)))[:_CHANNELS]
 
 
-def products(cut: PairCut) -> int:
+def products(cut: Any) -> Any:
     """Products of a warp in a turn."""
     return cut.met * cut.parts * cut.pairs
 
 
-def loads(cut: PairCut) -> int:
+def loads(cut: Any) -> Any:
     """Loads of 16 bytes a thread of a warp in a turn."""
-    return len(cut.read) * cut.parts * cut.pixels * cut.pairs // (16 if cut.sparse else 8)
+    first, last = cut.read_rows
+    return (last - first) * cut.parts * cut.pixels * cut.pairs // (16 if cut.sparse else 8)
 
 
-def bands(cut: PairCut) -> int:
+def bands(cut: Any) -> Any:
     """Registers of a thread with the bands of its filters."""
     return cut.kernel[0] * cut.parts * cut.pixels // 4 * cut.pairs
 
 
-def registers(cut: PairCut) -> int:
+def registers(cut: Any) -> Any:
     """Registers of a thread: sums, bands, pixels, and others."""
     return bands(cut) + (4 * cut.rows + 6) * cut.pairs + _OTHERS
 
 
-def _count(p: Problem, tile: PairTile) -> tuple[int, int]:
+def _count(p: Conv, tile: Any) -> tuple[Any, Any]:
     """Tiles of the images, and blocks side by side for all channels."""
     extents = (p.batch, *p.result_image, p.channels)
-    sizes = (tile.deep, tile.high, tile.wide, tile.channels)
+    sizes = (tile.images_per_mma, tile.high, tile.wide, tile.channels)
     *tiles, beside = (-(-n // size) for n, size in zip(extents, sizes, strict=True))
     return math.prod(tiles), beside
 
 
-def _resident(p: Problem, tile: PairTile, spared: int = 0) -> int:
-    """Blocks that a multiprocessor holds, of threads with so many registers less than they are
-    thought to take; 0 where it cannot hold one."""
-    cut = pair_cut(p, tile)
+def _turned(p: Conv, tile: Any) -> tuple[Array, Any]:
+    """The same in as many blocks as SMs hold at once, twice as many, or of two tiles each; and as
+    they would hold if compilers did with fewer registers, as an option makes them do. The
+    microseconds that they are predicted to take come first."""
+    count, beside = _count(p, tile)
+    most = np.where(tile.images_per_mma <= p.batch, count, 1)
+    resident = np.stack([_resident(p, tile, spared) for spared in (0, _SPARED)], axis=1)
+    resident[:, 1] *= resident[:, 1] != resident[:, 0]
+    filled = np.maximum(resident, 1) * MACHINE.sms
+    even = [-(-(count * beside)[:, None] // (waves * filled)) for waves in (1, 2)]
+    turns = np.sort(np.stack([np.full_like(filled, 2), *even], axis=2), axis=2)
+    some = (turns >= tile.stages[:, None, None]) & (turns <= most[:, None, None])
+    some[:, :, 1:] &= turns[:, :, 1:] != turns[:, :, :-1]
+    alone = tile.stages == 1
+    turns[alone], some[alone] = 1, (True, False, False)
+    which, spared, turn = np.nonzero(some & (resident > 0)[:, :, None])
+    micros = _micros(p, tile, which, turns[which, spared, turn], resident[which, spared])
+    return micros, pick(tile, which, turns=turns[which, spared, turn])
+
+
+def _resident(p: Conv, tile: Any, spared: int = 0) -> Array:
+    """Blocks that an SM holds, of threads with ``spared`` registers less than they are predicted to
+    take; 0 where it cannot hold one."""
+    cut: Any = pair_cut(p, tile)
     rows, columns = cut.seen(tile.high, tile.wide)
-    if max(rows, columns) > LARGEST:
-        return 0
     pixels, results = rows * columns, tile.high * tile.wide
     numbers = tile.stages * pixels * tile.channels + results * (tile.channels + _PIECE)
     warps = tile.down * tile.across * tile.lots
-    space = 2 * tile.deep * numbers + Machine.OWN
-    return Machine.resident(warps, registers(cut) - spared, space)
+    space = 2 * tile.images_per_mma * numbers
+    resident = occupancy(MACHINE, warps, registers(cut) - spared, space)
+    return np.where(np.maximum(rows, columns) > LARGEST, 0, resident)
 
 
-def load_passes(tile: PairTile, columns: int, rows: int, stride: tuple[int, int]) -> int:
+def load_passes(tile: Any, columns: Array, rows: Array, stride: tuple[int, int]) -> Array:
     """How many times as long as it might a warp's load of pixels takes, for banks that threads
-    meet: of a box so many pixels wide and high."""
-    pixel, own = tile.channels * 2, 2 * tile.own
-    places: dict[int, set[int]] = {}
-    for lane in range(128 // own):  # threads whose bytes are read at once, as those of others are
-        group, strip = lane // 4 % tile.groups, lane // 4 // tile.groups % tile.strips
-        image = lane // 4 // (tile.groups * tile.strips)
-        row = image * rows + strip * tile.rows * stride[0]
-        column = group * tile.outputs * stride[1] + lane % 4
-        if isinstance(tile, SparsePairTile):
-            column += lane & 4  # threads of odd rows read other pixels first
-        at = (row * columns + column) * pixel
-        at ^= at >> 3 & tile.swizzle - 16 if tile.swizzle else 0
-        places.setdefault(at % 128 // own, set()).add(at)
-    return max(map(len, places.values()))
+    conflict: of boxes of that width and height."""
+    pixel = tile.channels * 2
+    # Threads whose bytes are read at once, as those of others are; words as the first of each.
+    lane = np.arange(16)[None, :] % (128 // (2 * tile.own))[:, None]
+    strips, groups, swizzle = (x[:, None] for x in (tile.strips, tile.groups, tile.swizzle))
+    group, strip, image = lane // 4 % groups, lane // 4 // groups % strips, lane // 4 // groups
+    row = image // strips * rows[:, None] + strip * (tile.rows * stride[0])[:, None]
+    column = group * (tile.outputs * stride[1]) + lane % 4
+    if isinstance(tile, SparsePairTile):
+        column += lane & 4  # threads of odd rows read other pixels first
+    at = (row * columns[:, None] + column) * pixel[:, None]
+    at ^= np.where(swizzle > 0, at >> 3 & swizzle - 16, 0)
+    return bank_conflicts(at, 4)
 
 
-def _micros(p: Problem, tile: PairTile, resident: int) -> float:
-    """The microseconds that a tile is thought to take, of which so many are resident."""
-    cut, (height, width) = pair_cut(p, tile), p.result_image
+def _micros(p: Conv, tile: Any, which: Array, turns: Array, resident: Array) -> Array:
+    """The predicted microseconds of tiles ``which``, with ``turns`` each, of which ``resident`` are
+    in an SM."""
+    cut: Any = pair_cut(p, tile)
+    height, width = p.result_image
     count, beside = _count(p, tile)
     rows, columns = cut.seen(tile.high, tile.wide)
     warps = tile.down * tile.across * tile.lots
-    blocks = -(-count // tile.turns) * beside
-    waves = blocks / (resident * MULTIPROCESSORS)
-    read = loads(cut) * load_passes(
-        tile, columns, rows, p.stride if p.pass_ == "forward" else (1, 1)
-    )
+    step = p.stride if p.pass_ == "forward" else (1, 1)
+    read = loads(cut) * load_passes(tile, columns, rows, step)
     made = 12 * bands(cut)  # instructions for a warp's bands
-    stored = tile.deep * tile.high * tile.wide * tile.channels // (64 * warps)
+    stored = tile.images_per_mma * tile.high * tile.wide * tile.channels // (64 * warps)
     others = 6 * tile.rows * tile.pairs + stored
     multiplied = products(cut) * PRODUCT[cut.pixels] / PRODUCT[8]
-    work = Machine.busy(round(multiplied), round(read), 1, others)
-    busy = warps * (count * beside * work + blocks * made * Machine.ISSUE)
-    busy *= (1 + 5 / (resident * warps)) / Machine.CYCLES / MULTIPROCESSORS
+    work = busy(np.rint(multiplied), read, others)
     written = p.batch * height * width * p.channels * 2
     # Short rows take as long as longer ones.
-    box = tile.deep * rows * columns * max(tile.channels * 2 + 12, 80)
-    cache = (count * beside * box + written) / Machine.CACHE
-    read = p.batch * math.prod(cut.image) * p.channels * 2
-    memory = (read + written) / Machine.MEMORY * (1.15 if beside > 1 else 1.0)
-    slowest = math.pow(busy**4 + cache**4 + memory**4, 0.25)
-    tail = math.ceil(waves) / waves if waves < 3 else 1.0
-    alone = 1.4 if resident == 1 else 1.0  # nothing moves while one block computes
-    waits = math.ceil(waves) * (1.5 if tile.stages == 1 else 1.0) / math.sqrt(resident)
-    return slowest * tail * alone + waits
+    box = tile.images_per_mma * rows * columns * np.maximum(tile.channels * 2 + 12, 80)
+    cache = (count * beside * box + written) / CACHE
+    moved = p.batch * math.prod(cut.image) * p.channels * 2 + written
+    memory = moved / MEMORY * np.where(beside > 1, 1.15, 1.0)
+
+    blocks = -(-count[which] // turns) * beside[which]
+    waves = blocks / (resident * MACHINE.sms)
+    issue = warps[which] * ((count * beside * work)[which] + blocks * made[which] * ISSUE)
+    issue *= (1 + 5 / (resident * warps[which])) / MACHINE.clock / MACHINE.sms
+    slowest = np.sqrt(np.sqrt(issue**4 + (cache**4 + memory**4)[which]))
+    tail = np.where(waves < 3, np.ceil(waves) / waves, 1.0)
+    alone = np.where(resident == 1, 1.4, 1.0)  # nothing moves while one block computes
+    once = np.where(tile.stages == 1, 1.5, 1.0)[which]
+    return np.asarray(slowest * tail * alone + np.ceil(waves) * once / np.sqrt(resident))

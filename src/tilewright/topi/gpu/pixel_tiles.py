@@ -1,6 +1,6 @@
 """The tiles worth trying for :mod:`~tilewright.topi.gpu.depthwise_pixel_tiles`, best guess first.
 
-The guess is a time, of what a multiprocessor issues, what comes through the second-level cache and
+The guess is a time, of what an SM issues, what comes through the second-level cache and
 what memory moves, the slowest of which hides most of the others. Its numbers are those of an H200;
 which of these tiles is taken there, records and the trees of the choice decide.
 """
@@ -8,156 +8,174 @@ which of these tiles is taken there, records and the trees of the choice decide.
 from __future__ import annotations
 
 import functools
-import heapq
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from tilewright.ir.dtype import dtype
+from tilewright.target.devices import REGISTERS, WARP
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
+from tilewright.topi.columns import Array, best, columns, listed, pick
+from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile, seen
-from tilewright.topi.gpu.window import MULTIPROCESSORS, passes
+from tilewright.topi.gpu.machine import CACHE, ISSUE, MACHINE, MEMORY, occupancy
 from tilewright.topi.nn.depthwise_forward import whole
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
-#: Of an H200: instructions that a multiprocessor issues in a microsecond, bytes that the
-#: second-level cache and memory move in one.
-_ISSUED, _CACHE, _MEMORY = 4 * 1755.0, 6.5e6, 4.2e6
-#: Of a multiprocessor: bytes of shared memory, registers, warps and blocks.
-_SHARED, _REGISTERS, _WARPS, _BLOCKS = 227 * 1024, 65536, 64, 32
-#: Bytes that a block takes beside its tiles.
-_OWN = 1100
+#: Threads of a block, and what it does with them.
+_GRID = ("threads_x", "threads_y", "threads_z")
 #: Multiplications written out that the instruction cache still holds, and at most.
 _CACHED, _CODE = 1900, 4096
-#: So many tiles are worth trying, of so many ways to fill the registers of a thread.
+#: How many tiles are worth trying, and of how many fillings of the registers of a thread.
 _MOST, _THREADS = 160, 28
 #: Registers of a thread beside those that inputs, filters and sums take.
 _OTHERS = 22
 
 
-@dataclass(frozen=True)
-class _Thread:
-    """What a thread does in a turn: instructions but reads, reads of inputs, and its registers."""
-
-    tile: BoxTile
-    code: float
-    reads: int
-    registers: int
-
-    def issued(self, conflicts: int = 1) -> float:
-        """Instructions, those that wait for the instruction cache counting more."""
-        code = self.code + self.reads * conflicts
-        return code * (1 + 0.2 * max(0.0, code / _CACHED - 1))
-
-
-def box_tiles(p: Problem, target: Target) -> list[BoxTile]:
+def box_tiles(p: Conv, target: Target) -> Sequence[BoxTile]:
     """Tiles that fit, the best guess first."""
-    return list(_ranked(p))
+    return _ranked(p)
 
 
 @functools.lru_cache(64)
-def _ranked(p: Problem) -> tuple[BoxTile, ...]:
-    found = heapq.nsmallest(_MOST, _tiles(p), key=lambda pair: pair[0])
-    least = BoxTile(1, 1, 1, 1, 1, 16 // dtype(p.dtype).bytes, keeps=0)
-    return tuple(tile for cost, tile in found if cost < math.inf) or (least,)
+def _ranked(p: Conv) -> Sequence[BoxTile]:
+    tiles = _blocks(p)
+    found: Sequence[BoxTile] = ()
+    if len(tiles.rows):
+        cost, turned = _turned(p, tiles)
+        found = listed(pick(turned, best(cost, _MOST)))
+    return found or (BoxTile(1, 1, 1, 1, 1, 16 // dtype(p.dtype).bytes, keeps=0),)
 
 
-def _tiles(p: Problem) -> Iterator[tuple[float, BoxTile]]:
-    """Tiles, with the microseconds that they are thought to take."""
-    height, width = p.result_image
-    lanes = _lanes(p)
-    for thread in heapq.nsmallest(_THREADS, _threads(p, {v for _, v in lanes}), key=_dear):
-        rows, columns = thread.tile.rows, thread.tile.columns
-        across = dict.fromkeys(-(-width // (columns * parts)) for parts in (1, 2, 3, 4, 7))
-        for (x, vector), y, z in product(lanes, across, (1, 2, 4)):
-            fits = vector == thread.tile.vector and 64 <= x * y * z <= 512
-            if not fits or rows * z >= 2 * height:
-                continue
-            tile = replace(thread.tile, threads_x=x, threads_y=y, threads_z=z)
-            turns = -(-height // (rows * z))
-            yield _micros(p, tile, thread), tile
-            for t in {2, 4, turns} - {1}:
-                if t < 2 * turns:
-                    made = replace(tile, turns=t, stages=2)
-                    yield _micros(p, made, thread), made
-
-
-def _lanes(p: Problem) -> list[tuple[int, int]]:
-    """Threads along channels, and channels of each, of boxes with whole pieces of 16 bytes."""
+def _lanes(p: Conv) -> list[tuple[int, int]]:
+    """Threads along channels, and channels of each, of boxes with whole chunks of 16 bytes."""
     size = dtype(p.dtype).bytes
     found = []
-    for vector, lanes in product((4, 2, 1), (8, 12, 16, 18, 20, 24, 32, 36, 48, 64, 72, 96)):
+    counts = (8, 12, 16, 18, 20, 24, 32, 36, 48, 64, 72, 96)
+    for vector, lanes in [(v, n) for v in (4, 2, 1) for n in counts]:
         channels = lanes * vector
-        pieces = channels * size % 16 == 0 and vector * size <= 8
-        if pieces and channels <= LARGEST and whole(p.channels, channels) <= 1.15 * p.channels:
+        chunks = channels * size % 16 == 0 and vector * size <= 8
+        if chunks and channels <= LARGEST and whole(p.channels, channels) <= 1.15 * p.channels:
             found.append((lanes, vector))
     return found or [(16 // size, 1)]
 
 
-def _threads(p: Problem, vectors: set[int]) -> Iterator[_Thread]:
-    """What threads may compute."""
-    (kh, kw), narrow = p.kernel, dtype(p.dtype).bytes == 2
-    height, width = p.result_image
-    rows, columns = (
+def _blocks(p: Conv) -> Any:
+    """Blocks of the threads whose results cost least."""
+    (height, width), lanes = p.result_image, _lanes(p)
+    threads = _threads(p, {v for _, v in lanes})
+    threads = pick(threads, best(_dear(p, threads), _THREADS))
+    return columns(BoxTile, [
+        (rows, own, vector, z, y, x, 1, 1, keeps)
+        for rows, own, vector, keeps in zip(
+            *(n.tolist() for n in (threads.rows, threads.columns, threads.vector, threads.keeps)),
+            strict=True,
+        )
+        for x, lane in lanes
+        if lane == vector
+        for y in dict.fromkeys([-(-width // (own * parts)) for parts in (1, 2, 3, 4, 7)])
+        for z in (1, 2, 4)
+        if 64 <= x * y * z <= 512 and rows * z < 2 * height
+    ])  # fmt: skip
+
+
+def _threads(p: Conv, vectors: set[int]) -> Any:
+    """What threads may compute: that for which they have registers, and whose code is not long."""
+    rows, across = (
         [n for n in sizes if whole(extent, n) <= 1.2 * extent] or [1]
-        for extent, sizes in (
-            (height, (1, 2, 3, 4, 5, 7, 8, 14, 28)),
-            (width, (1, 2, 3, 4, 5, 7, 8)),
+        for extent, sizes in zip(
+            p.result_image, ((1, 2, 3, 4, 5, 7, 8, 14, 28), (1, 2, 3, 4, 5, 7, 8)), strict=True
         )
     )
-    for vector, r, c, keeps in product(sorted(vectors), rows, columns, (1, 0)):
-        tile = BoxTile(r, c, vector, 1, 1, 1, keeps=keeps)
-        high, wide, _ = seen(p, tile)
-        kept = ((kh - 1) * p.dilation[0] + 1) * wide * vector + keeps * kh * kw * vector
-        registers = kept // 2 + c * vector + _OTHERS
-        multiplies = r * c * vector * kh * kw
-        if max(kept, registers) > 250 or multiplies > _CODE:
-            continue
-        filters = kh * kw * (1 + narrow * vector if keeps else r)
-        converted = 1.6 * high * wide * vector * narrow
-        code = multiplies + filters + converted + r * c * (1 + narrow) + 80
-        yield _Thread(tile, code, high * wide, max(32, registers))
+    tile = columns(BoxTile, [
+        (r, c, vector, 1, 1, 1, 1, 1, keeps)
+        for vector in sorted(vectors) for r in rows for c in across for keeps in (1, 0)
+    ])  # fmt: skip
+    kept, registers = _registers(p, tile)
+    code = tile.rows * tile.columns * tile.vector * p.kernel_h * p.kernel_w
+    return pick(tile, (np.maximum(kept, registers) <= 250) & (code <= _CODE))
 
 
-def _dear(thread: _Thread) -> float:
+def _alone(p: Conv, tile: Any) -> Any:
+    """A thread of a tile."""
+    return pick(tile, slice(None), **dict.fromkeys(_GRID, np.ones_like(tile.rows)))
+
+
+def _registers(p: Conv, tile: Any) -> tuple[Any, Any]:
+    """What a thread keeps of inputs and filters, and its registers."""
+    (kh, kw), (_, wide, _) = p.kernel, seen(p, _alone(p, tile))
+    kept = ((kh - 1) * p.dilation[0] + 1) * wide * tile.vector + tile.keeps * kh * kw * tile.vector
+    return kept, kept // 2 + tile.columns * tile.vector + _OTHERS
+
+
+def _issued(p: Conv, tile: Any, conflicts: Array | int = 1) -> Array:
+    """Instructions of a thread in a turn, those that wait for the instruction cache counting
+    more."""
+    (kh, kw), narrow = p.kernel, dtype(p.dtype).bytes == 2
+    (high, wide, _), results = seen(p, _alone(p, tile)), tile.rows * tile.columns
+    filters = kh * kw * np.where(tile.keeps, 1 + narrow * tile.vector, tile.rows)
+    converted = 1.6 * high * wide * tile.vector * narrow
+    code = results * tile.vector * kh * kw + filters + converted + results * (1 + narrow) + 80
+    code = code + high * wide * conflicts
+    return np.asarray(code * (1 + 0.2 * np.maximum(0.0, code / _CACHED - 1)))
+
+
+def _dear(p: Conv, tile: Any) -> Array:
     """Instructions for each result, dearer where few warps have room for their registers."""
-    results = thread.tile.rows * thread.tile.columns * thread.tile.vector
-    warps = _REGISTERS / (32 * thread.registers)
-    return thread.issued() / results * (1 + 7 / warps)
+    results = tile.rows * tile.columns * tile.vector
+    warps = REGISTERS / (WARP * np.maximum(32, _registers(p, tile)[1]))
+    return np.asarray(_issued(p, tile) / results * (1 + 7 / warps))
 
 
-def _micros(p: Problem, tile: BoxTile, thread: _Thread) -> float:
-    """The microseconds that a tile is thought to take, infinite where it does not fit."""
+def _turned(p: Conv, bare: Any) -> tuple[Array, Any]:
+    """The same in blocks of one tile, or of several, one below the other. The microseconds that
+    they are predicted to take, infinite where they do not fit, come first."""
+    size, step = dtype(p.dtype).bytes, p.stride[1] if p.pass_ == "forward" else 1
+    down = -(-p.result_image[0] // (bare.rows * bare.threads_z))
+    options = [np.full_like(down, 2), np.full_like(down, 4), down]
+    turns = np.stack([np.ones_like(down), *np.sort(options, axis=0)], axis=1)
+    some = turns < 2 * down[:, None]
+    some[:, 0] = True
+    some[:, 1:] &= turns[:, 1:] != turns[:, :-1]
+    which, turn = np.nonzero(some)
+    tile = pick(bare, which, turns=turns[which, turn], stages=np.where(turn, 2, 1))
+    across, lane = bare.threads_x[:, None], np.arange(32)
+    apart = bare.columns * step * seen(p, bare)[2] * size
+    width = bare.vector * size
+    place = lane % across * width[:, None]
+    place += lane // across % bare.threads_y[:, None] * apart[:, None]
+    return _micros(p, tile, bank_conflicts(place, width)[which]), tile
+
+
+def _micros(p: Conv, tile: Any, conflicts: Array) -> Array:
+    """The microseconds that tiles are predicted to take, whose loads have ``conflicts``."""
     size, (kh, kw) = dtype(p.dtype).bytes, p.kernel
-    step = p.stride[1] if p.pass_ == "forward" else 1
     warps = -(-tile.threads_x * tile.threads_y * tile.threads_z // 32)
-    rows, columns, channels = seen(p, tile)
-    taps = kh * kw * channels * (size if tile.keeps else 4)
-    space = tile.stages * rows * columns * channels * size + taps + _OWN
-    if space > _SHARED or max(rows, columns) > LARGEST:
-        return math.inf
-    room = min(_REGISTERS // (warps * 32 * thread.registers), _WARPS // warps, _BLOCKS)
-    resident = min(_SHARED // space, room)
-    if not resident:
-        return math.inf
+    rows, across, channels = seen(p, tile)
+    taps = kh * kw * channels * np.where(tile.keeps, size, 4)
+    space = tile.stages * rows * across * channels * size + taps
+    registers = np.maximum(32, _registers(p, tile)[1])
+    resident = occupancy(MACHINE, warps, registers, space)
+    fits = (np.maximum(rows, across) <= LARGEST) & (resident > 0)
+    resident = np.maximum(resident, 1)
     (height, width), (h, w, c) = p.result_image, tile.whole
-    down, across, beside = -(-height // (h * tile.turns)), -(-width // w), -(-p.channels // c)
-    blocks = p.batch * down * across * beside
-    waves = blocks / (resident * MULTIPROCESSORS)
-    apart = tile.columns * step * channels * size
-    conflicts = passes((tile.threads_x, tile.threads_y), (tile.vector * size, apart))
+    beside = -(-p.channels // c)
+    blocks = p.batch * -(-height // (h * tile.turns)) * -(-width // w) * beside
+    waves = blocks / (resident * MACHINE.sms)
     turns = blocks * tile.turns
-    issue = turns * warps * thread.issued(conflicts) / _ISSUED / MULTIPROCESSORS
+    issue = turns * warps * _issued(p, tile, conflicts) * ISSUE / MACHINE.clock / MACHINE.sms
     issue *= 1 + 7 / (resident * warps)
     written = p.batch * height * width * p.channels * size
-    box = rows * columns * max(channels * size + 12, 80)  # short rows take as long as longer ones
-    cache = (turns * box + written) / _CACHE
+    # Short rows take as long as longer ones.
+    box = rows * across * np.maximum(channels * size + 12, 80)
+    cache = (turns * box + written) / CACHE
     read = p.batch * math.prod(p.out_image if p.pass_ == "dgrad" else p.image) * p.channels * size
     # Parts of pixels reach memory one after the other.
-    memory = (read + written) / _MEMORY * (1.24 if beside > 1 else 1.0)
-    slowest = math.pow(issue**4 + cache**4 + memory**4, 0.25)
-    tail = math.ceil(waves) / waves if waves < 2 else 1.0
-    waits = math.ceil(waves) * (0.76 if tile.stages == 1 else 0.53) / math.sqrt(resident)
-    return slowest * tail + waits
+    memory = (read + written) / MEMORY * np.where(beside > 1, 1.24, 1.0)
+    slowest = np.sqrt(np.sqrt(issue**4 + cache**4 + memory**4))
+    tail = np.where(waves < 2, np.ceil(waves) / waves, 1.0)
+    waits = np.ceil(waves) * np.where(tile.stages == 1, 0.76, 0.53) / np.sqrt(resident)
+    return np.where(fits, slowest * tail + waits, np.inf)

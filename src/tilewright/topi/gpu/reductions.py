@@ -2,79 +2,81 @@
 
 from __future__ import annotations
 
-import math
-from itertools import product
+from collections.abc import Sequence
 from math import gcd
+from typing import Any
+
+import numpy as np
 
 from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
+from tilewright.topi.columns import Array, combinations, listed, pick
 from tilewright.topi.gpu.depthwise_wgrad import ReductionTile
-from tilewright.topi.gpu.turns import busiest, evenly
-from tilewright.topi.gpu.window import MULTIPROCESSORS, REGISTERS, cover, power
-from tilewright.topi.problem import Problem
+from tilewright.topi.gpu.machine import MACHINE
+from tilewright.topi.gpu.register_model import REGISTERS, cover, power
+from tilewright.topi.gpu.wave_balance import busiest, evenly
+from tilewright.topi.operators.conv import Conv
 
 #: Multiplications written out in a kernel, and loads of the image: either makes long code, and
 #: loads, each behind a question whether it is padding, compile for more than a minute where there
 #: are 3,000.
 _CODE, _LOADS = 6000, 1500
-#: Threads of a multiprocessor, at most, as far as there is work: few, and as many as are resident
+#: Threads of an SM, at most, as far as there is work: few, and as many as are resident
 #: at once where each has 128, 96 or 64 registers, so that none are left for another turn.
 _THREADS = (256, 512, 640, 1024)
 
 
-def reduction_tiles(p: Problem, target: Target) -> list[ReductionTile]:
+def reduction_tiles(p: Conv, target: Target) -> Sequence[ReductionTile]:
     """For the schedules of :mod:`~tilewright.topi.gpu.depthwise_wgrad`."""
-    last, size = p.layout.endswith("C"), dtype(p.dtype).bytes
+    cost, parts = _parts(p)
+    if not len(cost):
+        return [ReductionTile(1, 1, 1, 1, 32, 1, 8)]
+    work, which, tiles = _shared_out(p, parts)
+    return listed(pick(tiles, np.lexsort((work, which, cost[which]))))
+
+
+def _parts(p: Conv) -> tuple[Array, list[Array]]:
+    """Rows, columns, taps and channels of a thread, after how slow these may be."""
+    last, size = p.channels_last, dtype(p.dtype).bytes
     widest = gcd(power(16 // size), p.channels) if last and p.multiplier == 1 else 1
     (oh, ow), whole = p.out_image, p.kernel_h
-    found: list[tuple[float, ReductionTile]] = []
-    vectors = dict.fromkeys((widest, max(1, widest // 2), max(1, widest // 4)))
-    for vector, rows, columns in product(
-        vectors, (1, 2, 4, 7, 8, 14), (1, 2, 4, 7, 8) if last else (2, 4, 7, 8)
-    ):
-        if rows >= 2 * oh or columns >= 2 * max(2, ow):
-            continue
-        for taps in dict.fromkeys((whole, -(-whole // 2), 1)):
-            sums = taps * p.kernel_w * vector
-            across = (columns - 1) * p.stride[1] + (p.kernel_w - 1) * p.dilation[1] + 1
-            # Rows are loaded one after another, and forgotten.
-            live = taps * across * vector / (1 if size >= 4 else 1.5) + columns * vector
-            down = (rows - 1) * p.stride[0] + (taps - 1) * p.dilation[0] + 1
-            if sums + live > REGISTERS or sums * rows * columns > _CODE or down * across > _LOADS:
-                continue
-            loads = (down * across + rows * columns) * -(-whole // taps) / (rows * columns)
-            waste = -(-oh // rows) * rows / oh * (-(-ow // columns) * columns / ow)
-            width = vector * size if last else columns * size if ow % columns == 0 else size
-            # If the compiler moves all loads of a tile to its beginning, so many registers.
-            most = sums + (down * across + rows * columns) * vector / (1 if size >= 4 else 2)
-            crowded = max(1.0, (sums + live) / 64) * max(1.0, most / 96) ** 2
-            cost = (loads + 2) * waste * math.sqrt(16 / min(16, width)) * crowded
-            tiles = p.batch * -(-oh // rows) * -(-ow // columns)
-            for tile in _shared_out(p, last, (rows, columns, taps, vector), tiles):
-                found.append((cost, tile))
-    found.sort(key=lambda pair: pair[0])
-    return [tile for _, tile in found] or [ReductionTile(1, 1, 1, 1, 32, 1, 8)]
-
-
-def _shared_out(
-    p: Problem, last: bool, tile: tuple[int, int, int, int], tiles: int
-) -> list[ReductionTile]:
-    """With so many threads and partial sums that a GPU is busy, and not more than there is work;
-    those first of which the busiest multiprocessor has least."""
-    *_, taps, vector = tile
-    across, parts = -(-p.out_channels // vector), -(-p.kernel_h // taps)
-    shapes = (
-        ((4, cover(across, 32)), (8, cover(across, 16)), (4, cover(across, 64)))
-        if last
-        else ((32, 4), (32, 2))
+    vector, rows, columns, taps = combinations(
+        dict.fromkeys((widest, max(1, widest // 2), max(1, widest // 4))),
+        (1, 2, 4, 7, 8, 14),
+        (1, 2, 4, 7, 8) if last else (2, 4, 7, 8),
+        dict.fromkeys((whole, -(-whole // 2), 1)),
     )
-    found = []
-    for (lanes, threads), wanted in product(shapes, _THREADS):
-        threads = min(threads, across)
-        blocks, turns = -(-across // threads) * parts, -(-tiles // lanes)
-        most = min(wanted * MULTIPROCESSORS // (across * parts * lanes), tiles // (2 * lanes), 512)
-        chunks = evenly(blocks, turns, most)
-        work = busiest(blocks, turns, chunks) * lanes * threads
-        found.append((work, ReductionTile(*tile, lanes, threads, chunks)))
-    found.sort(key=lambda pair: pair[0])
-    return list(dict.fromkeys(tile for _, tile in found))
+    sums = taps * p.kernel_w * vector
+    across = (columns - 1) * p.stride[1] + (p.kernel_w - 1) * p.dilation[1] + 1
+    # Rows are loaded one after another, and forgotten.
+    live = taps * across * vector / (1 if size >= 4 else 1.5) + columns * vector
+    down = (rows - 1) * p.stride[0] + (taps - 1) * p.dilation[0] + 1
+    loads = (down * across + rows * columns) * -(-whole // taps) / (rows * columns)
+    waste = -(-oh // rows) * rows / oh * (-(-ow // columns) * columns / ow)
+    width = vector * size if last else np.where(ow % columns == 0, columns * size, size)
+    # If the compiler moves all loads of a tile to its beginning, it needs this many registers.
+    most = sums + (down * across + rows * columns) * vector / (1 if size >= 4 else 2)
+    crowded = np.maximum(1.0, (sums + live) / 64) * np.maximum(1.0, most / 96) ** 2
+    cost = (loads + 2) * waste * np.sqrt(16 / np.minimum(16, width)) * crowded
+    fits = (rows < 2 * oh) & (columns < 2 * max(2, ow)) & (sums + live <= REGISTERS)
+    fits &= (sums * rows * columns <= _CODE) & (down * across <= _LOADS)
+    return cost[fits], [n[fits] for n in (rows, columns, taps, vector)]
+
+
+def _shared_out(p: Conv, parts: list[Array]) -> tuple[Array, Array, Any]:
+    """With as many threads and partial sums as keep a GPU busy, and not more than there is work.
+    What the busiest SM has of it comes first, then which of ``parts`` it is."""
+    shapes = ((4, 32), (8, 16), (4, 64)) if p.channels_last else ((32, 4), (32, 2))
+    which, shape, wanted = combinations(range(len(parts[0])), range(len(shapes)), _THREADS)
+    rows, columns, taps, vector = (n[which] for n in parts)
+    tiles = p.batch * -(-p.out_image[0] // rows) * -(-p.out_image[1] // columns)
+    across, down = -(-p.out_channels // vector), -(-p.kernel_h // taps)
+    lanes, threads = np.array(shapes)[shape].T
+    if p.channels_last:
+        threads = cover(across, threads)
+    threads = np.minimum(threads, across)
+    blocks, turns = -(-across // threads) * down, -(-tiles // lanes)
+    most = np.minimum(wanted * MACHINE.sms // (across * down * lanes), tiles // (2 * lanes))
+    chunks = evenly(blocks, turns, np.minimum(most, 512))
+    work = busiest(blocks, turns, chunks) * lanes * threads
+    return work, which, ReductionTile(rows, columns, taps, vector, lanes, threads, chunks)

@@ -54,7 +54,7 @@ def stage_boxes(stage: Stage) -> None:
 
 
 def share_rows(stage: Stage, row: IterVar, column: IterVar, columns: int, threads: int) -> IterVar:
-    """Rows of so many columns among so many threads, each of which stays with its column: what it
+    """Rows of columns among threads, each of which stays with its column: what it
     does for a row is then a constant apart from what it does for the next one. Returns the loop
     over threads, which is to be bound."""
     row, own = stage.split(row, factor=max(1, threads // columns))

@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-from tilewright.topi.depthwise_products import (
-    declare_products,
-    lane_tiles,
-    mma_tiles,
-    schedule_products_lanes,
-    schedule_products_mma,
-    suits_products,
-    suits_products_mma,
-)
 from tilewright.topi.gpu import candidates as gpu
-from tilewright.topi.gpu.conv2d_lanes import LaneTile
-from tilewright.topi.gpu.conv2d_mma import MmaTile
 from tilewright.topi.gpu.depthwise_channel_pairs import (
     PairTile,
     SparsePairTile,
     declare_channel_pairs,
     schedule_channel_pairs,
-)
-from tilewright.topi.gpu.depthwise_direct import (
-    DirectTile,
-    declare_direct,
-    direct_tiles,
-    schedule_direct,
-    suits_direct,
-)
-from tilewright.topi.gpu.depthwise_fourier import (
-    FourierTile,
-    declare_fourier,
-    fourier_tiles,
-    schedule_fourier,
-    suits_fourier,
 )
 from tilewright.topi.gpu.depthwise_pixel_tiles import (
     BoxTile,
@@ -136,28 +111,13 @@ from tilewright.topi.gpu.depthwise_wgrad import (
     schedule_reduction_planes,
 )
 from tilewright.topi.gpu.depthwise_wgrad_bands import BandTile, declare_bands, schedule_bands
-from tilewright.topi.gpu.depthwise_wgrad_diagonal import (
-    DiagonalGradientTile,
-    declare_diagonal_gradient,
-    schedule_diagonal_gradient,
-)
-from tilewright.topi.gpu.depthwise_wgrad_planes import (
-    GradientPlaneTile,
-    declare_plane_sums,
-    schedule_plane_sums,
-)
 from tilewright.topi.gpu.depthwise_wgrad_tiles import (
     GradientPixelTile,
     declare_pixel_sums,
     schedule_pixel_sums,
 )
 from tilewright.topi.gpu.gradient_band_tiles import gradient_band_tiles, suits_bands
-from tilewright.topi.gpu.gradient_diagonal_tiles import (
-    gradient_diagonal_tiles,
-    suits_diagonal_gradient,
-)
 from tilewright.topi.gpu.gradient_pixel_tiles import gradient_pixel_tiles, suits_pixel_sums
-from tilewright.topi.gpu.gradient_plane_tiles import gradient_plane_tiles, suits_plane_sums
 from tilewright.topi.gpu.pair_tiles import (
     pair_tiles,
     sparse_pair_tiles,
@@ -206,18 +166,6 @@ GPU = (
     Template("gpu.toeplitz_tf32_rows", SplitRowTile, schedule_split_rows, ("forward", "dgrad"),
              False, True, split_row_tiles, ("cuda", "sim"), shared=True,
              where=suits_split_rows, least=80, declares=declare_split_rows, matrices=True),
-    Template("gpu.direct", DirectTile, schedule_direct, ("forward", "dgrad"), False, True,
-             direct_tiles, ("cuda", "sim"), shared=True, where=suits_direct, least=70,
-             declares=declare_direct),
-    Template("gpu.fourier", FourierTile, schedule_fourier, ("forward", "dgrad", "wgrad"), False,
-             True, fourier_tiles, ("cuda", "sim"), shared=True, where=suits_fourier, least=70,
-             declares=declare_fourier),
-    Template("gpu.im2col_mma", MmaTile, schedule_products_mma, ("forward", "dgrad"), False,
-             True, mma_tiles, ("cuda", "sim"), shared=True, where=suits_products_mma,
-             least=80, declares=declare_products, matrices=True),
-    Template("gpu.im2col", LaneTile, schedule_products_lanes, ("forward", "dgrad"), False, True,
-             lane_tiles, ("cuda", "sim"), shared=True, where=suits_products, least=80,
-             declares=declare_products),
     Template("gpu.pixels", PixelTile, schedule_pixels, ("forward", "dgrad"), True, True,
              gpu.pixel_tiles, shared=True, declares=declare_pixels),
     Template("gpu.pixel_tiles", BoxTile, schedule_boxes, ("forward", "dgrad"), True, True,
@@ -244,9 +192,6 @@ GPU = (
     Template("gpu.band_gradient", BandTile, schedule_bands, ("wgrad",), False, True,
              gradient_band_tiles, ("cuda", "sim"), shared=True, where=suits_bands, least=80,
              declares=declare_bands, matrices=True),
-    Template("gpu.reduction_plane_tiles", GradientPlaneTile, schedule_plane_sums, ("wgrad",),
-             False, True, gradient_plane_tiles, ("cuda", "sim"), shared=True,
-             where=suits_plane_sums, least=90, declares=declare_plane_sums),
     Template("gpu.toeplitz_tf32_wgrad", SplitGradientTile, schedule_split_gradient, ("wgrad",),
              False, True, split_gradient_tiles, ("cuda", "sim"), shared=True,
              where=suits_split_gradient, least=80, declares=declare_split_gradient,
@@ -256,8 +201,4 @@ GPU = (
     Template("gpu.reduction_pixel_tiles", GradientPixelTile, schedule_pixel_sums, ("wgrad",),
              True, True, gradient_pixel_tiles, ("cuda", "sim"), shared=True,
              where=suits_pixel_sums, least=90, declares=declare_pixel_sums),
-    Template("gpu.diagonal_wgrad", DiagonalGradientTile, schedule_diagonal_gradient,
-             ("wgrad",), True, True, gradient_diagonal_tiles, ("cuda", "sim"), shared=True,
-             where=suits_diagonal_gradient, least=90, declares=declare_diagonal_gradient,
-             matrices=True),
 )  # fmt: skip

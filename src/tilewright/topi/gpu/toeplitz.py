@@ -16,17 +16,18 @@ from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
+from tilewright.target.devices import H200
 from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, ToeplitzStages, depthwise_toeplitz
 from tilewright.topi.nn.images import Images
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import scheduled
 
 #: Declares the products of an image with the matrices of a filter.
 Products: TypeAlias = Callable[[Toeplitz, Tensor, Tensor], ToeplitzStages]
 #: Bytes of shared memory that blocks may take on GPUs with the most.
-SHARED = 227 * 1024
+SHARED = H200.block_shared
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Team:
         return ("threadIdx.y", self.groups), ("threadIdx.z", self.teams)
 
 
-def suits(p: Problem, types: Sequence[str] = ("float16", "bfloat16")) -> bool:
+def suits(p: Conv, types: Sequence[str] = ("float16", "bfloat16")) -> bool:
     """Whether a problem of one of some types can be declared so."""
     return (
         p.rank == 2

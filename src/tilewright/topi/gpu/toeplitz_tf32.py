@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
+from tilewright.target.devices import STATIC_SHARED
 from tilewright.target.instructions import mma_tf32
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, ToeplitzStages
 from tilewright.topi.nn.toeplitz_sums import is_split
@@ -21,7 +22,7 @@ from tilewright.topi.nn.toeplitz_sums import is_split
 #: Threads of a warp; rows and columns of the results of an instruction, and what it sums over.
 LANES, ROWS, COLUMNS, DEPTH = 32, 16, 8, 8
 #: Bytes of shared memory that rows of taps may take.
-SHARED = 48 * 1024
+SHARED = STATIC_SHARED
 #: Warps that a large GPU executes at a time, of as many registers as these need.
 _AT_A_TIME = 1056
 #: Registers of a thread that fragments may take, and rows of taps that a warp loads at once.
@@ -50,7 +51,7 @@ def fits(cut: Toeplitz, rows: int, sums: int, ahead: int, apart: int, kept: int 
 
 
 def idle(warps: int) -> float:
-    """How many times longer a GPU takes because the last of so many warps are alone."""
+    """How many times longer a GPU takes because the last of ``warps`` warps are alone."""
     return max(1.0, math.ceil(warps / _AT_A_TIME) * _AT_A_TIME / warps)
 
 

@@ -8,55 +8,56 @@ stride and dilation changing places.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tilewright import te
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 
 @dataclass(frozen=True)
 class Convolved:
     """A problem as the convolution of an image; of gradients by the input, those of stride 1."""
 
-    problem: Problem
+    problem: Conv
 
-    @property
+    @cached_property
     def _turned(self) -> bool:
         return self.problem.pass_ == "dgrad"
 
-    @property
+    @cached_property
     def _by_filter(self) -> bool:
         return self.problem.pass_ == "wgrad"
 
-    @property
+    @cached_property
     def image(self) -> tuple[int, int]:
         """Height and width of what is convolved: x, or dy."""
         p = self.problem
         return p.out_image if self._turned else p.image
 
-    @property
+    @cached_property
     def result(self) -> tuple[int, int]:
         """Height and width of the result: y, dx, or the filter's."""
         p = self.problem
         return p.kernel if self._by_filter else p.image if self._turned else p.out_image
 
-    @property
+    @cached_property
     def kernel(self) -> tuple[int, int]:
         """Height and width of what it is convolved with: the filter, or dy."""
         p = self.problem
         return p.out_image if self._by_filter else p.kernel
 
-    @property
+    @cached_property
     def stride(self) -> tuple[int, int]:
         p = self.problem
         return (1, 1) if self._turned else p.dilation if self._by_filter else p.stride
 
-    @property
+    @cached_property
     def dilation(self) -> tuple[int, int]:
         p = self.problem
         return p.stride if self._by_filter else p.dilation
 
-    @property
+    @cached_property
     def before(self) -> tuple[int, int]:
         """Rows and columns of padding before the image."""
         p = self.problem
@@ -66,7 +67,7 @@ class Convolved:
         return p.padding[0], p.padding[1]
 
     def sees(self, d: int, results: int) -> int:
-        """Rows of the image (``d`` is 0), or columns, that so many of the result, one beside the
+        """Rows of the image (``d`` is 0), or columns, that a number of the result, one beside the
         other, see."""
         return (results - 1) * self.stride[d] + (self.kernel[d] - 1) * self.dilation[d] + 1
 

@@ -11,7 +11,7 @@ lie there. Rows of A may come from different rows and columns of an image, and f
 images. A row of an image is read once for all rows of results that see it. What is not finite in
 the image spreads to the other channel of the pair, and to the four outputs of a product.
 
-Every other element of B is zero for its channel. Tensor cores that are told so skip them: of eight
+Every other element of B is zero for its channel. Sparse MMAs skip them: of eight
 outputs next to one another, sixteen pixels are then multiplied with the taps of their own channel.
 Of seven taps, seven in sixteen of these products count, where seven in 24 do of the others. What is
 not finite then spreads to eight outputs, of its own channel alone.
@@ -74,7 +74,7 @@ class PairCut(Strips):
         return -(-self.seen_columns // self.pixels)
 
     def seen(self, rows: int, columns: int) -> tuple[int, int]:
-        """Rows and columns of the input that are read for so many of results."""
+        """Rows and columns of the input that are read for those of results."""
         last = (columns - self.outputs) * self.stride[1]
         return self.sees(0, rows), last + self.parts * self.pixels
 

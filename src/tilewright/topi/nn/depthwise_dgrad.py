@@ -4,8 +4,8 @@ Row ``h`` of dx gathers the rows of dy whose windows saw it: ``dy[o] * filter[k]
 ``o * stride + k * dilation = h + padding``. With stride 1 these are all taps, and the gradient is a
 convolution of dy, padded, with the filter rotated. With a larger stride a row sees the taps of one
 congruence class, which is that of ``h`` modulo the stride, its phase: the sum is the stage
-``Phases``, indexed by ``h // stride`` and ``h % stride``, in which no tap is tried in vain once
-the phase is known.
+``Phases``, indexed by ``h // stride`` and ``h % stride``, in which no tap is tried without effect
+once the phase is known.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.ir.expr import Expr
 from tilewright.te import Tensor
 from tilewright.topi.nn.depthwise_forward import ONE, Tile, filter_reader, whole
 from tilewright.topi.nn.images import Images, padded
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Gather:
         return found if self.kernel % self.step == 0 else [*found, self.tap(phase, t) < self.kernel]
 
 
-def gathers(p: Problem, tile: Tile = ONE) -> list[Gather]:
+def gathers(p: Conv, tile: Tile = ONE) -> list[Gather]:
     """By dimension of the image, of whole tiles of it."""
     return [
         Gather(
@@ -117,7 +117,7 @@ def gathers(p: Problem, tile: Tile = ONE) -> list[Gather]:
 
 
 def depthwise_dgrad(
-    p: Problem, grad: Tensor, filter: Tensor, tile: Tile = ONE
+    p: Conv, grad: Tensor, filter: Tensor, tile: Tile = ONE
 ) -> tuple[Tensor, Tensor]:
     """dx in the type of sums, and the stage of the sum, which is the same with stride 1.
 

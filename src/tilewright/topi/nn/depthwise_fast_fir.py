@@ -29,7 +29,7 @@ from typing import Any
 from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.nn.images import Images
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Line:
     Parameters
     ----------
     size, result, kernel, before : of the image, the result, the filter, and the padding.
-    group, step : so many outputs of a product are summed at once, over so many taps, all of which
+    group, step : how many outputs of a product are summed at once, over how many taps, all of which
         are computed where any has to be: the others read zeros.
     """
 
@@ -166,12 +166,12 @@ class Line:
 class FastFir:
     """How a problem is cut: its rows and columns."""
 
-    problem: Problem
+    problem: Conv
     rows: Line
     columns: Line
 
     @staticmethod
-    def of(p: Problem, levels: tuple[int, int], group: tuple[int, int], step: int) -> FastFir:
+    def of(p: Conv, levels: tuple[int, int], group: tuple[int, int], step: int) -> FastFir:
         """A forward pass, or a gradient by the input, of stride and dilation 1, in two dimensions.
 
         ``levels`` and ``group`` are of rows and columns; ``step`` is of columns.

@@ -13,16 +13,16 @@ from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.nn.images import Images, padded
 from tilewright.topi.nn.taken_steps import NOTHING, ByChannel, Taken
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 #: Rows, columns and channels of results that are computed together, of which there are only whole
-#: ones where an image is copied in one piece for each.
+#: ones where an image is copied as one box for each.
 Tile: TypeAlias = tuple[int, int, int]
 ONE: Tile = (1, 1, 1)
 
 
 def depthwise_forward(
-    p: Problem,
+    p: Conv,
     data: Tensor,
     filter: Tensor,
     tile: Tile = ONE,
@@ -52,7 +52,7 @@ def depthwise_forward(
     return images.compute(batch, p.out_channels, p.out_image[d:], element, "DepthwiseConv", tag)
 
 
-def padded_input(p: Problem, data: Tensor, tile: Tile = ONE) -> Tensor:
+def padded_input(p: Conv, data: Tensor, tile: Tile = ONE) -> Tensor:
     """The part of the padded image that the windows of whole tiles see; where there are none, and
     it is not padded, ``data`` itself."""
     d = 2 - p.rank
@@ -69,7 +69,7 @@ def whole(extent: int, tile: int) -> int:
     return -(-extent // tile) * tile
 
 
-def tap_axes(p: Problem) -> list[te.IterVar]:
+def tap_axes(p: Conv) -> list[te.IterVar]:
     """Reduction axes over the taps of a filter."""
     names = ("di", "dj")[2 - p.rank :]
     return [
@@ -78,7 +78,7 @@ def tap_axes(p: Problem) -> list[te.IterVar]:
     ]
 
 
-def filter_reader(p: Problem, filter: Tensor, scale: ByChannel | None = None) -> Any:
+def filter_reader(p: Conv, filter: Tensor, scale: ByChannel | None = None) -> Any:
     """A function of an output channel and a tap (two indices, or one) that reads the filter,
     through the stage ``ScaledFilter``, in the type of sums, where it is scaled."""
     m = p.multiplier
@@ -98,7 +98,7 @@ def filter_reader(p: Problem, filter: Tensor, scale: ByChannel | None = None) ->
     return lambda c, taps: packed[(*taps, c)]
 
 
-def _scaled(p: Problem, filter: Tensor, scale: Callable[[Any], Any]) -> Tensor:
+def _scaled(p: Conv, filter: Tensor, scale: Callable[[Any], Any]) -> Tensor:
     made: Tensor = te.compute(
         filter.shape,
         lambda *i: filter[i].astype(p.accumulate) * scale(i),

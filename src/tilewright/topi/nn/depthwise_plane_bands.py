@@ -24,7 +24,7 @@ from tilewright.topi.nn.strips import Strips
 #: that of two pairs of two, so that a thread reads four pixels at once.
 OUTPUTS, PIXELS, PLACE = 8, 16, (4, 2, 2)
 #: Columns of 16 bits that a thread reads at once, and those of 16 bytes.
-READ, PIECE = 4, 8
+READ, CHUNK = 4, 8
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,21 @@ class PlaneBandCut(Strips):
 
     Parameters
     ----------
-    pitch : elements of a row of the image in a tile, at least what results see.
+    row_stride : elements of a row of the image in a tile, at least what results see.
     """
 
-    pitch: int = 0
+    row_stride: int = 0
 
     @property
-    def piece(self) -> int:
+    def chunk(self) -> int:
         """Columns that rows of the image begin at multiples of, of 16 bytes at most."""
-        return gcd(PIECE, self.image[1])
+        return gcd(CHUNK, self.image[1])
 
     @property
     def margin(self) -> int:
         """Columns of a tile of the image before the first one that its results see: tiles begin
-        where pieces do, and where threads can read."""
-        return -self.before[1] % max(self.piece, READ)
+        where chunks do, and where threads can read."""
+        return -self.before[1] % max(self.chunk, READ)
 
     @property
     def lead(self) -> int:
@@ -80,7 +80,7 @@ class PlaneBandCut(Strips):
     @property
     def box(self) -> tuple[int, int, int, int]:
         """Images, channels, rows and columns of the image in a tile."""
-        return self.matrix[0], self.tile[2], self.sees(0, self.tile[0]), self.pitch
+        return self.matrix[0], self.tile[2], self.sees(0, self.tile[0]), self.row_stride
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 #: Places of a row, of the image or the result, in an instruction.
 PLACES = 8
@@ -32,11 +32,11 @@ class PlaneProducts:
 
     Parameters
     ----------
-    channels : of so many, neighbours, planes are staged together; they divide those of the image.
-    images : so many, or a multiple, are computed.
+    channels : of how many neighbours planes are staged together; they divide those of the image.
+    images : how many are computed, or a multiple.
     """
 
-    problem: Problem
+    problem: Conv
     channels: int
     images: int
 

@@ -2,7 +2,7 @@
 
 A tile is of some channels of an image, of some rows and columns of results, with the rows and
 columns of the image that these see. What of it lies outside of the image is zero, so that no sum
-has conditions. Its rows begin where the copying unit reads best, and are as long as threads that
+has conditions. Its rows begin where TMA reads best, and are as long as threads that
 read them together like it.
 """
 
@@ -23,12 +23,12 @@ class PlaneCut(Convolved):
     Parameters
     ----------
     size : channels, rows and columns of results of a tile; its channels divide the problem's.
-    pitch : elements of a row of the image in a tile, at least what results see.
+    row_stride : elements of a row of the image in a tile, at least what results see.
     margin : columns by which a tile begins before the first one that its results see.
     """
 
     size: tuple[int, int, int]
-    pitch: int
+    row_stride: int
     margin: int
 
     @property
@@ -41,7 +41,7 @@ class PlaneCut(Convolved):
     @property
     def box(self) -> tuple[int, int, int]:
         """Channels, rows and columns of the image in a tile."""
-        return self.size[0], self.sees(0, self.size[1]), self.pitch
+        return self.size[0], self.sees(0, self.size[1]), self.row_stride
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.problem import Problem
+from tilewright.topi.columns import number
+from tilewright.topi.operators.conv import Conv
 
 #: Outputs along dy that an instruction has, and images that it sums over.
 ROWS, DEPTH = 64, 16
@@ -31,13 +34,13 @@ class RowProducts:
 
     Parameters
     ----------
-    images : so many are staged at once, a multiple of :data:`DEPTH`.
-    steps : at so many positions of the rows of dy, a multiple of ``taps``.
+    images : how many are staged at once, a multiple of :data:`DEPTH`.
+    steps : at how many positions of the rows of dy, a multiple of ``taps``.
     together : rows of x that one instruction multiplies.
-    groups : so many groups of threads have rows of x of their own, a block's.
+    groups : how many groups of threads have rows of x of their own, a block's.
     """
 
-    problem: Problem
+    problem: Conv
     images: int
     steps: int
     together: int
@@ -70,8 +73,8 @@ class RowProducts:
 
     @property
     def rows(self) -> int:
-        """Rows of x of a block, each ``taps`` below the last; the filter's rows are so many times
-        ``taps``, or fewer."""
+        """Rows of x of a block, each ``taps`` below the last; the filter's rows are that number
+        times ``taps``, or fewer."""
         return self.together * self.groups
 
     @property
@@ -85,12 +88,12 @@ class RowProducts:
         return (self.together - 1) * self.taps
 
     @property
-    def staged(self) -> int:
+    def staged(self) -> Any:
         """Elements of x and dy, and of zeros around them, that are staged at once."""
         x = -(-(self.steps + self.rows * self.taps) // self.taps) * self.taps
         dy = self.steps + self.taps - 1
         limit = self.problem.image[0] + 2 * self.above + self.taps
-        return self.images * (min(x, limit) * self.columns + dy * self.width)
+        return number(self.images * (np.minimum(x, limit) * self.columns + dy * self.width))
 
 
 @dataclass(frozen=True)

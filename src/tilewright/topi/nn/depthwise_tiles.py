@@ -2,7 +2,7 @@
 
 For one channel and one row of the filter, ``y[oh, ow] += x[oh + kh - top, j] * T[j, ow]``, where T
 is the Toeplitz matrix of :mod:`~tilewright.topi.nn.depthwise_toeplitz`. A tile of the sums has 16
-columns of outputs, and for its rows 16 rows of an image, or fewer rows of so many more images:
+columns of outputs, and for its rows 16 rows of an image, or fewer rows of more images:
 ``line`` is the number of a row in what is made of ``images`` images by laying their rows side by
 side. So the lines that a tile reads for one row of the filter follow each other in memory, and the
 tile for the next row begins ``images`` lines later. Products take pairs of columns j; of T, pairs
@@ -23,7 +23,7 @@ from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.depthwise_toeplitz import filters
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 #: Rows and columns of a tile of sums, and the columns of the image that one product takes.
 SIDE, DEPTH = 16, 32
@@ -37,8 +37,8 @@ class TiledToeplitz(Convolved):
     ----------
     rows, columns : the outputs of a group, of each image; ``rows * images`` and ``columns`` are
         multiples of 16. The stride of columns is 1 or 2.
-    images : so many images share a tile: a divisor of 16, and 1 or 16 where rows have a stride.
-    channels : so many channels, or a multiple, are computed.
+    images : how many images share a tile: a divisor of 16, and 1 or 16 where rows have a stride.
+    channels : how many channels are computed, or a multiple.
     """
 
     rows: int
@@ -47,7 +47,7 @@ class TiledToeplitz(Convolved):
     channels: int = 1
 
     @staticmethod
-    def of(p: Problem, down: int, across: int, images: int, channels: int = 1) -> TiledToeplitz:
+    def of(p: Conv, down: int, across: int, images: int, channels: int = 1) -> TiledToeplitz:
         """Groups of ``down`` by ``across`` tiles."""
         return TiledToeplitz(p, SIDE // images * down, SIDE * across, images, channels)
 

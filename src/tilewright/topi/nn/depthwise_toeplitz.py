@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.toeplitz_sums import Factors, in_parts, summed
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 #: Columns that one instruction sums over, by type.
 DEPTHS = {"float16": 16, "bfloat16": 16, "float32": 8}
@@ -38,14 +39,14 @@ class Toeplitz(Convolved):
     Parameters
     ----------
     rows, columns : the outputs of one product, of each image; powers of two, columns 8 at least.
-    images : so many images, or a multiple, are computed.
+    images : how many images are computed, or a multiple.
     """
 
     rows: int
     columns: int
     images: int
 
-    @property
+    @cached_property
     def first(self) -> int:
         """The image's column that the first output column of a tile begins at, from that one's
         own; a multiple of 8. Where one tile holds whole rows, the image's column 0 itself."""
@@ -53,19 +54,19 @@ class Toeplitz(Convolved):
             return 0
         return -(-(-self.before[1] // 8) * 8)
 
-    @property
+    @cached_property
     def together(self) -> int:
         """Columns that one instruction sums over."""
         return DEPTHS[self.problem.dtype]
 
-    @property
+    @cached_property
     def share(self) -> int:
         """Neighbours of a row of outputs that a thread has: as many as it can, so that it stores
         16 bytes at once, or in float32 two, so that each instruction is of a tile without gaps, and
         those whose matrices are zero can be left out."""
         return 2 if self.problem.dtype == "float32" else self.columns // 4
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Columns of the image that a tile reads, a multiple of what an instruction takes: one of
         these, or in 16 bits pairs."""
@@ -77,12 +78,12 @@ class Toeplitz(Convolved):
         whole = 2 * least if seen > least == 16 else least
         return max(1, -(-seen // whole)) * whole
 
-    @property
+    @cached_property
     def chunk(self) -> int:
         """Columns of an input row that the threads of a product load at once."""
         return min(self.depth, 32) if self.together == 16 else self.together
 
-    @property
+    @cached_property
     def products(self) -> int:
         """Blocks of 8 by 8 of one matrix that have taps: float32 is multiplied block by block."""
         found = 0
@@ -91,18 +92,18 @@ class Toeplitz(Convolved):
                 found += all(self.meets(j, w))
         return found
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """Input rows of one phase of the stride that a tile reads."""
         reach = (self.kernel[0] - 1) * self.dilation[0] + 1
         return -(-reach // self.stride[0]) + self.rows - 1
 
-    @property
+    @cached_property
     def matrices(self) -> int:
         """Matrices of one phase, those of zeros included."""
         return self.steps + self.rows - 1
 
-    @property
+    @cached_property
     def tiles(self) -> tuple[int, int]:
         """Tiles down and across an image."""
         h, w = self.result
@@ -243,7 +244,7 @@ def depthwise_toeplitz_wgrad(
     return _stages(t, taps, matrices, padded, chunks, [("i", turns), ("q", kernel)], factors)
 
 
-def filters(p: Problem) -> int:
+def filters(p: Conv) -> int:
     """Filters of an input channel, of which each has a result of its own."""
     return 1 if p.pass_ == "dgrad" else p.multiplier
 
@@ -315,7 +316,7 @@ def _stages(
     t: Toeplitz, taps: Tensor, matrices: Tensor, image: Tensor, images: Any,
     rows: list[tuple[str, Any]], factors: Factors,
 ) -> ToeplitzStages:  # fmt: skip
-    """All stages; ``images`` sums of so many images are computed."""
+    """All stages; sums of ``images`` images are computed."""
     down, across = t.tiles
     shape = (images, t.problem.result_channels, down * t.rows, across * t.columns)
     made = summed(t.problem, image, matrices, shape, rows, t.depth, factors, t.meets)

@@ -2,7 +2,7 @@
 
 As :func:`~tilewright.topi.nn.depthwise_toeplitz.depthwise_toeplitz`; the rows of the image do not
 go to the threads that multiply them, but lie as instructions read them from shared memory: in
-blocks of 8 columns by 8 images, or in rows of so many columns as a box has. So ``groups`` tiles of
+blocks of 8 columns by 8 images, or in rows of as many columns as a box has. So ``groups`` tiles of
 output rows, one below the other, share the input rows that they have in common: the sum goes over
 the rows that any of them needs, and each tile leaves out those that are not its own.
 """
@@ -10,6 +10,7 @@ the rows that any of them needs, and each tile leaves out those that are not its
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tilewright import te
@@ -40,30 +41,30 @@ class StagedToeplitz(Toeplitz):
     staged: int = 4
     box: int = 0
 
-    @property
+    @cached_property
     def block_rows(self) -> int:
         """Output rows of all groups."""
         return self.rows * self.groups
 
-    @property
+    @cached_property
     def tiles(self) -> tuple[int, int]:
         """Tiles down and across an image, those of whole blocks."""
         h, w = self.result
         return -(-h // self.block_rows) * self.groups, -(-w // self.columns)
 
-    @property
+    @cached_property
     def lead(self) -> int:
         """Input rows of one phase before those that a block reads, such that the rows that are
         staged at once begin with the image's first: padding costs no stage that it shares."""
         return -(self.before[0] // self.stride[0]) % self.staged if self.staged else 0
 
-    @property
+    @cached_property
     def block_steps(self) -> int:
         """Input rows of one phase of the stride that all groups read, in whole stages."""
         count = self.lead + self.steps - self.rows + self.block_rows
         return -(-count // self.staged) * self.staged if self.staged else count
 
-    @property
+    @cached_property
     def staged_columns(self) -> int:
         """Columns of the image that all tiles across read."""
         seen = (self.tiles[1] - 1) * self.columns * self.stride[1] + self.depth

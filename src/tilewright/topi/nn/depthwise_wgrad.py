@@ -12,10 +12,10 @@ from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.nn.depthwise_forward import padded_input
 from tilewright.topi.nn.images import Images
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 
-def depthwise_wgrad(p: Problem, data: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+def depthwise_wgrad(p: Conv, data: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """The filter's gradient, (C, M, KH, KW), in the type of sums, and the stage of the sum."""
     images, d, m = Images(p.layout), 2 - p.rank, p.multiplier
     source = padded_input(p, data)

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 #: Rows of dy in a matrix; those of x are twice as many. Threads that share the columns of a row.
 ROWS, SHARES = 8, 4
@@ -44,7 +44,7 @@ class Bands:
     chunks : of such groups of tiles; every ``chunks``-th group belongs to the same.
     """
 
-    problem: Problem
+    problem: Conv
     blocks: int
     columns: int
     warps: int
@@ -144,7 +144,7 @@ def depthwise_wgrad_bands(t: Bands, data: Tensor, grad: Tensor) -> BandSums:
 
 def band_sums(t: Bands, steps: Any, of_x: OfX, of_dy: OfDy) -> BandSums:
     """The stages from elements of tiles on, which lie one after another, ``t.warps`` at once, in
-    every one of so many steps of all chunks."""
+    every one of the steps of all chunks."""
     p, (sh, sw) = t.problem, t.problem.stride
     tall, tiles = ROWS * t.blocks, steps * (t.chunks * t.warps)
     x = te.compute(

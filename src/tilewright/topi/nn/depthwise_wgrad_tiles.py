@@ -13,13 +13,15 @@ There are three steps: ``own`` sums, over the tiles of a chunk, what lies in one
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
+
+import numpy as np
 
 from tilewright import te
 from tilewright.te import Tensor
+from tilewright.topi.columns import number
 from tilewright.topi.nn.image_tiles import ImageTiles
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class GradientTiles:
     chunks : of tiles; every ``chunks``-th tile belongs to the same.
     """
 
-    problem: Problem
+    problem: Conv
     images: int
     down: int
     across: int
@@ -78,13 +80,13 @@ class GradientTiles:
         return self.problem.stride[0] if self.sees else 1
 
     def x_part(self, rows: int, columns: int) -> tuple[int, int]:
-        """Rows and columns of x for so many ``rows`` and ``columns``."""
+        """Rows and columns of x for ``rows`` rows and ``columns`` columns."""
         p = self.problem
         down = (rows - 1) * self.step + p.kernel_h if self.sees else rows
         return down, (columns - 1) * p.stride[1] + p.kernel_w
 
     def dy_part(self, rows: int, columns: int) -> tuple[int, int]:
-        """Rows and columns of dy for so many ``rows`` and ``columns``."""
+        """Rows and columns of dy for ``rows`` rows and ``columns`` columns."""
         return rows + (0 if self.sees else self.problem.kernel_h - 1), columns
 
     @property
@@ -97,14 +99,13 @@ class GradientTiles:
         """The shape of a tile of dy: images, rows, columns, channels."""
         return self.images, *self.dy_part(self.height, self.width), self.channels
 
-    def products(self, k: int) -> int:
+    def products(self, k: int) -> Any:
         """Along a dimension of one image, pairs of a row (or column) of dy and one of the filter
         that see one of x, if a part has the whole image and some pair does; else 0."""
-        p, part = self.problem, (self.rows, self.columns)[k]
-        if part != (self.height, self.width)[k] or self.grid[k] > 1:
-            return 0
-        pairs = product(range(p.out_image[k]), range(p.kernel[k]))
-        return sum(0 <= y * p.stride[k] + e - p.padding[k] < p.image[k] for y, e in pairs)
+        p, part, tile = self.problem, (self.rows, self.columns)[k], (self.height, self.width)[k]
+        seen = np.arange(p.out_image[k])[:, None] * p.stride[k] + np.arange(p.kernel[k])
+        pairs = (seen >= p.padding[k]) & (seen < p.padding[k] + p.image[k])
+        return number(np.where((part == tile) & (self.grid[k] == 1), pairs.sum(), 0))
 
     def steps(self, batch: Any) -> Any:
         """Tiles of a chunk."""

@@ -43,7 +43,7 @@ class Images:
         name: str,
         tag: str = "",
     ) -> Tensor:
-        """Images of so many channels and that size; ``element`` is given ``(n, c, space)``."""
+        """Images of ``channels`` channels and that size; ``element`` is given ``(n, c, space)``."""
         names = (
             list(self.names) if len(space) == self.rank else [f"i{k}" for k in range(len(space))]
         )

@@ -21,7 +21,7 @@ def pad(
     """``x`` with ``before[d]`` and ``after[d]`` elements of ``value`` around dimension ``d``."""
     after = before if after is None else after
     if len(before) != x.ndim or len(after) != x.ndim:
-        raise LanguageError(f"pad {x.name}: it has {x.ndim} dimensions, so many pads are needed")
+        raise LanguageError(f"pad {x.name}: it has {x.ndim} dimensions, and needs as many pads")
     if all(p == 0 for p in (*before, *after)):
         return x
     shape = [e + b + a for e, b, a in zip(x.shape, before, after, strict=True)]

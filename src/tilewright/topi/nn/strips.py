@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tilewright import te
 from tilewright.topi.nn.convolved import Convolved
 
@@ -35,18 +37,27 @@ class Strips(Convolved):
     def read(self) -> range:
         """Those of :attr:`seen_rows` that are multiplied: where a tile is as high as the image, not
         the padding above and below it."""
-        if self.tile[0] > self.rows or self.result[0] > self.rows:
-            return range(self.seen_rows)
-        first = self.before[0]
-        return range(max(first, 0), min(first + self.image[0], self.seen_rows))
+        first, last = self.read_rows
+        return range(int(first), int(last))
 
     @property
-    def met(self) -> int:
+    def read_rows(self) -> tuple[Any, Any]:
+        """The first of :attr:`read` and the one behind the last, columns where the tile's are."""
+        outside = (self.tile[0] > self.rows) | (self.result[0] > self.rows)
+        end = np.minimum(self.before[0] + self.image[0], self.seen_rows)
+        first = np.where(outside, 0, max(self.before[0], 0))
+        last = np.where(outside, self.seen_rows, end)
+        return first, np.maximum(first, last)
+
+    @property
+    def met(self) -> Any:
         """Pairs of a row of results and a row of the input, read for it, that it sees."""
-        (sh, _), (dh, _), read = self.stride, self.dilation, self.read
-        return sum(
-            i * sh + di * dh in read for i in range(self.rows) for di in range(self.kernel[0])
+        taps, sh = np.arange(self.kernel[0]) * self.dilation[0], self.stride[0]
+        first, last = (
+            np.clip(-((taps - end[..., None]) // sh), 0, np.asarray(self.rows)[..., None])
+            for end in self.read_rows
         )
+        return (last - first).sum(axis=-1)
 
     def meets(self, r: Any, row: Any) -> tuple[list[Any], Any]:
         """The conditions under which row ``r`` of the input is one that row ``row`` of results

@@ -1,7 +1,7 @@
 """How products with Toeplitz matrices are added up: in one sum, or float32 in parts.
 
 Tensor cores read 10 bits of the mantissa of a float32 (TF32, :mod:`tilewright.ir.tf32`). Each
-factor is the sum of two numbers of so many, a small and a large one, and three of their four
+factor is the sum of two such numbers, a small and a large one, and three of their four
 products make up for what is left out: small by large, large by small, and, last, large by large.
 The hardware rounds its sums towards zero, always to the same side, so that a sum over a whole
 filter would lose digits that float32 has: it adds up one row of taps, from zero, and the rows are
@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 #: Moves a float32 by half of what TF32 tells apart, on average, so that it is the nearest that is
 #: left of it more often than not; one that is TF32 stays what it is, and so does NaN.
@@ -38,12 +38,12 @@ class Sums:
     parts: Tensor | None = None
 
 
-def is_split(p: Problem) -> bool:
+def is_split(p: Conv) -> bool:
     """Whether the factors of a problem's products are taken apart."""
     return p.dtype == "float32" and p.precision != "tf32"
 
 
-def in_parts(p: Problem, x: Tensor, name: str) -> Tensor:
+def in_parts(p: Conv, x: Tensor, name: str) -> Tensor:
     """``x`` as sums of a small TF32 and a large one, along a first dimension of two; where the
     problem allows TF32, along one of one, rounded to one of the two nearest."""
 
@@ -58,7 +58,7 @@ def in_parts(p: Problem, x: Tensor, name: str) -> Tensor:
 
 
 def summed(
-    p: Problem,
+    p: Conv,
     image: Tensor,
     matrices: Tensor,
     shape: Sequence[Any],

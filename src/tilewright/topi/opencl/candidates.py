@@ -5,6 +5,7 @@ Code is kept short: drivers compile it while the program waits, some of them slo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 
@@ -15,7 +16,7 @@ from tilewright.topi.gpu.candidates import strip_tiles
 from tilewright.topi.gpu.depthwise_strips import StripTile
 from tilewright.topi.gpu.depthwise_wgrad import ReductionTile
 from tilewright.topi.opencl.depthwise_vectors import VectorTile
-from tilewright.topi.problem import Problem
+from tilewright.topi.operators.conv import Conv
 
 #: Vectors in registers of a work-item.
 _REGISTERS = 48
@@ -43,14 +44,14 @@ def shares_memory(target: Target) -> bool:
         return False
 
 
-def _widths(p: Problem) -> list[int]:
+def _widths(p: Conv) -> list[int]:
     """Lanes that divide the channels, of 16 bytes of data if possible."""
     usual = 16 // dtype(p.dtype).bytes
     known = [n for n in (16, 8, 4, 2, 1) if p.result_channels % n == 0]
     return sorted(known, key=lambda n: (abs(n.bit_length() - usual.bit_length()), -n))[:2]
 
 
-def vector_tiles(p: Problem, target: Target) -> list[VectorTile]:
+def vector_tiles(p: Conv, target: Target) -> list[VectorTile]:
     """For :func:`~tilewright.topi.opencl.depthwise_vectors.schedule_vectors`."""
     gathers = p.pass_ == "dgrad"
     phases = p.stride if gathers else (1, 1)
@@ -75,7 +76,7 @@ def vector_tiles(p: Problem, target: Target) -> list[VectorTile]:
     return found[:_MOST] or [VectorTile(1, 1, 1, 32, 1, 1)]
 
 
-def short_strips(p: Problem, target: Target) -> list[StripTile]:
+def short_strips(p: Conv, target: Target) -> Sequence[StripTile]:
     """For :func:`~tilewright.topi.gpu.depthwise_strips.schedule_strips`, which shares nothing: on
     the GPUs of OpenCL all that it has, elsewhere those that a driver compiles soon."""
     found = strip_tiles(p, target)
@@ -86,7 +87,7 @@ def short_strips(p: Problem, target: Target) -> list[StripTile]:
     return short or [StripTile(1, 1, 1, 32, 1, 1)]
 
 
-def item_tiles(p: Problem, target: Target) -> list[ReductionTile]:
+def item_tiles(p: Conv, target: Target) -> list[ReductionTile]:
     """For the schedules of :mod:`~tilewright.topi.gpu.depthwise_wgrad`, in which each work-item
     has sums of its own and none waits for another."""
     last = p.layout.endswith("C")

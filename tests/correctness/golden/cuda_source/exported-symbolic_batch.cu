@@ -41,6 +41,10 @@ extern "C" cudaError_t double_all(
   return cudaGetLastError();
 }
 
+/* A: float32[n, 40], read
+   B: float32[n, 40], written
+   Arrays lie in the device's memory, dense, row by row. The launch does not wait; it keeps
+   nothing between calls, so that streams and threads may call it at once. */
 #ifndef DOUBLE_ALL_H
 #define DOUBLE_ALL_H
 #include <cuda_runtime.h>

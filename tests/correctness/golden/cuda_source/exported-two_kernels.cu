@@ -50,6 +50,11 @@ extern "C" cudaError_t normalize(const float* A, float* B, cudaStream_t stream) 
   return cudaGetLastError();
 }
 
+/* A: float32[16, 32], read
+   B: float32[16, 32], written
+   total: float32[16], made from the operands in each call: 64 bytes by cudaMallocAsync
+   Arrays lie in the device's memory, dense, row by row. The launch does not wait; it keeps
+   nothing between calls, so that streams and threads may call it at once. */
 #ifndef NORMALIZE_H
 #define NORMALIZE_H
 #include <cuda_runtime.h>

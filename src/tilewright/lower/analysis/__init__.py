@@ -1,0 +1,1 @@
+"""What passes and proofs need to know of a program; nothing here changes one."""

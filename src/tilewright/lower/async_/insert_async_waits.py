@@ -1,0 +1,318 @@
+"""Asynchronous instructions are fenced, committed and waited for.
+
+Such an instruction goes on after it was issued. Statements that do nothing but issue instructions
+of one queue become a group: a fence before them, a commit behind. Before anything that would see a
+group unfinished (it reads what the group writes, or writes what the group reads or writes), the
+thread waits for that group, and so for those before it; younger ones stay under way.
+
+>>> from tilewright.lower.ir_builder import axes, buffer, func, loop, store
+>>> from tilewright.ir.stmt import Access
+>>> from tilewright.target.instruction import Argument, Axis, decl_instruction
+>>> from tilewright.ir.expr import Var
+>>> double = decl_instruction("doc_double", (Axis("i", 4),), (Argument("C", ("i",), "float32"),
+...     Argument("A", ("i",), "float32")), lambda c, a: a * 2.0, queue="wgmma")
+>>> k, i, j = axes("k i j")
+>>> A, B = buffer("A", 2, 4, scope="local"), buffer("B", 4, scope="local")
+>>> C = buffer("C", 4)
+>>> issue = Instr(double, (i,), (Access(B, (i,)), Access(A, (const(0), i))), store(B[i], 0.0))
+>>> other = loop(j, 4, store(A[1, j], 7.0))
+>>> print(insert_async_waits(func(issue, other, store(A[0, 0], 1.0), store(C[0], B[0]))).body)
+T.queue('wgmma', 'fence')
+with T.instruction('doc_double', B[i], A[0, i]):
+    B[i] = T.float32(0)
+T.queue('wgmma', 'commit')
+for j in range(4):
+    A[1, j] = T.float32(7)
+T.queue('wgmma', 'wait', 0)
+A[0, 0] = T.float32(1)
+C[0] = B[0]
+
+It stands after barriers were inserted, which take an instruction as done where it stands: a barrier
+behind which shared memory is written again, that a group still reads, or is read that a group
+writes, waits for the group first. What pipelining fills copies with it has committed and awaits
+itself; where it says that a barrier frees the copies of earlier iterations, the groups of this one
+stay under way. Behind a branch that has awaited what fills shared memory, so has the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, IntImm, Load
+from tilewright.ir.func import Func
+from tilewright.ir.ops import const
+from tilewright.ir.stmt import (
+    Allocate,
+    AllReduce,
+    Committed,
+    Evaluate,
+    For,
+    ForKind,
+    If,
+    Instr,
+    Iteration,
+    Let,
+    Queue,
+    Remark,
+    Seq,
+    Stmt,
+    Store,
+    Sync,
+    seq,
+    with_body,
+)
+from tilewright.ir.visit import children, distinct, statements
+from tilewright.lower.analysis.around_barriers import around_barriers
+from tilewright.target.queues import QUEUES
+
+#: Groups that are distinguished: of more, the oldest ones count as one.
+_MOST = 6
+
+
+def insert_async_waits(func: Func) -> Func:
+    """``func`` with fences, commits and waits for its asynchronous instructions."""
+    if not any(isinstance(s, Instr) and s.instruction.queue for s in statements(func.body)):
+        return func
+    waits = _Waits(func)
+    body, left = waits.visit(func.body, ())
+    for queue in dict.fromkeys(group.queue for group in left):
+        body = seq(body, Queue(queue, "wait", 0))
+    return replace(func, body=body)
+
+
+@dataclass(frozen=True)
+class _Use:
+    """Part of a buffer: the copy that a constant first index chooses, else all of it."""
+
+    buffer: Buffer
+    part: int | None
+    write: bool
+
+    def conflicts(self, other: _Use) -> bool:
+        # What fills shared memory stores each element once, until it was used behind a barrier.
+        apart = self.buffer.scope == "shared" and self.write and other.write
+        return (
+            self.buffer is other.buffer
+            and not apart
+            and (self.write or other.write)
+            and (self.part is None or other.part is None or self.part == other.part)
+        )
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Instructions under way, with all that they use; ``now`` if they are of this iteration of the
+    innermost pipeline for certain."""
+
+    queue: str
+    uses: frozenset[_Use]
+    now: bool = True
+
+    def joined(self, other: _Group) -> _Group:
+        return _Group(self.queue, self.uses | other.uses, self.now and other.now)
+
+
+#: The groups that may be under way, the oldest first.
+_State = tuple[_Group, ...]
+
+
+class _Waits:
+    def __init__(self, func: Func) -> None:
+        split = {s for s in statements(func.body) if isinstance(s, Sync) and s.split}
+        self.behind = around_barriers(func.body, split)[1]
+
+    def visit(self, s: Stmt, state: _State) -> tuple[Stmt, _State]:
+        """``s`` with what it needs, and the groups under way after it."""
+        if isinstance(s, Committed):
+            return s, state
+        if isinstance(s, Iteration):
+            state = tuple(replace(group, now=False) for group in state)
+        queue = _queue_of(s)
+        if queue:
+            waited, state = self.wait_for(s, state, QUEUES[queue].ordered and queue)
+            group = _Group(queue, frozenset(_uses(s)))
+            fence = Queue(queue, "fence") if QUEUES[queue].fence else None
+            return seq(waited, fence, s, Queue(queue, "commit")), _grown(state, group)
+        if isinstance(s, Sync):
+            waited, state = self.barrier(s, state)
+            return seq(waited, s), state
+        if not any(isinstance(x, (Instr, Sync)) for x in statements(s)):
+            waited, state = self.wait_for(s, state, False)
+            return seq(waited, s), state
+        match s:
+            case Seq(stmts):
+                parts = []
+                for child in stmts:
+                    part, state = self.visit(child, state)
+                    parts.append(part)
+                return seq(*parts), state
+            case For():
+                return self.loop(s, state)
+            case If(condition, then, orelse):
+                waited, state = self.wait_for(_reading(condition), state, False)
+                yes, one = self.visit(then, state)
+                no, other = (seq(), state) if orelse is None else self.visit(orelse, state)
+                ends = _ended(yes, state, one, other), _ended(no, state, other, one)
+                (yes, one), (no, other) = ends
+                empty = isinstance(no, Seq) and not no.stmts
+                made = If(condition, yes, None if empty else no)
+                return seq(waited, made), _merged(one, other)
+            case Let(_, value, body):
+                waited, state = self.wait_for(_reading(value), state, False)
+                inner, state = self.visit(body, state)
+                return seq(waited, replace(s, body=inner)), state
+            case Allocate(_, body) | Remark(body=body):
+                inner, state = self.visit(body, state)
+                return with_body(s, inner), state
+        waited, state = self.wait_for(s, state, False)
+        return seq(waited, s), state
+
+    def loop(self, s: For, state: _State) -> tuple[Stmt, _State]:
+        waited, state = self.wait_for(seq(_reading(s.min), _reading(s.extent)), state, False)
+        while True:
+            body, after = self.visit(s.body, state)
+            found = _merged(state, after)
+            if found == state:
+                break
+            state = found
+        return seq(waited, replace(s, body=body)), state
+
+    def wait_for(
+        self, s: Stmt, state: _State, same: str | bool, copies: Collection[Buffer] = ()
+    ) -> tuple[Stmt | None, _State]:
+        """Waits before ``s``; groups of the queue ``same`` are in order with it. Of ``copies`` it
+        is about those that groups of this iteration do not use.
+
+        What is not an instruction waits for all of a queue that has a wait of its own for that,
+        if for any (:class:`~tilewright.target.queues.AsyncQueue`).
+        """
+        uses, issues = list(_uses(s)), bool(_queue_of(s))
+        waits: list[Stmt] = []
+        for queue in dict.fromkeys(group.queue for group in state):
+            own = [group for group in state if group.queue == queue]
+            last = -1
+            for k, group in enumerate(own):
+                for use in group.uses:
+                    ordered = queue == same and use.write
+                    ordered |= group.now and use.buffer in copies
+                    if not ordered and any(use.conflicts(other) for other in uses):
+                        alone = QUEUES[queue].wait_all and use.write and not issues
+                        last = len(own) - 1 if alone else max(last, k)
+            if last >= 0:
+                pending = len(own) - 1 - last
+                waits.append(Queue(queue, "wait", pending))
+                gone = set(map(id, own[: last + 1]))
+                state = tuple(group for group in state if id(group) not in gone)
+        return (seq(*waits) if waits else None), state
+
+    def barrier(self, s: Sync, state: _State) -> tuple[Stmt | None, _State]:
+        """Before a barrier, waits for what others may overwrite behind it."""
+        if s.scope != "shared":
+            return None, state
+        behind = self.behind[s]
+        seen: list[Stmt] = [Store(b, (), const(0, b.dtype)) for b, written in behind if written]
+        seen += [Evaluate(Load(b, (), None)) for b, written in behind if not written]
+        return self.wait_for(seq(*seen), state, False, s.frees)
+
+
+def _queue_of(s: Stmt) -> str:
+    """The queue of which ``s`` issues instructions and does nothing else, or nothing."""
+    match s:
+        case Instr():
+            return str(s.instruction.queue)
+        case For(_, low, extent, ForKind.SERIAL | ForKind.UNROLLED, body):
+            return "" if _reads(low) or _reads(extent) else _queue_of(body)
+        case Committed():
+            return ""
+        case Remark(body=body):
+            return _queue_of(body)
+        case Seq(stmts) if stmts:
+            found = {_queue_of(x) for x in stmts}
+            return found.pop() if len(found) == 1 else ""
+        case If(condition, then, None):
+            return "" if _reads(condition) else _queue_of(then)
+    return ""
+
+
+def _reads(e: Expr) -> bool:
+    return any(isinstance(x, Load) for x in distinct(e))
+
+
+def _reading(e: Expr) -> Stmt:
+    """A statement that does nothing but evaluate ``e``."""
+    return Evaluate(e)
+
+
+def _uses(s: Stmt, whole: bool = True) -> Iterator[_Use]:
+    """What a statement reads and writes; unless ``whole``, without the statements inside it."""
+    match s:
+        case Instr(_, _, operands, body):
+            written = {x.buffer for x in statements(body) if isinstance(x, Store)}
+            for access in operands:
+                part = _part(access.buffer, access.indices)
+                yield _Use(access.buffer, part, access.buffer in written)
+            return
+        case Store(buffer, indices):
+            yield _Use(buffer, _part(buffer, indices), True)
+        case AllReduce(_, buffers, indices):
+            for buffer in buffers:
+                yield _Use(buffer, _part(buffer, indices), True)
+    for child in children(s):
+        if isinstance(child, Stmt):
+            if whole:
+                yield from _uses(child)
+        elif isinstance(child, Expr):
+            for x in distinct(child):
+                if isinstance(x, Load):
+                    yield _Use(x.buffer, _part(x.buffer, x.indices), False)
+
+
+def _part(buffer: Buffer, indices: tuple[Expr, ...]) -> int | None:
+    """The constant first index of an access to registers, which later ones are known to share."""
+    if indices and buffer.scope in ("local", "fragment") and isinstance(indices[0], IntImm):
+        return indices[0].value
+    return None
+
+
+def _grown(state: _State, group: _Group) -> _State:
+    """With one more group; of too many, the two oldest of its queue count as one."""
+    own = [g for g in state if g.queue == group.queue]
+    if len(own) < _MOST:
+        return (*state, group)
+    joined = own[0].joined(own[1])
+    kept = tuple(joined if g is own[1] else g for g in state if g is not own[0])
+    return (*kept, group)
+
+
+def _ended(branch: Stmt, before: _State, after: _State, other: _State) -> tuple[Stmt, _State]:
+    """A branch, and what is under way behind it, with waits for what fills shared memory since
+    before it, where the ``other`` branch has awaited that: who has the memory then may store."""
+    fills = {
+        id(group)
+        for group in before
+        if any(u.write and u.buffer.scope == "shared" for u in group.uses)
+    }
+    gone = fills - set(map(id, other))
+    for queue in dict.fromkeys(group.queue for group in after):
+        own = [group for group in after if group.queue == queue]
+        last = max((k for k, group in enumerate(own) if id(group) in gone), default=-1)
+        if last >= 0:
+            branch = seq(branch, Queue(queue, "wait", len(own) - 1 - last))
+            ended = set(map(id, own[: last + 1]))
+            after = tuple(group for group in after if id(group) not in ended)
+    return branch, after
+
+
+def _merged(one: _State, other: _State) -> _State:
+    """What may be under way after either: the groups of each age together."""
+    found: list[_Group] = []
+    for queue in dict.fromkeys(group.queue for group in (*one, *other)):
+        a, b = ([g for g in state if g.queue == queue] for state in (one, other))
+        made: list[_Group] = []
+        for age in range(1, max(len(a), len(b)) + 1):
+            same = [groups[-age] for groups in (a, b) if len(groups) >= age]
+            made.append(same[0] if len(same) == 1 else same[0].joined(same[1]))
+        found += reversed(made)
+    return tuple(found)

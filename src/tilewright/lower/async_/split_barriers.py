@@ -1,0 +1,71 @@
+"""A barrier that does nothing but free copies becomes arrivals, which only who fills them awaits.
+
+Behind a barrier of a pipeline, a thread has copies filled that all others have used. Where this is
+all that the barrier keeps apart, no thread but that one has to wait for it: the others go on, and
+wait when they come to a copy that is not filled yet. So warpgroups run out of step, and one keeps
+the tensor cores busy while another is between its products.
+
+The statement stays a barrier, for the simulator and for code generators without arrivals. Proofs
+take it to come before those alone who fill copies:
+where other threads use their memory again, for what has taken the place of copies there, another
+barrier stands (:mod:`~tilewright.lower.async_.insert_barriers`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import replace
+
+from tilewright.ir.expr import IntImm
+from tilewright.ir.func import Func
+from tilewright.ir.stmt import Stmt, Sync
+from tilewright.ir.visit import Rewriter, Steps, loads, statements, stores
+from tilewright.lower.analysis.around_barriers import Accesses, around_barriers
+
+#: Threads of a warp, which arrive together.
+WARP = 32
+
+
+def split_barriers(func: Func) -> Func:
+    """``func`` with those barriers marked; it stands after barriers were inserted."""
+    frees = {s for s in statements(func.body) if isinstance(s, Sync) and s.frees}
+    if not frees or not block_threads(func) or _exchanges(func.body):
+        return func
+    before, behind = around_barriers(func.body, frees)
+    alone = {s for s in frees if not _kept_apart(before[s], behind[s], s.frees)}
+    return replace(func, body=_Split(alone).stmt(func.body))
+
+
+def block_threads(func: Func) -> int | None:
+    """The threads of a block, where their number is known, and whole warps."""
+    extents = [a.extent for a in func.launch if a.tag.startswith("threadIdx")]
+    known = [n.value for n in extents if isinstance(n, IntImm)]
+    count = math.prod(known)
+    return count if len(known) == len(extents) and count % WARP == 0 else None
+
+
+def _exchanges(body: Stmt) -> bool:
+    """Whether threads may read in global memory what others have written there: the sides of a
+    barrier are looked at for shared memory alone."""
+    written = {s.buffer for s in stores(body) if s.buffer.scope == "global"}
+    return any(load.buffer in written for load in loads(body))
+
+
+def _kept_apart(before: Accesses, behind: Accesses, copies: Collection[object]) -> bool:
+    """Whether a barrier orders accesses to anything but ``copies``."""
+    return any(
+        buffer is other and (written or again) and buffer not in copies
+        for buffer, written in before
+        for other, again in behind
+    )
+
+
+class _Split(Rewriter):
+    def __init__(self, alone: set[Sync]) -> None:
+        self.alone = alone
+
+    def steps(self, s: Stmt) -> Steps:
+        if isinstance(s, Sync) and s in self.alone:
+            return replace(s, split=True)
+        return (yield super().steps(s))

@@ -1,0 +1,67 @@
+"""Boxes of tensors that a kernel copies, numbered: each becomes a parameter that the host makes.
+
+The second operand of an instruction that copies a box says the number of the map and where the box
+begins, the outermost index first. A kernel that copies boxes of one size of a tensor at several
+places has one map for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.ir.errors import TargetError
+from tilewright.ir.expr import Expr
+from tilewright.ir.func import Func
+from tilewright.ir.ops import const
+from tilewright.ir.stmt import Access, Instr, Stmt
+from tilewright.ir.visit import Rewriter, Steps, statements, stores, substitute
+from tilewright.target.boxes import TensorMap, box_of
+
+
+def number_maps(func: Func, kind: str, arch: str) -> Func:
+    """``func`` with its maps, where the target has such instructions.
+
+    Raises :class:`TargetError` where a kernel writes what it copies so.
+    """
+    if not any(_has(s, kind, arch) for s in statements(func.body)):
+        return func
+    numbering = _Numbering(func, kind, arch)
+    body = numbering.stmt(func.body)
+    return replace(func, body=body, tensor_maps=tuple(numbering.found))
+
+
+def _has(s: Stmt, kind: str, arch: str) -> bool:
+    return isinstance(s, Instr) and bool(
+        getattr(s.instruction, "tensor_map", False) and not s.instruction.lacks(kind, arch)
+    )
+
+
+class _Numbering(Rewriter):
+    def __init__(self, func: Func, kind: str, arch: str) -> None:
+        self.params, self.kind, self.arch = func.params, kind, arch
+        self.written = {s.buffer for s in stores(func.body)}
+        self.found: list[TensorMap] = []
+
+    def expr(self, e: Expr) -> Expr:
+        return e
+
+    def steps(self, s: Stmt) -> Steps:
+        if not isinstance(s, Instr):
+            return (yield super().steps(s))
+        if not _has(s, self.kind, self.arch):
+            return s
+        target, source = s.operands
+        tensor, declared = source.buffer, s.instruction
+        if tensor in self.written:
+            raise TargetError(
+                f"{declared.name}: {tensor.name} is written by the kernel that copies boxes of it, "
+                "which need not be seen: compute it in a kernel of its own, or use copy_async"
+            )
+        box = box_of(source, s.axes, [axis.extent for axis in declared.axes])
+        assert not isinstance(box, str), box
+        made = TensorMap(self.params.index(tensor), box, max(declared.operands[0].swizzles))
+        if made not in self.found:
+            self.found.append(made)
+        zero: dict[Expr, Expr] = {axis: const(0, axis.dtype) for axis in s.axes}
+        places = tuple(substitute(source.indices[d], zero) for d in box.dimensions)
+        return replace(s, operands=(target, Access(tensor, places, box=self.found.index(made))))

@@ -1,0 +1,252 @@
+"""What is read of a stage while the loops outside of where it is computed stand still.
+
+Each index with which a consumer reads it is an interval as the loops inside range; what is needed
+is the smallest interval that covers those of all reads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.arith import Analyzer, Unbounded
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, IntImm, Load, Min, Var
+from tilewright.ir.itervar import IterVar
+from tilewright.ir.ops import add, cast, ceildiv, const, floormod, maximum, minimum, mul, sub
+from tilewright.ir.visit import exprs, substitute, uses
+from tilewright.lower.build.attached import attach_place, enclosing_loops, thread_rank
+from tilewright.schedule.relations import Fuse, Split, pass_values
+from tilewright.schedule.stage import Stage
+from tilewright.te.operation import ComputeOp
+
+if TYPE_CHECKING:
+    from tilewright.lower.build.bounds import Bounds, Domain
+
+_SCOPE_RANK = {"global": 0, "shared": 1, "fragment": 2, "local": 3}
+
+
+def required_region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """The first index in each dimension, and how many from there on; all where it is at the root.
+
+    The domains of its consumers are known by then.
+    """
+    shape = stage.op.outputs[0].shape
+    whole = tuple(const(0) for _ in shape), shape
+    if stage.attachment.kind != "at":
+        return whole
+    los: list[Expr | None] = [None] * len(shape)
+    his: list[Expr | None] = [None] * len(shape)
+    unbounded: set[int] = set()
+    analyzer, around = bounds.analyzer, bounds.around(stage)
+    for consumer, part in _parts(bounds, bounds.schedule.consumers(stage)):
+        for k, found in _needed(bounds, stage, consumer, part):
+            if found is None:
+                unbounded.add(k)
+                continue
+            with bounds.inside(around):
+                los[k] = union(analyzer, los[k], found[0], smaller=True)
+                his[k] = union(analyzer, his[k], found[1], smaller=False)
+    mins: list[Expr] = []
+    extents: list[Expr] = []
+    with bounds.inside(around):
+        for k, full in enumerate(shape):
+            lo_k, hi_k = los[k], his[k]
+            least: Expr = const(0)
+            extent, alignment = full, stage.bounds_alignments.get(k)
+            if k not in unbounded and lo_k is not None and hi_k is not None:
+                least, extent = _interval(analyzer, lo_k, hi_k, full, alignment)
+            elif alignment is not None:
+                least, extent = _aligned(analyzer, least, full, *alignment)
+            # In the type of the axis, as the declaration counts it, whatever that of an index is.
+            type = stage.op.axis[k].var.dtype
+            mins.append(analyzer.simplify(cast(type, least)))
+            extents.append(analyzer.simplify(cast(type, extent)))
+    return tuple(mins), tuple(extents)
+
+
+def _needed(
+    bounds: Bounds, stage: Stage, consumer: Stage, part: Domain
+) -> list[tuple[int, tuple[Expr, Expr] | None]]:
+    """By read of ``consumer`` and dimension, the first and the last index; None where the loops do
+    not say them."""
+    analyzer, shape = bounds.analyzer, stage.op.outputs[0].shape
+    inside = _loops_between(bounds, stage, consumer, part)
+    mapping = _ranging_values(bounds, consumer, part, inside)
+    found: list[tuple[int, tuple[Expr, Expr] | None]] = []
+    with bounds.inside((*bounds.around(stage), *inside)):
+        domain = {v: (const(0), analyzer.simplify(sub(extent, 1))) for v, extent in inside.items()}
+        for read in _reads(consumer, {tensor.buffer for tensor in stage.op.outputs}):
+            for k, index in enumerate(read.indices):
+                at = analyzer.simplify(substitute(index, mapping))
+                try:
+                    lo, hi = analyzer.relax(at, domain)
+                except Unbounded:  # it takes its value from memory
+                    found.append((k, None))
+                    continue
+                # Memory is read where the guards of the consumer hold, and of what data may say,
+                # the tensor has a part.
+                unknown = any(uses(e, set(domain)) or _from_memory(e) for e in (lo, hi)) or (
+                    _from_memory(at) and not _inside(consumer, index, shape[k])
+                )
+                found.append((k, None if unknown else (lo, hi)))
+    return found
+
+
+def _interval(
+    analyzer: Analyzer, lo: Expr, hi: Expr, full: Expr, alignment: tuple[int, int] | None
+) -> tuple[Expr, Expr]:
+    """From ``lo`` to ``hi``, aligned where that is asked for; from all of the dimension where that
+    is no more, or where a buffer cannot have as many elements. What is aligned may be more than the
+    dimension, unless it begins at the smaller of two reads, which may be further apart than they
+    ever are."""
+    extent = analyzer.extent(lo, hi)
+    tile = alignment is not None and not isinstance(lo, Min)
+    if not _usable(extent, full) or (not tile and _covers(analyzer, extent, full)):
+        lo, extent = const(0), full
+    if alignment is not None:
+        return _aligned(analyzer, lo, extent, *alignment)
+    return analyzer.simplify(lo), extent
+
+
+def _ranging_values(
+    bounds: Bounds, stage: Stage, part: Domain, inside: dict[Var, Expr]
+) -> dict[Expr, Expr]:
+    """From the variables of the declaration's axes to their values, where ``inside`` range.
+
+    An axis whose parts of a split all range, ranges itself: it has a variable of its own, added to
+    ``inside``, where the parts, of which guards leave out some, would go too far.
+    """
+    analyzer = bounds.analyzer
+    values: dict[IterVar, Expr] = dict(part.variables)
+    whole = {leaf for leaf, var in part.variables.items() if var in inside}
+    for relation in reversed(stage.relations):
+        pass_values([relation], part.extents, values)
+        if isinstance(relation, Fuse) and relation.fused in whole:
+            whole |= {relation.outer, relation.inner}
+        if isinstance(relation, Split) and {relation.outer, relation.inner} <= whole:
+            parent, extents = relation.parent, part.extents
+            whole.add(parent)
+            product = mul(extents[relation.outer], extents[relation.inner])
+            if not analyzer.prove(product.equal(extents[parent])):
+                values[parent] = var = Var.make(parent.name, parent.var.dtype)
+                bounds.bind(var, extents[parent])
+                inside[var] = extents[parent]
+    starts = part.starts.items()
+    return {a.var: analyzer.simplify(add(start, values[a])) for a, start in starts}
+
+
+def _parts(bounds: Bounds, stages: list[Stage]) -> list[tuple[Stage, Domain]]:
+    """Stages with what is computed of them: rolling ones in two parts."""
+    found = [(stage, bounds.domains[stage]) for stage in stages]
+    return found + [(stage, bounds.warm[stage]) for stage in stages if stage in bounds.warm]
+
+
+def _from_memory(e: Expr) -> bool:
+    return any(isinstance(x, Load) for x in exprs(e))
+
+
+def _inside(consumer: Stage, index: Expr, full: Expr) -> bool:
+    """Whether an index stays within a dimension, as far as the axes of its stage tell."""
+    analyzer, op = Analyzer(), consumer.op
+    assert isinstance(op, ComputeOp)
+    for e in exprs(full):
+        if isinstance(e, Var):
+            analyzer.symbol(e)
+    for axis in (*op.axis, *op.reduce_axis):
+        assert axis.dom is not None
+        analyzer.bind(axis.var, axis.dom.min, axis.dom.extent)
+    return analyzer.prove(index >= 0) and analyzer.prove(index < full)
+
+
+def _aligned(
+    analyzer: Analyzer, lo: Expr, extent: Expr, factor: int, offset: int
+) -> tuple[Expr, Expr]:
+    """The smallest interval of whole groups of ``factor`` around the one given."""
+    beyond = analyzer.simplify(floormod(sub(lo, offset), factor))
+    slack = beyond if isinstance(beyond, IntImm) else const(factor - 1)
+    groups = ceildiv(add(extent, slack), factor)
+    return analyzer.simplify(sub(lo, beyond)), analyzer.simplify(mul(groups, factor))
+
+
+def _covers(analyzer: Analyzer, extent: Expr, full: Expr) -> bool:
+    if isinstance(extent, IntImm) and isinstance(full, IntImm):
+        return extent.value >= full.value  # which the type of an index from memory may not hold
+    return bool(analyzer.prove(extent >= full))
+
+
+def _usable(extent: Expr, full: Expr) -> bool:
+    """A buffer needs an extent that does not change from one iteration to the next."""
+    if isinstance(extent, IntImm):
+        return True
+    symbols = {e for e in exprs(full) if isinstance(e, Var)}
+    return all(e in symbols for e in exprs(extent) if isinstance(e, Var))
+
+
+def union(analyzer: Analyzer, old: Expr | None, new: Expr, smaller: bool) -> Expr:
+    """The smaller or the larger of two ends; without ``old``, ``new``."""
+    if old is None or old is new:
+        return new
+    if analyzer.prove(old <= new):
+        return old if smaller else new
+    if analyzer.prove(new <= old):
+        return new if smaller else old
+    return minimum(old, new) if smaller else maximum(old, new)
+
+
+def _reads(consumer: Stage, outputs: set[Buffer]) -> list[Load]:
+    op = consumer.op
+    if not isinstance(op, ComputeOp):
+        return []
+    found = [e for body in op.body for e in exprs(body)]
+    return [e for e in found if isinstance(e, Load) and e.buffer in outputs]
+
+
+def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage, part: Domain) -> dict[Var, Expr]:
+    """The loops, with their extents, that range while the region of ``stage`` stays fixed, where
+    ``part`` of ``consumer`` is computed."""
+    at = stage.attachment
+    assert at.stage is not None
+    assert at.axis is not None
+    inside: dict[Var, Expr] = {}
+    current, last = consumer, len(consumer.leaf_iter_vars)
+    domain = part
+    while current is not at.stage:
+        for leaf in current.leaf_iter_vars[:last]:
+            inside[domain.variables[leaf]] = domain.extents[leaf]
+        up = current.attachment
+        if up.kind != "at" or up.stage is None or up.axis is None:
+            raise stage.contradiction(
+                f"it is computed at an axis of stage {at.stage.name!r}, but stage "
+                f"{consumer.name!r} reads it from outside of there",
+                at.axis,
+                f"Compute {consumer.name} inside that axis too, or {stage.name} further out",
+                at.where,
+            )
+        # what is computed before a loop to roll is outside of it
+        before = domain is bounds.warm.get(current)
+        current, last = up.stage, attach_place(current, up) + (0 if before else 1)
+        domain = bounds.domains[current]
+    place = attach_place(stage, at)
+    if last <= place:
+        raise stage.contradiction(
+            f"it is computed at an axis of stage {at.stage.name!r} that is inside the place where "
+            f"stage {consumer.name!r} reads it",
+            at.axis,
+            "Compute it at an outer axis",
+            at.where,
+        )
+    for leaf in current.leaf_iter_vars[place + 1 : last]:
+        inside[domain.variables[leaf]] = domain.extents[leaf]
+    scope = bounds.scopes[stage]
+    for parent, leaf in enclosing_loops(stage):
+        mark = parent.marks.get(leaf)
+        if mark is not None and mark.thread is not None and shares(scope, mark.thread.tag):
+            inside[mark.thread.var] = bounds.domains[parent].extents[leaf]
+    return inside
+
+
+def shares(scope: str, tag: str) -> bool:
+    """Whether the threads along an axis share memory of a scope."""
+    if scope == "warp":
+        return tag == "threadIdx.x"
+    return _SCOPE_RANK[scope] <= thread_rank(tag)

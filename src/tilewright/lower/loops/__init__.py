@@ -1,0 +1,1 @@
+"""Passes that rewrite loops, guards and memory."""

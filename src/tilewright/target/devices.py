@@ -1,0 +1,122 @@
+"""What GPUs have and what they do in a microsecond: the one place with numbers of machines.
+
+A choice, and code, are made without asking a device, so that an architecture stands for one of its
+large GPUs, the one with which the models of the choice were fitted. Limits are those of the CUDA
+programming guide ("Technical specifications per compute capability"), SMs those of data sheets;
+bandwidths are what copies reach, nine tenths of what data sheets say where nothing was measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.ir.errors import TargetError
+
+#: Threads of a warp; banks of shared memory, and bytes of a word of one; bytes that an instruction
+#: of a thread moves at most; bytes that memory moves at once, and of a line of caches.
+WARP, BANKS, WORD, WIDEST, SECTOR, LINE = 32, 32, 4, 16, 32, 128
+#: 32-bit registers of an SM, and those that a thread has at most; threads of a block at most.
+REGISTERS, THREAD_REGISTERS, BLOCK_THREADS = 65536, 255, 1024
+#: Warps of an SM that issue an instruction each in a cycle.
+SCHEDULERS = 4
+#: Bytes of shared memory of a block on every GPU, without asking for more; those that the system
+#: takes for each block where it may have more, and what shared memory is handed out in.
+STATIC_SHARED, RESERVED, GRAIN = 48 * 1024, 1024, 128
+#: Bytes that a block may have, and a few more, on every GPU of compute capability 8.0 and newer.
+COMMON_SHARED = 96 * 1024
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU's SMs, what each holds at once, and what they do together.
+
+    Attributes
+    ----------
+    warps, blocks : that an SM holds.
+    shared : bytes of shared memory of an SM.
+    block_shared : what one block may have of it.
+    bandwidth, cache : bytes a microsecond from memory, and from the second-level cache.
+    clock : cycles a microsecond.
+    lanes : multiplications of 32 bits a cycle of an SM.
+    products : those of 16 bits on its tensor cores.
+    """
+
+    name: str
+    sms: int
+    warps: int
+    blocks: int
+    shared: int
+    block_shared: int
+    bandwidth: float
+    cache: float
+    clock: float = 1500.0
+    lanes: int = 128
+    products: int = 512
+
+    @property
+    def rate(self) -> float:
+        """Multiplications and additions a microsecond."""
+        return self.sms * self.lanes * self.clock
+
+
+def _gpu(name: str, sms: int, holds: tuple[int, int], kilobytes: tuple[int, int],
+         moves: tuple[float, float], *more: Any, **others: Any) -> Gpu:  # fmt: skip
+    shared, block = kilobytes
+    return Gpu(name, sms, *holds, shared * 1024, block * 1024, *moves, *more, **others)
+
+
+H200 = _gpu("NVIDIA H200", 132, (64, 32), (228, 227), (4.3e6, 7.0e6), 1750.0, products=2048)
+_B200 = _gpu("NVIDIA B200", 148, (64, 32), (228, 227), (7.0e6, 10.0e6), 1800.0, products=4096)
+#: By compute capability, the GPU that an architecture stands for.
+ARCHITECTURES = {
+    70: _gpu("Tesla V100", 80, (64, 32), (96, 96), (0.85e6, 2.1e6), lanes=64),
+    72: _gpu("Xavier", 8, (64, 32), (96, 96), (0.12e6, 0.4e6), lanes=64),
+    75: _gpu("Tesla T4", 40, (32, 16), (64, 64), (0.29e6, 1.1e6), lanes=64),
+    80: _gpu("NVIDIA A100", 108, (64, 32), (164, 163), (1.4e6, 3.6e6), lanes=64, products=1024),
+    86: _gpu("NVIDIA A40", 84, (48, 16), (100, 99), (0.65e6, 2.2e6)),
+    87: _gpu("Orin", 16, (48, 16), (164, 163), (0.18e6, 0.5e6)),
+    89: _gpu("NVIDIA L40", 142, (48, 24), (100, 99), (0.8e6, 3.5e6)),
+    90: H200,
+    100: _B200,
+    103: replace(_B200, name="NVIDIA B300"),
+    110: _gpu("NVIDIA Thor", 20, (48, 24), (228, 227), (0.25e6, 1.0e6)),
+    120: _gpu("NVIDIA GeForce RTX 5090", 170, (48, 24), (100, 99), (1.6e6, 6.0e6), 2000.0),
+    121: _gpu("NVIDIA GB10", 48, (48, 24), (100, 99), (0.25e6, 1.5e6), 2000.0),
+}
+#: Others of these architectures, by what they call themselves.
+_OTHERS = (
+    replace(H200, name="NVIDIA H100", bandwidth=3.0e6),
+    replace(H200, name="NVIDIA H100 PCIe", sms=114, bandwidth=1.8e6),
+)
+
+
+def compute_capability(arch: str) -> int:
+    """90 for "sm_90a"; raises :class:`TargetError` for anything that is not such a name."""
+    digits = arch.removeprefix("sm_").rstrip("af")
+    if not arch.startswith("sm_") or not digits.isdigit():
+        raise TargetError(f"unknown CUDA architecture {arch!r}: it is written like sm_80 or sm_90a")
+    return int(digits)
+
+
+def known(arch: str) -> Gpu | None:
+    """The GPU that an architecture stands for; of an unknown one, that of the nearest older one,
+    None where there is none. Raises :class:`TargetError` for what is no architecture."""
+    capability = compute_capability(arch)
+    return ARCHITECTURES.get(max((c for c in ARCHITECTURES if c <= capability), default=0))
+
+
+def gpu(arch: str, name: str = "") -> Gpu:
+    """The GPU of that ``name``, or the one that an architecture stands for; where there is none,
+    the oldest, and for what is no architecture an H200.
+
+    >>> gpu("sm_90a", "NVIDIA H100 80GB HBM3").bandwidth < gpu("sm_90a").bandwidth
+    True
+    """
+    named = [g for g in (*ARCHITECTURES.values(), *_OTHERS) if name.startswith(g.name)]
+    if name and named:
+        return max(named, key=lambda g: len(g.name))
+    try:
+        return known(arch) or ARCHITECTURES[min(ARCHITECTURES)]
+    except TargetError:
+        return H200

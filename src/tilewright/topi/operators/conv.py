@@ -1,0 +1,506 @@
+"""Convolution in one and two dimensions: dense, in groups and depthwise, with its gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from tilewright.ir.dtype import dtype as _dtype
+from tilewright.ir.errors import ProblemError
+from tilewright.topi import arguments
+from tilewright.topi.arguments import one_of
+from tilewright.topi.operators.conv_torch import torch_convolution
+from tilewright.topi.problem import Problem, TensorType, Traits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tilewright.topi.declared import Declared
+
+PASSES = {"forward": "", "dgrad": "data", "wgrad": "filter"}
+#: By operator, the layouts of its images; letters are batch, channel, height, width.
+LAYOUTS = {
+    "depthwise_conv2d": ("NCHW", "NHWC"),
+    "depthwise_conv1d": ("NCW", "NWC"),
+    "conv2d": ("NCHW", "NHWC"),
+    "conv1d": ("NCW", "NWC"),
+}
+#: By pass, the tensors that it reads: x, the filter, the gradient of y.
+OPERANDS = {
+    "forward": ("data", "filter"),
+    "dgrad": ("grad", "filter"),
+    "wgrad": ("data", "grad"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv(Problem):
+    """A convolution or one of its gradients, complete.
+
+    Shapes are those of the forward convolution in every pass: (batch, channels, height, width)
+    is the shape of x and dx. In 1-D operators height, kernel_h and their stride are 1. The
+    transposed convolution is the pass "dgrad". A convolution with as many groups as channels is
+    depthwise, whatever it was called when it was made.
+
+    Parameters
+    ----------
+    operator : "depthwise_conv2d", "depthwise_conv1d", "conv2d" or "conv1d".
+    pass_ : "forward" (x, filter to y), "dgrad" (dy, filter to dx) or "wgrad" (x, dy to dfilter).
+    groups : the number of groups of channels, each with filters of its own; as many as channels, or
+        0, where the operator is depthwise, by default 1 where it is not.
+    multiplier : filters of a group; y has ``groups * multiplier`` channels.
+    stride, dilation : an integer or (vertical, horizontal).
+    padding : an integer, (vertical, horizontal), (top, left, bottom, right), or a name of
+        :func:`~tilewright.topi.arguments.named_padding`; in 1-D also (left, right).
+    layout : how images lie, one of :data:`LAYOUTS`. Filters lie as (channels, multiplier, KH, KW)
+        in every layout where they are depthwise, else as (groups * multiplier, channels / groups,
+        KH, KW): either is how PyTorch has them in memory.
+    epilogue : not in "wgrad".
+
+    The other parameters are those of :class:`~tilewright.topi.problem.Problem`.
+    """
+
+    NAMES: ClassVar[tuple[str, ...]] = tuple(LAYOUTS)
+    PASSES: ClassVar[Mapping[str, str]] = PASSES
+
+    batch: int
+    channels: int
+    height: int = 1
+    width: int
+    groups: int = 0
+    multiplier: int = 1
+    kernel_h: int = 1
+    kernel_w: int
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    layout: str = ""
+
+    def check(self) -> None:
+        """Values in one form; raises :class:`ProblemError` for what is no convolution."""
+        put = self.put
+        put("layout", self.layout or LAYOUTS[self.operator][0])
+        one_of("layout", self.layout, LAYOUTS[self.operator])
+        self.sizes("batch", "channels", "height", "width", "multiplier", "kernel_h", "kernel_w")
+        self.sizes("groups", least=0)
+        self._check_groups()
+        put("stride", arguments.pair("stride", self.stride, self.rank))
+        put("dilation", arguments.pair("dilation", self.dilation, self.rank))
+        put("padding", self._padding(self.padding))
+        self._check()
+
+    def _check_groups(self) -> None:
+        depthwise = self.operator.startswith("depthwise")
+        groups = self.groups or (self.channels if depthwise else 1)
+        if self.channels % groups or (depthwise and groups != self.channels):
+            raise ProblemError(
+                f"{self.channels} channels in {groups} groups: "
+                + ("a depthwise convolution has as many groups as channels; use conv2d"
+                   if depthwise else "their number is a multiple of that of the groups")
+            )  # fmt: skip
+        self.put("groups", groups)
+        if groups == self.channels and not depthwise:
+            self.put("operator", f"depthwise_{self.operator}")
+
+    def _padding(self, given: Any) -> tuple[int, int, int, int]:
+        if not isinstance(given, str):
+            return arguments.padding(given, self.rank)
+        return arguments.named_padding(given, self.image, self.kernel, self.stride, self.dilation)
+
+    def _check(self) -> None:
+        if self.rank == 1:
+            vertical = (self.height, self.kernel_h, self.stride[0], self.dilation[0])
+            if vertical != (1, 1, 1, 1) or self.padding[0] or self.padding[2]:
+                raise ProblemError(
+                    f"{self.operator} has no height: leave out height and kernel_h, and give "
+                    "stride, padding and dilation for the width alone; or use "
+                    f"{self.operator.replace('1d', '2d')}"
+                )
+        for k, (name, short) in enumerate(
+            (("height", "top and bottom"), ("width", "left and right"))
+        ):
+            window = (self.kernel[k] - 1) * self.dilation[k] + 1
+            padded = self.image[k] + self.padding[k] + self.padding[k + 2]
+            if window > padded:
+                raise ProblemError(
+                    f"the window has a {name} of {window}, the padded image one of {padded}: "
+                    f"pad {window - padded} more, {short} together, or use a smaller kernel"
+                )
+        if self.epilogue and self.pass_ == "wgrad":
+            raise ProblemError(
+                "a weight gradient has no epilogue: leave it out, or use the pass forward"
+            )
+
+    # -- making ------------------------------------------------------------------------------
+
+    @staticmethod
+    def parse(
+        input: str | Sequence[int],
+        filter: str | Sequence[int],
+        groups: int | None = None,
+        **more: Any,
+    ) -> Conv:
+        """The problem of two shapes, the others of its parameters by name.
+
+        ``input`` is (N, C, H, W), or (N, C, W) for the 1-D operator, in this order whatever the
+        layout. ``filter`` is (C, multiplier, KH, KW) or PyTorch's (C * multiplier, 1, KH, KW) of a
+        depthwise convolution; with ``groups``, it is PyTorch's (OC, C / groups, KH, KW). Either
+        may be text.
+
+        >>> Conv.parse("64x384x32x32", "384x1x7x7", padding=3).output_shape
+        (64, 384, 32, 32)
+        >>> Conv.parse("64x384x32x32", "512x384x1x1", groups=1).output_shape
+        (64, 512, 32, 32)
+        """
+        data, weight = arguments.shape("input", input), arguments.shape("filter", filter)
+        if len(data) != len(weight) or len(data) not in (3, 4):
+            raise ProblemError(
+                f"an input of {len(data)} and a filter of {len(weight)} dimensions: give "
+                "NxCxHxW and CxMxKHxKW, or NxCxW and CxMxKW"
+            )
+        batch, channels, *image = data
+        first, second, *kernel = weight
+        if groups is not None:
+            if groups < 1 or second * groups != channels or first % groups:
+                raise ProblemError(
+                    f"a filter of {first} x {second} does not fit {channels} channels in {groups} "
+                    f"groups: its shape begins with OC x {channels} / {groups}, OC a multiple of "
+                    f"{groups}"
+                )
+            multiplier = first // groups
+        elif first == channels:
+            multiplier = second
+        elif second == 1 and first % channels == 0:
+            multiplier = first // channels
+        else:
+            raise ProblemError(
+                f"a filter of {first} x {second} does not fit {channels} channels: its shape "
+                f"begins with {channels} x multiplier, or {channels} * multiplier x 1"
+            )
+        if len(image) == 1:
+            image, kernel = [1, *image], [1, *kernel]
+        kind = "depthwise_conv" if groups is None else "conv"
+        more.setdefault("operator", f"{kind}{len(data) - 2}d")
+        return Conv(
+            batch=batch, channels=channels, height=image[0], width=image[1], groups=groups or 0,
+            multiplier=multiplier, kernel_h=kernel[0], kernel_w=kernel[1], **more,
+        )  # fmt: skip
+
+    @classmethod
+    def of_shapes(cls, *shapes: tuple[int, ...], **values: Any) -> Conv:
+        """The convolution of an image and a filter in PyTorch's shapes, channels first, of
+        ``groups``, 1 by default."""
+        if len(shapes) < 2:
+            raise ProblemError("a convolution is of an image and a filter")
+        return cls.parse(shapes[0], shapes[1], values.pop("groups", 1), **values)
+
+    def replace(self, **changes: Any) -> Self:
+        """The same problem but for ``changes``; a depthwise convolution stays one."""
+        if self.is_depthwise and not changes.keys() & {"groups", "operator"}:
+            changes["groups"] = 0
+        return super().replace(**changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        made = super().to_dict()
+        if self.is_depthwise:
+            del made["groups"]
+        return made
+
+    def to_short_dict(self) -> dict[str, Any]:
+        """:meth:`to_dict` without what is as usual."""
+        made = super().to_short_dict()
+        if self.operator == self.NAMES[0]:
+            made.pop("operator", None)
+        if self.layout == LAYOUTS[self.operator][0]:
+            del made["layout"]
+        return made
+
+    # -- shapes ------------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """The dimensions of an image: 2, or 1 for 1-D operators."""
+        return 1 if self.operator.endswith("1d") else 2
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel has filters of its own."""
+        return self.groups == self.channels
+
+    @cached_property
+    def image(self) -> tuple[int, int]:
+        """Height and width of x."""
+        return self.height, self.width
+
+    @cached_property
+    def kernel(self) -> tuple[int, int]:
+        """Height and width of the filter."""
+        return self.kernel_h, self.kernel_w
+
+    @cached_property
+    def out_image(self) -> tuple[int, int]:
+        """Height and width of y."""
+        return self._out(0), self._out(1)
+
+    @property
+    def result_image(self) -> tuple[int, int]:
+        """Height and width of what forward or dgrad computes."""
+        return self.image if self.pass_ == "dgrad" else self.out_image
+
+    def _out(self, k: int) -> int:
+        padded = self.image[k] + self.padding[k] + self.padding[k + 2]
+        return (padded - (self.kernel[k] - 1) * self.dilation[k] - 1) // self.stride[k] + 1
+
+    @property
+    def out_channels(self) -> int:
+        """Channels of y."""
+        return self.groups * self.multiplier
+
+    def in_layout(self, channels: int, image: tuple[int, int]) -> tuple[int, ...]:
+        """The shape of a batch of images, dimensions in the order of the layout."""
+        extents = {"N": self.batch, "C": channels, "H": image[0], "W": image[1]}
+        return tuple(extents[letter] for letter in self.layout)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of x and dx, in the order of the layout."""
+        return self.in_layout(self.channels, self.image)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of y and dy, in the order of the layout."""
+        return self.in_layout(self.out_channels, self.out_image)
+
+    @property
+    def filter_shape(self) -> tuple[int, ...]:
+        """(channels, multiplier, KH, KW), or (channels, multiplier, KW); where it is not depthwise
+        (groups * multiplier, channels / groups, KH, KW), or without KH."""
+        first = (self.channels, self.multiplier)
+        if not self.is_depthwise:
+            first = (self.out_channels, self.channels // self.groups)
+        return (*first, *self.kernel[2 - self.rank :])
+
+    @property
+    def result_shape(self) -> tuple[int, ...]:
+        """The shape of what the pass computes."""
+        found = {"forward": self.output_shape, "dgrad": self.input_shape}
+        return found.get(self.pass_, self.filter_shape)
+
+    @property
+    def result_channels(self) -> int:
+        """The channels of what forward or dgrad computes; tensors of its epilogue have as many."""
+        return self.channels if self.pass_ == "dgrad" else self.out_channels
+
+    # -- tensors -----------------------------------------------------------------------------
+
+    def inputs(self) -> dict[str, TensorType]:
+        """By name, in calling order: "data", "filter" or "grad" as in :data:`OPERANDS`, then those
+        of the epilogue's steps."""
+        known = {"data": self.input_shape, "filter": self.filter_shape, "grad": self.output_shape}
+        found = {name: TensorType(known[name], self.dtype) for name in OPERANDS[self.pass_]}
+        for step in self.epilogue:
+            kind = self.accumulate if step.wide else self.dtype
+            for name, shape in step.tensors:
+                size = self.result_shape if shape == "output" else (self.result_channels,)
+                found[name] = TensorType(size, kind)
+        return found
+
+    @property
+    def result(self) -> TensorType:
+        """What the pass computes."""
+        return TensorType(self.result_shape, self.dtype)
+
+    def declare(self, given: Any = None) -> Declared:
+        """See :func:`~tilewright.topi.declare.declare`, and
+        :mod:`~tilewright.topi.operators.conv_dense` where it is not depthwise."""
+        if self.is_depthwise:
+            from tilewright.topi.declare import declare
+
+            return declare(self, given)
+        from tilewright.topi.operators.conv_dense import declare_dense
+
+        return declare_dense(self, given)
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether channels lie next to one another."""
+        return self.layout.endswith("C")
+
+    @property
+    def most_batch(self) -> int:
+        """The largest batch in which all offsets are below 2^31, so that 32 bits count them."""
+        (h, w), (oh, ow) = self.image, self.out_image
+        top, left, bottom, right = self.padding
+        padded = (h + top + bottom) * (w + left + right)
+        largest = max(self.channels * padded, self.out_channels * oh * ow)
+        return (2**31 - 1) // largest or 2**31 - 1
+
+    # -- work --------------------------------------------------------------------------------
+
+    @property
+    def nominal_flops(self) -> int:
+        """Additions and multiplications, with those of taps in the padding."""
+        (oh, ow), (kh, kw) = self.out_image, self.kernel
+        return 2 * self.batch * self._products * oh * ow * kh * kw
+
+    @property
+    def _products(self) -> int:
+        """Pairs of an output channel and an input channel that it reads."""
+        return self.out_channels * (self.channels // self.groups)
+
+    @property
+    def flops(self) -> int:
+        """Additions and multiplications of taps inside the image; the same in every pass."""
+        return 2 * self.batch * self._products * self._taps(0) * self._taps(1)
+
+    def _taps(self, k: int) -> int:
+        """Pairs of an output and a tap along one dimension, whose input is inside the image."""
+        total = 0
+        for tap in range(self.kernel[k]):
+            offset = tap * self.dilation[k] - self.padding[k]  # input = output * stride + offset
+            first = max(0, -(offset // self.stride[k]))
+            last = min(self.out_image[k] - 1, (self.image[k] - 1 - offset) // self.stride[k])
+            total += max(0, last - first + 1)
+        return total
+
+    # -- on the command line -------------------------------------------------------------------
+
+    @classmethod
+    def add_arguments(cls, add: Any) -> None:
+        """``--input``, ``--filter`` and so on."""
+        conv_arguments().add_arguments(add)
+
+    @classmethod
+    def from_arguments(cls, args: Any, common: Mapping[str, Any]) -> list[Problem]:
+        """One for each of the shapes and layouts."""
+        return list(conv_arguments().from_arguments(args, common))
+
+    # -- in PyTorch's words -------------------------------------------------------------------
+
+    def torch_function(self, torch: Any) -> Callable[..., Any]:
+        """``F.conv2d`` or ``F.conv1d``, or a gradient of it, and the epilogue."""
+        return torch_convolution(self, torch)
+
+    def plain(self) -> Self:
+        """The same problem in NCHW, or NCW."""
+        return self.replace(layout="")
+
+    def permutation(self, name: str) -> tuple[int, ...] | None:
+        """Of images in channels-last layouts."""
+        images = ("data", "grad", "residual") + ("result",) * (self.pass_ != "wgrad")
+        if not self.channels_last or name not in images:
+            return None
+        return (0, *range(2, self.rank + 2), 1)
+
+    def excerpt(
+        self, arrays: Mapping[str, Any], result: Any
+    ) -> tuple[Problem, dict[str, Any], Any]:
+        """The first and the last image; all of them of a weight gradient."""
+        if self.pass_ == "wgrad":
+            return self, dict(arrays), result
+        ends = sorted({0, self.batch - 1})
+        given = {n: v[ends] if v.ndim > 2 and n != "filter" else v for n, v in arrays.items()}
+        return self.replace(batch=len(ends)), given, result[ends]
+
+    # -- names -------------------------------------------------------------------------------
+
+    @property
+    def key(self) -> str:
+        """A name that no other problem has, of characters that file names may have."""
+        shape = f"{self.batch}x{self.channels}x{self.height}x{self.width}"
+        parts = [
+            self.operator, self.pass_, shape,
+            *(() if self.is_depthwise else (f"g{self.groups}",)), f"m{self.multiplier}",
+            "k{}x{}".format(*self.kernel), "s{}x{}".format(*self.stride),
+            "p{}.{}.{}.{}".format(*self.padding), "d{}x{}".format(*self.dilation),
+            self.layout,
+        ]  # fmt: skip
+        return "-".join([*parts, *self.common_key()])
+
+    @property
+    def name(self) -> str:
+        """A name for files and C functions: unlike those of others, of letters and digits."""
+        first = self.multiplier if self.is_depthwise else f"{self.groups}x{self.multiplier}"
+        words = [
+            self.operator, self.pass_,
+            f"{self.batch}x{self.channels}x{self.height}x{self.width}",
+            f"{first}x{self.kernel_h}x{self.kernel_w}", self.dtype, self.layout.lower(),
+            "stride", *map(str, self.stride), "pad", *map(str, self.padding),
+            "dilation", *map(str, self.dilation), *(step.name for step in self.epilogue),
+        ]  # fmt: skip
+        return "_".join(words)
+
+    def traits(self) -> Traits:
+        """Sizes count by their logarithms; so does what divides the extent that vectors run
+        along."""
+        last = self.channels_last
+        (height, width), outputs = self.out_image, self.batch * self.out_channels
+        weighed = (
+            (height, 0.7),
+            (width, 0.5 if last else 1.0),
+            (self.channels, 0.7 if last else 0.3),
+            (self.batch, 0.3),
+            (self.kernel_h, 1.5),
+            (self.kernel_w, 1.5),
+            (math.gcd(16, self.channels if last else self.width), 0.7),
+            (outputs * height * width, 0.2),
+        )
+        steps = tuple(step.name for step in self.epilogue)
+        others = (
+            (1.5, self.kernel), (2.0, self.stride), (2.0, self.dilation),
+            (2.0, _dtype(self.dtype).bytes), (0.2, self.dtype), (2.0, self.rank),
+            (2.0, self.multiplier), (0.5, self.accumulate), (0.3, self.precision),
+            (0.1, self.deterministic), (0.1, self.padding), (0.2, steps),
+        )  # fmt: skip
+        same = (0 if self.is_depthwise else self.groups, self.pass_, last)
+        twin = (self.image, self.out_image, self.kernel, self.stride, self.dilation)
+        return Traits(same, tuple(w * math.log2(x) for x, w in weighed), others, twin)
+
+    @property
+    def short(self) -> str:
+        """:meth:`__str__` without the operator, the pass, and padding by half the filter."""
+        text = super().short
+        half = tuple((k - 1) * d // 2 for k, d in zip(self.kernel, self.dilation, strict=True))
+        if self.padding == (*half, *half):  # as in every network
+            text = text.replace(f" p{','.join(map(str, self.padding))}", "")
+        return text
+
+    def columns(self) -> dict[str, str]:
+        """The shape of x, of the filter, and so on."""
+        first = 2 - self.rank
+        stride = self.stride[first:]
+        return {
+            "shape": "x".join(map(str, (self.batch, self.channels, *self.image[first:]))),
+            "kernel": "x".join(map(str, self.kernel[first:])),
+            "stride": "x".join(map(str, stride if len(set(stride)) > 1 else stride[:1])),
+            "layout": self.layout,
+        }
+
+    def __str__(self) -> str:
+        image = "x".join(map(str, (self.batch, self.channels, *self.image[2 - self.rank :])))
+        text = f"{self.operator} {self.pass_} {image} K{_short(self.kernel, self.rank)}"
+        text += f" s{_short(self.stride, self.rank)}"
+        text += f" p{','.join(map(str, self.padding))}" if any(self.padding) else ""
+        text += f" d{_short(self.dilation, self.rank)}" if self.dilation != (1, 1) else ""
+        if self.is_depthwise:
+            text += f" m{self.multiplier}" if self.multiplier > 1 else ""
+        else:
+            text += f" to {self.out_channels}"
+            text += f" in {self.groups} groups" if self.groups > 1 else ""
+        text += f" {self.dtype} {self.layout}"
+        return text + self.common_text()
+
+
+def conv_arguments() -> Any:
+    """The module that reads and writes options, which only the command line needs."""
+    from tilewright.topi.operators import conv_arguments
+
+    return conv_arguments
+
+
+def _short(pair: tuple[int, int], rank: int) -> str:
+    return str(pair[1]) if rank == 1 or pair[0] == pair[1] else f"{pair[0]}x{pair[1]}"

@@ -1,0 +1,82 @@
+"""Convolutions on the command line: the shapes of an image and a filter, and the rest."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tilewright.ir.errors import ProblemError
+from tilewright.topi.operators.conv import LAYOUTS, Conv
+from tilewright.topi.problem import numbers
+
+
+def add_arguments(add: Any) -> None:
+    """The options; see :meth:`~tilewright.topi.problem.Problem.add_arguments`."""
+    add(
+        "--input",
+        metavar="NxCxHxW",
+        action="append",
+        default=[],
+        help="in this order whatever the layout; NxCxW in one dimension; may be repeated",
+    )
+    add(
+        "--filter",
+        metavar="CxMxKHxKW",
+        action="append",
+        default=[],
+        help="M filters a channel, also PyTorch's (C*M)x1xKHxKW; of conv2d and conv1d PyTorch's "
+        "OCx(C/groups)xKHxKW; one for each input, or one",
+    )
+    add("--groups", metavar="G", help="of channels, in conv2d and conv1d (1)")
+    add("--stride", metavar="N[,M]", help="vertical and horizontal (1)")
+    add(
+        "--padding",
+        metavar="P",
+        help="N, or vertical,horizontal, or top,left,bottom,right, or SAME, SAME_LOWER, VALID, "
+        "CAUSAL; 0 by default, half a filter in a set",
+    )
+    add("--dilation", metavar="N[,M]", help="(1)")
+    add("--layout", default="", metavar="LAYOUT", help="NCHW (the default) or NHWC, NCW or NWC; "
+        "several with commas")  # fmt: skip
+
+
+def from_arguments(args: argparse.Namespace, common: Mapping[str, Any]) -> Iterator[Conv]:
+    """The convolutions that options describe."""
+    inputs, filters = args.input, args.filter
+    if bool(inputs) != bool(filters):
+        missing, given = ("--filter", "--input") if inputs else ("--input", "--filter")
+        raise ProblemError(f"{given} needs {missing}: --input NxCxHxW --filter CxMxKHxKW")
+    if len(filters) == 1:
+        filters = filters * len(inputs)
+    if len(inputs) != len(filters):
+        raise ProblemError(
+            f"{len(inputs)} times --input and {len(filters)} times --filter: give one filter for "
+            "each input, or one for all"
+        )
+    for data, weight in zip(inputs, filters, strict=True):
+        yield from _of_shapes(data, weight, args, common)
+
+
+def _of_shapes(
+    data: str, weight: str, args: argparse.Namespace, common: Mapping[str, Any]
+) -> Iterator[Conv]:
+    name = str(common["operator"])
+    flat, dims = name.endswith("1d"), data.count("x") + 1
+    if dims in (3, 4) and dims != (3 if flat else 4):
+        other = f"{name[:-2]}{dims - 2}d"
+        raise ProblemError(f"--input {data} has {dims} dimensions: it is one of {other}")
+    groups = None
+    if name.startswith("conv"):
+        groups = 1 if args.groups is None else numbers(args.groups)
+    elif args.groups is not None:
+        raise ProblemError(f"--groups {args.groups}: {name} has one for each channel")
+    for layout in args.layout.split(","):
+        if layout.strip() not in ("", *LAYOUTS[name]):
+            known = ", ".join(LAYOUTS[name])
+            raise ProblemError(f"unknown layout {layout.strip()!r}: use {known}")
+        yield Conv.parse(
+            data, weight, groups, padding=numbers(args.padding or "0"),
+            stride=numbers(args.stride or "1"), dilation=numbers(args.dilation or "1"),
+            layout=layout.strip(), **common,
+        )  # fmt: skip

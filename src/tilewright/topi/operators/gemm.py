@@ -1,0 +1,187 @@
+"""Products of matrices, one or a batch of them, with their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tilewright import te
+from tilewright.ir.errors import ProblemError
+from tilewright.topi.problem import Problem, TensorType
+
+if TYPE_CHECKING:
+    from tilewright.topi.declared import Declared
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemm(Problem):
+    """C = A B: (m, k) by (k, n) to (m, n), or ``batch`` such products.
+
+    Parameters
+    ----------
+    pass_ : "forward" (a, b to c), "dgrad" (dc, b to da) or "wgrad" (a, dc to db).
+    m, n, k : of the forward product, in every pass.
+    batch : how many products; tensors have that dimension first where it is more than 1.
+    transpose_a, transpose_b : A lies as (k, m), B as (n, k), as the weight of a linear layer.
+    epilogue : tensors a channel have one element a column of C; not in gradients.
+
+    The other parameters are those of :class:`~tilewright.topi.problem.Problem`.
+    """
+
+    NAMES: ClassVar[tuple[str, ...]] = ("gemm",)
+    PASSES: ClassVar[Mapping[str, str]] = {"forward": "", "dgrad": "a", "wgrad": "b"}
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    transpose_a: bool = False
+    transpose_b: bool = False
+
+    def check(self) -> None:
+        """Values in one form; raises :class:`ProblemError` for what is no product."""
+        self.sizes("m", "n", "k", "batch")
+        self.put("transpose_a", bool(self.transpose_a))
+        self.put("transpose_b", bool(self.transpose_b))
+        if self.epilogue and self.pass_ != "forward":
+            raise ProblemError("a gradient of a product has no epilogue: leave it out")
+
+    @classmethod
+    def of_shapes(cls, *shapes: tuple[int, ...], **values: Any) -> Gemm:
+        """The product of matrices of the first two shapes, or of batches of as many."""
+        if len(shapes) < 2 or not len(shapes[0]) == len(shapes[1]) in (2, 3):
+            raise ProblemError(f"two matrices, or two batches of them, not {shapes[:2]}")
+        (*batch, m, k), (*other, depth, n) = shapes[:2]
+        m, k = (k, m) if values.get("transpose_a") else (m, k)
+        depth, n = (n, depth) if values.get("transpose_b") else (depth, n)
+        if k != depth or batch != other:
+            raise ProblemError(f"A has {k} columns and B {depth} rows, of {shapes[:2]}")
+        if batch == [1]:
+            raise ProblemError("a batch of one product is a product of two matrices: say these")
+        return cls(m=m, n=n, k=k, batch=batch[0] if batch else 1, **values)
+
+    @property
+    def flops(self) -> int:
+        """Additions and multiplications; the same in every pass."""
+        return 2 * self.batch * self.m * self.n * self.k
+
+    # -- tensors -----------------------------------------------------------------------------
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        shape = {
+            "a": (self.k, self.m) if self.transpose_a else (self.m, self.k),
+            "b": (self.n, self.k) if self.transpose_b else (self.k, self.n),
+            "c": (self.m, self.n),
+        }[name]
+        return (self.batch, *shape) if self.batch > 1 else shape
+
+    def inputs(self) -> dict[str, TensorType]:
+        """ "a" and "b" or, in gradients, "grad" of C, in calling order; then the epilogue's."""
+        names = {"forward": "ab", "dgrad": "cb", "wgrad": "ac"}[self.pass_]
+        found = {"grad" if x == "c" else x: TensorType(self._shape(x), self.dtype) for x in names}
+        for step in self.epilogue:
+            for name, shape in step.tensors:
+                size = self._shape("c") if shape == "output" else (self.n,)
+                found[name] = TensorType(size, self.accumulate if step.wide else self.dtype)
+        return found
+
+    @property
+    def result(self) -> TensorType:
+        """C, or the gradient by A or by B."""
+        name = {"forward": "c", "dgrad": "a", "wgrad": "b"}[self.pass_]
+        return TensorType(self._shape(name), self.dtype)
+
+    def factors(self, inputs: Mapping[str, Any]) -> Factors:
+        """The pass as a product of two matrices, whatever way they lie."""
+        a = _matrix(inputs.get("a"), self.transpose_a)
+        b = _matrix(inputs.get("b"), self.transpose_b)
+        c = _matrix(inputs.get("grad"), False)
+        if self.pass_ == "forward":
+            return Factors(self.m, self.n, self.k, a, b)
+        if self.pass_ == "dgrad":  # dA = dC B^T, or its transpose
+            if self.transpose_a:
+                return Factors(self.k, self.m, self.n, b, _turned(c))
+            return Factors(self.m, self.k, self.n, c, _turned(b))
+        if self.transpose_b:  # dB^T = dC^T A
+            return Factors(self.n, self.k, self.m, _turned(c), a)
+        return Factors(self.k, self.n, self.m, _turned(a), c)
+
+    def declare(self, given: Any = None) -> Declared:
+        """One stage that sums, then the epilogue."""
+        from tilewright.topi.declare import finished
+        from tilewright.topi.declared import Declared
+
+        inputs = {
+            name: te.placeholder(t.shape, t.dtype, name=name) for name, t in self.inputs().items()
+        }
+        found = self.factors(inputs)
+        r = te.reduce_axis((0, found.depth), "k")
+
+        def element(*at: Any) -> Any:
+            *g, i, j = at
+            left, right = found.left(g, i, r), found.right(g, r, j)
+            return te.sum(left.astype(self.accumulate) * right.astype(self.accumulate), axis=r)
+
+        total = te.compute(self.result.shape, element, name="Product", tag="gemm")
+        return Declared(self, inputs, finished(self, total, inputs))
+
+    @property
+    def layout(self) -> str:
+        """How the epilogue sees C: columns are channels."""
+        return "NWC" if self.batch > 1 else "NC"
+
+    # -- in PyTorch's words --------------------------------------------------------------------
+
+    def torch_function(self, torch: Any) -> Callable[..., Any]:
+        """``torch.matmul`` of views, and the epilogue."""
+        from tilewright.topi.operators.conv_torch import apply
+
+        def plain(x: Any, turned: bool) -> Any:
+            return x.mT if turned else x
+
+        def forward(a: Any, b: Any, *more: Any) -> Any:
+            y = torch.matmul(plain(a, self.transpose_a), plain(b, self.transpose_b))
+            rest = list(more)
+            for step in self.epilogue:
+                y = apply(torch, step, y, [rest.pop(0) for _ in step.tensors], last=True)
+            return y
+
+        def dgrad(c: Any, b: Any) -> Any:
+            found = torch.matmul(c, plain(b, not self.transpose_b))
+            return plain(found, self.transpose_a).contiguous()
+
+        def wgrad(a: Any, c: Any) -> Any:
+            found = torch.matmul(plain(a, not self.transpose_a), c)
+            return plain(found, self.transpose_b).contiguous()
+
+        passes: dict[str, Callable[..., Any]] = {
+            "forward": forward, "dgrad": dgrad, "wgrad": wgrad,
+        }  # fmt: skip
+        return passes[self.pass_]
+
+
+#: An element of a matrix: of (index of the batch, row, column).
+Read = Callable[[Any, Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Factors:
+    """``result[i, j] = sum(left(i, r) * right(r, j) for r in range(depth))``."""
+
+    rows: int
+    columns: int
+    depth: int
+    left: Read
+    right: Read
+
+
+def _matrix(tensor: Any, turned: bool) -> Read:
+    def read(g: Any, i: Any, j: Any) -> Any:
+        return tensor[(*g, j, i) if turned else (*g, i, j)]
+
+    return read
+
+
+def _turned(matrix: Read) -> Read:
+    return lambda g, i, j: matrix(g, j, i)

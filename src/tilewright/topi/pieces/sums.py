@@ -1,0 +1,63 @@
+"""A program's reductions, and what stands between them, of which nothing is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.expr import Reduce
+from tilewright.schedule import Schedule, create_schedule
+from tilewright.te import ComputeOp, Tensor
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A schedule whose element-wise stages are inlined.
+
+    Attributes
+    ----------
+    before : reductions that other reductions read, in the order of the program: each is stored.
+    last : the reduction that ``output`` is made of element by element, in registers; None where
+        there is none, or several.
+    """
+
+    schedule: Schedule
+    output: Tensor
+    before: tuple[Tensor, ...]
+    last: Tensor | None
+
+
+def inline(output: Tensor) -> Sums:
+    """The schedule of a program that ends in ``output``, its element-wise stages inlined."""
+    s = create_schedule(output.op)
+    found = [x.op.outputs[0] for x in s.stages if isinstance(x.op, ComputeOp) and reduces(x.op)]
+    for stage in s.stages:
+        inner = isinstance(stage.op, ComputeOp) and not reduces(stage.op)
+        if inner and stage.op is not output.op:
+            stage.compute_inline()
+    read = {t for x in found for t in _reductions(x, found)}
+    rest = [t for t in found if t not in read]
+    last = rest[0] if len(rest) == 1 else None
+    if last is output:
+        last = s.cache_write(output, "local")
+    elif last is not None and last.shape != output.shape:
+        last = None  # each element is read by several of the output's
+    before = tuple(t for t in found if t not in (last, output) and not (last and t is rest[0]))
+    return Sums(s, output, before, last)
+
+
+def reduces(op: ComputeOp) -> bool:
+    """Whether an operation reduces."""
+    return isinstance(op.body[0], Reduce)
+
+
+def _reductions(x: Tensor, known: list[Tensor]) -> set[Tensor]:
+    """The reductions that one reads, through element-wise stages or not."""
+    found: set[Tensor] = set()
+    waiting = list(x.op.inputs)
+    while waiting:
+        t = waiting.pop()
+        if t in known:
+            found.add(t)
+        else:
+            waiting += t.op.inputs
+    return found

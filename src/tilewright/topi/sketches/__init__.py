@@ -1,0 +1,44 @@
+"""Schedules of any operator, as functions of a declaration and a tiling, in order of preference."""
+
+from __future__ import annotations
+
+from tilewright.topi.cpu.conv2d_im2col import ColumnTile
+from tilewright.topi.gpu.conv2d_lanes import LaneTile
+from tilewright.topi.gpu.conv2d_mma import MmaTile
+from tilewright.topi.pieces.tiling import Tiling
+from tilewright.topi.problem import Problem
+from tilewright.topi.sketches.loops import counts, schedule_cpu, schedule_gpu, tilings
+from tilewright.topi.sketches.products import (
+    column_tiles,
+    is_mma_product,
+    is_product,
+    lane_counts,
+    lane_tiles,
+    mma_counts,
+    mma_tiles,
+    schedule_columns,
+    schedule_lanes,
+    schedule_mma,
+)
+from tilewright.topi.template import DEPTHWISE, Template
+
+
+def _is_other(p: Problem) -> bool:
+    """Whether an operator has no schedules of its own for all of its problems."""
+    return p.operator not in DEPTHWISE
+
+
+SKETCHES = (
+    Template("gpu.products_mma", MmaTile, schedule_mma, (), None, True, mma_tiles,
+             ("cuda", "sim"), shared=True, where=is_mma_product, least=80, matrices=True,
+             operators=(), counts=mma_counts),
+    Template("gpu.products", LaneTile, schedule_lanes, (), None, True, lane_tiles,
+             shared=True, where=is_product, least=80, operators=(),
+             counts=lane_counts),
+    Template("cpu.products", ColumnTile, schedule_columns, (), None, False, column_tiles,
+             where=is_product, operators=()),
+    Template("cpu.loops", Tiling, schedule_cpu, (), None, False, tilings, where=_is_other,
+             operators=()),
+    Template("gpu.loops", Tiling, schedule_gpu, (), None, True, tilings, where=_is_other,
+             operators=(), counts=counts),
+)  # fmt: skip

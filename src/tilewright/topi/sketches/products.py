@@ -1,0 +1,121 @@
+"""Sums of products as products of matrices: convolutions, their gradients, and ``gemm``.
+
+The matrices are found in the declaration (:meth:`~tilewright.schedule.Schedule.as_matmul`). Of a
+convolution each column is a window; columns are stored first, which is im2col, or made in tiles
+where they are multiplied.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from tilewright.ir.errors import ScheduleError
+from tilewright.schedule import Schedule
+from tilewright.schedule.matmul import Matmul
+from tilewright.target.target import Target
+from tilewright.topi.cpu.candidates import lanes
+from tilewright.topi.cpu.conv2d_im2col import ColumnTile, schedule_conv2d_columns
+from tilewright.topi.declared import Declared
+from tilewright.topi.fusion import find_products
+from tilewright.topi.gpu.conv2d_lanes import LaneTile, conv2d_lanes_tiles, schedule_conv2d_lanes
+from tilewright.topi.gpu.conv2d_mma import MmaTile, conv2d_mma_tiles, schedule_conv2d_mma
+from tilewright.topi.nn.padding import static
+from tilewright.topi.pieces.counts import Counts, of_products
+from tilewright.topi.problem import Problem
+from tilewright.topi.template import DEPTHWISE
+
+#: Bytes of columns that are stored, at most.
+_STORED = 2**28
+
+
+def schedule_mma(d: Declared, tile: MmaTile) -> Schedule:
+    """:func:`~tilewright.topi.gpu.conv2d_mma.schedule_conv2d_mma` of a problem."""
+    return schedule_conv2d_mma(d.output, tile)
+
+
+def schedule_lanes(d: Declared, tile: LaneTile) -> Schedule:
+    """:func:`~tilewright.topi.gpu.conv2d_lanes.schedule_conv2d_lanes` of a problem."""
+    return schedule_conv2d_lanes(d.output, tile)
+
+
+def schedule_columns(d: Declared, tile: ColumnTile) -> Schedule:
+    """:func:`~tilewright.topi.cpu.conv2d_im2col.schedule_conv2d_columns` of a problem."""
+    return schedule_conv2d_columns(d.output, tile)
+
+
+@functools.lru_cache(512)
+def _matmul(p: Problem) -> Matmul | None:
+    """The matrices of a problem, if its declaration is a sum of products of two."""
+    try:
+        return find_products(p.declare().output, (1, 1, 1)).matmul
+    except ScheduleError:
+        return None
+
+
+def _found(p: Problem) -> Matmul:
+    found = _matmul(p)
+    assert found is not None
+    return found
+
+
+def is_product(p: Problem) -> bool:
+    """Whether matrices are multiplied, with sums of a type that schedules have."""
+    found = _matmul(p) if p.operator not in DEPTHWISE else None
+    return found is not None and str(found.product.dtype) in ("float32", "float64")
+
+
+def is_mma_product(p: Problem) -> bool:
+    """Whether tensor cores multiply these matrices."""
+    kinds = {"float16", "bfloat16"}
+    return is_product(p) and p.accumulate == "float32" and str(_found(p).weights.dtype) in kinds
+
+
+def mma_tiles(p: Problem, target: Target) -> list[MmaTile]:
+    """For :func:`schedule_mma`."""
+    return [t for t in conv2d_mma_tiles(*_filters(p)) if t.implicit or _stored(p) <= _STORED]
+
+
+def lane_tiles(p: Problem, target: Target) -> list[LaneTile]:
+    """For :func:`schedule_lanes`."""
+    found = conv2d_lanes_tiles(*_filters(p))
+    if target.kind == "opencl":  # which cannot copy in the background
+        return [t for t in found if t.implicit and t.stages == 1]
+    may_store = _stored(p) <= _STORED and p.dtype == p.accumulate
+    return [t for t in found if t.implicit or may_store]
+
+
+def column_tiles(p: Problem, target: Target) -> list[ColumnTile]:
+    """For :func:`schedule_columns`."""
+    filters, groups = _filters(p)
+    wide, own = lanes(p, target), filters // groups
+    return [
+        ColumnTile(rows, vectors, wide, implicit)
+        for rows, vectors in ((8, 2), (4, 4), (6, 2), (4, 2), (8, 1))
+        if groups == 1 or own % rows == 0
+        for implicit in (1, 0)
+        if implicit or _stored(p) <= _STORED
+    ] or [ColumnTile(own, 1, wide, 1)]
+
+
+def mma_counts(p: Problem, tile: MmaTile) -> Counts:
+    """Of :func:`schedule_mma`."""
+    return of_products(_found(p), tile, 32 * tile.down * tile.across)
+
+
+def lane_counts(p: Problem, tile: LaneTile) -> Counts:
+    """Of :func:`schedule_lanes`."""
+    return of_products(_found(p), tile, tile.down * tile.across)
+
+
+def _filters(p: Problem) -> tuple[int, int]:
+    """Rows of the result's matrix, of all groups, and groups."""
+    found = _found(p)
+    return found.height * found.groups, found.groups
+
+
+def _stored(p: Problem) -> int:
+    """Bytes of all columns."""
+    columns = _found(p).columns
+    count = math.prod(static(e, "columns") for e in columns.shape)
+    return count * columns.dtype.bytes

@@ -1,0 +1,216 @@
+"""Modules of any class whose forward pass hands a depthwise convolution's result to its
+normalisation alone: these become one kernel, too.
+
+That is read from the forward pass as ``torch.fx`` traces it, so a class needs no entry anywhere:
+the blocks of timm's MobileNets and EfficientNets are such, and so are users' own.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+from functools import cache
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from tilewright.torch.chains import Chain
+from tilewright.torch.dispatcher_checks import exports_onnx
+from tilewright.torch.fusible import CONVOLUTIONS, is_norm, length
+from tilewright.torch.norms import activation_step
+
+#: Attributes of these types may decide what a forward pass does.
+_SETTINGS = (bool, int, float, str, type(None))
+_MISSING = object()
+
+
+class _Plan:
+    """What a block calls in place of its modules, as long as it is as it was when it was traced."""
+
+    __slots__ = ("modules", "settings", "traced")
+
+    def __init__(self, block: nn.Module) -> None:
+        self.traced = (*block._modules.values(),)
+        self.settings = _settings(block)
+        self.modules: dict[str, Any] = dict(block._modules)
+        for first, *others in runs(block):
+            self.modules[first] = Chain(*(block._modules[name] for name in (first, *others)))
+            self.modules.update(dict.fromkeys(others, _itself))
+
+
+class FusedBlock(nn.Module):
+    """What classes made by :func:`fused` inherit from."""
+
+    unfused: type
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        made = super().__reduce_ex__(max(2, protocol))
+        if not isinstance(made, tuple) or made[0] is not copyreg.__newobj__:  # type: ignore[attr-defined]
+            return made
+        state = {name: value for name, value in made[2].items() if name != "_plan"}
+        return (_empty, (self.unfused,), state, *made[3:])
+
+    def __prepare_scriptable__(self) -> Any:
+        made: Any = object.__new__(self.unfused)
+        own = {name: value for name, value in self.__dict__.items() if name != "_plan"}
+        object.__setattr__(made, "__dict__", own)
+        return made
+
+
+def _forward(block: Any, args: Any, kwargs: Any) -> Any:
+    """The forward pass of a block: its class' own, on a stand-in with other modules."""
+    kind = block.unfused
+    if (
+        block.training
+        or torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or exports_onnx()
+        or any(isinstance(x, fx.Proxy) for x in args)
+        or any(isinstance(x, fx.Proxy) for x in kwargs.values())
+    ):
+        return kind.forward(block, *args, **kwargs)
+    own = block.__dict__
+    plan = own.get("_plan")
+    if (
+        plan is None
+        or plan.traced != (*own["_modules"].values(),)
+        or plan.settings != _settings(block)
+    ):
+        plan = own["_plan"] = _Plan(block)
+    standing = object.__new__(kind)
+    held = {**own, "_modules": plan.modules}
+    object.__setattr__(standing, "__dict__", held)
+    made = kind.forward(standing, *args, **kwargs)
+    for name, value in held.items():  # what the forward pass has set
+        if name != "_modules" and own.get(name, _MISSING) is not value:
+            own[name] = value
+    return made
+
+
+def runs(block: nn.Module) -> list[tuple[str, ...]]:
+    """The names of modules of ``block`` that may be one kernel: a convolution, its normalisation
+    and perhaps an activation, each called once and the only one to take what the last one made."""
+    children = block._modules
+    if not any(length([a, b], 0) > 1 for a in children.values() for b in children.values()):
+        return []
+    graph = _graph(block)
+    if graph is None:
+        return []
+    calls: dict[str, list[fx.Node]] = {}
+    for node in graph.nodes:
+        if node.op in ("call_module", "get_attr"):
+            calls.setdefault(str(node.target).split(".")[0], []).append(node)
+    alone = {
+        name: nodes[0]
+        for name, nodes in calls.items()
+        if len(nodes) == 1 and nodes[0].op == "call_module" and nodes[0].target == name
+    }
+    found = []
+    for name, node in alone.items():
+        names = [name]
+        while len(names) < 3 and len(node.users) == 1:
+            (after,) = node.users
+            following = str(after.target)
+            known = alone.get(following)
+            if known is None or known is not after or len(known.args) != 1 or known.kwargs:
+                break
+            node = known
+            names.append(following)
+        count = length([children[n] for n in names], 0)
+        if count > 1:
+            found.append(tuple(names[:count]))
+    return found
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return True
+
+
+class _Called(nn.Module):
+    """What has no attributes: it can be called and no more."""
+
+
+def _graph(block: nn.Module) -> fx.Graph | None:
+    """What the forward pass does in evaluation mode; None where that cannot be traced, or where it
+    does something else with modules that have no attributes and other classes."""
+    kind: Any = getattr(block, "unfused", type(block))
+    children = block._modules
+    called = {name: m and (_Called() if _takes_part(m) else m) for name, m in children.items()}
+    found = []
+    for modules in (children, called):
+        standing = object.__new__(kind)
+        own = {**block.__dict__, "training": False, "_modules": dict(modules)}
+        object.__setattr__(standing, "__dict__", own)
+        try:
+            found.append(_Tracer().trace(standing))
+        except Exception:  # whatever a forward pass does with what is no tensor
+            return None
+    one, other = found
+    return one if str(one) == str(other) else None
+
+
+def _takes_part(module: nn.Module) -> bool:
+    return type(module) in CONVOLUTIONS or is_norm(module) or bool(activation_step(module))
+
+
+def _settings(block: nn.Module) -> list[Any]:
+    return [x for x in block.__dict__.values() if isinstance(x, _SETTINGS)]
+
+
+def _itself(x: Any) -> Any:
+    return x
+
+
+@cache
+def fused(kind: Any) -> type:
+    """The class of which a module of ``kind`` becomes."""
+
+    @functools.wraps(kind.forward)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _forward(self, args, kwargs)
+
+    names = {"unfused": kind, "forward": forward, "__module__": __name__, "__doc__": kind.__doc__}
+    return type(f"Fused{kind.__name__}", (FusedBlock, kind), names)
+
+
+def _empty(kind: type) -> Any:
+    """A module of the class for ``kind``, which its state is still to be put into."""
+    made: Any = fused(kind)
+    return made.__new__(made)
+
+
+def can_fuse(module: nn.Module) -> bool:
+    """Whether a module's forward pass hands a convolution of ours to its normalisation alone."""
+    kind: Any = type(module)
+    return (
+        not isinstance(module, (FusedBlock, nn.Sequential, torch.jit.ScriptModule, fx.GraphModule))
+        and kind.__call__ is nn.Module.__call__
+        and "forward" not in vars(module)
+        and bool(runs(module))
+    )
+
+
+def fuse(module: nn.Module) -> None:
+    """Let a module that :func:`can_fuse` do so."""
+    kind: Any = type(module)
+    module.__class__ = fused(kind)
+
+
+def unfuse(module: nn.Module) -> None:
+    """Make it what it was."""
+    if isinstance(module, FusedBlock):
+        module.__dict__.pop("_plan", None)
+        module.__class__ = module.unfused
+
+
+def followers(module: nn.Module) -> dict[nn.Module, tuple[nn.Module, ...]]:
+    """By convolution, the modules that it takes along."""
+    if not isinstance(module, FusedBlock):
+        return {}
+    found: dict[nn.Module, tuple[nn.Module, ...]] = {}
+    for first, *others in runs(module):
+        modules: list[Any] = [module._modules[name] for name in (first, *others)]
+        found[modules[0]] = tuple(modules[1:])
+    return found

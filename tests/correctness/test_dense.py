@@ -1,0 +1,110 @@
+"""Dense convolutions and products of matrices as problems: right by every template, everywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.dense import convolution, convolutions, product, products
+from tests.support.depthwise import TOLERANCE, run
+
+from tilewright.cli.main import main
+from tilewright.ir.errors import ProblemError
+from tilewright.select.algorithm import Scheduled
+from tilewright.select.choice import choose
+from tilewright.select.registry import algorithms
+from tilewright.target import Target
+from tilewright.topi import Conv, Gemm
+from tilewright.topi.problem import Problem
+
+TARGETS = [
+    "llvm", "sim",
+    pytest.param("opencl", marks=pytest.mark.needs_opencl),
+    pytest.param("cuda", marks=pytest.mark.needs_cuda),
+]  # fmt: skip
+
+
+def check_one(draw: Any, p: Problem, target: str, exact: Any) -> None:
+    """One of the candidates of any algorithm computes the problem."""
+    machine = Target.parse(target)
+    able = [a for a in algorithms() if isinstance(a, Scheduled) and not a.can(p, machine)]
+    assert able, f"there is no schedule for {p}"
+    found = draw(st.sampled_from(able))
+    config = draw(st.sampled_from(found.candidates(p, machine)))
+    kernel = found.kernel(p, config, machine)
+    device = "cuda" if machine.kind == "cuda" else "cpu"
+    error = run(p, kernel, device=device, exact=exact)
+    assert error < TOLERANCE[p.dtype], f"{found.name} {config}: relative error {error:.2g}"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@settings(max_examples=12)
+@given(data=st.data())
+def test_a_convolution_is_right_by_any_schedule(target, data):
+    check_one(data.draw, data.draw(convolutions()), target, convolution)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@settings(max_examples=12)
+@given(data=st.data())
+def test_a_product_of_matrices_is_right_by_any_schedule(target, data):
+    check_one(data.draw, data.draw(products()), target, product)
+
+
+@pytest.mark.parametrize("p", [
+    Conv.parse((2, 8, 9, 9), (16, 8, 3, 3), 1, padding=1, epilogue=("bias", "relu")),
+    Conv.parse((2, 8, 9, 9), (16, 4, 3, 3), padding=1, groups=2, pass_="dgrad"),
+    Conv.parse((2, 8, 9, 9), (16, 8, 3, 3), 1, padding=1, pass_="wgrad", layout="NHWC"),
+    Gemm(m=33, n=20, k=18, transpose_b=True, epilogue=("bias",)),
+    Gemm(m=33, n=20, k=18, batch=2, pass_="wgrad"),
+], ids=str)  # fmt: skip
+def test_what_nobody_tuned_has_a_choice(p, tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    chosen = choose(p, "llvm")
+    assert run(p, chosen.build(), exact=convolution if isinstance(p, Conv) else product) < 1e-5
+
+
+LAYERS = {
+    "gemm": "gemm --m 24 --n 40 --k 16 --epilogue bias+relu",
+    "conv2d": "conv2d --input 2x8x9x9 --filter 16x8x3x3 --padding 1 --pass forward,wgrad",
+    "groups": "conv2d --input 2x8x9x9 --filter 16x4x3x3 --groups 2 --layout NHWC --pass dgrad",
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_they_are_tuned_and_what_is_found_is_chosen(layer, target, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    words = ["--target", target, "--trials", "2", "--tuner", "random", "--json"]
+    assert main(["tune", *LAYERS[layer].split(), *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    for one in found if isinstance(found, list) else [found]:
+        assert one["seconds"] > 0
+        assert not one["failed"]
+
+
+@pytest.mark.parametrize("target", [t for t in TARGETS if t != "sim"])  # which has no clock
+def test_they_are_timed_and_reported(target, tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    results, page = str(tmp_path / "r.json"), tmp_path / "r.html"
+    few = ["--target", target, "--seconds", "0.2", "--rounds", "2", "--peers", "none"]
+    problems = tmp_path / "problems.txt"
+    problems.write_text("\n".join(LAYERS.values()))
+    assert main(["bench", "--problems", str(problems), *few, "--json", results]) == 0
+    rows = json.loads(Path(results).read_text())["rows"]
+    assert {row["problem"]["operator"] for row in rows} == {"gemm", "conv2d"}
+    assert main(["report", results, "--no-records", "-o", str(page)]) == 0
+    assert "gemm" in page.read_text()
+
+
+def test_problems_that_are_none_say_why():
+    with pytest.raises(ProblemError, match="m"):
+        Gemm(m=0, n=2, k=3)
+    with pytest.raises(ProblemError, match="epilogue"):
+        Gemm(m=1, n=2, k=3, pass_="dgrad", epilogue=("relu",))
+    with pytest.raises(ProblemError, match="groups"):
+        Conv.parse((2, 8, 9, 9), (16, 8, 3, 3), groups=3)

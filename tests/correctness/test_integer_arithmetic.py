@@ -1,0 +1,206 @@
+"""What integers do at the ends of their range, and when divided by zero, on every target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support import cuda_on_cpu
+from tests.support.schedules import INTEGERS, apply_all, everywhere, run
+
+import tilewright
+from tilewright import te
+from tilewright.ir.errors import LanguageError, LoweringError
+
+Number = np.ndarray[Any, Any]
+
+
+def extremes(type: str, seed: int = 0) -> np.ndarray:
+    """Ends of the range, small numbers, zeros and random ones, 64 in all."""
+    info = np.iinfo(type)
+    fixed = [info.min, info.max, 0, 1, 2, 3, 7, info.max - 1, info.min + 1]
+    if info.min < 0:
+        fixed += [-1, -2, -3]
+    rng = np.random.default_rng(seed)
+    rest = rng.integers(info.min, info.max, 64 - len(fixed), type, endpoint=True)
+    return rng.permutation(np.concatenate([np.array(fixed, type), rest]))
+
+
+def pairs(type: str) -> tuple[np.ndarray, np.ndarray]:
+    """Operands that meet at the ends, with a divisor of 0 and of -1 for every kind of dividend."""
+    a, b = extremes(type, 1), extremes(type, 2)
+    ends = [np.iinfo(type).min, np.iinfo(type).max, 5, 0]
+    divisors = [0, -1 if np.iinfo(type).min < 0 else 1]
+    x, y = np.meshgrid(np.array(ends, type), np.array(divisors, type))
+    return np.concatenate([a, x.reshape(-1)]), np.concatenate([b, y.reshape(-1)])
+
+
+def exactly(f: Callable[[int, int], int], a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``f`` of numbers without end, brought into the type of the operands."""
+    bits = a.dtype.itemsize * 8
+    found = [f(int(x), int(y)) & (2**bits - 1) for x, y in zip(a, b)]
+    return np.array(found, f"uint{bits}").astype(a.dtype)
+
+
+def truncated(a: int, b: int) -> int:
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if b else 0
+
+
+ARITHMETIC: list[tuple[Callable[..., Any], Callable[[int, int], int]]] = [
+    (lambda a, b: a + b, lambda a, b: a + b),
+    (lambda a, b: a - b, lambda a, b: a - b),
+    (lambda a, b: a * b, lambda a, b: a * b),
+    (te.floordiv, lambda a, b: a // b if b else 0),
+    (te.floormod, lambda a, b: a % b if b else 0),
+    (te.truncdiv, truncated),
+    (te.truncmod, lambda a, b: a - truncated(a, b) * b if b else 0),
+    (
+        lambda a, b: a // 3 + a % 3 + te.truncdiv(a, 5),
+        lambda a, b: a // 3 + a % 3 + truncated(a, 5),
+    ),
+]
+
+
+@pytest.mark.parametrize("type", INTEGERS)
+@everywhere
+def test_arithmetic_wraps_around_and_division_by_zero_is_zero(type: str, target: str) -> None:
+    a, b = pairs(type)
+    functions = [f for f, _ in ARITHMETIC]
+    found = apply_all(functions, a, b, types=[type, type], target=target)
+    for k, (got, (_, want)) in enumerate(zip(found, ARITHMETIC)):
+        np.testing.assert_array_equal(got, exactly(want, a, b), err_msg=f"operation {k}")
+
+
+@pytest.mark.parametrize("type", INTEGERS)
+@everywhere
+def test_a_shift_by_the_width_or_more_leaves_zeros_or_the_sign(type: str, target: str) -> None:
+    bits = np.iinfo(type).bits
+    a = extremes(type)
+    by = np.resize(np.array([0, 1, bits - 1, bits, bits + 1, 100], type), a.shape)
+    left = exactly(lambda x, k: x << k if k < bits else 0, a, by)
+    right = exactly(lambda x, k: x >> min(k, bits), a, by)
+    found = apply_all(
+        [lambda a, b: a << b, lambda a, b: a >> b, lambda a, b: a >> (bits + 3)],
+        a, by, types=[type, type], target=target,
+    )  # fmt: skip
+    np.testing.assert_array_equal(found[0], left)
+    np.testing.assert_array_equal(found[1], right)
+    np.testing.assert_array_equal(found[2], exactly(lambda x, _: x >> bits, a, by))
+
+
+@everywhere
+def test_comparisons_see_what_wrapped_around(target: str) -> None:
+    a, b = pairs("int32")
+    found = apply_all(
+        [
+            lambda a, b: te.cast("int32", a + 1 > a),
+            lambda a, b: te.max(a + b, a),
+            lambda a, b: te.if_then_else(a * 2 >= 0, a * 2 // 2, -1),
+        ],
+        a, b, types=["int32", "int32"], target=target,
+    )  # fmt: skip
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(found[0], (a + np.int32(1) > a).astype("int32"))
+        np.testing.assert_array_equal(found[1], np.maximum(a + b, a))
+        double = a * np.int32(2)
+        np.testing.assert_array_equal(found[2], np.where(double >= 0, double // 2, -1))
+
+
+def divided(m: Any, i: Any) -> Any:
+    """Of Python's and NumPy's integers, and of expressions."""
+    return (m + i) // 3 + (m + i) % 4 * 100
+
+
+def launched(s: Any, tensor: te.Tensor, target: str) -> None:
+    if target == "llvm":
+        return
+    outer, inner = s[tensor].split(tensor.op.axis[0], factor=32)
+    s[tensor].bind(outer, te.thread_axis("blockIdx.x"))
+    s[tensor].bind(inner, te.thread_axis("threadIdx.x"))
+
+
+@everywhere
+def test_index_arithmetic_is_exact(target: str) -> None:
+    n = 50000
+    B = te.compute((n,), lambda i: i * 100000 // 100000 - (i * 100000) % 99999, name="B")
+    s = te.create_schedule(B.op)
+    launched(s, B, target)
+    (found,) = run(s, [B], [], target)
+    i = np.arange(n, dtype="int64")
+    np.testing.assert_array_equal(found, i - i * 100000 % 99999)
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@everywhere
+def test_an_element_is_the_same_number_kept_or_computed_where_it_is_read(
+    inline: bool, target: str
+) -> None:
+    n = 50000
+    A = te.placeholder((n,), "int32", name="A")
+    S = te.compute((n,), lambda i: i * 100000, name="S")
+    B = te.compute((n,), lambda i: te.floordiv(te.max(S[i], A[i]), 1000), name="B")
+    s = te.create_schedule(B.op)
+    if inline:
+        s[S].compute_inline()
+    else:
+        launched(s, S, target)
+    launched(s, B, target)
+    a = np.full(n, -(2**31), "int32")
+    (found,) = run(s, [A, B], [a], target)
+    wrapped = (np.arange(n) * 100000).astype("int32")
+    np.testing.assert_array_equal(found, wrapped // 1000)
+
+
+@pytest.mark.parametrize("value", [-(2**31), -7, -1, 0, 5, 2**31 - 1])
+@everywhere
+def test_a_number_that_is_no_extent_may_be_negative(value: int, target: str) -> None:
+    m = te.var("m")
+    A = te.placeholder((16,), "int32", name="A")
+    B = te.compute((16,), lambda i: divided(m, i) + A[te.floormod(m - i, 16)], name="B")
+    s = te.create_schedule(B.op)
+    launched(s, B, target)
+    a, b, i = np.arange(16, dtype="int32"), np.empty(16, "int32"), np.arange(16, dtype="int64")
+    tilewright.build(s, [A, B, m], target)(a, b, value)
+    np.testing.assert_array_equal(b, divided(value, i).astype("int32") + a[(value - i) % 16])
+
+
+@pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler")
+def test_a_number_that_is_no_extent_may_be_negative_in_cuda_source(tmp_path: Path) -> None:
+    m = te.var("m")
+    B = te.compute((16,), lambda i: divided(m, i), name="B")
+    s = te.create_schedule(B.op)
+    launched(s, B, "cuda")
+    module = tilewright.lower(s, [B, m], "cuda -arch=sm_90a")
+    b = cuda_on_cpu.aligned(np.zeros(16, "int32"))
+    assert cuda_on_cpu.run(module, [b], {"m": -7}, tmp_path) == 0
+    np.testing.assert_array_equal(b, divided(-7, np.arange(16)).astype("int32"))
+
+
+@everywhere
+def test_a_constant_is_brought_into_its_type_where_it_is_a_value(target: str) -> None:
+    a = np.array([-(2**31), -5, -4, 0, 2**31 - 1], "int32")
+    most = te.const(2**31 - 1, "int32")
+    (found,) = apply_all(
+        [lambda a: te.select(a < most * 4, 1, 0) + te.select(a < most + 1, 2, 0)],
+        a, types=["int32"], target=target,
+    )  # fmt: skip
+    np.testing.assert_array_equal(found, (a < -4).astype("int32"))
+
+
+def test_a_constant_beyond_64_bits_is_refused() -> None:
+    A = te.placeholder((4,), "int64", name="A")
+    with pytest.raises(LanguageError, match="beyond what 64 bits hold"):
+        te.compute((4,), lambda i: A[i] * -te.const(-(2**63), "int64"), name="B")
+
+
+def test_an_index_beyond_64_bits_is_refused() -> None:
+    n = te.var("n", "int64", most=2**62)
+    A = te.placeholder((n,), name="A")
+    with pytest.raises(LanguageError, match="beyond what 64 bits hold"):
+        te.compute((n,), lambda i: i * i, name="B")
+    B = te.compute((4,), lambda i: te.if_then_else(n * n % 4 > i, 1.0, 0.0), name="B")
+    with pytest.raises(LoweringError, match="64 bits"):
+        tilewright.lower(te.create_schedule(B.op), [A, B, n], "llvm")

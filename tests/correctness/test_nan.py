@@ -1,0 +1,75 @@
+"""What minima, maxima and reductions make of NaN, on every target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.schedules import apply_all, everywhere, run
+
+from tilewright import te
+
+
+@everywhere
+def test_of_a_number_and_nan_the_number_is_taken(target: str) -> None:
+    a = np.array([np.nan, 1, np.nan, -2, np.inf, -np.inf, 0, 5], "float32")
+    b = np.array([3, np.nan, np.nan, 7, np.nan, np.nan, np.nan, 4], "float32")
+    largest, smallest, clipped, positive, kept = apply_all(
+        [
+            lambda a, b: te.max(a, b),
+            lambda a, b: te.min(a, b),
+            lambda a, b: te.clip(a, -1.0, 2.0),
+            lambda a, b: te.max(a, 0.0),
+            lambda a, b: te.select(a < 0.0, 0.0, a),
+        ],
+        a, b, types=["float32", "float32"], target=target,
+    )  # fmt: skip
+    np.testing.assert_array_equal(largest, np.fmax(a, b))
+    np.testing.assert_array_equal(smallest, np.fmin(a, b))
+    clip = np.fmin(np.fmax(a, np.float32(-1)), np.float32(2))
+    np.testing.assert_array_equal(clipped, clip)
+    np.testing.assert_array_equal(positive, np.fmax(a, np.float32(0)))
+    np.testing.assert_array_equal(kept, np.where(a < 0, np.float32(0), a))
+
+
+@everywhere
+def test_a_maximum_over_an_axis_passes_over_nan(target: str) -> None:
+    A = te.placeholder((8, 5), name="A")
+    k = te.reduce_axis((0, 5), "k")
+    B = te.compute((8,), lambda i: te.max(A[i, k], axis=k), name="B")
+    s = te.create_schedule(B.op)
+    if target != "llvm":
+        s[B].bind(B.op.axis[0], te.thread_axis("threadIdx.x"))
+    a = np.random.default_rng(0).standard_normal((8, 5)).astype("float32")
+    a[np.arange(8), np.arange(8) % 5] = np.nan
+    (found,) = run(s, [A, B], [a], target)
+    np.testing.assert_array_equal(found, np.nanmax(a, axis=1))
+
+
+@pytest.mark.parametrize(("extremum", "expected"), [(te.max, np.fmax), (te.min, np.fmin)])
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("type", ["float32", "float64", "float16"])
+def test_an_integer_beside_nan_is_taken_in_every_lane(
+    extremum: Any, expected: Any, swapped: bool, type: str
+) -> None:
+    # LLVM knows that a converted integer is no NaN. Of each vector one element is read, which lets
+    # LLVM compute it as a scalar.
+    a = np.arange(-5, 6, dtype="int8")
+    b = np.where(np.arange(11) % 3 == 0, np.nan, -a[::-1]).astype(type)
+    A = te.placeholder((11,), "int8", name="A")
+    B = te.placeholder((11,), type, name="B")
+
+    def body(i: Any) -> Any:
+        pair = (B[i], te.cast(type, A[i]))
+        return extremum(*(reversed(pair) if swapped else pair))
+
+    T = te.compute((11,), body, name="T")
+    C = te.compute((11,), lambda i: T[i], name="C")
+    s = te.create_schedule(C.op)
+    _, inner = s[C].split(C.op.axis[0], factor=1)
+    pairs, _ = s[C].split(inner, factor=2)
+    s[T].compute_at(s[C], pairs)
+    s[T].vectorize(T.op.axis[0])
+    (found,) = run(s, [A, B, C], [a, b], "llvm")
+    np.testing.assert_array_equal(found, expected(a.astype(type), b))

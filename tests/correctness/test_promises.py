@@ -1,0 +1,67 @@
+"""What the structure promises: declarations without tiles, sketches that are small and general, and
+operators' names in their places."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from tilewright.topi.problem import OPERATORS
+from tilewright.topi.sketches import SKETCHES
+
+SOURCE = Path(__file__).parents[2] / "src" / "tilewright"
+SKETCHED = [
+    *(SOURCE / "topi" / "sketches").glob("*.py"),
+    *(SOURCE / "topi" / "pieces").glob("*.py"),
+]
+#: Modules above the operators that still speak of one: the models of the depthwise templates, and
+#: what is made for its tables. The lists may only become shorter.
+NAMED: dict[str, set[str]] = {
+    "select": {
+        "band_cost.py", "cost.py", "features.py", "large_filter_model.py", "pair_cost.py",
+        "plane_band_cost.py", "plane_cost.py", "product_features.py", "products.py", "ranking.py",
+        "staged_cost.py",
+    },
+    "tune": {"article_003.py", "template.py"},
+    "report": {"crossover.py", "overview.py", "results.py"},
+    "cli": {
+        "_demo/layers.py", "_demo/space.py", "_measure/onnx.py", "_measure/peers.py",
+        "_problems.py",
+    },
+}  # fmt: skip
+
+
+def test_a_declaration_takes_no_tile():
+    assert all(sketch.declares is None for sketch in SKETCHES)
+    for operator in OPERATORS.values():
+        assert list(inspect.signature(operator.declare).parameters) == ["self", "given"]
+
+
+def test_sketches_are_functions_of_a_declaration_and_a_tiling():
+    for sketch in SKETCHES:
+        _, tiling = inspect.signature(sketch.schedule).parameters.values()
+        assert tiling.annotation == sketch.config.__name__
+
+
+@pytest.mark.parametrize("path", SKETCHED, ids=lambda p: p.stem)
+def test_sketches_are_small_and_name_no_operator(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    code = re.sub(r'"""(?s:.*?)"""|#.*', "", text)
+    assert "topi.operators" not in code
+    for name in OPERATORS:
+        assert f'"{name}"' not in code
+
+
+@pytest.mark.parametrize("package", NAMED)
+def test_packages_above_speak_of_no_operator(package):
+    named = re.compile(r"depthwise_conv|operators\.(conv|gemm)\b|\bConv\b|\bGemm\b")
+    found = set()
+    for path in (SOURCE / package).rglob("*.py"):
+        code = re.sub(r'"""(?s:.*?)"""|#.*', "", path.read_text(encoding="utf-8"))
+        if named.search(code):
+            found.add(str(path.relative_to(SOURCE / package)))
+    assert found <= NAMED[package]

@@ -1,0 +1,245 @@
+"""Parts of tensors kept in other memories that ``python -m tests.fuzz`` found wrong, minimised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.found import agree
+
+from tilewright import build, lower, te
+from tilewright.ir.errors import LoweringError, VerificationError
+from tilewright.ir.stmt import Allocate
+from tilewright.ir.visit import walk
+from tilewright.schedule import Schedule
+from tilewright.te import Tensor
+
+
+def test_sim_computes_offsets_that_the_type_of_an_index_does_not_hold() -> None:
+    A, P = te.placeholder((5, 100), "int32", name="A"), te.placeholder((64,), "uint8", name="P")
+    B = te.compute((64,), lambda i: A[te.clip(P[i], 0, 4), 99 - i], name="B")
+    s = te.create_schedule(B.op)
+    s[B].bind(B.op.axis[0], te.thread_axis("threadIdx.x"))
+    agree(s, [A, P], [B], "sim")
+
+
+def _gathered(index: Any, size: int) -> tuple[Schedule, list[Tensor], Tensor]:
+    """A table in shared memory, read at what ``index`` makes of data."""
+    A, P = te.placeholder((size,), name="A"), te.placeholder((8,), "uint16", name="P")
+    B = te.compute((8,), lambda i: index(A, P[i], i), name="B")
+    s = te.create_schedule(B.op)
+    copy = s.cache_read(A, "shared", [B])
+    outer, inner = s[B].split(B.op.axis[0], factor=4)
+    s[B].bind(outer, te.thread_axis("blockIdx.x"))
+    s[B].bind(inner, te.thread_axis("threadIdx.x"))
+    s[copy].compute_at(s[B], outer)
+    s[copy].align_bounds(copy.op.axis[0], 4)
+    s[copy].bind(s[copy].split(copy.op.axis[0], factor=4)[1], te.thread_axis("threadIdx.x"))
+    return s, [A, P], B
+
+
+def test_of_a_table_read_at_guarded_data_no_more_is_kept_than_it_has() -> None:
+    def index(A: Tensor, p: Any, i: Any) -> Any:
+        twice = te.cast("int32", p) * 2
+        return te.if_then_else(twice < 6, A[twice], 0.0)
+
+    s, inputs, B = _gathered(index, 6)
+    (func,) = lower(s, [*inputs, B], "sim").funcs
+    (kept,) = (x.buffer for x in walk(func.body) if isinstance(x, Allocate))
+    assert [str(n) for n in kept.shape] == ["8"], "whole groups of four of what the table has"
+    agree(s, inputs, [B], "sim")
+
+
+def test_a_copy_has_no_room_for_data_that_say_a_place_beyond_the_table() -> None:
+    s, inputs, B = _gathered(lambda A, p, i: A[te.cast("int32", p & 31) - i], 200)
+    with pytest.raises(VerificationError, match="could not prove.*within its shape"):
+        build(s, [*inputs, B], "sim")
+
+
+def test_an_aligned_copy_between_two_reads_apart_is_all_of_the_tensor() -> None:
+    A = te.placeholder((20,), "int32", name="A")
+    B = te.compute(
+        (6,), lambda i: te.select(i < 9, A[i * i % 20], A[(i // 2 - i // 3 + i - 3) % 20]), name="B"
+    )
+    s = te.create_schedule(B.op)
+    copy = s.cache_read(A, "local", [B])
+    s[B].bind(B.op.axis[0], te.thread_axis("threadIdx.x"))
+    s[copy].compute_at(s[B], B.op.axis[0])
+    s[copy].align_bounds(copy.op.axis[0], 2)
+    agree(s, [A], [B], "sim")
+
+
+def _longer_by_thread(inside: bool, scope: str, spread: bool) -> tuple[Schedule, Tensor, Tensor]:
+    """Sums over more rows for later threads, of rows that are copied."""
+    A = te.placeholder((8, 8), "int32", name="A")
+
+    def total(i: Any) -> Any:
+        r = te.reduce_axis((0, i), "r")
+        return te.sum(A[r, 7 - i], axis=r)
+
+    B = te.compute((8,), total, name="B")
+    s = te.create_schedule(B.op)
+    copy = s.cache_read(A, scope, [B])
+    outer, i = s[B].split(B.op.axis[0], factor=8)
+    s[B].bind(outer, te.thread_axis("blockIdx.x"))
+    s[B].bind(i, te.thread_axis("threadIdx.x"))
+    s[copy].compute_at(s[B], B.op.reduce_axis[0] if inside else outer)
+    if spread:
+        s[copy].bind(copy.op.axis[1], te.thread_axis("threadIdx.x"))
+    return s, A, B
+
+
+@pytest.mark.parametrize("spread", [True, False])
+def test_threads_share_nothing_in_a_loop_that_some_leave_early(spread: bool) -> None:
+    s, A, B = _longer_by_thread(inside=True, scope="shared", spread=spread)
+    with pytest.raises(LoweringError, match="over 'r' of stage 'B'.*not as often.*outside of that"):
+        lower(s, [A, B], "sim")
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_they_may_share_it_outside_of_the_loop_or_keep_their_own(inside: bool) -> None:
+    s, A, B = _longer_by_thread(inside, "local" if inside else "shared", spread=not inside)
+    agree(s, [A], [B], "sim")
+
+
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+def test_what_a_reduction_may_run_over_says_nothing_of_the_axes_around_it(target: str) -> None:
+    A = te.placeholder((5,), name="A")
+    B = te.compute(
+        (5,), lambda i: te.sum(A[(r := te.reduce_axis((0, 5 - i), "r"))], axis=r), name="B"
+    )
+    s = te.create_schedule(B.op)
+    copy = s.cache_read(A, "local", [B])
+    outer, inner = s[B].split(B.op.axis[0], factor=8)
+    s[B].split(B.op.reduce_axis[0], factor=3)
+    s[copy].compute_at(s[B], outer)
+    if target == "sim":
+        s[B].bind(outer, te.thread_axis("blockIdx.x"))
+        s[B].bind(inner, te.thread_axis("threadIdx.x"))
+    agree(s, [A], [B], target)
+
+
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+@pytest.mark.parametrize("alignment", [0, 4])
+@pytest.mark.parametrize(
+    "index",
+    [
+        lambda i, at: te.cast("int64", i) * 2 + 1,
+        lambda i, at: te.max(te.cast("int64", i) - 2, 0),
+        lambda i, at: te.clip(at, 0, 0),
+    ],
+    ids=["affine", "maximum", "constant"],
+)
+def test_an_axis_computed_where_it_is_read_at_64_bits_keeps_its_type(
+    index: Any, alignment: int, target: str
+) -> None:
+    A, P = te.placeholder((60,), "int32", name="A"), te.placeholder((8,), "int64", name="P")
+    T = te.compute((20,), lambda j: A[j * 3] + j, name="T")
+    B = te.compute((8,), lambda i: T[index(i, P[i])], name="B")
+    s = te.create_schedule(B.op)
+    s[T].compute_at(s[B], B.op.axis[0])
+    s[T].split(T.op.axis[0], nparts=3)
+    if alignment:
+        s[T].align_bounds(T.op.axis[0], alignment)
+    if target == "sim":
+        s[B].bind(B.op.axis[0], te.thread_axis("threadIdx.x"))
+    agree(s, [A, P], [B], target)
+
+
+def _squares(spread: bool) -> tuple[Schedule, Tensor, Tensor]:
+    """Pairs of elements kept in registers, each thread's around the square of its index."""
+    A = te.placeholder((8,), name="A")
+    B = te.compute((3, 12), lambda i, j: A[(i * j + j * j) % 8], name="B")
+    s = te.create_schedule(B.op)
+    copy = s.cache_read(A, "local", [B])
+    i, j = s[B].op.axis
+    s[B].bind(i, te.thread_axis("blockIdx.x"))
+    s[B].bind(j, te.thread_axis("threadIdx.x"))
+    s[copy].compute_at(s[B], j)
+    s[copy].align_bounds(copy.op.axis[0], 2)
+    if spread:
+        s[copy].bind(copy.op.axis[0], te.thread_axis("threadIdx.x"))
+    return s, A, B
+
+
+def test_a_thread_may_read_registers_at_a_product() -> None:
+    s, A, B = _squares(spread=False)
+    agree(s, [A], [B], "sim")
+
+
+def test_a_condition_may_say_what_a_product_is_where_registers_are_read() -> None:
+    A = te.placeholder((8,), name="A")
+    B = te.compute((6, 3), lambda i, j: te.select(i < 1, A[i * i % 8], A[j + 3]), name="B")
+    s = te.create_schedule(B.op)
+    copy = s.cache_read(A, "local", [B])
+    s[B].bind(B.op.axis[0], te.thread_axis("threadIdx.x"))
+    s[copy].compute_at(s[B], B.op.axis[1])
+    agree(s, [A], [B], "sim")
+
+
+def test_what_other_threads_keep_at_a_product_is_not_there() -> None:
+    s, A, B = _squares(spread=True)
+    with pytest.raises(VerificationError, match="reads of A.local only what its thread wrote"):
+        build(s, [A, B], "sim")
+
+
+def _beyond_an_empty_tensor() -> tuple[Tensor, Tensor, Any]:
+    n = te.var("n")
+    A = te.placeholder((n,), name="A")
+    return A, te.compute((4,), lambda i: A[i % n], name="B"), 0
+
+
+def _below_a_tensor() -> tuple[Tensor, Tensor, Any]:
+    A = te.placeholder((9,), name="A")
+    return A, te.compute((4,), lambda i: A[i - 1], name="B"), (3, 2)
+
+
+@pytest.mark.parametrize("declared", [_beyond_an_empty_tensor, _below_a_tensor])
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+def test_a_tile_hides_no_read_beyond_its_tensor(declared: Any, target: str) -> None:
+    A, B, alignment = declared()
+    s = te.create_schedule(B.op)
+    copy = s.cache_read(A, "local", [B])
+    s[copy].compute_at(s[B], B.op.axis[0])
+    if alignment:
+        s[copy].align_bounds(copy.op.axis[0], *alignment)
+    if target == "sim":
+        s[B].bind(B.op.axis[0], te.thread_axis("threadIdx.x"))
+    with pytest.raises(VerificationError, match="reads A"):
+        build(s, [A, B], target)
+
+
+def test_an_aligned_tile_behind_a_guard_on_data_of_eight_bits_stays_in_its_tensor() -> None:
+    A, P = te.placeholder((8,), name="A"), te.placeholder((6,), "int8", name="P")
+    body = lambda i: te.select(te.all(P[i] >= 0, P[i] < 8), A[P[i]], 0.0)  # noqa: E731
+    B = te.compute((6,), body, name="B")
+    s = te.create_schedule(B.op)
+    copy = s.cache_read(A, "global", [B])
+    s[copy].compute_at(s[B], B.op.axis[0])
+    s[copy].align_bounds(copy.op.axis[0], 3)
+    agree(s, [A, P], [B], "llvm")
+
+
+@pytest.mark.parametrize("size", [0, 1, 7])
+def test_a_tile_behind_a_guard_on_data_stays_in_its_tensor(size: int) -> None:
+    n = te.var("n")
+    A, P = te.placeholder((n,), name="A"), te.placeholder((8,), "uint8", name="P")
+    body = lambda i: te.if_then_else(te.all(P[i] > 1, i < n), A[i], 0.0)  # noqa: E731
+    B = te.compute((8,), body, name="B")
+    s = te.create_schedule(B.op)
+    outer, _ = s[B].split(B.op.axis[0], factor=3)
+    s[s.cache_read(A, "local", [B])].compute_at(s[B], outer)
+    agree(s, [A, P], [B], "llvm", {n: size})
+
+
+@pytest.mark.parametrize("size", [0, 1, 7])
+def test_a_loop_that_may_not_run_says_nothing_outside_of_it(size: int) -> None:
+    n = te.var("n")
+    A = te.placeholder((n,), name="A")
+    last = lambda i: te.if_then_else(n > 0, A[te.clip(i, 0, n - 1)], 1.0)  # noqa: E731
+    B, C = te.compute((7,), last, name="B"), te.compute((n,), lambda i: A[i] * 2, name="C")
+    s = te.create_schedule([B.op, C.op])
+    copy = s.cache_read(A, "local", [B])
+    outer, _ = s[B].split(B.op.axis[0], factor=2)
+    s[copy].compute_at(s[B], outer)
+    agree(s, [A], [B, C], "llvm", {n: size})

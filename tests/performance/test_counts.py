@@ -1,0 +1,75 @@
+"""What sketches count in closed form is what the lowered program does."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.depthwise import encode, random_inputs
+
+import tilewright
+from tilewright.target import Target
+from tilewright.topi import Conv, Gemm
+from tilewright.topi.problem import Problem
+from tilewright.topi.template import Template
+from tilewright.topi.templates import TEMPLATES
+
+SIM = Target.parse("sim")
+
+
+def played(p: Problem, template: Template, config: object) -> tuple[int, int, int, int]:
+    """Blocks, products, elements copied to shared memory, and elements stored, of a run in sim."""
+    d = template.declare(p, config)
+    kernel = tilewright.build(template.schedule(d, config), d.args, SIM)
+    out = encode(np.zeros(p.result.shape), p.result.dtype)
+    report = kernel.simulate(*random_inputs(p, p.shapes()).values(), out)
+    assert report.ok, report
+    found = {name: (t.loads, t.stores) for name, t in report.traffic.items()}
+    read = sum(t[0] for name, t in found.items() if name in ("fragment", "local"))
+    # An mma reads 512 elements for 2048 products, a product of lanes three for one; a result one.
+    terms = read - math.prod(p.result.shape)
+    multiplies = 4 * terms if "fragment" in found else terms // 3
+    copied = found.get("shared", (0, 0))[1]
+    return list(report.blocks.values())[-1], multiplies, copied, found["global"][1]
+
+
+#: Several rows and columns each: of less than a thread's part of a tile, programs do less than
+#: these say, or more.
+PROBLEMS = [
+    Gemm(m=40, n=50, k=33),
+    Gemm(m=17, n=64, k=16, transpose_b=True, batch=2),
+    Gemm(m=33, n=70, k=20, pass_="dgrad"),
+    Conv.parse((2, 6, 7, 7), (10, 3, 3, 3), 2, padding=1),
+    Conv.parse((1, 3, 12, 11), (20, 3, 3, 3), 1, stride=2, layout="NHWC"),
+    Conv.parse((2, 4, 9, 8), (16, 4, 3, 3), 1, padding=1, pass_="dgrad"),
+    Conv.parse((2, 8, 6, 8), (12, 8, 3, 3), 1, padding=1, pass_="wgrad"),
+]
+
+
+@pytest.mark.parametrize("name", ["gpu.products_mma", "gpu.products"])
+@pytest.mark.parametrize("p", PROBLEMS, ids=str)
+@settings(max_examples=2)
+@given(data=st.data())
+def test_products_are_counted(p, name, data):
+    template = TEMPLATES[name]
+    p = p.replace(dtype="float16") if template.matrices else p
+    config = data.draw(st.sampled_from(template.candidates(p, SIM)))
+    assert template.counts is not None
+    c = template.counts(p, config)
+    assert (c.blocks, c.multiplies, c.copied, c.stored) == played(p, template, config)
+
+
+@pytest.mark.parametrize("p", PROBLEMS, ids=str)
+@settings(max_examples=2)
+@given(data=st.data())
+def test_loops_are_counted(p, data):
+    template = TEMPLATES["gpu.loops"]
+    config = data.draw(st.sampled_from(template.candidates(p, SIM)))
+    assert template.counts is not None
+    c = template.counts(p, config)
+    blocks, _, copied, stored = played(p, template, config)
+    assert (c.blocks, c.copied, c.stored) == (blocks, copied, stored)
+    assert p.flops // 2 <= c.multiplies

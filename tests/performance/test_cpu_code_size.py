@@ -1,0 +1,87 @@
+"""What a kernel for a CPU is made of does not grow with the boundaries that its loops have."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright import select, te
+from tilewright.arith.system import System
+from tilewright.codegen.llvm.module import generate
+from tilewright.ir.func import Func, Module
+from tilewright.ir.stmt import Store
+from tilewright.ir.visit import stores
+from tilewright.lower.pipeline import lower
+from tilewright.select.algorithm import Scheduled
+from tilewright.target import Target
+from tilewright.topi.operators.conv import Conv
+from tilewright.verify import verify
+
+TARGET = Target.parse("llvm -arch=avx512")
+FEATURES = frozenset(("avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"))
+#: Channels, image, filter, stride: channels that are whole vectors, and that are not.
+LAYERS = [(480, 14, 3, 1), (200, 14, 3, 1), (60, 28, 3, 1), (72, 56, 5, 2), (240, 28, 3, 2)]
+
+
+def module(channels: int, size: int, kernel: int, stride: int) -> Module:
+    problem = Conv(
+        batch=1, channels=channels, height=size, width=size, kernel_h=kernel, kernel_w=kernel,
+        stride=stride, padding=kernel // 2, dtype="float32", layout="NHWC",
+    )  # fmt: skip
+    choice = next(iter(select.options(problem, TARGET, "heuristic")))
+    assert isinstance(choice.algorithm, Scheduled)
+    template = choice.algorithm.template
+    found = template.declare(problem, choice.config, te.var("n", most=problem.most_batch))
+    return lower(template.schedule(found, choice.config), found.args, TARGET)
+
+
+def lowered(*layer: int) -> Func:
+    (func,) = module(*layer).funcs
+    return func
+
+
+def results(func: Func) -> list[Store]:
+    """The statements that write the result."""
+    return [s for s in stores(func.body) if s.buffer is func.params[2]]
+
+
+@pytest.fixture
+def solved(monkeypatch: pytest.MonkeyPatch) -> list[System]:
+    """Questions that went to the solver."""
+    asked: list[System] = []
+    solve = System.solve
+
+    def counted(self: System) -> list[int] | None:
+        asked.append(self)
+        return solve(self)
+
+    monkeypatch.setattr(System, "solve", counted)
+    return asked
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_channels_last_layers_have_six_copies_of_their_tile_at_most(
+    layer: tuple[int, int, int, int],
+) -> None:
+    # Rows inside the image and others, by columns of the left edge, the middle and the right edge.
+    assert len(results(lowered(*layer))) <= 6
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_iterations_are_told_apart_once_for_all_copies(
+    layer: tuple[int, int, int, int], solved: list[System]
+) -> None:
+    func = lowered(*layer)
+    copies = len(results(func))
+    solved.clear()
+    verify(func)
+    pairs = copies * (copies + 1) // 2
+    assert copies > 1
+    assert len(solved) < pairs
+
+
+def test_indices_of_long_loops_begin_with_what_they_have_in_common() -> None:
+    lines = generate(module(480, 14, 3, 1), 0, FEATURES, 512).text.splitlines()
+    divisions = [line for line in lines if "div i64" in line or "rem i64" in line]
+    hidden = [line for line in lines if 'asm ""' in line]
+    assert len(divisions) <= 8, "a task's number is divided once"
+    assert 0 < len(hidden) <= 40, "LLVM is not to take their sums apart"
