@@ -157,6 +157,10 @@ def unrolled(stage: Any) -> None:
     stage.unroll(stage.split(stage.op.axis[1], factor=4)[1])
 
 
+def unrolled_both(stage: Any) -> None:
+    stage.unroll(*stage.op.reduce_axis, stage.op.axis[1])
+
+
 def unrolled_by_pragma(stage: Any) -> None:
     stage.pragma(stage.op.axis[0], "auto_unroll_max_step", 16)
     stage.pragma(stage.op.axis[0], "unroll_explicit", True)
@@ -188,7 +192,7 @@ CPU_LOOPS = [
     split_by_factor, split_into_parts, split_twice, split_beyond_the_extent, fuse_all, fuse_parts,
     fuse_reduction, fuse_nothing, reduction_outermost, reduction_between_tiles,
     vector_in_a_reduction, vector_outside_of_a_reduction, vector_of_rows, vector_of_everything,
-    vector_of_a_prime, unrolled, unrolled_by_pragma, parallel, parallel_inside,
+    vector_of_a_prime, unrolled, unrolled_both, unrolled_by_pragma, parallel, parallel_inside,
     parallel_and_vector, neither_trimmed_nor_partitioned,
 ]  # fmt: skip
 

@@ -242,11 +242,12 @@ class Stage:
 
         annotate(self, axis, ForKind.VECTORIZED)
 
-    def unroll(self, axis: IterVar) -> None:
-        """See :func:`tilewright.schedule.annotate.annotate`."""
+    def unroll(self, *axes: IterVar) -> None:
+        """See :func:`tilewright.schedule.annotate.annotate`; each of several loops."""
         from tilewright.schedule.annotate import annotate
 
-        annotate(self, axis, ForKind.UNROLLED)
+        for axis in axes:
+            annotate(self, axis, ForKind.UNROLLED)
 
     def pragma(self, axis: IterVar, key: str, value: Any = None) -> None:
         """See :func:`tilewright.schedule.annotate.pragma`."""

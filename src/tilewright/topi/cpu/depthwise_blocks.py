@@ -62,8 +62,7 @@ def schedule_blocks(d: Declaration, tile: BlockTile = BlockTile()) -> Schedule:
     out.parallel(task)
     if tile.stream:
         out.pragma(task, "stream_stores", True)
-    for axis in (row, column):
-        out.unroll(axis)
+    out.unroll(row, column)
     out.vectorize(lane)
     if tile.lanes * dtype(p.accumulate).bytes == _MASKED:
         out.pragma(vector, "partition", False)
@@ -94,8 +93,7 @@ def _sum(st: Stages, tile: BlockTile) -> None:
     # guards all its products.
     inside = (dt, *space[:-1], dj, space[-1]) if written else (dj, dt, *space)
     sums.reorder(batch, *before, do, *inside, vector, lane)
-    for axis in (dt, *space, vector):
-        sums.unroll(axis)
+    sums.unroll(dt, *space, vector)
     if written:
         sums.unroll(dj)
     sums.vectorize(lane)

@@ -47,8 +47,7 @@ def schedule_channels(d: Declaration, tile: ChannelTile = ChannelTile()) -> Sche
     out.parallel(task)
     if tile.stream:
         out.pragma(task, "stream_stores", True)
-    for axis in (row, column, vector):
-        out.unroll(axis)
+    out.unroll(row, column, vector)
     out.vectorize(lane)
     st.sums.compute_at(out, c)
     _sum(st, tile, phased)
@@ -79,8 +78,7 @@ def _sum(st: Stages, tile: ChannelTile, phased: bool) -> None:
     phases = vector_space[p.rank :] if phased else []
     pixels = vector_space[: p.rank]
     sums.reorder(axes[0], *phases, *before, do, dt, dj, *pixels, vector, lane)
-    for axis in (*phases, dt, *pixels, vector):
-        sums.unroll(axis)
+    sums.unroll(*phases, dt, *pixels, vector)
     if p.kernel_w <= 9:
         sums.unroll(dj)
     sums.vectorize(lane)

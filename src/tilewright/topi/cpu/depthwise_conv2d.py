@@ -57,8 +57,7 @@ def schedule_rows(output: Tensor, tile: RowTile = RowTile()) -> Schedule:
     jo, ji = sums.split(j, factor=tile.lanes)
     do, dt = sums.split(di, factor=min(tile.taps, static(found.filter.shape[2], "the filter")))
     sums.reorder(do, dj, dt, i, jo, ji)
-    for axis in (dt, i, jo):
-        sums.unroll(axis)
+    sums.unroll(dt, i, jo)
     if static(found.filter.shape[3], "the filter") <= 7:
         sums.unroll(dj)
     sums.vectorize(ji)

@@ -95,8 +95,7 @@ def schedule_fir(d: Declaration, tile: FirTile = FirTile()) -> Schedule:
     *axes, c = sums.op.axis
     c, lane = _in_lanes(sums, tile.lanes)
     sums.reorder(di, outer, dj, *axes, c, lane)
-    for axis in (dj, *axes):
-        sums.unroll(axis)
+    sums.unroll(dj, *axes)
 
     # Which phases a part is made of is decided once, where the parts are written out.
     parts = [(made.packed, out, task, None), (made.image, products, a, 2)]

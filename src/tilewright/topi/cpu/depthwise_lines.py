@@ -73,8 +73,7 @@ def _sum(st: Stages, tile: LineTile, phased: bool) -> None:
     vector, lane = sums.split(column, factor=tile.lanes)
     do, dt = sums.split(di, factor=min(tile.taps, p.kernel_h))
     sums.reorder(n, c, *phases, *before, do, dj, dt, *rows, vector, lane)
-    for axis in (*phases, dt, *rows, vector):
-        sums.unroll(axis)
+    sums.unroll(*phases, dt, *rows, vector)
     if p.kernel_w <= 7:
         sums.unroll(dj)
     sums.vectorize(lane)

@@ -84,8 +84,7 @@ def schedule_pairs(d: Declaration, tile: PairTile = PairTile()) -> Schedule:
     dj, pair = sums.split(dj, factor=tile.pairs)
     c, lane = sums.split(c, factor=LANES)
     sums.reorder(n, di, dj, pair, *space, c, lane, side)
-    for axis in (pair, *space):
-        sums.unroll(axis)
+    sums.unroll(pair, *space)
     sums.tensorize(lane, dot_bf16)
 
     for tensor in (made.image, made.filter):

@@ -101,8 +101,7 @@ def schedule_amx(d: Declaration, tile: AmxTile = AmxTile()) -> Schedule:
 
     stored.compute_at(out, h)
     _, c, down, across, r, w = stored.op.axis
-    for axis in (c, down, across):
-        stored.unroll(axis)
+    stored.unroll(c, down, across)
     stored.tensorize(r, amx_store_f32)
 
     sums.compute_at(out, h)
@@ -112,8 +111,7 @@ def schedule_amx(d: Declaration, tile: AmxTile = AmxTile()) -> Schedule:
     for axis, whole in ((c, tile.channels), (down, tile.down), (across, tile.across)):
         sums.align_bounds(axis, whole)
     sums.reorder(b, q, block, c, down, across, r, w, pair, side)
-    for axis in (c, down, across):
-        sums.unroll(axis)
+    sums.unroll(c, down, across)
     sums.tensorize(r, amx_bf16)
 
     left, right = s[made.left], s[made.right]

@@ -77,8 +77,7 @@ def schedule_wgrad_lines(d: Declaration, tile: GradTile = GradTile()) -> Schedul
     c, m, *taps, lane = parts.op.axis
     *over, vectors = [a for a in parts.leaf_iter_vars if a.kind == "reduce"]
     parts.reorder(*over, vectors, c, m, *taps, lane)
-    for axis in taps:
-        parts.unroll(axis)
+    parts.unroll(*taps)
     parts.vectorize(lane)
     if st.padded is not None:
         lines = st.padded
@@ -98,5 +97,4 @@ def _over(st: Stages) -> tuple[IterVar, IterVar, IterVar]:
 
 
 def _write_out(st: Stages, axes: list[IterVar]) -> None:
-    for axis in axes:
-        st.sums.unroll(axis)
+    st.sums.unroll(*axes)

@@ -73,13 +73,11 @@ def schedule_conv2d_lanes(output: Tensor, tile: LaneTile = LaneTile()) -> Schedu
     total.align_bounds(p, _LANES)
     step, k = total.split(k, factor=tile.depth)
     total.reorder(g, step, k, m, p)
-    for axis in (k, m, p):
-        total.unroll(axis)
+    total.unroll(k, m, p)
     for tensor in (left, right):
         stage = s[tensor]
         stage.compute_at(total, k)
-        for axis in stage.op.axis[:-1]:
-            stage.unroll(axis)
+        stage.unroll(*stage.op.axis[:-1])
     s[right].vectorize(s[right].op.axis[-1])
     for tensor in (found.weights, found.columns):
         stage = s[tensor]

@@ -93,8 +93,7 @@ def schedule_conv2d_mma(output: Tensor, tile: MmaTile = MmaTile()) -> Schedule:
     mo, m = total.split(m, factor=16)
     po, p = total.split(p, factor=8)
     total.reorder(g, step, part, mo, po, m, p, k)
-    for axis in (part, mo, po):
-        total.unroll(axis)
+    total.unroll(part, mo, po)
     total.tensorize(m, multiply)
     for fragment, instruction in ((left, load_a), (right, load_b)):
         stage = s[fragment]

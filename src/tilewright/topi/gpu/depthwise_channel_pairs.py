@@ -183,13 +183,11 @@ def _hold_filters(s: Schedule, made: PairStages, at: tuple[Stage, IterVar], warp
     held.compute_at(*at)
     held.bind(held.op.axis[0], warps)
     if made.bands is None:
-        for axis in held.op.axis[1:]:
-            held.unroll(axis)
+        held.unroll(*held.op.axis[1:])
         return
     *rows, q, ci, output, cj = held.op.axis[1:]
     held.reorder(*rows, q, output, cj, ci)
-    for axis in (*rows, q, output, cj, ci):
-        held.unroll(axis)
+    held.unroll(*rows, q, output, cj, ci)
     taps = s[made.taps]
     taps.set_scope("local")
     taps.compute_at(held, cj)  # read once for both channels of a pixel
@@ -253,8 +251,7 @@ def _multiply(s: Schedule, d: PairDeclaration, tile: PairTile, at: tuple[Stage, 
     *_, pair, line, image, strips, group, output, cj = sums.op.axis
     r, part, *summed = sums.op.reduce_axis
     sums.reorder(r, part, pair, line, image, strips, group, output, cj, *summed)
-    for axis in (r, part, pair, line):
-        sums.unroll(axis)
+    sums.unroll(r, part, pair, line)
     sums.tensorize(image, _MULTIPLY[kind, cut.pixels])
 
     pixels = s[made.pixels]

@@ -95,8 +95,7 @@ def schedule_boxes(d: Declaration, tile: BoxTile = BoxTile()) -> Schedule:
     out.bind(tz, te.thread_axis("threadIdx.z"))
     out.bind(ty, te.thread_axis("threadIdx.y"))
     out.bind(tx, te.thread_axis("threadIdx.x"))
-    for axis in (row, column):
-        out.unroll(axis)
+    out.unroll(row, column)
     even = p.result_channels % tile.vector == 0
     (out.vectorize if even else out.unroll)(lane)
 
@@ -104,13 +103,11 @@ def schedule_boxes(d: Declaration, tile: BoxTile = BoxTile()) -> Schedule:
     *_, channel = sums.op.axis
     _, di, dj = tap_axes(sums, p.rank)
     sums.reorder(di, dj, *sums.op.axis[:-1], channel)
-    for axis in (di, dj, *sums.op.axis):
-        sums.unroll(axis)
+    sums.unroll(di, dj, *sums.op.axis)
 
     loads = s[data]
     place_loads(loads, ROLLING, out, row, tx, sums, di)
-    for axis in loads.op.axis[:-1]:
-        loads.unroll(axis)
+    loads.unroll(*loads.op.axis[:-1])
     loads.vectorize(loads.op.axis[-1])
 
     box = s[d.padded]

@@ -72,8 +72,7 @@ def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
     out.bind(tz, te.thread_axis("threadIdx.z"))
     out.bind(ty, te.thread_axis("threadIdx.y"))
     out.bind(tx, te.thread_axis("threadIdx.x"))
-    for axis in (row, phase, column):
-        out.unroll(axis)
+    out.unroll(row, phase, column)
     whole = p.result_channels % tile.vector == 0
     if whole:
         out.vectorize(lane)
@@ -87,13 +86,11 @@ def schedule_pixels(d: Declaration, tile: PixelTile = PixelTile()) -> Schedule:
     taps = p.kernel_h if tile.by_row else min(tile.taps, p.kernel_h)
     do, dt = sums.split(di, factor=taps)
     sums.reorder(batch, *before, do, dt, dj, *phases, *pixels, channel)
-    for axis in (*before, dt, dj, *phases, *pixels, channel):
-        sums.unroll(axis)
+    sums.unroll(*before, dt, dj, *phases, *pixels, channel)
 
     loads = s[data]
     place_loads(loads, tile.by_row, out, row, tx, sums, do)
-    for axis in loads.op.axis[:-1]:
-        loads.unroll(axis)
+    loads.unroll(*loads.op.axis[:-1])
     if p.multiplier == 1 and whole:
         loads.vectorize(loads.op.axis[-1])
     else:

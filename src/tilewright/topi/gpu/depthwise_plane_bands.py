@@ -161,8 +161,7 @@ def schedule_plane_bands(d: Declaration, tile: PlaneBandTile = PlaneBandTile()) 
     bands.set_scope("fragment")
     bands.compute_at(out, block)
     bands.bind(bands.op.axis[0], threads[1])
-    for axis in bands.op.axis[1:]:
-        bands.unroll(axis)
+    bands.unroll(*bands.op.axis[1:])
     image = s[made.image]
     image.set_scope("shared")
     image.compute_at(out, turn)
@@ -238,8 +237,7 @@ def _multiply(s: Schedule, d: PlaneBandDeclaration, at: tuple[Stage, IterVar]) -
     *_, line, image, strip, group, output = sums.op.axis
     r, part, place, pair, low = sums.op.reduce_axis
     sums.reorder(r, part, line, image, strip, group, output, pair, place, low)
-    for axis in (r, part, line):
-        sums.unroll(axis)
+    sums.unroll(r, part, line)
     sums.tensorize(image, _MULTIPLY[kind])
 
     pixels = s[made.pixels]

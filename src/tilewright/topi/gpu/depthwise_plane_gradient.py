@@ -122,8 +122,7 @@ def schedule_plane_gradient(
     step, n = products.split(n, factor=_IMAGES)
     products.reorder(c, i, step, e, pair, half, place, w, n)
     products.bind(c, ty)
-    for axis in (step, e, pair):
-        products.unroll(axis)
+    products.unroll(step, e, pair)
     products.tensorize(half, _INSTRUCTIONS[kind])
 
     for tensor in (made.x, made.dy):

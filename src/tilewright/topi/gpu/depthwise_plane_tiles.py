@@ -145,21 +145,18 @@ def schedule_plane_tiles(d: Declaration, tile: PlaneBoxTile = PlaneBoxTile()) ->
     (out.unroll if p.result_shape[-1] % tile.columns else out.vectorize)(lane)
 
     sums.compute_at(out, row)
-    for axis in (*sums.op.reduce_axis, *sums.op.axis):
-        sums.unroll(axis)
+    sums.unroll(*sums.op.reduce_axis, *sums.op.axis)
     loads = s[data]
     place_loads(loads, ROLLING, out, row, turn, sums, sums.op.reduce_axis[0])
     *outer, column = loads.op.axis
     vector = read_at_once(p, tile, cut)
     loads.align_bounds(column, vector)
     vectors, lane = loads.split(column, factor=vector)
-    for axis in (*outer, vectors):
-        loads.unroll(axis)
+    loads.unroll(*outer, vectors)
     loads.vectorize(lane)
     kept = s[taps]
     kept.compute_at(out, tx)
-    for axis in kept.op.axis:
-        kept.unroll(axis)
+    kept.unroll(*kept.op.axis)
 
     box = s[made.image]
     box.set_scope("shared")

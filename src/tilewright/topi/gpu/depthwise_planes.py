@@ -80,14 +80,12 @@ def schedule_planes(d: Declaration, tile: PlaneTile = PlaneTile()) -> Schedule:
     batch, channel, *pixels = sums.op.axis
     before, di, dj = tap_axes(sums, p.rank)
     sums.reorder(batch, *before, di, dj, channel, *pixels)
-    for axis in (*before, di, dj, channel, *pixels):
-        sums.unroll(axis)
+    sums.unroll(*before, di, dj, channel, *pixels)
     loads = s[data]
     loads.compute_at(made, row if tile.by_row == ROLLING else thread)
     if tile.by_row == ROLLING:
         loads.rolling_buffer()
-    for axis in loads.op.axis[1:]:
-        loads.unroll(axis)
+    loads.unroll(*loads.op.axis[1:])
     return s
 
 

@@ -72,10 +72,8 @@ def schedule_shared(output: Tensor, tile: SharedTile = SharedTile()) -> Schedule
     if tile.taps:
         do, di = sums.split(di, factor=min(tile.taps, static(found.filter.shape[2], "the filter")))
         sums.reorder(do, di, dj, *axes)
-    for axis in (di, dj, *axes):
-        sums.unroll(axis)
-    for axis in (m, yi, xi):
-        out.unroll(axis)
+    sums.unroll(di, dj, *axes)
+    out.unroll(m, yi, xi)
     for cached in (data, weights):
         s[cached].compute_at(out, block)
         _cooperate(s[cached], tile)

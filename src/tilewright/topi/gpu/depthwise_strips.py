@@ -74,8 +74,7 @@ def schedule_strips(d: Declaration, tile: StripTile = StripTile()) -> Schedule:
     out.bind(tz, te.thread_axis("threadIdx.z"))
     out.bind(ty, te.thread_axis("threadIdx.y"))
     out.bind(tx, te.thread_axis("threadIdx.x"))
-    for axis in (row, m, phase):
-        out.unroll(axis)
+    out.unroll(row, m, phase)
     if p.result_shape[-1] % (tile.vector * sw):
         out.unroll(lane)
     else:
@@ -86,8 +85,7 @@ def schedule_strips(d: Declaration, tile: StripTile = StripTile()) -> Schedule:
     before, di, dj = tap_axes(sums, p.rank)
     do, dt = sums.split(di, factor=p.kernel_h if tile.by_row else min(tile.taps, p.kernel_h))
     sums.reorder(batch, *before, do, dt, dj, channel, *space)
-    for axis in (*before, dt, dj, channel, *space):
-        sums.unroll(axis)
+    sums.unroll(*before, dt, dj, channel, *space)
 
     loads = s[data]
     place_loads(loads, tile.by_row, out, row, tx, sums, do)
@@ -103,8 +101,7 @@ def _load_rows(loads: Stage, d: Declaration, tile: StripTile) -> None:
     wide = 1 if row_length % tile.vector else tile.vector
     loads.align_bounds(column, wide, _first_column(d))
     vectors, lane = loads.split(column, factor=wide)
-    for axis in (channel, *outer, vectors):
-        loads.unroll(axis)
+    loads.unroll(channel, *outer, vectors)
     if wide > 1:
         loads.vectorize(lane)
 

@@ -68,8 +68,7 @@ def schedule_rows(d: Declaration, tile: RowTile = RowTile()) -> Schedule:
         a.across, a.c, a.n, a.q, a.phase, a.chunk, a.step, a.pair, tiles,
         row, a.quarter, a.side, a.half, a.thread, a.low,
     )  # fmt: skip
-    for axis in (a.pair, tiles):
-        sums.unroll(axis)
+    sums.unroll(a.pair, tiles)
     sums.tensorize(row, _INSTRUCTIONS[d.problem.dtype])
     load_image(d, s[d.stages.image], sums, a.phase, tile.stages)
     matrices.set_scope("fragment")

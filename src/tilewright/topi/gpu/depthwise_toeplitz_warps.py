@@ -80,8 +80,7 @@ def schedule_warps(d: Declaration, tile: WarpTile = WarpTile()) -> Schedule:
         a.across, a.c, a.q, a.phase, a.chunk, a.step, a.h, pairs, many, pair,
         n, a.quarter, a.side, a.half, a.thread, a.low,
     )  # fmt: skip
-    for axis in (a.h, pairs, many, pair):
-        sums.unroll(axis)
+    sums.unroll(a.h, pairs, many, pair)
     sums.tensorize(n, multiply)
     load_image(d, s[d.stages.image], sums, a.phase, tile.stages)
 

@@ -67,8 +67,7 @@ def schedule_gradient(d: Declaration, tile: GradientTile = GradientTile()) -> Sc
     pair, side = sums.split(w, factor=2)
     tiles, row = sums.split(h, factor=_ROWS)
     sums.reorder(chunk, c, i, q, part, step, pair, tiles, row, quarter, side, half, thread, low)
-    for axis in (part, step, pair, tiles):
-        sums.unroll(axis)
+    sums.unroll(part, step, pair, tiles)
     sums.tensorize(row, _INSTRUCTIONS[d.problem.dtype])
 
     image = s[made.image]

@@ -63,8 +63,7 @@ def schedule_reduction_planes(d: Declaration, tile: ReductionTile = ReductionTil
     stage.bind(stage.fuse(*sums.outer, channel, to), te.thread_axis("blockIdx.x"))
     stage.bind(y, te.thread_axis("threadIdx.y"))
     sums.total.bind(sums.lane, te.thread_axis("threadIdx.x"))
-    for axis in (ti, dj):
-        stage.unroll(axis)
+    stage.unroll(ti, dj)
     if sums.total is not stage:
         sums.total.compute_at(stage, dj)
     turn = _own_sums(sums, y, "threadIdx.x")
@@ -74,8 +73,7 @@ def schedule_reduction_planes(d: Declaration, tile: ReductionTile = ReductionTil
         wide = tile.columns if length % tile.columns == 0 else 1
         loads.align_bounds(column, wide, p.padding[1] if read is d.padded else 0)
         vectors, lane = loads.split(column, factor=wide)
-        for axis in (*loads.op.axis[:-1], vectors):
-            loads.unroll(axis)
+        loads.unroll(*loads.op.axis[:-1], vectors)
         if wide > 1:
             loads.vectorize(lane)
     return _add_up(sums, tile) if sums.outer else sums.stages.schedule
@@ -95,13 +93,11 @@ def schedule_reduction_pixels(d: Declaration, tile: ReductionTile = ReductionTil
     stage.bind(stage.fuse(chunk, to, c), te.thread_axis("blockIdx.x"))
     stage.bind(x, te.thread_axis("threadIdx.x"))
     stage.bind(sums.lane, te.thread_axis("threadIdx.y"))
-    for axis in (ti, dj, vector):
-        stage.unroll(axis)
+    stage.unroll(ti, dj, vector)
     turn = _own_sums(sums, x, "threadIdx.y")
     for read, channels in ((d.source, p.channels), (d.inputs["grad"], p.out_channels)):
         loads = _loads(sums, read, turn)
-        for axis in loads.op.axis[:-1]:
-            loads.unroll(axis)
+        loads.unroll(*loads.op.axis[:-1])
         if channels % tile.vector == 0 and p.multiplier == 1:
             loads.vectorize(loads.op.axis[-1])
         else:
@@ -144,8 +140,7 @@ def _own_sums(sums: _Sums, at: IterVar, tag: str) -> IterVar:
     thread, *data = own.op.axis
     own.reorder(thread, turn, row, column, *data)
     own.bind(thread, te.thread_axis(tag))
-    for axis in (row, column, *data):
-        own.unroll(axis)
+    own.unroll(row, column, *data)
     return turn
 
 

@@ -99,16 +99,14 @@ def schedule_bands(d: Declaration, tile: BandTile = BandTile()) -> Schedule:
     high, low = products.split(column, factor=2)
     products.reorder(chunk, c, warp, step, row, kw, down, deep, half, i, j, high, thread, low)
     products.bind(warp, ty)
-    for axis in (row, kw, down, deep):
-        products.unroll(axis)
+    products.unroll(row, kw, down, deep)
     products.tensorize(half, _INSTRUCTIONS[p.dtype])
 
     for tensor, at in ((made.pairs, down), (made.moved, kw)):
         stage = s[tensor]
         stage.set_scope("fragment")
         stage.compute_at(products, at)
-        for axis in stage.op.axis[3:]:
-            stage.unroll(axis)
+        stage.unroll(*stage.op.axis[3:])
     # Rows begin at multiples of what vectors divide their widths.
     dy = [(tensor, p.out_image[1], cut.share) for tensor in made.dy]
     for tensor, width, share in ((made.x, p.image[1], cut.share * p.stride[1]), *dy):

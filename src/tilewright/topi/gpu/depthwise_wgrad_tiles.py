@@ -102,15 +102,13 @@ def schedule_pixel_sums(d: Declaration, tile: GradientPixelTile = GradientPixelT
         stage.reorder(i, down, across, lane, *over, ky, kx, v)
         for axis, thread in zip((stage.fuse(i, down), across, lane), threads, strict=True):
             stage.bind(axis, thread)
-        for axis in (*over[1:], ky, kx, v):
-            stage.unroll(axis)
+        stage.unroll(*over[1:], ky, kx, v)
 
     for tensor in pixels:
         loads = s[tensor]
         loads.compute_at(sums, row)
         *outer, channel = loads.op.axis
-        for axis in outer:
-            loads.unroll(axis)
+        loads.unroll(*outer)
         loads.vectorize(channel)
     # Each row of dy sees as many rows of x as the filter has.
     s[pixels[0 if cut.sees else 1]].rolling_buffer()

@@ -34,8 +34,7 @@ def share_filter(
     else:
         filter, kept = s.cache_read(scaled, "shared", [st.sum]), None
     if kept is not None:
-        for axis in kept.op.axis[:-1]:
-            kept.unroll(axis)
+        kept.unroll(*kept.op.axis[:-1])
         kept.vectorize(kept.op.axis[-1])
     shared = s[filter]
     *positions, channel = shared.op.axis

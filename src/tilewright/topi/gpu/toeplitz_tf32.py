@@ -86,15 +86,13 @@ def multiply(
     chunk, j = rows.split(j, factor=DEPTH)
     thread, low = rows.split(j, factor=2)
     rows.reorder(*axes, term, chunk, tiles, pair, row, quarter, side, low, thread)
-    for axis in (term, chunk, tiles, pair):
-        rows.unroll(axis)
+    rows.unroll(term, chunk, tiles, pair)
     rows.tensorize(row, mma_tf32)
 
     gathered = s[made.matrices]
     gathered.set_scope("fragment")
     gathered.compute_at(sums, matrices)
-    for axis in gathered.op.axis[:-2]:
-        gathered.unroll(axis)
+    gathered.unroll(*gathered.op.axis[:-2])
     apart = s[made.parts]
     apart.set_scope("fragment")
     apart.compute_at(sums, parts)
@@ -117,5 +115,4 @@ def fill(stage: Stage, at: tuple[Stage, IterVar], threads: Sequence[tuple[str, i
     column, x = stage.split(column, factor=LANES)
     stage.bind(x, te.thread_axis((0, LANES), "threadIdx.x"))
     stage.reorder(few, row, column, x, part)
-    for axis in (row, column, part):
-        stage.unroll(axis)
+    stage.unroll(row, column, part)

@@ -56,14 +56,11 @@ def schedule_vectors(d: Declaration, tile: VectorTile = VectorTile()) -> Schedul
     before, di, dj = tap_axes(sums, p.rank)
     do, dt = sums.split(di, factor=min(tile.taps, p.kernel_h))
     sums.reorder(batch, *before, do, dt, dj, *phases, *pixels, channel)
-    for axis in (dt, dj, *phases, *pixels):
-        sums.unroll(axis)
+    sums.unroll(dt, dj, *phases, *pixels)
     loads = s[data]
     loads.compute_at(sums, do)
-    for axis in loads.op.axis[:-1]:
-        loads.unroll(axis)
-    for axis in (row, column):
-        out.unroll(axis)
+    loads.unroll(*loads.op.axis[:-1])
+    out.unroll(row, column)
     for stage, axis in ((out, lane), (sums, channel), (loads, loads.op.axis[-1])):
         if whole:
             stage.vectorize(axis)

@@ -77,8 +77,7 @@ def _gpu(stage: Stage, t: Tiling) -> Any:
         stage.reorder(block, thread, *reduced, *nest.inner)
     stage.bind(block, te.thread_axis("blockIdx.x"))
     stage.bind(thread, te.thread_axis("threadIdx.x"))
-    for axis in nest.inner:
-        stage.unroll(axis)
+    stage.unroll(*nest.inner)
     return thread
 
 
@@ -92,8 +91,7 @@ def _registers(sums: Stage, t: Tiling, vectors: bool) -> None:
         sums.vectorize(inner[-1])
     else:
         sums.unroll(inner[-1])
-    for axis in inner[:-1]:
-        sums.unroll(axis)
+    sums.unroll(*inner[:-1])
     if t.unroll and reduced:
         sums.unroll(reduced[-1])
 
