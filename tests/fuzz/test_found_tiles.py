@@ -102,6 +102,24 @@ def test_they_may_share_it_outside_of_the_loop_or_keep_their_own(inside: bool) -
     agree(s, [A], [B], "sim")
 
 
+def test_threads_fill_a_tile_together_though_some_need_nothing_of_it() -> None:
+    # The tile is read for a value in registers, which in turn is stored under the guard alone.
+    A = te.placeholder((9,), name="A")
+    T = te.compute((9,), lambda i: A[i] + 1, name="T")
+    B = te.compute((9,), lambda i: T[i] * 2, name="B")
+    s = te.create_schedule(B.op)
+    copy = s.cache_read(A, "shared", [T])
+    outer, inner = s[B].split(B.op.axis[0], factor=8)
+    s[B].bind(outer, te.thread_axis("threadIdx.x"))
+    s[T].compute_at(s[B], inner)
+    s[T].set_scope("local")
+    s[copy].compute_at(s[T], T.op.axis[0])
+    s[copy].align_bounds(copy.op.axis[0], 4)
+    _, own = s[copy].split(copy.op.axis[0], factor=2)
+    s[copy].bind(own, te.thread_axis("threadIdx.x"))
+    agree(s, [A], [B], "sim")
+
+
 @pytest.mark.parametrize("target", ["llvm", "sim"])
 def test_what_a_reduction_may_run_over_says_nothing_of_the_axes_around_it(target: str) -> None:
     A = te.placeholder((5,), name="A")

@@ -44,7 +44,7 @@ others those stay whole, too, that choose among the registers of a fragment.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from tilewright.arith import Analyzer, Unbounded, solve
@@ -69,15 +69,15 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
 )
-from tilewright.ir.visit import Steps, indexes, run, statements, uses
+from tilewright.ir.visit import Steps, allocated, indexes, run, statements, uses
 from tilewright.lower.context import InContext, analyzer_of, pure
 from tilewright.lower.loops.partition_loops import at_most_zero
 from tilewright.lower.substitution import put
 from tilewright.target.target import Target
 
-#: Memories of a thread, or of those that come to a statement together: what is left out where it
-#: is not needed is not missed by others. Of shared memory that is so where all threads agree.
-_OWN = ("local", "fragment")
+#: Memories of which nothing is read where what is around their allocation does nothing else: those
+#: of a thread, or of threads that come to a statement together; shared memory where all agree.
+_SCRATCH = ("local", "fragment", "shared")
 _THREADS = (ForKind.THREAD, ForKind.VTHREAD)
 #: On a GPU, loops of fewer iterations are left whole.
 _SHORT = 8
@@ -86,9 +86,7 @@ _SHORT = 8
 def trim_loops(func: Func) -> Func:
     """Narrow serial loops to where their body does something; see the module's docstring."""
     target: Target = func.target
-    threads = frozenset(
-        s.var for s in statements(func.body) if isinstance(s, For) and s.kind in _THREADS
-    )
+    threads = {s.var for s in statements(func.body) if isinstance(s, For) and s.kind in _THREADS}
     return replace(func, body=_Trim(analyzer_of(func), target.is_gpu, threads).stmt(func.body))
 
 
@@ -100,7 +98,7 @@ class _Guard(NamedTuple):
 
 
 class _Trim(InContext):
-    def __init__(self, analyzer: Analyzer, gpu: bool, threads: frozenset[Var]) -> None:
+    def __init__(self, analyzer: Analyzer, gpu: bool, threads: set[Var]) -> None:
         super().__init__(analyzer)
         self.gpu = gpu
         self.unrolling = False
@@ -143,8 +141,12 @@ class _Trim(InContext):
             return s
         last = ops.sub(ops.add(s.min, s.extent), 1)
         low, high, kept = s.min, last, []
-        for guard in run(_guards_beside(s.body, _Scratch(self.threads))) or []:
+        # Threads that fill memory together for one another take part in all iterations.
+        together = any(b.scope == "shared" for b in allocated(s.body))
+        for guard in run(_guards_beside(s.body, frozenset())) or []:
             if not uses(guard.condition, {s.var}):
+                continue
+            if together and uses(guard.condition, self.threads):
                 continue
             condition = self.somewhere(guard)
             if condition is None:
@@ -208,26 +210,14 @@ class _Decided(InContext):
         return s
 
 
-@dataclass(frozen=True)
-class _Scratch:
-    """Buffers that nobody reads where what is around them does nothing else, and the variables of
-    threads."""
-
-    threads: frozenset[Var]
-    buffers: frozenset[Buffer] = frozenset()
-
-    def with_(self, buffer: Buffer) -> _Scratch:
-        return _Scratch(self.threads, self.buffers | {buffer})
-
-
-def _guards_beside(s: Stmt, scratch: _Scratch) -> Steps:
-    """Pure conditions outside of which ``s`` changes nothing but ``scratch``.
+def _guards_beside(s: Stmt, scratch: frozenset[Buffer]) -> Steps:
+    """Pure conditions outside of which ``s`` changes nothing but ``scratch`` and what it allocates.
 
     None where it never changes anything else.
     """
     inside: list[_Guard] | None
     match s:
-        case Store(buffer) | Instr(_, _, (Access(buffer), *_)) if buffer in scratch.buffers:
+        case Store(buffer) | Instr(_, _, (Access(buffer), *_)) if buffer in scratch:
             return None
         case Store(buffer, indices, value, None):
             return [_Guard(g, {}) for g in _update_guards(buffer, indices, value) if pure(g)]
@@ -264,11 +254,8 @@ def _guards_beside(s: Stmt, scratch: _Scratch) -> Steps:
         case Let(var, _, body):
             inside = yield _guards_beside(body, scratch)
             return inside and [g for g in inside if not uses(g.condition, {var})]
-        case Allocate(buffer, body) if buffer.scope in _OWN:
-            return (yield _guards_beside(body, scratch.with_(buffer)))
-        case Allocate(buffer, body) if buffer.scope == "shared":
-            inside = yield _guards_beside(body, scratch.with_(buffer))
-            return inside and [g for g in inside if not uses(g.condition, set(scratch.threads))]
+        case Allocate(buffer, body) if buffer.scope in _SCRATCH:
+            return (yield _guards_beside(body, scratch | {buffer}))
         case Remark(body=body) | Allocate(_, body):
             return (yield _guards_beside(body, scratch))
     return []
