@@ -185,6 +185,23 @@ def test_a_thread_may_read_registers_at_a_product() -> None:
     agree(s, [A], [B], "sim")
 
 
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_a_thread_may_read_registers_at_a_remainder_by_an_extent(size: int) -> None:
+    # A copy of a copy: of either, threads write what the extent, if there is any, leaves over.
+    n = te.var("n")
+    A = te.placeholder((n,), name="A")
+    B = te.compute((4,), lambda i: te.if_then_else(n > 0, A[i % n], 1.0), name="B")
+    s = te.create_schedule(B.op)
+    first = s.cache_read(A, "local", [B])
+    second = s.cache_read(first, "local", [B])
+    s[B].bind(B.op.axis[0], te.thread_axis("blockIdx.x"))
+    s[second].compute_at(s[B], B.op.axis[0])
+    s[first].compute_at(s[second], second.op.axis[0])
+    _, inner = s[first].split(first.op.axis[0], factor=1)
+    s[first].split(inner, factor=3)
+    agree(s, [A], [B], "sim", {n: size})
+
+
 def test_a_condition_may_say_what_a_product_is_where_registers_are_read() -> None:
     A = te.placeholder((8,), name="A")
     B = te.compute((6, 3), lambda i, j: te.select(i < 1, A[i * i % 8], A[j + 3]), name="B")

@@ -37,6 +37,7 @@ FOUND: dict[str, dict[str, tuple[int, ...]]] = {
     "one condition chose between vectors in sim": {"sim/chosen": (471, 508, 741)},
     "LLVM lost numbers beside NaN on AVX-512": {"llvm": (1002206,)},
     "products were other numbers in a read than in a write": {"sim": (9000049, 6004056)},
+    "remainders by an extent were unknown behind a guard": {"sim": (6017824,)},
     "what is declared of bfloat16 was not rounded": {"sim": (6004831,)},
     "offsets wrapped in the type of an index in sim": {"sim": (4007630,)},
     "threads shared a stage in a loop that some leave early": {"sim": (4002542,)},

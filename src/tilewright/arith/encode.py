@@ -63,8 +63,8 @@ class Instance(Quotients):
         self.defined: dict[Var, Expr] = {}
         self.forms: dict[Expr, Form] = {}
         self.equal: dict[Expr, bool] = {}
-        #: Products of which only the bounds are known here, and nothing else, unless ``vague``.
-        self.unknown_products: set[Expr] = set()
+        #: Expressions of which only bounds are known here; of all else all is, unless ``vague``.
+        self.bounded: set[Expr] = set()
         self.vague = False
         self.lane: Form = {}
         if lanes > 1:
@@ -183,15 +183,17 @@ class Instance(Quotients):
         return found
 
     def unknown(self, e: Expr) -> Form:
-        self.blur()
+        self.only_bounds(e)
         t = _INT64 if e.exact else e.dtype.element  # indices are computed in up to 64 bits
         low, high = int_range(t) if e.dtype.is_int else (0, 1)
         return self.system.column("unknown", low, high)
 
-    def blur(self) -> None:
-        """Note that the system no longer says exactly when this is, beyond products."""
+    def only_bounds(self, e: Expr) -> None:
         self.system.exact = False
-        self.vague = True
+        if e.dtype.lanes == 1:
+            self.bounded.add(e)
+        else:  # a number for each lane
+            self.vague = True
 
     def _product(self, e: Expr, a: Form, b: Form) -> Form:
         left, right = number(a), number(b)
@@ -210,11 +212,7 @@ class Instance(Quotients):
                 )
                 self.products.append((a, b, made))
                 return made
-        if isinstance(e, E.Mul) and e.dtype.lanes == 1:
-            self.unknown_products.add(e)
-        else:
-            self.vague = True
-        self.system.exact = False
+        self.only_bounds(e)
         made = self.system.column("product", min(corners), max(corners))
         self.products.append((a, b, made))
         return made
@@ -326,7 +324,8 @@ class Instance(Quotients):
         return found
 
     def _vague(self) -> Alternatives:
-        self.blur()
+        self.system.exact = False
+        self.vague = True
         return [[]]
 
     def _comparison(self, e: E.Compare, apart: Form, holds: bool) -> Alternatives:

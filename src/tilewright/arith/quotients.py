@@ -49,8 +49,8 @@ class Quotients:
         """A column of which nothing is known but the range of ``e``'s type."""
         raise NotImplementedError
 
-    def blur(self) -> None:
-        """Note that what is known is no longer exact."""
+    def only_bounds(self, e: Expr) -> None:
+        """Note that of ``e`` no more is known than its bounds."""
         raise NotImplementedError
 
     def near(self, base: Form, name: str, low: int, high: int) -> Form:
@@ -152,9 +152,9 @@ class Quotients:
         system = self.system
         if not self._positive(divisor):
             return self.unknown(e)
+        self.only_bounds(e)
         key, product_key = E.FloorDiv(a, b), E.Mul(E.FloorDiv(a, b), b)
         if key not in self.atoms:
-            self.blur()
             least, greatest = system.bounds(dividend)
             base, product_base = self._twins(key), self._twins(product_key)
             low, high = min(least, 0), max(greatest, 0)

@@ -6,8 +6,9 @@ statement before has written it in the same thread since the memory was allocate
 a thread of the same warp may have; that the two are in order is a matter of races.
 
 Most reads are behind a nest that fills all of the buffer, which their places in the program show.
-The others are decided exactly, as sets of threads, iterations and elements. A product of variables
-is a number of its own there, which is the same in a read and in a write of the same thread.
+The others are decided exactly, as sets of threads, iterations and elements. A product of variables,
+or a quotient or remainder by one, is a number of its own there, which is the same in a read and in
+a write of the same thread.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _begins(order: Mapping[Node, int]) -> dict[Buffer, list[Node]]:
 @dataclass(slots=True)
 class _Moments:
     """When there is an access, to which element, and what variables are said to be then: of a write
-    in an earlier iteration, a loop's is that of the read. ``unknown`` are products on which that
+    in an earlier iteration, a loop's is that of the read. ``unknown`` are expressions on which that
     depends, and of which no more than their bounds is known."""
 
     instance: Instance
@@ -80,24 +81,24 @@ class _Moments:
     element: list[Form]
     unknown: tuple[Expr, ...]
 
-    def settled(self, product: Expr) -> bool:
-        """Whether a product is one of numbers that have the values said."""
+    def settled(self, e: Expr) -> bool:
+        """Whether an expression is one of numbers that have the values said."""
         values = self.instance.values
-        read = [x for x in exprs(product) if isinstance(x, (Var, Load, Call))]
-        return product.exact and all(
+        read = [x for x in exprs(e) if isinstance(x, (Var, Load, Call))]
+        return e.exact and all(
             isinstance(x, Var) and x in self.variables and values.get(x) == self.variables[x]
             for x in read
         )
 
-    def exact(self, products: Collection[Expr]) -> bool:
-        """Whether all but the values of ``products``, which are said, is known exactly."""
-        settled = (e in products and self.settled(e) for e in self.unknown)
+    def exact(self, terms: Collection[Expr]) -> bool:
+        """Whether all but the values of ``terms``, which are said, is known exactly."""
+        settled = (e in terms and self.settled(e) for e in self.unknown)
         return not self.instance.vague and all(settled)
 
-    def points(self, products: Iterable[Expr]) -> Points:
-        """The threads, iterations, elements and values of ``products`` there are."""
+    def points(self, terms: Iterable[Expr]) -> Points:
+        """The threads, iterations, elements and values of ``terms`` there are."""
         instance, system = self.instance, self.instance.system
-        said = [instance.form(e) if self.settled(e) else _any(system) for e in products]
+        said = [instance.form(e) if self.settled(e) else _any(system) for e in terms]
         return Points(system, [*self.variables.values(), *self.element, *said])
 
 
@@ -148,21 +149,21 @@ class _Registers:
             if isinstance(x.stmt, For) and any(x in ancestors for ancestors in ancestors_of_writes)
         )
         wanted = self.moments(read, loops)
-        products = [e for e in wanted.unknown if wanted.settled(e)]
+        terms = [e for e in wanted.unknown if wanted.settled(e)]
         while True:
             left_out: list[_Moments] = []
             try:
-                covers = self.before(read, number, fills, loops, products, left_out)
-                solution = uncovered(wanted.points(products), covers)
+                covers = self.before(read, number, fills, loops, terms, left_out)
+                solution = uncovered(wanted.points(terms), covers)
             except Undecided:
                 return self.described(read, loops, None)
             if solution is None:
                 return None
-            others = (e for m in left_out for e in m.unknown if e not in products)
+            others = (e for m in left_out for e in m.unknown if e not in terms)
             more = dict.fromkeys(e for e in others if wanted.settled(e))
             if not more:
                 break
-            products += more
+            terms += more
         certain = wanted.instance.system.exact and not any(m.unknown for m in left_out)
         return self.described(read, loops, solution if certain else None)
 
@@ -172,7 +173,7 @@ class _Registers:
         number: int,
         fills: Sequence[Fill],
         loops: tuple[Node, ...],
-        products: Collection[Expr],
+        terms: Collection[Expr],
         left_out: list[_Moments],
     ) -> Iterator[Points]:
         """What each write has written by then: in the same iteration of the loops around both, and
@@ -189,8 +190,8 @@ class _Registers:
                 key = (write, level, loops)
                 if key not in self.known:
                     self.known[key] = self.moments(write, loops, level)
-                if self.known[key].exact(products):
-                    yield self.known[key].points(products)
+                if self.known[key].exact(terms):
+                    yield self.known[key].points(terms)
                 else:
                     left_out.append(self.known[key])
 
@@ -234,7 +235,7 @@ class _Registers:
                 forms.append(here)
         variables = [*_symbols(kernel), *(axis.var for axis in kernel.launch), *_variables(loops)]
         said = dict(zip(variables, forms, strict=True))
-        return _Moments(instance, said, element, tuple(sorted(instance.unknown_products, key=str)))
+        return _Moments(instance, said, element, tuple(sorted(instance.bounded, key=str)))
 
     def thread(self, access: Access, instance: Instance, axis: LaunchAxis) -> Form:
         """The index along ``axis`` of the threads that own what is accessed."""
