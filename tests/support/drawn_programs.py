@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tests.support.declared import OutOfBounds, declared, numpy_type
 from tests.support.graphs import Graph
+from tests.support.pocl import takes_too_long
 from tests.support.schedules import FLOATS, INTEGERS
 from tests.support.well_formed import check
 
@@ -161,6 +162,8 @@ def judge(cases: Case | Sequence[Case], s: Schedule, target: str, promised: bool
     for case in cases:
         if case.illegal and not _harmless(case, module):
             return Outcome("missed", case.illegal)
+    if machine.kind == "opencl" and takes_too_long(module):
+        return Outcome("refused", "PoCL unrolls a loop with many barriers")
     kernel = Kernel(backend(machine).compile_module(module, machine), outputs(module))
     for case in cases:
         if not case.defined:

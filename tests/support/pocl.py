@@ -6,6 +6,8 @@ option to name another one. So that the OpenCL target is tested on such machines
 them, the tests put the name of an older processor with the same vector instructions in its place,
 in the description of the device that PoCL keeps in this process's memory. A program that uses
 Tilewright gets an error that says what to install instead.
+
+Kernels for whose compilation PoCL takes too long are left out; see :func:`takes_too_long`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,14 @@ import platform
 import struct
 from pathlib import Path
 from typing import Any
+
+from tilewright.ir.expr import IntImm
+from tilewright.ir.func import Module
+from tilewright.ir.stmt import For, ForKind, Stmt, Sync
+from tilewright.ir.visit import statements
+
+#: Barriers of one loop that PoCL unrolls within a second.
+_BARRIERS = 6
 
 #: Instructions by which an older processor can stand for this one, the widest first.
 _STAND_INS = [
@@ -46,6 +56,21 @@ def name_processor(device: Any) -> None:
                         return
     finally:
         os.close(memory)
+
+
+def takes_too_long(module: Module) -> bool:
+    """Whether PoCL unrolls a loop with many barriers.
+
+    The time that it takes for the regions between them is exponential in their number where each
+    ends in a branch: 0.3, 0.6, 3 and more than 60 seconds for 2, 4, 6 and 10 barriers.
+    """
+
+    def unrolled(s: Stmt) -> int:
+        if not (isinstance(s, For) and s.kind is ForKind.UNROLLED and isinstance(s.extent, IntImm)):
+            return 0
+        return s.extent.value * sum(isinstance(x, Sync) for x in statements(s.body))
+
+    return any(unrolled(s) > _BARRIERS for func in module.funcs for s in statements(func.body))
 
 
 def _processor_flags() -> set[str]:
