@@ -26,9 +26,10 @@ from tilewright import te
 from tilewright.topi.declare import declare
 from tilewright.topi.elementwise import relu
 from tilewright.topi.gpu.depthwise_shared import SharedTile, schedule_shared
-from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
 from tilewright.topi.nn import depthwise_conv2d_nchw, scale_shift
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.register_tiles import StripTile
+from tilewright.topi.sketches.registers import schedule_registers
 
 C, H, W = 256, 96, 96
 ROWS = [(3, 1), (5, 1), (3, 2), (5, 2)]  # (K, channel multiplier)
@@ -64,7 +65,7 @@ def build(job: tuple[str, tuple[int, ...], int, int, bool, str]) -> Any:
     else:
         declared = declare(problem(k, m, fused))
         args = declared.args
-        schedule = schedule_strips(declared, StripTile(*tile, taps=k))
+        schedule = schedule_registers(declared, StripTile(*tile, taps=k))
     return tilewright.build(schedule, args, target=target, name=f"depthwise_{family}")
 
 

@@ -20,9 +20,10 @@ from tilewright import te, tvm
 from tilewright.topi.cpu.depthwise_conv2d import schedule_rows
 from tilewright.topi.declare import declare
 from tilewright.topi.gpu.depthwise_shared import SharedTile, schedule_shared
-from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
 from tilewright.topi.nn import depthwise_conv2d_nchw
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.register_tiles import StripTile
+from tilewright.topi.sketches.registers import schedule_registers
 from tilewright.topi.templates import TEMPLATES
 
 Program = Callable[[], tuple[Any, list[Any]]]
@@ -67,7 +68,7 @@ def strips() -> tuple[Any, list[Any]]:
         batch=1, channels=256, height=96, width=96, kernel_h=3, kernel_w=3, padding="SAME"
     )
     declaration = declare(problem)
-    return schedule_strips(declaration, StripTile(taps=3)), declaration.args
+    return schedule_registers(declaration, StripTile(taps=3)), declaration.args
 
 
 def shared(out: Any) -> Any:

@@ -6,9 +6,9 @@ import pytest
 
 from tilewright.target import Target
 from tilewright.topi import Conv
-from tilewright.topi.gpu.depthwise_wgrad import ReductionTile
 from tilewright.topi.gpu.machine import MACHINE
 from tilewright.topi.gpu.wave_balance import busiest, evenly
+from tilewright.topi.pieces.reduction_tiles import ReductionTile
 from tilewright.topi.templates import TEMPLATES
 
 SM_90A = Target.parse("cuda -arch=sm_90a")

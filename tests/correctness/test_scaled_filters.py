@@ -10,7 +10,8 @@ import tilewright
 from tilewright.runtime.sass import opcodes
 from tilewright.topi import Conv
 from tilewright.topi.declare import declare, declare_scaled
-from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
+from tilewright.topi.pieces.register_tiles import StripTile
+from tilewright.topi.sketches.registers import schedule_registers
 from tilewright.topi.templates import TEMPLATES
 
 #: A tile of each template that scales its filter, by layout.
@@ -100,7 +101,7 @@ def test_a_result_takes_no_instruction_more_than_without():
     tile = StripTile(7, 8, 8, 7, 2, 3, 0)
 
     def products(d):
-        kernel = tilewright.build(schedule_strips(d, tile), d.args, "cuda -arch=sm_90a")
+        kernel = tilewright.build(schedule_registers(d, tile), d.args, "cuda -arch=sm_90a")
         found = opcodes(kernel.assembly)
         return sum(n for name, n in found.items() if name.startswith(("FFMA", "FMUL", "FMNMX")))
 

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.depthwise import encode, random_inputs
+from tests.support.walk import products
 
 import tilewright
+from tilewright.runtime.sim.report import SimReport, Traffic
 from tilewright.target import Target
 from tilewright.topi import Conv, Gemm
 from tilewright.topi.problem import Problem
@@ -20,13 +22,19 @@ from tilewright.topi.templates import TEMPLATES
 SIM = Target.parse("sim")
 
 
-def played(p: Problem, template: Template, config: object) -> tuple[int, int, int, int]:
-    """Blocks, products, elements copied to shared memory, and elements stored, of a run in sim."""
+def simulated(p: Problem, template: Template, config: object) -> SimReport:
+    """A run in sim."""
     d = template.declare(p, config)
     kernel = tilewright.build(template.schedule(d, config), d.args, SIM)
     out = encode(np.zeros(p.result.shape), p.result.dtype)
     report = kernel.simulate(*random_inputs(p, p.shapes()).values(), out)
     assert report.ok, report
+    return report
+
+
+def played(p: Problem, template: Template, config: object) -> tuple[int, int, int, int]:
+    """Blocks, products, elements copied to shared memory, and elements stored, of a run in sim."""
+    report = simulated(p, template, config)
     found = {name: (t.loads, t.stores) for name, t in report.traffic.items()}
     read = sum(t[0] for name, t in found.items() if name in ("fragment", "local"))
     # An mma reads 512 elements for 2048 products, a product of lanes three for one; a result one.
@@ -60,6 +68,58 @@ def test_products_are_counted(p, name, data):
     assert template.counts is not None
     c = template.counts(p, config)
     assert (c.blocks, c.multiplies, c.copied, c.stored) == played(p, template, config)
+
+
+def depthwise(channels: int, k: int, filters: int = 1, **more: object) -> list[Problem]:
+    """In both layouts; windows see all of the image."""
+    x, w = (2, channels, 8, 9), (filters * channels, 1, k, k)
+    return [
+        Conv.parse(x, w, channels, padding=k // 2, layout=layout, **more)
+        for layout in ("NCHW", "NHWC")
+    ]
+
+
+DEPTHWISE = [
+    *depthwise(8, 3), *depthwise(6, 5, stride=2), *depthwise(3, 3, 2),
+    *depthwise(6, 2, pass_="dgrad"), *depthwise(8, 3, pass_="dgrad", stride=2),
+    *depthwise(3, 3, 2, pass_="dgrad"), *depthwise(8, 3, pass_="wgrad"),
+    *depthwise(6, 5, pass_="wgrad", stride=2), *depthwise(3, 3, 2, pass_="wgrad"),
+    *(Conv.parse((3, 4, 16), (4, 1, 3), 4, padding=1, layout=layout, pass_=pass_)
+      for layout in ("NCW", "NWC") for pass_ in ("forward", "dgrad", "wgrad")),
+]  # fmt: skip
+IN_REGISTERS = (
+    "gpu.strips", "gpu.planes", "gpu.pixels", "gpu.reduction_planes", "gpu.reduction_pixels",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "p"),
+    [(name, p) for name in IN_REGISTERS for p in DEPTHWISE if TEMPLATES[name].fits(p, SIM)],
+    ids=str,
+)
+@settings(max_examples=3)
+@given(data=st.data())
+def test_sums_in_registers_are_counted(name, p, data):
+    template = TEMPLATES[name]
+    # Of threads with more rows than there are, some programs leave out those.
+    tiles = [t for t in template.candidates(p, SIM) if getattr(t, "rows", 1) <= 4]
+    config = data.draw(st.sampled_from(tiles))
+    assert template.counts is not None
+    c, report = template.counts(p, config), simulated(p, template, config)
+    d = template.declare(p, config)
+    module = tilewright.lower(template.schedule(d, config), d.args, SIM)
+    counted = sum(map(products, module.funcs))
+    if p.pass_ == "dgrad" and p.stride != (1, 1):  # phases have more or fewer taps
+        assert p.flops <= report.flops <= 2 * c.multiplies
+    elif p.pass_ == "wgrad" and p.rank == 1:  # the last tile of a row may be trimmed
+        assert p.flops // 2 <= counted <= c.multiplies
+    else:
+        assert c.multiplies == counted
+    assert c.blocks == sum(report.blocks.values())
+    assert c.stored == report.traffic["global"].stores
+    several = p.pass_ == "dgrad" and p.multiplier > 1
+    if p.pass_ != "wgrad" and not several:  # sums of the former are in shared memory, too
+        assert c.copied == report.traffic.get("shared", Traffic()).stores
 
 
 @pytest.mark.parametrize("p", PROBLEMS, ids=str)

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import declare
-from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
 from tilewright.topi.nn import depthwise_conv2d_nchw
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.register_tiles import StripTile
+from tilewright.topi.sketches.registers import schedule_registers
 
 #: From channels, or "n" for 16 of them and a symbolic batch, rows and columns of an image, and of
 #: a filter: a schedule and its tensors.
@@ -36,4 +37,4 @@ def strips(channels: int | str, size: int, k: int) -> tuple[Schedule, list[te.Te
         batch=1, channels=many, height=size, width=size, kernel_h=k, kernel_w=k, padding="SAME"
     )
     declaration = declare(problem, batch)
-    return schedule_strips(declaration, StripTile(taps=k)), declaration.args
+    return schedule_registers(declaration, StripTile(taps=k)), declaration.args

@@ -18,9 +18,9 @@ from tilewright.select.plane_cost import plane_boxes
 from tilewright.select.staged_cost import boxes, gradient_boxes
 from tilewright.target.devices import WIDEST
 from tilewright.topi.gpu.banks import bank_conflicts
-from tilewright.topi.gpu.loop_order import AHEAD, EARLY, ROLLING, WHOLE
 from tilewright.topi.gpu.register_model import Window
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.loop_order import AHEAD, EARLY, ROLLING, WHOLE
 
 
 def cost(p: Conv, template: str, values: Array) -> Cost:

@@ -21,7 +21,7 @@ def columns(config: type[Any], rows: Iterable[Sequence[int]]) -> Any:
     """Tiles of ``config`` with the parameters of ``rows``, of which the last may be left out for
     their defaults, as one with columns.
 
-    >>> from tilewright.topi.gpu.depthwise_planes import PlaneTile
+    >>> from tilewright.topi.pieces.register_tiles import PlaneTile
     >>> columns(PlaneTile, [(1, 2, 3), (4, 5, 6)]).columns
     array([3, 6])
     """

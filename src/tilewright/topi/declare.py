@@ -10,7 +10,7 @@ from tilewright.te import Tensor
 from tilewright.topi.declared import Declared
 from tilewright.topi.elementwise import elementwise
 from tilewright.topi.epilogue import Step
-from tilewright.topi.nn.depthwise_dgrad import depthwise_dgrad
+from tilewright.topi.nn.depthwise_dgrad import depthwise_dgrad, gathers
 from tilewright.topi.nn.depthwise_forward import ONE, Tile, depthwise_forward
 from tilewright.topi.nn.depthwise_wgrad import depthwise_wgrad
 from tilewright.topi.nn.images import Images
@@ -52,9 +52,54 @@ class Declaration(Declared):
         return next((t for t in self.sum.op.inputs if t.op.tag == "scaled"), None)
 
     @property
+    def weights(self) -> Tensor:
+        """What it is convolved with: the filter, or dy in "wgrad"."""
+        return list(self.inputs.values())[1]
+
+    @property
     def source(self) -> Tensor:
         """``image``, padded where it is."""
         return self.image if self.padded is None else self.padded
+
+    @property
+    def layout(self) -> str:
+        """What the dimensions of images are, in the order of memory."""
+        return self.problem.layout
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether channels lie next to one another."""
+        return self.problem.channels_last
+
+    @property
+    def rank(self) -> int:
+        """Dimensions of an image."""
+        return self.problem.rank
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Rows and columns of the filter."""
+        return self.problem.kernel
+
+    @property
+    def filters(self) -> int:
+        """Neighbouring channels of the result that read the same one of the image."""
+        return self.problem.multiplier if self.problem.pass_ == "forward" else 1
+
+    @property
+    def phases(self) -> tuple[int, int]:
+        """By dimension, kinds of results that take turns, each with taps of its own: the strides
+        of a gradient by the input."""
+        phased = len(self.sum.shape) != self.rank + 2
+        return self.problem.stride if phased else (1, 1)
+
+    @property
+    def first_column(self) -> int:
+        """Where column 0 of ``image`` stands in ``source``."""
+        if self.padded is None:
+            return 0
+        p = self.problem
+        return gathers(p)[-1].before if p.pass_ == "dgrad" else p.padding[1]
 
 
 @dataclass(frozen=True)
@@ -107,6 +152,10 @@ def declare_wide(p: Conv, batch: Any = None) -> Declaration:
     if p.dtype != p.accumulate:
         read = [_wide(t, p.accumulate, tag) for t, tag in zip(read, ("wide", ""), strict=True)]
     return _declare(p, inputs, read, bias_alone(p, inputs))
+
+
+#: The declarations of a depthwise convolution, by name.
+FORMS = {"": declare, "scaled": declare_scaled, "wide": declare_wide}
 
 
 def _wide(x: Tensor, dtype: str, tag: str) -> Tensor:

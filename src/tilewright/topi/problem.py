@@ -165,6 +165,11 @@ class Problem:
         or how an operand lies, where the operator has one of these."""
         raise NotImplementedError
 
+    def declare_as(self, form: str, given: Any = None) -> Declared:
+        """Another expression of the same result, which rounds in other places, by its name, where
+        the operator has some; none knows a tile."""
+        raise NotImplementedError
+
     @property
     def flops(self) -> int:
         """Additions and multiplications that are needed."""

@@ -41,8 +41,10 @@ class Template:
     least : the least compute capability that it is for, as 80 for 8.0.
     features : what a CPU must have, in LLVM's names.
     matrices : whether it multiplies matrices, on tensor cores.
-    declares : the declaration that it schedules, where that is not :func:`declare`'s, of a problem,
-        the parameters and a batch.
+    form : which of the operator's declarations it schedules, by name, or as a function of the
+        problem and the parameters.
+    declares : the declaration that it schedules, where the operator has none that does without
+        these, of a problem, the parameters and a batch.
     operators : what operators it is for, by name; empty for any that it is ``where``.
     counts : what it does with given parameters, in closed form.
     tiles : the parameters worth trying for a problem and a target, the best guess first; there is
@@ -63,6 +65,7 @@ class Template:
     least: int = 0
     features: tuple[str, ...] = ()
     matrices: bool = False
+    form: str | Callable[[Any, Any], str] = ""
     declares: Callable[[Any, Any, Any], Declared] | None = None
     operators: tuple[str, ...] = DEPTHWISE
     counts: Callable[[Any, Any], Counts] | None = None
@@ -71,7 +74,10 @@ class Template:
         """What :attr:`schedule` takes: the program of a problem. Raises :class:`ScheduleError` for
         parameters that are too small."""
         self._check(config)
-        return p.declare(batch) if self.declares is None else self.declares(p, config, batch)
+        if self.declares is not None:
+            return self.declares(p, config, batch)
+        form = self.form(p, config) if callable(self.form) else self.form
+        return p.declare_as(form, batch) if form else p.declare(batch)
 
     def fits(self, p: Problem, target: Target) -> bool:
         """Whether it is for a problem on a target."""

@@ -17,7 +17,8 @@ from tilewright.te import Tensor
 from tilewright.topi.cpu.depthwise_conv2d import RowTile, schedule_rows
 from tilewright.topi.declare import declare
 from tilewright.topi.gpu.depthwise_shared import SharedTile, schedule_shared
-from tilewright.topi.gpu.depthwise_strips import StripTile, schedule_strips
+from tilewright.topi.pieces.register_tiles import StripTile
+from tilewright.topi.sketches.registers import schedule_registers
 
 #: A schedule, and the tensors of its kernel: input, filter, output.
 Program = tuple[Schedule, list[Tensor]]
@@ -59,7 +60,7 @@ def _strip(tile: StripTile) -> Callable[[Layer], Program]:
 
     def program(layer: Layer) -> Program:
         declaration = declare(layer.problem)
-        return schedule_strips(declaration, tile), declaration.args
+        return schedule_registers(declaration, tile), declaration.args
 
     return program
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.topi.cpu import candidates as cpu
 from tilewright.topi.cpu.amx_tiles import amx_tiles, suits_amx
 from tilewright.topi.cpu.depthwise_blocks import BlockTile, schedule_blocks
@@ -17,14 +15,7 @@ from tilewright.topi.cpu.depthwise_wgrad import (
     schedule_wgrad_channels,
     schedule_wgrad_lines,
 )
-from tilewright.topi.declare import Declaration, declare_wide
-from tilewright.topi.operators.conv import Conv
 from tilewright.topi.template import Template
-
-
-def _wide(p: Conv, _: Any, batch: Any) -> Declaration:
-    return declare_wide(p, batch)
-
 
 #: In the order in which they are tried.
 CPU = (
@@ -39,9 +30,9 @@ CPU = (
     Template("cpu.fir_channels", FirTile, schedule_fir, ("forward", "dgrad"), True, False,
              cpu.fir_tiles, where=cpu.suits_fir, declares=declare_fir),
     Template("cpu.lines", LineTile, schedule_lines, ("forward", "dgrad"), False, False,
-             cpu.line_tiles, declares=_wide),
+             cpu.line_tiles, form="wide"),
     Template("cpu.blocks", BlockTile, schedule_blocks, ("forward", "dgrad"), True, False,
-             cpu.block_tiles, where=cpu.suits_blocks, declares=_wide),
+             cpu.block_tiles, where=cpu.suits_blocks, form="wide"),
     Template("cpu.channels", ChannelTile, schedule_channels, ("forward", "dgrad"), True, False,
              cpu.channel_tiles),
     Template("cpu.wgrad_lines", GradTile, schedule_wgrad_lines, ("wgrad",), False, False,

@@ -17,10 +17,6 @@ import numpy as np
 from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.columns import Array, Tiles, combinations, listed, pick, tile_of
-from tilewright.topi.gpu.depthwise_pixels import PixelTile
-from tilewright.topi.gpu.depthwise_planes import PlaneTile
-from tilewright.topi.gpu.depthwise_strips import StripTile
-from tilewright.topi.gpu.loop_order import AHEAD, EARLY, ROLLING, WHOLE
 from tilewright.topi.gpu.register_model import (
     CODE,
     REGISTERS,
@@ -31,6 +27,8 @@ from tilewright.topi.gpu.register_model import (
     power,
 )
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.loop_order import AHEAD, EARLY, ROLLING, WHOLE
+from tilewright.topi.pieces.register_tiles import PixelTile, PlaneTile, StripTile
 
 #: Bytes of a filter in shared memory, or of the images of a block.
 _SHARED = 40 * 1024
@@ -43,7 +41,7 @@ _Tile = TypeVar("_Tile")
 
 
 def strip_tiles(p: Conv, target: Target) -> Sequence[StripTile]:
-    """For :func:`~tilewright.topi.gpu.depthwise_strips.schedule_strips`."""
+    """For :func:`~tilewright.topi.sketches.registers.schedule_registers`."""
     window, size = Window(p), dtype(p.dtype).bytes
     filters = p.multiplier if p.pass_ == "forward" else 1
     (h, w), whole = window.groups, window.taps(0)
@@ -77,7 +75,7 @@ def strip_tiles(p: Conv, target: Target) -> Sequence[StripTile]:
 
 
 def has_small_planes(p: Conv) -> bool:
-    """Whether :func:`~tilewright.topi.gpu.depthwise_planes.schedule_planes` is for a problem."""
+    """Whether :func:`~tilewright.topi.sketches.planes.schedule_planes` is for a problem."""
     return (
         p.multiplier == 1
         and (p.pass_ == "forward" or p.stride == (1, 1))
@@ -87,7 +85,7 @@ def has_small_planes(p: Conv) -> bool:
 
 
 def small_plane_tiles(p: Conv, target: Target) -> Sequence[PlaneTile]:
-    """For :func:`~tilewright.topi.gpu.depthwise_planes.schedule_planes`."""
+    """For :func:`~tilewright.topi.sketches.planes.schedule_planes`."""
     window, size = Window(p), dtype(p.dtype).bytes
     (h, w), taps = window.groups, window.taps(0)
     rows, columns, order, wanted = combinations(
@@ -109,7 +107,7 @@ def small_plane_tiles(p: Conv, target: Target) -> Sequence[PlaneTile]:
 
 
 def pixel_tiles(p: Conv, target: Target) -> Sequence[PixelTile]:
-    """For :func:`~tilewright.topi.gpu.depthwise_pixels.schedule_pixels`."""
+    """For :func:`~tilewright.topi.sketches.registers.schedule_registers`."""
     window, size = Window(p), dtype(p.dtype).bytes
     (h, w), tile = window.groups, _pixel_blocks(p, window)
     rows, columns, vector = tile.rows, tile.columns, tile.vector

@@ -17,8 +17,8 @@ from tilewright.schedule.matmul import Whole
 from tilewright.target.instructions import copy_async
 from tilewright.te import Tensor
 from tilewright.topi.fusion import find_products
-from tilewright.topi.gpu.staging import bind_all
 from tilewright.topi.nn.padding import static
+from tilewright.topi.pieces.tiling import bind_all
 
 #: Threads of a block that stores columns, and bytes of the widest copy.
 _THREADS, _VECTOR = 256, 16

@@ -14,20 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import tma_load
 from tilewright.topi.columns import number
 from tilewright.topi.declare import Declaration, declare_tiles
-from tilewright.topi.gpu.loop_order import ROLLING, place_loads
 from tilewright.topi.gpu.machine import sees_nothing
-from tilewright.topi.gpu.shared_filter import share_filter
 from tilewright.topi.nn.depthwise_forward import Tile
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.parameters import flag
-from tilewright.topi.stages import Stages, begin, image_axes, tap_axes
+from tilewright.topi.pieces.loop_order import ROLLING, place_loads
+from tilewright.topi.pieces.shared_filter import share_filter
+from tilewright.topi.pieces.tiling import bind
+from tilewright.topi.pieces.windows import load_whole, sum_windows
+from tilewright.topi.stages import Stages, begin, image_axes
 
 
 @dataclass(frozen=True)
@@ -90,25 +91,17 @@ def schedule_boxes(d: Declaration, tile: BoxTile = BoxTile()) -> Schedule:
     h, tz = out.split(h, factor=tile.threads_z)
     hb, turn = out.split(h, factor=tile.turns)
     out.reorder(n, hb, wb, cb, tz, ty, tx, turn, row, column, lane)
-    block = out.fuse(n, hb, wb, cb)
-    out.bind(block, te.thread_axis("blockIdx.x"))
-    out.bind(tz, te.thread_axis("threadIdx.z"))
-    out.bind(ty, te.thread_axis("threadIdx.y"))
-    out.bind(tx, te.thread_axis("threadIdx.x"))
+    block = bind(out, out.fuse(n, hb, wb, cb), tz, ty, tx)
     out.unroll(row, column)
     even = p.result_channels % tile.vector == 0
     (out.vectorize if even else out.unroll)(lane)
 
     sums.compute_at(out, row)
-    *_, channel = sums.op.axis
-    _, di, dj = tap_axes(sums, p.rank)
-    sums.reorder(di, dj, *sums.op.axis[:-1], channel)
-    sums.unroll(di, dj, *sums.op.axis)
+    di = sum_windows(st)
 
     loads = s[data]
     place_loads(loads, ROLLING, out, row, tx, sums, di)
-    loads.unroll(*loads.op.axis[:-1])
-    loads.vectorize(loads.op.axis[-1])
+    load_whole(loads, True)
 
     box = s[d.padded]
     box.set_scope("shared")
@@ -117,7 +110,7 @@ def schedule_boxes(d: Declaration, tile: BoxTile = BoxTile()) -> Schedule:
         box.pipeline(tile.stages)
     box.tensorize(box.op.axis[0], tma_load((1, *seen(p, tile)), p.dtype))
 
-    threads = tile.threads_x, tile.threads_y, tile.threads_z
+    threads = tile.threads_z, tile.threads_y, tile.threads_x
     filter, kept = share_filter(st, threads, p.accumulate, bool(tile.keeps))
     filter.compute_at(out, turn if tile.turns == 1 else block)
     if kept is not None:

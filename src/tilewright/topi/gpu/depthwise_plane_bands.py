@@ -26,7 +26,7 @@ from tilewright.target.instructions import copy_async, load_pairs, mma_bf16, mma
 from tilewright.topi.columns import number
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.gpu.banks import bank_conflicts
-from tilewright.topi.gpu.staging import bind_all, extent_of, share_rows
+from tilewright.topi.gpu.staging import share_rows
 from tilewright.topi.nn.depthwise_plane_bands import (
     CHUNK,
     OUTPUTS,
@@ -40,6 +40,7 @@ from tilewright.topi.nn.depthwise_plane_bands import (
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.parameters import flag, too_small
+from tilewright.topi.pieces.tiling import bind_all, extent_of
 from tilewright.topi.stages import image_axes, scheduled
 
 _MULTIPLY = {"float16": mma_f16, "bfloat16": mma_bf16}

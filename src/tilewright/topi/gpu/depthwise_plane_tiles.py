@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.schedule import Schedule
 from tilewright.target.devices import BANKS, WARP, WORD
@@ -23,7 +22,6 @@ from tilewright.target.instructions import tma_load
 from tilewright.topi.columns import Array, number
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.gpu.banks import bank_conflicts
-from tilewright.topi.gpu.loop_order import ROLLING, place_loads
 from tilewright.topi.nn.depthwise_plane_tiles import (
     PlaneCut,
     PlaneTiles,
@@ -32,6 +30,9 @@ from tilewright.topi.nn.depthwise_plane_tiles import (
 )
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.loop_order import ROLLING, place_loads
+from tilewright.topi.pieces.tiling import bind
+from tilewright.topi.pieces.windows import load_vectors
 from tilewright.topi.stages import image_axes, scheduled
 
 #: Bytes that rows of boxes are multiples of, and that a thread reads at once at most.
@@ -138,9 +139,7 @@ def schedule_plane_tiles(d: Declaration, tile: PlaneBoxTile = PlaneBoxTile()) ->
     along, tz = out.split(c, factor=tile.channels)
     n, turn = out.split(n, factor=tile.turns)
     out.reorder(n, along, down, across, tz, ty, tx, turn, row, lane)
-    out.bind(out.fuse(n, along, down, across), te.thread_axis("blockIdx.x"))
-    for axis, name in ((tz, "z"), (ty, "y"), (tx, "x")):
-        out.bind(axis, te.thread_axis(f"threadIdx.{name}"))
+    bind(out, out.fuse(n, along, down, across), tz, ty, tx)
     out.unroll(row)
     (out.unroll if p.result_shape[-1] % tile.columns else out.vectorize)(lane)
 
@@ -148,12 +147,7 @@ def schedule_plane_tiles(d: Declaration, tile: PlaneBoxTile = PlaneBoxTile()) ->
     sums.unroll(*sums.op.reduce_axis, *sums.op.axis)
     loads = s[data]
     place_loads(loads, ROLLING, out, row, turn, sums, sums.op.reduce_axis[0])
-    *outer, column = loads.op.axis
-    vector = read_at_once(p, tile, cut)
-    loads.align_bounds(column, vector)
-    vectors, lane = loads.split(column, factor=vector)
-    loads.unroll(*outer, vectors)
-    loads.vectorize(lane)
+    load_vectors(loads, read_at_once(p, tile, cut))
     kept = s[taps]
     kept.compute_at(out, tx)
     kept.unroll(*kept.op.axis)

@@ -17,7 +17,6 @@ from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import mma_bf16, mma_f16
 from tilewright.topi.declare import Declaration, finished, placeholders
-from tilewright.topi.gpu.chunk_sums import chunk_stage
 from tilewright.topi.nn.depthwise_wgrad_bands import (
     ROWS,
     Bands,
@@ -25,6 +24,7 @@ from tilewright.topi.nn.depthwise_wgrad_bands import (
     depthwise_wgrad_bands,
 )
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.chunk_sums import chunk_stage
 from tilewright.topi.stages import scheduled
 
 _INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}

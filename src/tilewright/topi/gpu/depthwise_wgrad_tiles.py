@@ -18,13 +18,13 @@ from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import tma_load
 from tilewright.topi.declare import Declaration, finished, placeholders
-from tilewright.topi.gpu.chunk_sums import add_in_block, chunk_stage
 from tilewright.topi.nn.depthwise_wgrad_tiles import (
     GradientTiles,
     TileSums,
     depthwise_wgrad_tiles,
 )
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.chunk_sums import add_in_block, chunk_stage
 from tilewright.topi.stages import scheduled
 
 

@@ -11,11 +11,11 @@ import numpy as np
 from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.columns import Array, combinations, listed, pick
-from tilewright.topi.gpu.depthwise_wgrad import ReductionTile
 from tilewright.topi.gpu.machine import MACHINE
 from tilewright.topi.gpu.register_model import REGISTERS, cover, power
 from tilewright.topi.gpu.wave_balance import busiest, evenly
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.reduction_tiles import ReductionTile
 
 #: Multiplications written out in a kernel, and loads of the image: either makes long code, and
 #: loads, each behind a question whether it is padding, compile for more than a minute where there
@@ -27,7 +27,7 @@ _THREADS = (256, 512, 640, 1024)
 
 
 def reduction_tiles(p: Conv, target: Target) -> Sequence[ReductionTile]:
-    """For the schedules of :mod:`~tilewright.topi.gpu.depthwise_wgrad`."""
+    """For :func:`~tilewright.topi.sketches.reductions.schedule_reductions`."""
     cost, parts = _parts(p)
     if not len(cost):
         return [ReductionTile(1, 1, 1, 1, 32, 1, 8)]

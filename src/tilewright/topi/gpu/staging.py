@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd, prod
+from math import gcd
 
 from tilewright import te
 from tilewright.ir.dtype import dtype
@@ -59,17 +59,3 @@ def share_rows(stage: Stage, row: IterVar, column: IterVar, columns: int, thread
     over threads, which is to be bound."""
     row, own = stage.split(row, factor=max(1, threads // columns))
     return stage.fuse(own, column)
-
-
-def bind_all(stage: Stage, rest: IterVar, threads: Sequence[IterVar]) -> IterVar:
-    """A loop among threads, the last of which are neighbours and take neighbouring turns. Returns
-    the loop over what each of them does."""
-    for thread in reversed(threads):
-        rest, lane = stage.split(rest, factor=extent_of(thread))
-        stage.bind(lane, thread)
-    return rest
-
-
-def extent_of(*threads: IterVar) -> int:
-    """How many there are."""
-    return prod(int(t.dom.extent) for t in threads if t.dom is not None)

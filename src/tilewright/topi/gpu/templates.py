@@ -15,7 +15,6 @@ from tilewright.topi.gpu.depthwise_pixel_tiles import (
     schedule_boxes,
     suits_boxes,
 )
-from tilewright.topi.gpu.depthwise_pixels import PixelTile, declare_pixels, schedule_pixels
 from tilewright.topi.gpu.depthwise_plane_bands import (
     PlaneBandTile,
     declare_plane_bands,
@@ -40,7 +39,6 @@ from tilewright.topi.gpu.depthwise_plane_tiles import (
     declare_plane_tiles,
     schedule_plane_tiles,
 )
-from tilewright.topi.gpu.depthwise_planes import PlaneTile, declare_planes, schedule_planes
 from tilewright.topi.gpu.depthwise_row_products import (
     RowProductTile,
     declare_row_products,
@@ -48,7 +46,6 @@ from tilewright.topi.gpu.depthwise_row_products import (
     schedule_row_products,
     suits_row_products,
 )
-from tilewright.topi.gpu.depthwise_strips import StripTile, declare_strips, schedule_strips
 from tilewright.topi.gpu.depthwise_toeplitz import (
     ToeplitzTile,
     declare_toeplitz,
@@ -105,11 +102,6 @@ from tilewright.topi.gpu.depthwise_toeplitz_wgrad import (
     schedule_gradient,
     suits_gradient,
 )
-from tilewright.topi.gpu.depthwise_wgrad import (
-    ReductionTile,
-    schedule_reduction_pixels,
-    schedule_reduction_planes,
-)
 from tilewright.topi.gpu.depthwise_wgrad_bands import BandTile, declare_bands, schedule_bands
 from tilewright.topi.gpu.depthwise_wgrad_tiles import (
     GradientPixelTile,
@@ -129,15 +121,21 @@ from tilewright.topi.gpu.plane_band_tiles import plane_band_tiles, suits_plane_b
 from tilewright.topi.gpu.plane_box_tiles import plane_box_tiles, suits_plane_boxes
 from tilewright.topi.gpu.reductions import reduction_tiles
 from tilewright.topi.opencl import candidates as opencl
+from tilewright.topi.pieces.reduction_tiles import ReductionTile
+from tilewright.topi.pieces.register_tiles import PixelTile, PlaneTile, StripTile
+from tilewright.topi.pieces.windows import form
+from tilewright.topi.sketches.planes import plane_counts, schedule_planes
+from tilewright.topi.sketches.reductions import reduction_counts, schedule_reductions
+from tilewright.topi.sketches.registers import register_counts, schedule_registers
 from tilewright.topi.template import Template
 
 #: In the order in which they are tried.
 GPU = (
-    Template("gpu.strips", StripTile, schedule_strips, ("forward", "dgrad"), False, True,
-             opencl.short_strips, declares=declare_strips),
+    Template("gpu.strips", StripTile, schedule_registers, ("forward", "dgrad"), False, True,
+             opencl.short_strips, form=form, counts=register_counts),
     Template("gpu.planes", PlaneTile, schedule_planes, ("forward", "dgrad"), False, True,
              gpu.small_plane_tiles, shared=True, where=gpu.has_small_planes,
-             declares=declare_planes),
+             form=form, counts=plane_counts),
     Template("gpu.plane_tiles", PlaneBoxTile, schedule_plane_tiles, ("forward", "dgrad"), False,
              True, plane_box_tiles, ("cuda", "sim"), shared=True, where=suits_plane_boxes,
              least=90, declares=declare_plane_tiles),
@@ -166,8 +164,8 @@ GPU = (
     Template("gpu.toeplitz_tf32_rows", SplitRowTile, schedule_split_rows, ("forward", "dgrad"),
              False, True, split_row_tiles, ("cuda", "sim"), shared=True,
              where=suits_split_rows, least=80, declares=declare_split_rows, matrices=True),
-    Template("gpu.pixels", PixelTile, schedule_pixels, ("forward", "dgrad"), True, True,
-             gpu.pixel_tiles, shared=True, declares=declare_pixels),
+    Template("gpu.pixels", PixelTile, schedule_registers, ("forward", "dgrad"), True, True,
+             gpu.pixel_tiles, shared=True, form=form, counts=register_counts),
     Template("gpu.pixel_tiles", BoxTile, schedule_boxes, ("forward", "dgrad"), True, True,
              box_tiles, ("cuda", "sim"), shared=True, where=suits_boxes, least=90,
              declares=declare_boxes),
@@ -177,8 +175,8 @@ GPU = (
     Template("gpu.sparse_pairs", SparsePairTile, schedule_channel_pairs, ("forward", "dgrad"),
              True, True, sparse_pair_tiles, ("cuda", "sim"), shared=True,
              where=suits_sparse_pairs, least=90, declares=declare_channel_pairs, matrices=True),
-    Template("gpu.reduction_planes", ReductionTile, schedule_reduction_planes, ("wgrad",),
-             False, True, reduction_tiles, shared=True),
+    Template("gpu.reduction_planes", ReductionTile, schedule_reductions, ("wgrad",),
+             False, True, reduction_tiles, shared=True, counts=reduction_counts),
     Template("gpu.toeplitz_wgrad", GradientTile, schedule_gradient, ("wgrad",), False, True,
              gradient_tiles, ("cuda", "sim"), shared=True, where=suits_gradient, least=80,
              declares=declare_gradient, matrices=True),
@@ -196,8 +194,8 @@ GPU = (
              False, True, split_gradient_tiles, ("cuda", "sim"), shared=True,
              where=suits_split_gradient, least=80, declares=declare_split_gradient,
              matrices=True),
-    Template("gpu.reduction_pixels", ReductionTile, schedule_reduction_pixels, ("wgrad",),
-             True, True, reduction_tiles, shared=True),
+    Template("gpu.reduction_pixels", ReductionTile, schedule_reductions, ("wgrad",),
+             True, True, reduction_tiles, shared=True, counts=reduction_counts),
     Template("gpu.reduction_pixel_tiles", GradientPixelTile, schedule_pixel_sums, ("wgrad",),
              True, True, gradient_pixel_tiles, ("cuda", "sim"), shared=True,
              where=suits_pixel_sums, least=90, declares=declare_pixel_sums),

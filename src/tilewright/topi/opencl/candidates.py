@@ -13,10 +13,10 @@ from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import TargetError
 from tilewright.target.target import Target
 from tilewright.topi.gpu.candidates import strip_tiles
-from tilewright.topi.gpu.depthwise_strips import StripTile
-from tilewright.topi.gpu.depthwise_wgrad import ReductionTile
 from tilewright.topi.opencl.depthwise_vectors import VectorTile
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.reduction_tiles import ReductionTile
+from tilewright.topi.pieces.register_tiles import StripTile
 
 #: Vectors in registers of a work-item.
 _REGISTERS = 48
@@ -77,7 +77,7 @@ def vector_tiles(p: Conv, target: Target) -> list[VectorTile]:
 
 
 def short_strips(p: Conv, target: Target) -> Sequence[StripTile]:
-    """For :func:`~tilewright.topi.gpu.depthwise_strips.schedule_strips`, which shares nothing: on
+    """For :func:`~tilewright.topi.sketches.registers.schedule_registers`, which shares nothing: on
     the GPUs of OpenCL all that it has, elsewhere those that a driver compiles soon."""
     found = strip_tiles(p, target)
     if target.kind != "opencl" or shares_memory(target):
@@ -88,7 +88,7 @@ def short_strips(p: Conv, target: Target) -> Sequence[StripTile]:
 
 
 def item_tiles(p: Conv, target: Target) -> list[ReductionTile]:
-    """For the schedules of :mod:`~tilewright.topi.gpu.depthwise_wgrad`, in which each work-item
+    """For :func:`~tilewright.topi.sketches.reductions.schedule_reductions`, in which each work-item
     has sums of its own and none waits for another."""
     last = p.layout.endswith("C")
     widths = _widths(p) if last and p.multiplier == 1 else [1]

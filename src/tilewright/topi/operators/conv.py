@@ -325,6 +325,12 @@ class Conv(Problem):
 
         return declare_dense(self, given)
 
+    def declare_as(self, form: str, given: Any = None) -> Declared:
+        """One of :data:`~tilewright.topi.declare.FORMS`, of a depthwise one."""
+        from tilewright.topi.declare import FORMS
+
+        return FORMS[form](self, given)
+
     @property
     def channels_last(self) -> bool:
         """Whether channels lie next to one another."""

@@ -3,12 +3,15 @@ scheduled."""
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from tilewright.schedule.matmul import Matmul
+from tilewright.te import Tensor
 from tilewright.topi.nn.padding import static
+from tilewright.topi.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -65,3 +68,22 @@ def of_loops(shape: tuple[int, ...], tile: tuple[int, int], threads: int, depth:
     tiles = math.prod(outer) * -(-above // rows) * -(-last // columns)
     blocks = -(-tiles // threads)
     return Counts(blocks, threads, tiles * rows * columns * depth, 0, math.prod(shape))
+
+
+@functools.lru_cache(512)
+def declared(p: Problem) -> Any:
+    """A problem's declaration, to count by."""
+    return p.declare()
+
+
+def image_extents(d: Any) -> list[int]:
+    """Those of a result that is images, in the order of memory; one row where there are none."""
+    found = [int(e) for e in d.output.shape]
+    if d.rank == 1:
+        found.insert(1 if d.channels_last else 2, 1)
+    return found
+
+
+def elements(x: Tensor) -> int:
+    """Of a tensor."""
+    return math.prod(static(e, "a tensor") for e in x.shape)

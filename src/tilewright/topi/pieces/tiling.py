@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
+from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
 
@@ -48,3 +50,39 @@ def tile(stage: Stage, axes: Sequence[IterVar], rows: int, columns: int) -> Nest
     inner.append(within)
     stage.reorder(*outer, column, *inner)
     return Nest(stage.fuse(*outer, column), tuple(inner))
+
+
+def bind(stage: Stage, block: IterVar, *threads: IterVar) -> IterVar:
+    """Blocks of a GPU take ``block``, which it returns, and their threads ``threads``, the last of
+    which are neighbours."""
+    stage.bind(block, te.thread_axis("blockIdx.x"))
+    for axis, name in zip(threads, "zyx"[3 - len(threads) :], strict=True):
+        stage.bind(axis, te.thread_axis(f"threadIdx.{name}"))
+    return block
+
+
+def bind_all(stage: Stage, rest: IterVar, threads: Sequence[IterVar]) -> IterVar:
+    """A loop among threads, the last of which are neighbours and take neighbouring turns. Returns
+    the loop over what each of them does."""
+    for thread in reversed(threads):
+        rest, lane = stage.split(rest, factor=extent_of(thread))
+        stage.bind(lane, thread)
+    return rest
+
+
+def extent_of(*threads: IterVar) -> int:
+    """How many there are."""
+    return prod(int(t.dom.extent) for t in threads if t.dom is not None)
+
+
+def thread_axes(*extents: int) -> list[IterVar]:
+    """Threads of a block, of which the last are neighbours."""
+    names = "zyx"[3 - len(extents) :]
+    return [te.thread_axis((0, n), f"threadIdx.{x}") for n, x in zip(extents, names, strict=True)]
+
+
+def copy_vectors(stage: Stage, axes: Sequence[IterVar], threads: int, vector: int) -> None:
+    """All of a stage by all threads of a block, ``vector`` elements at a time."""
+    rest, lane = stage.split(stage.fuse(*axes), factor=vector)
+    stage.unroll(bind_all(stage, rest, thread_axes(threads)))
+    stage.vectorize(lane)

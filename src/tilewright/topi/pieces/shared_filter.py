@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright import te
 from tilewright.schedule import Stage
+from tilewright.topi.pieces.tiling import bind_all, thread_axes
 from tilewright.topi.stages import Stages
 
 
@@ -14,7 +14,7 @@ def share_filter(
 
     Parameters
     ----------
-    threads : of a block, along x, y and z.
+    threads : of a block, along z, y and x.
     kind : the type of the copy that is multiplied with, None for the filter's own.
     keeps : whether a thread has that copy in registers, with the type of the filter before; it is
         scaled, where it is, as it gets there.
@@ -39,8 +39,5 @@ def share_filter(
     shared = s[filter]
     *positions, channel = shared.op.axis
     shared.reorder(channel, *positions)  # as the filter lies
-    rest = shared.fuse(channel, *positions)
-    for extent, name in zip(threads, "xyz", strict=True):
-        rest, own = shared.split(rest, factor=extent)
-        shared.bind(own, te.thread_axis((0, extent), f"threadIdx.{name}"))
+    bind_all(shared, shared.fuse(channel, *positions), thread_axes(*threads))
     return shared, kept

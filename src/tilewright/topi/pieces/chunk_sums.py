@@ -16,6 +16,7 @@ from tilewright.ir.ops import is_const
 from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration
+from tilewright.topi.pieces.tiling import bind
 
 #: Taps of a block, and threads that share one.
 _TAPS, _ADDERS = 32, 16
@@ -54,28 +55,33 @@ def chunk_stage(s: Schedule, d: Declaration, parts: Tensor) -> ChunkStage:
     all; where there are more, what adds them up is scheduled."""
     out = s[d.output]
     added = s[s.cache_write(d.output, "local") if d.sum is d.output else d.sum]
+    c, m, ky, kx = out.op.axis
+    out.reorder(ky, kx, c, m)  # as the chunks lie
     if is_const(parts.shape[0], 1):
-        c, m, ky, kx = out.op.axis
-        out.reorder(ky, kx, c, m)
         return ChunkStage(out, (), ky, kx, out.fuse(c, m), parts, (s[parts], added))
-    _add_chunks(out, added)
+    added.set_scope("local")
+    add_chunks(out, added, ahead=True)
     total = s.cache_write(parts, "local")
     chunk, ky, kx, c = s[parts].op.axis
     return ChunkStage(s[parts], (chunk,), ky, kx, c, total, (s[total],))
 
 
-def _add_chunks(out: Stage, added: Stage) -> None:
-    """Some threads add the chunks of a tap, and theirs in order."""
-    c, m, ky, kx = out.op.axis
-    out.reorder(ky, kx, c, m)  # as the chunks lie
-    block, x = out.split(out.fuse(ky, kx, c, m), factor=_TAPS)
-    out.bind(block, te.thread_axis("blockIdx.x"))
-    out.bind(x, te.thread_axis("threadIdx.x"))
-    added.set_scope("local")
+def add_chunks(out: Stage, added: Stage, shared: bool = True, ahead: bool = False) -> None:
+    """A second kernel, in which some threads add the partial sums of a tap, and theirs in order;
+    one thread where no sums are ``shared``. They are loaded at once where they are ``ahead``."""
+    block, x = out.split(out.fuse(*out.leaf_iter_vars), factor=_TAPS)
+    bind(out, block, x)
     added.compute_at(out, x)
-    turns, y = added.split(added.op.reduce_axis[0], factor=_ADDERS)
-    added.unroll(turns)  # so that the chunks are loaded at once
-    added.bind(y, te.thread_axis("threadIdx.y"))
+    if shared:
+        turns, y = added.split(added.op.reduce_axis[0], factor=_ADDERS)
+        if ahead:
+            added.unroll(turns)
+        added.bind(y, te.thread_axis("threadIdx.y"))
+
+
+def chunk_blocks(results: int) -> int:
+    """Blocks of :func:`add_chunks`."""
+    return -(-results // _TAPS)
 
 
 def add_in_block(
