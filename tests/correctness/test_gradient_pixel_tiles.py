@@ -17,8 +17,9 @@ from tilewright.select.choice import choose
 from tilewright.select.profile_cache import ProfileCache
 from tilewright.target import Target
 from tilewright.topi import Conv
-from tilewright.topi.gpu.depthwise_wgrad_tiles import GradientPixelTile, cut_of
 from tilewright.topi.gpu.gradient_pixel_tiles import wavefronts
+from tilewright.topi.pieces.gradient_tiles import GradientTiles
+from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
 from tilewright.topi.templates import TEMPLATES
 
 TEMPLATE = TEMPLATES["gpu.reduction_pixel_tiles"]
@@ -117,7 +118,7 @@ def test_bank_conflicts_are_what_a_guess_takes_them_for(dtype, config, turns):
     report = simulate(made, [*random_inputs(p, p.shapes()).values(), poison(p)])
     reads = [x for x in report.accesses if "Tiles" in x.buffer and x.scope == "shared"]
     assert max(x.degree for x in reads if not x.store) == turns
-    assert np.max(wavefronts(cut_of(p, config))) == turns
+    assert np.max(wavefronts(GradientTiles(p, config))) == turns
 
 
 @pytest.mark.parametrize(("across", "apart"), [(2, True), (3, False)])

@@ -15,7 +15,7 @@ from tilewright.target.devices import gpu
 from tilewright.topi import Conv
 from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile
-from tilewright.topi.gpu.depthwise_wgrad_tiles import GradientPixelTile
+from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
 from tilewright.topi.templates import TEMPLATES
 
 HOPPER = Target.parse("cuda -arch=sm_90a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,7 +84,7 @@ DEPTHWISE = [
     *depthwise(8, 3), *depthwise(6, 5, stride=2), *depthwise(3, 3, 2),
     *depthwise(6, 2, pass_="dgrad"), *depthwise(8, 3, pass_="dgrad", stride=2),
     *depthwise(3, 3, 2, pass_="dgrad"), *depthwise(8, 3, pass_="wgrad"),
-    *depthwise(6, 5, pass_="wgrad", stride=2), *depthwise(3, 3, 2, pass_="wgrad"),
+    *depthwise(8, 5, pass_="wgrad", stride=2), *depthwise(3, 3, 2, pass_="wgrad"),
     *(Conv.parse((3, 4, 16), (4, 1, 3), 4, padding=1, layout=layout, pass_=pass_)
       for layout in ("NCW", "NWC") for pass_ in ("forward", "dgrad", "wgrad")),
 ]  # fmt: skip
@@ -120,6 +121,26 @@ def test_sums_in_registers_are_counted(name, p, data):
     several = p.pass_ == "dgrad" and p.multiplier > 1
     if p.pass_ != "wgrad" and not several:  # sums of the former are in shared memory, too
         assert c.copied == report.traffic.get("shared", Traffic()).stores
+
+
+@pytest.mark.parametrize(
+    "p", [p for p in DEPTHWISE if TEMPLATES["gpu.reduction_pixel_tiles"].fits(p, SIM)], ids=str
+)
+@settings(max_examples=3)
+@given(data=st.data())
+def test_sums_over_tiles_are_counted(p, data):
+    template = TEMPLATES["gpu.reduction_pixel_tiles"]
+    config = data.draw(st.sampled_from(template.candidates(p, SIM)))
+    config = replace(config, chunks=data.draw(st.sampled_from((1, config.chunks))))
+    assert template.counts is not None
+    c, report = template.counts(p, config), simulated(p, template, config)
+    d = template.declare(p, config)
+    module = tilewright.lower(template.schedule(d, config), d.args, SIM)
+    assert p.flops // 2 <= sum(map(products, module.funcs)) <= c.multiplies
+    assert c.blocks == sum(report.blocks.values())
+    assert c.stored == report.traffic["global"].stores
+    if len(module.funcs) == 1:  # the second has shared memory for what it adds
+        assert c.copied == report.traffic["shared"].stores
 
 
 @pytest.mark.parametrize("p", PROBLEMS, ids=str)

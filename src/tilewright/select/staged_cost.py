@@ -14,9 +14,10 @@ from tilewright.target.devices import WARP, WIDEST
 from tilewright.topi.columns import tile_of
 from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile, seen
-from tilewright.topi.gpu.depthwise_wgrad_tiles import GradientPixelTile, cut_of
 from tilewright.topi.gpu.gradient_pixel_tiles import wavefronts
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.gradient_tiles import GradientTiles
+from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
 
 #: Bytes of shared memory of a block beside its tiles.
 _OWN = 1024
@@ -76,12 +77,13 @@ def boxes(p: Conv, *values: Array) -> Staged:
 
 def gradient_boxes(p: Conv, *values: Array) -> Staged:
     """Of :class:`GradientPixelTile`, whose fields ``values`` has in their order."""
-    cut: Any = cut_of(p, tile_of(GradientPixelTile, values))
+    tile = tile_of(GradientPixelTile, values)
+    cut: Any = GradientTiles(p, tile)
     rows, columns, vector, lanes, images, down, across, stages, chunks, *_ = values
     size, (kh, kw), ones = dtype(p.dtype).bytes, p.kernel, np.ones(len(rows))
     narrow, width, threads = size == 2, vector * size, lanes * across * images * down
     x_part, dy_part = cut.x_part(rows, columns), cut.dy_part(rows, columns)
-    grid, high, wide, channels, sees = cut.grid, cut.height, cut.width, cut.channels, cut.sees
+    grid, high, wide, channels, sees = cut.grid, tile.height, tile.width, tile.channels, cut.sees
     runs = math.prod(cut.x_tile[:3]) + math.prod(cut.dy_tile[:3])
     copied, groups = runs * channels * size, np.ceil(p.channels / channels)
     tiles = np.ceil(p.batch / images) * math.prod(grid)

@@ -26,10 +26,10 @@ from tilewright.target.devices import (
 from tilewright.target.target import Target
 from tilewright.topi.columns import Array, combinations, listed, once, pick
 from tilewright.topi.gpu.banks import bank_conflicts
-from tilewright.topi.gpu.depthwise_wgrad_tiles import GradientPixelTile, cut_of
 from tilewright.topi.gpu.machine import MACHINE, occupancy, sees_nothing
-from tilewright.topi.nn.depthwise_wgrad_tiles import GradientTiles
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.gradient_tiles import GradientTiles
+from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
 
 #: Bytes of shared memory that a block has beside its tiles; registers of a thread beside sums and
 #: pixels.
@@ -56,7 +56,7 @@ _LINE = BANKS * WORD
 
 
 def suits_pixel_sums(p: Conv) -> bool:
-    """Whether :func:`~tilewright.topi.gpu.depthwise_wgrad_tiles.schedule_pixel_sums` is for a
+    """Whether :func:`~tilewright.topi.sketches.tile_sums.schedule_tile_sums` is for a
     problem: one whose pixels lie at multiples of 16 bytes, and whose filter fits registers."""
     return (
         p.rank == 2
@@ -153,7 +153,7 @@ def _shared_out(p: Conv, bare: Any) -> tuple[Array, Any]:
     """Among as many blocks as SMs hold at once, where they fit. The cycles that this is predicted
     to take come first."""
     (kh, kw), size = p.kernel, dtype(p.dtype).bytes
-    cut: Any = cut_of(p, bare)
+    cut: Any = GradientTiles(p, bare)
     threads = bare.lanes * bare.across * bare.images * bare.down
     copied = (math.prod(cut.x_tile) + math.prod(cut.dy_tile)) * size
     shared = bare.stages * copied + threads * kw * bare.vector * 4 + _OWN
@@ -169,16 +169,16 @@ def _shared_out(p: Conv, bare: Any) -> tuple[Array, Any]:
     which, blocks = which[once], blocks[once]
 
     tile = pick(bare, which)
-    threads, copied, cut = threads[which], copied[which], cut_of(p, tile)
+    threads, copied, cut = threads[which], copied[which], GradientTiles(p, tile)
     warps = threads // WARP
-    groups = -(-p.channels // cut.channels)
+    groups = -(-p.channels // cut.tile.channels)
     count = -(-p.batch // tile.images) * math.prod(cut.grid)
     pairs, x_part, dy_part = _seen(cut)
     loads = math.prod(x_part), math.prod(dy_part)
     converted = sum(loads) * tile.vector * (2 - size // 2)
     issued = pairs * tile.vector + sum(loads) + converted + _TURN
     moved = sum(n * passes for n, passes in zip(loads, wavefronts(cut), strict=True))
-    row = cut.channels * size
+    row = cut.tile.channels * size
     partly = np.where((row | p.channels * size) % SECTOR == 0, 0, SECTOR)
     slowly = (row + partly) / row * np.maximum(1.0, _NARROW / row)
 
@@ -204,9 +204,12 @@ def _shared_out(p: Conv, bare: Any) -> tuple[Array, Any]:
 def _seen(cut: Any) -> tuple[Any, list[Any], list[Any]]:
     """Of a part of a tile: pairs of a pixel of dy and a tap that are multiplied, and the rows and
     columns of x and of dy that are read."""
-    p, pairs = cut.problem, [cut.rows * cut.problem.kernel_h, cut.columns * cut.problem.kernel_w]
-    x_part = [*cut.x_part(cut.rows, cut.columns)]
-    dy_part = [*cut.dy_part(cut.rows, cut.columns)]
+    p, pairs = (
+        cut.problem,
+        [cut.tile.rows * cut.problem.kernel_h, cut.tile.columns * cut.problem.kernel_w],
+    )
+    x_part = [*cut.x_part(cut.tile.rows, cut.tile.columns)]
+    dy_part = [*cut.dy_part(cut.tile.rows, cut.tile.columns)]
     for k in range(2):
         known = cut.products(k)
         pairs[k] = np.where(known > 0, known, pairs[k])
@@ -228,8 +231,18 @@ def _passes(cut: GradientTiles, shape: tuple[Any, ...], step: tuple[int, int]) -
     of theirs."""
     size = dtype(cut.problem.dtype).bytes
     pixel, (_, high, wide, _) = shape[3] * size, shape
-    apart = cut.columns * step[1] * pixel, cut.rows * step[0] * wide * pixel, high * wide * pixel
-    known = (cut.vector * size, cut.lanes, cut.across, cut.down, *(n % _LINE for n in apart))
+    apart = (
+        cut.tile.columns * step[1] * pixel,
+        cut.tile.rows * step[0] * wide * pixel,
+        high * wide * pixel,
+    )
+    known = (
+        cut.tile.vector * size,
+        cut.tile.lanes,
+        cut.tile.across,
+        cut.tile.down,
+        *(n % _LINE for n in apart),
+    )
     sets = np.stack(np.broadcast_arrays(*(np.atleast_1d(n) for n in known)))
     first, back = once(sets)  # most conflict as others do
     width, lanes, across, down, *steps = sets[:, first, None]

@@ -103,11 +103,6 @@ from tilewright.topi.gpu.depthwise_toeplitz_wgrad import (
     suits_gradient,
 )
 from tilewright.topi.gpu.depthwise_wgrad_bands import BandTile, declare_bands, schedule_bands
-from tilewright.topi.gpu.depthwise_wgrad_tiles import (
-    GradientPixelTile,
-    declare_pixel_sums,
-    schedule_pixel_sums,
-)
 from tilewright.topi.gpu.gradient_band_tiles import gradient_band_tiles, suits_bands
 from tilewright.topi.gpu.gradient_pixel_tiles import gradient_pixel_tiles, suits_pixel_sums
 from tilewright.topi.gpu.pair_tiles import (
@@ -121,12 +116,14 @@ from tilewright.topi.gpu.plane_band_tiles import plane_band_tiles, suits_plane_b
 from tilewright.topi.gpu.plane_box_tiles import plane_box_tiles, suits_plane_boxes
 from tilewright.topi.gpu.reductions import reduction_tiles
 from tilewright.topi.opencl import candidates as opencl
-from tilewright.topi.pieces.reduction_tiles import ReductionTile
+from tilewright.topi.pieces.reduction_tiles import GradientPixelTile, ReductionTile
 from tilewright.topi.pieces.register_tiles import PixelTile, PlaneTile, StripTile
+from tilewright.topi.pieces.tile_sums import declare_tile_sums
 from tilewright.topi.pieces.windows import form
 from tilewright.topi.sketches.planes import plane_counts, schedule_planes
 from tilewright.topi.sketches.reductions import reduction_counts, schedule_reductions
 from tilewright.topi.sketches.registers import register_counts, schedule_registers
+from tilewright.topi.sketches.tile_sums import schedule_tile_sums, tile_counts
 from tilewright.topi.template import Template
 
 #: In the order in which they are tried.
@@ -196,7 +193,7 @@ GPU = (
              matrices=True),
     Template("gpu.reduction_pixels", ReductionTile, schedule_reductions, ("wgrad",),
              True, True, reduction_tiles, shared=True, counts=reduction_counts),
-    Template("gpu.reduction_pixel_tiles", GradientPixelTile, schedule_pixel_sums, ("wgrad",),
+    Template("gpu.reduction_pixel_tiles", GradientPixelTile, schedule_tile_sums, ("wgrad",),
              True, True, gradient_pixel_tiles, ("cuda", "sim"), shared=True,
-             where=suits_pixel_sums, least=90, declares=declare_pixel_sums),
+             where=suits_pixel_sums, least=90, declares=declare_tile_sums, counts=tile_counts),
 )  # fmt: skip

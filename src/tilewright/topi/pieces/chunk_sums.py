@@ -6,7 +6,6 @@ kernel adds it up; of one chunk they write the result, and there is no second ke
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from tilewright.ir.ops import is_const
 from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration
-from tilewright.topi.pieces.tiling import bind
+from tilewright.topi.pieces.tiling import bind, extent_of
 
 #: Taps of a block, and threads that share one.
 _TAPS, _ADDERS = 32, 16
@@ -85,10 +84,10 @@ def chunk_blocks(results: int) -> int:
 
 
 def add_in_block(
-    chunks: ChunkStage, channels: int, threads: Sequence[tuple[IterVar, int]]
+    chunks: ChunkStage, channels: int, threads: Sequence[IterVar]
 ) -> tuple[IterVar, IterVar]:
     """Each block computes one chunk of ``channels`` channels, a row of the filter at a time, with
-    its threads, the outermost axis first, with their extents.
+    its threads, of which the last are neighbours.
 
     Returns the axes of blocks and of the filter's rows.
     """
@@ -98,11 +97,10 @@ def add_in_block(
     block = parts.fuse(*chunks.outer, group)
     parts.bind(block, te.thread_axis("blockIdx.x"))
     parts.unroll(ky)
-    _, flat = parts.split(parts.fuse(kx, c), factor=math.prod(n for _, n in threads))
-    (tz, _), (ty, middle), (tx, inner) = threads
-    rest, x = parts.split(flat, factor=inner)
-    z, y = parts.split(rest, factor=middle)
-    for axis, thread in ((z, tz), (y, ty), (x, tx)):
+    _, flat = parts.split(parts.fuse(kx, c), factor=extent_of(*threads))
+    rest, x = parts.split(flat, factor=extent_of(threads[2]))
+    z, y = parts.split(rest, factor=extent_of(threads[1]))
+    for axis, thread in zip((z, y, x), threads, strict=True):
         parts.bind(axis, thread)
     chunks.keep_at(x)
     return block, ky
