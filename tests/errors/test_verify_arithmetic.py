@@ -132,6 +132,31 @@ def test_an_extent_that_is_never_zero_is_declared_and_checked() -> None:
         run(np.zeros(0, "int32"), found)
 
 
+def test_a_scalar_has_the_least_value_that_is_said_of_it() -> None:
+    p = te.var("p", least=1)
+    X = te.placeholder((5,), "int32", name="X")
+    B = te.compute((4,), lambda i: X[i // p] * p, name="B")
+    run = tilewright.build(te.create_schedule(B.op), [X, p, B])
+    found = np.zeros(4, "int32")
+    run(np.arange(5, dtype="int32"), 2, found)
+    assert found.tolist() == [0, 0, 2, 2]
+    with pytest.raises(ArgumentError, match="p is -2 .* at least 1: lower least"):
+        run(np.arange(5, dtype="int32"), -2, found)
+
+
+def test_a_tensor_between_two_stages_has_no_negative_extent() -> None:
+    n = te.var("n")
+    X = te.placeholder((n,), "int32", name="X")
+    T = te.compute((n - 2,), lambda i: X[i] + 1, name="T")
+    B = te.compute((4,), lambda i: te.if_then_else(i < n - 2, T[i], 0), name="B")
+    run = tilewright.build(te.create_schedule(B.op), [X, B])
+    found = np.zeros(4, "int32")
+    run(np.arange(3, dtype="int32"), found)
+    assert found.tolist() == [1, 0, 0, 0]
+    with pytest.raises(ArgumentError, match="n - 2, an extent of T, is negative: -1"):
+        run(np.arange(1, dtype="int32"), found)
+
+
 @pytest.mark.parametrize("limits", [{"least": -1}, {"least": 3, "most": 2}, {"most": 2**31}])
 def test_a_range_that_no_extent_has_is_refused(limits: dict[str, int]) -> None:
     with pytest.raises(LanguageError, match="least"):

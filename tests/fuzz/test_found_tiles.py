@@ -218,6 +218,35 @@ def test_what_other_threads_keep_at_a_product_is_not_there() -> None:
         build(s, [A, B], "sim")
 
 
+@pytest.mark.parametrize("value", [-3, 0, 2, 9])
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+def test_a_scalar_that_says_where_a_sum_begins_may_be_negative(target: str, value: int) -> None:
+    # Partial sums are kept in a tensor whose extent depends on the scalar.
+    A, p = te.placeholder((4, 6), "int32", name="A"), te.var("p")
+    r = te.reduce_axis((te.clip(p, 0, 6), 6), "r")
+    B = te.compute((4,), lambda i: te.sum(A[i, r] * p, axis=r), name="B")
+    s = te.create_schedule(B.op)
+    F = s.rfactor(B, r)
+    if target == "sim":
+        for stage in (F, B):
+            s[stage].bind(s[stage].op.axis[-1], te.thread_axis("threadIdx.x"))
+    agree(s, [A], [B], target, {p: value})
+
+
+@pytest.mark.parametrize("value", [-3, 0, 2])
+@pytest.mark.parametrize("factored", [True, False])
+def test_a_sum_of_a_negative_number_of_terms_is_empty(factored: bool, value: int) -> None:
+    A, C = te.placeholder((4, 6), "int32", name="A"), te.placeholder((4, 6), "int32", name="C")
+    p = te.var("p")
+    r, q = te.reduce_axis((0, te.min(p, 6)), "r"), te.reduce_axis((te.clip(p, 0, 6), 6), "q")
+    B = te.compute((4,), lambda i: te.sum(A[i, r], axis=r, init=te.max(p, 0)), name="B")
+    D = te.compute((4,), lambda i: te.sum(C[i, q], axis=q), name="D")
+    s = te.create_schedule([B.op, D.op])
+    if factored:
+        s.rfactor(B, r)
+    agree(s, [A, C], [B, D], "llvm", {p: value})
+
+
 def _beyond_an_empty_tensor() -> tuple[Tensor, Tensor, Any]:
     n = te.var("n")
     A = te.placeholder((n,), name="A")

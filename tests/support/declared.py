@@ -5,8 +5,9 @@ once; where only a condition keeps an index in bounds, the elements where it fai
 
 Integers are the machine's: they wrap in their type, a division by zero and its remainder are 0, the
 smallest integer divided by -1 is itself, and a shift by the width or more leaves 0, or -1 where an
-arithmetic shift to the right has a negative operand. NumPy's own integers do all of that. The
-maximum or minimum of a value and what is not a number is the value.
+arithmetic shift to the right has a negative operand. NumPy's own integers do all of that. Index
+arithmetic is exact in 64 bits, and brought into its type where it is stored, converted, or combined
+with data. The maximum or minimum of a value and what is not a number is the value.
 """
 
 from __future__ import annotations
@@ -170,6 +171,10 @@ def _rounded(value: Any, e: Expr) -> Any:
     return np.where(np.isnan(value), value, nearest.view(np.float32))
 
 
+def _is_index(e: Expr) -> bool:
+    return e.exact and e.dtype.is_int
+
+
 class _Grid:
     """Values of variables over a grid; ``alive`` marks the points at which the program is."""
 
@@ -211,8 +216,13 @@ class _Grid:
             self._found[e] = found
         return found
 
+    def _part(self, of: Expr, e: Expr) -> Any:
+        """The value of ``e`` as a part of ``of``: an index is brought into its type by data."""
+        found = self.of(e)
+        return found if of.exact or not _is_index(e) else found.astype(numpy_type(str(e.dtype)))
+
     def _value(self, e: Expr) -> Any:
-        kind = numpy_type(str(e.dtype))
+        kind = np.dtype("int64") if _is_index(e) else numpy_type(str(e.dtype))
         match e:
             case Var():
                 value = np.asarray(self.values[e])
@@ -231,19 +241,19 @@ class _Grid:
                 return np.logical_not(self.of(a))
             case E.Select(condition, a, b):  # and IfThenElse: what is not chosen is not read
                 c = self.of(condition)
-                yes, no = self.where(c).of(a), self.where(np.logical_not(c)).of(b)
+                yes, no = self.where(c)._part(e, a), self.where(np.logical_not(c))._part(e, b)
                 return np.where(c, yes, no).astype(kind)
             case E.Cast(_, value):
-                found = self.of(value)
+                found = self._part(e, value)
                 if e.dtype.is_bool:
                     return found != 0
                 if value.dtype.is_float and e.dtype.is_int:
                     return np.where(self.alive, np.trunc(found), 0).astype(np.int64).astype(kind)
                 return found.astype(kind)
             case E.Call(_, name, args):
-                return np.asarray(_FUNCTIONS[name](*map(self.of, args))).astype(kind)
+                return np.asarray(_FUNCTIONS[name](*(self._part(e, a) for a in args))).astype(kind)
             case E.Binary(a, b) | E.Compare(a, b):
-                left, right = self.of(a), self.of(b)
+                left, right = self._part(e, a), self._part(e, b)
                 return np.asarray(_OPERATIONS[type(e)](left, right)).astype(kind)
         raise AssertionError(f"{e} ({type(e).__name__}) has no place in a declaration")
 

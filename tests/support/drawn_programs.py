@@ -46,9 +46,9 @@ class Outcome:
 class Case:
     """Declared tensors, integers for the inputs, and what the outputs then are.
 
-    ``sizes`` are the values of symbolic extents, ``wild`` the names of the inputs that take values
-    from all over their type. ``illegal`` says what the declaration reads beyond an input, and what
-    is not ``defined`` reads beyond some tensor.
+    ``sizes`` are the values of symbolic extents and of scalars, ``wild`` the names of the inputs
+    that take values from all over their type. ``illegal`` says what the declaration reads beyond an
+    input, and what is not ``defined`` reads beyond some tensor.
     """
 
     def __init__(
@@ -59,9 +59,11 @@ class Case:
         wild: Container[str] = (),
         seed: int = 7,
     ) -> None:
-        self.tensors = [*inputs, *outputs]
-        self.outputs = list(outputs)
         sizes = sizes or {}
+        extents = {e for t in (*inputs, *outputs) for e in t.shape}
+        self.scalars = {v: value for v, value in sizes.items() if v not in extents}
+        self.arguments = [*inputs, *outputs, *self.scalars]
+        self.outputs = list(outputs)
         rng = np.random.default_rng(seed)
         self.inputs = []
 
@@ -89,14 +91,18 @@ class Case:
         self.inputs = [_stored(a, t.dtype) for a, t in zip(self.inputs, inputs)]
 
     @staticmethod
-    def of(graph: Graph, size: int | None = None, seed: int = 7) -> Case:
-        """Of a drawn graph, with ``size`` for its symbolic extent."""
+    def of(graph: Graph, said: Mapping[str, int] | None = None, seed: int = 7) -> Case:
+        """Of a drawn graph, with what is ``said`` of its symbolic extent and its scalars."""
         names = graph.text.names
         inputs, outputs = [k.name for k in graph.inputs], graph.outputs
-        sizes = {names["n"]: graph.n if size is None else size} if graph.n else {}
+        sizes = {names[k]: v for k, v in (graph.sizes(0) if said is None else said).items()}
         return Case(
             [names[k] for k in inputs], [names[k] for k in outputs], sizes, graph.wild, seed
         )
+
+    def call(self, outputs: Sequence[Array]) -> list[Any]:
+        """The arguments of a call that writes ``outputs``."""
+        return [*self.inputs, *outputs, *self.scalars.values()]
 
     def blank(self) -> list[Array]:
         """Outputs in which an element that nobody writes shows."""
@@ -149,7 +155,7 @@ def judge(cases: Case | Sequence[Case], s: Schedule, target: str, promised: bool
     cases = [cases] if isinstance(cases, Case) else cases
     machine = Target.parse(target)
     try:
-        module = lower(s, cases[0].tensors, machine, trace=check)
+        module = lower(s, cases[0].arguments, machine, trace=check)
     except (LoweringError, ScheduleError) as error:
         return Outcome("refused", str(error))
     try:
@@ -170,7 +176,7 @@ def judge(cases: Case | Sequence[Case], s: Schedule, target: str, promised: bool
             continue
         found = case.blank()
         try:
-            kernel(*case.inputs, *found)
+            kernel(*case.call(found))
         except SimulationError as error:
             return Outcome("missed", str(error))
         wrong = case.differs(found)
@@ -182,7 +188,7 @@ def judge(cases: Case | Sequence[Case], s: Schedule, target: str, promised: bool
 def _harmless(case: Case, module: Module) -> bool:
     """Whether the program reads what is there where the declaration does not, as sim has it: what
     no output needs is left out."""
-    return not simulate(module, [*case.inputs, *case.blank()]).findings
+    return not simulate(module, case.call(case.blank())).findings
 
 
 def _doubted(cases: Sequence[Case], module: Module, error: VerificationError) -> Outcome:
@@ -190,7 +196,7 @@ def _doubted(cases: Sequence[Case], module: Module, error: VerificationError) ->
     text = str(error)
     for case in cases if module.target.is_gpu else ():
         found = case.blank()
-        report = simulate(module, [*case.inputs, *found])
+        report = simulate(module, case.call(found))
         wrong = str(report.findings[0]) if report.findings else case.differs(found)
         if wrong:
             return Outcome("unproved", f"{text}\n{wrong}")

@@ -8,14 +8,17 @@ from collections.abc import Sequence
 from tests.support.drawing import Replayed, Seeded
 from tests.support.drawn_programs import Case, Outcome, judge
 from tests.support.gpu_plans import GPUPlan
-from tests.support.graph_stages import draw_graph
+from tests.support.graph_stages import STAGES, draw_graph
 from tests.support.graphs import Graph
-from tests.support.machine_stages import ALL
+from tests.support.machine_stages import MACHINE
 from tests.support.plans import CPUPlan, Plan
 from tests.support.register_plans import RegisterPlan
+from tests.support.scalar_stages import SCALARS
 from tests.support.wide_extents import Wide
 
 from tilewright.ir.errors import LanguageError, ScheduleError, TargetError, TilewrightError
+
+ALL = (*STAGES, *MACHINE, *SCALARS)
 
 
 class Drawn:
@@ -31,12 +34,11 @@ class Drawn:
 
     def cases(self) -> list[Case]:
         """The inputs: where values or extents matter, several of them."""
-        if self.graph.n:
-            sizes = dict.fromkeys((self.graph.n, 0, 1, 7))
-            return [Case.of(self.graph, size) for size in sizes]
-        if self.graph.wild:
-            return [Case.of(self.graph, seed=seed) for seed in range(7, 10)]
-        return [Case.of(self.graph)]
+        graph = self.graph
+        sizes = [graph.sizes(k) for k in range(4)]
+        said = [size for k, size in enumerate(sizes) if size not in sizes[:k]]
+        count = max(len(said), 3 if graph.wild and not graph.n else 1)
+        return [Case.of(graph, said[k % len(said)], 7 + k) for k in range(count)]
 
     def outcome(self) -> Outcome:
         if self.refusal:
@@ -46,7 +48,8 @@ class Drawn:
 
     def __repr__(self) -> str:
         inputs = ", ".join(k.name for k in self.graph.inputs)
-        sizes = f", {{n: {self.graph.n}}}" if self.graph.n else ""
+        said = ", ".join(f"{name}: {value}" for name, value in self.graph.sizes(0).items())
+        sizes = f", {{{said}}}" if said else ""
         outputs = ", ".join(self.graph.outputs)
         return f"\n{self.plan.text}\nagree(s, [{inputs}], [{outputs}], {self.target!r}{sizes})\n"
 

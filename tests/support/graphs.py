@@ -43,6 +43,17 @@ class Known:
 
 
 @dataclass(frozen=True)
+class Scalar:
+    """A number that a call says: its name in the text, and values to try."""
+
+    name: str
+    type: str
+    low: int
+    high: int
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Term:
     """An expression as text, of type ``type``, with values from ``low`` to ``high``."""
 
@@ -96,6 +107,7 @@ class Graph:
     outputs: list[str] = field(default_factory=list)
     siblings: dict[str, tuple[str, ...]] = field(default_factory=dict)
     n: int = 0  # a value of the symbolic extent, 0 where there is none
+    scalars: list[Scalar] = field(default_factory=list)
     wild: set[str] = field(default_factory=set)  # inputs with values of the whole range
     promised: bool = True  # whether verify has to prove it
     work: int = 600  # elements of a stage, times what it reduces over
@@ -135,6 +147,25 @@ class Graph:
         self.inputs[-1] = known
         self.wild.add(known.name)
         return known
+
+    def scalar(self, type: str, least: int, most: int) -> Scalar:
+        """A scalar argument; ``least`` and ``most`` are its bounds where that one is not 0."""
+        name = self.text.fresh("p")
+        said = f", least={least}, most={most}" if least else f", most={most}" if most else ""
+        self.text.do(f'{name} = te.var("{name}", "{type}"{said})')
+        low, high = int_range(dtype(type))
+        if type == "int64":  # with room for products in 64 bits
+            low, high = -(2**30) - 7, 2**30 + 7
+        low, high = least or low, most or high
+        pool = (0, 1, 2, 3, 5, 8, -1, -2, -3, 12, 100, low, high, low + 1, high - 1, high // 2 + 1)
+        values = [min(max(self.dice.pick(pool), low), high) for _ in range(4)]
+        self.scalars.append(Scalar(name, type, low, high, tuple(values)))
+        return self.scalars[-1]
+
+    def sizes(self, k: int) -> dict[str, int]:
+        """What the call ``k`` says of the symbolic extent and of scalars, by name."""
+        found = {"n": (self.n, 0, 1, 7)[k % 4]} if self.n else {}
+        return found | {p.name: p.values[k % 4] for p in self.scalars}
 
     def source(self, rank: int = 0, logical: bool = False) -> Known:
         """A tensor to read, most often the newest one; of conditions only where ``logical``."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.support.drawing import Dice
-from tests.support.graph_stages import STAGES, Stages, axes_of
+from tests.support.graph_stages import Stages, axes_of
 from tests.support.graphs import (
     CHOICES,
     Axis,
@@ -66,6 +66,9 @@ def _leaf(g: Graph, axes: Sequence[Axis]) -> Term:
         case 2 | 3 if fits:
             t = dice.pick(fits)
             return g.read(t, [a.name for a in axes])
+        case 4 if g.scalars:
+            p = dice.pick(g.scalars)
+            return Term(p.name, p.type, p.low, p.high)
     type = dice.pick(INTEGERS)
     return g.read(g.wildly([a.extent for a in axes], type), [a.name for a in axes])
 
@@ -431,7 +434,3 @@ MACHINE: Stages = (
     (masked_reduction, 2), (dependent_reduction, 2), (symbolic_index, 3), (chosen, 3), (deep, 1),
     (spread, 2), (not_numbers, 1), (mirrored, 1),
 )  # fmt: skip
-
-
-#: Those of ``graph_stages`` and, half of the time, one about the machine.
-ALL = (*STAGES, *MACHINE)

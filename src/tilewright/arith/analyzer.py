@@ -12,6 +12,7 @@ from tilewright.arith.context import Context
 from tilewright.arith.facts import learn, reads_memory
 from tilewright.arith.interval import Interval, Span, as_interval
 from tilewright.ir import expr as E
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Expr, FloatImm, IntImm, Var
 from tilewright.ir.ops import Value, as_condition, as_index
@@ -85,6 +86,21 @@ class Analyzer:
         """Let ``var`` be an extent that a call gives."""
         # No upper end: buffers would be made as large as the largest extent asks for.
         self.bind(var, var.least, None)
+
+    def shapes(self, buffers: Iterable[Buffer]) -> set[Var]:
+        """Let the extents of ``buffers`` not be negative; those of them that are variables.
+
+        Of a variable within an extent no more is known than that.
+        """
+        extents = dict.fromkeys(extent for b in buffers for extent in b.shape)
+        found = {extent: None for extent in extents if isinstance(extent, Var)}
+        for var in found:
+            self.symbol(var)
+        for extent in extents:
+            if not isinstance(extent, (Var, IntImm)):
+                for fact in conditions.conjuncts(self.simplify(extent >= 0)):
+                    self.enter(fact)
+        return set(found)
 
     def define(self, var: Var, value: Expr) -> None:
         """Let ``var`` stand for ``value``: what is known of the one holds for the other.

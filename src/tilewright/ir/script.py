@@ -21,7 +21,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.text import Printer, expr_name
-from tilewright.ir.visit import children, symbolic_extents, uses, walk
+from tilewright.ir.visit import children, free_vars, uses, walk
 
 _KINDS = {
     S.ForKind.SERIAL: "T.serial",
@@ -77,7 +77,8 @@ class _Script(Printer):
             v: None
             for p in shaped.params
             if isinstance(p, Buffer)
-            for v in symbolic_extents(p)
+            for extent in p.shape
+            for v in free_vars(extent)
             if all(v is not q for q in shaped.params)
         }
         lines = [f"    {self.name(v)} = T.{v.dtype}()" for v in symbols]

@@ -378,8 +378,12 @@ def free_vars(node: Node) -> list[Var]:
 
 
 def symbolic_extents(buffer: Buffer) -> list[Var]:
-    """The variables in the buffer's shape, in order of appearance."""
-    return list(dict.fromkeys(v for extent in buffer.shape for v in free_vars(extent)))
+    """The variables that are extents of the buffer, in order of appearance.
+
+    Others may occur in its shape, of which no more is known than that the extents made of them are
+    not negative.
+    """
+    return list(dict.fromkeys(extent for extent in buffer.shape if isinstance(extent, Var)))
 
 
 def uses(node: Node, variables: set[Var]) -> bool:

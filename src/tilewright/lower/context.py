@@ -20,9 +20,10 @@ from tilewright.ir.visit import Rewriter, Steps, exprs, symbolic_extents
 def analyzer_of(func: Func) -> Analyzer:
     """What is known everywhere in ``func``: launch axes, and extents that are not negative."""
     analyzer = Analyzer()
+    analyzer.shapes(p for p in func.params if isinstance(p, Buffer))
     for p in func.params:
-        for var in symbolic_extents(p) if isinstance(p, Buffer) else ():
-            analyzer.symbol(var)
+        if isinstance(p, Var) and p.least:  # otherwise a scalar may be negative
+            analyzer.symbol(p)
     for axis in func.launch:
         analyzer.bind(axis.var, 0, axis.extent)
     return analyzer

@@ -33,7 +33,7 @@ def quick_binder(signature: Signature) -> Binder | None:
         and all(isinstance(extent, (IntImm, Var)) for extent in b.shape)
         for b in buffers
     )
-    if not plain or len(buffers) != len(signature.params):
+    if not plain or signature.doubtful or len(buffers) != len(signature.params):
         return None
     import numpy as np
 

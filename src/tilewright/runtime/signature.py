@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tilewright.arith import Analyzer
 from tilewright.arith.spans import greatest_extent
 from tilewright.codegen.arguments import outputs, variables
 from tilewright.ir.buffer import Buffer
@@ -86,8 +87,10 @@ class Signature:
         self.written = frozenset(written)
         self.devices = devices
         self.variables = variables(module)
-        arrays = (p for p in self.params if isinstance(p, Buffer))
+        arrays = [p for p in self.params if isinstance(p, Buffer)]
         self.extents = {v.name for p in arrays for v in symbolic_extents(p)}
+        between = (p for f in module.funcs for p in f.params if isinstance(p, Buffer))
+        self.doubtful = _doubtful(arrays, [b for b in between if b not in arrays])
 
     def bind(
         self, args: Sequence[Any], once: bool = False
@@ -134,6 +137,12 @@ class Signature:
                 )
         for k, found in zip(places, views, strict=True):
             self._check_shape(k, found, values)
+        for buffer, extent in self.doubtful:
+            size = evaluate(extent, values)
+            if size < 0:
+                raise ArgumentError(
+                    f"kernel {self.name}: {extent}, an extent of {buffer.name}, is negative: {size}"
+                )
         self._check_overlap(places, views)
         return views, values
 
@@ -162,7 +171,7 @@ class Signature:
                 f"kernel {self.name}: {name} is {value} by {source}, and it was built for at most "
                 f"{most}: raise most in te.var"
             )
-        if 0 <= value < var.least:
+        if var.least and value < var.least:
             raise ArgumentError(
                 f"kernel {self.name}: {name} is {value} by {source}, and it was built for at least "
                 f"{var.least}: lower least in te.var"
@@ -249,6 +258,16 @@ class Signature:
                         f"{self._where(k)} is written, but shares memory with argument {other} "
                         f"({self.params[other].name}): pass a separate array"
                     )
+
+
+def _doubtful(arrays: list[Buffer], between: list[Buffer]) -> list[tuple[Buffer, Expr]]:
+    """Extents of buffers between stages that may be negative where those of ``arrays`` are not."""
+    found = [(b, e) for b in between for e in b.shape if not isinstance(e, IntImm)]
+    if not found:
+        return []
+    analyzer = Analyzer()
+    analyzer.shapes(arrays)
+    return [(b, e) for b, e in found if not analyzer.prove(e >= 0)]
 
 
 def describe(buffer: Buffer) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from tilewright.arith import Analyzer
 from tilewright.ir.expr import Expr, Reduce, Var, load
 from tilewright.ir.itervar import IterVar, Range
-from tilewright.ir.ops import add, const, if_then_else, logical_and
+from tilewright.ir.ops import add, const, if_then_else, logical_and, maximum
 from tilewright.ir.visit import substitute, uses
 from tilewright.schedule.cache import make_operation, replace_output
 from tilewright.schedule.relations import Fuse, Relation, Split, pass_extents, pass_values
@@ -82,7 +82,12 @@ def rfactor(s: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int = 0) ->
         IterVar(Range.from_extent(0, extent), v, "data")
         for v, extent in zip(data, tensor.shape, strict=True)
     ]
-    axes.insert(place, IterVar(Range.from_extent(0, extents[axis]), fresh[axis], "data"))
+    analyzer = Analyzer()
+    analyzer.shapes(t.buffer for t in op.inputs)
+    extent = extents[axis]
+    if not analyzer.prove(extent >= 0):
+        extent = maximum(extent, 0)
+    axes.insert(place, IterVar(Range.from_extent(0, extent), fresh[axis], "data"))
     inner = tuple(
         IterVar(Range.from_extent(0, extents[a]), fresh[a], "reduce")
         for a in leaves

@@ -20,7 +20,8 @@ THREAD_TAGS = tuple(f"{kind}.{d}" for kind in ("blockIdx", "threadIdx") for d in
 def var(name: str = "n", dtype: str = "int32", most: int | None = None, least: int = 0) -> Var:
     """A symbolic integer, such as an extent that is known only when the kernel runs.
 
-    It is at least ``least`` (an extent may be 0 where nothing is said), and with ``most`` never
+    It is at least ``least`` (where nothing is said an extent may be 0, and what is the extent of
+    nothing negative), and with ``most`` never
     greater than that; a call checks both. Where ``most`` keeps all offsets below 2^31, indices are
     computed in 32 bits. ``least=1`` proves ``A[n - 1]`` in bounds.
 

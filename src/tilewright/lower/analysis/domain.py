@@ -9,6 +9,7 @@ from tilewright.arith.encode import Instance
 from tilewright.arith.spans import greatest_extent
 from tilewright.arith.system import Form, System, constant, minus, plus
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.dtype import int_range
 from tilewright.ir.expr import Expr, IntImm, Var
 from tilewright.ir.func import LaunchAxis
 from tilewright.ir.stmt import For, ForKind, If, Let
@@ -41,6 +42,11 @@ def _parameters(kernel: Kernel, instance: Instance) -> None:
         for extent in param.shape:
             if isinstance(extent, Var) and extent not in instance.values:
                 instance.bind(extent, extent.least, greatest_extent(extent))
+    for param in kernel.func.params:  # scalars of which something is said
+        if isinstance(param, Var) and param not in instance.values and param.dtype.is_int:
+            low, high = int_range(param.dtype)
+            most = high if param.most is None else param.most
+            instance.bind(param, param.least or low, most)
     for param in kernel.func.params:  # extents that are expressions of those variables
         if isinstance(param, Buffer):
             for extent in param.shape:

@@ -32,6 +32,7 @@ from tilewright.lower.build.rolling import check_sources, rolling
 from tilewright.schedule.relations import Fuse, Relation, Split, pass_extents, pass_values
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
+from tilewright.te.operation import PlaceholderOp
 
 
 @dataclass
@@ -122,7 +123,9 @@ def infer_bounds(schedule: Schedule) -> Bounds:
     Raises :class:`LoweringError` where a stage is attached where its consumers do not need it.
     """
     bounds = Bounds(schedule)
-    _bind_symbols(bounds)
+    inputs = [stage.op for stage in schedule.stages if isinstance(stage.op, PlaceholderOp)]
+    arrays = (t.buffer for op in (*inputs, *schedule.outputs) for t in op.outputs)
+    bounds.symbols = bounds.analyzer.shapes(arrays)
     for stage in reversed(schedule.stages):
         bounds.scopes[stage] = stage.scope or default_scope(stage)
         mins, shape = required_region(bounds, stage)
@@ -178,16 +181,6 @@ def _roll(bounds: Bounds, stage: Stage) -> None:
 
 def _made(stage: Stage) -> set[Buffer]:
     return {tensor.buffer for tensor in stage.op.outputs}
-
-
-def _bind_symbols(bounds: Bounds) -> None:
-    for stage in bounds.schedule.stages:
-        for tensor in stage.op.outputs:
-            for extent in tensor.shape:
-                for e in exprs(extent):
-                    if isinstance(e, Var):
-                        bounds.symbols.add(e)
-                        bounds.analyzer.symbol(e)
 
 
 def _domain(

@@ -5,7 +5,7 @@ Its axes are loops over whatever a call makes of their extents, and memory does 
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 from tilewright.arith import Analyzer
 from tilewright.arith.encode import Instance
@@ -13,25 +13,22 @@ from tilewright.arith.system import System
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Reduce, Var
 from tilewright.ir.func import Func
+from tilewright.ir.itervar import IterVar
 from tilewright.ir.parts import in_parts
 from tilewright.ir.stmt import Evaluate, For, ForKind, If, Stmt, let, seq
-from tilewright.ir.visit import exprs
 from tilewright.lower.analysis.accesses import Access, Kernel, collect
 from tilewright.lower.analysis.beyond import beyond
 from tilewright.lower.analysis.domain import begin, enter
 from tilewright.te.operation import ComputeOp
 
 
-def declared(op: ComputeOp) -> Analyzer:
-    """What is known of the axes of a declaration."""
+def declared(axes: Iterable[IterVar], symbols: Iterable[Var]) -> Analyzer:
+    """What is known where ``axes`` of a declaration range, and of ``symbols``, a call's extents."""
     analyzer = Analyzer()
-    axes = (*op.axis, *op.reduce_axis)
-    own = {axis.var for axis in axes}
+    for var in symbols:
+        analyzer.symbol(var)
     for axis in axes:
         assert axis.dom is not None
-        for x in exprs(axis.dom.extent):
-            if isinstance(x, Var) and x not in own:
-                analyzer.symbol(x)
         analyzer.bind(axis.var, axis.dom.min, axis.dom.extent)
     return analyzer
 

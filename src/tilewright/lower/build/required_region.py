@@ -6,6 +6,7 @@ is the smallest interval that covers those of all reads.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tilewright.arith import Analyzer, Unbounded
@@ -86,7 +87,7 @@ def _needed(
                 # Memory is read where the guards of the consumer hold, and of what data may say,
                 # the tensor has a part.
                 unknown = any(uses(e, set(domain)) or _from_memory(e) for e in (lo, hi)) or (
-                    _from_memory(at) and not _inside(consumer, index, shape[k])
+                    _from_memory(at) and not _inside(bounds.symbols, consumer, index, shape[k])
                 )
                 found.append((k, None if unknown else (lo, hi)))
     return found
@@ -145,13 +146,12 @@ def _from_memory(e: Expr) -> bool:
     return any(isinstance(x, Load) for x in exprs(e))
 
 
-def _inside(consumer: Stage, index: Expr, full: Expr) -> bool:
+def _inside(symbols: Iterable[Var], consumer: Stage, index: Expr, full: Expr) -> bool:
     """Whether an index stays within a dimension, as far as the axes of its stage tell."""
     analyzer, op = Analyzer(), consumer.op
     assert isinstance(op, ComputeOp)
-    for e in exprs(full):
-        if isinstance(e, Var):
-            analyzer.symbol(e)
+    for var in symbols:
+        analyzer.symbol(var)
     for axis in (*op.axis, *op.reduce_axis):
         assert axis.dom is not None
         analyzer.bind(axis.var, axis.dom.min, axis.dom.extent)

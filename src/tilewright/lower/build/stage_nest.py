@@ -129,7 +129,8 @@ class StageNest:
             return values
         self.conditions, (condition,) = self._in_parts((first.condition,))
         self.parts, source = self._in_parts(first.source)
-        init = tuple(self._at(declared(self.op), e) for e in first.init)
+        outside = declared(self.op.axis, self.nests.bounds.symbols)
+        init = tuple(self._at(outside, e) for e in first.init)
         return tuple(
             Reduce(first.reducer, source, (), condition, k, init) for k in range(len(source))
         )
@@ -142,7 +143,8 @@ class StageNest:
         if any(
             type(x) is Select for e in (*left, *(value for _, value in parts)) for x in exprs(e)
         ):
-            known = declared(self.op)
+            axes = (*self.op.axis, *self.op.reduce_axis)
+            known = declared(axes, self.nests.bounds.symbols)
         made: list[Part] = []
         for var, value in parts:
             made.append((var, self._at(known, value)))
