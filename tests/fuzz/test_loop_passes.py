@@ -21,6 +21,7 @@ from tilewright.lower.build.inject_vthread import inject_vthread
 from tilewright.lower.build.lazy_select import lazy_select
 from tilewright.lower.ir_builder import allocate, buffer, func, loop, store, when
 from tilewright.lower.loops.drop_guards import drop_guards
+from tilewright.lower.loops.group_guards import group_guards
 from tilewright.lower.loops.hoist_guards import hoist_guards
 from tilewright.lower.loops.partition_loops import partition_loops
 from tilewright.lower.loops.simplify import simplify
@@ -138,14 +139,14 @@ def agree(before: Func, after: Func) -> None:
 
 
 PASSES = (
-    simplify, hoist_guards, trim_loops, partition_loops, inject_vthread, vectorize, unroll,
-    common_subexpressions, flatten,
+    simplify, hoist_guards, group_guards, trim_loops, partition_loops, inject_vthread, vectorize,
+    unroll, common_subexpressions, flatten,
 )  # fmt: skip
 
 
 ALL = (
-    simplify, inject_vthread, simplify, trim_loops, drop_guards, hoist_guards, partition_loops,
-    unroll, vectorize, simplify, common_subexpressions, flatten,
+    simplify, inject_vthread, simplify, trim_loops, drop_guards, hoist_guards, group_guards,
+    partition_loops, unroll, vectorize, simplify, common_subexpressions, flatten,
 )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from tilewright.ir.expr import Expr, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import ForKind, Stmt
 from tilewright.ir.visit import Steps, distinct, indexes, run, statements, stores, uses, walk
+from tilewright.lower.analysis.steps import steps
 from tilewright.lower.async_.split_barriers import block_threads
 from tilewright.lower.context import bind_extents
 from tilewright.lower.substitution import put
@@ -318,27 +319,6 @@ def constant_size(buffer: Buffer) -> int:
             "constant: split its axes by constant factors, or keep it in global memory"
         )
     return max(size.value, 1)
-
-
-def steps(s: Stmt) -> int:
-    """How many stores a statement carries out; loops of unknown length count once."""
-    total = 0
-    waiting = [(s, 1)]
-    while waiting:
-        s, times = waiting.pop()
-        match s:
-            case S.For(_, _, extent, _, body):
-                turns = extent.value if isinstance(extent, E.IntImm) else 1
-                waiting.append((body, times * turns))
-            case S.Seq(stmts):
-                waiting += [(x, times) for x in stmts]
-            case S.If(_, then, orelse):
-                waiting += [(x, times) for x in (then, orelse) if x is not None]
-            case S.Allocate() | S.Let() | S.Remark():
-                waiting.append((s.body, times))
-            case _:
-                total += times
-    return total
 
 
 def written_buffers(func: Func) -> set[Buffer]:

@@ -35,6 +35,7 @@ from tilewright.lower.build.tensorize import tensorize
 from tilewright.lower.loops.drop_guards import drop_guards
 from tilewright.lower.loops.drop_thread_dims import drop_thread_dims
 from tilewright.lower.loops.expand_functions import expand_functions, expanded
+from tilewright.lower.loops.group_guards import group_guards
 from tilewright.lower.loops.hoist_guards import hoist_guards
 from tilewright.lower.loops.index_width import index_width
 from tilewright.lower.loops.lower_allreduce import lower_allreduce
@@ -77,6 +78,9 @@ LOOPS: tuple[Pass, ...] = (
     drop_guards,
     # Move the guards that remain to the outermost loop where they can be decided.
     hoist_guards,
+    # Let iterations of unrolled loops that are guarded alike share a branch, which is then copied
+    # with all of them.
+    group_guards,
     # Split loops into interior and boundary, so that the interior vectorizes without masks.
     partition_loops,
     # Mark loops that pragmas ask to unroll, in every copy that partitioning made.

@@ -6,8 +6,11 @@ a program do not overflow, so LLVM need not widen them to form addresses.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+
 from tilewright.arith import Analyzer
-from tilewright.codegen.llvm.builder import Builder, Value, literal
+from tilewright.codegen.llvm.builder import Builder, Value, constant, literal
 from tilewright.codegen.llvm.known import fixed_divisor
 from tilewright.codegen.llvm.sums import I64, Sums, Terms
 from tilewright.codegen.llvm.types import Types, cast
@@ -17,6 +20,12 @@ from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, Var
 
 INT64 = dtype("int64")
+_EXTREMA = {E.Min: "smin", E.Max: "smax"}
+_FOLDED: dict[type[Expr], Callable[[int, int], int]] = {
+    E.Min: min, E.Max: max, E.FloorDiv: operator.floordiv, E.FloorMod: operator.mod,
+    E.TruncDiv: lambda a, d: abs(a) // d * (1 if a >= 0 else -1),
+    E.TruncMod: lambda a, d: abs(a) % d * (1 if a >= 0 else -1),
+}  # fmt: skip
 
 
 class Indices(Sums):
@@ -42,6 +51,7 @@ class Indices(Sums):
 
     def let(self, var: Var, value: Expr) -> None:
         """Bring a variable into scope."""
+        self.binds(var)
         if var.dtype.is_int and var.dtype.lanes == 1:
             self.variables[var] = self.index(value)
             if var.dtype.kind == "int" and var.dtype.bits >= 32 and not self.partial(value):
@@ -72,21 +82,29 @@ class Indices(Sums):
         if e.exact and e.dtype.is_int:
             match e:
                 case E.FloorDiv(a, d) | E.FloorMod(a, d) | E.TruncDiv(a, d) | E.TruncMod(a, d):
-                    return self.division(e, self.index(a), self.index(d))
+                    x, y = self.index(a), self.index(d)
+                    return self._folded(e, x, y) or self.division(e, x, y)
                 case E.Mul(a, d) if not (isinstance(a, E.IntImm) or isinstance(d, E.IntImm)):
                     return self.product(self.index(a), self.index(d))
                 case E.Add() | E.Sub() | E.Mul():
                     terms: Terms = {}
                     return self.total(terms, self.collect(e, 1, terms))
                 case E.Min(a, d) | E.Max(a, d):
-                    name = "smin" if isinstance(e, E.Min) else "smax"
-                    return self.b.intrinsic(name, self.index(a), self.index(d))
+                    x, y = self.index(a), self.index(d)
+                    return self._folded(e, x, y) or self.b.intrinsic(_EXTREMA[type(e)], x, y)
                 case E.Cast(_, value) if value.dtype.kind == "int" and value.dtype.bits >= 32:
                     return self.index(value)
                 case E.LetExpr(var, value, body):
                     self.let(var, value)
                     return self.index(body)
         return self._extended(e)
+
+    def _folded(self, e: E.Binary, x: Value, y: Value) -> Value | None:
+        """The result where both operands are known, as in turns of a loop that is written out."""
+        a, d = constant(x), constant(y)
+        if a is None or d is None or (d <= 0 and not isinstance(e, (E.Min, E.Max))):
+            return None
+        return Value(I64, str(_FOLDED[type(e)](a, d)))
 
     def _extended(self, e: Expr) -> Value:
         return cast(self.b, self.types, e.dtype, INT64, self.expr(e))

@@ -2,51 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
 from tilewright.codegen.llvm.builder import Value
 from tilewright.ir import expr as E
-from tilewright.ir.expr import Expr
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Var
 
-_Table = dict[tuple[str, Expr], Value]
 _PURE, _PARTIAL, _EFFECT = 0, 1, 2
 
 
 class Known:
     """Values of expressions at the current point of a function, by form ("index" or "expr").
 
-    A region of code has a table of its own, forgotten at its end. What was read from memory is
-    forgotten wherever memory may have changed.
+    A region of code has a table of its own, forgotten at its end. What was read from a buffer is
+    forgotten wherever the buffer may have changed: buffers do not overlap.
     """
 
     def __init__(self) -> None:
-        self._known: list[_Table] = [{}]
-        self._loaded: list[_Table] = [{}]
-        self._sums: list[dict[Hashable, Value]] = [{}]
+        self._begin()
         self._effects: dict[Expr, int] = {}
+        self._free: dict[Expr, frozenset[Var]] = {}
+        self._reads: dict[Expr, frozenset[Buffer]] = {}
+        self._stores = 0  # so far
+        self._stored: dict[Buffer, int] = {}  # the last one to each buffer
+
+    def _begin(self) -> None:
+        self._known: list[dict[tuple[str, Expr], Value]] = [{}]
+        self._loaded: list[dict[tuple[str, Expr], tuple[Value, int]]] = [{}]
+        self._sums: list[dict[Hashable, Value]] = [{}]
+        self._read: list[dict[Hashable, tuple[Value, int]]] = [{}]
+        #: The variables that each level brings into scope; None for a region.
+        self._bound: list[set[Var] | None] = [None]
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Code of a function of its own, where nothing is known at first."""
+        around = self._known, self._loaded, self._sums, self._read, self._bound
+        self._begin()
+        yield
+        self._known, self._loaded, self._sums, self._read, self._bound = around
 
     @contextmanager
     def region(self) -> Iterator[None]:
         """Code that does not dominate what follows it: its values are forgotten afterwards."""
         self._sums.append({})
+        self._read.append({})
         try:
-            with self.turn():
+            with self._level(None):
                 yield
         finally:
             self._sums.pop()
+            self._read.pop()
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Code in which variables have values of their own, that dominates what follows it: what
-        is known of registers lasts, what is known of expressions is forgotten."""
+    def turn(self, var: Var) -> Iterator[None]:
+        """Code in which ``var`` has a value of its own, that dominates what follows it: what is
+        known of registers lasts, what is known of expressions of that variable is forgotten."""
+        with self._level({var}):
+            yield
+
+    @contextmanager
+    def _level(self, bound: set[Var] | None) -> Iterator[None]:
         self._known.append({})
         self._loaded.append({})
+        self._bound.append(bound)
         try:
             yield
         finally:
             self._known.pop()
             self._loaded.pop()
+            self._bound.pop()
+
+    def binds(self, var: Var) -> None:
+        """Note that ``var`` comes into scope here."""
+        bound = self._bound[-1]
+        if bound is not None:
+            bound.add(var)
 
     def recall_sum(self, key: Hashable) -> Value | None:
         """What was kept under ``key``, which speaks of registers and not of variables."""
@@ -60,26 +93,71 @@ class Known:
         """Note what is computed of registers."""
         self._sums[-1][key] = value
 
-    def forget_loads(self) -> None:
-        """Memory may have changed."""
+    def once_read(self, buffer: Buffer, key: Hashable, read: Callable[[], Value]) -> Value:
+        """What ``read`` loads from ``buffer``, at a place that ``key`` says by its registers."""
+        for known in reversed(self._read):
+            found = known.get(key)
+            if found is not None and found[1] >= self._stored.get(buffer, 0):
+                return found[0]
+        value = read()
+        self._read[-1][key] = value, self._stores
+        return value
+
+    def forget_loads(self, buffer: Buffer | None = None) -> None:
+        """``buffer`` may have changed, or all memory."""
+        self._stores += 1
+        if buffer is not None:
+            self._stored[buffer] = self._stores
+            return
         for loaded in self._loaded:
             loaded.clear()
+        for read in self._read:
+            read.clear()
 
     def recall(self, form: str, e: Expr) -> Value | None:
         """The value of ``e`` where it is known."""
         effects = self.effects(e)
-        if effects < _EFFECT:
-            for known in reversed(self._loaded if effects else self._known):
-                found = known.get((form, e))
+        if effects == _PURE:
+            for known in reversed(self._known):
+                value = known.get((form, e))
+                if value is not None:
+                    return value
+        elif effects == _PARTIAL:
+            for loaded in reversed(self._loaded):
+                found = loaded.get((form, e))
                 if found is not None:
-                    return found
+                    changed = (self._stored.get(b, 0) for b in self.reads(e))
+                    return found[0] if found[1] >= max(changed, default=0) else None
         return None
 
     def keep(self, form: str, e: Expr, value: Value) -> None:
-        """Note the value of ``e``."""
+        """Note the value of ``e``, for as long as its variables keep theirs."""
         effects = self.effects(e)
-        if effects < _EFFECT:
-            (self._loaded if effects else self._known)[-1][form, e] = value
+        if effects == _EFFECT:
+            return
+        level = len(self._bound) - 1
+        while (bound := self._bound[level]) is not None and bound.isdisjoint(self.free(e)):
+            level -= 1
+        if effects == _PURE:
+            self._known[level][form, e] = value
+        else:
+            self._loaded[level][form, e] = value, self._stores
+
+    def free(self, e: Expr) -> frozenset[Var]:
+        """The variables in ``e``."""
+        found = self._free.get(e)
+        if found is None:
+            own = frozenset((e,)) if isinstance(e, Var) else frozenset[Var]()
+            found = self._free[e] = own.union(*map(self.free, _operands(e)))
+        return found
+
+    def reads(self, e: Expr) -> frozenset[Buffer]:
+        """The buffers that ``e`` loads from."""
+        found = self._reads.get(e)
+        if found is None:
+            own = frozenset((e.buffer,)) if isinstance(e, E.Load) else frozenset[Buffer]()
+            found = self._reads[e] = own.union(*map(self.reads, _operands(e)))
+        return found
 
     def effects(self, e: Expr) -> int:
         """0 for what can always be evaluated, :data:`_PARTIAL` for what may fail (loads),

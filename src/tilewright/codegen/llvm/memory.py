@@ -76,8 +76,7 @@ class Memory(Offsets):
 
         def read() -> Value:
             at = self.element(element, self.pointer(e.buffer), self.offset(e.buffer, e.indices))
-            found = self.b.op(element, f"load {element}, {at}, align {e.buffer.dtype.bytes}")
-            return self._from_memory(found, e.buffer)
+            return self._from_memory(self._read_at(e.buffer, element, at), e.buffer)
 
         return read() if mask is None else self._where_any(mask, read)
 
@@ -110,32 +109,29 @@ class Memory(Offsets):
         if not isinstance(form, Value):
             base, step = form[0], constant(form[1])
             if step == 0:
-                return self._load_same(element, pointer, base, mask, lanes, size)
+                return self._load_same(buffer, element, base, mask, lanes)
             if step == 1:
                 at = self.element(element, pointer, base)
                 if mask is not None and self._fits(buffer, base, lanes):
-                    found = self._load_vector(type, at, None, size)
+                    found = self._read_at(buffer, type, at)
                     return b.select(mask, found, literal(type, 0))
-                return self._load_vector(type, at, mask, size)
+                return self._read_at(buffer, type, at, mask)
             if step == -1:
                 first = self.arithmetic("add", base, Value(I64, str(1 - lanes)))
                 turned = range(lanes - 1, -1, -1)
                 mask = mask and b.shuffle(mask, Value(mask.type, "poison"), turned)
-                found = self._load_vector(type, self.element(element, pointer, first), mask, size)
+                found = self._read_at(buffer, type, self.element(element, pointer, first), mask)
                 return b.shuffle(found, Value(type, "poison"), turned)
             if step is not None and 2 <= step <= min(4, lanes) and mask is None:
-                return self._load_every(step, type, element, pointer, base, lanes, size)
+                return self._load_every(buffer, step, type, element, base, lanes)
             if mask is None:
                 return b.gather(
-                    [self._load_one(element, pointer, base, form[1], k, size) for k in range(lanes)]
+                    [self._load_one(buffer, element, base, form[1], k) for k in range(lanes)]
                 )
             form = self.scattered(*form, lanes)
         at = self.element(element, pointer, form)
         if mask is None:
-            return b.gather(
-                [b.op(element, f"load {element}, {b.lane(at, k)}, align {size}")
-                 for k in range(lanes)]
-            )  # fmt: skip
+            return b.gather([self._read_at(buffer, element, b.lane(at, k)) for k in range(lanes)])
         return b.call(
             type,
             f"llvm.masked.gather.{mangled(type)}.v{lanes}p0",
@@ -150,33 +146,37 @@ class Memory(Offsets):
         first, capacity = constant(base), self.capacity.get(buffer, 0)
         return first is not None and first >= 0 and first + lanes <= capacity
 
-    def _load_vector(self, type: str, at: Value, mask: Value | None, size: int) -> Value:
-        if mask is None:
-            return self.b.op(type, f"load {type}, {at}, align {size}")
-        return self.b.call(
-            type,
-            f"llvm.masked.load.{mangled(type)}.p0",
-            [at, Value("i32", str(size)), mask, literal(type, 0)],
-        )
+    def _read_at(self, buffer: Buffer, type: str, at: Value, mask: Value | None = None) -> Value:
+        """The value, or neighbours under ``mask``, at an address; read once as long as nobody
+        writes to the buffer."""
+        b, size = self.b, buffer.dtype.bytes
+
+        def read() -> Value:
+            if mask is None:
+                return b.op(type, f"load {type}, {at}, align {size}")
+            return b.call(
+                type,
+                f"llvm.masked.load.{mangled(type)}.p0",
+                [at, Value("i32", str(size)), mask, literal(type, 0)],
+            )
+
+        return self.once_read(buffer, (type, at.text, mask and mask.text), read)
 
     def _load_same(
-        self, element: str, pointer: Value, base: Value, mask: Value | None, lanes: int, size: int
+        self, buffer: Buffer, element: str, base: Value, mask: Value | None, lanes: int
     ) -> Value:
         def read() -> Value:
-            at = self.element(element, pointer, base)
-            return self.b.op(element, f"load {element}, {at}, align {size}")
+            return self._read_at(buffer, element, self.element(element, self.pointer(buffer), base))
 
         return self.b.splat(read() if mask is None else self._where_any(mask, read), lanes)
 
-    def _load_one(
-        self, element: str, pointer: Value, base: Value, step: Value, k: int, size: int
-    ) -> Value:
+    def _load_one(self, buffer: Buffer, element: str, base: Value, step: Value, k: int) -> Value:
         offset = self.arithmetic("mul", step, Value(I64, str(k)))
-        at = self.element(element, pointer, self.arithmetic("add", base, offset))
-        return self.b.op(element, f"load {element}, {at}, align {size}")
+        at = self.element(element, self.pointer(buffer), self.arithmetic("add", base, offset))
+        return self._read_at(buffer, element, at)
 
     def _load_every(
-        self, step: int, type: str, element: str, pointer: Value, base: Value, lanes: int, size: int
+        self, buffer: Buffer, step: int, type: str, element: str, base: Value, lanes: int
     ) -> Value:
         """``step`` loads of neighbours that together end with the last lane, so within bounds."""
         b, last = self.b, (lanes - 1) * step + 1 - lanes
@@ -184,7 +184,7 @@ class Memory(Offsets):
 
         def read(start: int) -> Value:
             at = self.arithmetic("add", base, Value(I64, str(start)))
-            return b.op(type, f"load {type}, {self.element(element, pointer, at)}, align {size}")
+            return self._read_at(buffer, type, self.element(element, self.pointer(buffer), at))
 
         found = read(0)
         for k, start in enumerate(starts[1:], 1):
@@ -212,7 +212,7 @@ class Memory(Offsets):
             self._store_scalar(buffer, indices, value, predicate)
         else:
             self._store_lanes(buffer, indices, value, predicate, lanes)
-        self.forget_loads()
+        self.forget_loads(buffer)
 
     def _store_scalar(
         self, buffer: Buffer, indices: tuple[Expr, ...], value: Expr, predicate: Expr | None
@@ -269,7 +269,7 @@ class Memory(Offsets):
                     mask = mask and b.shuffle(mask, Value(mask.type, "poison"), turned)
                 at = self.element(element, pointer, base)
                 if mask is not None and self._fits(buffer, base, lanes):
-                    held = b.select(mask, held, self._load_vector(type, at, None, size))
+                    held = b.select(mask, held, self._read_at(buffer, type, at))
                     mask = None
                 if mask is None and self._streams(buffer, indices, lanes):
                     self._once = self._once or b.note("!{i32 1}")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from tilewright.codegen.c_like import steps
 from tilewright.codegen.llvm import instruction, parallel, streams
 from tilewright.codegen.llvm.builder import Builder, Value, constant
 from tilewright.codegen.llvm.conditions import uniform
@@ -19,7 +18,8 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import ForKind, Stmt
-from tilewright.ir.visit import Steps, exprs, free_vars, run, statements
+from tilewright.ir.visit import Steps, exprs, run, statements
+from tilewright.lower.analysis.steps import steps
 
 #: How many bytes of a function's arrays lie on the stack, where LLVM may turn them into registers.
 STACK_BYTES = 64 * 1024
@@ -75,11 +75,11 @@ class Statements(Memory):
         """The function that ``head`` declares; it returns an i32, 0 where all went well."""
         b = self.b
         outer, self.frame = self.frame, Frame(parallel=parallel)
-        known, capacity = (self._known, self._loaded, self._sums), self.capacity
         start, self.start = self.start, None
-        self._known, self._loaded, self._sums, self.capacity = [{}], [{}], [{}], {}
+        capacity, self.capacity = self.capacity, {}
         state = b.begin()
-        body()
+        with self.apart():
+            body()
         b.do("store i32 0, ptr %status")
         b.jump("exit")
         frame = self.frame
@@ -101,8 +101,7 @@ class Statements(Memory):
         b.do("%result = load i32, ptr %status")
         b.do("ret i32 %result")
         b.end(head, state, after)
-        (self._known, self._loaded, self._sums), self.frame, self.capacity = known, outer, capacity
-        self.start = start
+        self.frame, self.capacity, self.start = outer, capacity, start
 
     def _declare_memory(self) -> None:
         self.b.declare("noalias ptr", "tw_alloc", [I64], external=True)
@@ -245,9 +244,10 @@ class Statements(Memory):
         self._auto_unroll = before
 
     def _turns(self, s: S.For) -> None:
-        extent = s.extent.value if isinstance(s.extent, E.IntImm) else None
+        extent = constant(self.index(s.extent))
         if extent is None or extent > 0:
-            if self.reasons:
+            # Ends that are known only as this loop is written out say little, at some cost.
+            if self.reasons and (extent is None or isinstance(s.extent, E.IntImm)):
                 with self.analyzer.scope():
                     self.analyzer.bind(s.var, s.min, s.extent)
                     self._loop(s, extent)
@@ -257,11 +257,12 @@ class Statements(Memory):
     def _loop(self, s: S.For, extent: int | None) -> None:
         if extent == 1:
             self.variables[s.var] = self.index(s.min)
+            self.binds(s.var)
             self.stmt(s.body)
         elif extent is not None and self._unrolls(s, extent):
             first = self.index(s.min)
             for k in range(extent):
-                with self.turn():
+                with self.turn(s.var):
                     self.variables[s.var] = self.arithmetic("add", first, Value(I64, str(k)))
                     self.stmt(s.body)
         elif s.kind is ForKind.PARALLEL and self.threads != 1 and not self.frame.parallel:
@@ -293,14 +294,19 @@ class Statements(Memory):
         self.start = around
 
     def task(self, s: S.For) -> None:
-        """The body of a loop; what a parallel one's number is divided into is found first, where it
-        serves all of the body."""
-        if s.kind is ForKind.PARALLEL:
-            for e in dict.fromkeys(exprs(s.body)):
-                if isinstance(e, (E.FloorDiv, E.FloorMod)) and e.dtype.lanes == 1:
-                    if not self.partial(e) and all(v in self.variables for v in free_vars(e)):
+        """The body of a loop; what serves all of it is found first: what a parallel loop's number
+        is divided into, and the masks of its vectors."""
+        for e in dict.fromkeys(exprs(s.body)):
+            match e:
+                case E.FloorDiv() | E.FloorMod() if s.kind is ForKind.PARALLEL:
+                    if e.dtype.lanes == 1 and self._known_here(e):
                         self.index(e)
+                case E.Load(_, _, Expr() as predicate) if self._known_here(predicate):
+                    self.expr(predicate)
         self.stmt(s.body)
+
+    def _known_here(self, e: Expr) -> bool:
+        return not self.partial(e) and all(v in self.variables for v in self.free(e))
 
     def counted(
         self, var: Var, first: Value, end: Value, body: Callable[[], None], unroll: int = 1

@@ -54,6 +54,7 @@ from tilewright.ir.func import Func
 from tilewright.ir.stmt import For, ForKind, If, Instr, Let, Pragma, Stmt, Store, seq
 from tilewright.ir.visit import Steps, children, exprs, run, statements, uses
 from tilewright.lower.analysis.marked_fills import marked
+from tilewright.lower.analysis.steps import steps, turns
 from tilewright.lower.context import InContext, analyzer_of, pure
 from tilewright.lower.loops.simplify import simplified
 from tilewright.lower.substitution import copy
@@ -67,6 +68,9 @@ def partition_loops(func: Func, limit: int = _LIMIT) -> Func:
     gpu: bool = func.target.is_gpu
     return replace(func, body=_Partition(analyzer_of(func), limit, gpu).stmt(func.body))
 
+
+#: A guess of the iterations of a loop whose length is not known.
+_UNKNOWN = 8
 
 #: Reduction loops that may have this many iterations are divided at ends that are not known.
 _LONG = 8
@@ -126,7 +130,7 @@ class _Partition(InContext):
     def one_rest(self, s: For, low: Expr, high: Expr) -> bool:
         """Whether both sides of an interior are long, and neither is known."""
         known = isinstance(low, IntImm) or isinstance(high, IntImm)
-        return not (self.gpu or known) and _steps(s.body) >= _ONE_REST
+        return not (self.gpu or known) and steps(s.body, _UNKNOWN) >= _ONE_REST
 
     def interior(self, s: For) -> tuple[Expr, Expr] | None:
         """The first iteration of the interior and the first after it, both within the loop."""
@@ -145,7 +149,7 @@ class _Partition(InContext):
             most = self.analyzer.bounds(s.extent).hi
             long = most is None or most >= _LONG
             found = run(self.guards(s.body, s.var, dict(self.threads), 1))
-            worth = _steps(s.body) / _SHARE if found else 0
+            worth = steps(s.body, _UNKNOWN) / _SHARE if found else 0
             for guard in found:
                 # What guards the vectors of a reduction is a mask, cheaper than copies of the body.
                 if guard.steps < worth or ((reduction or self.gpu) and not guard.branch):
@@ -189,12 +193,12 @@ class _Partition(InContext):
 
         match s:
             case For(loop, low, extent, _, body):
-                trips = _trips(s)
+                trips = turns(s, _UNKNOWN)
                 for end in (low, extent):
                     for x in exprs(end):
                         condition = _constant_wins(x)
                         if condition is not None:
-                            note(condition, times * trips * _steps(body), True)
+                            note(condition, times * trips * steps(body, _UNKNOWN), True)
                 with self.analyzer.scope():
                     self.analyzer.bind(loop, low, extent)
                     known = self.analyzer.bounds(loop)
@@ -205,7 +209,7 @@ class _Partition(InContext):
             case Let(let):
                 inner = {**inner, let: None}
             case If(condition, then, orelse):
-                guarded = _steps(then) + (0 if orelse is None else _steps(orelse))
+                guarded = steps(then, _UNKNOWN) + (0 if orelse is None else steps(orelse, _UNKNOWN))
                 note(condition, times * guarded, True)
         for child in children(s):
             if isinstance(child, Stmt):
@@ -236,29 +240,6 @@ class _Partition(InContext):
         if rest or any(uses(e, {var, *guard.inner}) for e in lower + upper):
             return nothing
         return lower, upper
-
-
-def _trips(s: For) -> float:
-    """How often the body of a loop is done, vectors at once; a guess where that is not known."""
-    if s.kind is ForKind.VECTORIZED:
-        return 1
-    return s.extent.value if isinstance(s.extent, IntImm) else 8
-
-
-def _steps(s: Stmt) -> float:
-    """How many stores and instructions a statement takes."""
-    total = 0.0
-    waiting = [(s, 1.0)]
-    while waiting:
-        s, times = waiting.pop()
-        match s:
-            case Store() | Instr():
-                total += times
-            case For(_, _, _, _, body):
-                waiting.append((body, times * _trips(s)))
-            case _:
-                waiting += [(x, times) for x in children(s) if isinstance(x, Stmt)]
-    return total
 
 
 def _places(s: Store | Instr) -> tuple[Expr, ...]:
