@@ -7,6 +7,9 @@ them, the tests put the name of an older processor with the same vector instruct
 in the description of the device that PoCL keeps in this process's memory. A program that uses
 Tilewright gets an error that says what to install instead.
 
+Zen 4 is "znver3" to LLVM 14, which has no AVX-512, while PoCL counts on the 512-bit vectors that
+the processor has: compiling them crashes or does not end. It gets another name for this reason.
+
 Kernels for whose compilation PoCL takes too long are left out; see :func:`takes_too_long`.
 """
 
@@ -27,6 +30,8 @@ from tilewright.ir.visit import statements
 #: Barriers of one loop that PoCL unrolls within a second.
 _BARRIERS = 6
 
+#: What LLVM 14 calls processors that it does not know, or takes for ones without AVX-512.
+_UNKNOWN, _WITHOUT_512 = b"generic", b"znver3"
 #: Instructions by which an older processor can stand for this one, the widest first.
 _STAND_INS = [
     (b"skx", {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"}),
@@ -36,7 +41,7 @@ _STAND_INS = [
 
 
 def name_processor(device: Any) -> None:
-    """Let PoCL compile for ``device``, a ``pyopencl.Device``, where it calls it "generic".
+    """Let PoCL compile for ``device``, a ``pyopencl.Device``, where it knows it by a wrong name.
 
     Call it before the first kernel is compiled. Does nothing for other devices and processors.
     """
@@ -46,13 +51,15 @@ def name_processor(device: Any) -> None:
         return
     flags = _processor_flags()
     name = next(name for name, needed in _STAND_INS if needed <= flags)
+    wrong = [_UNKNOWN] + [_WITHOUT_512] * (name == b"skx")
     memory = os.open("/proc/self/mem", os.O_RDWR)  # an address of nothing is an error, no crash
     try:
         for (address,) in struct.iter_unpack("Q", os.pread(memory, 2048, device.int_ptr)):
             if 4096 < address < 2**47:
                 with contextlib.suppress(OSError):
-                    if os.pread(memory, 8, address) == b"generic\0":
-                        os.pwrite(memory, name.ljust(8, b"\0"), address)
+                    found = os.pread(memory, 8, address).split(b"\0")[0]
+                    if found in wrong:
+                        os.pwrite(memory, name.ljust(len(found), b"\0"), address)
                         return
     finally:
         os.close(memory)
