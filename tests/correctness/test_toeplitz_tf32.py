@@ -12,15 +12,15 @@ from tilewright.select.choice import choose
 from tilewright.select.profile_cache import ProfileCache
 from tilewright.target import Target
 from tilewright.topi import Conv
-from tilewright.topi.gpu.depthwise_toeplitz_tf32 import SplitTile
-from tilewright.topi.gpu.depthwise_toeplitz_tf32_rows import SplitRowTile
-from tilewright.topi.gpu.depthwise_toeplitz_tf32_wgrad import SplitGradientTile
+from tilewright.topi.gpu.depthwise_toeplitz_rows import RowTile
+from tilewright.topi.gpu.depthwise_toeplitz_warps import WarpTile
+from tilewright.topi.gpu.depthwise_toeplitz_wgrad import GradientTile
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
 from tilewright.topi.templates import TEMPLATES
 
 IMAGES, ROWS = TEMPLATES["gpu.toeplitz_tf32"], TEMPLATES["gpu.toeplitz_tf32_rows"]
 GRADIENTS = TEMPLATES["gpu.toeplitz_tf32_wgrad"]
-HERE = {SplitTile: IMAGES, SplitRowTile: ROWS, SplitGradientTile: GRADIENTS}
+HERE = {WarpTile: IMAGES, RowTile: ROWS, GradientTile: GRADIENTS}
 
 
 def problem(data, filter, **more):
@@ -31,24 +31,24 @@ LARGE = problem("64x384x32x32", "384x1x31x31", padding=15)
 
 #: Problems, each with a tile that does not divide it in some way.
 CASES = [
-    (problem("20x1x8x32", "1x1x7x7"), SplitTile(2, 32, 1, 2, 2, 2, 2)),
-    (problem("3x2x9x41", "2x1x7x5", padding=(3, 2, 2, 1)), SplitTile(4, 16, 1, 1, 1, 3, 1)),
-    (problem("40x1x5x9", "1x2x3x3", stride=2, epilogue="bias+relu"), SplitTile(1, 16, 2, 2, 1, 2)),
-    (problem("3x2x11x23", "2x1x3x5", dilation=(2, 3), padding=4), SplitTile(2, 32, 1, 2, 1, 3)),
-    (problem("2x2x14x14", "2x1x9x9", pass_="dgrad", padding=4), SplitTile(2, 16, 1, 4, 1, 2)),
-    (problem("1x2x32x32", "2x1x7x7"), SplitRowTile(2, 32, 1, 1, 2)),
-    (problem("3x2x19x14", "2x1x9x9", pass_="dgrad", padding=4), SplitRowTile(1, 16, 2, 2, 1)),
-    (problem("1x1x20x34", "1x2x5x9", dilation=2, epilogue="bias+silu"), SplitRowTile(1, 32, 2)),
-    (problem("5x2x12x16", "2x1x7x7", pass_="wgrad"), SplitGradientTile(1, 16, 2, 2, 2)),
+    (problem("20x1x8x32", "1x1x7x7"), WarpTile(2, 32, 1, 2, 2, 2, 2)),
+    (problem("3x2x9x41", "2x1x7x5", padding=(3, 2, 2, 1)), WarpTile(4, 16, 1, 1, 1, 3, 1)),
+    (problem("40x1x5x9", "1x2x3x3", stride=2, epilogue="bias+relu"), WarpTile(1, 16, 2, 2, 1, 2)),
+    (problem("3x2x11x23", "2x1x3x5", dilation=(2, 3), padding=4), WarpTile(2, 32, 1, 2, 1, 3)),
+    (problem("2x2x14x14", "2x1x9x9", pass_="dgrad", padding=4), WarpTile(2, 16, 1, 4, 1, 2)),
+    (problem("1x2x32x32", "2x1x7x7"), RowTile(2, 32, 1, 1, 2)),
+    (problem("3x2x19x14", "2x1x9x9", pass_="dgrad", padding=4), RowTile(1, 16, 2, 2, 1)),
+    (problem("1x1x20x34", "1x2x5x9", dilation=2, epilogue="bias+silu"), RowTile(1, 32, 2)),
+    (problem("5x2x12x16", "2x1x7x7", pass_="wgrad"), GradientTile(1, 16, 2, 2, 2)),
     (problem("3x2x19x14", "2x1x9x9", pass_="wgrad", padding=4, stride=2),
-     SplitGradientTile(1, 16, 4, 1, 1)),
+     GradientTile(1, 16, 4, 1, 1)),
     (problem("2x1x20x34", "1x2x5x19", pass_="wgrad", padding=(4, 9)),
-     SplitGradientTile(2, 32, 2, 2, 2)),
+     GradientTile(2, 32, 2, 2, 2)),
     (problem("4x1x9x11", "1x1x3x4", pass_="wgrad", dilation=(1, 2)),
-     SplitGradientTile(1, 16, 4, 4, 1)),
-    (problem("1x3x12x16", "3x1x7x7", pass_="wgrad"), SplitGradientTile(1, 16, 1, 1, 2)),
+     GradientTile(1, 16, 4, 4, 1)),
+    (problem("1x3x12x16", "3x1x7x7", pass_="wgrad"), GradientTile(1, 16, 1, 1, 2)),
     (problem("3x2x20x34", "2x2x5x19", pass_="wgrad", padding=(4, 9)),
-     SplitGradientTile(2, 32, 1, 2, 1)),
+     GradientTile(2, 32, 1, 2, 1)),
 ]  # fmt: skip
 #: One of each template.
 EACH = [CASES[0], CASES[5], CASES[8]]
@@ -87,7 +87,7 @@ def test_small_integers_are_summed_exactly(p, tile, precision):
 
 
 def test_numbers_of_every_size_keep_their_digits():
-    p, tile = problem("16x1x8x16", "1x1x7x7"), SplitTile(2, 16, 1, 1, 1, 4, 2)
+    p, tile = problem("16x1x8x16", "1x1x7x7"), WarpTile(2, 16, 1, 1, 1, 4, 2)
     rng = np.random.default_rng(0)
     arrays, out = random_inputs(p, p.shapes()), poison(p)
     size = np.float32(2) ** rng.integers(-60, 60, (16, 1, 8, 1)).astype("float32")
@@ -101,7 +101,7 @@ def test_numbers_of_every_size_keep_their_digits():
 
 @pytest.mark.parametrize("precision", ["exact", "tf32"])
 def test_what_is_no_number_stays_none(precision):
-    p, tile = problem("16x1x4x16", "1x1x3x3", padding=1), SplitTile(2, 16, 1, 1, 1, 2, 2)
+    p, tile = problem("16x1x4x16", "1x1x3x3", padding=1), WarpTile(2, 16, 1, 1, 1, 2, 2)
     p = p.replace(precision=precision)
     arrays, out = random_inputs(p, p.shapes()), poison(p)
     image = next(iter(arrays.values()))

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.schedule import Schedule, Stage
-from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.cut import CutDeclaration, declare_sums
 from tilewright.topi.nn.depthwise_fast_fir import FastFir, FastFirStages, depthwise_fast_fir
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.parameters import flag
 from tilewright.topi.stages import scheduled
+
+FirDeclaration = CutDeclaration[FastFir, FastFirStages]
 
 
 @dataclass(frozen=True)
@@ -39,28 +41,15 @@ class FirTile:
     images: int = 1
 
 
-@dataclass(frozen=True)
-class FirDeclaration(Declaration):
-    """A problem in parts, cut as ``cut`` says."""
-
-    cut: FastFir
-    stages: FastFirStages
-
-
 def declare_fir(p: Conv, tile: FirTile, batch: Any = None) -> FirDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     rows = 1 if tile.exact else tile.rows
     cut = FastFir.of(p, (tile.down, tile.across), (rows, tile.columns), tile.taps)
-    inputs = placeholders(p, batch)
-    image, filter = list(inputs.values())[:2]
-    stages = depthwise_fast_fir(cut, image, filter)
-    result = finished(p, stages.sums, inputs)
-    return FirDeclaration(p, inputs, result, stages.products, None, None, cut, stages)
+    return declare_sums(cut, depthwise_fast_fir, batch)
 
 
-def schedule_fir(d: Declaration, tile: FirTile = FirTile()) -> Schedule:
+def schedule_fir(d: FirDeclaration, tile: FirTile = FirTile()) -> Schedule:
     """The schedule of what :func:`declare_fir` makes of a problem with the same ``tile``."""
-    assert isinstance(d, FirDeclaration)
     made = d.stages
     kept = [made.image, made.packed, made.filter, made.products]
     kept += [made.image_rows, made.filter_rows] if tile.down else []

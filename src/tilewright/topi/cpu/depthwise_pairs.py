@@ -12,13 +12,15 @@ from typing import Any
 
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import dot_bf16, pairs_bf16
-from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.cut import CutDeclaration, declare_images
 from tilewright.topi.nn.depthwise_fast_fir import FastFir
 from tilewright.topi.nn.depthwise_pairs import LANES, PairStages, depthwise_pairs
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.parameters import flag
 from tilewright.topi.stages import scheduled
+
+PairDeclaration = CutDeclaration[FastFir, PairStages]
 
 
 @dataclass(frozen=True)
@@ -33,36 +35,21 @@ class PairTile:
     exact: int = flag()
 
 
-@dataclass(frozen=True)
-class PairDeclaration(Declaration):
-    """A problem in pairs, cut as ``cut`` says."""
-
-    cut: FastFir
-    stages: PairStages
-
-
 def declare_pairs(p: Conv, tile: PairTile, batch: Any = None) -> PairDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     group = (1 if tile.exact else tile.rows), tile.columns
     cut = FastFir.of(p, (0, 0), group, 2 * tile.pairs)
-    inputs = placeholders(p, batch)
-    image, filter = list(inputs.values())[:2]
-    stages = depthwise_pairs(cut, image, filter)
-    sums = Images(p.layout).compute(
-        image.shape[0], p.channels, (cut.rows.result, cut.columns.result),
-        lambda n, c, at: stages.sums[n, at[0], at[1], c], "Sums",
-    )  # fmt: skip
-    result = finished(p, sums, inputs)
-    return PairDeclaration(p, inputs, result, stages.sums, None, None, cut, stages)
+    return declare_images(
+        cut, depthwise_pairs, batch, lambda _, total, n, c, h, w: total[n, h, w, c]
+    )
 
 
-def schedule_pairs(d: Declaration, tile: PairTile = PairTile()) -> Schedule:
+def schedule_pairs(d: PairDeclaration, tile: PairTile = PairTile()) -> Schedule:
     """The schedule of what :func:`declare_pairs` makes of a problem with the same ``tile``."""
-    assert isinstance(d, PairDeclaration)
     made = d.stages
-    kept = (made.image, made.image_pairs, made.filter, made.filter_pairs, made.sums)
+    kept = (made.image, made.image_pairs, made.filter, made.filter_pairs, made.sum)
     s = scheduled(d.output, *kept)
-    out, sums = s[d.output], s[made.sums]
+    out, sums = s[d.output], s[made.sum]
     n, c, (h, w) = Images(d.problem.layout).meaning(out.op.axis)
     h, row = out.split(h, factor=tile.rows)
     w, column = out.split(w, factor=tile.columns)

@@ -20,7 +20,7 @@ from tilewright.target.instructions import (
     pairs_bf16,
     turned_pairs_bf16,
 )
-from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.cut import CutDeclaration, declare_images
 from tilewright.topi.nn.depthwise_tiles import (
     DEPTH,
     SIDE,
@@ -28,9 +28,10 @@ from tilewright.topi.nn.depthwise_tiles import (
     TileStages,
     depthwise_tiles,
 )
-from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import scheduled
+
+TileDeclaration = CutDeclaration[TiledToeplitz, TileStages]
 
 
 @dataclass(frozen=True)
@@ -52,35 +53,20 @@ class AmxTile:
     together: int = 0
 
 
-@dataclass(frozen=True)
-class TileDeclaration(Declaration):
-    """A problem in tiles, cut as ``cut`` says."""
-
-    cut: TiledToeplitz
-    stages: TileStages
-
-
 def declare_amx(p: Conv, tile: AmxTile, batch: Any = None) -> TileDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
-    g = tile.images
-    cut = TiledToeplitz.of(p, tile.down, tile.across, g, tile.channels)
-    inputs = placeholders(p, batch)
-    image, filter = list(inputs.values())[:2]
-    stages = depthwise_tiles(cut, image, filter)
-    rows = cut.tile_rows
-
-    def element(n: Any, c: Any, at: list[Any]) -> Any:
-        h, w = at
-        return stages.sum[n // g, c, h // rows, w // SIDE, h % rows * g + n % g, w % SIDE]
-
-    sums = Images(p.layout).compute(image.shape[0], p.result_channels, cut.result, element, "Sums")
-    result = finished(p, sums, inputs)
-    return TileDeclaration(p, inputs, result, stages.sum, None, None, cut, stages)
+    cut = TiledToeplitz.of(p, tile.down, tile.across, tile.images, tile.channels)
+    return declare_images(cut, depthwise_tiles, batch, _element)
 
 
-def schedule_amx(d: Declaration, tile: AmxTile = AmxTile()) -> Schedule:
+def _element(t: TiledToeplitz, total: Any, n: Any, c: Any, h: Any, w: Any) -> Any:
+    """The sum of an output."""
+    g, rows = t.images, t.tile_rows
+    return total[n // g, c, h // rows, w // SIDE, h % rows * g + n % g, w % SIDE]
+
+
+def schedule_amx(d: TileDeclaration, tile: AmxTile = AmxTile()) -> Schedule:
     """The schedule of what :func:`declare_amx` makes of a problem with the same ``tile``."""
-    assert isinstance(d, TileDeclaration)
     made, cut = d.stages, d.cut
     kept = [made.image, made.taps, made.pairs, made.left, made.right, made.sum]
     kept += [made.rows] if tile.copied else []

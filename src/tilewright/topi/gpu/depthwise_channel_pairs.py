@@ -28,7 +28,7 @@ from tilewright.target.instructions import (
     mma_pairs_f16,
     tma_load,
 )
-from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.cut import CutDeclaration, declare_images
 from tilewright.topi.nn.depthwise_channel_pairs import (
     CHANNELS,
     OUTPUTS,
@@ -38,7 +38,6 @@ from tilewright.topi.nn.depthwise_channel_pairs import (
     depthwise_channel_pairs,
     element_of,
 )
-from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import image_axes, scheduled
 
@@ -51,6 +50,9 @@ _MULTIPLY = {
 _LANES, _STORED = 32, 8
 #: By how many bytes pixels may be swizzled.
 _SWIZZLES = (32, 64, 128)
+
+
+PairDeclaration = CutDeclaration[PairCut, PairStages]
 
 
 @dataclass(frozen=True)
@@ -119,14 +121,6 @@ class SparsePairTile(PairTile):
     matrix: ClassVar[int] = 8
 
 
-@dataclass(frozen=True)
-class PairDeclaration(Declaration):
-    """A problem as products of pairs of channels, cut as ``cut`` says."""
-
-    cut: PairCut
-    stages: PairStages
-
-
 def pair_cut(p: Conv, tile: PairTile) -> PairCut:
     """How a problem is cut for a tile."""
     matrix = (tile.images_per_mma, tile.strips, tile.groups)
@@ -143,21 +137,12 @@ def declare_channel_pairs(p: Conv, tile: PairTile, batch: Any = None) -> PairDec
             f"{tile}: strips by groups are the rows of a product, 1 to {tile.matrix}, not "
             f"{tile.strips * tile.groups}"
         )
-    cut, inputs = pair_cut(p, tile), placeholders(p, batch)
-    image, filter = list(inputs.values())[:2]
-    made = depthwise_channel_pairs(cut, image, filter)
-    sums = Images(p.layout).compute(
-        image.shape[0], p.result_channels, cut.result,
-        lambda n, c, at: element_of(cut, made.sum, n, at[0], at[1], c), "Sums",
-    )  # fmt: skip
-    result = finished(p, sums, inputs)
-    return PairDeclaration(p, inputs, result, made.sum, made.image, None, cut, made)
+    return declare_images(pair_cut(p, tile), depthwise_channel_pairs, batch, element_of)
 
 
-def schedule_channel_pairs(d: Declaration, tile: PairTile = PairTile()) -> Schedule:
+def schedule_channel_pairs(d: PairDeclaration, tile: PairTile = PairTile()) -> Schedule:
     """The schedule of what :func:`declare_channel_pairs` makes of a problem with the same
     ``tile``."""
-    assert isinstance(d, PairDeclaration)
     made, layout = d.stages, d.problem.layout
     filters = [made.taps, *([] if made.bands is None else [made.bands])]
     s = scheduled(d.output, made.image, made.pixels, *filters, made.sum)

@@ -24,7 +24,7 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import copy_async, load_pairs, mma_bf16, mma_f16, tma_load
 from tilewright.topi.columns import number
-from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.cut import CutDeclaration, declare_images
 from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.gpu.staging import share_rows
 from tilewright.topi.nn.depthwise_plane_bands import (
@@ -37,7 +37,6 @@ from tilewright.topi.nn.depthwise_plane_bands import (
     depthwise_plane_bands,
     element_of,
 )
-from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.parameters import flag, too_small
 from tilewright.topi.pieces.tiling import bind_all, extent_of
@@ -47,6 +46,9 @@ _MULTIPLY = {"float16": mma_f16, "bfloat16": mma_bf16}
 #: Threads of a warp, rows of a product, and bytes of an element.
 _LANES, _ROWS, _SIZE = 32, 16, 2
 _POWERS = (1, 2, 4, 8, 16)
+
+
+PlaneBandDeclaration = CutDeclaration[PlaneBandCut, PlaneBandStages]
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,6 @@ class PlaneBandTile:
         """Rows, columns and channels of results of a tile."""
         high, wide = self.rows * self.strips * self.down, OUTPUTS * self.groups * self.across
         return high, wide, self.channels
-
-
-@dataclass(frozen=True)
-class PlaneBandDeclaration(Declaration):
-    """A problem as products with bands, cut as ``cut`` says."""
-
-    cut: PlaneBandCut
-    stages: PlaneBandStages
 
 
 def band_cut(p: Conv, tile: PlaneBandTile) -> PlaneBandCut:
@@ -131,20 +125,13 @@ def declare_plane_bands(p: Conv, tile: PlaneBandTile, batch: Any = None) -> Plan
             f"{p} has no products with bands: they are of float16 or bfloat16, of one filter a "
             "channel, and of forward passes, or gradients by the input with stride 1"
         )
-    cut, inputs = band_cut(p, tile), placeholders(p, batch)
-    image, filter = list(inputs.values())[:2]
-    made = depthwise_plane_bands(cut, image, filter)
-    sums = Images(p.layout).compute(
-        image.shape[0], p.result_channels, cut.result,
-        lambda n, c, at: element_of(cut, made.sum, n, c, at[0], at[1]), "Sums",
-    )  # fmt: skip
-    result = finished(p, sums, inputs)
-    return PlaneBandDeclaration(p, inputs, result, made.sum, made.image, None, cut, made)
+    return declare_images(band_cut(p, tile), depthwise_plane_bands, batch, element_of)
 
 
-def schedule_plane_bands(d: Declaration, tile: PlaneBandTile = PlaneBandTile()) -> Schedule:
+def schedule_plane_bands(
+    d: PlaneBandDeclaration, tile: PlaneBandTile = PlaneBandTile()
+) -> Schedule:
     """The schedule of what :func:`declare_plane_bands` makes with the same ``tile``."""
-    assert isinstance(d, PlaneBandDeclaration)
     made, layout = d.stages, d.problem.layout
     s = scheduled(d.output, made.image, made.pixels, made.bands, made.sum)
     staged = s.cache_write(d.output, "shared")
@@ -188,7 +175,10 @@ def _copy_chunks(image: Stage, d: PlaneBandDeclaration, threads: list[IterVar]) 
 
 
 def _store(
-    out: Stage, d: PlaneBandDeclaration, tile: PlaneBandTile, threads: list[IterVar]
+    out: Stage,
+    d: PlaneBandDeclaration,
+    tile: PlaneBandTile,
+    threads: list[IterVar],
 ) -> tuple[IterVar, IterVar]:
     """Whole rows, in chunks of 16 bytes that neighbouring threads store side by side. Returns the
     loops over blocks and over their tiles."""

@@ -19,7 +19,7 @@ from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import mma_bf16, mma_f16
 from tilewright.target.target import Target
-from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.cut import CutDeclaration, declare_sums
 from tilewright.topi.gpu.depthwise_plane_products import (
     AROUND,
     REGISTERS,
@@ -46,6 +46,9 @@ _APART = 2
 ROW_FLOATS = PLACES * (PLACES + _APART)
 
 
+PlaneGradientDeclaration = CutDeclaration[PlaneProducts, PlaneGradientStages]
+
+
 @dataclass(frozen=True)
 class PlaneGradientTile:
     """A block has ``channels`` warps, each with one channel, and goes through the batch by 16 *
@@ -56,30 +59,19 @@ class PlaneGradientTile:
     stages: int = 4
 
 
-@dataclass(frozen=True)
-class PlaneGradientDeclaration(Declaration):
-    """A gradient by the filter as products of whole images, cut as ``cut`` says."""
-
-    cut: PlaneProducts
-    stages: PlaneGradientStages
-
-
 def declare_plane_gradient(
     p: Conv, tile: PlaneGradientTile, batch: Any = None
 ) -> PlaneGradientDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
-    inputs = placeholders(p, batch)
     cut = PlaneProducts(p, tile.channels, _IMAGES * tile.images)
-    made = depthwise_plane_gradient(cut, inputs["data"], inputs["grad"])
-    result = finished(p, made.sums, inputs)
-    return PlaneGradientDeclaration(p, inputs, result, made.sums, None, None, cut, made)
+    return declare_sums(cut, depthwise_plane_gradient, batch)
 
 
 def schedule_plane_gradient(
-    d: Declaration, tile: PlaneGradientTile = PlaneGradientTile()
+    d: PlaneGradientDeclaration,
+    tile: PlaneGradientTile = PlaneGradientTile(),
 ) -> Schedule:
     """The schedule of what :func:`declare_plane_gradient` makes with the same ``tile``."""
-    assert isinstance(d, PlaneGradientDeclaration)
     cut, made, kind = d.cut, d.stages, d.problem.dtype
     kept = (*made.staged, made.x, made.dy, made.products, made.rows, made.sums)
     s = scheduled(d.output, *kept)

@@ -19,7 +19,7 @@ from tilewright import te
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import copy_async, mma_bf16, mma_f16
 from tilewright.target.target import Target
-from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.cut import CutDeclaration, declare_images
 from tilewright.topi.gpu.machine import MACHINE
 from tilewright.topi.gpu.toeplitz import SHARED
 from tilewright.topi.nn.depthwise_plane_products import (
@@ -28,7 +28,6 @@ from tilewright.topi.nn.depthwise_plane_products import (
     PlaneStages,
     depthwise_plane_products,
 )
-from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import scheduled
 
@@ -47,6 +46,9 @@ _TOGETHER = 4
 _SECTOR = 32
 
 
+PlaneProductDeclaration = CutDeclaration[PlaneProducts, PlaneStages]
+
+
 @dataclass(frozen=True)
 class PlaneProductTile:
     """A block has ``channels`` warps, each with one channel. It goes ``turns`` times through 16 *
@@ -58,35 +60,18 @@ class PlaneProductTile:
     stages: int = 4
 
 
-@dataclass(frozen=True)
-class PlaneProductDeclaration(Declaration):
-    """A problem as products of whole images, cut as ``cut`` says."""
-
-    cut: PlaneProducts
-    stages: PlaneStages
-
-
 def declare_plane_products(
     p: Conv, tile: PlaneProductTile, batch: Any = None
 ) -> PlaneProductDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
-    inputs = placeholders(p, batch)
-    image, filter = list(inputs.values())[:2]
     cut = PlaneProducts(p, tile.channels, _IMAGES * tile.images * tile.turns)
-    stages = depthwise_plane_products(cut, image, filter)
-    sums = Images(p.layout).compute(
-        image.shape[0], p.result_channels, cut.result,
-        lambda n, c, at: stages.sum[n, c, at[0], at[1]], "Sums",
-    )  # fmt: skip
-    result = finished(p, sums, inputs)
-    return PlaneProductDeclaration(p, inputs, result, stages.sum, None, None, cut, stages)
+    return declare_images(cut, depthwise_plane_products, batch)
 
 
 def schedule_plane_products(
-    d: Declaration, tile: PlaneProductTile = PlaneProductTile()
+    d: PlaneProductDeclaration, tile: PlaneProductTile = PlaneProductTile()
 ) -> Schedule:
     """The schedule of what :func:`declare_plane_products` makes with the same ``tile``."""
-    assert isinstance(d, PlaneProductDeclaration)
     cut, made, kind = d.cut, d.stages, d.problem.dtype
     s = scheduled(d.output, made.staged, made.image, made.matrices, made.sum)
     results = s.cache_write(d.output, "shared")

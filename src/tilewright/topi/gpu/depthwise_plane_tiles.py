@@ -20,7 +20,7 @@ from tilewright.schedule import Schedule
 from tilewright.target.devices import BANKS, WARP, WORD
 from tilewright.target.instructions import tma_load
 from tilewright.topi.columns import Array, number
-from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.cut import CutDeclaration, declare_images
 from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.nn.depthwise_plane_tiles import (
     PlaneCut,
@@ -28,7 +28,6 @@ from tilewright.topi.nn.depthwise_plane_tiles import (
     depthwise_plane_tiles,
     element_of,
 )
-from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.loop_order import ROLLING, place_loads
 from tilewright.topi.pieces.tiling import bind
@@ -37,6 +36,9 @@ from tilewright.topi.stages import image_axes, scheduled
 
 #: Bytes that rows of boxes are multiples of, and that a thread reads at once at most.
 CHUNK = 16
+
+
+PlaneDeclaration = CutDeclaration[PlaneCut, PlaneTiles]
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,6 @@ class PlaneBoxTile:
     def size(self) -> tuple[int, int, int]:
         """Channels, rows and columns of results of a tile."""
         return self.channels, self.rows * self.threads_y, self.columns * self.threads_x
-
-
-@dataclass(frozen=True)
-class PlaneDeclaration(Declaration):
-    """A problem in tiles of planes, cut as ``cut`` says."""
-
-    cut: PlaneCut
-    stages: PlaneTiles
 
 
 def plane_cut(p: Conv, tile: PlaneBoxTile) -> PlaneCut:
@@ -110,20 +104,11 @@ def _passes(p: Conv, tile: PlaneBoxTile, cut: PlaneCut, row: Any) -> Array:
 
 def declare_plane_tiles(p: Conv, tile: PlaneBoxTile, batch: Any = None) -> PlaneDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
-    cut, inputs = plane_cut(p, tile), placeholders(p, batch)
-    image, filter = list(inputs.values())[:2]
-    made = depthwise_plane_tiles(cut, image, filter)
-    sums = Images(p.layout).compute(
-        image.shape[0], p.result_channels, cut.result,
-        lambda n, c, at: element_of(cut, made.sum, n, c, at[0], at[1]), "Sums",
-    )  # fmt: skip
-    result = finished(p, sums, inputs)
-    return PlaneDeclaration(p, inputs, result, made.sum, made.image, None, cut, made)
+    return declare_images(plane_cut(p, tile), depthwise_plane_tiles, batch, element_of)
 
 
-def schedule_plane_tiles(d: Declaration, tile: PlaneBoxTile = PlaneBoxTile()) -> Schedule:
+def schedule_plane_tiles(d: PlaneDeclaration, tile: PlaneBoxTile = PlaneBoxTile()) -> Schedule:
     """The schedule of what :func:`declare_plane_tiles` makes with the same ``tile``."""
-    assert isinstance(d, PlaneDeclaration)
     p, cut, made = d.problem, d.cut, d.stages
     s = scheduled(d.output, made.image, made.sum)
     out, sums = s[d.output], s[made.sum]

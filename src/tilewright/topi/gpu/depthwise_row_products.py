@@ -24,7 +24,7 @@ from tilewright.target.devices import REGISTERS
 from tilewright.target.instructions import wgmma
 from tilewright.target.target import Target
 from tilewright.topi.columns import Tiles, combinations, listed, pick
-from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.cut import CutDeclaration, declare_sums
 from tilewright.topi.gpu.staging import LANES, stage_blocks
 from tilewright.topi.gpu.toeplitz import SHARED
 from tilewright.topi.nn.depthwise_row_products import (
@@ -37,6 +37,9 @@ from tilewright.topi.operators.conv import Conv
 
 #: Outputs of the widest instruction that is used, and of all instructions of a block, by thread.
 _WIDEST, _SUMS = 256, REGISTERS // 2
+
+
+RowProductDeclaration = CutDeclaration[RowProducts, RowProductStages]
 
 
 @dataclass(frozen=True)
@@ -52,26 +55,15 @@ class RowProductTile:
     stages: int = 2
 
 
-@dataclass(frozen=True)
-class RowProductDeclaration(Declaration):
-    """A gradient by the filter as products of rows, cut as ``cut`` says."""
-
-    cut: RowProducts
-    stages: RowProductStages
-
-
-def declare_row_products(p: Conv, tile: RowProductTile, batch: Any = None) -> Declaration:
+def declare_row_products(p: Conv, tile: RowProductTile, batch: Any = None) -> RowProductDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
-    inputs = placeholders(p, batch)
-    cut = _cut(p, tile)
-    made = depthwise_row_products(cut, inputs["data"], inputs["grad"])
-    result = finished(p, made.sums, inputs)
-    return RowProductDeclaration(p, inputs, result, made.sums, None, None, cut, made)
+    return declare_sums(_cut(p, tile), depthwise_row_products, batch)
 
 
-def schedule_row_products(d: Declaration, tile: RowProductTile = RowProductTile()) -> Schedule:
+def schedule_row_products(
+    d: RowProductDeclaration, tile: RowProductTile = RowProductTile()
+) -> Schedule:
     """The schedule of what :func:`declare_row_products` makes with the same ``tile``."""
-    assert isinstance(d, RowProductDeclaration)
     cut, made = d.cut, d.stages
     s = create_schedule(d.output.op)
     kept = s.cache_write(made.products, "fragment")

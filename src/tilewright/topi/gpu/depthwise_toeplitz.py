@@ -19,19 +19,18 @@ from tilewright.schedule import Schedule
 from tilewright.target.devices import REGISTERS
 from tilewright.target.instructions import wgmma
 from tilewright.target.target import Target
-from tilewright.topi.declare import Declaration
+from tilewright.topi.cut import declare_images
 from tilewright.topi.gpu.toeplitz import (
     SHARED,
     Team,
     ToeplitzDeclaration,
     begin,
-    declare_cut,
     load_image,
     product_axes,
     shared_bytes,
     suits,
 )
-from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
+from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, depthwise_toeplitz
 from tilewright.topi.operators.conv import Conv
 
 #: Images of one instruction, threads of a warpgroup, and outputs of the widest instruction.
@@ -55,12 +54,11 @@ class ToeplitzTile:
 
 def declare_toeplitz(p: Conv, tile: ToeplitzTile, batch: Any = None) -> ToeplitzDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
-    return declare_cut(Toeplitz(p, tile.rows, tile.columns, _IMAGES), batch)
+    return declare_images(Toeplitz(p, tile.rows, tile.columns, _IMAGES), depthwise_toeplitz, batch)
 
 
-def schedule_toeplitz(d: Declaration, tile: ToeplitzTile = ToeplitzTile()) -> Schedule:
+def schedule_toeplitz(d: ToeplitzDeclaration, tile: ToeplitzTile = ToeplitzTile()) -> Schedule:
     """The schedule of what :func:`declare_toeplitz` makes of a problem with the same ``tile``."""
-    assert isinstance(d, ToeplitzDeclaration)
     s, group = begin(d, Team(_LANES, tile.groups), tile.turns)
     sums = s[d.stages.sum]
     sums.compute_at(s[d.output], group)

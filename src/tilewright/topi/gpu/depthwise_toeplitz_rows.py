@@ -16,12 +16,11 @@ from typing import Any
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import mma_bf16, mma_f16
 from tilewright.target.target import Target
-from tilewright.topi.declare import Declaration
+from tilewright.topi.cut import declare_images
 from tilewright.topi.gpu.toeplitz import (
     Team,
     ToeplitzDeclaration,
     begin,
-    declare_cut,
     load_image,
     product_axes,
     suits,
@@ -53,12 +52,11 @@ class RowTile:
 def declare_rows(p: Conv, tile: RowTile, batch: Any = None) -> ToeplitzDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     cut = Toeplitz(p, _ROWS * tile.tiles, tile.columns, tile.teams)
-    return declare_cut(cut, batch, depthwise_toeplitz_rows)
+    return declare_images(cut, depthwise_toeplitz_rows, batch)
 
 
-def schedule_rows(d: Declaration, tile: RowTile = RowTile()) -> Schedule:
+def schedule_rows(d: ToeplitzDeclaration, tile: RowTile = RowTile()) -> Schedule:
     """The schedule of what :func:`declare_rows` makes of a problem with the same ``tile``."""
-    assert isinstance(d, ToeplitzDeclaration)
     s, group = begin(d, Team(_LANES, tile.groups, tile.teams), 1, matrices=False)
     sums, matrices = s[d.stages.sum], s[d.stages.matrices]
     sums.compute_at(s[d.output], group)

@@ -23,7 +23,7 @@ from tilewright.target.devices import REGISTERS
 from tilewright.target.instructions import wgmma
 from tilewright.target.target import Target
 from tilewright.topi.columns import columns, listed
-from tilewright.topi.declare import Declaration
+from tilewright.topi.cut import declare_images
 from tilewright.topi.gpu.machine import MACHINE
 from tilewright.topi.gpu.staging import LANES, stage_blocks, stage_boxes
 from tilewright.topi.gpu.toeplitz import (
@@ -31,7 +31,6 @@ from tilewright.topi.gpu.toeplitz import (
     Team,
     ToeplitzDeclaration,
     begin,
-    declare_cut,
     shared_bytes,
     suits,
 )
@@ -74,12 +73,11 @@ class StagedTile:
 
 def declare_staged(p: Conv, tile: StagedTile, batch: Any = None) -> ToeplitzDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
-    return declare_cut(_cut(p, tile), batch, depthwise_toeplitz_staged)
+    return declare_images(_cut(p, tile), depthwise_toeplitz_staged, batch)
 
 
-def schedule_staged(d: Declaration, tile: StagedTile = StagedTile()) -> Schedule:
+def schedule_staged(d: ToeplitzDeclaration, tile: StagedTile = StagedTile()) -> Schedule:
     """The schedule of what :func:`declare_staged` makes of a problem with the same ``tile``."""
-    assert isinstance(d, ToeplitzDeclaration)
     cut, kind = d.cut, d.problem.dtype
     assert isinstance(cut, StagedToeplitz)
     s, group = begin(d, Team(LANES, tile.groups), tile.turns, channels=tile.channels)

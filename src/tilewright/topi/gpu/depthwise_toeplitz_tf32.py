@@ -9,18 +9,15 @@ blocks of a matrix without taps are left out.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from tilewright.schedule import Schedule
 from tilewright.target.target import Target
-from tilewright.topi.declare import Declaration
+from tilewright.topi.gpu.depthwise_toeplitz_warps import WarpTile
 from tilewright.topi.gpu.toeplitz import (
     Team,
     ToeplitzDeclaration,
     begin,
-    declare_cut,
     load_image,
     suits,
 )
@@ -29,30 +26,8 @@ from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
 from tilewright.topi.operators.conv import Conv
 
 
-@dataclass(frozen=True)
-class SplitTile:
-    """A warp computes ``rows`` by ``columns`` outputs of 16 * ``images`` images at once, ``turns``
-    times from above down the image; a block has ``groups`` of them down the image, for each of
-    ``teams`` times as many images. Input rows are loaded ``stages - 1`` ahead."""
-
-    rows: int = 4
-    columns: int = 32
-    images: int = 1
-    groups: int = 2
-    teams: int = 2
-    turns: int = 4
-    stages: int = 2
-
-
-def declare_split(p: Conv, tile: SplitTile, batch: Any = None) -> ToeplitzDeclaration:
-    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
-    images = ROWS * tile.images * tile.teams
-    return declare_cut(Toeplitz(p, tile.rows, tile.columns, images), batch)
-
-
-def schedule_split(d: Declaration, tile: SplitTile = SplitTile()) -> Schedule:
-    """The schedule of what :func:`declare_split` makes of a problem with the same ``tile``."""
-    assert isinstance(d, ToeplitzDeclaration)
+def schedule_split(d: ToeplitzDeclaration, tile: WarpTile = WarpTile()) -> Schedule:
+    """The schedule of what that module's :func:`declare_warps` makes with the same ``tile``."""
     cut, made = d.cut, d.stages
     team = Team(LANES, tile.groups, tile.teams)
     s, group = begin(d, team, tile.turns, matrices=False, taps=False)
@@ -79,12 +54,12 @@ def suits_split(p: Conv) -> bool:
     return suits(p, ("float32",)) and next(_tiles(p), None) is not None
 
 
-def split_tiles(p: Conv, target: Target) -> list[SplitTile]:
+def split_tiles(p: Conv, target: Target) -> list[WarpTile]:
     """Tiles whose sums fit registers, the best guess first."""
     return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
 
 
-def _tiles(p: Conv) -> Iterator[tuple[float, SplitTile]]:
+def _tiles(p: Conv) -> Iterator[tuple[float, WarpTile]]:
     """Tiles, with how slow they are predicted to be."""
     height, width = p.result_image
     for columns, rows, images in product((16, 32, 64), (1, 2, 4, 8), (1, 2)):
@@ -105,5 +80,5 @@ def _tiles(p: Conv) -> Iterator[tuple[float, SplitTile]]:
                 again = 1 + 1 / (8 * images) + 1 / (4 * rows)  # for fewer products
                 near = 1 + abs(stages - 2) / 16 + abs(groups - 2) / 8 + abs(teams - 2) / 8
                 blocks = -(-p.batch // (ROWS * images * teams)) * p.result_channels * across
-                tile = SplitTile(rows, columns, images, groups, teams, -(-down // groups), stages)
+                tile = WarpTile(rows, columns, images, groups, teams, -(-down // groups), stages)
                 yield products * again * near * idle(blocks * groups * teams), tile

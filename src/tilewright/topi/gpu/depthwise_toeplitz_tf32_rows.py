@@ -7,48 +7,25 @@ one image. A warp sums ``tiles`` times 16 of them, of ``columns`` outputs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from tilewright.schedule import Schedule
 from tilewright.target.target import Target
-from tilewright.topi.declare import Declaration
+from tilewright.topi.gpu.depthwise_toeplitz_rows import RowTile
 from tilewright.topi.gpu.toeplitz import (
     Team,
     ToeplitzDeclaration,
     begin,
-    declare_cut,
     load_image,
     suits,
 )
 from tilewright.topi.gpu.toeplitz_tf32 import LANES, ROWS, fill, fits, multiply
-from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, depthwise_toeplitz_rows
+from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
 from tilewright.topi.operators.conv import Conv
 
 
-@dataclass(frozen=True)
-class SplitRowTile:
-    """A warp computes 16 * ``tiles`` rows of ``columns`` outputs of one image; a block has
-    ``groups`` of them down an image, for each of ``teams`` images. Input rows are loaded ``stages -
-    1`` filter rows ahead."""
-
-    tiles: int = 2
-    columns: int = 32
-    groups: int = 1
-    teams: int = 1
-    stages: int = 2
-
-
-def declare_split_rows(p: Conv, tile: SplitRowTile, batch: Any = None) -> ToeplitzDeclaration:
-    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
-    cut = Toeplitz(p, ROWS * tile.tiles, tile.columns, tile.teams)
-    return declare_cut(cut, batch, depthwise_toeplitz_rows)
-
-
-def schedule_split_rows(d: Declaration, tile: SplitRowTile = SplitRowTile()) -> Schedule:
-    """The schedule of what :func:`declare_split_rows` makes of a problem with the same ``tile``."""
-    assert isinstance(d, ToeplitzDeclaration)
+def schedule_split_rows(d: ToeplitzDeclaration, tile: RowTile = RowTile()) -> Schedule:
+    """The schedule of what that module's :func:`declare_rows` makes with the same ``tile``."""
     cut, made = d.cut, d.stages
     team = Team(LANES, tile.groups, tile.teams)
     s, group = begin(d, team, 1, matrices=False, taps=False)
@@ -75,12 +52,12 @@ def suits_split_rows(p: Conv) -> bool:
     return suits(p, ("float32",)) and p.stride[0] == 1 and next(_tiles(p), None) is not None
 
 
-def split_row_tiles(p: Conv, target: Target) -> list[SplitRowTile]:
+def split_row_tiles(p: Conv, target: Target) -> list[RowTile]:
     """Tiles whose sums fit registers, the best guess first."""
     return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
 
 
-def _tiles(p: Conv) -> Iterator[tuple[float, SplitRowTile]]:
+def _tiles(p: Conv) -> Iterator[tuple[float, RowTile]]:
     """Tiles, with how slow they are predicted to be."""
     height, width = p.result_image
     for columns, tiles in product((16, 32, 64), (1, 2, 4)):
@@ -98,5 +75,5 @@ def _tiles(p: Conv) -> Iterator[tuple[float, SplitRowTile]]:
                     near = 1 + abs(stages - 2) / 16 + (groups * teams - 1) / 64
                     yield (
                         products * again * near,
-                        SplitRowTile(tiles, columns, groups, teams, stages),
+                        RowTile(tiles, columns, groups, teams, stages),
                     )

@@ -8,46 +8,23 @@ the images of its chunk.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from tilewright.schedule import Schedule
 from tilewright.target.target import Target
-from tilewright.topi.declare import Declaration
+from tilewright.topi.gpu.depthwise_toeplitz_wgrad import GradientTile
 from tilewright.topi.gpu.toeplitz import ToeplitzDeclaration, load_image
-from tilewright.topi.gpu.toeplitz_gradient import declare_chunks, share_out
+from tilewright.topi.gpu.toeplitz_gradient import share_out
 from tilewright.topi.gpu.toeplitz_tf32 import ROWS, fill, fits, idle, multiply
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import scheduled
 
 
-@dataclass(frozen=True)
-class SplitGradientTile:
-    """A warp sums 16 * ``tiles`` rows of ``columns`` of a filter over every ``chunks``-th image; a
-    block has ``teams`` chunks. Rows of an image are loaded ``stages - 1`` rows of dy ahead."""
-
-    tiles: int = 2
-    columns: int = 32
-    chunks: int = 8
-    teams: int = 4
-    stages: int = 2
-
-
-def declare_split_gradient(
-    p: Conv, tile: SplitGradientTile, batch: Any = None
-) -> ToeplitzDeclaration:
-    """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
-    return declare_chunks(Toeplitz(p, ROWS * tile.tiles, tile.columns, 1), tile.chunks, batch)
-
-
 def schedule_split_gradient(
-    d: Declaration, tile: SplitGradientTile = SplitGradientTile()
+    d: ToeplitzDeclaration, tile: GradientTile = GradientTile()
 ) -> Schedule:
-    """The schedule of what :func:`declare_split_gradient` makes of a problem with the same
-    ``tile``."""
-    assert isinstance(d, ToeplitzDeclaration)
+    """The schedule of what that module's :func:`declare_gradient` makes with the same ``tile``."""
     made, teams = d.stages, min(tile.teams, tile.chunks)
     stages = (made.image, made.parts, made.taps, made.matrices, made.rows, made.sum)
     s = scheduled(d.output, *stages, d.sum)
@@ -76,12 +53,12 @@ def suits_split_gradient(p: Conv) -> bool:
     )
 
 
-def split_gradient_tiles(p: Conv, target: Target) -> list[SplitGradientTile]:
+def split_gradient_tiles(p: Conv, target: Target) -> list[GradientTile]:
     """Tiles whose rows of dy fit shared memory, the best guess first."""
     return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
 
 
-def _tiles(p: Conv) -> Iterator[tuple[float, SplitGradientTile]]:
+def _tiles(p: Conv) -> Iterator[tuple[float, GradientTile]]:
     """Tiles, with how slow they are predicted to be."""
     height, width = p.kernel
     for columns, tiles in product((16, 32, 64), (1, 2, 4)):
@@ -102,5 +79,5 @@ def _tiles(p: Conv) -> Iterator[tuple[float, SplitGradientTile]]:
                 warps = chunks * p.out_channels * down * across
                 yield (
                     products * again * near * idle(warps),
-                    SplitGradientTile(tiles, columns, chunks, teams, stages),
+                    GradientTile(tiles, columns, chunks, teams, stages),
                 )

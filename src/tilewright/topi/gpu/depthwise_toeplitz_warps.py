@@ -21,18 +21,17 @@ from tilewright.target.instructions import (
     mma_f16,
 )
 from tilewright.target.target import Target
-from tilewright.topi.declare import Declaration
+from tilewright.topi.cut import declare_images
 from tilewright.topi.gpu.toeplitz import (
     Team,
     ToeplitzDeclaration,
     begin,
-    declare_cut,
     load_image,
     product_axes,
     shared_bytes,
     suits,
 )
-from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
+from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, depthwise_toeplitz
 from tilewright.topi.operators.conv import Conv
 
 _LANES, _IMAGES = 32, 16
@@ -62,12 +61,12 @@ class WarpTile:
 def declare_warps(p: Conv, tile: WarpTile, batch: Any = None) -> ToeplitzDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
     images = _IMAGES * tile.images * tile.teams
-    return declare_cut(Toeplitz(p, tile.rows, tile.columns, images), batch)
+    cut = Toeplitz(p, tile.rows, tile.columns, images)
+    return declare_images(cut, depthwise_toeplitz, batch)
 
 
-def schedule_warps(d: Declaration, tile: WarpTile = WarpTile()) -> Schedule:
+def schedule_warps(d: ToeplitzDeclaration, tile: WarpTile = WarpTile()) -> Schedule:
     """The schedule of what :func:`declare_warps` makes of a problem with the same ``tile``."""
-    assert isinstance(d, ToeplitzDeclaration)
     multiply, load = _INSTRUCTIONS[d.problem.dtype]
     s, group = begin(d, Team(_LANES, tile.groups, tile.teams), tile.turns)
     sums = s[d.stages.sum]

@@ -18,7 +18,6 @@ from tilewright.schedule import Schedule, create_schedule
 from tilewright.target.devices import STATIC_SHARED
 from tilewright.target.instructions import mma_bf16, mma_f16
 from tilewright.target.target import Target
-from tilewright.topi.declare import Declaration
 from tilewright.topi.gpu.toeplitz import ToeplitzDeclaration, wide
 from tilewright.topi.gpu.toeplitz_gradient import declare_chunks, share_out
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
@@ -49,9 +48,8 @@ def declare_gradient(p: Conv, tile: GradientTile, batch: Any = None) -> Toeplitz
     return declare_chunks(Toeplitz(p, _ROWS * tile.tiles, tile.columns, 1), tile.chunks, batch)
 
 
-def schedule_gradient(d: Declaration, tile: GradientTile = GradientTile()) -> Schedule:
+def schedule_gradient(d: ToeplitzDeclaration, tile: GradientTile = GradientTile()) -> Schedule:
     """The schedule of what :func:`declare_gradient` makes of a problem with the same ``tile``."""
-    assert isinstance(d, ToeplitzDeclaration)
     cut, made, teams = d.cut, d.stages, min(tile.teams, tile.chunks)
     s = create_schedule(d.output.op)
     matrices = s[made.matrices]

@@ -16,7 +16,7 @@ from typing import Any
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import mma_bf16, mma_f16
-from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.cut import CutDeclaration, declare_sums
 from tilewright.topi.nn.depthwise_wgrad_bands import (
     ROWS,
     Bands,
@@ -29,6 +29,9 @@ from tilewright.topi.stages import scheduled
 
 _INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
 _LANES = 32
+
+
+BandDeclaration = CutDeclaration[Bands, BandSums]
 
 
 @dataclass(frozen=True)
@@ -44,26 +47,14 @@ class BandTile:
     chunks: int = 12
 
 
-@dataclass(frozen=True)
-class BandDeclaration(Declaration):
-    """A gradient by the filter from bands of products, cut as ``cut`` says."""
-
-    cut: Bands
-    stages: BandSums
-
-
 def declare_bands(p: Conv, tile: BandTile, batch: Any = None) -> BandDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
-    inputs = placeholders(p, batch)
     cut = Bands(p, tile.blocks, tile.columns, tile.warps, tile.chunks)
-    made = depthwise_wgrad_bands(cut, inputs["data"], inputs["grad"])
-    result = finished(p, made.sums, inputs)
-    return BandDeclaration(p, inputs, result, made.sums, None, None, cut, made)
+    return declare_sums(cut, depthwise_wgrad_bands, batch)
 
 
-def schedule_bands(d: Declaration, tile: BandTile = BandTile()) -> Schedule:
+def schedule_bands(d: BandDeclaration, tile: BandTile = BandTile()) -> Schedule:
     """The schedule of what :func:`declare_bands` makes of a problem with the same ``tile``."""
-    assert isinstance(d, BandDeclaration)
     p, cut, made = d.problem, d.cut, d.stages
     kept = (made.x, made.pairs, *made.dy, made.moved, made.products, made.parts, made.sums)
     s = scheduled(d.output, *kept)

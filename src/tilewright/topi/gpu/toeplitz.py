@@ -7,35 +7,25 @@ below the other, and load one row of the image after another into the fragments 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.devices import H200
-from tilewright.te import Tensor
-from tilewright.topi.declare import Declaration, finished, placeholders
-from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, ToeplitzStages, depthwise_toeplitz
-from tilewright.topi.nn.images import Images
+from tilewright.topi.cut import CutDeclaration
+from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, ToeplitzStages
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import scheduled
 
-#: Declares the products of an image with the matrices of a filter.
-Products: TypeAlias = Callable[[Toeplitz, Tensor, Tensor], ToeplitzStages]
+#: A problem as products with Toeplitz matrices.
+ToeplitzDeclaration: TypeAlias = CutDeclaration[Toeplitz, ToeplitzStages]
 #: Bytes of shared memory that blocks may take on GPUs with the most.
 SHARED = H200.block_shared
-
-
-@dataclass(frozen=True)
-class ToeplitzDeclaration(Declaration):
-    """A problem as products with Toeplitz matrices, cut as ``cut`` says."""
-
-    cut: Toeplitz
-    stages: ToeplitzStages
 
 
 @dataclass(frozen=True)
@@ -73,22 +63,6 @@ def shared_bytes(cut: Toeplitz) -> int:
     last = (cut.columns - 1) * cut.stride[1]
     rows = cut.stride[0] * cut.matrices
     return rows * (cut.depth * cut.columns + cut.depth + last) * dtype(cut.problem.dtype).bytes
-
-
-def declare_cut(
-    cut: Toeplitz, batch: Any = None, products: Products = depthwise_toeplitz
-) -> ToeplitzDeclaration:
-    """The program of a problem, cut into ``products``; ``batch`` as in :func:`declare`."""
-    p = cut.problem
-    inputs = placeholders(p, batch)
-    image, filter = list(inputs.values())[:2]
-    stages = products(cut, image, filter)
-    sums = Images(p.layout).compute(
-        image.shape[0], p.result_channels, cut.result,
-        lambda n, c, at: stages.sum[n, c, at[0], at[1]], "Sums",
-    )  # fmt: skip
-    result = finished(p, sums, inputs)
-    return ToeplitzDeclaration(p, inputs, result, stages.sum, None, None, cut, stages)
 
 
 def begin(

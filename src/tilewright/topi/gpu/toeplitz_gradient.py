@@ -12,6 +12,7 @@ from typing import Any
 from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
+from tilewright.topi.cut import CutDeclaration
 from tilewright.topi.declare import finished, placeholders
 from tilewright.topi.gpu.toeplitz import ToeplitzDeclaration
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, depthwise_toeplitz_wgrad
@@ -34,7 +35,7 @@ def declare_chunks(cut: Toeplitz, chunks: int, batch: Any = None) -> ToeplitzDec
 
     sums = te.compute(p.filter_shape, added, name="Sums")
     result = finished(p, sums, inputs)
-    return ToeplitzDeclaration(p, inputs, result, sums, None, None, cut, made)
+    return CutDeclaration(p, inputs, result, sums, None, None, cut, made)
 
 
 def share_out(s: Schedule, d: ToeplitzDeclaration, teams: int, lanes: int) -> tuple[Stage, IterVar]:

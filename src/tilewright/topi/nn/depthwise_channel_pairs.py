@@ -176,7 +176,7 @@ def _bands(taps: Tensor) -> Tensor:
     return made
 
 
-def element_of(t: PairCut, total: Tensor, n: Any, h: Any, w: Any, c: Any) -> Any:
+def element_of(t: PairCut, total: Tensor, n: Any, c: Any, h: Any, w: Any) -> Any:
     """The sum of an output, of what :func:`depthwise_channel_pairs` calls ``sum``."""
     deep, strips, groups = t.matrix
     high, wide, lot = strips * t.rows, groups * t.outputs, t.pairs * CHANNELS

@@ -170,6 +170,10 @@ class FastFir:
     rows: Line
     columns: Line
 
+    @property
+    def result(self) -> tuple[int, int]:
+        return self.rows.result, self.columns.result
+
     @staticmethod
     def of(p: Conv, levels: tuple[int, int], group: tuple[int, int], step: int) -> FastFir:
         """A forward pass, or a gradient by the input, of stride and dilation 1, in two dimensions.

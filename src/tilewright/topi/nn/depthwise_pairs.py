@@ -30,7 +30,7 @@ class PairStages:
     image_pairs: Tensor
     filter: Tensor
     filter_pairs: Tensor
-    sums: Tensor
+    sum: Tensor
 
 
 def depthwise_pairs(cut: FastFir, image: Tensor, filter: Tensor) -> PairStages:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.cut import CutDeclaration, declare_sums
 from tilewright.topi.pieces.gradient_tiles import GradientTiles
 from tilewright.topi.pieces.image_tiles import ImageTiles
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
@@ -30,22 +30,13 @@ class TileSums:
     sums: Tensor
 
 
-@dataclass(frozen=True)
-class TileDeclaration(Declaration):
-    """A gradient by the filter as sums over tiles, cut as ``cut`` says."""
-
-    cut: GradientTiles
-    stages: TileSums
+TileDeclaration = CutDeclaration[GradientTiles, TileSums]
 
 
 def declare_tile_sums(p: Any, tile: GradientPixelTile, batch: Any = None) -> TileDeclaration:
     """The program of a problem of windows, cut as ``tile`` says; ``batch`` as in
     :func:`~tilewright.topi.declare.declare`."""
-    inputs = placeholders(p, batch)
-    cut = GradientTiles(p, tile)
-    made = tile_sums(cut, inputs["data"], inputs["grad"])
-    result = finished(p, made.sums, inputs)
-    return TileDeclaration(p, inputs, result, made.sums, None, None, cut, made)
+    return declare_sums(GradientTiles(p, tile), tile_sums, batch)
 
 
 def tile_sums(cut: GradientTiles, data: Tensor, grad: Tensor) -> TileSums:

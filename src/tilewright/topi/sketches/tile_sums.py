@@ -15,7 +15,6 @@ from math import prod
 
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import tma_load
-from tilewright.topi.declare import Declaration
 from tilewright.topi.pieces.chunk_sums import add_in_block, chunk_blocks, chunk_stage
 from tilewright.topi.pieces.counts import Counts
 from tilewright.topi.pieces.gradient_tiles import GradientTiles
@@ -27,9 +26,10 @@ from tilewright.topi.problem import Problem
 from tilewright.topi.stages import scheduled
 
 
-def schedule_tile_sums(d: Declaration, tile: GradientPixelTile = GradientPixelTile()) -> Schedule:
+def schedule_tile_sums(
+    d: TileDeclaration, tile: GradientPixelTile = GradientPixelTile()
+) -> Schedule:
     """The schedule of sums over tiles of the same ``tile``."""
-    assert isinstance(d, TileDeclaration)
     cut, made = d.cut, d.stages
     s = scheduled(d.output, made.x, made.dy, made.own, made.parts, made.sums)
     chunks = chunk_stage(s, d, made.parts)
