@@ -18,7 +18,6 @@ from typing import Any
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import mma_bf16, mma_f16
-from tilewright.target.target import Target
 from tilewright.topi.cut import CutDeclaration, declare_sums
 from tilewright.topi.gpu.depthwise_plane_products import (
     AROUND,
@@ -135,8 +134,7 @@ def schedule_plane_gradient(
 def suits_plane_gradient(p: Conv) -> bool:
     """Whether :func:`schedule_plane_gradient` is for a problem: one of small images, of at most
     eight columns, of which some row meets the filter."""
-    suits = p.pass_ == "wgrad" and has_small_images(p) and _is_met(p)
-    return suits and next(_tiles(p), None) is not None
+    return p.pass_ == "wgrad" and has_small_images(p) and _is_met(p)
 
 
 def _is_met(p: Conv) -> bool:
@@ -149,13 +147,8 @@ def _is_met(p: Conv) -> bool:
     return any(0 <= row < p.image[0] for row in seen)
 
 
-def plane_gradient_tiles(p: Conv, target: Target) -> list[PlaneGradientTile]:
-    """Tiles that fit registers and shared memory, the best guess first."""
-    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
-
-
-def _tiles(p: Conv) -> Iterator[tuple[float, PlaneGradientTile]]:
-    """Tiles, with how slow they are predicted to be."""
+def guesses(p: Conv) -> Iterator[tuple[float, PlaneGradientTile]]:
+    """Tiles that fit, with how slow they are predicted to be."""
     for channels, images, stages in product((16, 8, 4, 2), (1, 2, 4), (5, 4, 3, 2, 1)):
         cut = PlaneProducts(p, channels, _IMAGES * images)
         turns = -(-p.batch // cut.images)

@@ -18,7 +18,6 @@ from typing import Any
 from tilewright import te
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import copy_async, mma_bf16, mma_f16
-from tilewright.target.target import Target
 from tilewright.topi.cut import CutDeclaration, declare_images
 from tilewright.topi.gpu.machine import MACHINE
 from tilewright.topi.gpu.toeplitz import SHARED
@@ -180,17 +179,11 @@ def has_small_images(p: Conv) -> bool:
 
 def suits_plane_products(p: Conv) -> bool:
     """Whether :func:`schedule_plane_products` is for a problem."""
-    passes = ("forward", "dgrad")
-    return p.pass_ in passes and has_small_images(p) and next(_tiles(p), None) is not None
+    return p.pass_ in ("forward", "dgrad") and has_small_images(p)
 
 
-def plane_product_tiles(p: Conv, target: Target) -> list[PlaneProductTile]:
-    """Tiles that fit registers and shared memory, the best guess first."""
-    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
-
-
-def _tiles(p: Conv) -> Iterator[tuple[float, PlaneProductTile]]:
-    """Tiles, with how slow they are predicted to be."""
+def guesses(p: Conv) -> Iterator[tuple[float, PlaneProductTile]]:
+    """Tiles that fit, with how slow they are predicted to be."""
     for channels, images, turns in product((16, 8, 4, 2), (1, 2, 4), (1, 2, 4)):
         cut = PlaneProducts(p, channels, _IMAGES * images * turns)
         rows, pixels = cut.result[0], cut.result[0] * cut.result[1]

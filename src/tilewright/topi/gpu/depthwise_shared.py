@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright import te
-from tilewright.schedule import Schedule, Stage
+from tilewright.schedule import Schedule
 from tilewright.te import Tensor
 from tilewright.topi.fusion import find_convolution
 from tilewright.topi.nn.padding import static
+from tilewright.topi.pieces.tiling import bind_all, thread_axes
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ def schedule_shared(output: Tensor, tile: SharedTile = SharedTile()) -> Schedule
     out = s[output]
     n, c, h, w = out.op.axis
     c, m = out.split(c, factor=static(found.filter.shape[1], "the channel multiplier"))
-    ty, tx = _thread(tile.threads_y, "y"), _thread(tile.threads_x, "x")
+    threads = thread_axes(tile.threads_y, tile.threads_x)
+    ty, tx = threads
     by, hi = out.split(h, factor=tile.block_h)
     bx, wi = out.split(w, factor=tile.block_w)
     tvy, hi = out.split(hi, nparts=tile.vthreads_y)
@@ -76,19 +78,6 @@ def schedule_shared(output: Tensor, tile: SharedTile = SharedTile()) -> Schedule
     out.unroll(m, yi, xi)
     for cached in (data, weights):
         s[cached].compute_at(out, block)
-        _cooperate(s[cached], tile)
+        # Neighbouring threads fetch neighbouring elements of the tile.
+        s[cached].unroll(bind_all(s[cached], s[cached].fuse(*s[cached].op.axis), threads))
     return s
-
-
-def _thread(extent: int, dimension: str) -> te.IterVar:
-    return te.thread_axis((0, extent), f"threadIdx.{dimension}")
-
-
-def _cooperate(stage: Stage, tile: SharedTile) -> None:
-    """Neighbouring threads fetch neighbouring elements of the tile."""
-    whole = stage.fuse(*stage.op.axis)
-    rest, x = stage.split(whole, factor=tile.threads_x)
-    rounds, y = stage.split(rest, factor=tile.threads_y)
-    stage.unroll(rounds)
-    stage.bind(y, _thread(tile.threads_y, "y"))
-    stage.bind(x, _thread(tile.threads_x, "x"))

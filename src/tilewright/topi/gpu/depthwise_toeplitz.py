@@ -18,7 +18,6 @@ from typing import Any
 from tilewright.schedule import Schedule
 from tilewright.target.devices import REGISTERS
 from tilewright.target.instructions import wgmma
-from tilewright.target.target import Target
 from tilewright.topi.cut import declare_images
 from tilewright.topi.gpu.toeplitz import (
     SHARED,
@@ -28,7 +27,6 @@ from tilewright.topi.gpu.toeplitz import (
     load_image,
     product_axes,
     shared_bytes,
-    suits,
 )
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, depthwise_toeplitz
 from tilewright.topi.operators.conv import Conv
@@ -72,18 +70,8 @@ def schedule_toeplitz(d: ToeplitzDeclaration, tile: ToeplitzTile = ToeplitzTile(
     return s
 
 
-def suits_toeplitz(p: Conv) -> bool:
-    """Whether :func:`schedule_toeplitz` is for a problem: one whose filters fit shared memory."""
-    return suits(p) and next(_tiles(p), None) is not None
-
-
-def toeplitz_tiles(p: Conv, target: Target) -> list[ToeplitzTile]:
-    """Tiles whose matrices fit shared memory, the best guess first."""
-    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
-
-
-def _tiles(p: Conv) -> Iterator[tuple[float, ToeplitzTile]]:
-    """Tiles, with how slow they are predicted to be."""
+def guesses(p: Conv) -> Iterator[tuple[float, ToeplitzTile]]:
+    """Tiles that fit, with how slow they are predicted to be."""
     height, width = p.result_image
     for columns, rows in product((8, 16, 32, 64), (1, 2, 4, 8, 16)):
         if columns >= 2 * max(8, width) or rows >= 2 * height or rows * columns > _WIDEST:

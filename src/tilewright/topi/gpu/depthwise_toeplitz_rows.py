@@ -15,7 +15,6 @@ from typing import Any
 
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import mma_bf16, mma_f16
-from tilewright.target.target import Target
 from tilewright.topi.cut import declare_images
 from tilewright.topi.gpu.toeplitz import (
     Team,
@@ -77,16 +76,11 @@ def schedule_rows(d: ToeplitzDeclaration, tile: RowTile = RowTile()) -> Schedule
 def suits_rows(p: Conv) -> bool:
     """Whether :func:`schedule_rows` is for a problem: not one of large strides, whose rows are read
     in part."""
-    return suits(p) and p.stride[0] == 1 and next(_tiles(p), None) is not None
+    return suits(p) and p.stride[0] == 1
 
 
-def row_tiles(p: Conv, target: Target) -> list[RowTile]:
-    """Tiles whose sums fit registers, the best guess first."""
-    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
-
-
-def _tiles(p: Conv) -> Iterator[tuple[float, RowTile]]:
-    """Tiles, with how slow they are predicted to be."""
+def guesses(p: Conv) -> Iterator[tuple[float, RowTile]]:
+    """Tiles that fit, with how slow they are predicted to be."""
     height, width = p.result_image
     for columns, tiles in product((16, 32, 64), (1, 2, 4)):
         if columns >= 2 * max(16, width) or _ROWS * tiles >= 2 * max(_ROWS, height):

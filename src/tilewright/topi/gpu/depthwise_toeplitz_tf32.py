@@ -12,14 +12,12 @@ from collections.abc import Iterator
 from itertools import product
 
 from tilewright.schedule import Schedule
-from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_toeplitz_warps import WarpTile
 from tilewright.topi.gpu.toeplitz import (
     Team,
     ToeplitzDeclaration,
     begin,
     load_image,
-    suits,
 )
 from tilewright.topi.gpu.toeplitz_tf32 import LANES, ROWS, fill, fits, idle, multiply
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
@@ -49,18 +47,8 @@ def schedule_split(d: ToeplitzDeclaration, tile: WarpTile = WarpTile()) -> Sched
     return s
 
 
-def suits_split(p: Conv) -> bool:
-    """Whether :func:`schedule_split` is for a problem: one whose filters fit shared memory."""
-    return suits(p, ("float32",)) and next(_tiles(p), None) is not None
-
-
-def split_tiles(p: Conv, target: Target) -> list[WarpTile]:
-    """Tiles whose sums fit registers, the best guess first."""
-    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
-
-
-def _tiles(p: Conv) -> Iterator[tuple[float, WarpTile]]:
-    """Tiles, with how slow they are predicted to be."""
+def guesses(p: Conv) -> Iterator[tuple[float, WarpTile]]:
+    """Tiles that fit, with how slow they are predicted to be."""
     height, width = p.result_image
     for columns, rows, images in product((16, 32, 64), (1, 2, 4, 8), (1, 2)):
         if columns >= 2 * max(16, width) or rows >= 2 * height:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from itertools import product
 
 from tilewright.schedule import Schedule
-from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_toeplitz_rows import RowTile
 from tilewright.topi.gpu.toeplitz import (
     Team,
@@ -47,18 +46,12 @@ def schedule_split_rows(d: ToeplitzDeclaration, tile: RowTile = RowTile()) -> Sc
 
 
 def suits_split_rows(p: Conv) -> bool:
-    """Whether :func:`schedule_split_rows` is for a problem: not one of large strides, whose rows
-    are read in part."""
-    return suits(p, ("float32",)) and p.stride[0] == 1 and next(_tiles(p), None) is not None
+    """The same in float32."""
+    return suits(p, ("float32",)) and p.stride[0] == 1
 
 
-def split_row_tiles(p: Conv, target: Target) -> list[RowTile]:
-    """Tiles whose sums fit registers, the best guess first."""
-    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
-
-
-def _tiles(p: Conv) -> Iterator[tuple[float, RowTile]]:
-    """Tiles, with how slow they are predicted to be."""
+def guesses(p: Conv) -> Iterator[tuple[float, RowTile]]:
+    """Tiles that fit, with how slow they are predicted to be."""
     height, width = p.result_image
     for columns, tiles in product((16, 32, 64), (1, 2, 4)):
         if columns >= 2 * max(16, width) or ROWS * tiles >= 2 * max(ROWS, height):

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from itertools import product
 
 from tilewright.schedule import Schedule
-from tilewright.target.target import Target
 from tilewright.topi.gpu.depthwise_toeplitz_wgrad import GradientTile
 from tilewright.topi.gpu.toeplitz import ToeplitzDeclaration, load_image
 from tilewright.topi.gpu.toeplitz_gradient import share_out
@@ -41,25 +40,8 @@ def schedule_split_gradient(
     return s
 
 
-def suits_split_gradient(p: Conv) -> bool:
-    """Whether :func:`schedule_split_gradient` is for a problem: not one of large dilations, whose
-    rows are read in part, nor one whose rows of dy do not fit shared memory."""
-    return (
-        p.rank == 2
-        and p.pass_ == "wgrad"
-        and p.dtype == p.accumulate == "float32"
-        and p.dilation[0] == 1
-        and next(_tiles(p), None) is not None
-    )
-
-
-def split_gradient_tiles(p: Conv, target: Target) -> list[GradientTile]:
-    """Tiles whose rows of dy fit shared memory, the best guess first."""
-    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
-
-
-def _tiles(p: Conv) -> Iterator[tuple[float, GradientTile]]:
-    """Tiles, with how slow they are predicted to be."""
+def guesses(p: Conv) -> Iterator[tuple[float, GradientTile]]:
+    """Tiles that fit, with how slow they are predicted to be."""
     height, width = p.kernel
     for columns, tiles in product((16, 32, 64), (1, 2, 4)):
         if columns >= 2 * max(16, width) or ROWS * tiles >= 2 * max(ROWS, height):

@@ -17,7 +17,6 @@ from tilewright import te
 from tilewright.schedule import Schedule, create_schedule
 from tilewright.target.devices import STATIC_SHARED
 from tilewright.target.instructions import mma_bf16, mma_f16
-from tilewright.target.target import Target
 from tilewright.topi.gpu.toeplitz import ToeplitzDeclaration, wide
 from tilewright.topi.gpu.toeplitz_gradient import declare_chunks, share_out
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
@@ -87,26 +86,8 @@ def schedule_gradient(d: ToeplitzDeclaration, tile: GradientTile = GradientTile(
     return s
 
 
-def suits_gradient(p: Conv) -> bool:
-    """Whether :func:`schedule_gradient` is for a problem: not one of large dilations, whose rows
-    are read in part, nor one whose rows of dy do not fit shared memory."""
-    return (
-        p.rank == 2
-        and p.pass_ == "wgrad"
-        and p.dtype in ("float16", "bfloat16")
-        and p.accumulate == "float32"
-        and p.dilation[0] == 1
-        and next(_tiles(p), None) is not None
-    )
-
-
-def gradient_tiles(p: Conv, target: Target) -> list[GradientTile]:
-    """Tiles whose rows of dy fit shared memory, the best guess first."""
-    return [tile for _, tile in sorted(_tiles(p), key=lambda pair: pair[0])]
-
-
-def _tiles(p: Conv) -> Iterator[tuple[float, GradientTile]]:
-    """Tiles, with how slow they are predicted to be."""
+def guesses(p: Conv) -> Iterator[tuple[float, GradientTile]]:
+    """Tiles that fit, with how slow they are predicted to be."""
     height, width = p.kernel
     for columns, tiles in product((16, 32, 64), (1, 2, 4)):
         if columns >= 2 * max(16, width) or _ROWS * tiles >= 2 * max(_ROWS, height):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
-from tilewright.schedule import Schedule
 from tilewright.target.target import Target
-from tilewright.topi.declared import Declared
 from tilewright.topi.gpu import candidates as gpu
 from tilewright.topi.gpu import depthwise_channel_pairs as channel_pairs
 from tilewright.topi.gpu import depthwise_pixel_tiles as boxes
@@ -37,6 +35,8 @@ from tilewright.topi.gpu.pixel_tiles import box_tiles
 from tilewright.topi.gpu.plane_band_tiles import plane_band_tiles, suits_plane_bands
 from tilewright.topi.gpu.plane_box_tiles import plane_box_tiles, suits_plane_boxes
 from tilewright.topi.gpu.reductions import reduction_tiles
+from tilewright.topi.gpu.toeplitz import suits
+from tilewright.topi.gpu.toeplitz_gradient import suits_gradient
 from tilewright.topi.opencl import candidates as opencl
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile, ReductionTile
 from tilewright.topi.pieces.register_tiles import PixelTile, PlaneTile, StripTile
@@ -48,21 +48,16 @@ from tilewright.topi.sketches.registers import register_counts, schedule_registe
 from tilewright.topi.sketches.tile_sums import schedule_tile_sums, tile_counts
 from tilewright.topi.template import Template
 
+#: A function that a template has; :class:`Template` says of what.
+Make: TypeAlias = Callable[..., Any]
 #: Passes whose results are images, and those whose is a filter.
 _IMAGES, _WGRAD = ("forward", "dgrad"), ("wgrad",)
 
 
 def _cuda(
-    name: str,
-    config: type[Any],
-    declares: Callable[[Any, Any, Any], Declared],
-    schedule: Callable[[Any, Any], Schedule],
-    tiles: Callable[[Any, Target], Sequence[Any]],
-    where: Callable[[Any], bool],
-    passes: tuple[str, ...] = _IMAGES,
-    last: bool = False,
-    **more: Any,
-) -> Template:
+    name: str, config: type[Any], declares: Make, schedule: Make, tiles: Make, where: Make,
+    passes: tuple[str, ...] = _IMAGES, last: bool = False, **more: Any,
+) -> Template:  # fmt: skip
     """A template with the instructions of CUDA's GPUs, those of tensor cores unless ``more`` says
     otherwise, from Ampere on."""
     others: dict[str, Any] = {"matrices": True} | more
@@ -72,6 +67,22 @@ def _cuda(
         name, config, schedule, passes, last, True, tiles, ("cuda", "sim"), shared=True,
         where=where, declares=declares, **others,
     )  # fmt: skip
+
+
+def _guessed(
+    name: str, config: type[Any], declares: Make, schedule: Make, guesses: Make, suits: Make,
+    **more: Any,
+) -> Template:  # fmt: skip
+    """The same, of a problem that ``suits`` and for which there are ``guesses``: tiles, with how
+    slow they are predicted to be."""
+
+    def tiles(p: Any, target: Target) -> list[Any]:
+        return [tile for _, tile in sorted(guesses(p), key=lambda pair: pair[0])]
+
+    def where(p: Any) -> bool:
+        return suits(p) and next(guesses(p), None) is not None
+
+    return _cuda(name, config, declares, schedule, tiles, where, **more)
 
 
 #: In the order in which they are tried.
@@ -85,22 +96,21 @@ GPU = (
           matrices=False),
     _cuda("gpu.plane_bands", plane_bands.PlaneBandTile, plane_bands.declare_plane_bands,
           plane_bands.schedule_plane_bands, plane_band_tiles, suits_plane_bands, least=90),
-    _cuda("gpu.toeplitz", toeplitz.ToeplitzTile, toeplitz.declare_toeplitz,
-          toeplitz.schedule_toeplitz, toeplitz.toeplitz_tiles, toeplitz.suits_toeplitz,
-          arch="sm_90a"),
+    _guessed("gpu.toeplitz", toeplitz.ToeplitzTile, toeplitz.declare_toeplitz,
+             toeplitz.schedule_toeplitz, toeplitz.guesses, suits, arch="sm_90a"),
     _cuda("gpu.toeplitz_staged", staged.StagedTile, staged.declare_staged, staged.schedule_staged,
           staged.staged_tiles, staged.suits_staged, arch="sm_90a"),
     _cuda("gpu.toeplitz_warps", warps.WarpTile, warps.declare_warps, warps.schedule_warps,
           warps.warp_tiles, warps.suits_warps),
-    _cuda("gpu.toeplitz_rows", rows.RowTile, rows.declare_rows, rows.schedule_rows, rows.row_tiles,
-          rows.suits_rows),
-    _cuda("gpu.plane_products", plane_products.PlaneProductTile,
-          plane_products.declare_plane_products, plane_products.schedule_plane_products,
-          plane_products.plane_product_tiles, plane_products.suits_plane_products),
-    _cuda("gpu.toeplitz_tf32", warps.WarpTile, warps.declare_warps, tf32.schedule_split,
-          tf32.split_tiles, tf32.suits_split),
-    _cuda("gpu.toeplitz_tf32_rows", rows.RowTile, rows.declare_rows, tf32_rows.schedule_split_rows,
-          tf32_rows.split_row_tiles, tf32_rows.suits_split_rows),
+    _guessed("gpu.toeplitz_rows", rows.RowTile, rows.declare_rows, rows.schedule_rows, rows.guesses,
+             rows.suits_rows),
+    _guessed("gpu.plane_products", plane_products.PlaneProductTile,
+             plane_products.declare_plane_products, plane_products.schedule_plane_products,
+             plane_products.guesses, plane_products.suits_plane_products),
+    _guessed("gpu.toeplitz_tf32", warps.WarpTile, warps.declare_warps, tf32.schedule_split,
+             tf32.guesses, lambda p: suits(p, ("float32",))),
+    _guessed("gpu.toeplitz_tf32_rows", rows.RowTile, rows.declare_rows,
+             tf32_rows.schedule_split_rows, tf32_rows.guesses, tf32_rows.suits_split_rows),
     Template("gpu.pixels", PixelTile, schedule_registers, _IMAGES, True, True, gpu.pixel_tiles,
              shared=True, form=form, counts=register_counts),
     _cuda("gpu.pixel_tiles", boxes.BoxTile, boxes.declare_boxes, boxes.schedule_boxes, box_tiles,
@@ -112,20 +122,19 @@ GPU = (
           least=90),
     Template("gpu.reduction_planes", ReductionTile, schedule_reductions, _WGRAD, False, True,
              reduction_tiles, shared=True, counts=reduction_counts),
-    _cuda("gpu.toeplitz_wgrad", gradient.GradientTile, gradient.declare_gradient,
-          gradient.schedule_gradient, gradient.gradient_tiles, gradient.suits_gradient,
-          passes=_WGRAD),
+    _guessed("gpu.toeplitz_wgrad", gradient.GradientTile, gradient.declare_gradient,
+             gradient.schedule_gradient, gradient.guesses, suits_gradient, passes=_WGRAD),
     _cuda("gpu.row_products", row_products.RowProductTile, row_products.declare_row_products,
           row_products.schedule_row_products, row_products.row_product_tiles,
           row_products.suits_row_products, passes=_WGRAD, arch="sm_90a"),
-    _cuda("gpu.plane_gradient", plane_gradient.PlaneGradientTile,
-          plane_gradient.declare_plane_gradient, plane_gradient.schedule_plane_gradient,
-          plane_gradient.plane_gradient_tiles, plane_gradient.suits_plane_gradient, passes=_WGRAD),
+    _guessed("gpu.plane_gradient", plane_gradient.PlaneGradientTile,
+             plane_gradient.declare_plane_gradient, plane_gradient.schedule_plane_gradient,
+             plane_gradient.guesses, plane_gradient.suits_plane_gradient, passes=_WGRAD),
     _cuda("gpu.band_gradient", bands.BandTile, bands.declare_bands, bands.schedule_bands,
           gradient_band_tiles, suits_bands, passes=_WGRAD),
-    _cuda("gpu.toeplitz_tf32_wgrad", gradient.GradientTile, gradient.declare_gradient,
-          tf32_gradient.schedule_split_gradient, tf32_gradient.split_gradient_tiles,
-          tf32_gradient.suits_split_gradient, passes=_WGRAD),
+    _guessed("gpu.toeplitz_tf32_wgrad", gradient.GradientTile, gradient.declare_gradient,
+             tf32_gradient.schedule_split_gradient, tf32_gradient.guesses, lambda p:
+             suits_gradient(p, ("float32",)), passes=_WGRAD),
     Template("gpu.reduction_pixels", ReductionTile, schedule_reductions, _WGRAD, True, True,
              reduction_tiles, shared=True, counts=reduction_counts),
     _cuda("gpu.reduction_pixel_tiles", GradientPixelTile, declare_tile_sums, schedule_tile_sums,

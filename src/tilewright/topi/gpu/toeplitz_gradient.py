@@ -7,6 +7,7 @@ order. Where all images are one chunk, blocks write the result, and there is no 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright import te
@@ -16,9 +17,22 @@ from tilewright.topi.cut import CutDeclaration
 from tilewright.topi.declare import finished, placeholders
 from tilewright.topi.gpu.toeplitz import ToeplitzDeclaration
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, depthwise_toeplitz_wgrad
+from tilewright.topi.operators.conv import Conv
 
 #: Threads of a block that add chunks.
 _ADDERS = 128
+
+
+def suits_gradient(p: Conv, types: Sequence[str] = ("float16", "bfloat16")) -> bool:
+    """Whether a gradient by the filter of one of some types can be declared so: not one of large
+    dilations, whose rows are read in part."""
+    return (
+        p.rank == 2
+        and p.pass_ == "wgrad"
+        and p.dtype in types
+        and p.accumulate == "float32"
+        and p.dilation[0] == 1
+    )
 
 
 def declare_chunks(cut: Toeplitz, chunks: int, batch: Any = None) -> ToeplitzDeclaration:
