@@ -41,6 +41,23 @@ def busy(products: Any, loads: Any, others: Any) -> Any:
     return ((products * _PRODUCT) ** 2 + (loads * _LOAD) ** 2 + issued**2) ** 0.5
 
 
+def micros(
+    issue: Any, cache: Any, memory: Any, waves: Any, waits: Any, resident: Any, few: int = 3
+) -> Any:
+    """Microseconds that a kernel is predicted to take.
+
+    Parameters
+    ----------
+    issue, cache, memory : those of what SMs issue, of what comes through the second-level cache,
+        and of what memory moves; the slowest hides most of the others.
+    waves : how many times all SMs have the ``resident`` blocks that each holds, each of which
+        ``waits`` for what it reads first. Of less than ``few`` the last, which is not full, counts.
+    """
+    slowest = np.sqrt(np.sqrt(issue**4 + cache**4 + memory**4))
+    tail = np.where(waves < few, np.ceil(waves) / waves, 1.0)
+    return slowest * tail + np.ceil(waves) * waits / np.sqrt(resident)
+
+
 def has_eights(p: Conv) -> bool:
     """Whether a problem, of any pass, is of 16 bits and of eights of channels."""
     return (

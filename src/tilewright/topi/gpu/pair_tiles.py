@@ -26,6 +26,7 @@ from tilewright.topi.gpu.machine import (
     MEMORY,
     busy,
     has_eights,
+    micros,
     occupancy,
     sees_nothing,
 )
@@ -238,8 +239,7 @@ def _micros(p: Conv, tile: Any, which: Array, turns: Array, resident: Array) -> 
     waves = blocks / (resident * MACHINE.sms)
     issue = warps[which] * ((count * beside * work)[which] + blocks * made[which] * ISSUE)
     issue *= (1 + 5 / (resident * warps[which])) / MACHINE.clock / MACHINE.sms
-    slowest = np.sqrt(np.sqrt(issue**4 + (cache**4 + memory**4)[which]))
-    tail = np.where(waves < 3, np.ceil(waves) / waves, 1.0)
     alone = np.where(resident == 1, 1.4, 1.0)  # nothing moves while one block computes
-    once = np.where(tile.stages == 1, 1.5, 1.0)[which]
-    return np.asarray(slowest * tail * alone + np.ceil(waves) * once / np.sqrt(resident))
+    issue, cache, memory = (x * alone for x in (issue, cache[which], memory[which]))
+    waits = np.where(tile.stages == 1, 1.5, 1.0)[which]
+    return np.asarray(micros(issue, cache, memory, waves, waits, resident))

@@ -21,7 +21,7 @@ from tilewright.target.target import Target
 from tilewright.topi.columns import Array, best, columns, listed, pick
 from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile, seen
-from tilewright.topi.gpu.machine import CACHE, ISSUE, MACHINE, MEMORY, occupancy
+from tilewright.topi.gpu.machine import CACHE, ISSUE, MACHINE, MEMORY, micros, occupancy
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.operators.conv import Conv
 
@@ -175,7 +175,5 @@ def _micros(p: Conv, tile: Any, conflicts: Array) -> Array:
     read = p.batch * math.prod(p.out_image if p.pass_ == "dgrad" else p.image) * p.channels * size
     # Parts of pixels reach memory one after the other.
     memory = (read + written) / MEMORY * np.where(beside > 1, 1.24, 1.0)
-    slowest = np.sqrt(np.sqrt(issue**4 + cache**4 + memory**4))
-    tail = np.where(waves < 2, np.ceil(waves) / waves, 1.0)
-    waits = np.ceil(waves) * np.where(tile.stages == 1, 0.76, 0.53) / np.sqrt(resident)
-    return np.where(fits, slowest * tail + waits, np.inf)
+    waits = np.where(tile.stages == 1, 0.76, 0.53)
+    return np.where(fits, micros(issue, cache, memory, waves, waits, resident, few=2), np.inf)

@@ -25,7 +25,15 @@ from tilewright.topi.gpu.depthwise_plane_tiles import (
     plane_cut,
     read_at_once,
 )
-from tilewright.topi.gpu.machine import CACHE, ISSUE, MACHINE, MEMORY, occupancy, sees_nothing
+from tilewright.topi.gpu.machine import (
+    CACHE,
+    ISSUE,
+    MACHINE,
+    MEMORY,
+    micros,
+    occupancy,
+    sees_nothing,
+)
 from tilewright.topi.gpu.register_model import divisors
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.depthwise_forward import whole
@@ -142,10 +150,8 @@ def _micros(p: Conv, tile: Any, cut: PlaneCut) -> Array:
     moved = _bytes(p, cut)
     halo = rows * np.maximum(cut.sees(1, tile.size[2]) * size, 64) * channels
     cache = (p.batch * grid * halo + moved / 2) / CACHE
-    slowest = np.sqrt(np.sqrt(issue**4 + cache**4 + (moved / MEMORY) ** 4))
-    tail = np.where(waves < 3, np.ceil(waves) / waves, 1.0)
-    waits = np.ceil(waves) * np.where(tile.stages == 1, 1.0, 0.7) / np.sqrt(resident)
-    return np.where(fits, slowest * tail + waits, np.inf)
+    waits = np.where(tile.stages == 1, 1.0, 0.7)
+    return np.where(fits, micros(issue, cache, moved / MEMORY, waves, waits, resident), np.inf)
 
 
 def _bytes(p: Conv, cut: PlaneCut) -> int:
