@@ -1,4 +1,4 @@
-"""Depthwise layers on a CPU: our best layout against the best of PyTorch and ONNX Runtime.
+"""Layers on a CPU: our best layout against the best of PyTorch and ONNX Runtime.
 
 Every layer is computed in NCHW and in NHWC by the kernels that the policy "profile" chooses, having
 measured its candidates in the same run, each checked against PyTorch in float64. Both take turns
@@ -7,12 +7,12 @@ number of threads, as in `tilewright bench`: before each batch the threads of th
 row has the time of our faster layout; the floor is a copy of as many bytes, or as many
 multiplications and additions, whichever takes longer.
 
-    PYTHONPATH=src python benchmarks/cpu_layers.py [--threads 1 2] [--large] [--tried]
+    PYTHONPATH=src python benchmarks/cpu_layers.py [--threads 1 2] [--large | --dense] [--tried]
 
-With ``--large`` the layers are those of large filters, in float32 and in bfloat16. A kernel may
-then multiply less than a sum over taps does, and be faster than the floor; so may one that
-multiplies tiles of matrices, where the processor has AMX. ``--tried`` prints what every candidate
-took when it was chosen among.
+Layers are depthwise; with ``--dense`` those of ResNet-50, VGG-16 and ResNeXt-50, with ``--large``
+those of large filters, in float32 and in bfloat16. A kernel may then multiply less than a sum over
+taps does, and be faster than the floor; so may one that multiplies tiles of matrices, where the
+processor has AMX. ``--tried`` prints what every candidate took when it was chosen among.
 """
 
 from __future__ import annotations
@@ -44,15 +44,29 @@ LAYERS = (
 )  # fmt: skip
 #: Layers of RepLKNet's filters.
 LARGE = (("1x384x32x32", 31, 1), ("8x384x32x32", 31, 1))
+#: Dense layers and layers in groups: the input, the channels of the result, groups.
+DENSE = (
+    ("1x64x56x56", 3, 1, 64, 1), ("1x128x28x28", 3, 1, 128, 1), ("1x256x14x14", 3, 1, 256, 1),
+    ("1x512x7x7", 3, 1, 512, 1), ("1x128x56x56", 3, 2, 128, 1), ("1x512x14x14", 3, 2, 512, 1),
+    ("1x64x56x56", 1, 1, 256, 1), ("1x256x56x56", 1, 1, 64, 1), ("1x512x28x28", 1, 1, 128, 1),
+    ("1x1024x14x14", 1, 1, 256, 1), ("1x512x7x7", 1, 1, 2048, 1), ("1x256x56x56", 1, 2, 512, 1),
+    ("1x3x224x224", 7, 2, 64, 1), ("1x64x224x224", 3, 1, 64, 1), ("1x128x112x112", 3, 1, 128, 1),
+    ("1x128x56x56", 3, 1, 128, 32), ("1x256x56x56", 3, 2, 256, 32), ("1x256x28x28", 3, 1, 256, 32),
+    ("1x512x14x14", 3, 1, 512, 32), ("1x1024x7x7", 3, 1, 1024, 32),
+)  # fmt: skip
 LAYOUTS = ("NCHW", "NHWC")
 PEERS = ("PyTorch", "PyTorch channels_last", "ONNX Runtime")
 
 
-def problems(shape: str, k: int, stride: int, dtype: str = "float32") -> list[Conv]:
-    """A layer in every layout."""
-    filters = f"{shape.split('x')[1]}x1x{k}x{k}"
+def problems(
+    shape: str, k: int, stride: int, dtype: str = "float32", filters: int = 0, groups: int = 0
+) -> list[Conv]:
+    """A layer in every layout; depthwise unless it says how many ``filters`` it has."""
+    channels = int(shape.split("x")[1])
+    groups = groups or channels
+    filter = f"{filters or channels}x{channels // groups}x{k}x{k}"
     return [
-        Conv.parse(shape, filters, stride=stride, padding=k // 2, layout=layout, dtype=dtype)
+        Conv.parse(shape, filter, groups, stride=stride, padding=k // 2, layout=layout, dtype=dtype)
         for layout in LAYOUTS
     ]
 
@@ -91,11 +105,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30, help="of a layer, at most (30)")
     parser.add_argument("--only", default="", help="layers that contain this: 1x384, K31")
     parser.add_argument("--large", action="store_true", help="layers of large filters")
+    parser.add_argument("--dense", action="store_true", help="layers that are not depthwise")
     parser.add_argument("--tried", action="store_true", help="print what candidates took")
     parser.add_argument("--types", nargs="+", help="of the data (float32, and bfloat16 if --large)")
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
-    layers = LARGE if options.large else LAYERS
+    layers: tuple[Any, ...] = LARGE if options.large else DENSE if options.dense else LAYERS
     types = options.types or (["float32", "bfloat16"] if options.large else ["float32"])
     lines, unsteady, hints = [], [], []
     for threads in options.threads:
@@ -107,13 +122,13 @@ def main() -> None:
             contest = Contest(
                 machine, peers, "profile", roofs, options.rounds, options.seconds, fresh
             )
-            for dtype, (shape, k, stride) in product(types, layers):
+            for dtype, (shape, k, stride, *filters) in product(types, layers):
                 name = f"{shape} K{k} s{stride}"
                 if options.only not in name:
                     continue
                 section = f"{threads} thread{'s' * (threads > 1)}"
                 section += f", {dtype}" if len(types) > 1 else ""
-                rows = contest.together(problems(shape, k, stride, dtype), section)
+                rows = contest.together(problems(shape, k, stride, dtype, *filters), section)
                 lines.append(line(rows))
                 if any(row.unsteady for row in rows):
                     unsteady.append(f"{name} {dtype}, {threads} threads")
@@ -125,12 +140,13 @@ def main() -> None:
     print(grouped.text(lines))
     hints += [f"Times varied much between rounds: {', '.join(unsteady)}."] if unsteady else []
     print(*hints)
+    kind = "large_" if options.large else "dense_" if options.dense else ""
     results = {
         "environment": measure.environment("torch", "onnxruntime", "llvmlite", gpu=False),
         "hints": hints,
         "rows": lines,
     }
-    print(measure.save("cpu_large_layers" if options.large else "cpu_layers", results, options.out))
+    print(measure.save(f"cpu_{kind}layers", results, options.out))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""ONNX models of a depthwise convolution, written without the onnx package, and what runs them.
+"""ONNX models of a convolution, written without the onnx package, and what runs them.
 
 The file format is protobuf; only the few message fields that a convolution needs are written
 (onnx.proto3: ModelProto, GraphProto, NodeProto, AttributeProto, ValueInfoProto, TensorProto).
@@ -87,8 +87,9 @@ def model(problem: Conv, constants: Mapping[str, Any]) -> bytes:
     attributes = _ints("kernel_shape", p.kernel[first:])
     attributes += _ints("pads", [*p.padding[first:2], *p.padding[2 + first :]])
     attributes += _ints("strides", p.stride[first:]) + _ints("dilations", p.dilation[first:])
-    attributes += _one("group", p.channels)
-    weight = constants["filter"].reshape(p.out_channels, 1, *p.kernel[first:])
+    attributes += _one("group", p.groups)
+    own = p.channels // p.groups
+    weight = constants["filter"].reshape(p.out_channels, own, *p.kernel[first:])
     tensors, inputs = {"filter": weight}, {"x": shape}
     steps = list(p.epilogue)
     reads = ["x", "filter"]
@@ -102,7 +103,7 @@ def model(problem: Conv, constants: Mapping[str, Any]) -> bytes:
         nodes += _step(step, names[k], names[k + 1], constants, tensors)
         if step.name == "residual":
             inputs["residual"] = out
-    graph = nodes + _bytes(2, "depthwise")
+    graph = nodes + _bytes(2, "convolution")
     graph += b"".join(_bytes(5, _tensor(name, values)) for name, values in tensors.items())
     graph += b"".join(_bytes(11, _value(name, dims)) for name, dims in inputs.items())
     graph += _bytes(12, _value("y", out))

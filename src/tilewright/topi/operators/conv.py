@@ -326,10 +326,12 @@ class Conv(Problem):
         return declare_dense(self, given)
 
     def declare_as(self, form: str, given: Any = None) -> Declared:
-        """One of :data:`~tilewright.topi.declare.FORMS`, of a depthwise one."""
+        """One of :data:`~tilewright.topi.declare.FORMS`, of a depthwise one, or of
+        :data:`~tilewright.topi.nn.flat_windows.FORMS`."""
         from tilewright.topi.declare import FORMS
+        from tilewright.topi.nn import flat_windows
 
-        return FORMS[form](self, given)
+        return (FORMS | flat_windows.FORMS)[form](self, given)
 
     @property
     def channels_last(self) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile
+from tilewright.topi.cpu.flat_tiles import flat_tiles, suits
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
+from tilewright.topi.sketches.flat_windows import FlatTile, form, schedule_flat
 from tilewright.topi.sketches.loops import counts, schedule_cpu, schedule_gpu, tilings
 from tilewright.topi.sketches.products import (
     column_tiles,
@@ -35,6 +37,8 @@ SKETCHES = (
     Template("gpu.products", LaneTile, schedule_lanes, (), None, True, lane_tiles,
              shared=True, where=is_product, least=80, operators=(),
              counts=lane_counts),
+    Template("cpu.flat", FlatTile, schedule_flat, ("forward", "dgrad"), None, False, flat_tiles,
+             where=suits, form=form, operators=()),
     Template("cpu.products", ColumnTile, schedule_columns, (), None, False, column_tiles,
              where=is_product, operators=()),
     Template("cpu.loops", Tiling, schedule_cpu, (), None, False, tilings, where=_is_other,

@@ -1,0 +1,81 @@
+"""The tiles worth trying for windows in rows, after the cycles that they are predicted to take."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+from tilewright.target.target import Target
+from tilewright.topi.cpu.candidates import lanes, registers
+from tilewright.topi.nn.flat_windows import FlatWindows
+from tilewright.topi.operators.conv import Conv
+from tilewright.topi.sketches.flat_windows import FlatTile
+
+#: Tiles of single numbers by vectors.
+_SHAPES = (
+    (8, 2), (8, 3), (6, 4), (5, 4), (7, 3), (4, 4), (4, 6), (12, 2), (6, 2), (4, 3), (4, 2),
+    (8, 1), (4, 1), (2, 4), (2, 2), (1, 4), (1, 1),
+)  # fmt: skip
+#: Cycles that an element costs: copied as it lies, copied by strides, turned, and packed.
+_COPY, _STRIDED, _TURNED, _PACKED = 0.2, 0.7, 1.5, 2.0
+#: Bytes that a task keeps in the second-level cache.
+_KEPT = 2**19
+
+
+def suits(p: Conv) -> bool:
+    """Whether it is a convolution that is dense or in groups, in a type that vectors have, and no
+    gradient of one with strides."""
+    if not isinstance(p, Conv) or p.is_depthwise or p.accumulate not in ("float32", "float64"):
+        return False
+    return p.pass_ == "forward" or (p.pass_ == "dgrad" and set(p.stride) == {1})
+
+
+def flat_tiles(p: Conv, target: Target) -> list[FlatTile]:
+    """For :func:`~tilewright.topi.sketches.flat_windows.schedule_flat`, the best guess first."""
+    from tilewright.runtime.llvm_host import thread_count
+
+    windows, threads = FlatWindows(p), thread_count(target)
+    per, height, found = windows.filters[0], windows.result[0], {}
+    bands = dict.fromkeys(min(n, height) for n in (height, 28, 14, 8, 4, 2, 1))
+    most = lanes(p, target)
+    for (rows, vectors), across in product(_SHAPES, (0, 1)):
+        wide = min(most, power(per if across else windows.results))
+        if rows * vectors > registers(target, most):
+            continue
+        step = vectors * wide if across else rows
+        if step > per and rows * vectors > 1:
+            continue
+        if p.groups > 1 and per % step:  # a tile is of one group
+            continue
+        for band, parts in product(bands, (1, 2, 4)):
+            tile = FlatTile(rows, vectors, wide, band, parts, across)
+            pixels = band * math.prod(windows.stored[1:])
+            enough = pixels >= (rows if across else vectors * wide) or rows * vectors == 1
+            if enough and parts <= -(-per // step):
+                found[tile] = _cycles(windows, tile, threads)
+    return sorted(found, key=lambda tile: found[tile])
+
+
+def power(most: int) -> int:
+    """The greatest power of two that is not more."""
+    return 1 << (most.bit_length() - 1)
+
+
+def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
+    p, (per, own) = w.problem, w.filters
+    row_stride, taps = math.prod(w.stored[1:]), math.prod(w.kernel)
+    bands, seen = -(-w.result[0] // t.band), t.band + w.stored[0] - w.result[0] - 1
+    tasks = p.batch * bands * p.groups * t.parts
+    pixels, single = t.band * row_stride, t.rows if t.across else t.vectors * t.lanes
+    tiles = -(-pixels // single) * -(-per // t.channels) / t.parts
+    # An addition takes four cycles; a tile of few sums waits for it.
+    step = max(t.rows * t.vectors, 0.6 * (t.rows + t.vectors), 4) + 0.5
+    sums = tiles * (own * taps * step + 3 * t.rows * t.vectors)
+    turned = bool(t.across) != p.channels_last
+    moved = _TURNED if turned else _STRIDED if set(w.stride) != {1} else _COPY
+    copied = own * seen * row_stride * math.prod(w.stride) * moved
+    slab = own * seen * row_stride * math.prod(w.stride) * 4
+    stored = t.band * w.result[1] * per / t.parts * (_TURNED if turned else _COPY)
+    packed = p.groups * per * own * taps * _PACKED * bool(t.across or p.dtype != p.accumulate)
+    cost = sums * (1.1 if slab > _KEPT else 1.0) + copied + stored + 500
+    return float(-(-tasks // threads) * cost + packed / threads)

@@ -1,0 +1,113 @@
+"""Windows on a CPU as products in registers: vectors along one factor, single numbers of the other.
+
+A task takes some rows of results of an image, and channels of it, and copies what they see, row
+behind row (:mod:`~tilewright.topi.nn.flat_windows`): a vector of neighbouring pixels is then
+contiguous for every tap, whatever rows it belongs to. Where vectors lie along pixels, the filter is
+read as it lies. No column of im2col is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule import Schedule, Stage
+from tilewright.topi.nn.flat_windows import FlatDeclaration
+from tilewright.topi.parameters import flag
+from tilewright.topi.pieces.tiling import extent_of
+from tilewright.topi.stages import image_axes, scheduled
+
+#: Taps whose products are written out.
+_WRITTEN = 9
+
+
+@dataclass(frozen=True)
+class FlatTile:
+    """Tiles of ``rows`` single numbers by ``vectors`` vectors of ``lanes``, which lie ``across``
+    channels or along pixels. A task takes ``band`` rows of results, and of a group's channels one
+    of ``parts``."""
+
+    rows: int = 8
+    vectors: int = 2
+    lanes: int = 16
+    band: int = 8
+    parts: int = 1
+    across: int = flag()
+
+    @property
+    def channels(self) -> int:
+        """Channels of the result in a tile."""
+        return self.vectors * self.lanes if self.across else self.rows
+
+
+def form(p: object, tile: FlatTile) -> str:
+    """The declaration whose factors lie as a tile reads them."""
+    return "across" if tile.across else "flat"
+
+
+def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
+    """The schedule of either declaration of :mod:`~tilewright.topi.nn.flat_windows`."""
+    s = scheduled(d.output, d.sum, d.padded, d.packed)
+    acc = s.cache_write(d.sum, "local")
+    out, sums = s[d.output], s[d.sum]
+    per = extent_of(sums.op.axis[3 if d.across else 2])
+    step = min(per, tile.channels)
+
+    n, c, h, w = image_axes(out, d.problem.layout)
+    g, f = out.split(c, factor=per)
+    f, inner = out.split(f, factor=step)
+    part, f = out.split(f, nparts=tile.parts)
+    band, h = out.split(h, factor=tile.band)
+    out.reorder(n, band, g, part, f, *((h, w, inner) if d.channels_last else (inner, h, w)))
+    task = out.fuse(n, band, g, part)
+    out.parallel(task)
+    if d.channels_last and d.across:
+        out.vectorize(inner)
+
+    sums.compute_at(out, f)
+    at = _store(sums, d.across, tile, step)
+    s[acc].compute_at(sums, at)
+    _multiply(s[acc], d.across, tile.lanes)
+    assert d.padded is not None
+    rows = s[d.padded]
+    rows.compute_at(out, task)
+    pixel = rows.op.axis[-2 if d.across else -1]
+    rows.align_bounds(pixel, d.row_stride)  # row by row: what guards a row stands outside of it
+    rows.split(pixel, factor=d.row_stride)
+    if d.packed is not None:
+        packed = s[d.packed]
+        packed.parallel(packed.fuse(*packed.op.axis[:-1]))
+    return s
+
+
+def _store(sums: Stage, across: bool, tile: FlatTile, step: int) -> IterVar:
+    """Sums of a task's channels, tile by tile; returns the loop over tiles."""
+    n, g, *axes = sums.op.axis
+    q, f = axes if across else reversed(axes)
+    sums.align_bounds(f, step)
+    if across:
+        q, row = sums.split(q, factor=tile.rows)
+        vector, lane = sums.split(f, factor=tile.lanes)
+    else:
+        row = f
+        q, vector = sums.split(q, factor=tile.vectors * tile.lanes)
+        vector, lane = sums.split(vector, factor=tile.lanes)
+    sums.reorder(n, g, q, row, vector, lane)
+    sums.unroll(row, vector)
+    sums.vectorize(lane)
+    return q
+
+
+def _multiply(acc: Stage, across: bool, lanes: int) -> None:
+    """The products of a tile, which stays in registers."""
+    n, g, row, vector = acc.op.axis
+    vector, lane = acc.split(vector, factor=lanes)
+    reduced = list(acc.op.reduce_axis)
+    acc.reorder(n, g, *reduced, row, vector, lane)
+    acc.unroll(row, vector)
+    acc.vectorize(lane)
+    written = 1
+    for axis in () if across else reversed(reduced[1:]):  # channels are innermost, or taps
+        written *= extent_of(axis)
+        if written <= _WRITTEN:
+            acc.unroll(axis)

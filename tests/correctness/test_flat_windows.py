@@ -1,0 +1,95 @@
+"""Convolutions on a CPU whose images are stored row behind row: right by every tile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.dense import convolution, convolutions
+from tests.support.depthwise import TOLERANCE, run
+
+import tilewright
+from tilewright import te
+from tilewright.select.algorithm import Scheduled
+from tilewright.select.choice import choose
+from tilewright.select.registry import algorithms
+from tilewright.target import Target
+from tilewright.topi import Conv
+from tilewright.topi.nn.flat_windows import FlatWindows
+from tilewright.topi.problem import Problem
+from tilewright.topi.templates import TEMPLATES
+
+CPU = Target.parse("llvm")
+FLAT = TEMPLATES["cpu.flat"]
+
+
+def kernel(p: Problem, tile: Any) -> Any:
+    """A kernel of one tile."""
+    (found,) = [a for a in algorithms() if isinstance(a, Scheduled) and a.name == FLAT.name]
+    return found.kernel(p, tile, CPU)
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_it_is_right_by_every_tile(data):
+    p = data.draw(convolutions().filter(lambda p: FLAT.fits(p, CPU)))
+    tile = data.draw(st.sampled_from(FLAT.candidates(p, CPU)))
+    error = run(p, kernel(p, tile), exact=convolution)
+    assert error < TOLERANCE[p.dtype], f"{tile}: relative error {error:.2g}"
+
+
+#: Results of which a vector is more than a row, an image, or there is one; channels that fill no
+#: tile; strides above the filter; asymmetric padding, and more of it than the filter.
+ODD = [
+    Conv.parse((2, 3, 1, 1), (5, 3, 1, 1), 1),
+    Conv.parse((1, 7, 3, 2), (29, 7, 3, 2), 1),
+    Conv.parse((1, 5, 9, 7), (67, 5, 2, 3), 1, padding=(0, 3, 2, 1), stride=3, layout="NHWC"),
+    Conv.parse((2, 4, 8, 8), (6, 4, 1, 1), 1, stride=(2, 3)),
+    Conv.parse((1, 6, 6, 5), (6, 6, 3, 3), 1, padding=5, dilation=2, layout="NHWC"),
+    Conv.parse((1, 12, 6, 5), (18, 4, 3, 3), 3, padding=1, epilogue=("bias", "relu")),
+    Conv.parse((1, 12, 6, 5), (18, 4, 3, 3), 3, padding=2, pass_="dgrad", dtype="bfloat16"),
+    Conv.parse((2, 6, 11), (9, 6, 4), 1, padding=(2, 1), stride=2),
+]
+
+
+@pytest.mark.parametrize("p", ODD, ids=str)
+def test_odd_shapes_are_right_by_the_first_and_the_last_tile(p):
+    tiles = FLAT.candidates(p, CPU)
+    for tile in {tiles[0], tiles[-1], tiles[len(tiles) // 2]}:
+        assert run(p, kernel(p, tile), exact=convolution) < TOLERANCE[p.dtype], tile
+
+
+def test_it_is_what_nobody_tuned_gets(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    p = Conv.parse((1, 32, 14, 14), (48, 32, 3, 3), 1, padding=1)
+    assert str(choose(p, "llvm")).startswith(FLAT.name)
+
+
+def test_the_batch_may_be_left_to_the_call():
+    p = Conv.parse((3, 4, 6, 6), (8, 4, 3, 3), 1, padding=1)
+    tile = FLAT.candidates(p, CPU)[0]
+    d = FLAT.declare(p, tile, te.var("n"))
+    built = tilewright.build(FLAT.schedule(d, tile), d.args, "llvm")
+    rng = np.random.default_rng(0)
+    x, w = (
+        rng.standard_normal((5, 4, 6, 6), "float32"),
+        rng.standard_normal((8, 4, 3, 3), "float32"),
+    )
+    y, one = (np.full((n, 8, 6, 6), np.nan, "float32") for n in (5, 1))
+    built(x, w, y)
+    built(x[4:], w, one)
+    assert (y[4:] == one).all()
+    built(x[:0], w, y[:0])  # of no image nothing is computed
+
+
+def test_windows_of_all_rows_are_those_of_one_dimension():
+    w = FlatWindows(Conv.parse((1, 2, 9, 7), (3, 2, 3, 2), 1, padding=1, stride=2))
+    for place in np.ndindex(*w.result):
+        for tap in np.ndindex(*w.kernel):
+            seen = [r * s + t for r, s, t in zip(place, w.stride, tap, strict=True)]
+            behind = w.flat([t // s for t, s in zip(tap, w.stride, strict=True)])
+            where = w.place(w.flat(place) + behind)
+            assert where == [x // s for x, s in zip(seen, w.stride, strict=True)]
