@@ -33,7 +33,7 @@ from tilewright.topi.stages import Stages, begin, image_axes
 
 @dataclass(frozen=True)
 class _Nest:
-    """The loops of the result: over blocks, over the last of their threads, over rows of a one."""
+    """The result's loops: over blocks, over the last of their threads, over rows of a thread."""
 
     block: IterVar
     thread: IterVar
