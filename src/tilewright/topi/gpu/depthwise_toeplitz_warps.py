@@ -3,6 +3,10 @@
 As :mod:`~tilewright.topi.gpu.depthwise_toeplitz`, with the instructions of one warp: a warp sums
 ``rows`` rows of ``columns`` outputs of 16 or 32 images. It loads matrices from shared memory into
 its registers, 16 by 16 at a time, so that 32 images need half as many loads as 16 for each product.
+
+Of float32 the same in TF32 (:mod:`~tilewright.topi.gpu.toeplitz_tf32`), three products for one
+where the problem is to be exact. A warp loads one row of the images after another into registers
+and takes them apart there; blocks of a matrix without taps are left out.
 """
 
 from __future__ import annotations
@@ -31,10 +35,10 @@ from tilewright.topi.gpu.toeplitz import (
     shared_bytes,
     suits,
 )
+from tilewright.topi.gpu.toeplitz_tf32 import LANES, ROWS, fill, fits, idle, multiply
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, depthwise_toeplitz
 from tilewright.topi.operators.conv import Conv
 
-_LANES, _IMAGES = 32, 16
 _INSTRUCTIONS = {
     "float16": (mma_f16, ldmatrix_b_blocks_f16),
     "bfloat16": (mma_bf16, ldmatrix_b_blocks_bf16),
@@ -60,7 +64,7 @@ class WarpTile:
 
 def declare_warps(p: Conv, tile: WarpTile, batch: Any = None) -> ToeplitzDeclaration:
     """The program of a problem, cut as ``tile`` says; ``batch`` as in :func:`declare`."""
-    images = _IMAGES * tile.images * tile.teams
+    images = ROWS * tile.images * tile.teams
     cut = Toeplitz(p, tile.rows, tile.columns, images)
     return declare_images(cut, depthwise_toeplitz, batch)
 
@@ -68,12 +72,12 @@ def declare_warps(p: Conv, tile: WarpTile, batch: Any = None) -> ToeplitzDeclara
 def schedule_warps(d: ToeplitzDeclaration, tile: WarpTile = WarpTile()) -> Schedule:
     """The schedule of what :func:`declare_warps` makes of a problem with the same ``tile``."""
     multiply, load = _INSTRUCTIONS[d.problem.dtype]
-    s, group = begin(d, Team(_LANES, tile.groups, tile.teams), tile.turns)
+    s, group = begin(d, Team(LANES, tile.groups, tile.teams), tile.turns)
     sums = s[d.stages.sum]
     matrices = s.cache_read(d.stages.matrices, "fragment", [d.stages.sum])
     sums.compute_at(s[d.output], group)
-    a = product_axes(d, sums, _IMAGES * tile.images)
-    many, n = sums.split(a.n, factor=_IMAGES)
+    a = product_axes(d, sums, ROWS * tile.images)
+    many, n = sums.split(a.n, factor=ROWS)
     pairs, pair = sums.split(a.pair, factor=2)
     sums.reorder(
         a.across, a.c, a.q, a.phase, a.chunk, a.step, a.h, pairs, many, pair,
@@ -108,9 +112,9 @@ def _tiles(p: Conv, limit: int) -> Iterator[tuple[float, WarpTile]]:
     for columns, rows, images in product((16, 32, 64), (1, 2, 4, 8), (1, 2)):
         if columns >= 2 * max(16, width) or rows >= 2 * height:
             continue
-        if images > max(1, -(-p.batch // _IMAGES)):
+        if images > max(1, -(-p.batch // ROWS)):
             continue
-        cut = Toeplitz(p, rows, columns, _IMAGES * images)
+        cut = Toeplitz(p, rows, columns, ROWS * images)
         size = shared_bytes(cut)
         if size > limit:
             continue
@@ -120,9 +124,57 @@ def _tiles(p: Conv, limit: int) -> Iterator[tuple[float, WarpTile]]:
             held = images * (rows * columns // 2 + stages * cut.depth // 4)
             if groups > down or held > _REGISTERS:
                 continue
-            most = -(-p.batch // (_IMAGES * images))
+            most = -(-p.batch // (ROWS * images))
             for teams in dict.fromkeys((min(2, most), min(4, most), 1)):
                 again = 1 + 1 / images  # matrices are loaded for fewer products
                 alone = 1.0 if groups * teams >= 4 and 2 * size <= limit else 1.25
                 tile = WarpTile(rows, columns, images, groups, teams, -(-down // groups), stages)
                 yield products * again * alone * (1 + 16 / (rows * columns)), tile
+
+
+def schedule_split(d: ToeplitzDeclaration, tile: WarpTile = WarpTile()) -> Schedule:
+    """The same in TF32, of what :func:`declare_warps` makes with the same ``tile``."""
+    cut, made = d.cut, d.stages
+    team = Team(LANES, tile.groups, tile.teams)
+    s, group = begin(d, team, tile.turns, matrices=False, taps=False)
+    sums = s[made.sum]
+    sums.set_scope("fragment")
+    sums.compute_at(s[d.output], group)
+    n, c, h, w = sums.op.axis
+    q, phase = sums.op.reduce_axis
+    for axis, whole in ((n, ROWS * tile.images), (h, cut.rows), (w, cut.columns)):
+        sums.align_bounds(axis, whole)
+    across, w = sums.split(w, factor=cut.columns)
+    many, n = sums.split(n, factor=ROWS)
+    sums.reorder(across, c, q, phase, h, many, n, w)
+    sums.unroll(h)
+    sums.unroll(many)
+    fill(s[made.taps], (s[d.output], s[d.output].leaf_iter_vars[0]), team.others)
+    load_image(d, s[made.image], sums, phase, tile.stages)
+    multiply(s, made, sums, 0, many, h, phase)
+    return s
+
+
+def split_guesses(p: Conv) -> Iterator[tuple[float, WarpTile]]:
+    """Tiles that fit, with how slow they are predicted to be."""
+    height, width = p.result_image
+    for columns, rows, images in product((16, 32, 64), (1, 2, 4, 8), (1, 2)):
+        if columns >= 2 * max(16, width) or rows >= 2 * height:
+            continue
+        if images > max(1, -(-p.batch // ROWS)):
+            continue
+        cut = Toeplitz(p, rows, columns, ROWS * images)
+        down, across = cut.tiles
+        products = down * across * cut.steps * cut.products * rows
+        for groups, stages in ((2, 2), (4, 2), (1, 2), (2, 1), (4, 1)):
+            taps = cut.stride[0] * cut.matrices
+            ahead, kept = images * (stages - 1), (rows - 1) * (stages > 1)
+            if groups > down or not fits(cut, taps, images * rows, ahead, images, kept):
+                continue
+            most = -(-p.batch // (ROWS * images))
+            for teams in dict.fromkeys((min(2, most), min(4, most), 1)):
+                again = 1 + 1 / (8 * images) + 1 / (4 * rows)  # for fewer products
+                near = 1 + abs(stages - 2) / 16 + abs(groups - 2) / 8 + abs(teams - 2) / 8
+                blocks = -(-p.batch // (ROWS * images * teams)) * p.result_channels * across
+                tile = WarpTile(rows, columns, images, groups, teams, -(-down // groups), stages)
+                yield products * again * near * idle(blocks * groups * teams), tile

@@ -17,9 +17,6 @@ from tilewright.topi.gpu import depthwise_row_products as row_products
 from tilewright.topi.gpu import depthwise_toeplitz as toeplitz
 from tilewright.topi.gpu import depthwise_toeplitz_rows as rows
 from tilewright.topi.gpu import depthwise_toeplitz_staged as staged
-from tilewright.topi.gpu import depthwise_toeplitz_tf32 as tf32
-from tilewright.topi.gpu import depthwise_toeplitz_tf32_rows as tf32_rows
-from tilewright.topi.gpu import depthwise_toeplitz_tf32_wgrad as tf32_gradient
 from tilewright.topi.gpu import depthwise_toeplitz_warps as warps
 from tilewright.topi.gpu import depthwise_toeplitz_wgrad as gradient
 from tilewright.topi.gpu import depthwise_wgrad_bands as bands
@@ -107,10 +104,10 @@ GPU = (
     _guessed("gpu.plane_products", plane_products.PlaneProductTile,
              plane_products.declare_plane_products, plane_products.schedule_plane_products,
              plane_products.guesses, plane_products.suits_plane_products),
-    _guessed("gpu.toeplitz_tf32", warps.WarpTile, warps.declare_warps, tf32.schedule_split,
-             tf32.guesses, lambda p: suits(p, ("float32",))),
-    _guessed("gpu.toeplitz_tf32_rows", rows.RowTile, rows.declare_rows,
-             tf32_rows.schedule_split_rows, tf32_rows.guesses, tf32_rows.suits_split_rows),
+    _guessed("gpu.toeplitz_tf32", warps.WarpTile, warps.declare_warps, warps.schedule_split,
+             warps.split_guesses, lambda p: suits(p, ("float32",))),
+    _guessed("gpu.toeplitz_tf32_rows", rows.RowTile, rows.declare_rows, rows.schedule_split_rows,
+             rows.split_guesses, rows.suits_split_rows),
     Template("gpu.pixels", PixelTile, schedule_registers, _IMAGES, True, True, gpu.pixel_tiles,
              shared=True, form=form, counts=register_counts),
     _cuda("gpu.pixel_tiles", boxes.BoxTile, boxes.declare_boxes, boxes.schedule_boxes, box_tiles,
@@ -133,8 +130,8 @@ GPU = (
     _cuda("gpu.band_gradient", bands.BandTile, bands.declare_bands, bands.schedule_bands,
           gradient_band_tiles, suits_bands, passes=_WGRAD),
     _guessed("gpu.toeplitz_tf32_wgrad", gradient.GradientTile, gradient.declare_gradient,
-             tf32_gradient.schedule_split_gradient, tf32_gradient.guesses, lambda p:
-             suits_gradient(p, ("float32",)), passes=_WGRAD),
+             gradient.schedule_split_gradient, gradient.split_guesses, lambda p: suits_gradient(p,
+             ("float32",)), passes=_WGRAD),
     Template("gpu.reduction_pixels", ReductionTile, schedule_reductions, _WGRAD, True, True,
              reduction_tiles, shared=True, counts=reduction_counts),
     _cuda("gpu.reduction_pixel_tiles", GradientPixelTile, declare_tile_sums, schedule_tile_sums,
