@@ -91,13 +91,12 @@ def test_the_report_says_what_was_replaced_and_what_not_and_why():
         }
     )  # fmt: skip
     report = tt.optimize_(model, lambda module, name: name != "left")
-    assert report.replaced == ["deep", "line", "back"]
+    assert report.replaced == ["deep", "line", "grouped", "back"]
     skipped = dict(report.skipped)
     others = skipped.pop("cube")  # timm's layers are in the list where it is loaded
     assert others.startswith("Conv3d: there are kernels for Conv2d, Conv1d, ConvTranspose2d")
     assert skipped == {
         "dense": "is not depthwise: 8 channels in 1 groups",
-        "grouped": "is not depthwise: 8 channels in 4 groups",
         "own": "is a Own, which may have a forward pass of its own",
         "left": "left out by filter_fn",
         "complex": "has parameters of torch.complex64",
@@ -105,7 +104,7 @@ def test_the_report_says_what_was_replaced_and_what_not_and_why():
     lines = str(report).splitlines()
     assert lines[0].split() == ["module", "layer", "result"]
     assert "deep     Conv2d 8 -> 16, 3x3, stride 2x2" in str(report)
-    assert lines[-1] == "3 of 9 convolutions replaced"
+    assert lines[-1] == "4 of 9 convolutions replaced"
     assert tt.optimize_(model["deep"]).skipped == {"": "is Tilewright's already"}
 
 

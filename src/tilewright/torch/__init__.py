@@ -1,6 +1,6 @@
-"""Depthwise convolutions for PyTorch, faster.
+"""Convolutions for PyTorch, faster: depthwise ones above all.
 
-:func:`optimize_` swaps the depthwise convolutions of a model in place; :func:`depthwise_conv2d`
+:func:`optimize_` swaps the convolutions of a model in place; :func:`depthwise_conv2d`
 and :class:`DepthwiseConv2d` are what to write in a new one.
 """
 
@@ -12,6 +12,7 @@ except ImportError as error:
 from tilewright.torch.any_operator import compute
 from tilewright.torch.explain import Explanation, explain
 from tilewright.torch.functional import depthwise_conv1d, depthwise_conv2d
+from tilewright.torch.grouped import GroupedConv2d
 from tilewright.torch.kernels import set_policy, share_threads
 from tilewright.torch.modules import DepthwiseConv1d, DepthwiseConv2d, DepthwiseConvTranspose2d
 from tilewright.torch.optimize import Report, optimize_, undo_
@@ -20,7 +21,8 @@ from tilewright.torch.reparameterize import MergeReport, merge_branches_
 from tilewright.torch.transposed import depthwise_conv_transpose2d
 
 __all__ = [
-    "DepthwiseConv1d", "DepthwiseConv2d", "DepthwiseConvTranspose2d", "Explanation", "MergeReport",
-    "Report", "compute", "depthwise_conv1d", "depthwise_conv2d", "depthwise_conv_transpose2d",
-    "explain", "merge_branches_", "optimize_", "portable", "set_policy", "share_threads", "undo_",
+    "DepthwiseConv1d", "DepthwiseConv2d", "DepthwiseConvTranspose2d", "Explanation",
+    "GroupedConv2d", "MergeReport", "Report", "compute", "depthwise_conv1d", "depthwise_conv2d",
+    "depthwise_conv_transpose2d", "explain", "merge_branches_", "optimize_", "portable",
+    "set_policy", "share_threads", "undo_",
 ]  # fmt: skip

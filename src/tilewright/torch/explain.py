@@ -1,4 +1,4 @@
-"""What each depthwise convolution of a model runs on, for given inputs."""
+"""What each convolution of a model runs on, for given inputs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import nn
 from tilewright.topi.operators.conv import Conv
 from tilewright.torch import calls
 from tilewright.torch.fusible import Naming
+from tilewright.torch.grouped import GroupedConv2d
 from tilewright.torch.kernels import Selection
 from tilewright.torch.modules import REPLACEMENTS
 from tilewright.torch.table import text_table
@@ -48,7 +49,7 @@ class Explanation:
 
 
 def explain(model: nn.Module, inputs: Any) -> Explanation:
-    """Run ``model`` once and say what every depthwise convolution ran on.
+    """Run ``model`` once and say what every convolution of ours ran on.
 
     ``inputs`` is a tensor, a tuple of arguments or a dictionary of them by name. Kernels that are
     not there yet are compiled; gradients are not recorded. Not for compiled models: pass the one
@@ -64,7 +65,7 @@ def explain(model: nn.Module, inputs: Any) -> Explanation:
         lines.append(Line(current[0], problem, kernel, found.reason or "nothing to compute"))
 
     handles = []
-    ours: Any = tuple(REPLACEMENTS.values())
+    ours: Any = (*REPLACEMENTS.values(), GroupedConv2d)
     for name, module in model.named_modules():
         if isinstance(module, ours):
             naming = Naming(name or "(model)", current)

@@ -1,4 +1,4 @@
-"""Swapping the depthwise convolutions of a model in place, and back."""
+"""Swapping the convolutions of a model in place, and back."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from torch import nn
 
 from tilewright import select
 from tilewright.ir.errors import ArgumentError
-from tilewright.torch import ahead, blocks
+from tilewright.torch import ahead, blocks, grouped
 from tilewright.torch.calls import DTYPES, problem_of, target_of
 from tilewright.torch.geometry import Geometry
+from tilewright.torch.grouped import GroupedConv2d
 from tilewright.torch.modules import REPLACEMENTS, replacement
 from tilewright.torch.sequential import can_fuse, followers, unfuse
 from tilewright.torch.sequential import fuse as fuse_
@@ -94,11 +95,14 @@ def optimize_(
     fuse: bool = True,
     example: Any = None,
 ) -> Report:
-    """Let the depthwise convolutions of ``model`` run on Tilewright's kernels, in place.
+    """Let the convolutions of ``model`` run on Tilewright's kernels, in place.
+
+    These are depthwise ones, and those in groups of several channels in inference on a CPU. Dense
+    ones are where :func:`set_policy` said "profile": which kernels are faster is then measured.
 
     Modules keep their identity, parameters, hooks and ``state_dict``; only their class changes, to
-    :class:`~tilewright.torch.DepthwiseConv2d`, ``DepthwiseConv1d`` or
-    ``DepthwiseConvTranspose2d``. Optimizers that were made before stay valid.
+    :class:`~tilewright.torch.DepthwiseConv2d`, ``DepthwiseConv1d``,
+    ``DepthwiseConvTranspose2d`` or ``GroupedConv2d``. Optimizers that were made before stay valid.
 
     In inference a two-dimensional convolution in an ``nn.Sequential``, or a class that has its
     ``forward`` from it, takes along the ``BatchNorm2d`` behind it, and the ``ReLU``, ``ReLU6``,
@@ -137,7 +141,8 @@ def optimize_(
         rows.append(Row(name, _describe(module), why))
         if not why:
             before.append((module, type(module)))
-            module.__class__ = REPLACEMENTS[type(module)]
+            ours = REPLACEMENTS[type(module)] if _is_depthwise(module) else GroupedConv2d
+            module.__class__ = ours
     if fuse:
         names = {module: name for name, module in model.named_modules()}
         for module in model.modules():
@@ -165,7 +170,7 @@ def undo_(model: nn.Module) -> list[str]:
     Those that were written as Tilewright's become PyTorch's too. Modules that held what was called
     as one kernel are what they were, and not among the names.
     """
-    back = {ours: theirs for theirs, ours in REPLACEMENTS.items()}
+    back = {ours: theirs for theirs, ours in REPLACEMENTS.items()} | {GroupedConv2d: nn.Conv2d}
     names = []
     for name, module in model.named_modules():
         unfuse(module)
@@ -179,18 +184,22 @@ def undo_(model: nn.Module) -> list[str]:
 def _why_not(module: Any) -> str:
     """Why a convolution stays as it is; empty where it need not."""
     kind = type(module)
-    if kind in REPLACEMENTS.values():
+    if kind in REPLACEMENTS.values() or kind is GroupedConv2d:
         return "is Tilewright's already"
     if replacement(kind) is None:
         if isinstance(module, tuple(REPLACEMENTS)):
             return f"is a {kind.__name__}, which may have a forward pass of its own"
         known = ", ".join(theirs.__name__ for theirs in REPLACEMENTS)
         return f"{kind.__name__}: there are kernels for {known}"
-    if module.groups == 1 or module.groups != module.in_channels:
-        return f"is not depthwise: {module.in_channels} channels in {module.groups} groups"
     if "forward" in vars(module) or "_conv_forward" in vars(module):
         return "has a forward pass of its own"
+    if not _is_depthwise(module):
+        return grouped.why_not(module)
     return _no_kernel(module)
+
+
+def _is_depthwise(module: Any) -> bool:
+    return bool(module.groups == module.in_channels > 1)
 
 
 def _no_kernel(module: Any) -> str:

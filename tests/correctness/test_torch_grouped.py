@@ -1,0 +1,152 @@
+"""Convolutions that are not depthwise, in models: as PyTorch's, by kernels of ours where said."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import fx, nn  # noqa: E402
+
+from tilewright.torch import GroupedConv2d, calls, explain, optimize_, set_policy, undo_  # noqa: E402
+
+pytestmark = pytest.mark.needs_torch
+
+
+@pytest.fixture
+def profile():
+    before = set_policy("profile")
+    yield
+    set_policy(before)
+
+
+def swapped(layer: nn.Module) -> nn.Module:
+    model = nn.Sequential(copy.deepcopy(layer)).eval()
+    assert optimize_(model).replaced == ["0"]
+    assert type(model[0]) is GroupedConv2d
+    return model
+
+
+def ran_on(model: nn.Module, x: torch.Tensor) -> list[str]:
+    return [line.kernel for line in explain(model, x).lines]
+
+
+LAYERS = {
+    "groups": nn.Conv2d(12, 18, 3, groups=3),
+    "stride": nn.Conv2d(8, 8, 3, stride=2, padding=1, groups=2, bias=False),
+    "same": nn.Conv2d(8, 24, (2, 4), padding="same", dilation=2, groups=4),
+    "wide": nn.Conv2d(64, 64, 5, padding=(2, 0), groups=2),
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_results_are_those_of_pytorch(layer, batch):
+    model, x = swapped(layer), torch.randn(batch, layer.in_channels, 13, 11)
+    with torch.no_grad():
+        expected = layer(x)
+        assert ran_on(model, x)[0].startswith("cpu.")
+        torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(model(x[:1]), expected[:1], rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_no_inference_in_nchw_is_left_to_pytorch():
+    layer = LAYERS["groups"]
+    model, x = swapped(layer), torch.randn(2, 12, 9, 9)
+    seen: list[object] = []
+    calls.observers.append(lambda problem, found: seen.append(problem))
+    try:
+        y = model(x)  # gradients are recorded
+        y.sum().backward()
+        assert model[0].weight.grad is not None
+        with torch.no_grad():
+            last = x.to(memory_format=torch.channels_last)
+            torch.testing.assert_close(model(last), layer(last))
+            assert model(x[:0]).shape == (0, 18, 7, 7)
+            with torch.autocast("cpu", torch.bfloat16):
+                assert model(x).dtype == torch.bfloat16
+            vmapped = torch.vmap(model)(x[None])
+            torch.testing.assert_close(vmapped[0], layer(x))
+        assert not seen
+    finally:
+        calls.observers.pop()
+
+
+def test_weights_may_change_and_move():
+    layer = LAYERS["wide"]
+    model, x = swapped(layer), torch.randn(1, 64, 9, 9)
+    with torch.no_grad():
+        model(x)
+        model[0].weight.data.mul_(2)
+        model[0].bias.data.zero_()
+        other = copy.deepcopy(layer)
+        other.weight.data.mul_(2)
+        other.bias.data.zero_()
+        torch.testing.assert_close(model(x), other(x), rtol=1e-5, atol=1e-5)
+        double = copy.deepcopy(model).double()
+        torch.testing.assert_close(double(x.double()), other.double()(x.double()))
+
+
+def test_a_wrong_input_is_pytorchs_error():
+    model = swapped(LAYERS["groups"])
+    with torch.no_grad():
+        with pytest.raises(RuntimeError, match="channels"):
+            model(torch.randn(1, 10, 9, 9))
+        with pytest.raises(RuntimeError, match="[Kk]ernel size"):
+            model(torch.randn(1, 12, 2, 2))
+
+
+def test_it_is_taken_back_copied_saved_traced_and_scripted():
+    layer = LAYERS["groups"]
+    model, x = swapped(layer), torch.randn(2, 12, 9, 9)
+    with torch.no_grad():
+        expected = layer(x)
+        for other in (
+            copy.deepcopy(model),
+            pickle.loads(pickle.dumps(model)),
+            fx.symbolic_trace(model),
+            torch.jit.script(model),
+            torch.jit.trace(model, x),
+            torch.export.export(model, (x,)).module(),
+        ):
+            torch.testing.assert_close(other(x), expected, rtol=1e-5, atol=1e-5)
+        buffer = io.BytesIO()
+        torch.save(model.state_dict(), buffer)
+        assert list(model.state_dict()) == ["0.weight", "0.bias"]
+        assert undo_(model) == ["0"]
+        assert type(model[0]) is nn.Conv2d
+
+
+def test_kernels_are_compiled_ahead():
+    model = nn.Sequential(nn.Conv2d(16, 16, 3, groups=4), nn.ReLU(), nn.Conv2d(16, 16, 5, groups=2))
+    model.eval()
+    x = torch.randn(1, 16, 20, 20)
+    with torch.no_grad():
+        expected = model(x)
+        assert optimize_(model, example=x).replaced == ["0", "2"]
+        torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_dense_layers_are_measured_where_that_is_asked_for(profile, tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    layer = nn.Conv2d(16, 32, 3, padding=1)
+    model, x = swapped(layer), torch.randn(1, 16, 7, 7)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), layer(x), rtol=1e-5, atol=1e-5)
+
+
+def test_why_a_layer_is_left_is_said():
+    model = nn.ModuleDict({
+        "dense": nn.Conv2d(8, 8, 3), "narrow": nn.Conv2d(8, 8, 3, groups=2).half(),
+        "reflect": nn.Conv2d(8, 8, 3, padding=1, groups=2, padding_mode="reflect"),
+        "flat": nn.Conv1d(8, 8, 3, groups=2),
+    })  # fmt: skip
+    skipped = optimize_(model).skipped
+    assert "in 1 groups" in skipped["dense"]
+    assert "float32 on a CPU" in skipped["narrow"]
+    assert "reflect" in skipped["reflect"]
+    assert "not depthwise" in skipped["flat"]
