@@ -51,7 +51,7 @@ def flat_tiles(p: Conv, target: Target) -> list[FlatTile]:
             tile = FlatTile(rows, vectors, wide, band, parts, across)
             pixels = band * math.prod(windows.stored[1:])
             enough = pixels >= (rows if across else vectors * wide) or rows * vectors == 1
-            if enough and parts <= -(-per // step):
+            if enough and -(-per // step) % parts == 0:
                 found[tile] = _cycles(windows, tile, threads)
     return sorted(found, key=lambda tile: found[tile])
 

@@ -73,7 +73,9 @@ def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
     rows.compute_at(out, task)
     pixel = rows.op.axis[-2 if d.across else -1]
     rows.align_bounds(pixel, d.row_stride)  # row by row: what guards a row stands outside of it
-    rows.split(pixel, factor=d.row_stride)
+    _, within = rows.split(pixel, factor=d.row_stride)
+    if d.channels_last and not d.across:  # what lies in a line of the caches is read at once
+        rows.reorder(within, rows.op.axis[1])
     if d.packed is not None:
         packed = s[d.packed]
         packed.parallel(packed.fuse(*packed.op.axis[:-1]))
