@@ -98,19 +98,26 @@ def _tile(st: Stages, tile: RegisterTile) -> _Nest:
     d, out = st.declaration, st.out
     n, c, h, w = image_axes(out, d.layout)
     at, grid = (0, [h, w, c]) if d.channels_last else (1, [c, h, w])
+    own, threads = list(grid), list(grid)
     whole = [k * together for k, together in zip(tile.own, _together(d), strict=True)]
-    parts = [out.split(a, factor=k) for a, k in zip(grid, whole, strict=True)]
-    grid, (*before, last) = [a for a, _ in parts], [a for _, a in parts]
+
+    def share(k: int) -> None:
+        grid[k], threads[k] = out.split(grid[k], factor=tile.threads[k])
+
+    for k in (2, 1, 0) if d.channels_last else (0, 2, 1):
+        grid[k], own[k] = out.split(grid[k], factor=whole[k])
+        if d.channels_last:
+            share(k)
+    *before, last = own
     row, phase = out.split(before[at], factor=d.phases[0])
-    inner = [row, *before[:at], phase, *before[at + 1 :]]
-    out.reorder(n, *grid, *inner, last)
-    first = [n]
+    inner, first = [row, *before[:at], phase, *before[at + 1 :]], [n]
+    out.reorder(n, *grid, *(threads if d.channels_last else ()), *inner, last)
     if not d.channels_last:  # channels of all images are alike
         first, grid[0] = [], out.fuse(n, grid[0])
-    shared = [out.split(a, factor=k) for a, k in zip(grid[::-1], tile.threads[::-1], strict=True)]
-    blocks, threads = zip(*shared[::-1], strict=True)
-    out.reorder(*first, *blocks, *threads)
-    block = bind(out, out.fuse(*first, *blocks), *threads)
+        for k in (1, 2, 0):
+            share(k)
+        out.reorder(*grid, *threads)
+    block = bind(out, out.fuse(*first, *grid), *threads)
     out.unroll(*inner)
     (out.unroll if extent(d.output) % whole[-1] else out.vectorize)(last)
     return _Nest(block, threads[-1], row)
