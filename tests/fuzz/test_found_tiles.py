@@ -247,6 +247,37 @@ def test_a_sum_of_a_negative_number_of_terms_is_empty(factored: bool, value: int
     agree(s, [A, C], [B, D], "llvm", {p: value})
 
 
+@pytest.mark.parametrize("value", [0, 3, 100, -128])
+@pytest.mark.parametrize("type", ["int8", "uint32", "int64"])
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+def test_a_tile_read_at_a_scalar_of_any_type_is_in_bounds(
+    target: str, type: str, value: int
+) -> None:
+    # Of 8 bits, products wrap around; of 64, the axis of the tile does not hold where it begins.
+    A, p = te.placeholder((20,), name="A"), te.var("p", type)
+    T = te.compute((20,), lambda i: A[i] + 1, name="T")
+    place = {"int8": lambda i: te.clip(p * p - i, 0, 19), "uint32": lambda i: te.min(p, 19)}
+    at = place.get(type, lambda i: te.clip(p, 0, 15) + i)
+    B = te.compute((4,), lambda i: T[at(i)], name="B")
+    s = te.create_schedule(B.op)
+    if target == "sim":
+        s[B].bind(B.op.axis[0], te.thread_axis("threadIdx.x"))
+    s[T].split(T.op.axis[0], factor=3)
+    s[T].compute_at(s[B], B.op.axis[0])
+    agree(s, [A], [B], target, {p: abs(value) if type == "uint32" else value})
+
+
+@pytest.mark.parametrize("value", [-3, 0, 2])
+def test_the_square_of_a_scalar_is_not_negative(value: int) -> None:
+    A, p = te.placeholder((7,), name="A"), te.var("p")
+    B = te.compute(
+        (4,),
+        lambda i: te.select(te.all(p * p + i >= 0, p * p + i < 7), A[p * p + i], te.const(1.0)),
+        name="B",
+    )
+    agree(te.create_schedule(B.op), [A], [B], "llvm", {p: value})
+
+
 def _beyond_an_empty_tensor() -> tuple[Tensor, Tensor, Any]:
     n = te.var("n")
     A = te.placeholder((n,), name="A")

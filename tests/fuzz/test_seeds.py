@@ -41,6 +41,8 @@ FOUND: dict[str, dict[str, tuple[int, ...]]] = {
     "what is declared of bfloat16 was not rounded": {"sim": (6004831,)},
     "offsets wrapped in the type of an index in sim": {"sim": (4007630,)},
     "threads shared a stage in a loop that some leave early": {"sim": (4002542,)},
+    "a tile was placed by numbers that wrap around": {"sim": (11102924,), "llvm": (11001040,)},
+    "a square was taken for negative": {"sim": (11103313,)},
     "a loop was trimmed by thread around a tile that they share": {"sim": (6018511,)},
 }
 FOUND_ON_OPENCL: dict[str, dict[str, tuple[int, ...]]] = {

@@ -202,6 +202,8 @@ class Instance(Quotients):
         if right is not None:
             return times(a, right)
         corners = [x * y for x in self.system.bounds(a) for y in self.system.bounds(b)]
+        if a == b:
+            corners = [max(corner, 0) for corner in corners]
         for factor, other in ((a, b), (b, a)):
             low, high = self.system.bounds(factor)
             if 0 <= high - low < _MAX_MULTIPLES:

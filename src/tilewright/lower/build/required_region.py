@@ -15,7 +15,7 @@ from tilewright.ir.expr import Expr, IntImm, Load, Min, Var
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import add, cast, ceildiv, const, floormod, maximum, minimum, mul, sub
 from tilewright.ir.visit import exprs, substitute, uses
-from tilewright.lower.build.attached import attach_place, enclosing_loops, thread_rank
+from tilewright.lower.build.attached import attach_place, thread_rank
 from tilewright.schedule.relations import Fuse, Split, pass_values
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp
@@ -52,15 +52,20 @@ def required_region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tup
     with bounds.inside(around):
         for k, full in enumerate(shape):
             lo_k, hi_k = los[k], his[k]
-            least: Expr = const(0)
+            # In the type of the axis, as the declaration counts it, whatever that of an index is.
+            type = stage.op.axis[k].var.dtype
+            first: Expr | None = None
             extent, alignment = full, stage.bounds_alignments.get(k)
             if k not in unbounded and lo_k is not None and hi_k is not None:
                 least, extent = _interval(analyzer, lo_k, hi_k, full, alignment)
-            elif alignment is not None:
-                least, extent = _aligned(analyzer, least, full, *alignment)
-            # In the type of the axis, as the declaration counts it, whatever that of an index is.
-            type = stage.op.axis[k].var.dtype
-            mins.append(analyzer.simplify(cast(type, least)))
+                first = analyzer.simplify(cast(type, least))
+            if (
+                first is None or not first.exact
+            ):  # there is none, or one that the type need not hold
+                first, extent = const(0, type), full
+                if alignment is not None:
+                    first, extent = _aligned(analyzer, first, full, *alignment)
+            mins.append(analyzer.simplify(cast(type, first)))
             extents.append(analyzer.simplify(cast(type, extent)))
     return tuple(mins), tuple(extents)
 
@@ -85,8 +90,8 @@ def _needed(
                     found.append((k, None))
                     continue
                 # Memory is read where the guards of the consumer hold, and of what data may say,
-                # the tensor has a part.
-                unknown = any(uses(e, set(domain)) or _from_memory(e) for e in (lo, hi)) or (
+                # the tensor has a part. What wraps around says nothing of how far apart two are.
+                unknown = any(uses(e, set(domain)) or not e.exact for e in (lo, hi)) or (
                     _from_memory(at) and not _inside(bounds.symbols, consumer, index, shape[k])
                 )
                 found.append((k, None if unknown else (lo, hi)))
@@ -238,10 +243,10 @@ def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage, part: Domain) 
     for leaf in current.leaf_iter_vars[place + 1 : last]:
         inside[domain.variables[leaf]] = domain.extents[leaf]
     scope = bounds.scopes[stage]
-    for parent, leaf in enclosing_loops(stage):
-        mark = parent.marks.get(leaf)
-        if mark is not None and mark.thread is not None and shares(scope, mark.thread.tag):
-            inside[mark.thread.var] = bounds.domains[parent].extents[leaf]
+    for parent, leaf in bounds.nesting.threads(stage):
+        thread = parent.marks[leaf].thread
+        if thread is not None and shares(scope, thread.tag):
+            inside[thread.var] = bounds.domains[parent].extents[leaf]
     return inside
 
 
