@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -86,6 +87,13 @@ def attached(n: int) -> tuple[Any, list[Any]]:
     return s, [a, stages[-1]]
 
 
+def nested(n: int) -> tuple[Any, list[Any]]:
+    s, (a, *stages) = chain(n)
+    for stage, reader in pairwise(stages):
+        s[stage].compute_at(s[reader], reader.op.axis[0])
+    return s, [a, stages[-1]]
+
+
 def splits(n: int) -> tuple[Any, list[Any]]:
     a = te.placeholder((1024,), name="A")
     b = te.compute((1024,), lambda i: a[i] + 1.0, name="B")
@@ -130,13 +138,24 @@ def compiled(program: Callable[[int], tuple[Any, list[Any]]], n: int) -> None:
     ("program", "n"),
     [
         (sum_of_terms, 150), (shared, 80), (choices, 150), (selections, 80), (conditions, 150),
-        (plain, 40), (inlined, 150), (attached, 60), (splits, 10),
+        (plain, 40), (inlined, 150), (attached, 60), (nested, 60), (splits, 10),
     ],
     ids=lambda x: getattr(x, "__name__", str(x)),
 )  # fmt: skip
 def test_twice_the_size_takes_twice_the_calls(program: Any, n: int) -> None:
     compiled(program, n)  # what is imported and kept from now on
     once, twice = (calls(lambda size=size: compiled(program, size)) for size in (n, 2 * n))
+    assert twice <= MOST * once, (once, twice)
+
+
+def test_twice_as_many_nested_stages_of_a_kernel_take_twice_the_calls() -> None:
+    def kernel(n: int) -> None:
+        s, args = nested(n)
+        s[args[1]].bind(args[1].op.axis[0], te.thread_axis("threadIdx.x"))
+        verify(lower(s, args, "cuda").funcs[0])
+
+    kernel(60)
+    once, twice = calls(lambda: kernel(60)), calls(lambda: kernel(120))
     assert twice <= MOST * once, (once, twice)
 
 

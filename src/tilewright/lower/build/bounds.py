@@ -23,9 +23,8 @@ from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import add
 from tilewright.ir.visit import exprs, free_vars, substitute, uses
 from tilewright.lower.build.attached import (
-    default_scope,
+    Nesting,
     enclosing_loops,
-    loops_of_threads_around,
 )
 from tilewright.lower.build.required_region import required_region, shares, union
 from tilewright.lower.build.rolling import check_sources, rolling
@@ -74,6 +73,7 @@ class Bounds:
     partial: dict[Var, Expr] = field(default_factory=dict)  # those of loops that may not run
     users: dict[IterVar, Stage] = field(default_factory=dict)
     renamed: dict[tuple[Stage, IterVar], Var] = field(default_factory=dict)
+    nesting: Nesting = field(default_factory=Nesting)
 
     def loop_var(self, stage: Stage, leaf: IterVar) -> Var:
         """The variable of a leaf's loop: that of the thread axis where it is bound to one.
@@ -113,7 +113,10 @@ class Bounds:
             yield
 
     def around(self, stage: Stage) -> list[Var]:
-        """The variables of the loops of other stages that a stage is computed inside of."""
+        """The variables of the loops of other stages that a stage is computed inside of; none where
+        :meth:`inside` has nothing to say of any."""
+        if not self.partial:
+            return []
         return [self.domains[p].variables[leaf] for p, leaf in enclosing_loops(stage)]
 
 
@@ -127,7 +130,7 @@ def infer_bounds(schedule: Schedule) -> Bounds:
     arrays = (t.buffer for op in (*inputs, *schedule.outputs) for t in op.outputs)
     bounds.symbols = bounds.analyzer.shapes(arrays)
     for stage in reversed(schedule.stages):
-        bounds.scopes[stage] = stage.scope or default_scope(stage)
+        bounds.scopes[stage] = stage.scope or bounds.nesting.default_scope(stage)
         mins, shape = required_region(bounds, stage)
         bounds.domains[stage] = _domain(bounds, stage, mins, shape)
         _check_turns(bounds, stage)
@@ -139,14 +142,13 @@ def infer_bounds(schedule: Schedule) -> Bounds:
 def _check_turns(bounds: Bounds, stage: Stage) -> None:
     """Threads that share the memory of a stage have to go round the loops that it is in together:
     else some are gone when their part of it is computed, and no barrier may stand in the loop."""
-    around = [(parent, leaf, parent.marks.get(leaf)) for parent, leaf in enclosing_loops(stage)]
     tags: dict[Expr, str] = {}
-    for _, _, mark in around:
-        thread = mark.thread if mark is not None else None
+    for parent, leaf in bounds.nesting.threads(stage):
+        thread = parent.marks[leaf].thread
         if thread is not None and thread.tag.startswith("threadIdx"):
             if shares(bounds.scopes[stage], thread.tag):
                 tags[thread.var] = thread.tag
-    for parent, leaf, _ in around:
+    for parent, leaf in enclosing_loops(stage) if tags else ():
         extent = bounds.domains[parent].extents[leaf]
         tag = next((tags[e] for e in exprs(extent) if e in tags), "")
         if tag:
@@ -300,7 +302,7 @@ def _bind_loop(bounds: Bounds, stage: Stage, leaf: IterVar, extent: Expr) -> Non
             f"Split the axis by {thread.dom.extent}, or leave out the extent of the thread axis",
             mark.where,
         )
-    for parent, around in loops_of_threads_around(stage):
+    for parent, around in bounds.nesting.all_threads(stage):
         other = parent.marks[around].thread
         if other is None or other.tag != thread.tag:
             continue

@@ -6,7 +6,7 @@ from __future__ import annotations
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.stmt import For, ForKind
 from tilewright.ir.visit import walk
-from tilewright.lower.build.attached import default_scope, enclosing_loops
+from tilewright.lower.build.attached import Nesting, enclosing_loops
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.target.target import Target
@@ -20,6 +20,7 @@ def check_fits(schedule: Schedule, target: Target) -> None:
     the root of which nothing is bound, or one whose memory does not last until it is read. On
     either, two buffers without a loop to use them in turn.
     """
+    nesting, binding = Nesting(), _binding(schedule)
     for stage in schedule.stages:
         if isinstance(stage.op, PlaceholderOp) or stage.attachment.kind == "inline":
             continue
@@ -35,8 +36,8 @@ def check_fits(schedule: Schedule, target: Target) -> None:
             _no_threads(stage, target.kind)
             continue
         _no_parallel(stage, target.kind)
-        _memory_lasts(stage)
-        if stage.attachment.kind == "root" and not _binds(stage):
+        _memory_lasts(stage, nesting)
+        if stage.attachment.kind == "root" and stage not in binding:
             raise stage.contradiction(
                 f"the stage binds no axis to threads, so target {target.kind!r} cannot run it",
                 mend="Bind an axis of it with bind(axis, te.thread_axis('blockIdx.x')) or "
@@ -74,9 +75,9 @@ def _no_parallel(stage: Stage, kind: str) -> None:
             )
 
 
-def _memory_lasts(stage: Stage) -> None:
+def _memory_lasts(stage: Stage, nesting: Nesting) -> None:
     """On chip, memory lasts for one kernel; in global memory, all threads of one share it."""
-    scope = stage.scope or default_scope(stage)
+    scope = stage.scope or nesting.default_scope(stage)
     if stage.attachment.kind == "root" and scope != "global":
         raise stage.contradiction(
             f"the stage is computed at the root, in a kernel of its own, but kept in {scope} "
@@ -94,18 +95,26 @@ def _memory_lasts(stage: Stage) -> None:
         )
 
 
+def _binding(schedule: Schedule) -> set[Stage]:
+    """The stages that run, or of which one computed inside runs, on blocks or threads."""
+    found: set[Stage] = set()
+    for stage in schedule.stages:
+        around: Stage | None = stage if _binds(stage) else None
+        while around is not None and around not in found:
+            found.add(around)
+            at = around.attachment
+            around = at.stage if at.kind == "at" else None
+    return found
+
+
 def _binds(stage: Stage) -> bool:
-    """Whether the stage, or one that is computed inside of it, runs on blocks or threads."""
+    """Whether the stage itself runs on blocks or threads."""
     if stage.env or any(mark.kind is ForKind.THREAD for mark in stage.marks.values()):
         return True
     if isinstance(stage.op, ExternOp):
         loops = (s for s in walk(stage.op.body) if isinstance(s, For))
         return any(loop.kind is ForKind.THREAD for loop in loops)
-    return any(
-        _binds(other)
-        for other in stage.schedule.stages
-        if other.attachment.kind == "at" and other.attachment.stage is stage
-    )
+    return False
 
 
 def _goes_on(stage: Stage, over: IterVar) -> None:

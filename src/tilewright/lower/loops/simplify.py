@@ -63,11 +63,11 @@ def simplified(analyzer: Analyzer, s: Stmt) -> Stmt:
 class _Simplify(Rewriter):
     def __init__(self, analyzer: Analyzer, shrink: bool) -> None:
         self.analyzer, self.shrink = analyzer, shrink
-        self.constants: dict[Expr, Expr] = {}  # what takes the place of variables
+        self.values: dict[Expr, Expr] = {}  # what takes the place of variables
 
     def expr(self, e: Expr) -> Expr:
-        if self.constants:
-            e = substitute(e, self.constants)
+        if self.values:
+            e = substitute(e, self.values)
         return self.analyzer.simplify(e)
 
     def steps(self, s: Stmt) -> Steps:
@@ -86,7 +86,7 @@ class _Simplify(Rewriter):
             case Let(var, value, body):
                 value = self.expr(value)
                 if ops.is_const(value):
-                    self.constants[var] = value
+                    self.values[var] = value
                     return (yield self.steps(body))
                 with self.analyzer.scope():
                     if pure(value) and value.dtype.lanes == 1:
@@ -113,7 +113,7 @@ class _Simplify(Rewriter):
                 condition = self.expr(condition)
                 return AllReduce(reducer, buffers, indices, source, condition, axes, everywhere)
         # Barriers; instructions, whose body keeps its shape, loops of one iteration too.
-        found = substitute(s, self.constants)
+        found = substitute(s, self.values)
         return found
 
     def loop(self, s: For) -> Steps:
@@ -124,7 +124,11 @@ class _Simplify(Rewriter):
             # One that pipelines go on across stays for these, even where it runs once.
             once = ops.is_const(extent, 1) and s.pipelines is None
             if once and (ops.is_const(low) or pure(low)):
-                return (yield self.steps(substitute(s.body, {s.var: low})))
+                # Not by a walk through the body: such loops may nest.
+                self.values[s.var] = low
+                alone = yield self.steps(s.body)
+                del self.values[s.var]
+                return alone
         with self.analyzer.scope():
             self.analyzer.bind(s.var, low, extent)
             body = yield self.steps(s.body)
