@@ -24,6 +24,7 @@ with fragments of which each group of threads has its own.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
 
 from tilewright.ir.buffer import Buffer
@@ -31,7 +32,7 @@ from tilewright.ir.expr import Call, Expr, IntImm, LetExpr, Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import const
 from tilewright.ir.stmt import Access, Allocate, AllReduce, For, Instr, Let, Stmt, Store
-from tilewright.ir.visit import Rewriter, Steps, distinct, exprs, statements
+from tilewright.ir.visit import Rewriter, Steps, children, distinct, exprs, run, statements
 
 #: Memories of a thread, or of a group of threads.
 _OWN = ("local", "fragment")
@@ -41,17 +42,18 @@ def drop_thread_dims(func: Func) -> Func:
     """Drop dimensions of local buffers in which one slot is used; see the module's docstring."""
     if not any(isinstance(s, Allocate) and s.buffer.scope in _OWN for s in statements(func.body)):
         return func
-    body = _Slots().stmt(func.body)
+    body = _Slots(_Uses(func.body)).stmt(func.body)
     return func if body is func.body else replace(func, body=body)
 
 
 class _Slots(Rewriter):
-    def __init__(self) -> None:
+    def __init__(self, uses: _Uses) -> None:
+        self.uses = uses
         self.kept: dict[Buffer, tuple[Buffer, frozenset[int]]] = {}
 
     def steps(self, s: Stmt) -> Steps:
         if isinstance(s, Allocate) and s.buffer.scope in _OWN:
-            fixed = _fixed(s)
+            fixed = self.uses.fixed(s)
             if fixed:
                 self.kept[s.buffer] = _narrowed(s.buffer, fixed), fixed
         made = yield super().steps(s)
@@ -89,37 +91,72 @@ def _narrowed(b: Buffer, fixed: frozenset[int]) -> Buffer:
     return replace(b, shape=shape, distribution=held)
 
 
-def _fixed(s: Allocate) -> frozenset[int]:
-    """The dimensions of the buffer in which it is used at one index."""
-    buffer = s.buffer
-    if buffer.layout is not None:
-        return frozenset()
-    bound: set[Expr] = set()
-    places: set[tuple[Expr, ...]] = set()
-    for node in distinct(s.body):
-        match node:
+class _Uses:
+    """How the buffers of threads are used in a program, found in one walk through it: at which
+    indices; and where in the text variables are bound, and buffers named as a whole."""
+
+    def __init__(self, body: Stmt) -> None:
+        self.places: dict[Buffer, set[tuple[Expr, ...]]] = {}
+        self.spans: dict[Allocate, tuple[int, int]] = {}
+        self.bound: dict[Expr, list[int]] = {}
+        self.wholes: list[int] = []
+        self.count = 0
+        run(self._walk(body))
+
+    def _walk(self, s: Stmt) -> Steps:
+        first = self.count = self.count + 1
+        match s:
             case AllReduce():  # which names buffers as a whole
-                return frozenset()
+                self.wholes.append(first)
             case Instr(_, _, operands):
-                places |= {o.indices for o in operands if o.buffer is buffer}
-            case Call(_, name) if name == "address_of":
-                return frozenset()
-            case For(var) | Let(var) | LetExpr(var):
-                bound.add(var)
-            case Load(b, indices) | Store(b, indices) if b is buffer:
-                places.add(indices)
-    fixed = set()
-    for k, extent in enumerate(buffer.shape):
-        if buffer.distribution is not None and buffer.distribution.bits[k]:
-            continue
-        used = {indices[k] for indices in places}
-        if len(used) != 1 or (isinstance(extent, IntImm) and extent.value == 1):
-            continue
-        (index,) = used
-        steady = all(
-            not isinstance(x, Load | Call) and not (isinstance(x, Var) and x in bound)
-            for x in exprs(index)
-        )
-        if steady and index.dtype.lanes == 1:
-            fixed.add(k)
-    return frozenset(fixed)
+                for operand in operands:
+                    self._place(operand.buffer, operand.indices)
+            case Store(buffer, indices):
+                self._place(buffer, indices)
+            case For(var) | Let(var):
+                self.bound.setdefault(var, []).append(first)
+        for child in children(s):
+            if isinstance(child, Stmt):
+                yield self._walk(child)
+                continue
+            for e in distinct(child):
+                match e:
+                    case Call(_, name) if name == "address_of":
+                        self.wholes.append(first)
+                    case LetExpr(var):
+                        self.bound.setdefault(var, []).append(first)
+                    case Load(buffer, indices):
+                        self._place(buffer, indices)
+        if isinstance(s, Allocate):
+            self.spans[s] = first, self.count
+
+    def _place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
+        if buffer.scope in _OWN:
+            self.places.setdefault(buffer, set()).add(indices)
+
+    def fixed(self, s: Allocate) -> frozenset[int]:
+        """The dimensions of a buffer in which it is used at one index."""
+        buffer, (first, last) = s.buffer, self.spans[s]
+
+        def within(places: list[int]) -> bool:
+            at = bisect_right(places, first)
+            return at < len(places) and places[at] <= last
+
+        if buffer.layout is not None or within(self.wholes):
+            return frozenset()
+        fixed = set()
+        for k, extent in enumerate(buffer.shape):
+            if buffer.distribution is not None and buffer.distribution.bits[k]:
+                continue
+            used = {indices[k] for indices in self.places.get(buffer, ())}
+            if len(used) != 1 or (isinstance(extent, IntImm) and extent.value == 1):
+                continue
+            (index,) = used
+            steady = all(
+                not isinstance(x, Load | Call)
+                and not (isinstance(x, Var) and within(self.bound.get(x, [])))
+                for x in exprs(index)
+            )
+            if steady and index.dtype.lanes == 1:
+                fixed.add(k)
+        return frozenset(fixed)
