@@ -304,6 +304,22 @@ def test_a_tile_hides_no_read_beyond_its_tensor(declared: Any, target: str) -> N
         build(s, [A, B], target)
 
 
+def test_a_tile_of_a_tile_hides_no_read_beyond_a_tensor() -> None:
+    # It says nothing that the first tile is read within: it is computed beyond its tensor.
+    A, p = te.placeholder((11,), name="A"), te.var("p")
+    T = te.compute((11,), lambda i: A[i] + 1, name="T")
+    B = te.compute((4,), lambda i: te.if_then_else(i + p < 11, T[i + p], 1.0), name="B")
+    s = te.create_schedule(B.op)
+    first = s.cache_write(T, "shared")
+    axis = B.op.axis[0]
+    s[B].bind(axis, te.thread_axis("blockIdx.x"))
+    s[T].compute_at(s[B], axis)
+    s[T].set_scope("local")
+    s[first].compute_at(s[B], axis)
+    with pytest.raises(VerificationError, match="reads A"):
+        build(s, [A, p, B], "sim")
+
+
 def test_an_aligned_tile_behind_a_guard_on_data_of_eight_bits_stays_in_its_tensor() -> None:
     A, P = te.placeholder((8,), name="A"), te.placeholder((6,), "int8", name="P")
     body = lambda i: te.select(te.all(P[i] >= 0, P[i] < 8), A[P[i]], 0.0)  # noqa: E731

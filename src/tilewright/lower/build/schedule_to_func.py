@@ -19,6 +19,7 @@ from tilewright.ir.stmt import Allocate, FillAhead, For, ForKind, If, Produce, S
 from tilewright.ir.visit import Rewriter, Steps, run
 from tilewright.lower.build.bounds import Bounds, infer_bounds
 from tilewright.lower.build.check_arguments import check_params, check_variables
+from tilewright.lower.build.declared_reads import declared_in_bounds
 from tilewright.lower.build.stage_nest import StageNest
 from tilewright.lower.build.storage_align import aligned_strides
 from tilewright.lower.build.swizzled_layout import swizzled_layout
@@ -84,6 +85,7 @@ class Nests:
             if not isinstance(stage.op, PlaceholderOp):
                 self._make_buffers(stage)
         self.views = _Views(self.parts)
+        self.within: dict[Stage, bool] = {}
         self.stages: dict[Stage, StageNest] = {}
         self.warm: dict[Stage, StageNest] = {}  # of rolling stages, what is computed before
         for stage in self.schedule.stages:  # producers before their consumers
@@ -92,6 +94,16 @@ class Nests:
                     self.warm[stage] = StageNest(self, stage, bounds.warm[stage])
                 with bounds.analyzer.assume(bounds.rolls.get(stage, const(True))):
                     self.stages[stage] = StageNest(self, stage, bounds.domains[stage])
+
+    def read_within(self, stage: Stage) -> bool:
+        """Whether other stages read a stage within its tensor, as they are declared."""
+        if stage not in self.within:
+            made = {t.buffer for t in stage.op.outputs}
+            readers = [consumer.op for consumer in self.schedule.consumers(stage)]
+            self.within[stage] = all(
+                declared_in_bounds(op, made) for op in readers if isinstance(op, ComputeOp)
+            )
+        return self.within[stage]
 
     def complete(self, stage: Stage) -> bool:
         """Whether every element of what is kept of a stage is computed, in the loop and before."""

@@ -31,7 +31,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.visit import Steps, apply_reducer, exprs, substitute, uses
 from tilewright.lower.build.attached import enclosing_loops
 from tilewright.lower.build.bounds import Domain
-from tilewright.lower.build.declared_reads import declared, declared_in_bounds
+from tilewright.lower.build.declared_reads import declared
 from tilewright.lower.build.lazy_select import lazy
 from tilewright.lower.build.prefetch_hint import prefetch_hint
 from tilewright.lower.build.safe_reads import reads_in_bounds
@@ -103,10 +103,17 @@ class StageNest:
         return needed
 
     def _read_within(self) -> bool:
-        """Whether this stage is read within its tensor, as other stages declare it."""
-        made = {t.buffer for t in self.op.outputs}
-        readers = [consumer.op for consumer in self.nests.schedule.consumers(self.stage)]
-        return all(declared_in_bounds(op, made) for op in readers if isinstance(op, ComputeOp))
+        """Whether this stage is read within its tensor, as other stages declare it; and so are all
+        tiles that are computed of it, which otherwise are computed whole."""
+        waiting, found = [self.stage], {self.stage}
+        while waiting:
+            stage = waiting.pop()
+            if not self.nests.read_within(stage):
+                return False
+            tiles = (c for c in self.nests.schedule.consumers(stage) if c.attachment.kind == "at")
+            waiting += [tile for tile in tiles if tile not in found]
+            found.update(waiting)
+        return True
 
     @property
     def complete(self) -> bool:
