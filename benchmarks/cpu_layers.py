@@ -12,7 +12,8 @@ multiplications and additions, whichever takes longer.
 Layers are depthwise; with ``--dense`` those of ResNet-50, VGG-16 and ResNeXt-50, with ``--large``
 those of large filters, in float32 and in bfloat16. A kernel may then multiply less than a sum over
 taps does, and be faster than the floor; so may one that multiplies tiles of matrices, where the
-processor has AMX. ``--tried`` prints what every candidate took when it was chosen among.
+processor has AMX. With ``--policy heuristic`` kernels are those that nobody measured. ``--tried``
+prints what every candidate took when it was chosen among.
 """
 
 from __future__ import annotations
@@ -106,6 +107,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="layers that contain this: 1x384, K31")
     parser.add_argument("--large", action="store_true", help="layers of large filters")
     parser.add_argument("--dense", action="store_true", help="layers that are not depthwise")
+    parser.add_argument("--policy", default="profile", help="how kernels are chosen (profile)")
     parser.add_argument("--tried", action="store_true", help="print what candidates took")
     parser.add_argument("--types", nargs="+", help="of the data (float32, and bfloat16 if --large)")
     parser.add_argument("--out", default="benchmarks/results")
@@ -120,7 +122,7 @@ def main() -> None:
         with TemporaryDirectory() as folder:
             fresh = ProfileCache(Path(folder) / "select.sqlite")  # of the present kernels
             contest = Contest(
-                machine, peers, "profile", roofs, options.rounds, options.seconds, fresh
+                machine, peers, options.policy, roofs, options.rounds, options.seconds, fresh
             )
             for dtype, (shape, k, stride, *filters) in product(types, layers):
                 name = f"{shape} K{k} s{stride}"

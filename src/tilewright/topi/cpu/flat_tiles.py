@@ -18,6 +18,9 @@ _SHAPES = (
 )  # fmt: skip
 #: Cycles that an element costs: copied as it lies, copied by strides, turned, and packed.
 _COPY, _STRIDED, _TURNED, _PACKED = 0.2, 0.7, 1.5, 2.0
+#: Filters that are read at once, one number of each: more of them, a multiple of some kilobytes apart,
+#: put one another out of a first-level cache of as many ways.
+_FILTERS = 8
 #: Bytes that a task keeps in the second-level cache.
 _KEPT = 2**19
 
@@ -40,7 +43,7 @@ def flat_tiles(p: Conv, target: Target) -> list[FlatTile]:
     most = lanes(p, target)
     for (rows, vectors), across in product(_SHAPES, (0, 1)):
         wide = min(most, power(per if across else windows.results))
-        if rows * vectors > registers(target, most):
+        if rows * vectors > registers(target, most) or (not across and rows > _FILTERS):
             continue
         step = vectors * wide if across else rows
         if step > per and rows * vectors > 1:
