@@ -18,8 +18,8 @@ _SHAPES = (
 )  # fmt: skip
 #: Cycles that an element costs: copied as it lies, copied by strides, turned, and packed.
 _COPY, _STRIDED, _TURNED, _PACKED = 0.2, 0.7, 1.5, 2.0
-#: Filters that are read at once, one number of each: more of them, a multiple of some kilobytes apart,
-#: put one another out of a first-level cache of as many ways.
+#: Filters that are read at once, one number of each: more of them, a multiple of some kilobytes
+#: apart, put one another out of a first-level cache of as many ways.
 _FILTERS = 8
 #: Bytes that a task keeps in the second-level cache.
 _KEPT = 2**19
