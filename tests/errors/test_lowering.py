@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.found import agree
 from tests.support.misuse import cannot_lower
 
 import tilewright
 from tilewright import te
-from tilewright.ir.errors import TargetError, VerificationError
+from tilewright.ir.errors import LoweringError, TargetError, VerificationError
 from tilewright.schedule import Schedule
 
 
@@ -323,3 +324,24 @@ class TestProofs:
         s = te.create_schedule(b.op)
         with pytest.raises(VerificationError, match="race on buffer B"):
             tilewright.build(s, [a, b], "sim")
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_threads_share_no_reduction_of_elements_of_their_own(own: bool) -> None:
+    A, W = te.placeholder((7, 4), "int32", name="A"), te.placeholder((4, 4), "int32", name="W")
+    r = te.reduce_axis((0, 4), "r")
+    body = lambda i, j: te.sum(A[i, r] * (W[r, j] if own else 1), axis=r)  # noqa: E731
+    T = te.compute((7, 4), body, name="T")
+    B = te.compute((7, 4), lambda i, j: T[i, j if own else 0] + j, name="B")
+    s = te.create_schedule(B.op)
+    i, j = B.op.axis
+    s[B].reorder(j, i)
+    s[B].bind(j, te.thread_axis("threadIdx.x"))
+    s[T].compute_at(s[B], j)
+    s[T].set_scope("local")
+    s[T].bind(r, te.thread_axis("threadIdx.x"))
+    if not own:
+        agree(s, [A], [B], "sim")
+        return
+    with pytest.raises(LoweringError, match="threads along threadIdx.x share the reduction"):
+        tilewright.lower(s, [A, W, B], "sim")

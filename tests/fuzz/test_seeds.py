@@ -44,6 +44,7 @@ FOUND: dict[str, dict[str, tuple[int, ...]]] = {
     "a tile was placed by numbers that wrap around": {"sim": (11102924,), "llvm": (11001040,)},
     "a square was taken for negative": {"sim": (11103313,)},
     "a tile of a tile was left out where it is read": {"sim": (11112410,)},
+    "threads shared a reduction of elements of their own": {"sim": (11115369,)},
     "a loop was trimmed by thread around a tile that they share": {"sim": (6018511,)},
 }
 FOUND_ON_OPENCL: dict[str, dict[str, tuple[int, ...]]] = {

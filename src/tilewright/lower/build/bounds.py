@@ -214,6 +214,7 @@ def _domain(
             low, extent = (simplify(substitute(e, known)) for e in (low, extent))
         extents[axis], starts[axis] = extent, low
     pass_extents(stage.relations, extents, simplify)
+    _check_shared(bounds, stage, mins)
     outside = own | set(variables.values())  # of the loops so far
     for leaf, var in variables.items():
         if uses(extents[leaf], outside):
@@ -228,6 +229,28 @@ def _domain(
     for axis, start in starts.items():
         values[axis] = analyzer.simplify(add(start, values[axis]))
     return Domain(mins, shape, extents, starts, values, variables)
+
+
+def _check_shared(bounds: Bounds, stage: Stage, mins: tuple[Expr, ...]) -> None:
+    """Threads that share a reduction have to compute the same elements."""
+    for leaf in stage.leaf_iter_vars:
+        mark = stage.marks.get(leaf)
+        if mark is None or mark.thread is None or leaf.kind != "reduce":
+            continue
+        for parent, around in bounds.nesting.all_threads(stage):
+            other = parent.marks[around].thread
+            if other is None or other.tag != mark.thread.tag or other.tag == "vthread":
+                continue
+            if any(uses(e, {other.var}) for e in mins):
+                raise stage.contradiction(
+                    f"threads along {other.tag} share the reduction, but each computes elements of "
+                    f"its own: the loop over {around.name!r} of {parent.name!r} around it is bound "
+                    f"to {other.tag}, too",
+                    leaf,
+                    "Bind the reduction to another thread axis, or compute the stage outside of "
+                    "that loop",
+                    mark.where,
+                )
 
 
 def _known(
