@@ -227,15 +227,9 @@ def _models(results: Results) -> Iterator[dict[str, str]]:
         yield line(what, _ratios(rows, "faster"), _peer(results), "models.py")
 
 
-def _calls(results: Results, graphs: bool = False) -> Iterator[dict[str, str]]:
-    name = "compiled_overhead" if graphs else "torch_overhead"
-    where = "GPU" if "H200" in results["environment"]["device"] else "CPU"
-    command = f"{name}.py" + (" --device cuda" if where == "GPU" else "")
-    what = (
-        f"host time of {'an operator in a compiled graph' if graphs else 'an eager call'}, {where}"
-    )
+def _calls(results: Results) -> Iterator[dict[str, str]]:
     ratios = [1 / row["tilewright / PyTorch"] for row in results["rows"]]
-    yield line(what, ratios, _peer(results), command)
+    yield line("host time of an eager call, CPU", ratios, _peer(results), "torch_overhead.py")
 
 
 def _layers(results: Results) -> Iterator[dict[str, str]]:
@@ -252,12 +246,6 @@ def _layers(results: Results) -> Iterator[dict[str, str]]:
 
 def _processor(device: str) -> str:
     return "AVX-512 and AMX (H200's host)" if "AMX" in device else device
-
-
-def _on_cpu(rows: Callable[[Results], Iterator[dict[str, str]]], wanted: bool) -> Any:
-    """Of a benchmark that runs on both, the rows of results from a CPU, or of those from a GPU."""
-    return lambda found: rows(found) if ("H200" not in found["environment"]["device"]) == wanted \
-        else iter(())  # fmt: skip
 
 
 def _latency(results: Results) -> Iterator[dict[str, str]]:
@@ -399,12 +387,10 @@ _SENTENCES: Mapping[str, Callable[[Results], str]] = {
 _READERS: Sequence[tuple[str, Sequence[Rows], Sequence[str]]] = (
     ("Training and inference in PyTorch on a GPU (NVIDIA H200)",
      (("replknet", _model), ("models", _models), ("large_kernels", _large),
-      ("gpu_depthwise", _depthwise), ("fused_epilogues", _fused), ("megengine_table", _stacks),
-      ("torch_overhead", _on_cpu(_calls, False))),
+      ("gpu_depthwise", _depthwise), ("fused_epilogues", _fused), ("megengine_table", _stacks)),
      ("replknet", "fused_epilogues", "untuned_shapes")),
     ("Deploying on CPUs",
-     (("cpu_layers", _layers), ("torch_overhead", _on_cpu(_calls, True)),
-      ("compiled_overhead", lambda found: _calls(found, graphs=True))),
+     (("cpu_layers", _layers), ("torch_overhead", _calls)),
      ()),
     ("Writing schedules", (("compile_latency", _latency),),
      ("article_000", "article_003", "article_003_space", "demo", "tuning_rate", "repeat_cold")),

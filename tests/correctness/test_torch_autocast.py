@@ -1,9 +1,6 @@
-"""Under autocast a parameter is cast once, for as long as autocast itself would keep it."""
+"""Under autocast a parameter counts as it is in each call, and gets its gradients."""
 
 from __future__ import annotations
-
-import gc
-import weakref
 
 import pytest
 from tests.support.torch_checks import error
@@ -13,7 +10,7 @@ pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels")]
 F = torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402
-from tilewright.torch import calls, cast_cache  # noqa: E402
+from tilewright.torch import calls  # noqa: E402
 
 KINDS = ["cpu", pytest.param("cuda", marks=pytest.mark.needs_cuda)]
 
@@ -34,45 +31,9 @@ def operands(kind="cpu"):
     return x, w
 
 
-class Noting(cast_cache._CastCache):
-    """Notes the types that parameters are kept in, each time again."""
-
-    def __init__(self):
-        super().__init__()
-        self.notes = []
-
-    def __setitem__(self, key, value):
-        self.notes.append(value[1].dtype)
-        super().__setitem__(key, value)
-
-
-@pytest.fixture
-def begin(monkeypatch):
-    """Forgets what was kept; the notes from then on."""
-
-    def fresh():
-        monkeypatch.setattr(cast_cache, "_cast_cache", Noting())
-        return cast_cache._cast_cache.notes
-
-    return fresh
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_parameter_is_cast_once_in_a_region_and_anew_in_the_next(kind, begin):
+def test_a_step_between_two_regions_is_seen(kind):
     x, w = operands(kind)
-    cast = begin()
-    for number in (1, 2):
-        with region(kind):
-            for _ in range(3):
-                with region(kind):  # one within another is no new one
-                    tt.depthwise_conv2d(x, w, None, 1, 1)
-        assert len(cast) == number
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_step_between_two_regions_is_seen(kind, begin):
-    x, w = operands(kind)
-    begin()
     for _ in range(3):
         with region(kind):
             tt.depthwise_conv2d(x, w, None, 1, 1)
@@ -82,9 +43,8 @@ def test_a_step_between_two_regions_is_seen(kind, begin):
             w.data.mul_(-2)  # which leaves no trace but the values
 
 
-def test_gradients_of_all_calls_of_a_region_reach_the_parameter(begin):
+def test_gradients_of_all_calls_of_a_region_reach_the_parameter():
     x, w = operands()
-    begin()
     gradients = []
     for conv in (tt.depthwise_conv2d, lambda *a: F.conv2d(*a, 1, 4)):
         w.grad = None
@@ -98,9 +58,8 @@ def test_gradients_of_all_calls_of_a_region_reach_the_parameter(begin):
 
 @pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("memory", ["kept in mind", "forgotten"])
-def test_what_was_cast_without_gradients_is_in_the_way_of_none(memory, without, begin):
+def test_what_was_cast_without_gradients_is_in_the_way_of_none(memory, without):
     x, w = operands()
-    cast = begin()
     if memory == "forgotten":
         calls.forget()
     with region():
@@ -113,85 +72,26 @@ def test_what_was_cast_without_gradients_is_in_the_way_of_none(memory, without, 
             assert not tt.depthwise_conv2d(x, w, None, 1, 1).requires_grad
     wanted = torch.autograd.grad(F.conv2d(x, w, None, 1, 1, 1, 4).sum(), w)[0]
     assert error(g, wanted) < 1e-2
-    assert 1 <= len(cast) <= 2
 
 
-def test_a_parameter_frozen_within_a_region_gets_no_gradient(begin):
+def test_a_parameter_frozen_within_a_region_gets_no_gradient():
     x, w = operands()
-    begin()
     with region():
         assert tt.depthwise_conv2d(x, w, None, 1, 1).requires_grad
         w.requires_grad_(False)
         assert not tt.depthwise_conv2d(x, w, None, 1, 1).requires_grad
 
 
-def test_a_region_of_another_type_casts_to_it(begin):
+def test_a_region_of_another_type_casts_to_it():
     x, w = operands()
-    cast = begin()
     with region():
         assert tt.depthwise_conv2d(x, w, None, 1, 1).dtype == torch.bfloat16
         with region(dtype=torch.float16):
             assert tt.depthwise_conv2d(x, w, None, 1, 1).dtype == torch.float16
-    assert cast[-1] == torch.float16
 
 
-def test_clearing_the_cache_of_autocast_clears_ours(begin):
+def test_a_region_that_keeps_nothing_takes_nothing_that_was_kept():
     x, w = operands()
-    cast = begin()
-    with region():
-        for _ in range(2):
-            tt.depthwise_conv2d(x, w, None, 1, 1)
-            tt.depthwise_conv2d(x, w, None, 1, 1)
-            torch.clear_autocast_cache()
-            assert cast_cache._cast_cache == {}
-    assert len(cast) == 2
-
-
-def test_nothing_is_kept_where_autocast_keeps_nothing(begin):
-    x, w = operands()
-    cast = begin()
-    with region(cache_enabled=False):
-        tt.depthwise_conv2d(x, w, None, 1, 1)
-        tt.depthwise_conv2d(x, w * 1, None, 1, 1)  # no parameter
-    with region():
-        tt.depthwise_conv2d(x, w * 1, None, 1, 1)
-    assert cast == []
-
-
-def test_a_parameter_and_its_cast_are_freed_when_the_region_is_left(begin):
-    x, w = operands()
-    cast = begin()
-    with region():
-        tt.depthwise_conv2d(x, w, None, 1, 1)
-        assert len(cast) == 1
-        held = weakref.ref(w)
-        del w
-    gc.collect()
-    assert held() is None
-
-
-def test_where_nothing_comes_twice_ever_less_is_kept(begin):
-    x, w = operands()
-    cast, found = begin(), []
-    for _ in range(16):
-        with region():
-            tt.depthwise_conv2d(x, w, None, 1, 1)
-        found.append(len(cast))
-    assert found == [1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 4, 4]
-    with region():
-        for _ in range(20):  # which passes the rest
-            tt.depthwise_conv2d(x, w, None, 1, 1)
-    assert len(cast) == 5
-    for _ in range(3):
-        with region():
-            tt.depthwise_conv2d(x, w, None, 1, 1)
-            tt.depthwise_conv2d(x, w, None, 1, 1)
-    assert len(cast) == 8
-
-
-def test_a_region_that_keeps_nothing_takes_nothing_that_was_kept(begin):
-    x, w = operands()
-    begin()
     with region():
         tt.depthwise_conv2d(x, w, None, 1, 1)
         with region(cache_enabled=False):

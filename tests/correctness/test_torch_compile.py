@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from tests.support.torch_checks import error
 
@@ -168,19 +166,6 @@ def test_a_gradient_by_the_input_lies_as_its_operand_does(form, asked):
     wanted = torch.nn.grad.conv2d_input((2, 4, 9, 8), w, dy.contiguous(), padding=1, groups=4)
     assert error(made, wanted) < 1e-6
     torch.library.opcheck(operator, operands)
-
-
-def test_a_call_from_a_compiled_graph_is_one_way_through_the_dispatcher():
-    operator = torch.ops.tilewright.depthwise_conv2d.default
-    x, w = torch.randn(2, 4, 9, 8), torch.randn(4, 1, 3, 3)
-    called = []
-    with torch.no_grad():
-        operator(x, w, None, [1, 1], [1, 1, 1, 1], [1, 1])
-        sys.setprofile(lambda frame, event, arg: called.append(frame.f_code.co_name))
-        operator(x, w, None, [1, 1], [1, 1, 1, 1], [1, 1])
-        sys.setprofile(None)
-    assert "at_once" in called
-    assert "redispatch" not in called
 
 
 @pytest.mark.parametrize("kind", ["convolution", "transposed"])

@@ -234,24 +234,3 @@ def test_what_modules_refuse_is_refused():
             m(one)
         with pytest.raises(ValueError, match="expected 4D input"):
             m(torch.randn(8, 6, 6))
-
-
-def test_a_call_is_cheaper_than_those_of_three_modules():
-    """By the functions of Python that are called: those of the modules, and what these ask."""
-    model, _ = pair()
-    x, counts = image(), []
-    for call in (model, lambda x: model[2](model[1](model[0](x)))):
-        for _ in range(4):
-            call(x)
-        counts.append(functions_called(call, x))
-    assert counts[0] <= 0.7 * counts[1]
-
-
-def functions_called(call, x):
-    found = []
-    sys.setprofile(lambda _frame, event, _argument: found.append(event))
-    try:
-        call(x)
-    finally:
-        sys.setprofile(None)
-    return found.count("call")

@@ -17,7 +17,7 @@ from tilewright.topi.operators.conv_torch import apply
 from tilewright.topi.problem import Problem
 from tilewright.torch import kernels
 from tilewright.torch.calls import target_of
-from tilewright.torch.dispatcher_checks import is_transformed
+from tilewright.torch.eager_fast_path import is_transformed
 
 _library = torch.library.Library("tilewright", "FRAGMENT")
 _library.define("compute(Tensor[] tensors, str problem) -> Tensor")

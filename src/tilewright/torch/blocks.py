@@ -1,23 +1,24 @@
-"""Modules of any class whose forward pass hands a depthwise convolution's result to its
-normalisation alone: these become one kernel, too.
+"""Modules whose forward pass hands a depthwise convolution's result to its normalisation alone:
+these become one kernel.
 
-That is read from the forward pass as ``torch.fx`` traces it, so a class needs no entry anywhere:
-the blocks of timm's MobileNets and EfficientNets are such, and so are users' own.
+Of an ``nn.Sequential`` that is plain. Of any other class it is read from the forward pass as
+``torch.fx`` traces it, so a class needs no entry anywhere: the blocks of timm's MobileNets and
+EfficientNets are such, and so are users' own.
 """
 
 from __future__ import annotations
 
 import copyreg
 import functools
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import fx, nn
 
-from tilewright.torch.chains import Chain
-from tilewright.torch.dispatcher_checks import exports_onnx
-from tilewright.torch.fusible import CONVOLUTIONS, is_norm, length
+from tilewright.torch.chains import chain
+from tilewright.torch.eager_fast_path import exports_onnx, is_transformed
+from tilewright.torch.fusible import CONVOLUTIONS, by_operator, is_fusible, is_norm, length
 from tilewright.torch.norms import activation_step
 
 #: Attributes of these types may decide what a forward pass does.
@@ -35,8 +36,13 @@ class _Plan:
         self.settings = _settings(block)
         self.modules: dict[str, Any] = dict(block._modules)
         for first, *others in runs(block):
-            self.modules[first] = Chain(*(block._modules[name] for name in (first, *others)))
+            self.modules[first] = _chained(*(block._modules[name] for name in (first, *others)))
             self.modules.update(dict.fromkeys(others, _itself))
+
+
+def _chained(convolution: Any, *others: Any) -> Any:
+    named = dict(zip(("norm", "activation"), others, strict=False))
+    return partial(chain, convolution=convolution, **named)
 
 
 class FusedBlock(nn.Module):
@@ -61,6 +67,8 @@ class FusedBlock(nn.Module):
 def _forward(block: Any, args: Any, kwargs: Any) -> Any:
     """The forward pass of a block: its class' own, on a stand-in with other modules."""
     kind = block.unfused
+    if torch.compiler.is_compiling() and _is_sequence(kind) and len(args) == 1 and not kwargs:
+        return _compiled(args[0], (*block._modules.values(),))
     if (
         block.training
         or torch.compiler.is_compiling()
@@ -88,10 +96,38 @@ def _forward(block: Any, args: Any, kwargs: Any) -> Any:
     return made
 
 
+def _is_sequence(kind: Any) -> bool:
+    """Whether a class calls its modules one after the other, as ``nn.Sequential`` does."""
+    return (
+        issubclass(kind, nn.Sequential)
+        and kind.forward is nn.Sequential.forward
+        and kind.__iter__ is nn.Sequential.__iter__
+    )
+
+
+def _compiled(input: Any, modules: tuple[Any, ...]) -> Any:
+    """The forward pass of a sequence, for a compiler."""
+    k = 0
+    while k < len(modules):
+        together = modules[k : k + length(modules, k)]
+        k += len(together)
+        alone = len(together) == 1 or is_transformed() or exports_onnx()
+        if not alone and is_fusible(input, *together):
+            input = by_operator(input, *together)
+        else:
+            for module in together:
+                input = module(input)
+    return input
+
+
 def runs(block: nn.Module) -> list[tuple[str, ...]]:
     """The names of modules of ``block`` that may be one kernel: a convolution, its normalisation
     and perhaps an activation, each called once and the only one to take what the last one made."""
     children = block._modules
+    if _is_sequence(getattr(block, "unfused", type(block))):
+        own, modules = (*children,), (*children.values(),)
+        counts = ((k, length(modules, k)) for k in range(len(modules)))
+        return [own[k : k + count] for k, count in counts if count > 1]
     if not any(length([a, b], 0) > 1 for a in children.values() for b in children.values()):
         return []
     graph = _graph(block)
@@ -185,7 +221,8 @@ def can_fuse(module: nn.Module) -> bool:
     """Whether a module's forward pass hands a convolution of ours to its normalisation alone."""
     kind: Any = type(module)
     return (
-        not isinstance(module, (FusedBlock, nn.Sequential, torch.jit.ScriptModule, fx.GraphModule))
+        not isinstance(module, (FusedBlock, torch.jit.ScriptModule, fx.GraphModule))
+        and (_is_sequence(kind) or not isinstance(module, nn.Sequential))
         and kind.__call__ is nn.Module.__call__
         and "forward" not in vars(module)
         and bool(runs(module))

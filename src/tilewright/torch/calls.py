@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -31,60 +30,24 @@ Run = Callable[..., Any]
 _runs: dict[Any, Run] = {}
 
 
-class CallPlan:
+class CallPlan(NamedTuple):
     """A convolution that was done before, or a transposed one.
 
     Attributes
     ----------
     run : of (input, weight, bias), without a record of gradients.
     record : with one, of (input, weight, bias) and this.
-    is_flat : whether operands lack the height, which is 1.
-    size, kernel, last, memory_format : of the input and the weight, with a height.
-    dtype, weight_dtype : what the record casts weight and bias to, and the type that the weight
-        has; None where it takes them as they are.
-    convert_weight, convert_bias : how it does, without a record of its own; None where autocast's
-        way will do.
-    cast_and_run : :func:`~tilewright.torch.fused_backward.cast_and_run`; None where there is a
-        bias, and where there is no such launch.
-    kinds : what calls looked like before autocast.
-    backward : by whose gradients are asked for, what operands and the output's gradient looked
-        like, and a run of the gradients.
+    last : whether channels of the input lie next to one another.
     """
 
-    __slots__ = (
-        "backward", "cast_and_run", "convert_bias", "convert_weight", "dtype", "geometry",
-        "is_flat", "kernel", "kinds", "last", "memory_format", "record", "run", "size",
-        "weight_dtype",
-    )  # fmt: skip
-
-    def __init__(
-        self, run: Run, record: Run, geometry: Geometry, input: torch.Tensor, weight: torch.Tensor
-    ) -> None:
-        self.run, self.record, self.geometry = run, record, geometry
-        self.is_flat = input.dim() == 3
-        if self.is_flat:
-            input, weight = input.unsqueeze(2), weight.unsqueeze(2)
-        self.size, self.kernel, self.last = input.shape, weight.shape[2:], lying(input)[0]
-        self.memory_format = memory_format_of(self.last)
-        self.dtype: Any = None
-        self.weight_dtype: Any = None
-        self.convert_weight: Run | None = None
-        self.convert_bias: Run | None = None
-        self.cast_and_run: Run | None = None
-        self.kinds: list[Any] = []
-        self.backward: dict[Any, list[tuple[Callable[..., bool], Run]]] = {}
-
-    def casting(self, dtype: Any, weight_dtype: Any) -> CallPlan:
-        """The same whose record casts weight and bias to ``dtype``."""
-        made = copy(self)
-        made.dtype, made.weight_dtype, made.kinds, made.backward = dtype, weight_dtype, [], {}
-        return made
+    run: Run
+    record: Run
+    geometry: Geometry
+    last: bool
 
 
 #: By :func:`signature`, and who was called and told what beside the operands.
 seen: dict[Any, CallPlan] = {}
-#: By the identity of a weight, which may be another's by now, the last call with it.
-latest: dict[int, Any] = {}
 #: How many are remembered: where shapes keep changing, they are looked up again now and then.
 MOST_SEEN = 10_000
 _warned: set[str] = set()
@@ -96,7 +59,6 @@ def forget() -> None:
     """Look everything up again; warnings are given again."""
     _runs.clear()
     seen.clear()
-    latest.clear()
     _warned.clear()
 
 
@@ -284,6 +246,5 @@ def cached(key: Any, make: Callable[[], Run]) -> Run:
         if len(_runs) >= MOST_SEEN:
             _runs.clear()
             seen.clear()
-            latest.clear()
         run = _runs[key] = make()
     return run

@@ -1,182 +1,133 @@
-"""The short way of an eager call like one before: past the dispatcher, if nobody asks for it there.
+"""Whether a call asks PyTorch's dispatcher for anything but to call the kernel.
 
-One guard recognises a call that is like the last one with the same weight. Otherwise it is looked
-up by all that its operands are but their values.
+The dispatcher costs a call some ten microseconds when the operator is Python's. What it is for
+(tracing, modes, subclasses, transformations, profiles) is looked for here. This is the one file
+that names private parts of PyTorch; in a PyTorch that lacks one of them all calls go by the
+dispatcher.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import Any
 
 import torch
+from torch import fx
 from torch.autograd import forward_ad
+from torch.nn.modules import module as _every
 
-from tilewright.torch.calls import MOST_SEEN, CallPlan, latest, observers, seen, signature
-from tilewright.torch.cast_cache import autocast, cast_once, kind_of
-from tilewright.torch.conversions import conversion
-from tilewright.torch.dispatcher_checks import alive, functions, modes, needs_no_dispatch, profiled
-from tilewright.torch.fused_backward import cast_and_run
-from tilewright.torch.guards import Guard, guard
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
-_grad, _dtype_of = torch.is_grad_enabled, torch.get_autocast_dtype
-_autocast_is_on = torch._C._is_any_autocast_enabled
-#: Kinds of operands of a call that is else the same: this many are kept in mind.
-_MOST_KINDS = 16
+try:
+    from torch._C import _functorch
+
+    _modes = torch._C._len_torch_dispatch_stack
+    _functions = torch._C._len_torch_function_stack
+    _profiled = torch.autograd._profiler_enabled
+    _tracing = torch._C._get_tracing_state
+    _transforms = _functorch.peek_interpreter_stack
+    _is_batched = _functorch.is_legacy_batchedtensor
+    #: A tensor, or what it wraps where a transformation of torch.func that has ended left it.
+    alive: Any = _functorch.unwrap_if_dead
+    _ = forward_ad._current_level
+    hooks, pre_hooks = _every._global_forward_hooks, _every._global_forward_pre_hooks
+    _KNOWN = True
+except (ImportError, AttributeError):  # of another version
+    _KNOWN = False
+    hooks, pre_hooks = {0: None}, {}
+
+    def alive(tensor: Any) -> Any:
+        return tensor
 
 
-class GuardedCall:
-    """A call that was made before, with operands as its caller had them.
+def needs_no_dispatch(*tensors: Any) -> bool:
+    """Whether the dispatcher would do no more than call the kernel; None among tensors is none."""
+    return needs_no_dispatch_but_watched(*tensors) and not is_watched()
 
-    Attributes
-    ----------
-    given : what the caller was given beside the operands.
-    is_like : whether operands, but for a bias that is None, and the thread's state are as then.
-    asks : whether an operand asks for gradients.
-    known : what is known of the call.
-    kind, dtype : of autocast, the type of the device and what it casts to; "" where it is off.
-    casting : where one record does for the casts of parameters too, ``known`` with these.
-    convert : how an input that asks for no gradients is cast; None where autocast's way will do.
+
+def needs_no_dispatch_but_watched(*tensors: Any) -> bool:
+    """Whether the dispatcher would do no more than call the kernel, and tell a profiler of it, or a
+    mode that watches functions."""
+    if not _KNOWN or _modes() or _tracing() is not None or is_transformed():
+        return False
+    for t in tensors:
+        if t is None:
+            continue
+        # What autograd batches gradients by (is_grads_batched) has no memory, and a class like
+        # others; the same holds of what a transformation left behind.
+        if type(t) not in _PLAIN or t.is_neg() or t._is_zerotensor():
+            return False
+        if _is_batched(t) or alive(t) is not t:
+            return False
+    return True
+
+
+def is_watched() -> bool:
+    """Whether a profiler, or a mode that sees functions, watches calls."""
+    return not _KNOWN or bool(_functions() or _profiled())
+
+
+def is_transformed() -> bool:
+    """Whether torch.func or forward-mode derivatives are at work.
+
+    While a function is compiled that asks for them, they are: what is answered then stays so in
+    its graph, which the compiler takes for no other state of these.
     """
-
-    __slots__ = ("asks", "casting", "convert", "dtype", "given", "is_like", "kind", "known")
-
-    def __init__(
-        self, known: CallPlan, is_like: Guard, operands: tuple[Any, ...], given: Any, kind: str
-    ) -> None:
-        self.known, self.is_like, self.given, self.kind = known, is_like, given, kind
-        self.asks = any(t.requires_grad for t in operands)
-        self.dtype = _dtype_of(kind) if kind else None
-        # What is no parameter may be large, and the record would keep it.
-        parameters = all(type(t) is torch.nn.Parameter for t in operands[1:])
-        self.casting: CallPlan | None = None
-        self.convert = None
-        if kind and not operands[0].requires_grad:
-            self.convert = conversion(operands[0], self.dtype)
-        if kind and parameters:
-            self.casting = known.casting(self.dtype, operands[1].dtype)
-            convert = self.casting.convert_weight = conversion(operands[1], self.dtype)
-            if len(operands) == 3:
-                self.casting.convert_bias = conversion(operands[2], self.dtype)
-            else:
-                self.casting.cast_and_run = cast_and_run(convert, known.run)
+    return _KNOWN and (_transforms() is not None or forward_ad._current_level >= 0)
 
 
-def fast_call(input: Any, weight: Any, bias: Any, given: tuple[Any, ...]) -> torch.Tensor | None:
-    """What ``eager.convolve`` or ``transpose`` made of arguments like these before, or None.
+# What torch.compiler.assume_constant_result does, which takes a second to load the compiler.
+vars(is_transformed)["_dynamo_marked_constant"] = True
 
-    ``given`` is the caller's name, and what it was given beside the operands.
+
+def past_autocast(device: str) -> Any:
+    """A region in which operators are not cast again, while they are cast on a type of device."""
+    key = getattr(getattr(torch._C, "DispatchKey", None), f"Autocast{device}", None)
+    if key is None:
+        return contextlib.nullcontext()
+    return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key))
+
+
+def as_leaf(module: Any, *arguments: Any) -> Any:
+    """A call of ``module`` in the graph of a ``torch.fx`` tracer, of which the first argument is.
+
+    Tracers take modules of ``torch.nn`` as one call, as the classes of ours are to be taken.
     """
-    # Each look-up counts: this is all that a call costs beside PyTorch's part of it.
-    quick = latest.get(id(weight))
-    if (
-        quick is None
-        or observers
-        or modes()
-        or functions()
-        or profiled()
-        or forward_ad._current_level >= 0
-    ):
-        return _looked_up(input, weight, bias, given)
-    try:
-        is_like = quick.given == given and (
-            quick.is_like(input, weight) if bias is None else quick.is_like(input, weight, bias)
-        )
-    except Exception:  # another number of operands, or settings that cannot be compared
-        is_like = False
-    if not is_like:
-        return _looked_up(input, weight, bias, given)
-    known = quick.known
-    made: torch.Tensor
-    if quick.kind:
-        dtype = quick.dtype
-        if _dtype_of(quick.kind) is not dtype:
-            return _looked_up(input, weight, bias, given)
-        if input.dtype is not dtype:
-            input = cast_once(input, dtype, quick.convert)
-        casting = quick.casting
-        if casting is None:
-            weight = cast_once(weight, dtype)
-            bias = None if bias is None else cast_once(bias, dtype)
-        elif quick.asks and _grad():
-            made = known.record(input, weight, bias, casting)
-            return made
-        else:
-            weight = cast_once(weight, dtype, casting.convert_weight)
-            bias = None if bias is None else cast_once(bias, dtype, casting.convert_bias)
-    if quick.asks and _grad():
-        made = known.record(input, weight, bias, known)
-    else:
-        made = known.run(input, weight, bias)
-    return made
+    tracer: Any = arguments[0].tracer
+    return tracer.create_proxy("call_module", tracer.path_of_module(module), arguments, {})
 
 
-def _looked_up(input: Any, weight: Any, bias: Any, given: tuple[Any, ...]) -> torch.Tensor | None:
-    """The same by the signature of the operands as autocast casts them."""
-    if observers or not needs_no_dispatch(input, weight, bias):
-        return None
-    operands, kind = (input, weight, bias), ""
-    if _autocast_is_on():
-        kind = kind_of(input)
-        if kind:
-            input, weight, bias = autocast(input, weight, bias, cast_once)
-    try:
-        known, simple = seen.get((signature(input, weight, bias), given)), True
-    except TypeError:
-        known, simple = _by_lists(signature(input, weight, bias), given), False
-    if known is None:
-        return None
-    made: torch.Tensor
-    try:
-        if _grad() and asks_for_gradients(input, weight, bias):
-            made = known.record(input, weight, bias, known)
-        else:
-            made = known.run(input, weight, bias)
-    except RuntimeError:
-        if all(alive(t) is t for t in (input, weight, bias) if t is not None):
-            raise
-        return None  # one of them has no memory, but wraps what has
-    if simple:
-        _remember(known, operands, given, kind)
-    return made
-
-
-def _remember(
-    known: CallPlan, operands: tuple[Any, ...], given: tuple[Any, ...], kind: str
-) -> None:
-    """Let one guard recognise the next call like this one."""
-    weight, present = operands[1], tuple(t for t in operands if t is not None)
-    dtype = _dtype_of(kind) if kind else None
-    for quick in known.kinds:
-        if quick.kind == kind and quick.dtype is dtype and quick.is_like(*present):
-            break
-    else:
-        is_like = guard(*present)
-        if is_like is None:
-            return
-        if len(known.kinds) >= _MOST_KINDS:
-            known.kinds.clear()
-        quick = GuardedCall(known, is_like, present, given, kind)
-        known.kinds.append(quick)
-    if len(latest) >= MOST_SEEN:
-        latest.clear()
-    latest[id(weight)] = quick
-
-
-def _by_lists(operands: Any, given: tuple[Any, ...]) -> CallPlan | None:
-    """What is known of a call; nothing of one with a stride or the like that is neither a tuple
-    nor a list."""
-    with contextlib.suppress(TypeError):
-        return seen.get((operands, hashable(given)))
+def as_call(function: Any, *arguments: Any) -> Any:
+    """A call of ``function`` in the graph of a ``torch.fx`` tracer, where an argument is of one, or
+    None."""
+    for argument in arguments:
+        if isinstance(argument, fx.Proxy):
+            return argument.tracer.create_proxy("call_function", function, arguments, {})
     return None
 
 
-def hashable(given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Lists as tuples."""
-    return tuple(tuple(value) if isinstance(value, list) else value for value in given)
+def is_traced() -> bool:
+    """Whether ``torch.jit.trace`` writes down what is called."""
+    return not torch.compiler.is_compiling() and _KNOWN and _tracing() is not None
 
 
-def asks_for_gradients(input: Any, weight: Any, bias: Any) -> bool:
-    """Whether one of the operands does."""
-    found: bool = input.requires_grad or weight.requires_grad
-    return found or (bias is not None and bias.requires_grad)
+def shape_of(tensor: Any) -> tuple[int, ...]:
+    """The extents as numbers, which in a program that is traced are part of it."""
+    if not is_traced():
+        return tuple(tensor.shape)
+    state = _tracing()
+    torch._C._set_tracing_state(None)
+    try:
+        return tuple(tensor.shape)
+    finally:
+        torch._C._set_tracing_state(state)
+
+
+def exports_onnx() -> bool:
+    """Whether a model is written as ONNX, which has no operators of ours."""
+    onnx = sys.modules.get("torch.onnx")  # who does so has loaded it
+    return onnx is not None and bool(onnx.is_in_onnx_export())
+
+
+vars(exports_onnx)["_dynamo_marked_constant"] = True

@@ -7,10 +7,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tilewright.torch.cast_cache import autocast
-from tilewright.torch.dispatcher_checks import as_call, exports_onnx, shape_of
-from tilewright.torch.eager import convolve
-from tilewright.torch.eager_fast_path import fast_call
+from tilewright.torch.eager import convolve, fast_call
+from tilewright.torch.eager_fast_path import as_call, exports_onnx, shape_of
 from tilewright.torch.geometry import Geometry, fits
 
 
@@ -54,7 +52,7 @@ def depthwise_conv2d(
     geometry = Geometry(steps, sides, spread)
     if not geometry.is_valid:
         return F.conv2d(input, weight, bias, stride, padding, dilation, input.shape[1])  # raises
-    return convolve(*autocast(input, weight, bias), geometry, given)
+    return convolve(input, weight, bias, geometry, given)
 
 
 def depthwise_conv1d(
@@ -91,7 +89,7 @@ def depthwise_conv1d(
     geometry = Geometry(steps, sides, spread)
     if not geometry.is_valid:
         return F.conv1d(input, weight, bias, stride, padding, dilation, input.shape[1])  # raises
-    return convolve(*autocast(input, weight, bias), geometry, given)
+    return convolve(input, weight, bias, geometry, given)
 
 
 def pair(value: Any) -> tuple[int, int]:

@@ -7,18 +7,15 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules import module as _every
 
+from tilewright.torch.autocast import autocast
 from tilewright.torch.calls import DTYPES
-from tilewright.torch.cast_cache import autocast
+from tilewright.torch.eager_fast_path import hooks, pre_hooks
 from tilewright.torch.functional import pair, sides_of
 from tilewright.torch.geometry import Geometry, fits
 from tilewright.torch.modules import DepthwiseConv2d, DepthwiseConv2dSame
 from tilewright.torch.normalized import conv_norm
 from tilewright.torch.norms import activation_step
-
-#: Hooks of every module.
-hooks, pre_hooks = _every._global_forward_hooks, _every._global_forward_pre_hooks
 
 
 class Naming:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tilewright.torch.dispatcher_checks import shape_of
+from tilewright.torch.eager_fast_path import shape_of
 
 
 class Geometry(NamedTuple):

@@ -17,7 +17,7 @@ from tilewright.topi.epilogue import Step
 from tilewright.topi.operators.conv import Conv
 from tilewright.torch import kernels
 from tilewright.torch.calls import cached, observe, target_of
-from tilewright.torch.dispatcher_checks import as_leaf, needs_no_dispatch
+from tilewright.torch.eager_fast_path import as_leaf, needs_no_dispatch
 from tilewright.torch.functional import sides_of
 
 

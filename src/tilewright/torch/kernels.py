@@ -283,24 +283,6 @@ def launch_of(
     return launch_on_cpu if isinstance(program, LLVMProgram) else launch
 
 
-def join(
-    launches: Sequence[Launch],
-    takes: Sequence[Sequence[int]],
-    addresses: int,
-    temporaries: Sequence[int] = (),
-) -> Launch | None:
-    """One launch for several that follow each other on a GPU; None where there is none.
-
-    Each takes those addresses, of ``addresses`` given and then of memory between them, of as many
-    bytes, whose numbers it has in ``takes``.
-    """
-    if not all(hasattr(launch, "part") for launch in launches):
-        return None
-    from tilewright.runtime import cuda_quick
-
-    return cuda_quick.join(launches, takes, addresses, torch, temporaries)
-
-
 def _follow_threads() -> None:
     """Use as many threads as PyTorch does, unless the environment says how many."""
     from tilewright.runtime.llvm_pool import set_num_threads

@@ -80,8 +80,5 @@ class ByNCHW:
 
     def __call__(self, *operands: Any) -> Any:
         images = (t.contiguous() for t in operands[: self.images])
-        return self.finish(self.inner(*images, *operands[self.images :]))
-
-    def finish(self, made: Any) -> Any:
-        """The result of :attr:`inner` as it is wanted."""
+        made = self.inner(*images, *operands[self.images :])
         return made.contiguous(memory_format=self.memory_format)

@@ -11,7 +11,7 @@ from torch.fx import Proxy
 from torch.jit import is_scripting
 
 from tilewright.torch import scripted
-from tilewright.torch.dispatcher_checks import as_leaf, exports_onnx
+from tilewright.torch.eager_fast_path import as_leaf, exports_onnx
 from tilewright.torch.functional import depthwise_conv1d, depthwise_conv2d
 from tilewright.torch.transposed import depthwise_conv_transpose2d
 

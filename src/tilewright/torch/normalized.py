@@ -7,6 +7,8 @@ that there is nothing to keep: new parameters count from the next call on, also 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,18 +20,17 @@ from tilewright.runtime.torch_memory import allocator
 from tilewright.topi.epilogue import Step
 from tilewright.topi.operators.conv import Conv
 from tilewright.torch import aten_fallback, calls, flops, kernels
+from tilewright.torch.autocast import register_autocast
 from tilewright.torch.calls import cached, memory_format_of, signature
-from tilewright.torch.fast_autograd import register_autocast, register_autograd, register_fake
-from tilewright.torch.fused_backward import casting_launch
 from tilewright.torch.geometry import Geometry, fits
-from tilewright.torch.graph_calls import Operator, operators
 from tilewright.torch.kernels import Launch
+from tilewright.torch.lowerings import register_fake
 from tilewright.torch.norms import activate, norm_step
-from tilewright.torch.passes import Parts
 
 _library = torch.library.Library("tilewright", "FRAGMENT")
 
 
+@dataclass(frozen=True)
 class Launched:
     """A kernel, and the memory of its result.
 
@@ -40,23 +41,16 @@ class Launched:
     by_nchw : the memory format of images where the kernel computes in NCHW on copies, or None.
     """
 
-    __slots__ = ("by_nchw", "empty", "launch")
+    empty: Callable[[], Any]
+    launch: Launch
+    by_nchw: Any
 
-    def __init__(self, empty: Callable[[], Any], launch: Launch, by_nchw: Any) -> None:
-        self.empty, self.launch, self.by_nchw = empty, launch, by_nchw
-
-    def casting(self, parameters: Sequence[Any], dtype: Any) -> Launched | None:
-        """The same that casts weight and bias to ``dtype`` in its launch; None where it cannot."""
-        addresses = 1 + len(parameters) + 4 + 1  # with the statistics and the result
-        launch = casting_launch(self.launch, addresses, parameters, dtype)
-        return None if launch is None else Launched(self.empty, launch, self.by_nchw)
-
-    def __call__(self, x: Any, others: tuple[int, ...]) -> Any:
-        """The result for an image and the addresses of the other operands."""
+    def __call__(self, x: Any, *others: Any) -> Any:
+        """The result for an image and the other operands, in the order of the declaration."""
         if self.by_nchw is not None:
             x = x.contiguous()
         made = self.empty()
-        self.launch((x.data_ptr(), *others, made.data_ptr()))
+        self.launch(tuple(t.data_ptr() for t in (x, *others, made)))
         return made if self.by_nchw is None else made.contiguous(memory_format=self.by_nchw)
 
 
@@ -133,16 +127,11 @@ def normalized(
     """
     geometry = Geometry(stride, padding, dilation)
     weight, bias = weight.contiguous(), None if bias is None else bias.contiguous()
-    filled = [
-        mean, variance,
-        torch.ones_like(mean) if gamma is None else gamma,
-        torch.zeros_like(mean) if beta is None else beta,
-    ]  # fmt: skip
-    statistics = [t.contiguous() for t in filled]
-    run = _checked(input, weight, bias, statistics, eps, activation, geometry)
+    statistics = [None if t is None else t.contiguous() for t in (mean, variance, gamma, beta)]
+    run = run_for(input, weight, bias, statistics, eps, activation, geometry)
     made: torch.Tensor
     if run is not None:
-        made = run(input, addresses(weight, bias, statistics))
+        made = run()
     else:
         lies = memory_format_of(calls.lying(input)[0])
         made = aten_fallback.conv2d(input, weight, bias, geometry, lies)
@@ -152,35 +141,29 @@ def normalized(
     return made
 
 
-def _checked(
+def run_for(
     input: Any, weight: Any, bias: Any, statistics: Sequence[Any], eps: float, activation: str,
     geometry: Geometry,
-) -> Launched | None:  # fmt: skip
-    """:func:`launched` where the operands fit one another, or None."""
-    kind = statistics[0].dtype, input.device, weight.shape[:1]
-    are_equal = [(t.dtype, t.device, t.shape) for t in statistics] == [kind] * 4
+) -> Callable[[], Any] | None:  # fmt: skip
+    """What computes the result of operands that fit one another; None where there is no kernel.
+
+    ``statistics`` are mean, variance, gamma and beta, the last two None where there is none.
+    """
+    mean, variance, gamma, beta = statistics
+    filled = [
+        mean, variance,
+        torch.ones_like(mean) if gamma is None else gamma,
+        torch.zeros_like(mean) if beta is None else beta,
+    ]  # fmt: skip
+    kind = filled[0].dtype, input.device, weight.shape[:1]
+    are_equal = [(t.dtype, t.device, t.shape) for t in filled] == [kind] * 4
     if not are_equal or not fits(input, weight, bias):
         return None
-    return launched(input, weight, bias, statistics, eps, activation, geometry)
-
-
-def normalized_parts(
-    input: Any, weight: Any, bias: Any, mean: Any, variance: Any, gamma: Any, beta: Any,
-    eps: float, activation: str, *geometry: Sequence[int],
-) -> Parts | None:  # fmt: skip
-    """For operands of :func:`normalized`, what makes a tensor and a launch on all addresses."""
-    statistics = (mean, variance, gamma, beta)
-    others = (weight, *statistics) if bias is None else (weight, bias, *statistics)
-    if not all(t is not None and t.is_contiguous() for t in others):
+    run = launched(input, weight, bias, filled, eps, activation, geometry)
+    if run is None:
         return None
-    run = _checked(input, weight, bias, statistics, eps, activation, Geometry(*geometry))
-    return None if run is None or run.by_nchw is not None else (run.empty, run.launch)
-
-
-def addresses(weight: Any, bias: Any, statistics: Sequence[Any]) -> tuple[int, ...]:
-    """Those of all operands but the image, in the order of the declaration."""
-    others = statistics if bias is None else (bias, *statistics)
-    return (weight.data_ptr(), *(t.data_ptr() for t in others))
+    others = (weight, *filled) if bias is None else (weight, bias, *filled)
+    return partial(run, input, *others)
 
 
 # As the convolution alone, it takes images in the layout that a compiler computes in.
@@ -210,9 +193,6 @@ def _backward(ctx: Any, dy: Any) -> Any:
 
 
 register_fake(_library, "depthwise_conv2d_norm", _fake)
-register_autograd(_library, "depthwise_conv2d_norm", normalized, _backward)
+torch.library.register_autograd("tilewright::depthwise_conv2d_norm", _backward, lib=_library)
 register_autocast(_library, "depthwise_conv2d_norm")
 register_flop_formula(torch.ops.tilewright.depthwise_conv2d_norm)(flops.by_output)
-operators["depthwise_conv2d_norm"] = Operator(
-    "depthwise_conv2d_norm", 7, normalized, normalized_parts
-)

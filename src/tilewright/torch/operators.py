@@ -13,10 +13,10 @@ import torch
 from torch.utils.flop_counter import register_flop_formula
 
 from tilewright.torch import flops, passes
+from tilewright.torch.autocast import register_autocast
 from tilewright.torch.calls import is_channels_last, lying, memory_format_of
-from tilewright.torch.fast_autograd import register_autocast, register_autograd, register_fake
 from tilewright.torch.geometry import Geometry
-from tilewright.torch.graph_calls import Operator, operators
+from tilewright.torch.lowerings import register_fake
 
 _library = torch.library.Library("tilewright", "DEF")
 _GEOMETRY = "SymInt[2] stride, SymInt[4] padding, SymInt[2] dilation"
@@ -120,29 +120,14 @@ def _backward_wgrad(ctx: Any, ddw: Any) -> Any:
     return dx, dgrad, None, None, None, None
 
 
-for _name, _run, _fake, _save, _backward, _flops in (
-    (
-        "depthwise_conv2d", passes.forward, _fake_forward, _save_forward, _backward_forward,
-        flops.by_output,
-    ),
-    (
-        "depthwise_conv2d_dgrad", passes.dgrad, _fake_dgrad, _save_dgrad, _backward_dgrad,
-        flops.by_gradient,
-    ),
-    (
-        "depthwise_conv2d_wgrad", passes.wgrad, _fake_wgrad, _save_wgrad, _backward_wgrad,
-        flops.by_kernel,
-    ),
-):  # fmt: skip
-    register_fake(_library, _name, _fake)
-    register_autograd(_library, _name, _run, _backward, _save)
-    register_flop_formula(getattr(torch.ops.tilewright, _name))(_flops)
-
-register_autocast(_library, "depthwise_conv2d")
-
-for _name, _tensors, _run, _prepare in (
-    ("depthwise_conv2d", 3, passes.forward, passes.forward_parts),
-    ("depthwise_conv2d_dgrad", 3, passes.dgrad, passes.dgrad_parts),
-    ("depthwise_conv2d_wgrad", 2, passes.wgrad, passes.wgrad_parts),
+for _name, _fake, _save, _backward, _flops in (
+    ("depthwise_conv2d", _fake_forward, _save_forward, _backward_forward, flops.by_output),
+    ("depthwise_conv2d_dgrad", _fake_dgrad, _save_dgrad, _backward_dgrad, flops.by_gradient),
+    ("depthwise_conv2d_wgrad", _fake_wgrad, _save_wgrad, _backward_wgrad, flops.by_kernel),
 ):
-    operators[_name] = Operator(_name, _tensors, _run, _prepare)
+    register_fake(_library, _name, _fake)
+    torch.library.register_autograd(
+        f"tilewright::{_name}", _backward, setup_context=_save, lib=_library
+    )
+    register_flop_formula(getattr(torch.ops.tilewright, _name))(_flops)
+register_autocast(_library, "depthwise_conv2d")

@@ -10,13 +10,13 @@ from torch import nn
 
 from tilewright import select
 from tilewright.ir.errors import ArgumentError
-from tilewright.torch import ahead, blocks, grouped
+from tilewright.torch import ahead, grouped
+from tilewright.torch.blocks import can_fuse, followers, unfuse
+from tilewright.torch.blocks import fuse as fuse_
 from tilewright.torch.calls import DTYPES, problem_of, target_of
 from tilewright.torch.geometry import Geometry
 from tilewright.torch.grouped import GroupedConv2d
 from tilewright.torch.modules import REPLACEMENTS, replacement
-from tilewright.torch.sequential import can_fuse, followers, unfuse
-from tilewright.torch.sequential import fuse as fuse_
 from tilewright.torch.table import text_table
 
 #: The image that a kernel is looked for, to tell whether a layer can have one.
@@ -69,7 +69,6 @@ class Report:
         """Make the modules what they were; their parameters stay as they are now."""
         for module, kind in self._before:
             unfuse(module)
-            blocks.unfuse(module)
             module.__class__ = kind
         self._before.clear()
 
@@ -149,10 +148,7 @@ def optimize_(
             if can_fuse(module):
                 before.append((module, type(module)))
                 fuse_(module)
-            elif blocks.can_fuse(module):
-                before.append((module, type(module)))
-                blocks.fuse(module)
-            for convolution, others in (followers(module) | blocks.followers(module)).items():
+            for convolution, others in followers(module).items():
                 taken[names[convolution]] = tuple((names[m], type(m).__name__) for m in others)
     report = Report([replace(row, fused=taken.get(row.name, ())) for row in rows], before)
     if example is not None:
@@ -174,7 +170,6 @@ def undo_(model: nn.Module) -> list[str]:
     names = []
     for name, module in model.named_modules():
         unfuse(module)
-        blocks.unfuse(module)
         if type(module) in back:
             module.__class__ = back[type(module)]
             names.append(name)

@@ -6,7 +6,7 @@ same shapes, strides, types and device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,9 +28,6 @@ from tilewright.torch.geometry import Geometry, fits
 from tilewright.torch.kernels import Launch
 from tilewright.torch.layouts import ByNCHW
 
-#: What makes a tensor, and a launch on the addresses of operands and of that one.
-Parts = tuple[Callable[[], Any], Launch]
-
 
 def forward(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *geometry: Sequence[int]
@@ -39,11 +36,6 @@ def forward(
     run = forward_run(input, weight, bias, Geometry(*geometry))
     out: torch.Tensor = run(input, weight, bias)
     return out
-
-
-def forward_parts(input: Any, weight: Any, bias: Any, *geometry: Sequence[int]) -> Parts | None:
-    """:func:`parts` of a run for operands of :func:`forward`."""
-    return parts(forward_run(input, weight, bias, Geometry(*geometry)))
 
 
 def forward_run(
@@ -101,19 +93,6 @@ def dgrad(
     return out
 
 
-def dgrad_parts(
-    grad: Any, weight: Any, bias: Any, input_size: Sequence[int], stride: Sequence[int],
-    padding: Sequence[int], dilation: Sequence[int], channels_last: bool,
-) -> Parts | None:  # fmt: skip
-    """:func:`parts` of a run for operands of :func:`dgrad`."""
-    same, last = dense(grad, channels_last)
-    small = (weight,) if bias is None else (weight, bias)
-    if same is not grad or not all(t.is_contiguous() for t in small):
-        return None
-    geometry = Geometry(stride, padding, dilation)
-    return parts(dgrad_run(grad, weight, bias, input_size, geometry, last))
-
-
 def dense(grad: torch.Tensor, last: bool) -> tuple[torch.Tensor, bool]:
     """What lies as it does where it is dense, else in the layout that is asked for, and whether
     that is channels last."""
@@ -167,16 +146,6 @@ def wgrad(
     grad = grad.contiguous(memory_format=memory_format_of(last))
     out: torch.Tensor = wgrad_run(input, grad, kernel, Geometry(*geometry))(input, grad)
     return out
-
-
-def wgrad_parts(
-    input: Any, grad: Any, kernel: Sequence[int], *geometry: Sequence[int]
-) -> Parts | None:
-    """:func:`parts` of a run for operands of :func:`wgrad`."""
-    last = is_channels_last(input)
-    if last is None or not grad.is_contiguous(memory_format=memory_format_of(last)):
-        return None
-    return parts(wgrad_run(input, grad, kernel, Geometry(*geometry)))
 
 
 def wgrad_run(
@@ -235,7 +204,6 @@ def _launching(
 
     ``by_nchw`` of them are images in another layout than the kernel's, NCHW; so is the tensor where
     its ``memory_format`` is. With ``is_flat`` neither images nor the tensor have a height.
-    What it is made of is found by :func:`parts`.
     """
     made_as = torch.contiguous_format if by_nchw else memory_format
     strides = torch.empty(shape, device="meta", memory_format=made_as).stride()
@@ -251,13 +219,4 @@ def _launching(
             launch((a.data_ptr(), b.data_ptr(), c.data_ptr(), made.data_ptr()))
         return made
 
-    if by_nchw:
-        return ByNCHW(run, by_nchw, memory_format)
-    vars(run)["parts"] = empty, launch
-    return run
-
-
-def parts(run: Run | None) -> Parts | None:
-    """What makes the tensor of a run, and its launch on addresses; None for what is more."""
-    found: Parts | None = getattr(run, "parts", None)
-    return found
+    return ByNCHW(run, by_nchw, memory_format) if by_nchw else run

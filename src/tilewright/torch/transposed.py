@@ -7,11 +7,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from tilewright.torch.autocast import autocast
 from tilewright.torch.calls import is_channels_last, observe
-from tilewright.torch.cast_cache import autocast
-from tilewright.torch.dispatcher_checks import as_call, exports_onnx, shape_of
-from tilewright.torch.eager import transpose
-from tilewright.torch.eager_fast_path import fast_call
+from tilewright.torch.eager import fast_call, transpose
+from tilewright.torch.eager_fast_path import as_call, exports_onnx, shape_of
 from tilewright.torch.functional import pair
 from tilewright.torch.geometry import Geometry
 from tilewright.torch.kernels import Selection
@@ -75,7 +74,7 @@ def depthwise_conv_transpose2d(
                 None, Selection(None, reason="an output_padding beyond the stride and the padding")
             )
         return F.conv_transpose2d(input, weight, bias, *aten)
-    input, weight, bias = autocast(input, weight, bias)
+    input, weight, _ = autocast(input, weight, None)
     x, channels = input, channels * multiplier
     if multiplier > 1:  # each output channel has an input channel of its own
         x = _repeated(x, multiplier)
