@@ -91,6 +91,19 @@ def test_a_shift_by_the_width_or_more_leaves_zeros_or_the_sign(type: str, target
     np.testing.assert_array_equal(found[2], exactly(lambda x, _: x >> bits, a, by))
 
 
+@pytest.mark.parametrize("type", INTEGERS)
+@everywhere
+def test_the_size_of_the_least_integer_is_itself_in_wider_types_too(type: str, target: str) -> None:
+    a = extremes(type)
+    found = apply_all(
+        [lambda a: te.abs(a), lambda a: te.min(te.cast("int64", te.abs(a)), 7)],
+        a, types=[type], target=target,
+    )  # fmt: skip
+    sizes = exactly(lambda x, _: abs(x), a, a)
+    np.testing.assert_array_equal(found[0], sizes)
+    np.testing.assert_array_equal(found[1], np.minimum(sizes.astype("int64"), 7))
+
+
 @everywhere
 def test_comparisons_see_what_wrapped_around(target: str) -> None:
     a, b = pairs("int32")

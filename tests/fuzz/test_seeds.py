@@ -50,6 +50,7 @@ FOUND: dict[str, dict[str, tuple[int, ...]]] = {
 FOUND_ON_OPENCL: dict[str, dict[str, tuple[int, ...]]] = {
     "minima and maxima of two C types were ambiguous": {"opencl/machine_integers": (3, 39, 74)},
     "float16 could not be prefetched": {"opencl": (7000010, 7000069)},
+    "the size of the least integer was a positive number": {"opencl": (11200723,)},
     "PoCL unrolled a loop with ten barriers": {"opencl": (7002977,)},
 }
 #: The first seeds of each target.

@@ -234,8 +234,7 @@ class Dialect:
         if name == "abs":
             if t.is_float:
                 return call(f"fabs{suffix}", *args)
-            made = call("llabs" if t.bits == 64 else "abs", *args)
-            return self.plain_cast(t, made) if t.bits < 32 else made
+            return self.total_size(t, args[0])
         return call(f"{name}{suffix}", *args)
 
     def popcount(self, t: DType, x: Code) -> Code:
@@ -252,6 +251,15 @@ class Dialect:
         name = total_division(node, t)
         self.require(name)
         made = call(name, a, b)
+        return self.plain_cast(t, made) if t.bits < 32 else made
+
+    def total_size(self, t: DType, a: Code) -> Code:
+        """The absolute value of any integer."""
+        if t.kind == "uint":
+            return a
+        name = "abs_any64" if t.bits == 64 else "abs_any"
+        self.require(name)
+        made = call(name, a)
         return self.plain_cast(t, made) if t.bits < 32 else made
 
     def total_shift(self, node: type[E.Expr], t: DType, a: Code, b: Code) -> Code:

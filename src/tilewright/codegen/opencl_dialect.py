@@ -143,7 +143,7 @@ class OpenCLDialect(Dialect):
         if name == "popcount":
             return self.popcount(t, args[0])
         if name == "abs" and t.is_int:
-            return self.plain_cast(t, call("abs", self._typed(t, args[0])))
+            return self.total_size(t, args[0])
         if name == "sigmoid":
             exp = call("exp", self.negate(t, args[0]))
             one = self.floating(t, 1.0)

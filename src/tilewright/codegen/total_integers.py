@@ -1,4 +1,4 @@
-"""Integer division by what may be zero, and shifts by any amount, in C-like languages.
+"""Integer division by what may be zero, shifts by any amount, and sizes, in C-like languages.
 
 C leaves division by zero undefined, and that of the least integer by -1. Here ``x // 0`` and
 ``x % 0`` are 0, and a quotient wraps around as all arithmetic on data does (docs/language.md).
@@ -6,6 +6,8 @@ Divisors that are known not to be 0 or -1 are divided by with C's own operators.
 
 C also leaves shifts by the width of the type or more undefined. Here they leave zeros, or copies of
 the sign. Constant amounts below the width are shifted by with C's own operators.
+
+The size of the least integer, which C's ``abs`` leaves undefined, wraps around to it.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ _SIGNED = {
   return (r != 0 && (r < 0) != (b < 0)) ? r + b : r;
 """,
 }
+_SIZE = "  return ({t})(a < 0 ? 0 - ({u})a : ({u})a);\n"
 _UNSIGNED = {"div": "  return b == 0 ? 0 : a / b;\n", "mod": "  return b == 0 ? 0 : a % b;\n"}
 #: The amount is unsigned, of 64 bits: a negative one is beyond every width.
 _SHIFTS = {
@@ -42,7 +45,7 @@ _SHIFTS = {
 #: The names of all functions here.
 NAMES = frozenset(
     f"{name}_any{suffix}"
-    for name in (*_SIGNED, "udiv", "umod", *_SHIFTS)
+    for name in (*_SIGNED, "udiv", "umod", *_SHIFTS, "abs")
     for suffix in ("", "64")
 )  # fmt: skip
 
@@ -75,6 +78,8 @@ def total_functions(head: str, types: tuple[str, str, str, str]) -> dict[str, st
         for name, body in _SIGNED.items():
             full = f"{name}_any{suffix}"
             found[full] = f"{head}{t} {full}({t} a, {t} b) {{\n{body.format(t=t, u=u)}}}\n"
+        size = _SIZE.format(t=t, u=u)
+        found[f"abs_any{suffix}"] = f"{head}{t} abs_any{suffix}({t} a) {{\n{size}}}\n"
         for name, body in _UNSIGNED.items():
             full = f"u{name}_any{suffix}"
             found[full] = f"{head}{u} {full}({u} a, {u} b) {{\n{body}}}\n"
