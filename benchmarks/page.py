@@ -235,6 +235,9 @@ def _calls(results: Results) -> Iterator[dict[str, str]]:
 def _layers(results: Results) -> Iterator[dict[str, str]]:
     place = results["environment"]
     peer = f"PyTorch {place['torch']}, ONNX Runtime {place['onnxruntime']}"
+    if "--dense" in place["command"]:
+        yield from _dense_layers(results, peer)
+        return
     for section, rows in grouped.sections(results["rows"]).items():
         filters = sorted({row["kernel"] for row in rows}, key=lambda k: int(k.split("x")[0]))
         span = " to ".join(dict.fromkeys((filters[0], filters[-1])))
@@ -242,6 +245,21 @@ def _layers(results: Results) -> Iterator[dict[str, str]]:
         large = " --large" if len(filters) == 1 else ""
         what = f"{_processor(place['device'])}: {span}, {section}{dtype}"
         yield line(what, _ratios(rows), peer, f"cpu_layers.py{large}")
+
+
+def _dense_layers(results: Results, peer: str) -> Iterator[dict[str, str]]:
+    """Those with one group, and those with more."""
+    for section, rows in grouped.sections(results["rows"]).items():
+        for name, found in (
+            ("ResNet-50's and VGG-16's dense layers", [r for r in rows if not _in_groups(r)]),
+            ("ResNeXt-50's 32 groups", [r for r in rows if _in_groups(r)]),
+        ):
+            what = f"{_processor(results['environment']['device'])}: {name}, {section}"
+            yield line(what, _ratios(found), peer, "cpu_layers.py --dense")
+
+
+def _in_groups(row: Row) -> bool:
+    return " groups" in row["name"]
 
 
 def _processor(device: str) -> str:
@@ -447,7 +465,7 @@ def _depthwise_claim(results: Results) -> str:
 
 
 def _layers_claim(results: Results) -> str:
-    if "--large" in results["environment"]["command"]:
+    if any(x in results["environment"]["command"] for x in ("--large", "--dense")):
         return ""
     place = results["environment"]
     says = [

@@ -48,6 +48,7 @@ class Matmul:
         are parts of ``rows[0]``, of ``height`` rows each.
     groups, height, depth : how many groups there are, rows of each, and products of a sum.
     contiguous : whether the products of a row are contiguous in memory in what ``weights`` reads.
+    dots : whether they are so in both factors: sums are dot products.
     """
 
     weights: Tensor
@@ -60,6 +61,7 @@ class Matmul:
     height: int
     depth: int
     contiguous: bool
+    dots: bool
 
 
 def as_matmul(s: Schedule, tensor: Tensor, whole: Whole = (1, 1, 1)) -> Matmul:
@@ -148,6 +150,7 @@ def as_matmul(s: Schedule, tensor: Tensor, whole: Whole = (1, 1, 1)) -> Matmul:
         weights, columns, product, tuple(rows), tuple(across), apart, groups,
         math.prod(extents), math.prod(depth),
         _is_contiguous(parts[1 - first], reduced, depth),
+        all(_is_contiguous(part, reduced, depth) for part in parts),
     )  # fmt: skip
 
 

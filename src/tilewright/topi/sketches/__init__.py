@@ -8,10 +8,12 @@ from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
+from tilewright.topi.sketches.dots import DotTile, dot_tiles, schedule_dots
 from tilewright.topi.sketches.flat_windows import FlatTile, form, schedule_flat
 from tilewright.topi.sketches.loops import counts, schedule_cpu, schedule_gpu, tilings
 from tilewright.topi.sketches.products import (
     column_tiles,
+    is_dots,
     is_mma_product,
     is_product,
     lane_counts,
@@ -39,6 +41,8 @@ SKETCHES = (
              counts=lane_counts),
     Template("cpu.flat", FlatTile, schedule_flat, ("forward", "dgrad"), None, False, flat_tiles,
              where=suits, form=form, operators=()),
+    Template("cpu.dots", DotTile, schedule_dots, (), None, False, dot_tiles, where=is_dots,
+             operators=()),
     Template("cpu.products", ColumnTile, schedule_columns, (), None, False, column_tiles,
              where=is_product, operators=()),
     Template("cpu.loops", Tiling, schedule_cpu, (), None, False, tilings, where=_is_other,

@@ -18,7 +18,7 @@ from tilewright.topi.cpu.candidates import lanes
 from tilewright.topi.declared import Declared
 from tilewright.topi.pieces.counts import Counts, of_loops
 from tilewright.topi.pieces.sums import inline
-from tilewright.topi.pieces.tiling import Tiling, tile
+from tilewright.topi.pieces.tiling import Tiling, extent_of, tile
 from tilewright.topi.problem import Problem
 
 #: Iterations of a reduction's loop that are written out, at most.
@@ -92,7 +92,7 @@ def _registers(sums: Stage, t: Tiling, vectors: bool) -> None:
     else:
         sums.unroll(inner[-1])
     sums.unroll(*inner[:-1])
-    if t.unroll and reduced:
+    if t.unroll and reduced and extent_of(reduced[-1]) <= _WRITTEN:
         sums.unroll(reduced[-1])
 
 

@@ -25,6 +25,8 @@ from tilewright.topi.pieces.counts import Counts, of_products
 from tilewright.topi.problem import Problem
 from tilewright.topi.template import DEPTHWISE
 
+#: Rows of a matrix that has few.
+_FEW = 32
 #: Bytes of columns that are stored, at most.
 _STORED = 2**28
 
@@ -69,6 +71,14 @@ def is_mma_product(p: Problem) -> bool:
     """Whether tensor cores multiply these matrices."""
     kinds = {"float16", "bfloat16"}
     return is_product(p) and p.accumulate == "float32" and str(_found(p).weights.dtype) in kinds
+
+
+def is_dots(p: Problem) -> bool:
+    """Whether both matrices lie along the sum, and one has few rows: of more, turning one costs
+    little beside the products."""
+    if not is_product(p) or p.channels_last is not None:  # of windows the sum has several axes
+        return False
+    return _found(p).dots and min(p.result.shape[-2:]) <= _FEW
 
 
 def mma_tiles(p: Problem, target: Target) -> list[MmaTile]:
