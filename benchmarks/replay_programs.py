@@ -190,3 +190,4 @@ def _dense() -> Iterator[Problem]:
                 yield Conv.parse("8x64x56x56", "64x64x3x3", 1, padding=1, **more)
                 yield Conv.parse("8x128x56x56", "128x4x3x3", 32, padding=1, stride=2, **more)
             yield Gemm(m=512, n=384, k=768, dtype=dtype, pass_=pass_, transpose_b=True)
+        yield Gemm(m=4, n=384, k=768, dtype=dtype, transpose_b=True)

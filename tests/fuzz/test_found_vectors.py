@@ -259,3 +259,19 @@ def test_sim_takes_a_condition_that_is_one_for_all_threads_and_lanes() -> None:
     s[B].bind(i, te.thread_axis("threadIdx.x"))
     s[B].vectorize(s[B].split(j, 3)[1])
     agree(s, [A, M], [B], "sim")
+
+
+def test_a_mask_is_of_the_turn_that_it_guards() -> None:
+    # It stands before the loop of a sum. The variable of a loop written out in that one still has
+    # the value of its last turn of the time before.
+    A = te.placeholder((2, 3, 20), name="A")
+    k = te.reduce_axis((0, 3), "k")
+    B = te.compute((2, 20), lambda i, c: te.sum(A[i, k, c], axis=k), name="B")
+    s = te.create_schedule(B.op)
+    i, c = B.op.axis
+    vector, lane = s[B].split(c, factor=16)
+    s[B].reorder(i, k, vector, lane)
+    s[B].unroll(i, vector)
+    s[B].vectorize(lane)
+    s[B].pragma(vector, "partition", False)
+    agree(s, [A], [B], "llvm")

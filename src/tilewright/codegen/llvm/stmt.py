@@ -296,17 +296,23 @@ class Statements(Memory):
     def task(self, s: S.For) -> None:
         """The body of a loop; what serves all of it is found first: what a parallel loop's number
         is divided into, and the masks of its vectors."""
-        for e in dict.fromkeys(exprs(s.body)):
+        inside = list(dict.fromkeys(exprs(s.body)))
+        # Their variables may have values of another turn of a loop around, which is written out.
+        later = {x.var for x in statements(s.body) if isinstance(x, (S.For, S.Let))}
+        later |= {e.var for e in inside if isinstance(e, E.LetExpr)}
+
+        def known(e: Expr) -> bool:
+            free = self.free(e)
+            return not self.partial(e) and later.isdisjoint(free) and free <= self.variables.keys()
+
+        for e in inside:
             match e:
                 case E.FloorDiv() | E.FloorMod() if s.kind is ForKind.PARALLEL:
-                    if e.dtype.lanes == 1 and self._known_here(e):
+                    if e.dtype.lanes == 1 and known(e):
                         self.index(e)
-                case E.Load(_, _, Expr() as predicate) if self._known_here(predicate):
+                case E.Load(_, _, Expr() as predicate) if known(predicate):
                     self.expr(predicate)
         self.stmt(s.body)
-
-    def _known_here(self, e: Expr) -> bool:
-        return not self.partial(e) and all(v in self.variables for v in self.free(e))
 
     def counted(
         self, var: Var, first: Value, end: Value, body: Callable[[], None], unroll: int = 1
