@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -105,7 +106,7 @@ class Table:
         for name, table in m.tables.items():
             known = table[table[:, -2] > 0]
             if name in COUNTED and len(known):
-                names = list(TEMPLATES[name].config.__dataclass_fields__)
+                names = [f.name for f in fields(TEMPLATES[name].config)]
                 configs = [
                     TEMPLATES[name].parse(dict(zip(names, map(int, row), strict=True)))
                     for row in known[:, :-2]
