@@ -44,6 +44,11 @@ def lanes(p: Problem, target: Target) -> int:
     return size // (8 if p.accumulate == "float64" else 4)
 
 
+def power(most: int) -> int:
+    """The greatest power of two that is not more."""
+    return 1 << (most.bit_length() - 1)
+
+
 def registers(target: Target, lanes_: int) -> int:
     """Vectors of sums that leave registers for what they are made of."""
     return 24 if lanes_ >= 16 else 12

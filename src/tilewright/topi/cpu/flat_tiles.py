@@ -6,7 +6,7 @@ import math
 from itertools import product
 
 from tilewright.target.target import Target
-from tilewright.topi.cpu.candidates import lanes, registers
+from tilewright.topi.cpu.candidates import lanes, power, registers
 from tilewright.topi.nn.flat_windows import FlatWindows
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.sketches.flat_windows import FlatTile
@@ -57,11 +57,6 @@ def flat_tiles(p: Conv, target: Target) -> list[FlatTile]:
             if enough and -(-per // step) % parts == 0:
                 found[tile] = _cycles(windows, tile, threads)
     return sorted(found, key=lambda tile: found[tile])
-
-
-def power(most: int) -> int:
-    """The greatest power of two that is not more."""
-    return 1 << (most.bit_length() - 1)
 
 
 def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:

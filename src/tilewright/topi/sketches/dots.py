@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tilewright.schedule import Schedule
 from tilewright.target.target import Target
-from tilewright.topi.cpu.candidates import lanes, registers
+from tilewright.topi.cpu.candidates import lanes, power, registers
 from tilewright.topi.declared import Declared
 from tilewright.topi.pieces.sums import inline
 from tilewright.topi.problem import Problem
@@ -71,7 +71,7 @@ def dot_tiles(p: Problem, target: Target) -> list[DotTile]:
     has as many rows and columns."""
     *_, m, n = p.result.shape
     wide, depth = lanes(p, target), max(1, p.flops // (2 * max(1, math.prod(p.result.shape))))
-    most = min(wide, 1 << (depth.bit_length() - 1))
+    most = min(wide, power(depth))
     found = []
     for rows, columns in _SHAPES:
         if rows * columns <= registers(target, wide) and rows <= m and columns <= n:
