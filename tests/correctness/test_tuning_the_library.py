@@ -31,6 +31,16 @@ def test_the_space_is_the_list_of_candidates(target, pass_):
     assert len(task.config_space) == len(wanted)
 
 
+def test_the_gpu_at_hand_decides_what_schedules_there_are(monkeypatch):
+    """As "cuda" alone stands for it: schedules for Hopper were left out of the search."""
+    monkeypatch.setattr("tilewright.runtime.cuda.resolve_arch", lambda target: "sm_90a")
+    problem = PROBLEM.replace(dtype="float16", kernel_h=31, kernel_w=31, padding=15)
+    found, wanted = (library.task(problem, t) for t in ("cuda", "cuda -arch=sm_90a"))
+    assert found.target == wanted.target
+    names = {library.parameters_of(config)[0] for config in found.config_space}
+    assert any(TEMPLATES[name].arch == "sm_90a" for name in names)
+
+
 def test_without_records_the_best_guess_is_taken():
     task, config = library.task(PROBLEM, "llvm"), FallbackConfig()
     task.instantiate(config)

@@ -9,8 +9,8 @@ from torch import nn
 
 from tilewright.torch.autocast import autocast
 from tilewright.torch.eager_fast_path import alive, is_watched, needs_no_dispatch_but_watched
-from tilewright.torch.fusible import NOTHING, acts, by_operator, geometry_of, inner, is_fusible
-from tilewright.torch.normalized import run_for
+from tilewright.torch.fusible import NOTHING, acts, geometry_of, inner, is_fusible
+from tilewright.torch.normalized import conv_norm, run_for
 from tilewright.torch.norms import activation_step
 
 
@@ -54,4 +54,6 @@ def _fused(x: Any, convolution: Any, norm: Any, activation: Any) -> Any:
     run = run_for(*operands, others, norm.eps, step, geometry)
     if run is None:
         return None
-    return by_operator(x, convolution, norm, activation) if is_watched() else run()
+    if is_watched():  # with the operands as they are cast already
+        return conv_norm(*operands, *others, norm.eps, step, *geometry)
+    return run()

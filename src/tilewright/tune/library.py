@@ -20,6 +20,7 @@ from tilewright.topi.templates import TEMPLATES, candidates
 from tilewright.tune.config import ConfigEntity
 from tilewright.tune.dispatch import get_config
 from tilewright.tune.entity import TuningError
+from tilewright.tune.machine import with_architecture
 from tilewright.tune.task import Task, create
 from tilewright.tune.template import template
 
@@ -67,6 +68,8 @@ def parameters_of(chosen: Mapping[str, Any] | ConfigEntity) -> tuple[str, dict[s
 def task(problem: Problem, target: str | Target) -> Task:
     """What tunes a problem; its key is the problem's.
 
-    Raises :class:`ScheduleError` where the library has no schedule for it.
+    A target that names no architecture stands for the GPU at hand, which decides what schedules
+    there are. Raises :class:`ScheduleError` where the library has none, and :class:`TargetError`
+    where there is no such GPU.
     """
-    return create(NAME, (problem,), target)
+    return create(NAME, (problem,), with_architecture(target))

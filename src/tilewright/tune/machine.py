@@ -29,12 +29,25 @@ def machine(text: str | Target, probe: bool = True) -> dict[str, Any]:
     return {"device": name, "driver": driver, "version": __version__, "target": str(target)}
 
 
+def with_architecture(text: str | Target) -> Target:
+    """A target with the architecture of the GPU at hand, where it is of one and names none.
+
+    Raises :class:`TargetError` where no GPU is there.
+    """
+    target = Target.parse(text)
+    if target.kind != "cuda" or target.arch:
+        return target
+    from tilewright.runtime.cuda import resolve_arch
+
+    return target.with_arch(resolve_arch(target))
+
+
 def _cuda(target: Target, probe: bool) -> tuple[str, str, Target]:
     from tilewright.runtime import cuda, nvrtc
     from tilewright.runtime.cuda_driver import check, current_ordinal, load_driver
     from tilewright.runtime.ndarray import array
 
-    target = target if target.arch else target.with_arch(cuda.resolve_arch(target))
+    target = with_architecture(target)
     ordinal = current_ordinal()
     if probe:
         array([1.0], f"cuda:{ordinal}", "float32").numpy()
