@@ -4,7 +4,11 @@ Each model and layout has a process and an empty cache of its own. "first call" 
 call after ``optimize_`` costs more than the second: choosing, lowering, proving, compiling. Prints
 a table; needs timm, whose models have random weights here.
 
+With ``--shapes`` there are no models: random depthwise layers of all passes, each called for the
+first time in one process whose cache is empty, by the clock and until its result is there.
+
     python benchmarks/first_call.py [--models mobilenetv3_large_100 ghostnetv2_100] [--out FOLDER]
+    python benchmarks/first_call.py --shapes 100 --device cuda [--out FOLDER]
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -54,12 +59,82 @@ def first_call(name: str, layout: str) -> dict[str, Any]:
     }
 
 
+def first_calls(count: int, device: str) -> list[dict[str, Any]]:
+    """How long the first call of each of ``count`` layers takes, after that of another."""
+    import torch
+    from choice_latency import problems
+
+    import tilewright.torch
+
+    rows: list[dict[str, Any]] = []
+    for p in problems(20 * count, 0):
+        # What the function takes: padding that is the same before and behind, and no epilogue.
+        if p.operator != "depthwise_conv2d" or p.padding[:2] != p.padding[2:]:
+            continue
+        p = p.replace(epilogue=())
+        form = torch.channels_last if p.layout == "NHWC" else torch.contiguous_format
+        given = {"dtype": getattr(torch, p.dtype), "device": device}
+        x = torch.randn(p.batch, p.channels, p.height, p.width, **given).to(memory_format=form)
+        w = torch.randn(p.out_channels, 1, *p.kernel, **given)
+        x.requires_grad_(p.pass_ == "dgrad")
+        w.requires_grad_(p.pass_ == "wgrad")
+
+        def call(of: Any = (p, x, w)) -> float:
+            p, x, w = of
+            _finish(device)
+            begin = time.perf_counter()
+            y = tilewright.torch.depthwise_conv2d(x, w, None, p.stride, p.padding[:2], p.dilation)
+            if p.pass_ != "forward":
+                _finish(device)
+                dy = torch.ones_like(y)
+                begin = time.perf_counter()
+                torch.autograd.grad(y, x if p.pass_ == "dgrad" else w, dy)
+            _finish(device)
+            return time.perf_counter() - begin
+
+        first, second = call(), call()
+        rows.append({"problem": p.key, "first call": first, "second": second})
+        if len(rows) > count:
+            break
+    return rows[1:]
+
+
+def _finish(device: str) -> None:
+    import torch
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def shapes(count: int, device: str, out: str | None) -> None:
+    """Print how long first calls take, and write each to ``out``."""
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["TILEWRIGHT_CACHE"] = cache
+        rows = first_calls(count, device)
+    times = sorted(row["first call"] for row in rows)
+    if len(times) < 2:
+        raise SystemExit("--shapes takes two or more")
+    ninth = statistics.quantiles(times, n=10, method="inclusive")[-1]
+    print(f"first calls of {len(times)} layers on {device}: median "
+          f"{statistics.median(times):.2f} s, 90th percentile {ninth:.2f} s, most "
+          f"{times[-1]:.2f} s")  # fmt: skip
+    if out:
+        environment = measure.environment("torch", gpu=device == "cuda")
+        found = {"environment": environment, "rows": rows}
+        print(measure.save(f"{device}_first_calls", found, out))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shapes", type=int, help="random layers, in place of models")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of --shapes")
     parser.add_argument("--models", nargs="+", default=["mobilenetv3_large_100", "ghostnetv2_100"])
-    parser.add_argument("--out", help="a folder for first_call.json")
+    parser.add_argument("--out", help="a folder for the results")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.shapes:
+        shapes(options.shapes, options.device, options.out)
+        return
     if options.one:
         print(json.dumps(first_call(*options.one)))
         return

@@ -37,12 +37,16 @@ _TYPES = {"float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32",
 
 @dataclass(frozen=True)
 class Tiled:
-    """The arguments of the driver's function, the innermost dimension first; strides in bytes."""
+    """The arguments of the driver's function, the innermost dimension first; strides in bytes.
+
+    ``box`` counts the elements that are skipped, too.
+    """
 
     kind: str
     extents: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
+    steps: tuple[int, ...]
     swizzle: str
 
 
@@ -61,12 +65,14 @@ def tiled(made: TensorMap, buffer: Buffer, scalars: Mapping[str, int]) -> Tiled:
         problem = stride_problem(buffer, d, stride)
         if problem:
             raise ArgumentError(problem)
-    order = made.box.dimensions[::-1]
+    order, extents = made.box.dimensions[::-1], made.box.extents[::-1]
+    steps = made.box.steps[::-1] or (1,) * len(order)
     return Tiled(
         _TYPES[str(buffer.dtype)],
         tuple(shape[d] for d in order),
         tuple(strides[d] * buffer.dtype.bytes for d in order[1:]),
-        tuple(reversed(made.box.extents)),
+        tuple(n * step for n, step in zip(extents, steps, strict=True)),
+        steps,
         f"{made.swizzle}B" if made.swizzle else "NONE",
     )
 
@@ -82,7 +88,7 @@ def encoder(what: Tiled) -> Encode:
         (ctypes.c_uint64 * rank)(*what.extents),
         (ctypes.c_uint64 * rank)(*what.strides),
         (ctypes.c_uint32 * rank)(*what.box),
-        (ctypes.c_uint32 * rank)(*[1] * rank),
+        (ctypes.c_uint32 * rank)(*what.steps),
         _enumerator("CUtensorMapInterleave", "INTERLEAVE", "NONE"),
         _enumerator("CUtensorMapSwizzle", "SWIZZLE", what.swizzle),
         _enumerator("CUtensorMapL2promotion", "L2_PROMOTION", "L2_128B"),

@@ -21,6 +21,8 @@ MOST_DIMENSIONS = 5
 #: What strides, but that of the last dimension, are multiples of, in bytes, and where along that a
 #: box begins. Where along other dimensions is free, and may be before the first element.
 STRIDE = 16
+#: How many elements apart those of a box may be, and how far it may reach in all.
+MOST_STEP, REACH = 8, 256
 #: Types of elements that maps are of.
 TYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32",
          "uint32", "int64", "uint64")  # fmt: skip
@@ -32,10 +34,12 @@ class Box:
     """Of which dimensions of a tensor a box has how many elements, the outermost of the box first.
 
     A box may go through the dimensions of its tensor in another order, but for the last one.
+    ``steps`` is how far its elements are apart along each, empty where that is 1.
     """
 
     dimensions: tuple[int, ...]
     extents: tuple[int, ...]
+    steps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,19 +56,22 @@ class TensorMap:
     @property
     def row(self) -> list[Any]:
         """The map as JSON has it."""
-        return [self.param, [*self.box.dimensions], [*self.box.extents], self.swizzle]
+        box = self.box
+        steps = [[*box.steps]] if box.steps else []
+        return [self.param, [*box.dimensions], [*box.extents], self.swizzle, *steps]
 
     @staticmethod
     def of(row: Sequence[Any]) -> TensorMap:
         """The map that :attr:`row` is of."""
-        param, dimensions, extents, swizzle = row
-        return TensorMap(param, Box(tuple(dimensions), tuple(extents)), swizzle)
+        param, dimensions, extents, swizzle, *steps = row
+        return TensorMap(param, Box(*map(tuple, (dimensions, extents, *steps))), swizzle)
 
 
 def box_of(access: Access, axes: Sequence[Var], extents: Sequence[int]) -> Box | str:
     """The box of which ``access``, by ``axes`` of ``extents``, is an element; or why it is none."""
     own = {v: n for v, n in zip(axes, extents, strict=True) if n > 1}
     found: dict[Var, int] = {}
+    steps: dict[Var, int] = {}
     rest: list[int] = []
     for d, index in enumerate(access.indices):
         form = as_affine(index, through_widening)
@@ -75,19 +82,26 @@ def box_of(access: Access, axes: Sequence[Var], extents: Sequence[int]) -> Box |
             return f"index {index} is not one axis of the box and where it begins"
         if not here:
             rest.append(d)
-        elif form.coefficient(here[0]) != 1:
-            return f"index {index} skips elements"
         elif here[0] in found:
             return f"{here[0].name} is along two of its dimensions"
         else:
-            found[here[0]] = d
+            step = form.coefficient(here[0])
+            if not 1 <= step <= MOST_STEP or step * own[here[0]] > REACH:
+                return (
+                    f"index {index} takes {own[here[0]]} elements, {step} apart: at most "
+                    f"{MOST_STEP} apart, over {REACH} elements"
+                )
+            found[here[0]], steps[here[0]] = d, step
     for v in own:
         if v not in found:
             return f"{v.name} is along none of its dimensions"
     if found.get(axes[-1]) != len(access.indices) - 1:
         return "the rows of the box are not along its last dimension"
-    along = [found[v] for v in own]
-    return Box((*rest, *along), (*[1] * len(rest), *own.values()))
+    if steps[axes[-1]] != 1:
+        return f"index {access.indices[-1]} skips elements"
+    single, along = [1] * len(rest), [found[v] for v in own]
+    apart = (*single, *(steps[v] for v in own)) if set(steps.values()) != {1} else ()
+    return Box((*rest, *along), (*single, *own.values()), apart)
 
 
 def limits(buffer: Buffer) -> str:
