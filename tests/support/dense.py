@@ -35,6 +35,7 @@ def convolution(p: Conv, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """The result of a convolution, tap by tap."""
     top, left, bottom, right = p.padding
     g, own, m = p.groups, p.channels // p.groups, p.multiplier
+    last = p.channels_last and not p.is_depthwise  # those of a depthwise one lie otherwise
     by_group = {}
     for name, size in (("data", own), ("grad", m)):
         if name in arrays:
@@ -43,13 +44,16 @@ def convolution(p: Conv, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     if "data" in by_group:
         by_group["data"] = np.pad(by_group["data"], (*[(0, 0)] * 3, (top, bottom), (left, right)))
     if "filter" in arrays:
-        f = decode(arrays["filter"]).reshape(g, m, own, *p.kernel)
+        f = decode(arrays["filter"])
+        f = np.moveaxis(f, -1, 1) if last else f
+        f = f.reshape(g, m, own, *p.kernel)
     if p.pass_ == "wgrad":
         dw = np.zeros((g, m, own, *p.kernel))
         for i, j, at in slices(p):
             seen = by_group["data"][..., at[0], at[1]]
             dw[..., i, j] = np.einsum("ngcyx,ngmyx->gmc", seen, by_group["grad"])
-        return dw.reshape(p.filter_shape)
+        dw = dw.reshape(g * m, own, *p.kernel[2 - p.rank :])
+        return np.moveaxis(dw, 1, -1) if last else dw.reshape(p.filter_shape)
     if p.pass_ == "dgrad":
         dx = np.zeros((p.batch, g, own, p.height + top + bottom, p.width + left + right))
         for i, j, at in slices(p):

@@ -136,12 +136,12 @@ def _declare(p: Conv, across: bool, given: Any) -> FlatDeclaration:
 
 def _tap(w: FlatWindows, g: Any, f: Any, r: Any, taps: Sequence[Any]) -> tuple[Any, ...]:
     """Where the filter has the tap of channel ``f`` of a group and channel ``r`` that it reads."""
-    per, own = w.filters
-    kept = list(taps)[2 - w.problem.rank :]
-    if w.problem.pass_ != "dgrad":
-        return (g * per + f, r, *kept)
-    sizes = w.kernel[2 - w.problem.rank :]
-    return (g * own + r, f, *(k - 1 - t for k, t in zip(sizes, kept, strict=True)))
+    p, (per, own) = w.problem, w.filters
+    kept = list(taps)[2 - p.rank :]
+    if p.pass_ != "dgrad":
+        return p.filter_place(g * per + f, r, kept)
+    turned = [k - 1 - t for k, t in zip(w.kernel[2 - p.rank :], kept, strict=True)]
+    return p.filter_place(g * own + r, f, turned)
 
 
 def _stored(w: FlatWindows, image: Tensor, across: bool) -> Tensor:

@@ -57,7 +57,7 @@ class Conv(Problem):
         :func:`~tilewright.topi.arguments.named_padding`; in 1-D also (left, right).
     layout : how images lie, one of :data:`LAYOUTS`. Filters lie as (channels, multiplier, KH, KW)
         in every layout where they are depthwise, else as (groups * multiplier, channels / groups,
-        KH, KW): either is how PyTorch has them in memory.
+        KH, KW), or with channels last too: as PyTorch has them in memory in either format.
     epilogue : not in "wgrad".
 
     The other parameters are those of :class:`~tilewright.topi.problem.Problem`.
@@ -278,11 +278,16 @@ class Conv(Problem):
     @property
     def filter_shape(self) -> tuple[int, ...]:
         """(channels, multiplier, KH, KW), or (channels, multiplier, KW); where it is not depthwise
-        (groups * multiplier, channels / groups, KH, KW), or without KH."""
-        first = (self.channels, self.multiplier)
-        if not self.is_depthwise:
-            first = (self.out_channels, self.channels // self.groups)
-        return (*first, *self.kernel[2 - self.rank :])
+        (groups * multiplier, channels / groups, KH, KW) in the order of the layout, or without
+        KH."""
+        taps = self.kernel[2 - self.rank :]
+        if self.is_depthwise:
+            return (self.channels, self.multiplier, *taps)
+        return self.filter_place(self.out_channels, self.channels // self.groups, taps)
+
+    def filter_place(self, m: Any, c: Any, taps: Sequence[Any]) -> tuple[Any, ...]:
+        """Where a filter that is not depthwise has a tap, by its channels of y and of x."""
+        return (m, *taps, c) if self.channels_last else (m, c, *taps)
 
     @property
     def result_shape(self) -> tuple[int, ...]:
@@ -398,9 +403,11 @@ class Conv(Problem):
         return self.replace(layout="")
 
     def permutation(self, name: str) -> tuple[int, ...] | None:
-        """Of images in channels-last layouts."""
-        images = ("data", "grad", "residual") + ("result",) * (self.pass_ != "wgrad")
-        if not self.channels_last or name not in images:
+        """Of images in channels-last layouts, and of filters there that are not depthwise."""
+        filter = "result" if self.pass_ == "wgrad" else "filter"
+        if not self.channels_last or name not in ("data", "grad", "residual", "filter", "result"):
+            return None
+        if self.is_depthwise and name == filter:
             return None
         return (0, *range(2, self.rank + 2), 1)
 

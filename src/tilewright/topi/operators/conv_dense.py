@@ -33,7 +33,7 @@ def _forward(p: Conv, data: Tensor, filter: Tensor) -> Tensor:
         read = data[images.order(n, m // p.multiplier * own + r, places)]
         inside = _inside(places, p.image[2 - p.rank :], any(p.padding))
         value = _guarded(inside, read).astype(p.accumulate)
-        return te.sum(value * filter[(m, r, *taps)].astype(p.accumulate), axis=[r, *taps])
+        return te.sum(value * filter[p.filter_place(m, r, taps)].astype(p.accumulate), axis=[r, *taps])
 
     space = p.out_image[2 - p.rank :]
     return images.compute(data.shape[0], p.out_channels, space, element, "Conv", "conv")
@@ -53,7 +53,8 @@ def _dgrad(p: Conv, grad: Tensor, filter: Tensor) -> Tensor:
         inside += [x % s == 0 for x, s in zip(shifted, stride, strict=True) if s > 1]
         m = c // own * p.multiplier + r
         value = _guarded(inside, grad[images.order(n, m, rows)]).astype(p.accumulate)
-        return te.sum(value * filter[(m, c % own, *taps)].astype(p.accumulate), axis=[r, *taps])
+        tap = filter[p.filter_place(m, c % own, taps)].astype(p.accumulate)
+        return te.sum(value * tap, axis=[r, *taps])
 
     space = p.image[2 - p.rank :]
     return images.compute(grad.shape[0], p.channels, space, element, "ConvDgrad", "conv_dgrad")
@@ -65,7 +66,8 @@ def _wgrad(p: Conv, data: Tensor, grad: Tensor) -> Tensor:
     at = [te.reduce_axis((0, e), f"r{x}") for e, x in zip(p.out_image, "hw", strict=True)]
     at = at[2 - p.rank :]
 
-    def element(m: Any, c: Any, *taps: Any) -> Any:
+    def element(m: Any, *tap: Any) -> Any:
+        *taps, c = tap if p.channels_last else (*tap[1:], tap[0])
         places = [
             o * s + t * d - before
             for o, t, s, d, before in zip(at, taps, *_geometry(p), strict=True)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def torch_convolution(p: Conv, torch: Any) -> Callable[..., Any]:
-    """A convolution as a function of its tensors, in calling order, images in (N, C, H, W).
+    """A convolution as a function of its tensors, in calling order, images in (N, C, H, W), and
+    filters that are not depthwise as PyTorch's shape has them, whatever the layout.
 
     Gradients are by ``aten.convolution_backward``, which is what autograd calls.
     """
@@ -65,7 +66,7 @@ def torch_convolution(p: Conv, torch: Any) -> Callable[..., Any]:
             grad, padded(x), like, None, stride, padding, dilation, False, [0] * p.rank,
             p.groups, [False, True, False],
         )[1]  # fmt: skip
-        return found.reshape(p.filter_shape)
+        return found.reshape(p.filter_shape) if p.is_depthwise else found
 
     passes: dict[str, Any] = {"forward": forward, "dgrad": dgrad, "wgrad": wgrad}
     found: Callable[..., Any] = passes[p.pass_]
