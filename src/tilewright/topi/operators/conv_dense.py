@@ -33,7 +33,9 @@ def _forward(p: Conv, data: Tensor, filter: Tensor) -> Tensor:
         read = data[images.order(n, m // p.multiplier * own + r, places)]
         inside = _inside(places, p.image[2 - p.rank :], any(p.padding))
         value = _guarded(inside, read).astype(p.accumulate)
-        return te.sum(value * filter[p.filter_place(m, r, taps)].astype(p.accumulate), axis=[r, *taps])
+        return te.sum(
+            value * filter[p.filter_place(m, r, taps)].astype(p.accumulate), axis=[r, *taps]
+        )
 
     space = p.out_image[2 - p.rank :]
     return images.compute(data.shape[0], p.out_channels, space, element, "Conv", "conv")
