@@ -331,12 +331,13 @@ class Conv(Problem):
         return declare_dense(self, given)
 
     def declare_as(self, form: str, given: Any = None) -> Declared:
-        """One of :data:`~tilewright.topi.declare.FORMS`, of a depthwise one, or of
-        :data:`~tilewright.topi.nn.flat_windows.FORMS`."""
+        """One of :data:`~tilewright.topi.declare.FORMS`, of a depthwise one, of
+        :data:`~tilewright.topi.nn.flat_windows.FORMS`, or of
+        :data:`~tilewright.topi.nn.box_windows.FORMS`."""
         from tilewright.topi.declare import FORMS
-        from tilewright.topi.nn import flat_windows
+        from tilewright.topi.nn import box_windows, flat_windows
 
-        return (FORMS | flat_windows.FORMS)[form](self, given)
+        return (FORMS | flat_windows.FORMS | box_windows.FORMS)[form](self, given)
 
     @property
     def channels_last(self) -> bool:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile
 from tilewright.topi.cpu.flat_tiles import flat_tiles, suits
+from tilewright.topi.gpu import box_products as boxes
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
+from tilewright.topi.pieces.box_products import BoxGradientTile, BoxProductTile
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
+from tilewright.topi.sketches.box_gradient import schedule_box_gradient
+from tilewright.topi.sketches.box_products import schedule_box_products
 from tilewright.topi.sketches.dots import DotTile, dot_tiles, schedule_dots
 from tilewright.topi.sketches.flat_windows import FlatTile, form, schedule_flat
 from tilewright.topi.sketches.loops import counts, schedule_cpu, schedule_gpu, tilings
@@ -33,6 +37,12 @@ def _is_other(p: Problem) -> bool:
 
 
 SKETCHES = (
+    Template("gpu.box_products", BoxProductTile, schedule_box_products, ("forward", "dgrad"), True,
+             True, boxes.product_tiles, ("cuda", "sim"), shared=True, where=boxes.suits,
+             arch="sm_90a", matrices=True, form="boxes", operators=("conv2d", "conv1d")),
+    Template("gpu.box_gradient", BoxGradientTile, schedule_box_gradient, ("wgrad",), True, True,
+             boxes.gradient_tiles, ("cuda", "sim"), shared=True, where=boxes.suits, arch="sm_90a",
+             matrices=True, form="boxes", operators=("conv2d", "conv1d")),
     Template("gpu.products_mma", MmaTile, schedule_mma, (), None, True, mma_tiles,
              ("cuda", "sim"), shared=True, where=is_mma_product, least=80, matrices=True,
              operators=(), counts=mma_counts),

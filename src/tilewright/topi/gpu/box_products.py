@@ -1,0 +1,139 @@
+"""The tiles worth trying for products of boxes on Hopper, best guess first.
+
+The guess is a time, of what tensor cores and stores of results take, what comes through the
+second-level cache and what memory moves. Its numbers were fitted to forward passes and gradients of
+21 layers, most of ResNet-50, on an H200.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import product
+
+from tilewright.target.boxes import MOST_STEP
+from tilewright.target.devices import WARP
+from tilewright.target.instructions.tma_load import LARGEST
+from tilewright.target.target import Target
+from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
+from tilewright.topi.nn.box_windows import PIXELS, ROW, pixels
+from tilewright.topi.nn.convolved import Convolved
+from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.box_products import LANES, ROWS, BoxGradientTile, BoxProductTile, deep
+
+#: Channels that TMA can step over: those of 16 bytes.
+_EIGHT = 8
+#: Channels of a tile, warpgroups of a block, and steps that are loaded ahead of the last.
+_CHANNELS, _GROUPS, _STAGES = (256, 128, 64, 32, 16, 8), (2, 1, 4), (3, 4, 2)
+#: Times that products take as long as they could; more of it for each 64 columns that a tile has
+#: fewer of, since the same rows are read again.
+_PRODUCTS, _NARROW = 0.47, 54.0
+#: What a step waits for its boxes, if none were loaded ahead, and a block for its first, in
+#: microseconds; bytes of results that an SM stores in one.
+_WAIT, _BEGIN, _STORED = 0.47, 0.68, 22_300
+#: A launch that adds parts, in microseconds.
+_ADDING = 2.0
+#: Of the cache, what is read at once by several SMs counts less.
+_SHARED_READS = 2.2
+#: Registers of a thread beside its sums, and of fewer rounds than this the last counts.
+_OTHERS, _FEW = 50, 21
+#: How many tiles are worth trying.
+_MOST = 40
+
+
+def suits(p: Conv) -> bool:
+    """Whether it is a dense convolution in 16 bits whose images TMA can bring: channels last,
+    eights of them; of gradients by the input one with stride 1."""
+    if not isinstance(p, Conv) or p.groups > 1 or p.is_depthwise or not p.channels_last:
+        return False
+    if p.dtype not in ("float16", "bfloat16") or p.accumulate != "float32":
+        return False
+    read = [p.channels] if p.pass_ == "forward" else [p.channels, p.out_channels]
+    if any(c % _EIGHT for c in read) or (p.pass_ == "dgrad" and set(p.stride) != {1}):
+        return False
+    return max(p.stride) <= MOST_STEP and not sees_nothing(p)
+
+
+def product_tiles(p: Conv, target: Target) -> list[BoxProductTile]:
+    """For :func:`~tilewright.topi.sketches.box_products.schedule_box_products`."""
+    w = Convolved(p)
+    extents, reach = (p.batch, *w.result), [1, *w.stride]
+    wide = p.result_channels
+    most = next((c for c in reversed(_CHANNELS) if c >= wide), _CHANNELS[0])
+    inner = p.out_channels if p.pass_ == "dgrad" else p.channels
+    step = deep(-(-inner // 16) * 16)
+    least = ROW if p.pass_ == "dgrad" else 1
+    found = {}
+    for groups, channels, stages in product(_GROUPS, _CHANNELS, _STAGES):
+        if not min(least, _CHANNELS[0]) <= channels <= max(most, least):
+            continue
+        rows = ROWS * groups
+        for box in _boxes(extents, rows, reach):
+            tile = BoxProductTile(*box, channels, stages)
+            shared = 2 * (stages * (rows + channels) * step + rows * (max(ROW, channels) + 8))
+            blocks = math.prod(-(-e // n) for e, n in zip(extents, box, strict=True))
+            blocks *= -(-wide // channels)
+            taps = math.prod(p.kernel) * -(-inner // step)
+            cost = _time(p, rows, channels, step, taps, blocks, stages, shared, 2)
+            if cost is not None:
+                found[tile] = cost
+    return sorted(found, key=lambda tile: found[tile])[:_MOST]
+
+
+def _boxes(extents: tuple[int, ...], rows: int, reach: list[int]) -> Iterator[tuple[int, int, int]]:
+    """Boxes of powers of two with that many results: the two with the least beyond the images."""
+    found = []
+    sizes = [1 << k for k in range(rows.bit_length())]
+    for high, wide in product(sizes, sizes):
+        if high * wide > rows:
+            continue
+        box = (rows // high // wide, high, wide)
+        if any(n * step > LARGEST for n, step in zip(box, reach, strict=True)):
+            continue
+        if any(n >= 2 * e for n, e in zip(box[1:], extents[1:], strict=True)):
+            continue
+        whole = math.prod(-(-e // n) * n for e, n in zip(extents, box, strict=True))
+        found.append((whole, abs(math.log2(high / wide)), box))
+    yield from (box for _, _, box in sorted(found)[:2])
+
+
+def gradient_tiles(p: Conv, target: Target) -> list[BoxGradientTile]:
+    """For :func:`~tilewright.topi.sketches.box_gradient.schedule_box_gradient`."""
+    extents = (p.batch, *p.out_image)
+    steps = math.prod(-(-e // n) for e, n in zip(extents, pixels(p), strict=True))
+    parts = [n for n in range(1, steps + 1) if steps % n == 0]
+    taps, found = math.prod(p.kernel), {}
+    for groups, channels, stages in product(_GROUPS, _CHANNELS, _STAGES):
+        filters = groups * ROWS
+        few = filters > max(ROWS, p.out_channels) or channels > max(ROW, p.channels)
+        if few or channels < ROW:
+            continue
+        tiles = taps * -(-p.out_channels // filters) * -(-p.channels // channels)
+        shared = 2 * stages * (filters + channels) * PIXELS
+        for splits in parts:
+            cost = _time(p, filters, channels, PIXELS, steps // splits, tiles * splits, stages,
+                         shared, 4 if splits > 1 else 2)  # fmt: skip
+            if cost is not None:
+                moved = 4 * splits * p.out_channels * p.channels * taps
+                cost += _ADDING + 2 * moved / MEMORY if splits > 1 else 0
+                found[BoxGradientTile(filters, channels, stages, splits)] = cost
+    return sorted(found, key=lambda tile: found[tile])[:_MOST]
+
+
+def _time(
+    p: Conv, rows: int, columns: int, step: int, steps: int, blocks: int, stages: int,
+    shared: int, size: int,
+) -> float | None:  # fmt: skip
+    """Microseconds of blocks that add ``steps`` products of ``rows`` by ``step`` by ``columns``,
+    and store results of ``size`` bytes; None where no SM holds one."""
+    registers = -(-(columns // 2 + _OTHERS) // 8) * 8
+    resident = occupancy(MACHINE, rows // ROWS * LANES // WARP, registers, shared)
+    if not resident or registers > 255:
+        return None
+    rate = 2 * MACHINE.products * MACHINE.clock / (_PRODUCTS + _NARROW / columns)
+    alone = steps * 2 * rows * columns * step / rate + rows * columns * size / _STORED
+    cache = 2 * blocks * steps * (rows + columns) * step / (_SHARED_READS * CACHE)
+    memory = p.bytes / MEMORY
+    waves = blocks / (MACHINE.sms * resident)
+    begin = _BEGIN + steps * _WAIT / max(1, stages - 1)
+    return float(micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW))

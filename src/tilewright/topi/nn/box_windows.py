@@ -1,0 +1,188 @@
+"""Convolution as products of boxes: what a tap sees of a tile of results is a box of the image.
+
+Of images with channels last, tap (r, s) of a tile of results reads one box: as many images, rows
+and columns, as far apart as the stride, shifted by the tap. So a convolution is a sum over taps and
+channels of products of matrices that TMA brings as they are, without im2col: rows are pixels,
+channels lie side by side. A gradient by the input with stride 1 is the same of dy and the filter
+turned; one by the filter multiplies boxes of dy with boxes of x, summed over pixels.
+
+Factors are declared further than the result, up to multiples of 256: so far any tile goes at an
+edge. They are never stored whole, and nobody reads what lies beyond a tile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from tilewright import te
+from tilewright.te import Tensor
+from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.nn.convolved import Convolved
+from tilewright.topi.nn.images import Images
+from tilewright.topi.operators.conv import OPERANDS, Conv
+
+#: Of what extents of factors are multiples: the largest extent of a box.
+_WHOLE = 256
+#: Channels of a tap are filled up to a multiple of those that an instruction multiplies.
+_DEEP = 16
+#: Channels of a row of 128 bytes in shared memory, where a factor's own channels lie side by side.
+ROW = 64
+#: Pixels whose products a gradient by the filter adds at once.
+PIXELS = 64
+
+
+@dataclass(frozen=True)
+class BoxDeclaration(Declaration):
+    """A convolution as products of boxes.
+
+    ``sum`` is (batch, row, column, channel), or of a gradient by the filter (filter, row, column,
+    channel). ``left`` and ``right`` are its factors; ``right`` is (part, ..., channel), channels of
+    a row last, where the channels of the result lie side by side in it, which of a gradient by the
+    filter is so of both. ``pixels`` are images, rows and columns of a box of that gradient.
+    """
+
+    left: Tensor
+    right: Tensor
+    pixels: tuple[int, int, int] = (1, 1, 1)
+
+
+def declare_boxes(p: Conv, given: Any = None) -> BoxDeclaration:
+    """The program of a problem with channels last and one group, of a gradient by the input with
+    stride 1; ``given`` as in :func:`~tilewright.topi.declare.declare`."""
+    return (_filter if p.pass_ == "wgrad" else _images)(p, given)
+
+
+def _images(p: Conv, given: Any) -> BoxDeclaration:
+    w = Convolved(p)
+    inputs = placeholders(p, given)
+    image, filter = (inputs[name] for name in OPERANDS[p.pass_])
+    turned = p.pass_ == "dgrad"
+    deep, wide, batch = _channels(p)[0], p.result_channels, image.shape[0]
+    filled = _up(deep, _DEEP)
+    window = _window(w, image, deep)
+    seen = te.compute(
+        (*(_up(e, _WHOLE) for e in (batch, *w.result)), *w.kernel, filled),
+        lambda n, y, x, r, s, c: window(n, (y, x), (r, s), c), name="Seen",
+    )  # fmt: skip
+    taps = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(w.kernel, "hw", strict=True)]
+    rc = te.reduce_axis((0, filled), "rc")
+
+    def tap(f: Any, c: Any, at: Sequence[Any]) -> Any:
+        kept = [k - 1 - t if turned else t for k, t in zip(w.kernel, at, strict=True)]
+        read = filter[p.filter_place(*((c, f) if turned else (f, c)), kept[2 - p.rank :])]
+        return te.if_then_else(te.all(f < wide, c < deep), read, te.const(0, p.dtype))
+
+    if turned:
+        right = te.compute(
+            (_up(wide, _WHOLE) // ROW, filled, *w.kernel, ROW),
+            lambda part, c, r, s, f: tap(part * ROW + f, c, (r, s)), name="Taps",
+        )  # fmt: skip
+    else:
+        right = te.compute(
+            (_up(wide, _WHOLE), *w.kernel, filled), lambda f, r, s, c: tap(f, c, (r, s)),
+            name="Taps",
+        )  # fmt: skip
+
+    def element(n: Any, y: Any, x: Any, f: Any) -> Any:
+        other = right[(f // ROW, rc, *taps, f % ROW) if turned else (f, *taps, rc)]
+        first = seen[(n, y, x, *taps, rc)].astype(p.accumulate)
+        return te.sum(first * other.astype(p.accumulate), axis=[*taps, rc])
+
+    total = te.compute((batch, *w.result, wide), element, name="Sums")
+    result = Images(p.layout).compute(
+        batch, wide, w.result[2 - p.rank :],
+        lambda n, c, at: total[(n, *[0] * (2 - p.rank), *at, c)], "Conv",
+    )  # fmt: skip
+    return BoxDeclaration(p, inputs, finished(p, result, inputs), total, None, None, seen, right)
+
+
+def _filter(p: Conv, given: Any) -> BoxDeclaration:
+    w = Convolved(p)
+    inputs = placeholders(p, given)
+    image, grad = (inputs[name] for name in OPERANDS[p.pass_])
+    batch, channels, filters = grad.shape[0], p.channels, p.out_channels
+    box = pixels(p)
+    sizes = [_up(e, n) for e, n in zip((batch, *w.kernel), box, strict=True)]
+    window, images = _window(w, image, channels), Images(p.layout)
+
+    def step(part: Any, n: Any, y: Any, x: Any, m: Any) -> Any:
+        m = part * ROW + m
+        inside = [n < batch, *(i < e for i, e in zip((y, x), w.kernel, strict=True)), m < filters]
+        read = grad[images.order(n, m, (y, x)[2 - p.rank :])]
+        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
+
+    left = te.compute((_up(filters, _WHOLE) // ROW, *sizes, ROW), step, name="Steps")
+    right = te.compute(
+        (_up(channels, _WHOLE) // ROW, *w.result, *sizes, ROW),
+        lambda part, r, s, n, y, x, c: window(n, (r, s), (y, x), part * ROW + c), name="Seen",
+    )  # fmt: skip
+    pixel = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(sizes, "nhw", strict=True)]
+
+    def element(m: Any, r: Any, s: Any, c: Any) -> Any:
+        first = left[(m // ROW, *pixel, m % ROW)].astype(p.accumulate)
+        other = right[(c // ROW, r, s, *pixel, c % ROW)].astype(p.accumulate)
+        return te.sum(first * other, axis=pixel)
+
+    total = te.compute((filters, *w.result, channels), element, name="Sums")
+    result = total
+    if p.rank == 1:
+        result = te.compute(
+            p.filter_shape, lambda m, x, c: total[m, 0, x, c], name="ConvWgrad", tag="conv_wgrad"
+        )
+    output = finished(p, result, inputs)
+    return BoxDeclaration(p, inputs, output, total, None, None, left, right, box)
+
+
+def _channels(p: Conv) -> tuple[int, int]:
+    """Channels of what windows slide over, and of the result or of dy."""
+    found = (p.channels, p.out_channels)
+    return found[::-1] if p.pass_ == "dgrad" else found
+
+
+def _window(w: Convolved, image: Tensor, channels: int) -> Callable[..., Any]:
+    """What is seen of a channel by a result through a tap; zero outside of the image."""
+    images = Images(w.problem.layout)
+
+    def seen(n: Any, result: Sequence[Any], tap: Sequence[Any], c: Any) -> Any:
+        places = [
+            o * s + t * d - low
+            for o, t, s, d, low in zip(result, tap, w.stride, w.dilation, w.before, strict=True)
+        ]
+        inside = [n < image.shape[0], c < channels]
+        inside += [x for i, e in zip(places, w.image, strict=True) for x in (i >= 0, i < e)]
+        read = image[images.order(n, c, places[2 - w.problem.rank :])]
+        return te.if_then_else(te.all(*inside), read, te.const(0, w.problem.dtype))
+
+    return seen
+
+
+def pixels(p: Conv) -> tuple[int, int, int]:
+    """Images, rows and columns of the boxes of :data:`PIXELS` that cover the results with the least
+    beyond; of equals, those of neighbours."""
+    extents = (p.batch, *p.out_image)
+
+    def beyond(box: tuple[int, int, int]) -> tuple[float, int, int]:
+        whole = math.prod(_up(e, n) for e, n in zip(extents, box, strict=True))
+        return whole / math.prod(extents), box[0], abs(box[1] - box[2])
+
+    sizes = [1 << k for k in range(PIXELS.bit_length())]
+    return min(
+        (
+            (PIXELS // rows // columns, rows, columns)
+            for rows, columns in product(sizes if p.rank == 2 else [1], sizes)
+            if rows * columns <= PIXELS
+        ),
+        key=beyond,
+    )
+
+
+def _up(extent: Any, whole: int) -> Any:
+    return (extent + (whole - 1)) // whole * whole
+
+
+#: The declaration of this module, by name.
+FORMS = {"boxes": declare_boxes}

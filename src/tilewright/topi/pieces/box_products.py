@@ -1,0 +1,85 @@
+"""What products of boxes have in common: how TMA brings them, and loops that make blocks of 8."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule import Stage
+from tilewright.target.instructions import tma_load
+from tilewright.topi.nn.box_windows import ROW
+
+#: Threads of a warpgroup, rows of its matrix, and channels that an instruction multiplies.
+LANES, ROWS, DEEP = 128, 64, 16
+
+
+@dataclass(frozen=True)
+class BoxProductTile:
+    """A block computes a box of ``images`` by ``rows`` by ``columns`` results, powers of two, of
+    which each 64 are a warpgroup's, with ``channels`` of the result."""
+
+    images: int = 2
+    rows: int = 8
+    columns: int = 8
+    channels: int = 128
+    stages: int = 3
+
+    @property
+    def box(self) -> tuple[int, int, int]:
+        return self.images, self.rows, self.columns
+
+    @property
+    def groups(self) -> int:
+        """Warpgroups."""
+        return math.prod(self.box) // ROWS
+
+
+@dataclass(frozen=True)
+class BoxGradientTile:
+    """A block computes ``filters`` by ``channels`` of a tap, from one of ``splits`` parts of the
+    pixels; each 64 filters are a warpgroup's."""
+
+    filters: int = 128
+    channels: int = 128
+    stages: int = 3
+    splits: int = 1
+
+
+def deep(filled: int) -> int:
+    """Channels of a step, of those of a tap."""
+    return next(k for k in (ROW, 32, DEEP) if filled % k == 0)
+
+
+def load(
+    stage: Stage, sums: Stage, at: IterVar, first: int, box: Sequence[int], stages: int
+) -> None:
+    """Copy a factor of ``sums`` by boxes, of axes from the ``first`` on, into swizzled memory,
+    ``stages - 1`` iterations of the loop ``at`` ahead."""
+    stage.compute_at(sums, at)
+    for axis, extent in zip(stage.op.axis[first:], box[:-1], strict=False):
+        stage.align_bounds(axis, extent)
+    stage.swizzle(2 * box[-1])
+    stage.pipeline(stages)
+    stage.tensorize(
+        stage.op.axis[first], tma_load(box, str(stage.op.outputs[0].dtype), swizzle=2 * box[-1])
+    )
+
+
+def innermost(
+    stage: Stage, axes: Sequence[IterVar], extents: Sequence[int], count: int = 8
+) -> tuple[list[IterVar], list[int], list[IterVar]]:
+    """Loops of ``extents``, powers of two, apart into those of the innermost ``count`` iterations,
+    which come last, and the others, with the extents of these."""
+    outer: list[IterVar] = []
+    left: list[int] = []
+    inner: list[IterVar] = []
+    for axis, extent in zip(reversed(axes), reversed(extents), strict=True):
+        taken = min(extent, count)
+        count //= taken
+        first, last = stage.split(axis, factor=taken)
+        outer.insert(0, first)
+        left.insert(0, extent // taken)
+        inner.insert(0, last)
+    return outer, left, inner

@@ -1,0 +1,83 @@
+"""Gradients by the filter on Hopper's tensor cores, of images with channels last.
+
+A block computes some filters by some channels of a tap. Step by step TMA brings a box of pixels of
+dy and what the tap sees there, in both of which channels lie side by side; they are summed over
+pixels, of which each of ``splits`` blocks has a part. Another kernel adds these in a fixed order.
+"""
+
+from __future__ import annotations
+
+from tilewright import te
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule import Schedule, Stage
+from tilewright.target.instructions import wgmma
+from tilewright.topi.nn.box_windows import ROW, BoxDeclaration
+from tilewright.topi.pieces.box_products import ROWS, BoxGradientTile, innermost, load
+from tilewright.topi.stages import scheduled
+
+#: Threads of a block that adds parts.
+_THREADS = 128
+
+
+def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
+    """The schedule of a gradient by the filter."""
+    s = scheduled(d.output, d.sum)
+    writer, total, pixel = d.output, d.sum, list(d.sum.op.reduce_axis)
+    if tile.splits > 1:
+        step, pixel = _steps(s[total], d)
+        writer = s.rfactor(total, s[total].split(step, nparts=tile.splits)[0])
+        out = s[d.output]
+        at, thread = out.split(out.fuse(*out.op.axis), factor=_THREADS)
+        out.bind(at, te.thread_axis("blockIdx.x"))
+        out.bind(thread, te.thread_axis("threadIdx.x"))
+        s[total].set_scope("local")
+        s[total].compute_at(out, thread)
+        total = s.cache_write(writer, "fragment")
+    elif total is writer:
+        total = s.cache_write(writer, "fragment")
+    else:
+        s[total].set_scope("fragment")
+    left, right = (s.cache_read(t, "shared", [total]) for t in (d.left, d.right))
+
+    out = s[writer]
+    *others, c = out.op.axis
+    m = others.pop(1 if tile.splits > 1 else 0)
+    blocks, m = out.split(m, factor=tile.filters)
+    parts, c = out.split(c, factor=tile.channels)
+    group, m = out.split(m, factor=ROWS)
+    out.reorder(*others, blocks, parts, group, m, c)
+    out.bind(out.fuse(*others, blocks, parts), te.thread_axis("blockIdx.x"))
+    out.bind(group, te.thread_axis((0, tile.filters // ROWS), "threadIdx.y"))
+    if d.problem.channels % 2 == 0:
+        out.vectorize(out.split(c, factor=2)[1])
+
+    sums = s[total]
+    sums.compute_at(out, group)
+    *others, c = sums.op.axis
+    m = others.pop(1 if tile.splits > 1 else 0)
+    sums.align_bounds(m, ROWS)
+    sums.align_bounds(c, tile.channels)
+    if tile.splits > 1:
+        at, *pixel = sums.op.reduce_axis
+    else:
+        at, pixel = _steps(sums, d)
+    whole, extents, inner = innermost(sums, pixel, d.pixels)
+    whole, _, pairs = innermost(sums, whole, extents, 2)
+    rows, (tiles, column) = sums.split(m, factor=8), sums.split(c, factor=8)
+    columns = (*sums.split(tiles, factor=ROW // 8), column)
+    sums.reorder(*others, at, *whole, *rows, *columns, *pairs, *inner)
+    sums.unroll(*whole)
+    sums.tensorize(
+        rows[0],
+        wgmma(tile.channels, d.problem.dtype, left="i", right="j", swizzles=(2 * ROW, 2 * ROW)),
+    )
+    for stage, first in ((s[left], 1), (s[right], 3)):
+        load(stage, sums, at, first, (*d.pixels, ROW), tile.stages)
+    return s
+
+
+def _steps(sums: Stage, d: BoxDeclaration) -> tuple[IterVar, list[IterVar]]:
+    """The loop over boxes of pixels, and those within one."""
+    pairs = [sums.split(a, factor=e) for a, e in zip(sums.op.reduce_axis, d.pixels, strict=True)]
+    sums.reorder(*(outer for outer, _ in pairs), *(inner for _, inner in pairs))
+    return sums.fuse(*(outer for outer, _ in pairs)), [inner for _, inner in pairs]

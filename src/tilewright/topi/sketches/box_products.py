@@ -1,0 +1,115 @@
+"""Convolutions with channels last on Hopper's tensor cores, from boxes that TMA brings.
+
+A block computes a box of results and some of their channels. Step by step, a tap and up to 64
+channels at a time, TMA brings what the tap sees and the filter into shared memory, ``stages - 1``
+steps ahead of the tensor cores, which read both there. Results leave through shared memory, so that
+rows of them are stored whole.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilewright import te
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule import Schedule, Stage
+from tilewright.target.instructions import wgmma
+from tilewright.topi.nn.box_windows import ROW, BoxDeclaration
+from tilewright.topi.pieces.box_products import DEEP, LANES, BoxProductTile, deep, innermost, load
+from tilewright.topi.pieces.tiling import extent_of
+from tilewright.topi.stages import image_axes, scheduled
+
+#: Channels that are stored at once.
+_VECTOR = 8
+
+
+def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
+    """The schedule of a forward pass, or of a gradient by the input."""
+    s = scheduled(d.output, d.sum)
+    boxes, taps = (s.cache_read(t, "shared", [d.sum]) for t in (d.left, d.right))
+    staged = s.cache_write(d.output, "shared")
+    step = deep(extent_of(d.sum.op.reduce_axis[-1]))
+    block = _store(s[d.output], d, tile)
+    group = _stage(s[staged], d, tile, block, s[d.output])
+
+    sums = s[d.sum]
+    sums.set_scope("fragment")
+    sums.compute_at(s[staged], group)
+    own = _of_groups(tile)
+    *pixel, f = sums.op.axis
+    for axis, extent in zip((*pixel, f), (*own, tile.channels), strict=True):
+        sums.align_bounds(axis, extent)
+    *taken, c = sums.op.reduce_axis
+    c, k = sums.split(c, factor=step)
+    part, k = sums.split(k, factor=DEEP)
+    turned = len(d.right.shape) == len(d.left.shape) - 1
+    outer, _, inner = innermost(sums, pixel, own)
+    columns = list(sums.split(f, factor=8))
+    if turned:
+        columns = [*sums.split(columns[0], factor=ROW // 8), columns[1]]
+    sums.reorder(*taken, c, part, *outer, *inner, *columns, *sums.split(k, factor=8))
+    at = sums.fuse(*taken, c)
+    sums.unroll(part)
+    width = 2 * ROW if turned else 2 * step
+    sums.tensorize(
+        outer[0],
+        wgmma(tile.channels, d.problem.dtype, left="k", right="j" if turned else "k",
+              swizzles=(2 * step, width)),
+    )  # fmt: skip
+    load(s[boxes], sums, at, 0, (*tile.box, step), tile.stages)
+    if turned:
+        load(s[taps], sums, at, 1, (step, ROW), tile.stages)
+    else:
+        load(s[taps], sums, at, 0, (tile.channels, step), tile.stages)
+    return s
+
+
+def _store(out: Stage, d: BoxDeclaration, tile: BoxProductTile) -> IterVar:
+    """Whole rows of results from shared memory; returns the loop over blocks."""
+    n, c, h, w = image_axes(out, d.problem.layout)
+    sizes = (*tile.box, tile.channels)
+    pairs = [out.split(a, factor=e) for a, e in zip((n, h, w, c), sizes, strict=True)]
+    out.reorder(*(outer for outer, _ in pairs), *(inner for _, inner in pairs))
+    block = out.fuse(*(outer for outer, _ in pairs))
+    out.bind(block, te.thread_axis("blockIdx.x"))
+    *pixel, c = (inner for _, inner in pairs)
+    c, lane = out.split(c, factor=math.gcd(d.problem.result_channels, _VECTOR))
+    turn, thread = out.split(out.fuse(*pixel, c), factor=tile.groups * LANES)
+    group, thread = out.split(thread, factor=LANES)
+    out.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
+    out.bind(thread, te.thread_axis((0, LANES), "threadIdx.x"))
+    out.unroll(turn)
+    out.vectorize(lane)
+    return block
+
+
+def _stage(
+    staged: Stage, d: BoxDeclaration, tile: BoxProductTile, block: IterVar, out: Stage
+) -> IterVar:
+    """Results of a block in shared memory, the epilogue included; returns the loop over groups."""
+    staged.compute_at(out, block)
+    extents = (tile.images, *(tile.rows, tile.columns)[2 - d.rank :], tile.channels)
+    for axis, extent in zip(staged.op.axis, extents, strict=True):
+        staged.align_bounds(axis, extent)
+    n, c, h, w = image_axes(staged, d.problem.layout)
+    staged.storage_align(staged.op.axis[-2], ROW, 8)  # rows of eight lanes meet no bank twice
+    pairs = [
+        staged.split(axis, factor=own)
+        for axis, own in zip((n, h, w), _of_groups(tile), strict=True)
+    ]
+    staged.reorder(*(outer for outer, _ in pairs), *(inner for _, inner in pairs), c)
+    group = staged.fuse(*(outer for outer, _ in pairs))
+    staged.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
+    if d.problem.result_channels % 2 == 0:
+        staged.vectorize(staged.split(c, factor=2)[1])
+    return group
+
+
+def _of_groups(tile: BoxProductTile) -> tuple[int, int, int]:
+    """The part of a box that is a warpgroup's: its outermost dimensions are shared out."""
+    left, found = tile.groups, []
+    for extent in tile.box:
+        parts = min(left, extent)
+        left //= parts
+        found.append(extent // parts)
+    return found[0], found[1], found[2]

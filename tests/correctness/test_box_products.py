@@ -1,0 +1,93 @@
+"""Convolutions as products of boxes, with channels last, on sim and on Hopper GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.dense import convolution
+from tests.support.depthwise import STEPS, TOLERANCE, run
+
+import tilewright
+from tilewright.target import Target
+from tilewright.topi import Conv
+from tilewright.topi.gpu.box_products import suits
+from tilewright.topi.templates import TEMPLATES
+
+#: By pass, what computes it.
+BY_PASS = {"forward": "gpu.box_products", "dgrad": "gpu.box_products", "wgrad": "gpu.box_gradient"}
+TARGETS = ["sim", pytest.param("cuda -arch=sm_90a", marks=pytest.mark.needs_cuda)]
+
+
+@st.composite
+def problems(draw: st.DrawFn, pass_: str) -> Conv:
+    """Small dense convolutions that TMA can bring the images of."""
+    flat = draw(st.sampled_from([False, False, True]))
+
+    def pair(values: st.SearchStrategy[int]) -> tuple[int, int]:
+        return (1 if flat else draw(values)), draw(values)
+
+    kernel, dilation = pair(st.integers(1, 4)), pair(st.sampled_from([1, 1, 2]))
+    pads = st.integers(0, 2)
+    top, bottom = (0, 0) if flat else (draw(pads), draw(pads))
+    left, right = draw(pads), draw(pads)
+    image = []
+    for k, padded in enumerate((top + bottom, left + right)):
+        least = max((kernel[k] - 1) * dilation[k] + 1 - padded, 1)
+        image.append(1 if flat and k == 0 else draw(st.integers(least, least + 11)))
+    channels = st.sampled_from([8, 16, 24, 40, 64, 72, 136])
+    filters = draw(channels) if pass_ != "forward" else draw(st.sampled_from([2, 3, 8, 20, 72]))
+    return Conv(
+        operator="conv1d" if flat else "conv2d", pass_=pass_, batch=draw(st.integers(1, 5)),
+        channels=draw(channels), groups=1, multiplier=filters, height=image[0], width=image[1],
+        kernel_h=kernel[0], kernel_w=kernel[1],
+        stride=(1, 1) if pass_ == "dgrad" else pair(st.sampled_from([1, 1, 2, 3])),
+        padding=(top, left, bottom, right), dilation=dilation,
+        dtype=draw(st.sampled_from(["float16", "bfloat16"])), layout="NWC" if flat else "NHWC",
+        epilogue=[] if pass_ == "wgrad" else draw(st.lists(STEPS, max_size=2, unique=True)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("pass_", BY_PASS)
+@settings(max_examples=8)
+@given(data=st.data())
+def test_they_are_right_with_any_tile(pass_: str, target: str, data: Any) -> None:
+    p = data.draw(problems(pass_).filter(suits))  # windows may see nothing but padding
+    template, machine = TEMPLATES[BY_PASS[pass_]], Target.parse(target)
+    tile = data.draw(st.sampled_from(template.candidates(p, machine)))
+    declared = template.declare(p, tile)
+    kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+    error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)
+    assert error < TOLERANCE[p.dtype], tile
+
+
+@pytest.mark.parametrize("pass_", BY_PASS)
+def test_all_tiles_lower_and_multiply_on_tensor_cores(pass_: str) -> None:
+    """Loads are ahead of products, of which none waits for its own."""
+    p = Conv.parse(
+        (64, 128, 14, 14), (192, 128, 3, 3), 1, padding=1, dtype="float16", layout="NHWC",
+        pass_=pass_,
+    )  # fmt: skip
+    template, machine = TEMPLATES[BY_PASS[pass_]], Target.parse("cuda -arch=sm_90a")
+    tiles = template.candidates(p, machine)
+    assert len(tiles) >= 10
+    for tile in tiles[:4]:
+        declared = template.declare(p, tile)
+        text = str(tilewright.lower(template.schedule(declared, tile), declared.args, machine))
+        assert "wgmma_m64n" in text
+        assert text.count("tma_load") >= 4
+
+
+@pytest.mark.parametrize("change", [
+    {"layout": "NCHW"}, {"dtype": "float32"}, {"groups": 2, "multiplier": 8}, {"channels": 12},
+    {"pass_": "dgrad", "stride": 2}, {"pass_": "wgrad", "multiplier": 20}, {"stride": 9},
+], ids=str)  # fmt: skip
+def test_what_tma_cannot_bring_is_left_to_others(change: dict[str, Any]) -> None:
+    p = Conv.parse(
+        (2, 16, 20, 20), (16, 16, 3, 3), 1, padding=1, dtype="float16", layout="NHWC"
+    )  # fmt: skip
+    assert suits(p)
+    assert not suits(p.replace(**change))
