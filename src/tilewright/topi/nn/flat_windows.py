@@ -102,6 +102,8 @@ def _declare(p: Conv, across: bool, given: Any) -> FlatDeclaration:
     packed = _packed(w, filter, across) if across or p.dtype != p.accumulate else None
     rc = te.reduce_axis((0, own), "rc")
     taps = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(w.kernel, "hw", strict=True)]
+    # What is next in memory is read next.
+    order = [*taps, rc] if across or p.channels_last else [rc, *taps]
     shifts = [(t * d, s) for t, d, s in zip(taps, w.dilation, w.stride, strict=True)]
     phase = [x % s for x, s in shifts]
     behind = w.flat([x // s for x, s in shifts])
@@ -112,8 +114,8 @@ def _declare(p: Conv, across: bool, given: Any) -> FlatDeclaration:
         if packed is None:
             weight = filter[_tap(w, g, f, rc, taps)]
         else:
-            weight = packed[(g, *taps, rc, f) if across else (g, f, rc, *taps)]
-        return te.sum(pixel * weight, axis=[*taps, rc] if across else [rc, *taps])
+            weight = packed[(g, *order, f) if across else (g, f, *order)]
+        return te.sum(pixel * weight, axis=order)
 
     batch, groups, count = image.shape[0], p.groups, w.results
     if across:
@@ -180,6 +182,11 @@ def _packed(w: FlatWindows, filter: Tensor, across: bool) -> Tensor:
     if across:
         made = te.compute(
             (groups, *w.kernel, own, per), lambda g, y, x, r, f: element(g, f, r, y, x),
+            name="Packed",
+        )  # fmt: skip
+    elif w.problem.channels_last:
+        made = te.compute(
+            (groups, per, *w.kernel, own), lambda g, f, y, x, r: element(g, f, r, y, x),
             name="Packed",
         )  # fmt: skip
     else:

@@ -67,7 +67,7 @@ def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
     sums.compute_at(out, f)
     at = _store(sums, d.across, tile, step)
     s[acc].compute_at(sums, at)
-    _multiply(s[acc], d.across, tile.lanes)
+    _multiply(s[acc], not (d.across or d.channels_last), tile.lanes)
     assert d.padded is not None
     rows = s[d.padded]
     rows.compute_at(out, task)
@@ -78,7 +78,11 @@ def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
         rows.reorder(within, rows.op.axis[1])
     if d.packed is not None:
         packed = s[d.packed]
-        packed.parallel(packed.fuse(*packed.op.axis[:-1]))
+        *others, c, f = packed.op.axis
+        if d.across and d.channels_last:  # turned a line of the caches at a time
+            c, line = packed.split(c, factor=tile.lanes)
+            packed.reorder(*others, c, f, line)
+        packed.parallel(packed.fuse(*others, c))
     return s
 
 
@@ -100,8 +104,9 @@ def _store(sums: Stage, across: bool, tile: FlatTile, step: int) -> IterVar:
     return q
 
 
-def _multiply(acc: Stage, across: bool, lanes: int) -> None:
-    """The products of a tile, which stays in registers."""
+def _multiply(acc: Stage, taps_last: bool, lanes: int) -> None:
+    """The products of a tile, which stays in registers; innermost are taps, written out, or
+    channels."""
     n, g, row, vector = acc.op.axis
     vector, lane = acc.split(vector, factor=lanes)
     reduced = list(acc.op.reduce_axis)
@@ -109,7 +114,7 @@ def _multiply(acc: Stage, across: bool, lanes: int) -> None:
     acc.unroll(row, vector)
     acc.vectorize(lane)
     written = 1
-    for axis in () if across else reversed(reduced[1:]):  # channels are innermost, or taps
+    for axis in reversed(reduced[1:] if taps_last else []):
         written *= extent_of(axis)
         if written <= _WRITTEN:
             acc.unroll(axis)
