@@ -1,8 +1,10 @@
-"""Two models whose time goes into depthwise convolutions, in the fewest lines that define them.
+"""Vision models in the fewest lines that define them, for 1,000 classes.
 
-Channels, blocks and strides are those of the papers: ConvNeXt-T (Liu et al., A ConvNet for the
-2020s, arXiv 2201.03545; without stochastic depth) and MobileNetV2 (Sandler et al., arXiv
-1801.04381), both for 1,000 classes.
+Channels, blocks and strides are those of the papers. Depthwise convolutions take the time of
+ConvNeXt-T (Liu et al., A ConvNet for the 2020s, arXiv 2201.03545; without stochastic depth) and
+MobileNetV2 (Sandler et al., arXiv 1801.04381); others that of ResNet-50 (He et al., arXiv
+1512.03385; with the stride in the 3x3 layers, as torchvision has it) and ResNeXt-50 32x4d (Xie et
+al., arXiv 1611.05431).
 """
 
 from __future__ import annotations
@@ -90,4 +92,48 @@ def mobilenet_v2() -> nn.Module:
     return nn.Sequential(*layers, nn.Dropout(0.2), nn.Linear(1280, 1000))
 
 
+class Bottleneck(nn.Module):
+    """1x1, 3x3 in groups, 1x1 to four times ``planes``, and what is added to it."""
+
+    def __init__(self, channels: int, planes: int, width: int, stride: int, groups: int) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = _unit(channels, width, 1)
+        self.conv2, self.norm2 = _unit(width, width, 3, stride, groups)
+        self.conv3, self.norm3 = _unit(width, 4 * planes, 1)
+        self.act = nn.ReLU(inplace=True)
+        self.shortcut = None
+        if stride > 1 or channels != 4 * planes:
+            self.shortcut = nn.Sequential(*_unit(channels, 4 * planes, 1, stride))
+
+    def forward(self, x: Any) -> Any:
+        y = self.act(self.norm1(self.conv1(x)))
+        y = self.act(self.norm2(self.conv2(y)))
+        y = self.norm3(self.conv3(y))
+        y += x if self.shortcut is None else self.shortcut(x)
+        return self.act(y)
+
+
+def resnet50(groups: int = 1, width: int = 64) -> nn.Module:
+    """25.6 million parameters; ``width`` is that of a group where there are 64 planes."""
+    layers: list[nn.Module] = [*_unit(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    channels = 64
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        planes = 64 << stage
+        for k in range(blocks):
+            stride = 2 if stage and not k else 1
+            layers.append(
+                Bottleneck(channels, planes, planes * width // 64 * groups, stride, groups)
+            )
+            channels = 4 * planes
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
+
+
+def resnext50() -> nn.Module:
+    """32 groups, of 4 channels in the first stage: 25.0 million parameters."""
+    return resnet50(32, 4)
+
+
+#: Those whose time goes into depthwise convolutions.
 MODELS = {"ConvNeXt-T": convnext_t, "MobileNetV2": mobilenet_v2}
+#: Those whose time goes into others.
+NETWORKS = {"ResNet-50": resnet50, "ResNeXt-50": resnext50, "MobileNetV2": mobilenet_v2}

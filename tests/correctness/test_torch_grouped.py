@@ -24,9 +24,9 @@ def profile():
     set_policy(before)
 
 
-def swapped(layer: nn.Module) -> nn.Module:
+def swapped(layer: nn.Module, dense: bool = False) -> nn.Module:
     model = nn.Sequential(copy.deepcopy(layer)).eval()
-    assert optimize_(model).replaced == ["0"]
+    assert optimize_(model, dense=dense).replaced == ["0"]
     assert type(model[0]) is GroupedConv2d
     return model
 
@@ -54,7 +54,45 @@ def test_results_are_those_of_pytorch(layer, batch):
         torch.testing.assert_close(model(x[:1]), expected[:1], rtol=1e-5, atol=1e-5)
 
 
-def test_what_is_no_inference_in_nchw_is_left_to_pytorch():
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
+def test_channels_last_images_and_slices_are_read_as_they_lie(layer):
+    model, x = swapped(layer), torch.randn(2, 2 * layer.in_channels, 13, 11)
+    last = x.contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        image = x[:, layer.in_channels :]
+        assert ran_on(model, image)[0].startswith("cpu.")
+        torch.testing.assert_close(model(image), layer(image), rtol=1e-5, atol=1e-5)
+        model = model.to(memory_format=torch.channels_last)
+        for image in (last[:, layer.in_channels :], last[:, layer.in_channels :].clone()):
+            made, expected = model(image), layer(image)
+            assert ran_on(model, image)[0].startswith("cpu.")
+            torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-5)
+            assert made.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("turned", ["image", "weight"])
+def test_a_weight_that_lies_otherwise_than_the_image_is_left_to_pytorch(turned):
+    layer, x = LAYERS["groups"], torch.randn(2, 12, 9, 9)
+    model = swapped(layer)
+    with torch.no_grad():
+        if turned == "image":
+            x = x.contiguous(memory_format=torch.channels_last)
+        else:
+            model = model.to(memory_format=torch.channels_last)
+        assert ran_on(model, x) == []
+        torch.testing.assert_close(model(x), layer(x), rtol=1e-5, atol=1e-5)
+
+
+def test_images_without_a_height_and_of_one_channel():
+    with torch.no_grad():
+        for layer, x in (
+            (nn.Conv2d(8, 8, (1, 3), groups=2), torch.randn(2, 8, 1, 9)),
+            (nn.Conv2d(6, 4, 1, groups=2), torch.randn(2, 6, 1, 1)),
+        ):
+            torch.testing.assert_close(swapped(layer)(x), layer(x), rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_no_inference_in_float32_is_left_to_pytorch():
     layer = LAYERS["groups"]
     model, x = swapped(layer), torch.randn(2, 12, 9, 9)
     seen: list[object] = []
@@ -64,8 +102,8 @@ def test_what_is_no_inference_in_nchw_is_left_to_pytorch():
         y.sum().backward()
         assert model[0].weight.grad is not None
         with torch.no_grad():
-            last = x.to(memory_format=torch.channels_last)
-            torch.testing.assert_close(model(last), layer(last))
+            turned = x.transpose(2, 3)
+            torch.testing.assert_close(model(turned), layer(turned))
             assert model(x[:0]).shape == (0, 18, 7, 7)
             with torch.autocast("cpu", torch.bfloat16):
                 assert model(x).dtype == torch.bfloat16
@@ -139,6 +177,34 @@ def test_dense_layers_are_measured_where_that_is_asked_for(profile, tmp_path, mo
         torch.testing.assert_close(model(x), layer(x), rtol=1e-5, atol=1e-5)
 
 
+def test_profilers_see_the_kernel_and_modes_the_function():
+    model, x, seen = swapped(LAYERS["groups"]), torch.randn(1, 12, 9, 9), []
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    with torch.no_grad():
+        with torch.profiler.profile() as watched:
+            model(x)
+        keys = [event.key for event in watched.key_averages()]
+        assert "tilewright::conv2d" in keys
+        assert "aten::conv2d" not in keys
+        with Mode():
+            model(x)
+    assert torch.conv2d in seen
+
+
+def test_dense_layers_are_replaced_where_that_is_asked_for():
+    layer, x = nn.Conv2d(16, 32, 3, padding=1), torch.randn(2, 16, 7, 7)
+    assert optimize_(nn.Sequential(copy.deepcopy(layer))).replaced == []
+    model = swapped(layer, dense=True)
+    with torch.no_grad():
+        assert ran_on(model, x)[0].startswith("cpu.")
+        torch.testing.assert_close(model(x), layer(x), rtol=1e-5, atol=1e-5)
+
+
 def test_why_a_layer_is_left_is_said():
     model = nn.ModuleDict({
         "dense": nn.Conv2d(8, 8, 3), "narrow": nn.Conv2d(8, 8, 3, groups=2).half(),
@@ -146,7 +212,7 @@ def test_why_a_layer_is_left_is_said():
         "flat": nn.Conv1d(8, 8, 3, groups=2),
     })  # fmt: skip
     skipped = optimize_(model).skipped
-    assert "in 1 groups" in skipped["dense"]
+    assert "dense=True" in skipped["dense"]
     assert "float32 on a CPU" in skipped["narrow"]
     assert "reflect" in skipped["reflect"]
     assert "not depthwise" in skipped["flat"]

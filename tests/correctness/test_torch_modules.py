@@ -96,7 +96,7 @@ def test_the_report_says_what_was_replaced_and_what_not_and_why():
     others = skipped.pop("cube")  # timm's layers are in the list where it is loaded
     assert others.startswith("Conv3d: there are kernels for Conv2d, Conv1d, ConvTranspose2d")
     assert skipped == {
-        "dense": "is not depthwise: 8 channels in 1 groups",
+        "dense": "is dense: left to PyTorch, unless dense=True",
         "own": "is a Own, which may have a forward pass of its own",
         "left": "left out by filter_fn",
         "complex": "has parameters of torch.complex64",

@@ -1,5 +1,5 @@
-"""Modules whose forward pass hands a depthwise convolution's result to its normalisation alone:
-these become one kernel.
+"""Modules whose forward pass hands a convolution's result to its normalisation alone: these become
+one kernel, with what is added to them then and an activation.
 
 Of an ``nn.Sequential`` that is plain. Of any other class it is read from the forward pass as
 ``torch.fx`` traces it, so a class needs no entry anywhere: the blocks of timm's MobileNets and
@@ -10,20 +10,36 @@ from __future__ import annotations
 
 import copyreg
 import functools
-from functools import cache, partial
-from typing import Any
+import operator
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
 
-from tilewright.torch.chains import chain
+from tilewright.torch.chains import Chain
 from tilewright.torch.eager_fast_path import exports_onnx, is_transformed
-from tilewright.torch.fusible import CONVOLUTIONS, by_operator, is_fusible, is_norm, length
+from tilewright.torch.fusible import CONVOLUTIONS, acts, by_operator, is_fusible, is_norm, length
 from tilewright.torch.norms import activation_step
 
 #: Attributes of these types may decide what a forward pass does.
 _SETTINGS = (bool, int, float, str, type(None))
 _MISSING = object()
+
+
+class Run(NamedTuple):
+    """The names of modules of a block that may be one kernel.
+
+    Attributes
+    ----------
+    names : a convolution, its normalisation, and perhaps an activation.
+    passing : identities between them.
+    adds : whether a tensor is added behind the normalisation.
+    """
+
+    names: tuple[str, ...]
+    passing: tuple[str, ...] = ()
+    adds: bool = False
 
 
 class _Plan:
@@ -35,14 +51,12 @@ class _Plan:
         self.traced = (*block._modules.values(),)
         self.settings = _settings(block)
         self.modules: dict[str, Any] = dict(block._modules)
-        for first, *others in runs(block):
-            self.modules[first] = _chained(*(block._modules[name] for name in (first, *others)))
-            self.modules.update(dict.fromkeys(others, _itself))
-
-
-def _chained(convolution: Any, *others: Any) -> Any:
-    named = dict(zip(("norm", "activation"), others, strict=False))
-    return partial(chain, convolution=convolution, **named)
+        for run in runs(block):
+            modules, passing = (
+                tuple(block._modules[name] for name in names) for names in (run.names, run.passing)
+            )
+            stand_ins = Chain(modules, passing, run.adds).stand_ins()
+            self.modules.update(zip(run.names, stand_ins, strict=True))
 
 
 class FusedBlock(nn.Module):
@@ -120,14 +134,14 @@ def _compiled(input: Any, modules: tuple[Any, ...]) -> Any:
     return input
 
 
-def runs(block: nn.Module) -> list[tuple[str, ...]]:
-    """The names of modules of ``block`` that may be one kernel: a convolution, its normalisation
-    and perhaps an activation, each called once and the only one to take what the last one made."""
+def runs(block: nn.Module) -> list[Run]:
+    """The modules of ``block`` that may be one kernel, each the only one to take what the last one
+    made. An activation may be called elsewhere, too."""
     children = block._modules
     if _is_sequence(getattr(block, "unfused", type(block))):
         own, modules = (*children,), (*children.values(),)
         counts = ((k, length(modules, k)) for k in range(len(modules)))
-        return [own[k : k + count] for k, count in counts if count > 1]
+        return [Run(own[k : k + count]) for k, count in counts if count > 1]
     if not any(length([a, b], 0) > 1 for a in children.values() for b in children.values()):
         return []
     graph = _graph(block)
@@ -137,26 +151,79 @@ def runs(block: nn.Module) -> list[tuple[str, ...]]:
     for node in graph.nodes:
         if node.op in ("call_module", "get_attr"):
             calls.setdefault(str(node.target).split(".")[0], []).append(node)
-    alone = {
-        name: nodes[0]
+    kinds = {
+        node: children[name]
         for name, nodes in calls.items()
-        if len(nodes) == 1 and nodes[0].op == "call_module" and nodes[0].target == name
+        if all(_is_call(node) and node.target == name for node in nodes)
+        for node in nodes
     }
-    found = []
-    for name, node in alone.items():
-        names = [name]
-        while len(names) < 3 and len(node.users) == 1:
-            (after,) = node.users
-            following = str(after.target)
-            known = alone.get(following)
-            if known is None or known is not after or len(known.args) != 1 or known.kwargs:
-                break
-            node = known
-            names.append(following)
-        count = length([children[n] for n in names], 0)
-        if count > 1:
-            found.append(tuple(names[:count]))
+    found, summed = [], set[fx.Node]()
+    for node, module in kinds.items():
+        if type(module) in CONVOLUTIONS and len(calls[str(node.target)]) == 1:
+            run = _run_from(node, kinds, calls, summed)
+            if run is not None:
+                found.append(run)
     return found
+
+
+def _is_call(node: fx.Node) -> bool:
+    """Whether a module is called, of one argument."""
+    return node.op == "call_module" and len(node.args) == 1 and not node.kwargs
+
+
+def _run_from(
+    first: fx.Node, kinds: dict[fx.Node, Any], calls: dict[str, list[fx.Node]], summed: set[fx.Node]
+) -> Run | None:
+    """What begins with a convolution. ``kinds`` are the modules by their calls, ``summed`` the sums
+    that others have taken."""
+    norm = _user(first)
+    if norm is None or not is_norm(kinds.get(norm)) or len(calls[str(norm.target)]) > 1:
+        return None
+    names, passing, behind, adds = [str(first.target), str(norm.target)], [], [], False
+    node = None if acts(kinds[norm]) else _user(norm)
+    last = norm
+    while node is not None:
+        module = kinds.get(node)
+        if type(module) is nn.Identity:
+            behind.append(str(node.target))
+        elif not adds and node not in summed and _adds(node, last) and _is_own(first, kinds):
+            adds = True
+            summed.add(node)
+            passing += behind
+            behind.clear()
+        else:
+            if activation_step(module):
+                names.append(str(node.target))
+                passing += behind
+            break
+        last, node = node, _user(node)
+    return Run(tuple(names), tuple(passing), adds)
+
+
+def _user(node: fx.Node) -> fx.Node | None:
+    """What alone takes the result of a node."""
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def _adds(node: fx.Node, to: fx.Node) -> bool:
+    """Whether a node adds something to another one, in place or not: traced, both look alike, so
+    that what is added is the second operand."""
+    sums = node.op == "call_function" and node.target in (operator.add, operator.iadd)
+    return sums and len(node.args) == 2 and node.args[0] is to is not node.args[1]
+
+
+def _is_own(convolution: fx.Node, kinds: dict[fx.Node, Any]) -> bool:
+    """Whether nobody else has what a convolution reads, which then is the same when it is read
+    later: it was made by another convolution or normalisation, and activated at most."""
+    node: Any = convolution.args[0]
+    while isinstance(node, fx.Node) and len(node.users) == 1 and node in kinds:
+        module = kinds[node]
+        if is_norm(module) or type(module) is nn.Conv2d or type(module) in CONVOLUTIONS:
+            return True
+        if not activation_step(module) and type(module) is not nn.Identity:
+            return False
+        node = node.args[0]
+    return False
 
 
 class _Tracer(fx.Tracer):
@@ -193,10 +260,6 @@ def _takes_part(module: nn.Module) -> bool:
 
 def _settings(block: nn.Module) -> list[Any]:
     return [x for x in block.__dict__.values() if isinstance(x, _SETTINGS)]
-
-
-def _itself(x: Any) -> Any:
-    return x
 
 
 @cache
@@ -242,12 +305,14 @@ def unfuse(module: nn.Module) -> None:
         module.__class__ = module.unfused
 
 
-def followers(module: nn.Module) -> dict[nn.Module, tuple[nn.Module, ...]]:
-    """By convolution, the modules that it takes along."""
+def followers(module: nn.Module) -> dict[nn.Module, tuple[tuple[str, str], ...]]:
+    """By convolution, the names in ``module`` and the classes of the modules that it takes along; a
+    sum has no name."""
     if not isinstance(module, FusedBlock):
         return {}
-    found: dict[nn.Module, tuple[nn.Module, ...]] = {}
-    for first, *others in runs(module):
-        modules: list[Any] = [module._modules[name] for name in (first, *others)]
-        found[modules[0]] = tuple(modules[1:])
+    found = {}
+    for run in runs(module):
+        modules: list[Any] = [module._modules[name] for name in run.names]
+        named = [(n, type(m).__name__) for n, m in zip(run.names, modules, strict=True)]
+        found[modules[0]] = (named[1], *([("", "sum")] if run.adds else []), *named[2:])
     return found

@@ -94,6 +94,13 @@ def lying(x: torch.Tensor) -> tuple[bool | None, tuple[int, ...] | None]:
     return None, None
 
 
+def lies_as(weight: torch.Tensor, x: torch.Tensor) -> bool:
+    """Whether a filter lies as kernels for images like ``x`` read it: in their layout, which one of
+    a depthwise convolution has in both."""
+    found: bool = weight.is_contiguous(memory_format=memory_format_of(lying(x)[0]))
+    return found
+
+
 def memory_format_of(last: bool | None) -> Any:
     """PyTorch's name for a layout."""
     return torch.channels_last if last else torch.contiguous_format
@@ -132,14 +139,16 @@ def problem_of(
     dtype: torch.dtype,
     last: bool,
     bias: bool = False,
+    groups: int = 0,
 ) -> Conv:
-    """The problem of a call."""
+    """The problem of a call; without ``groups`` of a depthwise convolution."""
     n, c, h, w = map(int, input_size)
     stride, (top, left, bottom, right), dilation = geometry
     flat = h == 1 and kernel[0] == 1 and top == bottom == 0
     return Conv(
-        operator="depthwise_conv1d" if flat else "depthwise_conv2d",
-        pass_=pass_, batch=n, channels=c, height=h, width=w, multiplier=out_channels // c,
+        operator="conv1d" if flat else "conv2d",
+        pass_=pass_, batch=n, channels=c, height=h, width=w, groups=groups or c,
+        multiplier=out_channels // (groups or c),
         kernel_h=kernel[0], kernel_w=kernel[1],
         stride=(1 if flat else stride[0], stride[1]), padding=(top, left, bottom, right),
         dilation=(1 if flat else dilation[0], dilation[1]),
@@ -232,8 +241,9 @@ def observe(problem: Conv | None, found: Selection) -> None:
     regretted = found.launch is None and found.choice is None and not observers
     if regretted and found.reason and found.reason not in _warned:
         _warned.add(found.reason)
+        kind = "a" if problem is not None and not problem.is_depthwise else "a depthwise"
         warnings.warn(
-            f"tilewright leaves a depthwise convolution to PyTorch: {found.reason}",
+            f"tilewright leaves {kind} convolution to PyTorch: {found.reason}",
             UserWarning,
             stacklevel=4,
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -66,6 +67,19 @@ def needs_no_dispatch_but_watched(*tensors: Any) -> bool:
 def is_watched() -> bool:
     """Whether a profiler, or a mode that sees functions, watches calls."""
     return not _KNOWN or bool(_functions() or _profiled())
+
+
+def is_overridden() -> bool:
+    """Whether a mode that sees functions is active."""
+    return not _KNOWN or bool(_functions())
+
+
+def named(name: str, run: Callable[[], Any]) -> Any:
+    """The result of ``run``, which a profiler sees by a name, as it sees operators."""
+    if not is_watched():
+        return run()
+    with torch.profiler.record_function(name):
+        return run()
 
 
 def is_transformed() -> bool:

@@ -13,6 +13,7 @@ from tilewright.torch.calls import DTYPES
 from tilewright.torch.eager_fast_path import hooks, pre_hooks
 from tilewright.torch.functional import pair, sides_of
 from tilewright.torch.geometry import Geometry, fits
+from tilewright.torch.grouped import GroupedConv2d, takes
 from tilewright.torch.modules import DepthwiseConv2d, DepthwiseConv2dSame
 from tilewright.torch.normalized import conv_norm
 from tilewright.torch.norms import activation_step
@@ -36,7 +37,7 @@ NOTHING = _Nothing()
 
 
 #: The classes of convolutions that take along what follows them.
-CONVOLUTIONS = (DepthwiseConv2d, DepthwiseConv2dSame)
+CONVOLUTIONS = (DepthwiseConv2d, DepthwiseConv2dSame, GroupedConv2d)
 
 
 def acts(norm: Any) -> bool:
@@ -99,7 +100,10 @@ def is_fusible(x: Any, convolution: Any, norm: Any, activation: Any = NOTHING) -
     mean, variance = norm.running_mean, norm.running_var
     if norm.training or mean is None or variance is None or convolution.padding_mode != "zeros":
         return False
-    if x.dim() != 4 or weight.dim() != 4 or not fits(x, weight, bias):
+    own = convolution.in_channels // convolution.groups
+    if x.dim() != 4 or weight.dim() != 4 or not fits(x, weight, bias, own):
+        return False
+    if type(convolution) is GroupedConv2d and not takes(x):
         return False
     if x.dtype not in DTYPES or not (x.is_cpu or x.is_cuda):
         return False

@@ -27,7 +27,7 @@ class Geometry(NamedTuple):
         return (*self.stride, *self.padding, *self.dilation)
 
     def out_shape(self, input: Any, weight: Any) -> tuple[int, int, int, int]:
-        """The shape of the convolution of (N, C, H, W) with (C * multiplier, 1, KH, KW)."""
+        """The shape of the convolution of (N, C, H, W) with (OC, C / groups, KH, KW)."""
         n, _, h, w = input.shape
         c, _, kh, kw = weight.shape
         # Compilers are to know these: what they make of sizes that all vary can be beyond them.
@@ -48,9 +48,10 @@ class Geometry(NamedTuple):
         return (padded - (kernel - 1) * self.dilation[k] - 1) // self.stride[k] + 1
 
 
-def fits(input: Any, weight: Any, bias: Any) -> bool:
-    """Whether operands of two dimensions or more are those of a depthwise convolution."""
+def fits(input: Any, weight: Any, bias: Any, own: int = 1) -> bool:
+    """Whether operands of two dimensions or more are those of a convolution in groups of ``own``
+    channels, by default a depthwise one."""
     channels, (filters, each, *_) = shape_of(input)[1], shape_of(weight)
-    if channels == 0 or each != 1 or filters % channels:
+    if channels == 0 or each != own or channels % own or filters % (channels // own):
         return False
     return bias is None or (bias.dim() == 1 and shape_of(bias)[0] == filters)

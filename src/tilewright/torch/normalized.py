@@ -1,4 +1,4 @@
-"""A depthwise convolution with the normalisation and the activation after it, for inference.
+"""A convolution with the normalisation, the sum and the activation after it, for inference.
 
 The kernel reads the statistics where the module has them and computes scale and shift itself, so
 that there is nothing to keep: new parameters count from the next call on, also in a CUDA graph.
@@ -56,25 +56,33 @@ class Launched:
 
 def launched(
     x: Any, weight: Any, bias: Any, statistics: Sequence[Any], eps: float, activation: str,
-    geometry: Geometry,
+    geometry: Geometry, adds: bool = False,
 ) -> Launched | None:  # fmt: skip
     """The kernel for operands like these; None where there is none.
 
-    ``statistics`` are mean, variance, gamma and beta, dense as ``weight`` and ``bias`` are.
+    ``statistics`` are mean, variance, gamma and beta, dense as ``weight`` and ``bias`` are, or
+    nothing. With ``adds`` the kernel adds a tensor before the activation.
     """
-    of_statistics = statistics[0].dtype
+    of_statistics = statistics[0].dtype if statistics else None
 
     def make() -> Any:
+        steps: list[Step] = []
         try:
-            step = norm_step(eps, x.dtype, of_statistics)
-            if step is None:
-                return None
-            steps = (step, Step.parse(activation)) if activation else (step,)
-            return _found(x, weight, bias, steps, geometry)
+            if of_statistics is not None:
+                step = norm_step(eps, x.dtype, of_statistics)
+                if step is None:
+                    return None
+                steps.append(step)
+            steps += [Step("residual")] * adds
+            steps += [Step.parse(activation)] if activation else []
+            return _found(x, weight, bias, tuple(steps), geometry)
         except ProblemError:  # PyTorch says what is wrong
             return None
 
-    key = ("norm", *signature(x, weight, bias), of_statistics, eps, activation, *geometry.numbers)
+    key = (
+        "norm", *signature(x, weight, bias), of_statistics, eps, activation, adds,
+        *geometry.numbers,
+    )  # fmt: skip
     found: Any = cached(key, make)
     return found if isinstance(found, Launched) else None
 
@@ -86,11 +94,11 @@ def _found(
     last, strides_ = calls.lying(x)
     if last is None or calls.why_not(*operands) or not all(t.numel() for t in operands):
         return None
-    channels, kernel = weight.shape[0], weight.shape[2:]
+    channels, own, *kernel = weight.shape
     turned = calls.is_by_nchw("forward", x, x.shape, channels, kernel, geometry, last)
     plain = calls.problem_of(
         "forward", x.shape, channels, kernel, geometry, x.dtype, last and not turned,
-        bias is not None,
+        bias is not None, x.shape[1] // own,
     )  # fmt: skip
     problem = plain.replace(epilogue=(*plain.epilogue, *steps))
     launch = _launch(problem, x.device, strides_)
@@ -109,8 +117,8 @@ def _launch(problem: Conv, device: torch.device, strides: tuple[int, ...] | None
     except Exception:  # of a driver: what is said of it is said where the convolution is alone
         return None
     found = kernels.find(problem, target, device.index, strides)
-    if found.launch is not None:
-        calls.observe(problem, found)
+    if found.launch is not None or all(step.name == "bias" for step in problem.epilogue):
+        calls.observe(problem, found)  # else the convolution alone is reported
     return found.launch
 
 
@@ -128,7 +136,9 @@ def normalized(
     geometry = Geometry(stride, padding, dilation)
     weight, bias = weight.contiguous(), None if bias is None else bias.contiguous()
     statistics = [None if t is None else t.contiguous() for t in (mean, variance, gamma, beta)]
-    run = run_for(input, weight, bias, statistics, eps, activation, geometry)
+    run = None
+    if fits(input, weight, bias):
+        run = run_for(input, weight, bias, statistics, eps, activation, geometry)
     made: torch.Tensor
     if run is not None:
         made = run()
@@ -143,27 +153,42 @@ def normalized(
 
 def run_for(
     input: Any, weight: Any, bias: Any, statistics: Sequence[Any], eps: float, activation: str,
-    geometry: Geometry,
+    geometry: Geometry, residual: Any = None,
 ) -> Callable[[], Any] | None:  # fmt: skip
     """What computes the result of operands that fit one another; None where there is no kernel.
 
-    ``statistics`` are mean, variance, gamma and beta, the last two None where there is none.
+    ``statistics`` are mean, variance, gamma and beta, the last two None where there is none, or
+    nothing of a convolution alone. ``residual`` is added before the activation.
     """
-    mean, variance, gamma, beta = statistics
-    filled = [
-        mean, variance,
-        torch.ones_like(mean) if gamma is None else gamma,
-        torch.zeros_like(mean) if beta is None else beta,
-    ]  # fmt: skip
-    kind = filled[0].dtype, input.device, weight.shape[:1]
-    are_equal = [(t.dtype, t.device, t.shape) for t in filled] == [kind] * 4
-    if not are_equal or not fits(input, weight, bias):
+    filled: list[Any] = []
+    if statistics:
+        mean, variance, gamma, beta = statistics
+        filled = [
+            mean, variance,
+            torch.ones_like(mean) if gamma is None else gamma,
+            torch.zeros_like(mean) if beta is None else beta,
+        ]  # fmt: skip
+        kind = mean.dtype, input.device, weight.shape[:1]
+        if [(t.dtype, t.device, t.shape) for t in filled] != [kind] * 4:
+            return None
+    if residual is not None and not _is_as_result(residual, input, weight, geometry):
         return None
-    run = launched(input, weight, bias, filled, eps, activation, geometry)
+    run = launched(input, weight, bias, filled, eps, activation, geometry, residual is not None)
     if run is None:
         return None
-    others = (weight, *filled) if bias is None else (weight, bias, *filled)
-    return partial(run, input, *others)
+    others = (weight, bias, *filled, residual)
+    return partial(run, input, *(t for t in others if t is not None))
+
+
+def _is_as_result(residual: Any, input: Any, weight: Any, geometry: Geometry) -> bool:
+    """Whether a tensor lies as the result does, so that a kernel on a CPU can add it."""
+    return (
+        residual.is_cpu
+        and input.is_cpu
+        and residual.dtype is input.dtype
+        and residual.shape == geometry.out_shape(input, weight)
+        and residual.is_contiguous(memory_format=memory_format_of(calls.lying(input)[0]))
+    )
 
 
 # As the convolution alone, it takes images in the layout that a compiler computes in.

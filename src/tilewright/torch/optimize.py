@@ -26,7 +26,8 @@ _IMAGE = 56
 @dataclass(frozen=True)
 class Row:
     """One convolution of a model: ``reason`` says why it was not replaced, or is empty; ``fused``
-    are the names and classes of the modules that it takes along in inference."""
+    are the names and classes of the modules that it takes along in inference, and without a name a
+    sum."""
 
     name: str
     layer: str
@@ -63,7 +64,7 @@ class Report:
     @property
     def fused(self) -> dict[str, tuple[str, ...]]:
         """By the names of convolutions, the names of the modules that they take along."""
-        return {row.name: tuple(name for name, _ in row.fused) for row in self.rows if row.fused}
+        return {row.name: tuple(n for n, _ in row.fused if n) for row in self.rows if row.fused}
 
     def undo(self) -> None:
         """Make the modules what they were; their parameters stay as they are now."""
@@ -85,7 +86,9 @@ class Report:
 def _result(row: Row) -> str:
     if not row.fused:
         return row.reason or "replaced"
-    return f"{row.reason or 'replaced'}, with {' and '.join(kind for _, kind in row.fused)}"
+    *kinds, last = (kind for _, kind in row.fused)
+    text = f"{', '.join(kinds)} and {last}" if kinds else last
+    return f"{row.reason or 'replaced'}, with {text}"
 
 
 def optimize_(
@@ -93,11 +96,14 @@ def optimize_(
     filter_fn: Callable[[nn.Module, str], bool] | None = None,
     fuse: bool = True,
     example: Any = None,
+    dense: bool = False,
 ) -> Report:
     """Let the convolutions of ``model`` run on Tilewright's kernels, in place.
 
-    These are depthwise ones, and those in groups of several channels in inference on a CPU. Dense
-    ones are where :func:`set_policy` said "profile": which kernels are faster is then measured.
+    These are depthwise ones, and in inference on a CPU in float32 those in groups of several
+    channels, with ``dense`` also those in one. Alone our dense kernels are about as fast as
+    PyTorch's; what they gain is that they take along what follows. After
+    ``set_policy("profile")`` dense ones are taken, too, and the faster is measured for each shape.
 
     Modules keep their identity, parameters, hooks and ``state_dict``; only their class changes, to
     :class:`~tilewright.torch.DepthwiseConv2d`, ``DepthwiseConv1d``,
@@ -106,7 +112,9 @@ def optimize_(
     In inference a two-dimensional convolution in an ``nn.Sequential``, or a class that has its
     ``forward`` from it, takes along the ``BatchNorm2d`` behind it, and the ``ReLU``, ``ReLU6``,
     ``Hardtanh``, ``SiLU``, ``GELU`` (not its approximation), ``Hardswish``, ``Hardsigmoid`` or
-    ``LeakyReLU`` behind that: one kernel computes all of them, and rounds once. It reads the
+    ``LeakyReLU`` behind that: one kernel computes all of them, and rounds once. So it does in
+    other modules whose forward pass ``torch.fx`` can trace; on a CPU with what is added before the
+    activation, as in residual blocks. It reads the
     statistics where the modules have them, so that they may change. The modules are called one by
     one where the normalisation is in training mode or has no running statistics, where
     gradients are recorded, where one of them has forward hooks, or where there is no such kernel.
@@ -119,6 +127,7 @@ def optimize_(
         kernels are compiled now and not at the first call, side by side on all cores: for inference
         where the model is in evaluation mode, with gradients in training mode. The model's state
         stays as it is.
+    dense : whether dense convolutions on a CPU are replaced.
 
     Raises :class:`ArgumentError` where the model cannot be called with ``example``; it stays as it
     was then.
@@ -134,7 +143,7 @@ def optimize_(
     for name, module in model.named_modules():
         if not isinstance(module, nn.modules.conv._ConvNd):
             continue
-        why = _why_not(module)
+        why = _why_not(module, dense)
         if not why and filter_fn is not None and not filter_fn(module, name):
             why = "left out by filter_fn"
         rows.append(Row(name, _describe(module), why))
@@ -144,12 +153,13 @@ def optimize_(
             module.__class__ = ours
     if fuse:
         names = {module: name for name, module in model.named_modules()}
-        for module in model.modules():
+        for module, name in names.items():
             if can_fuse(module):
                 before.append((module, type(module)))
                 fuse_(module)
+            inside = f"{name}." if name else ""
             for convolution, others in followers(module).items():
-                taken[names[convolution]] = tuple((names[m], type(m).__name__) for m in others)
+                taken[names[convolution]] = tuple((n and inside + n, kind) for n, kind in others)
     report = Report([replace(row, fused=taken.get(row.name, ())) for row in rows], before)
     if example is not None:
         try:
@@ -176,7 +186,7 @@ def undo_(model: nn.Module) -> list[str]:
     return names
 
 
-def _why_not(module: Any) -> str:
+def _why_not(module: Any, dense: bool) -> str:
     """Why a convolution stays as it is; empty where it need not."""
     kind = type(module)
     if kind in REPLACEMENTS.values() or kind is GroupedConv2d:
@@ -189,7 +199,7 @@ def _why_not(module: Any) -> str:
     if "forward" in vars(module) or "_conv_forward" in vars(module):
         return "has a forward pass of its own"
     if not _is_depthwise(module):
-        return grouped.why_not(module)
+        return grouped.why_not(module, dense)
     return _no_kernel(module)
 
 

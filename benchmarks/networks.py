@@ -1,0 +1,106 @@
+"""Whole networks on a CPU: inference in float32, before and after `optimize_`.
+
+ResNet-50, ResNeXt-50 and MobileNetV2 on random images: in PyTorch as they are, after `optimize_`,
+after `optimize_(dense=True)` without and with what convolutions take along, and with `--compile`
+by `torch.compile`. All of them take turns in one process, and medians are compared; "faster" is
+PyTorch's time in the same layout by that after `optimize_(dense=True)`. The load is how many
+processes wanted a core in the last minute, before and after the times of a row were taken: on a
+machine where others work, figures say little.
+
+    PYTHONPATH=src python benchmarks/networks.py [--threads 1 2] [--layouts NCHW NHWC] [--compile]
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import time
+from typing import Any
+
+import measure
+import torch
+from models import Side, check, medians
+from torch import nn
+from vision_models import NETWORKS
+
+import tilewright.torch
+
+#: By column, what is said to `optimize_`.
+VARIANTS: dict[str, dict[str, bool]] = {
+    "optimize_": {},
+    "dense, each alone": {"dense": True, "fuse": False},
+    "dense": {"dense": True},
+}
+
+
+def trained(model: nn.Module) -> nn.Module:
+    """In evaluation mode, with statistics that are those of no batch."""
+    for m in model.modules():
+        if isinstance(m, nn.BatchNorm2d):
+            nn.init.normal_(m.running_mean, 0, 0.1)
+            nn.init.uniform_(m.running_var, 0.5, 2)
+            nn.init.uniform_(m.weight, 0.2, 0.6)
+    return model.eval()
+
+
+def row(name: str, layout: str, threads: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure one network."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    form = torch.channels_last if layout == "NHWC" else torch.contiguous_format
+    model = trained(NETWORKS[name]()).to(memory_format=form)
+    images = torch.randn(options.batch, 3, options.image, options.image)
+    images = images.contiguous(memory_format=form)
+    models = {"PyTorch": model}
+    begin = time.perf_counter()
+    for label, settings in VARIANTS.items():
+        models[label] = copy.deepcopy(model)
+        tilewright.torch.optimize_(models[label], example=images, **settings)
+    ahead = time.perf_counter() - begin
+    sides = {label: Side(made, images, options) for label, made in models.items()}
+    if options.compile:
+        sides["torch.compile"] = Side(copy.deepcopy(model), images, options)
+        sides["torch.compile"].compile()
+    wanted = sides["PyTorch"].step()
+    for side in sides.values():
+        check(wanted, side.step(), "float32")
+    before = os.getloadavg()[0]
+    found = medians(sides, options.seconds)
+    return {
+        "model": name, "layout": layout, "threads": threads,
+        **{f"{label} ms": ms for label, ms in found.items()},
+        "faster": found["PyTorch"] / found["dense"],
+        "compiled ahead s": ahead, "load": f"{before:.1f}, {os.getloadavg()[0]:.1f}",
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--models", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
+    parser.add_argument("--layouts", nargs="+", default=["NCHW", "NHWC"], choices=["NCHW", "NHWC"])
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--compile", action="store_true", help="torch.compile, too")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--image", type=int, default=224)
+    parser.add_argument("--seconds", type=float, default=4, help="of measuring, for each time")
+    parser.add_argument("--out", default="benchmarks/results")
+    options = parser.parse_args()
+    options.dtype = "float32"
+    rows = []
+    for threads in options.threads:
+        for layout in options.layouts:
+            for name in options.models:
+                rows.append(row(name, layout, threads, options))
+                print(rows[-1], flush=True)
+    print(measure.table(rows))
+    results = {
+        "environment": measure.environment("torch", "llvmlite", gpu=False),
+        "settings": {"batch": options.batch, "image": options.image},
+        "rows": rows,
+    }
+    print(measure.save("cpu_networks", results, options.out))
+
+
+if __name__ == "__main__":
+    main()
