@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.dense import convolution, convolutions, product, products
+from tests.support.dense import convolution, convolutions, product, products, volumes
 from tests.support.depthwise import TOLERANCE, run
 
 from tilewright.cli.main import main
@@ -18,7 +18,7 @@ from tilewright.select.algorithm import Scheduled
 from tilewright.select.choice import choose
 from tilewright.select.registry import algorithms
 from tilewright.target import Target
-from tilewright.topi import Conv, Gemm
+from tilewright.topi import Conv, Conv3d, Gemm
 from tilewright.topi.problem import Problem
 
 TARGETS = [
@@ -51,6 +51,13 @@ def test_a_convolution_is_right_by_any_schedule(target, data):
 @pytest.mark.parametrize("target", TARGETS)
 @settings(max_examples=12)
 @given(data=st.data())
+def test_a_convolution_in_three_dimensions_is_right_by_any_schedule(target, data):
+    check_one(data.draw, data.draw(volumes()), target, convolution)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@settings(max_examples=12)
+@given(data=st.data())
 def test_a_product_of_matrices_is_right_by_any_schedule(target, data):
     check_one(data.draw, data.draw(products()), target, product)
 
@@ -59,18 +66,21 @@ def test_a_product_of_matrices_is_right_by_any_schedule(target, data):
     Conv.parse((2, 8, 9, 9), (16, 8, 3, 3), 1, padding=1, epilogue=("bias", "relu")),
     Conv.parse((2, 8, 9, 9), (16, 4, 3, 3), padding=1, groups=2, pass_="dgrad"),
     Conv.parse((2, 8, 9, 9), (16, 8, 3, 3), 1, padding=1, pass_="wgrad", layout="NHWC"),
+    Conv3d.of_shapes((1, 8, 5, 9, 9), (16, 8, 3, 3, 3), padding=1, epilogue=("batch_norm", "relu")),
+    Conv3d.of_shapes((1, 8, 5, 9, 9), (8, 1, 3, 3, 3), groups=8, pass_="dgrad", layout="NDHWC"),
     Gemm(m=33, n=20, k=18, transpose_b=True, epilogue=("bias",)),
     Gemm(m=33, n=20, k=18, batch=2, pass_="wgrad"),
 ], ids=str)  # fmt: skip
 def test_what_nobody_tuned_has_a_choice(p, tmp_path, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     chosen = choose(p, "llvm")
-    assert run(p, chosen.build(), exact=convolution if isinstance(p, Conv) else product) < 1e-5
+    assert run(p, chosen.build(), exact=product if isinstance(p, Gemm) else convolution) < 1e-5
 
 
 LAYERS = {
     "gemm": "gemm --m 24 --n 40 --k 16 --epilogue bias+relu",
     "conv2d": "conv2d --input 2x8x9x9 --filter 16x8x3x3 --padding 1 --pass forward,wgrad",
+    "volume": "conv3d --input 1x4x5x6x7 --filter 8x4x3x3x3 --stride 1,2,1 --padding 0,1,1,1,1,0",
     "groups": "conv2d --input 2x8x9x9 --filter 16x4x3x3 --groups 2 --layout NHWC --pass dgrad",
 }
 
@@ -96,7 +106,7 @@ def test_they_are_timed_and_reported(target, tmp_path, monkeypatch):
     problems.write_text("\n".join(LAYERS.values()))
     assert main(["bench", "--problems", str(problems), *few, "--json", results]) == 0
     rows = json.loads(Path(results).read_text())["rows"]
-    assert {row["problem"]["operator"] for row in rows} == {"gemm", "conv2d"}
+    assert {row["problem"]["operator"] for row in rows} == {"gemm", "conv2d", "conv3d"}
     assert main(["report", results, "--no-records", "-o", str(page)]) == 0
     assert "gemm" in page.read_text()
 
@@ -108,3 +118,17 @@ def test_problems_that_are_none_say_why():
         Gemm(m=1, n=2, k=3, pass_="dgrad", epilogue=("relu",))
     with pytest.raises(ProblemError, match="groups"):
         Conv.parse((2, 8, 9, 9), (16, 8, 3, 3), groups=3)
+    for shape, filter, words, more in (
+        ((2, 8, 9, 9), (16, 8, 3, 3), "NxCxDxHxW", {}),
+        ((2, 8, 9, 9, 9), (16, 4, 3, 3, 3), "does not fit 8 channels", {}),
+        ((2, 8, 2, 9, 9), (16, 8, 3, 3, 3), "a depth of 3.*front and back", {}),
+        ((2, 8, 9, 9, 9), (16, 8, 3, 3, 3), "stride is an integer or 3", {"stride": (1, 2)}),
+        ((2, 8, 9, 9, 9), (16, 8, 3, 3, 3), "three, .front", {"padding": (1, 2)}),
+        ((2, 8, 9, 9, 9), (16, 8, 3, 3, 3), "use NCDHW, NDHWC", {"layout": "NCHW"}),
+        ((2, 8, 9, 9, 9), (16, 8, 3, 3, 3), "no epilogue", {"pass_": "wgrad", "epilogue": "relu"}),
+        ((0, 8, 9, 9, 9), (16, 8, 3, 3, 3), "batch is at least 1", {}),
+    ):
+        with pytest.raises(ProblemError, match=words):
+            Conv3d.of_shapes(shape, filter, **more)
+    with pytest.raises(ProblemError, match="5 channels in 2 groups"):
+        Conv3d(batch=1, channels=5, groups=2, image=(3, 3, 3), kernel=(1, 1, 1))

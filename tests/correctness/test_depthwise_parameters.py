@@ -23,7 +23,7 @@ from tilewright.ir.errors import ArgumentError
 from tilewright.topi import Conv
 from tilewright.topi.epilogue import STEPS as KNOWN
 from tilewright.topi.epilogue import Step
-from tilewright.topi.operators.conv import LAYOUTS, PASSES
+from tilewright.topi.operators.conv import LAYOUTS
 from tilewright.topi.templates import default_schedule
 
 TARGETS = ["llvm", "sim", pytest.param("cuda", marks=pytest.mark.needs_cuda)]
@@ -68,7 +68,7 @@ def test_a_tensor_in_another_layout_is_an_error() -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("layout", IMAGES)
-@pytest.mark.parametrize("pass_", PASSES)
+@pytest.mark.parametrize("pass_", Conv.PASSES)
 def test_every_filter_of_a_channel_counts(pass_: str, layout: str, target: str) -> None:
     p = Conv.parse("2x6x9x10", "6x3x3x3", padding=1, pass_=pass_, layout=layout)
     assert p.out_channels == 18
@@ -78,7 +78,7 @@ def test_every_filter_of_a_channel_counts(pass_: str, layout: str, target: str) 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kernel", [(1, 9), (2, 4), (51, 5)], ids=str)
 @pytest.mark.parametrize("layout", IMAGES)
-@pytest.mark.parametrize("pass_", PASSES)
+@pytest.mark.parametrize("pass_", Conv.PASSES)
 def test_kernels_that_are_not_odd_squares(
     pass_: str, layout: str, kernel: tuple[int, int], target: str
 ) -> None:
@@ -133,7 +133,7 @@ HALVES = ["float16", "bfloat16"]
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("layout", IMAGES)
-@pytest.mark.parametrize("pass_", PASSES)
+@pytest.mark.parametrize("pass_", Conv.PASSES)
 def test_sums_in_half_precision_where_the_caller_allows_them(
     pass_: str, layout: str, dtype: str, target: str
 ) -> None:
@@ -190,7 +190,7 @@ def test_a_weight_gradient_on_a_gpu_is_the_same_in_every_run(layout: str) -> Non
 @pytest.mark.needs_cuda
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("layout", IMAGES)
-@pytest.mark.parametrize("pass_", PASSES)
+@pytest.mark.parametrize("pass_", Conv.PASSES)
 def test_tensors_of_more_than_two_to_the_31_elements(pass_: str, layout: str) -> None:
     """Of 33 images the first and the last are compared; in a weight gradient the others are 0."""
     import torch

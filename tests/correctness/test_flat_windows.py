@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.dense import convolution, convolutions
+from tests.support.dense import convolution, convolutions, volumes
 from tests.support.depthwise import TOLERANCE, run
 
 import tilewright
@@ -17,7 +17,7 @@ from tilewright.select.algorithm import Scheduled
 from tilewright.select.choice import choose
 from tilewright.select.registry import algorithms
 from tilewright.target import Target
-from tilewright.topi import Conv
+from tilewright.topi import Conv, Conv3d
 from tilewright.topi.nn.flat_windows import FlatWindows
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
@@ -35,7 +35,7 @@ def kernel(p: Problem, tile: Any) -> Any:
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_it_is_right_by_every_tile(data):
-    p = data.draw(convolutions().filter(lambda p: FLAT.fits(p, CPU)))
+    p = data.draw((convolutions() | volumes()).filter(lambda p: FLAT.fits(p, CPU)))
     tile = data.draw(st.sampled_from(FLAT.candidates(p, CPU)))
     error = run(p, kernel(p, tile), exact=convolution)
     assert error < TOLERANCE[p.dtype], f"{tile}: relative error {error:.2g}"
@@ -52,6 +52,11 @@ ODD = [
     Conv.parse((1, 12, 6, 5), (18, 4, 3, 3), 3, padding=1, epilogue=("bias", "relu")),
     Conv.parse((1, 12, 6, 5), (18, 4, 3, 3), 3, padding=2, pass_="dgrad", dtype="bfloat16"),
     Conv.parse((2, 6, 11), (9, 6, 4), 1, padding=(2, 1), stride=2),
+    Conv3d.of_shapes((1, 3, 1, 1, 1), (5, 3, 1, 1, 1)),
+    Conv3d.of_shapes(
+        (1, 5, 3, 4, 7), (19, 5, 2, 3, 2), padding=(0, 1, 2, 1, 2, 0), stride=(1, 2, 3)
+    ),
+    Conv3d.of_shapes((2, 4, 3, 5, 4), (4, 1, 3, 2, 3), groups=4, padding=1, pass_="dgrad"),
 ]
 
 
@@ -85,8 +90,12 @@ def test_the_batch_may_be_left_to_the_call():
     built(x[:0], w, y[:0])  # of no image nothing is computed
 
 
-def test_windows_of_all_rows_are_those_of_one_dimension():
-    w = FlatWindows(Conv.parse((1, 2, 9, 7), (3, 2, 3, 2), 1, padding=1, stride=2))
+@pytest.mark.parametrize("p", [
+    Conv.parse((1, 2, 9, 7), (3, 2, 3, 2), 1, padding=1, stride=2),
+    Conv3d.of_shapes((1, 2, 4, 5, 7), (3, 2, 3, 2, 3), padding=1, stride=(1, 2, 2)),
+], ids=str)  # fmt: skip
+def test_windows_of_all_rows_are_those_of_one_dimension(p):
+    w = FlatWindows(p)
     for place in np.ndindex(*w.result):
         for tap in np.ndindex(*w.kernel):
             seen = [r * s + t for r, s, t in zip(place, w.stride, tap, strict=True)]

@@ -11,7 +11,7 @@ from tests.support.depthwise import TOLERANCE, run
 import tilewright
 from tilewright.topi import Conv
 from tilewright.topi.opencl import candidates as opencl
-from tilewright.topi.operators.conv import LAYOUTS, PASSES
+from tilewright.topi.operators.conv import LAYOUTS
 from tilewright.topi.templates import candidates, default_schedule, templates
 
 DTYPES = ["float32", "float16", "bfloat16"]
@@ -30,7 +30,7 @@ def _problem(pass_: str, layout: str, dtype: str = "float32") -> Conv:
 @pytest.mark.needs_opencl
 @pytest.mark.parametrize(
     ("pass_", "layout", "dtype"),
-    [(*parts, DTYPES[k % 3]) for k, parts in enumerate(product(PASSES, EVERY_LAYOUT))],
+    [(*parts, DTYPES[k % 3]) for k, parts in enumerate(product(Conv.PASSES, EVERY_LAYOUT))],
 )
 def test_a_problem_on_this_device(pass_: str, layout: str, dtype: str) -> None:
     p = _problem(pass_, layout, dtype)
@@ -39,7 +39,7 @@ def test_a_problem_on_this_device(pass_: str, layout: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("layout", EVERY_LAYOUT)
-@pytest.mark.parametrize("pass_", PASSES)
+@pytest.mark.parametrize("pass_", Conv.PASSES)
 def test_where_sharing_is_emulated_nothing_is_shared(
     pass_: str, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,7 +52,7 @@ def test_where_sharing_is_emulated_nothing_is_shared(
         assert "sync" not in text
 
 
-@pytest.mark.parametrize("pass_", PASSES)
+@pytest.mark.parametrize("pass_", Conv.PASSES)
 def test_where_memory_is_shared_those_who_share_come_first(
     pass_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from tilewright.runtime.llvm_host import lacking, processor
 from tilewright.select import ProfileCache, choose
 from tilewright.select.algorithm import BuiltKernel
 from tilewright.target import Target
-from tilewright.topi.operators.conv import LAYOUTS, PASSES, Conv
+from tilewright.topi.operators.conv import LAYOUTS, Conv
 
 GPUS = ["sm_80", "sm_86", "sm_89", "sm_120"]
 DTYPES = ["float32", "float16", "bfloat16"]
@@ -59,7 +59,9 @@ def _problem(pass_: str, layout: str, dtype: str) -> Conv:
 #: Every pass in every layout and type.
 PROBLEMS = [
     _problem(*parts)
-    for parts in product(PASSES, [name for known in LAYOUTS.values() for name in known], DTYPES)
+    for parts in product(
+        Conv.PASSES, [name for known in LAYOUTS.values() for name in known], DTYPES
+    )
 ]
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from tests.support.depthwise import STEPS, apply, decode, lay, planes, slices
+from tests.support.depthwise import STEPS, apply, decode
 
-from tilewright.topi import Conv, Gemm
+from tilewright.topi import Conv, Conv3d, Gemm
+from tilewright.topi.operators.convolution import Convolution
 
 
 def product(p: Gemm, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -31,48 +32,56 @@ def product(p: Gemm, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     return found
 
 
-def convolution(p: Conv, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The result of a convolution, tap by tap."""
-    top, left, bottom, right = p.padding
-    g, own, m = p.groups, p.channels // p.groups, p.multiplier
-    last = p.channels_last and not p.is_depthwise  # those of a depthwise one lie otherwise
-    by_group = {}
-    for name, size in (("data", own), ("grad", m)):
-        if name in arrays:
-            whole = planes(p, arrays[name])
-            by_group[name] = whole.reshape(len(whole), g, size, *whole.shape[2:])
-    if "data" in by_group:
-        by_group["data"] = np.pad(by_group["data"], (*[(0, 0)] * 3, (top, bottom), (left, right)))
+def convolution(p: Convolution, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The result of a convolution of any number of dimensions, tap by tap."""
+    g, own, m, last = p.groups, p.channels // p.groups, p.multiplier, p.layout.endswith("C")
+    turned = last and not p.operator.startswith("depthwise")  # the filter, too
+    pads = [(d.before, d.after) for d in p.dims]
+
+    def images(name: str) -> np.ndarray:
+        found = decode(arrays[name])
+        return np.moveaxis(found, -1, 1) if last else found
+
+    def grouped(name: str, size: int) -> np.ndarray:
+        whole = images(name)
+        return whole.reshape(p.batch, g, size, *whole.shape[2:])
+
+    def seen(tap: tuple[int, ...]) -> Any:
+        """What a tap reads of the padded image."""
+        first = [t * d.dilation for t, d in zip(tap, p.dims, strict=True)]
+        ends = [a + (d.results - 1) * d.stride + 1 for a, d in zip(first, p.dims, strict=True)]
+        steps = [d.stride for d in p.dims]
+        return (..., *(slice(*one) for one in zip(first, ends, steps, strict=True)))
+
+    taps = list(np.ndindex(*(d.taps for d in p.dims)))
+    if "data" in arrays:
+        x = np.pad(grouped("data", own), [(0, 0)] * 3 + pads)
     if "filter" in arrays:
         f = decode(arrays["filter"])
-        f = np.moveaxis(f, -1, 1) if last else f
-        f = f.reshape(g, m, own, *p.kernel)
+        f = (np.moveaxis(f, -1, 1) if turned else f).reshape(g, m, own, *(d.taps for d in p.dims))
     if p.pass_ == "wgrad":
-        dw = np.zeros((g, m, own, *p.kernel))
-        for i, j, at in slices(p):
-            seen = by_group["data"][..., at[0], at[1]]
-            dw[..., i, j] = np.einsum("ngcyx,ngmyx->gmc", seen, by_group["grad"])
-        dw = dw.reshape(g * m, own, *p.kernel[2 - p.rank :])
-        return np.moveaxis(dw, 1, -1) if last else dw.reshape(p.filter_shape)
+        dy, dw = grouped("grad", m), np.zeros((g, m, own, *(d.taps for d in p.dims)))
+        dy = dy.reshape(p.batch, g, m, -1)
+        for tap in taps:
+            read = x[seen(tap)].reshape(p.batch, g, own, -1)
+            dw[(..., *tap)] = np.einsum("ngcs,ngms->gmc", read, dy)
+        dw = dw.reshape(g * m, own, *dw.shape[3:])
+        return np.moveaxis(dw, 1, -1) if turned else dw.reshape(p.filter_shape)
     if p.pass_ == "dgrad":
-        dx = np.zeros((p.batch, g, own, p.height + top + bottom, p.width + left + right))
-        for i, j, at in slices(p):
-            part = np.einsum("ngmyx,gmc->ngcyx", by_group["grad"], f[..., i, j])
-            dx[..., at[0], at[1]] += part
-        dx = dx.reshape(p.batch, p.channels, *dx.shape[3:])
-        found = dx[:, :, top : top + p.height, left : left + p.width]
+        dy, dx = grouped("grad", m), np.zeros((p.batch, g, own, *(d.padded for d in p.dims)))
+        for tap in taps:
+            dx[seen(tap)] += np.einsum("ngm...,gmc->ngc...", dy, f[(..., *tap)])
+        dx = dx[(..., *(slice(d.before, d.before + d.extent) for d in p.dims))]
+        found = dx.reshape(p.batch, p.channels, *dx.shape[3:])
     else:
-        y = np.zeros((p.batch, g, m, *p.out_image))
-        for i, j, at in slices(p):
-            seen = by_group["data"][..., at[0], at[1]]
-            y += np.einsum("ngcyx,gmc->ngmyx", seen, f[..., i, j])
-        found = y.reshape(p.batch, p.out_channels, *p.out_image)
+        y = np.zeros((p.batch, g, m, *(d.results for d in p.dims)))
+        for tap in taps:
+            y += np.einsum("ngc...,gmc->ngm...", x[seen(tap)], f[(..., *tap)])
+        found = y.reshape(p.batch, p.out_channels, *y.shape[3:])
+    alike = (-1, *[1] * p.rank)
     for step in p.epilogue:
-        found = apply(
-            step, found, lambda name: decode(arrays[name])[:, None, None],
-            lambda name: planes(p, arrays[name]),
-        )  # fmt: skip
-    return lay(p, found)
+        found = apply(step, found, lambda name: decode(arrays[name]).reshape(alike), images)
+    return np.moveaxis(found, 1, -1) if last else found
 
 
 @st.composite
@@ -119,3 +128,29 @@ def convolutions(draw: st.DrawFn, **fixed: Any) -> Conv:
         epilogue=steps,
     )  # fmt: skip
     return Conv(**(chosen | fixed))
+
+
+@st.composite
+def volumes(draw: st.DrawFn, **fixed: Any) -> Conv3d:
+    """Small convolutions in three dimensions, of any groups."""
+
+    def three(values: st.SearchStrategy[int]) -> tuple[int, ...]:
+        return tuple(draw(values) for _ in range(3))
+
+    kernel, dilation = three(st.integers(1, 3)), three(st.sampled_from([1, 1, 2]))
+    before, after = three(st.integers(0, 2)), three(st.integers(0, 2))
+    image = []
+    for k, d, b, a in zip(kernel, dilation, before, after, strict=True):
+        least = max((k - 1) * d + 1 - b - a, 1)
+        image.append(draw(st.integers(least, least + 4)))
+    pass_ = fixed.get("pass_") or draw(st.sampled_from(["forward", "dgrad", "wgrad"]))
+    steps = [] if pass_ == "wgrad" else draw(st.lists(STEPS, max_size=2, unique=True))
+    groups, own = draw(st.sampled_from([(1, 1), (1, 3), (1, 20), (2, 4), (3, 1)]))
+    chosen: dict[str, Any] = dict(
+        pass_=pass_, batch=draw(st.integers(1, 2)), channels=groups * own, groups=groups,
+        multiplier=draw(st.sampled_from([1, 2, 8, 20])), image=image, kernel=kernel,
+        stride=three(st.sampled_from([1, 1, 2, 3])), padding=(*before, *after), dilation=dilation,
+        dtype=draw(st.sampled_from(["float32", "float16", "bfloat16", "float64"])),
+        layout=draw(st.sampled_from(["NCDHW", "NDHWC"])), epilogue=steps,
+    )  # fmt: skip
+    return Conv3d(**(chosen | fixed))

@@ -4,11 +4,12 @@ from tilewright.ir.errors import ProblemError
 from tilewright.topi import nn, utils
 from tilewright.topi.declared import Declared
 from tilewright.topi.elementwise import clip, exp, identity, negative, relu, sigmoid, sqrt, tanh
-from tilewright.topi.operators import Conv, Gemm
+from tilewright.topi.operators import Conv, Conv3d, Gemm
 from tilewright.topi.problem import Problem, TensorType
 
 __all__ = [
     "Conv",
+    "Conv3d",
     "Declared",
     "Gemm",
     "Problem",

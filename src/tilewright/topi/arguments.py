@@ -34,42 +34,47 @@ def sequence(given: Any) -> tuple[Any, ...]:
     return tuple(given) if isinstance(given, (tuple, list)) else (given,)
 
 
-def pair(name: str, given: Any, rank: int) -> tuple[int, int]:
-    """(vertical, horizontal) of an integer or two; with ``rank`` 1 the vertical one may be left
-    out, and is 1."""
-    found = sequence(given)
+def each(name: str, given: Any, rank: int) -> tuple[int, ...]:
+    """A number for each dimension of an image, of an integer or as many: (vertical, horizontal) in
+    two. With ``rank`` 1 the vertical one may be left out, and is 1."""
+    found, count = sequence(given), max(rank, 2)
     if len(found) == 1:
-        found = (1, *found) if rank == 1 else found * 2
-    if len(found) != 2:
-        raise ProblemError(f"{name} is an integer or a pair of them, got {given!r}")
-    return whole(name, found[0]), whole(name, found[1])
+        found = (1, *found) if rank == 1 else found * count
+    if len(found) != count:
+        many = "a pair" if count == 2 else str(count)
+        raise ProblemError(f"{name} is an integer or {many} of them, got {given!r}")
+    return tuple(whole(name, x) for x in found)
 
 
-def padding(given: Any, rank: int) -> tuple[int, int, int, int]:
+def padding(given: Any, rank: int) -> tuple[int, ...]:
     """(top, left, bottom, right) of an integer, (vertical, horizontal) or all four; with ``rank``
-    1 of an integer or (left, right)."""
-    found = sequence(given)
+    1 of an integer or (left, right); with 3 (front, top, left, back, bottom, right) of an integer,
+    three or six."""
+    found, count = sequence(given), max(rank, 2)
     if len(found) == 1:
-        found = (0, found[0], 0, found[0]) if rank == 1 else found * 4
-    elif len(found) == 2:
+        found = (0, found[0], 0, found[0]) if rank == 1 else found * (2 * count)
+    elif len(found) == count:
         found = (0, found[0], 0, found[1]) if rank == 1 else found * 2
-    if len(found) != 4:
-        raise ProblemError(
-            "padding is an integer, a pair, (top, left, bottom, right) or SAME, VALID or "
-            f"CAUSAL, got {given!r}"
+    if len(found) != 2 * count:
+        sides = (
+            "a pair, (top, left, bottom, right)"
+            if count == 2
+            else "three, (front, top, left, back, bottom, right)"
         )
-    top, left, bottom, right = (whole("padding", p, 0) for p in found)
-    return top, left, bottom, right
+        raise ProblemError(
+            f"padding is an integer, {sides} or SAME, VALID or CAUSAL, got {given!r}"
+        )
+    return tuple(whole("padding", p, 0) for p in found)
 
 
 def named_padding(
     name: str,
-    image: tuple[int, int],
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    dilation: tuple[int, int],
-) -> tuple[int, int, int, int]:
-    """(top, left, bottom, right) for a name.
+    image: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> tuple[int, ...]:
+    """(top, left, bottom, right) for a name, of as many dimensions as there are.
 
     "VALID": none. "SAME": so much that the output has ``ceil(image / stride)`` rows, the larger
     half behind, as in TensorFlow, PyTorch and ONNX's SAME_UPPER; "SAME_LOWER": the larger half
@@ -77,18 +82,16 @@ def named_padding(
     """
     kind = name.upper()
     one_of("padding", kind, PADDINGS)
-    if kind == "VALID":
-        return 0, 0, 0, 0
     before, after = [], []
     for extent, taps, s, d in zip(image, kernel, stride, dilation, strict=True):
         window = (taps - 1) * d + 1
-        total = (
-            window - 1 if kind == "CAUSAL" else max((-(-extent // s) - 1) * s + window - extent, 0)
+        total = {"VALID": 0, "CAUSAL": window - 1}.get(
+            kind, max((-(-extent // s) - 1) * s + window - extent, 0)
         )
         first = {"CAUSAL": total, "SAME_LOWER": (total + 1) // 2}.get(kind, total // 2)
         before.append(first)
         after.append(total - first)
-    return before[0], before[1], after[0], after[1]
+    return (*before, *after)
 
 
 def shape(what: str, given: str | Sequence[int]) -> list[int]:

@@ -16,7 +16,9 @@ from tilewright.topi.nn.depthwise_wgrad import depthwise_wgrad
 from tilewright.topi.nn.images import Images
 from tilewright.topi.nn.steps import apply_step
 from tilewright.topi.nn.taken_steps import NOTHING, Taken, all_products, bias_alone
-from tilewright.topi.operators.conv import OPERANDS, Conv
+from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import OPERANDS
+from tilewright.topi.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -209,7 +211,7 @@ def finished(
     return result
 
 
-def placeholders(p: Conv, batch: Any = None) -> dict[str, Tensor]:
+def placeholders(p: Problem, batch: Any = None) -> dict[str, Tensor]:
     """The inputs of a problem by name, in calling order; see :func:`declare`."""
     given = batch if isinstance(batch, Given) else Given(batch)
     strides = given.strides
@@ -221,6 +223,6 @@ def placeholders(p: Conv, batch: Any = None) -> dict[str, Tensor]:
     return found
 
 
-def _with_batch(p: Conv, name: str, shape: tuple[int, ...], batch: Any) -> tuple[Any, ...]:
+def _with_batch(p: Problem, name: str, shape: tuple[int, ...], batch: Any) -> tuple[Any, ...]:
     images = ("data", "grad", "residual")
     return shape if batch is None or name not in images else (batch, *shape[1:])

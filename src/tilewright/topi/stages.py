@@ -55,13 +55,19 @@ def begin(d: Declaration) -> Stages:
     return Stages(s, d, s[d.output], s[total], total)
 
 
-def image_axes(stage: Stage, layout: str) -> tuple[IterVar, IterVar, IterVar, IterVar]:
-    """The axes (n, c, h, w) of a stage that makes images; h of extent 1 where there is none."""
+def space_axes(stage: Stage, layout: str) -> list[IterVar]:
+    """The axes of a stage that makes images: batch, channels, then rows, of which there is one
+    where there are none, and columns; planes before them where there are some."""
     n, c, space = Images(layout).meaning(stage.op.axis)
     if len(space) == 1:
-        h, w = stage.split(space[0], nparts=1)
-        return n, c, h, w
-    return n, c, space[0], space[1]
+        space = list(stage.split(space[0], nparts=1))
+    return [n, c, *space]
+
+
+def image_axes(stage: Stage, layout: str) -> tuple[IterVar, IterVar, IterVar, IterVar]:
+    """The axes (n, c, h, w) of a stage that makes images; h of extent 1 where there is none."""
+    n, c, h, w = space_axes(stage, layout)
+    return n, c, h, w
 
 
 def tap_axes(stage: Stage, rank: int) -> tuple[list[IterVar], IterVar, IterVar]:

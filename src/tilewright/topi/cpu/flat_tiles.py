@@ -8,8 +8,10 @@ from itertools import product
 from tilewright.target.target import Target
 from tilewright.topi.cpu.candidates import lanes, power, registers
 from tilewright.topi.nn.flat_windows import FlatWindows
-from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
+from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.flat_windows import FlatTile
+from tilewright.topi.template import DEPTHWISE
 
 #: Tiles of single numbers by vectors.
 _SHAPES = (
@@ -25,15 +27,17 @@ _FILTERS = 8
 _KEPT = 2**19
 
 
-def suits(p: Conv) -> bool:
+def suits(p: Problem) -> bool:
     """Whether it is a convolution that is dense or in groups, in a type that vectors have, and no
     gradient of one with strides."""
-    if not isinstance(p, Conv) or p.is_depthwise or p.accumulate not in ("float32", "float64"):
+    if not isinstance(p, Convolution) or p.operator in DEPTHWISE:
+        return False
+    if p.accumulate not in ("float32", "float64"):
         return False
     return p.pass_ == "forward" or (p.pass_ == "dgrad" and set(p.stride) == {1})
 
 
-def flat_tiles(p: Conv, target: Target) -> list[FlatTile]:
+def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
     """For :func:`~tilewright.topi.sketches.flat_windows.schedule_flat`, the best guess first."""
     from tilewright.runtime.llvm_host import thread_count
 

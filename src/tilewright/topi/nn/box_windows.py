@@ -23,7 +23,8 @@ from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
-from tilewright.topi.operators.conv import OPERANDS, Conv
+from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import OPERANDS
 
 #: Of what extents of factors are multiples: the largest extent of a box.
 _WHOLE = 256

@@ -12,14 +12,14 @@ from functools import cached_property
 from typing import Any
 
 from tilewright import te
-from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 
 
 @dataclass(frozen=True)
 class Convolved:
     """A problem as the convolution of an image; of gradients by the input, those of stride 1."""
 
-    problem: Conv
+    problem: Convolution
 
     @cached_property
     def _turned(self) -> bool:
@@ -30,41 +30,42 @@ class Convolved:
         return self.problem.pass_ == "wgrad"
 
     @cached_property
-    def image(self) -> tuple[int, int]:
+    def image(self) -> tuple[int, ...]:
         """Height and width of what is convolved: x, or dy."""
         p = self.problem
         return p.out_image if self._turned else p.image
 
     @cached_property
-    def result(self) -> tuple[int, int]:
+    def result(self) -> tuple[int, ...]:
         """Height and width of the result: y, dx, or the filter's."""
         p = self.problem
         return p.kernel if self._by_filter else p.image if self._turned else p.out_image
 
     @cached_property
-    def kernel(self) -> tuple[int, int]:
+    def kernel(self) -> tuple[int, ...]:
         """Height and width of what it is convolved with: the filter, or dy."""
         p = self.problem
         return p.out_image if self._by_filter else p.kernel
 
     @cached_property
-    def stride(self) -> tuple[int, int]:
+    def stride(self) -> tuple[int, ...]:
         p = self.problem
-        return (1, 1) if self._turned else p.dilation if self._by_filter else p.stride
+        return (1,) * len(p.image) if self._turned else p.dilation if self._by_filter else p.stride
 
     @cached_property
-    def dilation(self) -> tuple[int, int]:
+    def dilation(self) -> tuple[int, ...]:
         p = self.problem
         return p.stride if self._by_filter else p.dilation
 
     @cached_property
-    def before(self) -> tuple[int, int]:
+    def before(self) -> tuple[int, ...]:
         """Rows and columns of padding before the image."""
         p = self.problem
-        if self._turned:
-            reach = [(k - 1) * d for k, d in zip(p.kernel, p.dilation, strict=True)]
-            return reach[0] - p.padding[0], reach[1] - p.padding[1]
-        return p.padding[0], p.padding[1]
+        padding = p.padding[: len(p.image)]
+        if not self._turned:
+            return padding
+        each = zip(p.kernel, p.dilation, padding, strict=True)
+        return tuple((k - 1) * d - low for k, d, low in each)
 
     def sees(self, d: int, results: int) -> int:
         """Rows of the image (``d`` is 0), or columns, that a number of the result, one beside the

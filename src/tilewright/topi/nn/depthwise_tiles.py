@@ -41,6 +41,7 @@ class TiledToeplitz(Convolved):
     channels : how many channels are computed, or a multiple.
     """
 
+    problem: Conv
     rows: int
     columns: int
     images: int

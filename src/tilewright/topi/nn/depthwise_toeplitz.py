@@ -42,6 +42,7 @@ class Toeplitz(Convolved):
     images : how many images are computed, or a multiple.
     """
 
+    problem: Conv
     rows: int
     columns: int
     images: int

@@ -18,10 +18,14 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.declare import finished, placeholders
+from tilewright.topi.declared import Declared
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
-from tilewright.topi.operators.conv import OPERANDS, Conv
+from tilewright.topi.operators.convolution import OPERANDS, Convolution
+
+#: What axes are called, of planes, rows and columns.
+_LETTERS = "zyx"
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,9 @@ class FlatWindows(Convolved):
 
     @cached_property
     def stored(self) -> tuple[int, ...]:
-        """Rows and columns that are stored of a phase: what windows of whole rows see, and of rows
-        one more, which results beyond the last column read and nobody uses."""
+        """Planes, where there are some, rows and columns that are stored of a phase: what windows
+        of whole rows see, and of the first one more, which results beyond the last column read and
+        nobody uses."""
         seen = [
             r + (k - 1) * d // s
             for r, k, d, s in zip(
@@ -53,14 +58,14 @@ class FlatWindows(Convolved):
         return self.result[0] * math.prod(self.stored[1:])
 
     def flat(self, place: Sequence[Any]) -> Any:
-        """The number of a pixel by its row and column."""
+        """The number of a pixel by its row and column, or plane, row and column."""
         found = place[0]
         for index, extent in zip(place[1:], self.stored[1:], strict=True):
             found = found * extent + index
         return found
 
     def place(self, flat: Any) -> list[Any]:
-        """Row and column of a pixel by its number."""
+        """What :meth:`flat` has the number of."""
         found: list[Any] = []
         for extent in self.stored[:0:-1]:
             found.append(flat % extent)
@@ -69,7 +74,7 @@ class FlatWindows(Convolved):
 
 
 @dataclass(frozen=True)
-class FlatDeclaration(Declaration):
+class FlatDeclaration(Declared):
     """A convolution as windows of one dimension.
 
     ``sum`` is (batch, group, channel, pixel), or where vectors lie ``across`` channels (batch,
@@ -78,22 +83,26 @@ class FlatDeclaration(Declaration):
     None where it lies so.
     """
 
+    problem: Convolution
+    sum: Tensor
+    padded: Tensor
+    packed: Tensor | None
     across: bool
     row_stride: int
 
 
-def declare_flat(p: Conv, given: Any = None) -> FlatDeclaration:
+def declare_flat(p: Convolution, given: Any = None) -> FlatDeclaration:
     """The program of a problem whose vectors lie along pixels; ``given`` as in
     :func:`~tilewright.topi.declare.declare`."""
     return _declare(p, False, given)
 
 
-def declare_across(p: Conv, given: Any = None) -> FlatDeclaration:
+def declare_across(p: Convolution, given: Any = None) -> FlatDeclaration:
     """The same, with vectors across channels of the result."""
     return _declare(p, True, given)
 
 
-def _declare(p: Conv, across: bool, given: Any) -> FlatDeclaration:
+def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
     w, images = FlatWindows(p), Images(p.layout)
     inputs = placeholders(p, given)
     image, filter = (inputs[name] for name in OPERANDS[p.pass_])
@@ -101,7 +110,8 @@ def _declare(p: Conv, across: bool, given: Any) -> FlatDeclaration:
     stored = _stored(w, image, across)
     packed = _packed(w, filter, across) if across or p.dtype != p.accumulate else None
     rc = te.reduce_axis((0, own), "rc")
-    taps = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(w.kernel, "hw", strict=True)]
+    letters = "dhw"[3 - len(w.kernel) :]
+    taps = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(w.kernel, letters, strict=True)]
     # What is next in memory is read next.
     order = [*taps, rc] if across or p.channels_last else [rc, *taps]
     shifts = [(t * d, s) for t, d, s in zip(taps, w.dilation, w.stride, strict=True)]
@@ -127,10 +137,10 @@ def _declare(p: Conv, across: bool, given: Any) -> FlatDeclaration:
 
     def gathered(n: Any, c: Any, at: list[Any]) -> Any:
         g, f = (c // per, c % per) if groups > 1 else (te.const(0), c)
-        q = w.flat([*[0] * (2 - len(at)), *at])
+        q = w.flat([*[0] * (len(w.result) - len(at)), *at])
         return total[(n, g, q, f) if across else (n, g, f, q)]
 
-    space = w.result[2 - p.rank :]
+    space = w.result[-p.rank :]
     result = images.compute(batch, groups * per, space, gathered, "Conv")
     output = finished(p, result, inputs)
     return FlatDeclaration(p, inputs, output, total, stored, packed, across, w.stored[-1])
@@ -139,10 +149,10 @@ def _declare(p: Conv, across: bool, given: Any) -> FlatDeclaration:
 def _tap(w: FlatWindows, g: Any, f: Any, r: Any, taps: Sequence[Any]) -> tuple[Any, ...]:
     """Where the filter has the tap of channel ``f`` of a group and channel ``r`` that it reads."""
     p, (per, own) = w.problem, w.filters
-    kept = list(taps)[2 - p.rank :]
+    kept = list(taps)[-p.rank :]
     if p.pass_ != "dgrad":
         return p.filter_place(g * per + f, r, kept)
-    turned = [k - 1 - t for k, t in zip(w.kernel[2 - p.rank :], kept, strict=True)]
+    turned = [k - 1 - t for k, t in zip(w.kernel[-p.rank :], kept, strict=True)]
     return p.filter_place(g * own + r, f, turned)
 
 
@@ -156,19 +166,22 @@ def _stored(w: FlatWindows, image: Tensor, across: bool) -> Tensor:
             for i, s, a, low in zip(w.place(q), w.stride, phase, w.before, strict=True)
         ]
         inside = [x for i, e in zip(at, w.image, strict=True) for x in (i >= 0, i < e)]
-        read = image[images.order(b, channel, at[2 - p.rank :])]
+        read = image[images.order(b, channel, at[-p.rank :])]
         return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)).astype(p.accumulate)
 
     shape = (*w.stride, math.prod(w.stored))
     made: Tensor
+    names = _LETTERS[-len(w.stride) :]
     if across:
         made = te.compute(
-            (n, *shape, c), lambda b, y, x, q, r: element(b, r, (y, x), q), name="Rows"
-        )
+            (n, *shape, c), lambda b, *at: element(b, at[-1], at[:-2], at[-2]), name="Rows",
+            varargs_names=["b", *names, "q", "r"],
+        )  # fmt: skip
     else:
         made = te.compute(
-            (n, c, *shape), lambda b, r, y, x, q: element(b, r, (y, x), q), name="Rows"
-        )
+            (n, c, *shape), lambda b, r, *at: element(b, r, at[:-1], at[-1]), name="Rows",
+            varargs_names=["b", "r", *names, "q"],
+        )  # fmt: skip
     return made
 
 
@@ -178,21 +191,22 @@ def _packed(w: FlatWindows, filter: Tensor, across: bool) -> Tensor:
     def element(g: Any, f: Any, r: Any, *taps: Any) -> Any:
         return filter[_tap(w, g, f, r, taps)].astype(kind)
 
+    names = _LETTERS[-len(w.kernel) :]
     made: Tensor
     if across:
         made = te.compute(
-            (groups, *w.kernel, own, per), lambda g, y, x, r, f: element(g, f, r, y, x),
-            name="Packed",
+            (groups, *w.kernel, own, per), lambda g, *at: element(g, at[-1], at[-2], *at[:-2]),
+            name="Packed", varargs_names=["g", *names, "r", "f"],
         )  # fmt: skip
     elif w.problem.channels_last:
         made = te.compute(
-            (groups, per, *w.kernel, own), lambda g, f, y, x, r: element(g, f, r, y, x),
-            name="Packed",
+            (groups, per, *w.kernel, own), lambda g, f, *at: element(g, f, at[-1], *at[:-1]),
+            name="Packed", varargs_names=["g", "f", *names, "r"],
         )  # fmt: skip
     else:
         made = te.compute(
             (groups, per, own, *w.kernel), element, name="Packed",
-            varargs_names=["g", "f", "r", "y", "x"],
+            varargs_names=["g", "f", "r", *names],
         )  # fmt: skip
     return made
 

@@ -22,7 +22,7 @@ class Images:
         self.layout = layout
         self.last = layout.endswith("C")  # whether channels lie next to one another
         self.rank = len(layout) - 2
-        self.names = "hw"[2 - self.rank :]
+        self.names = "dhw"[3 - self.rank :]
 
     def order(self, n: Any, c: Any, space: Sequence[Any]) -> tuple[Any, ...]:
         """An index, or a shape, in the order of memory."""

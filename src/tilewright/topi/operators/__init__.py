@@ -1,6 +1,7 @@
 """What can be computed: one file an operator, which knows nothing of how it is scheduled."""
 
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.conv3d import Conv3d
 from tilewright.topi.operators.gemm import Gemm
 
-__all__ = ["Conv", "Gemm"]
+__all__ = ["Conv", "Conv3d", "Gemm"]

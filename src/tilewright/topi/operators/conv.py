@@ -12,32 +12,29 @@ from tilewright.ir.dtype import dtype as _dtype
 from tilewright.ir.errors import ProblemError
 from tilewright.topi import arguments
 from tilewright.topi.arguments import one_of
-from tilewright.topi.operators.conv_torch import torch_convolution
-from tilewright.topi.problem import Problem, TensorType, Traits
+from tilewright.topi.operators.convolution import (
+    Convolution,
+    Dimension,
+    dimensions,
+    layouts,
+    multiplier_of,
+)
+from tilewright.topi.problem import Traits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from tilewright.topi.declared import Declared
 
-PASSES = {"forward": "", "dgrad": "data", "wgrad": "filter"}
 #: By operator, the layouts of its images; letters are batch, channel, height, width.
 LAYOUTS = {
-    "depthwise_conv2d": ("NCHW", "NHWC"),
-    "depthwise_conv1d": ("NCW", "NWC"),
-    "conv2d": ("NCHW", "NHWC"),
-    "conv1d": ("NCW", "NWC"),
-}
-#: By pass, the tensors that it reads: x, the filter, the gradient of y.
-OPERANDS = {
-    "forward": ("data", "filter"),
-    "dgrad": ("grad", "filter"),
-    "wgrad": ("data", "grad"),
+    "depthwise_conv2d": layouts(2),
+    "depthwise_conv1d": layouts(1),
+    "conv2d": layouts(2),
+    "conv1d": layouts(1),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conv(Problem):
+class Conv(Convolution):
     """A convolution or one of its gradients, complete.
 
     Shapes are those of the forward convolution in every pass: (batch, channels, height, width)
@@ -64,7 +61,6 @@ class Conv(Problem):
     """
 
     NAMES: ClassVar[tuple[str, ...]] = tuple(LAYOUTS)
-    PASSES: ClassVar[Mapping[str, str]] = PASSES
 
     batch: int
     channels: int
@@ -87,10 +83,11 @@ class Conv(Problem):
         self.sizes("batch", "channels", "height", "width", "multiplier", "kernel_h", "kernel_w")
         self.sizes("groups", least=0)
         self._check_groups()
-        put("stride", arguments.pair("stride", self.stride, self.rank))
-        put("dilation", arguments.pair("dilation", self.dilation, self.rank))
+        put("stride", arguments.each("stride", self.stride, self.rank))
+        put("dilation", arguments.each("dilation", self.dilation, self.rank))
         put("padding", self._padding(self.padding))
-        self._check()
+        self._check_height()
+        self.check_windows()
 
     def _check_groups(self) -> None:
         depthwise = self.operator.startswith("depthwise")
@@ -105,12 +102,12 @@ class Conv(Problem):
         if groups == self.channels and not depthwise:
             self.put("operator", f"depthwise_{self.operator}")
 
-    def _padding(self, given: Any) -> tuple[int, int, int, int]:
+    def _padding(self, given: Any) -> tuple[int, ...]:
         if not isinstance(given, str):
             return arguments.padding(given, self.rank)
         return arguments.named_padding(given, self.image, self.kernel, self.stride, self.dilation)
 
-    def _check(self) -> None:
+    def _check_height(self) -> None:
         if self.rank == 1:
             vertical = (self.height, self.kernel_h, self.stride[0], self.dilation[0])
             if vertical != (1, 1, 1, 1) or self.padding[0] or self.padding[2]:
@@ -119,20 +116,6 @@ class Conv(Problem):
                     "stride, padding and dilation for the width alone; or use "
                     f"{self.operator.replace('1d', '2d')}"
                 )
-        for k, (name, short) in enumerate(
-            (("height", "top and bottom"), ("width", "left and right"))
-        ):
-            window = (self.kernel[k] - 1) * self.dilation[k] + 1
-            padded = self.image[k] + self.padding[k] + self.padding[k + 2]
-            if window > padded:
-                raise ProblemError(
-                    f"the window has a {name} of {window}, the padded image one of {padded}: "
-                    f"pad {window - padded} more, {short} together, or use a smaller kernel"
-                )
-        if self.epilogue and self.pass_ == "wgrad":
-            raise ProblemError(
-                "a weight gradient has no epilogue: leave it out, or use the pass forward"
-            )
 
     # -- making ------------------------------------------------------------------------------
 
@@ -164,13 +147,7 @@ class Conv(Problem):
         batch, channels, *image = data
         first, second, *kernel = weight
         if groups is not None:
-            if groups < 1 or second * groups != channels or first % groups:
-                raise ProblemError(
-                    f"a filter of {first} x {second} does not fit {channels} channels in {groups} "
-                    f"groups: its shape begins with OC x {channels} / {groups}, OC a multiple of "
-                    f"{groups}"
-                )
-            multiplier = first // groups
+            multiplier = multiplier_of(first, second, channels, groups)
         elif first == channels:
             multiplier = second
         elif second == 1 and first % channels == 0:
@@ -221,15 +198,11 @@ class Conv(Problem):
 
     # -- shapes ------------------------------------------------------------------------------
 
-    @property
-    def rank(self) -> int:
-        """The dimensions of an image: 2, or 1 for 1-D operators."""
-        return 1 if self.operator.endswith("1d") else 2
-
-    @property
-    def is_depthwise(self) -> bool:
-        """Whether each channel has filters of its own."""
-        return self.groups == self.channels
+    @cached_property
+    def dims(self) -> tuple[Dimension, ...]:
+        """Height and width of an image, or its width."""
+        both = dimensions(self.image, self.kernel, self.stride, self.dilation, self.padding)
+        return both[2 - self.rank :]
 
     @cached_property
     def image(self) -> tuple[int, int]:
@@ -244,183 +217,48 @@ class Conv(Problem):
     @cached_property
     def out_image(self) -> tuple[int, int]:
         """Height and width of y."""
-        return self._out(0), self._out(1)
+        high, wide = (1, *self.out_extents)[-2:]
+        return high, wide
 
     @property
     def result_image(self) -> tuple[int, int]:
         """Height and width of what forward or dgrad computes."""
         return self.image if self.pass_ == "dgrad" else self.out_image
 
-    def _out(self, k: int) -> int:
-        padded = self.image[k] + self.padding[k] + self.padding[k + 2]
-        return (padded - (self.kernel[k] - 1) * self.dilation[k] - 1) // self.stride[k] + 1
-
-    @property
-    def out_channels(self) -> int:
-        """Channels of y."""
-        return self.groups * self.multiplier
-
-    def in_layout(self, channels: int, image: tuple[int, int]) -> tuple[int, ...]:
-        """The shape of a batch of images, dimensions in the order of the layout."""
-        extents = {"N": self.batch, "C": channels, "H": image[0], "W": image[1]}
-        return tuple(extents[letter] for letter in self.layout)
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of x and dx, in the order of the layout."""
-        return self.in_layout(self.channels, self.image)
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """The shape of y and dy, in the order of the layout."""
-        return self.in_layout(self.out_channels, self.out_image)
-
     @property
     def filter_shape(self) -> tuple[int, ...]:
         """(channels, multiplier, KH, KW), or (channels, multiplier, KW); where it is not depthwise
         (groups * multiplier, channels / groups, KH, KW) in the order of the layout, or without
         KH."""
-        taps = self.kernel[2 - self.rank :]
-        if self.is_depthwise:
-            return (self.channels, self.multiplier, *taps)
-        return self.filter_place(self.out_channels, self.channels // self.groups, taps)
-
-    def filter_place(self, m: Any, c: Any, taps: Sequence[Any]) -> tuple[Any, ...]:
-        """Where a filter that is not depthwise has a tap, by its channels of y and of x."""
-        return (m, *taps, c) if self.channels_last else (m, c, *taps)
-
-    @property
-    def result_shape(self) -> tuple[int, ...]:
-        """The shape of what the pass computes."""
-        found = {"forward": self.output_shape, "dgrad": self.input_shape}
-        return found.get(self.pass_, self.filter_shape)
-
-    @property
-    def result_channels(self) -> int:
-        """The channels of what forward or dgrad computes; tensors of its epilogue have as many."""
-        return self.channels if self.pass_ == "dgrad" else self.out_channels
+        if not self.is_depthwise:
+            return super().filter_shape
+        return (self.channels, self.multiplier, *self.kernel[2 - self.rank :])
 
     # -- tensors -----------------------------------------------------------------------------
-
-    def inputs(self) -> dict[str, TensorType]:
-        """By name, in calling order: "data", "filter" or "grad" as in :data:`OPERANDS`, then those
-        of the epilogue's steps."""
-        known = {"data": self.input_shape, "filter": self.filter_shape, "grad": self.output_shape}
-        found = {name: TensorType(known[name], self.dtype) for name in OPERANDS[self.pass_]}
-        for step in self.epilogue:
-            kind = self.accumulate if step.wide else self.dtype
-            for name, shape in step.tensors:
-                size = self.result_shape if shape == "output" else (self.result_channels,)
-                found[name] = TensorType(size, kind)
-        return found
-
-    @property
-    def result(self) -> TensorType:
-        """What the pass computes."""
-        return TensorType(self.result_shape, self.dtype)
 
     def declare(self, given: Any = None) -> Declared:
         """See :func:`~tilewright.topi.declare.declare`, and
         :mod:`~tilewright.topi.operators.conv_dense` where it is not depthwise."""
-        if self.is_depthwise:
-            from tilewright.topi.declare import declare
+        if not self.is_depthwise:
+            return super().declare(given)
+        from tilewright.topi.declare import declare
 
-            return declare(self, given)
-        from tilewright.topi.operators.conv_dense import declare_dense
-
-        return declare_dense(self, given)
+        return declare(self, given)
 
     def declare_as(self, form: str, given: Any = None) -> Declared:
         """One of :data:`~tilewright.topi.declare.FORMS`, of a depthwise one, of
         :data:`~tilewright.topi.nn.flat_windows.FORMS`, or of
         :data:`~tilewright.topi.nn.box_windows.FORMS`."""
         from tilewright.topi.declare import FORMS
-        from tilewright.topi.nn import box_windows, flat_windows
+        from tilewright.topi.nn.box_windows import FORMS as BOXES
 
-        return (FORMS | flat_windows.FORMS | box_windows.FORMS)[form](self, given)
-
-    @property
-    def channels_last(self) -> bool:
-        """Whether channels lie next to one another."""
-        return self.layout.endswith("C")
-
-    @property
-    def most_batch(self) -> int:
-        """The largest batch in which all offsets are below 2^31, so that 32 bits count them."""
-        (h, w), (oh, ow) = self.image, self.out_image
-        top, left, bottom, right = self.padding
-        padded = (h + top + bottom) * (w + left + right)
-        largest = max(self.channels * padded, self.out_channels * oh * ow)
-        return (2**31 - 1) // largest or 2**31 - 1
-
-    # -- work --------------------------------------------------------------------------------
-
-    @property
-    def nominal_flops(self) -> int:
-        """Additions and multiplications, with those of taps in the padding."""
-        (oh, ow), (kh, kw) = self.out_image, self.kernel
-        return 2 * self.batch * self._products * oh * ow * kh * kw
-
-    @property
-    def _products(self) -> int:
-        """Pairs of an output channel and an input channel that it reads."""
-        return self.out_channels * (self.channels // self.groups)
-
-    @property
-    def flops(self) -> int:
-        """Additions and multiplications of taps inside the image; the same in every pass."""
-        return 2 * self.batch * self._products * self._taps(0) * self._taps(1)
-
-    def _taps(self, k: int) -> int:
-        """Pairs of an output and a tap along one dimension, whose input is inside the image."""
-        total = 0
-        for tap in range(self.kernel[k]):
-            offset = tap * self.dilation[k] - self.padding[k]  # input = output * stride + offset
-            first = max(0, -(offset // self.stride[k]))
-            last = min(self.out_image[k] - 1, (self.image[k] - 1 - offset) // self.stride[k])
-            total += max(0, last - first + 1)
-        return total
-
-    # -- on the command line -------------------------------------------------------------------
-
-    @classmethod
-    def add_arguments(cls, add: Any) -> None:
-        """``--input``, ``--filter`` and so on."""
-        conv_arguments().add_arguments(add)
-
-    @classmethod
-    def from_arguments(cls, args: Any, common: Mapping[str, Any]) -> list[Problem]:
-        """One for each of the shapes and layouts."""
-        return list(conv_arguments().from_arguments(args, common))
-
-    # -- in PyTorch's words -------------------------------------------------------------------
-
-    def torch_function(self, torch: Any) -> Callable[..., Any]:
-        """``F.conv2d`` or ``F.conv1d``, or a gradient of it, and the epilogue."""
-        return torch_convolution(self, torch)
-
-    def plain(self) -> Self:
-        """The same problem in NCHW, or NCW."""
-        return self.replace(layout="")
+        known = FORMS | BOXES
+        return known[form](self, given) if form in known else super().declare_as(form, given)
 
     def permutation(self, name: str) -> tuple[int, ...] | None:
         """Of images in channels-last layouts, and of filters there that are not depthwise."""
         filter = "result" if self.pass_ == "wgrad" else "filter"
-        if not self.channels_last or name not in ("data", "grad", "residual", "filter", "result"):
-            return None
-        if self.is_depthwise and name == filter:
-            return None
-        return (0, *range(2, self.rank + 2), 1)
-
-    def excerpt(
-        self, arrays: Mapping[str, Any], result: Any
-    ) -> tuple[Problem, dict[str, Any], Any]:
-        """The first and the last image; all of them of a weight gradient."""
-        if self.pass_ == "wgrad":
-            return self, dict(arrays), result
-        ends = sorted({0, self.batch - 1})
-        given = {n: v[ends] if v.ndim > 2 and n != "filter" else v for n, v in arrays.items()}
-        return self.replace(batch=len(ends)), given, result[ends]
+        return None if self.is_depthwise and name == filter else super().permutation(name)
 
     # -- names -------------------------------------------------------------------------------
 
@@ -509,13 +347,6 @@ class Conv(Problem):
             text += f" in {self.groups} groups" if self.groups > 1 else ""
         text += f" {self.dtype} {self.layout}"
         return text + self.common_text()
-
-
-def conv_arguments() -> Any:
-    """The module that reads and writes options, which only the command line needs."""
-    from tilewright.topi.operators import conv_arguments
-
-    return conv_arguments
 
 
 def _short(pair: tuple[int, int], rank: int) -> str:

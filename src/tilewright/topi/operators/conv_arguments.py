@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tilewright.ir.errors import ProblemError
-from tilewright.topi.operators.conv import LAYOUTS, Conv
-from tilewright.topi.problem import numbers
+from tilewright.topi.arguments import shape
+from tilewright.topi.operators.convolution import layouts
+from tilewright.topi.problem import OPERATORS, Problem, numbers
 
 
 def add_arguments(add: Any) -> None:
@@ -18,30 +19,31 @@ def add_arguments(add: Any) -> None:
         metavar="NxCxHxW",
         action="append",
         default=[],
-        help="in this order whatever the layout; NxCxW in one dimension; may be repeated",
+        help="in this order whatever the layout; NxCxW in one dimension, NxCxDxHxW in three; may "
+        "be repeated",
     )
     add(
         "--filter",
         metavar="CxMxKHxKW",
         action="append",
         default=[],
-        help="M filters a channel, also PyTorch's (C*M)x1xKHxKW; of conv2d and conv1d PyTorch's "
-        "OCx(C/groups)xKHxKW; one for each input, or one",
+        help="M filters a channel, also PyTorch's (C*M)x1xKHxKW; of conv2d and its siblings "
+        "PyTorch's OCx(C/groups)xKHxKW; one for each input, or one",
     )
-    add("--groups", metavar="G", help="of channels, in conv2d and conv1d (1)")
+    add("--groups", metavar="G", help="of channels, in conv1d, conv2d and conv3d (1)")
     add("--stride", metavar="N[,M]", help="vertical and horizontal (1)")
     add(
         "--padding",
         metavar="P",
-        help="N, or vertical,horizontal, or top,left,bottom,right, or SAME, SAME_LOWER, VALID, "
-        "CAUSAL; 0 by default, half a filter in a set",
+        help="N, or vertical,horizontal, or top,left,bottom,right, in conv3d three or six, or "
+        "SAME, SAME_LOWER, VALID, CAUSAL; 0 by default, half a filter in a set",
     )
     add("--dilation", metavar="N[,M]", help="(1)")
-    add("--layout", default="", metavar="LAYOUT", help="NCHW (the default) or NHWC, NCW or NWC; "
-        "several with commas")  # fmt: skip
+    add("--layout", default="", metavar="LAYOUT", help="NCHW (the default) or NHWC, NCW or "
+        "NWC, NCDHW or NDHWC; several with commas")  # fmt: skip
 
 
-def from_arguments(args: argparse.Namespace, common: Mapping[str, Any]) -> Iterator[Conv]:
+def from_arguments(args: argparse.Namespace, common: Mapping[str, Any]) -> Iterator[Problem]:
     """The convolutions that options describe."""
     inputs, filters = args.input, args.filter
     if bool(inputs) != bool(filters):
@@ -60,23 +62,24 @@ def from_arguments(args: argparse.Namespace, common: Mapping[str, Any]) -> Itera
 
 def _of_shapes(
     data: str, weight: str, args: argparse.Namespace, common: Mapping[str, Any]
-) -> Iterator[Conv]:
+) -> Iterator[Problem]:
     name = str(common["operator"])
-    flat, dims = name.endswith("1d"), data.count("x") + 1
-    if dims in (3, 4) and dims != (3 if flat else 4):
-        other = f"{name[:-2]}{dims - 2}d"
+    rank, dims = int(name[-2]), data.count("x") + 1
+    if dims in (3, 4, 5) and dims != rank + 2:
+        alike = f"{name[:-2]}{dims - 2}d"
+        other = alike if alike in OPERATORS else f"conv{dims - 2}d"
         raise ProblemError(f"--input {data} has {dims} dimensions: it is one of {other}")
-    groups = None
+    groups: Any = None
     if name.startswith("conv"):
         groups = 1 if args.groups is None else numbers(args.groups)
     elif args.groups is not None:
         raise ProblemError(f"--groups {args.groups}: {name} has one for each channel")
     for layout in args.layout.split(","):
-        if layout.strip() not in ("", *LAYOUTS[name]):
-            known = ", ".join(LAYOUTS[name])
+        if layout.strip() not in ("", *layouts(rank)):
+            known = ", ".join(layouts(rank))
             raise ProblemError(f"unknown layout {layout.strip()!r}: use {known}")
-        yield Conv.parse(
-            data, weight, groups, padding=numbers(args.padding or "0"),
-            stride=numbers(args.stride or "1"), dilation=numbers(args.dilation or "1"),
-            layout=layout.strip(), **common,
+        yield OPERATORS[name].of_shapes(
+            tuple(shape("input", data)), tuple(shape("filter", weight)), groups=groups,
+            padding=numbers(args.padding or "0"), stride=numbers(args.stride or "1"),
+            dilation=numbers(args.dilation or "1"), layout=layout.strip(), **common,
         )  # fmt: skip

@@ -11,24 +11,22 @@ from typing import TYPE_CHECKING, Any
 from tilewright.topi.epilogue import Step
 
 if TYPE_CHECKING:
-    from tilewright.topi.operators.conv import Conv
+    from tilewright.topi.operators.convolution import Convolution
 
 
-def torch_convolution(p: Conv, torch: Any) -> Callable[..., Any]:
-    """A convolution as a function of its tensors, in calling order, images in (N, C, H, W), and
+def torch_convolution(p: Convolution, torch: Any) -> Callable[..., Any]:
+    """A convolution as a function of its tensors, in calling order, images channels first, and
     filters that are not depthwise as PyTorch's shape has them, whatever the layout.
 
     Gradients are by ``aten.convolution_backward``, which is what autograd calls.
     """
-    F, first = torch.nn.functional, 2 - p.rank
-    convolve: Any = F.conv2d if p.rank == 2 else F.conv1d
-    stride, dilation = list(p.stride[first:]), list(p.dilation[first:])
-    before, after = p.padding[first:2], p.padding[2 + first :]
-    even = before == after
-    around = [side for pair in zip(before[::-1], after[::-1], strict=True) for side in pair]
-    padding = list(before) if even else [0] * p.rank
-    image = p.image[first:]
-    kernel = (p.out_channels, p.channels // p.groups, *p.kernel[first:])
+    F = torch.nn.functional
+    convolve: Any = (F.conv1d, F.conv2d, F.conv3d)[p.rank - 1]
+    stride, dilation = [d.stride for d in p.dims], [d.dilation for d in p.dims]
+    even = all(d.before == d.after for d in p.dims)
+    around = [side for d in reversed(p.dims) for side in (d.before, d.after)]
+    padding = [d.before if even else 0 for d in p.dims]
+    kernel = (p.out_channels, p.channels // p.groups, *(d.taps for d in p.dims))
     backward = torch.ops.aten.convolution_backward
 
     def padded(x: Any) -> Any:
@@ -50,14 +48,14 @@ def torch_convolution(p: Conv, torch: Any) -> Callable[..., Any]:
         return steps(y, more[done:], done)
 
     def dgrad(grad: Any, weight: Any, *more: Any) -> Any:
-        whole = [n + (0 if even else a + b) for n, a, b in zip(image, before, after, strict=True)]
+        whole = [d.extent if even else d.padded for d in p.dims]
         like = grad.new_empty(1).expand(p.batch, p.channels, *whole)
         found = backward(
             grad, like, shaped(weight), None, stride, padding, dilation, False, [0] * p.rank,
             p.groups, [True, False, False],
         )[0]  # fmt: skip
-        for dim, (low, n) in enumerate(zip(before, image, strict=True), 2):
-            found = found if even else found.narrow(dim, low, n)
+        for k, d in enumerate(p.dims, 2):
+            found = found if even else found.narrow(k, d.before, d.extent)
         return steps(found, more)
 
     def wgrad(x: Any, grad: Any) -> Any:

@@ -15,7 +15,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.topi.nn.flat_windows import FlatDeclaration
 from tilewright.topi.parameters import flag
 from tilewright.topi.pieces.tiling import extent_of
-from tilewright.topi.stages import image_axes, scheduled
+from tilewright.topi.stages import scheduled, space_axes
 
 #: Taps whose products are written out.
 _WRITTEN = 9
@@ -47,39 +47,39 @@ def form(p: object, tile: FlatTile) -> str:
 
 def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
     """The schedule of either declaration of :mod:`~tilewright.topi.nn.flat_windows`."""
+    last = d.problem.channels_last
     s = scheduled(d.output, d.sum, d.padded, d.packed)
     acc = s.cache_write(d.sum, "local")
     out, sums = s[d.output], s[d.sum]
     per = extent_of(sums.op.axis[3 if d.across else 2])
     step = min(per, tile.channels)
 
-    n, c, h, w = image_axes(out, d.problem.layout)
+    n, c, h, *w = space_axes(out, d.problem.layout)
     g, f = out.split(c, factor=per)
     f, inner = out.split(f, factor=step)
     part, f = out.split(f, nparts=tile.parts)
     band, h = out.split(h, factor=tile.band)
-    out.reorder(n, band, g, part, f, *((h, w, inner) if d.channels_last else (inner, h, w)))
+    out.reorder(n, band, g, part, f, *((h, *w, inner) if last else (inner, h, *w)))
     task = out.fuse(n, band, g, part)
     out.parallel(task)
-    if d.channels_last and d.across:
+    if last and d.across:
         out.vectorize(inner)
 
     sums.compute_at(out, f)
     at = _store(sums, d.across, tile, step)
     s[acc].compute_at(sums, at)
-    _multiply(s[acc], not (d.across or d.channels_last), tile.lanes)
-    assert d.padded is not None
+    _multiply(s[acc], not (d.across or last), tile.lanes)
     rows = s[d.padded]
     rows.compute_at(out, task)
     pixel = rows.op.axis[-2 if d.across else -1]
     rows.align_bounds(pixel, d.row_stride)  # row by row: what guards a row stands outside of it
     _, within = rows.split(pixel, factor=d.row_stride)
-    if d.channels_last and not d.across:  # what lies in a line of the caches is read at once
+    if last and not d.across:  # what lies in a line of the caches is read at once
         rows.reorder(within, rows.op.axis[1])
     if d.packed is not None:
         packed = s[d.packed]
         *others, c, f = packed.op.axis
-        if d.across and d.channels_last:  # turned a line of the caches at a time
+        if d.across and last:  # turned a line of the caches at a time
             c, line = packed.split(c, factor=tile.lanes)
             packed.reorder(*others, c, f, line)
         packed.parallel(packed.fuse(*others, c))

@@ -1,0 +1,99 @@
+"""Convolution in three dimensions: dense, in groups and depthwise, with its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from tilewright.ir.errors import ProblemError
+from tilewright.topi import arguments
+from tilewright.topi.arguments import one_of, whole
+from tilewright.topi.operators.convolution import (
+    Convolution,
+    Dimension,
+    dimensions,
+    layouts,
+    multiplier_of,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv3d(Convolution):
+    """A convolution in three dimensions or one of its gradients, complete.
+
+    Shapes are those of the forward convolution in every pass. The transposed convolution is the
+    pass "dgrad". A convolution with as many groups as channels is depthwise.
+
+    Parameters
+    ----------
+    pass_ : "forward" (x, filter to y), "dgrad" (dy, filter to dx) or "wgrad" (x, dy to dfilter).
+    image, kernel : depth, height and width of x and of the filter.
+    groups : the number of groups of channels, each with filters of its own.
+    multiplier : filters of a group; y has ``groups * multiplier`` channels.
+    stride, dilation : an integer or three, of depth, height and width.
+    padding : an integer, three, (front, top, left, back, bottom, right), or a name of
+        :func:`~tilewright.topi.arguments.named_padding`.
+    layout : "NCDHW" or "NDHWC". Filters lie as (groups * multiplier, channels / groups, KD, KH,
+        KW), or with channels last too: as PyTorch has them in memory in either format.
+    epilogue : not in "wgrad".
+
+    The other parameters are those of :class:`~tilewright.topi.problem.Problem`.
+
+    >>> p = Conv3d.of_shapes((2, 16, 8, 32, 32), (64, 16, 3, 3, 3), padding=(0, 1, 1))
+    >>> p.output_shape
+    (2, 64, 6, 32, 32)
+    """
+
+    NAMES: ClassVar[tuple[str, ...]] = ("conv3d",)
+
+    batch: int
+    channels: int
+    image: tuple[int, int, int]
+    groups: int = 1
+    multiplier: int = 1
+    kernel: tuple[int, int, int]
+    stride: tuple[int, int, int] = (1, 1, 1)
+    padding: tuple[int, int, int, int, int, int] = (0, 0, 0, 0, 0, 0)
+    dilation: tuple[int, int, int] = (1, 1, 1)
+    layout: str = "NCDHW"
+
+    def check(self) -> None:
+        """Values in one form; raises :class:`ProblemError` for what is no convolution."""
+        self.put("layout", self.layout or layouts(3)[0])
+        one_of("layout", self.layout, layouts(3))
+        self.sizes("batch", "channels", "groups", "multiplier")
+        for name in ("image", "kernel", "stride", "dilation"):
+            self.put(name, arguments.each(name, getattr(self, name), 3))
+        if self.channels % self.groups:
+            raise ProblemError(
+                f"{self.channels} channels in {self.groups} groups: their number is a multiple of "
+                "that of the groups"
+            )
+        self.put("padding", self._padding(self.padding))
+        self.check_windows()
+
+    def _padding(self, given: Any) -> tuple[int, ...]:
+        if not isinstance(given, str):
+            return arguments.padding(given, 3)
+        return arguments.named_padding(given, self.image, self.kernel, self.stride, self.dilation)
+
+    @classmethod
+    def of_shapes(cls, *shapes: Sequence[int], **values: Any) -> Conv3d:
+        """The convolution of an image and a filter in PyTorch's shapes, channels first, of
+        ``groups``, 1 by default; or as ``layout`` says."""
+        if len(shapes) < 2 or not len(shapes[0]) == len(shapes[1]) == 5:
+            raise ProblemError("a convolution in three dimensions is of NxCxDxHxW and MxCxKDxKHxKW")
+        (batch, channels, *image), (first, second, *kernel) = shapes[:2]
+        groups = whole("groups", values.pop("groups", 1))
+        return cls(
+            batch=batch, channels=channels, image=(image[0], image[1], image[2]), groups=groups,
+            multiplier=multiplier_of(first, second, channels, groups),
+            kernel=(kernel[0], kernel[1], kernel[2]), **values,
+        )  # fmt: skip
+
+    @cached_property
+    def dims(self) -> tuple[Dimension, ...]:
+        """Depth, height and width of an image."""
+        return dimensions(self.image, self.kernel, self.stride, self.dilation, self.padding)
