@@ -66,8 +66,8 @@ def test_a_product_of_matrices_is_right_by_any_schedule(target, data):
     Conv.parse((2, 8, 9, 9), (16, 8, 3, 3), 1, padding=1, epilogue=("bias", "relu")),
     Conv.parse((2, 8, 9, 9), (16, 4, 3, 3), padding=1, groups=2, pass_="dgrad"),
     Conv.parse((2, 8, 9, 9), (16, 8, 3, 3), 1, padding=1, pass_="wgrad", layout="NHWC"),
-    Conv3d.of_shapes((1, 8, 5, 9, 9), (16, 8, 3, 3, 3), padding=1, epilogue=("batch_norm", "relu")),
-    Conv3d.of_shapes((1, 8, 5, 9, 9), (8, 1, 3, 3, 3), groups=8, pass_="dgrad", layout="NDHWC"),
+    Conv3d.parse((1, 8, 5, 9, 9), (16, 8, 3, 3, 3), padding=1, epilogue=("batch_norm", "relu")),
+    Conv3d.parse((1, 8, 5, 9, 9), (8, 1, 3, 3, 3), groups=8, pass_="dgrad", layout="NDHWC"),
     Gemm(m=33, n=20, k=18, transpose_b=True, epilogue=("bias",)),
     Gemm(m=33, n=20, k=18, batch=2, pass_="wgrad"),
 ], ids=str)  # fmt: skip
@@ -129,6 +129,6 @@ def test_problems_that_are_none_say_why():
         ((0, 8, 9, 9, 9), (16, 8, 3, 3, 3), "batch is at least 1", {}),
     ):
         with pytest.raises(ProblemError, match=words):
-            Conv3d.of_shapes(shape, filter, **more)
+            Conv3d.parse(shape, filter, **more)
     with pytest.raises(ProblemError, match="5 channels in 2 groups"):
         Conv3d(batch=1, channels=5, groups=2, image=(3, 3, 3), kernel=(1, 1, 1))

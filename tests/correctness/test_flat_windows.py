@@ -52,11 +52,9 @@ ODD = [
     Conv.parse((1, 12, 6, 5), (18, 4, 3, 3), 3, padding=1, epilogue=("bias", "relu")),
     Conv.parse((1, 12, 6, 5), (18, 4, 3, 3), 3, padding=2, pass_="dgrad", dtype="bfloat16"),
     Conv.parse((2, 6, 11), (9, 6, 4), 1, padding=(2, 1), stride=2),
-    Conv3d.of_shapes((1, 3, 1, 1, 1), (5, 3, 1, 1, 1)),
-    Conv3d.of_shapes(
-        (1, 5, 3, 4, 7), (19, 5, 2, 3, 2), padding=(0, 1, 2, 1, 2, 0), stride=(1, 2, 3)
-    ),
-    Conv3d.of_shapes((2, 4, 3, 5, 4), (4, 1, 3, 2, 3), groups=4, padding=1, pass_="dgrad"),
+    Conv3d.parse((1, 3, 1, 1, 1), (5, 3, 1, 1, 1)),
+    Conv3d.parse((1, 5, 3, 4, 7), (19, 5, 2, 3, 2), padding=(0, 1, 2, 1, 2, 0), stride=(1, 2, 3)),
+    Conv3d.parse((2, 4, 3, 5, 4), (4, 1, 3, 2, 3), groups=4, padding=1, pass_="dgrad"),
 ]
 
 
@@ -92,7 +90,7 @@ def test_the_batch_may_be_left_to_the_call():
 
 @pytest.mark.parametrize("p", [
     Conv.parse((1, 2, 9, 7), (3, 2, 3, 2), 1, padding=1, stride=2),
-    Conv3d.of_shapes((1, 2, 4, 5, 7), (3, 2, 3, 2, 3), padding=1, stride=(1, 2, 2)),
+    Conv3d.parse((1, 2, 4, 5, 7), (3, 2, 3, 2, 3), padding=1, stride=(1, 2, 2)),
 ], ids=str)  # fmt: skip
 def test_windows_of_all_rows_are_those_of_one_dimension(p):
     w = FlatWindows(p)

@@ -34,16 +34,16 @@ def sequence(given: Any) -> tuple[Any, ...]:
     return tuple(given) if isinstance(given, (tuple, list)) else (given,)
 
 
-def each(name: str, given: Any, rank: int) -> tuple[int, ...]:
+def each(name: str, given: Any, rank: int, least: int = 1) -> tuple[int, ...]:
     """A number for each dimension of an image, of an integer or as many: (vertical, horizontal) in
-    two. With ``rank`` 1 the vertical one may be left out, and is 1."""
+    two. With ``rank`` 1 the vertical one may be left out, and is ``least``."""
     found, count = sequence(given), max(rank, 2)
     if len(found) == 1:
-        found = (1, *found) if rank == 1 else found * count
+        found = (least, *found) if rank == 1 else found * count
     if len(found) != count:
         many = "a pair" if count == 2 else str(count)
         raise ProblemError(f"{name} is an integer or {many} of them, got {given!r}")
-    return tuple(whole(name, x) for x in found)
+    return tuple(whole(name, x, least) for x in found)
 
 
 def padding(given: Any, rank: int) -> tuple[int, ...]:

@@ -91,6 +91,9 @@ class Problem:
     NAMES: ClassVar[tuple[str, ...]] = ()
     #: "forward", and the gradients: by name, of which input each is the gradient.
     PASSES: ClassVar[Mapping[str, str]] = {"forward": ""}
+    #: Whether the result is linear in each input that it has a gradient by. Gradients of gradients
+    #: are then passes, too.
+    LINEAR: ClassVar[bool] = False
     #: By type of the data, the types that sums may have; the first is the default.
     TYPES: ClassVar[Mapping[str, tuple[str, ...]]] = ACCUMULATORS
 
@@ -155,7 +158,8 @@ class Problem:
 
     @classmethod
     def of_shapes(cls, *shapes: tuple[int, ...], **values: Any) -> Problem:
-        """The forward problem of inputs of these shapes, in calling order, where :meth:`inputs`
+        """The problem of inputs of these shapes, in calling order, forward or of another ``pass_``
+        that they determine, where :meth:`inputs`
         has more those of an epilogue too; ``values`` are other fields by name. Raises
         :class:`ProblemError` where there is none."""
         raise NotImplementedError

@@ -10,6 +10,14 @@ except ImportError as error:
     raise ImportError("tilewright.torch needs PyTorch: pip install torch") from error
 
 from tilewright.torch.any_operator import compute
+from tilewright.torch.convolutions import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
 from tilewright.torch.explain import Explanation, explain
 from tilewright.torch.functional import depthwise_conv1d, depthwise_conv2d
 from tilewright.torch.grouped import GroupedConv2d
@@ -22,7 +30,8 @@ from tilewright.torch.transposed import depthwise_conv_transpose2d
 
 __all__ = [
     "DepthwiseConv1d", "DepthwiseConv2d", "DepthwiseConvTranspose2d", "Explanation",
-    "GroupedConv2d", "MergeReport", "Report", "compute", "depthwise_conv1d", "depthwise_conv2d",
-    "depthwise_conv_transpose2d", "explain", "merge_branches_", "optimize_", "portable",
-    "set_policy", "share_threads", "undo_",
+    "GroupedConv2d", "MergeReport", "Report", "compute", "conv1d", "conv2d", "conv3d",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "depthwise_conv1d",
+    "depthwise_conv2d", "depthwise_conv_transpose2d", "explain", "merge_branches_", "optimize_",
+    "portable", "set_policy", "share_threads", "undo_",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any, NamedTuple
 
@@ -26,14 +26,15 @@ _MOST = 1024
 
 
 def compute(operator: type[Problem], *tensors: torch.Tensor, **values: Any) -> torch.Tensor:
-    """The result of an operator's forward pass.
+    """The result of an operator.
 
     Parameters
     ----------
     operator : a class of problems, as :class:`tilewright.topi.Gemm` or one of the caller's.
     tensors : its inputs in calling order, then those of ``epilogue``; of one type and device.
         Those that are not dense are copied first.
-    values : the fields of the problem that the shapes leave open.
+    values : the fields of the problem that the shapes leave open. With ``pass_="dgrad"`` and
+        ``output_padding`` a convolution is the transposed one.
 
     Each tensor may need a gradient of which the operator has a pass; where it needs one, an
     epilogue is computed by PyTorch. Works under ``torch.compile``. Under
@@ -105,6 +106,13 @@ class _Call(NamedTuple):
 
 
 def _call(operator: type[Problem], given: tuple[Any, ...], values: tuple[Any, ...]) -> _Call:
+    try:
+        return _known_call(operator, given, values)
+    except TypeError:  # lists among the values, which have no hash
+        return _make_call(operator, given, values)
+
+
+def _make_call(operator: type[Problem], given: tuple[Any, ...], values: tuple[Any, ...]) -> _Call:
     if not (isinstance(operator, type) and issubclass(operator, Problem) and operator.NAMES):
         raise ProblemError(f"compute takes an operator, as topi.Gemm, got {operator!r}")
     if not given:
@@ -132,6 +140,7 @@ def _call(operator: type[Problem], given: tuple[Any, ...], values: tuple[Any, ..
     return _Call(p.to_json(), plain.to_json(), len(plain.inputs()), steps, last)
 
 
+_known_call: Callable[..., _Call] = functools.lru_cache(_MOST)(_make_call)
 # What torch.compiler.assume_constant_result does, which takes a second to load the compiler.
 vars(_call)["_dynamo_marked_constant"] = True
 
@@ -152,10 +161,9 @@ def _launch(text: str, device: torch.device, policy: str) -> kernels.Launch:
 
 
 def _run(tensors: list[torch.Tensor], problem: str) -> torch.Tensor:
-    p = _problem(problem)
-    device = tensors[0].device
+    result, device = _problem(problem).result, tensors[0].device
     dense = [t.contiguous() for t in tensors]
-    out = dense[0].new_empty(p.result.shape, dtype=getattr(torch, p.result.dtype))
+    out = dense[0].new_empty(result.shape, dtype=getattr(torch, result.dtype))
     with kernels.alone():
         launch = _launch(problem, device, kernels.policy(target_of(device)))
     if out.numel():
@@ -175,15 +183,16 @@ def _save(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _backward(ctx: Any, dy: Any) -> Any:
     p = _problem(ctx.problem)
-    passes = {name: pass_ for pass_, name in p.PASSES.items() if name}
+    # Of a forward pass, dy is the gradient of its result; another computes a tensor that it reads.
+    passes = {name or "grad": pass_ for pass_, name in p.PASSES.items()}
     names = list(p.inputs())
-    known = {"grad": dy, **dict(zip(names, ctx.saved_tensors, strict=True))}
+    known = {p.PASSES[p.pass_] or "grad": dy, **dict(zip(names, ctx.saved_tensors, strict=True))}
     found: list[Any] = []
     for name, needed in zip(names, ctx.needs_input_grad[0], strict=True):
         if not needed:
             found.append(None)
             continue
-        if p.pass_ != "forward" or name not in passes:
+        if name not in passes or not (p.pass_ == "forward" or p.LINEAR):
             raise NotImplementedError(f"{p.operator} {p.pass_} has no gradient by {name}")
         back = p.replace(pass_=passes[name])
         given = [known[n] for n in back.inputs()]

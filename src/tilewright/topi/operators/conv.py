@@ -61,6 +61,7 @@ class Conv(Convolution):
     """
 
     NAMES: ClassVar[tuple[str, ...]] = tuple(LAYOUTS)
+    OWN_FILTERS = True
 
     batch: int
     channels: int
@@ -165,14 +166,6 @@ class Conv(Convolution):
             batch=batch, channels=channels, height=image[0], width=image[1], groups=groups or 0,
             multiplier=multiplier, kernel_h=kernel[0], kernel_w=kernel[1], **more,
         )  # fmt: skip
-
-    @classmethod
-    def of_shapes(cls, *shapes: tuple[int, ...], **values: Any) -> Conv:
-        """The convolution of an image and a filter in PyTorch's shapes, channels first, of
-        ``groups``, 1 by default."""
-        if len(shapes) < 2:
-            raise ProblemError("a convolution is of an image and a filter")
-        return cls.parse(shapes[0], shapes[1], values.pop("groups", 1), **values)
 
     def replace(self, **changes: Any) -> Self:
         """The same problem but for ``changes``; a depthwise convolution stays one."""

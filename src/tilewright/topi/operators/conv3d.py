@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from tilewright.ir.errors import ProblemError
 from tilewright.topi import arguments
-from tilewright.topi.arguments import one_of, whole
+from tilewright.topi.arguments import one_of
 from tilewright.topi.operators.convolution import (
     Convolution,
     Dimension,
@@ -41,7 +41,7 @@ class Conv3d(Convolution):
 
     The other parameters are those of :class:`~tilewright.topi.problem.Problem`.
 
-    >>> p = Conv3d.of_shapes((2, 16, 8, 32, 32), (64, 16, 3, 3, 3), padding=(0, 1, 1))
+    >>> p = Conv3d.parse("2x16x8x32x32", "64x16x3x3x3", padding=(0, 1, 1))
     >>> p.output_shape
     (2, 64, 6, 32, 32)
     """
@@ -79,18 +79,27 @@ class Conv3d(Convolution):
             return arguments.padding(given, 3)
         return arguments.named_padding(given, self.image, self.kernel, self.stride, self.dilation)
 
-    @classmethod
-    def of_shapes(cls, *shapes: Sequence[int], **values: Any) -> Conv3d:
-        """The convolution of an image and a filter in PyTorch's shapes, channels first, of
-        ``groups``, 1 by default; or as ``layout`` says."""
-        if len(shapes) < 2 or not len(shapes[0]) == len(shapes[1]) == 5:
-            raise ProblemError("a convolution in three dimensions is of NxCxDxHxW and MxCxKDxKHxKW")
-        (batch, channels, *image), (first, second, *kernel) = shapes[:2]
-        groups = whole("groups", values.pop("groups", 1))
-        return cls(
+    @staticmethod
+    def parse(
+        input: str | Sequence[int],
+        filter: str | Sequence[int],
+        groups: int | None = None,
+        **more: Any,
+    ) -> Conv3d:
+        """The problem of two shapes, (N, C, D, H, W) and PyTorch's (OC, C / groups, KD, KH, KW), in
+        this order whatever the layout, or as text; the others of its parameters by name."""
+        data, weight = arguments.shape("input", input), arguments.shape("filter", filter)
+        if not len(data) == len(weight) == 5:
+            raise ProblemError(
+                f"an input of {len(data)} and a filter of {len(weight)} dimensions: give "
+                "NxCxDxHxW and MxCxKDxKHxKW"
+            )
+        (batch, channels, *image), (first, second, *kernel) = data, weight
+        groups = 1 if groups is None else groups
+        return Conv3d(
             batch=batch, channels=channels, image=(image[0], image[1], image[2]), groups=groups,
             multiplier=multiplier_of(first, second, channels, groups),
-            kernel=(kernel[0], kernel[1], kernel[2]), **values,
+            kernel=(kernel[0], kernel[1], kernel[2]), **more,
         )  # fmt: skip
 
     @cached_property

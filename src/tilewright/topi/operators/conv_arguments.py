@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tilewright.ir.errors import ProblemError
-from tilewright.topi.arguments import shape
-from tilewright.topi.operators.convolution import layouts
+from tilewright.topi.operators.convolution import Convolution, layouts
 from tilewright.topi.problem import OPERATORS, Problem, numbers
 
 
@@ -43,7 +42,9 @@ def add_arguments(add: Any) -> None:
         "NWC, NCDHW or NDHWC; several with commas")  # fmt: skip
 
 
-def from_arguments(args: argparse.Namespace, common: Mapping[str, Any]) -> Iterator[Problem]:
+def from_arguments(
+    cls: type[Convolution], args: argparse.Namespace, common: Mapping[str, Any]
+) -> Iterator[Problem]:
     """The convolutions that options describe."""
     inputs, filters = args.input, args.filter
     if bool(inputs) != bool(filters):
@@ -57,11 +58,15 @@ def from_arguments(args: argparse.Namespace, common: Mapping[str, Any]) -> Itera
             "each input, or one for all"
         )
     for data, weight in zip(inputs, filters, strict=True):
-        yield from _of_shapes(data, weight, args, common)
+        yield from _of_shapes(cls, data, weight, args, common)
 
 
 def _of_shapes(
-    data: str, weight: str, args: argparse.Namespace, common: Mapping[str, Any]
+    cls: type[Convolution],
+    data: str,
+    weight: str,
+    args: argparse.Namespace,
+    common: Mapping[str, Any],
 ) -> Iterator[Problem]:
     name = str(common["operator"])
     rank, dims = int(name[-2]), data.count("x") + 1
@@ -78,8 +83,8 @@ def _of_shapes(
         if layout.strip() not in ("", *layouts(rank)):
             known = ", ".join(layouts(rank))
             raise ProblemError(f"unknown layout {layout.strip()!r}: use {known}")
-        yield OPERATORS[name].of_shapes(
-            tuple(shape("input", data)), tuple(shape("filter", weight)), groups=groups,
-            padding=numbers(args.padding or "0"), stride=numbers(args.stride or "1"),
-            dilation=numbers(args.dilation or "1"), layout=layout.strip(), **common,
+        yield cls.parse(
+            data, weight, groups, padding=numbers(args.padding or "0"),
+            stride=numbers(args.stride or "1"), dilation=numbers(args.dilation or "1"),
+            layout=layout.strip(), **common,
         )  # fmt: skip

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from tilewright.ir.errors import ProblemError
+from tilewright.topi import arguments
 from tilewright.topi.operators.conv_torch import torch_convolution
 from tilewright.topi.problem import Problem, TensorType
 
@@ -99,6 +100,9 @@ class Convolution(Problem):
     where there is none, and ``padding`` twice as many.
     """
 
+    LINEAR = True
+    #: Whether filters of depthwise convolutions lie as (channels, multiplier, ...) in every layout.
+    OWN_FILTERS: ClassVar[bool] = False
     PASSES: ClassVar[Mapping[str, str]] = {"forward": "", "dgrad": "data", "wgrad": "filter"}
 
     batch: int
@@ -116,6 +120,43 @@ class Convolution(Problem):
         def image(self) -> tuple[int, ...]: ...
         @property
         def kernel(self) -> tuple[int, ...]: ...
+
+        @staticmethod
+        def parse(
+            input: str | Sequence[int],
+            filter: str | Sequence[int],
+            groups: int | None = None,
+            **more: Any,
+        ) -> Convolution: ...
+
+    @classmethod
+    def of_shapes(cls, *shapes: tuple[int, ...], **values: Any) -> Convolution:
+        """The convolution of an image and a filter of these shapes, which lie as ``layout`` says,
+        channels first by default, of ``groups``, 1 by default.
+
+        With ``pass_`` "dgrad" it is the transposed one, of an image of y. Of the images of x that
+        have such a y the result is the smallest, and larger by ``output_padding``: an integer below
+        the stride, or one for each dimension.
+
+        >>> from tilewright.topi import Conv
+        >>> p = Conv.of_shapes((1, 8, 5, 5), (8, 4, 3, 3), pass_="dgrad", stride=2, padding=1)
+        >>> p.result_shape
+        (1, 4, 9, 9)
+        """
+        if len(shapes) < 2 or min(map(len, shapes[:2])) < 3:
+            raise ProblemError("a convolution is of an image and a filter")
+        image, filter, groups = *shapes[:2], values.pop("groups", 1)
+        transposed = values.get("pass_") == "dgrad"
+        last = str(values.get("layout", "")).endswith("C")
+        image = _channels_first(image) if last else image
+        own = cls.OWN_FILTERS and (groups is None or (groups == image[1] and not transposed))
+        if last and not own:
+            filter = _channels_first(filter)
+        if transposed:
+            image = _transposed(image, filter, groups, values)
+        elif values.get("pass_") == "wgrad":
+            raise ProblemError("x and dy leave open which filter: a gradient by it has no call")
+        return cls.parse(image, filter, None if own else groups, **values)
 
     @cached_property
     def dims(self) -> tuple[Dimension, ...]:
@@ -277,7 +318,7 @@ class Convolution(Problem):
     @classmethod
     def from_arguments(cls, args: Any, common: Mapping[str, Any]) -> list[Problem]:
         """One for each of the shapes and layouts."""
-        return list(conv_arguments().from_arguments(args, common))
+        return list(conv_arguments().from_arguments(cls, args, common))
 
     # -- in PyTorch's words -------------------------------------------------------------------
 
@@ -304,6 +345,42 @@ class Convolution(Problem):
         ends = sorted({0, self.batch - 1})
         given = {n: v[ends] if v.ndim > 2 and n != "filter" else v for n, v in arrays.items()}
         return self.replace(batch=len(ends)), given, result[ends]
+
+
+def _channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (shape[0], shape[-1], *shape[1:-1])
+
+
+def _transposed(
+    grad: tuple[int, ...], filter: tuple[int, ...], groups: int | None, values: dict[str, Any]
+) -> tuple[int, ...]:
+    """The shape of x, from those of y and the filter; takes ``output_padding`` out of
+    ``values``."""
+    rank = len(grad) - 2
+    more = arguments.each("output_padding", values.pop("output_padding", 0), rank, 0)[-rank:]
+    if isinstance(values.get("padding"), str):
+        raise ProblemError("the padding of a transposed convolution is given in numbers")
+    stride, dilation = (
+        arguments.each(name, values.get(name, 1), rank)[-rank:] for name in ("stride", "dilation")
+    )
+    sides = arguments.padding(values.get("padding", 0), rank)
+    half = len(sides) // 2
+    around = [a + b for a, b in zip(sides[:half], sides[half:], strict=True)][-rank:]
+    image = []
+    each = zip(grad[2:], filter[2:], stride, dilation, around, more, strict=False)
+    for extent, taps, s, d, both, extra in each:
+        if extra >= s:
+            raise ProblemError(f"output_padding {extra} is smaller than the stride, which is {s}")
+        image.append((extent - 1) * s - both + (taps - 1) * d + 1 + extra)
+    channels = filter[0] if groups is None else filter[1] * groups
+    if min(image) < 1:
+        raise ProblemError(f"the result would be {image}: use less padding")
+    if grad[1] != filter[0] * (filter[1] if groups is None else 1):
+        raise ProblemError(
+            f"an image of {grad[1]} channels and a filter of {filter[0]}: a transposed convolution "
+            "has a filter for each channel that it reads"
+        )
+    return (grad[0], channels, *image)
 
 
 def multiplier_of(first: int, second: int, channels: int, groups: int) -> int:

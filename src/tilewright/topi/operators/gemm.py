@@ -30,6 +30,7 @@ class Gemm(Problem):
     """
 
     NAMES: ClassVar[tuple[str, ...]] = ("gemm",)
+    LINEAR = True
     PASSES: ClassVar[Mapping[str, str]] = {"forward": "", "dgrad": "a", "wgrad": "b"}
 
     m: int
