@@ -12,13 +12,8 @@ from tilewright.ir.dtype import dtype as _dtype
 from tilewright.ir.errors import ProblemError
 from tilewright.topi import arguments
 from tilewright.topi.arguments import one_of
-from tilewright.topi.operators.convolution import (
-    Convolution,
-    Dimension,
-    dimensions,
-    layouts,
-    multiplier_of,
-)
+from tilewright.topi.operators.conv_shapes import Dimension, dimensions, layouts, multiplier_of
+from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.problem import Traits
 
 if TYPE_CHECKING:
@@ -306,41 +301,3 @@ class Conv(Convolution):
         same = (0 if self.is_depthwise else self.groups, self.pass_, last)
         twin = (self.image, self.out_image, self.kernel, self.stride, self.dilation)
         return Traits(same, tuple(w * math.log2(x) for x, w in weighed), others, twin)
-
-    @property
-    def short(self) -> str:
-        """:meth:`__str__` without the operator, the pass, and padding by half the filter."""
-        text = super().short
-        half = tuple((k - 1) * d // 2 for k, d in zip(self.kernel, self.dilation, strict=True))
-        if self.padding == (*half, *half):  # as in every network
-            text = text.replace(f" p{','.join(map(str, self.padding))}", "")
-        return text
-
-    def columns(self) -> dict[str, str]:
-        """The shape of x, of the filter, and so on."""
-        first = 2 - self.rank
-        stride = self.stride[first:]
-        return {
-            "shape": "x".join(map(str, (self.batch, self.channels, *self.image[first:]))),
-            "kernel": "x".join(map(str, self.kernel[first:])),
-            "stride": "x".join(map(str, stride if len(set(stride)) > 1 else stride[:1])),
-            "layout": self.layout,
-        }
-
-    def __str__(self) -> str:
-        image = "x".join(map(str, (self.batch, self.channels, *self.image[2 - self.rank :])))
-        text = f"{self.operator} {self.pass_} {image} K{_short(self.kernel, self.rank)}"
-        text += f" s{_short(self.stride, self.rank)}"
-        text += f" p{','.join(map(str, self.padding))}" if any(self.padding) else ""
-        text += f" d{_short(self.dilation, self.rank)}" if self.dilation != (1, 1) else ""
-        if self.is_depthwise:
-            text += f" m{self.multiplier}" if self.multiplier > 1 else ""
-        else:
-            text += f" to {self.out_channels}"
-            text += f" in {self.groups} groups" if self.groups > 1 else ""
-        text += f" {self.dtype} {self.layout}"
-        return text + self.common_text()
-
-
-def _short(pair: tuple[int, int], rank: int) -> str:
-    return str(pair[1]) if rank == 1 or pair[0] == pair[1] else f"{pair[0]}x{pair[1]}"

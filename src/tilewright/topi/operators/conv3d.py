@@ -10,13 +10,8 @@ from typing import Any, ClassVar
 from tilewright.ir.errors import ProblemError
 from tilewright.topi import arguments
 from tilewright.topi.arguments import one_of
-from tilewright.topi.operators.convolution import (
-    Convolution,
-    Dimension,
-    dimensions,
-    layouts,
-    multiplier_of,
-)
+from tilewright.topi.operators.conv_shapes import Dimension, dimensions, layouts, multiplier_of
+from tilewright.topi.operators.convolution import Convolution
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tilewright.ir.errors import ProblemError
-from tilewright.topi.operators.convolution import Convolution, layouts
+from tilewright.topi.operators.conv_shapes import layouts
+from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.problem import OPERATORS, Problem, numbers
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tilewright.ir.errors import ProblemError
-from tilewright.topi import arguments
+from tilewright.topi.operators.conv_shapes import Dimension, channels_first, transposed_shape
 from tilewright.topi.operators.conv_torch import torch_convolution
 from tilewright.topi.problem import Problem, TensorType
 
@@ -29,67 +29,6 @@ _WORDS = {
     "H": ("height", "top and bottom"),
     "W": ("width", "left and right"),
 }
-
-
-def layouts(rank: int) -> tuple[str, str]:
-    """The layouts of images of ``rank`` dimensions: channels first, channels last.
-
-    >>> layouts(3)
-    ('NCDHW', 'NDHWC')
-    """
-    space = "DHW"[3 - rank :]
-    return f"NC{space}", f"N{space}C"
-
-
-class Dimension(NamedTuple):
-    """A dimension of an image: its letter and extent, the taps of the filter along it, and how they
-    lie. ``before`` and ``after`` are padding."""
-
-    letter: str
-    extent: int
-    taps: int
-    stride: int
-    dilation: int
-    before: int
-    after: int
-
-    @property
-    def padded(self) -> int:
-        """The extent of the padded image."""
-        return self.extent + self.before + self.after
-
-    @property
-    def window(self) -> int:
-        """From the first to the last tap."""
-        return (self.taps - 1) * self.dilation + 1
-
-    @property
-    def results(self) -> int:
-        """The extent of y."""
-        return (self.padded - self.window) // self.stride + 1
-
-    @property
-    def pairs(self) -> int:
-        """Pairs of an output and a tap whose input is inside the image."""
-        total = 0
-        for tap in range(self.taps):
-            offset = tap * self.dilation - self.before  # input = output * stride + offset
-            first = max(0, -(offset // self.stride))
-            last = min(self.results - 1, (self.extent - 1 - offset) // self.stride)
-            total += max(0, last - first + 1)
-        return total
-
-
-def dimensions(
-    extents: Sequence[int], taps: Sequence[int], stride: Sequence[int], dilation: Sequence[int],
-    padding: Sequence[int],
-) -> tuple[Dimension, ...]:  # fmt: skip
-    """The dimensions of an image; ``padding`` before all of them, then after."""
-    count = len(extents)
-    before, after = padding[:count], padding[count:]
-    letters = "DHW"[3 - count :]
-    each = zip(letters, extents, taps, stride, dilation, before, after, strict=True)
-    return tuple(Dimension(*one) for one in each)
 
 
 class Convolution(Problem):
@@ -148,12 +87,12 @@ class Convolution(Problem):
         image, filter, groups = *shapes[:2], values.pop("groups", 1)
         transposed = values.get("pass_") == "dgrad"
         last = str(values.get("layout", "")).endswith("C")
-        image = _channels_first(image) if last else image
+        image = channels_first(image) if last else image
         own = cls.OWN_FILTERS and (groups is None or (groups == image[1] and not transposed))
         if last and not own:
-            filter = _channels_first(filter)
+            filter = channels_first(filter)
         if transposed:
-            image = _transposed(image, filter, groups, values)
+            image = transposed_shape(image, filter, groups, values)
         elif values.get("pass_") == "wgrad":
             raise ProblemError("x and dy leave open which filter: a gradient by it has no call")
         return cls.parse(image, filter, None if own else groups, **values)
@@ -346,53 +285,44 @@ class Convolution(Problem):
         given = {n: v[ends] if v.ndim > 2 and n != "filter" else v for n, v in arrays.items()}
         return self.replace(batch=len(ends)), given, result[ends]
 
+    # -- names -------------------------------------------------------------------------------
 
-def _channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return (shape[0], shape[-1], *shape[1:-1])
+    @property
+    def short(self) -> str:
+        """:meth:`__str__` without the operator, the pass, and padding by half the filter."""
+        text = super().short
+        half = tuple((k - 1) * d // 2 for k, d in zip(self.kernel, self.dilation, strict=True))
+        if self.padding == (*half, *half):  # as in every network
+            text = text.replace(f" p{','.join(map(str, self.padding))}", "")
+        return text
+
+    def columns(self) -> dict[str, str]:
+        """The shape of x, of the filter, and so on."""
+        return {
+            "shape": "x".join(map(str, (self.batch, self.channels, *self.image_extents))),
+            "kernel": "x".join(str(d.taps) for d in self.dims),
+            "stride": _short([d.stride for d in self.dims]),
+            "layout": self.layout,
+        }
+
+    def __str__(self) -> str:
+        image = "x".join(map(str, (self.batch, self.channels, *self.image_extents)))
+        text = f"{self.operator} {self.pass_} {image} K{_short([d.taps for d in self.dims])}"
+        text += f" s{_short([d.stride for d in self.dims])}"
+        text += f" p{','.join(map(str, self.padding))}" if any(self.padding) else ""
+        spread = [d.dilation for d in self.dims]
+        text += f" d{_short(spread)}" if set(spread) != {1} else ""
+        if self.operator.startswith("depthwise"):
+            text += f" m{self.multiplier}" if self.multiplier > 1 else ""
+        else:
+            text += f" to {self.out_channels}"
+            text += f" in {self.groups} groups" if self.groups > 1 else ""
+        text += f" {self.dtype} {self.layout}"
+        return text + self.common_text()
 
 
-def _transposed(
-    grad: tuple[int, ...], filter: tuple[int, ...], groups: int | None, values: dict[str, Any]
-) -> tuple[int, ...]:
-    """The shape of x, from those of y and the filter; takes ``output_padding`` out of
-    ``values``."""
-    rank = len(grad) - 2
-    more = arguments.each("output_padding", values.pop("output_padding", 0), rank, 0)[-rank:]
-    if isinstance(values.get("padding"), str):
-        raise ProblemError("the padding of a transposed convolution is given in numbers")
-    stride, dilation = (
-        arguments.each(name, values.get(name, 1), rank)[-rank:] for name in ("stride", "dilation")
-    )
-    sides = arguments.padding(values.get("padding", 0), rank)
-    half = len(sides) // 2
-    around = [a + b for a, b in zip(sides[:half], sides[half:], strict=True)][-rank:]
-    image = []
-    each = zip(grad[2:], filter[2:], stride, dilation, around, more, strict=False)
-    for extent, taps, s, d, both, extra in each:
-        if extra >= s:
-            raise ProblemError(f"output_padding {extra} is smaller than the stride, which is {s}")
-        image.append((extent - 1) * s - both + (taps - 1) * d + 1 + extra)
-    channels = filter[0] if groups is None else filter[1] * groups
-    if min(image) < 1:
-        raise ProblemError(f"the result would be {image}: use less padding")
-    if grad[1] != filter[0] * (filter[1] if groups is None else 1):
-        raise ProblemError(
-            f"an image of {grad[1]} channels and a filter of {filter[0]}: a transposed convolution "
-            "has a filter for each channel that it reads"
-        )
-    return (grad[0], channels, *image)
-
-
-def multiplier_of(first: int, second: int, channels: int, groups: int) -> int:
-    """The filters of a group, of a filter whose shape begins with ``first`` x ``second``; raises
-    :class:`ProblemError` where it is not one of these channels in these groups."""
-    if groups < 1 or second * groups != channels or first % groups:
-        raise ProblemError(
-            f"a filter of {first} x {second} does not fit {channels} channels in {groups} "
-            f"groups: its shape begins with OC x {channels} / {groups}, OC a multiple of "
-            f"{groups}"
-        )
-    return first // groups
+def _short(values: Sequence[int]) -> str:
+    return "x".join(map(str, values if len(set(values)) > 1 else values[:1]))
 
 
 def conv_arguments() -> Any:
