@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support import cuda_on_cpu
+from tests.support.found import agree
 from tests.support.schedules import INTEGERS, apply_all, everywhere, run
 
 import tilewright
@@ -217,3 +218,22 @@ def test_an_index_beyond_64_bits_is_refused() -> None:
     B = te.compute((4,), lambda i: te.if_then_else(n * n % 4 > i, 1.0, 0.0), name="B")
     with pytest.raises(LoweringError, match="64 bits"):
         tilewright.lower(te.create_schedule(B.op), [A, B, n], "llvm")
+
+
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+@pytest.mark.parametrize("value", [
+    lambda p, i: te.clip(p + i, 0, 7),
+    lambda p, i: te.if_then_else(p + i > 0, 1, 2),
+    lambda p, i: (p + i) * 3 // 3,
+], ids=["clip", "condition", "product"])  # fmt: skip
+def test_what_is_computed_where_it_is_read_is_the_same_by_an_index_from_memory(value, target):
+    """Fuzzing, llvm 13024886: of data, ``p + i`` wrapped around where that of an axis does not."""
+    p = te.var("p", "int32")
+    first = te.compute((5,), lambda i: te.cast("int64", value(p, i)), name="first")
+    places = te.placeholder((11,), "uint8", name="places")
+    second = te.compute((11,), lambda i: first[te.min(places[i], 4)], name="second")
+    s = te.create_schedule(second.op)
+    s[first].compute_inline()
+    if target == "sim":
+        s[second].bind(s[second].op.axis[0], te.thread_axis("threadIdx.x"))
+    agree(s, [places], [second], target, {p: 2**31 - 3})

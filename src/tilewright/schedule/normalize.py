@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilewright.arith.spans import type_span
+from tilewright.arith.widths import Widths
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Load
+from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import cast
-from tilewright.ir.visit import BottomUp, substitute
+from tilewright.ir.visit import BottomUp, exprs, substitute
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Attachment, Stage
 from tilewright.te.operation import ComputeOp, ExternOp, Operation
@@ -22,7 +27,7 @@ def normalize(schedule: Schedule) -> Schedule:
         if stage.attachment.kind == "inline" and isinstance(stage.op, ComputeOp):
             for tensor, value in zip(stage.op.outputs, stage.op.body, strict=True):
                 inlined[tensor.buffer] = (stage.op.axis, value)
-    inline = _Inline(inlined)
+    inline = _Inline({buffer: _Inlined(*value) for buffer, value in inlined.items()})
     clones: dict[Stage, Stage] = {}
     for stage in schedule.stages:
         op = stage.op
@@ -65,18 +70,41 @@ class _Inline(BottomUp):
     gone through once, whatever its length.
     """
 
-    def __init__(self, inlined: dict[Buffer, tuple[tuple[IterVar, ...], Expr]]) -> None:
+    def __init__(self, inlined: dict[Buffer, _Inlined]) -> None:
         super().__init__()
         self.inlined = inlined
 
     def expanded(self, e: Expr) -> Expr | None:
         if not isinstance(e, Load) or e.buffer not in self.inlined:
             return None
-        axes, body = self.inlined[e.buffer]
+        value = self.inlined[e.buffer]
         # An axis keeps its type whatever the type of the index in its place, say one from memory.
-        mapping = {a.var: cast(a.var.dtype, i) for a, i in zip(axes, e.indices, strict=True)}
-        found: Expr = substitute(body, mapping)
+        mapping = {a.var: cast(a.var.dtype, i) for a, i in zip(value.axes, e.indices, strict=True)}
+        exact = all(index.exact for index in mapping.values())
+        found: Expr = substitute(value.body if exact else value.wide, mapping)
         return found
+
+
+@dataclass(frozen=True)
+class _Inlined:
+    """What an inlined stage computes of its axes."""
+
+    axes: tuple[IterVar, ...]
+    body: Expr
+
+    @cached_property
+    def wide(self) -> Expr:
+        """The same for indices that are data, of which arithmetic wraps around in its type: in 64
+        bits where that of axes, which are integers without end, might leave 32."""
+        widths = Widths("of an inlined stage")
+        for part in exprs(self.body):
+            if isinstance(part, Var) and part.exact and part.dtype.is_int:
+                widths.learn(part, type_span(part.dtype))
+        for axis in self.axes:
+            if axis.dom is not None:
+                low, extent = widths.span(axis.dom.min), widths.span(axis.dom.extent)
+                widths.learn(axis.var, (low[0], max(low[0], low[1] + extent[1] - 1)))
+        return widths.expr(self.body)
 
 
 def _clone(stage: Stage, schedule: Schedule, op: Operation) -> Stage:
