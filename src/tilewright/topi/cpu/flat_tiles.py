@@ -29,12 +29,14 @@ _KEPT = 2**19
 
 def suits(p: Problem) -> bool:
     """Whether it is a convolution that is dense or in groups, in a type that vectors have, and no
-    gradient of one with strides."""
+    gradient of one with strides other than those of :class:`FlatWindows`."""
     if not isinstance(p, Convolution) or p.operator in DEPTHWISE:
         return False
     if p.accumulate not in ("float32", "float64"):
         return False
-    return p.pass_ == "forward" or (p.pass_ == "dgrad" and set(p.stride) == {1})
+    if p.pass_ == "dgrad":
+        return all(s == 1 or (s == 2 and d == 1) for s, d in zip(p.stride, p.dilation, strict=True))
+    return p.pass_ == "forward"
 
 
 def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
@@ -43,6 +45,7 @@ def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
 
     windows, threads = FlatWindows(p), thread_count(target)
     per, height, found = windows.filters[0], windows.result[0], {}
+    phases = math.prod(windows.phases)
     bands = dict.fromkeys(min(n, height) for n in (height, 28, 14, 8, 4, 2, 1))
     most = lanes(p, target)
     for (rows, vectors), across in product(_SHAPES, (0, 1)):
@@ -54,11 +57,13 @@ def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
             continue
         if p.groups > 1 and per % step:  # a tile is of one group
             continue
+        if step % phases:  # and of all phases
+            continue
         for band, parts in product(bands, (1, 2, 4)):
             tile = FlatTile(rows, vectors, wide, band, parts, across)
             pixels = band * math.prod(windows.stored[1:])
-            enough = pixels >= (rows if across else vectors * wide) or rows * vectors == 1
-            if enough and -(-per // step) % parts == 0:
+            enough = pixels >= (rows if across else vectors * wide)
+            if (enough or rows * vectors == 1 or phases > 1) and -(-per // step) % parts == 0:
                 found[tile] = _cycles(windows, tile, threads)
     return sorted(found, key=lambda tile: found[tile])
 
@@ -77,7 +82,7 @@ def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
     moved = _TURNED if turned else _STRIDED if set(w.stride) != {1} else _COPY
     copied = own * seen * row_stride * math.prod(w.stride) * moved
     slab = own * seen * row_stride * math.prod(w.stride) * 4
-    stored = t.band * w.result[1] * per / t.parts * (_TURNED if turned else _COPY)
-    packed = p.groups * per * own * taps * _PACKED * bool(t.across or p.dtype != p.accumulate)
+    stored = t.band * math.prod(w.result[1:]) * per / t.parts * (_TURNED if turned else _COPY)
+    packed = p.groups * per * own * taps * _PACKED * w.packs(bool(t.across))
     cost = sums * (1.1 if slab > _KEPT else 1.0) + copied + stored + 500
     return float(-(-tasks // threads) * cost + packed / threads)

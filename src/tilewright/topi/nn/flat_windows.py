@@ -5,7 +5,10 @@ is: windows of any rank are those of one dimension, and neighbouring results, be
 row or not, read neighbouring pixels. In return, results are computed for the padding between rows,
 too, and dropped. With a stride the pixels of a phase are stored side by side.
 
-A gradient by the input with stride 1 is the convolution of dy with the filter rotated.
+A gradient by the input with stride 1 is the convolution of dy with the filter rotated. With a
+stride, every s-th pixel of the result sees every s-th tap: the pixels of a phase are a convolution
+with stride 1 of their own, and those of all phases one with as many filters for each channel, whose
+results are put between one another.
 """
 
 from __future__ import annotations
@@ -30,14 +33,71 @@ _LETTERS = "zyx"
 
 @dataclass(frozen=True)
 class FlatWindows(Convolved):
-    """A forward pass, or a gradient by the input with stride 1, in groups."""
+    """A forward pass, or a gradient by the input, in groups; strides of such a gradient are 1, or 2
+    where taps lie side by side."""
+
+    @cached_property
+    def phases(self) -> tuple[int, ...]:
+        """By dimension, kinds of results with taps of their own."""
+        p = self.problem
+        return p.stride if self._turned else (1,) * len(p.stride)
 
     @cached_property
     def filters(self) -> tuple[int, int]:
-        """Channels of a group: of the result, and of what is convolved."""
+        """Channels of a group: of the result, those of all phases, and of what is convolved."""
         own = self.problem.channels // self.problem.groups
-        found = (self.problem.multiplier, own)
-        return found[::-1] if self.problem.pass_ == "dgrad" else found
+        if self._turned:
+            return own * math.prod(self.phases), self.problem.multiplier
+        return self.problem.multiplier, own
+
+    @cached_property
+    def kernel(self) -> tuple[int, ...]:
+        """Taps of a phase."""
+        return tuple(-(-k // s) for k, s in zip(self.problem.kernel, self.phases, strict=True))
+
+    @cached_property
+    def result(self) -> tuple[int, ...]:
+        """Results of a phase, of those whose phases have most."""
+        own = super().result
+        ends = zip(own, self._first, self.problem.padding, self.phases, strict=False)
+        return tuple((e - 1 + low) // s - q + 1 for e, q, low, s in ends)
+
+    @cached_property
+    def _first(self) -> tuple[int, ...]:
+        """By dimension, the number of the first result in its phase, counted from the padding's."""
+        return tuple(low // s for low, s in zip(self.problem.padding, self.phases, strict=False))
+
+    @cached_property
+    def before(self) -> tuple[int, ...]:
+        """Rows and columns of padding before the image."""
+        if not self._turned:
+            return super().before
+        each = zip(self.kernel, self.dilation, self._first, strict=True)
+        return tuple((k - 1) * d - q for k, d, q in each)
+
+    def packs(self, across: bool) -> bool:
+        """Whether the filter is copied into the order in which it is read."""
+        return across or self.problem.dtype != self.problem.accumulate or set(self.phases) != {1}
+
+    def result_of(self, at: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """Of a pixel of the result, the number of its phase, and its place among those of it."""
+        if set(self.phases) == {1}:
+            return 0, list(at)
+        phase: Any = 0
+        place = []
+        for i, low, s, q in zip(at, self.problem.padding, self.phases, self._first, strict=False):
+            phase = phase * s + (i + low) % s
+            place.append((i + low) // s - q)
+        return phase, place
+
+    def tap_of(self, phase: Any, taps: Sequence[Any]) -> list[Any]:
+        """Which taps of the filter the taps of a phase are, those beyond the last included."""
+        found = []
+        sizes = zip(reversed(taps), reversed(self.kernel), reversed(self.phases), strict=True)
+        for t, k, s in sizes:
+            found.append((k - 1 - t) * s + phase % s if s > 1 else k - 1 - t)
+            phase = phase // s
+        return found[::-1]
 
     @cached_property
     def stored(self) -> tuple[int, ...]:
@@ -80,7 +140,8 @@ class FlatDeclaration(Declared):
     ``sum`` is (batch, group, channel, pixel), or where vectors lie ``across`` channels (batch,
     group, pixel, channel). ``padded`` is the image, a row of ``row_stride`` pixels behind the
     other, in the type of sums; ``packed`` the filter in the order and the type in which it is read,
-    None where it lies so.
+    None where it lies so. Of a gradient with strides, channels are those of all ``phases``, of one
+    channel of the result side by side.
     """
 
     problem: Convolution
@@ -89,6 +150,7 @@ class FlatDeclaration(Declared):
     packed: Tensor | None
     across: bool
     row_stride: int
+    phases: tuple[int, ...]
 
 
 def declare_flat(p: Convolution, given: Any = None) -> FlatDeclaration:
@@ -108,7 +170,7 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
     image, filter = (inputs[name] for name in OPERANDS[p.pass_])
     per, own = w.filters
     stored = _stored(w, image, across)
-    packed = _packed(w, filter, across) if across or p.dtype != p.accumulate else None
+    packed = _packed(w, filter, across) if w.packs(across) else None
     rc = te.reduce_axis((0, own), "rc")
     letters = "dhw"[3 - len(w.kernel) :]
     taps = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(w.kernel, letters, strict=True)]
@@ -122,7 +184,7 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
         c, at = g * own + rc, q + behind
         pixel = stored[(n, *phase, at, c) if across else (n, c, *phase, at)]
         if packed is None:
-            weight = filter[_tap(w, g, f, rc, taps)]
+            weight = _weight(w, filter, g, f, rc, taps)
         else:
             weight = packed[(g, *order, f) if across else (g, f, *order)]
         return te.sum(pixel * weight, axis=order)
@@ -135,25 +197,32 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
     else:
         total = te.compute((batch, groups, per, count), element, name="Sums")
 
+    phases = math.prod(w.phases)
+
     def gathered(n: Any, c: Any, at: list[Any]) -> Any:
-        g, f = (c // per, c % per) if groups > 1 else (te.const(0), c)
-        q = w.flat([*[0] * (len(w.result) - len(at)), *at])
-        return total[(n, g, q, f) if across else (n, g, f, q)]
+        channels = per // phases
+        g, f = (c // channels, c % channels) if groups > 1 else (te.const(0), c)
+        phase, place = w.result_of([*[0] * (len(w.result) - len(at)), *at])
+        f = f * phases + phase if phases > 1 else f
+        return total[(n, g, w.flat(place), f) if across else (n, g, f, w.flat(place))]
 
-    space = w.result[-p.rank :]
-    result = images.compute(batch, groups * per, space, gathered, "Conv")
+    space = p.image_extents if p.pass_ == "dgrad" else p.out_extents
+    result = images.compute(batch, p.result_channels, space, gathered, "Conv")
     output = finished(p, result, inputs)
-    return FlatDeclaration(p, inputs, output, total, stored, packed, across, w.stored[-1])
+    return FlatDeclaration(p, inputs, output, total, stored, packed, across, w.stored[-1], w.phases)
 
 
-def _tap(w: FlatWindows, g: Any, f: Any, r: Any, taps: Sequence[Any]) -> tuple[Any, ...]:
-    """Where the filter has the tap of channel ``f`` of a group and channel ``r`` that it reads."""
-    p, (per, own) = w.problem, w.filters
-    kept = list(taps)[-p.rank :]
+def _weight(w: FlatWindows, filter: Tensor, g: Any, f: Any, r: Any, taps: Sequence[Any]) -> Any:
+    """What channel ``f`` of a group multiplies channel ``r`` that it reads with, at a tap."""
+    p, (per, own), count = w.problem, w.filters, math.prod(w.phases)
     if p.pass_ != "dgrad":
-        return p.filter_place(g * per + f, r, kept)
-    turned = [k - 1 - t for k, t in zip(w.kernel[-p.rank :], kept, strict=True)]
-    return p.filter_place(g * own + r, f, turned)
+        return filter[p.filter_place(g * per + f, r, list(taps)[-p.rank :])]
+    phase, f = (f % count, f // count) if count > 1 else (0, f)
+    found = w.tap_of(phase, taps)
+    read = filter[p.filter_place(g * own + r, f, found[-p.rank :])]
+    sizes = zip(found, p.kernel, w.kernel, w.phases, strict=True)
+    inside = [t < whole for t, whole, k, s in sizes if k * s > whole]
+    return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)) if inside else read
 
 
 def _stored(w: FlatWindows, image: Tensor, across: bool) -> Tensor:
@@ -189,7 +258,7 @@ def _packed(w: FlatWindows, filter: Tensor, across: bool) -> Tensor:
     (per, own), groups, kind = w.filters, w.problem.groups, w.problem.accumulate
 
     def element(g: Any, f: Any, r: Any, *taps: Any) -> Any:
-        return filter[_tap(w, g, f, r, taps)].astype(kind)
+        return _weight(w, filter, g, f, r, taps).astype(kind)
 
     names = _LETTERS[-len(w.kernel) :]
     made: Tensor

@@ -8,6 +8,7 @@ read as it lies. No column of im2col is stored.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tilewright.ir.itervar import IterVar
@@ -52,13 +53,14 @@ def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
     acc = s.cache_write(d.sum, "local")
     out, sums = s[d.output], s[d.sum]
     per = extent_of(sums.op.axis[3 if d.across else 2])
+    phases = math.prod(d.phases)
     step = min(per, tile.channels)
 
     n, c, h, *w = space_axes(out, d.problem.layout)
-    g, f = out.split(c, factor=per)
-    f, inner = out.split(f, factor=step)
+    g, f = out.split(c, factor=per // phases)
+    f, inner = out.split(f, factor=step // phases)
     part, f = out.split(f, nparts=tile.parts)
-    band, h = out.split(h, factor=tile.band)
+    band, h = out.split(h, factor=tile.band * d.phases[0])
     out.reorder(n, band, g, part, f, *((h, *w, inner) if last else (inner, h, *w)))
     task = out.fuse(n, band, g, part)
     out.parallel(task)
