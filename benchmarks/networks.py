@@ -1,4 +1,4 @@
-"""Whole networks on a CPU: inference in float32, before and after `optimize_`.
+"""Whole networks in inference, before and after `optimize_`: on a CPU in float32, or on a GPU.
 
 ResNet-50, ResNeXt-50 and MobileNetV2 on random images: in PyTorch as they are, after `optimize_`,
 after `optimize_(dense=True)` without and with what convolutions take along, and with `--compile`
@@ -8,6 +8,11 @@ processes wanted a core in the last minute, before and after the times of a row 
 machine where others work, figures say little.
 
     PYTHONPATH=src python benchmarks/networks.py [--threads 1 2] [--layouts NCHW NHWC] [--compile]
+
+With ``--device cuda`` they are in float16 with channels last, cuDNN's search switched on, and what
+is measured are replays of CUDA graphs, in which the host costs nothing.
+
+    PYTHONPATH=src python benchmarks/networks.py --device cuda --batch 64 [--compile]
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from __future__ import annotations
 import argparse
 import copy
 import os
+import statistics
 import time
 from typing import Any
 
@@ -25,6 +31,7 @@ from torch import nn
 from vision_models import NETWORKS
 
 import tilewright.torch
+from tilewright.cli._measure.turns import of_graph
 
 #: By column, what is said to `optimize_`.
 VARIANTS: dict[str, dict[str, bool]] = {
@@ -32,6 +39,8 @@ VARIANTS: dict[str, dict[str, bool]] = {
     "dense, each alone": {"dense": True, "fuse": False},
     "dense": {"dense": True},
 }
+#: Turns of the replays of every graph.
+_ROUNDS = 15
 
 
 def trained(model: nn.Module) -> nn.Module:
@@ -75,6 +84,42 @@ def row(name: str, layout: str, threads: int, options: argparse.Namespace) -> di
     }  # fmt: skip
 
 
+def on_gpu(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure one network on a GPU, by replays."""
+    torch.manual_seed(0)
+    model = trained(NETWORKS[name]()).cuda().half().to(memory_format=torch.channels_last)
+    images = torch.randn(options.batch, 3, options.image, options.image, device="cuda").half()
+    images = images.contiguous(memory_format=torch.channels_last)
+    models: dict[str, Any] = {"PyTorch": model}
+    for label, settings in VARIANTS.items():
+        models[label] = copy.deepcopy(model)
+        tilewright.torch.optimize_(models[label], **settings)
+    if options.compile:
+        models["torch.compile"] = torch.compile(copy.deepcopy(model))
+    with torch.no_grad():
+        wanted = model(images).float()
+        first = {}
+        for label, made in models.items():
+            begin = time.perf_counter()
+            error = float((made(images).float() - wanted).norm() / wanted.norm())
+            first[label] = time.perf_counter() - begin
+            if not error < 2e-2:
+                raise SystemExit(f"{name}, {label}: relative error {error:.2g}")
+        batches = {label: of_graph(lambda _, f=made: f(images)) for label, made in models.items()}
+        times: dict[str, list[float]] = {label: [] for label in batches}
+        for _ in range(_ROUNDS):
+            for label, batch in batches.items():
+                times[label].append(batch(1) * 1e3)
+    found = {label: statistics.median(t) for label, t in times.items()}
+    return {
+        "model": name, "batch": options.batch,
+        **{f"{label} ms": ms for label, ms in found.items()},
+        "faster": found["PyTorch"] / found["dense"],
+        **({"than compiled": found["torch.compile"] / found["dense"]} if options.compile else {}),
+        "first call s": first["dense"],
+    }  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--models", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
@@ -85,7 +130,15 @@ def main() -> None:
     parser.add_argument("--image", type=int, default=224)
     parser.add_argument("--seconds", type=float, default=4, help="of measuring, for each time")
     parser.add_argument("--out", default="benchmarks/results")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     options = parser.parse_args()
+    if options.device == "cuda":
+        torch.backends.cudnn.benchmark = True
+        rows = [on_gpu(name, options) for name in options.models]
+        print(measure.table(rows))
+        found = {"environment": measure.environment("torch"), "rows": rows}
+        print(measure.save(f"h200_networks_{options.batch}", found, options.out))
+        return
     options.dtype = "float32"
     rows = []
     for threads in options.threads:

@@ -290,3 +290,30 @@ def test_kernels_of_residual_blocks_are_compiled_ahead(monkeypatch):
         tt.optimize_(model, dense=True, example=other)
         monkeypatch.setattr(tt.kernels, "_build", None)
         assert close(model(other), expected, 1e-6)
+
+
+@pytest.mark.needs_cuda
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_on_a_gpu_images_of_16_bits_with_channels_last_are_one_launch_a_chain(dtype, stride):
+    model = Residual(64, 32, stride=stride)
+    trained(model)
+    model = model.eval().cuda().to(dtype, memory_format=torch.channels_last)
+    x = torch.randn(4, 64, 20, 18, device="cuda", dtype=dtype)
+    x = x.contiguous(memory_format=torch.channels_last)
+    exact = copy.deepcopy(model).double()
+    with torch.no_grad():
+        wanted = exact(x.double())
+        one_by_one = model(x)
+        tt.optimize_(model, dense=True)
+        found = model(x)
+        assert found.stride() == one_by_one.stride()
+        errors = [float((y.double() - wanted).norm() / wanted.norm()) for y in (found, one_by_one)]
+        assert errors[0] <= 1.5 * errors[1]
+        activities = [torch.profiler.ProfilerActivity.CUDA]
+        with torch.profiler.profile(activities=activities) as profile:
+            model(x)
+            torch.cuda.synchronize()
+    kernels = [e for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+    assert len(kernels) == 3 + (stride > 1)
+    assert torch.equal(model(x.contiguous()), model(x.contiguous()))  # which PyTorch computes

@@ -76,7 +76,7 @@ class Chain:
         if type(x) in (torch.Tensor, nn.Parameter):
             x = alive(x)
             if self._may_fuse(x):
-                if self.adds and x.is_cpu:
+                if self.adds and (x.is_cpu or type(self.convolution) is GroupedConv2d):
                     return Pending(self, x, None)
                 made = _fused(
                     x, self.convolution, self.norm, NOTHING if self.adds else self.activation

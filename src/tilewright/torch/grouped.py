@@ -1,7 +1,8 @@
-"""Convolutions that are not depthwise as modules: in inference on a CPU.
+"""Convolutions that are not depthwise as modules: in inference.
 
-Groups of several channels are what PyTorch's kernels are slow for. With one group they are about as
-fast as ours alone, but compute what follows the convolution in passes of their own.
+On a CPU, groups of several channels are what PyTorch's kernels are slow for. With one group they
+are about as fast as ours alone, there and on GPUs, but compute what follows the convolution in
+passes of their own.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from tilewright.torch.normalized import run_for
 
 class GroupedConv2d(nn.Conv2d):
     """``nn.Conv2d``, in the same ``state_dict``, with kernels of Tilewright's where no gradient is
-    recorded, for float32 images on a CPU. PyTorch does the rest."""
+    recorded: for float32 images on a CPU, and with one group for images of 16 bits with channels
+    last on a Hopper GPU. PyTorch does the rest."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if is_scripting() or torch.compiler.is_compiling():
@@ -46,8 +48,13 @@ def why_not(module: Any, dense: bool) -> str:
     channels = f"{module.in_channels} channels in {module.groups} groups"
     if type(module) is not nn.Conv2d:
         return f"is not depthwise: {channels}"
-    if module.weight.device.type != "cpu" or module.weight.dtype != torch.float32:
-        return f"is not depthwise: {channels}, for which there are kernels in float32 on a CPU"
+    if not _has_kernels(module.weight):
+        return (
+            f"is not depthwise: {channels}, for which there are kernels in float32 on a CPU, and "
+            "in 16 bits with channels last on a Hopper GPU"
+        )
+    if module.groups > 1 and module.weight.is_cuda:
+        return f"is not depthwise: {channels}, for which there are kernels on a CPU"
     if module.padding_mode != "zeros":
         return f"is padded by {module.padding_mode!r}"
     if dense or module.groups > 1 or kernels.policy(target_of(module.weight.device)) == "profile":
@@ -55,13 +62,20 @@ def why_not(module: Any, dense: bool) -> str:
     return "is dense: left to PyTorch, unless dense=True"
 
 
+def _has_kernels(tensor: Any) -> bool:
+    """Whether there are kernels for tensors of that type there."""
+    if tensor.is_cuda:
+        known = tensor.dtype in (torch.float16, torch.bfloat16)
+        return known and target_of(tensor.device).arch == "sm_90a"
+    return tensor.is_cpu and tensor.dtype is torch.float32
+
+
 def takes(input: Any) -> bool:
     """Whether there are kernels for images like this one, now."""
     return (
         input.dim() == 4
-        and input.is_cpu
-        and input.dtype is torch.float32
-        and not torch.is_autocast_enabled("cpu")
+        and _has_kernels(input)
+        and not torch.is_autocast_enabled(input.device.type)
         and not torch.compiler.is_compiling()
     )
 

@@ -18,6 +18,7 @@ from torch.utils.flop_counter import register_flop_formula
 from tilewright.ir.errors import ProblemError
 from tilewright.runtime.torch_memory import allocator
 from tilewright.topi.epilogue import Step
+from tilewright.topi.gpu.box_products import suits
 from tilewright.topi.operators.conv import Conv
 from tilewright.torch import aten_fallback, calls, flops, kernels
 from tilewright.torch.autocast import register_autocast
@@ -95,12 +96,15 @@ def _found(
     if last is None or calls.why_not(*operands) or not all(t.numel() for t in operands):
         return None
     channels, own, *kernel = weight.shape
-    turned = calls.is_by_nchw("forward", x, x.shape, channels, kernel, geometry, last)
+    depthwise = own == 1
+    turned = depthwise and calls.is_by_nchw("forward", x, x.shape, channels, kernel, geometry, last)
     plain = calls.problem_of(
         "forward", x.shape, channels, kernel, geometry, x.dtype, last and not turned,
         bias is not None, x.shape[1] // own,
     )  # fmt: skip
     problem = plain.replace(epilogue=(*plain.epilogue, *steps))
+    if x.is_cuda and not depthwise and (strides_ is not None or not suits(problem)):
+        return None  # PyTorch is faster
     launch = _launch(problem, x.device, strides_)
     if launch is None:
         return None

@@ -127,7 +127,7 @@ def optimize_(
         kernels are compiled now and not at the first call, side by side on all cores: for inference
         where the model is in evaluation mode, with gradients in training mode. The model's state
         stays as it is.
-    dense : whether dense convolutions on a CPU are replaced.
+    dense : whether dense convolutions are replaced, on a CPU and on Hopper GPUs.
 
     Raises :class:`ArgumentError` where the model cannot be called with ``example``; it stays as it
     was then.

@@ -1,0 +1,197 @@
+"""Dense convolutions and their gradients on a GPU, channels last, beside PyTorch's in both layouts.
+
+The 23 layers of ResNet-50, in all passes: the first choice without measuring, and the fastest of
+the ``--tried`` schedules that are ranked first, each checked against PyTorch in float32, take turns
+with PyTorch, cuDNN's search switched on: medians of CUDA-graph replays, inputs rotated past the
+cache. The floor is the bytes of inputs and outputs over the bandwidth of a large copy, or the
+operations over what matrix products reach (docs/benchmarks.md).
+
+    PYTHONPATH=src python benchmarks/gpu_dense.py [--batch 64] [--tried 6] [--dtype float16]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from typing import Any
+
+import measure
+from gpu_depthwise import ERROR, PEAK
+from gpu_layers import PASSES
+
+import tilewright
+from tilewright.cli._measure.turns import of_graph
+from tilewright.ir.errors import TilewrightError
+from tilewright.report.results import geometric_mean
+from tilewright.topi import Conv
+from tilewright.topi.templates import candidates
+
+TARGET = "cuda -arch=sm_90a"
+#: Channels of x and of y, filter, stride, height and width of x.
+LAYERS = (
+    (64, 64, 1, 1, 56), (64, 64, 3, 1, 56), (64, 256, 1, 1, 56), (256, 64, 1, 1, 56),
+    (256, 128, 1, 1, 56), (128, 128, 3, 2, 56), (256, 512, 1, 2, 56), (128, 512, 1, 1, 28),
+    (512, 128, 1, 1, 28), (128, 128, 3, 1, 28), (512, 256, 1, 1, 28), (256, 256, 3, 2, 28),
+    (512, 1024, 1, 2, 28), (256, 1024, 1, 1, 14), (1024, 256, 1, 1, 14), (256, 256, 3, 1, 14),
+    (1024, 512, 1, 1, 14), (512, 512, 3, 2, 14), (1024, 2048, 1, 2, 14), (512, 2048, 1, 1, 7),
+    (2048, 512, 1, 1, 7), (512, 512, 3, 1, 7), (3, 64, 7, 2, 224),
+)  # fmt: skip
+#: Bytes a second of a large copy, what goes past the cache, and turns of every graph.
+_BANDWIDTH, _CACHE, _ROUNDS = 4.2e12, 150e6, 9
+
+
+def problem(layer: tuple[int, ...], pass_: str, batch: int, dtype: str) -> Conv:
+    c, m, kernel, stride, image = layer
+    return Conv.parse(
+        (batch, c, image, image), (m, c, kernel, kernel), 1, stride=stride, padding=kernel // 2,
+        pass_=pass_, dtype=dtype, layout="NHWC",
+    )  # fmt: skip
+
+
+def built(p: Conv, rank: int) -> Any:
+    """The kernel of the candidate of that rank, and its name; None where there is none."""
+    found = [pair for k, pair in zip(range(rank + 1), candidates(p, TARGET), strict=False)]
+    if len(found) <= rank:
+        return None
+    template, tile = found[rank]
+    declared = template.declare(p, tile)
+    try:
+        kernel = tilewright.build(template.schedule(declared, tile), declared.args, TARGET)
+    except TilewrightError as error:
+        return None, f"{template.name}: {error}"
+    return kernel, f"{template.name} {tile}"
+
+
+def _ahead(job: tuple[Conv, int]) -> None:
+    built(*job)  # which the cache of kernels then has
+
+
+class Operands:
+    """Tensors of a problem, ``sets`` of images, and PyTorch's calls on them."""
+
+    def __init__(self, p: Conv) -> None:
+        import torch
+
+        self.p, self.torch, kind = p, torch, getattr(torch, p.dtype)
+        shapes = (p.batch, *p.image, p.channels), (p.batch, *p.out_image, p.out_channels)
+        moved = sum(math.prod(s) for s in shapes) * 2
+        self.sets = max(1, min(8, math.ceil(_CACHE / moved)))
+
+        def random(shape: tuple[int, ...], scale: float) -> Any:
+            return (torch.randn(shape, device="cuda") * scale).to(kind)
+
+        self.x, self.dy = ([random(s, 1.0) for _ in range(self.sets)] for s in shapes)
+        taps = math.prod(p.kernel)
+        filters = (p.out_channels, *p.kernel, p.channels)
+        self.w = random(filters, (p.channels * taps) ** -0.5)
+        wanted = {"forward": shapes[1], "dgrad": shapes[0], "wgrad": filters}[p.pass_]
+        self.results = [torch.full(wanted, math.nan, device="cuda", dtype=kind)] * self.sets
+        if p.pass_ != "wgrad":
+            self.results = [torch.full_like(self.results[0], math.nan) for _ in range(self.sets)]
+
+    def ours(self, kernel: Any, number: int) -> None:
+        k, pass_ = number % self.sets, self.p.pass_
+        first = self.dy[k] if pass_ == "dgrad" else self.x[k]
+        kernel(first, self.dy[k] if pass_ == "wgrad" else self.w, self.results[k])
+
+    def theirs(self, last: bool, wide: bool = False) -> Callable[[int], Any]:
+        """PyTorch's call, in either layout; in float32 where it is ``wide``."""
+        p, torch = self.p, self.torch
+        form = torch.channels_last if last else torch.contiguous_format
+
+        def lying(t: Any) -> Any:
+            t = t.permute(0, 3, 1, 2).contiguous(memory_format=form)
+            return t.float() if wide else t
+
+        count = 1 if wide else self.sets
+        x, dy = ([lying(t) for t in all_[:count]] for all_ in (self.x, self.dy))
+        w = lying(self.w)
+        mask = [p.pass_ == "dgrad", p.pass_ == "wgrad", False]
+
+        def call(number: int) -> Any:
+            k = number % count
+            if p.pass_ == "forward":
+                return torch.conv2d(x[k], w, None, p.stride, p.padding[:2])
+            found = torch.ops.aten.convolution_backward(
+                dy[k], x[k], w, None, p.stride, p.padding[:2], [1, 1], False, [0, 0], 1, mask
+            )
+            return found[0] if p.pass_ == "dgrad" else found[1]
+
+        return call
+
+
+def row(p: Conv, tried: int) -> dict[str, Any]:
+    """What one problem takes."""
+    given = Operands(p)
+    exact = given.theirs(True, wide=True)(0).permute(0, 2, 3, 1)
+    calls = {"NCHW": given.theirs(False), "NHWC": given.theirs(True)}
+    names: dict[str, str] = {}
+    for rank in range(tried):
+        found = built(p, rank)
+        if found is None:
+            break
+        kernel, name = found
+        if kernel is not None:
+            given.results[0].fill_(math.nan)
+            given.ours(kernel, 0)
+            error = float((given.results[0].float() - exact).norm() / exact.norm())
+            if not error < ERROR[p.dtype]:
+                raise SystemExit(f"{p} {name}: relative error {error:.2g}")
+            calls[str(rank)], names[str(rank)] = partial(given.ours, kernel), name
+    batches = {name: of_graph(call, given.sets) for name, call in calls.items()}
+    times: dict[str, list[float]] = {name: [] for name in batches}
+    for _ in range(_ROUNDS):
+        for name, batch in batches.items():
+            times[name].append(batch(1) * 1e6)
+    found_us = {name: statistics.median(t) for name, t in times.items()}
+    peer = min(found_us["NCHW"], found_us["NHWC"])
+    best = min(names, key=lambda name: found_us[name])
+    floor = max(p.bytes / _BANDWIDTH, p.nominal_flops / PEAK[p.dtype]) * 1e6
+    return {
+        "pass": p.pass_, "layer": f"{p.short}", "NCHW us": found_us["NCHW"],
+        "NHWC us": found_us["NHWC"], "untuned us": found_us["0"], "tried us": found_us[best],
+        "best peer / untuned": peer / found_us["0"], "best peer / tried": peer / found_us[best],
+        "tried / floor": found_us[best] / floor, "kernel": names[best],
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--dtype", default="float16", choices=["float16", "bfloat16"])
+    parser.add_argument("--tried", type=int, default=6, help="schedules of each problem")
+    parser.add_argument("--passes", nargs="+", default=list(PASSES), choices=PASSES)
+    parser.add_argument("--out", default="benchmarks/results")
+    options = parser.parse_args()
+    problems = [
+        problem(layer, pass_, options.batch, options.dtype)
+        for pass_ in options.passes
+        for layer in LAYERS
+    ]
+    jobs = [(p, rank) for p in problems for rank in range(options.tried)]
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        list(pool.map(_ahead, jobs, chunksize=4))
+    import torch
+
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    rows = [row(p, options.tried) for p in problems]
+    print(measure.table(rows))
+    for pass_ in options.passes:
+        own = [r for r in rows if r["pass"] == pass_]
+        for column in ("best peer / untuned", "best peer / tried"):
+            values = [r[column] for r in own]
+            print(f"{pass_}: {column}: {geometric_mean(values):.2f} in the mean of {len(own)}, "
+                  f"{min(values):.2f} at least")  # fmt: skip
+    environment = measure.environment("torch")
+    results = {"environment": environment, "settings": vars(options), "rows": rows}
+    print(measure.save(f"h200_gpu_dense_{options.dtype}_{options.batch}", results, options.out))
+
+
+if __name__ == "__main__":
+    main()
