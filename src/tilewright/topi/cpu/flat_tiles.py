@@ -79,7 +79,7 @@ def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
     step = max(t.rows * t.vectors, 0.6 * (t.rows + t.vectors), 4) + 0.5
     sums = tiles * (own * taps * step + 3 * t.rows * t.vectors)
     turned = bool(t.across) != p.channels_last
-    moved = _TURNED if turned else _STRIDED if set(w.stride) != {1} else _COPY
+    moved = _TURNED * turned + (_STRIDED if set(w.stride) != {1} else _COPY)
     copied = own * seen * row_stride * math.prod(w.stride) * moved
     slab = own * seen * row_stride * math.prod(w.stride) * 4
     stored = t.band * math.prod(w.result[1:]) * per / t.parts * (_TURNED if turned else _COPY)
