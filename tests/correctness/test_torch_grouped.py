@@ -212,7 +212,10 @@ def test_why_a_layer_is_left_is_said():
         "flat": nn.Conv1d(8, 8, 3, groups=2),
     })  # fmt: skip
     skipped = optimize_(model).skipped
-    assert "dense=True" in skipped["dense"]
+    assert skipped["dense"] == "is dense: left to PyTorch, unless dense=True"
+    last = nn.Sequential(nn.Conv2d(8, 8, 3, groups=2)).to(memory_format=torch.channels_last)
+    assert optimize_(last).skipped == {"0": "is channels last: left to PyTorch, unless dense=True"}
+    assert optimize_(last, dense=True).replaced == ["0"]
     assert "float32 on a CPU" in skipped["narrow"]
     assert "reflect" in skipped["reflect"]
     assert "not depthwise" in skipped["flat"]

@@ -1,8 +1,8 @@
 """Convolutions that are not depthwise as modules: in inference.
 
-On a CPU, groups of several channels are what PyTorch's kernels are slow for. With one group they
-are about as fast as ours alone, there and on GPUs, but compute what follows the convolution in
-passes of their own.
+On a CPU, groups of several channels are what PyTorch's kernels are slow for in NCHW. With one
+group, there and on GPUs, and with channels last, they are about as fast as ours alone, and what
+follows takes passes of its own.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class GroupedConv2d(nn.Conv2d):
 
 
 def why_not(module: Any, dense: bool) -> str:
-    """Why a convolution is left to PyTorch; empty where it need not be. Those in one group are
-    taken where they are asked for, or measured."""
+    """Why a convolution is left to PyTorch; empty where it need not be. Those that are as fast
+    there are taken where they are asked for, or measured."""
     channels = f"{module.in_channels} channels in {module.groups} groups"
     if type(module) is not nn.Conv2d:
         return f"is not depthwise: {channels}"
@@ -57,9 +57,13 @@ def why_not(module: Any, dense: bool) -> str:
         return f"is not depthwise: {channels}, for which there are kernels on a CPU"
     if module.padding_mode != "zeros":
         return f"is padded by {module.padding_mode!r}"
-    if dense or module.groups > 1 or kernels.policy(target_of(module.weight.device)) == "profile":
+    if dense or kernels.policy(target_of(module.weight.device)) == "profile":
         return ""
-    return "is dense: left to PyTorch, unless dense=True"
+    if module.groups == 1:
+        return "is dense: left to PyTorch, unless dense=True"
+    if not module.weight.is_contiguous():  # which is so of its images, too
+        return "is channels last: left to PyTorch, unless dense=True"
+    return ""
 
 
 def _has_kernels(tensor: Any) -> bool:

@@ -101,9 +101,10 @@ def optimize_(
     """Let the convolutions of ``model`` run on Tilewright's kernels, in place.
 
     These are depthwise ones, and in inference on a CPU in float32 those in groups of several
-    channels, with ``dense`` also those in one. Alone our dense kernels are about as fast as
-    PyTorch's; what they gain is that they take along what follows. After
-    ``set_policy("profile")`` dense ones are taken, too, and the faster is measured for each shape.
+    channels in NCHW; with ``dense`` also those in one group, and in channels last. Alone our
+    kernels for these are about as fast as PyTorch's; what they gain is that they take along what
+    follows. After ``set_policy("profile")`` they are taken, too, and the faster is measured for
+    each shape.
 
     Modules keep their identity, parameters, hooks and ``state_dict``; only their class changes, to
     :class:`~tilewright.torch.DepthwiseConv2d`, ``DepthwiseConv1d``,
@@ -127,7 +128,8 @@ def optimize_(
         kernels are compiled now and not at the first call, side by side on all cores: for inference
         where the model is in evaluation mode, with gradients in training mode. The model's state
         stays as it is.
-    dense : whether dense convolutions are replaced, on a CPU and on Hopper GPUs.
+    dense : whether dense convolutions are replaced, on a CPU and on Hopper GPUs, and on a CPU those
+        in groups that are channels last.
 
     Raises :class:`ArgumentError` where the model cannot be called with ``example``; it stays as it
     was then.
