@@ -185,10 +185,9 @@ def run_for(
 
 
 def _is_as_result(residual: Any, input: Any, weight: Any, geometry: Geometry) -> bool:
-    """Whether a tensor lies as the result does, so that a kernel on a CPU can add it."""
+    """Whether a tensor lies as the result does, so that a kernel can add it."""
     return (
-        residual.is_cpu
-        and input.is_cpu
+        residual.device == input.device
         and residual.dtype is input.dtype
         and residual.shape == geometry.out_shape(input, weight)
         and residual.is_contiguous(memory_format=memory_format_of(calls.lying(input)[0]))
