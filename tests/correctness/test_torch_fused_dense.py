@@ -99,10 +99,10 @@ class Overwritten(Residual):
 class Parallel(nn.Module):
     """The sum of two branches, each normalised."""
 
-    def __init__(self):
+    def __init__(self, groups):
         super().__init__()
         self.begin, self.norm = nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8)
-        self.a, self.b = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 1, groups=2)
+        self.a, self.b = nn.Conv2d(8, 8, 3, 1, 1, 1, groups), nn.Conv2d(8, 8, 1, groups=groups)
         self.of_a, self.of_b = nn.BatchNorm2d(8), nn.BatchNorm2d(8)
         self.act = nn.SiLU()
 
@@ -180,8 +180,9 @@ def test_a_sum_of_another_kind_is_that_of_the_block(kind, added):
         assert sums(model, x.clone()) == added
 
 
-def test_of_two_branches_one_takes_the_sum_along():
-    model, other, report = pair(Parallel())
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_of_two_branches_one_takes_the_sum_along(groups):
+    model, other, report = pair(Parallel(groups))
     x = torch.randn(2, 8, 7, 6)
     with torch.no_grad():
         assert close(model(x), other(x), 1e-6)
