@@ -14,7 +14,7 @@ from tilewright.topi.nn.depthwise_dgrad import depthwise_dgrad, gathers
 from tilewright.topi.nn.depthwise_forward import ONE, Tile, depthwise_forward
 from tilewright.topi.nn.depthwise_wgrad import depthwise_wgrad
 from tilewright.topi.nn.images import Images
-from tilewright.topi.nn.steps import apply_step
+from tilewright.topi.nn.steps import apply_step, by_channel
 from tilewright.topi.nn.taken_steps import NOTHING, Taken, all_products, bias_alone
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.convolution import OPERANDS
@@ -197,6 +197,17 @@ class Layered(Protocol):
     def epilogue(self) -> tuple[Step, ...]: ...
 
 
+def finished_by_channel(
+    p: Layered, result: Tensor, inputs: dict[str, Tensor]
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """As :func:`finished`, and the stages that hold what is the same for a channel."""
+    held: list[Tensor] = []
+    for step in p.epilogue:
+        result, found = by_channel(step, result, Images(p.layout), inputs)
+        held += found
+    return rounded(p, result), tuple(held)
+
+
 def finished(
     p: Layered, result: Tensor, inputs: dict[str, Tensor], taken: Taken = NOTHING
 ) -> Tensor:
@@ -206,6 +217,11 @@ def finished(
     for step in p.epilogue[taken.steps :]:
         result = apply_step(step, result, Images(p.layout), inputs, unit)
         unit = 1.0
+    return rounded(p, result)
+
+
+def rounded(p: Layered, result: Tensor) -> Tensor:
+    """A result in the type of the problem."""
     if result.dtype != p.dtype:
         result = elementwise(result, lambda v: v.astype(p.dtype), "Rounded")
     return result

@@ -31,10 +31,15 @@ _PRODUCTS, _NARROW = 0.47, 54.0
 #: What a step waits for its boxes, if none were loaded ahead, and a block for its first, in
 #: microseconds; bytes of results that an SM stores in one.
 _WAIT, _BEGIN, _STORED = 0.47, 0.68, 22_300
+#: What a block waits besides, in microseconds: for the numbers of its channels, before its first
+#: step, and for what is added to its results, after the last.
+_NUMBERS, _ADDED = 1.4, 3.5
 #: A launch that adds parts, in microseconds.
 _ADDING = 2.0
 #: Of the cache, what is read at once by several SMs counts less.
 _SHARED_READS = 2.2
+#: Bytes of shared memory for barriers, and until swizzled memory begins.
+_BARRIERS = 1024
 #: Registers of a thread beside its sums, and of fewer rounds than this the last counts.
 _OTHERS, _FEW = 50, 21
 #: How many tiles are worth trying.
@@ -71,6 +76,7 @@ def product_tiles(p: Conv, target: Target) -> list[BoxProductTile]:
         for box in _boxes(extents, rows, reach):
             tile = BoxProductTile(*box, channels, stages)
             shared = 2 * (stages * (rows + channels) * step + rows * (max(ROW, channels) + 8))
+            shared += _BARRIERS + 8 * channels * any(len(x.tensors) > 1 for x in p.epilogue)
             blocks = math.prod(-(-e // n) for e, n in zip(extents, box, strict=True))
             blocks *= -(-wide // channels)
             taps = math.prod(p.kernel) * -(-inner // step)
@@ -109,7 +115,7 @@ def gradient_tiles(p: Conv, target: Target) -> list[BoxGradientTile]:
         if few or channels < ROW:
             continue
         tiles = taps * -(-p.out_channels // filters) * -(-p.channels // channels)
-        shared = 2 * stages * (filters + channels) * PIXELS
+        shared = 2 * stages * (filters + channels) * PIXELS + _BARRIERS
         for splits in parts:
             cost = _time(p, filters, channels, PIXELS, steps // splits, tiles * splits, stages,
                          shared, 4 if splits > 1 else 2)  # fmt: skip
@@ -136,4 +142,6 @@ def _time(
     memory = p.bytes / MEMORY
     waves = blocks / (MACHINE.sms * resident)
     begin = _BEGIN + steps * _WAIT / max(1, stages - 1)
+    shapes = {shape for step in p.epilogue for _, shape in step.tensors}
+    begin += _NUMBERS * ("channel" in shapes) + _ADDED * ("output" in shapes)
     return float(micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW))

@@ -20,7 +20,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.declare import Declaration, finished, placeholders
+from tilewright.topi.declare import Declaration, finished, finished_by_channel, placeholders
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
@@ -44,11 +44,13 @@ class BoxDeclaration(Declaration):
     channel). ``left`` and ``right`` are its factors; ``right`` is (part, ..., channel), channels of
     a row last, where the channels of the result lie side by side in it, which of a gradient by the
     filter is so of both. ``pixels`` are images, rows and columns of a box of that gradient.
+    ``numbers`` hold what the epilogue multiplies channels with and adds.
     """
 
     left: Tensor
     right: Tensor
     pixels: tuple[int, int, int] = (1, 1, 1)
+    numbers: tuple[Tensor, ...] = ()
 
 
 def declare_boxes(p: Conv, given: Any = None) -> BoxDeclaration:
@@ -98,7 +100,10 @@ def _images(p: Conv, given: Any) -> BoxDeclaration:
         batch, wide, w.result[2 - p.rank :],
         lambda n, c, at: total[(n, *[0] * (2 - p.rank), *at, c)], "Conv",
     )  # fmt: skip
-    return BoxDeclaration(p, inputs, finished(p, result, inputs), total, None, None, seen, right)
+    output, numbers = finished_by_channel(p, result, inputs)
+    return BoxDeclaration(
+        p, inputs, output, total, None, None, seen, right, numbers=numbers
+    )  # fmt: skip
 
 
 def _filter(p: Conv, given: Any) -> BoxDeclaration:

@@ -35,6 +35,27 @@ def apply_step(
     return images.compute(n, c, space, element, step.name.title().replace("_", ""), ELEMENTWISE)
 
 
+def by_channel(
+    step: Step, x: Tensor, images: Images, tensors: dict[str, Tensor]
+) -> tuple[Tensor, list[Tensor]]:
+    """As :func:`apply_step`, and the stages that it reads what is the same for a channel from: of a
+    step that multiplies and adds those of both numbers, of others there are no such stages."""
+    of = scale_and_shift(step, x.dtype, tensors)
+    if of is None:
+        return apply_step(step, x, images, tensors), []
+    n, c, space = images.meaning(x.shape)
+    scale, shift = (
+        te.compute((c,), lambda k, j=j: of(k)[j], name=name)
+        for j, name in enumerate(("Scale", "Shift"))
+    )
+
+    def element(n: Any, c: Any, at: list[Any]) -> Any:
+        return x[images.order(n, c, at)] * scale[c] + shift[c]
+
+    name = step.name.title().replace("_", "")
+    return images.compute(n, c, space, element, name, ELEMENTWISE), [scale, shift]
+
+
 def scale_and_shift(step: Step, dtype: str, tensors: dict[str, Tensor]) -> Any:
     """What a step multiplies results of a channel with, and what it adds then: a function from the
     channel to both, in ``dtype``. None where it does anything else."""

@@ -25,11 +25,13 @@ _VECTOR = 8
 
 def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
-    s = scheduled(d.output, d.sum)
+    s = scheduled(d.output, d.sum, *d.numbers)
     boxes, taps = (s.cache_read(t, "shared", [d.sum]) for t in (d.left, d.right))
     staged = s.cache_write(d.output, "shared")
     step = deep(extent_of(d.sum.op.reduce_axis[-1]))
     block = _store(s[d.output], d, tile)
+    for numbers in d.numbers:
+        _share(s[numbers], tile, block, s[d.output])
     group = _stage(s[staged], d, tile, block, s[d.output])
 
     sums = s[d.sum]
@@ -81,6 +83,17 @@ def _store(out: Stage, d: BoxDeclaration, tile: BoxProductTile) -> IterVar:
     out.unroll(turn)
     out.vectorize(lane)
     return block
+
+
+def _share(numbers: Stage, tile: BoxProductTile, block: IterVar, out: Stage) -> None:
+    """What is the same for a channel, computed once for a block."""
+    numbers.set_scope("shared")
+    numbers.compute_at(out, block)
+    (c,) = numbers.op.axis
+    _, thread = numbers.split(c, factor=tile.groups * LANES)
+    group, thread = numbers.split(thread, factor=LANES)
+    numbers.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
+    numbers.bind(thread, te.thread_axis((0, LANES), "threadIdx.x"))
 
 
 def _stage(
