@@ -81,6 +81,19 @@ def test_all_tiles_lower_and_multiply_on_tensor_cores(pass_: str) -> None:
         assert text.count("tma_load") >= 4
 
 
+def test_a_box_of_pixels_has_no_rows_that_nobody_sees() -> None:
+    """The condition that they are outside of the image could not be told from another."""
+    p = Conv(
+        operator="conv2d", pass_="wgrad", batch=3, channels=136, groups=1, multiplier=72, height=2,
+        width=9, kernel_h=2, kernel_w=4, stride=(3, 1), padding=(1, 0, 2, 0), dilation=(2, 1),
+        dtype="float16", layout="NHWC",
+    )  # fmt: skip
+    template, machine = TEMPLATES["gpu.box_gradient"], Target.parse("cuda -arch=sm_90a")
+    tile = template.candidates(p, machine)[0]
+    declared = template.declare(p, tile)
+    assert tilewright.lower(template.schedule(declared, tile), declared.args, machine)
+
+
 @pytest.mark.parametrize("change", [
     {"layout": "NCHW"}, {"dtype": "float32"}, {"groups": 2, "multiplier": 8}, {"channels": 12},
     {"pass_": "dgrad", "stride": 2}, {"pass_": "wgrad", "multiplier": 20}, {"stride": 9},

@@ -168,19 +168,19 @@ def _window(w: Convolved, image: Tensor, channels: int) -> Callable[..., Any]:
 
 def pixels(p: Conv) -> tuple[int, int, int]:
     """Images, rows and columns of the boxes of :data:`PIXELS` that cover the results with the least
-    beyond; of equals, those of neighbours."""
+    beyond; of equals, those of neighbours. None has twice the rows or columns that there are."""
     extents = (p.batch, *p.out_image)
 
     def beyond(box: tuple[int, int, int]) -> tuple[float, int, int]:
         whole = math.prod(_up(e, n) for e, n in zip(extents, box, strict=True))
         return whole / math.prod(extents), box[0], abs(box[1] - box[2])
 
-    sizes = [1 << k for k in range(PIXELS.bit_length())]
+    high, wide = ([1 << k for k in range(e.bit_length() + 1)] for e in p.out_image)
     return min(
         (
             (PIXELS // rows // columns, rows, columns)
-            for rows, columns in product(sizes if p.rank == 2 else [1], sizes)
-            if rows * columns <= PIXELS
+            for rows, columns in product(high, wide)
+            if rows * columns <= PIXELS and rows < 2 * extents[1] and columns < 2 * extents[2]
         ),
         key=beyond,
     )
