@@ -121,7 +121,9 @@ def shapes(count: int, device: str, out: str | None) -> None:
     if out:
         environment = measure.environment("torch", gpu=device == "cuda")
         found = {"environment": environment, "rows": rows}
-        print(measure.save(f"{device}_first_calls", found, out))
+        print(
+            measure.save("h200_first_calls" if device == "cuda" else "cpu_first_calls", found, out)
+        )
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -227,6 +228,35 @@ def _models(results: Results) -> Iterator[dict[str, str]]:
         yield line(what, _ratios(rows, "faster"), _peer(results), "models.py")
 
 
+def _dense(results: Results) -> Iterator[dict[str, str]]:
+    """Layers that there are schedules for by boxes, and the others."""
+
+    def kind(row: Row) -> str:
+        by_boxes = row["kernel"].startswith("gpu.box_")
+        others = "" if by_boxes else ", others, by im2col"
+        return f"ResNet-50's dense layers, not tuned, {row['pass']}{others}"
+
+    for what, rows in _split(results["rows"], kind).items():
+        yield line(what, _ratios(rows, "best peer / untuned"), _peer(results), "gpu_dense.py")
+
+
+def _networks(results: Results) -> Iterator[dict[str, str]]:
+    for column, beside in (("faster", ""), ("than compiled", ", `torch.compile`")):
+        for row in results["rows"]:
+            what = f"{row['model']}, batch {row['batch']}, inference, `optimize_(dense=True)`"
+            yield line(what, [row[column]], _peer(results) + beside, "networks.py --device cuda")
+
+
+def _first(results: Results) -> str:
+    times = sorted(row["first call"] for row in results["rows"])
+    ninth = statistics.quantiles(times, n=10, method="inclusive")[-1]
+    return (
+        f"The first eager call of a shape that nobody tuned took {statistics.median(times):.2f} s "
+        f"in the median of {len(times)} depthwise layers of all passes, {ninth:.2f} s at the 90th "
+        "percentile (`benchmarks/first_call.py --shapes`)."
+    )
+
+
 def _calls(results: Results) -> Iterator[dict[str, str]]:
     ratios = [1 / row["tilewright / PyTorch"] for row in results["rows"]]
     yield line("host time of an eager call, CPU", ratios, _peer(results), "torch_overhead.py")
@@ -398,15 +428,16 @@ def _demo(results: Results) -> str:
 
 _SENTENCES: Mapping[str, Callable[[Results], str]] = {
     "article_000": _article_000, "article_003": _article_003, "article_003_space": _space,
-    "demo": _demo, "fused_epilogues": _cost, "repeat_cold": _fences, "replknet": _limits,
-    "tuning_rate": _rate, "untuned_shapes": _untuned,
+    "demo": _demo, "first_call": _first, "fused_epilogues": _cost, "repeat_cold": _fences,
+    "replknet": _limits, "tuning_rate": _rate, "untuned_shapes": _untuned,
 }  # fmt: skip
 #: Title, tables by benchmark, and benchmarks whose sentences follow the table.
 _READERS: Sequence[tuple[str, Sequence[Rows], Sequence[str]]] = (
     ("Training and inference in PyTorch on a GPU (NVIDIA H200)",
      (("replknet", _model), ("models", _models), ("large_kernels", _large),
-      ("gpu_depthwise", _depthwise), ("fused_epilogues", _fused), ("megengine_table", _stacks)),
-     ("replknet", "fused_epilogues", "untuned_shapes")),
+      ("gpu_depthwise", _depthwise), ("fused_epilogues", _fused), ("megengine_table", _stacks),
+      ("gpu_dense", _dense), ("networks", _networks)),
+     ("replknet", "fused_epilogues", "untuned_shapes", "first_call")),
     ("Deploying on CPUs",
      (("cpu_layers", _layers), ("torch_overhead", _calls)),
      ()),

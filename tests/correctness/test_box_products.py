@@ -82,7 +82,7 @@ def test_all_tiles_lower_and_multiply_on_tensor_cores(pass_: str) -> None:
 
 
 def test_a_box_of_pixels_has_no_rows_that_nobody_sees() -> None:
-    """The condition that they are outside of the image could not be told from another."""
+    """That they are outside of the image was a condition other than its bounds."""
     p = Conv(
         operator="conv2d", pass_="wgrad", batch=3, channels=136, groups=1, multiplier=72, height=2,
         width=9, kernel_h=2, kernel_w=4, stride=(3, 1), padding=(1, 0, 2, 0), dilation=(2, 1),
