@@ -1,18 +1,21 @@
-"""Convolutions as products of boxes, with channels last, on sim and on Hopper GPUs."""
+"""Convolutions with channels last, and products of matrices, as products of boxes: on sim and on
+Hopper GPUs."""
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.dense import convolution
+from tests.support.dense import product as multiplied
 from tests.support.depthwise import STEPS, TOLERANCE, run
 
 import tilewright
 from tilewright.target import Target
-from tilewright.topi import Conv
+from tilewright.topi import Conv, Gemm
 from tilewright.topi.gpu.box_products import suits
 from tilewright.topi.templates import TEMPLATES
 
@@ -62,6 +65,32 @@ def test_they_are_right_with_any_tile(pass_: str, target: str, data: Any) -> Non
     kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
     error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)
     assert error < TOLERANCE[p.dtype], tile
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("transposed", list(product((False, True), repeat=2)), ids=str)
+@pytest.mark.parametrize("pass_", Gemm.PASSES)
+def test_products_of_matrices_are_convolutions_of_one_tap(
+    pass_: str, transposed: tuple[bool, bool], target: str
+) -> None:
+    """But where the left factor lies across the sum, and the right one along it."""
+    machine = Target.parse(target)
+    p = Gemm(
+        m=136, n=72, k=104, pass_=pass_, transpose_a=transposed[0], transpose_b=transposed[1],
+        dtype="float16",
+    )  # fmt: skip
+    for steps in ((), ("bias", "scale_shift", "relu")) if pass_ == "forward" else ((),):
+        p = p.replace(epilogue=steps)
+        found = [TEMPLATES[name] for name in set(BY_PASS.values())]
+        able = [t for t in found if t.fits(p, machine)]
+        (_, left), (_, right) = p.sides
+        assert bool(able) == (left or not (right or steps))
+        for template in able:
+            for tile in template.candidates(p, machine)[:2]:
+                declared = template.declare(p, tile)
+                made = tilewright.build(template.schedule(declared, tile), declared.args, target)
+                device = target.split()[0].replace("sim", "cpu")
+                assert run(p, made, device=device, exact=multiplied) < TOLERANCE[p.dtype], tile
 
 
 @pytest.mark.parametrize("pass_", BY_PASS)

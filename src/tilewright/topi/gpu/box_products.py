@@ -16,10 +16,13 @@ from tilewright.target.devices import WARP
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
+from tilewright.topi.nn.box_matmul import as_convolution
 from tilewright.topi.nn.box_windows import PIXELS, ROW, pixels
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.pieces.box_products import LANES, ROWS, BoxGradientTile, BoxProductTile, deep
+from tilewright.topi.problem import Problem
 
 #: Channels that TMA can step over: those of 16 bytes.
 _EIGHT = 8
@@ -46,10 +49,21 @@ _OTHERS, _FEW = 50, 21
 _MOST = 40
 
 
-def suits(p: Conv) -> bool:
+def _convolution(p: Problem) -> Conv | None:
+    """The convolution whose tiles a problem has: itself, or that of a product of matrices."""
+    if isinstance(p, Gemm):
+        return as_convolution(p)
+    return p if isinstance(p, Conv) else None
+
+
+def suits(problem: Problem) -> bool:
     """Whether it is a dense convolution in 16 bits whose images TMA can bring: channels last,
-    eights of them; of gradients by the input one with stride 1."""
-    if not isinstance(p, Conv) or p.groups > 1 or p.is_depthwise or not p.channels_last:
+    eights of them; of gradients by the input one with stride 1. Or a product of matrices that is
+    one."""
+    p = _convolution(problem)
+    if p is None or p.groups > 1 or not p.channels_last:
+        return False
+    if p.is_depthwise:  # of one channel
         return False
     if p.dtype not in ("float16", "bfloat16") or p.accumulate != "float32":
         return False
@@ -59,9 +73,21 @@ def suits(p: Conv) -> bool:
     return max(p.stride) <= MOST_STEP and not sees_nothing(p)
 
 
-def product_tiles(p: Conv, target: Target) -> list[BoxProductTile]:
+def suits_products(p: Problem) -> bool:
+    """Whether rows of the product are pixels."""
+    return suits(p) and _convolution(p).pass_ != "wgrad"  # type: ignore[union-attr]
+
+
+def suits_gradient(p: Problem) -> bool:
+    """Whether pixels are what is summed."""
+    return suits(p) and _convolution(p).pass_ == "wgrad"  # type: ignore[union-attr]
+
+
+def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     """For :func:`~tilewright.topi.sketches.box_products.schedule_box_products`."""
-    w = Convolved(p)
+    p = _convolution(problem)
+    assert p is not None
+    w, steps_after = Convolved(p), problem.epilogue
     extents, reach = (p.batch, *w.result), [1, *w.stride]
     wide = p.result_channels
     most = next((c for c in reversed(_CHANNELS) if c >= wide), _CHANNELS[0])
@@ -73,14 +99,15 @@ def product_tiles(p: Conv, target: Target) -> list[BoxProductTile]:
         if not min(least, _CHANNELS[0]) <= channels <= max(most, least):
             continue
         rows = ROWS * groups
-        for box in _boxes(extents, rows, reach):
+        of_matrix = isinstance(problem, Gemm)
+        for box in [(1, 1, rows)] if of_matrix else _boxes(extents, rows, reach):
             tile = BoxProductTile(*box, channels, stages)
             shared = 2 * (stages * (rows + channels) * step + rows * (max(ROW, channels) + 8))
-            shared += _BARRIERS + 8 * channels * any(len(x.tensors) > 1 for x in p.epilogue)
+            shared += _BARRIERS + 8 * channels * any(len(x.tensors) > 1 for x in steps_after)
             blocks = math.prod(-(-e // n) for e, n in zip(extents, box, strict=True))
             blocks *= -(-wide // channels)
             taps = math.prod(p.kernel) * -(-inner // step)
-            cost = _time(p, rows, channels, step, taps, blocks, stages, shared, 2)
+            cost = _time(problem, rows, channels, step, taps, blocks, stages, shared, 2)
             if cost is not None:
                 found[tile] = cost
     return sorted(found, key=lambda tile: found[tile])[:_MOST]
@@ -103,8 +130,10 @@ def _boxes(extents: tuple[int, ...], rows: int, reach: list[int]) -> Iterator[tu
     yield from (box for _, _, box in sorted(found)[:2])
 
 
-def gradient_tiles(p: Conv, target: Target) -> list[BoxGradientTile]:
+def gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
     """For :func:`~tilewright.topi.sketches.box_gradient.schedule_box_gradient`."""
+    p = _convolution(problem)
+    assert p is not None
     extents = (p.batch, *p.out_image)
     steps = math.prod(-(-e // n) for e, n in zip(extents, pixels(p), strict=True))
     parts = [n for n in range(1, steps + 1) if steps % n == 0]
@@ -127,7 +156,7 @@ def gradient_tiles(p: Conv, target: Target) -> list[BoxGradientTile]:
 
 
 def _time(
-    p: Conv, rows: int, columns: int, step: int, steps: int, blocks: int, stages: int,
+    p: Problem, rows: int, columns: int, step: int, steps: int, blocks: int, stages: int,
     shared: int, size: int,
 ) -> float | None:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``step`` by ``columns``,

@@ -53,20 +53,57 @@ class BoxDeclaration(Declaration):
     numbers: tuple[Tensor, ...] = ()
 
 
+@dataclass(frozen=True)
+class BoxSums:
+    """The sums of a convolution as products of boxes, and their factors."""
+
+    total: Tensor
+    left: Tensor
+    right: Tensor
+    pixels: tuple[int, int, int] = (1, 1, 1)
+
+
 def declare_boxes(p: Conv, given: Any = None) -> BoxDeclaration:
     """The program of a problem with channels last and one group, of a gradient by the input with
     stride 1; ``given`` as in :func:`~tilewright.topi.declare.declare`."""
-    return (_filter if p.pass_ == "wgrad" else _images)(p, given)
-
-
-def _images(p: Conv, given: Any) -> BoxDeclaration:
-    w = Convolved(p)
     inputs = placeholders(p, given)
-    image, filter = (inputs[name] for name in OPERANDS[p.pass_])
+    first, second = (inputs[name] for name in OPERANDS[p.pass_])
+    sums = sums_of(p, first, second, first.shape[0])
+    total, gone = sums.total, [0] * (2 - p.rank)
+    if p.pass_ == "wgrad":
+        result = total
+        if p.rank == 1:
+            result = te.compute(p.filter_shape, lambda m, x, c: total[m, 0, x, c], name="ConvWgrad")
+        return declared(p, inputs, finished(p, result, inputs), sums, ())
+    result = Images(p.layout).compute(
+        first.shape[0], p.result_channels, p.result_image[2 - p.rank :],
+        lambda n, c, at: total[(n, *gone, *at, c)], "Conv",
+    )  # fmt: skip
+    output, numbers = finished_by_channel(p, result, inputs)
+    return declared(p, inputs, output, sums, numbers)
+
+
+def declared(
+    p: Any, inputs: dict[str, Tensor], output: Tensor, sums: BoxSums, numbers: tuple[Tensor, ...]
+) -> BoxDeclaration:
+    """The declaration of a problem with these sums."""
+    return BoxDeclaration(
+        p, inputs, output, sums.total, None, None, sums.left, sums.right, sums.pixels, numbers
+    )
+
+
+def sums_of(p: Conv, first: Any, second: Any, batch: Any) -> BoxSums:
+    """The sums of a problem of ``batch`` images; operands are anything that is read by the indices
+    of the problem's."""
+    return (_filter if p.pass_ == "wgrad" else _images)(p, first, second, batch)
+
+
+def _images(p: Conv, image: Any, filter: Any, batch: Any) -> BoxSums:
+    w = Convolved(p)
     turned = p.pass_ == "dgrad"
-    deep, wide, batch = _channels(p)[0], p.result_channels, image.shape[0]
+    deep, wide = _channels(p)[0], p.result_channels
     filled = _up(deep, _DEEP)
-    window = _window(w, image, deep)
+    window = _window(w, image, batch, deep)
     seen = te.compute(
         (*(_up(e, _WHOLE) for e in (batch, *w.result)), *w.kernel, filled),
         lambda n, y, x, r, s, c: window(n, (y, x), (r, s), c), name="Seen",
@@ -92,28 +129,19 @@ def _images(p: Conv, given: Any) -> BoxDeclaration:
 
     def element(n: Any, y: Any, x: Any, f: Any) -> Any:
         other = right[(f // ROW, rc, *taps, f % ROW) if turned else (f, *taps, rc)]
-        first = seen[(n, y, x, *taps, rc)].astype(p.accumulate)
-        return te.sum(first * other.astype(p.accumulate), axis=[*taps, rc])
+        value = seen[(n, y, x, *taps, rc)].astype(p.accumulate)
+        return te.sum(value * other.astype(p.accumulate), axis=[*taps, rc])
 
     total = te.compute((batch, *w.result, wide), element, name="Sums")
-    result = Images(p.layout).compute(
-        batch, wide, w.result[2 - p.rank :],
-        lambda n, c, at: total[(n, *[0] * (2 - p.rank), *at, c)], "Conv",
-    )  # fmt: skip
-    output, numbers = finished_by_channel(p, result, inputs)
-    return BoxDeclaration(
-        p, inputs, output, total, None, None, seen, right, numbers=numbers
-    )  # fmt: skip
+    return BoxSums(total, seen, right)
 
 
-def _filter(p: Conv, given: Any) -> BoxDeclaration:
+def _filter(p: Conv, image: Any, grad: Any, batch: Any) -> BoxSums:
     w = Convolved(p)
-    inputs = placeholders(p, given)
-    image, grad = (inputs[name] for name in OPERANDS[p.pass_])
-    batch, channels, filters = grad.shape[0], p.channels, p.out_channels
+    channels, filters = p.channels, p.out_channels
     box = pixels(p)
     sizes = [_up(e, n) for e, n in zip((batch, *w.kernel), box, strict=True)]
-    window, images = _window(w, image, channels), Images(p.layout)
+    window, images = _window(w, image, batch, channels), Images(p.layout)
 
     def step(part: Any, n: Any, y: Any, x: Any, m: Any) -> Any:
         m = part * ROW + m
@@ -129,18 +157,12 @@ def _filter(p: Conv, given: Any) -> BoxDeclaration:
     pixel = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(sizes, "nhw", strict=True)]
 
     def element(m: Any, r: Any, s: Any, c: Any) -> Any:
-        first = left[(m // ROW, *pixel, m % ROW)].astype(p.accumulate)
+        value = left[(m // ROW, *pixel, m % ROW)].astype(p.accumulate)
         other = right[(c // ROW, r, s, *pixel, c % ROW)].astype(p.accumulate)
-        return te.sum(first * other, axis=pixel)
+        return te.sum(value * other, axis=pixel)
 
-    total = te.compute((filters, *w.result, channels), element, name="Sums")
-    result = total
-    if p.rank == 1:
-        result = te.compute(
-            p.filter_shape, lambda m, x, c: total[m, 0, x, c], name="ConvWgrad", tag="conv_wgrad"
-        )
-    output = finished(p, result, inputs)
-    return BoxDeclaration(p, inputs, output, total, None, None, left, right, box)
+    return BoxSums(te.compute((filters, *w.result, channels), element, name="Sums"), left, right,
+                   box)  # fmt: skip
 
 
 def _channels(p: Conv) -> tuple[int, int]:
@@ -149,7 +171,7 @@ def _channels(p: Conv) -> tuple[int, int]:
     return found[::-1] if p.pass_ == "dgrad" else found
 
 
-def _window(w: Convolved, image: Tensor, channels: int) -> Callable[..., Any]:
+def _window(w: Convolved, image: Any, batch: Any, channels: int) -> Callable[..., Any]:
     """What is seen of a channel by a result through a tap; zero outside of the image."""
     images = Images(w.problem.layout)
 
@@ -158,7 +180,7 @@ def _window(w: Convolved, image: Tensor, channels: int) -> Callable[..., Any]:
             o * s + t * d - low
             for o, t, s, d, low in zip(result, tap, w.stride, w.dilation, w.before, strict=True)
         ]
-        inside = [n < image.shape[0], c < channels]
+        inside = [n < batch, c < channels]
         inside += [x for i, e in zip(places, w.image, strict=True) for x in (i >= 0, i < e)]
         read = image[images.order(n, c, places[2 - w.problem.rank :])]
         return te.if_then_else(te.all(*inside), read, te.const(0, w.problem.dtype))

@@ -108,6 +108,25 @@ class Gemm(Problem):
             return Factors(self.n, self.k, self.m, _turned(c), a)
         return Factors(self.k, self.n, self.m, _turned(a), c)
 
+    @property
+    def sides(self) -> tuple[tuple[str, bool], tuple[str, bool]]:
+        """The inputs that are the left and the right of :meth:`factors`, and whether neighbours in
+        memory are neighbours along the sum."""
+        along_a, along_b = not self.transpose_a, self.transpose_b
+        if self.pass_ == "forward":
+            return ("a", along_a), ("b", along_b)
+        if self.pass_ == "dgrad":
+            b = ("b", not along_b)
+            return (b, ("grad", True)) if self.transpose_a else (("grad", True), b)
+        a, grad = ("a", not along_a), ("grad", False)
+        return (grad, a) if self.transpose_b else (a, grad)
+
+    def declare_as(self, form: str, given: Any = None) -> Declared:
+        """One of :data:`~tilewright.topi.nn.box_matmul.FORMS`."""
+        from tilewright.topi.nn.box_matmul import FORMS
+
+        return FORMS[form](self, given)
+
     def declare(self, given: Any = None) -> Declared:
         """One stage that sums, then the epilogue."""
         from tilewright.topi.declare import finished

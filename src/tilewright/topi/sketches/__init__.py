@@ -37,12 +37,12 @@ def _is_other(p: Problem) -> bool:
 
 
 SKETCHES = (
-    Template("gpu.box_products", BoxProductTile, schedule_box_products, ("forward", "dgrad"), True,
-             True, boxes.product_tiles, ("cuda", "sim"), shared=True, where=boxes.suits,
+    Template("gpu.box_products", BoxProductTile, schedule_box_products, (), None, True,
+             boxes.product_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_products,
              arch="sm_90a", matrices=True, form="boxes", operators=()),
-    Template("gpu.box_gradient", BoxGradientTile, schedule_box_gradient, ("wgrad",), True, True,
-             boxes.gradient_tiles, ("cuda", "sim"), shared=True, where=boxes.suits, arch="sm_90a",
-             matrices=True, form="boxes", operators=()),
+    Template("gpu.box_gradient", BoxGradientTile, schedule_box_gradient, (), None, True,
+             boxes.gradient_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_gradient,
+             arch="sm_90a", matrices=True, form="boxes", operators=()),
     Template("gpu.products_mma", MmaTile, schedule_mma, (), None, True, mma_tiles,
              ("cuda", "sim"), shared=True, where=is_mma_product, least=80, matrices=True,
              operators=(), counts=mma_counts),

@@ -13,6 +13,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import wgmma
 from tilewright.topi.nn.box_windows import ROW, BoxDeclaration
 from tilewright.topi.pieces.box_products import ROWS, BoxGradientTile, innermost, load
+from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 
 #: Threads of a block that adds parts.
@@ -48,7 +49,7 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
     out.reorder(*others, blocks, parts, group, m, c)
     out.bind(out.fuse(*others, blocks, parts), te.thread_axis("blockIdx.x"))
     out.bind(group, te.thread_axis((0, tile.filters // ROWS), "threadIdx.y"))
-    if d.problem.channels % 2 == 0:
+    if extent_of(d.sum.op.axis[-1]) % 2 == 0:
         out.vectorize(out.split(c, factor=2)[1])
 
     sums = s[total]

@@ -75,7 +75,7 @@ def _store(out: Stage, d: BoxDeclaration, tile: BoxProductTile) -> IterVar:
     block = out.fuse(*(outer for outer, _ in pairs))
     out.bind(block, te.thread_axis("blockIdx.x"))
     *pixel, c = (inner for _, inner in pairs)
-    c, lane = out.split(c, factor=math.gcd(d.problem.result_channels, _VECTOR))
+    c, lane = out.split(c, factor=math.gcd(_wide(d), _VECTOR))
     turn, thread = out.split(out.fuse(*pixel, c), factor=tile.groups * LANES)
     group, thread = out.split(thread, factor=LANES)
     out.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
@@ -101,8 +101,10 @@ def _stage(
 ) -> IterVar:
     """Results of a block in shared memory, the epilogue included; returns the loop over groups."""
     staged.compute_at(out, block)
-    extents = (tile.images, *(tile.rows, tile.columns)[2 - d.rank :], tile.channels)
-    for axis, extent in zip(staged.op.axis, extents, strict=True):
+    images, rows, columns = tile.box
+    extents = {4: (images, rows, columns), 3: (images, columns), 2: (columns,)}
+    own = *extents[len(staged.op.axis)], tile.channels
+    for axis, extent in zip(staged.op.axis, own, strict=True):
         staged.align_bounds(axis, extent)
     n, c, h, w = image_axes(staged, d.problem.layout)
     staged.storage_align(staged.op.axis[-2], ROW, 8)  # rows of eight lanes meet no bank twice
@@ -113,9 +115,14 @@ def _stage(
     staged.reorder(*(outer for outer, _ in pairs), *(inner for _, inner in pairs), c)
     group = staged.fuse(*(outer for outer, _ in pairs))
     staged.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
-    if d.problem.result_channels % 2 == 0:
+    if _wide(d) % 2 == 0:
         staged.vectorize(staged.split(c, factor=2)[1])
     return group
+
+
+def _wide(d: BoxDeclaration) -> int:
+    """Channels of the result."""
+    return extent_of(d.sum.op.axis[-1])
 
 
 def _of_groups(tile: BoxProductTile) -> tuple[int, int, int]:

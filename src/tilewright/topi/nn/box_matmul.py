@@ -1,0 +1,73 @@
+"""Products of matrices as products of boxes: those of a convolution of one tap.
+
+Where the left factor lies along the sum, its rows are the pixels of an image, and the right factor
+is the filter, or that of a gradient by the input, as it lies. Where both factors lie across the
+sum, it is a gradient by the filter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright import te
+from tilewright.topi.declare import finished_by_channel, placeholders
+from tilewright.topi.nn.box_windows import BoxDeclaration, declared, sums_of
+from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.gemm import Gemm
+
+
+def as_convolution(p: Gemm) -> Conv | None:
+    """The convolution of which a product is one; None where there is none, and for batches."""
+    if p.batch > 1:
+        return None
+    found, (left, right) = p.factors({}), p.sides
+    rows, columns, depth = found.rows, found.columns, found.depth
+    if left[1]:
+        pass_ = "forward" if right[1] else "dgrad"
+        sizes = (rows, depth, columns) if right[1] else (rows, columns, depth)
+    elif right[1] or p.epilogue:
+        return None
+    else:
+        pass_, sizes = "wgrad", (depth, columns, rows)
+    width, channels, filters = sizes
+    return Conv(
+        operator="conv1d", pass_=pass_, batch=1, channels=channels, width=width, kernel_w=1,
+        groups=1, multiplier=filters, dtype=p.dtype, accumulate=p.accumulate, layout="NWC",
+    )  # fmt: skip
+
+
+class _Flat:
+    """A matrix, read as images of one row or as a filter of one tap."""
+
+    def __init__(self, matrix: Any) -> None:
+        self.matrix = matrix
+
+    def __getitem__(self, index: tuple[Any, Any, Any]) -> Any:
+        return self.matrix[index[-2:] if self.matrix.ndim == 2 else index]
+
+
+class _Filter(_Flat):
+    def __getitem__(self, index: tuple[Any, Any, Any]) -> Any:
+        return self.matrix[index[0], index[2]]
+
+
+def declare_box_matmul(p: Gemm, given: Any = None) -> BoxDeclaration:
+    """The program of a product of two matrices that :func:`as_convolution` knows."""
+    conv = as_convolution(p)
+    assert conv is not None
+    inputs = placeholders(p, given)
+    left, right = (inputs[name] for name, _ in p.sides)
+    if conv.pass_ == "wgrad":
+        sums = sums_of(conv, _Flat(right), _Flat(left), 1)
+        total = sums.total
+        result = te.compute(p.result.shape, lambda i, j: total[i, 0, 0, j], name="Product")
+    else:
+        sums = sums_of(conv, _Flat(left), _Filter(right), 1)
+        total = sums.total
+        result = te.compute(p.result.shape, lambda i, j: total[0, 0, i, j], name="Product")
+    output, numbers = finished_by_channel(p, result, inputs)
+    return declared(p, inputs, output, sums, numbers)
+
+
+#: The declaration of this module, by name.
+FORMS = {"boxes": declare_box_matmul}
