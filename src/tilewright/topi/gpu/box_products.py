@@ -17,7 +17,7 @@ from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
 from tilewright.topi.nn.box_matmul import as_convolution
-from tilewright.topi.nn.box_windows import PIXELS, ROW, pixels
+from tilewright.topi.nn.box_windows import PIXELS, ROW, is_phased, pixels, taps_of_phases
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.gemm import Gemm
@@ -58,8 +58,7 @@ def _convolution(p: Problem) -> Conv | None:
 
 def suits(problem: Problem) -> bool:
     """Whether it is a dense convolution in 16 bits whose images TMA can bring: channels last,
-    eights of them; of gradients by the input one with stride 1. Or a product of matrices that is
-    one."""
+    eights of them. Or a product of matrices that is one."""
     p = _convolution(problem)
     if p is None or p.groups > 1 or not p.channels_last:
         return False
@@ -68,9 +67,11 @@ def suits(problem: Problem) -> bool:
     if p.dtype not in ("float16", "bfloat16") or p.accumulate != "float32":
         return False
     read = [p.channels] if p.pass_ == "forward" else [p.channels, p.out_channels]
-    if any(c % _EIGHT for c in read) or (p.pass_ == "dgrad" and set(p.stride) != {1}):
+    if any(c % _EIGHT for c in read) or max(p.stride) > MOST_STEP:
         return False
-    return max(p.stride) <= MOST_STEP and not sees_nothing(p)
+    if is_phased(p):
+        return set(p.dilation) == {1} and not p.epilogue
+    return not sees_nothing(p)
 
 
 def suits_products(p: Problem) -> bool:
@@ -88,7 +89,11 @@ def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     p = _convolution(problem)
     assert p is not None
     w, steps_after = Convolved(p), problem.epilogue
-    extents, reach = (p.batch, *w.result), [1, *w.stride]
+    extents, reach, taps_seen, phases = (p.batch, *w.result), [1, *w.stride], p.kernel, 1
+    if is_phased(p):
+        rows_of = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
+        extents, phases = (p.batch, *rows_of), math.prod(p.stride)
+        taps_seen = taps_of_phases(p, 0)[1], taps_of_phases(p, 1)[1]
     wide = p.result_channels
     most = next((c for c in reversed(_CHANNELS) if c >= wide), _CHANNELS[0])
     inner = p.out_channels if p.pass_ == "dgrad" else p.channels
@@ -105,8 +110,8 @@ def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
             shared = 2 * (stages * (rows + channels) * step + rows * (max(ROW, channels) + 8))
             shared += _BARRIERS + 8 * channels * any(len(x.tensors) > 1 for x in steps_after)
             blocks = math.prod(-(-e // n) for e, n in zip(extents, box, strict=True))
-            blocks *= -(-wide // channels)
-            taps = math.prod(p.kernel) * -(-inner // step)
+            blocks *= -(-wide // channels) * phases
+            taps = math.prod(taps_seen) * -(-inner // step)
             cost = _time(problem, rows, channels, step, taps, blocks, stages, shared, 2)
             if cost is not None:
                 found[tile] = cost

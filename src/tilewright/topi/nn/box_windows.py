@@ -3,8 +3,9 @@
 Of images with channels last, tap (r, s) of a tile of results reads one box: as many images, rows
 and columns, as far apart as the stride, shifted by the tap. So a convolution is a sum over taps and
 channels of products of matrices that TMA brings as they are, without im2col: rows are pixels,
-channels lie side by side. A gradient by the input with stride 1 is the same of dy and the filter
-turned; one by the filter multiplies boxes of dy with boxes of x, summed over pixels.
+channels lie side by side. A gradient by the input is the same of dy and the filter turned, with
+strides for each phase of the results by itself; one by the filter multiplies boxes of dy with boxes
+of x, summed over pixels.
 
 Factors are declared further than the result, up to multiples of 256: so far any tile goes at an
 edge. They are never stored whole, and nobody reads what lies beyond a tile.
@@ -41,9 +42,11 @@ class BoxDeclaration(Declaration):
     """A convolution as products of boxes.
 
     ``sum`` is (batch, row, column, channel), or of a gradient by the filter (filter, row, column,
-    channel). ``left`` and ``right`` are its factors; ``right`` is (part, ..., channel), channels of
-    a row last, where the channels of the result lie side by side in it, which of a gradient by the
-    filter is so of both. ``pixels`` are images, rows and columns of a box of that gradient.
+    channel); of a gradient by the input with strides (batch, row, column, phase, channel), of the
+    results that are a stride apart, and ``phased`` is it in the type of the result. ``left``
+    and ``right`` are its factors; ``right`` is (part, ..., channel), channels of a row last, where
+    the channels of the result lie side by side in it, which of a gradient by the filter is so of
+    both. ``pixels`` are images, rows and columns of a box of that gradient.
     ``numbers`` hold what the epilogue multiplies channels with and adds.
     """
 
@@ -51,6 +54,7 @@ class BoxDeclaration(Declaration):
     right: Tensor
     pixels: tuple[int, int, int] = (1, 1, 1)
     numbers: tuple[Tensor, ...] = ()
+    phased: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -64,10 +68,12 @@ class BoxSums:
 
 
 def declare_boxes(p: Conv, given: Any = None) -> BoxDeclaration:
-    """The program of a problem with channels last and one group, of a gradient by the input with
-    stride 1; ``given`` as in :func:`~tilewright.topi.declare.declare`."""
+    """The program of a problem with channels last and one group; ``given`` as in
+    :func:`~tilewright.topi.declare.declare`."""
     inputs = placeholders(p, given)
     first, second = (inputs[name] for name in OPERANDS[p.pass_])
+    if is_phased(p):
+        return _phases(p, inputs)
     sums = sums_of(p, first, second, first.shape[0])
     total, gone = sums.total, [0] * (2 - p.rank)
     if p.pass_ == "wgrad":
@@ -134,6 +140,88 @@ def _images(p: Conv, image: Any, filter: Any, batch: Any) -> BoxSums:
 
     total = te.compute((batch, *w.result, wide), element, name="Sums")
     return BoxSums(total, seen, right)
+
+
+def is_phased(p: Conv) -> bool:
+    """Whether it is a gradient by the input with strides."""
+    return p.pass_ == "dgrad" and max(p.stride) > 1
+
+
+def _phases(p: Conv, inputs: dict[str, Tensor]) -> BoxDeclaration:
+    """A gradient by the input with strides (a, b): results that are a stride apart see the
+    same taps, and all of the others' phases the same pixels of dy. So it is a convolution with
+    stride 1 and ``a * b`` times as many channels, in which many a tap is none."""
+    grad, filter = (inputs[name] for name in OPERANDS[p.pass_])
+    batch, deep, wide = grad.shape[0], p.out_channels, p.channels
+    filled, (down, across) = _up(deep, _DEEP), p.stride
+    cut = [taps_of_phases(p, d) for d in range(2)]
+    rows = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
+    images = Images(p.layout)
+
+    def window(n: Any, y: Any, x: Any, r: Any, s: Any, c: Any) -> Any:
+        places = [i + t + low for i, t, (low, _) in zip((y, x), (r, s), cut, strict=True)]
+        inside = [n < batch, c < deep]
+        inside += [v for i, e in zip(places, p.out_image, strict=True) for v in (i >= 0, i < e)]
+        read = grad[images.order(n, c, places[2 - p.rank :])]
+        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
+
+    seen = te.compute(
+        (*(_up(e, _WHOLE) for e in (batch, *rows)), *(n for _, n in cut), filled), window,
+        name="Seen",
+    )  # fmt: skip
+
+    def tap(phase: Any, part: Any, c: Any, r: Any, s: Any, f: Any) -> Any:
+        at = [
+            k + before - t * step
+            for k, before, t, step in zip(
+                (phase // across, phase % across), p.padding[:2],
+                (r + cut[0][0], s + cut[1][0]), p.stride, strict=True,
+            )
+        ]  # fmt: skip
+        f = part * ROW + f
+        inside = [f < wide, c < deep]
+        inside += [v for i, e in zip(at, p.kernel, strict=True) for v in (i >= 0, i < e)]
+        read = filter[p.filter_place(c, f, at[2 - p.rank :])]
+        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
+
+    right = te.compute(
+        (down * across, _up(wide, _WHOLE) // ROW, filled, *(n for _, n in cut), ROW), tap,
+        name="Taps",
+    )  # fmt: skip
+    taps = [te.reduce_axis((0, n), f"r{name}") for (_, n), name in zip(cut, "hw", strict=True)]
+    rc = te.reduce_axis((0, filled), "rc")
+
+    def element(n: Any, y: Any, x: Any, phase: Any, f: Any) -> Any:
+        value = seen[(n, y, x, *taps, rc)].astype(p.accumulate)
+        other = right[(phase, f // ROW, rc, *taps, f % ROW)].astype(p.accumulate)
+        return te.sum(value * other, axis=[*taps, rc])
+
+    total = te.compute((batch, *rows, down * across, wide), element, name="Sums")
+    phased = te.compute(
+        total.shape, lambda *index: total[index].astype(p.dtype), name="Rounded"
+    )  # fmt: skip
+
+    def gathered(n: Any, c: Any, at: list[Any]) -> Any:
+        y, x = [0] * (2 - len(at)) + at
+        return phased[n, y // down, x // across, y % down * across + x % across, c]
+
+    output = images.compute(batch, wide, p.image[2 - p.rank :], gathered, "ConvDgrad")
+    return BoxDeclaration(
+        p, inputs, output, total, None, None, seen, right, phased=phased
+    )  # fmt: skip
+
+
+def taps_of_phases(p: Conv, d: int) -> tuple[int, int]:
+    """Of a gradient by the input, along rows (``d`` is 0) or columns: from which pixel of dy on a
+    phase sees some, counted from that of the result, and how many."""
+    stride, before = p.stride[d], p.padding[d]
+    seen = [
+        (phase + before - tap) // stride
+        for phase in range(stride)
+        for tap in range(p.kernel[d])
+        if (phase + before - tap) % stride == 0
+    ]
+    return min(seen), max(seen) - min(seen) + 1
 
 
 def _filter(p: Conv, image: Any, grad: Any, batch: Any) -> BoxSums:

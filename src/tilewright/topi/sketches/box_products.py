@@ -25,9 +25,12 @@ _VECTOR = 8
 
 def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
-    s = scheduled(d.output, d.sum, *d.numbers)
+    s = scheduled(d.output, d.sum, d.phased, *d.numbers)
     boxes, taps = (s.cache_read(t, "shared", [d.sum]) for t in (d.left, d.right))
-    staged = s.cache_write(d.output, "shared")
+    staged = d.phased
+    if staged is None:
+        staged = s.cache_write(d.output, "shared")
+    s[staged].set_scope("shared")
     step = deep(extent_of(d.sum.op.reduce_axis[-1]))
     block = _store(s[d.output], d, tile)
     for numbers in d.numbers:
@@ -39,17 +42,18 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     sums.compute_at(s[staged], group)
     own = _of_groups(tile)
     *pixel, f = sums.op.axis
+    pixel, phase = pixel[:3], pixel[3:]
     for axis, extent in zip((*pixel, f), (*own, tile.channels), strict=True):
         sums.align_bounds(axis, extent)
     *taken, c = sums.op.reduce_axis
     c, k = sums.split(c, factor=step)
     part, k = sums.split(k, factor=DEEP)
-    turned = len(d.right.shape) == len(d.left.shape) - 1
+    turned = len(d.right.shape) != len(d.left.shape) - 2
     outer, _, inner = innermost(sums, pixel, own)
     columns = list(sums.split(f, factor=8))
     if turned:
         columns = [*sums.split(columns[0], factor=ROW // 8), columns[1]]
-    sums.reorder(*taken, c, part, *outer, *inner, *columns, *sums.split(k, factor=8))
+    sums.reorder(*phase, *taken, c, part, *outer, *inner, *columns, *sums.split(k, factor=8))
     at = sums.fuse(*taken, c)
     sums.unroll(part)
     width = 2 * ROW if turned else 2 * step
@@ -60,7 +64,7 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     )  # fmt: skip
     load(s[boxes], sums, at, 0, (*tile.box, step), tile.stages)
     if turned:
-        load(s[taps], sums, at, 1, (step, ROW), tile.stages)
+        load(s[taps], sums, at, 1 + len(phase), (step, ROW), tile.stages)
     else:
         load(s[taps], sums, at, 0, (tile.channels, step), tile.stages)
     return s
@@ -69,10 +73,17 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
 def _store(out: Stage, d: BoxDeclaration, tile: BoxProductTile) -> IterVar:
     """Whole rows of results from shared memory; returns the loop over blocks."""
     n, c, h, w = image_axes(out, d.problem.layout)
+    phases = []
+    if d.phased is not None:
+        (h, below), (w, beside) = (
+            out.split(a, factor=e) for a, e in zip((h, w), d.problem.stride, strict=True)
+        )
+        phases = [below, beside]
     sizes = (*tile.box, tile.channels)
     pairs = [out.split(a, factor=e) for a, e in zip((n, h, w, c), sizes, strict=True)]
-    out.reorder(*(outer for outer, _ in pairs), *(inner for _, inner in pairs))
-    block = out.fuse(*(outer for outer, _ in pairs))
+    *blocks, part = (outer for outer, _ in pairs)
+    out.reorder(*blocks, *phases, part, *(inner for _, inner in pairs))
+    block = out.fuse(*blocks, *phases, part)
     out.bind(block, te.thread_axis("blockIdx.x"))
     *pixel, c = (inner for _, inner in pairs)
     c, lane = out.split(c, factor=math.gcd(_wide(d), _VECTOR))
@@ -102,17 +113,21 @@ def _stage(
     """Results of a block in shared memory, the epilogue included; returns the loop over groups."""
     staged.compute_at(out, block)
     images, rows, columns = tile.box
+    axes = list(staged.op.axis)
+    phase = [] if d.phased is None else [axes.pop(3)]
     extents = {4: (images, rows, columns), 3: (images, columns), 2: (columns,)}
-    own = *extents[len(staged.op.axis)], tile.channels
-    for axis, extent in zip(staged.op.axis, own, strict=True):
+    for axis, extent in zip(axes, (*extents[len(axes)], tile.channels), strict=True):
         staged.align_bounds(axis, extent)
-    n, c, h, w = image_axes(staged, d.problem.layout)
+    if phase:
+        n, h, w, c = axes
+    else:
+        n, c, h, w = image_axes(staged, d.problem.layout)
     staged.storage_align(staged.op.axis[-2], ROW, 8)  # rows of eight lanes meet no bank twice
     pairs = [
         staged.split(axis, factor=own)
         for axis, own in zip((n, h, w), _of_groups(tile), strict=True)
     ]
-    staged.reorder(*(outer for outer, _ in pairs), *(inner for _, inner in pairs), c)
+    staged.reorder(*phase, *(outer for outer, _ in pairs), *(inner for _, inner in pairs), c)
     group = staged.fuse(*(outer for outer, _ in pairs))
     staged.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
     if _wide(d) % 2 == 0:
