@@ -240,11 +240,23 @@ def _dense(results: Results) -> Iterator[dict[str, str]]:
         yield line(what, _ratios(rows, "best peer / untuned"), _peer(results), "gpu_dense.py")
 
 
-def _networks(results: Results) -> Iterator[dict[str, str]]:
+def _gpu_networks(results: Results) -> Iterator[dict[str, str]]:
     for column, beside in (("faster", ""), ("than compiled", ", `torch.compile`")):
         for row in results["rows"]:
-            what = f"{row['model']}, batch {row['batch']}, inference, `optimize_(dense=True)`"
-            yield line(what, [row[column]], _peer(results) + beside, "networks.py --device cuda")
+            if "threads" not in row:
+                what = f"{row['model']}, batch {row['batch']}, inference, `optimize_(dense=True)`"
+                peer = _peer(results) + beside
+                yield line(what, [row[column]], peer, "networks.py --device cuda")
+
+
+def _cpu_networks(results: Results) -> Iterator[dict[str, str]]:
+    rows = [row for row in results["rows"] if "threads" in row]
+    for what, found in _split(rows, lambda row: f"{row['layout']}, {row['threads']}").items():
+        names = ", ".join(row["model"] for row in found)
+        layout, threads = what.split(", ")
+        what = f"{_processor(results['environment']['device'])}: {names}, {layout}, inference"
+        what += f", {threads} thread" + "s" * (threads != "1")
+        yield line(what, _ratios(found, "faster"), _peer(results), "networks.py")
 
 
 def _first(results: Results) -> str:
@@ -436,10 +448,10 @@ _READERS: Sequence[tuple[str, Sequence[Rows], Sequence[str]]] = (
     ("Training and inference in PyTorch on a GPU (NVIDIA H200)",
      (("replknet", _model), ("models", _models), ("large_kernels", _large),
       ("gpu_depthwise", _depthwise), ("fused_epilogues", _fused), ("megengine_table", _stacks),
-      ("gpu_dense", _dense), ("networks", _networks)),
+      ("gpu_dense", _dense), ("networks", _gpu_networks)),
      ("replknet", "fused_epilogues", "untuned_shapes", "first_call")),
     ("Deploying on CPUs",
-     (("cpu_layers", _layers), ("torch_overhead", _calls)),
+     (("cpu_layers", _layers), ("networks", _cpu_networks), ("torch_overhead", _calls)),
      ()),
     ("Writing schedules", (("compile_latency", _latency),),
      ("article_000", "article_003", "article_003_space", "demo", "tuning_rate", "repeat_cold")),
