@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.dense import convolution
+from tests.support.dense import convolution, convolutions
 from tests.support.dense import product as multiplied
-from tests.support.depthwise import STEPS, TOLERANCE, run
+from tests.support.depthwise import TOLERANCE, run
 
 import tilewright
 from tilewright.target import Target
@@ -27,33 +27,18 @@ TARGETS = ["sim", pytest.param("cuda -arch=sm_90a", marks=pytest.mark.needs_cuda
 @st.composite
 def problems(draw: st.DrawFn, pass_: str) -> Conv:
     """Small dense convolutions that TMA can bring the images of."""
-    flat = draw(st.sampled_from([False, False, True]))
-
-    def pair(values: st.SearchStrategy[int]) -> tuple[int, int]:
-        return (1 if flat else draw(values)), draw(values)
-
-    kernel, dilation = pair(st.integers(1, 4)), pair(st.sampled_from([1, 1, 2]))
-    pads = st.integers(0, 2)
-    top, bottom = (0, 0) if flat else (draw(pads), draw(pads))
-    left, right = draw(pads), draw(pads)
-    image = []
-    for k, padded in enumerate((top + bottom, left + right)):
-        least = max((kernel[k] - 1) * dilation[k] + 1 - padded, 1)
-        image.append(1 if flat and k == 0 else draw(st.integers(least, least + 11)))
-    stride = pair(st.sampled_from([1, 1, 2, 3]))
-    phased = pass_ == "dgrad" and stride != (1, 1)
-    dilation = (1, 1) if phased else dilation
-    alone = phased or pass_ == "wgrad"
     channels = st.sampled_from([8, 16, 24, 40, 64, 72, 136])
-    filters = draw(channels) if pass_ != "forward" else draw(st.sampled_from([2, 3, 8, 20, 72]))
-    return Conv(
-        operator="conv1d" if flat else "conv2d", pass_=pass_, batch=draw(st.integers(1, 5)),
-        channels=draw(channels), groups=1, multiplier=filters, height=image[0], width=image[1],
-        kernel_h=kernel[0], kernel_w=kernel[1],
-        stride=stride, padding=(top, left, bottom, right), dilation=dilation,
-        dtype=draw(st.sampled_from(["float16", "bfloat16"])), layout="NWC" if flat else "NHWC",
-        epilogue=[] if alone else draw(st.lists(STEPS, max_size=2, unique=True)),
+    filters = channels if pass_ != "forward" else st.sampled_from([2, 3, 8, 20, 72])
+    p = draw(
+        convolutions(
+            pass_=pass_, channels=draw(channels), groups=1, multiplier=draw(filters),
+            dtype=draw(st.sampled_from(["float16", "bfloat16"])),
+        )
     )  # fmt: skip
+    p = p.replace(layout="NHWC" if p.rank == 2 else "NWC")
+    if pass_ == "dgrad" and max(p.stride) > 1:
+        p = p.replace(dilation=1, epilogue=())
+    return p
 
 
 @pytest.mark.parametrize("target", TARGETS)

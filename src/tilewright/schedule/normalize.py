@@ -96,7 +96,7 @@ class _Inlined:
     def wide(self) -> Expr:
         """The same for indices that are data, of which arithmetic wraps around in its type: in 64
         bits where that of axes, which are integers without end, might leave 32."""
-        widths = Widths("of an inlined stage")
+        widths = Widths("that inlines a stage")
         for part in exprs(self.body):
             if isinstance(part, Var) and part.exact and part.dtype.is_int:
                 widths.learn(part, type_span(part.dtype))

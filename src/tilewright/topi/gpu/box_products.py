@@ -17,7 +17,14 @@ from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
 from tilewright.topi.nn.box_matmul import as_convolution
-from tilewright.topi.nn.box_windows import PIXELS, ROW, is_phased, pixels, taps_of_phases
+from tilewright.topi.nn.box_windows import (
+    DEEP,
+    PIXELS,
+    ROW,
+    is_phased,
+    pixels,
+    taps_of_phases,
+)
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.gemm import Gemm
@@ -56,32 +63,37 @@ def _convolution(p: Problem) -> Conv | None:
     return p if isinstance(p, Conv) else None
 
 
+def _suited(problem: Problem) -> Conv | None:
+    """The convolution of a problem that :func:`suits`."""
+    p = _convolution(problem)
+    if p is None or p.groups > 1 or p.is_depthwise or not p.channels_last:
+        return None
+    if p.dtype not in ("float16", "bfloat16") or p.accumulate != "float32":
+        return None
+    read = [p.channels] if p.pass_ == "forward" else [p.channels, p.out_channels]
+    if any(c % _EIGHT for c in read) or max(p.stride) > MOST_STEP:
+        return None
+    if is_phased(p):
+        return p if set(p.dilation) == {1} and not p.epilogue else None
+    return None if sees_nothing(p) else p
+
+
 def suits(problem: Problem) -> bool:
     """Whether it is a dense convolution in 16 bits whose images TMA can bring: channels last,
     eights of them. Or a product of matrices that is one."""
-    p = _convolution(problem)
-    if p is None or p.groups > 1 or not p.channels_last:
-        return False
-    if p.is_depthwise:  # of one channel
-        return False
-    if p.dtype not in ("float16", "bfloat16") or p.accumulate != "float32":
-        return False
-    read = [p.channels] if p.pass_ == "forward" else [p.channels, p.out_channels]
-    if any(c % _EIGHT for c in read) or max(p.stride) > MOST_STEP:
-        return False
-    if is_phased(p):
-        return set(p.dilation) == {1} and not p.epilogue
-    return not sees_nothing(p)
+    return _suited(problem) is not None
 
 
-def suits_products(p: Problem) -> bool:
+def suits_products(problem: Problem) -> bool:
     """Whether rows of the product are pixels."""
-    return suits(p) and _convolution(p).pass_ != "wgrad"  # type: ignore[union-attr]
+    p = _suited(problem)
+    return p is not None and p.pass_ != "wgrad"
 
 
-def suits_gradient(p: Problem) -> bool:
+def suits_gradient(problem: Problem) -> bool:
     """Whether pixels are what is summed."""
-    return suits(p) and _convolution(p).pass_ == "wgrad"  # type: ignore[union-attr]
+    p = _suited(problem)
+    return p is not None and p.pass_ == "wgrad"
 
 
 def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
@@ -97,15 +109,15 @@ def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     wide = p.result_channels
     most = next((c for c in reversed(_CHANNELS) if c >= wide), _CHANNELS[0])
     inner = p.out_channels if p.pass_ == "dgrad" else p.channels
-    step = deep(-(-inner // 16) * 16)
+    step = deep(-(-inner // DEEP) * DEEP)
     least = ROW if p.pass_ == "dgrad" else 1
     found = {}
     for groups, channels, stages in product(_GROUPS, _CHANNELS, _STAGES):
-        if not min(least, _CHANNELS[0]) <= channels <= max(most, least):
+        if not least <= channels <= max(most, least):
             continue
         rows = ROWS * groups
-        of_matrix = isinstance(problem, Gemm)
-        for box in [(1, 1, rows)] if of_matrix else _boxes(extents, rows, reach):
+        of_matrix = [(1, 1, rows)] if isinstance(problem, Gemm) else []
+        for box in of_matrix or _boxes(extents, rows, reach):
             tile = BoxProductTile(*box, channels, stages)
             shared = 2 * (stages * (rows + channels) * step + rows * (max(ROW, channels) + 8))
             shared += _BARRIERS + 8 * channels * any(len(x.tensors) > 1 for x in steps_after)

@@ -30,7 +30,7 @@ from tilewright.topi.operators.convolution import OPERANDS
 #: Of what extents of factors are multiples: the largest extent of a box.
 _WHOLE = 256
 #: Channels of a tap are filled up to a multiple of those that an instruction multiplies.
-_DEEP = 16
+DEEP = 16
 #: Channels of a row of 128 bytes in shared memory, where a factor's own channels lie side by side.
 ROW = 64
 #: Pixels whose products a gradient by the filter adds at once.
@@ -108,8 +108,8 @@ def _images(p: Conv, image: Any, filter: Any, batch: Any) -> BoxSums:
     w = Convolved(p)
     turned = p.pass_ == "dgrad"
     deep, wide = _channels(p)[0], p.result_channels
-    filled = _up(deep, _DEEP)
-    window = _window(w, image, batch, deep)
+    filled = _up(deep, DEEP)
+    window = _window(p, image, batch, deep, w.image, (w.stride, w.dilation, w.before))
     seen = te.compute(
         (*(_up(e, _WHOLE) for e in (batch, *w.result)), *w.kernel, filled),
         lambda n, y, x, r, s, c: window(n, (y, x), (r, s), c), name="Seen",
@@ -148,26 +148,21 @@ def is_phased(p: Conv) -> bool:
 
 
 def _phases(p: Conv, inputs: dict[str, Tensor]) -> BoxDeclaration:
-    """A gradient by the input with strides (a, b): results that are a stride apart see the
-    same taps, and all of the others' phases the same pixels of dy. So it is a convolution with
-    stride 1 and ``a * b`` times as many channels, in which many a tap is none."""
+    """A gradient by the input with strides: results that are a stride apart see the same taps, and
+    those of each phase the same pixels of dy. So it is a convolution with stride 1 and the channels
+    of all phases, some of whose taps lie outside of the filter."""
     grad, filter = (inputs[name] for name in OPERANDS[p.pass_])
     batch, deep, wide = grad.shape[0], p.out_channels, p.channels
-    filled, (down, across) = _up(deep, _DEEP), p.stride
+    filled, (down, across) = _up(deep, DEEP), p.stride
     cut = [taps_of_phases(p, d) for d in range(2)]
     rows = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
     images = Images(p.layout)
 
-    def window(n: Any, y: Any, x: Any, r: Any, s: Any, c: Any) -> Any:
-        places = [i + t + low for i, t, (low, _) in zip((y, x), (r, s), cut, strict=True)]
-        inside = [n < batch, c < deep]
-        inside += [v for i, e in zip(places, p.out_image, strict=True) for v in (i >= 0, i < e)]
-        read = grad[images.order(n, c, places[2 - p.rank :])]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
-
+    before = [-low for low, _ in cut]
+    window = _window(p, grad, batch, deep, p.out_image, ((1, 1), (1, 1), before))
     seen = te.compute(
-        (*(_up(e, _WHOLE) for e in (batch, *rows)), *(n for _, n in cut), filled), window,
-        name="Seen",
+        (*(_up(e, _WHOLE) for e in (batch, *rows)), *(n for _, n in cut), filled),
+        lambda n, y, x, r, s, c: window(n, (y, x), (r, s), c), name="Seen",
     )  # fmt: skip
 
     def tap(phase: Any, part: Any, c: Any, r: Any, s: Any, f: Any) -> Any:
@@ -229,7 +224,8 @@ def _filter(p: Conv, image: Any, grad: Any, batch: Any) -> BoxSums:
     channels, filters = p.channels, p.out_channels
     box = pixels(p)
     sizes = [_up(e, n) for e, n in zip((batch, *w.kernel), box, strict=True)]
-    window, images = _window(w, image, batch, channels), Images(p.layout)
+    images = Images(p.layout)
+    window = _window(p, image, batch, channels, w.image, (w.stride, w.dilation, w.before))
 
     def step(part: Any, n: Any, y: Any, x: Any, m: Any) -> Any:
         m = part * ROW + m
@@ -259,19 +255,20 @@ def _channels(p: Conv) -> tuple[int, int]:
     return found[::-1] if p.pass_ == "dgrad" else found
 
 
-def _window(w: Convolved, image: Any, batch: Any, channels: int) -> Callable[..., Any]:
-    """What is seen of a channel by a result through a tap; zero outside of the image."""
-    images = Images(w.problem.layout)
+def _window(
+    p: Conv, image: Any, batch: Any, channels: int, extents: Sequence[int],
+    steps: Sequence[Sequence[int]],
+) -> Callable[..., Any]:  # fmt: skip
+    """What is seen of a channel by a result through a tap; zero outside of the image. ``steps`` are
+    the distances of results and of taps, and what lies before the image."""
+    images = Images(p.layout)
 
     def seen(n: Any, result: Sequence[Any], tap: Sequence[Any], c: Any) -> Any:
-        places = [
-            o * s + t * d - low
-            for o, t, s, d, low in zip(result, tap, w.stride, w.dilation, w.before, strict=True)
-        ]
+        places = [o * s + t * d - low for o, t, s, d, low in zip(result, tap, *steps, strict=True)]
         inside = [n < batch, c < channels]
-        inside += [x for i, e in zip(places, w.image, strict=True) for x in (i >= 0, i < e)]
-        read = image[images.order(n, c, places[2 - w.problem.rank :])]
-        return te.if_then_else(te.all(*inside), read, te.const(0, w.problem.dtype))
+        inside += [x for i, e in zip(places, extents, strict=True) for x in (i >= 0, i < e)]
+        read = image[images.order(n, c, places[2 - p.rank :])]
+        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
 
     return seen
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
 from tilewright.target.instructions import tma_load
-from tilewright.topi.nn.box_windows import ROW
+from tilewright.topi.nn.box_windows import DEEP, ROW
 
-#: Threads of a warpgroup, rows of its matrix, and channels that an instruction multiplies.
-LANES, ROWS, DEEP = 128, 64, 16
+#: Threads of a warpgroup, and rows of its matrix.
+LANES, ROWS = 128, 64
 
 
 @dataclass(frozen=True)

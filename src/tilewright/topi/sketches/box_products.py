@@ -14,8 +14,8 @@ from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import wgmma
-from tilewright.topi.nn.box_windows import ROW, BoxDeclaration
-from tilewright.topi.pieces.box_products import DEEP, LANES, BoxProductTile, deep, innermost, load
+from tilewright.topi.nn.box_windows import DEEP, ROW, BoxDeclaration
+from tilewright.topi.pieces.box_products import LANES, BoxProductTile, deep, innermost, load
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes, scheduled
 
