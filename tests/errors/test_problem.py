@@ -19,7 +19,24 @@ IMPOSSIBLE = {
     "padding is an integer, a pair": dict(padding=(1, 2, 3)),
     "unknown padding 'FULL': use VALID, SAME": dict(padding="full"),
     "unknown layout 'NCW': use NCHW, NHWC": dict(layout="NCW"),
-    "unknown dtype 'int8'": dict(dtype="int8"),
+    "unknown dtype 'int16'": dict(dtype="int16"),
+    "int8 has no gradients": dict(dtype="int8", pass_="dgrad"),
+    "unknown accumulation type 'float32': use int32": dict(dtype="int8", accumulate="float32"),
+    "relu is of floats, the sums are int32": dict(dtype="int8", epilogue="bias+relu"),
+    "put dequantize before": dict(dtype="uint8", epilogue="quantize(1)"),
+    "relu follows quantize": dict(dtype="int8", epilogue="dequantize+quantize(1)+relu"),
+    "the epilogue has dequantize twice": dict(dtype="int8", epilogue="dequantize+dequantize"),
+    "dequantize is for sums of integers": dict(epilogue="dequantize"),
+    "quantize is for sums of integers": dict(dtype="float16", epilogue="quantize(1)"),
+    "its scale is a positive number": dict(dtype="int8", epilogue="dequantize+quantize(0)"),
+    "an integer from 0 to 255": dict(dtype="uint8", epilogue="dequantize+quantize(1,-1)"),
+    "an integer from -128 to 127, as": dict(
+        dtype="int8", epilogue="dequantize+quantized_residual(1,0.5)"
+    ),
+    "quantize takes 2 values, got 0": dict(dtype="int8", epilogue="dequantize+quantize"),
+    "has quantized_residual twice": dict(
+        dtype="int8", epilogue="dequantize+residual+quantized_residual(1)"
+    ),
     'allow precision="half"': dict(dtype="float16", accumulate="float16"),
     "unknown accumulation type 'float16'": dict(accumulate="float16"),
     "unknown pass 'backward': use forward": dict(pass_="backward"),

@@ -7,9 +7,10 @@ on a GPU, each with random numbers, its output poisoned; and 2,000 with kernels 
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.depthwise import TOLERANCE, run
+from tests.support.quantized import check_any
 from tests.support.search import search
 
 import tilewright
@@ -56,6 +57,16 @@ _LARGE = st.one_of(
 def test_problems_with_large_kernels_on_a_gpu(shard: str) -> None:
     layout = "NHWC" if int(shard) % 4 == 3 else "NCHW"
     search("cuda", _part(shard) * 2 // 5, shard, work=20_000_000, kernels=_LARGE, layout=layout)
+
+
+@pytest.mark.parametrize("target", [
+    "llvm", "llvm -arch=avx2", "sim",
+    pytest.param("opencl", marks=pytest.mark.needs_opencl),
+    pytest.param("cuda", marks=pytest.mark.needs_cuda),
+])  # fmt: skip
+@given(data=st.data())
+def test_problems_of_integers(target: str, data: st.DataObject) -> None:
+    check_any(data, target)
 
 
 def test_a_vector_of_bfloat16_ends_with_the_row() -> None:

@@ -19,7 +19,8 @@ def _device(target: Target) -> str:
 
 
 def inputs(problem: Problem, target: Target) -> list[Any]:
-    """The arrays of a call: inputs of normal numbers (variances of their squares), the result."""
+    """The arrays of a call: inputs of normal numbers (variances of their squares), of integers
+    over the range of 8 bits, and the result."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -29,6 +30,8 @@ def inputs(problem: Problem, target: Target) -> list[Any]:
     made = []
     for name, shape in shapes.items():
         values, dtype = rng.standard_normal(shape, "float32"), dtypes[name]
+        if "int" in dtype:
+            values = rng.integers(0 if dtype[0] == "u" else -128, 128, shape).astype("float32")
         if name == "variance":
             values *= values
         if dtype == "bfloat16":

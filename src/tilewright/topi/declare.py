@@ -194,6 +194,12 @@ class Layered(Protocol):
     def dtype(self) -> str: ...
 
     @property
+    def is_quantized(self) -> bool: ...
+
+    @property
+    def result_dtype(self) -> str: ...
+
+    @property
     def epilogue(self) -> tuple[Step, ...]: ...
 
 
@@ -203,7 +209,7 @@ def finished_by_channel(
     """As :func:`finished`, and the stages that hold what is the same for a channel."""
     held: list[Tensor] = []
     for step in p.epilogue:
-        result, found = by_channel(step, result, Images(p.layout), inputs)
+        result, found = by_channel(step, result, Images(p.layout), inputs, _quantized(p))
         held += found
     return rounded(p, result), tuple(held)
 
@@ -215,16 +221,21 @@ def finished(
     then rounding."""
     unit = taken.unit
     for step in p.epilogue[taken.steps :]:
-        result = apply_step(step, result, Images(p.layout), inputs, unit)
+        result = apply_step(step, result, Images(p.layout), inputs, unit, _quantized(p))
         unit = 1.0
     return rounded(p, result)
 
 
 def rounded(p: Layered, result: Tensor) -> Tensor:
-    """A result in the type of the problem."""
-    if result.dtype != p.dtype:
-        result = elementwise(result, lambda v: v.astype(p.dtype), "Rounded")
+    """A result in the type of the problem's."""
+    kind = p.result_dtype
+    if result.dtype != kind:
+        result = elementwise(result, lambda v: v.astype(kind), "Rounded")
     return result
+
+
+def _quantized(p: Layered) -> str:
+    return p.dtype if p.is_quantized else ""
 
 
 def placeholders(p: Problem, batch: Any = None) -> dict[str, Tensor]:

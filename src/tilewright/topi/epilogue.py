@@ -1,16 +1,21 @@
 """What follows a convolution in the same kernel: the steps that an epilogue is made of.
 
 A step is written as it is called: ``"bias"``, ``"leaky_relu(0.1)"``, ``"clamp(-1, 1)"``. Some read
-tensors of their own; which, and of what shape, is in :data:`STEPS`.
+tensors of their own; which, and of what shape, is in :data:`STEPS`. The values that steps are given
+are in the type of sums. Those of integer sums are integers up to the step "dequantize", float32
+behind it; :func:`chain_types` says which types follow from that.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from tilewright.ir.dtype import dtype as _dtype
+from tilewright.ir.dtype import int_range
 from tilewright.ir.errors import ProblemError
 
 
@@ -45,7 +50,17 @@ STEPS = {
     "silu": StepKind(),
     "gelu": StepKind(),
     "clamp": StepKind(values=(None, None)),
+    # Of integer sums. v = float32(v) * sum_scale, of which every channel has its own.
+    "dequantize": StepKind((("sum_scale", "channel"),)),
+    # v + scale * (residual - zero_point), of a residual in the type of images.
+    "quantized_residual": StepKind((("residual", "output"),), (None, 0.0)),
+    # round(v * (1 / scale)) + zero_point, in the type of images.
+    "quantize": StepKind(values=(None, 0.0)),
 }
+#: What integer sums may have before they are dequantised.
+_OF_INTEGERS = ("bias", "dequantize")
+#: Steps with a scale and a zero point.
+_SCALED = ("quantized_residual", "quantize")
 
 _CALL = re.compile(r"^\s*(\w+)\s*(?:\(([^()]*)\))?\s*$")
 
@@ -81,6 +96,8 @@ class Step:
             )
         if self.name == "clamp" and values[0] > values[1]:
             raise ProblemError(f"clamp({values[0]:g}, {values[1]:g}): put the lower bound first")
+        if self.name in _SCALED and not (2.0**-126 <= values[0] <= 2.0**126):
+            raise ProblemError(f"{self.name}: its scale is a positive number, got {values[0]:g}")
         object.__setattr__(self, "values", values)
 
     @staticmethod
@@ -114,8 +131,8 @@ class Step:
 
 def parse_epilogue(given: str | Iterable[str | Step]) -> tuple[Step, ...]:
     """Steps from ``"bias+relu"`` or a sequence of them; each step with tensors at most once."""
-    # A plus within a number, as in 1e+3, stands behind an e.
-    parts = re.split(r"(?<![eE])\+", given) if isinstance(given, str) else list(given)
+    # A plus within a number, as in 1e+3, stands behind a digit and an e.
+    parts = re.split(r"(?<![0-9.][eE])\+", given) if isinstance(given, str) else list(given)
     steps = tuple(Step.parse(p) for p in parts if p != "")
     seen: set[str] = set()
     for step in steps:
@@ -124,6 +141,54 @@ def parse_epilogue(given: str | Iterable[str | Step]) -> tuple[Step, ...]:
             raise ProblemError(f"the epilogue has {step.name} twice: join their tensors beforehand")
         seen |= names
     return steps
+
+
+class ChainTypes(NamedTuple):
+    """The types in an epilogue: of each step's tensors, and of the result."""
+
+    tensors: tuple[str, ...]
+    result: str
+
+
+def chain_types(steps: Sequence[Step], dtype: str, accumulate: str) -> ChainTypes:
+    """The types of an epilogue of a problem whose images have ``dtype`` and whose sums
+    ``accumulate``. Raises :class:`ProblemError` for steps that do not follow one another.
+
+    >>> chain_types(parse_epilogue("bias+dequantize+relu+quantize(0.1)"), "int8", "int32")
+    ChainTypes(tensors=('int32', 'float32', 'float32', 'float32'), result='int8')
+    """
+    if not _dtype(accumulate).is_int:
+        for step in steps:
+            if step.name == "dequantize" or step.name in _SCALED:
+                raise ProblemError(
+                    f"step {step.name} is for sums of integers, those of {dtype} are {accumulate}: "
+                    "leave it out, or use images in int8"
+                )
+        return ChainTypes(tuple(accumulate if s.wide else dtype for s in steps), dtype)
+    kind, found = accumulate, []
+    for step in steps:
+        if kind == dtype:
+            raise ProblemError(f"step {step.name} follows quantize: put it before, in float32")
+        if kind == accumulate and step.name not in _OF_INTEGERS:
+            raise ProblemError(
+                f"step {step.name} is of floats, the sums are {accumulate}: put dequantize before"
+            )
+        if kind == "float32" and step.name == "dequantize":
+            raise ProblemError("the epilogue has dequantize twice: join their scales beforehand")
+        if step.name in _SCALED:
+            _check_zero(step, dtype)
+        kind = "float32" if step.name == "dequantize" else kind
+        found.append(dtype if step.name == "quantized_residual" else kind)
+        kind = dtype if step.name == "quantize" else kind
+    return ChainTypes(tuple(found), kind)
+
+
+def _check_zero(step: Step, dtype: str) -> None:
+    low, high = int_range(_dtype(dtype))
+    if not (step.values[1].is_integer() and low <= step.values[1] <= high):
+        raise ProblemError(
+            f"step {step}: its zero point is an integer from {low} to {high}, as {dtype} has"
+        )
 
 
 def _signature(name: str) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, get_origin, g
 from tilewright.ir.dtype import dtype as _dtype
 from tilewright.ir.errors import ProblemError
 from tilewright.topi.arguments import one_of, whole
-from tilewright.topi.epilogue import Step, parse_epilogue
+from tilewright.topi.epilogue import Step, chain_types, parse_epilogue
 
 if TYPE_CHECKING:
     import argparse
@@ -34,6 +34,8 @@ ACCUMULATORS = {
     "bfloat16": ("float32", "bfloat16", "float64"),
     "float64": ("float64",),
 }
+#: The same of images in 8 bits, beside which filters are int8.
+QUANTIZED = {"int8": ("int32",), "uint8": ("int32",)}
 
 
 class TensorType(NamedTuple):
@@ -77,7 +79,9 @@ class Problem:
     operator : its name, one of :attr:`NAMES`, the first by default.
     pass_ : "forward", or one of the gradients that the operator has.
     dtype, accumulate : the types of tensors, where :meth:`inputs` says nothing else, and of sums;
-        by default sums of 16-bit floats are float32.
+        by default sums of 16-bit floats are float32. In "int8" and "uint8", which have no
+        gradients, the result is int32, float32 after the step "dequantize", and of ``dtype`` after
+        "quantize".
     precision : what may be done to products: "exact", "tf32" (fp32 through TF32 tensor cores),
         "half" (16-bit sums within a thread).
     deterministic : whether two runs must agree bit for bit.
@@ -126,8 +130,11 @@ class Problem:
         one_of("accumulation type", self.accumulate, self.TYPES[self.dtype])
         if self.accumulate in ("float16", "bfloat16") and self.precision != "half":
             raise ProblemError(f'sums in {self.accumulate} lose digits: allow precision="half"')
+        if self.is_quantized and self.pass_ != "forward":
+            raise ProblemError(f"{self.dtype} has no gradients: use the pass forward, or floats")
         self.put("deterministic", bool(self.deterministic))
         self.put("epilogue", parse_epilogue(self.epilogue))
+        chain_types(self.epilogue, self.dtype, self.accumulate)
         self.check()
 
     def put(self, name: str, value: Any) -> None:
@@ -266,6 +273,30 @@ class Problem:
         return tuple(f.name for f in fields(cls) if f.name not in common)
 
     # -- tensors -----------------------------------------------------------------------------
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether images are integers, and sums of products exact."""
+        return self.dtype in QUANTIZED
+
+    @property
+    def filter_dtype(self) -> str:
+        """The type of what images are multiplied with."""
+        return "int8" if self.is_quantized else self.dtype
+
+    @property
+    def result_dtype(self) -> str:
+        """The type of the result: that of images, if the epilogue says nothing else."""
+        return chain_types(self.epilogue, self.dtype, self.accumulate).result
+
+    def epilogue_inputs(self, shape: tuple[int, ...], channels: int) -> dict[str, TensorType]:
+        """The tensors of the epilogue by name, of a result of this shape."""
+        types = chain_types(self.epilogue, self.dtype, self.accumulate).tensors
+        return {
+            name: TensorType(shape if of == "output" else (channels,), kind)
+            for step, kind in zip(self.epilogue, types, strict=True)
+            for name, of in step.tensors
+        }
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the inputs by name, in calling order."""

@@ -46,6 +46,7 @@ class Template:
     declares : the declaration that it schedules, where the operator has none that does without
         these, of a problem, the parameters and a batch.
     operators : what operators it is for, by name; empty for any that it is ``where``.
+    types : the types of sums that it is for, by how their names begin.
     counts : what it does with given parameters, in closed form.
     tiles : the parameters worth trying for a problem and a target, the best guess first; there is
         at least one, and each is correct for every problem that the template is for.
@@ -68,6 +69,7 @@ class Template:
     form: str | Callable[[Any, Any], str] = ""
     declares: Callable[[Any, Any, Any], Declared] | None = None
     operators: tuple[str, ...] = DEPTHWISE
+    types: tuple[str, ...] = ("float", "bfloat")
     counts: Callable[[Any, Any], Counts] | None = None
 
     def declare(self, p: Problem, config: Any, batch: Any = None) -> Declared:
@@ -93,6 +95,8 @@ class Template:
             return f"{self.name} is for channels {'last' if self.channels_last else 'first'}"
         if self.passes and p.pass_ not in self.passes:
             return f"{self.name} has no {p.pass_}"
+        if not p.accumulate.startswith(self.types):
+            return f"{self.name} has no sums in {p.accumulate}"
         supported = (
             (not self.kinds or target.kind in self.kinds)
             and (target.kind != "cuda" or self._runs_on(target.arch))

@@ -31,8 +31,9 @@ def compute(operator: type[Problem], *tensors: torch.Tensor, **values: Any) -> t
     Parameters
     ----------
     operator : a class of problems, as :class:`tilewright.topi.Gemm` or one of the caller's.
-    tensors : its inputs in calling order, then those of ``epilogue``; of one type and device.
-        Those that are not dense are copied first.
+    tensors : its inputs in calling order, then those of ``epilogue``; on one device, and of one
+        type, or of those that :meth:`~tilewright.topi.problem.Problem.inputs` has for the type of
+        the first. Those that are not dense are copied first.
     values : the fields of the problem that the shapes leave open. With ``pass_="dgrad"`` and
         ``output_padding`` a convolution is the transposed one.
 
@@ -136,7 +137,8 @@ def _make_call(operator: type[Problem], given: tuple[Any, ...], values: tuple[An
             )
     plain = p.replace(epilogue=())
     last = p.channels_last is not False
-    steps = tuple((step, len(step.tensors)) for step in p.epilogue)
+    apart = () if p.is_quantized else p.epilogue
+    steps = tuple((step, len(step.tensors)) for step in apart)
     return _Call(p.to_json(), plain.to_json(), len(plain.inputs()), steps, last)
 
 

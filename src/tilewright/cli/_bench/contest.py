@@ -25,7 +25,10 @@ OURS = "tilewright"
 #: Under this many bytes a problem's data may stay in the caches of a GPU, as in a network.
 _CACHED = 8e6
 #: The relative error norm from PyTorch's result in float64 that a right answer stays under.
-TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
+TOLERANCE = {
+    "float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2,
+    "int32": 1e-12, "int8": 2e-2, "uint8": 2e-2,  # the others round in their last place
+}  # fmt: skip
 #: Sums in the type of 16-bit data, which the caller has to allow, lose more digits.
 _HALF = 10
 #: Multiplications up to which a gradient of filters is checked against float64 on a CPU.
@@ -173,7 +176,7 @@ class Contest:
         copies = [self._device_arrays(problem, arrays) for _ in range(sets)]
         built(*copies[0])
         row.error = self._error(problem, arrays, copies[0][-1].numpy())
-        allowed = TOLERANCE[problem.dtype] * (_HALF if problem.precision == "half" else 1)
+        allowed = TOLERANCE[problem.result.dtype] * (_HALF if problem.precision == "half" else 1)
         if row.error is not None and not row.error < allowed:
             raise WrongResult(
                 f"{row.schedule} computes something else: its relative error is {row.error:.1e}"
@@ -188,10 +191,12 @@ class Contest:
         return _driver_graphs(built, copies)
 
     def _device_arrays(self, problem: Problem, arrays: Mapping[str, Any]) -> list[Any]:
-        """In calling order and in the problem's layout, the result last and full of NaN."""
+        """In calling order and in the problem's layout, the result last and full of NaN, or of an
+        integer that is rare."""
         import numpy as np
 
-        result = np.full(problem.result.shape, np.nan, np.float32)
+        empty = 77 if "int" in problem.result.dtype else np.nan
+        result = np.full(problem.result.shape, empty, np.float32)
         dtypes = problem.dtypes()
         made = [
             self.machine.array(in_layout(problem, name, values), dtypes[name])
@@ -212,7 +217,7 @@ class Contest:
         device = "cuda" if self.machine.kind == "cuda" else "cpu"
         if p.flops > _CHECKED and device == "cpu":
             return None
-        p = p.plain().replace(dtype="float64", precision="exact")
+        p = p.plain() if p.is_quantized else p.plain().replace(dtype="float64", precision="exact")
         call = p.torch_function(torch)
         if call is None:
             return None
@@ -226,13 +231,19 @@ class Contest:
 
 def random_arrays(problem: Problem) -> dict[str, Any]:
     """Normal numbers that the problem's type holds exactly, as float32, in the shapes of its
-    ``plain``; variances are not negative."""
+    ``plain``; variances are not negative. Integers are of 8 bits, and scales such that results
+    are, too."""
     import numpy as np
 
     rng = np.random.default_rng(0)
     found = {}
-    for name, shape in problem.plain().shapes().items():
+    for name, (shape, dtype) in problem.plain().inputs().items():
         values = rng.standard_normal(shape, np.float32)
+        if "int" in dtype:
+            low = 0 if dtype[0] == "u" else -128
+            values = rng.integers(low, low + 256, shape).astype(np.float32)
+        elif name == "sum_scale":
+            values = abs(values) * 2.0**-14
         values = abs(values) if name == "variance" else values
         if problem.dtype == "bfloat16":
             values = (values.view(np.uint32) & 0xFFFF0000).view(np.float32)

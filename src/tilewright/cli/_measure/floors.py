@@ -37,7 +37,8 @@ def roof(machine: Machine, dtype: str) -> Roof:
     """Measure it; 0 stands for what cannot be measured.
 
     On CUDA the better of kernels of our own and of PyTorch's copy and matrix product in ``dtype``
-    (of float32 without TF32), where that is installed; elsewhere float32 arithmetic in vectors.
+    (of float32 without TF32), where that is installed; elsewhere float32 arithmetic in vectors,
+    and nothing for integers.
     """
     return Roof(bandwidth(machine), rate(machine, dtype))
 
@@ -62,6 +63,8 @@ def bandwidth(machine: Machine) -> float:
 
 
 def rate(machine: Machine, dtype: str) -> float:
+    if "int" in dtype:
+        return 0.0
     found = [machine.peak]
     torch = _torch(machine)
     if torch is not None and dtype != "float64":

@@ -7,6 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright import te
+from tilewright.ir import expr as E
+from tilewright.ir.dtype import dtype as _dtype
+from tilewright.ir.dtype import int_range
+from tilewright.ir.expr import Expr
+from tilewright.ir.visit import BottomUp
 from tilewright.te import Tensor
 from tilewright.topi.elementwise import ELEMENTWISE
 from tilewright.topi.epilogue import Step
@@ -14,9 +19,18 @@ from tilewright.topi.nn.images import Images
 
 
 def apply_step(
-    step: Step, x: Tensor, images: Images, tensors: dict[str, Tensor], unit: float = 1.0
+    step: Step,
+    x: Tensor,
+    images: Images,
+    tensors: dict[str, Tensor],
+    unit: float = 1.0,
+    quantized: str = "",
 ) -> Tensor:
-    """``unit * x`` after one step, in the type of ``x``; ``tensors`` by their names in the step."""
+    """``unit * x`` after one step, in the type of ``x``; ``tensors`` by their names in the step.
+
+    ``quantized`` is the type of images in 8 bits: each product is rounded by itself then, so that
+    results are the same bits by every schedule and on every target.
+    """
 
     def element(n: Any, c: Any, at: list[Any]) -> Any:
         index = images.order(n, c, at)
@@ -25,24 +39,31 @@ def apply_step(
             if step.name == "silu":  # a constant less between the exponent and the sum
                 return value * (te.sigmoid(value * unit) * unit)
             value = value * unit
+        if step.name == "quantize":
+            return _rounded_apart(_quantize(value, step, quantized))
+        if step.name == "dequantize":
+            value = value.astype("float32")
         read = {
-            name: (tensors[name][c] if shape == "channel" else tensors[name][index]).astype(x.dtype)
+            name: (tensors[name][c] if shape == "channel" else tensors[name][index]).astype(
+                value.dtype
+            )
             for name, shape in step.tensors
         }
-        return _MEANING[step.name](value, *step.values, **read)
+        found = _MEANING[step.name](value, *step.values, **read)
+        return _rounded_apart(found) if quantized else found
 
     n, c, space = images.meaning(x.shape)
     return images.compute(n, c, space, element, step.name.title().replace("_", ""), ELEMENTWISE)
 
 
 def by_channel(
-    step: Step, x: Tensor, images: Images, tensors: dict[str, Tensor]
+    step: Step, x: Tensor, images: Images, tensors: dict[str, Tensor], quantized: str = ""
 ) -> tuple[Tensor, list[Tensor]]:
     """As :func:`apply_step`, and the stages that it reads what is the same for a channel from: of a
     step that multiplies and adds those of both numbers, of others there are no such stages."""
-    of = scale_and_shift(step, x.dtype, tensors)
+    of = None if quantized else scale_and_shift(step, x.dtype, tensors)
     if of is None:
-        return apply_step(step, x, images, tensors), []
+        return apply_step(step, x, images, tensors, quantized=quantized), []
     n, c, space = images.meaning(x.shape)
     scale, shift = (
         te.compute((c,), lambda k, j=j: of(k)[j], name=name)
@@ -69,6 +90,26 @@ def scale_and_shift(step: Step, dtype: str, tensors: dict[str, Tensor]) -> Any:
         return found
 
     return of
+
+
+class _Apart(BottomUp):
+    """Products of floats as such that no compiler joins with a sum."""
+
+    def made(self, old: Expr, new: Expr) -> Expr:
+        if isinstance(new, E.Mul) and new.dtype.is_float:
+            return te.fma(new.a, new.b, te.const(-0.0, new.dtype))  # exact: x + -0.0 is x
+        return new
+
+
+def _rounded_apart(e: Expr) -> Expr:
+    return _Apart().expr(e)
+
+
+def _quantize(v: Any, step: Step, dtype: str) -> Any:
+    """``round(v * (1 / scale)) + zero``, ties to even, saturated; the lowest value for NaN."""
+    (scale, zero), (low, high) = step.values, int_range(_dtype(dtype))
+    most = te.clip(v * (1 / scale), low - zero, high - zero)
+    return (te.nearbyint(most).astype("int32") + int(zero)).astype(dtype)
 
 
 def _number(value: float, like: Any) -> Any:
@@ -125,6 +166,8 @@ _MEANING: dict[str, Callable[..., Any]] = {
     "bias": lambda v, bias: v + bias,
     **{name: _affine(name) for name in _AFFINE},
     "residual": lambda v, residual: v + residual,
+    "dequantize": lambda v, sum_scale: v * sum_scale,
+    "quantized_residual": lambda v, scale, zero, residual: v + (residual - zero) * scale,
     "relu": _relu,
     "relu6": lambda v: _clamp(v, 0, 6),
     "leaky_relu": _leaky,

@@ -38,13 +38,17 @@ def torch_convolution(p: Convolution, torch: Any) -> Callable[..., Any]:
     def steps(y: Any, tensors: tuple[Any, ...], done: int = 0) -> Any:
         rest = list(tensors)
         for step in p.epilogue[done:]:
-            y = apply(torch, step, y, [rest.pop(0) for _ in step.tensors])
+            y = apply(torch, step, y, [rest.pop(0) for _ in step.tensors], dtype=p.dtype)
         return y
 
     def forward(x: Any, weight: Any, *more: Any) -> Any:
         done = 1 if p.epilogue and p.epilogue[0].name == "bias" else 0
-        bias = more[0] if done else None
+        read = [x, weight, more[0] if done else None]
+        if p.is_quantized:  # which PyTorch has no sums of but these, which are exact
+            read = [t if t is None else t.double() for t in read]
+        x, weight, bias = read
         y = convolve(padded(x), shaped(weight), bias, stride, padding, dilation, p.groups)
+        y = y.to(torch.int32) if p.is_quantized else y
         return steps(y, more[done:], done)
 
     def dgrad(grad: Any, weight: Any, *more: Any) -> Any:
@@ -71,20 +75,31 @@ def torch_convolution(p: Convolution, torch: Any) -> Callable[..., Any]:
     return found
 
 
-def apply(torch: Any, step: Step, y: Any, tensors: list[Any], last: bool = False) -> Any:
+def apply(
+    torch: Any, step: Step, y: Any, tensors: list[Any], last: bool = False, dtype: str = ""
+) -> Any:
     """One step of an epilogue in PyTorch's operators; channels are the last dimension where
-    ``last``, else the second."""
+    ``last``, else the second. ``dtype`` is the type of images, which a step may round to."""
     F, name, values = torch.nn.functional, step.name, step.values
     if name == "residual":
         return y + tensors[0]
+    if name == "quantized_residual":
+        return y + (tensors[0].float() - values[1]) * values[0]
+    if name == "quantize":
+        kind = getattr(torch, dtype)
+        limits = torch.iinfo(kind)
+        rounded = torch.round(y * (1 / values[0])).double() + values[1]
+        return torch.clamp(rounded, limits.min, limits.max).to(kind)
     if "batch_norm" in name:
         mean, variance, gamma, beta = tensors
         if last:
             y = y.movedim(-1, 1)
         y = F.batch_norm(y, mean, variance, gamma, beta, False, 0.0, values[0])
         return y.movedim(1, -1) if last else y
-    if name in ("bias", "scale_shift"):
+    if name in ("bias", "scale_shift", "dequantize"):
         wide = [t if last else t.reshape(-1, *[1] * (y.dim() - 2)) for t in tensors]
+        if name == "dequantize":
+            return y.float() * wide[0]
         return y + wide[0] if name == "bias" else y * wide[0] + wide[1]
     if name == "clamp":
         return torch.clamp(y, *values)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from tilewright.ir.errors import ProblemError
 from tilewright.topi.operators.conv_shapes import Dimension, channels_first, transposed_shape
 from tilewright.topi.operators.conv_torch import torch_convolution
-from tilewright.topi.problem import Problem, TensorType
+from tilewright.topi.problem import ACCUMULATORS, QUANTIZED, Problem, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,6 +40,7 @@ class Convolution(Problem):
     """
 
     LINEAR = True
+    TYPES: ClassVar[Mapping[str, tuple[str, ...]]] = ACCUMULATORS | QUANTIZED
     #: Whether filters of depthwise convolutions lie as (channels, multiplier, ...) in every layout.
     OWN_FILTERS: ClassVar[bool] = False
     PASSES: ClassVar[Mapping[str, str]] = {"forward": "", "dgrad": "data", "wgrad": "filter"}
@@ -192,19 +193,18 @@ class Convolution(Problem):
     def inputs(self) -> dict[str, TensorType]:
         """By name, in calling order: "data", "filter" or "grad" as in :data:`OPERANDS`, then those
         of the epilogue's steps."""
-        known = {"data": self.input_shape, "filter": self.filter_shape, "grad": self.output_shape}
-        found = {name: TensorType(known[name], self.dtype) for name in OPERANDS[self.pass_]}
-        for step in self.epilogue:
-            kind = self.accumulate if step.wide else self.dtype
-            for name, shape in step.tensors:
-                size = self.result_shape if shape == "output" else (self.result_channels,)
-                found[name] = TensorType(size, kind)
-        return found
+        known = {
+            "data": TensorType(self.input_shape, self.dtype),
+            "filter": TensorType(self.filter_shape, self.filter_dtype),
+            "grad": TensorType(self.output_shape, self.dtype),
+        }
+        found = {name: known[name] for name in OPERANDS[self.pass_]}
+        return found | self.epilogue_inputs(self.result_shape, self.result_channels)
 
     @property
     def result(self) -> TensorType:
         """What the pass computes."""
-        return TensorType(self.result_shape, self.dtype)
+        return TensorType(self.result_shape, self.result_dtype)
 
     def declare(self, given: Any = None) -> Declared:
         """See :mod:`~tilewright.topi.operators.conv_dense`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewright import te
 from tilewright.ir.errors import ProblemError
-from tilewright.topi.problem import Problem, TensorType
+from tilewright.topi.problem import ACCUMULATORS, QUANTIZED, Problem, TensorType
 
 if TYPE_CHECKING:
     from tilewright.topi.declared import Declared
@@ -31,6 +31,7 @@ class Gemm(Problem):
 
     NAMES: ClassVar[tuple[str, ...]] = ("gemm",)
     LINEAR = True
+    TYPES: ClassVar[Mapping[str, tuple[str, ...]]] = ACCUMULATORS | QUANTIZED
     PASSES: ClassVar[Mapping[str, str]] = {"forward": "", "dgrad": "a", "wgrad": "b"}
 
     m: int
@@ -80,18 +81,15 @@ class Gemm(Problem):
     def inputs(self) -> dict[str, TensorType]:
         """ "a" and "b" or, in gradients, "grad" of C, in calling order; then the epilogue's."""
         names = {"forward": "ab", "dgrad": "cb", "wgrad": "ac"}[self.pass_]
-        found = {"grad" if x == "c" else x: TensorType(self._shape(x), self.dtype) for x in names}
-        for step in self.epilogue:
-            for name, shape in step.tensors:
-                size = self._shape("c") if shape == "output" else (self.n,)
-                found[name] = TensorType(size, self.accumulate if step.wide else self.dtype)
-        return found
+        types = {"a": self.dtype, "b": self.filter_dtype, "c": self.dtype}
+        found = {"grad" if x == "c" else x: TensorType(self._shape(x), types[x]) for x in names}
+        return found | self.epilogue_inputs(self._shape("c"), self.n)
 
     @property
     def result(self) -> TensorType:
         """C, or the gradient by A or by B."""
         name = {"forward": "c", "dgrad": "a", "wgrad": "b"}[self.pass_]
-        return TensorType(self._shape(name), self.dtype)
+        return TensorType(self._shape(name), self.result_dtype)
 
     def factors(self, inputs: Mapping[str, Any]) -> Factors:
         """The pass as a product of two matrices, whatever way they lie."""
@@ -161,10 +159,14 @@ class Gemm(Problem):
             return x.mT if turned else x
 
         def forward(a: Any, b: Any, *more: Any) -> Any:
+            if self.is_quantized:  # sums that are exact
+                a, b = a.double(), b.double()
             y = torch.matmul(plain(a, self.transpose_a), plain(b, self.transpose_b))
+            y = y.to(torch.int32) if self.is_quantized else y
             rest = list(more)
             for step in self.epilogue:
-                y = apply(torch, step, y, [rest.pop(0) for _ in step.tensors], last=True)
+                read = [rest.pop(0) for _ in step.tensors]
+                y = apply(torch, step, y, read, last=True, dtype=self.dtype)
             return y
 
         def dgrad(c: Any, b: Any) -> Any:

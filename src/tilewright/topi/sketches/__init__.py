@@ -30,10 +30,13 @@ from tilewright.topi.sketches.products import (
 )
 from tilewright.topi.template import DEPTHWISE, Template
 
+#: Any type of sums.
+_ANY = ("",)
+
 
 def _is_other(p: Problem) -> bool:
     """Whether an operator has no schedules of its own for all of its problems."""
-    return p.operator not in DEPTHWISE
+    return p.operator not in DEPTHWISE or p.is_quantized
 
 
 SKETCHES = (
@@ -56,7 +59,7 @@ SKETCHES = (
     Template("cpu.products", ColumnTile, schedule_columns, (), None, False, column_tiles,
              where=is_product, operators=()),
     Template("cpu.loops", Tiling, schedule_cpu, (), None, False, tilings, where=_is_other,
-             operators=()),
+             operators=(), types=_ANY),
     Template("gpu.loops", Tiling, schedule_gpu, (), None, True, tilings, where=_is_other,
-             operators=(), counts=counts),
+             operators=(), counts=counts, types=_ANY),
 )  # fmt: skip

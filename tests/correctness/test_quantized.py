@@ -1,0 +1,90 @@
+"""Convolutions and products of 8-bit integers: the same bits by every schedule, everywhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.support.quantized import check, inputs, reference, result
+
+import tilewright
+from tilewright import te
+from tilewright.select.choice import choose
+from tilewright.topi import Conv, Conv3d, Gemm
+from tilewright.topi.templates import candidates, default_schedule
+
+TARGETS = [
+    "llvm", "llvm -arch=avx2", "sim",
+    pytest.param("opencl", marks=pytest.mark.needs_opencl),
+    pytest.param("cuda", marks=pytest.mark.needs_cuda),
+]  # fmt: skip
+
+
+LAYERS = (
+    Conv.parse((1, 16, 9, 7), (24, 16, 1, 1), 1, dtype="int8", layout="NHWC"),
+    Conv.parse((2, 5, 9, 7), (7, 5, 3, 3), 1, padding=(0, 1, 2, 1), stride=2, dtype="uint8"),
+    Conv.parse((1, 12, 9, 9), (8, 3, 3, 3), 4, padding=1, dtype="int8",
+               epilogue="bias+dequantize+relu+quantize(0.5,-3)"),
+    Conv.parse((1, 12, 9, 9), (12, 1, 5, 5), padding=2, dtype="uint8", layout="NHWC",
+               epilogue="bias+dequantize+quantized_residual(0.1,9)+hswish+quantize(0.5,3)"),
+    Conv3d.parse((1, 4, 3, 5, 6), (6, 4, 3, 3, 1), padding=1, dtype="int8",
+                 epilogue="dequantize+leaky_relu"),
+    Gemm(m=5, n=33, k=70, transpose_b=True, dtype="uint8", epilogue="bias"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("p", LAYERS, ids=str)
+def test_what_nobody_tuned_has_a_choice(p, target, tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    check(choose(p, target).build(), p)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_results_saturate_and_ties_go_to_even(target, dtype):
+    p = Gemm(m=1, n=1, k=1, dtype=dtype, epilogue="bias+dequantize+quantize(0.5,1)")
+    kernel = choose(p, target).build()
+    limits = np.iinfo(dtype)
+    for total, scale, wanted in (
+        (1, 0.25, 1), (3, 0.25, 3), (5, 0.25, 3), (7, 0.25, 5), (2**30, 1e30, limits.max),
+        (-(2**30), 1e30, limits.min), (1, np.inf, limits.max), (0, np.inf, limits.min),
+        (2 * limits.max - 2, 0.25, limits.max), (2 * limits.max - 1, 0.25, limits.max),
+    ):  # fmt: skip
+        one = np.zeros((1, 1), dtype), np.zeros((1, 1), "int8")
+        bias, scales = np.array([total], "int32"), np.array([scale], "float32")
+        y = np.zeros((1, 1), dtype)
+        with np.errstate(invalid="ignore", over="ignore"):  # as sim computes 0 * infinity
+            kernel(*one, bias, scales, y)
+        assert y[0, 0] == wanted, (total, scale)
+
+
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+def test_a_function_is_within_one_of_the_reference(target):
+    p = Conv.parse((1, 8, 9, 9), (16, 8, 3, 3), 1, dtype="int8",
+                   epilogue="dequantize+silu+quantize(0.01,-20)")  # fmt: skip
+    arrays = inputs(p, 0) | {"sum_scale": np.full(16, 1e-5, "float32")}
+    found = result(choose(p, target).build(), p, arrays)
+    assert abs(found.astype(int) - reference(p, arrays)).max() <= 1
+
+
+def test_a_batch_of_any_size_may_be_empty():
+    p = Conv.parse((3, 8, 9, 9), (16, 8, 3, 3), 1, dtype="int8", layout="NHWC",
+                   epilogue="bias+dequantize+quantize(30)")  # fmt: skip
+    template, config = next(iter(candidates(p, "llvm")))
+    d = template.declare(p, config, te.var("n"))
+    kernel = tilewright.build(template.schedule(d, config), d.args)
+    check(kernel, p)
+    arrays = inputs(p, 0) | {"data": np.zeros((0, 9, 9, 8), "int8")}
+    kernel(*arrays.values(), np.zeros((0, 7, 7, 16), "int8"))
+
+
+@pytest.mark.parametrize(("target", "adds", "joins"), [
+    ("llvm -arch=avx2", "vadd", "vfmadd"),
+    pytest.param("cuda -arch=sm_90a", "FADD", "", marks=pytest.mark.needs_nvrtc),
+])  # fmt: skip
+def test_products_are_rounded_before_they_are_added(target, adds, joins):
+    p = Gemm(m=40, n=50, k=3, dtype="int8", epilogue="dequantize+scale_shift")
+    declaration, schedule = default_schedule(p, target)
+    text = tilewright.build(schedule, declaration.args, target).assembly
+    assert adds in text
+    assert not joins or joins not in text
