@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from tilewright.ir.dtype import int_range
 from tilewright.ir.expr import Expr
 from tilewright.ir.visit import BottomUp
 from tilewright.te import Tensor
+from tilewright.topi import activations
 from tilewright.topi.elementwise import ELEMENTWISE
 from tilewright.topi.epilogue import Step
 from tilewright.topi.nn.images import Images
@@ -112,10 +112,6 @@ def _quantize(v: Any, step: Step, dtype: str) -> Any:
     return (te.nearbyint(most).astype("int32") + int(zero)).astype(dtype)
 
 
-def _number(value: float, like: Any) -> Any:
-    return te.const(value, like.dtype)
-
-
 def _affine(name: str) -> Callable[..., Any]:
     """``v * scale + shift``, both of which are the same for a channel, and leave its loops."""
 
@@ -131,31 +127,6 @@ def _normalised(eps: float, mean: Any, variance: Any, gamma: Any, beta: Any) -> 
     return scale, beta - mean * scale
 
 
-def _relu(v: Any) -> Any:
-    """``max(v, 0)``, but of NaN NaN, as in PyTorch."""
-    return te.Select(v < 0.0, _number(0, v), v)
-
-
-def _clamp(v: Any, low: float, high: float) -> Any:
-    """``min(max(v, low), high)``, but of NaN NaN, as in PyTorch."""
-    above = te.Select(v < low, _number(low, v), v)
-    return te.Select(above > high, _number(high, v), above)
-
-
-def _hsigmoid(v: Any) -> Any:
-    return _clamp(v + 3.0, 0, 6) * (1 / 6)
-
-
-def _leaky(v: Any, slope: float) -> Any:
-    return te.Select(v > 0.0, v, v * slope)
-
-
-def _gelu(v: Any) -> Any:
-    """``v`` times the normal distribution's share below it, which ``1 + erf`` would lose digits of
-    where it is small: all of them from -5.5 on in float32."""
-    return v * 0.5 * te.erfc(v * -math.sqrt(0.5))
-
-
 #: Of a step that is a product and a sum, both numbers.
 _AFFINE: dict[str, Callable[..., tuple[Any, Any]]] = {
     "scale_shift": lambda scale, shift: (scale, shift),
@@ -168,12 +139,12 @@ _MEANING: dict[str, Callable[..., Any]] = {
     "residual": lambda v, residual: v + residual,
     "dequantize": lambda v, sum_scale: v * sum_scale,
     "quantized_residual": lambda v, scale, zero, residual: v + (residual - zero) * scale,
-    "relu": _relu,
-    "relu6": lambda v: _clamp(v, 0, 6),
-    "leaky_relu": _leaky,
-    "hswish": lambda v: v * _hsigmoid(v),
-    "hsigmoid": _hsigmoid,
-    "silu": lambda v: v * te.sigmoid(v),
-    "gelu": _gelu,
-    "clamp": _clamp,
+    "relu": activations.relu,
+    "relu6": lambda v: activations.clamp(v, 0, 6),
+    "leaky_relu": activations.leaky_relu,
+    "hswish": activations.hswish,
+    "hsigmoid": activations.hsigmoid,
+    "silu": activations.silu,
+    "gelu": activations.gelu,
+    "clamp": activations.clamp,
 }

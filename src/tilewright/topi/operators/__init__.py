@@ -3,5 +3,6 @@
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.conv3d import Conv3d
 from tilewright.topi.operators.gemm import Gemm
+from tilewright.topi.operators.program import Program
 
-__all__ = ["Conv", "Conv3d", "Gemm"]
+__all__ = ["Conv", "Conv3d", "Gemm", "Program"]

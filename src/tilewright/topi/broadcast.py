@@ -1,0 +1,155 @@
+"""Functions of several tensors, element by element, of shapes that NumPy's rules make one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright import te
+from tilewright.ir.errors import LanguageError
+from tilewright.ir.expr import FloatImm
+from tilewright.te import Tensor
+from tilewright.topi.nn.padding import static
+
+#: The tag of stages whose operands may lack dimensions, or have one element along them.
+BROADCAST = "broadcast"
+
+
+def shape_of(x: Tensor) -> tuple[int, ...]:
+    """A shape in integers; raises :class:`LanguageError` where an extent is symbolic."""
+    return tuple(static(extent, f"an extent of {x.name}") for extent in x.shape)
+
+
+def common_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that all of these are broadcast to; raises :class:`LanguageError` without one.
+
+    >>> common_shape((8, 1, 3), (5, 1))
+    (8, 5, 3)
+    """
+    rank = max(map(len, shapes), default=0)
+    found = []
+    for extents in zip(*((1,) * (rank - len(s)) + tuple(s) for s in shapes), strict=True):
+        sizes = {e for e in extents if e != 1}
+        if len(sizes) > 1:
+            texts = " and ".join("x".join(map(str, s)) or "a scalar" for s in shapes)
+            raise LanguageError(f"shapes {texts} do not fit one another")
+        found.append(sizes.pop() if sizes else 1)
+    return tuple(found)
+
+
+def read(x: Any, index: Sequence[Any]) -> Any:
+    """The element of ``x`` at an index of the shape that it is broadcast to; a constant itself."""
+    if not isinstance(x, Tensor):
+        return x
+    if not x.ndim:
+        return x()
+    own = index[len(index) - x.ndim :]
+    places = [0 if e == 1 else i for e, i in zip(shape_of(x), own, strict=True)]
+    return x[tuple(places)]
+
+
+def broadcast(
+    function: Callable[..., Any], operands: Sequence[Tensor | float], name: str
+) -> Tensor:
+    """``function`` of the elements of tensors, and of numbers, which fit any shape."""
+    tensors = [x for x in operands if isinstance(x, Tensor)]
+    dtype = tensors[-1].dtype  # of numbers, too: the first may be a condition
+    given = [x if isinstance(x, Tensor) else te.const(x, dtype) for x in operands]
+    made: Tensor = te.compute(
+        common_shape(*map(shape_of, tensors)),
+        lambda *i: function(*(read(x, i) for x in given)),
+        name=name,
+        tag=BROADCAST,
+    )
+    return made
+
+
+def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """``x`` repeated along dimensions of one element, and new ones in front."""
+    made: Tensor = te.compute(
+        common_shape(shape_of(x), shape), lambda *i: read(x, i), name="broadcast_to", tag=BROADCAST
+    )
+    return made
+
+
+def _divide(a: Any, b: Any) -> Any:
+    return te.truncdiv(a, b) if a.dtype.is_int else a / b
+
+
+def _mod(a: Any, b: Any) -> Any:
+    """The remainder of the division that rounds down: of the sign of ``b``."""
+    if a.dtype.is_int:
+        return te.floormod(a, b)
+    rest, zero = _fmod(a, b), te.const(0, a.dtype)
+    apart = te.all(te.logical_not(rest.equal(zero)), (rest < zero) != (b < zero))
+    return te.Select(apart, rest + b, rest)
+
+
+def _fmod(a: Any, b: Any) -> Any:
+    """The remainder of the division that rounds towards zero: of the sign of ``a``."""
+    if a.dtype.is_int:
+        return te.truncmod(a, b)
+    endless = te.all(te.abs(b).equal(te.max_value(b.dtype)), te.abs(a) < te.max_value(a.dtype))
+    return te.Select(endless, a, a - te.trunc(a / b) * b)
+
+
+def _power(a: Any, b: Any) -> Any:
+    if isinstance(b, FloatImm) and b.value in _POWERS:
+        return _POWERS[b.value](a)
+    if not a.dtype.is_int:
+        return te.power(a, b.astype(a.dtype))
+    return te.nearbyint(te.power(a.astype("float64"), b.astype("float64"))).astype(a.dtype)
+
+
+#: Powers that are cheaper, and rounded less often, than by a logarithm.
+_POWERS: dict[float, Callable[[Any], Any]] = {
+    2.0: lambda a: a * a, 3.0: lambda a: a * a * a, 0.5: te.sqrt, -0.5: te.rsqrt,
+}  # fmt: skip
+
+
+def _maximum(a: Any, b: Any) -> Any:
+    return _extremum(a, b, a > b)
+
+
+def _minimum(a: Any, b: Any) -> Any:
+    return _extremum(a, b, a < b)
+
+
+def _extremum(a: Any, b: Any, first: Any) -> Any:
+    """One of two values; NaN where either is."""
+    if a.dtype.is_float:
+        first = te.any(first, te.isnan(a))
+    return te.Select(first, a, b)
+
+
+def _prelu(a: Any, slope: Any) -> Any:
+    return te.Select(a < te.const(0, a.dtype), a * slope, a)
+
+
+#: What two elements become, or three, by the name of the function.
+ELEMENTS: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b, "subtract": lambda a, b: a - b, "multiply": lambda a, b: a * b,
+    "divide": _divide, "mod": _mod, "fmod": _fmod, "power": _power,
+    "maximum": _maximum, "minimum": _minimum,
+    "equal": lambda a, b: a == b, "less": lambda a, b: a < b, "greater": lambda a, b: a > b,
+    "less_equal": lambda a, b: a <= b, "greater_equal": lambda a, b: a >= b,
+    "logical_and": lambda a, b: a & b, "logical_or": lambda a, b: a | b,
+    "logical_xor": lambda a, b: a ^ b, "bitwise_and": lambda a, b: a & b,
+    "bitwise_or": lambda a, b: a | b, "bitwise_xor": lambda a, b: a ^ b,
+    "left_shift": lambda a, b: a << b, "right_shift": lambda a, b: a >> b,
+    "where": te.select, "prelu": _prelu,
+}  # fmt: skip
+
+
+def function(name: str) -> Callable[..., Tensor]:
+    """The function of :data:`ELEMENTS` as one of tensors and numbers.
+
+    >>> x, y = te.placeholder((2, 1), name="x"), te.placeholder((3,), name="y")
+    >>> function("add")(x, y)
+    Tensor(add, shape=[2, 3], dtype=float32)
+    """
+
+    def of(*operands: Tensor | float) -> Tensor:
+        return broadcast(ELEMENTS[name], operands, name)
+
+    return of

@@ -1,0 +1,120 @@
+"""Pooling over windows of images of any number of dimensions, channels first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright import te
+from tilewright.te import Tensor
+from tilewright.topi.broadcast import shape_of
+from tilewright.topi.elementwise import ELEMENTWISE
+from tilewright.topi.reduction import REDUCE
+
+
+def _windows(
+    x: Tensor, size: Sequence[int], strides: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], out: Sequence[int], combine: Any, name: str,
+) -> Tensor:  # fmt: skip
+    """``combine`` of what a window has inside of the image; ``padding`` before each dimension."""
+    batch, channels, *image = shape_of(x)
+    taps = [te.reduce_axis((0, k), f"k{d}") for d, k in enumerate(size)]
+
+    def element(n: Any, c: Any, *at: Any) -> Any:
+        places = [
+            o * s + t * d - b
+            for o, t, s, d, b in zip(at, taps, strides, dilation, padding, strict=True)
+        ]
+        bounds = zip(places, image, at, strides, dilation, size, padding, out, strict=True)
+        inside = []
+        for p, extent, _, s, d, k, b, count in bounds:
+            inside += [p >= 0] if b else []
+            inside += [p < extent] if (count - 1) * s + (k - 1) * d - b >= extent else []
+        return combine(x[(n, c, *places)], te.all(*inside), places, taps)
+
+    made: Tensor = te.compute((batch, channels, *out), element, name=name, tag=REDUCE)
+    return made
+
+
+def max_pool(x: Tensor, size: Any, strides: Any, padding: Any, dilation: Any, out: Any) -> Tensor:
+    """The largest element of each window."""
+    low = te.min_value(x.dtype)
+
+    def largest(value: Any, inside: Any, _: Any, taps: Any) -> Any:
+        return te.max(te.if_then_else(inside, value, low), axis=taps)
+
+    return _windows(x, size, strides, padding, dilation, out, largest, "max_pool")
+
+
+def max_pool_places(
+    x: Tensor, pooled: Tensor, size: Any, strides: Any, padding: Any, dilation: Any, out: Any,
+    column_major: bool = False,
+) -> Tensor:  # fmt: skip
+    """Where in all of ``x`` the first element is that a window of :func:`max_pool` has:
+    an int64."""
+    batch, channels, *image = shape_of(x)
+    order = range(len(image)) if not column_major else range(len(image) - 1, -1, -1)
+    taps = [te.reduce_axis((0, k), f"k{d}") for d, k in enumerate(size)]
+    beyond = te.max_value("int64")
+
+    def element(n: Any, c: Any, *at: Any) -> Any:
+        places = [
+            o * s + t * d - b
+            for o, t, s, d, b in zip(at, taps, strides, dilation, padding, strict=True)
+        ]
+        inside = [c for p, e in zip(places, image, strict=True) for c in (p >= 0, p < e)]
+        offset: Any = n.astype("int64") * channels + c
+        for d in order:
+            offset = offset * image[d] + places[d]
+        value = te.if_then_else(te.all(*inside), x[(n, c, *places)], te.min_value(x.dtype))
+        found = te.all(*inside, value.equal(pooled[(n, c, *at)]))
+        return te.min(te.Select(found, offset, beyond), axis=taps)
+
+    made: Tensor = te.compute((batch, channels, *out), element, name="max_pool_places", tag=REDUCE)
+    return made
+
+
+def sum_pool(x: Tensor, size: Any, strides: Any, padding: Any, dilation: Any, out: Any) -> Tensor:
+    """The sum of each window."""
+    wide = "float32" if x.dtype.bits == 16 else x.dtype
+    zero = te.const(0, wide)
+
+    def total(value: Any, inside: Any, _: Any, taps: Any) -> Any:
+        return te.sum(te.if_then_else(inside, value.astype(wide), zero), axis=taps)
+
+    return _windows(x, size, strides, padding, dilation, out, total, "sum_pool")
+
+
+def avg_pool(
+    x: Tensor, size: Any, strides: Any, padding: Any, dilation: Any, out: Any,
+    behind: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """The mean of each window: of its elements inside of the image, or, where padding ``behind`` is
+    given, of those inside of the padded image, whose other elements are 0."""
+    total = sum_pool(x, size, strides, padding, dilation, out)
+    image = shape_of(x)[2:]
+
+    def count(o: Any, d: int) -> Any:
+        step, k, before = dilation[d], size[d], padding[d]
+        reach = (out[d] - 1) * strides[d] + (k - 1) * step
+        start, low = o * strides[d], 0 if behind is not None else before
+        end = before + image[d] + (0 if behind is None else behind[d])
+        if not low and reach < end:
+            return k
+        first: Any = te.max(0, te.ceildiv(low - start, step)) if low else 0
+        last = te.min(k, te.ceildiv(end - start, step)) if reach >= end else k
+        return last - first
+
+    def element(n: Any, c: Any, *at: Any) -> Any:
+        within: Any = 1
+        for d, o in enumerate(at):
+            within = count(o, d) * within
+        value = total[(n, c, *at)]
+        if isinstance(within, int):
+            mean = value * (1 / within)
+        else:
+            mean = value / te.max(within, 1).astype(value.dtype)
+        return mean.astype(x.dtype)
+
+    made: Tensor = te.compute(total.shape, element, name="avg_pool", tag=ELEMENTWISE)
+    return made

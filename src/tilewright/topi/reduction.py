@@ -1,0 +1,142 @@
+"""Reductions over some dimensions of a tensor, under TVM's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright import te
+from tilewright.ir.errors import LanguageError
+from tilewright.te import Tensor
+from tilewright.topi.broadcast import shape_of
+from tilewright.topi.elementwise import elementwise
+
+#: The tag of stages that reduce.
+REDUCE = "comm_reduce"
+
+
+def dimension(axis: int, rank: int) -> int:
+    """An axis counted from the front; raises :class:`LanguageError` where there is none."""
+    if not -rank <= axis < rank:
+        raise LanguageError(f"axis {axis} of a tensor with {rank} dimensions")
+    return axis % rank
+
+
+def _axes(x: Tensor, axis: int | Sequence[int] | None) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(x.ndim))
+    given = (axis,) if isinstance(axis, int) else axis
+    return tuple(sorted({dimension(a, x.ndim) for a in given}))
+
+
+def reduce(
+    x: Tensor,
+    axis: int | Sequence[int] | None,
+    keepdims: bool,
+    combine: Callable[..., Any],
+    name: str,
+) -> Tensor:
+    """``combine`` over the elements along ``axis``, all by default; ``combine`` takes a value, the
+    indices of what is reduced, and axes."""
+    axes, shape = _axes(x, axis), shape_of(x)
+    if not axes:
+        return x
+    kept = [e for d, e in enumerate(shape) if d not in axes]
+    extents = [1 if d in axes else e for d, e in enumerate(shape)] if keepdims else kept
+    reduced = {d: te.reduce_axis((0, shape[d]), f"r{d}") for d in axes}
+
+    def element(*i: Any) -> Any:
+        own = iter(i if not keepdims else [v for d, v in enumerate(i) if d not in axes])
+        at = tuple(reduced[d] if d in axes else next(own) for d in range(x.ndim))
+        return combine(x[at], i, list(reduced.values()))
+
+    made: Tensor = te.compute(tuple(extents), element, name=name, tag=REDUCE)
+    return made
+
+
+def sum(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The sum, of 16-bit floats in float32."""
+    wide = "float32" if x.dtype.is_float and x.dtype.bits == 16 else x.dtype
+    total = reduce(x, axis, keepdims, lambda v, _, r: te.sum(v.astype(wide), axis=r), "sum")
+    if total.dtype == x.dtype:
+        return total
+    return elementwise(total, lambda v: v.astype(x.dtype), "sum_rounded")
+
+
+def prod(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The product."""
+    return reduce(x, axis, keepdims, lambda v, _, r: te.prod(v, axis=r), "prod")
+
+
+def max(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The largest element."""
+    return reduce(x, axis, keepdims, lambda v, _, r: te.max(v, axis=r), "max")
+
+
+def min(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The smallest element."""
+    return reduce(x, axis, keepdims, lambda v, _, r: te.min(v, axis=r), "min")
+
+
+def argmax(x: Tensor, axis: int = 0, keepdims: bool = False, last: bool = False) -> Tensor:
+    """Where the largest element is, an int64: the first of several, or the ``last``."""
+    return _place(x, max(x, axis, True), axis, keepdims, last, "argmax")
+
+
+def argmin(x: Tensor, axis: int = 0, keepdims: bool = False, last: bool = False) -> Tensor:
+    """Where the smallest element is, an int64: the first of several, or the ``last``."""
+    return _place(x, min(x, axis, True), axis, keepdims, last, "argmin")
+
+
+def _place(x: Tensor, extreme: Tensor, axis: int, keepdims: bool, last: bool, name: str) -> Tensor:
+    axis = dimension(axis, x.ndim)
+
+    def equal(*i: Any) -> Any:
+        there = (*i[:axis], 0, *i[axis + 1 :])
+        other = te.const(-1 if last else shape_of(x)[axis], "int64")
+        return te.Select(x[i].equal(extreme[there]), i[axis].astype("int64"), other)
+
+    places: Tensor = te.compute(x.shape, equal, name=f"{name}_places", tag="injective")
+    return (max if last else min)(places, axis, keepdims)
+
+
+def cumsum(x: Tensor, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
+    """The sum of an element and those before it; of those alone that are before it where it is
+    ``exclusive``, and of those behind with ``reverse``."""
+    axis = dimension(axis, x.ndim)
+    r = te.reduce_axis((0, shape_of(x)[axis]), "r")
+
+    def element(*i: Any) -> Any:
+        at = i[axis]
+        inside = r > at if exclusive else r >= at
+        if not reverse:
+            inside = r < at if exclusive else r <= at
+        value = te.if_then_else(inside, x[(*i[:axis], r, *i[axis + 1 :])], te.const(0, x.dtype))
+        return te.sum(value, axis=r)
+
+    made: Tensor = te.compute(x.shape, element, name="cumsum", tag=REDUCE)
+    return made
+
+
+def topk_places(x: Tensor, k: int, axis: int, largest: bool = True) -> Tensor:
+    """Where the ``k`` largest elements along ``axis`` are, or the smallest, in order, an int64: by
+    counting for each element those that come before it."""
+    axis = dimension(axis, x.ndim)
+    extent = shape_of(x)[axis]
+    r, other = (te.reduce_axis((0, extent), name) for name in ("r", "other"))
+
+    def rank(*i: Any) -> Any:
+        value, there = x[i], x[(*i[:axis], other, *i[axis + 1 :])]
+        better = there > value if largest else there < value
+        before = te.any(better, te.all(there.equal(value), other < i[axis]))
+        return te.sum(before.astype("int32"), axis=other)
+
+    ranks: Tensor = te.compute(x.shape, rank, name="ranks", tag=REDUCE)
+
+    def place(*i: Any) -> Any:
+        found = ranks[(*i[:axis], r, *i[axis + 1 :])].equal(i[axis].astype("int32"))
+        return te.sum(te.Select(found, r.astype("int64"), te.const(0, "int64")), axis=r)
+
+    shape = [k if d == axis else e for d, e in enumerate(shape_of(x))]
+    made: Tensor = te.compute(tuple(shape), place, name="topk_places", tag=REDUCE)
+    return made
