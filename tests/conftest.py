@@ -86,6 +86,7 @@ _LACKS: dict[str, Callable[[], str]] = {
     "needs_opencl": _no_opencl,
     "needs_nvrtc": _no_nvrtc,
     "needs_torch": lambda: "" if _importable("torch") else "torch is not installed",
+    "needs_onnx": lambda: "" if _importable("onnx") else "onnx is not installed",
     "needs_onnxruntime": lambda: (
         "" if _importable("onnxruntime") else "onnxruntime is not installed"
     ),

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from tilewright import te as te
     from tilewright import topi as topi
     from tilewright import tvm as tvm
+    from tilewright.graph.load import load as load
     from tilewright.lower.pipeline import lower as lower
     from tilewright.runtime import Kernel as Kernel
-    from tilewright.runtime import load as load
     from tilewright.runtime.compile import build as build
     from tilewright.schedule import Schedule as Schedule
     from tilewright.schedule import create_schedule as create_schedule
@@ -31,7 +31,8 @@ _HOMES = {
     "Target": "tilewright.target",
     "build": "tilewright.runtime.compile",
     "create_schedule": "tilewright.schedule",
-    "load": "tilewright.runtime",
+    "graph": "tilewright.graph",
+    "load": "tilewright.graph.load",
     "lower": "tilewright.lower",
     "runtime": "tilewright.runtime",
     "select": "tilewright.select",

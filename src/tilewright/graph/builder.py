@@ -1,0 +1,77 @@
+"""Making nodes: what is known is computed at once, what changes nothing is left out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.evaluate import evaluate
+from tilewright.graph.value import Constant, Node, Operand, Value
+from tilewright.topi.functions import FUNCTIONS
+
+#: Elements that are computed to fold one node, at most.
+_MOST = 1 << 25
+
+
+def build(operator: str, *operands: Operand, name: str = "", **attributes: Any) -> Value:
+    """The value of an operator: a constant where all operands are.
+
+    >>> build("add", Constant(np.ones(2, "float32")), 1.0).array
+    array([2., 2.], dtype=float32)
+    """
+    first = operands[0]
+    if operator == "reshape" and isinstance(first, Constant):  # also one without elements
+        return Constant(first.array.reshape(attributes["newshape"]), name)
+    function = FUNCTIONS.get(operator)
+    if function is not None and function.kind == "broadcast":
+        operands = _numbers(operands)
+    made = Node(operator, operands, attributes, name)
+    if function is None:
+        return made
+    first = made.inputs[0]
+    if operator in ("identity", "reshape", "cast", "broadcast_to") and first.type == made.type:
+        return first
+    if operator == "reshape" and isinstance(first, Node) and first.operator == "reshape":
+        return build("reshape", *first.operands, name=name, **attributes)
+    if operator == "transpose" and made.attributes["axes"] == tuple(range(made.rank)):
+        return first
+    if all(isinstance(x, Constant) for x in made.inputs) and made.problem.flops <= _MOST:
+        return Constant(evaluate(made), name)
+    return made
+
+
+def _numbers(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    """Constants of one element as numbers, where a tensor of their type and rank stands beside."""
+    others = [x for x in operands if isinstance(x, Value) and _number(x) is None]
+    found: list[Operand] = []
+    for x in operands:
+        value = _number(x)
+        beside = isinstance(x, Value) and any(
+            o.dtype == x.dtype and o.rank >= x.rank for o in others
+        )
+        found.append(value if value is not None and beside else x)
+    return tuple(found)
+
+
+def _number(x: Operand) -> int | float | None:
+    if not isinstance(x, Constant) or math.prod(x.shape) != 1 or x.dtype == "bool":
+        return None
+    value = x.array.item()
+    return value if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def constant(values: Any, dtype: str | None = None, name: str = "") -> Constant:
+    """A constant of an array, or what NumPy makes one of."""
+    return Constant(np.asarray(values, dtype), name)
+
+
+def reshape(x: Value, shape: tuple[int, ...]) -> Value:
+    """``x`` in another shape."""
+    return build("reshape", x, newshape=tuple(int(e) for e in shape))
+
+
+def cast(x: Value, dtype: str) -> Value:
+    """``x`` in another type."""
+    return build("cast", x, dtype=str(dtype))

@@ -1,0 +1,36 @@
+"""Reading what was saved: models, and kernels."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from tilewright.target import Target
+
+
+def load(path: str | Path | bytes, target: str | Target = "llvm") -> Any:
+    """A :class:`~tilewright.graph.Model` of an ONNX file, or the :class:`tilewright.Kernel` that
+    :meth:`Kernel.save` wrote.
+
+    Parameters
+    ----------
+    path : the file, or the contents of an ONNX file.
+    target : what a model runs on; a kernel is for what it was compiled for.
+
+    Raises :class:`~tilewright.graph.ModelError` for a model that cannot be run, naming all of its
+    operators that are not supported; for kernels see :func:`tilewright.runtime.load`.
+    """
+    if not isinstance(path, bytes) and _is_kernel(Path(path)):
+        from tilewright.runtime import load as load_kernel
+
+        return load_kernel(path)
+    from tilewright.graph.model import Model
+    from tilewright.graph.onnx.read import OnnxModel
+
+    return Model(OnnxModel(path), target)
+
+
+def _is_kernel(path: Path) -> bool:
+    """Whether a file is no model by its name, or is what kernels are saved as."""
+    return path.suffix.lower() not in (".onnx", ".ort") or zipfile.is_zipfile(path)

@@ -1,0 +1,62 @@
+"""Where intermediate values lie: in one block of memory, one where another was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+#: Values begin at multiples of this many bytes: the lines of caches, the widest vectors.
+ALIGNED = 64
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """The steps from the one that writes a value to the last that reads it, and its bytes."""
+
+    begin: int
+    end: int
+    nbytes: int
+
+    @property
+    def space(self) -> int:
+        """The bytes that it takes, with those behind it."""
+        return -(-self.nbytes // ALIGNED) * ALIGNED
+
+    def overlaps(self, other: Lifetime) -> bool:
+        """Whether both are needed at one time."""
+        return self.begin <= other.end and other.begin <= self.end
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The offset of each value, and the bytes of the whole."""
+
+    offsets: Mapping[int, int]
+    nbytes: int
+
+
+def plan(lifetimes: Sequence[Lifetime]) -> Plan:
+    """Offsets by number: the largest first, each at the lowest place that is free for its life.
+
+    >>> plan([Lifetime(0, 1, 256), Lifetime(1, 2, 64), Lifetime(2, 3, 192)])
+    Plan(offsets={0: 0, 2: 0, 1: 256}, nbytes=320)
+    """
+    offsets: dict[int, int] = {}
+    for k in sorted(range(len(lifetimes)), key=lambda k: (-lifetimes[k].space, k)):
+        own = lifetimes[k]
+        beside = sorted(
+            (at, at + lifetimes[j].space) for j, at in offsets.items() if own.overlaps(lifetimes[j])
+        )
+        place = 0
+        for begin, end in beside:
+            if begin - place >= own.space:
+                break
+            place = max(place, end)
+        offsets[k] = place
+    return Plan(offsets, max((offsets[k] + x.space for k, x in enumerate(lifetimes)), default=0))
+
+
+def most_alive(lifetimes: Sequence[Lifetime]) -> int:
+    """The bytes of the largest set of values that are needed at one time: what no plan is below."""
+    steps = {x.begin for x in lifetimes}
+    return max((sum(x.space for x in lifetimes if x.begin <= s <= x.end) for s in steps), default=0)

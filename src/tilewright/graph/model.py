@@ -1,0 +1,147 @@
+"""Models that run."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tilewright.graph.errors import ModelError, NeedsData
+from tilewright.graph.executor import Executor
+from tilewright.graph.graph import Graph
+from tilewright.graph.pipeline import optimized
+from tilewright.graph.signature import Parameter, arrays
+from tilewright.graph.value import Constant, Input, Node, Value
+from tilewright.target import Target
+
+#: Shapes of inputs for which a model keeps kernels and memory.
+SHAPES = 16
+#: Elements of an input whose data may decide shapes, at most.
+_DECIDES = 4096
+
+
+class Source(Protocol):
+    """Where a model comes from: what it is called with, and its graph for shapes that are known."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def inputs(self) -> Sequence[Parameter]: ...
+
+    @property
+    def outputs(self) -> Sequence[str]: ...
+
+    def graph(self, inputs: Iterable[Value]) -> Graph:
+        """The graph of these inputs, in order; constants stand for those whose data is needed.
+        Raises :class:`NeedsData` where the data of another one is."""
+
+
+class Model:
+    """A model, compiled for each shape that it is called with. Threads may share it.
+
+    ``inputs`` and ``outputs`` say what it takes and gives; :func:`tilewright.load` makes one.
+    """
+
+    def __init__(self, source: Source, target: str | Target = "llvm") -> None:
+        self.source, self.target = source, Target.parse(target)
+        self.name = source.name
+        self.inputs, self.outputs = tuple(source.inputs), tuple(source.outputs)
+        self._compiled: OrderedDict[Any, Executor] = OrderedDict()
+        self._decisive: set[str] = set()
+        self._lock = threading.RLock()
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """The outputs by name, for inputs by name.
+
+        The first call with other shapes compiles for them. Raises :class:`ModelError` where an
+        input is missing, unknown, or does not fit.
+        """
+        given = arrays(self.inputs, inputs)
+        return self._executor(given).run(given)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The output, or a tuple of several, for inputs in order."""
+        if len(inputs) != len(self.inputs):
+            raise ModelError(f"{len(inputs)} inputs: the model takes {self._signature()}")
+        names = (p.name for p in self.inputs)
+        found = tuple(self.run(dict(zip(names, inputs, strict=True))).values())
+        return found[0] if len(found) == 1 else found
+
+    def compile(
+        self, inputs: Mapping[str, Any], progress: Callable[[int, int], None] | None = None
+    ) -> Executor:
+        """What :meth:`run` runs for inputs of these shapes; ``progress`` is given the number of
+        kernels that are built, and of all."""
+        return self._executor(arrays(self.inputs, inputs), progress)
+
+    def graph(self, inputs: Mapping[str, Any]) -> Graph:
+        """The graph as it was imported, for inputs of these shapes."""
+        return self._graph(arrays(self.inputs, inputs))
+
+    def _graph(self, given: Mapping[str, np.ndarray[Any, Any]]) -> Graph:
+        while True:
+            values = [self._value(p, given[p.name]) for p in self.inputs]
+            try:
+                return self.source.graph(values)
+            except NeedsData as error:
+                found = {x.name for x in _inputs_of(error.value)}
+                size = sum(given[name].size for name in found)
+                if not found or found <= self._decisive or size > _DECIDES:
+                    raise
+                self._decisive |= found
+
+    def _value(self, p: Parameter, given: np.ndarray[Any, Any]) -> Value:
+        # A dimension without elements leaves nothing to compute.
+        if p.name in self._decisive or not given.size:
+            return Constant(given.copy(), p.name)
+        return Input(p.name, given.shape, p.dtype)
+
+    def _executor(
+        self,
+        given: Mapping[str, np.ndarray[Any, Any]],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Executor:
+        with self._lock:
+            key = self._key(given)
+            found = self._compiled.get(key)
+            if found is None:
+                graph = optimized(self._graph(given))
+                found = Executor(graph, self.target, progress)
+                self._compiled[self._key(given)] = found
+                while len(self._compiled) > SHAPES:
+                    self._compiled.popitem(last=False)
+            else:
+                self._compiled.move_to_end(key)
+            return found
+
+    def _key(self, given: Mapping[str, np.ndarray[Any, Any]]) -> Any:
+        return tuple(
+            (array.shape, array.tobytes() if name in self._decisive else b"")
+            for name, array in given.items()
+        )
+
+    def _signature(self) -> str:
+        return "; ".join(map(str, self.inputs)) or "none"
+
+    def __repr__(self) -> str:
+        gives = ", ".join(self.outputs)
+        return f"<Model {self.name}({self._signature()}) -> {gives} for {self.target}>"
+
+
+def _inputs_of(value: Value) -> set[Input]:
+    """The inputs that a value depends on."""
+    found: set[Input] = set()
+    waiting, seen = [value], {value}
+    while waiting:
+        x = waiting.pop()
+        if isinstance(x, Input):
+            found.add(x)
+        elif isinstance(x, Node):
+            new = set(x.inputs) - seen
+            seen |= new
+            waiting += new
+    return found

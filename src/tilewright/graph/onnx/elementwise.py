@@ -1,0 +1,123 @@
+"""ONNX's operators of elements."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.builder import cast
+from tilewright.graph.onnx.operation import Converter, Operation
+from tilewright.graph.onnx.types import dtype_of
+from tilewright.graph.value import Value
+
+#: Of one operand, by the function that computes them.
+_UNARY = {
+    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh",
+    "Atan": "atan", "Atanh": "atanh", "BitwiseNot": "bitwise_not", "Ceil": "ceil", "Cos": "cos",
+    "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "HardSwish": "hard_swish",
+    "Identity": "identity", "IsNaN": "isnan", "Log": "log", "Mish": "mish", "Neg": "negative",
+    "Not": "logical_not", "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round",
+    "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus",
+    "Softsign": "softsign", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
+}  # fmt: skip
+#: Of one operand, with attributes: the function, and of each its name there and default here.
+_WITH_VALUES: dict[str, tuple[str, dict[str, tuple[str, float]]]] = {
+    "Celu": ("celu", {"alpha": ("alpha", 1.0)}),
+    "Elu": ("elu", {"alpha": ("alpha", 1.0)}),
+    "HardSigmoid": ("hard_sigmoid", {"alpha": ("alpha", 0.2), "beta": ("beta", 0.5)}),
+    "LeakyRelu": ("leaky_relu", {"slope": ("alpha", 0.01)}),
+    "Selu": ("selu", {"alpha": ("alpha", 1.67326319217681884765625),
+                      "gamma": ("gamma", 1.05070102214813232421875)}),
+    "Shrink": ("shrink", {"bias": ("bias", 0.0), "threshold": ("lambd", 0.5)}),
+    "Swish": ("swish", {"alpha": ("alpha", 1.0)}),
+    "ThresholdedRelu": ("thresholded_relu", {"alpha": ("alpha", 1.0)}),
+}  # fmt: skip
+_BINARY = {
+    "Add": "add", "Sub": "subtract", "Mul": "multiply", "Div": "divide", "Pow": "power",
+    "Equal": "equal", "Less": "less", "Greater": "greater", "LessOrEqual": "less_equal",
+    "GreaterOrEqual": "greater_equal", "And": "logical_and", "Or": "logical_or",
+    "Xor": "logical_xor", "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or",
+    "BitwiseXor": "bitwise_xor", "PRelu": "prelu", "Where": "where",
+}  # fmt: skip
+_VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
+
+
+def _function(name: str) -> Converter:
+    return lambda n: n(name, *n.operands)
+
+
+def _valued(name: str, values: dict[str, tuple[str, float]]) -> Converter:
+    return lambda n: n(name, n[0], **{k: float(n.attribute(*v)) for k, v in values.items()})
+
+
+def _variadic(name: str) -> Converter:
+    def convert(n: Operation) -> Value:
+        found = functools.reduce(lambda a, b: n(name, a, b), n.operands)
+        return n("identity", found)
+
+    return convert
+
+
+def _mean(n: Operation) -> Value:
+    return n("divide", _variadic("add")(n), float(len(n.operands)))  # type: ignore[arg-type]
+
+
+def _mod(n: Operation) -> Value:
+    return n("fmod" if n.attribute("fmod", 0) else "mod", n[0], n[1])
+
+
+def _shift(n: Operation) -> Value:
+    return n("left_shift" if n.attribute("direction") == b"LEFT" else "right_shift", n[0], n[1])
+
+
+def _gelu(n: Operation) -> Value:
+    return n("gelu_tanh" if n.attribute("approximate", b"none") == b"tanh" else "gelu", n[0])
+
+
+def _isinf(n: Operation) -> Value:
+    sides = {s: bool(n.attribute(f"detect_{s}", 1)) for s in ("negative", "positive")}
+    return n("isinf", n[0], **sides)
+
+
+def _clip(n: Operation) -> Value:
+    if n.opset < 11:
+        low, high = n.attribute("min"), n.attribute("max")
+        found = n[0] if low is None else n("maximum", n[0], float(low))
+        return found if high is None else n("minimum", found, float(high))
+    found = n("maximum", n[0], n[1]) if n.has(1) else n[0]
+    return n("minimum", found, n[2]) if n.has(2) else found
+
+
+def _cast(n: Operation) -> Value:
+    return _convert(n, dtype_of(n.attribute("to"), n))
+
+
+def _cast_like(n: Operation) -> Value:
+    return _convert(n, n[1].dtype)
+
+
+def _convert(n: Operation, dtype: str) -> Value:
+    return cast(n[0], dtype)
+
+
+def _dropout(n: Operation) -> Any:
+    training = n.has(2) and bool(n.array(2, "mode of training").item())
+    if training and not (n.has(1) and n.array(1, "ratio").item() == 0):
+        raise n.error("it is in training mode, which draws random numbers")
+    if n.outputs == 1:
+        return n[0]
+    from tilewright.graph.builder import constant
+
+    return n[0], constant(np.ones(n[0].shape, bool))
+
+
+CONVERTERS: dict[str, Callable[[Operation], Any]] = {
+    **{kind: _function(name) for kind, name in (_UNARY | _BINARY).items()},
+    **{kind: _valued(*given) for kind, given in _WITH_VALUES.items()},
+    **{kind: _variadic(name) for kind, name in _VARIADIC.items()},
+    "BitShift": _shift, "Cast": _cast, "CastLike": _cast_like, "Clip": _clip, "Dropout": _dropout,
+    "Gelu": _gelu, "IsInf": _isinf, "Mean": _mean, "Mod": _mod,
+}  # fmt: skip

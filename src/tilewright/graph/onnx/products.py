@@ -1,0 +1,99 @@
+"""ONNX's products of matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.graph.builder import cast, reshape
+from tilewright.graph.onnx.operation import Operation
+from tilewright.graph.value import Value
+from tilewright.topi.operators.gemm import Gemm
+
+#: Whole numbers are multiplied in doubles, which are exact up to 2**53.
+_WIDE = "float64"
+
+
+def matmul(n: Operation, a: Value, b: Value) -> Value:
+    """NumPy's product of matrices, or of batches of them."""
+    if a.dtype not in Gemm.TYPES:
+        return cast(matmul(n, cast(a, _WIDE), cast(b, _WIDE)), a.dtype)
+    if not a.rank or not b.rank:
+        raise n.error("it multiplies matrices, not scalars")
+    if b.rank == 1:
+        found = matmul(n, a, reshape(b, (*b.shape, 1)))
+        return reshape(found, found.shape[:-1])
+    if a.rank == 1:
+        found = matmul(n, reshape(a, (1, *a.shape)), b)
+        return reshape(found, (*found.shape[:-2], *found.shape[-1:]))
+    if a.shape[-1] != b.shape[-2]:
+        raise n.error(f"{a.shape} and {b.shape} are not multiplied")
+    rows, columns = a.shape[-2], b.shape[-1]
+    if math.prod(b.shape[:-2]) == 1 and a.rank >= b.rank:
+        flat = reshape(a, (math.prod(a.shape[:-1]), a.shape[-1]))
+        found = n("gemm", flat, reshape(b, b.shape[-2:]))
+        return reshape(found, (*a.shape[:-1], columns))
+    batch = _batch(n, a, b)
+    a, b = (_repeated(n, x, batch) for x in (a, b))
+    return reshape(n("gemm", a, b), (*batch, rows, columns))
+
+
+def _batch(n: Operation, a: Value, b: Value) -> tuple[int, ...]:
+    from tilewright.ir.errors import LanguageError
+    from tilewright.topi.broadcast import common_shape
+
+    try:
+        return common_shape(a.shape[:-2], b.shape[:-2])
+    except LanguageError as error:
+        raise n.error(str(error)) from None
+
+
+def _repeated(n: Operation, x: Value, batch: tuple[int, ...]) -> Value:
+    """Matrices, one for each of a batch; of a batch of one they are no batch."""
+    whole = n("broadcast_to", x, shape=(*batch, *x.shape[-2:]))
+    count = math.prod(batch)
+    return reshape(whole, (count, *x.shape[-2:]) if count > 1 else x.shape[-2:])
+
+
+def _matmul(n: Operation) -> Value:
+    return matmul(n, n[0], n[1])
+
+
+def _gemm(n: Operation) -> Value:
+    a, b = n[0], n[1]
+    kind = a.dtype
+    if kind not in Gemm.TYPES:
+        a, b = cast(a, _WIDE), cast(b, _WIDE)
+    if a.rank != 2 or b.rank != 2:
+        raise n.error(f"{a.shape} and {b.shape} are no matrices")
+    turned = {"transpose_a": bool(n.attribute("transA", 0)),
+              "transpose_b": bool(n.attribute("transB", 0))}  # fmt: skip
+    found = n("gemm", a, b, **turned)
+    alpha, beta = n.attribute("alpha", 1.0), n.attribute("beta", 1.0)
+    found = found if alpha == 1 else n("multiply", found, float(alpha))
+    if n.has(2) and beta != 0:
+        c = cast(n[2], found.dtype)
+        found = n("add", found, c if beta == 1 else n("multiply", c, float(beta)))
+    return cast(found, kind)
+
+
+def _matmul_integer(n: Operation) -> Value:
+    a, b = (_less(n, k) for k in (0, 1))
+    return cast(matmul(n, a, b), "int32")
+
+
+def _less(n: Operation, k: int) -> Value:
+    """An operand less its zero point, which rows of A may have each, and columns of B."""
+    x = cast(n[k], _WIDE)
+    if not n.has(k + 2):
+        return x
+    zero = cast(n[k + 2], _WIDE)
+    if k == 0 and zero.rank == 1 and zero.shape[0] > 1:
+        zero = reshape(zero, (*zero.shape, 1))
+    return n("subtract", x, zero)
+
+
+CONVERTERS: dict[str, Callable[[Operation], Any]] = {
+    "Gemm": _gemm, "MatMul": _matmul, "MatMulInteger": _matmul_integer,
+}  # fmt: skip

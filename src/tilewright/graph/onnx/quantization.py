@@ -1,0 +1,109 @@
+"""ONNX's quantised numbers: an integer stands for ``(q - zero_point) * scale``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.builder import build, cast, constant, reshape
+from tilewright.graph.onnx.operation import Operation
+from tilewright.graph.onnx.products import matmul
+from tilewright.graph.onnx.types import dtype_of
+from tilewright.graph.onnx.windows import biased, convolution
+from tilewright.graph.value import Value
+
+
+def _fit(n: Operation, p: Value, x: Value) -> Value:
+    """A scale, or a zero point, in a shape that is broadcast to that of ``x``: one for all, one an
+    index of the node's axis, or one a block along it."""
+    if p.rank == 0 or (p.rank == 1 and p.shape[0] == 1):
+        return reshape(p, ())
+    axis = n.axis(n.attribute("axis", 1), x.rank)
+    if p.rank == 1:
+        return reshape(p, tuple(p.shape[0] if d == axis else 1 for d in range(x.rank)))
+    size = n.attribute("block_size", 0) or -(-x.shape[axis] // p.shape[axis])
+    places = np.arange(x.shape[axis], dtype=np.int32) // size
+    return n("take", p, constant(places), axis=axis)
+
+
+def quantized(n: Operation, x: Value, scale: Value, zero: Value | None, dtype: str) -> Value:
+    """``round(x / scale) + zero``, brought into the type."""
+    kind = np.iinfo(dtype)
+    found = n("round", n("divide", x, cast(scale, x.dtype)))
+    if zero is not None:
+        found = n("add", found, cast(zero, x.dtype))
+    return cast(n("clip", found, low=float(kind.min), high=float(kind.max)), dtype)
+
+
+def dequantized(n: Operation, q: Value, scale: Value, zero: Value | None) -> Value:
+    """``(q - zero) * scale``."""
+    whole = cast(q, "int32")
+    if zero is not None:
+        whole = n("subtract", whole, cast(zero, "int32"))
+    return n("multiply", cast(whole, scale.dtype), scale)
+
+
+def _quantize(n: Operation) -> Value:
+    x, scale = n[0], _fit(n, n[1], n[0])
+    zero = _fit(n, n[2], x) if n.has(2) else None
+    number = n.attribute("output_dtype", 0)
+    dtype = zero.dtype if zero is not None else dtype_of(number, n) if number else "uint8"
+    return quantized(n, x, scale, zero, dtype)
+
+
+def _dequantize(n: Operation) -> Value:
+    zero = _fit(n, n[2], n[0]) if n.has(2) else None
+    return dequantized(n, n[0], _fit(n, n[1], n[0]), zero)
+
+
+def _dynamic(n: Operation) -> tuple[Value, ...]:
+    x = n[0]
+    axes = tuple(range(x.rank))
+    low = n("minimum", n("min", x, axis=axes), 0.0) if axes else n("minimum", x, 0.0)
+    high = n("maximum", n("max", x, axis=axes), 0.0) if axes else n("maximum", x, 0.0)
+    scale = n("divide", n("subtract", high, low), 255.0)
+    zero = n("clip", n("round", n("divide", n("negative", low), scale)), low=0.0, high=255.0)
+    zero = cast(zero, "uint8")
+    return quantized(n, x, scale, zero, "uint8"), scale, zero
+
+
+def _centred(n: Operation, k: int, axis: int | None) -> tuple[Value, Value]:
+    """Operand ``k`` less its zero point, in doubles, which hold sums of products of 8 bits; and its
+    scale. Both may be one an index of ``axis``."""
+    x, scale, zero = n[k], n[k + 1], n[k + 2]
+
+    def fit(p: Value) -> Value:
+        if p.rank == 0 or p.shape == (1,):
+            return reshape(p, ())
+        if p.rank > 1 or axis is None:
+            return p
+        return reshape(p, tuple(p.shape[0] if d == axis else 1 for d in range(x.rank)))
+
+    return build("subtract", cast(x, "float64"), cast(fit(zero), "float64")), fit(scale)
+
+
+def _requantized(n: Operation, total: Value, scale: Value, k: int) -> Value:
+    real = n("multiply", total, cast(scale, "float64"))
+    return quantized(n, real, reshape(n[k], ()), reshape(n[k + 1], ()), n[k + 1].dtype)
+
+
+def _qlinear_conv(n: Operation) -> Value:
+    (x, one), (w, other) = _centred(n, 0, None), _centred(n, 3, 0)
+    other = reshape(other, (*other.shape[:1], *(1,) * (x.rank - 2))) if other.rank else other
+    bias = cast(n[8], "float64") if n.has(8) else None
+    total = biased(n, convolution(n, x, w), bias)
+    return _requantized(n, total, n("multiply", one, other), 6)
+
+
+def _qlinear_matmul(n: Operation) -> Value:
+    (a, one), (b, other) = (_centred(n, k, None) for k in (0, 3))
+    one = reshape(one, (*one.shape, 1)) if one.rank == 1 else one
+    return _requantized(n, matmul(n, a, b), n("multiply", one, other), 6)
+
+
+CONVERTERS: dict[str, Callable[[Operation], Any]] = {
+    "DequantizeLinear": _dequantize, "DynamicQuantizeLinear": _dynamic,
+    "QLinearConv": _qlinear_conv, "QLinearMatMul": _qlinear_matmul, "QuantizeLinear": _quantize,
+}  # fmt: skip

@@ -1,0 +1,151 @@
+"""ONNX files: what they hold, checked before any of it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tilewright.graph.errors import ModelError
+from tilewright.graph.graph import Graph
+from tilewright.graph.onnx.convert import constant_of, convert, unsupported
+from tilewright.graph.onnx.types import dtype_of
+from tilewright.graph.signature import Parameter
+from tilewright.graph.value import Constant, Value
+from tilewright.ir.errors import TargetError
+
+#: The oldest set of operators whose broadcasting is NumPy's.
+OLDEST = 7
+
+
+class OnnxModel:
+    """A model as a file has it: its inputs, whose shapes may be open, and its graph for each.
+
+    Parameters
+    ----------
+    source : a path, or the file's contents.
+
+    Raises :class:`ModelError` for what is no model, for operators that are not supported, all of
+    them at once, and for data that lies outside of the folder of the file.
+    """
+
+    def __init__(self, source: str | Path | bytes) -> None:
+        proto, folder = _read(source)
+        _external(proto, folder)
+        proto = _inlined(proto)
+        self.graph_proto = proto.graph
+        self.opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
+        if missing := unsupported(self.graph_proto):
+            raise ModelError(f"operators that are not supported: {', '.join(missing)}")
+        if self.opset < OLDEST and (changed := _changed(self.graph_proto, self.opset)):
+            raise ModelError(
+                f"the model is of opset {self.opset}, in which {', '.join(changed)} mean something "
+                f"else than since {OLDEST}: convert it with onnx.version_converter"
+            )
+        if self.graph_proto.sparse_initializer:
+            raise ModelError("sparse initializers are not supported")
+        initialized = {t.name for t in self.graph_proto.initializer}
+        self.inputs = tuple(
+            _parameter(x) for x in self.graph_proto.input if x.name not in initialized
+        )
+        self.outputs = tuple(x.name for x in self.graph_proto.output)
+        self.name = self.graph_proto.name or "model"
+
+    @cached_property
+    def constants(self) -> Mapping[str, Constant]:
+        """The initializers by name."""
+        return {t.name: constant_of(t) for t in self.graph_proto.initializer}
+
+    def graph(self, inputs: Iterable[Value]) -> Graph:
+        """The graph of inputs whose shapes are known, in the order of :attr:`inputs`; one whose
+        data is needed is a constant."""
+        return convert(self.graph_proto, self.opset, self.constants, inputs)
+
+
+def _onnx() -> Any:
+    try:
+        import onnx
+    except ImportError:
+        raise TargetError("models are read with onnx: pip install 'tilewright[onnx]'") from None
+    return onnx
+
+
+def _read(source: str | Path | bytes) -> tuple[Any, Path | None]:
+    onnx = _onnx()
+    data, folder, name = source, None, "the model"
+    if not isinstance(source, bytes):
+        path = Path(source)
+        name, folder = str(path), path.resolve().parent
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ModelError(f"{path} cannot be read: {error.strerror}") from None
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except Exception as error:  # protobuf's own, of either implementation
+        raise ModelError(f"{name} is no ONNX model: {error}") from None
+    if not proto.graph.output:
+        raise ModelError(f"{name} is no ONNX model: it has no graph with an output")
+    return proto, folder
+
+
+def _external(proto: Any, folder: Path | None) -> None:
+    """Load the tensors that lie in other files, which must be in the folder of the model."""
+    from onnx import external_data_helper as external
+
+    for tensor in external._get_all_tensors(proto):
+        if not external.uses_external_data(tensor):
+            continue
+        location = {e.key: e.value for e in tensor.external_data}.get("location", "")
+        if folder is None:
+            raise ModelError(f"{tensor.name} lies in {location!r}: load the model from its file")
+        path = (folder / location).resolve()
+        if not path.is_relative_to(folder):
+            raise ModelError(f"{tensor.name} lies outside of the model's folder: {location!r}")
+        try:
+            external.load_external_data_for_tensor(tensor, str(folder))
+        except Exception as error:
+            raise ModelError(f"{tensor.name} cannot be read from {location!r}: {error}") from None
+        tensor.data_location = 0
+        del tensor.external_data[:]
+
+
+def _changed(graph: Any, opset: int) -> list[str]:
+    """The operators that have changed between an old opset and the oldest."""
+    from onnx import defs
+
+    def since(kind: str, version: int) -> int:
+        return int(defs.get_schema(kind, max_inclusive_version=version).since_version)
+
+    kinds = sorted({node.op_type for node in graph.node})
+    try:
+        return [kind for kind in kinds if since(kind, opset) != since(kind, OLDEST)]
+    except defs.SchemaError:  # one that came later
+        return kinds
+
+
+def _inlined(proto: Any) -> Any:
+    """The model without functions of its own."""
+    if not proto.functions:
+        return proto
+    from onnx.inliner import inline_local_functions
+
+    try:
+        return inline_local_functions(proto)
+    except Exception as error:
+        raise ModelError(f"the functions of the model cannot be inlined: {error}") from None
+
+
+def _parameter(x: Any) -> Parameter:
+    if not x.type.HasField("tensor_type"):
+        raise ModelError(f"the input {x.name} is no tensor")
+    kind = x.type.tensor_type
+    shape: tuple[int | str, ...] | None = None
+    if kind.HasField("shape"):
+        shape = tuple(
+            d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else (d.dim_param or "?")
+            for d in kind.shape.dim
+        )
+    return Parameter(x.name, dtype_of(kind.elem_type, x.name), shape)

@@ -1,0 +1,201 @@
+"""Models give what ONNX Runtime gives, for every shape that they are called with."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from tests.support.models import (
+    NETWORKS,
+    by_onnxruntime,
+    node,
+    onnx_model,
+    relative,
+    resnet,
+    write,
+)
+
+import tilewright
+from tilewright.graph import Graph, Input, Node
+from tilewright.graph.check import check
+from tilewright.graph.memory import Lifetime, most_alive, plan
+
+pytestmark = pytest.mark.needs_onnx
+
+
+@pytest.fixture
+def image():
+    return np.random.default_rng(5).standard_normal((1, 3, 32, 32)).astype("float32")
+
+
+@pytest.mark.needs_onnxruntime
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_gives_what_onnxruntime_gives(name, image):
+    data = NETWORKS[name]().model()
+    (wanted,) = by_onnxruntime(data, {"x": image})
+    assert relative(tilewright.load(data)(image), wanted) < 1e-5
+
+
+def test_a_model_is_loaded_from_a_file_and_called_by_name_or_in_order(tmp_path):
+    data = onnx_model([node("Add", "a b"), node("Mul", "a b", "z")],
+                      {"a": [2, 3], "b": [2, 3]}, ("y", "z"))  # fmt: skip
+    model = tilewright.load(write(tmp_path, data), target="llvm")
+    a, b = np.ones((2, 3), "float32"), np.full((2, 3), 2, "float32")
+    found = model.run({"b": b, "a": a})
+    assert list(found) == ["y", "z"]
+    assert (found["y"] == 3).all()
+    assert (found["z"] == 2).all()
+    assert all((x == found[n]).all() for n, x in zip("yz", model(a, b), strict=True))
+    assert repr(model) == "<Model g(a: float32[2x3]; b: float32[2x3]) -> y, z for llvm>"
+
+
+@pytest.mark.needs_onnxruntime
+def test_dimensions_that_are_open_are_compiled_for_when_they_are_met(image):
+    data = resnet().model(batch="N")
+    model = tilewright.load(data)
+    for batch in (1, 3, 1):
+        x = np.concatenate([image] * batch)
+        (wanted,) = by_onnxruntime(data, {"x": x})
+        assert relative(model(x), wanted) < 1e-5
+    assert len(model._compiled) == 2
+
+
+def test_shapes_that_are_computed_are_folded():
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Slice", "s zero one", "first"),
+        node("Concat", "first rest", "shape", axis=0),
+        node("Reshape", "x shape"),
+    ]
+    constants = {n: np.array([v], "int64") for n, v in (("zero", 0), ("one", 1), ("rest", -1))}
+    model = tilewright.load(onnx_model(nodes, {"x": ["N", 2, 3]}, constants=constants))
+    x = np.arange(24, dtype="float32").reshape(4, 2, 3)
+    assert (model(x) == x.reshape(4, 6)).all()
+    assert [n.operator for n in model.graph({"x": x}).nodes] == ["reshape"]
+
+
+def test_an_input_that_decides_a_shape_is_read_when_the_model_runs():
+    from onnx import TensorProto, helper
+
+    graph = helper.make_graph(
+        [node("Reshape", "x shape")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [6]),
+         helper.make_tensor_value_info("shape", TensorProto.INT64, [2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = tilewright.load(data.SerializeToString())
+    x = np.arange(6, dtype="float32")
+    for shape in ((2, 3), (3, 2), (2, 3)):
+        assert model(x, np.array(shape)).shape == shape
+
+
+def test_outputs_may_be_inputs_constants_and_one_another():
+    nodes = [
+        node("Identity", "x", "a"),
+        node("Relu", "x", "b"),
+        node("Flatten", "b", "c"),
+        node("Identity", "w", "d"),
+    ]
+    w = np.arange(3, dtype="float32")
+    data = onnx_model(nodes, {"x": [2, 2, 2]}, ("a", "b", "c", "d"), {"w": w})
+    model = tilewright.load(data)
+    x = np.linspace(-1, 1, 8, dtype="float32").reshape(2, 2, 2)
+    first = model.run({"x": x})
+    assert (first["a"] == x).all()
+    assert (first["b"].reshape(2, 4) == first["c"]).all()
+    first["d"][:] = 7
+    assert (model.run({"x": x})["d"] == w).all()
+    assert not np.shares_memory(first["a"], x)
+
+
+def test_weights_may_be_nodes_and_lie_in_files_beside_the_model(tmp_path):
+    import onnx
+    from onnx import numpy_helper
+
+    w = np.random.default_rng(0).standard_normal((4, 3)).astype("float32")
+    inside = onnx_model(
+        [node("Constant", "", "w", value=numpy_helper.from_array(w)), node("MatMul", "x w")],
+        {"x": [2, 4]},
+    )
+    beside = onnx_model([node("MatMul", "x w")], {"x": [2, 4]}, constants={"w": w})
+    onnx.save_model(
+        onnx.load_from_string(beside), str(tmp_path / "m.onnx"), save_as_external_data=True,
+        location="weights.bin", size_threshold=0,
+    )  # fmt: skip
+    x = np.ones((2, 4), "float32")
+    assert relative(tilewright.load(inside)(x), x @ w) < 1e-6
+    assert relative(tilewright.load(tmp_path / "m.onnx")(x), x @ w) < 1e-6
+
+
+def test_many_threads_may_run_one_model(image):
+    model = tilewright.load(resnet().model())
+    images = [image * k for k in range(1, 9)]
+    wanted = [model(x) for x in images]
+    found: dict[int, list[np.ndarray]] = {k: [] for k in range(8)}
+
+    def run(k: int) -> None:
+        for _ in range(5):
+            found[k].append(model(images[k]))
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert all((y == wanted[k]).all() for k, ys in found.items() for y in ys)
+
+
+@pytest.mark.parametrize("target", [
+    "sim", pytest.param("opencl", marks=pytest.mark.needs_opencl),
+    pytest.param("cuda", marks=pytest.mark.needs_cuda),
+])  # fmt: skip
+def test_other_targets_give_the_same(target):
+    nodes = [
+        node("Conv", "x w b", "c", pads=[1] * 4),
+        node("Relu", "c", "r"),
+        node("MaxPool", "r", "p", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Flatten", "p", "f"),
+        node("Softmax", "f"),
+    ]
+    rng = np.random.default_rng(0)
+    constants = {"w": rng.standard_normal((4, 2, 3, 3)).astype("float32"),
+                 "b": rng.standard_normal(4).astype("float32")}  # fmt: skip
+    data = onnx_model(nodes, {"x": [1, 2, 6, 6]}, constants=constants)
+    x = rng.standard_normal((1, 2, 6, 6)).astype("float32")
+    assert relative(tilewright.load(data, target=target)(x), tilewright.load(data)(x)) < 1e-5
+
+
+def test_memory_is_shared_by_what_is_not_needed_at_one_time():
+    lives = [Lifetime(k, k + 1, 1000 - 10 * k) for k in range(20)]
+    found = plan(lives)
+    for j, a in enumerate(lives):
+        for k, b in enumerate(lives[:j]):
+            if a.overlaps(b):
+                low, high = sorted((j, k), key=found.offsets.__getitem__)
+                assert found.offsets[low] + lives[low].space <= found.offsets[high]
+    assert found.nbytes == most_alive(lives)
+
+
+def test_graphs_are_checked():
+    x = Input("x", (2, 3), "float32")
+    y = Node("relu", (x,))
+    with pytest.raises(tilewright.graph.ModelError, match="none of its inputs"):
+        check(Graph("g", (), {"y": y}))
+    with pytest.raises(tilewright.graph.ModelError, match="has no output"):
+        check(Graph("g", (x,), {}))
+    with pytest.raises(tilewright.graph.ModelError, match="several inputs of one name"):
+        check(Graph("g", (x, Input("x", (1,), "float32")), {"y": y}))
+    assert check(Graph("g", (x,), {"y": y})).nodes == (y,)
+
+
+def test_a_deep_graph_is_no_deep_recursion():
+    data = onnx_model(
+        [node("Relu", "x", "v0"), *(node("Neg", f"v{k}", f"v{k + 1}") for k in range(3000))],
+        {"x": [4]}, ("v3000",),
+    )  # fmt: skip
+    graph = tilewright.load(data).graph({"x": np.ones(4, "float32")})
+    assert len(check(graph).nodes) == 3001
+    assert str(graph).count("negative") == 3000

@@ -1,0 +1,140 @@
+"""Models that cannot be run say why, in words, before anything is compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.support.models import node, onnx_model, write
+
+import tilewright
+from tilewright.graph import ModelError
+
+pytestmark = pytest.mark.needs_onnx
+
+X = np.ones((2, 3), "float32")
+
+
+def refused(match: str, nodes, inputs=None, x=X, **more):
+    with pytest.raises(ModelError, match=match):
+        tilewright.load(onnx_model(nodes, inputs or {"x": [2, 3]}, **more))(x)
+
+
+def test_operators_that_are_not_supported_are_named_all_at_once():
+    nodes = [node("RoiAlign", "x x x", "a"), node("Det", "x", "b"), node("Add", "a b")]
+    refused("not supported: Det, RoiAlign", nodes)
+
+
+def test_operators_of_other_domains_are_named_with_them():
+    refused("not supported: com.acme.Swish", [node("Swish", "x", domain="com.acme")])
+
+
+def test_a_cycle_is_named():
+    nodes = [node("Add", "x b", "a"), node("Relu", "a", "b"), node("Relu", "b")]
+    refused("Add a reads b, which nothing before it makes: the nodes form a cycle", nodes)
+
+
+def test_an_output_that_nothing_makes_is_named():
+    refused("nothing makes the output z", [node("Relu", "x")], outputs=("y", "z"))
+
+
+def test_shapes_that_do_not_fit_are_named_with_the_node():
+    nodes = [node("Add", "x w")]
+    refused("y: add of .*2x3.* do not fit", nodes, constants={"w": np.ones(2, "float32")})
+    nodes = [node("MatMul", "x w")]
+    refused("MatMul y: .*are not multiplied", nodes, constants={"w": np.ones((2, 4), "float32")})
+    nodes = [node("Reshape", "x s")]
+    refused("is not reshaped to", nodes, constants={"s": np.array([4, 2])})
+    nodes = [node("Concat", "x w", axis=0)]
+    refused("does not fit behind", nodes, constants={"w": np.ones((2, 4), "float32")})
+
+
+def test_windows_that_do_not_fit_are_refused():
+    nodes, x = [node("MaxPool", "x", kernel_shape=[5, 5])], np.ones((1, 1, 3, 3), "float32")
+    refused("does not fit into", nodes, {"x": [1, 1, 3, 3]}, x)
+    nodes = [node("Conv", "x w")]
+    w = np.ones((2, 3, 1, 1), "float32")
+    refused("a filter of", nodes, {"x": [1, 1, 3, 3]}, x, constants={"w": w})
+
+
+def test_axes_that_there_are_not_are_refused():
+    refused("axis 5 of a tensor with 2 dimensions", [node("Softmax", "x", axis=5)])
+
+
+def test_malformed_attributes_are_refused():
+    refused("Transpose y: .*axis|do not permute", [node("Transpose", "x", perm=[0, 0])])
+    refused("Gather y", [node("Gather", "x")])
+
+
+def test_huge_constants_are_refused_before_they_are_made():
+    shape = np.array([1 << 20, 1 << 20])
+    refused("is too large", [node("ConstantOfShape", "s")], constants={"s": shape})
+
+
+def test_inputs_are_checked():
+    model = tilewright.load(onnx_model([node("Add", "x z")], {"x": ["N", 3], "z": ["N", 3]}))
+    with pytest.raises(ModelError, match=r"some are missing: the model takes x: float32\[Nx3\]"):
+        model.run({"x": X})
+    with pytest.raises(ModelError, match="there is no input w"):
+        model.run({"x": X, "z": X, "w": X})
+    with pytest.raises(ModelError, match="x is float64, and is to be float32"):
+        model.run({"x": X.astype("float64"), "z": X})
+    with pytest.raises(ModelError, match=r"x has the shape \(2, 4\)"):
+        model.run({"x": np.ones((2, 4), "float32"), "z": X})
+    with pytest.raises(ModelError, match=r"z has the shape \(1, 3\), .* where N = 2"):
+        model.run({"x": X, "z": X[:1]})
+    with pytest.raises(ModelError, match="1 inputs: the model takes"):
+        model(X)
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    with pytest.raises(ModelError, match="is no ONNX model"):
+        tilewright.load(b"no model at all")
+    with pytest.raises(ModelError, match="is no ONNX model"):
+        tilewright.load(write(tmp_path, b""))
+    with pytest.raises(ModelError, match="cannot be read: No such file"):
+        tilewright.load(tmp_path / "none.onnx")
+
+
+@pytest.mark.parametrize("location", ["../secret.bin", "/etc/hostname"])
+def test_data_outside_of_the_folder_of_the_model_is_not_read(tmp_path, location):
+    import onnx
+
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "secret.bin").write_bytes(b"\0" * 24)
+    proto = onnx.load_from_string(
+        onnx_model([node("Add", "x w")], {"x": [2, 3]}, constants={"w": X})
+    )
+    tensor = proto.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    path = write(folder, proto.SerializeToString())
+    with pytest.raises(ModelError, match="lies outside of the model's folder"):
+        tilewright.load(path)
+    with pytest.raises(ModelError, match="load the model from its file"):
+        tilewright.load(path.read_bytes())
+
+
+def test_links_out_of_the_folder_are_not_followed(tmp_path):
+    import onnx
+
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "secret.bin").write_bytes(b"\0" * 24)
+    (folder / "w.bin").symlink_to(tmp_path / "secret.bin")
+    proto = onnx.load_from_string(
+        onnx_model([node("Add", "x w")], {"x": [2, 3]}, constants={"w": X})
+    )
+    tensor = proto.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="w.bin")
+    with pytest.raises(ModelError, match="lies outside of the model's folder"):
+        tilewright.load(write(folder, proto.SerializeToString()))
+
+
+def test_old_models_are_refused_only_for_what_has_changed():
+    refused("of opset 6, in which Add mean", [node("Add", "x x")], opset=6)
+    model = tilewright.load(onnx_model([node("Relu", "x")], {"x": [2, 3]}, opset=6))
+    assert (model(X) == X).all()
