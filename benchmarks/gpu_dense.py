@@ -1,12 +1,13 @@
 """Dense convolutions and their gradients on a GPU, channels last, beside PyTorch's in both layouts.
 
-The 23 layers of ResNet-50, in all passes: the first choice without measuring, and the fastest of
+The 23 layers of ResNet-50, or with ``--layers`` those of ResNeXt in groups and of stems and few
+channels, in all passes: the first choice without measuring, and the fastest of
 the ``--tried`` schedules that are ranked first, each checked against PyTorch in float32, take turns
 with PyTorch, cuDNN's search switched on: medians of CUDA-graph replays, inputs rotated past the
 cache. The floor is the bytes of inputs and outputs over the bandwidth of a large copy, or the
 operations over what matrix products reach (docs/benchmarks.md).
 
-    PYTHONPATH=src python benchmarks/gpu_dense.py [--batch 64] [--tried 6] [--dtype float16]
+    PYTHONPATH=src python benchmarks/gpu_dense.py [--layers resnet groups few] [--batch 64]
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import statistics
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import product
 from multiprocessing import get_context
 from typing import Any
 
@@ -32,8 +34,8 @@ from tilewright.topi import Conv
 from tilewright.topi.templates import candidates
 
 TARGET = "cuda -arch=sm_90a"
-#: Channels of x and of y, filter, stride, height and width of x.
-LAYERS = (
+#: Channels of x and of y, filter, stride, height and width of x, and groups where there are some.
+_RESNET = (
     (64, 64, 1, 1, 56), (64, 64, 3, 1, 56), (64, 256, 1, 1, 56), (256, 64, 1, 1, 56),
     (256, 128, 1, 1, 56), (128, 128, 3, 2, 56), (256, 512, 1, 2, 56), (128, 512, 1, 1, 28),
     (512, 128, 1, 1, 28), (128, 128, 3, 1, 28), (512, 256, 1, 1, 28), (256, 256, 3, 2, 28),
@@ -41,15 +43,25 @@ LAYERS = (
     (1024, 512, 1, 1, 14), (512, 512, 3, 2, 14), (1024, 2048, 1, 2, 14), (512, 2048, 1, 1, 7),
     (2048, 512, 1, 1, 7), (512, 512, 3, 1, 7), (3, 64, 7, 2, 224),
 )  # fmt: skip
+_GROUPS = (
+    (128, 128, 3, 1, 56, 32), (128, 128, 3, 2, 56, 32), (256, 256, 3, 1, 28, 32),
+    (256, 256, 3, 2, 56, 32), (512, 512, 3, 1, 14, 32), (512, 512, 3, 2, 28, 32),
+    (1024, 1024, 3, 1, 7, 32), (1024, 1024, 3, 2, 14, 32),
+)  # fmt: skip
+_FEW = (
+    (3, 64, 7, 2, 224), (3, 32, 3, 2, 224), (3, 96, 4, 4, 224), (3, 64, 3, 1, 112),
+    (8, 64, 3, 1, 112), (16, 64, 3, 1, 112), (32, 64, 3, 1, 112),
+)  # fmt: skip
+LAYERS = {"resnet": _RESNET, "groups": _GROUPS, "few": _FEW}
 #: Bytes a second of a large copy, what goes past the cache, and turns of every graph.
 _BANDWIDTH, _CACHE, _ROUNDS = 4.2e12, 150e6, 9
 
 
 def problem(layer: tuple[int, ...], pass_: str, batch: int, dtype: str) -> Conv:
-    c, m, kernel, stride, image = layer
+    c, m, kernel, stride, image, groups = layer if len(layer) == 6 else (*layer, 1)
     return Conv.parse(
-        (batch, c, image, image), (m, c, kernel, kernel), 1, stride=stride, padding=kernel // 2,
-        pass_=pass_, dtype=dtype, layout="NHWC",
+        (batch, c, image, image), (m, c // groups, kernel, kernel), groups, stride=stride,
+        padding=kernel // 2 if kernel != stride else 0, pass_=pass_, dtype=dtype, layout="NHWC",
     )  # fmt: skip
 
 
@@ -87,8 +99,9 @@ class Operands:
 
         self.x, self.dy = ([random(s, 1.0) for _ in range(self.sets)] for s in shapes)
         taps = math.prod(p.kernel)
-        filters = (p.out_channels, *p.kernel, p.channels)
-        self.w = random(filters, (p.channels * taps) ** -0.5)
+        own = p.channels // p.groups
+        filters = (p.out_channels, *p.kernel, own)
+        self.w = random(filters, (own * taps) ** -0.5)
         wanted = {"forward": shapes[1], "dgrad": shapes[0], "wgrad": filters}[p.pass_]
         self.results = [torch.full(wanted, math.nan, device="cuda", dtype=kind)] * self.sets
         if p.pass_ != "wgrad":
@@ -116,9 +129,9 @@ class Operands:
         def call(number: int) -> Any:
             k = number % count
             if p.pass_ == "forward":
-                return torch.conv2d(x[k], w, None, p.stride, p.padding[:2])
+                return torch.conv2d(x[k], w, None, p.stride, p.padding[:2], groups=p.groups)
             found = torch.ops.aten.convolution_backward(
-                dy[k], x[k], w, None, p.stride, p.padding[:2], [1, 1], False, [0, 0], 1, mask
+                dy[k], x[k], w, None, p.stride, p.padding[:2], [1, 1], False, [0, 0], p.groups, mask
             )
             return found[0] if p.pass_ == "dgrad" else found[1]
 
@@ -162,6 +175,7 @@ def row(p: Conv, tried: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--layers", nargs="+", default=["resnet"], choices=list(LAYERS))
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--dtype", default="float16", choices=["float16", "bfloat16"])
     parser.add_argument("--tried", type=int, default=6, help="schedules of each problem")
@@ -170,8 +184,9 @@ def main() -> None:
     options = parser.parse_args()
     problems = [
         problem(layer, pass_, options.batch, options.dtype)
+        for name in options.layers
         for pass_ in options.passes
-        for layer in LAYERS
+        for layer in LAYERS[name]
     ]
     jobs = [(p, rank) for p in problems for rank in range(options.tried)]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
@@ -182,15 +197,17 @@ def main() -> None:
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     rows = [row(p, options.tried) for p in problems]
     print(measure.table(rows))
-    for pass_ in options.passes:
-        own = [r for r in rows if r["pass"] == pass_]
+    names = [name for name in options.layers for _ in options.passes for _ in LAYERS[name]]
+    for name, pass_ in product(options.layers, options.passes):
+        own = [r for r, of in zip(rows, names, strict=True) if (of, r["pass"]) == (name, pass_)]
         for column in ("best peer / untuned", "best peer / tried"):
             values = [r[column] for r in own]
-            print(f"{pass_}: {column}: {geometric_mean(values):.2f} in the mean of {len(own)}, "
-                  f"{min(values):.2f} at least")  # fmt: skip
+            mean = f"{geometric_mean(values):.2f} in the mean of {len(own)}"
+            print(f"{name} {pass_}: {column}: {mean}, {min(values):.2f} at least")
     environment = measure.environment("torch")
     results = {"environment": environment, "settings": vars(options), "rows": rows}
-    print(measure.save(f"h200_gpu_dense_{options.dtype}_{options.batch}", results, options.out))
+    file = "_".join(["h200_gpu_dense", *(n for n in options.layers if n != "resnet")])
+    print(measure.save(f"{file}_{options.dtype}_{options.batch}", results, options.out))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import tilewright
 from tilewright.target import Target
 from tilewright.topi import Conv, Gemm
 from tilewright.topi.gpu.box_products import suits
+from tilewright.topi.nn.box_copies import in_boxes
 from tilewright.topi.templates import TEMPLATES
 
 #: By pass, what computes it.
@@ -26,12 +27,15 @@ TARGETS = ["sim", pytest.param("cuda -arch=sm_90a", marks=pytest.mark.needs_cuda
 
 @st.composite
 def problems(draw: st.DrawFn, pass_: str) -> Conv:
-    """Small dense convolutions that TMA can bring the images of."""
-    channels = st.sampled_from([8, 16, 24, 40, 64, 72, 136])
-    filters = channels if pass_ != "forward" else st.sampled_from([2, 3, 8, 20, 72])
+    """Small convolutions, dense or in groups, that TMA can bring the images of, or copies."""
+    groups = draw(st.sampled_from([1, 1, 2, 3, 8, 16]))
+    own = draw(
+        st.sampled_from([2, 3, 8, 16, 24, 40, 64, 72, 136] if groups == 1 else [2, 4, 8, 72])
+    )
+    filters = draw(st.sampled_from([2, 3, 8, 20, 72] if groups == 1 else [1, 4, 8, 24]))
     p = draw(
         convolutions(
-            pass_=pass_, channels=draw(channels), groups=1, multiplier=draw(filters),
+            pass_=pass_, channels=groups * own, groups=groups, multiplier=filters,
             dtype=draw(st.sampled_from(["float16", "bfloat16"])),
         )
     )  # fmt: skip
@@ -43,7 +47,7 @@ def problems(draw: st.DrawFn, pass_: str) -> Conv:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("pass_", BY_PASS)
-@settings(max_examples=8)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_they_are_right_with_any_tile(pass_: str, target: str, data: Any) -> None:
     p = data.draw(problems(pass_).filter(suits))  # windows may see nothing but padding
@@ -98,12 +102,27 @@ def test_all_tiles_lower_and_multiply_on_tensor_cores(pass_: str) -> None:
         assert text.count("tma_load") >= 4
 
 
-def test_a_box_of_pixels_has_no_rows_that_nobody_sees() -> None:
-    """That they are outside of the image was a condition other than its bounds."""
+_EDGES = {
+    "rows outside of the image": {
+        "batch": 3, "channels": 136, "multiplier": 72, "height": 2, "width": 9, "kernel_h": 2,
+        "kernel_w": 4, "stride": (3, 1), "padding": (1, 0, 2, 0), "dilation": (2, 1),
+    },
+    "one tap inside": {
+        "batch": 1, "channels": 576, "multiplier": 8, "width": 3, "kernel_w": 3,
+        "padding": (0, 1, 0, 1), "dilation": (1, 2),
+    },
+    "the first tap inside": {
+        "batch": 1, "channels": 576, "multiplier": 8, "width": 1, "kernel_w": 2,
+        "padding": (0, 0, 0, 2),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("values", _EDGES.values(), ids=_EDGES)
+def test_guards_that_leave_few_blocks_are_those_of_boxes(values: dict[str, Any]) -> None:
+    """They are conditions on quotients, other than the bounds of a box."""
     p = Conv(
-        operator="conv2d", pass_="wgrad", batch=3, channels=136, groups=1, multiplier=72, height=2,
-        width=9, kernel_h=2, kernel_w=4, stride=(3, 1), padding=(1, 0, 2, 0), dilation=(2, 1),
-        dtype="float16", layout="NHWC",
+        operator="conv2d", pass_="wgrad", groups=1, dtype="float16", layout="NHWC", **values
     )  # fmt: skip
     template, machine = TEMPLATES["gpu.box_gradient"], Target.parse("cuda -arch=sm_90a")
     tile = template.candidates(p, machine)[0]
@@ -111,10 +130,21 @@ def test_a_box_of_pixels_has_no_rows_that_nobody_sees() -> None:
     assert tilewright.lower(template.schedule(declared, tile), declared.args, machine)
 
 
+@pytest.mark.parametrize("pass_", BY_PASS)
+def test_few_channels_and_groups_are_copied_to_fill_instructions(pass_: str) -> None:
+    """What a row of a filter sees of 3 channels is one step; 16 groups of 4 channels are one."""
+    stem = {"pass_": pass_, "stride": 2, "padding": 3, "dtype": "float16", "layout": "NHWC"}
+    found = in_boxes(Conv.parse((2, 3, 64, 64), (64, 3, 7, 7), 1, **stem))
+    assert found is not None
+    assert (found.channels, found.kernel) == ((32, (7, 1)) if pass_ != "dgrad" else (3, (7, 7)))
+    found = in_boxes(Conv.parse((2, 256, 64, 64), (256, 4, 7, 7), 64, **stem))
+    assert found is not None
+    assert (found.groups, found.multiplier) == (4, 64)
+
+
 @pytest.mark.parametrize("change", [
-    {"layout": "NCHW"}, {"dtype": "float32"}, {"groups": 2, "multiplier": 8}, {"channels": 12},
-    {"pass_": "dgrad", "stride": 2, "dilation": 2}, {"pass_": "wgrad", "multiplier": 20},
-    {"stride": 9},
+    {"layout": "NCHW"}, {"dtype": "float32"}, {"pass_": "dgrad", "stride": 2, "dilation": 2},
+    {"pass_": "wgrad", "multiplier": 20}, {"stride": 9},
 ], ids=str)  # fmt: skip
 def test_what_tma_cannot_bring_is_left_to_others(change: dict[str, Any]) -> None:
     p = Conv.parse(

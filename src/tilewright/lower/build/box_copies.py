@@ -104,6 +104,12 @@ def _follows(analyzer: Analyzer, condition: Expr, known: list[Expr]) -> bool:
         return True
     if any(is_const(fact, 0) for fact in known):  # the box lies outside of the tensor: all follows
         return True
+    # All together may tell more, but a fact about a quotient rewrites the remainder in what is to
+    # be proved, and not in the other facts.
+    return any(_proves(analyzer, condition, facts) for facts in (known, *([k] for k in known)))
+
+
+def _proves(analyzer: Analyzer, condition: Expr, known: list[Expr]) -> bool:
     with ExitStack() as stack:
         for fact in known:
             stack.enter_context(analyzer.assume(fact))

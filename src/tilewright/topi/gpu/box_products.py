@@ -16,23 +16,15 @@ from tilewright.target.devices import WARP
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
+from tilewright.topi.nn.box_copies import DEEP, EIGHT, ROW, in_boxes, is_phased, phases
 from tilewright.topi.nn.box_matmul import as_convolution
-from tilewright.topi.nn.box_windows import (
-    DEEP,
-    PIXELS,
-    ROW,
-    is_phased,
-    pixels,
-    taps_of_phases,
-)
+from tilewright.topi.nn.box_windows import PIXELS, pixels
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.pieces.box_products import LANES, ROWS, BoxGradientTile, BoxProductTile, deep
 from tilewright.topi.problem import Problem
 
-#: Channels that TMA can step over: those of 16 bytes.
-_EIGHT = 8
 #: Channels of a tile, warpgroups of a block, and steps that are loaded ahead of the last.
 _CHANNELS, _GROUPS, _STAGES = (256, 128, 64, 32, 16, 8), (2, 1, 4), (3, 4, 2)
 #: Times that products take as long as they could; more of it for each 64 columns that a tile has
@@ -44,7 +36,7 @@ _WAIT, _BEGIN, _STORED = 0.47, 0.68, 22_300
 #: What a block waits besides, in microseconds: for the numbers of its channels, before its first
 #: step, and for what is added to its results, after the last.
 _NUMBERS, _ADDED = 1.4, 3.5
-#: A launch that adds parts, in microseconds.
+#: A launch that adds parts, or one that copies, in microseconds.
 _ADDING = 2.0
 #: Of the cache, what is read at once by several SMs counts less.
 _SHARED_READS = 2.2
@@ -64,23 +56,26 @@ def _convolution(p: Problem) -> Conv | None:
 
 
 def _suited(problem: Problem) -> Conv | None:
-    """The convolution of a problem that :func:`suits`."""
+    """The convolution of a problem that :func:`suits`, as boxes compute it."""
     p = _convolution(problem)
-    if p is None or p.groups > 1 or p.is_depthwise or not p.channels_last:
+    if p is None or p.is_depthwise or not p.channels_last:
         return None
     if p.dtype not in ("float16", "bfloat16") or p.accumulate != "float32":
         return None
-    read = [p.channels] if p.pass_ == "forward" else [p.channels, p.out_channels]
-    if any(c % _EIGHT for c in read) or max(p.stride) > MOST_STEP:
+    if (p.pass_ != "forward" and p.out_channels % EIGHT) or max(p.stride) > MOST_STEP:
         return None
-    if is_phased(p):
-        return p if set(p.dilation) == {1} and not p.epilogue else None
-    return None if sees_nothing(p) else p
+    if is_phased(p) and (set(p.dilation) != {1} or p.epilogue):
+        return None
+    found = None if sees_nothing(p) else in_boxes(p)
+    if found is None or p.pass_ != "forward" or found.channels == p.channels:
+        return found
+    # What threads load themselves is sooner there than a copy, where all is one step.
+    return None if p.channels * math.prod(p.kernel) <= ROW else found
 
 
 def suits(problem: Problem) -> bool:
-    """Whether it is a dense convolution in 16 bits whose images TMA can bring: channels last,
-    eights of them. Or a product of matrices that is one."""
+    """Whether it is a convolution in 16 bits, dense or in groups, whose images TMA can bring, or
+    copies of them: channels last. Or a product of matrices that is one."""
     return _suited(problem) is not None
 
 
@@ -98,22 +93,25 @@ def suits_gradient(problem: Problem) -> bool:
 
 def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     """For :func:`~tilewright.topi.sketches.box_products.schedule_box_products`."""
-    p = _convolution(problem)
+    p = _suited(problem)
     assert p is not None
     w, steps_after = Convolved(p), problem.epilogue
-    extents, reach, taps_seen, phases = (p.batch, *w.result), [1, *w.stride], p.kernel, 1
+    extents, reach, taps_seen, phased = (p.batch, *w.result), [1, *w.stride], w.kernel, 1
     if is_phased(p):
         rows_of = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
-        extents, phases = (p.batch, *rows_of), math.prod(p.stride)
-        taps_seen = taps_of_phases(p, 0)[1], taps_of_phases(p, 1)[1]
+        cut = [phases(p, d) for d in range(2)]
+        extents, phased = (p.batch, *rows_of), math.prod(len(c.phases) for c in cut)
+        taps_seen = tuple(c.taps for c in cut)
     wide = p.result_channels
     most = next((c for c in reversed(_CHANNELS) if c >= wide), _CHANNELS[0])
-    inner = p.out_channels if p.pass_ == "dgrad" else p.channels
+    inner = p.multiplier if p.pass_ == "dgrad" else p.channels // p.groups
     step = deep(-(-inner // DEEP) * DEEP)
-    least = ROW if p.pass_ == "dgrad" else 1
+    least = ROW if p.pass_ == "dgrad" and not is_phased(p) else 1
     found = {}
     for groups, channels, stages in product(_GROUPS, _CHANNELS, _STAGES):
         if not least <= channels <= max(most, least):
+            continue
+        if p.groups > 1 and wide // p.groups % channels:
             continue
         rows = ROWS * groups
         of_matrix = [(1, 1, rows)] if isinstance(problem, Gemm) else []
@@ -122,7 +120,7 @@ def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
             shared = 2 * (stages * (rows + channels) * step + rows * (max(ROW, channels) + 8))
             shared += _BARRIERS + 8 * channels * any(len(x.tensors) > 1 for x in steps_after)
             blocks = math.prod(-(-e // n) for e, n in zip(extents, box, strict=True))
-            blocks *= -(-wide // channels) * phases
+            blocks *= -(-wide // channels) * phased
             taps = math.prod(taps_seen) * -(-inner // step)
             cost = _time(problem, rows, channels, step, taps, blocks, stages, shared, 2)
             if cost is not None:
@@ -149,24 +147,26 @@ def _boxes(extents: tuple[int, ...], rows: int, reach: list[int]) -> Iterator[tu
 
 def gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
     """For :func:`~tilewright.topi.sketches.box_gradient.schedule_box_gradient`."""
-    p = _convolution(problem)
+    p = _suited(problem)
     assert p is not None
+    own = p.channels // p.groups
     extents = (p.batch, *p.out_image)
     steps = math.prod(-(-e // n) for e, n in zip(extents, pixels(p), strict=True))
     parts = [n for n in range(1, steps + 1) if steps % n == 0]
     taps, found = math.prod(p.kernel), {}
     for groups, channels, stages in product(_GROUPS, _CHANNELS, _STAGES):
         filters = groups * ROWS
-        few = filters > max(ROWS, p.out_channels) or channels > max(ROW, p.channels)
-        if few or channels < ROW:
+        few = filters > max(ROWS, p.out_channels) or channels > max(ROW, own)
+        if few or channels < ROW or (p.groups > 1 and p.multiplier % filters):
             continue
-        tiles = taps * -(-p.out_channels // filters) * -(-p.channels // channels)
+        tiles = taps * -(-p.out_channels // filters) * -(-own // channels)
         shared = 2 * stages * (filters + channels) * PIXELS + _BARRIERS
         for splits in parts:
-            cost = _time(p, filters, channels, PIXELS, steps // splits, tiles * splits, stages,
-                         shared, 4 if splits > 1 else 2)  # fmt: skip
+            size = 4 if splits > 1 else 2
+            cost = _time(problem, filters, channels, PIXELS, steps // splits, tiles * splits,
+                         stages, shared, size)  # fmt: skip
             if cost is not None:
-                moved = 4 * splits * p.out_channels * p.channels * taps
+                moved = 4 * splits * p.out_channels * own * taps
                 cost += _ADDING + 2 * moved / MEMORY if splits > 1 else 0
                 found[BoxGradientTile(filters, channels, stages, splits)] = cost
     return sorted(found, key=lambda tile: found[tile])[:_MOST]

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration, finished, finished_by_channel, placeholders
+from tilewright.topi.nn.box_copies import DEEP, ROW, Boxed, boxed, is_phased, phases
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
@@ -29,73 +30,93 @@ from tilewright.topi.operators.convolution import OPERANDS
 
 #: Of what extents of factors are multiples: the largest extent of a box.
 _WHOLE = 256
-#: Channels of a tap are filled up to a multiple of those that an instruction multiplies.
-DEEP = 16
-#: Channels of a row of 128 bytes in shared memory, where a factor's own channels lie side by side.
-ROW = 64
 #: Pixels whose products a gradient by the filter adds at once.
 PIXELS = 64
 
 
 @dataclass(frozen=True)
-class BoxDeclaration(Declaration):
-    """A convolution as products of boxes.
-
-    ``sum`` is (batch, row, column, channel), or of a gradient by the filter (filter, row, column,
-    channel); of a gradient by the input with strides (batch, row, column, phase, channel), of the
-    results that are a stride apart, and ``phased`` is it in the type of the result. ``left``
-    and ``right`` are its factors; ``right`` is (part, ..., channel), channels of a row last, where
-    the channels of the result lie side by side in it, which of a gradient by the filter is so of
-    both. ``pixels`` are images, rows and columns of a box of that gradient.
-    ``numbers`` hold what the epilogue multiplies channels with and adds.
-    """
-
-    left: Tensor
-    right: Tensor
-    pixels: tuple[int, int, int] = (1, 1, 1)
-    numbers: tuple[Tensor, ...] = ()
-    phased: Tensor | None = None
-
-
-@dataclass(frozen=True)
 class BoxSums:
-    """The sums of a convolution as products of boxes, and their factors."""
+    """The sums of a convolution as products of boxes.
+
+    ``total`` is (batch, row, column, channel), or of a gradient by the filter (filter, row, column,
+    channel); of a gradient by the input with strides (batch, row, column, phase, channel), of the
+    results that are a stride apart. ``left`` and ``right`` are its factors; ``left`` has the group
+    first where there are several. Where it is ``turned``, ``right`` is (part, ..., channel),
+    channels of a row last, as the channels of the result lie side by side in it, which of a
+    gradient by the filter is so of both. ``pixels`` are images, rows and columns of a box of that
+    gradient.
+    """
 
     total: Tensor
     left: Tensor
     right: Tensor
+    turned: bool = False
     pixels: tuple[int, int, int] = (1, 1, 1)
 
 
+@dataclass(frozen=True)
+class BoxDeclaration(Declaration):
+    """A convolution as products of ``boxes``.
+
+    ``numbers`` hold what the epilogue multiplies channels with and adds, ``copies`` are operands
+    that are copied first. ``phased`` are the sums of a gradient with strides in the type of the
+    result; ``alone`` says along which dimensions one phase of it is summed. A gradient by the
+    filter is ``placed`` where its elements lie elsewhere in the sums.
+    """
+
+    boxes: BoxSums
+    numbers: tuple[Tensor, ...] = ()
+    copies: tuple[Tensor, ...] = ()
+    phased: Tensor | None = None
+    alone: tuple[bool, ...] = (False, False)
+    placed: bool = False
+
+    @property
+    def left(self) -> Tensor:
+        return self.boxes.left
+
+    @property
+    def right(self) -> Tensor:
+        return self.boxes.right
+
+
 def declare_boxes(p: Conv, given: Any = None) -> BoxDeclaration:
-    """The program of a problem with channels last and one group; ``given`` as in
+    """The program of a problem with channels last; ``given`` as in
     :func:`~tilewright.topi.declare.declare`."""
     inputs = placeholders(p, given)
     first, second = (inputs[name] for name in OPERANDS[p.pass_])
+    b = boxed(p, first, second)
     if is_phased(p):
-        return _phases(p, inputs)
-    sums = sums_of(p, first, second, first.shape[0])
-    total, gone = sums.total, [0] * (2 - p.rank)
+        return _phases(p, inputs, b)
+    sums = sums_of(b.problem, b.first, b.second, first.shape[0])
+    total, rank = sums.total, p.rank
     if p.pass_ == "wgrad":
         result = total
-        if p.rank == 1:
-            result = te.compute(p.filter_shape, lambda m, x, c: total[m, 0, x, c], name="ConvWgrad")
-        return declared(p, inputs, finished(p, result, inputs), sums, ())
+        if b.place is not None or rank == 1:
+            place = b.place or (lambda *at: at)
+            result = te.compute(
+                p.filter_shape, lambda m, *at: total[place(m, *([0] * (2 - rank)), *at)],
+                name="ConvWgrad",
+            )  # fmt: skip
+        made = declared(p, inputs, finished(p, result, inputs), sums, (), b.copies)
+        return replace(made, placed=b.place is not None)
+    gone = [0] * (2 - rank)
     result = Images(p.layout).compute(
-        first.shape[0], p.result_channels, p.result_image[2 - p.rank :],
+        first.shape[0], p.result_channels, p.result_image[2 - rank :],
         lambda n, c, at: total[(n, *gone, *at, c)], "Conv",
     )  # fmt: skip
     output, numbers = finished_by_channel(p, result, inputs)
-    return declared(p, inputs, output, sums, numbers)
+    return declared(p, inputs, output, sums, numbers, b.copies)
 
 
 def declared(
-    p: Any, inputs: dict[str, Tensor], output: Tensor, sums: BoxSums, numbers: tuple[Tensor, ...]
-) -> BoxDeclaration:
+    p: Any, inputs: dict[str, Tensor], output: Tensor, sums: BoxSums,
+    numbers: tuple[Tensor, ...], copies: tuple[Tensor, ...] = (),
+) -> BoxDeclaration:  # fmt: skip
     """The declaration of a problem with these sums."""
     return BoxDeclaration(
-        p, inputs, output, sums.total, None, None, sums.left, sums.right, sums.pixels, numbers
-    )
+        p, inputs, output, sums.total, None, None, sums, numbers, copies
+    )  # fmt: skip
 
 
 def sums_of(p: Conv, first: Any, second: Any, batch: Any) -> BoxSums:
@@ -109,11 +130,8 @@ def _images(p: Conv, image: Any, filter: Any, batch: Any) -> BoxSums:
     turned = p.pass_ == "dgrad"
     deep, wide = _channels(p)[0], p.result_channels
     filled = _up(deep, DEEP)
-    window = _window(p, image, batch, deep, w.image, (w.stride, w.dilation, w.before))
-    seen = te.compute(
-        (*(_up(e, _WHOLE) for e in (batch, *w.result)), *w.kernel, filled),
-        lambda n, y, x, r, s, c: window(n, (y, x), (r, s), c), name="Seen",
-    )  # fmt: skip
+    window = _window(p, image, batch, deep * p.groups, w.image, (w.stride, w.dilation, w.before))
+    seen = _seen(p, window, (batch, *w.result), w.kernel, filled)
     taps = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(w.kernel, "hw", strict=True)]
     rc = te.reduce_axis((0, filled), "rc")
 
@@ -135,97 +153,93 @@ def _images(p: Conv, image: Any, filter: Any, batch: Any) -> BoxSums:
 
     def element(n: Any, y: Any, x: Any, f: Any) -> Any:
         other = right[(f // ROW, rc, *taps, f % ROW) if turned else (f, *taps, rc)]
-        value = seen[(n, y, x, *taps, rc)].astype(p.accumulate)
+        value = seen[(*_group(p, f), n, y, x, *taps, rc)].astype(p.accumulate)
         return te.sum(value * other.astype(p.accumulate), axis=[*taps, rc])
 
     total = te.compute((batch, *w.result, wide), element, name="Sums")
-    return BoxSums(total, seen, right)
+    return BoxSums(total, seen, right, turned)
 
 
-def is_phased(p: Conv) -> bool:
-    """Whether it is a gradient by the input with strides."""
-    return p.pass_ == "dgrad" and max(p.stride) > 1
+def _seen(
+    p: Conv, window: Callable[..., Any], results: Sequence[Any], taps: Sequence[int], filled: int
+) -> Tensor:
+    """What each result sees: (batch, row, column, taps, channel), for each group, if there are
+    several."""
+    groups = [p.groups] if p.groups > 1 else []
+
+    def element(*at: Any) -> Any:
+        *group, n, y, x, r, s, c = at
+        return window(n, (y, x), (r, s), c + group[0] * filled if group else c)
+
+    shape = (*groups, *(_up(e, _WHOLE) for e in results), *taps, filled)
+    made: Tensor = te.compute(shape, element, name="Seen")
+    return made
 
 
-def _phases(p: Conv, inputs: dict[str, Tensor]) -> BoxDeclaration:
+def _group(p: Conv, f: Any) -> tuple[Any, ...]:
+    """The group of a channel of the result, where there are several."""
+    return (f // (p.result_channels // p.groups),) if p.groups > 1 else ()
+
+
+def _phases(p: Conv, inputs: dict[str, Tensor], b: Boxed) -> BoxDeclaration:
     """A gradient by the input with strides: results that are a stride apart see the same taps, and
     those of each phase the same pixels of dy. So it is a convolution with stride 1 and the channels
-    of all phases, some of whose taps lie outside of the filter."""
-    grad, filter = (inputs[name] for name in OPERANDS[p.pass_])
-    batch, deep, wide = grad.shape[0], p.out_channels, p.channels
-    filled, (down, across) = _up(deep, DEEP), p.stride
-    cut = [taps_of_phases(p, d) for d in range(2)]
+    of all phases, some of whose taps lie outside of the filter. Along dimensions in which only one
+    phase sees anything the others are zeros that nothing is summed for."""
+    q, grad, packed = b.problem, b.first, b.second
+    batch, wide = grad.shape[0], p.channels
+    number, _, *taps, filled = (int(e) for e in packed.shape)
+    down, across = p.stride
+    cut = [phases(p, d) for d in range(2)]
     rows = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
-    images = Images(p.layout)
 
-    before = [-low for low, _ in cut]
-    window = _window(p, grad, batch, deep, p.out_image, ((1, 1), (1, 1), before))
-    seen = te.compute(
-        (*(_up(e, _WHOLE) for e in (batch, *rows)), *(n for _, n in cut), filled),
-        lambda n, y, x, r, s, c: window(n, (y, x), (r, s), c), name="Seen",
-    )  # fmt: skip
-
-    def tap(phase: Any, part: Any, c: Any, r: Any, s: Any, f: Any) -> Any:
-        at = [
-            k + before - t * step
-            for k, before, t, step in zip(
-                (phase // across, phase % across), p.padding[:2],
-                (r + cut[0][0], s + cut[1][0]), p.stride, strict=True,
-            )
-        ]  # fmt: skip
-        f = part * ROW + f
-        inside = [f < wide, c < deep]
-        inside += [v for i, e in zip(at, p.kernel, strict=True) for v in (i >= 0, i < e)]
-        read = filter[p.filter_place(c, f, at[2 - p.rank :])]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
-
+    before = [-c.first for c in cut]
+    window = _window(q, grad, batch, p.out_channels, p.out_image, ((1, 1), (1, 1), before))
+    seen = _seen(q, window, (batch, *rows), taps, filled)
     right = te.compute(
-        (down * across, _up(wide, _WHOLE) // ROW, filled, *(n for _, n in cut), ROW), tap,
+        (number, _up(wide, _WHOLE), *taps, filled),
+        lambda phase, f, r, s, c: te.if_then_else(
+            f < wide, packed[phase, f, r, s, c], te.const(0, p.dtype)
+        ),
         name="Taps",
-    )  # fmt: skip
-    taps = [te.reduce_axis((0, n), f"r{name}") for (_, n), name in zip(cut, "hw", strict=True)]
+    )
+    axes = [te.reduce_axis((0, n), f"r{name}") for n, name in zip(taps, "hw", strict=True)]
     rc = te.reduce_axis((0, filled), "rc")
 
     def element(n: Any, y: Any, x: Any, phase: Any, f: Any) -> Any:
-        value = seen[(n, y, x, *taps, rc)].astype(p.accumulate)
-        other = right[(phase, f // ROW, rc, *taps, f % ROW)].astype(p.accumulate)
-        return te.sum(value * other, axis=[*taps, rc])
+        value = seen[(*_group(q, f), n, y, x, *axes, rc)].astype(p.accumulate)
+        other = right[(phase, f, *axes, rc)].astype(p.accumulate)
+        return te.sum(value * other, axis=[*axes, rc])
 
-    total = te.compute((batch, *rows, down * across, wide), element, name="Sums")
-    phased = te.compute(
-        total.shape, lambda *index: total[index].astype(p.dtype), name="Rounded"
-    )  # fmt: skip
+    total = te.compute((batch, *rows, number, wide), element, name="Sums")
+    phased = te.compute(total.shape, lambda *index: total[index].astype(p.dtype), name="Rounded")
 
     def gathered(n: Any, c: Any, at: list[Any]) -> Any:
         y, x = [0] * (2 - len(at)) + at
-        return phased[n, y // down, x // across, y % down * across + x % across, c]
+        own, inside = [], []
+        for found, i, step in zip(cut, (y, x), (down, across), strict=True):
+            single = len(found.phases) < step
+            own.append(0 if single else i % step)
+            inside += [(i % step).equal(found.first_phase)] if single else []
+        read = phased[n, y // down, x // across, own[0] * len(cut[1].phases) + own[1], c]
+        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)) if inside else read
 
-    output = images.compute(batch, wide, p.image[2 - p.rank :], gathered, "ConvDgrad")
-    return BoxDeclaration(
-        p, inputs, output, total, None, None, seen, right, phased=phased
+    output = Images(p.layout).compute(
+        batch, wide, p.image[2 - p.rank :], gathered, "ConvDgrad"
     )  # fmt: skip
-
-
-def taps_of_phases(p: Conv, d: int) -> tuple[int, int]:
-    """Of a gradient by the input, along rows (``d`` is 0) or columns: from which pixel of dy on a
-    phase sees some, counted from that of the result, and how many."""
-    stride, before = p.stride[d], p.padding[d]
-    seen = [
-        (phase + before - tap) // stride
-        for phase in range(stride)
-        for tap in range(p.kernel[d])
-        if (phase + before - tap) % stride == 0
-    ]
-    return min(seen), max(seen) - min(seen) + 1
+    return BoxDeclaration(
+        p, inputs, output, total, None, None, BoxSums(total, seen, right), (), b.copies, phased,
+        tuple(len(c.phases) < s for c, s in zip(cut, p.stride, strict=True)),
+    )  # fmt: skip
 
 
 def _filter(p: Conv, image: Any, grad: Any, batch: Any) -> BoxSums:
     w = Convolved(p)
-    channels, filters = p.channels, p.out_channels
+    channels, filters = p.channels // p.groups, p.out_channels
     box = pixels(p)
     sizes = [_up(e, n) for e, n in zip((batch, *w.kernel), box, strict=True)]
     images = Images(p.layout)
-    window = _window(p, image, batch, channels, w.image, (w.stride, w.dilation, w.before))
+    window = _window(p, image, batch, p.channels, w.image, (w.stride, w.dilation, w.before))
 
     def step(part: Any, n: Any, y: Any, x: Any, m: Any) -> Any:
         m = part * ROW + m
@@ -234,24 +248,30 @@ def _filter(p: Conv, image: Any, grad: Any, batch: Any) -> BoxSums:
         return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
 
     left = te.compute((_up(filters, _WHOLE) // ROW, *sizes, ROW), step, name="Steps")
-    right = te.compute(
-        (_up(channels, _WHOLE) // ROW, *w.result, *sizes, ROW),
-        lambda part, r, s, n, y, x, c: window(n, (r, s), (y, x), part * ROW + c), name="Seen",
-    )  # fmt: skip
+    groups = [p.groups] if p.groups > 1 else []
+
+    def seen(*at: Any) -> Any:
+        *group, part, r, s, n, y, x, c = at
+        c = part * ROW + c
+        return window(n, (r, s), (y, x), c + group[0] * channels if group else c)
+
+    shape = (*groups, _up(channels, _WHOLE) // ROW, *w.result, *sizes, ROW)
+    right = te.compute(shape, seen, name="Seen")
     pixel = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(sizes, "nhw", strict=True)]
 
     def element(m: Any, r: Any, s: Any, c: Any) -> Any:
         value = left[(m // ROW, *pixel, m % ROW)].astype(p.accumulate)
-        other = right[(c // ROW, r, s, *pixel, c % ROW)].astype(p.accumulate)
+        group = (m // p.multiplier,) if groups else ()
+        other = right[(*group, c // ROW, r, s, *pixel, c % ROW)].astype(p.accumulate)
         return te.sum(value * other, axis=pixel)
 
-    return BoxSums(te.compute((filters, *w.result, channels), element, name="Sums"), left, right,
-                   box)  # fmt: skip
+    total = te.compute((filters, *w.result, channels), element, name="Sums")
+    return BoxSums(total, left, right, True, box)
 
 
 def _channels(p: Conv) -> tuple[int, int]:
-    """Channels of what windows slide over, and of the result or of dy."""
-    found = (p.channels, p.out_channels)
+    """Channels of a group of what windows slide over, and of the result or of dy."""
+    found = (p.channels // p.groups, p.multiplier)
     return found[::-1] if p.pass_ == "dgrad" else found
 
 

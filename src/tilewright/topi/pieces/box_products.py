@@ -6,13 +6,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright import te
 from tilewright.ir.itervar import IterVar
-from tilewright.schedule import Stage
+from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import tma_load
-from tilewright.topi.nn.box_windows import DEEP, ROW
+from tilewright.te import Tensor
+from tilewright.topi.nn.box_copies import DEEP, EIGHT, ROW
 
 #: Threads of a warpgroup, and rows of its matrix.
 LANES, ROWS = 128, 64
+#: Threads of a block that copies.
+_THREADS = 256
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,27 @@ def load(
     stage.tensorize(
         stage.op.axis[first], tma_load(box, str(stage.op.outputs[0].dtype), swizzle=2 * box[-1])
     )
+
+
+def copy(s: Schedule, copies: Sequence[Tensor]) -> None:
+    """Make ``copies`` in kernels of their own, of eight channels a thread."""
+    for t in copies:
+        stage = s[t]
+        *others, c = stage.op.axis
+        c, lane = stage.split(c, factor=EIGHT)
+        block, thread = stage.split(stage.fuse(*others, c), factor=_THREADS)
+        stage.bind(block, te.thread_axis("blockIdx.x"))
+        stage.bind(thread, te.thread_axis("threadIdx.x"))
+        stage.vectorize(lane)
+
+
+def over_threads(stage: Stage, axis: IterVar, groups: int) -> IterVar:
+    """Divide a loop among the threads of ``groups`` warpgroups; returns the loop that is left."""
+    turn, thread = stage.split(axis, factor=groups * LANES)
+    group, thread = stage.split(thread, factor=LANES)
+    stage.bind(group, te.thread_axis((0, groups), "threadIdx.y"))
+    stage.bind(thread, te.thread_axis((0, LANES), "threadIdx.x"))
+    return turn
 
 
 def innermost(

@@ -11,8 +11,9 @@ from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import wgmma
-from tilewright.topi.nn.box_windows import ROW, BoxDeclaration
-from tilewright.topi.pieces.box_products import ROWS, BoxGradientTile, innermost, load
+from tilewright.topi.nn.box_copies import ROW
+from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.pieces.box_products import ROWS, BoxGradientTile, copy, innermost, load
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 
@@ -22,9 +23,11 @@ _THREADS = 128
 
 def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
     """The schedule of a gradient by the filter."""
-    s = scheduled(d.output, d.sum)
+    s = scheduled(d.output, d.sum, *d.copies)
+    copy(s, d.copies)
     writer, total, pixel = d.output, d.sum, list(d.sum.op.reduce_axis)
-    if tile.splits > 1:
+    added = tile.splits > 1 or d.placed
+    if added:
         step, pixel = _steps(s[total], d)
         writer = s.rfactor(total, s[total].split(step, nparts=tile.splits)[0])
         out = s[d.output]
@@ -42,7 +45,7 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
 
     out = s[writer]
     *others, c = out.op.axis
-    m = others.pop(1 if tile.splits > 1 else 0)
+    m = others.pop(int(added))
     blocks, m = out.split(m, factor=tile.filters)
     parts, c = out.split(c, factor=tile.channels)
     group, m = out.split(m, factor=ROWS)
@@ -55,14 +58,14 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
     sums = s[total]
     sums.compute_at(out, group)
     *others, c = sums.op.axis
-    m = others.pop(1 if tile.splits > 1 else 0)
+    m = others.pop(int(added))
     sums.align_bounds(m, ROWS)
     sums.align_bounds(c, tile.channels)
-    if tile.splits > 1:
+    if added:
         at, *pixel = sums.op.reduce_axis
     else:
         at, pixel = _steps(sums, d)
-    whole, extents, inner = innermost(sums, pixel, d.pixels)
+    whole, extents, inner = innermost(sums, pixel, d.boxes.pixels)
     whole, _, pairs = innermost(sums, whole, extents, 2)
     rows, (tiles, column) = sums.split(m, factor=8), sums.split(c, factor=8)
     columns = (*sums.split(tiles, factor=ROW // 8), column)
@@ -72,13 +75,14 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
         rows[0],
         wgmma(tile.channels, d.problem.dtype, left="i", right="j", swizzles=(2 * ROW, 2 * ROW)),
     )
-    for stage, first in ((s[left], 1), (s[right], 3)):
-        load(stage, sums, at, first, (*d.pixels, ROW), tile.stages)
+    for stage in (s[left], s[right]):  # pixels and channels are the last axes
+        load(stage, sums, at, len(stage.op.axis) - 4, (*d.boxes.pixels, ROW), tile.stages)
     return s
 
 
 def _steps(sums: Stage, d: BoxDeclaration) -> tuple[IterVar, list[IterVar]]:
     """The loop over boxes of pixels, and those within one."""
-    pairs = [sums.split(a, factor=e) for a, e in zip(sums.op.reduce_axis, d.pixels, strict=True)]
+    axes = zip(sums.op.reduce_axis, d.boxes.pixels, strict=True)
+    pairs = [sums.split(a, factor=e) for a, e in axes]
     sums.reorder(*(outer for outer, _ in pairs), *(inner for _, inner in pairs))
     return sums.fuse(*(outer for outer, _ in pairs)), [inner for _, inner in pairs]

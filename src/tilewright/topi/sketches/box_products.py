@@ -14,8 +14,16 @@ from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import wgmma
-from tilewright.topi.nn.box_windows import DEEP, ROW, BoxDeclaration
-from tilewright.topi.pieces.box_products import LANES, BoxProductTile, deep, innermost, load
+from tilewright.topi.nn.box_copies import DEEP, ROW
+from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.pieces.box_products import (
+    BoxProductTile,
+    copy,
+    deep,
+    innermost,
+    load,
+    over_threads,
+)  # fmt: skip
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes, scheduled
 
@@ -25,7 +33,8 @@ _VECTOR = 8
 
 def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
-    s = scheduled(d.output, d.sum, d.phased, *d.numbers)
+    s = scheduled(d.output, d.sum, d.phased, *d.numbers, *d.copies)
+    copy(s, d.copies)
     boxes, taps = (s.cache_read(t, "shared", [d.sum]) for t in (d.left, d.right))
     staged = d.phased
     if staged is None:
@@ -48,7 +57,7 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     *taken, c = sums.op.reduce_axis
     c, k = sums.split(c, factor=step)
     part, k = sums.split(k, factor=DEEP)
-    turned = len(d.right.shape) != len(d.left.shape) - 2
+    turned = d.boxes.turned
     outer, _, inner = innermost(sums, pixel, own)
     columns = list(sums.split(f, factor=8))
     if turned:
@@ -62,36 +71,31 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
         wgmma(tile.channels, d.problem.dtype, left="k", right="j" if turned else "k",
               swizzles=(2 * step, width)),
     )  # fmt: skip
-    load(s[boxes], sums, at, 0, (*tile.box, step), tile.stages)
+    load(s[boxes], sums, at, len(d.left.shape) - 6, (*tile.box, step), tile.stages)
     if turned:
-        load(s[taps], sums, at, 1 + len(phase), (step, ROW), tile.stages)
+        load(s[taps], sums, at, 1, (step, ROW), tile.stages)
     else:
-        load(s[taps], sums, at, 0, (tile.channels, step), tile.stages)
+        load(s[taps], sums, at, len(phase), (tile.channels, step), tile.stages)
     return s
 
 
 def _store(out: Stage, d: BoxDeclaration, tile: BoxProductTile) -> IterVar:
     """Whole rows of results from shared memory; returns the loop over blocks."""
     n, c, h, w = image_axes(out, d.problem.layout)
-    phases = []
+    sizes, axes = (*tile.box, tile.channels), [n, h, w, c]
+    phases, within = list[IterVar](), [list[IterVar]() for _ in axes]
     if d.phased is not None:
-        (h, below), (w, beside) = (
-            out.split(a, factor=e) for a, e in zip((h, w), d.problem.stride, strict=True)
-        )
-        phases = [below, beside]
-    sizes = (*tile.box, tile.channels)
-    pairs = [out.split(a, factor=e) for a, e in zip((n, h, w, c), sizes, strict=True)]
+        for k, (step, alone) in enumerate(zip(d.problem.stride, d.alone, strict=True), 1):
+            axes[k], phase = out.split(axes[k], factor=step)
+            (within[k] if alone else phases).append(phase)
+    pairs = [out.split(a, factor=e) for a, e in zip(axes, sizes, strict=True)]
     *blocks, part = (outer for outer, _ in pairs)
-    out.reorder(*blocks, *phases, part, *(inner for _, inner in pairs))
+    *pixel, c = (x for (_, inner), more in zip(pairs, within, strict=True) for x in (inner, *more))
+    out.reorder(*blocks, *phases, part, *pixel, c)
     block = out.fuse(*blocks, *phases, part)
     out.bind(block, te.thread_axis("blockIdx.x"))
-    *pixel, c = (inner for _, inner in pairs)
     c, lane = out.split(c, factor=math.gcd(_wide(d), _VECTOR))
-    turn, thread = out.split(out.fuse(*pixel, c), factor=tile.groups * LANES)
-    group, thread = out.split(thread, factor=LANES)
-    out.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
-    out.bind(thread, te.thread_axis((0, LANES), "threadIdx.x"))
-    out.unroll(turn)
+    out.unroll(over_threads(out, out.fuse(*pixel, c), tile.groups))
     out.vectorize(lane)
     return block
 
@@ -100,11 +104,7 @@ def _share(numbers: Stage, tile: BoxProductTile, block: IterVar, out: Stage) -> 
     """What is the same for a channel, computed once for a block."""
     numbers.set_scope("shared")
     numbers.compute_at(out, block)
-    (c,) = numbers.op.axis
-    _, thread = numbers.split(c, factor=tile.groups * LANES)
-    group, thread = numbers.split(thread, factor=LANES)
-    numbers.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
-    numbers.bind(thread, te.thread_axis((0, LANES), "threadIdx.x"))
+    over_threads(numbers, numbers.op.axis[0], tile.groups)
 
 
 def _stage(

@@ -1,0 +1,242 @@
+"""Convolutions in place of others: what boxes cannot bring as it lies is copied, and then they can.
+
+Groups of few channels are joined: a filter that has zeros where a channel is of another group makes
+one group of several. Images of few channels are copied so that the columns that a row of a filter
+sees lie side by side, as channels of one column. Where the channels of the result are few, or do
+not lie by eights in the filter, or in groups, a gradient by the input is the convolution of dy with
+a copy of the filter that is turned.
+
+The copies of filters are small. Each copy is a kernel of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright import te
+from tilewright.te import Tensor
+from tilewright.topi.nn.convolved import Convolved
+from tilewright.topi.nn.images import Images
+from tilewright.topi.operators.conv import Conv
+
+#: Channels that TMA can step over: those of 16 bytes.
+EIGHT = 8
+#: Channels of a tap are filled up to a multiple of those that an instruction multiplies.
+DEEP = 16
+#: Channels of a row of 128 bytes in shared memory, where a factor's own channels lie side by side.
+ROW = 64
+#: Of as many channels, or fewer, columns are brought together.
+_FEW = 16
+
+#: An element of a filter: of a channel of the result, of taps (row, column) and of what is summed.
+Tap = Callable[..., Any]
+
+
+def is_phased(p: Conv) -> bool:
+    """Whether it is a gradient by the input with strides."""
+    return p.pass_ == "dgrad" and max(p.stride) > 1
+
+
+def _joined(p: Conv) -> int:
+    """How many groups to join, so that a tile of results reads channels of one."""
+    if p.groups == 1:
+        return 1
+    own, filters = p.channels // p.groups, p.multiplier
+    for n in range(1, p.groups):
+        if p.groups % n:
+            continue
+        read, made = (own * n, filters * n)[:: -1 if p.pass_ == "dgrad" else 1]
+        if p.pass_ == "wgrad":
+            if own * n >= ROW and own * n % EIGHT == 0 and made % ROW == 0:
+                return n
+        elif read >= ROW and read % DEEP == 0 and made % EIGHT == 0:
+            return n
+    return p.groups
+
+
+def _folds(p: Conv) -> bool:
+    """Whether columns of the image are brought together."""
+    few = p.channels <= _FEW or p.channels % EIGHT
+    return bool(p.pass_ != "dgrad" and p.groups == 1 and few)
+
+
+def _turns(p: Conv, joined: int) -> bool:
+    """Whether a gradient by the input needs the filter turned."""
+    plain = p.groups == joined == 1 and p.channels % EIGHT == 0 and p.channels >= ROW
+    return p.pass_ == "dgrad" and max(p.stride) == 1 and not plain
+
+
+def in_boxes(p: Conv) -> Conv | None:
+    """The convolution that takes the place of a problem, often itself; None where there is none."""
+    joined = _joined(p)
+    if joined > 1:
+        p = p.replace(groups=p.groups // joined, multiplier=p.multiplier * joined)
+    if _folds(p):
+        taken = p.kernel_w * p.channels
+        filled = next((n for n in (DEEP, 2 * DEEP) if taken <= n), -(-taken // ROW) * ROW)
+        top, _, bottom, _ = p.padding
+        return p.replace(
+            channels=filled, width=p.out_image[1], kernel_w=1, stride=(p.stride[0], 1),
+            dilation=(p.dilation[0], 1), padding=(top, 0, bottom, 0),
+        )  # fmt: skip
+    if not _turns(p, joined):
+        return p
+    before = Convolved(p).before
+    after = [
+        e - o + (k - 1) * d - b
+        for e, o, k, d, b in zip(p.image, p.out_image, p.kernel, p.dilation, before, strict=True)
+    ]
+    if min(*before, *after) < 0:
+        return None
+    return p.replace(
+        pass_="forward", channels=p.out_channels, multiplier=p.channels // p.groups,
+        height=p.out_image[0], width=p.out_image[1], padding=(*before, *after), epilogue=(),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Boxed:
+    """The operands of :func:`in_boxes`: what is read by the indices of that ``problem``'s, and the
+    ``copies`` among it; ``place`` says where an element of a gradient by the filter is in its."""
+
+    problem: Conv
+    first: Any
+    second: Any
+    copies: tuple[Tensor, ...] = ()
+    place: Tap | None = None
+
+
+def boxed(p: Conv, first: Tensor, second: Tensor) -> Boxed:
+    """The operands of a problem, ``first`` and ``second``, as boxes bring them."""
+    made = in_boxes(p)
+    assert made is not None
+    own, joined, rank = p.channels // p.groups, _joined(p), p.rank
+    if made == p and not is_phased(p):
+        return Boxed(p, first, second)
+    folds = _folds(p.replace(groups=p.groups // joined, multiplier=p.multiplier * joined))
+
+    def offset(m: Any) -> Any:
+        """Where the channels of a filter begin among those of the joined groups."""
+        return m // p.multiplier % joined * own
+
+    def place(m: Any, r: Any, s: Any, c: Any) -> Any:
+        c = offset(m) + c
+        return (m, r, 0, s * p.channels + c) if folds else (m, r, s, c)
+
+    copies = []
+    if folds:
+        copies.append(_columns(p, made, first))
+    image = copies[0] if folds else first
+    if p.pass_ == "wgrad":
+        return Boxed(made, image, second, tuple(copies), place)
+
+    def joint(m: Any, r: Any, s: Any, c: Any) -> Any:
+        """An element of the filter of joined groups."""
+        at = c - offset(m)
+        read = second[p.filter_place(m, at, (r, s)[2 - rank :])]
+        inside = [at >= 0, at < own] if joined > 1 else []
+        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)) if inside else read
+
+    return Boxed(made, image, _filter(p, made, joint, copies), tuple(copies))
+
+
+def _columns(p: Conv, made: Conv, image: Tensor) -> Tensor:
+    """What a row of the filter sees, for each column of the result."""
+    images, taken = Images(p.layout), p.kernel_w * p.channels
+    _, stride = p.stride
+
+    def element(n: Any, j: Any, at: list[Any]) -> Any:
+        x = at[-1] * stride + j // p.channels * p.dilation[1] - p.padding[1]
+        read = image[images.order(n, j % p.channels, [*at[:-1], x])]
+        inside = te.all(x >= 0, x < p.width, j < taken)
+        return te.if_then_else(inside, read, te.const(0, p.dtype))
+
+    space = [*p.image_extents[:-1], made.width]
+    return images.compute(image.shape[0], made.channels, space, element, "Columns")
+
+
+def _filter(p: Conv, made: Conv, joint: Tap, copies: list[Tensor]) -> Tensor:
+    """The copy of a filter as ``made`` reads it, channels of what is summed last; appended to
+    ``copies``."""
+    zero = te.const(0, p.dtype)
+    element: Tap = joint
+    name, own = "Joined", p.channels // made.groups
+    filters = p.out_channels // made.groups
+    if is_phased(p):
+        copies.append(_phased(p, joint, own, filters, -(-filters // DEEP) * DEEP))
+        return copies[-1]
+    if p.pass_ == "dgrad":  # a channel of x is the result, and taps are turned
+
+        def turned(c: Any, r: Any, s: Any, m: Any) -> Any:
+            at = [k - 1 - t for k, t in zip(p.kernel, (r, s), strict=True)]
+            return joint(c // own * filters + m, *at, c % own)
+
+        element, name = turned, "Turned"
+    elif made.kernel_w != p.kernel_w or made.channels != p.channels:
+        taken = p.kernel_w * p.channels
+
+        def folded(m: Any, r: Any, _: Any, j: Any) -> Any:
+            return te.if_then_else(j < taken, joint(m, r, j // p.channels, j % p.channels), zero)
+
+        element, name = folded, "Folded"
+    row = [0] * (2 - p.rank)  # of images without height
+    found: Tensor = te.compute(made.filter_shape, lambda m, *at: element(m, *row, *at), name=name)
+    copies.append(found)
+    return found
+
+
+def _phased(p: Conv, joint: Tap, own: int, filters: int, filled: int) -> Tensor:
+    """The filter of every phase of a gradient by the input: (phase, channel, taps, filter)."""
+    cut = [phases(p, d) for d in range(2)]
+
+    def element(phase: Any, c: Any, r: Any, s: Any, m: Any) -> Any:
+        number = (phase // len(cut[1].phases), phase % len(cut[1].phases))
+        at = [
+            found.first_phase + k + before - (t + found.first) * step
+            for k, found, before, t, step in zip(
+                number, cut, p.padding[:2], (r, s), p.stride, strict=True
+            )
+        ]
+        inside = [m < filters]
+        inside += [v for i, e in zip(at, p.kernel, strict=True) for v in (i >= 0, i < e)]
+        read = joint(c // own * filters + m, *at, c % own)
+        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
+
+    shape = (math.prod(len(c.phases) for c in cut), p.channels, *(c.taps for c in cut), filled)
+    made: Tensor = te.compute(shape, element, name="Phases")
+    return made
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Of a gradient by the input, along rows or columns: the ``phases`` of results that see any of
+    dy, all or one of them; from which pixel of dy on, counted from that of the result, and how
+    many."""
+
+    phases: tuple[int, ...]
+    first: int
+    taps: int
+
+    @property
+    def first_phase(self) -> int:
+        return self.phases[0]
+
+
+def phases(p: Conv, d: int) -> Phases:
+    """Those along rows (``d`` is 0) or columns."""
+    stride, before = p.stride[d], p.padding[d]
+    seen = {
+        phase: [
+            (phase + before - tap) // stride
+            for tap in range(p.kernel[d])
+            if (phase + before - tap) % stride == 0
+        ]
+        for phase in range(stride)
+    }
+    found = [phase for phase, pixels in seen.items() if pixels]
+    kept = tuple(found) if len(found) == 1 else tuple(range(stride))
+    pixels = [x for phase in kept for x in seen[phase]]
+    return Phases(kept, min(pixels), max(pixels) - min(pixels) + 1)
