@@ -13,7 +13,7 @@ from tilewright import te
 from tilewright.ir.stmt import Instr
 from tilewright.ir.visit import walk
 from tilewright.schedule import Schedule
-from tilewright.target.instructions import copy_async, dot, dp4a, gemm, vnni
+from tilewright.target.instructions import copy_async, dot, dp4a, gemm, turned_words, vnni
 
 
 def instructions(s: Schedule, args: list[Any], target: str) -> set[str]:
@@ -70,6 +70,18 @@ def test_dp4a_from_shared_memory_into_a_register(target: str) -> None:
     x, y = integers(8, 32, type="int8", seed=1), integers(8, 32, type="int8", seed=2)
     assert instructions(s, args, target) == {"dp4a"}
     assert_computes(s, args, [x, y], x.astype(np.int32) @ y.astype(np.int32).T, target)
+
+
+@pytest.mark.parametrize("arch", ["native", "baseline"])
+def test_words_of_rows_change_places(arch: str) -> None:
+    m = te.placeholder((16, 70), "int8", name="M")
+    t = te.compute((16, 16, 4), lambda k, i, b: m[i, k * 4 + b + 6], name="T")
+    s = te.create_schedule(t.op)
+    s[t].tensorize(t.op.axis[0], turned_words)
+    assert instructions(s, [m, t], "llvm") == {"turned_words"}
+    x = np.arange(16 * 70).astype(np.int8).reshape(16, 70)
+    want = x[:, 6:].reshape(16, 16, 4).transpose(1, 0, 2)
+    assert_computes(s, [m, t], [x], want, f"llvm -arch={arch}")
 
 
 @pytest.mark.parametrize("arch", ["native", "baseline"])

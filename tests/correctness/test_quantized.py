@@ -9,8 +9,10 @@ from tests.support.quantized import check, inputs, reference, result
 import tilewright
 from tilewright import te
 from tilewright.select.choice import choose
+from tilewright.target import Target
 from tilewright.topi import Conv, Conv3d, Gemm
-from tilewright.topi.templates import candidates, default_schedule
+from tilewright.topi.cpu.candidates import features
+from tilewright.topi.templates import TEMPLATES, candidates, default_schedule
 
 TARGETS = [
     "llvm", "llvm -arch=avx2", "sim",
@@ -37,6 +39,32 @@ LAYERS = (
 def test_what_nobody_tuned_has_a_choice(p, target, tmp_path, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     check(choose(p, target).build(), p)
+
+
+#: Channels that fill no four, no vector, and whole ones, which are packed by words; windows of
+#: single pixels and others; results that fill no tile.
+BYTES = (
+    Conv.parse((2, 7, 13, 9), (37, 7, 3, 2), 1, padding=(1, 0, 2, 1), stride=2, dtype="int8",
+               layout="NHWC"),
+    Conv.parse((1, 64, 7, 11), (96, 64, 3, 3), 1, padding=2, dilation=2, dtype="int8",
+               layout="NHWC", epilogue="bias+dequantize+quantize(90,7)"),
+    Conv.parse((2, 64, 7, 11), (96, 64, 1, 1), 1, padding=1, stride=2, dtype="uint8"),
+    Conv.parse((3, 6, 33), (20, 6, 5), 1, padding=(4, 0), dtype="int8", layout="NWC"),
+    Conv3d.parse((1, 12, 4, 5, 6), (16, 12, 3, 1, 2), padding=1, dtype="int8", layout="NDHWC"),
+    Gemm(m=41, n=48, k=128, transpose_b=True, dtype="int8", epilogue="bias"),
+    Gemm(m=1, n=5, k=3, transpose_a=True, dtype="uint8"),
+)  # fmt: skip
+NATIVE = Target.parse("llvm")
+DOTS = TEMPLATES["cpu.byte_dots"]
+
+
+@pytest.mark.skipif(not features(NATIVE) >= set(DOTS.features), reason="no VNNI")
+@pytest.mark.parametrize("p", BYTES, ids=str)
+def test_dot_products_of_bytes_are_exact_by_every_kind_of_tile(p):
+    tiles = DOTS.candidates(p, NATIVE)
+    for tile in {tiles[0], tiles[-1], tiles[len(tiles) // 2], tiles[len(tiles) // 4]}:
+        d = DOTS.declare(p, tile)
+        check(tilewright.build(DOTS.schedule(d, tile), d.args, "llvm"), p)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])

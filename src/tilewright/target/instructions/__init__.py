@@ -16,7 +16,14 @@ from tilewright.target.instructions.amx import (
     amx_zero_s32,
 )
 from tilewright.target.instructions.copy_async import copy_async
-from tilewright.target.instructions.dot import dot_bf16, dp4a, dp4a_u8, pairs_bf16, vnni
+from tilewright.target.instructions.dot import (
+    dot_bf16,
+    dp4a,
+    dp4a_u8,
+    pairs_bf16,
+    turned_words,
+    vnni,
+)
 from tilewright.target.instructions.ldmatrix import (
     ldmatrix_a_bf16,
     ldmatrix_a_blocks_bf16,
@@ -104,6 +111,7 @@ __all__ = [
     "pairs_bf16",
     "tma_load",
     "turned_pairs_bf16",
+    "turned_words",
     "vnni",
     "wgmma",
 ]

@@ -74,6 +74,44 @@ vnni = decl_instruction(
 )
 
 
+def _words_llvm(builder: Any, pointers: Sequence[Any], strides: Sequence[Sequence[Any]]) -> None:
+    """Halves, quarters, eighths and sixteenths of rows change places, of all pairs of rows."""
+    from llvmlite import ir
+
+    i32, octet = ir.IntType(32), ir.IntType(8)
+    row = ir.VectorType(i32, 16)
+    t, m = pointers
+    rows = [
+        read(builder, address(builder, m, octet, (strides[1][1], i)), row, 1) for i in range(16)
+    ]
+    for apart in (8, 4, 2, 1):
+        masks = [
+            [j if not j & apart else 16 + j - apart for j in range(16)],
+            [j + apart if not j & apart else 16 + j for j in range(16)],
+        ]
+        for i in (i for i in range(16) if not i & apart):
+            pair = rows[i], rows[i + apart]
+            rows[i], rows[i + apart] = (
+                builder.shuffle_vector(*pair, ir.Constant(ir.VectorType(i32, 16), mask))
+                for mask in masks
+            )
+    for k, words in enumerate(rows):
+        write(builder, words, address(builder, t, octet, (64, k)), 1)
+
+
+#: ``T[k, i, b] = M[i, k, b]`` for 16 k and i and 4 b: words of 16 rows, as :data:`vnni` reads them.
+turned_words = decl_instruction(
+    "turned_words",
+    axes=(Axis("k", 16), Axis("i", 16), Axis("b", 4)),
+    operands=(
+        Argument("T", ("k", "i", "b"), "int8", strides=(64, 4, 1)),
+        Argument("M", ("i", "k", "b"), "int8", strides=(None, 4, 1)),
+    ),
+    body=lambda _, value: value,
+    llvm=_words_llvm,
+)
+
+
 def _bf16_llvm(builder: Any, pointers: Sequence[Any], _: Sequence[Sequence[Any]]) -> None:
     from llvmlite import ir
 

@@ -213,10 +213,14 @@ class Convolution(Problem):
         return declare_dense(self, given)
 
     def declare_as(self, form: str, given: Any = None) -> Declared:
-        """One of :data:`~tilewright.topi.nn.flat_windows.FORMS`."""
+        """One of :data:`~tilewright.topi.nn.flat_windows.FORMS`, or of
+        :data:`~tilewright.topi.nn.byte_dots.FORMS`."""
+        from tilewright.topi.nn.byte_dots import FORMS as DOTS
         from tilewright.topi.nn.flat_windows import FORMS
 
-        return FORMS[form](self, given)
+        known: dict[str, Any] = FORMS | DOTS
+        declared: Declared = known[form](self, given)
+        return declared
 
     @property
     def channels_last(self) -> bool:

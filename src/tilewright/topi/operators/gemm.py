@@ -120,10 +120,14 @@ class Gemm(Problem):
         return (grad, a) if self.transpose_b else (a, grad)
 
     def declare_as(self, form: str, given: Any = None) -> Declared:
-        """One of :data:`~tilewright.topi.nn.box_matmul.FORMS`."""
+        """One of :data:`~tilewright.topi.nn.box_matmul.FORMS`, or of
+        :data:`~tilewright.topi.nn.byte_dots.FORMS`."""
         from tilewright.topi.nn.box_matmul import FORMS
+        from tilewright.topi.nn.byte_dots import FORMS as DOTS
 
-        return FORMS[form](self, given)
+        known: dict[str, Any] = FORMS | DOTS
+        declared: Declared = known[form](self, given)
+        return declared
 
     def declare(self, given: Any = None) -> Declared:
         """One stage that sums, then the epilogue."""

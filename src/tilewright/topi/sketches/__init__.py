@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tilewright.topi.cpu.byte_tiles import byte_tiles
+from tilewright.topi.cpu.byte_tiles import suits as is_bytes
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile
 from tilewright.topi.cpu.flat_tiles import flat_tiles, suits
 from tilewright.topi.gpu import box_products as boxes
@@ -12,6 +14,7 @@ from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.box_gradient import schedule_box_gradient
 from tilewright.topi.sketches.box_products import schedule_box_products
+from tilewright.topi.sketches.byte_dots import ByteTile, schedule_bytes
 from tilewright.topi.sketches.dots import DotTile, dot_tiles, schedule_dots
 from tilewright.topi.sketches.flat_windows import FlatTile, form, schedule_flat
 from tilewright.topi.sketches.loops import counts, schedule_cpu, schedule_gpu, tilings
@@ -52,6 +55,9 @@ SKETCHES = (
     Template("gpu.products", LaneTile, schedule_lanes, (), None, True, lane_tiles,
              shared=True, where=is_product, least=80, operators=(),
              counts=lane_counts),
+    Template("cpu.byte_dots", ByteTile, schedule_bytes, ("forward",), None, False, byte_tiles,
+             where=is_bytes, features=("avx512f", "avx512vnni"), form="dots", operators=(),
+             types=("int",)),
     Template("cpu.flat", FlatTile, schedule_flat, ("forward", "dgrad"), None, False, flat_tiles,
              where=suits, form=form, operators=()),
     Template("cpu.dots", DotTile, schedule_dots, (), None, False, dot_tiles, where=is_dots,

@@ -1,0 +1,188 @@
+"""Convolutions and products of 8-bit integers as dot products of four neighbouring channels.
+
+VNNI multiplies bytes without a sign by bytes with one. An image in int8 is stored 128 above its
+values, zeros of its padding included, and each sum is 128 times the sum of the filter too large,
+which is subtracted from it: all of this is exact. The filter is stored as the instruction reads it:
+of 16 channels of the result, four neighbouring channels of the image each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright import te
+from tilewright.te import Tensor
+from tilewright.topi.declare import finished, placeholders
+from tilewright.topi.declared import Declared
+from tilewright.topi.nn.images import Images
+from tilewright.topi.operators.convolution import Convolution
+from tilewright.topi.operators.gemm import Gemm
+
+#: Channels of the result in a vector of sums; channels of the image in an element of one.
+LANES, TOGETHER = 16, 4
+#: Results behind the last one, which tiles may reach to: more than those of a tile.
+_SPARE = 32
+#: What an image in int8 is stored above its values.
+_ABOVE = 128
+
+
+@dataclass(frozen=True)
+class DotDeclaration(Declared):
+    """``stored`` is what is multiplied, (batch, *pixels, channels) in uint8; ``packed`` the filter,
+    (vectors, *taps, fours, 16, 4); ``above`` what sums of each channel are too large by, and
+    ``halves`` what it is computed from, None where they are right. ``sum`` is (batch, *results,
+    channels), of one dimension of results where windows are single pixels."""
+
+    problem: Convolution | Gemm
+    sum: Tensor
+    stored: Tensor
+    packed: Tensor
+    above: Tensor | None
+    halves: Tensor | None
+
+
+def is_flat(p: Convolution | Gemm) -> bool:
+    """Whether windows are single pixels."""
+    return isinstance(p, Gemm) or all(d.taps == 1 for d in p.dims)
+
+
+def declare_dots(p: Convolution | Gemm, given: Any = None) -> DotDeclaration:
+    """The program of a forward pass that is not in groups; ``given`` as in
+    :func:`~tilewright.topi.declare.declare`."""
+    inputs = placeholders(p, given)
+    image, filter = list(inputs.values())[:2]
+    if isinstance(p, Gemm):
+        found = p.factors(inputs)
+        return _declare(
+            p, inputs, (1, found.rows, found.columns, found.depth), (),
+            lambda n, at, c: (found.left((), at[0], c), []),
+            lambda f, taps, c: found.right((), c, f),
+        )  # fmt: skip
+    images, flat = Images(p.layout), is_flat(p)
+
+    def pixel(n: Any, at: Sequence[Any], c: Any) -> tuple[Any, list[Any]]:
+        if flat:
+            at = _unflattened(at[0], p.out_extents)
+        inside, place = [], []
+        for i, d in zip(at, p.dims, strict=True):
+            x = (i * d.stride if flat else i) - d.before
+            ends = flat and not (d.before or d.after)
+            inside += [] if ends else [x >= 0, x < d.extent]
+            place.append(x)
+        return image[images.order(n, c, place)], inside
+
+    def weight(f: Any, taps: Sequence[Any], c: Any) -> Any:
+        return filter[p.filter_place(f, c, [0] * p.rank if flat else taps)]
+
+    sizes = (image.shape[0], math.prod(p.out_extents), p.out_channels, p.channels)
+    taps = () if flat else tuple(d.taps for d in p.dims)
+    return _declare(p, inputs, sizes, taps, pixel, weight)
+
+
+def _declare(
+    p: Convolution | Gemm,
+    inputs: dict[str, Tensor],
+    sizes: tuple[Any, int, int, int],
+    taps: tuple[int, ...],
+    pixel: Callable[..., tuple[Any, list[Any]]],
+    weight: Callable[..., Any],
+) -> DotDeclaration:
+    """``sizes`` are the batch, results of an image, channels of the result and of the image."""
+    (batch, count, filters, channels), raised = sizes, p.dtype == "int8"
+    fours, vectors = -(-channels // TOGETHER), -(-filters // LANES)
+    results, seen = [count + _SPARE], [count + _SPARE]
+    if taps:
+        assert isinstance(p, Convolution)
+        results = [*p.out_extents[:-1], p.out_extents[-1] + _SPARE]
+        seen = [(r - 1) * d.stride + d.window for r, d in zip(results, p.dims, strict=True)]
+
+    def value(n: Any, *at: Any) -> Any:
+        *place, c = at
+        read, inside = pixel(n, place, c)
+        inside += [] if channels % TOGETHER == 0 else [c < channels]
+        inside += [] if taps else [place[0] < count]
+        nothing = te.const(_ABOVE if raised else 0, "uint8")
+        read = (read.astype("uint8") ^ te.const(_ABOVE, "uint8")) if raised else read
+        return te.if_then_else(te.all(*inside), read, nothing) if inside else read
+
+    shape = (batch, *seen, fours * TOGETHER)
+    stored = te.compute(shape, value, name="Stored")
+
+    def word(v: Any, *at: Any) -> Any:
+        *tap, four, lane, k = at
+        f, c = v * LANES + lane, four * TOGETHER + k
+        inside = [] if filters % LANES == 0 else [f < filters]
+        inside += [] if channels % TOGETHER == 0 else [c < channels]
+        read = weight(f, tap, c)
+        return te.if_then_else(te.all(*inside), read, te.const(0, "int8")) if inside else read
+
+    packed = te.compute((vectors, *taps, fours, LANES, TOGETHER), word, name="Packed")
+
+    axes = _sums((*taps, fours))
+    *tap, four, k = axes
+
+    def element(n: Any, *at: Any) -> Any:
+        *place, f = at
+        if taps:
+            assert isinstance(p, Convolution)
+            each = zip(place, tap, p.dims, strict=True)
+            place = [i * d.stride + t * d.dilation for i, t, d in each]
+        left = stored[(n, *place, four * TOGETHER + k)]
+        right = packed[(f // LANES, *tap, four, f % LANES, k)]
+        return te.sum(left.astype("int32") * right.astype("int32"), axis=axes)
+
+    total = te.compute((batch, *results, vectors * LANES), element, name="Sums")
+    halves = above = None
+    if raised:
+        halves = te.compute((TOGETHER,), lambda k: te.const(_ABOVE, "uint8"), name="Halves")
+        more = _sums((*taps, fours))
+
+        def beyond(v: Any, lane: Any) -> Any:
+            *tap, four, k = more
+            right = packed[(v, *tap, four, lane, k)].astype("int32")
+            return te.sum(halves[k].astype("int32") * right, axis=more)
+
+        above = te.compute((vectors, LANES), beyond, name="Above")
+
+    def right_sum(n: Any, place: Sequence[Any], f: Any) -> Any:
+        found = total[(n, *place, f)]
+        return found if above is None else found - above[f // LANES, f % LANES]
+
+    if isinstance(p, Gemm):
+        result = te.compute(p.result.shape, lambda i, j: right_sum(0, [i], j), name="Product")
+    else:
+        space = p.out_extents
+
+        def at(n: Any, f: Any, place: Sequence[Any]) -> Any:
+            return right_sum(n, list(place) if taps else [_flattened(place, space)], f)
+
+        result = Images(p.layout).compute(batch, filters, space, at, "Conv")
+    output = finished(p, result, inputs)
+    return DotDeclaration(p, inputs, output, total, stored, packed, above, halves)
+
+
+def _sums(extents: Sequence[int]) -> list[Any]:
+    """Axes to sum along: those of a window, and of a dot product."""
+    return [te.reduce_axis((0, e), f"r{k}") for k, e in enumerate((*extents, TOGETHER))]
+
+
+def _flattened(place: Sequence[Any], extents: Sequence[int]) -> Any:
+    found = place[0]
+    for i, extent in zip(place[1:], extents[1:], strict=True):
+        found = found * extent + i
+    return found
+
+
+def _unflattened(flat: Any, extents: Sequence[int]) -> list[Any]:
+    found: list[Any] = []
+    for extent in extents[:0:-1]:
+        found.append(flat % extent)
+        flat = flat // extent
+    return [flat, *reversed(found)]
+
+
+#: The declaration of this module, by name.
+FORMS = {"dots": declare_dots}
