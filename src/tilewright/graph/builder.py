@@ -23,7 +23,7 @@ def build(operator: str, *operands: Operand, name: str = "", **attributes: Any) 
     """
     first = operands[0]
     if operator == "reshape" and isinstance(first, Constant):  # also one without elements
-        return Constant(first.array.reshape(attributes["newshape"]), name)
+        return Constant(first.array.reshape(attributes["newshape"]), name or first.name)
     function = FUNCTIONS.get(operator)
     if function is not None and function.kind == "broadcast":
         operands = _numbers(operands)

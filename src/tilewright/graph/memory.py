@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 #: Values begin at multiples of this many bytes: the lines of caches, the widest vectors.
@@ -35,14 +35,39 @@ class Plan:
     nbytes: int
 
 
+#: What is placed first: the largest, what is needed longest, or at all first.
+_ORDERS: tuple[Callable[[Lifetime], tuple[int, ...]], ...] = (
+    lambda x: (-x.space, x.begin),
+    lambda x: (x.begin - x.end, -x.space),
+    lambda x: (x.begin, -x.space),
+)
+#: How often an order is changed.
+_TRIES = 64
+
+
 def plan(lifetimes: Sequence[Lifetime]) -> Plan:
-    """Offsets by number: the largest first, each at the lowest place that is free for its life.
+    """Offsets by number, each at the lowest place that is free for its life: the best of some
+    orders, in which what ends last is placed first the next time.
 
     >>> plan([Lifetime(0, 1, 256), Lifetime(1, 2, 64), Lifetime(2, 3, 192)])
     Plan(offsets={0: 0, 2: 0, 1: 256}, nbytes=320)
     """
+    least, best = most_alive(lifetimes), Plan({}, 1 << 62)
+    for first in _ORDERS:
+        order = sorted(range(len(lifetimes)), key=lambda k: first(lifetimes[k]))
+        for _ in range(_TRIES):
+            found = _in_order(lifetimes, order)
+            best = min(best, found, key=lambda p: p.nbytes)
+            if best.nbytes <= least:
+                return best
+            top = max(order, key=lambda k: found.offsets[k] + lifetimes[k].space)
+            order = [top, *(k for k in order if k != top)]
+    return best
+
+
+def _in_order(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> Plan:
     offsets: dict[int, int] = {}
-    for k in sorted(range(len(lifetimes)), key=lambda k: (-lifetimes[k].space, k)):
+    for k in order:
         own = lifetimes[k]
         beside = sorted(
             (at, at + lifetimes[j].space) for j, at in offsets.items() if own.overlaps(lifetimes[j])

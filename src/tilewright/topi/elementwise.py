@@ -99,6 +99,7 @@ ELEMENTS: dict[str, Callable[..., Any]] = {
     "ceil": te.ceil, "floor": te.floor, "trunc": te.trunc, "round": te.nearbyint,
     "isnan": te.isnan, "isinf": _isinf, "logical_not": te.logical_not, "bitwise_not": lambda v: ~v,
     "sigmoid": te.sigmoid, "relu": activations.relu, "clip": te.clip,
+    "clamp": activations.clamp,
     "leaky_relu": activations.leaky_relu, "elu": activations.elu, "celu": activations.celu,
     "selu": activations.selu, "thresholded_relu": activations.thresholded_relu,
     "hard_sigmoid": activations.hard_sigmoid, "hard_swish": activations.hswish,

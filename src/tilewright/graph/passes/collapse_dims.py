@@ -1,0 +1,73 @@
+"""Dimensions that lie behind one another and are read alike are one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tilewright.graph.builder import reshape
+from tilewright.graph.graph import Graph
+from tilewright.graph.value import Node, Value
+from tilewright.topi.functions import FUNCTIONS
+
+
+def collapse_dims(graph: Graph) -> Graph:
+    """Compute functions of elements over as few dimensions as their operands leave.
+
+    >>> from tilewright.graph.value import Input
+    >>> x, s = Input("x", (1, 8, 6, 6), "float32"), Input("s", (1, 8, 1, 1), "float32")
+    >>> print(collapse_dims(Graph("g", (x, s), {"y": Node("multiply", (x, s))})))
+    g(x: float32[1x8x6x6], s: float32[1x8x1x1]):
+      %0 = reshape(x, newshape=(8, 36))  # float32[8x36]
+      %1 = reshape(s, newshape=(8, 1))  # float32[8x1]
+      %2 = multiply(%0, %1)  # float32[8x36]
+      y = reshape(%2, newshape=(1, 8, 6, 6))  # float32[1x8x6x6]
+
+    Behind programs. Loops are longer then, vectors fuller, and programs of several shapes the same.
+    """
+    return graph.map(lambda old, now: _collapsed(now))
+
+
+def _collapsed(node: Node) -> Value:
+    if not _is_of_elements(node) or not node.rank:
+        return node
+    groups = dims_alike(node.shape, [x.shape for x in node.inputs])
+    if len(groups) == node.rank:
+        return node
+
+    def shape(x: Value) -> tuple[int, ...]:
+        whole = (1,) * (node.rank - x.rank) + x.shape
+        return tuple(math.prod(whole[d] for d in group) for group in groups)
+
+    operands = tuple(reshape(x, shape(x)) if isinstance(x, Value) else x for x in node.operands)
+    return reshape(Node(node.operator, operands, node.attributes, node.name), node.shape)
+
+
+def _is_of_elements(node: Node) -> bool:
+    calls = [c.function for c in node.attributes["body"]] if node.operator == "program" else [
+        node.operator
+    ]  # fmt: skip
+    return all(c in FUNCTIONS and FUNCTIONS[c].kind == "broadcast" for c in calls)
+
+
+def dims_alike(shape: Sequence[int], inputs: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Dimensions of a shape in groups, in each of which every input is whole or has one element.
+
+    >>> dims_alike((2, 8, 6, 6), [(2, 8, 6, 6), (8, 1, 1)])
+    [[0], [1], [2, 3]]
+    """
+    whole = [(1,) * (len(shape) - len(s)) + tuple(s) for s in inputs]
+    groups: list[list[int]] = []
+    last: tuple[bool, ...] | None = None
+    for d, extent in enumerate(shape):
+        if extent == 1 and len(shape) > 1:
+            if groups:
+                groups[-1].append(d)
+            continue
+        reads = tuple(s[d] > 1 for s in whole)
+        if reads == last:
+            groups[-1].append(d)
+        else:
+            groups.append([d])
+        last = reads
+    return groups or [list(range(len(shape)))]

@@ -1,0 +1,103 @@
+"""What multiplies the channels of a convolution, or of a product of matrices, multiplies its
+weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.graph.builder import build, reshape
+from tilewright.graph.graph import Graph
+from tilewright.graph.rewrite import Match, Rule, rewrite
+from tilewright.graph.value import Constant, Node, Operand, Value
+
+
+def fold_scales(graph: Graph) -> Graph:
+    """Batch normalisation becomes the weights and a bias.
+
+    >>> import numpy as np
+    >>> from tilewright.graph.value import Input
+    >>> x, w = Input("x", (1, 3, 8, 8), "float32"), Constant(np.ones((4, 3, 1, 1), "float32"), "w")
+    >>> s = Constant(np.full((4, 1, 1), 2, "float32"), "s")
+    >>> y = Node("add", (Node("multiply", (Node("conv2d", (x, w)), s)), s))
+    >>> print(Graph("g", (x,), {"y": y}))
+    g(x: float32[1x3x8x8]):
+      %0 = conv2d(x, w: float32[4x3x1x1])  # float32[1x4x8x8]
+      %1 = multiply(%0, s: float32[4x1x1])  # float32[1x4x8x8]
+      y = add(%1, s: float32[4x1x1])  # float32[1x4x8x8]
+    >>> print(fold_scales(Graph("g", (x,), {"y": y})))
+    g(x: float32[1x3x8x8]):
+      %0 = conv2d(x, const: float32[4x3x1x1])  # float32[1x4x8x8]
+      y = add(%0, s: float32[4x1x1])  # float32[1x4x8x8]
+
+    Before epilogues, which would hold the product.
+    """
+    return rewrite(graph, RULES)
+
+
+def channel_axis(product: Node) -> int:
+    """The dimension of a product's result along which its channels lie."""
+    return 1 if product.operator != "gemm" else product.rank - 1
+
+
+def by_channel(product: Value, x: Operand) -> Operand | None:
+    """A known operand as a number, or as one number a channel of the product; else None."""
+    if not isinstance(product, Node) or not isinstance(x, (int, float, Constant)):
+        return None
+    if not isinstance(x, Constant):
+        return x
+    axis, channels = channel_axis(product), product.shape[channel_axis(product)]
+    shape = (1,) * (product.rank - x.rank) + x.shape
+    lies = len(shape) == product.rank and all(e == 1 for d, e in enumerate(shape) if d != axis)
+    if not lies or x.dtype != product.dtype:
+        return None
+    if shape[axis] == 1 < channels:
+        x = build("broadcast_to", reshape(x, (1,)), shape=(channels,))
+    return reshape(x, (channels,))
+
+
+def _scaled(product: Node, w: Operand, s: Operand) -> Value | None:
+    """Weights of which those of each channel are multiplied; None where they are not known."""
+    if not isinstance(w, Constant) or product.attributes.get("epilogue"):
+        return None
+    if not isinstance(s, Constant):
+        return build("multiply", w, s)
+    axis = 0
+    if product.operator == "gemm":
+        axis = w.rank - (2 if product.attributes.get("transpose_b") else 1)
+    elif product.attributes.get("pass_") == "dgrad":
+        if product.attributes.get("groups", 1) != 1:
+            return None
+        axis = 1
+    shape = tuple(s.shape[0] if d == axis else 1 for d in range(w.rank))
+    made = build("multiply", w, reshape(s, shape))
+    return made if isinstance(made, Constant) else None
+
+
+def _scale(m: Match) -> Mapping[str, Any] | None:
+    product = m.nodes["product"]
+    s = by_channel(product, m["s"])
+    made = None if s is None else _scaled(product, m["w"], s)
+    return None if made is None else {"ws": made}
+
+
+def _scale_and_shift(m: Match) -> Mapping[str, Any] | None:
+    found, product = _scale(m), m.nodes["product"]
+    b = by_channel(product, m["b"])
+    if found is None or b is None:
+        return None
+    s = m["s"]
+    shift: Any = m["b"]
+    if isinstance(shift, Value):
+        shift = build("multiply", shift, s)
+    elif isinstance(s, Value):
+        shift = build("multiply", s, shift)
+    else:
+        shift = shift * s
+    return {**found, "bs": shift}
+
+
+RULES = (
+    Rule("multiply(product(x, w), s)", "product(x, ws)", _scale),
+    Rule("multiply(add(product(x, w), b), s)", "add(product(x, ws), bs)", _scale_and_shift),
+)

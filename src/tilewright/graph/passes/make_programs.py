@@ -1,0 +1,136 @@
+"""Functions that follow one another become one program, whose stages one schedule computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tilewright.graph.graph import Graph
+from tilewright.graph.value import Node, Operand, Value
+from tilewright.topi.functions import FUNCTIONS
+from tilewright.topi.operators.program import Call
+
+#: Calls of a program, its operands, and its reductions, at most.
+_CALLS, _OPERANDS, _REDUCTIONS = 24, 12, 4
+#: Functions that read an element several times: windows that overlap, sums that need it twice.
+_REPEATED = frozenset(
+    {"avg_pool", "cumsum", "log_softmax", "max_pool", "max_pool_places", "resample", "softmax",
+     "sum_pool", "topk_places", "argmax", "argmin"}
+)  # fmt: skip
+#: Functions that are worth storing where they would be computed again.
+_COSTLY = frozenset(
+    {"acos", "acosh", "asin", "asinh", "atan", "atanh", "celu", "cos", "cosh", "divide", "elu",
+     "erf", "exp", "gelu", "gelu_tanh", "log", "mish", "power", "selu", "sigmoid", "silu", "sin",
+     "sinh", "softplus", "swish", "tan", "tanh", "concatenate"}
+)  # fmt: skip
+
+
+def make_programs(graph: Graph) -> Graph:
+    """Elementwise functions among themselves, before reductions and pooling, and behind them.
+
+    >>> from tilewright.graph.value import Input
+    >>> x = Input("x", (2, 8), "float32")
+    >>> y = Node("add", (Node("sum", (x,), {"axis": (1,), "keepdims": True}), 1.0))
+    >>> print(make_programs(Graph("g", (x,), {"y": Node("multiply", (x, y))})))
+    g(x: float32[2x8]):
+      y = program(x, body=sum(a0, axis=(1,), keepdims=True); add(t0, 1.0); multiply(a0, t1))
+        # float32[2x8]
+
+    After epilogues, which take what they can; what several nodes read is stored once.
+    """
+    groups: dict[Value, _Group] = {}
+    readers: dict[Value, set[Node]] = {}
+    for node in graph.nodes:
+        for x in node.inputs:
+            readers.setdefault(x, set()).add(node)
+    outputs = set(graph.outputs.values())
+    place = {node: k for k, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        if node.operator not in FUNCTIONS or node.operator == "reshape":
+            continue
+        group = _Group([node])
+        waiting = list(node.inputs)
+        while waiting:
+            x = waiting.pop()
+            other = groups.get(x)
+            # All that read it must be in the group that it becomes a part of.
+            inside = readers[x] <= set(group.nodes)
+            if other is not None and x not in outputs and inside and group.fits(other, readers[x]):
+                group = _Group(sorted({*other.nodes, *group.nodes}, key=place.__getitem__))
+                waiting = group.inputs()
+        groups |= dict.fromkeys(group.nodes, group)
+    return _merged(graph, groups)
+
+
+class _Group:
+    """Nodes, operands first, of which the last is the only one that others read."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
+
+    @property
+    def last(self) -> Node:
+        return self.nodes[-1]
+
+    @property
+    def reductions(self) -> int:
+        return sum(2 if n.operator in _REPEATED else 1 for n in self.nodes if _reduces(n))
+
+    def inputs(self) -> list[Value]:
+        inside = set(self.nodes)
+        found = (x for n in self.nodes for x in n.inputs if x not in inside)
+        return list(dict.fromkeys(found))
+
+    def fits(self, other: _Group, readers: Iterable[Node]) -> bool:
+        """Whether another group may be computed with this one, whose ``readers`` read it."""
+        whole = _Group([*other.nodes, *self.nodes])
+        if len(whole.nodes) > _CALLS or len(whole.inputs()) > _OPERANDS:
+            return False
+        cheap = not any(_reduces(n) or n.operator in _COSTLY for n in other.nodes)
+        for reader in readers:
+            repeats = reader.operator in _REPEATED or reader.operator == "concatenate"
+            other_shape = other.last.operator in _REPEATED and other.last.shape != reader.shape
+            if (repeats and not cheap) or other_shape:
+                return False
+        return whole.reductions <= _REDUCTIONS
+
+
+def _reduces(node: Node) -> bool:
+    return not FUNCTIONS[node.operator].inlines
+
+
+def _merged(graph: Graph, groups: dict[Value, _Group]) -> Graph:
+    """The graph with a program for each group of several nodes."""
+    made: dict[Value, Value] = {}
+    for value in graph.values:
+        if not isinstance(value, Node):
+            made[value] = value
+            continue
+        group = groups.get(value)
+        if group is not None and value is not group.last:
+            continue
+        if group is None or len(group.nodes) == 1:
+            operands = tuple(made[x] if isinstance(x, Value) else x for x in value.operands)
+            made[value] = Node(value.operator, operands, value.attributes, value.name)
+        else:
+            made[value] = _program(group, made)
+    return Graph(graph.name, graph.inputs, {n: made[x] for n, x in graph.outputs.items()})
+
+
+def _program(group: _Group, made: dict[Value, Value]) -> Node:
+    inputs = group.inputs()
+    names: dict[Any, str] = {x: f"a{k}" for k, x in enumerate(inputs)}
+    body = []
+    for k, node in enumerate(group.nodes):
+        given = tuple(_named(x, names) for x in node.operands)
+        body.append(Call(node.operator, given, dict(node.attributes)))
+        names[node] = f"t{k}"
+    last = group.last
+    attributes = {"body": tuple(body)}
+    if not last.rank:
+        attributes["shape"] = ()
+    return Node("program", tuple(made[x] for x in inputs), attributes, last.name)
+
+
+def _named(x: Operand, names: dict[Any, str]) -> str | int | float:
+    return names[x] if isinstance(x, Value) else x

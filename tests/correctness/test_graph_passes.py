@@ -1,0 +1,115 @@
+"""Passes over graphs leave what a model computes; what is written in several operators is one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.support.models import NETWORKS, node, onnx_model, relative
+
+import tilewright
+from tilewright.graph import Graph, Input, Node
+from tilewright.graph.check import check
+from tilewright.graph.executor import Executor
+from tilewright.graph.passes.fold_epilogues import fold_epilogues
+from tilewright.graph.passes.make_programs import make_programs
+from tilewright.graph.passes.own_outputs import own_outputs
+from tilewright.graph.passes.simplify import simplify
+from tilewright.graph.pipeline import PASSES, optimized
+from tilewright.graph.rewrite import Rule, rewrite
+from tilewright.target import Target
+
+pytestmark = pytest.mark.needs_onnx
+
+
+def run(graph: Graph, **inputs):
+    return Executor(graph, Target.parse("llvm")).run(inputs)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_pass_leaves_a_graph_that_computes_the_same(name):
+    model = tilewright.load(NETWORKS[name](16).model())
+    x = np.random.default_rng(1).standard_normal((1, 3, 16, 16)).astype("float32")
+    graph = model.graph({"x": x})
+    wanted = run(own_outputs(graph), x=x)["y"]
+    for change in PASSES:
+        graph = check(change(graph))
+        assert relative(run(own_outputs(graph), x=x)["y"], wanted) < 1e-5, change.__name__
+
+
+@pytest.mark.parametrize(("nodes", "kept"), [
+    ([node("Sigmoid", "x", "s"), node("Mul", "s x")], "silu"),
+    ([node("Div", "x root", "d"), node("Erf", "d", "e"), node("Add", "e one", "a"),
+      node("Mul", "x a", "m"), node("Mul", "m half")], "gelu"),
+    ([node("HardSigmoid", "x", "h", alpha=1 / 6), node("Mul", "x h")], "hard_swish"),
+    ([node("Clip", "x zero six")], "clamp"),
+    ([node("Clip", "x zero six", "c"), node("Relu", "c", "r"), node("Relu", "r")], "clamp relu"),
+    ([node("Transpose", "x", "t", perm=[1, 0]), node("Transpose", "t", perm=[1, 0])], ""),
+    ([node("Mul", "x one", "m"), node("Add", "m zero")], ""),
+    ([node("Add", "x one", "a"), node("Add", "half a")], "add"),
+])  # fmt: skip
+def test_what_exporters_write_in_several_operators_is_one(nodes, kept):
+    numbers = {"root": 2**0.5, "one": 1, "half": 0.5, "zero": 0, "six": 6}
+    constants = {k: np.float32(v) for k, v in numbers.items()}
+    model = tilewright.load(onnx_model(nodes, {"x": [4, 5]}, constants=constants))
+    x = np.linspace(-4, 8, 20, dtype="float32").reshape(4, 5)
+    graph = model.graph({"x": x})
+    small = simplify(graph)
+    found = [n.operator for n in small.nodes if n.operator != "transpose"]
+    assert found == kept.split()
+    assert relative(run(own_outputs(small), x=x)["y"], run(own_outputs(graph), x=x)["y"]) < 1e-6
+
+
+def test_what_is_read_twice_is_not_rewritten():
+    x = Input("x", (2, 3), "float32")
+    s = Node("sigmoid", (x,))
+    graph = Graph("g", (x,), {"y": Node("multiply", (x, s)), "s": s})
+    same = rewrite(graph, [Rule("multiply(x, sigmoid(x))", "silu(x)")])
+    assert [n.operator for n in same.nodes] == ["sigmoid", "multiply"]
+
+
+def test_a_product_that_others_read_keeps_its_own_result():
+    x = Input("x", (4, 4), "float32")
+    g = Node("gemm", (x, x))
+    graph = Graph("g", (x,), {"y": Node("relu", (g,)), "z": g})
+    assert [n.operator for n in fold_epilogues(graph).nodes] == ["gemm", "relu"]
+
+
+def test_a_step_that_an_epilogue_has_stands_behind_it():
+    x = Input("x", (4, 4), "float32")
+    y = Node("add", (Node("add", (Node("gemm", (x, x)), x)), Node("relu", (x,))))
+    graph = fold_epilogues(Graph("g", (x,), {"y": y}))
+    assert [n.operator for n in graph.nodes] == ["gemm", "relu", "add"]
+    assert graph.nodes[0].attributes["epilogue"] == ("residual",)
+
+
+def test_programs_do_not_take_what_another_kernel_reads_between():
+    """A product reads what its result is multiplied with: one program of both would be a cycle."""
+    x = Input("x", (4, 4), "float32")
+    a = Node("exp", (x,))
+    y = Node("multiply", (a, Node("gemm", (a, x))))
+    graph = optimized(Graph("g", (x,), {"y": y}))
+    assert sorted(n.operator for n in graph.nodes if n.operator != "reshape") == [
+        "exp", "gemm", "multiply",
+    ]  # fmt: skip
+    value = np.random.default_rng(0).standard_normal((4, 4)).astype("float32")
+    wanted = np.exp(value) * (np.exp(value) @ value)
+    assert relative(run(graph, x=value)["y"], wanted) < 1e-5
+
+
+def test_a_normalisation_is_one_kernel():
+    nodes = [node("LayerNormalization", "x s b")]
+    constants = {n: np.full(8, v, "float32") for n, v in (("s", 2), ("b", 1))}
+    model = tilewright.load(onnx_model(nodes, {"x": [6, 8]}, constants=constants))
+    x = np.random.default_rng(0).standard_normal((6, 8)).astype("float32")
+    assert len(model.compile({"x": x}).steps) == 1
+    centred = x - x.mean(1, keepdims=True)
+    wanted = 2 * centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) + 1
+    assert relative(model(x), wanted) < 1e-5
+
+
+def test_programs_of_no_dimensions_are_programs():
+    x = Input("x", (3,), "float32")
+    y = Node("add", (Node("sum", (x,), {"axis": (0,)}), 1.0))
+    graph = make_programs(Graph("g", (x,), {"y": y}))
+    assert check(graph).nodes[0].shape == ()
+    assert run(own_outputs(graph), x=np.ones(3, "float32"))["y"] == 4
