@@ -13,7 +13,7 @@ from tilewright.graph.pipeline import optimized
 
 pytestmark = pytest.mark.needs_onnx
 
-#: By network: kernels, of which so many are convolutions and products, and operators at import.
+#: By network: its kernels, the convolutions and products among them, and operators at import.
 COUNTS = {
     "resnet": (9, 7, 31), "mobilenet": (13, 12, 56), "squeeze_excite": (17, 12, 55),
     "inception": (20, 14, 62),

@@ -51,6 +51,7 @@ class Executor:
         self.graph, self.target = graph, target
         nodes = [n for n in graph.nodes if n.operator != "reshape"]
         kernels = build_all([n.problem for n in nodes], target, progress)
+        self.kernels = tuple(kernels.values())
         self.lifetimes, places = _lifetimes(graph, nodes)
         self.plan: Plan = plan(self.lifetimes)
         # Buffers: intermediate values, then inputs, constants and outputs.

@@ -41,7 +41,8 @@ def channel_axis(product: Node) -> int:
 
 
 def by_channel(product: Value, x: Operand) -> Operand | None:
-    """A known operand as a number, or as one number a channel of the product; else None."""
+    """A known operand as a number, or as one number a channel of the product; None
+    where it is neither."""
     if not isinstance(product, Node) or not isinstance(x, (int, float, Constant)):
         return None
     if not isinstance(x, Constant):

@@ -1,0 +1,105 @@
+"""Arrays for a model from the command line: files, literals, shapes, random numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tilewright.graph.signature import Parameter
+
+    Array = np.ndarray[Any, Any]
+
+_NAMED = re.compile(r"^([A-Za-z_][\w./-]*?)[:=](.+)$", re.DOTALL)
+_SHAPE = re.compile(r"^\{?\s*\d+(\s*[x,]\s*\d+)*\s*\}?$")
+
+
+def arrays(
+    texts: Iterable[str], parameters: Sequence[Parameter], seed: int, option: str = "--input"
+) -> dict[str, Array]:
+    """The inputs of a model by name; those that no text names are random, where an open dimension
+    is 1. Raises :class:`ArgumentError` for a text that is no input."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    by_name = {p.name: p for p in parameters}
+    found: dict[str, Any] = {}
+    for name, text in _parts(texts, list(by_name), option):
+        found |= _read(name, text, by_name, rng, option)
+    for p in parameters:
+        if p.name not in found:
+            shape = tuple(e if isinstance(e, int) else 1 for e in p.shape or ())
+            found[p.name] = random(rng, shape, p.dtype)
+    return found
+
+
+def _parts(texts: Iterable[str], names: list[str], option: str) -> list[tuple[str, str]]:
+    """Names and what stands behind them; without a name, in the order of what is left."""
+    parts = [part for text in texts for part in text.split(";") if part]
+    made, taken = [], set[str]()
+    for part in parts:
+        match = _NAMED.match(part)
+        if match is not None and match[1] in names:
+            made.append((match[1], match[2]))
+            taken.add(match[1])
+        elif part.endswith(".npz"):
+            made.append(("", part))
+        else:
+            rest = [n for n in names if n not in taken]
+            if not rest:
+                known = ", ".join(names) or "none"
+                raise ArgumentError(f"{option} {part}: it is of no input; there are {known}")
+            made.append((rest[0], part))
+            taken.add(rest[0])
+    return made
+
+
+def _read(
+    name: str, text: str, parameters: dict[str, Parameter], rng: Any, option: str
+) -> dict[str, Any]:
+    import numpy as np
+
+    if text.endswith((".npy", ".npz")):
+        path = Path(text)
+        try:
+            found = np.load(path, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise ArgumentError(f"{option} {text}: it cannot be read: {error}") from None
+        if not text.endswith(".npz"):
+            return {name: found}
+        strange = sorted(set(found.files) - set(parameters))
+        if strange:
+            raise ArgumentError(f"{option} {text}: there is no {', '.join(strange)}")
+        return {n: found[n] for n in found.files}
+    kind = parameters[name].dtype
+    if _SHAPE.match(text):
+        shape = tuple(int(e) for e in re.findall(r"\d+", text))
+        return {name: random(rng, shape, kind)}
+    try:
+        return {name: np.asarray(json.loads(text), kind)}
+    except (ValueError, TypeError):
+        raise ArgumentError(
+            f"{option} {name}:{text}: a file .npy or .npz, a shape like 1x3x224x224, or a literal "
+            "like [1.0,2]"
+        ) from None
+
+
+def random(rng: Any, shape: tuple[int, ...], dtype: str) -> Array:
+    """Normal numbers; of integers small ones that are not negative, of conditions either."""
+    from tilewright.ir.dtype import dtype as to_dtype
+    from tilewright.runtime.ndarray import storage_type
+
+    kind = to_dtype(dtype)
+    found: Array
+    if kind.is_float:
+        found = rng.standard_normal(shape).astype(storage_type(kind))
+    else:
+        found = rng.integers(0, 2 if kind.is_bool else 10, shape).astype(storage_type(kind))
+    return found

@@ -1,0 +1,256 @@
+"""Run an ONNX model: its outputs, how long it takes, and where.
+
+  tilewright run m.onnx --input x.npy --output y.npz
+  tilewright run m.onnx --input 8x3x224x224 --threads 1 --iterations 50 --profile
+  tilewright run m.onnx --input x:x.npy --expect y:y.npy --rtol 1e-4
+  tilewright run m.onnx --reference onnxruntime --json figures.json
+
+Inputs are files, literals like [1.0,2], or shapes, of which arrays are random; those that are not
+given are random, too, and open dimensions 1. The exit status is 1 where outputs are not what was
+expected. The names of MegEngine's load_and_run for the same options are understood.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir.errors import ArgumentError, TargetError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tilewright.cli._run.figures import Difference
+    from tilewright.graph.executor import Executor
+    from tilewright.graph.model import Model
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The model, what goes in, what is to come out, and what is measured."""
+    add = parser.add_argument
+    add("model", metavar="MODEL.onnx")
+    add(
+        "--input",
+        action="append",
+        default=[],
+        metavar="[NAME:]X",
+        help=".npy, .npz, a literal or a shape; may be repeated, or given with semicolons",
+    )
+    add("--seed", type=int, default=0, metavar="N", help="of random inputs (0)")
+    add("--target", default="llvm", help='"llvm" (the CPU), "cuda", "opencl" or "sim"')
+    add("--threads", "--multithread", type=int, metavar="N", help="of the CPU; by default all")
+    add("--output", metavar="FILE.npz", help="where the outputs go")
+    group = parser.add_argument_group("checking")
+    group.add_argument(
+        "--expect",
+        action="append",
+        default=[],
+        metavar="[NAME:]X.npy",
+        help="what an output is to be; .npy, or .npz of several",
+    )
+    group.add_argument("--reference", choices=("onnxruntime",), help="what gives it instead")
+    group.add_argument("--rtol", type=float, default=1e-4, metavar="R", help="relative (1e-4)")
+    group.add_argument("--atol", type=float, default=1e-5, metavar="A", help="absolute (1e-5)")
+    group = parser.add_argument_group("measuring")
+    group.add_argument("--iterations", "--iter", type=int, default=10, metavar="N", help="(10)")
+    group.add_argument(
+        "--warmup",
+        "--warmup-iter",
+        "--warmup_iter",
+        type=int,
+        default=1,
+        metavar="N",
+        help="iterations before (1)",
+    )
+    group.add_argument("--profile", action="store_true", help="a table of kernels by their times")
+    group.add_argument("--graph", action="store_true", help="print the graph that runs")
+    group.add_argument("--json", metavar="PATH", help="write the figures; - is standard output")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run it; 1 where an output is not what was expected.
+
+    Raises :class:`ModelError` for a model that cannot be run, :class:`ArgumentError` for options.
+    """
+    from rich.console import Console
+
+    import tilewright
+    from tilewright.cli._run.figures import Times
+    from tilewright.cli._run.inputs import arrays
+    from tilewright.graph.model import Model
+    from tilewright.runtime.files import check_writable
+    from tilewright.target import Target
+
+    if args.iterations < 1 or args.warmup < 0:
+        raise ArgumentError("--iterations is at least 1, and --warmup not negative")
+    if args.expect and args.reference:
+        raise ArgumentError("--expect or --reference: what is expected comes from one of them")
+    for path in (args.json, args.output):
+        if path and path != "-":
+            check_writable(Path(path))
+    console = Console(highlight=False, stderr=args.json == "-")
+    target = Target.parse(args.target)
+    if args.threads is not None:
+        if target.kind != "llvm" or args.threads < 1:
+            raise ArgumentError(f"--threads {args.threads}: at least one, of the CPU")
+        target = Target.parse(f"{args.target} -threads={args.threads}")
+    begin = time.perf_counter()
+    model = tilewright.load(args.model, target=target)
+    if not isinstance(model, Model):
+        raise ArgumentError(f"{args.model} is a kernel, and not a model")
+    inputs = arrays(args.input, model.inputs, args.seed)
+    loaded = time.perf_counter() - begin
+    console.print(f"load model: {loaded * 1e3:.1f} ms", markup=False)
+    begin = time.perf_counter()
+    executor = _compile(model, inputs, console)
+    compiled = time.perf_counter() - begin
+    memory = executor.plan.nbytes / 2**20
+    console.print(
+        f"prepare: {compiled * 1e3:.1f} ms; {len(executor.steps)} kernels, {len(executor.kernels)} "
+        f"different ones; {memory:.2f} MiB between them", markup=False,
+    )  # fmt: skip
+    if args.graph:
+        console.print(str(executor.graph), markup=False, soft_wrap=True)
+    outputs = model.run(inputs)
+    seconds, steps = _measure(model, executor, inputs, args)
+    times = Times(seconds)
+    _show_times(console, times)
+    if args.profile:
+        _show_layers(console, executor, steps)
+    differences = _check(args, model, inputs, outputs)
+    for d in differences:
+        _show_difference(console, d)
+    if args.output:
+        _write_outputs(Path(args.output), outputs)
+    if args.json:
+        _write_json(args.json, executor, (loaded, compiled), times, steps, differences)
+    return 0 if all(d.fits for d in differences) else 1
+
+
+def _compile(model: Model, inputs: dict[str, Any], console: Console) -> Executor:
+    if not console.is_terminal:
+        return model.compile(inputs)
+    with console.status("reading the graph") as status:
+        return model.compile(
+            inputs, lambda done, of: status.update(f"{done} of {of} kernels are built")
+        )
+
+
+def _measure(
+    model: Model, executor: Executor, inputs: dict[str, Any], args: argparse.Namespace
+) -> tuple[list[float], list[list[float]]]:
+    """Seconds of iterations, and, of as many others, of each kernel."""
+    for _ in range(args.warmup):
+        model.run(inputs)
+    seconds = []
+    for _ in range(args.iterations):
+        begin = time.perf_counter()
+        model.run(inputs)
+        seconds.append(time.perf_counter() - begin)
+    steps: list[list[float]] = []
+    for _ in range(args.iterations if args.profile or args.json else 0):
+        steps.append([])
+        executor.run(inputs, steps[-1])
+    return seconds, steps
+
+
+def _show_times(console: Console, times: Any) -> None:
+    found = times.to_dict()
+    text = ", ".join(f"{n} {found[n]:.3f}" for n in ("mean", "p90", "p99", "min", "max"))
+    console.print(
+        f"{len(times.seconds)} iterations: median {found['median']:.3f} ms ({text}, standard "
+        f"deviation {found['deviation']:.3f})", markup=False, soft_wrap=True,
+    )  # fmt: skip
+
+
+def _show_layers(console: Console, executor: Executor, steps: list[list[float]]) -> None:
+    from rich.table import Table
+
+    from tilewright.cli._run.figures import by_kernel, layers
+
+    rows = by_kernel(layers(executor, steps))
+    total = sum(row["ms"] for row in rows) or 1.0
+    table = Table("ms", "share", "times", "GFLOP/s", "GB/s", "kernel")
+    for column in table.columns[:-1]:
+        column.justify = "right"
+    for row in rows:
+        table.add_row(
+            f"{row['ms']:.3f}", f"{row['ms'] / total:.1%}", str(row["count"]),
+            f"{row['gflops']:.1f}", f"{row['gbytes']:.1f}", row["kernel"],
+        )  # fmt: skip
+    console.print(table, markup=False)
+
+
+def _check(
+    args: argparse.Namespace, model: Model, inputs: dict[str, Any], outputs: dict[str, Any]
+) -> list[Difference]:
+    from tilewright.cli._run.figures import difference
+    from tilewright.cli._run.inputs import arrays
+    from tilewright.graph.signature import Parameter
+
+    if args.reference:
+        wanted = _by_onnxruntime(args.model, inputs, list(model.outputs))
+    elif args.expect:
+        known = [Parameter(name, str(x.dtype), x.shape) for name, x in outputs.items()]
+        given = arrays(args.expect, known, 0, "--expect")
+        named = ";".join(args.expect)
+        several = named.endswith(".npz") or len(outputs) == 1
+        wanted = given if several else {n: x for n, x in given.items() if f"{n}:" in named}
+    else:
+        return []
+    return [difference(n, outputs[n], w, args.rtol, args.atol) for n, w in wanted.items()]
+
+
+def _by_onnxruntime(path: str, inputs: dict[str, Any], outputs: list[str]) -> dict[str, Any]:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise TargetError("--reference onnxruntime: pip install onnxruntime") from None
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return dict(zip(outputs, session.run(outputs, inputs), strict=True))
+
+
+def _show_difference(console: Console, d: Difference) -> None:
+    console.print(
+        f"{d.name}: {'as expected' if d.fits else 'NOT as expected'}; at most {d.absolute:.3g} off "
+        f"({d.relative:.3g} of the largest), {d.worst:.3g} of what is allowed", markup=False,
+        soft_wrap=True,
+    )  # fmt: skip
+
+
+def _write_outputs(path: Path, outputs: dict[str, Any]) -> None:
+    import io
+
+    import numpy as np
+
+    from tilewright.runtime.files import write_file
+
+    whole = io.BytesIO()
+    np.savez(whole, **outputs)
+    write_file(path, whole.getvalue())
+
+
+def _write_json(
+    path: str, executor: Executor, prepared: tuple[float, float], times: Any,
+    steps: list[list[float]], differences: list[Difference],
+) -> None:  # fmt: skip
+    from dataclasses import asdict
+
+    from tilewright.cli._run.figures import layers
+    from tilewright.runtime.files import write_file
+
+    found = {
+        "target": str(executor.target), "load_ms": prepared[0] * 1e3,
+        "prepare_ms": prepared[1] * 1e3, "arena_bytes": executor.plan.nbytes,
+        "ms": times.to_dict(), "layers": layers(executor, steps),
+        "outputs": [asdict(d) for d in differences],
+    }  # fmt: skip
+    text = json.dumps(found, indent=1) + "\n"
+    if path == "-":
+        sys.stdout.write(text)
+    else:
+        write_file(Path(path), text)

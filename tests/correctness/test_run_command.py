@@ -1,0 +1,114 @@
+"""``tilewright run``: inputs of all kinds, what is expected, times and layers."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tests.support.models import node, onnx_model, resnet, write
+
+from tilewright.cli._run.figures import Times, difference
+from tilewright.cli._run.inputs import arrays
+from tilewright.cli.main import main
+from tilewright.graph.signature import Parameter
+from tilewright.ir.errors import ArgumentError
+
+pytestmark = pytest.mark.needs_onnx
+
+TWO = (Parameter("a", "float32", ("N", 3)), Parameter("b", "int64", (2,)))
+
+
+@pytest.fixture
+def added(tmp_path):
+    data = onnx_model([node("Add", "a b")], {"a": [2, 3], "b": [2, 3]})
+    return str(write(tmp_path, data))
+
+
+def test_inputs_are_files_literals_shapes_and_random(tmp_path):
+    a = np.arange(6, dtype="float32").reshape(2, 3)
+    np.save(tmp_path / "a.npy", a)
+    np.savez(tmp_path / "both.npz", a=a, b=np.array([4, 5]))
+    for texts in (
+        [f"a:{tmp_path}/a.npy", "b:[4,5]"],
+        [f"{tmp_path}/a.npy;[4,5]"],
+        [f"b=[4,5];a={tmp_path}/a.npy"],
+        [f"{tmp_path}/both.npz"],
+    ):
+        found = arrays(texts, TWO, 0)
+        assert (found["a"] == a).all()
+        assert (found["b"] == [4, 5]).all()
+        assert found["b"].dtype == "int64"
+    assert arrays(["a:4x3"], TWO, 0)["a"].shape == (4, 3)
+    assert arrays(["a:{4,3}"], TWO, 0)["a"].shape == (4, 3)
+    assert arrays([], TWO, 0)["a"].shape == (1, 3)
+    assert (arrays([], TWO, 7)["a"] == arrays([], TWO, 7)["a"]).all()
+    assert (arrays([], TWO, 7)["a"] != arrays([], TWO, 8)["a"]).any()
+
+
+@pytest.mark.parametrize(("text", "match"), [
+    ("none.npy", "cannot be read"), ("a:hello", "a literal like"),
+    ("[1];[2];[3]", "it is of no input; there are a, b"),
+])  # fmt: skip
+def test_what_is_no_input_is_refused(text, match):
+    with pytest.raises(ArgumentError, match=match):
+        arrays([text], TWO, 0)
+
+
+def test_outputs_are_written_and_compared(added, tmp_path, capsys):
+    np.save(tmp_path / "a.npy", np.ones((2, 3), "float32"))
+    np.save(tmp_path / "b.npy", np.full((2, 3), 2, "float32"))
+    inputs = ["--input", f"a:{tmp_path}/a.npy;b:{tmp_path}/b.npy", "--iter", "2"]
+    out = str(tmp_path / "y.npz")
+    assert main(["run", added, *inputs, "--output", out]) == 0
+    assert (np.load(out)["y"] == 3).all()
+    assert main(["run", added, *inputs, "--expect", out]) == 0
+    assert "y: as expected; at most 0 off" in capsys.readouterr().out
+    np.save(tmp_path / "y.npy", np.full((2, 3), 3.1, "float32"))
+    assert main(["run", added, *inputs, "--expect", f"y:{tmp_path}/y.npy"]) == 1
+    assert "y: NOT as expected; at most 0.1 off" in capsys.readouterr().out
+    assert main(["run", added, *inputs, "--expect", f"{tmp_path}/y.npy", "--rtol", "0.1"]) == 0
+
+
+@pytest.mark.needs_onnxruntime
+def test_figures_hold_every_layer(tmp_path, capsys):
+    path = str(write(tmp_path, resnet().model()))
+    more = ["--reference", "onnxruntime", "--iterations", "3", "--warmup-iter", "1"]
+    assert main(["run", path, *more, "--json", "-"]) == 0
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert len(found["layers"]) == 9
+    assert all(row["ms"] > 0 and row["kernel"] for row in found["layers"])
+    assert found["ms"]["min"] <= found["ms"]["median"] <= found["ms"]["p99"] <= found["ms"]["max"]
+    assert found["outputs"][0]["worst"] <= 1
+    assert "9 kernels" in captured.err
+    assert main(["run", path, "--profile", "--graph", "--threads", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "GFLOP/s" in text
+    assert "epilogue=('bias', 'residual', 'relu')" in text
+
+
+@pytest.mark.parametrize(("options", "match"), [
+    (["--iterations", "0"], "at least 1"), (["--threads", "0"], "at least one"),
+    (["--expect", "x.npy", "--reference", "onnxruntime"], "from one of them"),
+    (["--input", "c:[1]"], "a file .npy or .npz"),
+])  # fmt: skip
+def test_options_that_make_no_sense_are_refused(added, options, match, capsys):
+    assert main(["run", added, *options]) == 1
+    assert match in capsys.readouterr().err
+
+
+def test_percentiles_are_of_iterations():
+    times = Times([k / 1000 for k in range(1, 101)])
+    found = times.to_dict()
+    assert (found["min"], found["max"]) == (1, 100)
+    assert (found["p90"], found["p99"]) == (91, 100)
+
+
+def test_differences_know_nan_infinity_and_shapes():
+    one = np.array([1.0, np.nan, np.inf])
+    assert difference("y", one, one, 0, 0).fits
+    assert not difference("y", one, np.array([1.0, 2.0, np.inf]), 1, 1).fits
+    assert not difference("y", one, np.array([1.0, np.nan, -np.inf]), 1, 1).fits
+    assert not difference("y", one, one[:2], 1, 1).fits
+    assert difference("y", np.array([1.01]), np.array([1.0]), 0.02, 0).fits
