@@ -2,7 +2,7 @@
 
 Every layer is computed in NCHW and in NHWC by the kernels that the policy "profile" chooses, having
 measured its candidates in the same run, each checked against PyTorch in float64. Both take turns
-with PyTorch in NCHW and in `channels_last` and with ONNX Runtime, all in float32 with the same
+with PyTorch in NCHW and in `channels_last` and with ONNX Runtime, all in one type and with the same
 number of threads, as in `tilewright bench`: before each batch the threads of the others sleep. A
 row has the time of our faster layout; the floor is a copy of as many bytes, or as many
 multiplications and additions, whichever takes longer.
@@ -12,8 +12,10 @@ multiplications and additions, whichever takes longer.
 Layers are depthwise; with ``--dense`` those of ResNet-50, VGG-16 and ResNeXt-50, with ``--large``
 those of large filters, in float32 and in bfloat16. A kernel may then multiply less than a sum over
 taps does, and be faster than the floor; so may one that multiplies tiles of matrices, where the
-processor has AMX. With ``--policy heuristic`` kernels are those that nobody measured. ``--tried``
-prints what every candidate took when it was chosen among.
+processor has AMX. With ``--types uint8`` or ``int8`` they are layers of quantised networks, with
+bias, scales and ReLU, beside ONNX Runtime's QLinearConv in both layouts. With ``--policy
+heuristic`` kernels are those that nobody measured. ``--tried`` prints what every candidate took
+when it was chosen among.
 """
 
 from __future__ import annotations
@@ -56,7 +58,12 @@ DENSE = (
     ("1x512x14x14", 3, 1, 512, 32), ("1x1024x7x7", 3, 1, 1024, 32),
 )  # fmt: skip
 LAYOUTS = ("NCHW", "NHWC")
-PEERS = ("PyTorch", "PyTorch channels_last", "ONNX Runtime")
+PEERS = ("PyTorch", "PyTorch channels_last", "ONNX Runtime", "ONNX Runtime channels_last")
+#: What follows a layer of a quantised network, by its type: results saturate at zero.
+QUANTIZED = {
+    "uint8": "bias+dequantize+relu+quantize(0.5)",
+    "int8": "bias+dequantize+relu+quantize(0.5,-128)",
+}
 
 
 def problems(
@@ -67,7 +74,16 @@ def problems(
     groups = groups or channels
     filter = f"{filters or channels}x{channels // groups}x{k}x{k}"
     return [
-        Conv.parse(shape, filter, groups, stride=stride, padding=k // 2, layout=layout, dtype=dtype)
+        Conv.parse(
+            shape,
+            filter,
+            groups,
+            stride=stride,
+            padding=k // 2,
+            layout=layout,
+            dtype=dtype,
+            epilogue=QUANTIZED.get(dtype, ""),
+        )
         for layout in LAYOUTS
     ]
 

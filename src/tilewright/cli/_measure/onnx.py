@@ -13,7 +13,9 @@ from typing import Any
 from tilewright.topi.epilogue import Step
 from tilewright.topi.operators.conv import Conv
 
-_FLOAT, _ONE_FLOAT, _INT, _INTS = 1, 1, 2, 7
+_ONE_FLOAT, _INT, _INTS = 1, 2, 7
+#: TensorProto.DataType.
+_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6}
 
 #: Versions of the format and of the operators: the first that have HardSwish.
 _IR_VERSION, _OPSET = 8, 14
@@ -41,15 +43,16 @@ def _bytes(field: int, value: bytes | str) -> bytes:
     return _varint(field << 3 | 2) + _varint(len(data)) + data
 
 
-def _value(name: str, shape: Sequence[int]) -> bytes:
+def _value(name: str, shape: Sequence[int], dtype: str = "float32") -> bytes:
     dims = b"".join(_bytes(1, _int(1, extent)) for extent in shape)
-    tensor = _int(1, _FLOAT) + _bytes(2, dims)
+    tensor = _int(1, _TYPES[dtype]) + _bytes(2, dims)
     return _bytes(1, name) + _bytes(2, _bytes(1, tensor))
 
 
 def _tensor(name: str, values: Any) -> bytes:
     dims = b"".join(_int(1, extent) for extent in values.shape)
-    return dims + _int(2, _FLOAT) + _bytes(8, name) + _bytes(9, values.tobytes())
+    kind = _int(2, _TYPES[str(values.dtype)])
+    return dims + kind + _bytes(8, name) + _bytes(9, values.tobytes())
 
 
 def _ints(name: str, values: Sequence[int]) -> bytes:
@@ -66,9 +69,12 @@ def _float(name: str, value: float) -> bytes:
     return _bytes(5, _bytes(1, name) + bits + _int(20, _ONE_FLOAT))
 
 
-def _node(kind: str, inputs: Sequence[str], output: str, attributes: bytes = b"") -> bytes:
+def _node(
+    kind: str, inputs: Sequence[str], output: str, attributes: bytes = b"", domain: str = ""
+) -> bytes:
     named = b"".join(_bytes(1, name) for name in inputs)
-    return _bytes(1, named + _bytes(2, output) + _bytes(4, kind) + attributes)
+    named += _bytes(2, output) + _bytes(4, kind) + attributes
+    return _bytes(1, named + (_bytes(7, domain) if domain else b""))
 
 
 def model(problem: Conv, constants: Mapping[str, Any]) -> bytes:
@@ -81,16 +87,9 @@ def model(problem: Conv, constants: Mapping[str, Any]) -> bytes:
     p = problem
     if p.pass_ != "forward" or p.dtype != "float32":
         raise Unsupported(f"a model for {p.pass_} in {p.dtype} would not be one convolution")
-    first = 2 - p.rank
-    shape = [p.batch, p.channels, *p.image[first:]]
-    out = [p.batch, p.out_channels, *p.out_image[first:]]
-    attributes = _ints("kernel_shape", p.kernel[first:])
-    attributes += _ints("pads", [*p.padding[first:2], *p.padding[2 + first :]])
-    attributes += _ints("strides", p.stride[first:]) + _ints("dilations", p.dilation[first:])
-    attributes += _one("group", p.groups)
-    own = p.channels // p.groups
-    weight = constants["filter"].reshape(p.out_channels, own, *p.kernel[first:])
-    tensors, inputs = {"filter": weight}, {"x": shape}
+    shape = [p.batch, p.channels, *p.image_extents]
+    out = [p.batch, p.out_channels, *p.out_extents]
+    tensors, inputs = {"filter": _weight(p, constants)}, {"x": shape}
     steps = list(p.epilogue)
     reads = ["x", "filter"]
     if steps and steps[0].name == "bias":
@@ -98,7 +97,7 @@ def model(problem: Conv, constants: Mapping[str, Any]) -> bytes:
         reads.append("bias")
         tensors["bias"] = constants["bias"]
     names = [*(f"v{k}" for k in range(len(steps))), "y"]
-    nodes = _node("Conv", reads, names[0], attributes)
+    nodes = _node("Conv", reads, names[0], _attributes(p))
     for k, step in enumerate(steps):
         nodes += _step(step, names[k], names[k + 1], constants, tensors)
         if step.name == "residual":
@@ -108,6 +107,62 @@ def model(problem: Conv, constants: Mapping[str, Any]) -> bytes:
     graph += b"".join(_bytes(11, _value(name, dims)) for name, dims in inputs.items())
     graph += _bytes(12, _value("y", out))
     return _int(1, _IR_VERSION) + _bytes(7, graph) + _bytes(8, _bytes(1, "") + _int(2, _OPSET))
+
+
+def _attributes(p: Conv) -> bytes:
+    first = 2 - p.rank
+    found = _ints("kernel_shape", p.kernel[first:])
+    found += _ints("pads", [*p.padding[first:2], *p.padding[2 + first :]])
+    found += _ints("strides", p.stride[first:]) + _ints("dilations", p.dilation[first:])
+    return found + _one("group", p.groups)
+
+
+def _weight(p: Conv, constants: Mapping[str, Any]) -> Any:
+    own = p.channels // p.groups
+    return constants["filter"].reshape(p.out_channels, own, *p.kernel[2 - p.rank :])
+
+
+def quantized_model(problem: Conv, constants: Mapping[str, Any], last: bool) -> bytes:
+    """``y = QLinearConv(x, filter)``, channels first, or ``last``, for which ONNX Runtime has an
+    operator of its own, the one that it runs within networks; ``constants`` as in :func:`model`.
+
+    The epilogue ends in "dequantize+quantize", with a bias before or without one, and a "relu"
+    between them where results saturate at zero. Raises :class:`Unsupported` for others.
+    """
+    import numpy as np
+
+    p, steps = problem, list(problem.epilogue)
+    bias = bool(steps and steps[0].name == "bias")
+    names = [step.name for step in steps[bias:]]
+    low = np.iinfo(p.dtype).min if p.is_quantized else 0
+    if names not in (["dequantize", "quantize"], ["dequantize", "relu", "quantize"]) or (
+        "relu" in names and steps[-1].values[1] != low
+    ):
+        raise Unsupported(f"QLinearConv has no steps {'+'.join(map(str, steps))}")
+    scale, zero = steps[-1].values
+    tensors = {
+        "x_scale": np.array(1, np.float32), "x_zero": np.array(0, p.dtype),
+        "filter": _weight(p, constants).astype(np.int8),
+        "scales": constants["sum_scale"].astype(np.float32),
+        "zeros": np.zeros(p.out_channels, np.int8),
+        "y_scale": np.array(scale, np.float32), "y_zero": np.array(zero, p.dtype),
+    }  # fmt: skip
+    if bias:
+        tensors["bias"] = constants["bias"].astype(np.int32)
+    extents = [p.image_extents, p.out_extents]
+    shapes = [
+        [p.batch, *e, c] if last else [p.batch, c, *e]
+        for e, c in zip(extents, (p.channels, p.out_channels), strict=True)
+    ]
+    attributes = _attributes(p) + (_one("channels_last", 1) if last else b"")
+    node = _node("QLinearConv", ["x", *tensors], "y", attributes, "com.microsoft" if last else "")
+    graph = node + _bytes(2, "convolution")
+    graph += b"".join(_bytes(5, _tensor(name, values)) for name, values in tensors.items())
+    graph += _bytes(11, _value("x", shapes[0], p.dtype))
+    graph += _bytes(12, _value("y", shapes[1], p.dtype))
+    sets = _bytes(8, _bytes(1, "") + _int(2, _OPSET))
+    sets += _bytes(8, _bytes(1, "com.microsoft") + _int(2, 1))
+    return _int(1, _IR_VERSION) + _bytes(7, graph) + sets
 
 
 def _step(
@@ -154,8 +209,9 @@ def _step(
     raise Unsupported(f"ONNX has no operator for the step {step}")
 
 
-def session(problem: Conv, constants: Mapping[str, Any], threads: int) -> Any:
-    """An ONNX Runtime session for :func:`model` on the CPU."""
+def session(problem: Conv, constants: Mapping[str, Any], threads: int, last: bool = False) -> Any:
+    """An ONNX Runtime session for :func:`model` on the CPU, or for :func:`quantized_model`, which
+    alone has channels ``last``."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -163,7 +219,13 @@ def session(problem: Conv, constants: Mapping[str, Any], threads: int) -> Any:
     options.inter_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = 3  # it warns of devices that it does not find
-    text = model(problem, constants)
+    if last and not problem.is_quantized:
+        raise Unsupported("ONNX has channels first")
+    text = (
+        quantized_model(problem, constants, last)
+        if problem.is_quantized
+        else model(problem, constants)
+    )
     return onnxruntime.InferenceSession(text, options, providers=["CPUExecutionProvider"])
 
 

@@ -24,7 +24,11 @@ PEERS = {
     "torch.compile": "torch",
     "compile channels_last": "torch",
     "ONNX Runtime": "onnxruntime",
+    "ONNX Runtime channels_last": "onnxruntime",
 }
+
+#: The one that takes images of integers with channels last.
+_QUANTIZED = "ONNX Runtime channels_last"
 
 #: Arrays by the names of :meth:`tilewright.topi.problem.Problem.inputs`, float32, channels first.
 Arrays = Mapping[str, Any]
@@ -67,6 +71,8 @@ class Peers:
             first = next(iter(problem.inputs().values()))
             if len(first.shape) != 4 and name.endswith("channels_last"):
                 continue  # PyTorch has that format for four dimensions only
+            if problem.is_quantized != (name == _QUANTIZED) and name != "ONNX Runtime":
+                continue  # which has no others for integers
             try:
                 found[name] = self._make(name)(name, problem, arrays, sets, cuda_launches)
             except Exception as error:  # another library's failure is no reason to stop
@@ -132,7 +138,7 @@ class Peers:
             self.hints.append(text)
 
     def _make(self, name: str) -> Callable[[str, Problem, Arrays, int, int | None], Batch]:
-        return self._onnxruntime if name == "ONNX Runtime" else self._torch
+        return self._onnxruntime if name.startswith("ONNX Runtime") else self._torch
 
     def _torch(
         self, name: str, problem: Problem, arrays: Arrays, sets: int, launches: int | None
@@ -164,10 +170,12 @@ class Peers:
 
         if not isinstance(problem, Conv):
             raise ProblemError(f"there is no ONNX model for {problem.operator}")
-        made = session(problem, arrays, self.machine.threads)
+        last = name == _QUANTIZED
+        made = session(problem, arrays, self.machine.threads, last)
         binding = made.io_binding()
-        first = next(iter(arrays))
-        binding.bind_cpu_input("x", arrays[first])
+        image = next(iter(arrays.values())).astype(problem.dtype)
+        image = image.transpose(0, *range(2, image.ndim), 1).copy() if last else image
+        binding.bind_cpu_input("x", image)
         if "residual" in arrays:
             binding.bind_cpu_input("residual", arrays["residual"])
         binding.bind_output("y")
