@@ -8,6 +8,7 @@ from tests.support.quantized import check, inputs, reference, result
 
 import tilewright
 from tilewright import te
+from tilewright.cli._measure.onnx import Unsupported, session
 from tilewright.select.choice import choose
 from tilewright.target import Target
 from tilewright.topi import Conv, Conv3d, Gemm
@@ -51,6 +52,9 @@ BYTES = (
     Conv.parse((2, 64, 7, 11), (96, 64, 1, 1), 1, padding=1, stride=2, dtype="uint8"),
     Conv.parse((3, 6, 33), (20, 6, 5), 1, padding=(4, 0), dtype="int8", layout="NWC"),
     Conv3d.parse((1, 12, 4, 5, 6), (16, 12, 3, 1, 2), padding=1, dtype="int8", layout="NDHWC"),
+    Conv.parse((1, 32, 9, 7), (128, 8, 3, 3), 4, padding=1, dtype="int8", layout="NHWC"),
+    Conv.parse((1, 32, 9, 7), (32, 4, 3, 3), 8, padding=1, stride=2, dtype="uint8"),
+    Conv.parse((1, 32, 9, 7), (16, 2, 1, 1), 16, dtype="int8", layout="NHWC", epilogue="bias"),
     Gemm(m=41, n=48, k=128, transpose_b=True, dtype="int8", epilogue="bias"),
     Gemm(m=1, n=5, k=3, transpose_a=True, dtype="uint8"),
 )  # fmt: skip
@@ -61,6 +65,7 @@ DOTS = TEMPLATES["cpu.byte_dots"]
 @pytest.mark.skipif(not features(NATIVE) >= set(DOTS.features), reason="no VNNI")
 @pytest.mark.parametrize("p", BYTES, ids=str)
 def test_dot_products_of_bytes_are_exact_by_every_kind_of_tile(p):
+    assert DOTS.fits(p, NATIVE)
     tiles = DOTS.candidates(p, NATIVE)
     for tile in {tiles[0], tiles[-1], tiles[len(tiles) // 2], tiles[len(tiles) // 4]}:
         d = DOTS.declare(p, tile)
@@ -93,6 +98,21 @@ def test_a_function_is_within_one_of_the_reference(target):
     arrays = inputs(p, 0) | {"sum_scale": np.full(16, 1e-5, "float32")}
     found = result(choose(p, target).build(), p, arrays)
     assert abs(found.astype(int) - reference(p, arrays)).max() <= 1
+
+
+@pytest.mark.needs_onnxruntime
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_onnx_runtimes_operator_is_within_one(dtype, last):
+    p = Conv.parse((1, 8, 9, 9), (16, 4, 3, 3), 2, padding=(0, 1, 2, 1), stride=2, dtype=dtype,
+                   epilogue="bias+dequantize+quantize(30,7)")  # fmt: skip
+    arrays = inputs(p, 0)
+    x = np.moveaxis(arrays["data"], 1, -1).copy() if last else arrays["data"]
+    (y,) = session(p, arrays, 1, last).run(["y"], {"x": x})
+    y = np.moveaxis(y, -1, 1) if last else y
+    assert abs(y.astype(int) - reference(p, arrays)).max() <= 1
+    with pytest.raises(Unsupported, match="silu"):
+        session(p.replace(epilogue="dequantize+silu+quantize(1)"), arrays, 1)
 
 
 def test_a_batch_of_any_size_may_be_empty():

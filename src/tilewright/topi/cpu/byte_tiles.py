@@ -7,12 +7,11 @@ import math
 from itertools import product
 
 from tilewright.target.target import Target
-from tilewright.topi.nn.byte_dots import LANES, TOGETHER, is_flat
+from tilewright.topi.nn.byte_dots import LANES, TOGETHER, Groups, is_flat
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.byte_dots import ByteTile
-from tilewright.topi.template import DEPTHWISE
 
 #: Vectors beside sums: of the filter, and a pixel in all lanes.
 _REGISTERS = 32
@@ -30,12 +29,13 @@ _MOST = 60
 
 
 def suits(p: Problem) -> bool:
-    """Whether it is a forward pass in 8 bits, of one group or one product."""
+    """Whether it is a forward pass in 8 bits, of one product, or of groups of several channels that
+    fill vectors."""
     if not p.is_quantized:
         return False
     if isinstance(p, Gemm):
         return p.batch == 1
-    return isinstance(p, Convolution) and p.groups == 1 and p.operator not in DEPTHWISE
+    return isinstance(p, Convolution) and p.groups < p.channels and Groups.of(p).suit
 
 
 def byte_tiles(p: Convolution | Gemm, target: Target) -> list[ByteTile]:
@@ -62,21 +62,20 @@ class _Work:
     def __init__(self, p: Convolution | Gemm) -> None:
         self.flat, self.halo, self.seen = is_flat(p), 0.0, 1
         if isinstance(p, Gemm):
-            self.batch, self.lines, self.line, self.filters, channels, taps = (
-                1, 1, p.m, p.n, p.k, 1,
-            )  # fmt: skip
+            self.batch, self.lines, self.line, taps = 1, 1, p.m, 1
         else:
             *outer, self.line = p.out_extents
             self.lines = math.prod(outer)
             if self.flat:
                 self.line, self.lines = self.line * self.lines, 1
-            self.batch, self.filters, channels = p.batch, p.out_channels, p.channels
-            taps = math.prod(d.taps for d in p.dims)
+            self.batch, taps = p.batch, math.prod(d.taps for d in p.dims)
             if not self.flat:
                 self.seen = math.prod(d.stride for d in p.dims)
                 self.halo = (p.dims[0].window - p.dims[0].stride) / p.dims[0].stride
-        self.channels = -(-channels // TOGETHER) * TOGETHER
-        self.blocks, self.steps = -(-self.filters // LANES), taps * self.channels // TOGETHER
+        g = Groups.of(p)
+        own = -(-g.channels // TOGETHER)
+        self.channels, self.steps = g.count * own * TOGETHER, taps * own
+        self.blocks, self.each = -(-g.count * g.filters // LANES), max(1, g.filters // LANES)
 
     def cycles(self, t: ByteTile, lines: int, threads: int) -> float:
         """Those of the thread that has most to do."""
@@ -86,7 +85,8 @@ class _Work:
         tiles = min(t.band, lines) * across
         pixels = (min(t.band, lines) + self.halo) * across * t.rows * self.seen
         image, filter = pixels * self.channels, 64 * self.steps * self.blocks
-        step = max(sums, t.rows + t.vectors, _LATENCY) + _TURN
+        read = t.rows * -(-t.vectors // self.each) + t.vectors
+        step = max(sums, read, _LATENCY) + _TURN
         tile = self.steps * step + _TILE + _RESULT * sums
         far = max(0, filter / t.parts + image - _KEPT) * min(tiles, 4) * _FAR / 4
         alone = self.batch * bands == 1

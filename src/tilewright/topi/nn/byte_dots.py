@@ -3,7 +3,8 @@
 VNNI multiplies bytes without a sign by bytes with one. An image in int8 is stored 128 above its
 values, zeros of its padding included, and each sum is 128 times the sum of the filter too large,
 which is subtracted from it: all of this is exact. The filter is stored as the instruction reads it:
-of 16 channels of the result, four neighbouring channels of the image each.
+of 16 channels of the result, four neighbouring channels of the image each. Of groups of fewer than
+16 channels as many are joined, with zeros where a channel is one of another group.
 """
 
 from __future__ import annotations
@@ -34,9 +35,13 @@ class DotDeclaration(Declared):
     """``stored`` is what is multiplied, (batch, *pixels, channels) in uint8; ``packed`` the filter,
     (vectors, *taps, fours, 16, 4); ``above`` what sums of each channel are too large by, and
     ``halves`` what it is computed from, None where they are right. ``sum`` is (batch, *results,
-    channels), of one dimension of results where windows are single pixels."""
+    channels), of one dimension of results where windows are single pixels, as ``flat`` says.
+    ``layout`` is that of the result, and ``by_words`` says whether words of filters, whole vectors
+    of them, lie as they are packed."""
 
-    problem: Convolution | Gemm
+    flat: bool
+    layout: str
+    by_words: bool
     sum: Tensor
     stored: Tensor
     packed: Tensor
@@ -49,15 +54,43 @@ def is_flat(p: Convolution | Gemm) -> bool:
     return isinstance(p, Gemm) or all(d.taps == 1 for d in p.dims)
 
 
+@dataclass(frozen=True)
+class Groups:
+    """Groups that are multiplied as one: ``count`` of them, each of ``filters`` channels of the
+    result and ``channels`` of the image, made of groups of the problem with ``per`` and ``own``."""
+
+    count: int
+    filters: int
+    channels: int
+    per: int
+    own: int
+
+    @staticmethod
+    def of(p: Convolution | Gemm) -> Groups:
+        """Those of a problem."""
+        if isinstance(p, Gemm):
+            return Groups(1, p.n, p.k, p.n, p.k)
+        per, own = p.multiplier, p.channels // p.groups
+        joined = LANES // per if p.groups > 1 and per < LANES else 1
+        joined = joined if p.groups % joined == 0 else 1
+        return Groups(p.groups // joined, per * joined, own * joined, per, own)
+
+    @property
+    def suit(self) -> bool:
+        """Whether a vector of results, and what it reads, is of one group."""
+        whole = self.filters % LANES == 0 and self.channels % TOGETHER == 0
+        return whole or self.count == 1
+
+
 def declare_dots(p: Convolution | Gemm, given: Any = None) -> DotDeclaration:
-    """The program of a forward pass that is not in groups; ``given`` as in
+    """The program of a forward pass whose :class:`Groups` suit; ``given`` as in
     :func:`~tilewright.topi.declare.declare`."""
     inputs = placeholders(p, given)
     image, filter = list(inputs.values())[:2]
     if isinstance(p, Gemm):
         found = p.factors(inputs)
         return _declare(
-            p, inputs, (1, found.rows, found.columns, found.depth), (),
+            p, inputs, 1, found.rows, (),
             lambda n, at, c: (found.left((), at[0], c), []),
             lambda f, taps, c: found.right((), c, f),
         )  # fmt: skip
@@ -77,22 +110,23 @@ def declare_dots(p: Convolution | Gemm, given: Any = None) -> DotDeclaration:
     def weight(f: Any, taps: Sequence[Any], c: Any) -> Any:
         return filter[p.filter_place(f, c, [0] * p.rank if flat else taps)]
 
-    sizes = (image.shape[0], math.prod(p.out_extents), p.out_channels, p.channels)
     taps = () if flat else tuple(d.taps for d in p.dims)
-    return _declare(p, inputs, sizes, taps, pixel, weight)
+    return _declare(p, inputs, image.shape[0], math.prod(p.out_extents), taps, pixel, weight)
 
 
 def _declare(
     p: Convolution | Gemm,
     inputs: dict[str, Tensor],
-    sizes: tuple[Any, int, int, int],
+    batch: Any,
+    count: int,
     taps: tuple[int, ...],
     pixel: Callable[..., tuple[Any, list[Any]]],
     weight: Callable[..., Any],
 ) -> DotDeclaration:
-    """``sizes`` are the batch, results of an image, channels of the result and of the image."""
-    (batch, count, filters, channels), raised = sizes, p.dtype == "int8"
-    fours, vectors = -(-channels // TOGETHER), -(-filters // LANES)
+    """``count`` results of an image, of windows of ``taps``."""
+    g, raised = Groups.of(p), p.dtype == "int8"
+    filters, channels = g.count * g.filters, g.count * g.channels
+    fours, vectors = -(-g.channels // TOGETHER), -(-filters // LANES)
     results, seen = [count + _SPARE], [count + _SPARE]
     if taps:
         assert isinstance(p, Convolution)
@@ -108,7 +142,7 @@ def _declare(
         read = (read.astype("uint8") ^ te.const(_ABOVE, "uint8")) if raised else read
         return te.if_then_else(te.all(*inside), read, nothing) if inside else read
 
-    shape = (batch, *seen, fours * TOGETHER)
+    shape = (batch, *seen, g.count * fours * TOGETHER)
     stored = te.compute(shape, value, name="Stored")
 
     def word(v: Any, *at: Any) -> Any:
@@ -116,7 +150,10 @@ def _declare(
         f, c = v * LANES + lane, four * TOGETHER + k
         inside = [] if filters % LANES == 0 else [f < filters]
         inside += [] if channels % TOGETHER == 0 else [c < channels]
-        read = weight(f, tap, c)
+        inside += (
+            [] if g.own == g.channels else [(c // g.own).equal(f // g.per % (g.channels // g.own))]
+        )
+        read = weight(f, tap, c % g.own)
         return te.if_then_else(te.all(*inside), read, te.const(0, "int8")) if inside else read
 
     packed = te.compute((vectors, *taps, fours, LANES, TOGETHER), word, name="Packed")
@@ -130,7 +167,8 @@ def _declare(
             assert isinstance(p, Convolution)
             each = zip(place, tap, p.dims, strict=True)
             place = [i * d.stride + t * d.dilation for i, t, d in each]
-        left = stored[(n, *place, four * TOGETHER + k)]
+        own = f // LANES * LANES // g.filters * g.channels if g.count > 1 else 0
+        left = stored[(n, *place, own + four * TOGETHER + k)]
         right = packed[(f // LANES, *tap, four, f % LANES, k)]
         return te.sum(left.astype("int32") * right.astype("int32"), axis=axes)
 
@@ -160,8 +198,12 @@ def _declare(
             return right_sum(n, list(place) if taps else [_flattened(place, space)], f)
 
         result = Images(p.layout).compute(batch, filters, space, at, "Conv")
+    along = p.transpose_b if isinstance(p, Gemm) else p.channels_last or not taps
+    by_words = along and g.own == g.channels and filters % LANES == 0
     output = finished(p, result, inputs)
-    return DotDeclaration(p, inputs, output, total, stored, packed, above, halves)
+    return DotDeclaration(
+        p, inputs, output, not taps, p.layout, by_words, total, stored, packed, above, halves
+    )
 
 
 def _sums(extents: Sequence[int]) -> list[Any]:

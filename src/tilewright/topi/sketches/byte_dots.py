@@ -15,10 +15,8 @@ from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import is_const
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import turned_words, vnni
-from tilewright.topi.nn.byte_dots import LANES, TOGETHER, DotDeclaration, is_flat
+from tilewright.topi.nn.byte_dots import LANES, DotDeclaration
 from tilewright.topi.nn.images import Images
-from tilewright.topi.operators.convolution import Convolution
-from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 
@@ -42,7 +40,6 @@ class ByteTile:
 
 def schedule_bytes(d: DotDeclaration, tile: ByteTile) -> Schedule:
     """The schedule of :func:`~tilewright.topi.nn.byte_dots.declare_dots`."""
-    flat = is_flat(d.problem)
     s = scheduled(d.output, d.sum, d.stored, d.packed, d.above, d.halves)
     out = s[d.output]
     n, c, space = _axes(out, d)
@@ -50,7 +47,7 @@ def schedule_bytes(d: DotDeclaration, tile: ByteTile) -> Schedule:
     f, lane = out.split(c, factor=step)
     vector, lane = out.split(lane, factor=LANES)
     part, f = out.split(f, nparts=tile.parts)
-    if flat:
+    if d.flat:
         out.reorder(*n, *space, part, f, vector, lane)
         q = out.fuse(*space) if len(space) > 1 else space[0]
         at, row = out.split(q, factor=tile.rows)
@@ -90,20 +87,18 @@ def schedule_bytes(d: DotDeclaration, tile: ByteTile) -> Schedule:
 
 def _axes(out: Stage, d: DotDeclaration) -> tuple[list[IterVar], IterVar, list[IterVar]]:
     """The axes of the result: of the batch, where there is one, of channels, of pixels."""
-    if not isinstance(d.problem, Convolution):
+    if len(d.layout) == 2:
         row, column = out.op.axis
         return [], column, [row]
-    n, c, space = Images(d.problem.layout).meaning(out.op.axis)
+    n, c, space = Images(d.layout).meaning(out.op.axis)
     return [n], c, space
 
 
 def _pack(s: Schedule, d: DotDeclaration, out: Stage, at: IterVar | None) -> None:
     """The filter, and what sums are too large by: in a task, or before all of them."""
-    packed, p = s[d.packed], d.problem
+    packed = s[d.packed]
     v, *taps, four, lane, k = packed.op.axis
-    sizes = (p.n, p.k) if isinstance(p, Gemm) else (p.out_channels, p.channels)
-    along = p.transpose_b if isinstance(p, Gemm) else p.channels_last or not taps
-    if along and sizes[0] % LANES == 0 and sizes[1] % (_FOURS * TOGETHER) == 0:
+    if d.by_words and extent_of(four) % _FOURS == 0:
         four, within = packed.split(four, factor=_FOURS)
         packed.reorder(v, *taps, four, within, lane, k)
         packed.tensorize(within, turned_words)
