@@ -91,6 +91,50 @@ _OTHERS = (
 )
 
 
+@dataclass(frozen=True)
+class OpenCLDevice:
+    """What a work-item of an OpenCL device has.
+
+    Attributes
+    ----------
+    name : part of what it calls itself.
+    vector : bytes of the vectors with which it computes, and that one access moves.
+    registers : bytes of them that a work-item may have without others losing theirs.
+    group : work-items of a group, at most.
+    busy : work-items that keep it busy.
+    shared : whether what a group shares is faster than global memory.
+    host : whether it is a CPU, whose compiler chooses what registers hold, and where the items of
+        a group take turns.
+    """
+
+    name: str
+    vector: int
+    registers: int
+    group: int
+    busy: int
+    shared: bool = False
+    host: bool = False
+
+
+#: Arm's GPUs: 16 registers of 128 bits (Midgard), or 64 of 32 (Bifrost and Valhall), of a thread;
+#: memory that work-groups share is main memory (Arm Mali GPU OpenCL Developer Guide, "Memory").
+MALI = OpenCLDevice("mali", 16, 256, 256, 4096)
+#: Those known by name, then a GPU and a CPU of which nothing else is known: a GPU moves vectors of
+#: 128 bits; LLVM, with which drivers for CPUs compile, prefers vectors of 256 bits.
+OPENCL = (MALI,)
+OPENCL_GPU = OpenCLDevice("", WIDEST, 512, BLOCK_THREADS, 32768, True)
+OPENCL_CPU = OpenCLDevice("", 32, 1152, BLOCK_THREADS, 16, host=True)
+
+
+def opencl_device(name: str) -> OpenCLDevice | None:
+    """The device that a name speaks of, None where it is none that is known by name.
+
+    >>> opencl_device("Mali-T860").vector
+    16
+    """
+    return next((d for d in OPENCL if d.name in name.lower()), None)
+
+
 def compute_capability(arch: str) -> int:
     """90 for "sm_90a"; raises :class:`TargetError` for anything that is not such a name."""
     digits = arch.removeprefix("sm_").rstrip("af")

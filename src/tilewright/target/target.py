@@ -21,6 +21,7 @@ from tilewright.target.devices import (
     WARP,
     compute_capability,
     known,
+    opencl_device,
 )
 
 KINDS = ("llvm", "cuda", "opencl", "sim")
@@ -62,7 +63,9 @@ class Target:
     ----------
     kind : "llvm" (the CPU), "cuda", "opencl" or "sim" (a GPU on the CPU).
     arch : "sm_90a" and the like for cuda; for llvm a feature set ("native", "avx2", "avx512",
-        "baseline"); for opencl a device's name, or a part of it. Empty: the machine at hand.
+        "baseline"); for opencl a device's name, or a part of it: one of those that
+        :data:`~tilewright.target.devices.OPENCL` names need not be at hand to be lowered for.
+        Empty: the machine at hand.
     threads : how many threads PARALLEL loops use on the CPU; 0 means as many as there are cores.
     """
 
@@ -212,7 +215,9 @@ def _limits(kind: str, arch: str) -> Limits:
     if kind == "sim":
         return Limits(shared_memory=H200.block_shared)
     if kind == "opencl":
-        return Limits(grid=(2**31 - 1,) * 3, block=(1024, 1024, 1024), warp_size=1)
+        place = opencl_device(arch)
+        most = BLOCK_THREADS if place is None else place.group
+        return Limits(most, grid=(2**31 - 1,) * 3, block=(1024, 1024, 1024), warp_size=1)
     return Limits()
 
 

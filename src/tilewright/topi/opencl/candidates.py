@@ -6,11 +6,13 @@ Code is kept short: drivers compile it while the program waits, some of them slo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from math import prod
 
 from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import TargetError
+from tilewright.target.devices import MALI, OPENCL_CPU, OPENCL_GPU, OpenCLDevice, opencl_device
 from tilewright.target.target import Target
 from tilewright.topi.gpu.candidates import strip_tiles
 from tilewright.topi.opencl.depthwise_vectors import VectorTile
@@ -29,19 +31,29 @@ _ITEMS = 4096
 _MOST = 16
 
 
-def shares_memory(target: Target) -> bool:
-    """Whether the work-items of a group share memory that is faster than the device's own.
+def machine(target: Target) -> OpenCLDevice:
+    """What a work-item of a target has.
 
-    Where the device is not at hand, nobody knows, and what works everywhere is to be taken.
+    Where a device is neither known by name nor at hand, what works everywhere is to be taken.
     """
     if target.kind != "opencl":
-        return target.is_gpu
+        return OPENCL_GPU
     from tilewright.runtime.opencl_device import device
 
     try:
-        return device(target.arch).shared
+        place = None if opencl_device(target.arch) else device(target.arch)
     except TargetError:
-        return False
+        return MALI
+    found = opencl_device(target.arch if place is None else place.name)
+    if found is None and place is not None:
+        known = OPENCL_CPU if place.host else OPENCL_GPU
+        return replace(known, shared=place.shared)
+    return found or MALI
+
+
+def shares_memory(target: Target) -> bool:
+    """Whether the work-items of a group share memory that is faster than the device's own."""
+    return target.is_gpu and machine(target).shared
 
 
 def _widths(p: Conv) -> list[int]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright import te
-from tilewright.schedule import Schedule, Stage
+from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
 from tilewright.topi.parameters import flag
+from tilewright.topi.pieces.tiling import spread
 from tilewright.topi.stages import begin, image_axes, tap_axes
 
 
@@ -46,7 +46,7 @@ def schedule_vectors(d: Declaration, tile: VectorTile = VectorTile()) -> Schedul
     w, column = out.split(w, factor=tile.columns * sw)
     h, row = out.split(h, factor=tile.rows * sh)
     out.reorder(n, h, w, c, row, column, lane)
-    item = _spread(out, [n, h, w, c], tile.items)
+    item = spread(out, [n, h, w, c], tile.items)
     # Of several filters a channel, lanes read the same input, which no vector load brings.
     whole = p.result_channels % tile.lanes == 0 and p.multiplier == 1
 
@@ -69,15 +69,7 @@ def schedule_vectors(d: Declaration, tile: VectorTile = VectorTile()) -> Schedul
 
     if st.packed is not None:
         if tile.packed:
-            _spread(st.packed, list(st.packed.op.axis), tile.items)
+            spread(st.packed, list(st.packed.op.axis), tile.items)
         else:
             st.packed.compute_inline()
     return s
-
-
-def _spread(stage: Stage, axes: list[te.IterVar], items: int) -> te.IterVar:
-    """Work-items over ``axes``, in groups of ``items``."""
-    group, item = stage.split(stage.fuse(*axes), factor=items)
-    stage.bind(group, te.thread_axis("blockIdx.x"))
-    stage.bind(item, te.thread_axis("threadIdx.x"))
-    return item

@@ -213,12 +213,14 @@ class Convolution(Problem):
         return declare_dense(self, given)
 
     def declare_as(self, form: str, given: Any = None) -> Declared:
-        """One of :data:`~tilewright.topi.nn.flat_windows.FORMS`, or of
+        """One of :data:`~tilewright.topi.nn.flat_windows.FORMS`, of
+        :data:`~tilewright.topi.nn.packed_windows.FORMS`, or of
         :data:`~tilewright.topi.nn.byte_dots.FORMS`."""
         from tilewright.topi.nn.byte_dots import FORMS as DOTS
         from tilewright.topi.nn.flat_windows import FORMS
+        from tilewright.topi.nn.packed_windows import FORMS as PACKED
 
-        known: dict[str, Any] = FORMS | DOTS
+        known: dict[str, Any] = FORMS | PACKED | DOTS
         declared: Declared = known[form](self, given)
         return declared
 

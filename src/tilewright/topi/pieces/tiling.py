@@ -61,6 +61,14 @@ def bind(stage: Stage, block: IterVar, *threads: IterVar) -> IterVar:
     return block
 
 
+def spread(stage: Stage, axes: Sequence[IterVar], threads: int) -> IterVar:
+    """Threads, or work-items, over all of ``axes``, in blocks of as many; returns the loop of a
+    block's."""
+    block, thread = stage.split(stage.fuse(*axes), factor=threads)
+    bind(stage, block, thread)
+    return thread
+
+
 def bind_all(stage: Stage, rest: IterVar, threads: Sequence[IterVar]) -> IterVar:
     """A loop among threads, the last of which are neighbours and take neighbouring turns. Returns
     the loop over what each of them does."""

@@ -9,6 +9,8 @@ from tilewright.topi.cpu.flat_tiles import flat_tiles, suits
 from tilewright.topi.gpu import box_products as boxes
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
+from tilewright.topi.opencl import packing_tiles as packing
+from tilewright.topi.opencl.product_tiles import item_product_tiles
 from tilewright.topi.pieces.box_products import BoxGradientTile, BoxProductTile
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
@@ -17,7 +19,9 @@ from tilewright.topi.sketches.box_products import schedule_box_products
 from tilewright.topi.sketches.byte_dots import ByteTile, schedule_bytes
 from tilewright.topi.sketches.dots import DotTile, dot_tiles, schedule_dots
 from tilewright.topi.sketches.flat_windows import FlatTile, form, schedule_flat
+from tilewright.topi.sketches.item_products import ItemTile, schedule_item_products
 from tilewright.topi.sketches.loops import counts, schedule_cpu, schedule_gpu, tilings
+from tilewright.topi.sketches.packing import PackTile, schedule_packing
 from tilewright.topi.sketches.products import (
     column_tiles,
     is_dots,
@@ -64,6 +68,11 @@ SKETCHES = (
              operators=()),
     Template("cpu.products", ColumnTile, schedule_columns, (), None, False, column_tiles,
              where=is_product, operators=()),
+    Template("opencl.packing", PackTile, schedule_packing, ("forward", "dgrad"), None, True,
+             packing.packing_tiles, ("opencl", "sim"), where=packing.suits, form="packed",
+             operators=()),
+    Template("opencl.products", ItemTile, schedule_item_products, (), None, True,
+             item_product_tiles, ("opencl", "sim"), where=is_product, operators=()),
     Template("cpu.loops", Tiling, schedule_cpu, (), None, False, tilings, where=_is_other,
              operators=(), types=_ANY),
     Template("gpu.loops", Tiling, schedule_gpu, (), None, True, tilings, where=_is_other,

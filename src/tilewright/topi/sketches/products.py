@@ -28,7 +28,7 @@ from tilewright.topi.template import DEPTHWISE
 #: Rows of a matrix that has few.
 _FEW = 32
 #: Bytes of columns that are stored, at most.
-_STORED = 2**28
+STORED = 2**28
 
 
 def schedule_mma(d: Declared, tile: MmaTile) -> Schedule:
@@ -55,7 +55,8 @@ def _matmul(p: Problem) -> Matmul | None:
         return None
 
 
-def _found(p: Problem) -> Matmul:
+def matrices(p: Problem) -> Matmul:
+    """Those of a problem that :func:`is_product`."""
     found = _matmul(p)
     assert found is not None
     return found
@@ -70,7 +71,7 @@ def is_product(p: Problem) -> bool:
 def is_mma_product(p: Problem) -> bool:
     """Whether tensor cores multiply these matrices."""
     kinds = {"float16", "bfloat16"}
-    return is_product(p) and p.accumulate == "float32" and str(_found(p).weights.dtype) in kinds
+    return is_product(p) and p.accumulate == "float32" and str(matrices(p).weights.dtype) in kinds
 
 
 def is_dots(p: Problem) -> bool:
@@ -78,54 +79,54 @@ def is_dots(p: Problem) -> bool:
     little beside the products."""
     if not is_product(p) or p.channels_last is not None:  # of windows the sum has several axes
         return False
-    return _found(p).dots and min(p.result.shape[-2:]) <= _FEW
+    return matrices(p).dots and min(p.result.shape[-2:]) <= _FEW
 
 
 def mma_tiles(p: Problem, target: Target) -> list[MmaTile]:
     """For :func:`schedule_mma`."""
-    return [t for t in conv2d_mma_tiles(*_filters(p)) if t.implicit or _stored(p) <= _STORED]
+    return [t for t in conv2d_mma_tiles(*filters_of(p)) if t.implicit or stored_bytes(p) <= STORED]
 
 
 def lane_tiles(p: Problem, target: Target) -> list[LaneTile]:
     """For :func:`schedule_lanes`."""
-    found = conv2d_lanes_tiles(*_filters(p))
+    found = conv2d_lanes_tiles(*filters_of(p))
     if target.kind == "opencl":  # which cannot copy in the background
         return [t for t in found if t.implicit and t.stages == 1]
-    may_store = _stored(p) <= _STORED and p.dtype == p.accumulate
+    may_store = stored_bytes(p) <= STORED and p.dtype == p.accumulate
     return [t for t in found if t.implicit or may_store]
 
 
 def column_tiles(p: Problem, target: Target) -> list[ColumnTile]:
     """For :func:`schedule_columns`."""
-    filters, groups = _filters(p)
+    filters, groups = filters_of(p)
     wide, own = lanes(p, target), filters // groups
     return [
         ColumnTile(rows, vectors, wide, implicit)
         for rows, vectors in ((8, 2), (4, 4), (6, 2), (4, 2), (8, 1))
         if groups == 1 or own % rows == 0
         for implicit in (1, 0)
-        if implicit or _stored(p) <= _STORED
+        if implicit or stored_bytes(p) <= STORED
     ] or [ColumnTile(own, 1, wide, 1)]
 
 
 def mma_counts(p: Problem, tile: MmaTile) -> Counts:
     """Of :func:`schedule_mma`."""
-    return of_products(_found(p), tile, 32 * tile.down * tile.across)
+    return of_products(matrices(p), tile, 32 * tile.down * tile.across)
 
 
 def lane_counts(p: Problem, tile: LaneTile) -> Counts:
     """Of :func:`schedule_lanes`."""
-    return of_products(_found(p), tile, tile.down * tile.across)
+    return of_products(matrices(p), tile, tile.down * tile.across)
 
 
-def _filters(p: Problem) -> tuple[int, int]:
+def filters_of(p: Problem) -> tuple[int, int]:
     """Rows of the result's matrix, of all groups, and groups."""
-    found = _found(p)
+    found = matrices(p)
     return found.height * found.groups, found.groups
 
 
-def _stored(p: Problem) -> int:
+def stored_bytes(p: Problem) -> int:
     """Bytes of all columns."""
-    columns = _found(p).columns
+    columns = matrices(p).columns
     count = math.prod(static(e, "columns") for e in columns.shape)
     return count * columns.dtype.bytes

@@ -1,0 +1,122 @@
+"""Windows over packed operands, for devices without shared memory: article 004's spatial packing.
+
+Each work-item sums a tile of neighbouring pixels by vectors of neighbouring channels in registers.
+For every vector of the filter that it reads it multiplies all pixels of its tile, of which a row of
+taps needs few more. Small kernels pack the image and the filter beforehand
+(:mod:`~tilewright.topi.nn.packed_windows`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule import Schedule, Stage
+from tilewright.topi.nn.packed_windows import PackedDeclaration
+from tilewright.topi.parameters import flag
+from tilewright.topi.pieces.tiling import bind, extent_of, spread
+from tilewright.topi.stages import scheduled, space_axes
+
+#: Work-items of a group that packs.
+_PACKERS = 16
+
+
+@dataclass(frozen=True)
+class PackTile:
+    """An item sums ``rows`` by ``columns`` pixels of ``vectors`` vectors of ``lanes`` channels. It
+    reads ``depth`` channels of a pixel at once, and the taps of a row are written out with
+    ``unroll``. A work-group has ``across`` items along channels and ``along`` of them along pixels.
+    With ``kept`` what a step reads is put in registers first, as vectors."""
+
+    rows: int = 1
+    columns: int = 4
+    vectors: int = 1
+    lanes: int = 4
+    depth: int = 4
+    across: int = 8
+    along: int = 4
+    unroll: int = flag()
+    kept: int = flag()
+
+    @property
+    def channels(self) -> int:
+        """Channels of the result in a tile."""
+        return self.vectors * self.lanes
+
+
+def schedule_packing(d: PackedDeclaration, tile: PackTile = PackTile()) -> Schedule:
+    """The schedule of the declaration of :mod:`~tilewright.topi.nn.packed_windows`."""
+    s = scheduled(d.output, d.sum, d.padded, d.packed)
+    read = (d.padded, d.packed)
+    copies = [s.cache_read(t, "local", [d.sum]) for t in read] if tile.kept else []
+    out, sums = s[d.output], s[d.sum]
+    sums.set_scope("local")
+
+    item = _items(out, d, tile)
+    sums.compute_at(out, item)
+    _, *space, c = sums.op.axis
+    channels, *taps = sums.op.reduce_axis
+    c, lane = sums.split(c, factor=tile.lanes)
+    step, channel = sums.split(channels, factor=tile.depth)
+    *before, column = taps
+    inside = [column] if tile.unroll else []
+    before += [] if tile.unroll else [column]
+    sums.reorder(step, *before, *inside, channel, *space, c, lane)
+    sums.unroll(*inside, channel, *space, c)
+    sums.vectorize(lane)
+    if copies:
+        pixels, filter = (s[t] for t in copies)
+        pixels.compute_at(sums, before[-1] if before else step)
+        *others, axis = pixels.op.axis
+        pixels.unroll(*others)
+        pixels.vectorize(axis)
+        filter.compute_at(sums, channel)
+        *others, axis = filter.op.axis
+        vector, lane = filter.split(axis, factor=tile.lanes)
+        filter.unroll(*others, vector)
+        filter.vectorize(lane)
+    _pack_image(s[d.padded], d.problem.channels_last, tile.lanes)
+    _pack_filter(s[d.packed])
+    return s
+
+
+def _items(out: Stage, d: PackedDeclaration, tile: PackTile) -> IterVar:
+    """The result among work-items; returns the innermost loop over them."""
+    n, c, *space = space_axes(out, d.problem.layout)
+    c, inner = out.split(c, factor=tile.channels)
+    vector, lane = out.split(inner, factor=tile.lanes)
+    within: list[IterVar] = []
+    for k, many in ((-1, tile.columns), (-2, tile.rows)):
+        space[k], part = out.split(space[k], factor=many)
+        within.insert(0, part)
+    c, across = out.split(c, factor=tile.across)
+    own = [*within, vector, lane] if d.problem.channels_last else [vector, lane, *within]
+    out.reorder(c, n, *space, across, *own)
+    rest, along = out.split(out.fuse(n, *space), factor=tile.along)
+    bind(out, out.fuse(c, rest), along, across)
+    if d.problem.channels_last:
+        out.vectorize(own.pop())
+    out.unroll(*own)
+    return across
+
+
+def _pack_image(padded: Stage, last: bool, lanes: int) -> None:
+    """A block of channels of a pixel an item; where channels lie apart, neighbours take
+    neighbouring pixels."""
+    *others, c, column, channel = padded.op.axis
+    if last:
+        padded.reorder(*others, column, c)
+        vector, channel = padded.split(channel, factor=gcd(extent_of(channel), lanes))
+        padded.unroll(vector)
+        padded.vectorize(channel)
+    else:
+        padded.unroll(channel)
+    spread(padded, [*others, column, c] if last else [*others, c, column], _PACKERS)
+
+
+def _pack_filter(packed: Stage) -> None:
+    """All taps of a block of filters an item; neighbours take neighbouring channels."""
+    g, c, r, *_, channel = packed.op.axis
+    packed.unroll(channel)
+    spread(packed, [g, c, r], _PACKERS)
