@@ -96,12 +96,12 @@ def declare_packed(p: Convolution, given: Any = None) -> PackedDeclaration:
 
 
 def block(count: int) -> int:
-    """Of so many channels, those of a block: all of few, else a power of two."""
+    """How many of ``count`` channels are in a block: all of a few, else a power of two."""
     return count if count < CHANNELS else math.gcd(count, CHANNELS)
 
 
 def _padded(w: Convolved, image: Tensor, results: Sequence[int]) -> Tensor:
-    """The image with its padding, as far as windows of so many results see."""
+    """The image with its padding, as far as the windows of ``results`` see."""
     p, images, dims = w.problem, Images(w.problem.layout), w.problem.rank
     n, c, _ = images.meaning(image.shape)
     first, deep = len(w.result) - dims, block(int(c))

@@ -14,12 +14,17 @@ from tilewright.topi.nn.padding import static
 from tilewright.topi.opencl.candidates import machine
 from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.item_products import ItemTile
-from tilewright.topi.sketches.products import STORED, matrices, stored_bytes
+from tilewright.topi.sketches.products import STORED, is_product, matrices, stored_bytes
 
 #: Work-items of a group, and of them along columns, at most; on a CPU, those along rows, which
 #: take turns with the same columns.
 _GROUP, _ACROSS, _TURNS = 128, 16, 16
 _MOST = 24
+
+
+def suits(p: Problem) -> bool:
+    """Whether matrices are multiplied, with sums of a type that OpenCL has."""
+    return is_product(p, ("float16", "float32", "float64"))
 
 
 def item_product_tiles(p: Problem, target: Target) -> list[ItemTile]:

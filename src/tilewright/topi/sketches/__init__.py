@@ -10,7 +10,7 @@ from tilewright.topi.gpu import box_products as boxes
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
 from tilewright.topi.opencl import packing_tiles as packing
-from tilewright.topi.opencl.product_tiles import item_product_tiles
+from tilewright.topi.opencl import product_tiles as items
 from tilewright.topi.pieces.box_products import BoxGradientTile, BoxProductTile
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
@@ -72,7 +72,7 @@ SKETCHES = (
              packing.packing_tiles, ("opencl", "sim"), where=packing.suits, form="packed",
              operators=()),
     Template("opencl.products", ItemTile, schedule_item_products, (), None, True,
-             item_product_tiles, ("opencl", "sim"), where=is_product, operators=()),
+             items.item_product_tiles, ("opencl", "sim"), where=items.suits, operators=()),
     Template("cpu.loops", Tiling, schedule_cpu, (), None, False, tilings, where=_is_other,
              operators=(), types=_ANY),
     Template("gpu.loops", Tiling, schedule_gpu, (), None, True, tilings, where=_is_other,

@@ -62,10 +62,10 @@ def matrices(p: Problem) -> Matmul:
     return found
 
 
-def is_product(p: Problem) -> bool:
+def is_product(p: Problem, kinds: tuple[str, ...] = ("float32", "float64")) -> bool:
     """Whether matrices are multiplied, with sums of a type that schedules have."""
     found = _matmul(p) if p.operator not in DEPTHWISE else None
-    return found is not None and str(found.product.dtype) in ("float32", "float64")
+    return found is not None and str(found.product.dtype) in kinds
 
 
 def is_mma_product(p: Problem) -> bool:
