@@ -34,6 +34,8 @@ IMPOSSIBLE = {
         dtype="int8", epilogue="dequantize+quantized_residual(1,0.5)"
     ),
     "quantize takes 2 values, got 0": dict(dtype="int8", epilogue="dequantize+quantize"),
+    "has channels in blocks of 32": dict(dtype="int8", layout="NCHW32"),
+    "unknown layout 'NCHW4': use NCHW, NHWC": dict(layout="NCHW4"),
     "has quantized_residual twice": dict(
         dtype="int8", epilogue="dequantize+residual+quantized_residual(1)"
     ),

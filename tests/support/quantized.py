@@ -25,6 +25,12 @@ EXACT = (
 
 def reference(p: Problem, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """The result of a problem: sums in 64 bits, then one operation of float32 after another."""
+    if getattr(p, "block", 0):
+        plain: Any = p.plain()
+        shapes = plain.shapes()
+        given = {n: _channels_first(a).reshape(shapes[n]) for n, a in arrays.items()}
+        found: np.ndarray = p.lay("result", reference(plain, given))
+        return found
     sums = product if isinstance(p, Gemm) else convolution
     bare: Any = p.replace(epilogue=())
     y: np.ndarray = sums(bare, arrays).astype("int64").astype("int32")
@@ -34,6 +40,11 @@ def reference(p: Problem, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     for step in p.epilogue:
         y = apply(step, y, {n: _wide(arrays[n], s, shape) for n, s in step.tensors}, p.dtype)
     return y
+
+
+def _channels_first(values: np.ndarray) -> np.ndarray:
+    """Of channels in blocks."""
+    return np.moveaxis(values, -1, 2) if values.ndim == 5 else values
 
 
 def _wide(values: np.ndarray, place: str, shape: list[int]) -> np.ndarray:
@@ -125,7 +136,16 @@ def quantized(draw: st.DrawFn) -> Problem:
     if kind == "volume":
         return draw(volumes(**fixed))
     p = draw(convolutions(**fixed))
-    return p.replace(groups=p.channels) if kind == "depthwise" else p
+    p = p.replace(groups=p.channels) if kind == "depthwise" else p
+    blocks = draw(st.sampled_from([0, 0, 4, 32])) if p.rank == 2 else 0
+    if not blocks:
+        return p
+    wide = 1 if p.is_depthwise else blocks
+    channels = blocks if p.is_depthwise else p.groups * blocks
+    return p.replace(
+        layout=f"NCHW{blocks}", channels=channels, multiplier=wide,
+        groups=0 if p.is_depthwise else p.groups,
+    )  # fmt: skip
 
 
 def result(kernel: Any, p: Problem, arrays: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -51,8 +51,8 @@ class PyTorch:
             return f"PyTorch does not run on {target.kind}"
         if target.kind == "cuda" and not torch.cuda.is_available():
             return "this PyTorch has no CUDA device"
-        if problem.torch_function(torch) is None:
-            return f"PyTorch has no operator {problem.operator}"
+        if problem.is_quantized or problem.torch_function(torch) is None:
+            return f"PyTorch has no operator {problem.operator} in {problem.dtype}"
         return ""
 
     def candidates(self, problem: Problem, target: Target) -> Sequence[Any]:

@@ -231,6 +231,12 @@ class Problem:
         those of :meth:`plain`; None where it is the same."""
         return None
 
+    def lay(self, name: str, values: Any) -> Any:
+        """A NumPy array of an input, or of "result", in the shape that it has in :meth:`plain`, as
+        it lies in this problem."""
+        order = self.permutation(name)
+        return values if order is None else values.transpose(order)
+
     def excerpt(
         self, arrays: Mapping[str, Any], result: Any
     ) -> tuple[Problem, dict[str, Any], Any]:

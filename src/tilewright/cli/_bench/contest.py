@@ -224,8 +224,7 @@ class Contest:
         with torch.no_grad():
             tensors = torch_peer.operands(p, given, device, False)
             wanted = call(*tensors).cpu().numpy()
-        order = problem.permutation("result")
-        wanted = wanted if order is None else wanted.transpose(order)
+        wanted = problem.lay("result", wanted)
         return float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
 
 
@@ -257,8 +256,7 @@ def in_layout(problem: Problem, name: str, values: Any) -> Any:
     """A tensor as it lies in the problem's layout."""
     import numpy as np
 
-    order = problem.permutation(name)
-    return values if order is None else np.ascontiguousarray(values.transpose(order))
+    return np.ascontiguousarray(problem.lay(name, values))
 
 
 def to_float(values: Any, dtype: str) -> Any:

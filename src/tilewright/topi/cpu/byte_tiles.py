@@ -35,7 +35,9 @@ def suits(p: Problem) -> bool:
         return False
     if isinstance(p, Gemm):
         return p.batch == 1
-    return isinstance(p, Convolution) and p.groups < p.channels and Groups.of(p).suit
+    return (
+        isinstance(p, Convolution) and not p.block and p.groups < p.channels and Groups.of(p).suit
+    )
 
 
 def byte_tiles(p: Convolution | Gemm, target: Target) -> list[ByteTile]:

@@ -16,23 +16,44 @@ class Images:
     ('n', 'h', 'w', 'c')
     >>> Images("NCW").meaning((0, 1, 2))
     (0, 1, [2])
+
+    In layouts such as "NCHW4" channels lie in blocks of that size, each innermost.
+
+    >>> Images("NCHW4").order("n", 6, ["h", "w"]), Images("NCHW4").shape("n", 8, ["h", "w"])
+    (('n', 1, 'h', 'w', 2), ('n', 2, 'h', 'w', 4))
     """
 
     def __init__(self, layout: str) -> None:
         self.layout = layout
         self.last = layout.endswith("C")  # whether channels lie next to one another
-        self.rank = len(layout) - 2
+        letters = layout.rstrip("0123456789")
+        self.block = int(layout[len(letters) :] or 0)
+        self.rank = len(letters) - 2
         self.names = "dhw"[3 - self.rank :]
 
     def order(self, n: Any, c: Any, space: Sequence[Any]) -> tuple[Any, ...]:
-        """An index, or a shape, in the order of memory."""
+        """An index in the order of memory."""
+        if self.block:
+            return (n, c // self.block, *space, c % self.block)
         return (n, *space, c) if self.last else (n, c, *space)
+
+    def shape(self, n: Any, c: Any, space: Sequence[Any]) -> tuple[Any, ...]:
+        """A shape in the order of memory."""
+        return (n, c // self.block, *space, self.block) if self.block else self.order(n, c, space)
 
     def meaning(self, index: Sequence[Any]) -> tuple[Any, Any, list[Any]]:
         """(n, c, space) of an index in the order of memory."""
+        if self.block:
+            return index[0], index[1] * self.block + index[-1], list(index[2:-1])
         if self.last:
             return index[0], index[-1], list(index[1:-1])
         return index[0], index[1], list(index[2:])
+
+    def extents(self, shape: Sequence[Any]) -> tuple[Any, Any, list[Any]]:
+        """(n, c, space) of a shape in the order of memory."""
+        if self.block:
+            return shape[0], shape[1] * self.block, list(shape[2:-1])
+        return self.meaning(shape)
 
     def compute(
         self,
@@ -48,11 +69,11 @@ class Images:
             list(self.names) if len(space) == self.rank else [f"i{k}" for k in range(len(space))]
         )
         made: Tensor = te.compute(
-            self.order(n, c, space),
+            self.shape(n, c, space),
             lambda *index: element(*self.meaning(index)),
             name=name,
             tag=tag,
-            varargs_names=self.order("n", "c", names),
+            varargs_names=("n", "c", *names, "k") if self.block else self.order("n", "c", names),
         )
         return made
 
@@ -72,7 +93,7 @@ def padded(
     A negative ``before`` cuts. Without ``channels`` and ``batch`` it has those of ``x``, and where
     nothing changes, or only the end is cut, it is ``x`` itself.
     """
-    n, c, space = images.meaning(x.shape)
+    n, c, space = images.extents(x.shape)
     own = [int(e) for e in space]
     more = channels > int(c)
     cut = all(b == 0 and extent <= e for b, extent, e in zip(before, extents, own, strict=True))

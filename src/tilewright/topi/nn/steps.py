@@ -52,7 +52,7 @@ def apply_step(
         found = _MEANING[step.name](value, *step.values, **read)
         return _rounded_apart(found) if quantized else found
 
-    n, c, space = images.meaning(x.shape)
+    n, c, space = images.extents(x.shape)
     return images.compute(n, c, space, element, step.name.title().replace("_", ""), ELEMENTWISE)
 
 
@@ -64,7 +64,7 @@ def by_channel(
     of = None if quantized else scale_and_shift(step, x.dtype, tensors)
     if of is None:
         return apply_step(step, x, images, tensors, quantized=quantized), []
-    n, c, space = images.meaning(x.shape)
+    n, c, space = images.extents(x.shape)
     scale, shift = (
         te.compute((c,), lambda k, j=j: of(k)[j], name=name)
         for j, name in enumerate(("Scale", "Shift"))

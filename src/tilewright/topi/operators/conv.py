@@ -12,7 +12,13 @@ from tilewright.ir.dtype import dtype as _dtype
 from tilewright.ir.errors import ProblemError
 from tilewright.topi import arguments
 from tilewright.topi.arguments import one_of
-from tilewright.topi.operators.conv_shapes import Dimension, dimensions, layouts, multiplier_of
+from tilewright.topi.operators.conv_shapes import (
+    BLOCKED,
+    Dimension,
+    dimensions,
+    layouts,
+    multiplier_of,
+)
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.problem import Traits
 
@@ -47,7 +53,9 @@ class Conv(Convolution):
     stride, dilation : an integer or (vertical, horizontal).
     padding : an integer, (vertical, horizontal), (top, left, bottom, right), or a name of
         :func:`~tilewright.topi.arguments.named_padding`; in 1-D also (left, right).
-    layout : how images lie, one of :data:`LAYOUTS`. Filters lie as (channels, multiplier, KH, KW)
+    layout : how images lie, one of :data:`LAYOUTS`, or of integers "NCHW4" or "NCHW32", (batch,
+        channels / 4, height, width, 4), with filters (groups * multiplier, channels / groups / 4,
+        KH, KW, 4). Other filters lie as (channels, multiplier, KH, KW)
         in every layout where they are depthwise, else as (groups * multiplier, channels / groups,
         KH, KW), or with channels last too: as PyTorch has them in memory in either format.
     epilogue : not in "wgrad".
@@ -75,10 +83,12 @@ class Conv(Convolution):
         """Values in one form; raises :class:`ProblemError` for what is no convolution."""
         put = self.put
         put("layout", self.layout or LAYOUTS[self.operator][0])
-        one_of("layout", self.layout, LAYOUTS[self.operator])
+        blocked = tuple(BLOCKED) if self.is_quantized and self.rank == 2 else ()
+        one_of("layout", self.layout, (*LAYOUTS[self.operator], *blocked))
         self.sizes("batch", "channels", "height", "width", "multiplier", "kernel_h", "kernel_w")
         self.sizes("groups", least=0)
         self._check_groups()
+        self._check_blocks()
         put("stride", arguments.each("stride", self.stride, self.rank))
         put("dilation", arguments.each("dilation", self.dilation, self.rank))
         put("padding", self._padding(self.padding))
@@ -97,6 +107,14 @@ class Conv(Convolution):
         self.put("groups", groups)
         if groups == self.channels and not depthwise:
             self.put("operator", f"depthwise_{self.operator}")
+
+    def _check_blocks(self) -> None:
+        block, own = self.block, 0 if self.is_depthwise else self.channels // self.groups
+        if block and any(c % block for c in (self.channels, self.out_channels, own)):
+            raise ProblemError(
+                f"{self.layout} has channels in blocks of {block}, and {self.channels} to "
+                f"{self.out_channels} in {self.groups} groups are not: fill them up, or use NHWC"
+            )
 
     def _padding(self, given: Any) -> tuple[int, ...]:
         if not isinstance(given, str):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tilewright.ir.errors import ProblemError
-from tilewright.topi.operators.conv_shapes import layouts
+from tilewright.topi.operators.conv_shapes import BLOCKED, layouts
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.problem import OPERATORS, Problem, numbers
 
@@ -81,8 +81,9 @@ def _of_shapes(
     elif args.groups is not None:
         raise ProblemError(f"--groups {args.groups}: {name} has one for each channel")
     for layout in args.layout.split(","):
-        if layout.strip() not in ("", *layouts(rank)):
-            known = ", ".join(layouts(rank))
+        blocked = tuple(BLOCKED) if rank == 2 else ()
+        if layout.strip() not in ("", *layouts(rank), *blocked):
+            known = ", ".join((*layouts(rank), *blocked))
             raise ProblemError(f"unknown layout {layout.strip()!r}: use {known}")
         yield cls.parse(
             data, weight, groups, padding=numbers(args.padding or "0"),

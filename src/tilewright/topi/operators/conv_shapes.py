@@ -19,6 +19,10 @@ def layouts(rank: int) -> tuple[str, str]:
     return f"NC{space}", f"N{space}C"
 
 
+#: Layouts of images of integers in two dimensions whose channels lie in blocks, innermost.
+BLOCKED = {"NCHW4": 4, "NCHW32": 32}
+
+
 class Dimension(NamedTuple):
     """A dimension of an image: its letter and extent, the taps of the filter along it, and how they
     lie. ``before`` and ``after`` are padding."""

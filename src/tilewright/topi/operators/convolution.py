@@ -8,7 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tilewright.ir.errors import ProblemError
-from tilewright.topi.operators.conv_shapes import Dimension, channels_first, transposed_shape
+from tilewright.topi.operators.conv_shapes import (
+    BLOCKED,
+    Dimension,
+    channels_first,
+    transposed_shape,
+)
 from tilewright.topi.operators.conv_torch import torch_convolution
 from tilewright.topi.problem import ACCUMULATORS, QUANTIZED, Problem, TensorType
 
@@ -154,7 +159,14 @@ class Convolution(Problem):
         """The shape of a batch of images, dimensions in the order of the layout."""
         if self.channels_last:
             return (self.batch, *image, channels)
+        if self.block:
+            return (self.batch, channels // self.block, *image, self.block)
         return (self.batch, channels, *image)
+
+    @property
+    def block(self) -> int:
+        """Channels that lie next to one another, in blocks; 0 where they do not."""
+        return BLOCKED.get(self.layout, 0)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -170,11 +182,15 @@ class Convolution(Problem):
     def filter_shape(self) -> tuple[int, ...]:
         """(groups * multiplier, channels / groups, taps of every dimension), in the order of the
         layout."""
-        taps = tuple(d.taps for d in self.dims)
-        return self.filter_place(self.out_channels, self.channels // self.groups, taps)
+        taps, own = tuple(d.taps for d in self.dims), self.channels // self.groups
+        if self.block:
+            return (self.out_channels, own // self.block, *taps, self.block)
+        return self.filter_place(self.out_channels, own, taps)
 
     def filter_place(self, m: Any, c: Any, taps: Sequence[Any]) -> tuple[Any, ...]:
         """Where such a filter has a tap, by its channels of y and of x."""
+        if self.block:
+            return (m, c // self.block, *taps, c % self.block)
         return (m, *taps, c) if self.channels_last else (m, c, *taps)
 
     @property
@@ -267,9 +283,9 @@ class Convolution(Problem):
 
     # -- in PyTorch's words -------------------------------------------------------------------
 
-    def torch_function(self, torch: Any) -> Callable[..., Any]:
+    def torch_function(self, torch: Any) -> Callable[..., Any] | None:
         """``F.conv2d`` and its siblings, or a gradient of one, and the epilogue."""
-        return torch_convolution(self, torch)
+        return None if self.block else torch_convolution(self, torch)
 
     def plain(self) -> Self:
         """The same problem, channels first."""
@@ -280,6 +296,15 @@ class Convolution(Problem):
         if not self.channels_last or name not in ("data", "grad", "residual", "filter", "result"):
             return None
         return (0, *range(2, self.rank + 2), 1)
+
+    def lay(self, name: str, values: Any) -> Any:
+        """See :meth:`~tilewright.topi.problem.Problem.lay`; blocks are put innermost."""
+        whole = self.inputs()[name].shape if name != "result" else self.result.shape
+        if not self.block or len(whole) < 5:  # a filter that is depthwise has no blocks
+            return super().lay(name, values)
+        n, c, *space = values.shape
+        blocks = values.reshape(n, c // self.block, self.block, *space)
+        return blocks.transpose(0, 1, *range(3, blocks.ndim), 2)
 
     def excerpt(
         self, arrays: Mapping[str, Any], result: Any
