@@ -46,6 +46,9 @@ def _constant(x: Operand) -> np.ndarray[Any, Any]:
 def _tensor(output: Tensor, known: dict[Tensor, Any]) -> Any:
     waiting = [output]
     while waiting:
+        if waiting[-1] in known:
+            waiting.pop()
+            continue
         op = waiting[-1].op
         missing = [t for t in op.inputs if t not in known]
         if not missing:

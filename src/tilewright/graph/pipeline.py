@@ -12,6 +12,7 @@ from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.simplify import simplify
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
+from tilewright.graph.passes.whole_windows import whole_windows
 
 #: Each is a function of a graph; its file says what it does, and why it stands where it stands.
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
@@ -19,6 +20,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     sink_reshapes,  # nothing between a product and what follows it
     fold_scales,  # products of channels into weights, which leaves biases
     fold_epilogues,  # biases, residual sums and activations into products
+    whole_windows,  # convolutions of whole images are products of matrices
     make_programs,  # what is left, several functions a kernel
     collapse_dims,  # long loops, and one kernel for several shapes
     own_outputs,  # whatever replaces a node may make two outputs one

@@ -5,6 +5,7 @@ A graph is an expression, as those of ``te`` are, of whole tensors: a node point
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from types import MappingProxyType
@@ -18,6 +19,8 @@ from tilewright.topi.functions import FUNCTIONS
 from tilewright.topi.operators.program import Call, Program, apply
 from tilewright.topi.problem import OPERATORS, Problem, TensorType, operator
 
+#: Elements of a value, at most.
+MOST = 1 << 33
 #: A dimension: its extent, or its name where it is known only when the model runs.
 Dim = int | str
 
@@ -89,6 +92,8 @@ class Node(Value):
         self.operator, self.operands, self.name = operator, operands, name
         self.attributes = MappingProxyType(dict(attributes))
         self.type = self._type()
+        if math.prod(self.shape) > MOST:
+            raise ModelError(f"{name}: {operator} makes {text_of(self.type)}: too many elements")
 
     @cached_property
     def inputs(self) -> tuple[Value, ...]:

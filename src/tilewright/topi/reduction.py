@@ -9,7 +9,7 @@ from tilewright import te
 from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
 from tilewright.topi.broadcast import shape_of
-from tilewright.topi.elementwise import elementwise
+from tilewright.topi.elementwise import elementwise, identity
 
 #: The tag of stages that reduce.
 REDUCE = "comm_reduce"
@@ -40,7 +40,7 @@ def reduce(
     indices of what is reduced, and axes."""
     axes, shape = _axes(x, axis), shape_of(x)
     if not axes:
-        return x
+        return identity(x)
     kept = [e for d, e in enumerate(shape) if d not in axes]
     extents = [1 if d in axes else e for d, e in enumerate(shape)] if keepdims else kept
     reduced = {d: te.reduce_axis((0, shape[d]), f"r{d}") for d in axes}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,23 @@ def _read(source: str | Path | bytes) -> tuple[Any, Path | None]:
         raise ModelError(f"{name} is no ONNX model: {error}") from None
     if not proto.graph.output:
         raise ModelError(f"{name} is no ONNX model: it has no graph with an output")
+    if not all(isinstance(x, str) for x in _names(proto.graph)):
+        raise ModelError(f"{name} is no ONNX model: it has names that are no text")
     return proto, folder
+
+
+def _names(graph: Any) -> Iterator[Any]:
+    """The names in a graph, of which protobuf gives bytes where they are no UTF-8."""
+    for node in graph.node:
+        yield from (node.op_type, node.name, node.domain, *node.input, *node.output)
+        for a in node.attribute:
+            yield a.name
+            for inner in (a.g, *a.graphs):
+                yield from _names(inner)
+    for x in (*graph.input, *graph.output, *graph.initializer):
+        yield x.name
+        dims = x.type.tensor_type.shape.dim if hasattr(x, "type") else ()
+        yield from (d.dim_param for d in dims)
 
 
 def _external(proto: Any, folder: Path | None) -> None:
