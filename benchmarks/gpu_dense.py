@@ -57,11 +57,21 @@ LAYERS = {"resnet": _RESNET, "groups": _GROUPS, "few": _FEW}
 _BANDWIDTH, _CACHE, _ROUNDS = 4.2e12, 150e6, 9
 
 
+#: Of TF32: the relative error of results, and operations a second that matrix products reach.
+_ERROR, _TF32 = {"tf32": 2e-3}, 400e12
+
+
+def _rate(p: Conv) -> float:
+    return _TF32 if p.precision == "tf32" else PEAK[p.dtype]
+
+
 def problem(layer: tuple[int, ...], pass_: str, batch: int, dtype: str) -> Conv:
     c, m, kernel, stride, image, groups = layer if len(layer) == 6 else (*layer, 1)
+    precision, dtype = ("tf32", "float32") if dtype == "tf32" else ("exact", dtype)
     return Conv.parse(
         (batch, c, image, image), (m, c // groups, kernel, kernel), groups, stride=stride,
-        padding=kernel // 2 if kernel != stride else 0, pass_=pass_, dtype=dtype, layout="NHWC",
+        padding=kernel // 2 if kernel != stride else 0, pass_=pass_, dtype=dtype,
+        precision=precision, layout="NHWC",
     )  # fmt: skip
 
 
@@ -91,7 +101,7 @@ class Operands:
 
         self.p, self.torch, kind = p, torch, getattr(torch, p.dtype)
         shapes = (p.batch, *p.image, p.channels), (p.batch, *p.out_image, p.out_channels)
-        moved = sum(math.prod(s) for s in shapes) * 2
+        moved = sum(math.prod(s) for s in shapes) * kind.itemsize
         self.sets = max(1, min(8, math.ceil(_CACHE / moved)))
 
         def random(shape: tuple[int, ...], scale: float) -> Any:
@@ -119,7 +129,7 @@ class Operands:
 
         def lying(t: Any) -> Any:
             t = t.permute(0, 3, 1, 2).contiguous(memory_format=form)
-            return t.float() if wide else t
+            return t.double() if wide and p.dtype == "float32" else t.float() if wide else t
 
         count = 1 if wide else self.sets
         x, dy = ([lying(t) for t in all_[:count]] for all_ in (self.x, self.dy))
@@ -153,7 +163,7 @@ def row(p: Conv, tried: int) -> dict[str, Any]:
             given.results[0].fill_(math.nan)
             given.ours(kernel, 0)
             error = float((given.results[0].float() - exact).norm() / exact.norm())
-            if not error < ERROR[p.dtype]:
+            if not error < _ERROR.get(p.precision, ERROR.get(p.dtype, 0)):
                 raise SystemExit(f"{p} {name}: relative error {error:.2g}")
             calls[str(rank)], names[str(rank)] = partial(given.ours, kernel), name
     batches = {name: of_graph(call, given.sets) for name, call in calls.items()}
@@ -164,7 +174,7 @@ def row(p: Conv, tried: int) -> dict[str, Any]:
     found_us = {name: statistics.median(t) for name, t in times.items()}
     peer = min(found_us["NCHW"], found_us["NHWC"])
     best = min(names, key=lambda name: found_us[name])
-    floor = max(p.bytes / _BANDWIDTH, p.nominal_flops / PEAK[p.dtype]) * 1e6
+    floor = max(p.bytes / _BANDWIDTH, p.nominal_flops / _rate(p)) * 1e6
     return {
         "pass": p.pass_, "layer": f"{p.short}", "NCHW us": found_us["NCHW"],
         "NHWC us": found_us["NHWC"], "untuned us": found_us["0"], "tried us": found_us[best],
@@ -177,7 +187,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--layers", nargs="+", default=["resnet"], choices=list(LAYERS))
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--dtype", default="float16", choices=["float16", "bfloat16"])
+    parser.add_argument("--dtype", default="float16", choices=["float16", "bfloat16", "tf32"])
     parser.add_argument("--tried", type=int, default=6, help="schedules of each problem")
     parser.add_argument("--passes", nargs="+", default=list(PASSES), choices=PASSES)
     parser.add_argument("--out", default="benchmarks/results")
@@ -194,12 +204,14 @@ def main() -> None:
     import torch
 
     torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    rows = [row(p, options.tried) for p in problems]
-    print(measure.table(rows))
+    torch.backends.cudnn.allow_tf32 = options.dtype == "tf32"
     names = [name for name in options.layers for _ in options.passes for _ in LAYERS[name]]
+    rows = [
+        {"layers": name, **row(p, options.tried)} for name, p in zip(names, problems, strict=True)
+    ]
+    print(measure.table(rows))
     for name, pass_ in product(options.layers, options.passes):
-        own = [r for r, of in zip(rows, names, strict=True) if (of, r["pass"]) == (name, pass_)]
+        own = [r for r in rows if (r["layers"], r["pass"]) == (name, pass_)]
         for column in ("best peer / untuned", "best peer / tried"):
             values = [r[column] for r in own]
             mean = f"{geometric_mean(values):.2f} in the mean of {len(own)}"

@@ -228,16 +228,28 @@ def _models(results: Results) -> Iterator[dict[str, str]]:
         yield line(what, _ratios(rows, "faster"), _peer(results), "models.py")
 
 
+_DENSE = {
+    "resnet": "ResNet-50's dense layers", "groups": "ResNeXt's layers in groups",
+    "few": "Stems and few channels",
+}  # fmt: skip
+
+
 def _dense(results: Results) -> Iterator[dict[str, str]]:
-    """Layers that there are schedules for by boxes, and the others."""
+    """Layers by where they are from, type and pass."""
 
     def kind(row: Row) -> str:
-        by_boxes = row["kernel"].startswith("gpu.box_")
-        others = "" if by_boxes else ", others, by im2col"
-        return f"ResNet-50's dense layers, not tuned, {row['pass']}{others}"
+        what, dtype = _DENSE[row.get("layers", "resnet")], results["settings"]["dtype"]
+        return f"{what}, {dtype}, not tuned, {row['pass']}"
 
     for what, rows in _split(results["rows"], kind).items():
         yield line(what, _ratios(rows, "best peer / untuned"), _peer(results), "gpu_dense.py")
+
+
+def _bytes(results: Results) -> Iterator[dict[str, str]]:
+    for column, peer in (("PyTorch / int8", _peer(results)), ("float16 / int8", "Tilewright")):
+        for batch, rows in _split(results["rows"], lambda r: f"batch {r['batch']}").items():
+            what = f"ResNet-50's dense layers, int8, not tuned, {batch}"
+            yield line(what, _ratios(rows, column), f"{peer}, float16", "gpu_bytes.py")
 
 
 def _gpu_networks(results: Results) -> Iterator[dict[str, str]]:
@@ -448,7 +460,7 @@ _READERS: Sequence[tuple[str, Sequence[Rows], Sequence[str]]] = (
     ("Training and inference in PyTorch on a GPU (NVIDIA H200)",
      (("replknet", _model), ("models", _models), ("large_kernels", _large),
       ("gpu_depthwise", _depthwise), ("fused_epilogues", _fused), ("megengine_table", _stacks),
-      ("gpu_dense", _dense), ("networks", _gpu_networks)),
+      ("gpu_dense", _dense), ("gpu_bytes", _bytes), ("networks", _gpu_networks)),
      ("replknet", "fused_epilogues", "untuned_shapes", "first_call")),
     ("Deploying on CPUs",
      (("cpu_layers", _layers), ("networks", _cpu_networks), ("torch_overhead", _calls)),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.support.dense import convolution, convolutions
 from tests.support.dense import product as multiplied
 from tests.support.depthwise import TOLERANCE, run
+from tests.support.quantized import check
 
 import tilewright
 from tilewright.target import Target
@@ -128,6 +129,47 @@ def test_guards_that_leave_few_blocks_are_those_of_boxes(values: dict[str, Any])
     tile = template.candidates(p, machine)[0]
     declared = template.declare(p, tile)
     assert tilewright.lower(template.schedule(declared, tile), declared.args, machine)
+
+
+_LAST = {"padding": 1, "layout": "NHWC"}
+_BYTES = (
+    Conv.parse((2, 32, 9, 9), (40, 32, 3, 3), 1, dtype="int8", **_LAST),
+    Conv.parse((3, 48, 9, 7), (20, 48, 3, 3), 1, dtype="uint8", stride=2, **_LAST,
+               epilogue="bias+dequantize+relu+quantize(0.5,3)"),
+    Conv.parse((2, 3, 9, 9), (16, 3, 5, 3), 1, dtype="int8", **_LAST,
+               epilogue="bias+dequantize+quantized_residual(0.5,-2)+hswish+quantize(2.0,4)"),
+    Conv.parse((1, 128, 5, 5), (64, 8, 3, 3), 16, dtype="int8", epilogue="dequantize", **_LAST),
+    Gemm(m=70, n=40, k=48, transpose_b=True, dtype="uint8", epilogue="bias+dequantize+hsigmoid"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("p", _BYTES, ids=str)
+def test_bytes_are_added_exactly(p: Conv | Gemm, target: str) -> None:
+    template, machine = TEMPLATES["gpu.box_products"], Target.parse(target)
+    for tile in template.candidates(p, machine)[:3]:
+        declared = template.declare(p, tile)
+        check(tilewright.build(template.schedule(declared, tile), declared.args, target), p)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("changes", [
+    {"stride": 2, "epilogue": "bias+relu"}, {"pass_": "dgrad"}, {"pass_": "dgrad", "stride": 2},
+    {"groups": 10}, {"groups": 10, "pass_": "dgrad"},
+], ids=str)  # fmt: skip
+def test_tf32_loses_no_more_than_the_low_bits_of_factors(
+    changes: dict[str, Any], target: str
+) -> None:
+    p = Conv.parse(
+        (2, 40, 9, 8), (60, 40 // changes.get("groups", 1), 3, 3), changes.get("groups", 1),
+        **_LAST | {"precision": "tf32"} | {k: v for k, v in changes.items() if k != "groups"},
+    )  # fmt: skip
+    template, machine = TEMPLATES["gpu.box_products"], Target.parse(target)
+    for tile in template.candidates(p, machine)[:2]:
+        declared = template.declare(p, tile)
+        kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+        error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)
+        assert 1e-5 < error < 2e-3, tile
 
 
 @pytest.mark.parametrize("pass_", BY_PASS)

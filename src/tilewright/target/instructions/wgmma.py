@@ -1,15 +1,16 @@
 """Products of matrices by four warps: wgmma of Hopper's tensor cores (PTX ISA, "wgmma.mma_async").
 
-``C[i, j] += A[i, k] * B[k, j]`` for 64 i, 16 k and 8 to 256 j, of 16-bit floats into float32. C
-lies in the registers of 128 threads, A there or in shared memory, B in shared memory, from where
-the tensor cores read it themselves: in blocks of 8 by 8, each 128 bytes without gaps, in which
-neighbours along k lie side by side, or those along i or j. So the axes of what lies there are
-declared as i = 8 ``io`` + ``ii``, j = 8 ``jo`` + ``ji`` and k = 8 ``ko`` + ``ki``; how far blocks
-are apart along ``io``, ``jo`` and ``ko`` is free, a constant multiple of 16 bytes.
+``C[i, j] += A[i, k] * B[k, j]`` for 64 i, 8 to 256 j and 32 bytes of k: 16 of 16-bit floats into
+float32, 32 of 8-bit integers into int32, 8 of float32, as TF32. C lies in the registers of 128
+threads, A there or in shared memory, B in shared memory, from where the tensor cores read it
+themselves: in blocks of 8 rows of 16 bytes, 128 bytes without gaps, in which neighbours along k lie
+side by side, or of 16-bit types those along i or j. So the axes of what lies there are declared as
+i = 8 ``io`` + ``ii``, j = 8 ``jo`` + ``ji`` and k, of which ``ki`` are 16 bytes, by ``ko``; how far
+blocks are apart along ``io``, ``jo`` and ``ko`` is free, a constant multiple of 16 bytes.
 
 In memory that is swizzled by 32, 64 or 128 bytes it reads rows of that length: of k, eight of them
-without gaps, at any multiple of 16 k; or of i or j, of which those that a row does not hold follow
-in a further tile along ``ip`` or ``jp``: j = ``jp`` * row + 8 ``jo`` + ``ji``.
+without gaps, at any multiple of 32 bytes; or of i or j, of which those that a row does not hold
+follow in a further tile along ``ip`` or ``jp``: j = ``jp`` * row + 8 ``jo`` + ``ji``.
 
 It goes on while its threads do, and is waited for on the queue "wgmma".
 """
@@ -20,16 +21,50 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import LanguageError, TargetError
 from tilewright.ir.swizzle import CHUNK, pattern
 from tilewright.ir.swizzle import WIDTHS as SWIZZLES
 from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
-from tilewright.target.instructions._contract import contract
+from tilewright.target.instructions._contract import contract, contract_tf32
 
 _EIGHT = ("lane 2", "lane 3", "lane 4")
 _BLOCKS = ("slot 1", "lane 5", "lane 6")
 _PAIRS = ("slot 0", "lane 0", "lane 1")
-_TYPES = {"float16": "f16", "bfloat16": "bf16"}
+
+
+@dataclass(frozen=True)
+class _Element:
+    """What is multiplied: its name in PTX, with that of B, the types of A, of B and of C, and what
+    stands behind the flag by which sums are added to: signs of A and B, and whether each is
+    turned, where there are such."""
+
+    name: str
+    left: str
+    right: str
+    total: str = "float32"
+    signs: bool = True
+    turns: bool = False
+
+    @property
+    def chunk(self) -> int:
+        """Elements in 16 bytes."""
+        return CHUNK // dtype(self.left).bytes
+
+    @property
+    def ptx(self) -> str:
+        """The types of C, A and B in the instruction's name."""
+        first, _, second = self.name.partition("_")
+        return f"{'f32' if self.total == 'float32' else 's32'}.{first}.{second or first}"
+
+
+_TYPES = {
+    "float16": _Element("f16", "float16", "float16", turns=True),
+    "bfloat16": _Element("bf16", "bfloat16", "bfloat16", turns=True),
+    "tf32": _Element("tf32", "float32", "float32"),
+    "int8": _Element("s8", "int8", "int8", "int32", signs=False),
+    "uint8": _Element("u8_s8", "uint8", "int8", "int32", signs=False),
+}
 
 #: The widths that an instruction may have here: powers of two, since a fragment's are.
 WIDTHS = (8, 16, 32, 64, 128, 256)
@@ -44,7 +79,8 @@ def wgmma(
     right: str = "k",
     swizzles: tuple[int, int] = (0, 0),
 ) -> Instruction:
-    """The instruction for ``columns`` j, of ``element`` "float16" or "bfloat16".
+    """The instruction for ``columns`` j, of ``element`` "float16", "bfloat16", "tf32", of float32
+    whose low 13 bits are not read, "int8", or "uint8", which B is int8 of.
 
     Parameters
     ----------
@@ -59,6 +95,12 @@ def wgmma(
         raise LanguageError(
             f"there is no wgmma of {columns} columns of {element}: it has {WIDTHS} columns, of "
             f"{' or '.join(_TYPES)}"
+        )
+    if not _TYPES[element].turns and (left, right) != ("k", "k"):
+        raise LanguageError(
+            f"there is no wgmma of {element} with left={left!r} and right={right!r}: those of 16 "
+            "bits alone read operands whose neighbours along k do not lie side by side, or from "
+            'registers: use "k" and "k"'
         )
     if left not in LEFT or right not in RIGHT:
         raise LanguageError(
@@ -78,7 +120,7 @@ def wgmma(
 def _declared(
     columns: int, element: str, left: str, right: str, left_swizzle: int, right_swizzle: int
 ) -> Instruction:
-    name = _TYPES[element]
+    kind = _TYPES[element]
     blocks = columns // 8
     of_blocks = tuple(f"slot {2 + b}" for b in range(blocks.bit_length() - 1))
     rows: tuple[_Part, ...] = (_Part("i", 64, _EIGHT + _BLOCKS),)
@@ -87,35 +129,36 @@ def _declared(
     across = _parts("j", of_blocks, right_swizzle if right == "j" else 0)
     if left == "registers":
         a = Argument(
-            "A", ("i", "ko", "ki"), element, align=4, scopes=("fragment",),
+            "A", ("i", "ko", "ki"), kind.left, align=4, scopes=("fragment",),
             fragment=(rows[0].bits, ("slot 2",), _PAIRS),
         )  # fmt: skip
     else:
-        a = _blocks("A", rows, element, left == "i", left_swizzle)
-    matrices = [_Matrix(len(rows), right == "j", right_swizzle)]
+        a = _blocks("A", rows, kind.left, left == "i", left_swizzle)
+    matrices = [_Matrix(len(rows), right == "j", right_swizzle, kind.chunk)]
     if left != "registers":
-        matrices.insert(0, _Matrix(0, left == "i", left_swizzle))
+        matrices.insert(0, _Matrix(0, left == "i", left_swizzle, kind.chunk))
     return decl_instruction(
-        f"wgmma_m64n{columns}k16_{name}" + _suffix(left, right, left_swizzle, right_swizzle),
+        f"wgmma_m64n{columns}k{2 * kind.chunk}_{kind.name}"
+        + _suffix(left, right, left_swizzle, right_swizzle),
         axes=(
             *(Axis(part.axis, part.extent) for part in (*rows, *across)),
             Axis("ko", 2, reduce=True),
-            Axis("ki", 8, reduce=True),
+            Axis("ki", kind.chunk, reduce=True),
         ),
         operands=(
             Argument(
-                "C", tuple(part.axis for part in (*rows, *across)), "float32", align=4,
+                "C", tuple(part.axis for part in (*rows, *across)), kind.total, align=4,
                 scopes=("fragment",), fragment=tuple(part.bits for part in (*rows, *across)),
             ),
             a,
-            _blocks("B", across, element, right == "j", right_swizzle),
+            _blocks("B", across, kind.right, right == "j", right_swizzle),
         ),
-        body=lambda c, a, b: c + a.astype("float32") * b.astype("float32"),
+        body=lambda c, a, b: c + a.astype(kind.total) * b.astype(kind.total),
         emissions={
-            "cuda": lambda pointers, places: _emit(columns, name, matrices, pointers, places)
+            "cuda": lambda pointers, places: _emit(columns, kind, matrices, pointers, places)
         },
         cuda_family="sm_90a",
-        simulate=contract,
+        simulate=contract_tf32 if element == "tf32" else contract,
         queue="wgmma",
     )  # fmt: skip
 
@@ -158,10 +201,12 @@ def named(columns: str, element: str, orders: str, swizzles: str) -> Instruction
 
     >>> named("64", "f16", "_ij", "_s0_128").name
     'wgmma_m64n64k16_f16_ij_s0_128'
+    >>> named("64", "u8_s8", "_kk", "").name
+    'wgmma_m64n64k32_u8_s8_kk'
     """
     left, right = (orders[1], orders[2]) if orders else ("r", "k")
     a, b = map(int, swizzles[2:].split("_")) if swizzles else (0, 0)
-    kind = next(t for t, short in _TYPES.items() if short == element)
+    kind = next(t for t, found in _TYPES.items() if found.name == element)
     return wgmma(int(columns), kind, "registers" if left == "r" else left, right, (a, b))
 
 
@@ -170,10 +215,12 @@ def _blocks(
 ) -> Argument:
     """An operand in shared memory; ``turned`` where neighbours along its own axis, not k, lie side
     by side."""
-    strides: tuple[int | None, ...] = (None, 1, None, 8) if turned else (None, 8, None, 1)
+    size = dtype(element).bytes
+    own = CHUNK // size
+    strides: tuple[int | None, ...] = (None, 1, None, own) if turned else (None, own, None, 1)
     if swizzle:
-        row = swizzle // 2
-        strides = (None, 8, 1, None, row) if turned else (None, row, 8, 1)
+        row = swizzle // size
+        strides = (None, 8, 1, None, row) if turned else (None, row, own, 1)
     return Argument(
         name,
         (*(part.axis for part in parts), "ko", "ki"),
@@ -189,7 +236,7 @@ def _blocks(
 
 def _emit(
     columns: int,
-    name: str,
+    kind: _Element,
     operands: Sequence[_Matrix],
     pointers: Sequence[str],
     places: Sequence[Sequence[str]],
@@ -204,7 +251,8 @@ def _emit(
             operands, pointers[-len(operands) :], places[-len(operands) :], strict=True
         )
     ]
-    turned = ", ".join(str(int(m.turned)) for m in operands)
+    flags = ["1", *(["1", "1"] if kind.signs else [])]
+    flags += [str(int(m.turned)) for m in operands] if kind.turns else []
     if len(operands) == 1:
         halves = places[1][::2]
         ins = [f'"r"(*reinterpret_cast<const unsigned *>({pointers[1]} + {h}))' for h in halves]
@@ -212,10 +260,11 @@ def _emit(
     else:
         ins, a = [], f"%{count}"
     ins += descriptors
-    outs = ", ".join(f'"+f"({x})' for x in sums)
+    held = "f" if kind.total == "float32" else "r"
+    outs = ", ".join(f'"+{held}"({x})' for x in sums)
     return (
-        f'asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{name}.{name} '
-        f'{{{c}}}, {a}, %{count + len(ins) - 1}, 1, 1, 1, {turned};"\n'
+        f'asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k{2 * kind.chunk}.{kind.ptx} '
+        f'{{{c}}}, {a}, %{count + len(ins) - 1}, {", ".join(flags)};"\n'
         f"    : {outs}\n"
         f"    : {', '.join(ins)});"
     )
@@ -224,25 +273,28 @@ def _emit(
 @dataclass(frozen=True)
 class _Matrix:
     """An operand in shared memory: at which of the instruction's axes its own begin, whether
-    neighbours along these, not k, lie side by side, and by how many bytes it is swizzled."""
+    neighbours along these, not k, lie side by side, by how many bytes it is swizzled, and how many
+    elements 16 bytes are."""
 
     first: int
     turned: bool
     swizzle: int
+    chunk: int
 
     def descriptor(self, pointer: str, places: Sequence[str]) -> str:
         """Where it begins, and two distances, in 16 bytes: without swizzle those of blocks along k
         and along its own axis; of rows along k that of eight rows; of other rows those of tiles
         along its own axis and of eight rows (PTX ISA, "Matrix-descriptor")."""
         across, along_k = places[self.first], places[-2]
-        step = pattern(self.swizzle) // 2 if self.swizzle else 8
+        one = str(self.chunk)
+        step = pattern(self.swizzle) // CHUNK * self.chunk if self.swizzle else self.chunk
         leading, stride = along_k, across
         if self.swizzle:
-            leading, stride = (across, along_k) if self.turned else ("8", across)
-        low = _units(leading, 8 if leading == "8" else step)
+            leading, stride = (across, along_k) if self.turned else (one, across)
+        low = _units(leading, self.chunk if leading == one else step, self.chunk)
         text = (
             f"((unsigned long long)((__cvta_generic_to_shared({pointer}) & 0x3ffff) >> 4) | "
-            f"{low}ull << 16 | {_units(stride, step)}ull << 32"
+            f"{low}ull << 16 | {_units(stride, step, self.chunk)}ull << 32"
         )
         return f"{text} | {_MODES[self.swizzle]}ull << 62)" if self.swizzle else f"{text})"
 
@@ -251,15 +303,16 @@ class _Matrix:
 _MODES = {128: 1, 64: 2, 32: 3}
 
 
-def _units(stride: str, step: int) -> int:
-    """A distance of ``stride`` 16-bit elements, a multiple of ``step``, in units of 16 bytes."""
+def _units(stride: str, step: int, chunk: int) -> int:
+    """A distance of ``stride`` elements, a multiple of ``step``, in units of 16 bytes, which are
+    ``chunk`` elements."""
     try:
         elements = int(stride)
     except ValueError:
         elements = 0 if stride == "" else -1
-    if elements % step or not 0 <= elements // 8 < 1 << 14:
+    if elements % step or not 0 <= elements // chunk < 1 << 14:
         raise TargetError(
             f"wgmma: the blocks of an operand are {stride} elements apart, which has to be a "
-            f"constant multiple of {step}, and less than 131072"
+            f"constant multiple of {step}, and less than {chunk << 14}"
         )
-    return elements // 8
+    return elements // chunk

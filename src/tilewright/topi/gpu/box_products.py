@@ -16,13 +16,13 @@ from tilewright.target.devices import WARP
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
-from tilewright.topi.nn.box_copies import DEEP, EIGHT, ROW, in_boxes, is_phased, phases
+from tilewright.topi.nn.box_copies import ROW, in_boxes, is_phased, phases, widths
 from tilewright.topi.nn.box_matmul import as_convolution
 from tilewright.topi.nn.box_windows import PIXELS, pixels
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.gemm import Gemm
-from tilewright.topi.pieces.box_products import LANES, ROWS, BoxGradientTile, BoxProductTile, deep
+from tilewright.topi.pieces.box_products import LANES, ROWS, BoxGradientTile, BoxProductTile
 from tilewright.topi.problem import Problem
 
 #: Channels of a tile, warpgroups of a block, and steps that are loaded ahead of the last.
@@ -44,6 +44,11 @@ _SHARED_READS = 2.2
 _BARRIERS = 1024
 #: Registers of a thread beside its sums, and of fewer rounds than this the last counts.
 _OTHERS, _FEW = 50, 21
+#: By type of images, or of TF32 with the pass, that of sums.
+_KINDS = {
+    "float16": "float32", "bfloat16": "float32", "int8": "int32", "uint8": "int32",
+    "tf32, forward": "float32", "tf32, dgrad": "float32",
+}  # fmt: skip
 #: How many tiles are worth trying.
 _MOST = 40
 
@@ -60,22 +65,24 @@ def _suited(problem: Problem) -> Conv | None:
     p = _convolution(problem)
     if p is None or p.is_depthwise or not p.channels_last:
         return None
-    if p.dtype not in ("float16", "bfloat16") or p.accumulate != "float32":
+    kind = f"{p.precision}, {p.pass_}" if p.dtype == "float32" else p.dtype
+    if kind not in _KINDS or p.accumulate != _KINDS[kind]:
         return None
-    if (p.pass_ != "forward" and p.out_channels % EIGHT) or max(p.stride) > MOST_STEP:
+    chunk = widths(p.dtype).chunk
+    if (p.pass_ != "forward" and p.out_channels % chunk) or max(p.stride) > MOST_STEP:
         return None
     if is_phased(p) and (set(p.dilation) != {1} or p.epilogue):
         return None
     found = None if sees_nothing(p) else in_boxes(p)
     if found is None or p.pass_ != "forward" or found.channels == p.channels:
         return found
-    # What threads load themselves is sooner there than a copy, where all is one step.
-    return None if p.channels * math.prod(p.kernel) <= ROW else found
+    # What threads load themselves is sooner there than a copy, where all is one step of 16 bits.
+    return None if chunk == 8 and p.channels * math.prod(p.kernel) <= ROW else found
 
 
 def suits(problem: Problem) -> bool:
-    """Whether it is a convolution in 16 bits, dense or in groups, whose images TMA can bring, or
-    copies of them: channels last. Or a product of matrices that is one."""
+    """Whether it is a convolution in 16 or 8 bits or TF32, dense or in groups, whose images TMA can
+    bring, or copies of them: channels last. Or a product of matrices that is one."""
     return _suited(problem) is not None
 
 
@@ -105,7 +112,8 @@ def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     wide = p.result_channels
     most = next((c for c in reversed(_CHANNELS) if c >= wide), _CHANNELS[0])
     inner = p.multiplier if p.pass_ == "dgrad" else p.channels // p.groups
-    step = deep(-(-inner // DEEP) * DEEP)
+    own, made = widths(p.dtype), widths(problem.result_dtype)
+    step, size, stored = own.step(inner), 16 // own.chunk, 16 // made.chunk
     least = ROW if p.pass_ == "dgrad" and not is_phased(p) else 1
     found = {}
     for groups, channels, stages in product(_GROUPS, _CHANNELS, _STAGES):
@@ -117,12 +125,13 @@ def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
         of_matrix = [(1, 1, rows)] if isinstance(problem, Gemm) else []
         for box in of_matrix or _boxes(extents, rows, reach):
             tile = BoxProductTile(*box, channels, stages)
-            shared = 2 * (stages * (rows + channels) * step + rows * (max(ROW, channels) + 8))
+            shared = stages * (rows + channels) * step * size
+            shared += rows * (max(made.row, channels) + made.chunk) * stored
             shared += _BARRIERS + 8 * channels * any(len(x.tensors) > 1 for x in steps_after)
             blocks = math.prod(-(-e // n) for e, n in zip(extents, box, strict=True))
             blocks *= -(-wide // channels) * phased
             taps = math.prod(taps_seen) * -(-inner // step)
-            cost = _time(problem, rows, channels, step, taps, blocks, stages, shared, 2)
+            cost = _time(problem, rows, channels, step * size, taps, blocks, stages, shared, stored)
             if cost is not None:
                 found[tile] = cost
     return sorted(found, key=lambda tile: found[tile])[:_MOST]
@@ -163,7 +172,7 @@ def gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
         shared = 2 * stages * (filters + channels) * PIXELS + _BARRIERS
         for splits in parts:
             size = 4 if splits > 1 else 2
-            cost = _time(problem, filters, channels, PIXELS, steps // splits, tiles * splits,
+            cost = _time(problem, filters, channels, 2 * PIXELS, steps // splits, tiles * splits,
                          stages, shared, size)  # fmt: skip
             if cost is not None:
                 moved = 4 * splits * p.out_channels * own * taps
@@ -176,15 +185,15 @@ def _time(
     p: Problem, rows: int, columns: int, step: int, steps: int, blocks: int, stages: int,
     shared: int, size: int,
 ) -> float | None:  # fmt: skip
-    """Microseconds of blocks that add ``steps`` products of ``rows`` by ``step`` by ``columns``,
-    and store results of ``size`` bytes; None where no SM holds one."""
+    """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
+    bytes each, and store results of ``size`` bytes; None where no SM holds one."""
     registers = -(-(columns // 2 + _OTHERS) // 8) * 8
     resident = occupancy(MACHINE, rows // ROWS * LANES // WARP, registers, shared)
     if not resident or registers > 255:
         return None
     rate = 2 * MACHINE.products * MACHINE.clock / (_PRODUCTS + _NARROW / columns)
-    alone = steps * 2 * rows * columns * step / rate + rows * columns * size / _STORED
-    cache = 2 * blocks * steps * (rows + columns) * step / (_SHARED_READS * CACHE)
+    alone = steps * rows * columns * step / rate + rows * columns * size / _STORED
+    cache = blocks * steps * (rows + columns) * step / (_SHARED_READS * CACHE)
     memory = p.bytes / MEMORY
     waves = blocks / (MACHINE.sms * resident)
     begin = _BEGIN + steps * _WAIT / max(1, stages - 1)

@@ -17,19 +17,48 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright import te
+from tilewright.ir.dtype import dtype
 from tilewright.te import Tensor
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
 
-#: Channels that TMA can step over: those of 16 bytes.
-EIGHT = 8
-#: Channels of a tap are filled up to a multiple of those that an instruction multiplies.
-DEEP = 16
-#: Channels of a row of 128 bytes in shared memory, where a factor's own channels lie side by side.
+#: Channels of 16 bits in a row of 128 bytes of shared memory, where those of a factor's own lie
+#: side by side.
 ROW = 64
-#: Of as many channels, or fewer, columns are brought together.
-_FEW = 16
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Channels of a type in 16 bytes, which TMA can step over, in 32, to a multiple of which those
+    of a tap are filled up, since an instruction multiplies as many, and in a row of 128."""
+
+    chunk: int
+    deep: int
+    row: int
+
+    def filled(self, channels: int) -> int:
+        """Those of a tap in shared memory."""
+        return -(-channels // self.deep) * self.deep
+
+    def step(self, channels: int) -> int:
+        """Channels that are brought at once, of those of a tap."""
+        filled = self.filled(channels)
+        return next(k for k in (self.row, 2 * self.deep, self.deep) if filled % k == 0)
+
+
+def widths(kind: str) -> Widths:
+    """Those of a type.
+
+    >>> widths("float16")
+    Widths(chunk=8, deep=16, row=64)
+    """
+    size = dtype(kind).bytes
+    return Widths(16 // size, 32 // size, 128 // size)
+
+
+#: Channels of a result that an instruction computes at least.
+_EIGHT = 8
 
 #: An element of a filter: of a channel of the result, of taps (row, column) and of what is summed.
 Tap = Callable[..., Any]
@@ -44,28 +73,30 @@ def _joined(p: Conv) -> int:
     """How many groups to join, so that a tile of results reads channels of one."""
     if p.groups == 1:
         return 1
-    own, filters = p.channels // p.groups, p.multiplier
+    own, filters, w = p.channels // p.groups, p.multiplier, widths(p.dtype)
     for n in range(1, p.groups):
         if p.groups % n:
             continue
         read, made = (own * n, filters * n)[:: -1 if p.pass_ == "dgrad" else 1]
         if p.pass_ == "wgrad":
-            if own * n >= ROW and own * n % EIGHT == 0 and made % ROW == 0:
+            if own * n >= ROW and own * n % w.chunk == 0 and made % ROW == 0:
                 return n
-        elif read >= ROW and read % DEEP == 0 and made % EIGHT == 0:
+        elif read >= w.row and read % w.deep == 0 and made % _EIGHT == 0:
             return n
     return p.groups
 
 
 def _folds(p: Conv) -> bool:
     """Whether columns of the image are brought together."""
-    few = p.channels <= _FEW or p.channels % EIGHT
+    w = widths(p.dtype)
+    few = p.channels <= w.deep or p.channels % w.chunk
     return bool(p.pass_ != "dgrad" and p.groups == 1 and few)
 
 
 def _turns(p: Conv, joined: int) -> bool:
     """Whether a gradient by the input needs the filter turned."""
-    plain = p.groups == joined == 1 and p.channels % EIGHT == 0 and p.channels >= ROW
+    plain = p.groups == joined == 1 and p.channels % widths(p.dtype).chunk == 0
+    plain = plain and p.channels >= ROW and p.dtype != "float32"  # of which none is read turned
     return p.pass_ == "dgrad" and max(p.stride) == 1 and not plain
 
 
@@ -76,7 +107,8 @@ def in_boxes(p: Conv) -> Conv | None:
         p = p.replace(groups=p.groups // joined, multiplier=p.multiplier * joined)
     if _folds(p):
         taken = p.kernel_w * p.channels
-        filled = next((n for n in (DEEP, 2 * DEEP) if taken <= n), -(-taken // ROW) * ROW)
+        w = widths(p.dtype)
+        filled = next((n for n in (w.deep, 2 * w.deep) if taken <= n), -(-taken // w.row) * w.row)
         top, _, bottom, _ = p.padding
         return p.replace(
             channels=filled, width=p.out_image[1], kernel_w=1, stride=(p.stride[0], 1),
@@ -109,8 +141,9 @@ class Boxed:
     place: Tap | None = None
 
 
-def boxed(p: Conv, first: Tensor, second: Tensor) -> Boxed:
-    """The operands of a problem, ``first`` and ``second``, as boxes bring them."""
+def boxed(p: Conv, first: Any, second: Any, batch: Any) -> Boxed:
+    """The operands of a problem of ``batch`` images as boxes bring them; ``first`` and ``second``
+    are anything that is read by the indices of the problem's."""
     made = in_boxes(p)
     assert made is not None
     own, joined, rank = p.channels // p.groups, _joined(p), p.rank
@@ -128,7 +161,7 @@ def boxed(p: Conv, first: Tensor, second: Tensor) -> Boxed:
 
     copies = []
     if folds:
-        copies.append(_columns(p, made, first))
+        copies.append(_columns(p, made, first, batch))
     image = copies[0] if folds else first
     if p.pass_ == "wgrad":
         return Boxed(made, image, second, tuple(copies), place)
@@ -138,12 +171,12 @@ def boxed(p: Conv, first: Tensor, second: Tensor) -> Boxed:
         at = c - offset(m)
         read = second[p.filter_place(m, at, (r, s)[2 - rank :])]
         inside = [at >= 0, at < own] if joined > 1 else []
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)) if inside else read
+        return te.if_then_else(te.all(*inside), read, te.const(0, read.dtype)) if inside else read
 
     return Boxed(made, image, _filter(p, made, joint, copies), tuple(copies))
 
 
-def _columns(p: Conv, made: Conv, image: Tensor) -> Tensor:
+def _columns(p: Conv, made: Conv, image: Any, batch: Any) -> Tensor:
     """What a row of the filter sees, for each column of the result."""
     images, taken = Images(p.layout), p.kernel_w * p.channels
     _, stride = p.stride
@@ -155,18 +188,18 @@ def _columns(p: Conv, made: Conv, image: Tensor) -> Tensor:
         return te.if_then_else(inside, read, te.const(0, p.dtype))
 
     space = [*p.image_extents[:-1], made.width]
-    return images.compute(image.shape[0], made.channels, space, element, "Columns")
+    return images.compute(batch, made.channels, space, element, "Columns")
 
 
 def _filter(p: Conv, made: Conv, joint: Tap, copies: list[Tensor]) -> Tensor:
     """The copy of a filter as ``made`` reads it, channels of what is summed last; appended to
     ``copies``."""
-    zero = te.const(0, p.dtype)
+    zero = te.const(0, p.filter_dtype)
     element: Tap = joint
     name, own = "Joined", p.channels // made.groups
     filters = p.out_channels // made.groups
     if is_phased(p):
-        copies.append(_phased(p, joint, own, filters, -(-filters // DEEP) * DEEP))
+        copies.append(_phased(p, joint, own, filters, widths(p.dtype).filled(filters)))
         return copies[-1]
     if p.pass_ == "dgrad":  # a channel of x is the result, and taps are turned
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.topi.declare import finished_by_channel, placeholders
+from tilewright.topi.nn.box_copies import boxed
 from tilewright.topi.nn.box_windows import BoxDeclaration, declared, sums_of
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.gemm import Gemm
@@ -24,15 +25,18 @@ def as_convolution(p: Gemm) -> Conv | None:
     rows, columns, depth = found.rows, found.columns, found.depth
     if left[1]:
         pass_ = "forward" if right[1] else "dgrad"
+        if p.is_quantized and not right[1]:
+            return None
         sizes = (rows, depth, columns) if right[1] else (rows, columns, depth)
-    elif right[1] or p.epilogue:
+    elif right[1] or p.epilogue or p.is_quantized:
         return None
     else:
         pass_, sizes = "wgrad", (depth, columns, rows)
     width, channels, filters = sizes
     return Conv(
         operator="conv1d", pass_=pass_, batch=1, channels=channels, width=width, kernel_w=1,
-        groups=1, multiplier=filters, dtype=p.dtype, accumulate=p.accumulate, layout="NWC",
+        groups=1, multiplier=filters, dtype=p.dtype, accumulate=p.accumulate, precision=p.precision,
+        layout="NWC",
     )  # fmt: skip
 
 
@@ -58,15 +62,17 @@ def declare_box_matmul(p: Gemm, given: Any = None) -> BoxDeclaration:
     inputs = placeholders(p, given)
     left, right = (inputs[name] for name, _ in p.sides)
     if conv.pass_ == "wgrad":
-        sums = sums_of(conv, _Flat(right), _Flat(left), 1)
-        total = sums.total
-        result = te.compute(p.result.shape, lambda i, j: total[i, 0, 0, j], name="Product")
+        b = boxed(conv, _Flat(right), _Flat(left), 1)
     else:
-        sums = sums_of(conv, _Flat(left), _Filter(right), 1)
-        total = sums.total
+        b = boxed(conv, _Flat(left), _Filter(right), 1)
+    sums = sums_of(b.problem, b.first, b.second, 1)
+    total, place = sums.total, b.place or (lambda *at: at)
+    if conv.pass_ == "wgrad":
+        result = te.compute(p.result.shape, lambda i, j: total[place(i, 0, 0, j)], name="Product")
+    else:
         result = te.compute(p.result.shape, lambda i, j: total[0, 0, i, j], name="Product")
     output, numbers = finished_by_channel(p, result, inputs)
-    return declared(p, inputs, output, sums, numbers)
+    return declared(p, inputs, output, sums, numbers, b)
 
 
 #: The declaration of this module, by name.

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration, finished, finished_by_channel, placeholders
-from tilewright.topi.nn.box_copies import DEEP, ROW, Boxed, boxed, is_phased, phases
+from tilewright.topi.nn.box_copies import ROW, Boxed, boxed, is_phased, phases, widths
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
@@ -85,7 +85,7 @@ def declare_boxes(p: Conv, given: Any = None) -> BoxDeclaration:
     :func:`~tilewright.topi.declare.declare`."""
     inputs = placeholders(p, given)
     first, second = (inputs[name] for name in OPERANDS[p.pass_])
-    b = boxed(p, first, second)
+    b = boxed(p, first, second, first.shape[0])
     if is_phased(p):
         return _phases(p, inputs, b)
     sums = sums_of(b.problem, b.first, b.second, first.shape[0])
@@ -98,24 +98,24 @@ def declare_boxes(p: Conv, given: Any = None) -> BoxDeclaration:
                 p.filter_shape, lambda m, *at: total[place(m, *([0] * (2 - rank)), *at)],
                 name="ConvWgrad",
             )  # fmt: skip
-        made = declared(p, inputs, finished(p, result, inputs), sums, (), b.copies)
-        return replace(made, placed=b.place is not None)
+        return declared(p, inputs, finished(p, result, inputs), sums, (), b)
     gone = [0] * (2 - rank)
     result = Images(p.layout).compute(
         first.shape[0], p.result_channels, p.result_image[2 - rank :],
         lambda n, c, at: total[(n, *gone, *at, c)], "Conv",
     )  # fmt: skip
     output, numbers = finished_by_channel(p, result, inputs)
-    return declared(p, inputs, output, sums, numbers, b.copies)
+    return declared(p, inputs, output, sums, numbers, b)
 
 
 def declared(
     p: Any, inputs: dict[str, Tensor], output: Tensor, sums: BoxSums,
-    numbers: tuple[Tensor, ...], copies: tuple[Tensor, ...] = (),
+    numbers: tuple[Tensor, ...], b: Boxed,
 ) -> BoxDeclaration:  # fmt: skip
     """The declaration of a problem with these sums."""
     return BoxDeclaration(
-        p, inputs, output, sums.total, None, None, sums, numbers, copies
+        p, inputs, output, sums.total, None, None, sums, numbers, b.copies,
+        placed=b.place is not None,
     )  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def _images(p: Conv, image: Any, filter: Any, batch: Any) -> BoxSums:
     w = Convolved(p)
     turned = p.pass_ == "dgrad"
     deep, wide = _channels(p)[0], p.result_channels
-    filled = _up(deep, DEEP)
+    filled = widths(p.dtype).filled(deep)
     window = _window(p, image, batch, deep * p.groups, w.image, (w.stride, w.dilation, w.before))
     seen = _seen(p, window, (batch, *w.result), w.kernel, filled)
     taps = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(w.kernel, "hw", strict=True)]
@@ -138,7 +138,7 @@ def _images(p: Conv, image: Any, filter: Any, batch: Any) -> BoxSums:
     def tap(f: Any, c: Any, at: Sequence[Any]) -> Any:
         kept = [k - 1 - t if turned else t for k, t in zip(w.kernel, at, strict=True)]
         read = filter[p.filter_place(*((c, f) if turned else (f, c)), kept[2 - p.rank :])]
-        return te.if_then_else(te.all(f < wide, c < deep), read, te.const(0, p.dtype))
+        return te.if_then_else(te.all(f < wide, c < deep), read, te.const(0, read.dtype))
 
     if turned:
         right = te.compute(

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright import te
+from tilewright.ir.dtype import dtype
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import tma_load
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_copies import DEEP, EIGHT, ROW
+from tilewright.topi.nn.box_copies import widths
 
 #: Threads of a warpgroup, and rows of its matrix.
 LANES, ROWS = 128, 64
@@ -51,11 +52,6 @@ class BoxGradientTile:
     splits: int = 1
 
 
-def deep(filled: int) -> int:
-    """Channels of a step, of those of a tap."""
-    return next(k for k in (ROW, 32, DEEP) if filled % k == 0)
-
-
 def load(
     stage: Stage, sums: Stage, at: IterVar, first: int, box: Sequence[int], stages: int
 ) -> None:
@@ -64,19 +60,19 @@ def load(
     stage.compute_at(sums, at)
     for axis, extent in zip(stage.op.axis[first:], box[:-1], strict=False):
         stage.align_bounds(axis, extent)
-    stage.swizzle(2 * box[-1])
+    kind = str(stage.op.outputs[0].dtype)
+    row = box[-1] * dtype(kind).bytes
+    stage.swizzle(row)
     stage.pipeline(stages)
-    stage.tensorize(
-        stage.op.axis[first], tma_load(box, str(stage.op.outputs[0].dtype), swizzle=2 * box[-1])
-    )
+    stage.tensorize(stage.op.axis[first], tma_load(box, kind, swizzle=row))
 
 
 def copy(s: Schedule, copies: Sequence[Tensor]) -> None:
-    """Make ``copies`` in kernels of their own, of eight channels a thread."""
+    """Make ``copies`` in kernels of their own, of 16 bytes a thread."""
     for t in copies:
         stage = s[t]
         *others, c = stage.op.axis
-        c, lane = stage.split(c, factor=EIGHT)
+        c, lane = stage.split(c, factor=widths(str(t.dtype)).chunk)
         block, thread = stage.split(stage.fuse(*others, c), factor=_THREADS)
         stage.bind(block, te.thread_axis("blockIdx.x"))
         stage.bind(thread, te.thread_axis("threadIdx.x"))

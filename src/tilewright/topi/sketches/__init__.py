@@ -49,7 +49,7 @@ def _is_other(p: Problem) -> bool:
 SKETCHES = (
     Template("gpu.box_products", BoxProductTile, schedule_box_products, (), None, True,
              boxes.product_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_products,
-             arch="sm_90a", matrices=True, form="boxes", operators=()),
+             arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int")),
     Template("gpu.box_gradient", BoxGradientTile, schedule_box_gradient, (), None, True,
              boxes.gradient_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_gradient,
              arch="sm_90a", matrices=True, form="boxes", operators=()),

@@ -14,21 +14,17 @@ from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import wgmma
-from tilewright.topi.nn.box_copies import DEEP, ROW
+from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_products import (
     BoxProductTile,
     copy,
-    deep,
     innermost,
     load,
     over_threads,
 )  # fmt: skip
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes, scheduled
-
-#: Channels that are stored at once.
-_VECTOR = 8
 
 
 def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
@@ -40,7 +36,8 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     if staged is None:
         staged = s.cache_write(d.output, "shared")
     s[staged].set_scope("shared")
-    step = deep(extent_of(d.sum.op.reduce_axis[-1]))
+    w = widths(d.problem.dtype)
+    step = w.step(extent_of(d.sum.op.reduce_axis[-1]))
     block = _store(s[d.output], d, tile)
     for numbers in d.numbers:
         _share(s[numbers], tile, block, s[d.output])
@@ -56,20 +53,21 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
         sums.align_bounds(axis, extent)
     *taken, c = sums.op.reduce_axis
     c, k = sums.split(c, factor=step)
-    part, k = sums.split(k, factor=DEEP)
+    part, k = sums.split(k, factor=w.deep)
     turned = d.boxes.turned
     outer, _, inner = innermost(sums, pixel, own)
     columns = list(sums.split(f, factor=8))
     if turned:
         columns = [*sums.split(columns[0], factor=ROW // 8), columns[1]]
-    sums.reorder(*phase, *taken, c, part, *outer, *inner, *columns, *sums.split(k, factor=8))
+    sums.reorder(*phase, *taken, c, part, *outer, *inner, *columns, *sums.split(k, factor=w.chunk))
     at = sums.fuse(*taken, c)
     sums.unroll(part)
-    width = 2 * ROW if turned else 2 * step
+    row = step * 128 // w.row
+    kind = "tf32" if d.problem.dtype == "float32" else d.problem.dtype
     sums.tensorize(
         outer[0],
-        wgmma(tile.channels, d.problem.dtype, left="k", right="j" if turned else "k",
-              swizzles=(2 * step, width)),
+        wgmma(tile.channels, kind, left="k", right="j" if turned else "k",
+              swizzles=(row, 2 * ROW if turned else row)),
     )  # fmt: skip
     load(s[boxes], sums, at, len(d.left.shape) - 6, (*tile.box, step), tile.stages)
     if turned:
@@ -94,7 +92,7 @@ def _store(out: Stage, d: BoxDeclaration, tile: BoxProductTile) -> IterVar:
     out.reorder(*blocks, *phases, part, *pixel, c)
     block = out.fuse(*blocks, *phases, part)
     out.bind(block, te.thread_axis("blockIdx.x"))
-    c, lane = out.split(c, factor=math.gcd(_wide(d), _VECTOR))
+    c, lane = out.split(c, factor=math.gcd(_wide(d), widths(d.output.dtype).chunk))
     out.unroll(over_threads(out, out.fuse(*pixel, c), tile.groups))
     out.vectorize(lane)
     return block
@@ -122,7 +120,8 @@ def _stage(
         n, h, w, c = axes
     else:
         n, c, h, w = image_axes(staged, d.problem.layout)
-    staged.storage_align(staged.op.axis[-2], ROW, 8)  # rows of eight lanes meet no bank twice
+    stored = widths(d.output.dtype)
+    staged.storage_align(staged.op.axis[-2], stored.row, stored.chunk)  # no bank twice
     pairs = [
         staged.split(axis, factor=own)
         for axis, own in zip((n, h, w), _of_groups(tile), strict=True)

@@ -1,0 +1,140 @@
+"""Convolutions of 8-bit integers on a GPU, beside the same layers in float16.
+
+The 23 layers of ResNet-50, channels last, forward: sums of int8 with a bias, requantised to int8 in
+the same kernel, by the first choice without measuring, exact on all elements; the same choice in
+float16; and PyTorch in float16, cuDNN's search switched on, which has no such convolution of
+integers. Medians of CUDA-graph replays that take turns, inputs rotated past the cache.
+
+    PYTHONPATH=src python benchmarks/gpu_bytes.py [--batch 64 1] [--tried 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from typing import Any
+
+import measure
+from gpu_dense import LAYERS, Operands, built, problem
+
+from tilewright.cli._measure.turns import of_graph
+from tilewright.report.results import geometric_mean
+from tilewright.topi import Conv
+
+#: What goes past the cache, turns of every graph, and bytes a second of a large copy.
+_CACHE, _ROUNDS, _BANDWIDTH = 150e6, 9, 4.2e12
+#: Operations a second that tensor cores reach with bytes, of those that they could.
+_PEAK = 0.8 * 1979e12
+_STEPS = "bias+dequantize+relu+quantize(1)"
+
+
+def quantised(layer: tuple[int, ...], batch: int) -> Conv:
+    return problem(layer, "forward", batch, "int8").replace(epilogue=_STEPS)
+
+
+class Bytes:
+    """Tensors of a problem, ``sets`` of images, and what results are, exactly."""
+
+    def __init__(self, p: Conv) -> None:
+        import torch
+
+        self.p, self.torch = p, torch
+        shape, made = (p.batch, *p.image, p.channels), (p.batch, *p.out_image, p.out_channels)
+        self.sets = max(1, min(8, math.ceil(_CACHE / (math.prod(shape) + math.prod(made)))))
+
+        def random(shape: tuple[int, ...], bound: int, kind: Any) -> Any:
+            return torch.randint(-bound, bound + 1, shape, device="cuda", dtype=kind)
+
+        self.x = [random(shape, 7, torch.int8) for _ in range(self.sets)]
+        self.w = random((p.out_channels, *p.kernel, p.channels // p.groups), 7, torch.int8)
+        self.bias = random((p.out_channels,), 500, torch.int32)
+        depth = p.channels // p.groups * math.prod(p.kernel)
+        self.scale = torch.rand(p.out_channels, device="cuda") * 4 / math.sqrt(depth)
+        self.results = [torch.full(made, 99, device="cuda", dtype=torch.int8) for _ in self.x]
+
+    def call(self, kernel: Any, number: int) -> None:
+        k = number % self.sets
+        kernel(self.x[k], self.w, self.bias, self.scale, self.results[k])
+
+    def exact(self) -> Any:
+        """The result of the first images; in float64, of which no algorithm rounds such sums."""
+        torch, p = self.torch, self.p
+        x, w = (t.permute(0, 3, 1, 2).double() for t in (self.x[0], self.w))
+        y = torch.conv2d(x, w, None, p.stride, p.padding[:2], groups=p.groups)
+        y = (y.round().permute(0, 2, 3, 1) + self.bias).float() * self.scale
+        return y.clamp(0, 127).round().to(torch.int8)
+
+
+def row(layer: tuple[int, ...], batch: int, tried: int) -> dict[str, Any]:
+    """What one layer takes."""
+    p, half = quantised(layer, batch), problem(layer, "forward", batch, "float16")
+    given, halves = Bytes(p), Operands(half)
+    exact, calls, names = given.exact(), dict[str, tuple[Callable[[int], Any], int]](), {}
+    for rank in range(tried):
+        found = built(p, rank)
+        if found is None or found[0] is None:
+            continue
+        given.results[0].fill_(99)
+        given.call(found[0], 0)
+        wrong = int((given.results[0] != exact).sum())
+        if wrong:
+            raise SystemExit(f"{p} {found[1]}: {wrong} results are not exact")
+        calls[str(rank)], names[str(rank)] = (partial(given.call, found[0]), given.sets), found[1]
+    kernel, _ = built(half, 0)
+    calls["float16"] = partial(halves.ours, kernel), halves.sets
+    calls["PyTorch"] = halves.theirs(True), halves.sets
+    batches = {name: of_graph(call, sets) for name, (call, sets) in calls.items()}
+    times: dict[str, list[float]] = {name: [] for name in batches}
+    for _ in range(_ROUNDS):
+        for name, batch_of in batches.items():
+            times[name].append(batch_of(1) * 1e6)
+    us = {name: statistics.median(t) for name, t in times.items()}
+    best = min(names, key=lambda name: us[name])
+    floor = max(p.bytes / _BANDWIDTH, p.nominal_flops / _PEAK) * 1e6
+    return {
+        "layer": p.short.partition(" +")[0], "batch": batch, "int8 us": us["0"],
+        "tried us": us[best], "float16 us": us["float16"], "PyTorch float16 us": us["PyTorch"],
+        "float16 / int8": us["float16"] / us["0"], "PyTorch / int8": us["PyTorch"] / us["0"],
+        "TOP/s": p.nominal_flops / us["0"] / 1e6, "int8 / floor": us["0"] / floor,
+        "kernel": names["0"],
+    }  # fmt: skip
+
+
+def _ahead(job: tuple[Conv, int]) -> None:
+    built(*job)  # which the cache of kernels then has
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--batch", type=int, nargs="+", default=[64, 1])
+    parser.add_argument("--tried", type=int, default=1, help="schedules of each problem")
+    parser.add_argument("--out", default="benchmarks/results")
+    options = parser.parse_args()
+    layers = [(layer, batch) for batch in options.batch for layer in LAYERS["resnet"]]
+    jobs = [(quantised(*x), rank) for x in layers for rank in range(options.tried)]
+    jobs += [(problem(layer, "forward", batch, "float16"), 0) for layer, batch in layers]
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        list(pool.map(_ahead, jobs, chunksize=4))
+    import torch
+
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = False
+    rows = [row(layer, batch, options.tried) for layer, batch in layers]
+    print(measure.table(rows))
+    for batch in options.batch:
+        own = [r for r in rows if r["batch"] == batch]
+        for column in ("float16 / int8", "PyTorch / int8"):
+            values = [r[column] for r in own]
+            mean = f"{geometric_mean(values):.2f} in the mean of {len(own)}"
+            print(f"batch {batch}: {column}: {mean}, {min(values):.2f} at least")
+    results = {"environment": measure.environment("torch"), "settings": vars(options), "rows": rows}
+    print(measure.save("h200_gpu_bytes", results, options.out))
+
+
+if __name__ == "__main__":
+    main()
