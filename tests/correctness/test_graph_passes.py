@@ -7,7 +7,7 @@ import pytest
 from tests.support.models import NETWORKS, node, onnx_model, relative
 
 import tilewright
-from tilewright.graph import Graph, Input, Node
+from tilewright.graph import Constant, Graph, Input, Node
 from tilewright.graph.check import check
 from tilewright.graph.executor import Executor
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
@@ -80,6 +80,18 @@ def test_a_step_that_an_epilogue_has_stands_behind_it():
     graph = fold_epilogues(Graph("g", (x,), {"y": y}))
     assert [n.operator for n in graph.nodes] == ["gemm", "relu", "add"]
     assert graph.nodes[0].attributes["epilogue"] == ("residual",)
+
+
+def test_what_makes_a_product_larger_is_no_scale_of_it():
+    """A product of one channel is added to numbers of many, and multiplied with them."""
+    x, w = Input("x", (1, 3, 4, 4), "float32"), Constant(np.ones((1, 3, 1, 1), "float32"))
+    many = Constant(np.arange(5, dtype="float32").reshape(5, 1, 1))
+    y = Node("multiply", (Node("add", (Node("conv2d", (x, w)), many)), many))
+    graph = optimized(Graph("g", (x,), {"y": y}))
+    assert check(graph).outputs["y"].shape == (1, 5, 4, 4)
+    value = np.random.default_rng(0).standard_normal((1, 3, 4, 4)).astype("float32")
+    wanted = (value.sum(1, keepdims=True) + many.array) * many.array
+    assert relative(run(graph, x=value)["y"], wanted) < 1e-5
 
 
 def test_programs_do_not_take_what_another_kernel_reads_between():

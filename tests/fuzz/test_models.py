@@ -1,5 +1,5 @@
-"""Models with a mistake somewhere run, or are refused in words: no crash, no other exception, no more
-memory than a small model may need."""
+"""Models with a mistake somewhere run, or are refused in words: there is no crash, no exception but
+ours, and no more memory than a small model may need."""
 
 from __future__ import annotations
 

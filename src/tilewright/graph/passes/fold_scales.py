@@ -50,7 +50,7 @@ def by_channel(product: Value, x: Operand) -> Operand | None:
     axis, channels = channel_axis(product), product.shape[channel_axis(product)]
     shape = (1,) * (product.rank - x.rank) + x.shape
     lies = len(shape) == product.rank and all(e == 1 for d, e in enumerate(shape) if d != axis)
-    if not lies or x.dtype != product.dtype:
+    if not lies or shape[axis] not in (1, channels) or x.dtype != product.dtype:
         return None
     if shape[axis] == 1 < channels:
         x = build("broadcast_to", reshape(x, (1,)), shape=(channels,))
