@@ -130,6 +130,13 @@ def test_weights_may_be_nodes_and_lie_in_files_beside_the_model(tmp_path):
     assert relative(tilewright.load(tmp_path / "m.onnx")(x), x @ w) < 1e-6
 
 
+def test_operators_that_onnx_makes_of_others_are_inlined():
+    nodes = [node("CenterCropPad", "x size", axes=[1])]
+    data = onnx_model(nodes, {"x": [2, 5]}, constants={"size": np.array([3])}, opset=18)
+    x = np.arange(10, dtype="float32").reshape(2, 5)
+    assert (tilewright.load(data)(x) == x[:, 1:4]).all()
+
+
 def test_many_threads_may_run_one_model(image):
     model = tilewright.load(resnet().model())
     images = [image * k for k in range(1, 9)]

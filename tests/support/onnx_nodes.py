@@ -60,7 +60,7 @@ def check(case: Any, target: str = "llvm") -> None:
 
     model = tilewright.load(case.model.SerializeToString(), target=target)
     for inputs, outputs in case.data_sets:
-        given = {p.name: x for p, x in zip(model.inputs, inputs, strict=True)}
+        given = {p.name: _array(x) for p, x in zip(model.inputs, inputs, strict=True)}
         found = list(model.run(given).values())
         for got, wanted in zip(found, map(_array, outputs), strict=True):
             assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -143,15 +144,35 @@ def _changed(graph: Any, opset: int) -> list[str]:
 
 
 def _inlined(proto: Any) -> Any:
-    """The model without functions of its own."""
-    if not proto.functions:
-        return proto
-    from onnx.inliner import inline_local_functions
+    """The model without functions of its own, and with what operators that are not converted are
+    made of, where ONNX says that they are made of others."""
+    from onnx.inliner import inline_local_functions, inline_selected_functions
 
     try:
-        return inline_local_functions(proto)
+        if proto.functions:
+            proto = inline_local_functions(proto)
+        if missing := unsupported(proto.graph):
+            # It asserts what it cannot do; the model is refused then, as it is.
+            with contextlib.suppress(RuntimeError):
+                names = [("", name) for name in missing]
+                proto = inline_selected_functions(
+                    _typed(proto), names, inline_schema_functions=True
+                )
     except Exception as error:
         raise ModelError(f"the functions of the model cannot be inlined: {error}") from None
+    return proto
+
+
+def _typed(proto: Any) -> Any:
+    """The model with a type for each value, initializers too, as inlining asks for."""
+    from onnx import helper, shape_inference
+
+    known = {x.name for x in (*proto.graph.input, *proto.graph.value_info)}
+    for t in proto.graph.initializer:
+        if t.name not in known:
+            info = helper.make_tensor_value_info(t.name, t.data_type, t.dims)
+            proto.graph.value_info.append(info)
+    return shape_inference.infer_shapes(proto)
 
 
 def _parameter(x: Any) -> Parameter:
