@@ -148,18 +148,16 @@ def _inlined(proto: Any) -> Any:
     made of, where ONNX says that they are made of others."""
     from onnx.inliner import inline_local_functions, inline_selected_functions
 
-    try:
-        if proto.functions:
+    if proto.functions:
+        try:
             proto = inline_local_functions(proto)
-        if missing := unsupported(proto.graph):
-            # It asserts what it cannot do; the model is refused then, as it is.
-            with contextlib.suppress(RuntimeError):
-                names = [("", name) for name in missing]
-                proto = inline_selected_functions(
-                    _typed(proto), names, inline_schema_functions=True
-                )
-    except Exception as error:
-        raise ModelError(f"the functions of the model cannot be inlined: {error}") from None
+        except Exception as error:
+            raise ModelError(f"the functions of the model cannot be inlined: {error}") from None
+    if missing := [name for name in unsupported(proto.graph) if "." not in name]:
+        # What onnx cannot do it says by errors of several kinds; the model is refused then, as it is.
+        with contextlib.suppress(Exception):
+            names = [("", name) for name in missing]
+            return inline_selected_functions(_typed(proto), names, inline_schema_functions=True)
     return proto
 
 
