@@ -17,7 +17,7 @@ from tests.support.quantized import check
 import tilewright
 from tilewright.target import Target
 from tilewright.topi import Conv, Gemm
-from tilewright.topi.gpu.box_products import suits
+from tilewright.topi.gpu.box_products import suits, suits_splits
 from tilewright.topi.nn.box_copies import in_boxes
 from tilewright.topi.templates import TEMPLATES
 
@@ -129,6 +129,38 @@ def test_guards_that_leave_few_blocks_are_those_of_boxes(values: dict[str, Any])
     tile = template.candidates(p, machine)[0]
     declared = template.declare(p, tile)
     assert tilewright.lower(template.schedule(declared, tile), declared.args, machine)
+
+
+_SPLIT = (
+    Conv.parse((1, 64, 7, 7), (72, 64, 3, 3), 1, padding=1, dtype="float16", layout="NHWC",
+               epilogue="batch_norm+residual+relu"),
+    Conv.parse((1, 64, 7, 7), (72, 64, 3, 3), 1, padding=1, dtype="bfloat16", layout="NHWC",
+               pass_="dgrad"),
+    Conv.parse((2, 136, 7), (40, 136, 3), 1, stride=2, dtype="float16", layout="NWC"),
+    Conv.parse((1, 256, 4, 4), (256, 16, 3, 3), 16, padding=1, dtype="float16", layout="NHWC"),
+    Gemm(m=33, n=40, k=512, dtype="float16", transpose_b=True, epilogue="bias"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("p", _SPLIT, ids=str)
+def test_few_results_are_summed_in_parts(p: Conv | Gemm, target: str) -> None:
+    template, machine = TEMPLATES["gpu.box_splits"], Target.parse(target)
+    exact = multiplied if isinstance(p, Gemm) else convolution
+    for tile in template.tiles(p, machine)[:3]:
+        assert tile.splits > 1
+        declared = template.declare(p, tile)
+        kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+        device = target.split()[0].replace("sim", "cpu")
+        assert run(p, kernel, device=device, exact=exact) < TOLERANCE[p.dtype], tile
+
+
+def test_problems_with_results_for_every_processor_are_not_split() -> None:
+    layer = {"padding": 1, "dtype": "float16", "layout": "NHWC"}
+    few = Conv.parse((1, 512, 7, 7), (512, 512, 3, 3), 1, **layer)
+    assert suits_splits(few)
+    assert not suits_splits(few.replace(batch=64))
+    assert not suits_splits(few.replace(batch=64, pass_="wgrad"))
 
 
 _LAST = {"padding": 1, "layout": "NHWC"}

@@ -7,6 +7,7 @@ second-level cache and what memory moves. Its numbers were fitted to forward pas
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from itertools import product
@@ -38,6 +39,8 @@ _WAIT, _BEGIN, _STORED = 0.47, 0.68, 22_300
 _NUMBERS, _ADDED = 1.4, 3.5
 #: A launch that adds parts, or one that copies, in microseconds.
 _ADDING = 2.0
+#: What a thread that adds takes for a part, in microseconds, and bytes that all read in one.
+_PART, _SUMMED = 0.15, 1.6e6
 #: Of the cache, what is read at once by several SMs counts less.
 _SHARED_READS = 2.2
 #: Bytes of shared memory for barriers, and until swizzled memory begins.
@@ -100,6 +103,30 @@ def suits_gradient(problem: Problem) -> bool:
 
 def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     """For :func:`~tilewright.topi.sketches.box_products.schedule_box_products`."""
+    return _best(_product_tiles(problem, split=False))
+
+
+def split_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
+    """For :func:`~tilewright.topi.sketches.box_splits.schedule_box_splits`."""
+    return _best(_product_tiles(problem, split=True))
+
+
+def suits_splits(problem: Problem) -> bool:
+    """Whether a pass with few results is predicted to be faster in parts."""
+    p = _suited(problem)
+    if p is None or p.pass_ == "wgrad" or is_phased(p):
+        return False
+    whole, parts = (_product_tiles(problem, split) for split in (False, True))
+    return bool(parts) and min(parts.values()) < min(whole.values(), default=math.inf)
+
+
+def _best(found: dict[BoxProductTile, float]) -> list[BoxProductTile]:
+    return sorted(found, key=lambda tile: found[tile])[:_MOST]
+
+
+@functools.lru_cache(maxsize=64)
+def _product_tiles(problem: Problem, split: bool) -> dict[BoxProductTile, float]:
+    """Tiles, and what they are predicted to take."""
     p = _suited(problem)
     assert p is not None
     w, steps_after = Convolved(p), problem.epilogue
@@ -112,9 +139,10 @@ def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     wide = p.result_channels
     most = next((c for c in reversed(_CHANNELS) if c >= wide), _CHANNELS[0])
     inner = p.multiplier if p.pass_ == "dgrad" else p.channels // p.groups
-    own, made = widths(p.dtype), widths(problem.result_dtype)
+    own, made = widths(p.dtype), widths(p.accumulate if split else problem.result_dtype)
     step, size, stored = own.step(inner), 16 // own.chunk, 16 // made.chunk
     least = ROW if p.pass_ == "dgrad" and not is_phased(p) else 1
+    taps = math.prod(taps_seen) * -(-inner // step)
     found = {}
     for groups, channels, stages in product(_GROUPS, _CHANNELS, _STAGES):
         if not least <= channels <= max(most, least):
@@ -122,19 +150,32 @@ def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
         if p.groups > 1 and wide // p.groups % channels:
             continue
         rows = ROWS * groups
+        shared = stages * (rows + channels) * step * size + _BARRIERS
+        if not split:
+            shared += rows * (max(made.row, channels) + made.chunk) * stored
+            shared += 8 * channels * any(len(x.tensors) > 1 for x in steps_after)
         of_matrix = [(1, 1, rows)] if isinstance(problem, Gemm) else []
         for box in of_matrix or _boxes(extents, rows, reach):
-            tile = BoxProductTile(*box, channels, stages)
-            shared = stages * (rows + channels) * step * size
-            shared += rows * (max(made.row, channels) + made.chunk) * stored
-            shared += _BARRIERS + 8 * channels * any(len(x.tensors) > 1 for x in steps_after)
+            if rows > ROWS and any(n >= 2 * e for n, e in zip(box, extents, strict=True)):
+                continue  # one of half as many rows has all
             blocks = math.prod(-(-e // n) for e, n in zip(extents, box, strict=True))
             blocks *= -(-wide // channels) * phased
-            taps = math.prod(taps_seen) * -(-inner // step)
-            cost = _time(problem, rows, channels, step * size, taps, blocks, stages, shared, stored)
-            if cost is not None:
-                found[tile] = cost
-    return sorted(found, key=lambda tile: found[tile])[:_MOST]
+            for splits in _parts(taps, blocks) if split else [1]:
+                cost = _time(problem, rows, channels, step * size, taps // splits, blocks * splits,
+                             stages, shared, stored)  # fmt: skip
+                if cost is not None:
+                    if split:
+                        moved = 4 * (splits + 1) * math.prod(extents) * wide
+                        cost += _ADDING + _PART * splits + moved / _SUMMED
+                    found[BoxProductTile(*box, channels, stages, splits)] = cost
+    return found
+
+
+def _parts(steps: int, blocks: int) -> list[int]:
+    """In how many parts steps may be summed, so that most SMs have a block and few have many; none
+    where tiles are enough for half of them."""
+    most = 2 * MACHINE.sms // blocks if 2 * blocks <= MACHINE.sms else 0
+    return [n for n in range(2, min(steps, most) + 1) if steps % n == 0][-3:]
 
 
 def _boxes(extents: tuple[int, ...], rows: int, reach: list[int]) -> Iterator[tuple[int, int, int]]:

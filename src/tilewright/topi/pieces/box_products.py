@@ -10,9 +10,11 @@ from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
-from tilewright.target.instructions import tma_load
+from tilewright.target.instructions import tma_load, wgmma
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_copies import widths
+from tilewright.topi.nn.box_copies import ROW, widths
+from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.pieces.tiling import extent_of
 
 #: Threads of a warpgroup, and rows of its matrix.
 LANES, ROWS = 128, 64
@@ -23,13 +25,15 @@ _THREADS = 256
 @dataclass(frozen=True)
 class BoxProductTile:
     """A block computes a box of ``images`` by ``rows`` by ``columns`` results, powers of two, of
-    which each 64 are a warpgroup's, with ``channels`` of the result."""
+    which each 64 are a warpgroup's, with ``channels`` of the result; or what one of ``splits``
+    parts of the steps adds to them."""
 
     images: int = 2
     rows: int = 8
     columns: int = 8
     channels: int = 128
     stages: int = 3
+    splits: int = 1
 
     @property
     def box(self) -> tuple[int, int, int]:
@@ -39,6 +43,16 @@ class BoxProductTile:
     def groups(self) -> int:
         """Warpgroups."""
         return math.prod(self.box) // ROWS
+
+    @property
+    def of_groups(self) -> tuple[int, int, int]:
+        """The part of a box that is a warpgroup's: its outermost dimensions are shared out."""
+        left, found = self.groups, []
+        for extent in self.box:
+            parts = min(left, extent)
+            left //= parts
+            found.append(extent // parts)
+        return found[0], found[1], found[2]
 
 
 @dataclass(frozen=True)
@@ -65,6 +79,55 @@ def load(
     stage.swizzle(row)
     stage.pipeline(stages)
     stage.tensorize(stage.op.axis[first], tma_load(box, kind, swizzle=row))
+
+
+def multiply(
+    sums: Stage, d: BoxDeclaration, tile: BoxProductTile, result: Sequence[IterVar], at: IterVar,
+    k: IterVar, factors: tuple[Stage, Stage],
+) -> None:  # fmt: skip
+    """Sum products in the registers of a warpgroup: of a step ``k``, which the loop ``at`` is over
+    and each of ``factors`` is brought for, for the axes of the ``result``, channels last."""
+    w, (boxes, taps) = widths(d.problem.dtype), factors
+    step = w.step(extent_of(d.sum.op.reduce_axis[-1]))
+    own = tile.of_groups
+    for axis, extent in zip(result, (*own, tile.channels), strict=True):
+        sums.align_bounds(axis, extent)
+    *pixel, f = result
+    part, k = sums.split(k, factor=w.deep)
+    turned = d.boxes.turned
+    outer, _, inner = innermost(sums, pixel, own)
+    columns = list(sums.split(f, factor=8))
+    if turned:
+        columns = [*sums.split(columns[0], factor=ROW // 8), columns[1]]
+    sums.reorder(at, part, *outer, *inner, *columns, *sums.split(k, factor=w.chunk))
+    sums.unroll(part)
+    row = step * 128 // w.row
+    kind = "tf32" if d.problem.dtype == "float32" else d.problem.dtype
+    sums.tensorize(
+        outer[0],
+        wgmma(tile.channels, kind, left="k", right="j" if turned else "k",
+              swizzles=(row, 2 * ROW if turned else row)),
+    )  # fmt: skip
+    load(boxes, sums, at, len(d.left.shape) - 6, (*tile.box, step), tile.stages)
+    if turned:
+        load(taps, sums, at, 1, (step, ROW), tile.stages)
+    else:  # behind the phase, where there are some
+        load(taps, sums, at, len(d.right.shape) - 4, (tile.channels, step), tile.stages)
+
+
+def by_groups(
+    stage: Stage, tile: BoxProductTile, outside: Sequence[IterVar], pixel: Sequence[IterVar],
+    c: IterVar, pairs: bool,
+) -> IterVar:  # fmt: skip
+    """Divide the results of a block among its warpgroups, of which the loop is returned; with
+    ``pairs`` of channels stored at once."""
+    parts = [stage.split(x, factor=own) for x, own in zip(pixel, tile.of_groups, strict=True)]
+    stage.reorder(*outside, *(first for first, _ in parts), *(last for _, last in parts), c)
+    group = stage.fuse(*(first for first, _ in parts))
+    stage.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
+    if pairs:
+        stage.vectorize(stage.split(c, factor=2)[1])
+    return group
 
 
 def copy(s: Schedule, copies: Sequence[Tensor]) -> None:

@@ -16,6 +16,7 @@ from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.box_gradient import schedule_box_gradient
 from tilewright.topi.sketches.box_products import schedule_box_products
+from tilewright.topi.sketches.box_splits import schedule_box_splits
 from tilewright.topi.sketches.byte_dots import ByteTile, schedule_bytes
 from tilewright.topi.sketches.dots import DotTile, dot_tiles, schedule_dots
 from tilewright.topi.sketches.flat_windows import FlatTile, form, schedule_flat
@@ -47,6 +48,9 @@ def _is_other(p: Problem) -> bool:
 
 
 SKETCHES = (
+    Template("gpu.box_splits", BoxProductTile, schedule_box_splits, (), None, True,
+             boxes.split_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_splits,
+             arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int")),
     Template("gpu.box_products", BoxProductTile, schedule_box_products, (), None, True,
              boxes.product_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_products,
              arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int")),

@@ -13,16 +13,15 @@ import math
 from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
-from tilewright.target.instructions import wgmma
-from tilewright.topi.nn.box_copies import ROW, widths
+from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_products import (
     BoxProductTile,
+    by_groups,
     copy,
-    innermost,
-    load,
+    multiply,
     over_threads,
-)  # fmt: skip
+)
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes, scheduled
 
@@ -36,8 +35,7 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     if staged is None:
         staged = s.cache_write(d.output, "shared")
     s[staged].set_scope("shared")
-    w = widths(d.problem.dtype)
-    step = w.step(extent_of(d.sum.op.reduce_axis[-1]))
+    step = widths(d.problem.dtype).step(extent_of(d.sum.op.reduce_axis[-1]))
     block = _store(s[d.output], d, tile)
     for numbers in d.numbers:
         _share(s[numbers], tile, block, s[d.output])
@@ -46,34 +44,12 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     sums = s[d.sum]
     sums.set_scope("fragment")
     sums.compute_at(s[staged], group)
-    own = _of_groups(tile)
     *pixel, f = sums.op.axis
     pixel, phase = pixel[:3], pixel[3:]
-    for axis, extent in zip((*pixel, f), (*own, tile.channels), strict=True):
-        sums.align_bounds(axis, extent)
     *taken, c = sums.op.reduce_axis
     c, k = sums.split(c, factor=step)
-    part, k = sums.split(k, factor=w.deep)
-    turned = d.boxes.turned
-    outer, _, inner = innermost(sums, pixel, own)
-    columns = list(sums.split(f, factor=8))
-    if turned:
-        columns = [*sums.split(columns[0], factor=ROW // 8), columns[1]]
-    sums.reorder(*phase, *taken, c, part, *outer, *inner, *columns, *sums.split(k, factor=w.chunk))
-    at = sums.fuse(*taken, c)
-    sums.unroll(part)
-    row = step * 128 // w.row
-    kind = "tf32" if d.problem.dtype == "float32" else d.problem.dtype
-    sums.tensorize(
-        outer[0],
-        wgmma(tile.channels, kind, left="k", right="j" if turned else "k",
-              swizzles=(row, 2 * ROW if turned else row)),
-    )  # fmt: skip
-    load(s[boxes], sums, at, len(d.left.shape) - 6, (*tile.box, step), tile.stages)
-    if turned:
-        load(s[taps], sums, at, 1, (step, ROW), tile.stages)
-    else:
-        load(s[taps], sums, at, len(phase), (tile.channels, step), tile.stages)
+    sums.reorder(*phase, *taken, c, *pixel, f, k)
+    multiply(sums, d, tile, (*pixel, f), sums.fuse(*taken, c), k, (s[boxes], s[taps]))
     return s
 
 
@@ -92,7 +68,8 @@ def _store(out: Stage, d: BoxDeclaration, tile: BoxProductTile) -> IterVar:
     out.reorder(*blocks, *phases, part, *pixel, c)
     block = out.fuse(*blocks, *phases, part)
     out.bind(block, te.thread_axis("blockIdx.x"))
-    c, lane = out.split(c, factor=math.gcd(_wide(d), widths(d.output.dtype).chunk))
+    chunk = min(widths(d.output.dtype).chunk, tile.channels)
+    c, lane = out.split(c, factor=math.gcd(_wide(d), chunk))
     out.unroll(over_threads(out, out.fuse(*pixel, c), tile.groups))
     out.vectorize(lane)
     return block
@@ -122,28 +99,9 @@ def _stage(
         n, c, h, w = image_axes(staged, d.problem.layout)
     stored = widths(d.output.dtype)
     staged.storage_align(staged.op.axis[-2], stored.row, stored.chunk)  # no bank twice
-    pairs = [
-        staged.split(axis, factor=own)
-        for axis, own in zip((n, h, w), _of_groups(tile), strict=True)
-    ]
-    staged.reorder(*phase, *(outer for outer, _ in pairs), *(inner for _, inner in pairs), c)
-    group = staged.fuse(*(outer for outer, _ in pairs))
-    staged.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
-    if _wide(d) % 2 == 0:
-        staged.vectorize(staged.split(c, factor=2)[1])
-    return group
+    return by_groups(staged, tile, phase, (n, h, w), c, _wide(d) % 2 == 0)
 
 
 def _wide(d: BoxDeclaration) -> int:
     """Channels of the result."""
     return extent_of(d.sum.op.axis[-1])
-
-
-def _of_groups(tile: BoxProductTile) -> tuple[int, int, int]:
-    """The part of a box that is a warpgroup's: its outermost dimensions are shared out."""
-    left, found = tile.groups, []
-    for extent in tile.box:
-        parts = min(left, extent)
-        left //= parts
-        found.append(extent // parts)
-    return found[0], found[1], found[2]

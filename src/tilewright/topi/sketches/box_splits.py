@@ -1,0 +1,57 @@
+"""Products of boxes in parts, for so few results that their tiles leave most of a GPU idle.
+
+Each of ``splits`` blocks of a tile adds its part of the taps and channels, as
+:mod:`~tilewright.topi.sketches.box_products` does, and stores what it has in the type of sums.
+Another kernel adds the parts in a fixed order, and computes the epilogue.
+"""
+
+from __future__ import annotations
+
+from tilewright import te
+from tilewright.schedule import Schedule
+from tilewright.topi.nn.box_copies import widths
+from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.pieces.box_products import BoxProductTile, by_groups, copy, multiply
+from tilewright.topi.pieces.tiling import extent_of
+from tilewright.topi.stages import scheduled
+
+#: Threads of a block that adds parts.
+_THREADS = 128
+
+
+def schedule_box_splits(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
+    """The schedule of a forward pass, or of a gradient by the input with stride 1."""
+    s = scheduled(d.output, d.sum, *d.copies)
+    copy(s, d.copies)
+    sums = s[d.sum]
+    *taken, c = sums.op.reduce_axis
+    c, _ = sums.split(c, factor=widths(d.problem.dtype).step(extent_of(c)))
+    sums.reorder(*taken, c)
+    part, _ = sums.split(sums.fuse(*taken, c), nparts=tile.splits)
+    writer = s.rfactor(d.sum, part)
+
+    out = s[d.output]
+    at, thread = out.split(out.fuse(*out.op.axis), factor=_THREADS)
+    out.bind(at, te.thread_axis("blockIdx.x"))
+    out.bind(thread, te.thread_axis("threadIdx.x"))
+    s[d.sum].set_scope("local")
+    s[d.sum].compute_at(out, thread)
+
+    total = s.cache_write(writer, "fragment")
+    boxes, taps = (s.cache_read(t, "shared", [total]) for t in (d.left, d.right))
+    parts = s[writer]
+    part, *result = parts.op.axis
+    sizes = (*tile.box, tile.channels)
+    pairs = [parts.split(x, factor=e) for x, e in zip(result, sizes, strict=True)]
+    *pixel, f = (inner for _, inner in pairs)
+    parts.reorder(part, *(outer for outer, _ in pairs), *pixel, f)
+    block = parts.fuse(part, *(outer for outer, _ in pairs))
+    parts.bind(block, te.thread_axis("blockIdx.x"))
+    wide = extent_of(d.sum.op.axis[-1]) % 2 == 0
+    group = by_groups(parts, tile, [block], pixel, f, wide)
+
+    sums = s[total]
+    sums.compute_at(parts, group)
+    at, k = sums.op.reduce_axis
+    multiply(sums, d, tile, sums.op.axis[1:], at, k, (s[boxes], s[taps]))
+    return s
