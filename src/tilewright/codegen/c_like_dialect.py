@@ -345,7 +345,14 @@ class Dialect:
         """What a kernel does before anything else."""
         return ()
 
-    def load_vector(self, buffer: Buffer, name: str, offset: Code, lanes: int) -> Code:
+    def needs_alignment(self, buffer: Buffer) -> bool:
+        """Whether an access of a vector is written as ``aligned`` where its first element is
+        provably at a multiple of its lanes."""
+        return False
+
+    def load_vector(
+        self, buffer: Buffer, name: str, offset: Code, lanes: int, aligned: bool = False
+    ) -> Code:
         raise NotImplementedError
 
     def load_vector_where(
@@ -355,7 +362,15 @@ class Dialect:
         is to be a branch."""
         return None
 
-    def store_vector(self, buffer: Buffer, name: str, offset: Code, lanes: int, value: Code) -> str:
+    def store_vector(
+        self,
+        buffer: Buffer,
+        name: str,
+        offset: Code,
+        lanes: int,
+        value: Code,
+        aligned: bool = False,
+    ) -> str:
         raise NotImplementedError
 
     def part(self, text: str, t: DType, lanes: int, index: int, width: int) -> Code:

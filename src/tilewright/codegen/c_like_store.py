@@ -73,9 +73,10 @@ class StorePrinter(VectorPrinter):
             groups = [subvectors[i : i + each] for i in range(0, len(subvectors), each)]
             parts = [group[0] if each == 1 else d.pack(t, group) for group in groups]
         ramp = E.Ramp(base, ops.const(1, base.dtype), lanes)
+        aligned = d.needs_alignment(s.buffer) and self.at_multiple(base, k)
         for i, part in enumerate(parts):
             at = self.expr(self.lane(ramp, i * k))
-            self.line(d.store_vector(s.buffer, self.name_of(s.buffer), at, k, part))
+            self.line(d.store_vector(s.buffer, self.name_of(s.buffer), at, k, part, aligned))
 
     def _store_masked(self, s: S.Store, lanes: int, mask: Expr) -> None:
         """All lanes at once where none is off, else each under its own condition."""

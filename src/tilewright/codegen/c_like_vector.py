@@ -255,12 +255,13 @@ class VectorPrinter(ExpressionPrinter):
         if access is None:
             return None
         d, (base, k) = self.dialect, access
+        aligned = d.needs_alignment(buffer) and self.at_multiple(base, k)
         texts, values = [], []
         for i in range(0, e.dtype.lanes, k):
             at = self.expr(self.lane(E.Ramp(base, ops.const(1, base.dtype), e.dtype.lanes), i))
             texts.append(self.names.fresh(f"{buffer.name}_v"))
             if where is None:
-                value: Code | None = d.load_vector(buffer, self.name_of(buffer), at, k)
+                value: Code | None = d.load_vector(buffer, self.name_of(buffer), at, k, aligned)
             else:
                 value = d.load_vector_where(buffer, self.name_of(buffer), at, k, where)
             if value is None:
@@ -276,12 +277,12 @@ class VectorPrinter(ExpressionPrinter):
         if ramp is None or not ops.is_const(ramp[1], 1):
             return None
         base = ramp[0]
-
-        def aligned(k: int) -> bool:
-            return self.analyzer.prove(ops.floormod(base, ops.const(k, base.dtype)).equal(0))
-
-        k = self.dialect.chunk(buffer, offset.dtype.lanes, aligned)
+        k = self.dialect.chunk(buffer, offset.dtype.lanes, lambda k: self.at_multiple(base, k))
         return (base, k) if k > 1 else None
+
+    def at_multiple(self, base: Expr, k: int) -> bool:
+        """Whether an offset is provably a multiple of ``k``."""
+        return self.analyzer.prove(ops.floormod(base, ops.const(k, base.dtype)).equal(0))
 
     def _loads_vector(self, e: Expr) -> bool:
         """Whether evaluating ``e`` has a load that moves several elements at once."""

@@ -104,7 +104,9 @@ class CudaVectors(Dialect):
             self.require(f"struct {name}")
         return name
 
-    def load_vector(self, buffer: Buffer, name: str, offset: Code, lanes: int) -> Code:
+    def load_vector(
+        self, buffer: Buffer, name: str, offset: Code, lanes: int, aligned: bool = False
+    ) -> Code:
         pointer, vector = self.pointer(name, offset), self.vector_name(buffer.dtype, lanes)
         if vector in _MOVED_AS:
             return call(f"load_{vector}", pointer)
@@ -122,7 +124,15 @@ class CudaVectors(Dialect):
         bits = _MOVED_AS[vector][1] if vector in _MOVED_AS else "unsigned int"
         return call(f"load_where_as<{vector}, {bits}>", condition, pointer)
 
-    def store_vector(self, buffer: Buffer, name: str, offset: Code, lanes: int, value: Code) -> str:
+    def store_vector(
+        self,
+        buffer: Buffer,
+        name: str,
+        offset: Code,
+        lanes: int,
+        value: Code,
+        aligned: bool = False,
+    ) -> str:
         pointer, vector = self.pointer(name, offset), self.vector_name(buffer.dtype, lanes)
         if vector in _MOVED_AS:
             return f"store_{vector}({pointer}, {value});"

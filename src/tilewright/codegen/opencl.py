@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tilewright.codegen.c_like import CLikePrinter, Printed
 from tilewright.codegen.c_like_text import Names
 from tilewright.codegen.opencl_dialect import OpenCLDialect, prelude
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.func import Module
 from tilewright.lower.pipeline import for_backend
 
@@ -49,9 +50,11 @@ def generate(module: Module, half: bool = False, warp_size: int = 1) -> Source:
     """
     dialect = OpenCLDialect(half)
     symbols = Names(dialect.reserved)
-    kernels = []
+    kernels, workspaces = [], set(module.workspaces)
     for func in module.funcs:
-        printer = CLikePrinter(dialect, warp_size)
-        kernels.append(printer.function(for_backend(func, dialect.kind), symbols.fresh(func.name)))
+        printer, flat = CLikePrinter(dialect, warp_size), for_backend(func, dialect.kind)
+        pairs = zip(func.params, flat.params, strict=True)
+        dialect.own = {b for a, b in pairs if isinstance(b, Buffer) and a in workspaces}
+        kernels.append(printer.function(flat, symbols.fresh(func.name)))
     body = "\n".join(kernel.text for kernel in kernels)
     return Source(prelude(dialect.needs) + body, tuple(kernels))

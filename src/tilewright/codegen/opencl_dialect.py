@@ -33,7 +33,8 @@ _FUNCTIONS = {
 
 
 class OpenCLDialect(Dialect):
-    """OpenCL C 1.2; ``half`` tells whether the device has cl_khr_fp16."""
+    """OpenCL C 1.2; ``half`` tells whether the device has cl_khr_fp16, and ``own`` which of a
+    kernel's buffers are memory objects of the program, which begin where every type may."""
 
     kind = "opencl"
     is_gpu = True
@@ -59,6 +60,7 @@ class OpenCLDialect(Dialect):
     def __init__(self, half: bool = False) -> None:
         super().__init__()
         self.half = half
+        self.own: set[Buffer] = set()
 
     def rounded(self, t: DType) -> bool:
         """Whether values of this type are float32 values that have been rounded to it."""
@@ -217,14 +219,34 @@ class OpenCLDialect(Dialect):
     def vector_name(self, t: DType, lanes: int) -> str:
         return self.type_name(t.with_lanes(lanes))
 
-    def load_vector(self, buffer: Buffer, name: str, offset: Code, lanes: int) -> Code:
+    def needs_alignment(self, buffer: Buffer) -> bool:
+        # vload and vstore promise the alignment of one element: some compilers split them
+        return buffer in self.own and not self._packed_half(buffer)
+
+    def load_vector(
+        self, buffer: Buffer, name: str, offset: Code, lanes: int, aligned: bool = False
+    ) -> Code:
         if self._packed_half(buffer):
             return call(f"vload_half{lanes}", "0", self._moved(name, offset))
+        if aligned:
+            vector = self.vector_name(buffer.dtype, lanes)
+            return code(f"*(__global const {vector}*){self.pointer(name, offset)}", UNARY)
         return call(f"vload{lanes}", "0", self.pointer(name, offset))
 
-    def store_vector(self, buffer: Buffer, name: str, offset: Code, lanes: int, value: Code) -> str:
+    def store_vector(
+        self,
+        buffer: Buffer,
+        name: str,
+        offset: Code,
+        lanes: int,
+        value: Code,
+        aligned: bool = False,
+    ) -> str:
         if self._packed_half(buffer):
             return f"vstore_half{lanes}({value}, 0, {self._moved(name, offset)});"
+        if aligned:
+            vector = self.vector_name(buffer.dtype, lanes)
+            return f"*(__global {vector}*){self.pointer(name, offset)} = {value};"
         return f"vstore{lanes}({value}, 0, {self.pointer(name, offset)});"
 
     def _moved(self, name: str, offset: Code) -> Code:

@@ -77,7 +77,7 @@ def schedule_packing(d: PackedDeclaration, tile: PackTile = PackTile()) -> Sched
         filter.unroll(*others, vector)
         filter.vectorize(lane)
     _pack_image(s[d.padded], d.problem.channels_last, tile.lanes)
-    _pack_filter(s[d.packed])
+    _pack_filter(s[d.packed], tile.lanes)
     return s
 
 
@@ -107,16 +107,19 @@ def _pack_image(padded: Stage, last: bool, lanes: int) -> None:
     *others, c, column, channel = padded.op.axis
     if last:
         padded.reorder(*others, column, c)
-        vector, channel = padded.split(channel, factor=gcd(extent_of(channel), lanes))
-        padded.unroll(vector)
-        padded.vectorize(channel)
-    else:
-        padded.unroll(channel)
+    _vectors(padded, channel, lanes)
     spread(padded, [*others, column, c] if last else [*others, c, column], _PACKERS)
 
 
-def _pack_filter(packed: Stage) -> None:
+def _pack_filter(packed: Stage, lanes: int) -> None:
     """All taps of a block of filters an item; neighbours take neighbouring channels."""
     g, c, r, *_, channel = packed.op.axis
-    packed.unroll(channel)
+    _vectors(packed, channel, lanes)
     spread(packed, [g, c, r], _PACKERS)
+
+
+def _vectors(stage: Stage, axis: IterVar, lanes: int) -> None:
+    """All of ``axis``, in vectors of at most ``lanes``."""
+    vector, lane = stage.split(axis, factor=gcd(extent_of(axis), lanes))
+    stage.unroll(vector)
+    stage.vectorize(lane)
