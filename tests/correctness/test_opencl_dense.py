@@ -4,6 +4,7 @@ a Mali asks for. Programs run on PoCL and in sim, and are right by every tile.""
 from __future__ import annotations
 
 import re
+from itertools import product as cross
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from tilewright.topi.sketches.packing import PackTile
 from tilewright.topi.templates import TEMPLATES, candidates, default_schedule, templates
 
 PACKING, PRODUCTS = TEMPLATES["opencl.packing"], TEMPLATES["opencl.products"]
+DOTS = TEMPLATES["opencl.dots"]
 OPENCL, SIM = Target.parse("opencl"), Target.parse("sim")
 MOBILE = Target.parse("opencl -device=mali")
 DEVICES = [pytest.param(OPENCL, marks=pytest.mark.needs_opencl, id="opencl"), "sim"]
@@ -104,10 +106,28 @@ def test_odd_shapes_on_this_device(template, p):
     Gemm(m=5, n=7, k=3), Gemm(m=33, n=65, k=20, batch=2, dtype="float16"),
 ], ids=str)  # fmt: skip
 def test_products_of_matrices_on_this_device(p):
-    for machine in (OPENCL, MOBILE):
-        for tile in {PRODUCTS.candidates(p, machine)[k] for k in (0, -1)}:
-            built = kernel(PRODUCTS.name, p, tile, OPENCL)
-            assert run(p, built, exact=product) < TOLERANCE[p.dtype], tile
+    for template, machine in cross((PRODUCTS, DOTS), (OPENCL, MOBILE)):
+        if template.fits(p, machine):
+            for tile in {template.candidates(p, machine)[k] for k in (0, -1)}:
+                built = kernel(template.name, p, tile, OPENCL)
+                assert run(p, built, exact=product) < TOLERANCE[p.dtype], tile
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_dot_products_of_items_are_right_by_every_tile(data):
+    p = data.draw(products().filter(lambda p: DOTS.fits(p, SIM)))
+    tile = data.draw(st.sampled_from(DOTS.candidates(p, data.draw(st.sampled_from([SIM, MOBILE])))))
+    assert run(p, kernel(DOTS.name, p, tile, "sim"), exact=product) < TOLERANCE[p.dtype], tile
+
+
+def test_a_linear_layer_of_one_row_reads_its_weight_as_it_lies():
+    p = Gemm(m=1, n=64, k=96, transpose_b=True)
+    template, tile = next(candidates(p, MOBILE))
+    assert template.name == DOTS.name
+    found, schedule = scheduled(template.name, p, tile)
+    assert not tilewright.lower(schedule, found.args, MOBILE).workspaces
+    assert tile.lanes == 4
 
 
 @pytest.mark.parametrize("target", DEVICES)
@@ -232,3 +252,16 @@ def test_parameters_that_are_too_small_are_refused():
         PACKING.declare(layer(), PackTile(columns=0))
     with pytest.raises(ScheduleError, match="rows is 0"):
         PRODUCTS.declare(layer(), ItemTile(rows=0))
+
+
+def test_what_a_kernel_stores_for_another_is_moved_by_aligned_vectors():
+    """``vload4`` promises the alignment of one element, so that NVIDIA's compiler splits it; what
+    callers give may begin anywhere."""
+    tile = next(t for t in PACKING.candidates(layer(), MOBILE) if t.kept)
+    source = text(layer(), tile, PACKING.name)
+    assert "*(__global const float4*)&Padded[" in source
+    assert "*(__global const float4*)&Packed[" in source
+    assert "vload4(0, &Padded[" not in source
+    given_ = text(layer(layout="NHWC", epilogue="bias"), tile, PACKING.name)
+    assert "vload4(0, &bias[" in given_
+    assert not re.search(r"\*\(__global (const )?float4\*\)&(data|bias|Conv)", given_)

@@ -13,6 +13,7 @@ from tilewright.topi.cpu.candidates import power
 from tilewright.topi.nn.padding import static
 from tilewright.topi.opencl.candidates import machine
 from tilewright.topi.problem import Problem
+from tilewright.topi.sketches.dots import SHAPES, DotTile
 from tilewright.topi.sketches.item_products import ItemTile
 from tilewright.topi.sketches.products import STORED, is_product, matrices, stored_bytes
 
@@ -52,6 +53,24 @@ def item_product_tiles(p: Problem, target: Target) -> list[ItemTile]:
             if (tile.rows * tile.columns + kept) * size <= place.registers:
                 tiles[tile] = _cost(p, tile, place) * (4.0 if implicit and windows else 1.0)
     return sorted(tiles, key=lambda t: tiles[t])[:_MOST] or [ItemTile(1, 1, 1, 1, 16, 1)]
+
+
+def item_dot_tiles(p: Problem, target: Target) -> list[DotTile]:
+    """For :func:`~tilewright.topi.sketches.dots.schedule_item_dots`."""
+    place, size = machine(target), dtype(p.accumulate).bytes
+    *_, m, n = p.result.shape
+    lanes = min(place.vector // size, power(matrices(p).depth))
+    found = {}
+    for rows, columns in SHAPES:
+        kept = (rows * columns + rows + columns) * lanes * size
+        if (kept > place.registers and rows * columns > 1) or rows > m or columns > n:
+            continue
+        items = -(-m // rows) * -(-n // columns)
+        waste = rows * columns * items / (m * n) * math.sqrt(max(1.0, place.busy / items))
+        panel = min(_GROUP, place.group, power(-(-n // columns)))
+        for group in (1,) if place.host else (panel, max(1, panel // 4)):
+            found[DotTile(rows, columns, lanes, group)] = waste * (1 / rows + 1 / columns + 1)
+    return sorted(found, key=lambda t: found[t])
 
 
 def _group(place: OpenCLDevice, tiles: int) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from tilewright.topi.sketches.box_gradient import schedule_box_gradient
 from tilewright.topi.sketches.box_products import schedule_box_products
 from tilewright.topi.sketches.box_splits import schedule_box_splits
 from tilewright.topi.sketches.byte_dots import ByteTile, schedule_bytes
-from tilewright.topi.sketches.dots import DotTile, dot_tiles, schedule_dots
+from tilewright.topi.sketches.dots import DotTile, dot_tiles, schedule_dots, schedule_item_dots
 from tilewright.topi.sketches.flat_windows import FlatTile, form, schedule_flat
 from tilewright.topi.sketches.item_products import ItemTile, schedule_item_products
 from tilewright.topi.sketches.loops import counts, schedule_cpu, schedule_gpu, tilings
@@ -75,6 +75,8 @@ SKETCHES = (
     Template("opencl.packing", PackTile, schedule_packing, ("forward", "dgrad"), None, True,
              packing.packing_tiles, ("opencl", "sim"), where=packing.suits, form="packed",
              operators=()),
+    Template("opencl.dots", DotTile, schedule_item_dots, (), None, True, items.item_dot_tiles,
+             ("opencl", "sim"), where=is_dots, operators=()),
     Template("opencl.products", ItemTile, schedule_item_products, (), None, True,
              items.item_product_tiles, ("opencl", "sim"), where=items.suits, operators=()),
     Template("cpu.loops", Tiling, schedule_cpu, (), None, False, tilings, where=_is_other,

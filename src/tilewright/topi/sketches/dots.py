@@ -1,9 +1,10 @@
-"""Sums of products that lie contiguous in both factors, on a CPU: vectors along the sum.
+"""Sums of products that lie contiguous in both factors: vectors along the sum.
 
 So does a linear layer read its input and its weight. Nothing is copied or turned: each lane of a
 vector has its part of the sum, and the lanes are added at the end. A tile of few rows and columns
-reads each number once for several results; a task takes a panel of columns, whose factor stays in
-its second-level cache while the rows go by.
+reads each number once for several results; a task of a CPU takes a panel of columns, whose factor
+stays in its second-level cache while the rows go by. Of a GPU without shared memory a work-item has
+a tile, and a work-group a panel.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from tilewright.target.target import Target
 from tilewright.topi.cpu.candidates import lanes, power, registers
 from tilewright.topi.declared import Declared
 from tilewright.topi.pieces.sums import inline
+from tilewright.topi.pieces.tiling import bind
 from tilewright.topi.problem import Problem
 
 #: Rows by columns of a tile.
-_SHAPES = ((4, 4), (8, 2), (2, 8), (4, 2), (2, 4), (1, 8), (8, 1), (2, 2), (1, 4), (4, 1), (1, 1))
+SHAPES = ((4, 4), (8, 2), (2, 8), (4, 2), (2, 4), (1, 8), (8, 1), (2, 2), (1, 4), (4, 1), (1, 1))
 #: Bytes of a panel.
 _PANEL = 2**18
 
@@ -38,6 +40,15 @@ class DotTile:
 def schedule_dots(d: Declared, tile: DotTile) -> Schedule:
     """The schedule of a program of one sum of products and what is fused to it, with one axis of
     the sum, along which both factors lie."""
+    return _scheduled(d, tile, items=False)
+
+
+def schedule_item_dots(d: Declared, tile: DotTile) -> Schedule:
+    """The same for work-items."""
+    return _scheduled(d, tile, items=True)
+
+
+def _scheduled(d: Declared, tile: DotTile, items: bool) -> Schedule:
     found = inline(d.output)
     s, out = found.schedule, found.schedule[d.output]
     assert found.last is not None
@@ -50,7 +61,10 @@ def schedule_dots(d: Declared, tile: DotTile) -> Schedule:
     j, column = out.split(j, factor=tile.columns)
     panel, j = out.split(j, factor=tile.panel)
     out.reorder(*outer, panel, i, j, row, column)
-    out.parallel(out.fuse(*outer, panel))
+    if items:
+        bind(out, out.fuse(*outer, panel, i), j)
+    else:
+        out.parallel(out.fuse(*outer, panel))
     out.unroll(row, column)
 
     sums.set_scope("local")
@@ -73,7 +87,7 @@ def dot_tiles(p: Problem, target: Target) -> list[DotTile]:
     wide, depth = lanes(p, target), max(1, p.flops // (2 * max(1, math.prod(p.result.shape))))
     most = min(wide, power(depth))
     found = []
-    for rows, columns in _SHAPES:
+    for rows, columns in SHAPES:
         if rows * columns <= registers(target, wide) and rows <= m and columns <= n:
             waste = -(-m // rows) * rows / m * (-(-n // columns) * columns / n)
             panel = max(1, min(_PANEL // (columns * depth * 4), -(-n // columns) // 8))
