@@ -23,7 +23,7 @@ from tilewright.topi.nn.box_windows import PIXELS, pixels
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.gemm import Gemm
-from tilewright.topi.pieces.box_products import LANES, ROWS, BoxGradientTile, BoxProductTile
+from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxGradientTile, BoxProductTile
 from tilewright.topi.problem import Problem
 
 #: Channels of a tile, warpgroups of a block, and steps that are loaded ahead of the last.

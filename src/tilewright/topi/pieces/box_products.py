@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tilewright import te
 from tilewright.ir.dtype import dtype
@@ -14,56 +12,11 @@ from tilewright.target.instructions import tma_load, wgmma
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.pieces.box_tiles import LANES, BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 
-#: Threads of a warpgroup, and rows of its matrix.
-LANES, ROWS = 128, 64
 #: Threads of a block that copies.
 _THREADS = 256
-
-
-@dataclass(frozen=True)
-class BoxProductTile:
-    """A block computes a box of ``images`` by ``rows`` by ``columns`` results, powers of two, of
-    which each 64 are a warpgroup's, with ``channels`` of the result; or what one of ``splits``
-    parts of the steps adds to them."""
-
-    images: int = 2
-    rows: int = 8
-    columns: int = 8
-    channels: int = 128
-    stages: int = 3
-    splits: int = 1
-
-    @property
-    def box(self) -> tuple[int, int, int]:
-        return self.images, self.rows, self.columns
-
-    @property
-    def groups(self) -> int:
-        """Warpgroups."""
-        return math.prod(self.box) // ROWS
-
-    @property
-    def of_groups(self) -> tuple[int, int, int]:
-        """The part of a box that is a warpgroup's: its outermost dimensions are shared out."""
-        left, found = self.groups, []
-        for extent in self.box:
-            parts = min(left, extent)
-            left //= parts
-            found.append(extent // parts)
-        return found[0], found[1], found[2]
-
-
-@dataclass(frozen=True)
-class BoxGradientTile:
-    """A block computes ``filters`` by ``channels`` of a tap, from one of ``splits`` parts of the
-    pixels; each 64 filters are a warpgroup's."""
-
-    filters: int = 128
-    channels: int = 128
-    stages: int = 3
-    splits: int = 1
 
 
 def load(

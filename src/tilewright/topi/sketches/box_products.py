@@ -15,13 +15,8 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_products import (
-    BoxProductTile,
-    by_groups,
-    copy,
-    multiply,
-    over_threads,
-)
+from tilewright.topi.pieces.box_products import by_groups, copy, multiply, over_threads
+from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes, scheduled
 

@@ -11,7 +11,8 @@ from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_products import BoxProductTile, by_groups, copy, multiply
+from tilewright.topi.pieces.box_products import by_groups, copy, multiply
+from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 
