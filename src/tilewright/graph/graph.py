@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilewright.graph.value import Constant, Input, Node, Value, text_of
+from tilewright.graph.value import Constant, Input, Node, Operand, Value, text_of
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Graph:
                 same = all(a is b for a, b in zip(new, value.operands, strict=True))
                 now = value
                 if not same:
-                    now = Node(value.operator, new, value.attributes, value.name)
+                    now = Node(value.operator, _unshaped(value, new), value.attributes, value.name)
                 made[value] = change(value, now)
             else:
                 made[value] = value
@@ -99,6 +99,14 @@ class Graph:
                 lines.append(f"  {names[value]} = {_call(value, names)}  # {text_of(value.type)}")
         lines += [f"  {n} = {names[v]}" for n, v in self.outputs.items() if names[v] != n]
         return "\n".join(lines)
+
+
+def _unshaped(node: Node, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    """The operands of a node; of a reshape what was there before all reshapes."""
+    if node.operator == "reshape":
+        while isinstance(operands[0], Node) and operands[0].operator == "reshape":
+            operands = operands[0].operands
+    return operands
 
 
 def _operands(value: Value) -> Iterator[Value]:

@@ -154,7 +154,7 @@ def _inlined(proto: Any) -> Any:
         except Exception as error:
             raise ModelError(f"the functions of the model cannot be inlined: {error}") from None
     if missing := [name for name in unsupported(proto.graph) if "." not in name]:
-        # What onnx cannot do it says by errors of several kinds; the model is refused then, as it is.
+        # What onnx cannot do it says by several kinds of errors; the model is refused then.
         with contextlib.suppress(Exception):
             names = [("", name) for name in missing]
             return inline_selected_functions(_typed(proto), names, inline_schema_functions=True)
