@@ -118,6 +118,20 @@ def test_onnx_runtimes_operator_is_within_one(dtype, last):
         session(p.replace(epilogue="dequantize+silu+quantize(1)"), arrays, 1)
 
 
+@pytest.mark.parametrize("extents", [(16, 32), (19, 27)])
+def test_the_largest_sums_of_a_channel_are_exact(extents):
+    p = Conv.parse((1, 16, *extents), (16, 1, *extents), dtype="uint8", layout="NHWC")
+    x, w = np.full(p.input_shape, 255, "uint8"), np.full(p.filter_shape, -128, "int8")
+    w[0, 0, 0, 0] = -127
+    for template, config in list(candidates(p, "llvm"))[:8]:
+        d = template.declare(p, config)
+        kernel = tilewright.build(template.schedule(d, config), d.args, "llvm")
+        check(kernel, p)
+        found = result(kernel, p, {"data": x, "filter": w})
+        assert (found[..., 1] == -255 * 128 * extents[0] * extents[1]).all()
+        assert (found[..., 0] == found[..., 1] + 255).all()
+
+
 def test_a_batch_of_any_size_may_be_empty():
     p = Conv.parse((3, 8, 9, 9), (16, 8, 3, 3), 1, dtype="int8", layout="NHWC",
                    epilogue="bias+dequantize+quantize(30)")  # fmt: skip

@@ -11,7 +11,7 @@ from tilewright.topi.declared import Declared
 from tilewright.topi.elementwise import elementwise
 from tilewright.topi.epilogue import Step
 from tilewright.topi.nn.depthwise_dgrad import depthwise_dgrad, gathers
-from tilewright.topi.nn.depthwise_forward import ONE, Tile, depthwise_forward
+from tilewright.topi.nn.depthwise_forward import ONE, Tile, depthwise_forward, summed_in
 from tilewright.topi.nn.depthwise_wgrad import depthwise_wgrad
 from tilewright.topi.nn.images import Images
 from tilewright.topi.nn.steps import apply_step, by_channel
@@ -71,7 +71,7 @@ class Declaration(Declared):
     @property
     def channels_last(self) -> bool:
         """Whether channels lie next to one another."""
-        return self.problem.channels_last
+        return bool(self.problem.channels_last)
 
     @property
     def rank(self) -> int:
@@ -151,8 +151,8 @@ def declare_wide(p: Conv, batch: Any = None) -> Declaration:
     for schedules that keep copies of what they read many times, in the type of sums."""
     inputs = placeholders(p, batch)
     read = [inputs[name] for name in OPERANDS[p.pass_]]
-    if p.dtype != p.accumulate:
-        read = [_wide(t, p.accumulate, tag) for t, tag in zip(read, ("wide", ""), strict=True)]
+    if p.dtype != summed_in(p):
+        read = [_wide(t, summed_in(p), tag) for t, tag in zip(read, ("wide", ""), strict=True)]
     return _declare(p, inputs, read, bias_alone(p, inputs))
 
 
@@ -180,6 +180,8 @@ def _declare(
     reads = {t.op.tag: t for t in total.op.inputs}
     if "scaled" in reads:
         reads |= {t.op.tag: t for t in reads["scaled"].op.inputs}
+    if result.dtype != p.accumulate:
+        result = elementwise(result, lambda v: v.astype(p.accumulate), "Exact")
     result = finished(p, result, inputs, taken)
     return Declaration(p, inputs, result, total, reads.get("pad"), reads.get("filter"))
 

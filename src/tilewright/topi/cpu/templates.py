@@ -17,6 +17,9 @@ from tilewright.topi.cpu.depthwise_wgrad import (
 )
 from tilewright.topi.template import Template
 
+#: Any type of sums.
+_ANY = ("",)
+
 #: In the order in which they are tried.
 CPU = (
     Template("cpu.pairs", PairTile, schedule_pairs, ("forward", "dgrad"), True, False,
@@ -30,11 +33,11 @@ CPU = (
     Template("cpu.fir_channels", FirTile, schedule_fir, ("forward", "dgrad"), True, False,
              cpu.fir_tiles, where=cpu.suits_fir, declares=declare_fir),
     Template("cpu.lines", LineTile, schedule_lines, ("forward", "dgrad"), False, False,
-             cpu.line_tiles, form="wide"),
+             cpu.line_tiles, form="wide", types=_ANY),
     Template("cpu.blocks", BlockTile, schedule_blocks, ("forward", "dgrad"), True, False,
-             cpu.block_tiles, where=cpu.suits_blocks, form="wide"),
+             cpu.block_tiles, where=cpu.suits_blocks, form="wide", types=_ANY),
     Template("cpu.channels", ChannelTile, schedule_channels, ("forward", "dgrad"), True, False,
-             cpu.channel_tiles),
+             cpu.channel_tiles, types=_ANY),
     Template("cpu.wgrad_lines", GradTile, schedule_wgrad_lines, ("wgrad",), False, False,
              cpu.grad_tiles),
     Template("cpu.wgrad_channels", GradTile, schedule_wgrad_channels, ("wgrad",), True, False,

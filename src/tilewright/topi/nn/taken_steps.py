@@ -41,7 +41,7 @@ NOTHING = Taken()
 
 def bias_alone(p: Conv, inputs: dict[str, Tensor]) -> Taken:
     """What sums take over by themselves, with a filter as it is: a bias in a forward pass."""
-    if p.pass_ != "forward" or not p.epilogue or p.epilogue[0].name != "bias":
+    if p.pass_ != "forward" or p.is_quantized or not p.epilogue or p.epilogue[0].name != "bias":
         return NOTHING
     bias = inputs["bias"]
     return Taken(1, None, lambda c: bias[c].astype(p.accumulate))

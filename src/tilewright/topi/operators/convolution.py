@@ -241,9 +241,9 @@ class Convolution(Problem):
         return declared
 
     @property
-    def channels_last(self) -> bool:
-        """Whether channels lie next to one another."""
-        return self.layout.endswith("C")
+    def channels_last(self) -> bool | None:
+        """Whether channels lie next to one another; None where they do in blocks."""
+        return None if self.block else self.layout.endswith("C")
 
     @property
     def most_batch(self) -> int:

@@ -76,7 +76,7 @@ def schedule_packing(d: PackedDeclaration, tile: PackTile = PackTile()) -> Sched
         vector, lane = filter.split(axis, factor=tile.lanes)
         filter.unroll(*others, vector)
         filter.vectorize(lane)
-    _pack_image(s[d.padded], d.problem.channels_last, tile.lanes)
+    _pack_image(s[d.padded], bool(d.problem.channels_last), tile.lanes)
     _pack_filter(s[d.packed], tile.lanes)
     return s
 
