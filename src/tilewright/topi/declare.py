@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilewright import te
+from tilewright.ir.dtype import dtype as _dtype
+from tilewright.ir.dtype import int_range
 from tilewright.te import Tensor
 from tilewright.topi.declared import Declared
 from tilewright.topi.elementwise import elementwise
@@ -210,7 +212,7 @@ def finished_by_channel(
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """As :func:`finished`, and the stages that hold what is the same for a channel."""
     held: list[Tensor] = []
-    for step in p.epilogue:
+    for step in _needed(p, p.epilogue):
         result, found = by_channel(step, result, Images(p.layout), inputs, _quantized(p))
         held += found
     return rounded(p, result), tuple(held)
@@ -222,7 +224,7 @@ def finished(
     """The result of a problem from its sums: the epilogue, but for what the sums have taken over,
     then rounding."""
     unit = taken.unit
-    for step in p.epilogue[taken.steps :]:
+    for step in _needed(p, p.epilogue[taken.steps :]):
         result = apply_step(step, result, Images(p.layout), inputs, unit, _quantized(p))
         unit = 1.0
     return rounded(p, result)
@@ -234,6 +236,14 @@ def rounded(p: Layered, result: Tensor) -> Tensor:
     if result.dtype != kind:
         result = elementwise(result, lambda v: v.astype(kind), "Rounded")
     return result
+
+
+def _needed(p: Layered, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps but for a ReLU whose zero is the lowest value of what quantises it."""
+    if not p.is_quantized or [step.name for step in steps[-2:]] != ["relu", "quantize"]:
+        return steps
+    lowest = steps[-1].values[1] == int_range(_dtype(p.dtype))[0]
+    return (*steps[:-2], steps[-1]) if lowest else steps
 
 
 def _quantized(p: Layered) -> str:

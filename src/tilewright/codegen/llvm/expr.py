@@ -12,6 +12,7 @@ from tilewright.codegen.llvm.builder import (
     Value,
     constant,
     literal,
+    mangled,
     split_type,
     vector_type,
 )
@@ -64,6 +65,10 @@ class Expressions(Conditions):
                 return self.choice(e, c, t, f)
             case E.Binary():
                 return self._binary(e)
+            case E.Cast(to, E.Call(t, "nearbyint", (x,))) if _rounds(t, to):
+                held = self.expr(x)  # one instruction, where a rounding and a cast are two
+                name = f"llvm.lrint.{mangled(types.register(to))}.{mangled(held.type)}"
+                return b.call(types.register(to), name, [held])
             case E.Cast(to, value):
                 return cast(b, types, value.dtype, to, self.expr(value))
             case E.Ramp(base, stride, lanes):
@@ -158,6 +163,10 @@ class Expressions(Conditions):
 
     def address(self, e: Expr) -> Value:
         raise NotImplementedError
+
+
+def _rounds(source: DType, to: DType) -> bool:
+    return source.element == "float32" and to.element == "int32"
 
 
 def _is_number(e: Expr) -> bool:
