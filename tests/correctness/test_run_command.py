@@ -112,3 +112,5 @@ def test_differences_know_nan_infinity_and_shapes():
     assert not difference("y", one, np.array([1.0, np.nan, -np.inf]), 1, 1).fits
     assert not difference("y", one, one[:2], 1, 1).fits
     assert difference("y", np.array([1.01]), np.array([1.0]), 0.02, 0).fits
+    assert difference("y", np.array([100.0, 1e-4]), np.array([100.0, 0.0]), 1e-4).fits
+    assert not difference("y", np.array([100.0, 1e-2]), np.array([100.0, 0.0]), 1e-4).fits

@@ -54,7 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--reference", choices=("onnxruntime",), help="what gives it instead")
     group.add_argument("--rtol", type=float, default=1e-4, metavar="R", help="relative (1e-4)")
-    group.add_argument("--atol", type=float, default=1e-5, metavar="A", help="absolute (1e-5)")
+    group.add_argument(
+        "--atol",
+        type=float,
+        metavar="A",
+        help="absolute; by default 1e-5 of the largest number of an output",
+    )
     group = parser.add_argument_group("measuring")
     group.add_argument("--iterations", "--iter", type=int, default=10, metavar="N", help="(10)")
     group.add_argument(

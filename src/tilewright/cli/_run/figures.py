@@ -47,21 +47,28 @@ class Difference:
         return self.worst <= 1
 
 
-def difference(name: str, found: Any, wanted: Any, rtol: float, atol: float) -> Difference:
+#: Of the largest number of an output: what sums of many terms that cancel may be off.
+_CANCELLED = 1e-5
+
+
+def difference(
+    name: str, found: Any, wanted: Any, rtol: float, atol: float | None = None
+) -> Difference:
     """How far an output is from what was expected; infinitely where shapes differ, or NaN is in one
-    of them alone."""
+    of them alone. Without ``atol`` it is 1e-5 of the largest number."""
     import numpy as np
 
     if found.shape != wanted.shape:
         return Difference(name, np.inf, np.inf, np.inf)
     a, b = found.astype(np.float64), wanted.astype(np.float64)
+    size = float(np.max(np.abs(b[np.isfinite(b)]), initial=0)) or 1.0
+    atol = _CANCELLED * size if atol is None else atol
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(all="ignore"):
         off = np.where(same, 0, np.abs(a - b))
         off = np.where(np.isnan(off), np.inf, off)
         allowed = np.where(np.isfinite(b), atol + rtol * np.abs(b), atol)
         worst = np.where(off > 0, off / np.maximum(allowed, 1e-300), 0)
-    size = float(np.max(np.abs(b[np.isfinite(b)]), initial=0)) or 1.0
     absolute = float(off.max(initial=0))
     return Difference(name, absolute, absolute / size, float(worst.max(initial=0)))
 
