@@ -166,3 +166,11 @@ def test_on_a_gpu_short_loops_and_loops_to_unroll_stay_whole() -> None:
     assert TRIMMED not in trimmed(update, "cuda", annotations=pragma)
     short = func(loop(i, 32, loop(d, 3, update)), target="cuda")
     assert "for d in range(3):" in repr(trim_loops(short))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (2, 5), (1, 4)])
+def test_a_guard_of_constants_trims_short_loops_on_a_gpu_too(low: int, high: int) -> None:
+    update = when(logical_and(d >= low, d < high), store(C[d], W[d]))
+    made = repr(trim_loops(func(loop(d, 5, update), target="cuda")).body)
+    assert "if" not in made
+    assert f"for d in range({f'{low}, ' if low else ''}{high}):" in made

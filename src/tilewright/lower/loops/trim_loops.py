@@ -36,9 +36,9 @@ for i in range(8):
 
 What a zero is multiplied by is taken as finite. On a CPU every serial loop is trimmed that can be.
 On a GPU a short loop is worth more unrolled, where a guard costs one predicate: loops of fewer
-than 8 iterations stay, and so do loops under the pragma to unroll; but not those that issue
-instructions to go on in the background, of which each takes longer than the end of a loop. Of the
-others those stay whole, too, that choose among the registers of a fragment.
+than 8 iterations keep what would make their ends vary, and so do loops under the pragma to unroll;
+but not those that issue instructions to go on in the background, of which each takes longer than
+the end of a loop. Of the others those keep it, too, that choose among the registers of a fragment.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ from tilewright.ir.func import Func
 from tilewright.ir.stmt import (
     Access,
     Allocate,
+    FillAhead,
     For,
     ForKind,
     If,
@@ -79,7 +80,7 @@ from tilewright.target.target import Target
 #: of a thread, or of threads that come to a statement together; shared memory where all agree.
 _SCRATCH = ("local", "fragment", "shared")
 _THREADS = (ForKind.THREAD, ForKind.VTHREAD)
-#: On a GPU, loops of fewer iterations are left whole.
+#: On a GPU, the ends of loops of fewer iterations stay constants.
 _SHORT = 8
 
 
@@ -135,10 +136,11 @@ class _Trim(InContext):
         return If(ops.logical_and(*kept), _Decided(self.analyzer).stmt(body))
 
     def trimmed(self, s: For) -> For:
-        if s.kind is not ForKind.SERIAL or (self.gpu and self.stays_whole(s)):
+        if s.kind is not ForKind.SERIAL or not s.pragma(Pragma.TRIM, True):
             return s
-        if not s.pragma(Pragma.TRIM, True):
-            return s
+        whole = self.gpu and self.stays_whole(s)
+        if whole and any(isinstance(x, FillAhead) for x in statements(s.body)):
+            return s  # a pipeline needs its loop, which goes where one iteration is left
         last = ops.sub(ops.add(s.min, s.extent), 1)
         low, high, kept = s.min, last, []
         # Threads that fill memory together for one another take part in all iterations.
@@ -154,6 +156,8 @@ class _Trim(InContext):
             lower, upper, rest = solve(condition, s.var, self.analyzer)
             inner = {s.var, *guard.inner}
             if rest or any(uses(e, inner) or not pure(e) for e in lower + upper):
+                continue
+            if whole and not all(isinstance(e, IntImm) for e in (s.min, s.extent, *lower, *upper)):
                 continue
             for e in lower:
                 low = ops.maximum(low, e)
