@@ -51,7 +51,9 @@ FOUND_ON_OPENCL: dict[str, dict[str, tuple[int, ...]]] = {
     "minima and maxima of two C types were ambiguous": {"opencl/machine_integers": (3, 39, 74)},
     "float16 could not be prefetched": {"opencl": (7000010, 7000069)},
     "the size of the least integer was a positive number": {"opencl": (11200723,)},
-    "PoCL unrolled a loop with ten barriers": {"opencl": (7002977,)},
+    "PoCL unrolled a loop with ten barriers": {"opencl": (7002977, 13300077)},
+    "threads left a part between barriers in PoCL by two ways": {"opencl": (13300247, 13300814)},
+    "LLVM lost what one iteration of a loop stores": {"opencl": (13300807,)},
 }
 #: The first seeds of each target.
 SLICE = {"llvm": 40, "sim": 60, "lowered": 120}

@@ -25,7 +25,7 @@ from typing import Any
 from tilewright.ir.expr import IntImm
 from tilewright.ir.func import Module
 from tilewright.ir.stmt import For, ForKind, Stmt, Sync
-from tilewright.ir.visit import statements
+from tilewright.ir.visit import indexes, statements
 
 #: Barriers of one loop that PoCL unrolls within a second.
 _BARRIERS = 6
@@ -66,14 +66,17 @@ def name_processor(device: Any) -> None:
 
 
 def takes_too_long(module: Module) -> bool:
-    """Whether PoCL unrolls a loop with many barriers.
+    """Whether PoCL unrolls a loop with many barriers, since it is asked to or since the loop
+    indexes registers.
 
     The time that it takes for the regions between them is exponential in their number where each
     ends in a branch: 0.3, 0.6, 3 and more than 60 seconds for 2, 4, 6 and 10 barriers.
     """
 
     def unrolled(s: Stmt) -> int:
-        if not (isinstance(s, For) and s.kind is ForKind.UNROLLED and isinstance(s.extent, IntImm)):
+        if not (isinstance(s, For) and isinstance(s.extent, IntImm)):
+            return 0
+        if s.kind is not ForKind.UNROLLED and not indexes(s, "local"):
             return 0
         return s.extent.value * sum(isinstance(x, Sync) for x in statements(s.body))
 

@@ -25,6 +25,7 @@ from tilewright.lower.backend.flatten import flatten
 from tilewright.lower.backend.innermost_vectors import innermost_vectors
 from tilewright.lower.backend.number_maps import number_maps
 from tilewright.lower.backend.open_swizzles import open_swizzles
+from tilewright.lower.backend.rejoin_threads import rejoin_threads
 from tilewright.lower.backend.unpack_lanes import unpack_lanes
 from tilewright.lower.build.distribute import check_groups, distribute
 from tilewright.lower.build.fits_target import check_fits
@@ -147,7 +148,13 @@ def backend(kind: str, arch: str = "", vector_bytes: int = 16) -> tuple[Pass, ..
                 common_subexpressions,
             )
         case "opencl":
-            return flatten, common_subexpressions
+            return (
+                # Put a barrier behind branches and loops that hold one, for PoCL. First, since
+                # it looks at statements alone.
+                rejoin_threads,
+                flatten,
+                common_subexpressions,
+            )
         case "c":
             # Vectors become loops, of which the C compiler makes vectors.
             return unpack_lanes, flatten
