@@ -18,7 +18,7 @@ from tilewright.topi.nn.padding import static
 from tilewright.topi.parameters import flag
 from tilewright.topi.pieces.tiling import bind, spread
 
-#: Work-items of a group that stores a matrix.
+#: Work-items of a group that stores a matrix, at least.
 _STORERS = 16
 
 
@@ -84,8 +84,9 @@ def schedule_item_products(d: Declared, tile: ItemTile = ItemTile()) -> Schedule
         _load(stage, tile.lanes if at is k else tile.depth)
     filled = static(found.weights.shape[1], "rows") != found.height
     deep = static(found.weights.shape[2], "products") != found.depth
-    _store(s[found.weights], filled or deep, tile.depth)
-    _store(s[found.columns], not tile.implicit, tile.lanes)
+    items = max(_STORERS, tile.across * tile.along)
+    _store(s[found.weights], filled or deep, tile.depth, items)
+    _store(s[found.columns], not tile.implicit, tile.lanes, items)
     return s
 
 
@@ -97,7 +98,7 @@ def _load(stage: Stage, lanes: int) -> None:
     stage.vectorize(lane)
 
 
-def _store(matrix: Stage, stored: bool, lanes: int) -> None:
+def _store(matrix: Stage, stored: bool, lanes: int, items: int) -> None:
     """A matrix in memory, a vector an item; else it is made where it is read."""
     if not stored:
         matrix.compute_inline()
@@ -105,4 +106,4 @@ def _store(matrix: Stage, stored: bool, lanes: int) -> None:
     *others, axis = matrix.op.axis
     axis, lane = matrix.split(axis, factor=lanes)
     matrix.vectorize(lane)
-    spread(matrix, [*others, axis], _STORERS)
+    spread(matrix, [*others, axis], items)

@@ -18,7 +18,7 @@ from tilewright.topi.parameters import flag
 from tilewright.topi.pieces.tiling import bind, extent_of, spread
 from tilewright.topi.stages import scheduled, space_axes
 
-#: Work-items of a group that packs.
+#: Work-items of a group that packs, at least.
 _PACKERS = 16
 
 
@@ -43,6 +43,11 @@ class PackTile:
     def channels(self) -> int:
         """Channels of the result in a tile."""
         return self.vectors * self.lanes
+
+    @property
+    def packers(self) -> int:
+        """Work-items of a group that packs."""
+        return max(_PACKERS, self.across * self.along)
 
 
 def schedule_packing(d: PackedDeclaration, tile: PackTile = PackTile()) -> Schedule:
@@ -76,8 +81,8 @@ def schedule_packing(d: PackedDeclaration, tile: PackTile = PackTile()) -> Sched
         vector, lane = filter.split(axis, factor=tile.lanes)
         filter.unroll(*others, vector)
         filter.vectorize(lane)
-    _pack_image(s[d.padded], bool(d.problem.channels_last), tile.lanes)
-    _pack_filter(s[d.packed], tile.lanes)
+    _pack_image(s[d.padded], bool(d.problem.channels_last), tile)
+    _pack_filter(s[d.packed], tile)
     return s
 
 
@@ -101,21 +106,21 @@ def _items(out: Stage, d: PackedDeclaration, tile: PackTile) -> IterVar:
     return across
 
 
-def _pack_image(padded: Stage, last: bool, lanes: int) -> None:
+def _pack_image(padded: Stage, last: bool, tile: PackTile) -> None:
     """A block of channels of a pixel an item; where channels lie apart, neighbours take
     neighbouring pixels."""
     *others, c, column, channel = padded.op.axis
     if last:
         padded.reorder(*others, column, c)
-    _vectors(padded, channel, lanes)
-    spread(padded, [*others, column, c] if last else [*others, c, column], _PACKERS)
+    _vectors(padded, channel, tile.lanes)
+    spread(padded, [*others, column, c] if last else [*others, c, column], tile.packers)
 
 
-def _pack_filter(packed: Stage, lanes: int) -> None:
+def _pack_filter(packed: Stage, tile: PackTile) -> None:
     """All taps of a block of filters an item; neighbours take neighbouring channels."""
     g, c, r, *_, channel = packed.op.axis
-    _vectors(packed, channel, lanes)
-    spread(packed, [g, c, r], _PACKERS)
+    _vectors(packed, channel, tile.lanes)
+    spread(packed, [g, c, r], tile.packers)
 
 
 def _vectors(stage: Stage, axis: IterVar, lanes: int) -> None:
