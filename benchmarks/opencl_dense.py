@@ -250,8 +250,8 @@ def main() -> None:
     print("geometric means: " + ", ".join(f"{key} {value:.2f}" for key, value in means.items()))
     if args.out:
         found = measure.environment("pyopencl", gpu=False)
-        driver = f"{place.handle.platform.version}, driver {place.handle.driver_version}"
-        found |= {"device": place.name, "opencl": driver}
+        driver = f"{place.handle.platform.name} {place.handle.driver_version}"
+        found |= {"device": place.name, "driver": driver}
         result = {"environment": found, "layers": rows, "geometric means": means}
         print(measure.save(args.name, result, args.out))
 
