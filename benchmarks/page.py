@@ -238,11 +238,24 @@ def _dense(results: Results) -> Iterator[dict[str, str]]:
     """Layers by where they are from, type and pass."""
 
     def kind(row: Row) -> str:
-        what, dtype = _DENSE[row.get("layers", "resnet")], results["settings"]["dtype"]
-        return f"{what}, {dtype}, not tuned, {row['pass']}"
+        what, settings = _DENSE[row.get("layers", "resnet")], results["settings"]
+        return f"{what}, {settings['dtype']}, batch {settings['batch']}, not tuned, {row['pass']}"
 
     for what, rows in _split(results["rows"], kind).items():
         yield line(what, _ratios(rows, "best peer / untuned"), _peer(results), "gpu_dense.py")
+
+
+def _opencl(results: Results) -> Iterator[dict[str, str]]:
+    """VGG-16's layers by spatial packing."""
+    for column, peer in (
+        ("im2col/packing", "im2col and a product"),
+        ("CLBlast/packing", "CLBlast"),
+    ):
+        ratios = [row[column] for row in results["layers"] if column in row]
+        place = "a GPU" if "NVIDIA" in results["environment"]["device"] else "PoCL"
+        what = f"VGG-16's 3x3 layers, float32, batch 1, OpenCL on {place}, spatial packing"
+        if ratios:
+            yield line(what, ratios, peer, "opencl_dense.py")
 
 
 def _bytes(results: Results) -> Iterator[dict[str, str]]:
@@ -462,8 +475,9 @@ _READERS: Sequence[tuple[str, Sequence[Rows], Sequence[str]]] = (
       ("gpu_depthwise", _depthwise), ("fused_epilogues", _fused), ("megengine_table", _stacks),
       ("gpu_dense", _dense), ("gpu_bytes", _bytes), ("networks", _gpu_networks)),
      ("replknet", "fused_epilogues", "untuned_shapes", "first_call")),
-    ("Deploying on CPUs",
-     (("cpu_layers", _layers), ("networks", _cpu_networks), ("torch_overhead", _calls)),
+    ("Deploying on CPUs and OpenCL devices",
+     (("opencl_dense", _opencl), ("cpu_layers", _layers), ("networks", _cpu_networks),
+      ("torch_overhead", _calls)),
      ()),
     ("Writing schedules", (("compile_latency", _latency),),
      ("article_000", "article_003", "article_003_space", "demo", "tuning_rate", "repeat_cold")),
