@@ -182,7 +182,8 @@ def _layers() -> tuple[Conv, ...]:
 
 
 def _dense() -> Iterator[Problem]:
-    """Convolutions of ResNet-50 and of ResNeXt, and products of matrices, in all passes."""
+    """Convolutions of ResNet-50 and of ResNeXt, and products of matrices, in all passes; some of
+    few results, few channels and bytes."""
     for dtype in ("float32", "float16"):
         for pass_ in ("forward", "dgrad", "wgrad"):
             for layout in gpu_layers.LAYOUTS:
@@ -191,3 +192,10 @@ def _dense() -> Iterator[Problem]:
                 yield Conv.parse("8x128x56x56", "128x4x3x3", 32, padding=1, stride=2, **more)
             yield Gemm(m=512, n=384, k=768, dtype=dtype, pass_=pass_, transpose_b=True)
         yield Gemm(m=4, n=384, k=768, dtype=dtype, transpose_b=True)
+    small = Conv.parse("1x256x14x14", "256x256x3x3", 1, padding=1, dtype="float16", layout="NHWC")
+    stem = Conv.parse("8x3x224x224", "64x3x7x7", 1, padding=3, stride=2, dtype="float16",
+                      layout="NHWC")  # fmt: skip
+    yield from (small, stem, stem.replace(pass_="wgrad"))
+    steps = "bias+dequantize+relu+quantize(1)"
+    yield small.replace(dtype="int8", accumulate="int32", epilogue=steps)
+    yield small.replace(dtype="float32", precision="tf32")
