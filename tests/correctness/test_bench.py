@@ -1,11 +1,13 @@
 """``tilewright bench`` measures ours and the others on the same data, and the floor."""
 
 import contextlib
+import gc
 import json
 import statistics
 import sys
 import time
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -343,3 +345,10 @@ def test_on_a_gpu_graphs_of_whole_turns_through_the_data_are_replayed(monkeypatc
     batch(13)
     assert torch.now - begin == pytest.approx(2 * 12 * 2e-4)
     assert len(taken) == 6 + 12  # replays call nothing
+    alive = weakref.ref(call)
+    del call
+    gc.collect()
+    assert alive() is not None  # which holds the arrays that the graph works on
+    del batch
+    gc.collect()
+    assert alive() is None

@@ -102,10 +102,11 @@ def of_graph(call: Callable[[int], Any], sets: int = 1, launches: int | None = N
     with torch.cuda.graph(graph, stream=stream):
         run(count)
     timed(graph.replay)  # uploads it
+    kept = graph, call  # a graph does not hold the memory that it works on; what was captured does
 
     def batch(number: int) -> float:
         replays = max(1, -(-number // count))
-        return timed(lambda: [graph.replay() for _ in range(replays)]) / (replays * count)
+        return timed(lambda: [kept[0].replay() for _ in range(replays)]) / (replays * count)
 
     return batch
 
