@@ -142,7 +142,7 @@ def _product_tiles(problem: Problem, split: bool) -> dict[BoxProductTile, float]
     own, made = widths(p.dtype), widths(p.accumulate if split else problem.result_dtype)
     step, size, stored = own.step(inner), 16 // own.chunk, 16 // made.chunk
     least = ROW if p.pass_ == "dgrad" and not is_phased(p) else 1
-    taps = math.prod(taps_seen) * -(-inner // step)
+    taps = math.prod(taps_seen) * (own.filled(inner) // step)
     found = {}
     for groups, channels, stages in product(_GROUPS, _CHANNELS, _STAGES):
         if not least <= channels <= max(most, least):

@@ -38,7 +38,16 @@ class Widths:
     row: int
 
     def filled(self, channels: int) -> int:
-        """Those of a tap in shared memory."""
+        """Those of a tap in shared memory: whole rows if less than a quarter of them is filled up,
+        many of them by fours, so that they can be summed in parts.
+
+        >>> [widths("float16").filled(n) for n in (24, 96, 200, 3864)]
+        [32, 96, 256, 4096]
+        """
+        rows = -(-channels // self.row)
+        rows = rows if rows < _MANY else -(-rows // 4) * 4
+        if 4 * channels > 3 * rows * self.row:
+            return rows * self.row
         return -(-channels // self.deep) * self.deep
 
     def step(self, channels: int) -> int:
@@ -59,6 +68,9 @@ def widths(kind: str) -> Widths:
 
 #: Channels of a result that an instruction computes at least.
 _EIGHT = 8
+
+#: Of as many rows of channels, or more, their number may grow a little.
+_MANY = 32
 
 #: An element of a filter: of a channel of the result, of taps (row, column) and of what is summed.
 Tap = Callable[..., Any]
@@ -81,7 +93,7 @@ def _joined(p: Conv) -> int:
         if p.pass_ == "wgrad":
             if own * n >= ROW and own * n % w.chunk == 0 and made % ROW == 0:
                 return n
-        elif read >= w.row and read % w.deep == 0 and made % _EIGHT == 0:
+        elif read >= w.row and w.filled(read) == read and made % _EIGHT == 0:
             return n
     return p.groups
 
