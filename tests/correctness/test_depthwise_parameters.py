@@ -110,7 +110,8 @@ def test_a_wide_normalisation_reads_float32_beside_16_bits(
 
 
 def test_every_epilogue_is_tested() -> None:
-    assert {Step.parse(text).name for text in STEPS} == set(KNOWN)
+    of_integers = {"dequantize", "quantized_residual", "quantize"}  # test_quantized.py has these
+    assert {Step.parse(text).name for text in STEPS} | of_integers == set(KNOWN)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -32,7 +32,7 @@ ONE = ["depthwise_conv2d", "--input", "1x4x9x9", "--filter", "4x1x3x3"]
         ([*ONE, "--padding", "1,2,3"], "padding is an integer, a pair, (top, left, bottom, right)"),
         ([*ONE, "--padding", "SOME"], "unknown padding 'SOME': use VALID, SAME"),
         ([*ONE, "--pass", "backward"], "unknown pass 'backward': use forward, dgrad, wgrad"),
-        ([*ONE, "--dtype", "float16,int8"], "unknown dtype 'int8'"),
+        ([*ONE, "--dtype", "float16,int4"], "unknown dtype 'int4'"),
         ([*ONE, "--layout", "CHWN"], "unknown layout 'CHWN': use NCHW, NHWC"),
         ([*ONE, "--epilogue", "bias+tanh"], "no epilogue has a step 'tanh'"),
         ([*ONE, "--accumulate", "float16", "--dtype", "float16"], 'allow precision="half"'),

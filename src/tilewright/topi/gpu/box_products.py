@@ -39,8 +39,11 @@ _WAIT, _BEGIN, _STORED = 0.47, 0.68, 22_300
 _NUMBERS, _ADDED = 1.4, 3.5
 #: A launch that adds parts, or one that copies, in microseconds.
 _ADDING = 2.0
-#: What a thread that adds takes for a part, in microseconds, and bytes that all read in one.
-_PART, _SUMMED = 0.15, 1.6e6
+#: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
+#: moves.
+_PART, _SUMMED = 0.15, 0.25
+#: Blocks for each SM beyond which a sum in more parts gains nothing.
+_CROWD = 8
 #: Of the cache, what is read at once by several SMs counts less.
 _SHARED_READS = 2.2
 #: Bytes of shared memory for barriers, and until swizzled memory begins.
@@ -166,7 +169,7 @@ def _product_tiles(problem: Problem, split: bool) -> dict[BoxProductTile, float]
                 if cost is not None:
                     if split:
                         moved = 4 * (splits + 1) * math.prod(extents) * wide
-                        cost += _ADDING + _PART * splits + moved / _SUMMED
+                        cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
                     found[BoxProductTile(*box, channels, stages, splits)] = cost
     return found
 
@@ -212,6 +215,8 @@ def gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
         tiles = taps * -(-p.out_channels // filters) * -(-own // channels)
         shared = 2 * stages * (filters + channels) * PIXELS + _BARRIERS
         for splits in parts:
+            if splits > 1 and tiles * splits > _CROWD * MACHINE.sms:
+                break
             size = 4 if splits > 1 else 2
             cost = _time(problem, filters, channels, 2 * PIXELS, steps // splits, tiles * splits,
                          stages, shared, size)  # fmt: skip

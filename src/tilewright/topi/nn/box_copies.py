@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tilewright import te
@@ -112,6 +113,7 @@ def _turns(p: Conv, joined: int) -> bool:
     return p.pass_ == "dgrad" and max(p.stride) == 1 and not plain
 
 
+@lru_cache(maxsize=256)
 def in_boxes(p: Conv) -> Conv | None:
     """The convolution that takes the place of a problem, often itself; None where there is none."""
     joined = _joined(p)
