@@ -265,6 +265,13 @@ def _bytes(results: Results) -> Iterator[dict[str, str]]:
             yield line(what, _ratios(rows, column), f"{peer}, float16", "gpu_bytes.py")
 
 
+def _products(results: Results) -> Iterator[dict[str, str]]:
+    if all(row["operator"] == "gemm" for row in results["rows"]):
+        ratios = _ratios(results["rows"], "best peer / tilewright")
+        what = "Products of matrices, 16 bits, not tuned"
+        yield line(what, ratios, _peer(results), "tilewright bench gemm")
+
+
 def _gpu_networks(results: Results) -> Iterator[dict[str, str]]:
     for column, beside in (("faster", ""), ("than compiled", ", `torch.compile`")):
         for row in results["rows"]:
@@ -302,6 +309,8 @@ def _calls(results: Results) -> Iterator[dict[str, str]]:
 def _layers(results: Results) -> Iterator[dict[str, str]]:
     place = results["environment"]
     peer = f"PyTorch {place['torch']}, ONNX Runtime {place['onnxruntime']}"
+    if "uint8" in place["command"]:  # which PyTorch is not timed in
+        peer = f"ONNX Runtime {place['onnxruntime']}"
     if "--dense" in place["command"]:
         yield from _dense_layers(results, peer)
         return
@@ -321,7 +330,8 @@ def _dense_layers(results: Results, peer: str) -> Iterator[dict[str, str]]:
             ("ResNet-50's and VGG-16's dense layers", [r for r in rows if not _in_groups(r)]),
             ("ResNeXt-50's 32 groups", [r for r in rows if _in_groups(r)]),
         ):
-            what = f"{_processor(results['environment']['device'])}: {name}, {section}"
+            dtype = "" if rows[0]["dtype"] == "float32" else f", {rows[0]['dtype']}"
+            what = f"{_processor(results['environment']['device'])}: {name}, {section}{dtype}"
             yield line(what, _ratios(found), peer, "cpu_layers.py --dense")
 
 
@@ -473,7 +483,8 @@ _READERS: Sequence[tuple[str, Sequence[Rows], Sequence[str]]] = (
     ("Training and inference in PyTorch on a GPU (NVIDIA H200)",
      (("replknet", _model), ("models", _models), ("large_kernels", _large),
       ("gpu_depthwise", _depthwise), ("fused_epilogues", _fused), ("megengine_table", _stacks),
-      ("gpu_dense", _dense), ("gpu_bytes", _bytes), ("networks", _gpu_networks)),
+      ("gpu_dense", _dense), ("gpu_bytes", _bytes), ("bench", _products),
+       ("networks", _gpu_networks)),
      ("replknet", "fused_epilogues", "untuned_shapes", "first_call")),
     ("Deploying on CPUs and OpenCL devices",
      (("opencl_dense", _opencl), ("cpu_layers", _layers), ("networks", _cpu_networks),
@@ -534,7 +545,7 @@ def _depthwise_claim(results: Results) -> str:
 
 
 def _layers_claim(results: Results) -> str:
-    if any(x in results["environment"]["command"] for x in ("--large", "--dense")):
+    if any(x in results["environment"]["command"] for x in ("--large", "--dense", "--types")):
         return ""
     place = results["environment"]
     says = [
