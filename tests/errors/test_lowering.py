@@ -105,6 +105,11 @@ class TestArguments:
         with pytest.raises(TargetError, match=r"build needs the arguments.*build\(s, \["):
             tilewright.build(s, target="llvm")
 
+    def test_a_constant_that_is_no_argument(self) -> None:
+        s, a, b, c = program()
+        with pytest.raises(TargetError, match=r"a constant is none of the arguments"):
+            tilewright.build(s, [a, c], "llvm", constants=[b])
+
     def test_a_variable_that_no_argument_gives(self) -> None:
         m = te.var("m")
         a = te.placeholder((8,), name="A")

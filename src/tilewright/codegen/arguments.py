@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TilewrightError
-from tilewright.ir.expr import Call, Expr, Load, Var
+from tilewright.ir.expr import Var
 from tilewright.ir.func import Module
-from tilewright.ir.stmt import AllReduce, Store
-from tilewright.ir.visit import distinct, free_vars
+from tilewright.ir.visit import free_vars, written_by
 
 
 def variables(module: Module) -> tuple[Var, ...]:
@@ -30,19 +28,5 @@ def outputs(module: Module) -> tuple[int, ...]:
 
     A buffer whose address is taken and that is not read otherwise counts as one.
     """
-    written: set[Buffer] = set()
-    read: set[Buffer] = set()
-    exposed: set[Buffer] = set()
-    for func in module.funcs:
-        addresses: set[Expr] = set()
-        for node in distinct(func.body):
-            if isinstance(node, Store):
-                written.add(node.buffer)
-            elif isinstance(node, AllReduce):
-                written.update(node.buffers)
-            elif isinstance(node, Call) and node.name == "address_of":
-                addresses.update(node.args)
-            elif isinstance(node, Load):
-                (exposed if node in addresses else read).add(node.buffer)
-    written |= exposed - read
+    written = written_by(*(func.body for func in module.funcs))
     return tuple(k for k, p in enumerate(module.params) if p in written)

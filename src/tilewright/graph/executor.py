@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.graph.constants import Constants, on_device
 from tilewright.graph.graph import Graph
 from tilewright.graph.kernels import build_all
 from tilewright.graph.memory import ALIGNED, Lifetime, Plan, plan
@@ -20,7 +21,7 @@ from tilewright.ir.dtype import dtype
 from tilewright.runtime.array import view
 from tilewright.runtime.array_view import ArrayView, dense_strides
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.ndarray import NDArray, array, empty, storage_type
+from tilewright.runtime.ndarray import NDArray, empty, storage_type
 from tilewright.target import Target
 from tilewright.topi.problem import TensorType
 
@@ -54,20 +55,15 @@ class Executor:
         self.kernels = tuple(kernels.values())
         self.lifetimes, places = _lifetimes(graph, nodes)
         self.plan: Plan = plan(self.lifetimes)
-        # Buffers: intermediate values, then inputs, constants and outputs.
+        # Buffers: intermediate values, inputs and outputs, then constants and what is prepared.
         index = dict(places)
-        for value in (*graph.inputs, *graph.constants, *map(owner, graph.outputs.values())):
+        for value in (*graph.inputs, *map(owner, graph.outputs.values())):
             index.setdefault(value, len(index))
         self._index = index
-        self.steps = tuple(
-            Step(
-                n, kernels[n.problem.key], tuple(index[owner(x)] for x in (*n.inputs, n)),
-                (*n.problem.inputs().values(), n.problem.result),
-            )
-            for n in nodes
-        )  # fmt: skip
         self._device = {"cuda": "cuda:0", "opencl": "opencl:0"}.get(target.kind, "cpu")
-        self._constants = {index[c]: self._on_device(c.array) for c in graph.constants}
+        known = Constants(len(index), self._device)
+        self.steps = tuple(_step(n, kernels[n.problem.key], index, known) for n in nodes)
+        self._constants = known.arrays
         self._free: list[list[Array]] = []
         self._lock = threading.Lock()
 
@@ -125,7 +121,7 @@ class Executor:
 
     def _state(self) -> list[Array]:
         """Buffers with memory for intermediate values, and the constants."""
-        buffers: list[Array] = [None] * len(self._index)
+        buffers: list[Array] = [None] * (len(self._index) + len(self._constants))
         for k, found in self._constants.items():
             buffers[k] = found
         arena = _aligned(self.plan.nbytes) if self._device == "cpu" else None
@@ -145,8 +141,26 @@ class Executor:
         return made._memory if self._device == "cpu" else made
 
     def _on_device(self, source: np.ndarray[Any, Any]) -> Array:
-        found = np.ascontiguousarray(source).reshape(source.shape)
-        return found if self._device == "cpu" else array(found, self._device)
+        return on_device(source, self._device)
+
+
+def _step(node: Node, kernel: Kernel, index: Mapping[Value, int], known: Constants) -> Step:
+    """A step whose arguments are constants, what its kernel prepares of them, and other values."""
+    values = [owner(x) for x in (*node.inputs, node)]
+    types = [*node.problem.inputs().values(), node.problem.result]
+    made: Sequence[int] = ()
+    takes: Sequence[int] = range(len(values))
+    if (ahead := kernel.preparation) is not None:
+        made, takes = known.prepared(ahead, [values[k] for k in ahead.reads]), ahead.takes
+        types += reversed([TensorType(*t) for t in ahead.types])  # from the end on, as in ``takes``
+
+    def place(k: int) -> int:
+        if k < 0:
+            return made[-1 - k]
+        x = values[k]
+        return known[x] if isinstance(x, Constant) else index[x]
+
+    return Step(node, kernel, tuple(map(place, takes)), tuple(types[k] for k in takes))
 
 
 def _lifetimes(graph: Graph, nodes: Sequence[Node]) -> tuple[list[Lifetime], dict[Value, int]]:

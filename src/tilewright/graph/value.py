@@ -109,7 +109,10 @@ class Node(Value):
         if self.operator in FUNCTIONS:
             return Program.of(types, [self.call])
         values = {"dtype": types[0].dtype, **self.attributes}
-        return operator(self.operator).of_shapes(*(t.shape for t in types), **values)
+        problem = operator(self.operator).of_shapes(*(t.shape for t in types), **values)
+        factors = zip(problem.replace(epilogue=()).inputs(), self.inputs, strict=False)
+        fixed = tuple(name for name, x in factors if isinstance(x, Constant))
+        return problem.replace(constants=fixed) if fixed else problem
 
     @property
     def call(self) -> Call:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, cast, final
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import (
     Binary,
+    Call,
     Compare,
     Expr,
     FloatImm,
@@ -25,6 +26,7 @@ from tilewright.ir.expr import (
 from tilewright.ir.stmt import (
     Access,
     Allocate,
+    AllReduce,
     For,
     If,
     Instr,
@@ -416,6 +418,27 @@ def stores(node: Node) -> Iterator[Store]:
     for s in statements(node):
         if isinstance(s, Store):
             yield s
+
+
+def written_by(*bodies: Stmt) -> frozenset[Buffer]:
+    """The buffers that programs write; one whose address is taken, and that is not read
+    otherwise, counts as one."""
+    written: set[Buffer] = set()
+    read: set[Buffer] = set()
+    exposed: set[Buffer] = set()
+    for body in bodies:
+        addresses: set[Expr] = set()
+        for node in distinct(body):
+            match node:
+                case Store(buffer):
+                    written.add(buffer)
+                case AllReduce(_, buffers):
+                    written.update(buffers)
+                case Call(name="address_of", args=args):
+                    addresses.update(args)
+                case Load(buffer):
+                    (exposed if node in addresses else read).add(buffer)
+    return frozenset(written | (exposed - read))
 
 
 def allocated(node: Node) -> list[Buffer]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TilewrightError
 from tilewright.ir.func import Module
+from tilewright.lower.split_prepared import split_prepared
 from tilewright.runtime import cache
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.program import Program
+from tilewright.runtime.preparation import Preparation
 from tilewright.runtime.serialize import NotSerializable, from_json, program_key, to_json
 from tilewright.runtime.signature import outputs
 from tilewright.target import Target
@@ -47,20 +49,22 @@ def find(key: str, target: Target) -> Kernel | None:
     return kernel
 
 
-def build(module: Module, target: Target, key: str | None = None) -> Kernel:
+def build(
+    module: Module, target: Target, key: str | None = None, constants: Sequence[Any] = ()
+) -> Kernel:
     """Compile a lowered module for ``target``, or find it in the cache.
 
     ``key``, where the caller has one (hex digits naming the schedule), is the name under which
-    :func:`find` gets it next time; else the program's own fingerprint is.
+    :func:`find` gets it next time; else the program's own fingerprint is. What depends on
+    ``constants`` alone, buffers among the parameters, becomes the kernel's preparation.
     """
     try:
         key = key or program_key(module, target)
     except NotSerializable:
-        return Kernel(backend(target).compile_module(module, target), outputs(module))
+        return _compiled(module, target, constants)
     kernel = find(key, target)
     if kernel is None:
-        program: Program = backend(target).compile_module(module, target)
-        kernel = Kernel(program, outputs(module))
+        kernel = _compiled(module, target, constants)
         try:
             files = to_files(kernel)
         except NotSerializable:
@@ -69,6 +73,15 @@ def build(module: Module, target: Target, key: str | None = None) -> Kernel:
         cache.put(place, files)
         _alive[place] = kernel
     return kernel
+
+
+def _compiled(module: Module, target: Target, constants: Sequence[Any]) -> Kernel:
+    split = split_prepared(module, constants) if constants else None
+    if split is None:
+        return Kernel(backend(target).compile_module(module, target), outputs(module))
+    ahead, rest = (_compiled(part, target, ()) for part in split)
+    rest.preparation = Preparation.of(module, ahead, rest)
+    return rest
 
 
 def forget() -> None:
@@ -87,7 +100,12 @@ def to_files(kernel: Kernel) -> dict[str, bytes]:
         "module.json": to_json(kernel.module).encode(),
         "outputs.json": json.dumps(sorted(kernel.signature.written)).encode(),
     }
-    return files | {f"artifacts/{name}": data for name, data in found.items()}
+    files |= {f"artifacts/{name}": data for name, data in found.items()}
+    if kernel.preparation is not None:
+        files["places.json"] = json.dumps(kernel.preparation.places).encode()
+        ahead = to_files(kernel.preparation.kernel)
+        files |= {f"prepare/{name}": data for name, data in ahead.items()}
+    return files
 
 
 def _positions(text: bytes, module: Module) -> tuple[int, ...]:
@@ -101,11 +119,20 @@ def _positions(text: bytes, module: Module) -> tuple[int, ...]:
 
 def from_files(files: dict[str, bytes], target: Target) -> Kernel:
     """The kernel that :func:`to_files` took apart."""
-    artifacts = {
-        name.removeprefix("artifacts/"): data
-        for name, data in files.items()
-        if name.startswith("artifacts/")
-    }
+    kernel = _from_files(files, target)
+    if "places.json" in files:
+        ahead = _from_files(_inside(files, "prepare/"), target)
+        places = json.loads(files["places.json"])
+        kernel.preparation = Preparation.parse(ahead, kernel, places)
+    return kernel
+
+
+def _inside(files: dict[str, bytes], folder: str) -> dict[str, bytes]:
+    return {name.removeprefix(folder): x for name, x in files.items() if name.startswith(folder)}
+
+
+def _from_files(files: dict[str, bytes], target: Target) -> Kernel:
+    artifacts = _inside(files, "artifacts/")
 
     def whole() -> Module:
         try:

@@ -21,6 +21,7 @@ def build(
     target: str | Target | None = None,
     name: str = "main",
     verify: bool = True,
+    constants: Sequence[Any] = (),
 ) -> Kernel:
     """A kernel that computes ``program`` on ``target``.
 
@@ -32,6 +33,8 @@ def build(
         "sim", with options as in :meth:`Target.parse`.
     name : the name of the function, and the beginning of those of its kernels.
     verify : prove the lowered program in bounds and free of races before it is compiled.
+    constants : those of ``args`` that are the same in every call. What the program computes of
+        them alone, as a packed filter, is left to :meth:`Kernel.prepare`: calls take that.
 
     Raises :class:`ScheduleError`, :class:`LoweringError` or :class:`VerificationError` where the
     schedule is wrong, :class:`TargetError` where a library of the target is missing.
@@ -46,7 +49,12 @@ def build(
     if args is None:
         raise TargetError("build needs the arguments of the schedule: build(s, [A, W, out])")
     machine = _resolve(Target.parse(target or current_target() or "llvm"))
-    key = fingerprint(program, args, f"{name} {machine!r}{'' if verify else ' unproved'}")
+    if any(all(arg is not c for arg in args) for c in constants):
+        raise TargetError("build: a constant is none of the arguments: give it in args, too")
+    fixed = [k for k, arg in enumerate(args) if any(arg is c for c in constants)]
+    extra = "" if verify else " unproved"
+    extra += f" constants {fixed}" if fixed else ""
+    key = fingerprint(program, args, f"{name} {machine!r}{extra}")
     kernel = find(key, machine)
     if kernel is not None:
         return kernel
@@ -55,7 +63,7 @@ def build(
     module = lower(program, args, machine, name)
     if verify:
         _prove(module, {stage.name: stage.op.where for stage in program.stages})
-    return build_module(module, machine, key)
+    return build_module(module, machine, key, [module.params[k] for k in fixed])
 
 
 def _resolve(target: Target) -> Target:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from tilewright.runtime.timing import Timing
 from tilewright.target import Target
 
 if TYPE_CHECKING:
+    from tilewright.runtime.preparation import Preparation
     from tilewright.runtime.sim import SimReport
 
 #: One measurement lasts at least this many seconds, where the caller does not say how many calls.
@@ -40,6 +41,7 @@ class Kernel:
         module: Module | Callable[[], Module] | None = None,
     ) -> None:
         self.program = program
+        self.preparation: Preparation | None = None
         self.target: Target = program.target
         self.name = program.module.name
         self.signature = Signature(program.module, written, program.devices)
@@ -55,6 +57,23 @@ class Kernel:
         else:
             views, scalars = self.signature.bind(args, once=True)
             self.program.launch(views, scalars, stream)
+
+    def prepare(self, *constants: Any, device: str | None = None) -> tuple[Any, ...]:
+        """What the program computes of constants alone, as arrays that calls take in their place.
+
+        ``constants`` are those that :attr:`preparation` reads, in the order of the program's
+        arguments; the arrays lie where they do, or on ``device``. Empty where nothing is computed
+        of them.
+        """
+        return () if self.preparation is None else self.preparation.run(constants, device)
+
+    def prepared(self, args: Sequence[Any]) -> list[Any]:
+        """The arguments of calls, for those that the program was declared with: what depends on
+        constants alone is computed now."""
+        if self.preparation is None:
+            return list(args)
+        made = self.prepare(*(args[k] for k in self.preparation.reads))
+        return self.preparation.arguments(args, made)
 
     def bind(self, *args: Any) -> Callable[[], None]:
         """The call with these arguments, checked once: ``kernel.bind(a, b)()`` only launches.

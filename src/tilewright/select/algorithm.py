@@ -73,10 +73,10 @@ class BuiltKernel:
         self.kernel = kernel
 
     def __call__(self, *args: Any) -> None:
-        self.kernel(*args)
+        self.kernel(*self.kernel.prepared(args))
 
     def seconds(self, arrays: Sequence[Any]) -> float:
-        return self.kernel.time(*arrays, repeat=7).median
+        return self.kernel.time(*self.kernel.prepared(arrays), repeat=7).median
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,9 @@ class Scheduled:
         batch = te.var("n", most=problem.most_batch) if symbolic_batch else None
         given = batch if strides is None else Given(batch, strides)
         found = self.template.declare(problem, config, given)
-        return build(self.template.schedule(found, config), found.args, target)
+        constants = [found.inputs[name] for name in problem.constants]
+        scheduled = self.template.schedule(found, config)
+        return build(scheduled, found.args, target, constants=constants)
 
     def build(self, problem: Problem, config: Any, target: Target) -> BuiltKernel:
         return BuiltKernel(self.kernel(problem, config, target))

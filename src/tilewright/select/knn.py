@@ -59,7 +59,7 @@ def guesses(problem: Problem, target: Target, device: str) -> Iterator[Guess]:
     mine, brought = own(target.kind), shipped(target.kind)
     here = [t for t in (*mine, *brought) if device and t.device == device]
     for tuned in here:
-        if tuned.problem == problem:
+        if tuned.problem == problem.replace(constants=tuned.problem.constants):
             yield from _measured(tuned, problem, target)
             break
     else:
@@ -77,7 +77,7 @@ def _twins(problem: Problem, target: Target, here: Sequence[Tuned]) -> Iterator[
     mine = _traits(problem)
     known = [t for t in here if (_traits(t.problem).same, _traits(t.problem).twin)
              == (mine.same, mine.twin)]  # fmt: skip
-    plain = problem.replace(epilogue=())
+    plain = problem.replace(epilogue=(), constants=())
     near = min(
         known, key=lambda t: (t.problem != plain, distance(problem, t.problem)), default=None
     )

@@ -87,6 +87,9 @@ class Problem:
     deterministic : whether two runs must agree bit for bit.
     epilogue : steps as in :mod:`tilewright.topi.epilogue`, applied to the result before it is
         rounded to ``dtype``.
+    constants : names of inputs that are the same in every call, as the weights of a network: what
+        is computed of them alone is done ahead (:meth:`~tilewright.Kernel.prepare`), and costs a
+        call nothing.
 
     Raises :class:`ProblemError` where there is no such problem.
     """
@@ -108,6 +111,7 @@ class Problem:
     precision: str = "exact"
     deterministic: bool = True
     epilogue: tuple[Step, ...] = ()
+    constants: tuple[str, ...] = ()
 
     def __init_subclass__(cls) -> None:
         for name in cls.NAMES:
@@ -136,6 +140,10 @@ class Problem:
         self.put("epilogue", parse_epilogue(self.epilogue))
         chain_types(self.epilogue, self.dtype, self.accumulate)
         self.check()
+        if self.constants:
+            for name in self.constants:
+                one_of("constant", name, tuple(self.inputs()))
+            self.put("constants", tuple(x for x in self.inputs() if x in self.constants))
 
     def put(self, name: str, value: Any) -> None:
         """Set a field while the problem is made: in :meth:`check`."""
@@ -324,6 +332,8 @@ class Problem:
         """As JSON has it; :meth:`from_dict` reads it back."""
         made = {f.name.rstrip("_"): getattr(self, f.name) for f in fields(self)}
         made["epilogue"] = [str(step) for step in self.epilogue]
+        if not self.constants:
+            del made["constants"]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in made.items()}
 
     def to_short_dict(self) -> dict[str, Any]:
@@ -398,6 +408,7 @@ class Problem:
             self.dtype, self.accumulate, self.precision,
             "deterministic" if self.deterministic else "any",
             "+".join(map(str, self.epilogue)) or "plain",
+            *(f"constant_{name}" for name in self.constants),
         ]  # fmt: skip
 
     def __str__(self) -> str:
@@ -422,6 +433,7 @@ class Problem:
         text = f" sums in {self.accumulate}" if self.accumulate != usual else ""
         text += f" {self.precision}" if self.precision != "exact" else ""
         text += "" if self.deterministic else " in any order"
+        text += f" of a constant {' and '.join(self.constants)}" if self.constants else ""
         return text + "".join(f" + {step}" for step in self.epilogue)
 
 

@@ -27,7 +27,7 @@ only the buffers between its stages leave it, as workspaces.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
@@ -65,25 +65,26 @@ def split_kernels(func: Func) -> Module:
     of one depends on an index inside the kernel, or a buffer on chip would have to live from one
     kernel to the next; and where, on a CPU, an axis is bound to a thread of a GPU.
     """
-    nests, workspaces = _top_level(func.body)
+    nests, workspaces = top_level(func.body)
     target = func.target
     if not target.is_gpu:
         _reject_threads(func.body, target.kind)
         body = _Without(workspaces).stmt(func.body)
-        kernel = Func(func.name, _parameters(func, workspaces, body, ()), body, target=target)
+        params = parameters(func.params, workspaces, body)
+        kernel = Func(func.name, params, body, target=target)
         return Module(func.name, func.params, (kernel,), workspaces, target)
     _reject_shared_between(nests)
     kernels = []
     for number, nest in enumerate(nests):
         name = f"{func.name}_kernel" + (f"_{number}" if number else "")
         launch, body = _hoist(nest)
-        params = _parameters(func, workspaces, body, launch)
+        params = parameters(func.params, workspaces, body, launch)
         kernels.append(Func(name, params, body, launch, target))
     return Module(func.name, func.params, tuple(kernels), workspaces, target)
 
 
 @dataclass(frozen=True)
-class _Nest:
+class Nest:
     """A top-level statement, the stages it computes, and what stood around it."""
 
     body: Stmt
@@ -93,14 +94,14 @@ class _Nest:
     def statement(self) -> Stmt:
         """The nest with what stood around it, as far as it uses it."""
         made = self.body
-        used = set(_buffers(made))
+        used = set(buffers_of(made))
         for outer in reversed(self.around):
             match outer:
                 case Allocate(buffer, _) if buffer in used:
                     made = Allocate(buffer, made)
                 case Let(var, value, _) if var in free_vars(made):
                     made = Let(var, value, made)
-                    used.update(_buffers(value))
+                    used.update(buffers_of(value))
                 case Remark():
                     made = with_body(outer, made)
         return made
@@ -115,8 +116,9 @@ class _Nest:
         )
 
 
-def _top_level(body: Stmt) -> tuple[list[_Nest], tuple[Buffer, ...]]:
-    nests: list[_Nest] = []
+def top_level(body: Stmt) -> tuple[list[Nest], tuple[Buffer, ...]]:
+    """The nests at the top of a program, in order, and what is allocated around them."""
+    nests: list[Nest] = []
     workspaces: list[Buffer] = []
 
     stages: tuple[str, ...]
@@ -133,11 +135,11 @@ def _top_level(body: Stmt) -> tuple[list[_Nest], tuple[Buffer, ...]]:
             case Produce(stage, inner):
                 waiting.append((inner, (*stages, stage), (*around, s)))
             case Allocate() if stages:  # of a stage that is computed inside of this one
-                nests.append(_Nest(s, stages[-1:], around))
+                nests.append(Nest(s, stages[-1:], around))
             case Allocate(_, inner) | Remark(body=inner) | Let(_, _, inner):
                 waiting.append((inner, stages, (*around, s)))
             case _:
-                nests.append(_Nest(s, stages[-1:], around))
+                nests.append(Nest(s, stages[-1:], around))
     return nests, tuple(workspaces)
 
 
@@ -173,10 +175,10 @@ def _reject_threads(body: Stmt, kind: str) -> None:
             )
 
 
-def _reject_shared_between(nests: list[_Nest]) -> None:
-    user: dict[Buffer, _Nest] = {}
+def _reject_shared_between(nests: list[Nest]) -> None:
+    user: dict[Buffer, Nest] = {}
     for nest in nests:
-        for buffer in dict.fromkeys(_buffers(nest.body)):
+        for buffer in dict.fromkeys(buffers_of(nest.body)):
             if buffer.scope == "global":
                 continue
             first = user.setdefault(buffer, nest)
@@ -188,7 +190,7 @@ def _reject_shared_between(nests: list[_Nest]) -> None:
                 )
 
 
-def _hoist(nest: _Nest) -> tuple[tuple[LaunchAxis, ...], Stmt]:
+def _hoist(nest: Nest) -> tuple[tuple[LaunchAxis, ...], Stmt]:
     body = nest.statement()
     _reject_global_inside(nest, body)
     sizes = _extents(nest, body)
@@ -207,7 +209,7 @@ def _hoist(nest: _Nest) -> tuple[tuple[LaunchAxis, ...], Stmt]:
     return launch, _Hoisting({axis.tag: axis for axis in launch}, sizes).stmt(body)
 
 
-def _extents(nest: _Nest, body: Stmt) -> dict[For, Expr]:
+def _extents(nest: Nest, body: Stmt) -> dict[For, Expr]:
     """The extent of each thread loop, in terms of what the host knows."""
     found: dict[For, Expr] = {}
     analyzer = Analyzer()
@@ -238,7 +240,7 @@ def _extents(nest: _Nest, body: Stmt) -> dict[For, Expr]:
     return found
 
 
-def _outer_extent(nest: _Nest, loop: For, inside: list[Var], analyzer: Analyzer) -> Expr:
+def _outer_extent(nest: Nest, loop: For, inside: list[Var], analyzer: Analyzer) -> Expr:
     """The extent of ``loop`` as the host can know it: at most its bound, where it varies."""
     extent = analyzer.simplify(loop.extent)
     if not set(free_vars(extent)).intersection(inside):
@@ -291,11 +293,15 @@ class _Hoisting(Rewriter):
         return (yield super().steps(s))
 
 
-def _parameters(
-    func: Func, workspaces: tuple[Buffer, ...], body: Stmt, launch: tuple[LaunchAxis, ...]
+def parameters(
+    given: Sequence[Buffer | Var],
+    workspaces: Sequence[Buffer],
+    body: Stmt,
+    launch: tuple[LaunchAxis, ...] = (),
 ) -> tuple[Buffer | Var, ...]:
-    used = dict.fromkeys(_buffers(body))
-    kept = [p for p in func.params if isinstance(p, Buffer) and p in used]
+    """Those of a kernel, among what a module is ``given``, its workspaces, and variables."""
+    used = dict.fromkeys(buffers_of(body))
+    kept = [p for p in given if isinstance(p, Buffer) and p in used]
     kept += [b for b in workspaces if b in used]
     wanted: dict[Var, None] = {}
     for buffer in used:
@@ -307,12 +313,12 @@ def _parameters(
     for axis in launch:
         wanted.update(dict.fromkeys(free_vars(axis.extent)))
     indices = {axis.var for axis in launch}
-    first = [p for p in func.params if isinstance(p, Var) and p in wanted]
+    first = [p for p in given if isinstance(p, Var) and p in wanted]
     scalars = dict.fromkeys([*first, *(v for v in wanted if v not in indices)])
     return (*kept, *scalars)
 
 
-def _reject_global_inside(nest: _Nest, body: Stmt) -> None:
+def _reject_global_inside(nest: Nest, body: Stmt) -> None:
     for node in statements(body):
         if isinstance(node, Allocate) and node.buffer.scope == "global":
             raise LoweringError(
@@ -322,7 +328,8 @@ def _reject_global_inside(nest: _Nest, body: Stmt) -> None:
             )
 
 
-def _buffers(node: Stmt | Expr) -> Iterator[Buffer]:
+def buffers_of(node: Stmt | Expr) -> Iterator[Buffer]:
+    """The buffers that are read or written in ``node``, as often as they are."""
     for n in distinct(node):
         match n:
             case Load(buffer, _, _) | Store(buffer, _, _, _):

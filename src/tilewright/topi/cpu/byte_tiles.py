@@ -7,7 +7,7 @@ import math
 from itertools import product
 
 from tilewright.target.target import Target
-from tilewright.topi.nn.byte_dots import LANES, TOGETHER, Groups, is_flat
+from tilewright.topi.nn.byte_dots import LANES, TOGETHER, Groups, constant, is_flat
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.problem import Problem
@@ -62,7 +62,7 @@ class _Work:
     which ``steps`` dot products are added to."""
 
     def __init__(self, p: Convolution | Gemm) -> None:
-        self.flat, self.halo, self.seen = is_flat(p), 0.0, 1
+        self.flat, self.halo, self.seen, self.constant = is_flat(p), 0.0, 1, constant(p)
         if isinstance(p, Gemm):
             self.batch, self.lines, self.line, taps = 1, 1, p.m, 1
         else:
@@ -92,7 +92,9 @@ class _Work:
         tile = self.steps * step + _TILE + _RESULT * sums
         far = max(0, filter / t.parts + image - _KEPT) * min(tiles, 4) * _FAR / 4
         alone = self.batch * bands == 1
-        packed = 0 if not alone else filter / t.parts * _PACKED
+        packed = 0.0 if not alone else filter / t.parts * _PACKED
         before = filter * _PACKED * 1.3 / threads if not alone else 0
+        if self.constant:
+            packed, before = 0, 0
         task = vectors * tiles * tile + image * _STORED + far + packed + 1000
         return float(-(-self.batch * bands * t.parts // threads) * task + before)

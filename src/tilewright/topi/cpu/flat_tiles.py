@@ -84,5 +84,6 @@ def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
     slab = own * seen * row_stride * math.prod(w.stride) * 4
     stored = t.band * math.prod(w.result[1:]) * per / t.parts * (_TURNED if turned else _COPY)
     packed = p.groups * per * own * taps * _PACKED * w.packs(bool(t.across))
+    packed *= "filter" not in p.constants
     cost = sums * (1.1 if slab > _KEPT else 1.0) + copied + stored + 500
     return float(-(-tasks // threads) * cost + packed / threads)

@@ -21,6 +21,7 @@ from tilewright.topi.declared import Declared
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.operators.gemm import Gemm
+from tilewright.topi.problem import Problem
 
 #: Channels of the result in a vector of sums; channels of the image in an element of one.
 LANES, TOGETHER = 16, 4
@@ -52,6 +53,11 @@ class DotDeclaration(Declared):
 def is_flat(p: Convolution | Gemm) -> bool:
     """Whether windows are single pixels."""
     return isinstance(p, Gemm) or all(d.taps == 1 for d in p.dims)
+
+
+def constant(p: Problem) -> bool:
+    """Whether the filter, or right factor, is a constant."""
+    return not {"filter", "b"}.isdisjoint(p.constants)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ registers, four products at a time (:mod:`~tilewright.topi.nn.byte_dots`).
 A task takes rows of results of an image, whose windows it stores as bytes without a sign, and a
 part of the channels. For some vectors of channels after the other it computes tile by tile, each
 with its epilogue from registers. Where no other task needs the same part of the filter, it is
-packed there, and still in a cache when it is read.
+packed there, and still in a cache when it is read; a constant one is packed ahead of all calls.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import is_const
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import turned_words, vnni
-from tilewright.topi.nn.byte_dots import LANES, DotDeclaration
+from tilewright.topi.nn.byte_dots import LANES, DotDeclaration, constant
 from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
@@ -58,6 +58,7 @@ def schedule_bytes(d: DotDeclaration, tile: ByteTile) -> Schedule:
         band, first = out.split(space[0], factor=tile.band) if space[:-1] else (at, at)
         inner = [first, *space[1:-1], at] if space[:-1] else []
     alone = extent_of(band) == 1 and is_const(d.stored.shape[0], 1)
+    alone = alone and not constant(d.problem)
     task = [*n, band, part]
     out.reorder(*task, f, *inner, row, vector, lane)
     outer = out.fuse(*task)

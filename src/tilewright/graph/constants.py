@@ -1,0 +1,73 @@
+"""Constants on the device, and what kernels prepare of them: each once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.value import Constant, Value
+from tilewright.runtime.ndarray import array
+from tilewright.runtime.preparation import Preparation
+
+#: An array on the device: NumPy's on a CPU.
+Array = Any
+
+
+class Constants:
+    """The constants of a graph by number, from ``first`` on; equal ones have the same.
+
+    ``arrays`` has those that calls read: a filter of which only a packed copy is read is not there.
+    """
+
+    def __init__(self, first: int, device: str) -> None:
+        self.arrays: dict[int, Array] = {}
+        self._first, self._device = first, device
+        self._numbers: dict[Constant, int] = {}
+        self._alike: dict[Any, list[Constant]] = {}
+        self._prepared: dict[Any, tuple[int, ...]] = {}
+
+    def __getitem__(self, constant: Constant) -> int:
+        """The number of a constant, which calls read."""
+        one = self._one(constant)
+        if one not in self._numbers:
+            self._numbers[one] = self._add(on_device(one.array, self._device))
+        return self._numbers[one]
+
+    def prepared(self, ahead: Preparation, read: Sequence[Value]) -> tuple[int, ...]:
+        """The numbers of what a kernel makes of constants, now where it has not."""
+        constants = [self._one(x) for x in read if isinstance(x, Constant)]
+        key = (ahead, *constants)
+        if key not in self._prepared:
+            given = [on_device(c.array, self._device) for c in constants]
+            made = ahead.run(given, self._device)
+            host = self._device == "cpu"
+            self._prepared[key] = tuple(self._add(x._memory if host else x) for x in made)
+        return self._prepared[key]
+
+    def _add(self, found: Array) -> int:
+        number = self._first + len(self.arrays)
+        self.arrays[number] = found
+        return number
+
+    def _one(self, constant: Constant) -> Constant:
+        """The first constant that is equal."""
+        alike = self._alike.setdefault(constant.type, [])
+        for known in alike:
+            if known is constant or _equal(known.array, constant.array):
+                return known
+        alike.append(constant)
+        return constant
+
+
+def _equal(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    """Whether two arrays of a type have the same bits."""
+    few = a.size > 64 and a.reshape(-1)[:16].tobytes() != b.reshape(-1)[:16].tobytes()
+    return not few and a.tobytes() == b.tobytes()
+
+
+def on_device(source: np.ndarray[Any, Any], device: str) -> Array:
+    """An array of the host as kernels on a device take it: dense, and there."""
+    found = np.ascontiguousarray(source).reshape(source.shape)
+    return found if device == "cpu" else array(found, device)
