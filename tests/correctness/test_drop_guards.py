@@ -76,3 +76,10 @@ def test_a_guard_stays_where_what_is_read_is_written_under_it_alone() -> None:
     fill = loop(v, 8, when(n < 14, store(copy[v], A[n])))
     read = loop(v, 8, when(n < 14, store(acc[v], copy[v])))
     assert guards(drop_guards(program(allocate(copy, fill, read)))) == 3
+
+
+def test_a_guard_stays_where_what_is_read_is_written_under_what_follows_from_it() -> None:
+    A, copy = buffer("A", 16), buffer("copy", 1)
+    fill = when(n < 15, store(copy[0], A[n]))  # in the same iteration, for the same element
+    read = when(n < 14, store(acc[v], copy[0]))
+    assert guards(drop_guards(program(allocate(copy, loop(v, 8, fill, read))))) == 3

@@ -69,12 +69,13 @@ def drop_guards(func: Func) -> Func:
         isinstance(s, Allocate) and s.buffer.scope == "local" for s in statements(func.body)
     ):
         return func
-    return replace(func, body=_Drop(analyzer_of(func)).stmt(func.body))
+    return replace(func, body=_Drop(func).stmt(func.body))
 
 
 class _Drop(InContext):
-    def __init__(self, analyzer: Analyzer) -> None:
-        super().__init__(analyzer)
+    def __init__(self, func: Func) -> None:
+        super().__init__(analyzer_of(func))
+        self.loops: set[Var] = {x.var for x in statements(func.body) if isinstance(x, (For, Let))}
         self.limits: dict[Buffer, set[_Limit]] = {}  # those that every store to a buffer is under
         self.inner: dict[Buffer, set[Expr]] = {}  # variables bound since the buffer was allocated
         self.lanes: set[Var] = set()  # variables of the vectorised loops around
@@ -105,10 +106,8 @@ class _Drop(InContext):
                     behind = kept[kept.index(c) + 1 :]
                     if not all(map(pure, behind)):
                         continue  # it guards these
-                    if self.defines(c, then):
-                        continue
                     with self.analyzer.assume(ops.logical_and(*others)):
-                        if not self.limits_all(c, then):
+                        if self.defines(c, then) or not self.limits_all(c, then):
                             continue
                         if _Inside(self.analyzer).holds(then):
                             kept = others
@@ -169,9 +168,15 @@ class _Drop(InContext):
         return None
 
     def defines(self, guard: Expr, then: Stmt) -> bool:
-        """Whether ``then`` reads what was written under ``guard`` alone."""
-        read = (x.buffer for x in walk(then) if isinstance(x, Load))
-        return any(guard in self.only.get(buffer, ()) for buffer in read)
+        """Whether ``then`` reads what was written under ``guard`` alone, or, in this iteration of
+        the loops around, under what may not hold without it."""
+        read = dict.fromkeys(x.buffer for x in walk(then) if isinstance(x, Load))
+        written = {g for buffer in read for g in self.only.get(buffer, ())}
+        return guard in written or not all(map(self.analyzer.prove, filter(self.known, written)))
+
+    def known(self, e: Expr) -> bool:
+        """Whether the loops here bind every variable of ``e``."""
+        return pure(e) and not uses(e, self.loops - self.analyzer.context.bound)
 
     def limits_all(self, guard: Expr, then: Stmt) -> bool:
         """Whether without ``guard`` only elements that do not exist are stored by ``then``."""
