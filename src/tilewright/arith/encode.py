@@ -158,15 +158,22 @@ class Instance(Quotients):
                 return self._choice(e, value, constant(1), {})
             case E.Select(condition, on_true, on_false):
                 return self._choice(e, condition, self.form(on_true), self.form(on_false))
-            case E.BitAnd(a, E.IntImm(_, mask)) if mask >= 0 and mask & (mask + 1) == 0:
-                return self.remainder(e, a, mask + 1)
-            case E.Shr(a, E.IntImm(_, bits)) if 0 <= bits < 62:
-                return self.quotient(a, 1 << bits)
-            case E.Shl(a, E.IntImm(_, bits)) if 0 <= bits < 62:
-                return times(self.form(a), 1 << bits)
+            case E.BitAnd(a, b) | E.Shr(a, b) | E.Shl(a, b):
+                return self._bitwise(e, a, number(self.form(b)))
             case E.LetExpr(var, value, body):
                 self.define(var, value)
                 return self.form(body)
+        return self.unknown(e)
+
+    def _bitwise(self, e: Expr, a: Expr, b: int | None) -> Form:
+        """By a constant: shifts by fewer bits than indices have, and masks of low bits."""
+        match e:
+            case E.BitAnd() if b is not None and b >= 0 and b & (b + 1) == 0:
+                return self.remainder(e, a, b + 1)
+            case E.Shr() if b is not None and 0 <= b < 62:
+                return self.quotient(a, 1 << b)
+            case E.Shl() if b is not None and 0 <= b < 62:
+                return times(self.form(a), 1 << b)
         return self.unknown(e)
 
     def _variable(self, var: Var) -> Form:

@@ -97,7 +97,7 @@ class Quotients:
                 system.require(minus(constant(divisor - 1), rest))
             self.floors[name] = made
         quotient = plus(whole, made)
-        least, greatest = system.bounds(dividend)
+        least, greatest = system.bounds_of_sum(dividend)
         system.require(plus(quotient, constant(-(least // divisor))))
         system.require(minus(constant(greatest // divisor), quotient))
         self._bound_by_rows(quotient, dividend, divisor)
@@ -155,7 +155,7 @@ class Quotients:
         self.only_bounds(e)
         key, product_key = E.FloorDiv(a, b), E.Mul(E.FloorDiv(a, b), b)
         if key not in self.atoms:
-            least, greatest = system.bounds(dividend)
+            least, greatest = system.bounds_of_sum(dividend)
             base, product_base = self._twins(key), self._twins(product_key)
             low, high = min(least, 0), max(greatest, 0)
             quotient = self.near(base, "quotient", low, high)

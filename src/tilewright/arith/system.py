@@ -174,6 +174,25 @@ class System:
             least, greatest = max(least, low + min(ends)), min(greatest, high + max(ends))
         return least, greatest
 
+    def bounds_of_sum(self, form: Form) -> tuple[int, int]:
+        """Bounds of a form by several rows that are parts of it, one after another.
+
+        A twin's values are sums of two columns, of which a row has the bounds.
+        """
+        rest, low, high = dict(form), 0, 0
+        for terms, (lower, upper) in self.rows.items():
+            scale, left = divmod(rest.get(terms[0][0], 0), terms[0][1])
+            if left or not scale or lower <= -UNBOUNDED or upper >= UNBOUNDED:
+                continue
+            if all(rest.get(k, 0) == scale * c for k, c in terms):
+                for k, _ in terms:
+                    del rest[k]
+                low += min(lower * scale, upper * scale)
+                high += max(lower * scale, upper * scale)
+        least, greatest = self._span(rest)
+        one, other = self.bounds(form)
+        return max(least + low, one), min(greatest + high, other)
+
     def _span(self, form: Form) -> tuple[int, int]:
         least = greatest = form.get(CONSTANT, 0)
         low, high = self.low, self.high

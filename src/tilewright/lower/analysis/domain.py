@@ -10,7 +10,7 @@ from tilewright.arith.spans import greatest_extent
 from tilewright.arith.system import Form, System, constant, minus, plus
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import int_range
-from tilewright.ir.expr import Expr, IntImm, Var
+from tilewright.ir.expr import Expr, IntImm, Min, Var
 from tilewright.ir.func import LaunchAxis
 from tilewright.ir.stmt import For, ForKind, If, Let
 from tilewright.ir.visit import exprs
@@ -139,6 +139,21 @@ def _bind(instance: Instance, var: Var, low: Expr, extent: Expr) -> None:
     made = instance.bind(var, system.bounds(first)[0], system.bounds(last)[1])
     system.require(minus(made, first))
     system.require(minus(last, made))
+    for part in _parts(extent):  # rows of their own: each on its own bounds products and quotients
+        system.require(minus(plus(first, instance.form(part)), plus(made, constant(1))))
+
+
+def _parts(extent: Expr) -> list[Expr]:
+    """Of a minimum, what it is the least of."""
+    found: list[Expr] = []
+    waiting: list[Expr] = [extent] if isinstance(extent, Min) else []
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Min):
+            waiting += [part.b, part.a]
+        else:
+            found.append(part)
+    return found
 
 
 def ends(instance: Instance, low: Expr, extent: Expr) -> tuple[Form, Form]:

@@ -1,0 +1,80 @@
+"""Right programs that ``python -m tests.fuzz`` found refused, minimised: verify proves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.support.found import agree
+
+from tilewright import lower, te
+from tilewright.ir.expr import Var
+from tilewright.ir.stmt import Sync
+from tilewright.ir.visit import walk
+from tilewright.schedule import Schedule
+from tilewright.te import Tensor
+
+_Drawn = tuple[Schedule, list[Tensor], Tensor, str]
+
+
+def _shifted_vector() -> _Drawn:
+    """A guard on bits of data, carried out as a vector: the shift is by a vector of one number."""
+    B, C = te.placeholder((8,), "int32", name="B"), te.placeholder((8,), "int32", name="C")
+
+    def read(i: Any) -> Any:
+        x = C[i] >> 28
+        return te.if_then_else(te.all(x - 2 >= 0, x < 8), B[x - 2], 1)
+
+    T = te.compute((8,), read, name="T")
+    s = te.create_schedule(T.op)
+    s[T].vectorize(T.op.axis[0])
+    return s, [B, C], T, "llvm"
+
+
+def _product_of_quotient_and_remainder() -> _Drawn:
+    """Loops that end at the least of several bounds, of which one bounds what is divided."""
+    A = te.placeholder((20,), "int32", name="A")
+    T = te.compute((5, 5), lambda i, j: A[j * i % 20], name="T")
+    s = te.create_schedule(T.op)
+    outer, inner = s[T].split(s[T].fuse(*T.op.axis), factor=7)
+    outer = s[T].tile(outer, inner, 3, 2)[0]
+    s[T].parallel(s[T].split(outer, nparts=6)[0])
+    return s, [A], T, "llvm"
+
+
+def _filled_by_threads() -> _Drawn:
+    """Threads fill a tile whose axes are one loop in another order: of both threads the quotients
+    by an extent that a call gives are bounded."""
+    n = te.var("n")
+    A = te.placeholder((n, 13, 7), "int32", name="A")
+    T = te.compute((n, 8, 7), lambda i, j, k: A[i, j, k], name="T")
+    s = te.create_schedule(T.op)
+    copy = s.cache_read(A, "shared", [T])
+    y, x = te.thread_axis("threadIdx.y"), te.thread_axis("threadIdx.x")
+    i, j, k = copy.op.axis
+    outer, inner = s[copy].split(j, nparts=3)
+    s[copy].reorder(inner, k, i, outer)
+    fused = s[copy].fuse(s[copy].fuse(s[copy].fuse(inner, k), i), outer)
+    rest, lane = s[copy].split(fused, factor=2)
+    s[copy].bind(lane, x)
+    s[copy].bind(s[copy].split(rest, factor=4)[1], y)
+    rows, lane = s[T].split(T.op.axis[1], factor=2)
+    s[T].reorder(rows, lane, T.op.axis[0])
+    s[T].bind(rows, y)
+    s[T].bind(lane, x)
+    s[copy].compute_at(s[T], lane)
+    return s, [A], T, "sim"
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [_shifted_vector, _product_of_quotient_and_remainder, _filled_by_threads],
+)
+def test_a_right_program_is_proved(drawn: Callable[[], _Drawn]) -> None:
+    s, inputs, output, target = drawn()
+    (func,) = lower(s, [*inputs, output], target).funcs
+    assert sum(isinstance(x, Sync) for x in walk(func.body)) == (target == "sim"), (
+        "no other barrier is needed"
+    )
+    agree(s, inputs, [output], target, {e: 5 for e in output.shape if isinstance(e, Var)})
