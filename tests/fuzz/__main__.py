@@ -109,7 +109,10 @@ def arguments() -> argparse.Namespace:
 
 def show(target: str, seed: int) -> None:
     from tests.support.fuzzing import Program
+    from tests.support.pocl import name_processors
 
+    if target.startswith("opencl"):
+        name_processors()
     program = Program(target, seed)
     found = program.outcome()
     print(f"# {found.kind}: {found.detail}\n{program}")

@@ -65,6 +65,15 @@ def name_processor(device: Any) -> None:
         os.close(memory)
 
 
+def name_processors() -> None:
+    """:func:`name_processor` for every device of OpenCL."""
+    import pyopencl
+
+    for system in pyopencl.get_platforms():
+        for device in system.get_devices():
+            name_processor(device)
+
+
 def takes_too_long(module: Module) -> bool:
     """Whether PoCL unrolls a loop with many barriers, since it is asked to or since the loop
     indexes registers.

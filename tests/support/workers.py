@@ -50,12 +50,9 @@ def _serve(pipe: Connection, target: str, memory: int) -> None:
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     if target.startswith("opencl"):
-        import pyopencl
-        from tests.support.pocl import name_processor
+        from tests.support.pocl import name_processors
 
-        for platform in pyopencl.get_platforms():
-            for device in platform.get_devices():
-                name_processor(device)
+        name_processors()
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)  # what LLVM and drivers say
     while True:
