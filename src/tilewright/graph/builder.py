@@ -24,6 +24,8 @@ def build(operator: str, *operands: Operand, name: str = "", **attributes: Any) 
     first = operands[0]
     if operator == "reshape" and isinstance(first, Constant):  # also one without elements
         return Constant(first.array.reshape(attributes["newshape"]), name or first.name)
+    if operator == "transpose" and isinstance(first, Constant):  # the same memory
+        return Constant(first.array.transpose(attributes["axes"]), name or first.name)
     function = FUNCTIONS.get(operator)
     if function is not None and function.kind == "broadcast":
         operands = _numbers(operands)

@@ -23,10 +23,12 @@ from tilewright.runtime.array_view import ArrayView, dense_strides
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.ndarray import NDArray, empty, storage_type
 from tilewright.target import Target
-from tilewright.topi.problem import TensorType
+from tilewright.topi.problem import Problem, TensorType
 
 #: An array on the device: NumPy's on a CPU.
 Array = Any
+#: What launches a kernel on the addresses of its arguments.
+Launch = Callable[[tuple[int, ...]], None]
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,16 @@ class Step:
 class Executor:
     """What runs a graph. Any number of threads may, each with memory of its own.
 
-    ``progress`` is given the number of kernels that are built, and of all.
+    ``progress`` is given the number of kernels that are built, and of all; ``launcher`` makes of
+    each what launches it on addresses, by default as the kernel does by itself.
     """
 
     def __init__(
-        self, graph: Graph, target: Target, progress: Callable[[int, int], None] | None = None
+        self,
+        graph: Graph,
+        target: Target,
+        progress: Callable[[int, int], None] | None = None,
+        launcher: Callable[[Kernel, Problem], Launch] | None = None,
     ) -> None:
         self.graph, self.target = graph, target
         nodes = [n for n in graph.nodes if n.operator != "reshape"]
@@ -64,7 +71,12 @@ class Executor:
         known = Constants(len(index), self._device)
         self.steps = tuple(_step(n, kernels[n.problem.key], index, known) for n in nodes)
         self._constants = known.arrays
+        self._launches = [
+            ((launcher or _launch_of)(s.kernel, s.node.problem), s.arguments) for s in self.steps
+        ]
+        self._given = [index[owner(x)] for x in (*graph.inputs, *graph.outputs.values())]
         self._free: list[list[Array]] = []
+        self._bound: list[tuple[list[Array], list[int]]] = []
         self._lock = threading.Lock()
 
     def run(
@@ -79,6 +91,25 @@ class Executor:
         finally:
             with self._lock:
                 self._free.append(buffers)
+
+    def launch(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Run on memory of the caller's: the addresses of dense tensors in the order of the graph's
+        inputs, and of its outputs, of which none is a constant. On a GPU, on the stream that the
+        launcher takes."""
+        with self._lock:
+            found = self._bound.pop() if self._bound else None
+        if found is None:
+            buffers = self._state()
+            found = buffers, [0 if b is None else view(b).pointer for b in buffers]
+        pointers = found[1]
+        for k, pointer in zip(self._given, (*inputs, *outputs), strict=True):
+            pointers[k] = pointer
+        try:
+            for run, arguments in self._launches:
+                run(tuple([pointers[k] for k in arguments]))
+        finally:
+            with self._lock:
+                self._bound.append(found)
 
     def _run(
         self, buffers: list[Array], inputs: Mapping[str, np.ndarray[Any, Any]],
@@ -161,6 +192,10 @@ def _step(node: Node, kernel: Kernel, index: Mapping[Value, int], known: Constan
         return known[x] if isinstance(x, Constant) else index[x]
 
     return Step(node, kernel, tuple(map(place, takes)), tuple(types[k] for k in takes))
+
+
+def _launch_of(kernel: Kernel, problem: Problem) -> Launch:
+    return lambda pointers: kernel.program.launch_raw(pointers, ())  # type: ignore[attr-defined]
 
 
 def _lifetimes(graph: Graph, nodes: Sequence[Node]) -> tuple[list[Lifetime], dict[Value, int]]:

@@ -24,9 +24,9 @@ def compile_for(model: nn.Module, example: Any) -> int:
 
     Raises :class:`ArgumentError` where the model cannot be called with it.
     """
-    with kernels.noting() as noted, _unchanged(model):
+    with kernels.noting() as noted, unchanged(model):
         try:
-            _call(model, example)
+            call(model, example)
         except Exception as error:
             raise ArgumentError(
                 f"optimize_: {type(model).__name__} cannot be called with the example, "
@@ -40,11 +40,11 @@ def check(example: Any) -> None:
     """Raises :class:`ArgumentError` for what is no example."""
     if not isinstance(example, (torch.Tensor, tuple, Mapping)):
         raise ArgumentError(
-            f"optimize_: example is a {type(example).__name__}. Give a tensor, a tuple of "
+            f"example is a {type(example).__name__}. Give a tensor, a tuple of "
             "arguments, or a dictionary of them by name"
         )
     if isinstance(example, Mapping) and not all(isinstance(name, str) for name in example):
-        raise ArgumentError("optimize_: the names of the example's arguments are to be texts")
+        raise ArgumentError("the names of the example's arguments are to be texts")
 
 
 def _compile(noted: list[Asked]) -> int:
@@ -74,7 +74,9 @@ def _is_part(asked: Asked, fused: Asked) -> bool:
     )
 
 
-def _call(model: nn.Module, example: Any) -> None:
+def call(model: nn.Module, example: Any) -> list[torch.Tensor]:
+    """The tensors that a call gives; in training mode with those of its gradients that parameters
+    have."""
     # In inference mode no tensor may be saved for gradients.
     training = model.training and not torch.is_inference_mode_enabled()
     with torch.enable_grad() if training else torch.no_grad():
@@ -84,25 +86,29 @@ def _call(model: nn.Module, example: Any) -> None:
             out = model(*example)
         else:
             out = model(example)
-        results = [t for t in _tensors(out) if t.requires_grad]
+        found = list(tensors_of(out))
+        results = [t for t in found if t.requires_grad]
         parameters = [p for p in model.parameters() if p.requires_grad]
-        if training and results and parameters:
-            torch.autograd.grad([t.sum() for t in results], parameters, allow_unused=True)
+        if not (training and results and parameters):
+            return found
+        total = [t.sum() for t in results]
+        grads = torch.autograd.grad(total, parameters, allow_unused=True)
+        return [*found, *(g for g in grads if g is not None)]
 
 
-def _tensors(out: Any) -> Iterator[torch.Tensor]:
+def tensors_of(out: Any) -> Iterator[torch.Tensor]:
     if isinstance(out, torch.Tensor):
         yield out
     elif isinstance(out, Mapping):
         for x in out.values():
-            yield from _tensors(x)
+            yield from tensors_of(x)
     elif isinstance(out, (tuple, list)):
         for x in out:
-            yield from _tensors(x)
+            yield from tensors_of(x)
 
 
 @contextmanager
-def _unchanged(model: nn.Module) -> Iterator[None]:
+def unchanged(model: nn.Module) -> Iterator[None]:
     """Leave the model's state, and the random numbers, as they are now."""
     modules = list(model.modules())
     kept = [

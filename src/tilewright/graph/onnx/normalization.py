@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.graph.builder import cast, reshape
 from tilewright.graph.onnx.operation import Operation
 from tilewright.graph.onnx.reduction import mean
+from tilewright.graph.operation import Making
 from tilewright.graph.value import Value
 
 
@@ -16,7 +17,7 @@ def _by_channel(x: Value, rank: int) -> Value:
     return reshape(x, (*x.shape, *(1,) * (rank - 2)))
 
 
-def _centred(n: Operation, x: Value, axes: tuple[int, ...], eps: float) -> tuple[Value, ...]:
+def centred(n: Making, x: Value, axes: tuple[int, ...], eps: float) -> tuple[Value, ...]:
     """``x`` less its mean, that mean, and one over the root of its variance."""
     centre = mean(n, x, axes)
     rest = n("subtract", x, centre)
@@ -52,7 +53,7 @@ def _batch(n: Operation) -> Any:
 
 def _instance(n: Operation) -> Value:
     x = n[0]
-    rest, _, root = _centred(n, x, tuple(range(2, x.rank)), n.attribute("epsilon", 1e-5))
+    rest, _, root = centred(n, x, tuple(range(2, x.rank)), n.attribute("epsilon", 1e-5))
     scale, bias = (_by_channel(n[k], x.rank) for k in (1, 2))
     return n("add", n("multiply", n("multiply", rest, root), scale), bias)
 
@@ -62,7 +63,7 @@ def _layer(n: Operation) -> Any:
     kind, wide = x.dtype, "float32" if x.dtype in ("float16", "bfloat16") else x.dtype
     axis = n.axis(n.attribute("axis", -1), x.rank)
     axes = tuple(range(axis, x.rank))
-    rest, centre, root = _centred(n, cast(x, wide), axes, n.attribute("epsilon", 1e-5))
+    rest, centre, root = centred(n, cast(x, wide), axes, n.attribute("epsilon", 1e-5))
     found = n("multiply", cast(n("multiply", rest, root), kind), n[1])
     found = n("add", found, n[2]) if n.has(2) else found
     return (found, centre, root) if n.outputs > 1 else found
@@ -85,7 +86,7 @@ def _group(n: Operation) -> Value:
         raise n.error(f"{channels} channels in {groups} groups")
     size = channels // groups
     lines = reshape(x, (batch, groups, size * math.prod(image)))
-    rest, _, root = _centred(n, lines, (2,), n.attribute("epsilon", 1e-5))
+    rest, _, root = centred(n, lines, (2,), n.attribute("epsilon", 1e-5))
     normal = reshape(n("multiply", rest, root), x.shape)
     scale, bias = (_spread(n[k], channels, size, x.rank) for k in (1, 2))
     return n("add", n("multiply", normal, scale), bias)
@@ -103,7 +104,7 @@ def _spread(x: Value, channels: int, size: int, rank: int) -> Value:
 
 def _mean_variance(n: Operation) -> Value:
     axes: Sequence[int] = n.attribute("axes", (0, 2, 3))
-    rest, _, root = _centred(n, n[0], tuple(n.axis(a, n[0].rank) for a in axes), 1e-9)
+    rest, _, root = centred(n, n[0], tuple(n.axis(a, n[0].rank) for a in axes), 1e-9)
     return n("multiply", rest, root)
 
 

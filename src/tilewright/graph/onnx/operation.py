@@ -8,35 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.graph.builder import build
-from tilewright.graph.errors import ModelError, NeedsData
-from tilewright.graph.value import Constant, Operand, Value
+from tilewright.graph.errors import NeedsData
+from tilewright.graph.operation import Making
+from tilewright.graph.value import Constant, Value
 
 
 @dataclass(frozen=True)
-class Operation:
+class Operation(Making):
     """A node with its operands.
 
     Attributes
     ----------
-    kind : ONNX's name of the operator.
-    name : of its first output.
     opset : the version of the operator set that the model is written in.
     inputs : the operands; None where one is left out.
     attributes : in Python's types, tensors as arrays.
     outputs : how many results are asked for.
     """
 
-    kind: str
-    name: str
     opset: int
     inputs: tuple[Value | None, ...]
     attributes: dict[str, Any]
     outputs: int = 1
-
-    def __call__(self, operator: str, *operands: Operand, **attributes: Any) -> Value:
-        """A value of the graph, under the name of this node."""
-        return build(operator, *operands, name=self.name, **attributes)
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute, or the default where it is left out."""
@@ -79,16 +71,6 @@ class Operation:
             found = self.attribute(name)
             return None if found is None else tuple(int(x) for x in found)
         return self.integers(k, name) if self.has(k) else None
-
-    def axis(self, axis: int, rank: int) -> int:
-        """An axis counted from the front; raises :class:`ModelError` where there is none."""
-        if not -rank <= axis < rank:
-            raise self.error(f"axis {axis} of a tensor with {rank} dimensions")
-        return axis % rank
-
-    def error(self, problem: str) -> ModelError:
-        """An error about this node."""
-        return ModelError(f"{self.kind} {self.name}: {problem}")
 
 
 #: How a node becomes values of a graph: one, or as many as it has outputs.

@@ -8,14 +8,15 @@ from typing import Any
 
 from tilewright.graph.builder import cast, reshape
 from tilewright.graph.onnx.operation import Operation
-from tilewright.graph.value import Value
+from tilewright.graph.operation import Making
+from tilewright.graph.value import Constant, Node, Value
 from tilewright.topi.operators.gemm import Gemm
 
 #: Whole numbers are multiplied in doubles, which are exact up to 2**53.
 _WIDE = "float64"
 
 
-def matmul(n: Operation, a: Value, b: Value) -> Value:
+def matmul(n: Making, a: Value, b: Value) -> Value:
     """NumPy's product of matrices, or of batches of them."""
     if a.dtype not in Gemm.TYPES:
         return cast(matmul(n, cast(a, _WIDE), cast(b, _WIDE)), a.dtype)
@@ -32,14 +33,33 @@ def matmul(n: Operation, a: Value, b: Value) -> Value:
     rows, columns = a.shape[-2], b.shape[-1]
     if math.prod(b.shape[:-2]) == 1 and a.rank >= b.rank:
         flat = reshape(a, (math.prod(a.shape[:-1]), a.shape[-1]))
-        found = n("gemm", flat, reshape(b, b.shape[-2:]))
+        found = _gemm_of(n, flat, reshape(b, b.shape[-2:]))
         return reshape(found, (*a.shape[:-1], columns))
     batch = _batch(n, a, b)
     a, b = (_repeated(n, x, batch) for x in (a, b))
-    return reshape(n("gemm", a, b), (*batch, rows, columns))
+    return reshape(_gemm_of(n, a, b), (*batch, rows, columns))
 
 
-def _batch(n: Operation, a: Value, b: Value) -> tuple[int, ...]:
+def _gemm_of(n: Making, a: Value, b: Value) -> Value:
+    """The product of matrices, or of batches, read as they lie where they were transposed."""
+    (a, turned_a), (b, turned_b) = _untransposed(a), _untransposed(b)
+    return n("gemm", a, b, transpose_a=turned_a, transpose_b=turned_b)
+
+
+def _untransposed(x: Value) -> tuple[Value, bool]:
+    """What was transposed to matrices, or to batches of them, and whether something was."""
+    if isinstance(x, Constant) and x.rank == 2 and x.array.flags.fnc:
+        return Constant(x.array.T, x.name), True
+    source = x.inputs[0] if isinstance(x, Node) and x.operator == "reshape" else x
+    if isinstance(source, Node) and source.operator == "transpose" and x.rank in (2, 3):
+        swapped = (*range(source.rank - 2), source.rank - 1, source.rank - 2)
+        if source.attributes["axes"] == swapped and source.shape[-2:] == x.shape[-2:]:
+            (whole,) = source.inputs
+            return reshape(whole, (*x.shape[:-2], *whole.shape[-2:])), True
+    return x, False
+
+
+def _batch(n: Making, a: Value, b: Value) -> tuple[int, ...]:
     from tilewright.ir.errors import LanguageError
     from tilewright.topi.broadcast import common_shape
 
@@ -49,7 +69,7 @@ def _batch(n: Operation, a: Value, b: Value) -> tuple[int, ...]:
         raise n.error(str(error)) from None
 
 
-def _repeated(n: Operation, x: Value, batch: tuple[int, ...]) -> Value:
+def _repeated(n: Making, x: Value, batch: tuple[int, ...]) -> Value:
     """Matrices, one for each of a batch; of a batch of one they are no batch."""
     whole = n("broadcast_to", x, shape=(*batch, *x.shape[-2:]))
     count = math.prod(batch)

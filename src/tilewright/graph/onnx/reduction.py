@@ -10,10 +10,11 @@ import numpy as np
 
 from tilewright.graph.builder import cast, constant, reshape
 from tilewright.graph.onnx.operation import Converter, Operation
+from tilewright.graph.operation import Making
 from tilewright.graph.value import Value
 
 
-def mean(n: Operation, x: Value, axes: tuple[int, ...], keepdims: bool = True) -> Value:
+def mean(n: Making, x: Value, axes: tuple[int, ...], keepdims: bool = True) -> Value:
     """The mean over axes."""
     count = math.prod(x.shape[a] for a in axes)
     return n("divide", n("sum", x, axis=axes, keepdims=keepdims), count)

@@ -68,12 +68,12 @@ def _rounded(places: Table, mode: str) -> Table:
     return np.ceil(places - 0.5)
 
 
-def _linear(x: Table) -> Table:
+def linear(x: Table) -> Table:
     made: Table = np.clip(1 - np.abs(x), 0, 1)
     return made
 
 
-def _cubic(a: float) -> Callable[[Table], Table]:
+def cubic(a: float) -> Callable[[Table], Table]:
     """Keys' kernel (1981)."""
 
     def of(x: Table) -> Table:
@@ -172,8 +172,8 @@ def _along(
     if mode == "nearest":
         at = np.clip(_rounded(places, nearest), 0, line.extent - 1)
         return n("take", x, constant(at.astype(np.int32)), axis=axis)
-    kernel, reach = (_linear, 1) if mode in ("linear", "bilinear") else (
-        _cubic(n.attribute("cubic_coeff_a", -0.75)), 2
+    kernel, reach = (linear, 1) if mode in ("linear", "bilinear") else (
+        cubic(n.attribute("cubic_coeff_a", -0.75)), 2
     )  # fmt: skip
     smooth, outside = bool(n.attribute("antialias", 0)), not n.attribute("exclude_outside", 0)
     at, weights = table(line, places, kernel, reach, smooth, outside)

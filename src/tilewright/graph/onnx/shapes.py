@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.graph.builder import constant, reshape
 from tilewright.graph.onnx.operation import Operation
 from tilewright.graph.onnx.types import dtype_of
+from tilewright.graph.operation import Making
 from tilewright.graph.value import Value
 
 
@@ -89,7 +90,7 @@ def _concat(n: Operation) -> Value:
     return parts[0] if len(parts) == 1 else n("concatenate", *parts, axis=axis)
 
 
-def part(n: Operation, x: Value, begin: list[int], strides: list[int], shape: list[int]) -> Value:
+def part(n: Making, x: Value, begin: list[int], strides: list[int], shape: list[int]) -> Value:
     """A strided part of a tensor."""
     if 0 in shape:
         return constant(np.zeros(shape, x.dtype))

@@ -10,6 +10,7 @@ from typing import Any
 from tilewright.graph.builder import cast, reshape
 from tilewright.graph.onnx.operation import Operation
 from tilewright.graph.onnx.reduction import mean
+from tilewright.graph.operation import Making
 from tilewright.graph.value import Value
 
 
@@ -70,7 +71,7 @@ def window(n: Operation, image: Sequence[int], size: Sequence[int]) -> Window:
     return Window(tuple(size), strides, dilation, tuple(before), tuple(after), tuple(out))
 
 
-def _named(kind: str, rank: int, n: Operation) -> str:
+def _named(kind: str, rank: int, n: Making) -> str:
     if rank not in (1, 2, 3):
         raise n.error(f"images of {rank} dimensions are not supported")
     return f"{kind}{rank}d"
@@ -96,7 +97,7 @@ def _sides(rank: int, before: Sequence[int], after: Sequence[int]) -> tuple[int,
     return (*before, *after)
 
 
-def biased(n: Operation, x: Value, bias: Value | None) -> Value:
+def biased(n: Making, x: Value, bias: Value | None) -> Value:
     """With a number a channel added."""
     if bias is None:
         return x

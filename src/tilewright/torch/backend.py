@@ -1,0 +1,97 @@
+"""The backend of ``torch.compile``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from tilewright.ir.errors import ArgumentError
+
+#: What ``options`` may say, with defaults.
+OPTIONS: Mapping[str, Any] = {"freeze": True, "shapes": 16}
+
+
+def tilewright(
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    report: Callable[[Any], None] | None = None,
+) -> Callable[..., Any]:
+    """What ``torch.compile(model, backend="tilewright")`` calls with a graph.
+
+    Parameters
+    ----------
+    options : ``freeze``, whether parameters are constants in inference, so that normalisation is
+        folded into weights; a call in which they have changed compiles again. ``shapes``, for how
+        many shapes a graph is compiled; further ones are computed by PyTorch.
+    mode : None or "default".
+    report : is given a :class:`~tilewright.torch.partition.Taken` for each graph.
+
+    Raises :class:`ArgumentError` for options and modes that there are not.
+    """
+    found = checked(options)
+    if mode not in (None, "default"):
+        raise ArgumentError(f"the backend tilewright has no mode {mode!r}: leave it out")
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    from tilewright.torch.partition import partition
+
+    def compiler(freezes: bool) -> Callable[..., Any]:
+        def compile_graph(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+            made, taken = partition(
+                graph, static_inputs(graph), freezes and bool(found["freeze"]), found["shapes"]
+            )
+            if report is not None:
+                report(taken)
+            return make_boxed_func(made.forward)  # type: ignore[no-any-return]
+
+        return compile_graph
+
+    backend = aot_autograd(
+        fw_compiler=compiler(False),
+        inference_compiler=compiler(True),
+        decompositions=decompositions,
+    )
+    return backend(module, inputs)  # type: ignore[no-any-return]
+
+
+def checked(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Options with defaults; raises :class:`ArgumentError` for others than there are."""
+    given = dict(options or {})
+    unknown = sorted(set(given) - set(OPTIONS))
+    if unknown:
+        raise ArgumentError(
+            f"the backend tilewright has no option {', '.join(unknown)}: "
+            f"there are {', '.join(OPTIONS)}"
+        )
+    made = {**OPTIONS, **given}
+    if type(made["freeze"]) is not bool:
+        raise ArgumentError(f"freeze is True or False, not {made['freeze']!r}")
+    if type(made["shapes"]) is not int or made["shapes"] < 0:
+        raise ArgumentError(f"shapes is how many, not {made['shapes']!r}")
+    return made
+
+
+def static_inputs(graph: fx.GraphModule) -> list[fx.Node]:
+    """The inputs that are parameters and buffers of a model, as AOTAutograd found."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    places = set() if metadata is None else set(metadata.static_input_indices or ())
+    inputs = [n for n in graph.graph.nodes if n.op == "placeholder"]
+    return [n for k, n in enumerate(inputs) if k in places]
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Of operators that are not taken whole."""
+    from torch._decomp import core_aten_decompositions
+
+    from tilewright.graph.fx.convert import converter
+
+    table = core_aten_decompositions()
+    return {op: made for op, made in table.items() if converter(op) is None}

@@ -1,0 +1,165 @@
+"""What of a graph of PyTorch's is computed here, and what stays with PyTorch."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+from tilewright.graph.fx.convert import convert, text_of_type
+from tilewright.graph.value import Input
+from tilewright.ir.errors import TilewrightError
+from tilewright.torch.region import Region
+from tilewright.torch.table import text_table
+
+#: Operators that are no work: a region of them alone is not worth a kernel.
+_VIEWS = frozenset(
+    "as_strided view _unsafe_view reshape permute expand unsqueeze squeeze t transpose slice "
+    "select split split_with_sizes unbind alias detach full zeros ones scalar_tensor arange".split()
+)
+
+
+@dataclass
+class Taken:
+    """What was found of one graph.
+
+    Attributes
+    ----------
+    taken : how often each operator was taken.
+    left : those that stay with PyTorch, with the reason.
+    regions : what computes the operators that were taken.
+    """
+
+    taken: dict[str, int] = field(default_factory=dict)
+    left: dict[tuple[str, str], int] = field(default_factory=dict)
+    regions: list[Region] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """A table of operators."""
+        rows = [(name, str(count), "taken") for name, count in sorted(self.taken.items())]
+        rows += [
+            (name, str(count), f"left to PyTorch: {why}")
+            for (name, why), count in sorted(self.left.items())
+        ]
+        count = sum(self.taken.values())
+        whole = count + sum(self.left.values())
+        reasons = sorted({r.reason for r in self.regions if r.reason})
+        return "\n".join([
+            text_table(("operator", "calls", "result"), rows),
+            f"{count} of {whole} operators taken, in {len(self.regions)} regions",
+            *(f"a region is computed by PyTorch: {why}" for why in reasons),
+        ])  # fmt: skip
+
+
+class _Support(OperatorSupportBase):
+    """Finds out by converting a node, with inputs of its operands' types."""
+
+    def __init__(self, taken: Taken) -> None:
+        self.reasons: dict[fx.Node, str] = {}
+        self.taken = taken
+
+    def is_node_supported(self, submodules: Mapping[str, Any], node: fx.Node) -> bool:
+        if node.op != "call_function":
+            return False
+        if node.target is operator.getitem:
+            source = node.args[0]
+            return isinstance(source, fx.Node) and self.is_node_supported(submodules, source)
+        if node not in self.reasons:
+            self.reasons[node] = _obstacle(node)
+        return not self.reasons[node]
+
+
+def _obstacle(node: fx.Node) -> str:
+    """Why a node is not supported; nothing where it is."""
+    value = node.meta.get("val")
+    several = isinstance(value, (list, tuple))
+    results = list(value) if several else [value]
+    if not any(isinstance(v, torch.Tensor) for v in results):
+        return "it makes no tensor"
+    try:
+        known = {x: _operand(x) for x in node.all_input_nodes}
+        made = convert(node, known)
+    except (TilewrightError, NotImplementedError) as error:
+        return str(error)
+    used = {u.args[1] for u in node.users if u.target is operator.getitem} if several else {0}
+    for k in used:
+        found = made[k] if k < len(made) else None
+        wanted = results[k]
+        if found is None:
+            return f"its result {k} is not supported"
+        shape = tuple(_number(e) for e in wanted.shape)
+        if (found.shape, found.dtype) != (shape, text_of_type(wanted.dtype)):
+            return f"it makes {found.type}, not {shape}, {wanted.dtype}"
+        if not math.prod(shape):
+            return "a tensor without elements"
+    return ""
+
+
+def _operand(node: fx.Node) -> Any:
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        if value.is_sparse or value.layout is not torch.strided:
+            raise NotImplementedError("a tensor that is not strided")
+        if not value.numel():
+            raise NotImplementedError("a tensor without elements")
+        shape = tuple(_number(e) for e in value.shape)
+        return Input(node.name, shape, text_of_type(value.dtype))
+    if isinstance(value, (int, float, bool)) or hasattr(value, "node"):
+        return _number(value)
+    raise NotImplementedError("an operand that is neither a tensor nor a number")
+
+
+def _number(x: Any) -> Any:
+    """A number, or of a symbol what it was when the graph was traced."""
+    return x if isinstance(x, (int, float)) else x.node.hint
+
+
+def partition(
+    module: fx.GraphModule, static: Sequence[fx.Node], freeze: bool, shapes: int
+) -> tuple[fx.GraphModule, Taken]:
+    """A graph with regions in the place of what is supported, and what was found.
+
+    ``static`` are the inputs that are parameters and buffers; the rest is as for :class:`Region`.
+    """
+    taken = Taken()
+    support = _Support(taken)
+    partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
+    parts = [p for p in partitioner.propose_partitions() if _is_work(list(p.nodes))]
+    inside = {n for p in parts for n in p.nodes}
+    for node in module.graph.nodes:
+        if node.op in ("placeholder", "output", "get_attr") or node.target is operator.getitem:
+            continue
+        name = str(node.target)
+        if node in inside:
+            taken.taken[name] = taken.taken.get(name, 0) + 1
+        else:
+            key = name, support.reasons.get(node) or "moves no data"
+            taken.left[key] = taken.left.get(key, 0) + 1
+    names = {n.name for n in static}
+    fused = partitioner.fuse_partitions(parts, prefix="region_")
+    for node in list(fused.graph.nodes):
+        if node.op == "call_module" and str(node.target).startswith("region_"):
+            is_static = [
+                isinstance(x, fx.Node) and x.op == "placeholder" and x.name in names
+                for x in node.args
+            ]
+            region = Region(getattr(fused, str(node.target)), is_static, freeze, shapes)
+            taken.regions.append(region)
+            setattr(fused, str(node.target), region)
+    fused.recompile()
+    return fused, taken
+
+
+def _is_work(nodes: Sequence[fx.Node]) -> bool:
+    def name(node: fx.Node) -> str:
+        schema = getattr(node.target, "_schema", None)
+        return "" if schema is None else str(schema.name).partition("::")[2]
+
+    return any(n.target is not operator.getitem and name(n) not in _VIEWS for n in nodes)

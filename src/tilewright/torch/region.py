@@ -1,0 +1,236 @@
+"""A part of a graph of PyTorch's as one of ours, compiled for each shape that it is called with."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx, nn
+
+from tilewright.graph.check import check
+from tilewright.graph.errors import ModelError
+from tilewright.graph.executor import Executor
+from tilewright.graph.fx.convert import convert, text_of_type
+from tilewright.graph.fx.layout import inverse, is_dense, memory_order, permuted, strides_in
+from tilewright.graph.graph import Graph
+from tilewright.graph.passes.own_outputs import owner
+from tilewright.graph.pipeline import optimized
+from tilewright.graph.value import Constant, Input
+from tilewright.ir.dtype import dtype
+from tilewright.ir.errors import TilewrightError
+from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.ndarray import storage_type
+from tilewright.runtime.torch_memory import allocator
+from tilewright.topi.problem import Problem
+from tilewright.torch.calls import target_of
+from tilewright.torch.frozen import Frozen, freezable
+from tilewright.torch.kernels import Launch, launch_of
+
+#: Sets of parameters that a region is compiled for, at most, and how often those of one may change.
+_SETS, _CHANGES = 64, 4
+
+
+class Region(nn.Module):
+    """What calls ``module``, a graph of operators that are supported, by kernels of ours.
+
+    Parameters
+    ----------
+    static : which inputs are parameters and buffers.
+    freeze : whether these are constants.
+    shapes : how many shapes it is compiled for; further ones are computed by PyTorch.
+
+    Whatever cannot be compiled is computed by PyTorch, and ``reason`` says why.
+    """
+
+    def __init__(
+        self, module: fx.GraphModule, static: Sequence[bool], freeze: bool, shapes: int
+    ) -> None:
+        super().__init__()
+        self.module, self.reason = module, ""
+        self._static = [k for k, s in enumerate(static) if s] if freeze else []
+        self._shapes, self._seen = shapes, set[Any]()
+        inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
+        self._open = [k for k, n in enumerate(inputs) if _is_open(n.meta.get("val"))]
+        self._compiled: dict[Any, _Compiled | None] = {}
+        self._frozen: dict[Any, Frozen] = {}
+        self._changes = 0
+        self._lock = threading.RLock()
+
+    def forward(self, *given: Any) -> Any:
+        """What the module makes of these."""
+        static = [given[k] for k in self._static]
+        own = tuple([t.data_ptr() for t in static])
+        sizes = tuple([_size(given[k]) for k in self._open])
+        found = self._compiled.get((own, sizes), self)
+        frozen = self._frozen.get(own) if static else None
+        if found is self or (static and (frozen is None or not frozen.holds(static))):
+            return self._compile(given, static, own, sizes)(given)
+        return self.module(*given) if found is None else found(given)
+
+    def _compile(
+        self, given: Sequence[Any], static: Sequence[torch.Tensor], own: Any, sizes: Any
+    ) -> Callable[[Sequence[Any]], Any]:
+        with self._lock:
+            if static:
+                stale = own in self._frozen and not self._frozen[own].holds(static)
+                if stale:
+                    self._compiled = {k: v for k, v in self._compiled.items() if k[0] != own}
+                    self._changes += 1
+                if (
+                    self._changes > _CHANGES or len(self._frozen) >= _SETS or not freezable(static)
+                ):  # read in each call from now on
+                    self._static = []
+                    self._frozen.clear()
+                    self._compiled.clear()
+                    return self.forward_all
+                self._frozen[own] = Frozen(static)
+            found = None
+            if sizes in self._seen or len(self._seen) < self._shapes:
+                self._seen.add(sizes)
+                try:
+                    found = _Compiled(self.module, given, self._static)
+                except TilewrightError as error:
+                    self.reason = str(error)
+            else:
+                self.reason = f"more than {self._shapes} shapes: the others are left to PyTorch"
+            self._compiled[own, sizes] = found
+            return found if found is not None else self.by_pytorch
+
+    def forward_all(self, given: Sequence[Any]) -> Any:
+        """:meth:`forward` of a sequence."""
+        return self.forward(*given)
+
+    def by_pytorch(self, given: Sequence[Any]) -> Any:
+        """The same by PyTorch."""
+        return self.module(*given)
+
+    @property
+    def executors(self) -> list[Executor]:
+        """Of all shapes."""
+        return [c.executor for c in self._compiled.values() if c is not None and c.executor]
+
+
+def _is_open(value: Any) -> bool:
+    """Whether an input is a number, or has a dimension that is not known."""
+    shape = getattr(value, "shape", None)
+    return shape is None or any(not isinstance(e, int) for e in shape)
+
+
+def _size(x: Any) -> Any:
+    return tuple(x.shape) if isinstance(x, torch.Tensor) else x
+
+
+class _Compiled:
+    """A region for known shapes, and parameters."""
+
+    def __init__(self, module: fx.GraphModule, given: Sequence[Any], static: Sequence[int]) -> None:
+        device = next(x.device for x in given if isinstance(x, torch.Tensor))
+        known: dict[Any, Any] = {}
+        inputs: list[Input] = []
+        self._takes: list[tuple[int, tuple[int, ...]]] = []
+        for k, node in enumerate(n for n in module.graph.nodes if n.op == "placeholder"):
+            x = given[k]
+            if not isinstance(x, torch.Tensor):
+                known[node] = x
+            elif k in static:
+                known[node] = Constant(array_of(x), node.name)
+            else:
+                order = memory_order(x.shape, x.stride())
+                shape = tuple(x.shape[d] for d in order)
+                inputs.append(Input(node.name, shape, text_of_type(x.dtype)))
+                known[node] = permuted(inputs[-1], inverse(order))
+                self._takes.append(
+                    (
+                        k,
+                        x.stride()
+                        if is_dense(x.shape, x.stride(), order)
+                        else strides_in(x.shape, order),
+                    )
+                )
+        results = interpret(module, known)
+        self._is_one = isinstance(results, fx.Node)
+        nodes = [results] if self._is_one else results
+        orders = [memory_order(n.meta["val"].shape, n.meta["val"].stride()) for n in nodes]
+        outputs = {
+            str(k): permuted(known[n], order)
+            for k, (n, order) in enumerate(zip(nodes, orders, strict=True))
+        }
+        graph = optimized(check(Graph("region", tuple(inputs), outputs)))
+        fixed = {n: v for n, v in graph.outputs.items() if isinstance(owner(v), Constant)}
+        self._fixed = {
+            int(n): tensor_of(owner(v).array.reshape(v.shape), device)  # type: ignore[attr-defined]
+            .permute(inverse(orders[int(n)]))
+            for n, v in fixed.items()
+        }  # fmt: skip
+        rest = {n: v for n, v in graph.outputs.items() if n not in fixed}
+        self._makes = [
+            None if str(k) in fixed else allocator(
+                torch, tuple(known[n].shape), strides_in(known[n].shape, order),
+                getattr(torch, known[n].dtype), device,
+            )
+            for k, (n, order) in enumerate(zip(nodes, orders, strict=True))
+        ]  # fmt: skip
+        self.executor: Executor | None = None
+        if rest:
+            graph = Graph(graph.name, graph.inputs, rest)
+            self.executor = Executor(graph, target_of(device), launcher=_launcher(device))
+
+    def __call__(self, given: Sequence[Any]) -> Any:
+        taken = []
+        for k, strides in self._takes:
+            t = given[k]
+            if t.stride() != strides:
+                t = torch.empty_strided(t.shape, strides, dtype=t.dtype, device=t.device).copy_(t)
+            taken.append(t)
+        made = [self._fixed[k].clone() if m is None else m() for k, m in enumerate(self._makes)]
+        if self.executor is not None:
+            written = [t.data_ptr() for t, m in zip(made, self._makes, strict=True) if m]
+            self.executor.launch([t.data_ptr() for t in taken], written)
+        return made[0] if self._is_one else tuple(made)
+
+
+def interpret(module: fx.GraphModule, known: dict[Any, Any]) -> Any:
+    """Add what all nodes make to what is known; the nodes, or the node, that are the result.
+    Raises :class:`ModelError` for what is not supported."""
+    for node in module.graph.nodes:
+        if node.op == "output":
+            return node.args[0]
+        if node.op == "placeholder":
+            continue
+        if node.target is operator.getitem:
+            source, k = node.args
+            known[node] = known[source][k]
+        else:
+            made = convert(node, known)
+            known[node] = made if isinstance(node.meta["val"], (list, tuple)) else made[0]
+        if known[node] is None and node.users:
+            raise ModelError(f"{node.format_node()} is not supported")
+    raise ModelError("a graph without an output")
+
+
+def _launcher(device: torch.device) -> Callable[[Kernel, Problem], Launch]:
+    ordinal = None if device.type == "cpu" else device.index or torch.cuda.current_device()
+    return lambda kernel, problem: launch_of(kernel, problem.flops, (), ordinal)
+
+
+def array_of(x: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The memory of a tensor on a CPU as an array, or a copy of one elsewhere."""
+    x = x.detach().cpu()
+    made: np.ndarray[Any, Any]
+    if x.dtype is torch.bfloat16:
+        made = x.view(torch.int16).numpy().view(storage_type(dtype("bfloat16")))
+    else:
+        made = x.numpy()
+    return made
+
+
+def tensor_of(x: np.ndarray[Any, Any], device: torch.device) -> torch.Tensor:
+    """A tensor with the elements of an array."""
+    x = np.ascontiguousarray(x).reshape(x.shape)
+    if x.dtype == storage_type(dtype("bfloat16")):
+        return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16).to(device)
+    return torch.from_numpy(x).to(device)

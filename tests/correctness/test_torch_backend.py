@@ -1,0 +1,179 @@
+"""Models compiled by ``torch.compile(backend="tilewright")`` compute what they compute in eager
+mode."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.support.torch_checks import error
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.needs_torch
+nn, F = torch.nn, torch.nn.functional
+
+import tilewright.torch as tt  # noqa: E402
+from tilewright.torch import compile as compiling  # noqa: E402
+from tilewright.torch import region, registered  # noqa: E402
+from tilewright.torch.backend import tilewright  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    """A stem, an inverted residual with squeeze and excite, and a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8)
+        self.deep = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.squeeze, self.excite = nn.Conv2d(8, 4, 1), nn.Conv2d(4, 8, 1)
+        self.head = nn.Linear(8, 5)
+        nn.init.uniform_(self.norm.running_mean, -0.1, 0.1)
+        nn.init.uniform_(self.norm.running_var, 0.5, 2)
+
+    def forward(self, x):
+        x = F.relu6(self.norm(self.stem(x)))
+        y = F.hardswish(self.deep(x))
+        y = y * F.hardsigmoid(self.excite(F.relu(self.squeeze(y.mean((2, 3), keepdim=True)))))
+        return self.head(F.adaptive_avg_pool2d(x + y, 1).flatten(1))
+
+
+@pytest.fixture
+def net():
+    return Net().eval()
+
+
+def compiled(model, found=None, **options):
+    """The model compiled; ``found`` takes what was taken of each graph."""
+    report = None if found is None else found.append
+
+    def backend(graph, inputs):
+        return tilewright(graph, inputs, options=options, report=report)
+
+    return torch.compile(model, backend=backend, dynamic=None)
+
+
+def test_a_network_is_one_region_of_folded_kernels(net):
+    found = []
+    with torch.no_grad():
+        again = compiled(net, found)
+        for form in (torch.contiguous_format, torch.channels_last):
+            x = torch.randn(2, 3, 12, 12).to(memory_format=form)
+            assert error(again(x), net(x)) < 1e-6
+    assert all(len(t.regions) == 1 and not t.left for t in found)
+    (executor,) = found[0].regions[0].executors
+    # Normalisation is in the weights: six kernels are convolutions, means and the linear layer.
+    assert sum(s.node.operator != "program" for s in executor.steps) == 5
+    assert "operators taken, in 1 regions" in str(found[0])
+
+
+def test_what_is_not_supported_stays_with_pytorch():
+    def f(x):
+        y = torch.sin(x) * 2
+        return torch.linalg.inv(y) + 1, y.t()
+
+    found, x = [], torch.randn(4, 4)
+    with torch.no_grad():
+        made, wanted = compiled(f, found)(x), f(x)
+    assert all(error(a, b) < 1e-5 for a, b in zip(made, wanted))
+    assert [a.stride() for a in made] == [b.stride() for b in wanted]
+    assert [name for name, _ in found[0].left if "inv" in name]
+    assert len(found[0].regions) == 2
+
+
+def test_parameters_that_change_count_from_the_next_call_on(net, monkeypatch):
+    monkeypatch.setattr(region, "_CHANGES", 2)
+    x = torch.randn(1, 3, 12, 12)
+    with torch.no_grad():
+        again = compiled(net)
+        again(x)
+        for change in (
+            lambda: net.load_state_dict({k: v * 1.25 for k, v in net.state_dict().items()}),
+            lambda: [p.data.mul_(0.5) for p in net.parameters()],
+            lambda: setattr(net.head, "weight", nn.Parameter(torch.randn(5, 8))),
+            *[lambda: net.norm.running_mean.add_(0.1)] * (region._CHANGES + 2),
+        ):
+            change()
+            assert error(again(x), net(x)) < 1e-6
+
+
+def test_constants_are_not_frozen_where_that_is_asked_for(net):
+    found, x = [], torch.randn(1, 3, 12, 12)
+    with torch.no_grad():
+        again = compiled(net, found, freeze=False)
+        assert error(again(x), net(x)) < 1e-6
+        net.head.weight.data[0, 0] += 1  # which no version and no sample tells
+        assert error(again(x), net(x)) < 1e-6
+    (executor,) = found[0].regions[0].executors
+    assert all(c.shape != net.head.weight.shape for c in executor.graph.constants)
+
+
+def test_further_shapes_are_left_to_pytorch():
+    found = []
+    again = compiled(lambda x: torch.tanh(x) + 1, found, shapes=2)
+    with torch.no_grad():
+        for n in (3, 4, 5, 6):
+            x = torch.randn(n, 7)
+            assert error(again(x), torch.tanh(x) + 1) < 1e-6
+    regions = [r for t in found for r in t.regions]
+    assert len(found) == 2  # one for the first shape, one for any
+    assert [len(r.executors) for r in regions] == [1, 2]
+    assert "more than 2 shapes" in str(found[1])
+
+
+def test_gaps_in_memory_are_copied(net):
+    x = torch.randn(2, 3, 12, 24)[..., ::2]
+    with torch.no_grad():
+        assert error(compiled(net)(x), net(x)) < 1e-6
+
+
+def test_gradients_are_those_of_eager_mode():
+    model, x = Net().train(), torch.randn(4, 3, 12, 12, requires_grad=True)
+    grads = []
+    for step in (model, compiled(model)):
+        state = {k: v.clone() for k, v in model.state_dict().items()}
+        given = (x, *model.parameters())
+        y = step(x)
+        statistics = [b.clone() for b in model.buffers()]
+        grads.append([*torch.autograd.grad(y.square().sum(), given), y, *statistics])
+        model.load_state_dict(state)
+    assert all(error(a.double(), b.double()) < 1e-5 for a, b in zip(*grads, strict=True))
+
+
+def test_the_backend_has_a_name():
+    assert "tilewright" in torch._dynamo.list_backends()
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    groups = tomllib.loads(text)["project"]["entry-points"]
+    assert groups[registered.GROUP] == {registered.NAME: registered.VALUE}
+    with torch.no_grad():
+        made = torch.compile(torch.sin, backend="tilewright", options={"freeze": False})
+        assert error(made(torch.ones(3)), torch.ones(3).sin()) < 1e-6
+
+
+@pytest.mark.parametrize("faster", [False, True])
+def test_compile_keeps_the_faster_one(net, monkeypatch, faster):
+    times = {"before": 1.0, "after": 0.5 if faster else 1.5}
+    monkeypatch.setattr(compiling, "_medians", lambda *_: times)
+    x = torch.randn(1, 3, 12, 12)
+    report = tt.compile_(net, x)
+    assert report.kept is faster
+    assert (net._compiled_call_impl is not None) is faster
+    assert ("compiled" if faster else "which is faster") in str(report)
+    report.undo()
+    assert net._compiled_call_impl is None
+
+
+def test_compile_measures_both_and_changes_nothing():
+    model, x = Net().train(), torch.randn(2, 3, 12, 12)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    report = tt.compile_(model, x, seconds=0.01)
+    assert report.before > 0
+    assert report.after > 0
+    assert report.kept is (report.after < report.before)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
