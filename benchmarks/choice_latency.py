@@ -15,13 +15,16 @@ models and records, is done before; what it keeps of a problem is forgotten.
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 import os
 import random
+import re
 import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from inspect import signature
 from typing import Any
 
 import measure
@@ -118,10 +121,17 @@ def forget_records(shipped: bool) -> None:
 
 def unseen(p: Problem) -> Problem:
     """The same problem, of which nothing is known."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("tilewright.topi."):
-            getattr(getattr(module, "_ranked", None), "cache_clear", int)()
+    for kept in _kept():
+        kept.cache_clear()
     return p.replace()
+
+
+@functools.cache
+def _kept() -> list[Any]:
+    """The functions of schedules that keep what they found of problems."""
+    modules = [m for name, m in sys.modules.items() if name.startswith("tilewright.topi.")]
+    caches = {id(f): f for m in modules for f in vars(m).values() if hasattr(f, "cache_clear")}
+    return [f for f in caches.values() if re.search("Problem|Conv", str(signature(f)))]
 
 
 def calls_of(p: Problem, target: str) -> int:

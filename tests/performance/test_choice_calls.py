@@ -22,6 +22,8 @@ WORST = (
          dtype="float16", pass_="dgrad"),
     Conv(batch=64, channels=640, height=16, width=16, kernel_h=3, kernel_w=3, padding=1, groups=1,
          multiplier=488, operator="conv2d", dtype="bfloat16", pass_="dgrad"),
+    Conv(batch=1, channels=256, height=14, width=14, kernel_h=3, kernel_w=3, padding=1, groups=1,
+         multiplier=256, operator="conv2d", dtype="float16", layout="NHWC"),
     Gemm(m=4096, n=4096, k=4096, dtype="float16"),
 )  # fmt: skip
 

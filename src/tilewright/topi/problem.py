@@ -381,7 +381,7 @@ class Problem:
         """Those that a count of the shapes alone gives, as other libraries print."""
         return self.flops
 
-    @property
+    @functools.cached_property
     def bytes(self) -> int:
         """Memory traffic where each input is read once and each output written once."""
         return sum(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
 from itertools import product
 
 from tilewright.target.boxes import MOST_STEP
@@ -119,7 +118,7 @@ def suits_splits(problem: Problem) -> bool:
     p = _suited(problem)
     if p is None or p.pass_ == "wgrad" or is_phased(p):
         return False
-    whole, parts = (_product_tiles(problem, split) for split in (False, True))
+    whole, parts = (_product_tiles(problem, split=split) for split in (False, True))
     return bool(parts) and min(parts.values()) < min(whole.values(), default=math.inf)
 
 
@@ -128,7 +127,7 @@ def _best(found: dict[BoxProductTile, float]) -> list[BoxProductTile]:
 
 
 @functools.lru_cache(maxsize=64)
-def _product_tiles(problem: Problem, split: bool) -> dict[BoxProductTile, float]:
+def _product_tiles(problem: Problem, *, split: bool) -> dict[BoxProductTile, float]:
     """Tiles, and what they are predicted to take."""
     p = _suited(problem)
     assert p is not None
@@ -147,6 +146,9 @@ def _product_tiles(problem: Problem, split: bool) -> dict[BoxProductTile, float]
     least = ROW if p.pass_ == "dgrad" and not is_phased(p) else 1
     taps = math.prod(taps_seen) * (own.filled(inner) // step)
     found = {}
+    boxes = {ROWS * groups: _boxes(extents, ROWS * groups, reach) for groups in _GROUPS}
+    if isinstance(problem, Gemm):
+        boxes = {rows: [(1, 1, rows)] for rows in boxes}
     for groups, channels, stages in product(_GROUPS, _CHANNELS, _STAGES):
         if not least <= channels <= max(most, least):
             continue
@@ -157,8 +159,7 @@ def _product_tiles(problem: Problem, split: bool) -> dict[BoxProductTile, float]
         if not split:
             shared += rows * (max(made.row, channels) + made.chunk) * stored
             shared += 8 * channels * any(len(x.tensors) > 1 for x in steps_after)
-        of_matrix = [(1, 1, rows)] if isinstance(problem, Gemm) else []
-        for box in of_matrix or _boxes(extents, rows, reach):
+        for box in boxes[rows]:
             if rows > ROWS and any(n >= 2 * e for n, e in zip(box, extents, strict=True)):
                 continue  # one of half as many rows has all
             blocks = math.prod(-(-e // n) for e, n in zip(extents, box, strict=True))
@@ -181,7 +182,7 @@ def _parts(steps: int, blocks: int) -> list[int]:
     return [n for n in range(2, min(steps, most) + 1) if steps % n == 0][-3:]
 
 
-def _boxes(extents: tuple[int, ...], rows: int, reach: list[int]) -> Iterator[tuple[int, int, int]]:
+def _boxes(extents: tuple[int, ...], rows: int, reach: list[int]) -> list[tuple[int, int, int]]:
     """Boxes of powers of two with that many results: the two with the least beyond the images."""
     found = []
     sizes = [1 << k for k in range(rows.bit_length())]
@@ -195,7 +196,7 @@ def _boxes(extents: tuple[int, ...], rows: int, reach: list[int]) -> Iterator[tu
             continue
         whole = math.prod(-(-e // n) * n for e, n in zip(extents, box, strict=True))
         found.append((whole, abs(math.log2(high / wide)), box))
-    yield from (box for _, _, box in sorted(found)[:2])
+    return [box for _, _, box in sorted(found)[:2]]
 
 
 def gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
