@@ -125,7 +125,7 @@ def test_steps_of_a_graph_share_what_is_prepared_of_equal_constants():
     a, b, c = (step.arguments[1:-1] for step in executor.steps)
     assert a == b
     assert not set(a) & set(c)
-    assert set(executor._constants) == {*a, *c}  # no weight as it was
+    assert set(executor.constants) == {*a, *c}  # no weight as it was
     data = whole_numbers(rng, (4, 32), "int8")
     found = executor.run({"x": data})
     for name, w in (("a", weight), ("b", weight), ("c", weight + 1)):

@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.target import Target
 
 
-def load(path: str | Path | bytes, target: str | Target = "llvm") -> Any:
+def load(path: str | Path | bytes, target: str | Target = "llvm", *, capture: bool = True) -> Any:
     """A :class:`~tilewright.graph.Model` of an ONNX file, or the :class:`tilewright.Kernel` that
     :meth:`Kernel.save` wrote.
 
@@ -17,6 +17,7 @@ def load(path: str | Path | bytes, target: str | Target = "llvm") -> Any:
     ----------
     path : the file, or the contents of an ONNX file.
     target : what a model runs on; a kernel is for what it was compiled for.
+    capture : on a GPU, record the launches of a model in a CUDA graph at the second call.
 
     Raises :class:`~tilewright.graph.ModelError` for a model that cannot be run, naming all of its
     operators that are not supported; for kernels see :func:`tilewright.runtime.load`.
@@ -28,7 +29,7 @@ def load(path: str | Path | bytes, target: str | Target = "llvm") -> Any:
     from tilewright.graph.model import Model
     from tilewright.graph.onnx.read import OnnxModel
 
-    return Model(OnnxModel(path), target)
+    return Model(OnnxModel(path), target, capture)
 
 
 def _is_kernel(path: Path) -> bool:

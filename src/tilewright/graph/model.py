@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,8 +14,9 @@ from tilewright.graph.errors import ModelError, NeedsData
 from tilewright.graph.executor import Executor
 from tilewright.graph.graph import Graph
 from tilewright.graph.pipeline import optimized
-from tilewright.graph.signature import Parameter, arrays
+from tilewright.graph.signature import Argument, Parameter, arrays, places
 from tilewright.graph.value import Constant, Input, Node, Value
+from tilewright.runtime.array import view
 from tilewright.target import Target
 
 #: Shapes of inputs for which a model keeps kernels and memory.
@@ -46,22 +48,61 @@ class Model:
     ``inputs`` and ``outputs`` say what it takes and gives; :func:`tilewright.load` makes one.
     """
 
-    def __init__(self, source: Source, target: str | Target = "llvm") -> None:
-        self.source, self.target = source, Target.parse(target)
+    def __init__(self, source: Source, target: str | Target = "llvm", capture: bool = True) -> None:
+        self.source, self.target, self.capture = source, Target.parse(target), capture
+        self.device = "cuda:0" if self.target.kind == "cuda" else "cpu"
         self.name = source.name
         self.inputs, self.outputs = tuple(source.inputs), tuple(source.outputs)
         self._compiled: OrderedDict[Any, Executor] = OrderedDict()
         self._decisive: set[str] = set()
         self._lock = threading.RLock()
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    def run(
+        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """The outputs by name, for inputs by name.
+
+        They are new arrays of NumPy's, or those of ``outputs``, by name. On a GPU, arrays may be
+        there already (PyTorch's, CuPy's, whatever has DLPack or ``__cuda_array_interface__``), are
+        taken in the order of the current stream, and then all outputs are there, too.
 
         The first call with other shapes compiles for them. Raises :class:`ModelError` where an
         input is missing, unknown, or does not fit.
         """
-        given = arrays(self.inputs, inputs)
-        return self._executor(given).run(given)
+        given = arrays(self.inputs, inputs, self.device)
+        executor = self._executor(given)
+        into = outputs or {}
+        found = executor.run(given, outputs=self._places(executor, into))
+        return {name: into.get(name, x) for name, x in found.items()}
+
+    def bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Callable[[], None]:
+        """A function that reads these inputs and writes all outputs when it is called: nothing is
+        checked or copied then. On a GPU, arrays are there, and it runs on the current stream.
+
+        The arrays must neither move nor be dropped while it is in use. Raises :class:`ModelError`
+        as :meth:`run` does, and for arrays of another device.
+        """
+        given = arrays(self.inputs, inputs, self.device)
+        executor = self._executor(given)
+        made = self._places(executor, outputs)
+        missing = [name for name in self.outputs if name not in made]
+        if missing:
+            raise ModelError(f"bind needs a place for each output: {', '.join(missing)}")
+        views = {name: view(x) for name, x in {**given, **made}.items()}
+        elsewhere = [name for name, x in views.items() if x.device != self.device]
+        if elsewhere:
+            raise ModelError(f"bind needs arrays on {self.device}: {', '.join(elsewhere)}")
+        # An input that was copied to be dense would not be the caller's.
+        copied = [n for n, x in given.items() if x is not inputs[n] and views[n].device == "cpu"]
+        if copied:
+            raise ModelError(f"bind needs dense arrays: {', '.join(copied)}")
+        return executor.bind(
+            {p.name: views[p.name] for p in self.inputs}, {n: views[n] for n in self.outputs}
+        )
+
+    def _places(self, executor: Executor, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        types = {name: value.type for name, value in executor.graph.outputs.items()}
+        return places(types, outputs, self.device)
 
     def __call__(self, *inputs: Any) -> Any:
         """The output, or a tuple of several, for inputs in order."""
@@ -76,33 +117,38 @@ class Model:
     ) -> Executor:
         """What :meth:`run` runs for inputs of these shapes; ``progress`` is given the number of
         kernels that are built, and of all."""
-        return self._executor(arrays(self.inputs, inputs), progress)
+        return self._executor(arrays(self.inputs, inputs, self.device), progress)
 
     def graph(self, inputs: Mapping[str, Any]) -> Graph:
         """The graph as it was imported, for inputs of these shapes."""
-        return self._graph(arrays(self.inputs, inputs))
+        return self._graph(arrays(self.inputs, inputs, self.device))
 
-    def _graph(self, given: Mapping[str, np.ndarray[Any, Any]]) -> Graph:
+    def _graph(self, given: Mapping[str, Argument]) -> Graph:
         while True:
             values = [self._value(p, given[p.name]) for p in self.inputs]
             try:
                 return self.source.graph(values)
             except NeedsData as error:
                 found = {x.name for x in _inputs_of(error.value)}
-                size = sum(given[name].size for name in found)
+                size = sum(math.prod(given[name].shape) for name in found)
                 if not found or found <= self._decisive or size > _DECIDES:
                     raise
                 self._decisive |= found
 
-    def _value(self, p: Parameter, given: np.ndarray[Any, Any]) -> Value:
+    def _value(self, p: Parameter, given: Argument) -> Value:
         # A dimension without elements leaves nothing to compute.
-        if p.name in self._decisive or not given.size:
-            return Constant(given.copy(), p.name)
+        if p.name in self._decisive or 0 in given.shape:
+            return Constant(self._of_host(p.name, given).copy(), p.name)
         return Input(p.name, given.shape, p.dtype)
+
+    def _of_host(self, name: str, given: Argument) -> np.ndarray[Any, Any]:
+        if not isinstance(given, np.ndarray):
+            raise ModelError(f"the data of {name} decides shapes: give an array of the host")
+        return given
 
     def _executor(
         self,
-        given: Mapping[str, np.ndarray[Any, Any]],
+        given: Mapping[str, Argument],
         progress: Callable[[int, int], None] | None = None,
     ) -> Executor:
         with self._lock:
@@ -110,7 +156,7 @@ class Model:
             found = self._compiled.get(key)
             if found is None:
                 graph = optimized(self._graph(given))
-                found = Executor(graph, self.target, progress)
+                found = Executor(graph, self.target, progress, capture=self.capture)
                 self._compiled[self._key(given)] = found
                 while len(self._compiled) > SHAPES:
                     self._compiled.popitem(last=False)
@@ -118,9 +164,12 @@ class Model:
                 self._compiled.move_to_end(key)
             return found
 
-    def _key(self, given: Mapping[str, np.ndarray[Any, Any]]) -> Any:
+    def _key(self, given: Mapping[str, Argument]) -> Any:
         return tuple(
-            (array.shape, array.tobytes() if name in self._decisive else b"")
+            (
+                array.shape,
+                self._of_host(name, array).tobytes() if name in self._decisive else b"",
+            )
             for name, array in given.items()
         )
 

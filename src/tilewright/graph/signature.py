@@ -9,8 +9,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph.errors import ModelError
+from tilewright.graph.value import text_of
 from tilewright.ir.dtype import dtype as to_dtype
+from tilewright.ir.errors import ArgumentError
+from tilewright.runtime.array import view
+from tilewright.runtime.array_view import ArrayView, dense_strides
 from tilewright.runtime.ndarray import storage_type
+from tilewright.topi.problem import TensorType
 
 
 @dataclass(frozen=True)
@@ -33,11 +38,16 @@ class Parameter:
         return f"{self.name}: {self.dtype}[{'x'.join(map(str, self.shape))}]"
 
 
+#: An argument: an array of the host, or a view of a GPU's memory.
+Argument = Any
+
+
 def arrays(
-    parameters: Sequence[Parameter], given: Mapping[str, Any]
-) -> dict[str, np.ndarray[Any, Any]]:
-    """The arguments of a call as dense arrays; raises :class:`ModelError` for one that is missing,
-    unknown, of another type, or of a shape that does not fit the others."""
+    parameters: Sequence[Parameter], given: Mapping[str, Any], device: str = "cpu"
+) -> dict[str, Argument]:
+    """The arguments of a call as dense arrays of the host, or views of those of ``device``; raises
+    :class:`ModelError` for one that is missing, unknown, of another type, or of a shape that does
+    not fit the others."""
     names = [p.name for p in parameters]
     strange = sorted(set(given) - set(names))
     missing = [n for n in names if n not in given]
@@ -46,11 +56,63 @@ def arrays(
         raise ModelError(f"{what}: the model takes {'; '.join(map(str, parameters))}")
     found, named = {}, dict[str, int]()
     for p in parameters:
-        array = np.asarray(given[p.name])
-        if array.dtype != storage_type(to_dtype(p.dtype)):
+        array: Argument = on(device, p.name, given[p.name])
+        if array is None:
+            array = np.asarray(given[p.name], order="C")
+            right = array.dtype == storage_type(to_dtype(p.dtype))
+        else:
+            right = str(array.dtype) == p.dtype
+        if not right:
             raise ModelError(f"{p.name} is {array.dtype}, and is to be {p.dtype}")
         _check_shape(p, array.shape, named)
-        found[p.name] = np.asarray(array, order="C")
+        found[p.name] = array
+    return found
+
+
+def places(
+    types: Mapping[str, TensorType], given: Mapping[str, Any], device: str = "cpu"
+) -> dict[str, Argument]:
+    """Where outputs of these types go: arrays of the host, or views of those of ``device``. Raises
+    :class:`ModelError` for one that is unknown, of another type or shape, or that nobody can write
+    to as one block."""
+    found: dict[str, Argument] = {}
+    for name, array in given.items():
+        if name not in types:
+            raise ModelError(f"there is no output {name}: the model gives {', '.join(types)}")
+        shape, kind = types[name]
+        there = on(device, name, array)
+        if there is not None:
+            fits = (there.shape, str(there.dtype)) == (shape, kind) and not there.readonly
+        else:
+            fits = isinstance(array, np.ndarray) and array.shape == shape and (
+                array.dtype == storage_type(to_dtype(kind))
+                and array.flags.c_contiguous
+                and array.flags.writeable
+            )  # fmt: skip
+        if not fits:
+            raise ModelError(f"{name} is {text_of(types[name])}: give a dense array of that type")
+        found[name] = array if there is None else there
+    return found
+
+
+def on(device: str, name: str, given: Any) -> ArrayView | None:
+    """An argument as a view of a GPU's memory; None where it is an array of the host.
+
+    Raises :class:`ModelError` where it lies on another device than the model, or is not dense.
+    """
+    known = ("__tilewright_view__", "data_ptr", "__cuda_array_interface__", "__dlpack__")
+    if isinstance(given, np.ndarray) or not any(hasattr(given, name) for name in known):
+        return None
+    try:
+        found = view(given)
+    except ArgumentError as error:
+        raise ModelError(f"{name}: {error}") from None
+    if found.device == "cpu":
+        return None
+    if found.device != device or device == "cpu":
+        raise ModelError(f"{name} is on {found.device}, and the model on {device}: move one")
+    if found.strides != dense_strides(found.shape) and 0 not in found.shape:
+        raise ModelError(f"{name} is not dense in memory: copy it first")
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from tilewright.runtime.cuda_driver import (
     load_driver,
     relaxed_capture,
 )
+from tilewright.runtime.cuda_graph import CudaGraph, Stream
 from tilewright.runtime.cuda_maps import TensorMaps
 from tilewright.runtime.cuda_quick import Launch, Part, made_of
 from tilewright.runtime.signature import evaluate
@@ -212,50 +212,30 @@ def measure(place: Device, once: Callable[[int], None], number: int, repeat: int
     ``once`` launches on the stream that it is given. The launches are recorded in CUDA graphs, so
     that the host's time between them does not count; after one call to warm up.
     """
-    driver = load_driver()
-    with place.current(), contextlib.ExitStack() as stack:
-        check(driver.cuCtxSynchronize())
-        flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
-        stream = check(driver.cuStreamCreate(flags))
-        stack.callback(driver.cuStreamDestroy, stream)
-        once(int(stream))
-        check(driver.cuStreamSynchronize(stream), "the kernel failed")
+    with place.current():
+        check(load_driver().cuCtxSynchronize())
+        stream = Stream(place)
+        once(stream.handle)
+        stream.synchronize()
         batch = min(number, _GRAPH)
-        run = _graph(driver, stream, once, batch, stack)
-        rest = _graph(driver, stream, once, number % batch, stack) if number % batch else None
-        events = []
-        for _ in range(2):
-            event = check(driver.cuEventCreate(0))
-            stack.callback(driver.cuEventDestroy, event)
-            events.append(event)
-        run()  # uploads the graph
-        check(driver.cuStreamSynchronize(stream))
+
+        def several(count: int) -> CudaGraph:
+            def record(on: int) -> None:
+                for _ in range(count):
+                    once(on)
+
+            return CudaGraph(stream, record)
+
+        graphs = [several(batch)] * (number // batch)
+        graphs += [several(number % batch)] if number % batch else []
+        graphs[0].launch(stream.handle)  # uploads it
+        stream.synchronize()
         times = []
         for _ in range(repeat):
-            check(driver.cuEventRecord(events[0], stream))
-            for _ in range(number // batch):
-                run()
-            if rest is not None:
-                rest()
-            check(driver.cuEventRecord(events[1], stream))
-            check(driver.cuStreamSynchronize(stream), "the kernel failed")
-            milliseconds = check(driver.cuEventElapsedTime(events[0], events[1]))
-            times.append(float(milliseconds) * 1e-3 / number)
+            begin = stream.mark()
+            for graph in graphs:
+                graph.launch(stream.handle)
+            end = stream.mark()
+            stream.synchronize()
+            times.append(end.since(begin) / number)
         return times
-
-
-def _graph(
-    driver: Any, stream: Any, once: Callable[[int], None], count: int, stack: contextlib.ExitStack
-) -> Callable[[], None]:
-    """A function that replays ``count`` calls of ``once``."""
-    mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    check(driver.cuStreamBeginCapture(stream, mode))
-    try:
-        for _ in range(count):
-            once(int(stream))
-    finally:
-        graph = check(driver.cuStreamEndCapture(stream))
-    stack.callback(driver.cuGraphDestroy, graph)
-    executable = check(driver.cuGraphInstantiate(graph, 0))
-    stack.callback(driver.cuGraphExecDestroy, executable)
-    return lambda: check(driver.cuGraphLaunch(executable, stream))

@@ -123,6 +123,18 @@ class NDArray:
             self,
         )
 
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """How other libraries see an array on a CUDA device, without a copy; bfloat16 as its bits,
+        in uint16. Raises :class:`AttributeError` for one elsewhere."""
+        if self.device.kind != "cuda":
+            raise AttributeError(f"an array on {self.device} is none of CUDA's")
+        kind = "<u2" if self.dtype.kind == "bfloat" else storage_type(self.dtype).str
+        return {
+            "shape": self.shape, "typestr": kind, "data": (self._pointer, False),
+            "strides": None, "version": 3,
+        }  # fmt: skip
+
     def __dlpack__(self, **more: Any) -> Any:
         """A capsule of the memory, which is shared; bfloat16 as its bits, in uint16.
 

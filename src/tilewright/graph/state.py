@@ -1,0 +1,165 @@
+"""What a call of a graph works on: memory for its values, for one call at a time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.graph.constants import Array, on_device
+from tilewright.graph.memory import ALIGNED
+from tilewright.graph.passes.own_outputs import owner
+from tilewright.graph.value import Constant, Value
+from tilewright.ir.dtype import dtype
+from tilewright.runtime.array import view
+from tilewright.runtime.array_view import ArrayView, dense_strides
+from tilewright.runtime.ndarray import NDArray, empty, storage_type
+from tilewright.topi.problem import TensorType
+
+if TYPE_CHECKING:
+    from tilewright.graph.executor import Executor
+
+
+class State:
+    """Buffers by number, and how kernels are called on them.
+
+    This one calls kernels with views of arrays, as every target takes them.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor, self.graph = executor, executor.graph
+        self.buffers: list[Array] = [None] * executor.buffers
+        for k, found in executor.constants.items():
+            self.buffers[k] = found
+        self.place({v: k for v, k in executor.index.items() if k in executor.plan.offsets})
+
+    def place(self, values: Mapping[Value, int]) -> None:
+        """Give intermediate values their memory: on a CPU in one block."""
+        offsets = self.executor.plan.offsets
+        arena = _aligned(self.executor.plan.nbytes) if self.executor.device == "cpu" else None
+        for value, k in values.items():
+            if arena is None:
+                self.buffers[k] = self.empty(value)
+            else:
+                kind = storage_type(dtype(value.dtype))
+                size = math.prod(value.shape) * kind.itemsize
+                at = arena[offsets[k] : offsets[k] + size]
+                self.buffers[k] = at.view(kind).reshape(value.shape)
+
+    def empty(self, value: Value) -> Array:
+        """Memory for a value."""
+        made = empty(value.shape, value.dtype, self.executor.device)
+        return made._memory if self.executor.device == "cpu" else made
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        times: list[float] | None,
+    ) -> dict[str, Any]:
+        """The outputs by name, in new arrays where ``outputs`` has none."""
+        for x in self.graph.inputs:
+            self.buffers[self.executor.index[x]] = on_device(inputs[x.name], self.executor.device)
+        made = {}
+        for name, value in self.graph.outputs.items():
+            memory, into = owner(value), outputs.get(name)
+            if isinstance(memory, Constant):
+                continue
+            if into is not None and self.executor.device == "cpu":
+                found = into.reshape(memory.shape)
+            else:
+                found = self.empty(memory)
+            made[name] = self.buffers[self.executor.index[memory]] = found
+        self.launch(times)
+        return {
+            name: given_back(_numpy(made.get(name, value)), value, outputs.get(name))
+            for name, value in self.graph.outputs.items()
+        }
+
+    def bind(
+        self, inputs: Mapping[str, ArrayView], outputs: Mapping[str, ArrayView]
+    ) -> Callable[[], None]:
+        """A function that runs the graph on arrays of the caller's."""
+        for x in self.graph.inputs:
+            self.buffers[self.executor.index[x]] = inputs[x.name]
+        for name, value in self.graph.outputs.items():
+            self.buffers[self.executor.index[owner(value)]] = outputs[name]
+        return self.bound()
+
+    def bound(self) -> Callable[[], None]:
+        """:meth:`launch` on buffers that stay as they are."""
+        return lambda: self.launch(None)
+
+    def launch(self, times: list[float] | None) -> None:
+        """Run all steps; ``times`` takes the seconds of each."""
+        for step in self.executor.steps:
+            begin = time.perf_counter() if times is not None else 0.0
+            arguments = zip(step.arguments, step.types, strict=True)
+            step.kernel(*(seen(self.buffers[k], t) for k, t in arguments))
+            if times is not None:
+                times.append(time.perf_counter() - begin)
+
+
+class HostState(State):
+    """Of programs for the CPU, which take addresses."""
+
+    def launch(self, times: list[float] | None) -> None:
+        pointers = self._pointers()
+        for step in self.executor.steps:
+            begin = time.perf_counter() if times is not None else 0.0
+            step.kernel.program.launch_raw([pointers[k] for k in step.arguments], ())  # type: ignore[attr-defined]
+            if times is not None:
+                times.append(time.perf_counter() - begin)
+
+    def _pointers(self) -> list[int]:
+        return [
+            0 if b is None else b.pointer if isinstance(b, ArrayView) else b.ctypes.data
+            for b in self.buffers
+        ]
+
+    def bound(self) -> Callable[[], None]:
+        pointers = self._pointers()
+        calls = [
+            (step.kernel.program.launch_raw, [pointers[k] for k in step.arguments])  # type: ignore[attr-defined]
+            for step in self.executor.steps
+        ]
+
+        def run(keep: Any = self) -> None:
+            for launch, arguments in calls:
+                launch(arguments, ())
+
+        return run
+
+
+def seen(buffer: Array, t: TensorType) -> ArrayView:
+    """A buffer as a kernel sees it, whatever shape it has elsewhere."""
+    return replace(view(buffer), shape=t.shape, strides=dense_strides(t.shape))
+
+
+def given_back(found: np.ndarray[Any, Any], value: Value, into: Any) -> Any:
+    """An output in its shape; in the array that the caller gave, where there is one."""
+    made = found.reshape(value.shape)
+    if into is None:
+        return made
+    if not np.may_share_memory(into, made):
+        np.copyto(into, made)
+    return into
+
+
+def _numpy(found: Any) -> np.ndarray[Any, Any]:
+    if isinstance(found, Value):
+        memory = owner(found)
+        assert isinstance(memory, Constant)
+        return memory.array.copy()
+    made: np.ndarray[Any, Any] = found.numpy() if isinstance(found, NDArray) else found
+    return made
+
+
+def _aligned(nbytes: int) -> np.ndarray[Any, Any]:
+    memory = np.empty(nbytes + ALIGNED, np.uint8)
+    start = -memory.ctypes.data % ALIGNED
+    return memory[start : start + nbytes]
