@@ -13,12 +13,20 @@ With ``--device cuda`` they are in float16 with channels last, cuDNN's search sw
 is measured are replays of CUDA graphs, in which the host costs nothing.
 
     PYTHONPATH=src python benchmarks/networks.py --device cuda --batch 64 [--compile]
+
+With ``--backend tilewright`` they are architectures of timm's instead, with random weights,
+by `torch.compile(backend="tilewright")` in inference on a CPU in float32: how far outputs are from
+PyTorch's, how many of the operators were taken, and times beside PyTorch and, with `--compile`,
+its own compiler.
+
+    PYTHONPATH=src python benchmarks/networks.py --backend tilewright --threads 1 [--compile]
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import os
 import statistics
 import time
@@ -32,6 +40,7 @@ from vision_models import NETWORKS
 
 import tilewright.torch
 from tilewright.cli._measure.turns import of_graph
+from tilewright.torch.backend import tilewright as backend
 
 #: By column, what is said to `optimize_`.
 VARIANTS: dict[str, dict[str, bool]] = {
@@ -39,6 +48,16 @@ VARIANTS: dict[str, dict[str, bool]] = {
     "dense, each alone": {"dense": True, "fuse": False},
     "dense": {"dense": True},
 }
+#: Of timm, each of another family of blocks.
+ARCHITECTURES = (
+    "resnet18", "resnet50", "resnext50_32x4d", "seresnet50", "vgg11_bn", "densenet121",
+    "inception_v3", "mobilenetv2_100", "mobilenetv3_small_100", "mnasnet_100", "regnety_004",
+    "efficientnet_b0", "tf_efficientnetv2_b0", "ghostnet_100", "mixnet_s", "hrnet_w18_small",
+    "repvgg_a0", "convnext_atto", "convnextv2_atto", "edgenext_xx_small", "mobilevit_xxs",
+    "poolformer_s12", "vit_tiny_patch16_224", "swin_tiny_patch4_window7_224",
+)  # fmt: skip
+#: Relative error norms of outputs in float32.
+_TOLERANCE = 1e-5
 #: Turns of the replays of every graph.
 _ROUNDS = 15
 
@@ -120,9 +139,52 @@ def on_gpu(name: str, options: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def compiled(name: str, threads: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure one architecture by `torch.compile(backend="tilewright")`."""
+    import timm
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    model = trained(timm.create_model(name, num_classes=10))
+    known = model.default_cfg
+    image = known["input_size"][-1] if known.get("fixed_input_size") else options.image
+    images = torch.randn(options.batch, 3, image, image)
+    graphs: list[Any] = []
+    sides = {"PyTorch": Side(model, images, options), "Tilewright": Side(model, images, options)}
+    sides["Tilewright"].run = torch.compile(
+        model, backend=functools.partial(backend, report=graphs.append)
+    )
+    if options.compile:
+        sides["torch.compile"] = Side(model, images, options)
+        sides["torch.compile"].run = torch.compile(model)
+    wanted, first, errors = sides["PyTorch"].step(), {}, {}
+    for label, side in sides.items():
+        begin = time.perf_counter()
+        found = side.step()
+        first[label] = time.perf_counter() - begin
+        errors[label] = float((found - wanted).norm() / wanted.norm())
+    if not errors["Tilewright"] < _TOLERANCE:
+        raise SystemExit(f"{name}: relative error {errors['Tilewright']:.2g}")
+    load = os.getloadavg()[0]
+    times = medians(sides, options.seconds)
+    count = sum(sum(g.taken.values()) for g in graphs)
+    return {
+        "model": name, "image": image, "batch": options.batch, "threads": threads,
+        "operators": f"{count} of {count + sum(sum(g.left.values()) for g in graphs)}",
+        "regions": sum(len(g.regions) for g in graphs), "error": errors["Tilewright"],
+        **{f"{label} ms": ms for label, ms in times.items()},
+        "faster": times["PyTorch"] / times["Tilewright"],
+        **({"than compiled": times["torch.compile"] / times["Tilewright"]}
+           if options.compile else {}),
+        "first call s": first["Tilewright"], "load": f"{load:.1f}, {os.getloadavg()[0]:.1f}",
+    }  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--models", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
+    parser.add_argument("--models", nargs="+", help="of this file, or of timm with --backend")
+    parser.add_argument("--backend", choices=["tilewright"], help="of torch.compile")
     parser.add_argument("--layouts", nargs="+", default=["NCHW", "NHWC"], choices=["NCHW", "NHWC"])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--compile", action="store_true", help="torch.compile, too")
@@ -132,6 +194,10 @@ def main() -> None:
     parser.add_argument("--out", default="benchmarks/results")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     options = parser.parse_args()
+    known = ARCHITECTURES if options.backend else tuple(NETWORKS)
+    options.models = options.models or list(known)
+    if not options.backend and (strange := sorted(set(options.models) - set(known))):
+        parser.error(f"there are {', '.join(known)}, and no {', '.join(strange)}")
     if options.device == "cuda":
         torch.backends.cudnn.benchmark = True
         rows = [on_gpu(name, options) for name in options.models]
@@ -141,6 +207,19 @@ def main() -> None:
         return
     options.dtype = "float32"
     rows = []
+    if options.backend:
+        for threads in options.threads:
+            for name in options.models:
+                rows.append(compiled(name, threads, options))
+                print(rows[-1], flush=True)
+        print(measure.table(rows))
+        settings = {"batch": options.batch, "image": options.image}
+        results = {
+            "environment": measure.environment("torch", "timm", "llvmlite", gpu=False),
+            "settings": settings, "rows": rows,
+        }  # fmt: skip
+        print(measure.save("cpu_compiled_networks", results, options.out))
+        return
     for threads in options.threads:
         for layout in options.layouts:
             for name in options.models:

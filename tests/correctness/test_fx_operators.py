@@ -76,6 +76,7 @@ CASES = {
         *F.max_pool2d(IMAGE, 3, 2, 1, return_indices=True), F.max_pool2d(IMAGE, 2, ceil_mode=True),
         F.avg_pool2d(IMAGE, 3, 2, 1), F.avg_pool2d(IMAGE, 3, 2, 1, count_include_pad=False),
         F.adaptive_avg_pool2d(IMAGE, 1), F.adaptive_avg_pool2d(IMAGE, (3, 2)),
+        F.adaptive_avg_pool2d(IMAGE, (4, 11)),
     ),
     "resizing": lambda: (
         F.interpolate(IMAGE, scale_factor=2), F.interpolate(IMAGE, (9, 5)),

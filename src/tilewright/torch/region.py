@@ -128,7 +128,6 @@ class _Compiled:
     """A region for known shapes, and parameters."""
 
     def __init__(self, module: fx.GraphModule, given: Sequence[Any], static: Sequence[int]) -> None:
-        device = next(x.device for x in given if isinstance(x, torch.Tensor))
         known: dict[Any, Any] = {}
         inputs: list[Input] = []
         self._takes: list[tuple[int, tuple[int, ...]]] = []
@@ -154,6 +153,7 @@ class _Compiled:
         results = interpret(module, known)
         self._is_one = isinstance(results, fx.Node)
         nodes = [results] if self._is_one else results
+        device = nodes[0].meta["val"].device
         orders = [memory_order(n.meta["val"].shape, n.meta["val"].stride()) for n in nodes]
         outputs = {
             str(k): permuted(known[n], order)

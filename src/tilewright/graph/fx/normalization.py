@@ -68,7 +68,32 @@ def _batch(n: Operation) -> tuple[Value | None, ...]:
     return cast(found, n.dtype), None, None
 
 
+def _batch_training(n: Operation) -> tuple[Value | None, ...]:
+    """By statistics of the batch, which the running ones follow."""
+    x, momentum = n["input"], n["momentum"]
+    if not n["training"]:
+        return (*_batch(n), n["running_mean"], n["running_var"])
+    wide = cast(x, _WIDE.get(x.dtype, x.dtype))
+    axes = (0, *range(2, x.rank))
+    count = math.prod(x.shape[d] for d in axes)
+    # Sums over a batch are long: PyTorch adds in float64, too.
+    variance, centre = (cast(v, wide.dtype) for v in spread(n, cast(x, "float64"), axes, 0))
+    root = n("rsqrt", n("add", variance, float(n["eps"])))
+    normal = n("multiply", n("subtract", wide, centre), root)
+    found = _scaled(n, normal, *(_by_channel(n[k], x.rank) for k in ("weight", "bias")))
+    flat = x.shape[1:2]
+    less = float(count / (count - 1)) if count > 1 else math.nan
+    now = {"running_mean": reshape(centre, flat),
+           "running_var": n("multiply", reshape(variance, flat), less)}  # fmt: skip
+    running = [
+        n("add", n("multiply", n[k], 1.0 - momentum), n("multiply", cast(v, n[k].dtype), momentum))
+        for k, v in now.items()
+    ]
+    return found, reshape(centre, flat), reshape(root, flat), *running
+
+
 CONVERTERS: dict[str, Converter] = {
     "native_layer_norm": _layer, "native_group_norm": _group,
     "_native_batch_norm_legit_no_training": _batch,
+    "_native_batch_norm_legit_functional": _batch_training,
 }  # fmt: skip

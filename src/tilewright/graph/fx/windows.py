@@ -79,10 +79,21 @@ def _adaptive_average(n: Operation) -> Any:
     axes = tuple(range(x.rank - len(out), x.rank))
     if set(out) == {1}:
         return mean(n, x, axes)
-    if x.rank != len(out) + 2 or any(e % o for e, o in zip(image, out, strict=True)):
-        raise n.error("its windows are not of one size")
-    size = [e // o for e, o in zip(image, out, strict=True)]
-    return n.onnx("AveragePool", x, kernel_shape=size, strides=size)
+    if x.rank == len(out) + 2 and not any(e % o for e, o in zip(image, out, strict=True)):
+        size = [e // o for e, o in zip(image, out, strict=True)]
+        return n.onnx("AveragePool", x, kernel_shape=size, strides=size)
+    for axis, extent, count in zip(axes, image, out, strict=True):
+        x = _resampled(n, x, axis, *_means(extent, count))
+    return x
+
+
+def _means(extent: int, count: int) -> tuple[Any, Any]:
+    """The elements of windows of nearly one size, and their weights."""
+    at = np.arange(count)
+    begin, end = at * extent // count, -(-(at + 1) * extent // count)
+    places = begin[:, None] + np.arange((end - begin).max())
+    weights = np.where(places < end[:, None], 1 / (end - begin)[:, None], 0)
+    return np.minimum(places, extent - 1), weights
 
 
 def _scales(n: Operation, rank: int) -> list[float | None]:
@@ -120,7 +131,10 @@ def _along(n: Operation, x: Value, axis: int, line: Line, kind: str) -> Value:
     if kind == "linear":
         places = np.clip(places, 0, None)
     kernel, reach = (linear, 1) if kind == "linear" else (cubic(-0.75), 2)
-    at, weights = table(line, places, kernel, reach, False, True)
+    return _resampled(n, x, axis, *table(line, places, kernel, reach, False, True))
+
+
+def _resampled(n: Operation, x: Value, axis: int, at: Any, weights: Any) -> Value:
     wide = "float64" if x.dtype == "float64" else "float32"
     made = n(
         "resample", x, constant(at.astype(np.int32)), constant(weights.astype(wide)), axis=axis

@@ -81,7 +81,8 @@ class Convolution(Problem):
 
         With ``pass_`` "dgrad" it is the transposed one, of an image of y. Of the images of x that
         have such a y the result is the smallest, and larger by ``output_padding``: an integer below
-        the stride, or one for each dimension.
+        the stride, or one for each dimension. With "wgrad" the second shape is that of y, and
+        ``kernel`` has the extents of the filter.
 
         >>> from tilewright.topi import Conv
         >>> p = Conv.of_shapes((1, 8, 5, 5), (8, 4, 3, 3), pass_="dgrad", stride=2, padding=1)
@@ -100,7 +101,11 @@ class Convolution(Problem):
         if transposed:
             image = transposed_shape(image, filter, groups, values)
         elif values.get("pass_") == "wgrad":
-            raise ProblemError("x and dy leave open which filter: a gradient by it has no call")
+            if "kernel" not in values:
+                raise ProblemError("x and dy leave open which filter: give its extents as kernel")
+            result = channels_first(shapes[1]) if last else shapes[1]
+            channels = image[1] // (groups or image[1])
+            filter = (result[1], channels, *values.pop("kernel"))
         return cls.parse(image, filter, None if own else groups, **values)
 
     @cached_property
