@@ -161,10 +161,6 @@ def fit(tables: Sequence[Table]) -> list[xgboost.Booster]:
     return found
 
 
-def guess(fitted: Sequence[xgboost.Booster], x: Array) -> Array:
-    return np.mean([b.predict(xgboost.DMatrix(x)) for b in fitted], axis=0)
-
-
 def left_out(
     tables: Sequence[Table], key: Callable[[Conv], Any], folds: int, seed: int = 0
 ) -> dict[Conv, float]:
@@ -178,7 +174,8 @@ def left_out(
         fitted = fit([t for t in tables if fold[key(t.problem)] != k])
         for t in tables:
             if t.judged and fold[key(t.problem)] == k:
-                found[t.problem] = float(np.exp(t.slower[np.argmin(guess(fitted, t.x))]))
+                first = np.argmin(fit_ranking.guess(fitted, t.x))
+                found[t.problem] = float(np.exp(t.slower[first]))
     return found
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,7 +31,7 @@ from tilewright.select.ranking import PATH
 from tilewright.target import Target
 from tilewright.target.devices import gpu
 from tilewright.topi.operators.conv import Conv
-from tilewright.topi.templates import templates
+from tilewright.topi.templates import TEMPLATES
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -96,7 +97,7 @@ def mark(tables: list[Table]) -> list[Table]:
     for t in tables:
         p = t.measured.problem
         if p not in of:
-            of[p] = known & {one.name for one in templates(p, TARGET)}
+            of[p] = {name for name in known if TEMPLATES[name].fits(p, Target.parse(TARGET))}
         t.complete = of[p] <= set(t.measured.tables)
     return tables
 
@@ -132,11 +133,12 @@ def train(tables: list[Table], y: list[Array], seed: int) -> xgboost.Booster:
     x, weight = (np.concatenate([vars(t)[name] for t in tables]) for name in ("x", "weight"))
     label = np.concatenate(y)
     settings = {**_SETTINGS, "seed": seed, "base_score": float(np.average(label, weights=weight))}
-    return xgboost.train(settings, xgboost.DMatrix(x, label, weight=weight), _TREES)
+    return xgboost.train(settings, xgboost.DMatrix(x, label, weight=weight, nthread=1), _TREES)
 
 
-def guess(fitted: list[xgboost.Booster], x: Array) -> Array:
-    return np.mean([b.predict(xgboost.DMatrix(x)) for b in fitted], axis=0)
+def guess(fitted: Sequence[xgboost.Booster], x: Array) -> Array:
+    data = xgboost.DMatrix(x, nthread=1)  # a few rows: threads would take longer to begin
+    return np.mean([b.predict(data) for b in fitted], axis=0)
 
 
 def check(tables: list[Table], folds: int) -> dict[str, list[float]]:

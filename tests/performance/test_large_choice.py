@@ -31,7 +31,9 @@ def fit_large():
 @functools.cache
 def tables(unseen=True):
     bench = fit_large()
-    return bench.read([bench.sweeps.PACKED, bench.LARGE], unseen)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.fit_ranking, "_FITS", FITS)
+        return bench.read([bench.sweeps.PACKED, bench.LARGE], unseen)
 
 
 @functools.cache

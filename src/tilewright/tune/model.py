@@ -29,6 +29,7 @@ class XGBoost:
 
         self._xgboost = xgboost
         self._booster: Any = None
+        self._threads = threads
         self._options = {
             "max_depth": 5, "eta": 0.15, "min_child_weight": 1.0, "lambda": 1.0, "gamma": 1e-4,
             "objective": "reg:squarederror", "tree_method": "hist", "max_bin": 64,
@@ -36,11 +37,12 @@ class XGBoost:
         }  # fmt: skip
 
     def fit(self, x: Array, y: Array, weights: Array | None = None) -> None:
-        data = self._xgboost.DMatrix(x, label=y, weight=weights)
+        data = self._xgboost.DMatrix(x, y, weight=weights, nthread=self._threads)
         self._booster = self._xgboost.train(self._options, data, num_boost_round=80)
 
     def predict(self, x: Array) -> Array:
-        return np.asarray(self._booster.predict(self._xgboost.DMatrix(x)), "float64")
+        data = self._xgboost.DMatrix(x, nthread=self._threads)
+        return np.asarray(self._booster.predict(data), "float64")
 
 
 def cost_model(kind: str = "auto", seed: int = 0, threads: int = 1) -> CostModel:
