@@ -60,13 +60,18 @@ def test_problems_with_large_kernels_on_a_gpu(shard: str) -> None:
 
 
 @pytest.mark.parametrize("target", [
-    "llvm", "llvm -arch=avx2", "sim",
-    pytest.param("opencl", marks=pytest.mark.needs_opencl),
-    pytest.param("cuda", marks=pytest.mark.needs_cuda),
+    "llvm", "llvm -arch=avx2", "sim", pytest.param("cuda", marks=pytest.mark.needs_cuda),
 ])  # fmt: skip
 @given(data=st.data())
 def test_problems_of_integers(target: str, data: st.DataObject) -> None:
     check_any(data, target)
+
+
+@pytest.mark.needs_opencl
+@settings(max_examples=max(1, _TOTAL // 4))  # PoCL compiles for most of a second
+@given(data=st.data())
+def test_problems_of_integers_on_opencl(data: st.DataObject) -> None:
+    check_any(data, "opencl")
 
 
 def test_a_vector_of_bfloat16_ends_with_the_row() -> None:

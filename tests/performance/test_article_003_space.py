@@ -13,7 +13,7 @@ from tilewright.tune.task import create
 from tilewright.tune.xgb_tuner import XGBTuner
 
 PATH = Path(__file__).parents[2] / "benchmarks/results/h200_article_003_space.json"
-SEEDS = range(20)
+SEEDS = range(10)
 #: How near to the best of all, and within how many trials.
 NEAR, TRIALS = 1.05, 150
 

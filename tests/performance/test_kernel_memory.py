@@ -6,7 +6,7 @@ from __future__ import annotations
 import collections
 import gc
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,14 @@ TARGETS = [
 @pytest.fixture(autouse=True)
 def nothing_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", "off")
+
+
+@pytest.fixture(autouse=True)
+def what_was_there_before_is_left_out() -> Iterator[None]:
+    """Of collections, which other tests' objects make slow, and of counts."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def build_and_drop(number: int, target: str) -> None:
