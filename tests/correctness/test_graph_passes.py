@@ -10,11 +10,12 @@ import tilewright
 from tilewright.graph import Constant, Graph, Input, Node
 from tilewright.graph.check import check
 from tilewright.graph.executor import Executor
+from tilewright.graph.passes.channels_last import channels_last
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.simplify import simplify
-from tilewright.graph.pipeline import PASSES, optimized
+from tilewright.graph.pipeline import LAYOUT, PASSES, optimized
 from tilewright.graph.rewrite import Rule, rewrite
 from tilewright.target import Target
 
@@ -34,6 +35,28 @@ def test_every_pass_leaves_a_graph_that_computes_the_same(name):
     for change in PASSES:
         graph = check(change(graph))
         assert relative(run(own_outputs(graph), x=x)["y"], wanted) < 1e-5, change.__name__
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_with_channels_last_a_graph_computes_the_same_and_turns_only_at_its_edges(name):
+    model = tilewright.load(NETWORKS[name](16).model())
+    x = np.random.default_rng(1).standard_normal((1, 3, 16, 16)).astype("float32")
+    graph = model.graph({"x": x})
+    wanted = run(own_outputs(graph), x=x)["y"]
+    at = PASSES.index(make_programs)
+    for change in PASSES[:at]:
+        graph = change(graph)
+    graph = check(channels_last(graph, ["float32"]))
+    turned = [n for n in graph.nodes if n.operator == "transpose"]
+    assert [n.inputs[0].name for n in turned] == ["x"]
+    for change in (*LAYOUT[1:], *PASSES[at:]):
+        graph = check(change(graph))
+    assert relative(run(graph, x=x)["y"], wanted) < 1e-5
+    plain = optimized(model.graph({"x": x}))
+    kernels, before = (
+        [n.operator for n in g.nodes if n.operator != "reshape"] for g in (graph, plain)
+    )
+    assert len(kernels) == len(before) + 1  # the image is turned
 
 
 @pytest.mark.parametrize(("nodes", "kept"), [

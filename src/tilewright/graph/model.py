@@ -155,7 +155,7 @@ class Model:
             key = self._key(given)
             found = self._compiled.get(key)
             if found is None:
-                graph = optimized(self._graph(given))
+                graph = optimized(self._graph(given), target=self.target)
                 found = Executor(graph, self.target, progress, capture=self.capture)
                 self._compiled[self._key(given)] = found
                 while len(self._compiled) > SHAPES:

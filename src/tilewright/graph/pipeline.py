@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.graph.graph import Graph
+from tilewright.graph.passes.channels_last import channels_last, wants_channels_last
 from tilewright.graph.passes.collapse_dims import collapse_dims
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.fold_scales import fold_scales
 from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.simplify import simplify
-from tilewright.graph.passes.sink_reshapes import sink_reshapes
+from tilewright.graph.passes.sink_reshapes import sink_reshapes, sink_reshapes_of_sums
 from tilewright.graph.passes.whole_windows import whole_windows
+from tilewright.target import Target
 
 #: Each is a function of a graph; its file says what it does, and why it stands where it stands.
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
@@ -27,9 +29,30 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
 )
 
 
-def optimized(graph: Graph, trace: Callable[[str, Graph], None] | None = None) -> Graph:
-    """A graph after all passes; ``trace`` is given each pass's name and what it leaves."""
-    for run in PASSES:
+#: For targets whose convolutions are faster so, before what makes programs.
+LAYOUT: tuple[Callable[[Graph], Graph], ...] = (
+    channels_last,  # images as tensor cores read them
+    sink_reshapes_of_sums,  # what stood between a product and a sum in another layout is gone
+    fold_epilogues,
+)
+
+
+def passes(target: Target | None = None) -> tuple[Callable[[Graph], Graph], ...]:
+    """The passes of a target, in their order."""
+    if target is None or not wants_channels_last(target):
+        return PASSES
+    at = PASSES.index(make_programs)
+    return (*PASSES[:at], *LAYOUT, *PASSES[at:])
+
+
+def optimized(
+    graph: Graph,
+    trace: Callable[[str, Graph], None] | None = None,
+    target: Target | None = None,
+) -> Graph:
+    """A graph after all passes of a target; ``trace`` is given each pass's name and what it
+    leaves."""
+    for run in passes(target):
         graph = run(graph)
         if trace is not None:
             trace(run.__name__, graph)

@@ -37,7 +37,8 @@ def fold_scales(graph: Graph) -> Graph:
 
 def channel_axis(product: Node) -> int:
     """The dimension of a product's result along which its channels lie."""
-    return 1 if product.operator != "gemm" else product.rank - 1
+    last = product.operator == "gemm" or product.attributes.get("layout", "").endswith("C")
+    return product.rank - 1 if last else 1
 
 
 def by_channel(product: Value, x: Operand) -> Operand | None:
@@ -60,6 +61,8 @@ def by_channel(product: Value, x: Operand) -> Operand | None:
 def _scaled(product: Node, w: Operand, s: Operand) -> Value | None:
     """Weights of which those of each channel are multiplied; None where they are not known."""
     if not isinstance(w, Constant) or product.attributes.get("epilogue"):
+        return None
+    if product.attributes.get("layout"):  # behind this pass
         return None
     if not isinstance(s, Constant):
         return build("multiply", w, s)

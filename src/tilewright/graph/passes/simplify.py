@@ -85,7 +85,7 @@ def _close(**wanted: float) -> Any:
     def where(m: Match) -> Mapping[str, Any] | None:
         for name, value in wanted.items():
             x = m[name]
-            if not isinstance(x, (int, float)) or not math.isclose(x, value, rel_tol=1e-5):
+            if not isinstance(x, (int, float)) or not math.isclose(x, value, rel_tol=1e-3):
                 return None
         return {}
 

@@ -4,7 +4,7 @@ its epilogue."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from tilewright.graph.builder import build, reshape
 from tilewright.graph.graph import Graph
@@ -27,10 +27,20 @@ def sink_reshapes(graph: Graph) -> Graph:
 
     Before epilogues. A reshape costs nothing: it is the same memory.
     """
+    return _all(graph, FUNCTIONS)
+
+
+def sink_reshapes_of_sums(graph: Graph) -> Graph:
+    """:func:`sink_reshapes` for residual sums alone: other functions stay beside what reads them, in
+    its shape, so that one program has both."""
+    return _all(graph, ("add",))
+
+
+def _all(graph: Graph, operators: Container[str]) -> Graph:
     uses = dict(graph.uses)
 
     def change(old: Node, now: Node) -> Value:
-        made = _sunk(now, uses) or now
+        made = (_sunk(now, uses) if now.operator in operators else None) or now
         uses[made] = uses[old]
         return made
 

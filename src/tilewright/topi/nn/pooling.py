@@ -1,4 +1,4 @@
-"""Pooling over windows of images of any number of dimensions, channels first."""
+"""Pooling over windows of images of any number of dimensions, channels first, or ``last``."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from tilewright.topi.reduction import REDUCE
 
 def _windows(
     x: Tensor, size: Sequence[int], strides: Sequence[int], padding: Sequence[int],
-    dilation: Sequence[int], out: Sequence[int], combine: Any, name: str,
+    dilation: Sequence[int], out: Sequence[int], combine: Any, name: str, last: bool,
 ) -> Tensor:  # fmt: skip
     """``combine`` of what a window has inside of the image; ``padding`` before each dimension."""
-    batch, channels, *image = shape_of(x)
+    batch, channels, *image = _parts(shape_of(x), last)
     taps = [te.reduce_axis((0, k), f"k{d}") for d, k in enumerate(size)]
 
-    def element(n: Any, c: Any, *at: Any) -> Any:
+    def element(*index: Any) -> Any:
+        n, c, *at = _parts(index, last)
         places = [
             o * s + t * d - b
             for o, t, s, d, b in zip(at, taps, strides, dilation, padding, strict=True)
@@ -30,20 +31,33 @@ def _windows(
         for p, extent, _, s, d, k, b, count in bounds:
             inside += [p >= 0] if b else []
             inside += [p < extent] if (count - 1) * s + (k - 1) * d - b >= extent else []
-        return combine(x[(n, c, *places)], te.all(*inside), places, taps)
+        return combine(x[_whole(n, c, places, last)], te.all(*inside), places, taps)
 
-    made: Tensor = te.compute((batch, channels, *out), element, name=name, tag=REDUCE)
+    shape = _whole(batch, channels, out, last)
+    made: Tensor = te.compute(shape, element, name=name, tag=REDUCE)
     return made
 
 
-def max_pool(x: Tensor, size: Any, strides: Any, padding: Any, dilation: Any, out: Any) -> Tensor:
+def _parts(whole: Sequence[Any], last: bool) -> list[Any]:
+    """Batch, channel and the rest, of a shape or an index."""
+    return [whole[0], whole[-1], *whole[1:-1]] if last else list(whole)
+
+
+def _whole(n: Any, c: Any, space: Sequence[Any], last: bool) -> tuple[Any, ...]:
+    """The inverse of :func:`_parts`."""
+    return (n, *space, c) if last else (n, c, *space)
+
+
+def max_pool(
+    x: Tensor, size: Any, strides: Any, padding: Any, dilation: Any, out: Any, last: bool = False
+) -> Tensor:
     """The largest element of each window."""
     low = te.min_value(x.dtype)
 
     def largest(value: Any, inside: Any, _: Any, taps: Any) -> Any:
         return te.max(te.if_then_else(inside, value, low), axis=taps)
 
-    return _windows(x, size, strides, padding, dilation, out, largest, "max_pool")
+    return _windows(x, size, strides, padding, dilation, out, largest, "max_pool", last)
 
 
 def max_pool_places(
@@ -74,7 +88,9 @@ def max_pool_places(
     return made
 
 
-def sum_pool(x: Tensor, size: Any, strides: Any, padding: Any, dilation: Any, out: Any) -> Tensor:
+def sum_pool(
+    x: Tensor, size: Any, strides: Any, padding: Any, dilation: Any, out: Any, last: bool = False
+) -> Tensor:
     """The sum of each window."""
     wide = "float32" if x.dtype.bits == 16 else x.dtype
     zero = te.const(0, wide)
@@ -82,17 +98,17 @@ def sum_pool(x: Tensor, size: Any, strides: Any, padding: Any, dilation: Any, ou
     def total(value: Any, inside: Any, _: Any, taps: Any) -> Any:
         return te.sum(te.if_then_else(inside, value.astype(wide), zero), axis=taps)
 
-    return _windows(x, size, strides, padding, dilation, out, total, "sum_pool")
+    return _windows(x, size, strides, padding, dilation, out, total, "sum_pool", last)
 
 
 def avg_pool(
     x: Tensor, size: Any, strides: Any, padding: Any, dilation: Any, out: Any,
-    behind: Sequence[int] | None = None,
+    behind: Sequence[int] | None = None, last: bool = False,
 ) -> Tensor:  # fmt: skip
     """The mean of each window: of its elements inside of the image, or, where padding ``behind`` is
     given, of those inside of the padded image, whose other elements are 0."""
-    total = sum_pool(x, size, strides, padding, dilation, out)
-    image = shape_of(x)[2:]
+    total = sum_pool(x, size, strides, padding, dilation, out, last)
+    image = _parts(shape_of(x), last)[2:]
 
     def count(o: Any, d: int) -> Any:
         step, k, before = dilation[d], size[d], padding[d]
@@ -102,14 +118,15 @@ def avg_pool(
         if not low and reach < end:
             return k
         first: Any = te.max(0, te.ceildiv(low - start, step)) if low else 0
-        last = te.min(k, te.ceildiv(end - start, step)) if reach >= end else k
-        return last - first
+        beyond = te.min(k, te.ceildiv(end - start, step)) if reach >= end else k
+        return beyond - first
 
-    def element(n: Any, c: Any, *at: Any) -> Any:
+    def element(*index: Any) -> Any:
+        at = _parts(index, last)[2:]
         within: Any = 1
         for d, o in enumerate(at):
             within = count(o, d) * within
-        value = total[(n, c, *at)]
+        value = total[index]
         if isinstance(within, int):
             mean = value * (1 / within)
         else:

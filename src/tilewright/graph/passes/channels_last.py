@@ -1,0 +1,188 @@
+"""Images lie with channels last, where kernels for convolutions are faster so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.graph.builder import build, reshape
+from tilewright.graph.graph import Graph
+from tilewright.graph.value import Node, Operand, Value
+from tilewright.target import Target
+from tilewright.topi.functions import FUNCTIONS
+from tilewright.topi.operators.conv_shapes import layouts
+from tilewright.topi.operators.convolution import Convolution
+from tilewright.topi.template import DEPTHWISE
+
+_CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d", *DEPTHWISE})
+_POOLING = frozenset({"avg_pool", "max_pool", "sum_pool"})
+_REDUCTIONS = frozenset({"max", "min", "prod", "sum"})
+
+
+def wants_channels_last(target: Target) -> bool:
+    """Whether convolutions in 16 bits of a target are faster with channels last: where tensor cores
+    read boxes of images (docs/decisions/0017-boxes.md)."""
+    if target.kind != "cuda":
+        return False
+    from tilewright.runtime.cuda import resolve_arch
+
+    return resolve_arch(target) == "sm_90a"
+
+
+def channels_last(graph: Graph, types: Sequence[str] = ("float16", "bfloat16")) -> Graph:
+    """Convolutions of these types with channels last, and all that lies between them.
+
+    >>> import numpy as np
+    >>> from tilewright.graph.value import Constant, Input
+    >>> x, w = Input("x", (2, 8, 6, 6), "float16"), Constant(np.ones((8, 8, 1, 1), "float16"), "w")
+    >>> y = Node("add", (Node("relu", (Node("conv2d", (x, w)),)), x))
+    >>> print(channels_last(Graph("g", (x,), {"y": Node("conv2d", (y, w))})))
+    g(x: float16[2x8x6x6]):
+      %0 = transpose(x, axes=(0, 2, 3, 1))  # float16[2x6x6x8]
+      %1 = conv2d(%0, w: float16[8x1x1x8], layout='NHWC')  # float16[2x6x6x8]
+      %2 = relu(%1)  # float16[2x6x6x8]
+      %3 = add(%2, %0)  # float16[2x6x6x8]
+      %4 = conv2d(%3, w: float16[8x1x1x8], layout='NHWC')  # float16[2x6x6x8]
+      y = transpose(%4, axes=(0, 3, 1, 2))  # float16[2x8x6x6]
+
+    Behind epilogues, which know channels by their first layout, and before programs. What is turned
+    twice is not turned; where one dimension alone is long, a reshape does.
+    """
+    made = _Turning(types)
+    for value in graph.values:
+        made.add(value)
+    outputs = {name: made.first(x) for name, x in graph.outputs.items()}
+    return Graph(graph.name, graph.inputs, outputs)
+
+
+class _Turning:
+    """Each value as it lay, or with its second dimension last, or both where both are read."""
+
+    def __init__(self, types: Sequence[str]) -> None:
+        self._types = types
+        self._first: dict[Value, Value] = {}
+        self._last: dict[Value, Value] = {}
+
+    def first(self, x: Value) -> Value:
+        """A value as it lay."""
+        if x not in self._first:
+            rank = x.rank
+            self._first[x] = _turned(self._last[x], (0, rank - 1, *range(1, rank - 1)))
+        return self._first[x]
+
+    def last(self, x: Value) -> Value:
+        """A value with its second dimension last."""
+        if x not in self._last:
+            self._last[x] = _turned(self._first[x], _to_last(x.rank))
+        return self._last[x]
+
+    def add(self, x: Value) -> None:
+        """Make a value, in the layout that is better."""
+        if not isinstance(x, Node):
+            self._first[x] = x
+            return
+        found = self._made(x)
+        if found is not None:
+            self._last[x] = found
+        elif x.operator == "transpose":
+            self._transpose(x)
+        else:
+            given = tuple(self.first(v) if isinstance(v, Value) else v for v in x.operands)
+            same = all(a is b for a, b in zip(given, x.operands, strict=True))
+            self._first[x] = x if same else _like(x, given)
+
+    def _made(self, x: Node) -> Value | None:
+        """A node with channels last; None where it stays as it is."""
+        if x.operator in _CONVOLUTIONS:
+            return self._convolution(x)
+        function = FUNCTIONS.get(x.operator)
+        alike = [v for v in x.inputs if v.rank == x.rank]
+        if x.rank < 3 or function is None:
+            return None
+        # Numbers of channels, as those that squeeze-and-excite scales by, lie either way.
+        thin = function.kind == "broadcast" and _stays(x.shape, _to_last(x.rank))
+        if not thin and not any(self._lies_last(v) for v in alike):
+            return None
+        if function.kind == "broadcast":
+            return build(
+                x.operator, *(self._spread(v, x.rank) for v in x.operands), name=x.name,
+                **x.attributes,
+            )  # fmt: skip
+        more: dict[str, Any] | None = None
+        if x.operator in _POOLING:
+            more = {"last": True}
+        elif x.operator in _REDUCTIONS and x.attributes.get("keepdims"):
+            axis = x.attributes.get("axis")
+            more = {"axis": axis if axis is None else _axes(axis, x.rank)}
+        elif x.operator in ("softmax", "log_softmax", "concatenate"):
+            (axis,) = _axes(x.attributes.get("axis", 0), x.rank)
+            more = {"axis": axis}
+        if more is None:
+            return None
+        return _like(x, tuple(self.last(v) for v in x.inputs), **more)
+
+    def _convolution(self, x: Node) -> Value | None:
+        p = x.problem
+        if p.dtype not in self._types or x.attributes.get("layout"):
+            return None
+        image, filter, *more = x.inputs
+        assert isinstance(p, Convolution)
+        # Depthwise filters lie alike in every layout.
+        same = p.OWN_FILTERS and p.pass_ == "forward" and p.groups == p.channels
+        own = self.first(filter) if same else self.last(filter)
+        given = [self.last(v) if v.rank == x.rank else self.first(v) for v in more]
+        layout = layouts(x.rank - 2)[1]
+        return _like(x, (self.last(image), own, *given), layout=layout)
+
+    def _lies_last(self, x: Value) -> bool:
+        return x in self._last and x not in self._first
+
+    def _spread(self, x: Operand, rank: int) -> Operand:
+        """An operand of what is done by elements, with channels last."""
+        if not isinstance(x, Value):
+            return x
+        if x.rank == rank:
+            return self.last(x)
+        whole = reshape(self.first(x), (*(1,) * (rank - x.rank), *x.shape))
+        return _turned(whole, _to_last(rank))
+
+    def _transpose(self, x: Node) -> None:
+        """One that turns as this pass does is none."""
+        axes, source = tuple(x.attributes["axes"]), x.inputs[0]
+        if x.rank > 2 and axes == (0, x.rank - 1, *range(1, x.rank - 1)):
+            self._last[x] = self.first(source)
+        elif self._lies_last(source):
+            at = _to_last(x.rank)
+            self._first[x] = _turned(self._last[source], tuple(at.index(a) for a in axes))
+        else:
+            self._first[x] = _like(x, (self.first(source),))
+
+
+def _like(x: Node, operands: Sequence[Operand], **more: Any) -> Node:
+    return Node(x.operator, tuple(operands), {**x.attributes, **more}, x.name)
+
+
+def _to_last(rank: int) -> tuple[int, ...]:
+    return (0, *range(2, rank), 1)
+
+
+def _axes(axis: int | Sequence[int], rank: int) -> tuple[int, ...]:
+    """Where dimensions are when the second is last."""
+    given = (axis,) if isinstance(axis, int) else axis
+    return tuple(sorted(_to_last(rank).index(a % rank) for a in given))
+
+
+def _stays(shape: Sequence[int], axes: tuple[int, ...]) -> bool:
+    """Whether no long dimension passes another one."""
+    long = [a for a in axes if shape[a] > 1]
+    return long == sorted(long)
+
+
+def _turned(x: Value, axes: tuple[int, ...]) -> Value:
+    """``x`` with its dimensions in another order: a reshape where no long one passes another."""
+    if _stays(x.shape, axes):
+        return reshape(x, tuple(x.shape[a] for a in axes))
+    if isinstance(x, Node) and x.operator == "transpose":
+        inner = x.attributes["axes"]
+        return build("transpose", x.inputs[0], axes=tuple(inner[a] for a in axes))
+    return build("transpose", x, name=x.name, axes=axes)
