@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -101,24 +101,40 @@ class Executor:
             with self._lock:
                 self._free.append(state)
 
-    def launch(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+    def launch(
+        self, inputs: Sequence[int], outputs: Sequence[int], arena: int | None = None
+    ) -> None:
         """Run on memory of the caller's: the addresses of dense tensors in the order of the graph's
-        inputs, and of its outputs, of which none is a constant. On a GPU, on the stream that the
-        launcher takes."""
+        inputs, and of its outputs, of which none is a constant.
+
+        On a GPU, on the stream that the launcher takes, with the address of ``plan.nbytes`` bytes
+        for what is between, that nothing else on another stream uses; by default, memory of its
+        own.
+        """
+        given = zip(self._given, (*inputs, *outputs), strict=True)
+        if arena is not None:
+            pointers = [0] * self.buffers
+            for k, constant in self.constants.items():
+                pointers[k] = view(constant).pointer
+            for k, offset in self.plan.offsets.items():
+                pointers[k] = arena + offset
+            return self._launch(pointers, given)
         with self._lock:
             found = self._bound.pop() if self._bound else None
         if found is None:
             state = self._state()
             found = state, [0 if b is None else view(b).pointer for b in state.buffers]
-        pointers = found[1]
-        for k, pointer in zip(self._given, (*inputs, *outputs), strict=True):
-            pointers[k] = pointer
         try:
-            for run, arguments in self._launches:
-                run(tuple([pointers[k] for k in arguments]))
+            return self._launch(found[1], given)
         finally:
             with self._lock:
                 self._bound.append(found)
+
+    def _launch(self, pointers: list[int], given: Iterable[tuple[int, int]]) -> None:
+        for k, pointer in given:
+            pointers[k] = pointer
+        for run, arguments in self._launches:
+            run(tuple([pointers[k] for k in arguments]))
 
     def bind(
         self, inputs: Mapping[str, ArrayView], outputs: Mapping[str, ArrayView]

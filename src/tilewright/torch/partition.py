@@ -61,9 +61,12 @@ class Taken:
 class _Support(OperatorSupportBase):
     """Finds out by converting a node, with inputs of its operands' types."""
 
-    def __init__(self, taken: Taken) -> None:
+    def __init__(self, module: fx.GraphModule) -> None:
         self.reasons: dict[fx.Node, str] = {}
-        self.taken = taken
+        tensors = [t for n in module.graph.nodes for t in _tensors(n)]
+        devices = {t.device for t in tensors}
+        # A graph on a GPU may have numbers on the CPU beside.
+        self.device = next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
 
     def is_node_supported(self, submodules: Mapping[str, Any], node: fx.Node) -> bool:
         if node.op != "call_function":
@@ -72,8 +75,22 @@ class _Support(OperatorSupportBase):
             source = node.args[0]
             return isinstance(source, fx.Node) and self.is_node_supported(submodules, source)
         if node not in self.reasons:
-            self.reasons[node] = _obstacle(node)
+            self.reasons[node] = self._elsewhere(node) or _obstacle(node)
         return not self.reasons[node]
+
+    def _elsewhere(self, node: fx.Node) -> str:
+        """Why a node is not computed on this device; nothing where it is."""
+        if self.device.type == "cpu" or self.device == torch.device("cuda", 0):
+            others = {t.device for n in (node, *node.all_input_nodes) for t in _tensors(n)}
+            others -= {self.device}
+            return f"it is on {', '.join(sorted(map(str, others)))}, too" if others else ""
+        return f"it is on {self.device}"
+
+
+def _tensors(node: fx.Node) -> list[torch.Tensor]:
+    value = node.meta.get("val")
+    found = value if isinstance(value, (list, tuple)) else [value]
+    return [t for t in found if isinstance(t, torch.Tensor)]
 
 
 def _obstacle(node: fx.Node) -> str:
@@ -129,7 +146,7 @@ def partition(
     ``static`` are the inputs that are parameters and buffers; the rest is as for :class:`Region`.
     """
     taken = Taken()
-    support = _Support(taken)
+    support = _Support(module)
     partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
     parts = [p for p in partitioner.propose_partitions() if _is_work(list(p.nodes))]
     inside = {n for p in parts for n in p.nodes}

@@ -178,6 +178,7 @@ class _Compiled:
         if rest:
             graph = Graph(graph.name, graph.inputs, rest)
             self.executor = Executor(graph, target_of(device), launcher=_launcher(device))
+        self._device = device
 
     def __call__(self, given: Sequence[Any]) -> Any:
         taken = []
@@ -189,7 +190,11 @@ class _Compiled:
         made = [self._fixed[k].clone() if m is None else m() for k, m in enumerate(self._makes)]
         if self.executor is not None:
             written = [t.data_ptr() for t, m in zip(made, self._makes, strict=True) if m]
-            self.executor.launch([t.data_ptr() for t in taken], written)
+            arena, nbytes = None, self.executor.plan.nbytes
+            if self._device.type == "cuda":  # memory of this stream, or of the graph it captures
+                arena = torch.empty(max(nbytes, 1), dtype=torch.uint8, device=self._device)
+            read = [t.data_ptr() for t in taken]
+            self.executor.launch(read, written, None if arena is None else arena.data_ptr())
         return made[0] if self._is_one else tuple(made)
 
 
@@ -213,7 +218,7 @@ def interpret(module: fx.GraphModule, known: dict[Any, Any]) -> Any:
 
 
 def _launcher(device: torch.device) -> Callable[[Kernel, Problem], Launch]:
-    ordinal = None if device.type == "cpu" else device.index or torch.cuda.current_device()
+    ordinal = None if device.type == "cpu" else device.index or 0
     return lambda kernel, problem: launch_of(kernel, problem.flops, (), ordinal)
 
 

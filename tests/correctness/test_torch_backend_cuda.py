@@ -1,0 +1,47 @@
+"""Models on a GPU compiled by ``torch.compile(backend="tilewright")``, also in CUDA graphs."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from tests.correctness.test_torch_backend import Net, compiled
+from tests.support.torch_checks import error
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.needs_torch, pytest.mark.needs_cuda]
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_network_is_captured_in_a_graph(dtype):
+    kind = getattr(torch, dtype)
+    bound = 1e-5 if dtype == "float32" else 1e-2
+    net, found = Net().eval().cuda().to(kind), []
+    exact = copy.deepcopy(net).double()
+    x = torch.randn(2, 3, 12, 12, device="cuda", dtype=kind)
+    x = x.contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        again = compiled(net, found)
+        assert error(again(x).double(), exact(x.double())) < bound
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = again(x)
+        x.mul_(-0.5)
+        graph.replay()
+        assert error(y.double(), exact(x.double())) < bound
+    assert not found[0].left
+    assert not found[0].regions[0].reason
+
+
+def test_gradients_on_a_gpu():
+    model, x = Net().train().cuda(), torch.randn(4, 3, 12, 12, device="cuda")
+    wide = copy.deepcopy(model).double()
+    wanted = torch.autograd.grad(wide(x.double()).square().sum(), [*wide.parameters()])
+    found = torch.autograd.grad(compiled(model)(x).square().sum(), [*model.parameters()])
+    assert all(error(a.double(), b) < 1e-4 for a, b in zip(found, wanted, strict=True))
