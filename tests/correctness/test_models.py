@@ -37,6 +37,19 @@ def test_a_network_gives_what_onnxruntime_gives(name, image):
     assert relative(tilewright.load(data)(image), wanted) < 1e-5
 
 
+@pytest.mark.parametrize(("name", "dtype"), [("resnet", "bfloat16"), ("squeeze_excite", "float16")])
+def test_products_in_a_type_that_is_chosen_are_close_to_those_in_float32(name, dtype, image):
+    data = NETWORKS[name]().model()
+    model = tilewright.load(data, dtype=dtype)
+    found = model(image)
+    assert found.dtype == "float32"
+    assert (
+        relative(found, tilewright.load(data)(image)) < {"float16": 1e-2, "bfloat16": 6e-2}[dtype]
+    )
+    products = [s.node for s in model.compile({"x": image}).steps if s.node.operator == "conv2d"]
+    assert {n.dtype for n in products} == {dtype}
+
+
 def test_a_model_is_loaded_from_a_file_and_called_by_name_or_in_order(tmp_path):
     data = onnx_model([node("Add", "a b"), node("Mul", "a b", "z")],
                       {"a": [2, 3], "b": [2, 3]}, ("y", "z"))  # fmt: skip

@@ -24,6 +24,12 @@ def test_operators_that_are_not_supported_are_named_all_at_once():
     refused("not supported: Det, RoiAlign", nodes)
 
 
+def test_a_type_for_products_that_there_is_not():
+    data = onnx_model([node("Relu", "x")], {"x": [2, 3]})
+    with pytest.raises(ModelError, match="products in 'int4': there are float16, bfloat16"):
+        tilewright.load(data, dtype="int4")
+
+
 def test_operators_of_other_domains_are_named_with_them():
     refused("not supported: com.acme.Swish", [node("Swish", "x", domain="com.acme")])
 

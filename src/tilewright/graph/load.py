@@ -9,7 +9,13 @@ from typing import Any
 from tilewright.target import Target
 
 
-def load(path: str | Path | bytes, target: str | Target = "llvm", *, capture: bool = True) -> Any:
+def load(
+    path: str | Path | bytes,
+    target: str | Target = "llvm",
+    *,
+    dtype: str | None = None,
+    capture: bool = True,
+) -> Any:
     """A :class:`~tilewright.graph.Model` of an ONNX file, or the :class:`tilewright.Kernel` that
     :meth:`Kernel.save` wrote.
 
@@ -17,6 +23,8 @@ def load(path: str | Path | bytes, target: str | Target = "llvm", *, capture: bo
     ----------
     path : the file, or the contents of an ONNX file.
     target : what a model runs on; a kernel is for what it was compiled for.
+    dtype : "float16" or "bfloat16" lets products of float32 be computed in that type, with sums in
+        float32, and what they give be kept in it; inputs and outputs stay as they are.
     capture : on a GPU, record the launches of a model in a CUDA graph at the second call.
 
     Raises :class:`~tilewright.graph.ModelError` for a model that cannot be run, naming all of its
@@ -29,7 +37,7 @@ def load(path: str | Path | bytes, target: str | Target = "llvm", *, capture: bo
     from tilewright.graph.model import Model
     from tilewright.graph.onnx.read import OnnxModel
 
-    return Model(OnnxModel(path), target, capture)
+    return Model(OnnxModel(path), target, dtype, capture)
 
 
 def _is_kernel(path: Path) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 from tilewright.graph.errors import ModelError, NeedsData
 from tilewright.graph.executor import Executor
 from tilewright.graph.graph import Graph
+from tilewright.graph.passes.narrow_types import TYPES
 from tilewright.graph.pipeline import optimized
 from tilewright.graph.signature import Argument, Parameter, arrays, places
 from tilewright.graph.value import Constant, Input, Node, Value
@@ -48,7 +49,16 @@ class Model:
     ``inputs`` and ``outputs`` say what it takes and gives; :func:`tilewright.load` makes one.
     """
 
-    def __init__(self, source: Source, target: str | Target = "llvm", capture: bool = True) -> None:
+    def __init__(
+        self,
+        source: Source,
+        target: str | Target = "llvm",
+        dtype: str | None = None,
+        capture: bool = True,
+    ) -> None:
+        if dtype is not None and dtype not in TYPES:
+            raise ModelError(f"products in {dtype!r}: there are {', '.join(TYPES)}")
+        self.dtype = dtype or ""
         self.source, self.target, self.capture = source, Target.parse(target), capture
         self.device = "cuda:0" if self.target.kind == "cuda" else "cpu"
         self.name = source.name
@@ -155,7 +165,7 @@ class Model:
             key = self._key(given)
             found = self._compiled.get(key)
             if found is None:
-                graph = optimized(self._graph(given), target=self.target)
+                graph = optimized(self._graph(given), target=self.target, dtype=self.dtype)
                 found = Executor(graph, self.target, progress, capture=self.capture)
                 self._compiled[self._key(given)] = found
                 while len(self._compiled) > SHAPES:

@@ -10,6 +10,7 @@ from tilewright.graph.passes.collapse_dims import collapse_dims
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.fold_scales import fold_scales
 from tilewright.graph.passes.make_programs import make_programs
+from tilewright.graph.passes.narrow_types import narrow_types
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.simplify import simplify
 from tilewright.graph.passes.sink_reshapes import sink_reshapes, sink_reshapes_of_sums
@@ -37,22 +38,23 @@ LAYOUT: tuple[Callable[[Graph], Graph], ...] = (
 )
 
 
-def passes(target: Target | None = None) -> tuple[Callable[[Graph], Graph], ...]:
-    """The passes of a target, in their order."""
-    if target is None or not wants_channels_last(target):
-        return PASSES
+def passes(target: Target | None = None, dtype: str = "") -> tuple[Callable[[Graph], Graph], ...]:
+    """The passes in their order: of a target, and for products of a type where one is chosen."""
     at = PASSES.index(make_programs)
-    return (*PASSES[:at], *LAYOUT, *PASSES[at:])
+    narrow = (narrow_types(dtype),) if dtype else ()
+    layout = LAYOUT if target is not None and wants_channels_last(target) else ()
+    return (*PASSES[:at], *narrow, *layout, *PASSES[at:])
 
 
 def optimized(
     graph: Graph,
     trace: Callable[[str, Graph], None] | None = None,
     target: Target | None = None,
+    dtype: str = "",
 ) -> Graph:
-    """A graph after all passes of a target; ``trace`` is given each pass's name and what it
-    leaves."""
-    for run in passes(target):
+    """A graph after all passes of a target and a type (:func:`passes`); ``trace`` is given each
+    pass's name and what it leaves."""
+    for run in passes(target, dtype):
         graph = run(graph)
         if trace is not None:
             trace(run.__name__, graph)

@@ -31,8 +31,8 @@ def sink_reshapes(graph: Graph) -> Graph:
 
 
 def sink_reshapes_of_sums(graph: Graph) -> Graph:
-    """:func:`sink_reshapes` for residual sums alone: other functions stay beside what reads them, in
-    its shape, so that one program has both."""
+    """:func:`sink_reshapes` for residual sums alone: other functions stay beside what reads them,
+    in its shape, so that one program has both."""
     return _all(graph, ("add",))
 
 
