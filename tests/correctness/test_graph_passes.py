@@ -15,7 +15,7 @@ from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.simplify import simplify
-from tilewright.graph.pipeline import LAYOUT, PASSES, optimized
+from tilewright.graph.pipeline import AFTER_LAYOUT, PASSES, optimized
 from tilewright.graph.rewrite import Rule, rewrite
 from tilewright.target import Target
 
@@ -46,10 +46,10 @@ def test_with_channels_last_a_graph_computes_the_same_and_turns_only_at_its_edge
     at = PASSES.index(make_programs)
     for change in PASSES[:at]:
         graph = change(graph)
-    graph = check(channels_last(graph, ["float32"]))
+    graph = check(channels_last(["float32"])(graph))
     turned = [n for n in graph.nodes if n.operator == "transpose"]
     assert [n.inputs[0].name for n in turned] == ["x"]
-    for change in (*LAYOUT[1:], *PASSES[at:]):
+    for change in (*AFTER_LAYOUT, *PASSES[at:]):
         graph = check(change(graph))
     assert relative(run(graph, x=x)["y"], wanted) < 1e-5
     plain = optimized(model.graph({"x": x}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.graph.graph import Graph
-from tilewright.graph.passes.channels_last import channels_last, wants_channels_last
+from tilewright.graph.passes.channels_last import channels_last, types_last
 from tilewright.graph.passes.collapse_dims import collapse_dims
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.fold_scales import fold_scales
@@ -30,9 +30,8 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
 )
 
 
-#: For targets whose convolutions are faster so, before what makes programs.
-LAYOUT: tuple[Callable[[Graph], Graph], ...] = (
-    channels_last,  # images as tensor cores read them
+#: Behind :func:`channels_last`, which stands before what makes programs.
+AFTER_LAYOUT: tuple[Callable[[Graph], Graph], ...] = (
     sink_reshapes_of_sums,  # what stood between a product and a sum in another layout is gone
     fold_epilogues,
 )
@@ -42,7 +41,8 @@ def passes(target: Target | None = None, dtype: str = "") -> tuple[Callable[[Gra
     """The passes in their order: of a target, and for products of a type where one is chosen."""
     at = PASSES.index(make_programs)
     narrow = (narrow_types(dtype),) if dtype else ()
-    layout = LAYOUT if target is not None and wants_channels_last(target) else ()
+    types = () if target is None else types_last(target)
+    layout = (channels_last(types), *AFTER_LAYOUT) if types else ()
     return (*PASSES[:at], *narrow, *layout, *PASSES[at:])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.graph.builder import build, reshape
@@ -19,24 +19,27 @@ _POOLING = frozenset({"avg_pool", "max_pool", "sum_pool"})
 _REDUCTIONS = frozenset({"max", "min", "prod", "sum"})
 
 
-def wants_channels_last(target: Target) -> bool:
-    """Whether convolutions in 16 bits of a target are faster with channels last: where tensor cores
-    read boxes of images (docs/decisions/0017-boxes.md)."""
+def types_last(target: Target) -> tuple[str, ...]:
+    """The types in which convolutions of a target are faster with channels last: on Hopper, whose
+    tensor cores read boxes of images (docs/decisions/0017-boxes.md), and on a CPU, where vectors
+    are across channels and a constant filter is packed ahead, so that nothing is turned."""
+    if target.kind == "llvm":
+        return ("float32",)
     if target.kind != "cuda":
-        return False
+        return ()
     from tilewright.runtime.cuda import resolve_arch
 
-    return resolve_arch(target) == "sm_90a"
+    return ("float16", "bfloat16") if resolve_arch(target) == "sm_90a" else ()
 
 
-def channels_last(graph: Graph, types: Sequence[str] = ("float16", "bfloat16")) -> Graph:
-    """Convolutions of these types with channels last, and all that lies between them.
+def channels_last(types: Sequence[str]) -> Callable[[Graph], Graph]:
+    """A pass: convolutions of these types with channels last, and all that lies between them.
 
     >>> import numpy as np
     >>> from tilewright.graph.value import Constant, Input
     >>> x, w = Input("x", (2, 8, 6, 6), "float16"), Constant(np.ones((8, 8, 1, 1), "float16"), "w")
     >>> y = Node("add", (Node("relu", (Node("conv2d", (x, w)),)), x))
-    >>> print(channels_last(Graph("g", (x,), {"y": Node("conv2d", (y, w))})))
+    >>> print(channels_last(["float16"])(Graph("g", (x,), {"y": Node("conv2d", (y, w))})))
     g(x: float16[2x8x6x6]):
       %0 = transpose(x, axes=(0, 2, 3, 1))  # float16[2x6x6x8]
       %1 = conv2d(%0, w: float16[8x1x1x8], layout='NHWC')  # float16[2x6x6x8]
@@ -48,11 +51,16 @@ def channels_last(graph: Graph, types: Sequence[str] = ("float16", "bfloat16")) 
     Behind epilogues, which know channels by their first layout, and before programs. What is turned
     twice is not turned; where one dimension alone is long, a reshape does.
     """
-    made = _Turning(types)
-    for value in graph.values:
-        made.add(value)
-    outputs = {name: made.first(x) for name, x in graph.outputs.items()}
-    return Graph(graph.name, graph.inputs, outputs)
+
+    def run(graph: Graph) -> Graph:
+        made = _Turning(types)
+        for value in graph.values:
+            made.add(value)
+        outputs = {name: made.first(x) for name, x in graph.outputs.items()}
+        return Graph(graph.name, graph.inputs, outputs)
+
+    run.__name__ = "channels_last"
+    return run
 
 
 class _Turning:

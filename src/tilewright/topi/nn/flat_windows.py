@@ -27,6 +27,8 @@ from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.convolution import OPERANDS, Convolution
 
+#: Channels of the widest vector.
+_LANES = 16
 #: What axes are called, of planes, rows and columns.
 _LETTERS = "zyx"
 
@@ -185,8 +187,11 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
         pixel = stored[(n, *phase, at, c) if across else (n, c, *phase, at)]
         if packed is None:
             weight = _weight(w, filter, g, f, rc, taps)
+        elif across:
+            wide = int(packed.shape[-1])
+            weight = packed[(g, f // wide, *order, f % wide)]
         else:
-            weight = packed[(g, *order, f) if across else (g, f, *order)]
+            weight = packed[(g, f, *order)]
         return te.sum(pixel * weight, axis=order)
 
     batch, groups, count = image.shape[0], p.groups, w.results
@@ -263,9 +268,12 @@ def _packed(w: FlatWindows, filter: Tensor, across: bool) -> Tensor:
     names = _LETTERS[-len(w.kernel) :]
     made: Tensor
     if across:
+        # What a vector reads in turn is together, so that it is on few pages.
+        wide = _LANES if per % _LANES == 0 else per
         made = te.compute(
-            (groups, *w.kernel, own, per), lambda g, *at: element(g, at[-1], at[-2], *at[:-2]),
-            name="Packed", varargs_names=["g", *names, "r", "f"],
+            (groups, per // wide, *w.kernel, own, wide),
+            lambda g, v, *at: element(g, v * wide + at[-1], at[-2], *at[:-2]),
+            name="Packed", varargs_names=["g", "v", *names, "r", "f"],
         )  # fmt: skip
     elif w.problem.channels_last:
         made = te.compute(
