@@ -52,7 +52,7 @@ def samples(name: str, dtype: Any, device: str = "cpu", gradient: bool = True) -
     """Those of OpInfo; where the groups are others, the weight becomes one of that many."""
     from torch.testing import make_tensor
 
-    info = next(o for o in _operators() if o.name == f"nn.functional.{name}")
+    info = next(o for o in op_db() if o.name == f"nn.functional.{name}")
     for given in info.sample_inputs(device, dtype, requires_grad=gradient):
         x, weight, bias, settings = _bound(given)
         groups = settings.pop("groups", 1)
@@ -77,7 +77,7 @@ def _bound(given: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
     return given.input, settings.pop("weight"), settings.pop("bias", None), settings
 
 
-def _operators() -> list[Any]:
+def op_db() -> list[Any]:
     """PyTorch's ``op_db``; its module asks for expecttest, which samples do without."""
     try:
         import expecttest  # noqa: F401
@@ -85,7 +85,7 @@ def _operators() -> list[Any]:
         stand_in = types.ModuleType("expecttest")
         stand_in.TestCase = unittest.TestCase
         sys.modules["expecttest"] = stand_in
-    from torch.testing._internal.common_methods_invocations import op_db
+    from torch.testing._internal import common_methods_invocations
 
-    found: list[Any] = op_db
+    found: list[Any] = common_methods_invocations.op_db
     return found

@@ -16,7 +16,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from tilewright.graph.fx.convert import convert, text_of_type
 from tilewright.graph.value import Input
 from tilewright.ir.errors import TilewrightError
-from tilewright.torch.region import Region
+from tilewright.torch.region import Region, hint
 from tilewright.torch.table import text_table
 
 #: Operators that are no work: a region of them alone is not worth a kernel.
@@ -75,7 +75,7 @@ class _Support(OperatorSupportBase):
             source = node.args[0]
             return isinstance(source, fx.Node) and self.is_node_supported(submodules, source)
         if node not in self.reasons:
-            self.reasons[node] = self._elsewhere(node) or _obstacle(node)
+            self.reasons[node] = self._elsewhere(node) or obstacle(node)
         return not self.reasons[node]
 
     def _elsewhere(self, node: fx.Node) -> str:
@@ -93,7 +93,7 @@ def _tensors(node: fx.Node) -> list[torch.Tensor]:
     return [t for t in found if isinstance(t, torch.Tensor)]
 
 
-def _obstacle(node: fx.Node) -> str:
+def obstacle(node: fx.Node) -> str:
     """Why a node is not supported; nothing where it is."""
     value = node.meta.get("val")
     several = isinstance(value, (list, tuple))
@@ -101,6 +101,7 @@ def _obstacle(node: fx.Node) -> str:
     if not any(isinstance(v, torch.Tensor) for v in results):
         return "it makes no tensor"
     try:
+        shapes = [tuple(map(hint, getattr(v, "shape", ()))) for v in results]
         known = {x: _operand(x) for x in node.all_input_nodes}
         made = convert(node, known)
     except (TilewrightError, NotImplementedError) as error:
@@ -111,7 +112,7 @@ def _obstacle(node: fx.Node) -> str:
         wanted = results[k]
         if found is None:
             return f"its result {k} is not supported"
-        shape = tuple(_number(e) for e in wanted.shape)
+        shape = shapes[k]
         if (found.shape, found.dtype) != (shape, text_of_type(wanted.dtype)):
             return f"it makes {found.type}, not {shape}, {wanted.dtype}"
         if not math.prod(shape):
@@ -124,18 +125,13 @@ def _operand(node: fx.Node) -> Any:
     if isinstance(value, torch.Tensor):
         if value.is_sparse or value.layout is not torch.strided:
             raise NotImplementedError("a tensor that is not strided")
-        if not value.numel():
+        shape = tuple(hint(e) for e in value.shape)
+        if not math.prod(shape):
             raise NotImplementedError("a tensor without elements")
-        shape = tuple(_number(e) for e in value.shape)
         return Input(node.name, shape, text_of_type(value.dtype))
     if isinstance(value, (int, float, bool)) or hasattr(value, "node"):
-        return _number(value)
+        return hint(value)
     raise NotImplementedError("an operand that is neither a tensor nor a number")
-
-
-def _number(x: Any) -> Any:
-    """A number, or of a symbol what it was when the graph was traced."""
-    return x if isinstance(x, (int, float)) else x.node.hint
 
 
 def partition(

@@ -154,7 +154,7 @@ class _Compiled:
         self._is_one = isinstance(results, fx.Node)
         nodes = [results] if self._is_one else results
         device = nodes[0].meta["val"].device
-        orders = [memory_order(n.meta["val"].shape, n.meta["val"].stride()) for n in nodes]
+        orders = [_order(n.meta["val"]) for n in nodes]
         outputs = {
             str(k): permuted(known[n], order)
             for k, (n, order) in enumerate(zip(nodes, orders, strict=True))
@@ -215,6 +215,20 @@ def interpret(module: fx.GraphModule, known: dict[Any, Any]) -> Any:
         if known[node] is None and node.users:
             raise ModelError(f"{node.format_node()} is not supported")
     raise ModelError("a graph without an output")
+
+
+def hint(x: Any) -> Any:
+    """A number, or of a symbol what it was when the graph was traced; raises
+    :class:`NotImplementedError` where it depends on data."""
+    if isinstance(x, (int, float)):
+        return x
+    if not x.node.has_hint():
+        raise NotImplementedError("a shape that depends on data")
+    return x.node.hint
+
+
+def _order(meta: torch.Tensor) -> tuple[int, ...]:
+    return memory_order([hint(e) for e in meta.shape], [hint(s) for s in meta.stride()])
 
 
 def _launcher(device: torch.device) -> Callable[[Kernel, Problem], Launch]:

@@ -22,7 +22,7 @@ _UNARY = {
 _PREDICATES = ("isnan", "isinf", "logical_not")
 #: Of two operands in the type of the result: the function, and their names.
 _ARITHMETIC = {
-    "mul": ("multiply", "self", "other"), "pow": ("power", "self", "exponent"),
+    "mul": ("multiply", "self", "other"),
     "remainder": ("mod", "self", "other"), "fmod": ("fmod", "self", "other"),
     "maximum": ("maximum", "self", "other"), "minimum": ("minimum", "self", "other"),
     "bitwise_xor": ("bitwise_xor", "self", "other"),
@@ -39,6 +39,10 @@ def _unary(kind: str) -> Converter:
     function = _UNARY[kind]
 
     def convert(n: Operation) -> Value:
+        if n["decimals"]:
+            raise n.error("it rounds decimals")
+        if kind in ("isinf", "isnan") and "float" not in n.x.dtype:
+            raise n.error("of integers")
         if function == "bitwise_not" and n.x.dtype == "bool":
             return n("logical_not", n.x)
         x = n.x if kind in _PREDICATES else cast(n.x, n.dtype)
@@ -50,6 +54,13 @@ def _unary(kind: str) -> Converter:
 def _arithmetic(kind: str) -> Converter:
     function, first, second = _ARITHMETIC[kind]
     return lambda n: n(function, n.operand(n[first]), n.operand(n[second]))
+
+
+def _power(n: Operation) -> Value:
+    exponent = n["exponent"]
+    if "float" not in n.dtype and (isinstance(exponent, Value) or exponent < 0):
+        raise n.error("integers are not divided by their powers")
+    return n("power", n.operand(n["self"]), n.operand(exponent))
 
 
 def _compare(kind: str) -> Converter:
@@ -159,7 +170,8 @@ CONVERTERS: dict[str, Converter] = {
     **{kind: _arithmetic(kind) for kind in _ARITHMETIC},
     **{kind: _compare(kind) for kind in _COMPARISONS},
     **{kind: _logical(kind) for kind in _LOGICAL},
-    "ne": _not_equal, "add": _sum("add"), "sub": _sum("subtract"), "rsub": _reversed_difference,
+    "ne": _not_equal, "pow": _power, "rsub": _reversed_difference,
+    "add": _sum("add"), "sub": _sum("subtract"),
     "div": _divide, "where": _where, "masked_fill": _masked_fill,
     "bitwise_and": _bits("bitwise_and", "logical_and"),
     "bitwise_or": _bits("bitwise_or", "logical_or"),

@@ -101,8 +101,10 @@ def _scales(n: Operation, rank: int) -> list[float | None]:
     listed = n["scale_factors"]
     if listed is not None:
         return list(listed)
-    names = {1: ("scales",), 2: ("scales_h", "scales_w")}.get(rank, ())
-    return [n[name] for name in names] or [None] * rank
+    names = {
+        1: ("scales",), 2: ("scales_h", "scales_w"), 3: ("scales_d", "scales_h", "scales_w"),
+    }[rank]  # fmt: skip
+    return [n[name] for name in names]
 
 
 def _resize(rank: int, kind: str) -> Converter:
