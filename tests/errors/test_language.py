@@ -95,7 +95,9 @@ class TestIndices:
         refused(lambda: te.compute((4,), lambda i: a[i, :]), "a slice in dimension 1")
 
     def test_none(self, a: Any) -> None:
-        refused(lambda: a + 1.0, "tensor A has 2 dimensions: index it, as in A[i, j]")
+        said = "tensor A has 2 dimensions: index it, as in A[i, j]"
+        refused(lambda: te.exp(a), said)
+        refused(lambda: te.compute((4,), lambda i: a + 1.0), said)
 
     def test_a_float(self, a: Any) -> None:
         refused(lambda: a[1.0, 2], "an index of tensor A is 1.0", ".astype('int32')")

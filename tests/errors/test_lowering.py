@@ -80,18 +80,6 @@ class TestArguments:
             cause=b.op.where, stage="B", mend="leave it out of the arguments",
         )  # fmt: skip
 
-    def test_a_stage_that_is_computed_inside_another(self) -> None:
-        s, a, b, c = program()
-
-        def attach() -> None:
-            s[b].compute_at(s[c], c.op.axis[0])
-
-        attach()
-        cannot_lower(
-            s, [a, b, c], "llvm", "is an argument, but computed inside of another stage",
-            cause=attach, stage="B", axis="i", mend="compute it at the root",
-        )  # fmt: skip
-
     def test_a_placeholder_that_nothing_reads_is_an_argument_all_the_same(self) -> None:
         s, a, _, c = program()
         unused = te.placeholder((3,), name="unused")

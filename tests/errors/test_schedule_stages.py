@@ -149,20 +149,6 @@ class TestComputeAt:
             cause=attach, stage="B", axis="i.inner", mend="Compute it at an outer axis",
         )  # fmt: skip
 
-    def test_at_an_axis_that_is_split_afterwards(self) -> None:
-        s, a, b, c, d = chain()
-        s[c].compute_inline()
-
-        def attach() -> None:
-            s[b].compute_at(s[d], d.op.axis[0])
-
-        attach()
-        s[d].split(d.op.axis[0], 4)
-        cannot_lower(
-            s, [a, d], "llvm", "an axis of stage 'D' that was split or fused afterwards",
-            cause=attach, stage="B", axis="i", mend="there are now: i.outer, i.inner",
-        )  # fmt: skip
-
 
 class TestComputeInline:
     def test_a_reduction(self) -> None:
@@ -254,9 +240,8 @@ class TestCacheWrite:
     @pytest.mark.parametrize(
         "schedule",
         [
-            lambda stage: stage.split(stage.op.axis[0], 4),
+            lambda stage: stage.unroll(stage.op.axis[0]),
             lambda stage: stage.parallel(stage.op.axis[0]),
-            lambda stage: stage.reorder(*reversed(stage.leaf_iter_vars)),
         ],
     )
     def test_after_scheduling(self, schedule: Any) -> None:
@@ -264,7 +249,7 @@ class TestCacheWrite:
         schedule(s[b])
         refuses(
             lambda: s.cache_write(b, "local"), "the stage was already scheduled",
-            stage="B", mend="Call cache_write before split, fuse, bind",
+            stage="B", mend="Call cache_write before bind",
         )  # fmt: skip
 
     def test_after_another_stage_was_computed_there(self) -> None:

@@ -33,7 +33,7 @@ def in_declaration() -> bool:
     return False
 
 
-class TilewrightError(Exception):
+class TilewrightError(RuntimeError):
     """The base of every error that Tilewright raises on purpose."""
 
 

@@ -38,6 +38,11 @@ class Func:
     target: Any = None
     tensor_maps: tuple[Any, ...] = ()
 
+    @property
+    def buffer_map(self) -> dict[Any, Buffer]:
+        """The buffers among the parameters by these, under TVM's name."""
+        return {p: p for p in self.params if isinstance(p, Buffer)}
+
     def extent(self, tag: str) -> Expr | None:
         """The extent of a launch axis, None where it is not in use."""
         return next((axis.extent for axis in self.launch if axis.tag == tag), None)

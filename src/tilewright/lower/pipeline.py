@@ -6,11 +6,12 @@ then run those of :func:`backend`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func, Module
 from tilewright.lower.async_.cross_loop_pipelining import cross_loop_pipelining
@@ -27,6 +28,7 @@ from tilewright.lower.backend.number_maps import number_maps
 from tilewright.lower.backend.open_swizzles import open_swizzles
 from tilewright.lower.backend.rejoin_threads import rejoin_threads
 from tilewright.lower.backend.unpack_lanes import unpack_lanes
+from tilewright.lower.backend.write_statements import write_statements
 from tilewright.lower.build.distribute import check_groups, distribute
 from tilewright.lower.build.fits_target import check_fits
 from tilewright.lower.build.inject_vthread import inject_vthread
@@ -138,6 +140,8 @@ def backend(kind: str, arch: str = "", vector_bytes: int = 16) -> tuple[Pass, ..
     match kind:
         case "cuda":
             return (
+                # Write instructions that are statements as these, before anything is flattened.
+                write_statements,
                 # Make each box that TMA copies a parameter, while tensors have their dimensions.
                 partial(number_maps, kind=kind, arch=arch),
                 # Keep vectors within a chunk of swizzled memory whole, before offsets are formed.
@@ -151,16 +155,17 @@ def backend(kind: str, arch: str = "", vector_bytes: int = 16) -> tuple[Pass, ..
             return (
                 # Put a barrier behind branches and loops that hold one, for PoCL. First, since
                 # it looks at statements alone.
+                write_statements,
                 rejoin_threads,
                 flatten,
                 common_subexpressions,
             )
         case "c":
             # Vectors become loops, of which the C compiler makes vectors.
-            return unpack_lanes, flatten
+            return write_statements, unpack_lanes, flatten
         case "llvm":
             # Make vectors of innermost loops, in place of LLVM's own vectorizer.
-            return (partial(innermost_vectors, width=vector_bytes),)
+            return write_statements, partial(innermost_vectors, width=vector_bytes)
         case "sim":
             # The program may have been lowered for CUDA, whose functions NumPy lacks.
             return (expanded,)
@@ -180,6 +185,8 @@ def lower(
     target: str | Target = "llvm",
     name: str = "main",
     trace: Trace | None = None,
+    binds: Mapping[Buffer, Buffer] | None = None,
+    partial: bool = False,
 ) -> Module:
     """The kernels of a schedule for a target, in the order of their launch.
 
@@ -187,12 +194,13 @@ def lower(
     ----------
     args : the tensors (inputs and outputs) and symbolic variables that a call passes, in order.
     trace : called after every pass with its name and the program that it made.
+    binds, partial : as in :func:`~tilewright.lower.build.schedule_to_func.schedule_to_func`.
 
     Raises :class:`LoweringError` and :class:`ScheduleError` where the schedule has no program.
     """
     machine = Target.parse(target)
     check_fits(as_schedule(schedule, "lower"), machine)
-    func = schedule_to_func(schedule, args, name)
+    func = schedule_to_func(schedule, args, name, binds, partial)
     func = replace(func, target=machine)
     show = trace or (lambda name, program: None)
     show("loops", func)
@@ -208,10 +216,15 @@ def lower(
 
 
 def form(
-    schedule: Schedule, args: Sequence[Any], target: str | Target = "llvm", name: str = "main"
+    schedule: Schedule,
+    args: Sequence[Any],
+    target: str | Target = "llvm",
+    name: str = "main",
+    binds: Mapping[Buffer, Buffer] | None = None,
+    partial: bool = False,
 ) -> Func:
     """The program in the form in which it is shown: simplified loops, nothing optimized yet."""
-    func = schedule_to_func(schedule, args, name)
+    func = schedule_to_func(schedule, args, name, binds, partial)
     func = replace(func, target=Target.parse(target))
     for step in FORM:
         func = step(func)

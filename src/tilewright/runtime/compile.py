@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Module
+from tilewright.ir.stmt import Pragma
 from tilewright.runtime.build import backend, find
 from tilewright.runtime.build import build as build_module
 from tilewright.runtime.kernel import Kernel
@@ -49,6 +50,8 @@ def build(
     if args is None:
         raise TargetError("build needs the arguments of the schedule: build(s, [A, W, out])")
     machine = _resolve(Target.parse(target or current_target() or "llvm"))
+    if machine.kind == "llvm":
+        _import(program)
     if any(all(arg is not c for arg in args) for c in constants):
         raise TargetError("build: a constant is none of the arguments: give it in args, too")
     fixed = [k for k, arg in enumerate(args) if any(arg is c for c in constants)]
@@ -64,6 +67,17 @@ def build(
     if verify:
         _prove(module, {stage.name: stage.op.where for stage in program.stages})
     return build_module(module, machine, key, [module.params[k] for k in fixed])
+
+
+def _import(schedule: Schedule) -> None:
+    """Load what the pragma ``import_llvm`` names, so that the program can call it."""
+    marks = (mark for stage in schedule.stages for mark in stage.marks.values())
+    texts = [m.pragmas[Pragma.IMPORT_LLVM] for m in marks if Pragma.IMPORT_LLVM in m.pragmas]
+    if texts:
+        from tilewright.runtime.llvm_link import load_text  # it loads LLVM
+
+        for text in texts:
+            load_text(text)
 
 
 def _resolve(target: Target) -> Target:

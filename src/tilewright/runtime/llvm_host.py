@@ -144,6 +144,13 @@ def processor(arch: str) -> Processor:
     llvm = binding()
     triple = llvm.get_process_triple()
     is_x86 = triple.startswith(("x86_64", "amd64"))
+    if "/" in arch:
+        other, cpu, flags = arch.split("/")
+        if other.split("-")[0] != triple.split("-")[0]:
+            llvm.initialize_all_targets()
+            llvm.initialize_all_asmprinters()
+            return Processor(other, cpu, flags, frozenset({f"the instructions of {other}"}))
+        arch = cpu
     if arch in ("", "native"):
         host = host_features()
         flags = ",".join(f"+{name}" for name in sorted(host))

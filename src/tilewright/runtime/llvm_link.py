@@ -46,6 +46,30 @@ def register_symbol(name: str, function: Any) -> None:
         _registered[name] = ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
+@cache
+def load_text(text: str) -> None:
+    """Compile LLVM IR, and let programs call the functions that it defines.
+
+    Raises :class:`TargetError` for text that is none.
+    """
+    llvm = binding()
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise TargetError(f"pragma import_llvm: this is no LLVM IR: {error}") from None
+    machine = llvm.Target.from_default_triple().create_target_machine(opt=3, reloc="pic")
+    names = [f.name for f in module.functions if not f.is_declaration]
+    if not names:
+        return
+    wanted = [f.name for f in module.functions if f.is_declaration]
+    imports = {name: address(name) for name in wanted if not name.startswith("llvm.")}
+    tracker, found = link(machine.emit_object(module), names, imports)
+    forever(tracker)
+    for name, where in found.items():
+        register_symbol(name, where)
+
+
 def _libraries() -> Iterator[Any]:
     """The process itself, then the C libraries, which only a search of the system finds."""
     if hasattr(ctypes, "pythonapi"):

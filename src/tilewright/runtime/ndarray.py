@@ -181,7 +181,8 @@ class NDArray:
 
         if isinstance(source, NDArray):
             source = source.numpy()
-        data = np.ascontiguousarray(source, None if _is_bfloat(self, source) else self._numpy_type)
+        given = np.asarray(source, None if _is_bfloat(self, source) else self._numpy_type)
+        data = np.ascontiguousarray(given).reshape(given.shape)  # which has no shape of () itself
         if data.shape != self.shape:
             raise ArgumentError(f"an array of shape {self.shape} got data of shape {data.shape}")
         if self.device.kind == "cpu":

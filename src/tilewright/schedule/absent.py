@@ -4,10 +4,6 @@ from __future__ import annotations
 
 _INSTEAD = {
     "cache_read_write": "call cache_read and cache_write",
-    "create_group": "attach each stage of the group by compute_at to the same axis",
-    "groups": "attach each stage of a group by compute_at to the same axis",
-    "stage_map": "s[tensor] is the stage of a tensor, s.stages lists them",
-    "transform_layout": "declare the tensor with its indices in another order",
 }
 
 

@@ -17,6 +17,15 @@ _PRIMITIVES = {
 }
 
 
+#: TVM's pragmas that say how its threads and its debugger work, which are others here.
+_HINTS = (
+    "parallel_launch_point",
+    "parallel_stride_pattern",
+    "parallel_barrier_when_finish",
+    "debug_skip_region",
+)
+
+
 def annotate(stage: Stage, axis: IterVar, kind: ForKind) -> None:
     """Carry out the loop in parallel (threads of a CPU), as a vector, or unrolled.
 
@@ -45,12 +54,15 @@ def pragma(stage: Stage, axis: IterVar, key: str, value: Any) -> None:
     """Attach a pragma to a loop: ``auto_unroll_max_step`` (unroll loops inside whose product of
     extents is at most the value), ``unroll_explicit`` (write unrolled loops out), ``trim`` and
     ``partition`` (False switches that pass off for the loop), ``stream_stores`` (whole vectors of
-    the result go past the caches: a hint, which targets other than x86 CPUs leave out).
+    the result go past the caches: a hint, which targets other than x86 CPUs leave out),
+    ``import_llvm`` (LLVM IR as text, whose functions ``te.call_extern`` finds on target "llvm").
 
     Raises :class:`ScheduleError` for a key that nothing knows, and where the number of steps is
     none.
     """
     stage.leaf(axis, "pragma")
+    if key in _HINTS:
+        return
     if key not in tuple(Pragma):
         raise stage.error(f"unknown pragma {key!r}", axis, f"The pragmas are {', '.join(Pragma)}")
     if key == Pragma.AUTO_UNROLL_MAX_STEP:

@@ -7,6 +7,7 @@ from tilewright.ir.expr import Reduce
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule.stage import Attachment, Stage
 from tilewright.te.operation import ComputeOp, ExternOp, PlaceholderOp
+from tilewright.te.scan import ScanOp
 
 
 def compute_at(stage: Stage, parent: Stage, axis: IterVar) -> None:
@@ -73,8 +74,12 @@ def compute_inline(stage: Stage) -> None:
 
 
 def compute_root(stage: Stage) -> None:
-    """Compute the whole of ``stage`` before its consumers, which is the default."""
+    """Compute the whole of ``stage`` before its consumers, which is the default; in every step of
+    a scan where it is computed of its state."""
     stage.attachment = Attachment("root", where=user_location())
+    for other in stage.schedule.stages:
+        if isinstance(other.op, ScanOp) and stage.op in other.op.steps():
+            stage.attachment = Attachment("at", other, other.op.scan_axis, user_location())
 
 
 def _check_computable(stage: Stage, primitive: str) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tilewright.arith import Analyzer
 from tilewright.ir.buffer import SCOPES, Buffer
 from tilewright.ir.dtype import DType
 from tilewright.ir.dtype import dtype as as_dtype
 from tilewright.ir.errors import ScheduleError
 from tilewright.ir.expr import Cast, Expr, Load, Reduce, Var, load
 from tilewright.ir.itervar import IterVar, Range
-from tilewright.ir.ops import cast
+from tilewright.ir.ops import add, cast, floordiv, floormod, mul
 from tilewright.ir.visit import rewrite_exprs, substitute
+from tilewright.schedule.relations import Fuse, Relation, Split, pass_extents, pass_values
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp, Operation
@@ -79,7 +81,9 @@ def cache_read(
 def cache_write(s: Schedule, tensor: Any, scope: str) -> Any:
     """Compute ``tensor`` in ``scope`` and then copy it: the computing stage is returned.
 
-    The stage of ``tensor`` becomes the copy ``C[i] = CL[i]``, with fresh axes.
+    The stage of ``tensor`` becomes the copy ``C[i] = CL[i]``, with fresh axes. Where its axes were
+    split, fused or reordered before, ``CL`` has the loops for dimensions: ``C[i, j] = CL[i // 4, j,
+    i % 4]``.
 
     Raises :class:`ScheduleError` where it is not a computed tensor, or was scheduled already.
     """
@@ -99,11 +103,13 @@ def cache_write(s: Schedule, tensor: Any, scope: str) -> Any:
             mend="Pass all of them as a list",
         )
     stage.unused("cache_write")
-    if stage.relations or stage.marks or tuple(stage.leaf_iter_vars) != stage.roots:
+    if stage.marks:
         raise stage.error(
             "cache_write: the stage was already scheduled",
-            mend="Call cache_write before split, fuse, bind and the like",
+            mend="Call cache_write before bind, vectorize and the like",
         )
+    if stage.relations or tuple(stage.leaf_iter_vars) != stage.roots:
+        return _relaid(s, stage, op, tensors, scope, isinstance(tensor, (list, tuple)))
     inner_axes = _fresh_axes([f"{a.name}.c" for a in op.axis], tensors[0].shape)
     renamed = {a.var: b.var for a, b in zip(op.axis, inner_axes, strict=True)}
     inner = make_operation(
@@ -119,6 +125,62 @@ def cache_write(s: Schedule, tensor: Any, scope: str) -> Any:
     made.scope = scope
     s.add(made, before=stage)
     return list(inner.outputs) if isinstance(tensor, (list, tuple)) else inner.outputs[0]
+
+
+def _relaid(
+    s: Schedule, stage: Stage, op: ComputeOp, tensors: list[Tensor], scope: str, several: bool
+) -> Any:
+    """A copy whose dimensions are the loops that the stage has been given, in their order.
+
+    Raises :class:`ScheduleError` where a split does not divide, or data and reduction are fused.
+    """
+    extents: dict[IterVar, Expr] = {a: a.dom.extent for a in stage.roots if a.dom is not None}
+    analyzer = Analyzer()
+    pass_extents(stage.relations, extents, analyzer.simplify)
+    leaves = [a for a in stage.leaf_iter_vars if a.kind == "data"]
+    places: dict[IterVar, Expr] = {a: a.var for a in op.axis}
+    for relation in stage.relations:
+        if isinstance(relation, Split) and relation.parent in places:
+            inner = extents[relation.inner]
+            if not analyzer.prove(floormod(extents[relation.parent], inner).equal(0)):
+                raise stage.error(
+                    "cache_write: the stage was split into parts that are not equal",
+                    relation.parent,
+                    "Call cache_write before split",
+                )
+            places[relation.outer] = floordiv(places[relation.parent], inner)
+            places[relation.inner] = floormod(places[relation.parent], inner)
+        elif isinstance(relation, Fuse) and relation.outer in places:
+            whole = mul(places[relation.outer], extents[relation.inner])
+            places[relation.fused] = add(whole, places[relation.inner])
+    fresh = _fresh_axes([f"{a.name}.c" for a in leaves], tuple(extents[a] for a in leaves))
+    values: dict[IterVar, Expr] = {a: f.var for a, f in zip(leaves, fresh, strict=True)}
+    values |= {a: a.var for a in stage.leaf_iter_vars if a.kind != "data"}
+    pass_values(stage.relations, extents, values)
+    renamed = {a.var: values[a] for a in op.axis}
+    made = make_operation(f"{op.name}.{scope}", fresh, renamed_body(op.body, renamed))
+    indices = tuple(analyzer.simplify(places[a]) for a in leaves)
+    copied = op.derive(tuple(load(t.buffer, indices) for t in made.outputs))
+    inner_stage = Stage(s, made)
+    inner_stage.scope = scope
+    own = dict(zip(op.reduce_axis, made.reduce_axis, strict=True))
+    if all(own[a] is a for a in op.reduce_axis):
+        reduced = [a for a in stage.leaf_iter_vars if a.kind == "reduce"]
+        inner_stage.relations = [r for r in stage.relations if _axis_of(r).kind == "reduce"]
+        inner_stage.leaf_iter_vars = [*fresh, *reduced]
+    stage.replace_op(copied)
+    replace_output(s, op, copied)
+    s.add(inner_stage, before=stage)
+    return list(made.outputs) if several else made.outputs[0]
+
+
+def _axis_of(relation: Relation) -> IterVar:
+    match relation:
+        case Split(parent):
+            return parent
+        case Fuse(outer):
+            return outer
+    return relation.axis
 
 
 def replace_output(s: Schedule, old: Operation, new: Operation) -> None:

@@ -20,6 +20,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.target.instruction import Instruction
 from tilewright.te.operation import ComputeOp, ExternOp
+from tilewright.te.scan import ScanOp
 from tilewright.te.tensor import Tensor
 
 
@@ -28,7 +29,7 @@ def fingerprint(schedule: Schedule, args: Sequence[Any], extra: str = "") -> str
     writer = _Writer()
     parts = [
         extra,
-        writer.text(tuple(args)),
+        writer.text(schedule.resolved(args)),
         writer.text(tuple(t for op in schedule.outputs for t in op.outputs)),
     ]
     parts += (writer.stage(s) for s in schedule.stages)
@@ -160,6 +161,8 @@ class _Writer:
             stage.alignments,
             stage.bounds_alignments,
         ]
+        if isinstance(op, ScanOp):  # which tensors are one with which output
+            parts.append((op.inits, op.updates, op.states))
         for axis, mark in stage.marks.items():
             thread = () if mark.thread is None else mark.thread
             instruction = () if mark.instruction is None else mark.instruction

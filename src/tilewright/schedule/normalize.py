@@ -12,6 +12,7 @@ from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import cast
 from tilewright.ir.visit import BottomUp, exprs, substitute
+from tilewright.schedule.relations import Fuse, Split
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Attachment, Stage
 from tilewright.te.operation import ComputeOp, ExternOp, Operation
@@ -21,7 +22,7 @@ def normalize(schedule: Schedule) -> Schedule:
     """A copy of ``schedule`` in which no stage is inlined; the original stays as it is."""
     copy = Schedule.__new__(Schedule)
     copy.outputs, copy.stages, copy._by_buffer = list(schedule.outputs), [], {}
-    copy._readers = ([], {})
+    copy._readers, copy.moved = ([], {}), schedule.moved
     inlined: dict[Buffer, tuple[tuple[IterVar, ...], Expr]] = {}
     for stage in schedule.stages:
         if stage.attachment.kind == "inline" and isinstance(stage.op, ComputeOp):
@@ -59,8 +60,22 @@ def normalize(schedule: Schedule) -> Schedule:
                     "Compute it at a consumer that has loops",
                     at.where,
                 )
-            clone.attachment = Attachment("at", parent, at.axis, at.where)
+            clone.attachment = Attachment("at", parent, _innermost(parent, at.axis), at.where)
     return copy
+
+
+def _innermost(parent: Stage, axis: IterVar | None) -> IterVar | None:
+    """The loop that ``axis`` is, or the innermost of those that it was split or fused into since a
+    stage was attached to it."""
+    axes = {axis}
+    for relation in parent.relations:
+        match relation:
+            case Split(split, outer, inner) if split in axes:
+                axes |= {outer, inner}
+            case Fuse(outer, inner, fused) if outer in axes or inner in axes:
+                axes.add(fused)
+    leaves = [leaf for leaf in parent.leaf_iter_vars if leaf in axes]
+    return leaves[-1] if leaves else axis
 
 
 class _Inline(BottomUp):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import ScheduleError
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule.absent import absent
-from tilewright.schedule.stage import Stage
+from tilewright.schedule.stage import Attachment, Stage
 from tilewright.te.operation import Operation, PlaceholderOp
+from tilewright.te.scan import ScanOp
 from tilewright.te.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tilewright.schedule.group import Group
 
 
 def as_schedule(given: Any, function: str) -> Schedule:
@@ -35,9 +39,14 @@ class Schedule:
         self.outputs: list[Operation] = list(outputs)
         self.stages: list[Stage] = []
         self._by_buffer: dict[Buffer, Stage] = {}
+        self.moved: dict[Buffer, Buffer] = {}  # what transform_layout keeps a tensor in
         self._readers: tuple[list[Operation], dict[Buffer, list[Stage]]] = ([], {})
         for op in _topological(self.outputs):
             self.add(Stage(self, op))
+        for stage in self.stages:
+            if isinstance(stage.op, ScanOp):
+                for op in stage.op.steps():
+                    self[op].attachment = Attachment("at", stage, stage.op.scan_axis)
 
     def add(self, stage: Stage, before: Stage | None = None) -> None:
         """Take in a stage, in front of another where one is named."""
@@ -45,6 +54,20 @@ class Schedule:
         self.stages.insert(at, stage)
         for tensor in stage.op.outputs:
             self._by_buffer[tensor.buffer] = stage
+
+    def know(self, stage: Stage, buffer: Buffer) -> None:
+        """Let ``buffer`` name a stage too."""
+        self._by_buffer[buffer] = stage
+
+    def resolved(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """Arguments as they are passed: in the layout that the schedule gives them."""
+        found = []
+        for arg in args:
+            buffer = arg.buffer if isinstance(arg, Tensor) else arg
+            while isinstance(buffer, Buffer) and buffer in self.moved:
+                buffer = self.moved[buffer]
+            found.append(arg if isinstance(arg, Tensor) and buffer is arg.buffer else buffer)
+        return tuple(found)
 
     def __getitem__(self, key: Any) -> Stage:
         buffer = self._buffer(key)
@@ -110,6 +133,17 @@ class Schedule:
         from tilewright.schedule.matmul import as_matmul
 
         return as_matmul(self, tensor, whole)
+
+    def create_group(self, outputs: Any, inputs: Any, include_inputs: bool = False) -> Group:
+        """See :func:`tilewright.schedule.group.create_group`."""
+        from tilewright.schedule.group import create_group
+
+        return create_group(self, outputs, inputs, include_inputs)
+
+    @property
+    def stage_map(self) -> dict[Operation, Stage]:
+        """The stages by their operations, under TVM's name."""
+        return {stage.op: stage for stage in self.stages}
 
     def rfactor(self, tensor: Tensor, axis: IterVar, factor_axis: int = 0) -> Any:
         """See :func:`tilewright.schedule.rfactor.rfactor`."""

@@ -15,6 +15,7 @@ from tilewright.te.operation import Operation
 from tilewright.te.tensor import Tensor
 
 if TYPE_CHECKING:
+    from tilewright.schedule.group import Group
     from tilewright.schedule.schedule import Schedule
 
 
@@ -71,6 +72,7 @@ class Stage:
         self.relations: list[Relation] = []
         self.attachment = Attachment()
         self.marks: dict[IterVar, AxisMark] = {}
+        self.group: Group | None = None
         self.env: tuple[IterVar, ...] = ()
         self.store_predicate: Expr | None = None
         self.pipelined, self.pipelined_by = 0, ""  # copies of its memory, and the primitive's name
@@ -86,6 +88,16 @@ class Stage:
     @property
     def name(self) -> str:
         return self.op.name
+
+    @property
+    def attach_stage(self) -> Stage | None:
+        """The stage that it is computed in, under TVM's name."""
+        return self.attachment.stage
+
+    @property
+    def attach_type(self) -> int:
+        """TVM's number of its place: 1 at the root, 2 inlined, 4 at an axis."""
+        return {"root": 1, "inline": 2, "at": 4}[self.attachment.kind]
 
     def replace_op(self, op: Operation) -> None:
         """Compute the outputs by another operation; what was scheduled is forgotten."""
@@ -186,16 +198,10 @@ class Stage:
         nparts: Any = None,
         disable_predication: bool = False,
     ) -> tuple[IterVar, IterVar]:
-        """See :func:`tilewright.schedule.split.split`; ``disable_predication`` is TVM's, and
-        refused."""
+        """See :func:`tilewright.schedule.split.split`; ``disable_predication`` is TVM's, and has no
+        effect: guards that provably hold are dropped, and others are needed."""
         from tilewright.schedule.split import split
 
-        if disable_predication:
-            raise self.error(
-                "split: disable_predication would leave out a guard that is needed",
-                parent,
-                "Leave it out: guards that provably hold are dropped",
-            )
         return split(self, parent, factor, nparts)
 
     def fuse(self, *axes: Any) -> IterVar:
@@ -320,6 +326,12 @@ class Stage:
         from tilewright.schedule.storage import set_store_predicate
 
         set_store_predicate(self, predicate)
+
+    def transform_layout(self, mapping: Any) -> list[Any]:
+        """See :func:`tilewright.schedule.transform_layout.transform_layout`."""
+        from tilewright.schedule.transform_layout import transform_layout
+
+        return transform_layout(self, mapping)
 
     def prefetch(self, tensor: Tensor, axis: IterVar, offset: Any = 1) -> None:
         """See :func:`tilewright.schedule.prefetch.prefetch`."""

@@ -30,7 +30,7 @@ from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import Cast, Expr, Load, Var
 from tilewright.ir.ops import add, const, mul
-from tilewright.ir.stmt import Access, Instr, Store
+from tilewright.ir.stmt import Access, Instr, Stmt, Store
 from tilewright.ir.visit import loads, substitute, uses
 from tilewright.target.devices import compute_capability
 
@@ -129,6 +129,8 @@ class Instruction:
     simulate: Callable[[Any], None] | None = None
     queue: str = ""
     tensor_map: bool = False
+    statement: tuple[Stmt, tuple[tuple[Buffer, tuple[int, ...]], ...]] | None = None
+    overwrites: bool = False
 
     def axes_of(self, operand: Argument) -> tuple[list[int], list[int]]:
         """The numbers of an operand's axes among those of the instruction, and their extents."""
@@ -208,6 +210,8 @@ def decl_instruction(
     simulate: Callable[[Any], None] | None = None,
     queue: str = "",
     tensor_map: bool = False,
+    statement: tuple[Stmt, tuple[tuple[Buffer, tuple[int, ...]], ...]] | None = None,
+    overwrites: bool = False,
 ) -> Instruction:
     """Declare an instruction.
 
@@ -230,6 +234,12 @@ def decl_instruction(
     tensor_map : of one that copies a box of a tensor, zeros where it is outside, by a map that the
         host makes of it: in place of the second operand's pointer its emission gets that of the
         map, and in place of its strides where the box begins, the outermost dimension first.
+
+    statement : what carries it out on every target but "sim", in place of emissions: a statement
+        of buffers of its own, and by operand that buffer and which dimensions of it the operand's
+        are. Strides of the buffers that are variables take the value of the operand's.
+    overwrites : whether that writes the output without reading it, so that a reduction has to
+        stand in it as a whole.
 
     Raises :class:`LanguageError` where the name is taken, an operand has an axis that is not
     declared, or the body's type is not that of the output.
@@ -270,6 +280,8 @@ def decl_instruction(
         simulate,
         queue,
         tensor_map,
+        statement,
+        overwrites,
     )
     INSTRUCTIONS[name] = made
     return made

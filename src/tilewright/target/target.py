@@ -63,8 +63,10 @@ class Target:
     ----------
     kind : "llvm" (the CPU), "cuda", "opencl" or "sim" (a GPU on the CPU).
     arch : "sm_90a" and the like for cuda; for llvm a feature set ("native", "avx2", "avx512",
-        "baseline"); for opencl a device's name, or a part of it: one of those that
-        :data:`~tilewright.target.devices.OPENCL` names need not be at hand to be lowered for.
+        "baseline"), or a machine that is not at hand, to save code for: LLVM's triple, name and
+        features, as "aarch64-linux-gnu//+neon" (-mtriple, -mcpu, -mattr); for opencl a device's
+        name, or a part of it: one of those that :data:`~tilewright.target.devices.OPENCL` names
+        need not be at hand to be lowered for.
         Empty: the machine at hand.
     threads : how many threads PARALLEL loops use on the CPU; 0 means as many as there are cores.
     """
@@ -132,10 +134,13 @@ def _parse(text: str) -> Target:
         hint = f"did you mean {near[0]!r}? The" if near else "the"
         raise TargetError(f"unknown target {text!r}: {hint} kinds are {', '.join(KINDS)}")
     options: dict[str, Any] = {}
+    machine: dict[str, str] = {}
     for word in words[1:]:
         name, _, value = word.lstrip("-").partition("=")
         if name in ("arch", "mcpu", "device"):
             options["arch"] = value
+        elif name in ("mtriple", "mattr"):
+            machine[name] = value
         elif name in ("threads", "num-threads"):
             if not value.isdigit():
                 raise TargetError(f"{word!r} of target {kind}: write -threads=N, a number")
@@ -144,6 +149,9 @@ def _parse(text: str) -> Target:
             raise TargetError(
                 f"unknown option {word!r} of target {kind}: use -arch=NAME or -threads=N"
             )
+    if "mtriple" in machine:
+        parts = (machine["mtriple"], options.get("arch", ""), machine.get("mattr", ""))
+        options["arch"] = "/".join(parts)
     return Target(Kind(kind), **options, limits=_limits(kind, options.get("arch", "")))
 
 

@@ -8,6 +8,7 @@ from tilewright.ir.expr import Select, Var
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.te.functions import *  # noqa: F403
 from tilewright.te.functions import __all__ as _functions
+from tilewright.te.gradient import gradient
 from tilewright.te.operation import (
     ComputeOp,
     ExternOp,
@@ -16,6 +17,7 @@ from tilewright.te.operation import (
     compute,
     extern,
     placeholder,
+    tag_scope,
 )
 from tilewright.te.reduction import (
     comm_reducer,
@@ -29,6 +31,7 @@ from tilewright.te.reduction import (
     thread_axis,
     var,
 )
+from tilewright.te.scan import ScanOp, scan
 from tilewright.te.tensor import Tensor, TensorSlice
 
 if TYPE_CHECKING:
@@ -44,7 +47,8 @@ else:
 
 __all__ = [
     *_functions,
-    "ComputeOp", "ExternOp", "IterVar", "Operation", "PlaceholderOp", "Range", "Select", "Tensor",
-    "TensorSlice", "Var", "comm_reducer", "compute", "extern", "max", "max_value", "min",
-    "min_value", "placeholder", "prod", "reduce_axis", "sum", "thread_axis", "var",
+    "ComputeOp", "ExternOp", "IterVar", "Operation", "PlaceholderOp", "Range", "ScanOp", "Select",
+    "Tensor", "TensorSlice", "Var", "comm_reducer", "compute", "extern", "gradient", "max",
+    "max_value", "min", "min_value", "placeholder", "prod", "reduce_axis", "scan", "sum",
+    "tag_scope", "thread_axis", "var",
 ]  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +19,23 @@ from tilewright.ir.visit import exprs
 from tilewright.te.axes import axis_kind, declared
 from tilewright.te.settled import settled
 from tilewright.te.tensor import Tensor, as_shape, make_buffer, tensor_of
+
+_tag: ContextVar[str | None] = ContextVar("tag", default=None)
+
+
+@contextmanager
+def tag_scope(tag: str) -> Iterator[None]:
+    """Give a tag to the operations that are declared within; also to decorate a function with.
+
+    Raises :class:`LanguageError` within another one.
+    """
+    if _tag.get() is not None:
+        raise LanguageError(f"tag_scope({tag!r}) stands within tag_scope({_tag.get()!r})")
+    token = _tag.set(tag)
+    try:
+        yield
+    finally:
+        _tag.reset(token)
 
 
 class Operation:
@@ -32,6 +51,13 @@ class Operation:
 
     def __init__(self, name: str, tag: str = "", attrs: Mapping[str, Any] | None = None) -> None:
         self.name, self.tag, self.attrs, self.where = name, tag, attrs or {}, user_location()
+        around = _tag.get()
+        if around is not None:
+            if tag:
+                raise LanguageError(
+                    f"{name}: tag={tag!r} stands within tag_scope({around!r}): give one of them"
+                )
+            self.tag = around
 
     @property
     def num_outputs(self) -> int:
@@ -84,7 +110,8 @@ class ComputeOp(Operation):
         axis: tuple[IterVar, ...] | None = None,
     ) -> ComputeOp:
         """The same outputs, computed otherwise."""
-        made = ComputeOp(self.name, self.tag, self.attrs)
+        made = ComputeOp.__new__(ComputeOp)
+        made.name, made.tag, made.attrs = self.name, self.tag, self.attrs
         made.where = self.where
         made.axis = self.axis if axis is None else axis
         made.body = body

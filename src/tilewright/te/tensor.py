@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType, dtype
-from tilewright.ir.errors import LanguageError
+from tilewright.ir.errors import LanguageError, in_declaration
 from tilewright.ir.expr import Expr, IntImm, load
-from tilewright.ir.operand import Operand
+from tilewright.ir.operand import OPERATORS, Operand
 from tilewright.ir.ops import Value, add, as_expr, as_index, const
+from tilewright.ir.values import is_numpy
 
 if TYPE_CHECKING:
     from tilewright.te.operation import Operation
@@ -29,8 +30,9 @@ def as_shape(shape: Value | Sequence[Value], what: str) -> tuple[Expr, ...]:
     found: Sequence[Any] = shape if isinstance(shape, (tuple, list)) else (shape,)
     extents = []
     for extent in found:
-        try:
-            extents.append(as_index(extent))
+        try:  # what Python's division makes of integers is one, where it divides
+            whole = isinstance(extent, float) and extent.is_integer()
+            extents.append(as_index(int(extent) if whole else extent))
         except LanguageError:
             raise LanguageError(
                 f"{what} has an extent of {extent!r}: extents are integers, or made by te.var"
@@ -43,6 +45,27 @@ def as_shape(shape: Value | Sequence[Value], what: str) -> tuple[Expr, ...]:
         if isinstance(made, IntImm) and made.value <= 0:
             raise LanguageError(f"{what} has an extent of {made.value}: extents are positive")
     return tuple(extents)
+
+
+def _operated(name: str, *operands: Any) -> Any:
+    from tilewright.te.arithmetic import elementwise  # it computes tensors of tensors
+
+    return elementwise(name, *operands)
+
+
+def _whole(name: str, reflected: bool = False) -> Any:
+    """An operator on whole tensors, or on the elements of those without dimensions; within the
+    function of a ``te.compute``, where elements are meant, only on these."""
+
+    def method(self: Tensor, *other: Any) -> Any:
+        operands = (*other, self) if reflected else (self, *other)
+        whole = any(isinstance(x, Tensor) and x.ndim for x in operands)
+        fits = all(isinstance(x, (Tensor, Expr, int, float)) or is_numpy(x) for x in operands)
+        if not whole or not fits or in_declaration():
+            return OPERATORS[name](*operands)
+        return _operated(name, *operands)
+
+    return method
 
 
 class Tensor(Operand):
@@ -59,6 +82,21 @@ class Tensor(Operand):
         object.__setattr__(buffer, "tensor", self)
 
     __hash__ = object.__hash__
+
+    __add__, __radd__ = _whole("add"), _whole("add", reflected=True)
+    __sub__, __rsub__ = _whole("sub"), _whole("sub", reflected=True)
+    __mul__, __rmul__ = _whole("mul"), _whole("mul", reflected=True)
+    __truediv__, __rtruediv__ = _whole("div"), _whole("div", reflected=True)
+    __floordiv__, __rfloordiv__ = _whole("floordiv"), _whole("floordiv", reflected=True)
+    __mod__, __rmod__ = _whole("floormod"), _whole("floormod", reflected=True)
+    __lshift__, __rlshift__ = _whole("shl"), _whole("shl", reflected=True)
+    __rshift__, __rrshift__ = _whole("shr"), _whole("shr", reflected=True)
+    __and__, __or__, __xor__ = _whole("bitand"), _whole("bitor"), _whole("bitxor")
+    __neg__, __invert__ = _whole("neg"), _whole("invert")
+
+    def astype(self, to: str) -> Any:
+        """The tensor, or the element of one without dimensions, converted to another type."""
+        return _operated("cast", to, self) if self.ndim else super().astype(to)
 
     def __eq__(self, other: object) -> Any:
         return self is other

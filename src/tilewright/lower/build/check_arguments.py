@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from tilewright.ir.buffer import Buffer
@@ -16,8 +16,15 @@ from tilewright.te.operation import PlaceholderOp
 from tilewright.te.tensor import Tensor
 
 
-def check_params(schedule: Schedule, params: tuple[Any, ...], args: Sequence[Any]) -> None:
-    """Raises :class:`LoweringError` for arguments that are none, twice there, or missing."""
+def check_params(
+    schedule: Schedule,
+    params: tuple[Any, ...],
+    args: Sequence[Any],
+    inner: Collection[Buffer] = (),
+    partial: bool = False,
+) -> None:
+    """Raises :class:`LoweringError` for arguments that are none, twice there, or missing, of
+    which ``inner`` ones and with ``partial`` all may be."""
     for p in params:
         if not isinstance(p, (Buffer, Var)):
             is_array = hasattr(p, "__array_interface__") or hasattr(p, "__dlpack__")
@@ -39,18 +46,11 @@ def check_params(schedule: Schedule, params: tuple[Any, ...], args: Sequence[Any
     for stage in schedule.stages:
         outer = isinstance(stage.op, PlaceholderOp) or stage.op in schedule.outputs
         for tensor in stage.op.outputs:
-            if outer and tensor.buffer not in given:
+            if outer and not partial and tensor.buffer not in given and tensor.buffer not in inner:
                 kind = "input" if isinstance(stage.op, PlaceholderOp) else "output"
                 raise stage.contradiction(
                     f"{tensor.name!r} is an {kind} of the schedule, but not among the arguments",
                     mend="Add it to the list",
-                )
-            if tensor.buffer in given and stage.attachment.kind == "at":
-                raise stage.contradiction(
-                    "the stage is an argument, but computed inside of another stage",
-                    stage.attachment.axis,
-                    "Leave it out of the arguments, or compute it at the root",
-                    stage.attachment.where,
                 )
     for arg in args:
         if isinstance(arg, Tensor) and schedule.stage_of(arg.buffer) is None:

@@ -11,6 +11,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.target.target import Target
 from tilewright.te.operation import ExternOp, PlaceholderOp
+from tilewright.te.scan import ScanOp
 
 
 def check_fits(schedule: Schedule, target: Target) -> None:
@@ -78,6 +79,10 @@ def _no_parallel(stage: Stage, kind: str) -> None:
 def _memory_lasts(stage: Stage, nesting: Nesting) -> None:
     """On chip, memory lasts for one kernel; in global memory, all threads of one share it."""
     scope = stage.scope or nesting.default_scope(stage)
+    scan = stage.attachment.stage
+    if scan is not None and isinstance(scan.op, ScanOp):
+        if any(stage.op.outputs[0] is update for update in scan.op.updates):
+            return  # it is kept in the output of the scan
     if stage.attachment.kind == "root" and scope != "global":
         raise stage.contradiction(
             f"the stage is computed at the root, in a kernel of its own, but kept in {scope} "

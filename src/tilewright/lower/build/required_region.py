@@ -19,6 +19,7 @@ from tilewright.lower.build.attached import attach_place, thread_rank
 from tilewright.schedule.relations import Fuse, Split, pass_values
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp
+from tilewright.te.scan import ScanOp
 
 if TYPE_CHECKING:
     from tilewright.lower.build.bounds import Bounds, Domain
@@ -33,6 +34,11 @@ def required_region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tup
     """
     shape = stage.op.outputs[0].shape
     whole = tuple(const(0) for _ in shape), shape
+    if isinstance(stage.op, ScanOp):  # the rows before the steps are not computed by it
+        dom = stage.op.scan_axis.dom
+        assert dom is not None
+        begin, steps = dom.min, dom.extent
+        whole = (begin, *whole[0][1:]), (steps, *shape[1:])
     if stage.attachment.kind != "at":
         return whole
     los: list[Expr | None] = [None] * len(shape)

@@ -7,7 +7,7 @@ it is attached to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.ir.buffer import Buffer, Layout
@@ -16,31 +16,54 @@ from tilewright.ir.func import Func
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import const, is_const, sub
 from tilewright.ir.stmt import Allocate, FillAhead, For, ForKind, If, Produce, Stmt, seq
-from tilewright.ir.visit import Rewriter, Steps, run
+from tilewright.ir.visit import Rewriter, Steps, replace_buffers, run
 from tilewright.lower.build.bounds import Bounds, infer_bounds
 from tilewright.lower.build.check_arguments import check_params, check_variables
 from tilewright.lower.build.declared_reads import declared_in_bounds
+from tilewright.lower.build.recurrences import in_place, scans, unite
 from tilewright.lower.build.stage_nest import StageNest
 from tilewright.lower.build.storage_align import aligned_strides
 from tilewright.lower.build.swizzled_layout import swizzled_layout
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp, ExternOp, PlaceholderOp
+from tilewright.te.scan import ScanOp
 from tilewright.te.tensor import Tensor
 
 
-def schedule_to_func(schedule: Schedule, args: Sequence[Any], name: str = "main") -> Func:
+def schedule_to_func(
+    schedule: Schedule,
+    args: Sequence[Any],
+    name: str = "main",
+    binds: Mapping[Buffer, Buffer] | None = None,
+    partial: bool = False,
+) -> Func:
     """The program of a schedule over ``args``: tensors, buffers and symbolic variables.
+
+    ``binds`` are other buffers for those of some arguments, say with strides of their own. With
+    ``partial`` an output that is not among ``args`` is memory of the program's own, and an input
+    that is not among them is left open, for programs to look at.
 
     Raises :class:`LoweringError` where an input or output of the schedule is missing in ``args``,
     and where stages are attached or bound in ways that contradict each other.
     """
-    normal = schedule.normalize()
+    args, normal = schedule.resolved(args), schedule.normalize()
     params = tuple(a.buffer if isinstance(a, Tensor) else a for a in args)
-    check_params(normal, params, args)
+    recurrences = scans(normal)
+    same = in_place(normal, recurrences)
+    check_params(
+        normal, params, args, {s.buffer for _, op in recurrences for s in op.states}, partial
+    )
     bounds = infer_bounds(normal)
-    body = Nests(bounds, set(params)).program()
-    check_variables(body, params)
+    nests = Nests(bounds, {*params, *same})
+    body = nests.program()
+    if same:
+        body = unite(body, same, {old: part for old, (part, _) in nests.parts.items()})
+    if binds:
+        body = replace_buffers(body, binds)
+        params = tuple(binds.get(p, p) if isinstance(p, Buffer) else p for p in params)
+    if not partial:
+        check_variables(body, params)
     return Func(name, params, body)
 
 
@@ -138,8 +161,9 @@ class Nests:
                 layout, align = swizzled_layout(stage, kept, self.bounds.scopes[stage])
             shape = kept if stage.op.axis else old.shape
             mins = kept_mins if stage.op.axis else tuple(const(0) for _ in shape)
-            if old in self.params:
-                new = old
+            if old in self.params or isinstance(stage.op, ScanOp):
+                # whole, also where a part of it is computed at a time
+                new, mins = old, tuple(const(0) for _ in old.shape)
             else:
                 new = Buffer(old.name, shape, old.dtype, self.bounds.scopes[stage], layout, align)
             self.parts[old] = (new, mins)

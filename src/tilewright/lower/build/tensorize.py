@@ -116,6 +116,13 @@ class _Tensorize(InContext):
             first, update = None, parts[0]
         else:
             first, update = None, nest
+        if instruction.overwrites and first is None:
+            problem = (
+                "it writes sums of its own loops alone, without adding to what is there: declare "
+                "how it adds as the third of its statements, or tensorize outside of all loops of "
+                "the reduction"
+            )
+            raise self.refused(nest, instruction, line, problem)
         condition, whole = _lifted(_Simplified(self.analyzer).stmt(update))
         chosen, other = const(True), None
         if isinstance(instruction.update.value, Load):
