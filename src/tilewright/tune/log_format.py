@@ -110,6 +110,19 @@ def read_lines(path: str | Path) -> Iterator[tuple[MeasureInput, MeasureResult, 
             raise TuningError(f"{path}, line {number}: {error}") from None
 
 
+def pick_best(in_file: str | Path, out_file: str | Path) -> None:
+    """Write the fastest record of each task and target of a file to another, under AutoTVM's name;
+    of equal ones the last, and of tasks without one that worked none."""
+    best: dict[tuple[str, Any], tuple[float, str]] = {}
+    for inp, result, device in read_lines(in_file):
+        key = str(inp.target), inp.task.workload
+        cost = sum(result.costs) / len(result.costs) if result.costs else _FAILED
+        if not result.error_no and cost <= best.get(key, (cost, ""))[0]:
+            best[key] = cost, encode(inp, result, device)
+    text = "".join(f"{line}\n" for _, line in best.values())
+    Path(out_file).write_text(text, encoding="utf-8")
+
+
 def _lines(path: str | Path) -> Iterator[tuple[int, str]]:
     try:
         with Path(path).open(encoding="utf-8") as file:

@@ -97,19 +97,25 @@ class Task:
 
 
 def create(
-    task_name: str, args: Any, target: str | Target | None = None, target_host: Any = None
+    task_name: Any,
+    args: Any,
+    target: str | Target | None = None,
+    target_host: Any = None,
+    template_key: Any = None,
 ) -> Task:
     """A task for a registered template.
 
     Parameters
     ----------
+    task_name : the template's, or the template itself, as AutoTVM took it in 2019.
     args : what the template is called with: numbers, strings, lists, placeholders.
     target : by default that of the enclosing ``with target:``, then "llvm".
-    target_host : AutoTVM's, and not needed.
+    target_host, template_key : AutoTVM's, and not needed.
 
     Raises :class:`TuningError` where there is no such template, or it declares no space.
     """
     machine = Target.parse(target or current_target() or "llvm")
+    task_name = getattr(task_name, "task_name", task_name)
     serialize(tuple(args))  # before anything is made of what could not be recorded
     task = Task(task_name, tuple(args), machine)
     _ = task.config_space

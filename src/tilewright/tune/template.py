@@ -48,13 +48,18 @@ def template(
 
 
 @overload
+def template(task_name: F) -> F: ...
+
+
+@overload
 def template(task_name: str, func: F, *, reference: Callable[..., Any] | None = None) -> F: ...
 
 
 def template(
-    task_name: str, func: Any = None, *, reference: Callable[..., Any] | None = None
+    task_name: Any, func: Any = None, *, reference: Callable[..., Any] | None = None
 ) -> Any:
-    """Register a function that makes a schedule: ``@template("conv2d")``.
+    """Register a function that makes a schedule: ``@template("conv2d")``, or ``@template``, which
+    takes the name of the function as AutoTVM did in 2019.
 
     The function takes numbers, strings, lists and placeholders, calls :func:`get_config` and the
     ``define_`` functions of what it returns, and returns ``(schedule, [tensors])``. Called
@@ -66,6 +71,9 @@ def template(
 
     Source: AutoTVM, ``autotvm.template``.
     """
+
+    if callable(task_name):
+        return template(task_name.__name__, task_name)
 
     def register(func: F) -> F:
         known = _templates.get(task_name)
@@ -82,6 +90,7 @@ def template(
             with ApplyConfig(query(current_target(), workload)):
                 return func(*args)
 
+        called.task_name = task_name  # type: ignore[attr-defined]
         return cast(F, called)  # which has the signature of func
 
     return register if func is None else register(func)
