@@ -1,0 +1,128 @@
+"""``tvm.topi``: the library of operators under TVM's names, signatures and defaults.
+
+A function is an entry of a table of this package; what each computes is declared once, for all
+layouts. Schedules by name (``generic.schedule_conv2d_nchw``) all are one, which reads the target.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright import topi as _topi
+from tilewright.ir.ops import tvm_promotion
+from tilewright.topi import nn as _own
+from tilewright.topi.utils import get_const_tuple as get_const_tuple
+from tilewright.tvm.namespaces import Namespace
+from tilewright.tvm.topi import (
+    convolution,
+    elements,
+    indexing,
+    norms,
+    numbers,
+    pooling,
+    products,
+    resampling,
+    schedules,
+    space,
+    transform,
+    windows,
+)
+
+
+def _promoted(names: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """Functions in which types are promoted as TVM's."""
+
+    def promoted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **more: Any) -> Any:
+            with tvm_promotion():
+                return function(*args, **more)
+
+        call.__name__ = name
+        return call
+
+    return {name: promoted(name, function) for name, function in names.items()}
+
+
+#: Every operator of topi's own heading, of ``nn`` and of ``image``.
+NAMES = _promoted({**elements.NAMES, **transform.NAMES, **indexing.NAMES, **numbers.NAMES})
+NN = _promoted(
+    {
+        **windows.NAMES,
+        **convolution.NAMES,
+        **products.NAMES,
+        **pooling.NAMES,
+        **norms.NAMES,
+        **space.NAMES,
+        "upsampling": resampling.upsampling,
+        "upsampling3d": resampling.upsampling3d,
+    }
+)
+IMAGE = _promoted(resampling.NAMES)
+
+#: Those that Tilewright has under the same names and with the same parameters, as the articles
+#: schedule them.
+_SHARED = "depthwise_conv2d depthwise_conv2d_nchw relu scale_shift scale_shift_nchw".split()
+nn: Any = Namespace("topi.nn", **{**NN, **{name: getattr(_own, name) for name in _SHARED}})
+for _name in (
+    "batch_matmul batch_norm conv1d conv2d conv2d_transpose conv3d dense depthwise_conv2d dilate "
+    "elemwise flatten local_response_norm mapping pad pooling softmax upsampling utils"
+).split():
+    sys.modules[f"tilewright.tvm.topi.nn.{_name}"] = nn
+    if _name not in vars(nn):
+        setattr(nn, _name, nn)
+image: Any = Namespace("topi.image", **IMAGE)
+utils: Any = Namespace(
+    "topi.utils", **{n: getattr(_topi.utils, n) for n in vars(_topi.utils) if n[0] != "_"}
+)
+utils.equal_const_int, utils.simplify = space.equal_const_int, space.simplify
+util = utils
+tag: Any = Namespace(
+    "topi.tag",
+    ELEMWISE="elemwise",
+    BROADCAST="broadcast",
+    INJECTIVE="injective",
+    COMM_REDUCE="comm_reduce",
+    COMM_REDUCE_IDX="comm_reduce_idx",
+    is_broadcast=lambda tag: (
+        tag in ("elemwise", "broadcast") or tag.startswith(("elemwise", "broadcast"))
+    ),
+    is_injective=lambda tag: tag.startswith(("elemwise", "broadcast", "injective")),
+)
+
+
+class _Schedules(Namespace):
+    """The schedules of a kind of machine."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in NN:
+            return NN[name]
+        return schedules.by_name(name)
+
+
+generic, x86, cuda, arm_cpu, mali, intel_graphics, hexagon = (
+    _Schedules(f"topi.{kind}")
+    for kind in ("generic", "x86", "cuda", "arm_cpu", "mali", "intel_graphics", "hexagon")
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in NAMES:
+        return NAMES[name]
+    if name in ("testing", "vision"):
+        return importlib.import_module(f"tilewright.tvm.topi.{name}")
+    if not name.startswith("_") and hasattr(_topi, name):
+        return getattr(_topi, name)
+    from tilewright.tvm.namespaces import missing
+
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise missing("tvm.topi", name, sorted(NAMES))
+
+
+def __dir__() -> list[str]:
+    return sorted({*NAMES, *(n for n in globals() if not n.startswith("_"))})

@@ -1,0 +1,97 @@
+"""topi's products of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright import te
+from tilewright.ir import ops
+from tilewright.ir.errors import LanguageError
+from tilewright.te import Tensor
+from tilewright.te.arithmetic import elementwise
+from tilewright.topi.reduction import dimension
+
+
+def matmul(
+    tensor_a: Tensor, tensor_b: Tensor, bias: Any = None, out_dtype: Any = None,
+    transpose_a: bool = False, transpose_b: bool = False, *_: Any, **__: Any,
+) -> Any:  # fmt: skip
+    out = str(out_dtype or tensor_a.dtype)
+    k = te.reduce_axis((0, tensor_a.shape[-2 if transpose_a else -1]), "k")
+    rows = tensor_a.shape[-1 if transpose_a else -2]
+    columns = tensor_b.shape[-2 if transpose_b else -1]
+
+    def element(*i: Any) -> Any:
+        *b, m, n = i
+        left = tensor_a(*b, k, m) if transpose_a else tensor_a(*b, m, k)
+        right = tensor_b(n, k) if transpose_b else tensor_b(k, n)
+        return te.sum(left.astype(out) * right.astype(out), axis=k)
+
+    name = "T_dense" if transpose_b and not transpose_a else "T_matmul"
+    made = te.compute((*tensor_a.shape[:-2], rows, columns), element, name, tag="dense")
+    return (
+        made
+        if bias is None
+        else elementwise(
+            "add", made, elementwise(lambda v: v.astype(out), bias, name="T_bias"), name="T_add"
+        )
+    )
+
+
+def dense(
+    data: Tensor, weight: Tensor, bias: Any = None, out_dtype: Any = None, *_: Any, **__: Any
+) -> Any:
+    return matmul(data, weight, bias, out_dtype, False, True)
+
+
+def batch_matmul(
+    tensor_a: Tensor, tensor_b: Tensor, oshape: Any = None, out_dtype: Any = None,
+    transpose_a: bool = False, transpose_b: bool = True, *_: Any, **__: Any,
+) -> Any:  # fmt: skip
+    out = str(out_dtype or tensor_a.dtype)
+    k = te.reduce_axis((0, tensor_a.shape[1 if transpose_a else 2]), "k")
+    batch = tensor_b.shape[0] if ops.is_const(tensor_a.shape[0], 1) else tensor_a.shape[0]
+    shape = (
+        batch,
+        tensor_a.shape[2 if transpose_a else 1],
+        tensor_b.shape[1 if transpose_b else 2],
+    )
+
+    def element(b: Any, m: Any, n: Any) -> Any:
+        p, q = (0 if ops.is_const(x.shape[0], 1) else b for x in (tensor_a, tensor_b))
+        left = tensor_a(p, k, m) if transpose_a else tensor_a(p, m, k)
+        right = tensor_b(q, n, k) if transpose_b else tensor_b(q, k, n)
+        return te.sum(left.astype(out) * right.astype(out), axis=k)
+
+    return te.compute(shape, element, "T_batch_matmul", tag="batch_matmul")
+
+
+def sparse_dense(
+    dense_data: Tensor, sparse_data: Tensor, sparse_indices: Tensor, sparse_indptr: Tensor,
+    sparse_lhs: bool = False,
+) -> Any:  # fmt: skip
+    """A product with the transpose of a matrix in rows (CSR)."""
+    if sparse_lhs or sparse_data.ndim != 1:
+        raise LanguageError("sparse_dense: the second operand is to be sparse, in rows (CSR)")
+    k = te.reduce_axis((0, sparse_data.shape[0]), "nnz")
+
+    def element(m: Any, n: Any) -> Any:
+        own = te.all(k >= sparse_indptr(n), k < sparse_indptr(n + 1))
+        column = te.max(te.min(sparse_indices(k), dense_data.shape[1] - 1), 0)
+        value = dense_data(m, column) * sparse_data(k)
+        return te.sum(te.if_then_else(own, value, te.const(0, value.dtype)), axis=k)
+
+    shape = (dense_data.shape[0], sparse_indptr.shape[0] - 1)
+    return te.compute(shape, element, "T_sparse_dense", tag="sparse_dense")
+
+
+def bias_add(data: Tensor, bias: Tensor, axis: int = 1) -> Any:
+    d = dimension(axis, data.ndim)
+    return te.compute(data.shape, lambda *i: data(*i) + bias(i[d]), "T_bias_add", tag="broadcast")
+
+
+NAMES: dict[str, Callable[..., Any]] = {
+    **{f.__name__: f for f in (batch_matmul, bias_add, dense, matmul, sparse_dense)},
+    "sparse_dense_sp_rhs": sparse_dense,
+}

@@ -1,0 +1,295 @@
+"""topi's functions that move elements, and those that find them: slices, gathers, orders."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright import te
+from tilewright.ir import ops
+from tilewright.ir.errors import LanguageError
+from tilewright.te import Tensor
+from tilewright.te.arithmetic import read
+from tilewright.topi.reduction import dimension
+from tilewright.tvm.topi.elements import axes_of
+
+
+def moved(shape: Any, element: Callable[..., Any], name: str) -> Any:
+    """A tensor of elements that stand elsewhere."""
+    return te.compute(tuple(shape), element, name, tag="injective")
+
+
+def integers(values: Any) -> list[int]:
+    """A list of integers, of what may be constants of programs."""
+    found = values if isinstance(values, (list, tuple)) else [values]
+    numbers: list[Any] = [getattr(v, "value", v) for v in found]
+    return [int(v) for v in numbers]
+
+
+def number(value: Any) -> Any:
+    """A number, of what may be a constant of a program."""
+    return getattr(value, "value", value)
+
+
+def put(at: Sequence[Any], axis: int, *values: Any) -> tuple[Any, ...]:
+    return (*at[:axis], *values, *at[axis + 1 :])
+
+
+def product(shape: Sequence[Any]) -> Any:
+    """How many elements there are."""
+    return functools.reduce(ops.mul, shape, ops.const(1))
+
+
+def expand_dims(a: Tensor, axis: int, num_newaxis: int = 1) -> Any:
+    place = dimension(axis, a.ndim + 1)
+    shape = [*a.shape[:place], *[1] * num_newaxis, *a.shape[place:]]
+    return moved(shape, lambda *i: a(*i[:place], *i[place + num_newaxis :]), "T_expand_dims")
+
+
+def expand_like(a: Tensor, shape_like: Tensor, axis: Any) -> Any:
+    axes = axes_of(axis, shape_like.ndim)
+    return moved(
+        shape_like.shape,
+        lambda *i: a(*(v for d, v in enumerate(i) if d not in axes)),
+        "T_expand_like",
+    )
+
+
+def squeeze(a: Tensor, axis: Any = None) -> Any:
+    ones = [d for d, e in enumerate(a.shape) if ops.is_const(e, 1)]
+    axes = ones if axis is None else axes_of(axis, a.ndim)
+    shape = [e for d, e in enumerate(a.shape) if d not in axes]
+
+    def element(*i: Any) -> Any:
+        own = iter(i)
+        return a(*(0 if d in axes else next(own) for d in range(a.ndim)))
+
+    return moved(shape, element, "T_squeeze")
+
+
+def transpose(a: Tensor, axes: Any = None) -> Any:
+    order = [dimension(d, a.ndim) for d in integers(axes)] if axes else [*range(a.ndim)][::-1]
+    shape = [a.shape[d] for d in order]
+    return moved(shape, lambda *i: a(*(i[order.index(d)] for d in range(a.ndim))), "T_transpose")
+
+
+def flat(at: Sequence[Any], shape: Sequence[Any]) -> Any:
+    found: Any = ops.const(0)
+    for i, extent in zip(at, shape, strict=True):
+        found = ops.add(ops.mul(found, extent), i)
+    return found
+
+
+def unflat(place: Any, shape: Sequence[Any]) -> list[Any]:
+    found: list[Any] = []
+    for extent in reversed(shape[1:]):
+        found.append(ops.floormod(place, extent))
+        place = ops.floordiv(place, extent)
+    return [*([place] if shape else []), *reversed(found)]
+
+
+def reshape(a: Tensor, newshape: Any) -> Any:
+    shape = list(newshape) if isinstance(newshape, (list, tuple)) else [newshape]
+    if any(isinstance(e, int) and e == -1 for e in shape):
+        rest = product([e for e in shape if not (isinstance(e, int) and e == -1)])
+        whole = ops.floordiv(product(a.shape), rest)
+        shape = [whole if isinstance(e, int) and e == -1 else e for e in shape]
+    extents = [ops.as_index(e) for e in shape]
+    return moved(extents, lambda *i: a(*unflat(flat(i, extents), a.shape)), "T_reshape")
+
+
+def flatten(data: Tensor) -> Any:
+    return reshape(data, (data.shape[0], product(data.shape[1:])))
+
+
+def broadcast_to(data: Tensor, shape: Any) -> Any:
+    return te.compute(tuple(shape), lambda *i: read(data, i), "T_broadcast_to", tag="broadcast")
+
+
+def flip(a: Tensor, axis: int = 0) -> Any:
+    d = dimension(axis, a.ndim)
+    return moved(a.shape, lambda *i: a(*put(i, d, a.shape[d] - 1 - i[d])), "T_flip")
+
+
+def reverse_sequence(a: Tensor, seq_lengths: Tensor, seq_axis: int = 1, batch_axis: int = 0) -> Any:
+    d, b = dimension(seq_axis, a.ndim), dimension(batch_axis, a.ndim)
+
+    def element(*i: Any) -> Any:
+        length = seq_lengths(i[b]).astype("int32")
+        place = te.if_then_else(i[d] < length, length - 1 - i[d], i[d])
+        return a(*put(i, d, te.max(te.min(place, a.shape[d] - 1), 0)))
+
+    return moved(a.shape, element, "T_reverse_sequence")
+
+
+def _slices(a: Tensor, begin: Any, end: Any, strides: Any, axes: Any, mode: str = "end") -> Any:
+    own = [dimension(d, a.ndim) for d in integers(axes)] if axes else list(range(a.ndim))
+    begins = list(begin) if begin is not None else [0] * len(own)
+    ends = list(end) if end is not None else [None] * len(own)
+    steps = integers(strides) if strides else []
+    found = [(0, int(getattr(e, "value", 1)), 1) for e in a.shape]
+    for k, d in enumerate(own):
+        extent = int(getattr(a.shape[d], "value", 0))
+        step = 1 if mode == "size" or k >= len(steps) else steps[k]
+        first = begins[k] if k < len(begins) else None
+        last = ends[k] if k < len(ends) else None
+        first = None if first is None else integers(first)[0]
+        last = None if last is None else integers(last)[0]
+        if mode == "size" and last is not None:
+            start = first or 0
+            last = extent if last < 0 else start + last
+        start, stop, step = slice(first, last, step).indices(extent)
+        found[d] = (start, max(0, -(-(stop - start) // step)), step)
+    return found
+
+
+def strided_slice(
+    a: Tensor, begin: Any, end: Any, strides: Any = None, axes: Any = None,
+    slice_mode: str = "end", assume_inbound: bool = True,
+) -> Any:  # fmt: skip
+    found = _slices(a, begin, end, strides, axes, slice_mode)
+    return moved(
+        [count for _, count, _ in found],
+        lambda *i: a(*(start + v * step for v, (start, _, step) in zip(i, found, strict=True))),
+        "T_strided_slice",
+    )
+
+
+def strided_set(a: Tensor, v: Tensor, begin: Any, end: Any, strides: Any = None) -> Any:
+    found = _slices(a, _rows(begin), _rows(end), _rows(strides) if strides else None, None)
+
+    def element(*i: Any) -> Any:
+        inside, place = [], []
+        for at, (start, count, step) in zip(i, found, strict=True):
+            far = (at - start) * (1 if step > 0 else -1)
+            inside += [far >= 0, far < count * abs(step), te.floormod(far, abs(step)).equal(0)]
+            place.append(te.floordiv(far, abs(step)))
+        return te.if_then_else(te.all(*inside), v(*place), a(*i))
+
+    return moved(a.shape, element, "T_strided_set")
+
+
+def _rows(values: Any) -> list[int]:
+    if isinstance(values, Tensor):
+        raise LanguageError("strided_set: begin, end and strides are to be lists of integers")
+    return list(values)
+
+
+def concatenate(a_tuple: Sequence[Tensor], axis: int = 0) -> Any:
+    d = dimension(axis, a_tuple[0].ndim)
+    shape = list(a_tuple[0].shape)
+    starts = [ops.const(0)]
+    for x in a_tuple:
+        starts.append(ops.add(starts[-1], x.shape[d]))
+    shape[d] = starts[-1]
+
+    def element(*i: Any) -> Any:
+        found = a_tuple[-1](*put(i, d, i[d] - starts[-2]))
+        for x, start, stop in reversed(list(zip(a_tuple[:-1], starts, starts[1:], strict=False))):
+            found = te.if_then_else(i[d] < stop, x(*put(i, d, i[d] - start)), found)
+        return found
+
+    return moved(shape, element, "T_concat")
+
+
+def stack(a: Any, axis: int = 0) -> Any:
+    given = list(a) if isinstance(a, (list, tuple)) else [a]
+    return concatenate([expand_dims(x, axis) for x in given], axis)
+
+
+def split(ary: Tensor, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    d = dimension(axis, ary.ndim)
+    if isinstance(indices_or_sections, (list, tuple)):
+        extent = int(getattr(ary.shape[d], "value", 0))
+        ends = [0, *integers(indices_or_sections), extent]
+    else:
+        count = integers(indices_or_sections)[0]
+        extent = int(getattr(ary.shape[d], "value", 0))
+        if extent % count:
+            raise LanguageError(f"split: {extent} elements do not split into {count} equal parts")
+        ends = [k * (extent // count) for k in range(count + 1)]
+    return [
+        moved(
+            put(ary.shape, d, ops.const(stop - start)),
+            lambda *i, start=start: ary(*put(i, d, i[d] + start)),
+            "T_split",
+        )
+        for start, stop in itertools.pairwise(ends)
+    ]
+
+
+def repeat(a: Tensor, repeats: int, axis: int) -> Any:
+    d = dimension(axis, a.ndim)
+    shape = put(a.shape, d, ops.mul(a.shape[d], repeats))
+    return moved(shape, lambda *i: a(*put(i, d, te.floordiv(i[d], repeats))), "T_repeat")
+
+
+def tile(a: Tensor, reps: Any) -> Any:
+    times = integers(reps)
+    rank = max(a.ndim, len(times))
+    times = [1] * (rank - len(times)) + times
+    own = [ops.const(1)] * (rank - a.ndim) + list(a.shape)
+
+    def element(*i: Any) -> Any:
+        at = [te.floormod(v, e) for v, e in zip(i, own, strict=True)]
+        return a(*at[rank - a.ndim :])
+
+    return moved([ops.mul(e, t) for e, t in zip(own, times, strict=True)], element, "T_tile")
+
+
+def layout_transform(
+    array: Tensor, src_layout: str, dst_layout: str, schedule_rule: str = "None"
+) -> Any:
+    """Dimensions in another order, and split into parts: "NCHW" to "NCHW4c"."""
+    source, target = _layout(src_layout), _layout(dst_layout)
+    extents: dict[str, Any] = {}
+    for (name, _), extent in zip(source, array.shape, strict=True):
+        extents[name.upper()] = ops.mul(extents.get(name.upper(), ops.const(1)), extent)
+    inner = {n.upper(): f for n, f in target if n.islower()}
+    shape = [
+        ops.const(f)
+        if n.islower()
+        else ops.floordiv(extents[n] + inner.get(n, 1) - 1, inner.get(n, 1))
+        for n, f in target
+    ]
+    packed = {n.upper(): f for n, f in source if n.islower()}
+
+    def element(*i: Any) -> Any:
+        whole: dict[str, Any] = {}
+        for (name, _), v in zip(target, i, strict=True):
+            step = 1 if name.islower() else inner.get(name, 1)
+            whole[name.upper()] = whole.get(name.upper(), 0) + v * step
+        at = []
+        for name, factor in source:
+            v = whole[name.upper()]
+            if name.islower():
+                at.append(te.floormod(v, factor))
+            else:
+                at.append(te.floordiv(v, packed[name]) if name in packed else v)
+        return array(*at)
+
+    return moved(shape, element, "T_layout_trans")
+
+
+def _layout(text: str) -> list[tuple[str, int]]:
+    """The dimensions of a layout: "NCHW4c" has a part of 4 channels last."""
+    found, number = [], ""
+    for letter in text:
+        if letter.isdigit():
+            number += letter
+        else:
+            found.append((letter, int(number or 1)))
+            number = ""
+    return found
+
+
+NAMES: dict[str, Callable[..., Any]] = {
+    f.__name__: f
+    for f in (
+        broadcast_to, concatenate, expand_dims, expand_like, flip, layout_transform, repeat,
+        reshape, reverse_sequence, split, squeeze, stack, strided_set, strided_slice, tile,
+        transpose,
+    )
+}  # fmt: skip
