@@ -124,7 +124,7 @@ def test_an_extent_and_an_index_of_numpy_are_as_wide_as_python_numbers():
     assert str(A.shape[0].dtype) == "int32"
     assert str(A[np.int64(1)].indices[0].dtype) == "int32"
     with pytest.raises(LanguageError):
-        te.placeholder((np.float64(4),))
+        te.placeholder((np.float64(4.5),))
 
 
 def test_the_mode_ends_where_a_declaration_fails():

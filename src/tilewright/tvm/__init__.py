@@ -11,39 +11,51 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from tilewright import __version__ as __version__
 from tilewright import te as _te
-from tilewright import topi
 from tilewright.arith import Analyzer as _Analyzer
 from tilewright.ir import expr as _expr
 from tilewright.ir import ops as _ops
+from tilewright.ir import stmt as _stmt
+from tilewright.ir.buffer import Buffer as _Buffer
 from tilewright.ir.errors import TilewrightError
+from tilewright.ir.func import Func as _Func
 from tilewright.runtime import Device, NDArray
 from tilewright.schedule import Schedule, create_schedule
+from tilewright.schedule.transform_layout import AXIS_SEPARATOR
 from tilewright.target import Target as _Target
 from tilewright.tvm import functions as _functions
+from tilewright.tvm import intrinsics as _intrinsics
+from tilewright.tvm import ir_builder as _builder
 from tilewright.tvm import machines as _machines
+from tilewright.tvm import packed as _packed
+from tilewright.tvm import programs as _programs
 from tilewright.tvm.functions import convert as convert
 from tilewright.tvm.machines import cpu, cuda, device, opencl
 from tilewright.tvm.namespaces import Constructor as _Constructor
 from tilewright.tvm.namespaces import Namespace as _Namespace
 from tilewright.tvm.namespaces import missing as _missing
-from tilewright.tvm.programs import BuiltModule, IRModule, build, lower, pass_context
+from tilewright.tvm.programs import BuiltModule, IRModule, build, build_config, lower, pass_context
 
 __all__ = [
-    *_te.__all__, "BuiltModule", "IRModule", "Schedule", "TVMError", "arith", "build", "cl",
-    "context", "convert", "cpu", "create_schedule", "cuda", "device", "expr", "gpu", "ir", "lower",
-    "module", "nd", "opencl", "runtime", "schedule", "target", "te", "tensor", "testing", "tir",
-    "topi", "transform",
+    *_te.__all__, "BuiltModule", "IRModule", "Schedule", "TVMError", "arith", "build",
+    "build_config", "cl", "container", "context", "contrib", "convert", "cpu", "create_schedule",
+    "cuda", "decl_buffer", "decl_tensor_intrin", "device", "driver", "error", "expr",
+    "get_global_func", "gpu", "ir", "ir_builder", "lower", "module", "nd", "opencl",
+    "register_func", "runtime", "schedule", "target", "te", "tensor", "testing", "tir", "topi",
+    "transform",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name in _language:
         return _language[name]
+    if name == "topi":  # so is what declares operators
+        return importlib.import_module("tilewright.tvm.topi")
     if name == "autotvm":  # loaded when it is asked for: most programs do not tune
         return importlib.import_module("tilewright.tune.autotvm")
     if name.startswith("__"):
@@ -87,6 +99,11 @@ def _promoting(function: Any) -> Any:
 
 _language: dict[str, Any] = {name: getattr(_te, name) for name in _te.__all__}
 _language |= {name: getattr(_functions, name) for name in _functions.__all__}
+_language |= {
+    "call_packed": _packed.call_packed,
+    "decl_buffer": _intrinsics.decl_buffer,
+    "decl_tensor_intrin": _intrinsics.decl_tensor_intrin,
+}
 _language = {name: _promoting(known) for name, known in _language.items()}
 _language["Select"] = _Constructor(_expr.Select, _functions.select)
 _nodes: dict[str, Any] = {
@@ -104,8 +121,34 @@ _nodes |= {
 }
 te: Any = _Namespace("te", **_language, create_schedule=create_schedule, Schedule=Schedule)
 te.placeholder = placeholder
+te.AXIS_SEPARATOR = AXIS_SEPARATOR
+te.tag_scope, te.create_prim_func = _te.tag_scope, _programs.create_prim_func
 _nodes["Select"] = _language["Select"]
-tir: Any = _Namespace("tir", **{**_language, **_nodes})
+ir_builder: Any = _Namespace("tir.ir_builder", create=_builder.create, IRBuilder=_builder.IRBuilder)
+_functor: Any = _Namespace(
+    "tir.stmt_functor",
+    post_order_visit=_functions.post_order_visit,
+    substitute=_functions.substitute,
+)
+_statements = {
+    name: cls
+    for name, cls in vars(_stmt).items()
+    if isinstance(cls, type) and issubclass(cls, _stmt.Stmt)
+}
+_program_nodes = {
+    "Buffer": _Buffer,
+    "BufferLoad": _expr.Load,
+    "BufferStore": _stmt.Store,
+    "IfThenElse": _stmt.If,
+    "IterVar": _te.IterVar,
+    "PrimFunc": _Func,
+    "ProducerLoad": _expr.Load,
+    "SeqStmt": _stmt.Seq,
+}
+tir: Any = _Namespace("tir", **{**_language, **_nodes, **_statements, **_program_nodes})
+tir.ir_builder, tir.stmt_functor = ir_builder, _functor
+register_func, get_global_func = _packed.register_func, _packed.get_global_func
+decl_buffer, decl_tensor_intrin = _intrinsics.decl_buffer, _intrinsics.decl_tensor_intrin
 expr: Any = _Namespace("expr", **_nodes)
 _range = _Constructor(
     _te.Range,
@@ -113,7 +156,17 @@ _range = _Constructor(
     from_min_extent=_te.Range.from_extent,
     make_by_min_extent=_te.Range.from_extent,
 )
-ir: Any = _Namespace("ir", Range=_range, PrimExpr=_expr.Expr)
+ir: Any = _Namespace(
+    "ir",
+    Array=(list, tuple),
+    IRModule=IRModule,
+    PrimExpr=_expr.Expr,
+    Range=_range,
+    assert_structural_equal=_functions.assert_structural_equal,
+    structural_equal=_functions.structural_equal,
+)
+container: Any = _Namespace("container", Array=(list, tuple), Map=dict)
+error: Any = _Namespace("error", InternalError=TilewrightError, TVMError=TilewrightError)
 tensor: Any = _Namespace(
     "tensor",
     Tensor=_te.Tensor,
@@ -125,11 +178,17 @@ schedule: Any = _Namespace(
     "schedule",
     Schedule=Schedule,
     create_schedule=create_schedule,
+    Buffer=_Buffer,
     IterVar=_te.IterVar,
+    AutoInlineBroadcast=_functions.inline_broadcast,
     AutoInlineElemWise=_functions.inline_elementwise,
     AutoInlineInjective=_functions.inline_injective,
+    InferBound=_programs.infer_bound,
+    ScheduleOps=_programs.schedule_ops,
 )
 te.tensor, te.schedule = tensor, schedule
+sys.modules["tilewright.tvm.te.schedule"] = schedule
+sys.modules["tilewright.tvm.te.tensor"] = tensor
 arith: Any = _Namespace("arith", Analyzer=_Analyzer)
 TVMError = TilewrightError
 
@@ -138,6 +197,24 @@ TVMError = TilewrightError
 
 gpu, cl, context = cuda, opencl, device
 transform: Any = _Namespace("transform", PassContext=pass_context)
+driver: Any = _Namespace(
+    "driver",
+    build=build,
+    build_module=_Namespace(
+        "driver.build_module",
+        build=build,
+        lower=lower,
+        schedule_to_module=_programs.schedule_to_module,
+    ),
+    lower=lower,
+)
+contrib: Any = _Namespace(
+    "contrib",
+    cblas=_Namespace("contrib.cblas", matmul=_packed.matmul),
+    pickle_memoize=_Namespace("contrib.pickle_memoize", memoize=_functions.memoize),
+    nvcc=_Namespace("contrib.nvcc", have_fp16=lambda version: True),
+    utils=_Namespace("contrib.utils", tempdir=_machines.tempdir),
+)
 nd: Any = _Namespace(
     "nd", array=_machines.nd_array, empty=_machines.nd_empty, NDArray=NDArray, cpu=cpu, gpu=gpu,
     cuda=cuda, cl=cl, opencl=opencl, context=context, device=device,
@@ -161,6 +238,14 @@ module: Any = _Namespace(
 testing: Any = _Namespace(
     "testing",
     assert_allclose=_machines.assert_allclose,
+    assert_prim_expr_equal=_functions.assert_prim_expr_equal,
+    uses_gpu=lambda test: test,
     device_enabled=_machines.enabled,
     enabled_targets=_machines.enabled_targets,
+    main=_machines.run_tests,
+    parameter=_machines.parameter,
+    parameters=_machines.parameters,
+    parametrize_targets=_machines.parametrize_targets,
+    fixture=_machines.fixture,
+    **{f"requires_{kind}": _machines.requirement(kind) for kind in _machines.REQUIREMENTS},
 )

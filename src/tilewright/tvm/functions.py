@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 from tilewright import te
-from tilewright.ir import ops
+from tilewright.arith import Analyzer
+from tilewright.ir import ops, visit
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import Expr, Var
+from tilewright.ir.func import Func
+from tilewright.ir.stmt import Stmt
 from tilewright.ir.visit import loads
 from tilewright.schedule import Schedule
 from tilewright.te.operation import ComputeOp
 
 __all__ = [
     "acosh", "add", "asinh", "atan2", "atanh", "bitwise_and", "bitwise_not", "bitwise_or",
-    "bitwise_xor", "call_intrin", "call_pure_extern", "cast", "const", "convert", "div", "hypot",
-    "if_then_else", "infinity", "isfinite", "isinf", "likely", "multiply", "pow", "shift_left",
-    "shift_right", "size_var", "subtract",
+    "bitwise_xor", "call_intrin", "call_pure_extern", "cast", "const", "convert", "copysign",
+    "div", "fmod", "hypot", "if_then_else", "infinity", "isfinite", "isinf", "isnullptr", "ldexp",
+    "likely", "max_value", "min_value", "multiply", "nextafter", "pow", "shift_left", "shift_right",
+    "size_var", "subtract", "trunc_div", "trunc_mod", "vscale",
 ]  # fmt: skip
 
 
@@ -169,6 +175,84 @@ def call_intrin(dtype: str, func_name: str, *args: Any) -> Expr:
     return ops.cast(dtype, known(*args))
 
 
+def fmod(x: Any, y: Any) -> Expr:
+    """What is left of ``x`` once ``y`` is taken off as often as it fits, of the sign of ``x``."""
+    a, b = ops.unify(x, y)
+    if not a.dtype.is_float:
+        return ops.truncmod(a, b)
+    return ops.sub(a, ops.mul(te.trunc(a / b), b))
+
+
+def copysign(x1: Any, x2: Any) -> Expr:
+    """``x1`` with the sign of ``x2``, where that is not zero."""
+    a, b = ops.unify(_float(x1), _float(x2))
+    return ops.select(b < 0, -te.abs(a), te.abs(a))
+
+
+def ldexp(x1: Any, x2: Any) -> Expr:
+    """``x1`` times two to the power of the integer ``x2``."""
+    a = _float(x1)
+    return ops.mul(a, te.exp2(ops.cast(a.dtype, ops.as_expr(x2))))
+
+
+def isnullptr(x: Any) -> Expr:
+    """Whether a buffer is missing: never, since calls refuse it."""
+    return ops.const(False)
+
+
+def nextafter(x1: Any, x2: Any) -> Expr:
+    """The neighbour of ``x1`` on the side of ``x2``, by the C function."""
+    a, b = ops.unify(_float(x1), _float(x2))
+    symbol = "nextafter" if a.dtype.bits == 64 else "nextafterf"
+    return te.call_extern(str(a.dtype), symbol, a, b)
+
+
+def vscale() -> Expr:
+    """1: vectors have a fixed length here, and not a multiple of one that the machine chooses."""
+    return ops.const(1)
+
+
+def trunc_div(a: Any, b: Any) -> Expr:
+    return ops.truncdiv(a, b)
+
+
+def trunc_mod(a: Any, b: Any) -> Expr:
+    return ops.truncmod(a, b)
+
+
+def min_value(dtype: str, span: Any = None) -> Expr:
+    """The smallest finite value of a type."""
+    return _limit(dtype, -1)
+
+
+def max_value(dtype: str, span: Any = None) -> Expr:
+    """The largest finite value of a type."""
+    return _limit(dtype, 1)
+
+
+def _limit(dtype: str, sign: int) -> Expr:
+    largest = {
+        "float16": 65504.0,
+        "float32": 3.4028234663852886e38,
+        "float64": 1.7976931348623157e308,
+    }
+    if dtype in largest:
+        return te.const(sign * largest[dtype], dtype)
+    return te.min_value(dtype) if sign < 0 else te.max_value(dtype)
+
+
+def substitute(node: Any, vmap: Any) -> Any:
+    """``node`` with variables replaced by expressions."""
+    return visit.substitute(node, {k: ops.as_expr(v) for k, v in dict(vmap).items()})
+
+
+def post_order_visit(node: Any, fvisit: Callable[[Any], Any]) -> None:
+    """Call ``fvisit`` on every node, those below before those above."""
+    for child in visit.below(node):
+        post_order_visit(child, fvisit)
+    fvisit(node)
+
+
 def _float(x: Any) -> Expr:
     a = ops.as_expr(x)
     return a if a.dtype.is_float else ops.cast("float32", a)
@@ -177,6 +261,11 @@ def _float(x: Any) -> Expr:
 def inline_elementwise(s: Schedule) -> None:
     """Inline every stage that reads its inputs at its own index alone, outputs apart."""
     _inline(s, _is_elementwise)
+
+
+def inline_broadcast(s: Schedule) -> None:
+    """Inline every stage that is tagged as elementwise or broadcast, and elementwise ones."""
+    _inline(s, lambda op: op.tag.startswith(("elemwise", "broadcast")) or _is_elementwise(op))
 
 
 def inline_injective(s: Schedule) -> None:
@@ -194,3 +283,43 @@ def _inline(s: Schedule, wanted: Callable[[ComputeOp], bool]) -> None:
 def _is_elementwise(op: ComputeOp) -> bool:
     own = tuple(axis.var for axis in op.axis)
     return all(read.indices == own for expr in op.body for read in loads(expr))
+
+
+def memoize(key: str, save_at_exit: bool = False) -> Callable[..., Any]:
+    """``tvm.contrib.pickle_memoize``: a decorator that calls a function once for its arguments."""
+    return functools.cache
+
+
+def assert_prim_expr_equal(lhs: Any, rhs: Any) -> None:
+    """Raises :class:`ValueError` where two expressions are not proved to be equal."""
+    if not Analyzer().prove(ops.as_expr(lhs).equal(rhs)):
+        raise ValueError(f"{lhs} and {rhs} are not equal")
+
+
+def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
+    """Whether two expressions or programs are equal but for the names of their variables and
+    buffers. ``map_free_vars`` is TVM's; names never count here."""
+    pairs: dict[Any, Any] = {}
+
+    def equal(a: Any, b: Any) -> bool:
+        if type(a) is not type(b):
+            return False
+        if isinstance(a, (Var, Buffer)):
+            return a.dtype == b.dtype and pairs.setdefault(a, b) is b
+        if isinstance(a, (tuple, list)):
+            return len(a) == len(b) and all(map(equal, a, b))
+        if isinstance(a, Func):
+            return equal((a.params, a.body), (b.params, b.body))
+        if isinstance(a, (Expr, Stmt)):
+            names = getattr(type(a), "__match_args__", ())
+            return all(equal(getattr(a, n), getattr(b, n)) for n in names if n != "name")
+        return bool(a == b)
+
+    given = (x if isinstance(x, (Stmt, Func)) else ops.as_expr(x) for x in (lhs, rhs))
+    return equal(*given)
+
+
+def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> None:
+    """Raises :class:`ValueError` where :func:`structural_equal` does not hold."""
+    if not structural_equal(lhs, rhs, map_free_vars):
+        raise ValueError(f"these differ:\n{lhs}\nand\n{rhs}")

@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 #: What does the work of names of TVM's that are not here.
 _INSTEAD = {
     "auto_scheduler": "tvm.autotvm tunes templates",
-    "build_config": "use s[stage].pragma(axis, 'auto_unroll_max_step', n)",
-    "call_packed": "use te.extern with te.call_extern, which calls a C function",
-    "contrib": "use te.extern with te.call_extern, which calls a C function, and Python's tempfile",
-    "copysign": "use te.call_extern('float32', 'copysignf', x, y)",
-    "create_prim_func": "tvm.lower(s, args) gives the program of a schedule",
-    "decl_buffer": "te.extern passes the buffers of its inputs and outputs",
-    "decl_tensor_intrin": "use tilewright.target.instruction.decl_instruction",
-    "driver": "tvm.lower and tvm.build are called by these names",
     "evaluate": "te.extern takes a statement or an expression",
-    "fmod": "use te.call_extern('float32', 'fmodf', x, y), or te.truncmod of integers",
-    "generic": "declare with te.compute or tvm.topi, and schedule with te.create_schedule",
-    "get_global_func": "use te.call_extern, which calls a C function by its name",
-    "gradient": "declare the gradient with te.compute",
     "hybrid": "declare with te.compute",
     "intrin": "use te.call_extern, or the functions of te: te.exp, te.popcount",
-    "ir_builder": "te.extern takes a statement of tilewright.ir.stmt",
     "make": "use the functions of te: te.if_then_else, te.const",
     "meta_schedule": "tvm.autotvm tunes templates",
     "micro": "kernel.export_c(path) writes a C file that stands alone",
     "placeholders": "use te.placeholder",
-    "register_func": "use te.call_extern, which calls a C function by its name",
     "relax": "declare operators with te.compute or tvm.topi",
     "relay": "declare operators with te.compute or tvm.topi",
     "rpc": "build, kernel.save(path), and tilewright.load(path) on the other machine",
-    "scan": "declare the steps of the recurrence as stages of their own",
     "script": "str(tvm.lower(s, args)) is the script of a program; programs are written in te",
-    "stmt_functor": "tilewright.ir.visit walks and rewrites programs",
     "stmt": "statements are classes of tilewright.ir.stmt",
-    "tag_scope": "pass tag= to te.compute",
 }
 #: How many names are listed; of more, those that are near.
 _FEW = 12
@@ -56,11 +41,14 @@ def missing(namespace: str, name: str, known: Sequence[str]) -> AttributeError:
     return AttributeError(f"Tilewright's {namespace} has no {name!r}{hint}")
 
 
-class Namespace:
-    """Names under one heading; one that it lacks is an error that says what to use."""
+class Namespace(ModuleType):
+    """A module of TVM's, to import from too; a name that it lacks is an error that says what to
+    use."""
 
     def __init__(self, namespace: str, **names: Any) -> None:
-        self.__dict__.update(names, _namespace=namespace)
+        super().__init__(f"tilewright.tvm.{namespace}")
+        self.__dict__.update(names, _namespace=namespace, __path__=[])
+        sys.modules[self.__name__] = self
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -1,53 +1,116 @@
-"""``tvm.lower`` and ``tvm.build``: a schedule as a program to look at, and as a kernel."""
+"""``tvm.lower`` and ``tvm.build``: schedules as programs to look at, and as kernels."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tilewright.ir import script, text2017
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.func import Func
+from tilewright.ir.stmt import ForKind, Pragma, Stmt
 from tilewright.lower.backend.flatten import flatten
+from tilewright.lower.build.bounds import infer_bounds
+from tilewright.lower.build.schedule_to_func import schedule_to_func
 from tilewright.lower.pipeline import form
+from tilewright.lower.pipeline import lower as lower_module
 from tilewright.runtime import Kernel
 from tilewright.runtime.compile import build as build_kernel
-from tilewright.schedule import Schedule
+from tilewright.schedule import Schedule, create_schedule
 from tilewright.target import Target, current_target
+from tilewright.te import ExternOp, PlaceholderOp, Range, Tensor
+from tilewright.tvm.packed import raise_what_was_raised
+
+#: Options of TVM's passes that have no effect here, where the passes are others.
+_NO_EFFECT = ("relay.", "te.", "testing.", "tir.")
+_ADDED = ("tir.add_lower_pass",)
+
+_config: ContextVar[Mapping[str, Any]] = ContextVar("pass_context", default={})  # noqa: B039
+
+
+@dataclass(frozen=True)
+class Program:
+    """A schedule over its arguments."""
+
+    schedule: Schedule
+    args: tuple[Any, ...]
+    name: str = "main"
+    binds: Mapping[Buffer, Buffer] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def partial(self) -> bool:
+        """Whether the arguments leave out an input or an output."""
+        args = self.schedule.resolved(self.args)
+        given = {a.buffer if isinstance(a, Tensor) else a for a in args}
+        return any(
+            isinstance(s.op, PlaceholderOp) or s.op in self.schedule.outputs
+            for s in self.schedule.stages
+            if not given.issuperset(t.buffer for t in s.op.outputs)
+        )
+
+    @cached_property
+    def func(self) -> Func:
+        """Its loops, in the form in which they are shown."""
+        machine = current_target() or Target.parse("llvm")
+        with configured(self.schedule, self.config):
+            return form(self.schedule, self.args, machine, self.name, self.binds, self.partial)
+
+    def kernel(self, target: Target | None, verify: bool) -> Kernel:
+        with configured(self.schedule, self.config):
+            if not self.binds and not self.partial:
+                return build_kernel(self.schedule, self.args, target, self.name, verify)
+            machine = target or Target.parse("llvm")
+            module = lower_module(
+                self.schedule, self.args, machine, self.name, None, self.binds, self.partial
+            )
+            return build_kernel(module, target=machine, verify=verify)
 
 
 class IRModule:
-    """A lowered program, to look at: ``print`` gives TVM's script, ``text("2017")`` the old form.
+    """Lowered programs, to look at: ``print`` gives TVM's script, ``text("2017")`` the old form.
 
-    ``mod["main"]`` is its function; :func:`build` takes it too.
+    ``mod["main"]`` is the function of that name, :meth:`update` takes in those of another module,
+    and :func:`build` compiles all of them.
     """
 
-    def __init__(self, func: Func, schedule: Schedule, args: Sequence[Any]) -> None:
-        self.func, self.schedule, self.args = func, schedule, args
+    def __init__(self, *programs: Program) -> None:
+        self.programs = {program.name: program for program in programs}
 
-    def __getitem__(self, name: str) -> Func:
-        if name != self.func.name:
-            raise KeyError(f"the module holds one function, {self.func.name!r}, not {name!r}")
-        return self.func
+    def __getitem__(self, name: Any) -> Func:
+        found = self.programs.get(str(getattr(name, "name_hint", name)))
+        if found is None:
+            listed = ", ".join(map(repr, self.programs))
+            raise KeyError(f"the module has no function {name!r}: it has {listed}")
+        return found.func
 
     @property
     def functions(self) -> dict[str, Func]:
-        return {self.func.name: self.func}
+        return {name: program.func for name, program in self.programs.items()}
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "update":
-            raise AttributeError("an IRModule holds one function: build each schedule on its own")
-        raise AttributeError(f"an IRModule has no attribute {name!r}")
+    def items(self) -> Any:
+        """The functions and their names."""
+        return self.functions.items()
+
+    def get_global_vars(self) -> list[str]:
+        """The names of its functions."""
+        return list(self.programs)
+
+    def update(self, other: IRModule) -> None:
+        """Take in the functions of another module, over those of the same name."""
+        self.programs.update(other.programs)
 
     def text(self, style: str = "script") -> str:
-        """The program with flat indices, in the style "script" (2024) or "2017"."""
-        flat = flatten(self.func)
-        if style == "2017":
-            return text2017.program_text(self.func, flat)
-        if style != "script":
+        """The programs with flat indices, in the style "script" (2024) or "2017"."""
+        if style not in ("script", "2017"):
             raise ValueError(f'the styles are "script" and "2017", not {style!r}')
-        return script.script_text(self.func, flat)
+        written = text2017.program_text if style == "2017" else script.script_text
+        return "\n".join(written(f, flatten(f)) for f in self.functions.values())
 
     script = astext = text
 
@@ -62,48 +125,161 @@ class IRModule:
 
 
 def lower(
-    inputs: Schedule,
-    args: Sequence[Any],
+    inputs: Any,
+    args: Sequence[Any] | None = None,
     name: str = "main",
-    binds: None = None,
+    binds: Mapping[Tensor, Buffer] | None = None,
     simple_mode: bool = False,
 ) -> IRModule:
     """The loops of a schedule, simplified and with virtual threads interleaved.
 
+    An output that is not among ``args`` is memory of the program's own. ``binds`` are buffers, of
+    :func:`~tilewright.tvm.intrinsics.decl_buffer`, with strides of their own for tensors.
     ``simple_mode`` is TVM's, and changes nothing here. Raises :class:`LoweringError` where the
     schedule has no program.
     """
-    if binds is not None:
-        raise LoweringError("tvm.lower: the buffers of tensors are their own; leave out binds")
-    machine = current_target() or Target.parse("llvm")
-    return IRModule(form(inputs, args, machine, name), inputs, args)
+    if isinstance(inputs, IRModule):
+        return inputs
+    others = {tensor.buffer: buffer for tensor, buffer in (binds or {}).items()}
+    made = IRModule(Program(inputs, tuple(args or ()), name, others, dict(_config.get())))
+    made[name]  # whose errors are those of lowering
+    return made
+
+
+def schedule_to_module(
+    sch: Schedule, args: Sequence[Any] | None = None, name: str = "main", binds: Any = None
+) -> IRModule:
+    """TVM's name for the first half of :func:`lower`."""
+    return lower(sch, args, name, binds)
+
+
+def create_prim_func(ops: Sequence[Any]) -> Func:
+    """The program that computes the last of ``ops`` from the others, one nest of loops a stage."""
+    made = [t for t in ops if isinstance(t, Tensor) and not isinstance(t.op, PlaceholderOp)]
+    return lower(create_schedule([t.op for t in made]), ops)["main"]
+
+
+def infer_bound(s: Schedule) -> dict[Any, Range]:
+    """By axis its range, as TVM's ``schedule.InferBound`` gives them: those of loops from 0."""
+    bounds = infer_bounds(s.normalize())
+    found: dict[Any, Range] = {}
+    for stage, domain in bounds.domains.items():
+        for axis, extent in domain.extents.items():
+            start = domain.starts.get(axis, 0) if axis in stage.leaf_iter_vars else 0
+            found[axis] = Range.from_extent(domain.starts.get(axis, start), extent)
+        for mark in stage.marks.values():
+            if mark.thread is not None:
+                extents = [domain.extents[a] for a, m in stage.marks.items() if m is mark]
+                found[mark.thread] = Range.from_extent(0, extents[0])
+    return found
+
+
+def schedule_ops(s: Schedule, bounds: Any = None, debug_keep_trivial_loop: bool = False) -> Stmt:
+    """The loops of a schedule, as TVM's ``schedule.ScheduleOps``."""
+    return schedule_to_func(s, (), partial=True).body
 
 
 @contextlib.contextmanager
-def pass_context(opt_level: int = 2, **more: Any) -> Iterator[None]:
-    """TVM's ``PassContext``: the level of optimization is always the same here."""
-    if more := {k: v for k, v in more.items() if v}:
-        raise LoweringError(
-            f"PassContext({', '.join(more)}): the passes are fixed; a schedule says what to do to "
-            "its loops, for example s[stage].pragma(axis, 'auto_unroll_max_step', 16)"
+def pass_context(
+    opt_level: int = 2,
+    required_pass: Any = None,
+    disabled_pass: Any = None,
+    instruments: Any = None,
+    config: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Iterator[None]:
+    """TVM's ``PassContext``: what ``config`` says of vectors and of unrolling holds for schedules
+    that are lowered within.
+
+    Raises :class:`LoweringError` for a pass to be added, and for what is no option of TVM's.
+    """
+    options = {**_config.get(), **(config or {}), **{f"tir.{k}": v for k, v in more.items()}}
+    for name, value in options.items():
+        if name in _ADDED or not name.startswith(_NO_EFFECT):
+            raise LoweringError(
+                f"PassContext(config={{{name!r}: {value!r}}}): the passes are fixed; a schedule "
+                "says what to do to its loops, for example s[stage].pragma(axis, "
+                "'auto_unroll_max_step', 16)"
+            )
+    token = _config.set(options)
+    try:
+        yield
+    finally:
+        _config.reset(token)
+
+
+@contextlib.contextmanager
+def build_config(**options: Any) -> Iterator[None]:
+    """``tvm.build_config`` of 2019: ``auto_unroll_max_step``, ``unroll_explicit``,
+    ``disable_vectorize``; others have no effect."""
+    unroll = {
+        new: options[old]
+        for old, new in (
+            ("auto_unroll_max_step", "auto_max_step"),
+            ("unroll_explicit", "explicit_unroll"),
         )
-    yield
+        if old in options
+    }
+    vectorize = bool(options.get("disable_vectorize"))
+    with pass_context(config={"tir.UnrollLoop": unroll, "tir.disable_vectorize": vectorize}):
+        yield
+
+
+@contextlib.contextmanager
+def configured(s: Schedule, config: Mapping[str, Any]) -> Iterator[None]:
+    """The schedule with what a context says of all loops, while it is lowered."""
+    unroll = config.get("tir.UnrollLoop") or {}
+    pragmas = {
+        Pragma.AUTO_UNROLL_MAX_STEP: unroll.get("auto_max_step"),
+        Pragma.UNROLL_EXPLICIT: unroll.get("explicit_unroll"),
+    }
+    wanted = {key: value for key, value in pragmas.items() if value}
+    scalar = config.get("tir.disable_vectorize")
+    before = [
+        (stage, {axis: (m.kind, dict(m.pragmas)) for axis, m in stage.marks.items()})
+        for stage in s.stages
+        if not isinstance(stage.op, (PlaceholderOp, ExternOp))
+    ]
+    for stage, _ in before:
+        for mark in stage.marks.values():
+            if scalar and mark.kind is ForKind.VECTORIZED:
+                mark.kind = ForKind.SERIAL
+        if wanted and stage.attachment.kind == "root" and stage.leaf_iter_vars:
+            pragmas_of = stage.mark(stage.leaf_iter_vars[0]).pragmas
+            pragmas_of.update({k: v for k, v in wanted.items() if k not in pragmas_of})
+    try:
+        yield
+    finally:
+        for stage, marks in before:
+            for axis in list(stage.marks):
+                if axis not in marks:
+                    del stage.marks[axis]
+                else:
+                    stage.marks[axis].kind, stage.marks[axis].pragmas = marks[axis]
 
 
 class BuiltModule:
     """What :func:`build` returns: call it with arrays, one each argument."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: Kernel, *more: Kernel) -> None:
+        self.kernel, self.kernels = kernel, {k.name: k for k in (kernel, *more)}
         self.entry_name = kernel.name
 
     def __call__(self, *args: Any) -> None:
         self.kernel(*args)
+        raise_what_was_raised()
 
     def __getitem__(self, name: str) -> BuiltModule:
-        if name not in (self.entry_name, "main"):
-            raise KeyError(f"the module holds one function, {self.entry_name!r}, not {name!r}")
-        return self
+        if name in (self.entry_name, "main", "__tvm_main__", "default_function"):
+            return self
+        if name not in self.kernels:
+            listed = ", ".join(map(repr, self.kernels))
+            raise KeyError(f"the module has no function {name!r}: it has {listed}")
+        return BuiltModule(self.kernels[name])
+
+    def get_function(self, name: str, query_imports: bool = False) -> BuiltModule:
+        """The function of a name."""
+        return self[name]
 
     @property
     def entry_func(self) -> BuiltModule:
@@ -114,6 +290,11 @@ class BuiltModule:
         """The device's part, whose ``get_source()`` is the kernels' text."""
         return [self] if self.kernel.target.is_gpu else []
 
+    @property
+    def type_key(self) -> str:
+        """The kind of its target."""
+        return str(self.kernel.target.kind)
+
     def get_source(self, fmt: str = "") -> str:
         """The generated text; ``fmt`` "asm", "ptx" or "sass" for the assembly."""
         return self.kernel.get_source(fmt)
@@ -122,10 +303,9 @@ class BuiltModule:
         self, func_name: str, dev: Any = None, number: int = 10, repeat: int = 1, **_: Any
     ) -> Callable[..., Any]:
         """A function that runs the kernel and returns its times; ``.mean`` is in seconds."""
-        self[func_name]
-        return self.kernel.time_evaluator(func_name, dev, number, repeat)
+        return self[func_name].kernel.time_evaluator(func_name, dev, number, repeat)
 
-    def save(self, path: str, fmt: str = "") -> None:
+    def save(self, path: str, fmt: str = "", **_: Any) -> None:
         """Write the kernel to a file that ``tvm.runtime.load_module`` reads."""
         self.kernel.save(path)
 
@@ -136,22 +316,44 @@ class BuiltModule:
 
 
 def build(
-    inputs: Schedule | IRModule,
+    inputs: Any,
     args: Sequence[Any] | None = None,
     target: Any = None,
     target_host: Any = None,
+    runtime: Any = None,
     name: str = "main",
+    binds: Mapping[Tensor, Buffer] | None = None,
     verify: bool = True,
 ) -> BuiltModule:
-    """Compile a schedule over ``args``, or a lowered module, for a target.
+    """Compile a schedule over ``args``, or lowered modules, for a target.
 
     ``target`` defaults to that of the enclosing ``with target:``, then to "llvm"; ``target_host``
-    is TVM's, and not needed. ``verify=False`` leaves the proofs out. Raises as
-    :func:`tilewright.build` does.
+    and ``runtime`` are TVM's, and not needed. ``inputs`` may be a list of modules, or modules by
+    target. ``verify=False`` leaves the proofs out. Raises as :func:`tilewright.build` does.
     """
-    machine = Target.parse(target) if target is not None else current_target()
-    if isinstance(inputs, IRModule):
-        return BuiltModule(
-            build_kernel(inputs.schedule, inputs.args, machine, inputs.func.name, verify)
-        )
-    return BuiltModule(build_kernel(inputs, args, machine, name, verify))
+    if isinstance(inputs, Mapping):
+        made = [
+            kernel
+            for kind, module in inputs.items()
+            for kernel in build(module, target=kind, verify=verify).kernels.values()
+        ]
+        return BuiltModule(*made)
+    machine = _target(target) if target is not None else current_target()
+    if isinstance(inputs, (list, tuple)):
+        whole = IRModule()
+        for module in inputs:
+            whole.update(lower(module))
+        inputs = whole
+    if not isinstance(inputs, IRModule):
+        others = {tensor.buffer: buffer for tensor, buffer in (binds or {}).items()}
+        given = tuple(args) if args is not None else None
+        if given is None:
+            return BuiltModule(build_kernel(inputs, None, machine, name, verify))
+        inputs = IRModule(Program(inputs, given, name, others, dict(_config.get())))
+    return BuiltModule(*(p.kernel(machine, verify) for p in inputs.programs.values()))
+
+
+def _target(given: Any) -> Target:
+    from tilewright.tvm.machines import make_target  # it loads modules, which are built here
+
+    return make_target(given)
