@@ -211,3 +211,12 @@ def test_a_gpu_has_an_algorithm_whose_kernel_spills_nothing(kernel):
     p = Conv.parse("8x64x56x56", f"64x1x{kernel}x{kernel}", padding=kernel // 2)
     found = choose(p, "cuda -arch=sm_80").build()
     assert all(r.spills == 0 for r in found.kernel.resources.values())
+
+
+def test_a_target_without_architecture_is_the_gpu_at_hand(monkeypatch):
+    """Without one, no choice knows of tensor cores: networks were once built so."""
+    monkeypatch.setattr("tilewright.runtime.cuda.resolve_arch", lambda target: "sm_90a")
+    p = Conv.parse((8, 64, 14, 14), (64, 64, 3, 3), padding=1, dtype="float16", layout="NHWC")
+    found = choose(p, "cuda")
+    assert found.target.arch == "sm_90a"
+    assert str(found) == str(choose(p, "cuda -arch=sm_90a"))

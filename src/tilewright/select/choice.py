@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir.errors import TilewrightError
+from tilewright.ir.errors import TargetError, TilewrightError
 from tilewright.select.algorithm import Algorithm, Built
 from tilewright.select.knn import guesses
 from tilewright.select.measure import inputs
@@ -16,6 +16,7 @@ from tilewright.select.profile_cache import Measured, ProfileCache
 from tilewright.select.registry import algorithms, find
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
+from tilewright.tune.machine import with_architecture
 
 POLICIES = ("heuristic", "profile", "reproducible")
 #: How many candidates of one algorithm are measured by the policy "profile".
@@ -55,7 +56,7 @@ class Choice:
 
 def reason(problem: Problem, target: str | Target) -> str:
     """Why no algorithm can do a problem on a target; empty where one can."""
-    machine = Target.parse(target)
+    machine = _with_architecture(target)
     why = [a.can(problem, machine) for a in algorithms() if not a.vendor]
     if "" in why:
         return ""
@@ -75,7 +76,7 @@ def options(
     """
     if policy not in POLICIES:
         raise SelectError(f"unknown policy {policy!r}: use {', '.join(POLICIES)}")
-    machine = Target.parse(target)
+    machine = _with_architecture(target)
     able = [a for a in algorithms() if not a.can(problem, machine)]
     if policy == "reproducible":
         able = [a for a in able if a.reproducible]
@@ -108,6 +109,15 @@ def options(
             choice = Choice(problem, machine, algorithm, config)
             if _within(choice, workspace_limit):
                 yield choice
+
+
+def _with_architecture(target: str | Target) -> Target:
+    """The target, with the architecture of the GPU at hand where it names none: without, no choice
+    knows of tensor cores. Where there is no GPU, as it is."""
+    try:
+        return with_architecture(target)
+    except TargetError:
+        return Target.parse(target)
 
 
 def _within(choice: Choice, workspace_limit: int | None) -> bool:
