@@ -13,6 +13,7 @@ from tests.support.depthwise import TOLERANCE, problems, random_inputs, referenc
 from tilewright import select
 from tilewright.ir.errors import TargetError
 from tilewright.select import ProfileCache, SelectError, choose
+from tilewright.select.ahead import build_chosen
 from tilewright.select.algorithm import Scheduled
 from tilewright.select.registry import _registered
 from tilewright.target import Target
@@ -220,3 +221,12 @@ def test_a_target_without_architecture_is_the_gpu_at_hand(monkeypatch):
     found = choose(p, "cuda")
     assert found.target.arch == "sm_90a"
     assert str(found) == str(choose(p, "cuda -arch=sm_90a"))
+
+
+@pytest.mark.needs_nvrtc
+def test_a_target_without_architecture_is_built_for_the_gpu_at_hand(monkeypatch):
+    monkeypatch.setattr("tilewright.runtime.cuda.resolve_arch", lambda target: "sm_90a")
+    p = Conv.parse((8, 64, 14, 14), (64, 64, 3, 3), padding=1, dtype="float16", layout="NHWC")
+    made = build_chosen(p, Target.parse("cuda"), "heuristic", False)
+    assert made is not None
+    assert made[0].program.target.arch == "sm_90a"

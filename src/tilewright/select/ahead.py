@@ -96,7 +96,7 @@ def build_chosen(
     def build(choice: Choice) -> Kernel:
         if not isinstance(choice.algorithm, Scheduled):
             raise NotOurs(choice)
-        return choice.algorithm.kernel(problem, choice.config, target, symbolic, strides)
+        return choice.algorithm.kernel(problem, choice.config, choice.target, symbolic, strides)
 
     return first_buildable(options(problem, target, policy), build, spills_of)
 
