@@ -3,6 +3,7 @@ Hopper GPUs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -18,7 +19,7 @@ import tilewright
 from tilewright.target import Target
 from tilewright.topi import Conv, Gemm
 from tilewright.topi.gpu.box_products import suits, suits_splits
-from tilewright.topi.nn.box_copies import in_boxes
+from tilewright.topi.nn.box_copies import in_boxes, sliced
 from tilewright.topi.templates import TEMPLATES
 
 #: By pass, what computes it.
@@ -31,9 +32,9 @@ def problems(draw: st.DrawFn, pass_: str) -> Conv:
     """Small convolutions, dense or in groups, that TMA can bring the images of, or copies."""
     groups = draw(st.sampled_from([1, 1, 2, 3, 8, 16]))
     own = draw(
-        st.sampled_from([2, 3, 8, 16, 24, 40, 64, 72, 136] if groups == 1 else [2, 4, 8, 72])
+        st.sampled_from([2, 3, 8, 16, 24, 40, 64, 72, 136] if groups == 1 else [2, 4, 8, 16, 72])
     )
-    filters = draw(st.sampled_from([2, 3, 8, 20, 72] if groups == 1 else [1, 4, 8, 24]))
+    filters = draw(st.sampled_from([2, 3, 8, 20, 72] if groups == 1 else [1, 4, 8, 16, 24]))
     p = draw(
         convolutions(
             pass_=pass_, channels=groups * own, groups=groups, multiplier=filters,
@@ -58,6 +59,39 @@ def test_they_are_right_with_any_tile(pass_: str, target: str, data: Any) -> Non
     kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
     error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)
     assert error < TOLERANCE[p.dtype], tile
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("pass_", ["forward", "dgrad"])
+@settings(max_examples=10)
+@given(data=st.data())
+def test_whole_boxes_are_right_one_after_the_other(pass_: str, target: str, data: Any) -> None:
+    """The last block may have fewer of them."""
+    template, machine = TEMPLATES["gpu.whole_boxes"], Target.parse(target)
+    p = data.draw(problems(pass_).filter(lambda p: suits(p) and template.candidates(p, machine)))
+    tile = data.draw(st.sampled_from(template.candidates(p, machine)))
+    tile = replace(tile, boxes=data.draw(st.integers(1, 4)))
+    declared = template.declare(p, tile)
+    kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+    error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)
+    assert error < TOLERANCE[p.dtype], tile
+
+
+@pytest.mark.parametrize("pass_", ["forward", "dgrad"])
+def test_groups_multiply_slices_of_a_row_of_shared_memory(pass_: str) -> None:
+    """Four groups of 4 channels are joined, and four of those are in a row of 64 channels."""
+    p = Conv.parse(
+        (2, 64, 12, 12), (64, 4, 3, 3), 16, padding=1, dtype="float16", layout="NHWC", pass_=pass_
+    )
+    made = in_boxes(p)
+    assert made is not None
+    assert (made.groups, sliced(made)) == (4, 4)
+    template, machine = TEMPLATES["gpu.whole_boxes"], Target.parse("cuda -arch=sm_90a")
+    tile = template.candidates(p, machine)[0]
+    declared = template.declare(p, tile)
+    text = str(tilewright.lower(template.schedule(declared, tile), declared.args, machine))
+    assert text.count("wgmma_m64n16k16") == 1
+    assert "tma_load_float16_1x" in text
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -213,7 +247,7 @@ def test_few_channels_and_groups_are_copied_to_fill_instructions(pass_: str) -> 
     assert (found.channels, found.kernel) == ((32, (7, 1)) if pass_ != "dgrad" else (3, (7, 7)))
     found = in_boxes(Conv.parse((2, 256, 64, 64), (256, 4, 7, 7), 64, **stem))
     assert found is not None
-    assert (found.groups, found.multiplier) == (4, 64)
+    assert (found.groups, found.multiplier) == ((4, 64) if pass_ == "wgrad" else (16, 16))
 
 
 @pytest.mark.parametrize("change", [

@@ -9,8 +9,8 @@ i = 8 ``io`` + ``ii``, j = 8 ``jo`` + ``ji`` and k, of which ``ki`` are 16 bytes
 blocks are apart along ``io``, ``jo`` and ``ko`` is free, a constant multiple of 16 bytes.
 
 In memory that is swizzled by 32, 64 or 128 bytes it reads rows of that length: of k, eight of them
-without gaps, at any multiple of 32 bytes; or of i or j, of which those that a row does not hold
-follow in a further tile along ``ip`` or ``jp``: j = ``jp`` * row + 8 ``jo`` + ``ji``.
+without gaps, from any row on, at any multiple of 32 bytes; or of i or j, of which those that a row
+does not hold follow in a further tile along ``ip`` or ``jp``: j = ``jp`` * row + 8 ``jo`` + ``ji``.
 
 It goes on while its threads do, and is waited for on the queue "wgmma".
 """
@@ -229,8 +229,9 @@ def _blocks(
         scopes=("shared",),
         strides=strides,
         swizzles=(swizzle,),
-        # Of rows along k the tensor cores read any part; others they read whole.
-        reach=0 if not swizzle else CHUNK if turned else swizzle,
+        # Of rows along k the tensor cores read any part, from any row on, since what moves a chunk
+        # are bits of its address; others they read whole.
+        reach=CHUNK if swizzle and turned else 0,
     )
 
 
@@ -287,7 +288,9 @@ class _Matrix:
         along its own axis and of eight rows (PTX ISA, "Matrix-descriptor")."""
         across, along_k = places[self.first], places[-2]
         one = str(self.chunk)
-        step = pattern(self.swizzle) // CHUNK * self.chunk if self.swizzle else self.chunk
+        step = self.chunk
+        if self.swizzle:
+            step *= (pattern(self.swizzle) if self.turned else self.swizzle) // CHUNK
         leading, stride = along_k, across
         if self.swizzle:
             leading, stride = (across, along_k) if self.turned else (one, across)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import dataclass
 from itertools import product
 
 from tilewright.target.boxes import MOST_STEP
@@ -16,7 +17,16 @@ from tilewright.target.devices import WARP
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
-from tilewright.topi.nn.box_copies import ROW, in_boxes, is_phased, phases, widths
+from tilewright.topi.nn.box_copies import (
+    ROW,
+    Widths,
+    in_boxes,
+    is_phased,
+    of_a_group,
+    phases,
+    sliced,
+    widths,
+)
 from tilewright.topi.nn.box_matmul import as_convolution
 from tilewright.topi.nn.box_windows import PIXELS, pixels
 from tilewright.topi.nn.convolved import Convolved
@@ -26,7 +36,7 @@ from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxGradientTile, BoxPr
 from tilewright.topi.problem import Problem
 
 #: Channels of a tile, warpgroups of a block, and steps that are loaded ahead of the last.
-_CHANNELS, _GROUPS, _STAGES = (256, 128, 64, 32, 16, 8), (2, 1, 4), (3, 4, 2)
+_CHANNELS, GROUPS, _STAGES = (256, 128, 64, 32, 16, 8), (2, 1, 4), (3, 4, 2)
 #: Times that products take as long as they could; more of it for each 64 columns that a tile has
 #: fewer of, since the same rows are read again.
 _PRODUCTS, _NARROW = 0.47, 54.0
@@ -46,7 +56,7 @@ _CROWD = 8
 #: Of the cache, what is read at once by several SMs counts less.
 _SHARED_READS = 2.2
 #: Bytes of shared memory for barriers, and until swizzled memory begins.
-_BARRIERS = 1024
+BARRIERS = 1024
 #: Registers of a thread beside its sums, and of fewer rounds than this the last counts.
 _OTHERS, _FEW = 50, 21
 #: By type of images, or of TF32 with the pass, that of sums.
@@ -65,7 +75,7 @@ def _convolution(p: Problem) -> Conv | None:
     return p if isinstance(p, Conv) else None
 
 
-def _suited(problem: Problem) -> Conv | None:
+def suited(problem: Problem) -> Conv | None:
     """The convolution of a problem that :func:`suits`, as boxes compute it."""
     p = _convolution(problem)
     if p is None or p.is_depthwise or not p.channels_last:
@@ -88,91 +98,139 @@ def _suited(problem: Problem) -> Conv | None:
 def suits(problem: Problem) -> bool:
     """Whether it is a convolution in 16 or 8 bits or TF32, dense or in groups, whose images TMA can
     bring, or copies of them: channels last. Or a product of matrices that is one."""
-    return _suited(problem) is not None
+    return suited(problem) is not None
 
 
 def suits_products(problem: Problem) -> bool:
     """Whether rows of the product are pixels."""
-    p = _suited(problem)
+    p = suited(problem)
     return p is not None and p.pass_ != "wgrad"
 
 
 def suits_gradient(problem: Problem) -> bool:
     """Whether pixels are what is summed."""
-    p = _suited(problem)
+    p = suited(problem)
     return p is not None and p.pass_ == "wgrad"
 
 
 def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     """For :func:`~tilewright.topi.sketches.box_products.schedule_box_products`."""
-    return _best(_product_tiles(problem, split=False))
+    return best_of(_product_tiles(problem, split=False))
 
 
 def split_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     """For :func:`~tilewright.topi.sketches.box_splits.schedule_box_splits`."""
-    return _best(_product_tiles(problem, split=True))
+    return best_of(_product_tiles(problem, split=True))
 
 
 def suits_splits(problem: Problem) -> bool:
     """Whether a pass with few results is predicted to be faster in parts."""
-    p = _suited(problem)
+    p = suited(problem)
     if p is None or p.pass_ == "wgrad" or is_phased(p):
         return False
-    whole, parts = (_product_tiles(problem, split=split) for split in (False, True))
-    return bool(parts) and min(parts.values()) < min(whole.values(), default=math.inf)
+    return is_sooner(_product_tiles(problem, split=True), problem)
 
 
-def _best(found: dict[BoxProductTile, float]) -> list[BoxProductTile]:
+def is_sooner(found: dict[BoxProductTile, float], problem: Problem) -> bool:
+    """Whether tiles are predicted to be faster than those that have nothing special."""
+    plain = _product_tiles(problem, split=False)
+    return bool(found) and min(found.values()) < min(plain.values(), default=math.inf)
+
+
+def best_of(found: dict[BoxProductTile, float]) -> list[BoxProductTile]:
     return sorted(found, key=lambda tile: found[tile])[:_MOST]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What tiles of a problem are made for: images, rows and columns of results, and how far those
+    of neighbours are apart; taps, phases of results, bytes of a step and steps of a tap; the
+    widths of what is stored, and bytes of it."""
+
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    taps: int
+    phases: int
+    depth: int
+    parts: int
+    made: Widths
+    stored: int
+
+    @staticmethod
+    def of(p: Conv, result: str) -> Sizes:
+        """Those of a problem that boxes can bring, whose results are of that type."""
+        w, taps, number = Convolved(p), math.prod(Convolved(p).kernel), 1
+        extents = (p.batch, *w.result)
+        if is_phased(p):
+            rows = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
+            cut = [phases(p, d) for d in range(2)]
+            extents, number = (p.batch, *rows), math.prod(len(c.phases) for c in cut)
+            taps = math.prod(c.taps for c in cut)
+        own, made = widths(p.dtype), widths(result)
+        deep = own.filled(of_a_group(p)[0])
+        step = own.step(deep)
+        return Sizes(
+            extents, (1, *w.stride), taps, number, step * 16 // own.chunk, deep // step, made,
+            16 // made.chunk,
+        )  # fmt: skip
+
+    def staged(self, problem: Problem, rows: int, channels: int) -> int:
+        """Bytes of results in shared memory."""
+        size = rows * (max(self.made.row, channels) + self.made.chunk) * self.stored
+        return size + 8 * channels * any(len(x.tensors) > 1 for x in problem.epilogue)
+
+    def boxes(self, box: tuple[int, int, int]) -> int:
+        """How many boxes cover results."""
+        return math.prod(-(-e // n) for e, n in zip(self.extents, box, strict=True))
+
+    def is_less(self, box: tuple[int, int, int]) -> bool:
+        """Whether one of half as many rows has all that this has."""
+        return math.prod(box) > ROWS and any(
+            n >= 2 * e for n, e in zip(box, self.extents, strict=True)
+        )
 
 
 @functools.lru_cache(maxsize=64)
 def _product_tiles(problem: Problem, *, split: bool) -> dict[BoxProductTile, float]:
     """Tiles, and what they are predicted to take."""
-    p = _suited(problem)
+    p = suited(problem)
     assert p is not None
-    w, steps_after = Convolved(p), problem.epilogue
-    extents, reach, taps_seen, phased = (p.batch, *w.result), [1, *w.stride], w.kernel, 1
-    if is_phased(p):
-        rows_of = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
-        cut = [phases(p, d) for d in range(2)]
-        extents, phased = (p.batch, *rows_of), math.prod(len(c.phases) for c in cut)
-        taps_seen = tuple(c.taps for c in cut)
-    wide = p.result_channels
-    most = next((c for c in reversed(_CHANNELS) if c >= wide), _CHANNELS[0])
-    inner = p.multiplier if p.pass_ == "dgrad" else p.channels // p.groups
-    own, made = widths(p.dtype), widths(p.accumulate if split else problem.result_dtype)
-    step, size, stored = own.step(inner), 16 // own.chunk, 16 // made.chunk
-    least = ROW if p.pass_ == "dgrad" and not is_phased(p) else 1
-    taps = math.prod(taps_seen) * (own.filled(inner) // step)
-    found = {}
-    boxes = {ROWS * groups: _boxes(extents, ROWS * groups, reach) for groups in _GROUPS}
+    of = Sizes.of(p, p.accumulate if split else problem.result_dtype)
+    slices, wide, steps, found = sliced(p), p.result_channels, of.taps * of.parts, {}
+    boxes = {n: boxes_of(of, ROWS * n) for n in GROUPS}
     if isinstance(problem, Gemm):
-        boxes = {rows: [(1, 1, rows)] for rows in boxes}
-    for groups, channels, stages in product(_GROUPS, _CHANNELS, _STAGES):
-        if not least <= channels <= max(most, least):
-            continue
-        if p.groups > 1 and wide // p.groups % channels:
-            continue
+        boxes = {n: [(1, 1, ROWS * n)] for n in GROUPS}
+    for groups, channels, stages in product(GROUPS, channels_of(p), _STAGES):
         rows = ROWS * groups
-        shared = stages * (rows + channels) * step * size + _BARRIERS
+        a_step = (rows * slices + channels) * of.depth
+        shared = stages * a_step + BARRIERS
         if not split:
-            shared += rows * (max(made.row, channels) + made.chunk) * stored
-            shared += 8 * channels * any(len(x.tensors) > 1 for x in steps_after)
-        for box in boxes[rows]:
-            if rows > ROWS and any(n >= 2 * e for n, e in zip(box, extents, strict=True)):
-                continue  # one of half as many rows has all
-            blocks = math.prod(-(-e // n) for e, n in zip(extents, box, strict=True))
-            blocks *= -(-wide // channels) * phased
-            for splits in _parts(taps, blocks) if split else [1]:
-                cost = _time(problem, rows, channels, step * size, taps // splits, blocks * splits,
-                             stages, shared, stored)  # fmt: skip
+            shared += of.staged(problem, rows, channels)
+        for box in boxes[groups]:
+            blocks = of.boxes(box) * -(-wide // channels) * of.phases
+            for splits in _parts(steps, blocks) if split else [1]:
+                own = steps // splits
+                cost = _time(problem, rows, channels, of.depth, own, blocks * splits, stages,
+                             shared, of.stored, own * a_step, slices)  # fmt: skip
                 if cost is not None:
                     if split:
-                        moved = 4 * (splits + 1) * math.prod(extents) * wide
+                        moved = 4 * (splits + 1) * math.prod(of.extents) * wide
                         cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
                     found[BoxProductTile(*box, channels, stages, splits)] = cost
     return found
+
+
+def channels_of(p: Conv) -> list[int]:
+    """How many channels of the result a tile may have."""
+    (_, made), slices, wide = of_a_group(p), sliced(p), p.result_channels
+    if slices > 1:
+        return [slices * made]
+    least = ROW if p.pass_ == "dgrad" and not is_phased(p) else 1
+    most = next((c for c in reversed(_CHANNELS) if c >= wide), _CHANNELS[0])
+    return [
+        c for c in _CHANNELS
+        if least <= c <= max(most, least) and (p.groups == 1 or made % c == 0)
+    ]  # fmt: skip
 
 
 def _parts(steps: int, blocks: int) -> list[int]:
@@ -182,45 +240,47 @@ def _parts(steps: int, blocks: int) -> list[int]:
     return [n for n in range(2, min(steps, most) + 1) if steps % n == 0][-3:]
 
 
-def _boxes(extents: tuple[int, ...], rows: int, reach: list[int]) -> list[tuple[int, int, int]]:
-    """Boxes of powers of two with that many results: the two with the least beyond the images."""
-    found = []
+def boxes_of(of: Sizes, rows: int) -> list[tuple[int, int, int]]:
+    """Boxes of powers of two with that many results: the two with the least beyond the images, but
+    those of which one of half as many rows has all."""
+    found, extents = [], of.extents
     sizes = [1 << k for k in range(rows.bit_length())]
     for high, wide in product(sizes, sizes):
         if high * wide > rows:
             continue
         box = (rows // high // wide, high, wide)
-        if any(n * step > LARGEST for n, step in zip(box, reach, strict=True)):
+        if any(n * step > LARGEST for n, step in zip(box, of.strides, strict=True)):
             continue
         if any(n >= 2 * e for n, e in zip(box[1:], extents[1:], strict=True)):
             continue
         whole = math.prod(-(-e // n) * n for e, n in zip(extents, box, strict=True))
         found.append((whole, abs(math.log2(high / wide)), box))
-    return [box for _, _, box in sorted(found)[:2]]
+    return [box for _, _, box in sorted(found)[:2] if not of.is_less(box)]
 
 
 def gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
     """For :func:`~tilewright.topi.sketches.box_gradient.schedule_box_gradient`."""
-    p = _suited(problem)
+    p = suited(problem)
     assert p is not None
     own = p.channels // p.groups
     extents = (p.batch, *p.out_image)
     steps = math.prod(-(-e // n) for e, n in zip(extents, pixels(p), strict=True))
     parts = [n for n in range(1, steps + 1) if steps % n == 0]
     taps, found = math.prod(p.kernel), {}
-    for groups, channels, stages in product(_GROUPS, _CHANNELS, _STAGES):
+    for groups, channels, stages in product(GROUPS, _CHANNELS, _STAGES):
         filters = groups * ROWS
         few = filters > max(ROWS, p.out_channels) or channels > max(ROW, own)
         if few or channels < ROW or (p.groups > 1 and p.multiplier % filters):
             continue
         tiles = taps * -(-p.out_channels // filters) * -(-own // channels)
-        shared = 2 * stages * (filters + channels) * PIXELS + _BARRIERS
+        shared = 2 * stages * (filters + channels) * PIXELS + BARRIERS
         for splits in parts:
             if splits > 1 and tiles * splits > _CROWD * MACHINE.sms:
                 break
             size = 4 if splits > 1 else 2
+            brought = steps // splits * (filters + channels) * 2 * PIXELS
             cost = _time(problem, filters, channels, 2 * PIXELS, steps // splits, tiles * splits,
-                         stages, shared, size)  # fmt: skip
+                         stages, shared, size, brought)  # fmt: skip
             if cost is not None:
                 moved = 4 * splits * p.out_channels * own * taps
                 cost += _ADDING + 2 * moved / MEMORY if splits > 1 else 0
@@ -230,20 +290,30 @@ def gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
 
 def _time(
     p: Problem, rows: int, columns: int, step: int, steps: int, blocks: int, stages: int,
-    shared: int, size: int,
+    shared: int, size: int, brought: int, slices: int = 1,
 ) -> float | None:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
-    bytes each, and store results of ``size`` bytes; None where no SM holds one."""
-    registers = -(-(columns // 2 + _OTHERS) // 8) * 8
-    resident = occupancy(MACHINE, rows // ROWS * LANES // WARP, registers, shared)
-    if not resident or registers > 255:
+    bytes each, of factors of which they bring ``brought`` bytes, and store results of ``size``
+    bytes; None where no SM holds one. Of ``slices`` of the rows, each multiplies its part of the
+    columns."""
+    resident = resident_blocks(rows, columns, shared)
+    if not resident:
         return None
-    rate = 2 * MACHINE.products * MACHINE.clock / (_PRODUCTS + _NARROW / columns)
+    rate = 2 * MACHINE.products * MACHINE.clock / (_PRODUCTS + _NARROW * slices / columns)
     alone = steps * rows * columns * step / rate + rows * columns * size / _STORED
-    cache = blocks * steps * (rows + columns) * step / (_SHARED_READS * CACHE)
+    cache = blocks * brought / (_SHARED_READS * CACHE)
     memory = p.bytes / MEMORY
     waves = blocks / (MACHINE.sms * resident)
     begin = _BEGIN + steps * _WAIT / max(1, stages - 1)
     shapes = {shape for step in p.epilogue for _, shape in step.tensors}
     begin += _NUMBERS * ("channel" in shapes) + _ADDED * ("output" in shapes)
     return float(micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW))
+
+
+def resident_blocks(rows: int, columns: int, shared: int) -> int:
+    """Blocks that an SM holds."""
+    registers = -(-(columns // 2 + _OTHERS) // 8) * 8
+    if registers > 255:
+        return 0
+    found: int = occupancy(MACHINE, rows // ROWS * LANES // WARP, registers, shared)
+    return found

@@ -73,6 +73,9 @@ _EIGHT = 8
 #: Of as many rows of channels, or more, their number may grow a little.
 _MANY = 32
 
+#: Columns that an instruction, and so a tile, has at most.
+_MOST_COLUMNS = 256
+
 #: An element of a filter: of a channel of the result, of taps (row, column) and of what is summed.
 Tap = Callable[..., Any]
 
@@ -80,6 +83,12 @@ Tap = Callable[..., Any]
 def is_phased(p: Conv) -> bool:
     """Whether it is a gradient by the input with strides."""
     return p.pass_ == "dgrad" and max(p.stride) > 1
+
+
+def of_a_group(p: Conv) -> tuple[int, int]:
+    """Channels of a group of what windows slide over, and of the result or of dy."""
+    found = (p.channels // p.groups, p.multiplier)
+    return found[::-1] if p.pass_ == "dgrad" else found
 
 
 def _joined(p: Conv) -> int:
@@ -94,9 +103,23 @@ def _joined(p: Conv) -> int:
         if p.pass_ == "wgrad":
             if own * n >= ROW and own * n % w.chunk == 0 and made % ROW == 0:
                 return n
-        elif read >= w.row and w.filled(read) == read and made % _EIGHT == 0:
+        elif (read >= w.row and w.filled(read) == read and made % _EIGHT == 0) or sliced(
+            p.replace(groups=p.groups // n, multiplier=filters * n)
+        ) > 1:
             return n
     return p.groups
+
+
+def sliced(p: Conv) -> int:
+    """How many groups a row of shared memory has the channels of, if instructions multiply slices
+    of it, each with its group's filter; 1 where they multiply whole rows."""
+    if p.groups == 1 or p.pass_ == "wgrad":
+        return 1
+    w, (read, made) = widths(p.dtype), of_a_group(p)
+    found = w.row // read if read in (w.deep, 2 * w.deep) else 1
+    # An instruction has 2^n columns, and so has a tile.
+    fits = made >= _EIGHT and made.bit_count() == 1 and found * made <= _MOST_COLUMNS
+    return found if fits else 1
 
 
 def _folds(p: Conv) -> bool:

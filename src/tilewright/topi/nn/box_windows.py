@@ -6,15 +6,12 @@ channels of products of matrices that TMA brings as they are, without im2col: ro
 channels lie side by side. A gradient by the input is the same of dy and the filter turned, with
 strides for each phase of the results by itself; one by the filter multiplies boxes of dy with boxes
 of x, summed over pixels.
-
-Factors are declared further than the result, up to multiples of 256: so far any tile goes at an
-edge. They are never stored whole, and nobody reads what lies beyond a tile.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -22,14 +19,23 @@ from typing import Any
 from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration, finished, finished_by_channel, placeholders
-from tilewright.topi.nn.box_copies import ROW, Boxed, boxed, is_phased, phases, widths
+from tilewright.topi.nn.box_copies import (
+    ROW,
+    Boxed,
+    boxed,
+    in_boxes,
+    is_phased,
+    of_a_group,
+    phases,
+    sliced,
+    widths,
+)
+from tilewright.topi.nn.box_factors import WHOLE, Taps, Windows, reach, up, window_of
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.convolution import OPERANDS
 
-#: Of what extents of factors are multiples: the largest extent of a box.
-_WHOLE = 256
 #: Pixels whose products a gradient by the filter adds at once.
 PIXELS = 64
 
@@ -41,16 +47,19 @@ class BoxSums:
     ``total`` is (batch, row, column, channel), or of a gradient by the filter (filter, row, column,
     channel); of a gradient by the input with strides (batch, row, column, phase, channel), of the
     results that are a stride apart. ``left`` and ``right`` are its factors; ``left`` has the group
-    first where there are several. Where it is ``turned``, ``right`` is (part, ..., channel),
-    channels of a row last, as the channels of the result lie side by side in it, which of a
-    gradient by the filter is so of both. ``pixels`` are images, rows and columns of a box of that
-    gradient.
+    first where there are several, but where a row holds the channels of ``slices`` groups, all of
+    which a tile multiplies. Where boxes are ``whole``, taps read parts of them. Where ``right`` is
+    ``turned``, channels of the result lie side by side in it, a row of them last, which of a
+    gradient by the filter is so of both factors. ``pixels`` are images, rows and columns of a box
+    of that gradient.
     """
 
     total: Tensor
     left: Tensor
     right: Tensor
     turned: bool = False
+    slices: int = 1
+    whole: bool = False
     pixels: tuple[int, int, int] = (1, 1, 1)
 
 
@@ -79,16 +88,22 @@ class BoxDeclaration(Declaration):
     def right(self) -> Tensor:
         return self.boxes.right
 
+    def reach(self, box: tuple[int, int, int]) -> tuple[int, int, int]:
+        """Images, rows and columns of what a box of results sees through all taps."""
+        p = in_boxes(self.problem)
+        assert p is not None
+        return reach(p, box)
 
-def declare_boxes(p: Conv, given: Any = None) -> BoxDeclaration:
+
+def declare_boxes(p: Conv, given: Any = None, whole: bool = False) -> BoxDeclaration:
     """The program of a problem with channels last; ``given`` as in
-    :func:`~tilewright.topi.declare.declare`."""
+    :func:`~tilewright.topi.declare.declare`. Images are read ``whole``, or by taps."""
     inputs = placeholders(p, given)
     first, second = (inputs[name] for name in OPERANDS[p.pass_])
     b = boxed(p, first, second, first.shape[0])
     if is_phased(p):
-        return _phases(p, inputs, b)
-    sums = sums_of(b.problem, b.first, b.second, first.shape[0])
+        return _phases(p, inputs, b, whole)
+    sums = sums_of(b.problem, b.first, b.second, first.shape[0], whole)
     total, rank = sums.total, p.rank
     if p.pass_ == "wgrad":
         result = total
@@ -108,6 +123,11 @@ def declare_boxes(p: Conv, given: Any = None) -> BoxDeclaration:
     return declared(p, inputs, output, sums, numbers, b)
 
 
+def declare_whole_boxes(p: Conv, given: Any = None) -> BoxDeclaration:
+    """The same, where taps read parts of one box."""
+    return declare_boxes(p, given, whole=True)
+
+
 def declared(
     p: Any, inputs: dict[str, Tensor], output: Tensor, sums: BoxSums,
     numbers: tuple[Tensor, ...], b: Boxed,
@@ -119,19 +139,22 @@ def declared(
     )  # fmt: skip
 
 
-def sums_of(p: Conv, first: Any, second: Any, batch: Any) -> BoxSums:
+def sums_of(p: Conv, first: Any, second: Any, batch: Any, whole: bool = False) -> BoxSums:
     """The sums of a problem of ``batch`` images; operands are anything that is read by the indices
     of the problem's."""
-    return (_filter if p.pass_ == "wgrad" else _images)(p, first, second, batch)
+    if p.pass_ == "wgrad":
+        return _filter(p, first, second, batch)
+    return _images(p, first, second, batch, whole)
 
 
-def _images(p: Conv, image: Any, filter: Any, batch: Any) -> BoxSums:
+def _images(p: Conv, image: Any, filter: Any, batch: Any, whole: bool) -> BoxSums:
     w = Convolved(p)
     turned = p.pass_ == "dgrad"
-    deep, wide = _channels(p)[0], p.result_channels
+    deep, wide = of_a_group(p)[0], p.result_channels
     filled = widths(p.dtype).filled(deep)
-    window = _window(p, image, batch, deep * p.groups, w.image, (w.stride, w.dilation, w.before))
-    seen = _seen(p, window, (batch, *w.result), w.kernel, filled)
+    steps = (w.stride, w.dilation)
+    window = window_of(p, image, batch, deep * p.groups, w.image, (*steps, w.before))
+    seen = Windows(p, window, (batch, *w.result), w.kernel, filled, steps if whole else None)
     taps = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(w.kernel, "hw", strict=True)]
     rc = te.reduce_axis((0, filled), "rc")
 
@@ -140,48 +163,17 @@ def _images(p: Conv, image: Any, filter: Any, batch: Any) -> BoxSums:
         read = filter[p.filter_place(*((c, f) if turned else (f, c)), kept[2 - p.rank :])]
         return te.if_then_else(te.all(f < wide, c < deep), read, te.const(0, read.dtype))
 
-    if turned:
-        right = te.compute(
-            (_up(wide, _WHOLE) // ROW, filled, *w.kernel, ROW),
-            lambda part, c, r, s, f: tap(part * ROW + f, c, (r, s)), name="Taps",
-        )  # fmt: skip
-    else:
-        right = te.compute(
-            (_up(wide, _WHOLE), *w.kernel, filled), lambda f, r, s, c: tap(f, c, (r, s)),
-            name="Taps",
-        )  # fmt: skip
+    right = Taps(tap, wide, filled, w.kernel, p.dtype, turned=turned, whole=whole)
 
     def element(n: Any, y: Any, x: Any, f: Any) -> Any:
-        other = right[(f // ROW, rc, *taps, f % ROW) if turned else (f, *taps, rc)]
-        value = seen[(*_group(p, f), n, y, x, *taps, rc)].astype(p.accumulate)
-        return te.sum(value * other.astype(p.accumulate), axis=[*taps, rc])
+        value = seen(f, (n, y, x), taps, rc).astype(p.accumulate)
+        return te.sum(value * right(f, taps, rc).astype(p.accumulate), axis=[*taps, rc])
 
     total = te.compute((batch, *w.result, wide), element, name="Sums")
-    return BoxSums(total, seen, right, turned)
+    return BoxSums(total, seen.tensor, right.tensor, turned, sliced(p), whole)
 
 
-def _seen(
-    p: Conv, window: Callable[..., Any], results: Sequence[Any], taps: Sequence[int], filled: int
-) -> Tensor:
-    """What each result sees: (batch, row, column, taps, channel), for each group, if there are
-    several."""
-    groups = [p.groups] if p.groups > 1 else []
-
-    def element(*at: Any) -> Any:
-        *group, n, y, x, r, s, c = at
-        return window(n, (y, x), (r, s), c + group[0] * filled if group else c)
-
-    shape = (*groups, *(_up(e, _WHOLE) for e in results), *taps, filled)
-    made: Tensor = te.compute(shape, element, name="Seen")
-    return made
-
-
-def _group(p: Conv, f: Any) -> tuple[Any, ...]:
-    """The group of a channel of the result, where there are several."""
-    return (f // (p.result_channels // p.groups),) if p.groups > 1 else ()
-
-
-def _phases(p: Conv, inputs: dict[str, Tensor], b: Boxed) -> BoxDeclaration:
+def _phases(p: Conv, inputs: dict[str, Tensor], b: Boxed, whole: bool) -> BoxDeclaration:
     """A gradient by the input with strides: results that are a stride apart see the same taps, and
     those of each phase the same pixels of dy. So it is a convolution with stride 1 and the channels
     of all phases, some of whose taps lie outside of the filter. Along dimensions in which only one
@@ -194,21 +186,20 @@ def _phases(p: Conv, inputs: dict[str, Tensor], b: Boxed) -> BoxDeclaration:
     rows = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
 
     before = [-c.first for c in cut]
-    window = _window(q, grad, batch, p.out_channels, p.out_image, ((1, 1), (1, 1), before))
-    seen = _seen(q, window, (batch, *rows), taps, filled)
-    right = te.compute(
-        (number, _up(wide, _WHOLE), *taps, filled),
-        lambda phase, f, r, s, c: te.if_then_else(
-            f < wide, packed[phase, f, r, s, c], te.const(0, p.dtype)
-        ),
-        name="Taps",
-    )
+    steps = ((1, 1), (1, 1))
+    window = window_of(q, grad, batch, p.out_channels, p.out_image, (*steps, before))
+    seen = Windows(q, window, (batch, *rows), taps, filled, steps if whole else None)
+
+    def tap(f: Any, c: Any, at: Sequence[Any], phase: Any) -> Any:
+        return te.if_then_else(f < wide, packed[(phase, f, *at, c)], te.const(0, p.dtype))
+
+    right = Taps(tap, wide, filled, taps, p.dtype, whole=whole, number=number)
     axes = [te.reduce_axis((0, n), f"r{name}") for n, name in zip(taps, "hw", strict=True)]
     rc = te.reduce_axis((0, filled), "rc")
 
     def element(n: Any, y: Any, x: Any, phase: Any, f: Any) -> Any:
-        value = seen[(*_group(q, f), n, y, x, *axes, rc)].astype(p.accumulate)
-        other = right[(phase, f, *axes, rc)].astype(p.accumulate)
+        value = seen(f, (n, y, x), axes, rc).astype(p.accumulate)
+        other = right(f, axes, rc, phase).astype(p.accumulate)
         return te.sum(value * other, axis=[*axes, rc])
 
     total = te.compute((batch, *rows, number, wide), element, name="Sums")
@@ -227,8 +218,9 @@ def _phases(p: Conv, inputs: dict[str, Tensor], b: Boxed) -> BoxDeclaration:
     output = Images(p.layout).compute(
         batch, wide, p.image[2 - p.rank :], gathered, "ConvDgrad"
     )  # fmt: skip
+    sums = BoxSums(total, seen.tensor, right.tensor, slices=sliced(q), whole=whole)
     return BoxDeclaration(
-        p, inputs, output, total, None, None, BoxSums(total, seen, right), (), b.copies, phased,
+        p, inputs, output, total, None, None, sums, (), b.copies, phased,
         tuple(len(c.phases) < s for c, s in zip(cut, p.stride, strict=True)),
     )  # fmt: skip
 
@@ -237,9 +229,9 @@ def _filter(p: Conv, image: Any, grad: Any, batch: Any) -> BoxSums:
     w = Convolved(p)
     channels, filters = p.channels // p.groups, p.out_channels
     box = pixels(p)
-    sizes = [_up(e, n) for e, n in zip((batch, *w.kernel), box, strict=True)]
+    sizes = [up(e, n) for e, n in zip((batch, *w.kernel), box, strict=True)]
     images = Images(p.layout)
-    window = _window(p, image, batch, p.channels, w.image, (w.stride, w.dilation, w.before))
+    window = window_of(p, image, batch, p.channels, w.image, (w.stride, w.dilation, w.before))
 
     def step(part: Any, n: Any, y: Any, x: Any, m: Any) -> Any:
         m = part * ROW + m
@@ -247,7 +239,7 @@ def _filter(p: Conv, image: Any, grad: Any, batch: Any) -> BoxSums:
         read = grad[images.order(n, m, (y, x)[2 - p.rank :])]
         return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
 
-    left = te.compute((_up(filters, _WHOLE) // ROW, *sizes, ROW), step, name="Steps")
+    left = te.compute((up(filters, WHOLE) // ROW, *sizes, ROW), step, name="Steps")
     groups = [p.groups] if p.groups > 1 else []
 
     def seen(*at: Any) -> Any:
@@ -255,7 +247,7 @@ def _filter(p: Conv, image: Any, grad: Any, batch: Any) -> BoxSums:
         c = part * ROW + c
         return window(n, (r, s), (y, x), c + group[0] * channels if group else c)
 
-    shape = (*groups, _up(channels, _WHOLE) // ROW, *w.result, *sizes, ROW)
+    shape = (*groups, up(channels, WHOLE) // ROW, *w.result, *sizes, ROW)
     right = te.compute(shape, seen, name="Seen")
     pixel = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(sizes, "nhw", strict=True)]
 
@@ -266,31 +258,7 @@ def _filter(p: Conv, image: Any, grad: Any, batch: Any) -> BoxSums:
         return te.sum(value * other, axis=pixel)
 
     total = te.compute((filters, *w.result, channels), element, name="Sums")
-    return BoxSums(total, left, right, True, box)
-
-
-def _channels(p: Conv) -> tuple[int, int]:
-    """Channels of a group of what windows slide over, and of the result or of dy."""
-    found = (p.channels // p.groups, p.multiplier)
-    return found[::-1] if p.pass_ == "dgrad" else found
-
-
-def _window(
-    p: Conv, image: Any, batch: Any, channels: int, extents: Sequence[int],
-    steps: Sequence[Sequence[int]],
-) -> Callable[..., Any]:  # fmt: skip
-    """What is seen of a channel by a result through a tap; zero outside of the image. ``steps`` are
-    the distances of results and of taps, and what lies before the image."""
-    images = Images(p.layout)
-
-    def seen(n: Any, result: Sequence[Any], tap: Sequence[Any], c: Any) -> Any:
-        places = [o * s + t * d - low for o, t, s, d, low in zip(result, tap, *steps, strict=True)]
-        inside = [n < batch, c < channels]
-        inside += [x for i, e in zip(places, extents, strict=True) for x in (i >= 0, i < e)]
-        read = image[images.order(n, c, places[2 - p.rank :])]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
-
-    return seen
+    return BoxSums(total, left, right, True, pixels=box)
 
 
 def pixels(p: Conv) -> tuple[int, int, int]:
@@ -299,7 +267,7 @@ def pixels(p: Conv) -> tuple[int, int, int]:
     extents = (p.batch, *p.out_image)
 
     def beyond(box: tuple[int, int, int]) -> tuple[float, int, int]:
-        whole = math.prod(_up(e, n) for e, n in zip(extents, box, strict=True))
+        whole = math.prod(up(e, n) for e, n in zip(extents, box, strict=True))
         return whole / math.prod(extents), box[0], abs(box[1] - box[2])
 
     high, wide = ([1 << k for k in range(e.bit_length() + 1)] for e in p.out_image)
@@ -313,9 +281,5 @@ def pixels(p: Conv) -> tuple[int, int, int]:
     )
 
 
-def _up(extent: Any, whole: int) -> Any:
-    return (extent + (whole - 1)) // whole * whole
-
-
 #: The declaration of this module, by name.
-FORMS = {"boxes": declare_boxes}
+FORMS = {"boxes": declare_boxes, "whole boxes": declare_whole_boxes}

@@ -20,52 +20,72 @@ _THREADS = 256
 
 
 def load(
-    stage: Stage, sums: Stage, at: IterVar, first: int, box: Sequence[int], stages: int
-) -> None:
-    """Copy a factor of ``sums`` by boxes, of axes from the ``first`` on, into swizzled memory,
-    ``stages - 1`` iterations of the loop ``at`` ahead."""
-    stage.compute_at(sums, at)
-    for axis, extent in zip(stage.op.axis[first:], box[:-1], strict=False):
-        stage.align_bounds(axis, extent)
+    stage: Stage, reader: Stage, at: IterVar, first: int, box: Sequence[int], stages: int,
+    apart: bool = True,
+) -> None:  # fmt: skip
+    """Copy a factor by boxes, of axes from the ``first`` on, into swizzled memory, ``stages - 1``
+    iterations of a reader's loop ``at`` ahead; boxes lie ``apart``, or overlap."""
+    stage.compute_at(reader, at)
+    axes = stage.op.axis[first:]
+    if apart:
+        for axis, extent in zip(axes, box[:-1], strict=False):
+            stage.align_bounds(axis, extent)
     kind = str(stage.op.outputs[0].dtype)
     row = box[-1] * dtype(kind).bytes
     stage.swizzle(row)
-    stage.pipeline(stages)
-    stage.tensorize(stage.op.axis[first], tma_load(box, kind, swizzle=row))
+    if stages > 1:
+        stage.pipeline(stages)
+    stage.tensorize(axes[0], tma_load(box, kind, swizzle=row))
 
 
 def multiply(
     sums: Stage, d: BoxDeclaration, tile: BoxProductTile, result: Sequence[IterVar], at: IterVar,
-    k: IterVar, factors: tuple[Stage, Stage],
+    k: IterVar,
 ) -> None:  # fmt: skip
-    """Sum products in the registers of a warpgroup: of a step ``k``, which the loop ``at`` is over
-    and each of ``factors`` is brought for, for the axes of the ``result``, channels last."""
-    w, (boxes, taps) = widths(d.problem.dtype), factors
-    step = w.step(extent_of(d.sum.op.reduce_axis[-1]))
-    own = tile.of_groups
+    """Sum products in the registers of a warpgroup: of a step ``k``, which the loop ``at`` is over,
+    for the axes of the ``result``, channels last."""
+    w, step = widths(d.problem.dtype), step_of(d)
+    own, slices = tile.of_groups, d.boxes.slices
     for axis, extent in zip(result, (*own, tile.channels), strict=True):
         sums.align_bounds(axis, extent)
     *pixel, f = result
+    parts = []
+    if slices > 1:  # of a row that is brought, groups one by one
+        group, f = sums.split(f, factor=tile.channels // slices)
+        parts = [group]
     part, k = sums.split(k, factor=w.deep)
+    parts.append(part)
     turned = d.boxes.turned
     outer, _, inner = innermost(sums, pixel, own)
     columns = list(sums.split(f, factor=8))
     if turned:
         columns = [*sums.split(columns[0], factor=ROW // 8), columns[1]]
-    sums.reorder(at, part, *outer, *inner, *columns, *sums.split(k, factor=w.chunk))
-    sums.unroll(part)
+    sums.reorder(at, *parts, *outer, *inner, *columns, *sums.split(k, factor=w.chunk))
+    sums.unroll(*parts)
     row = step * 128 // w.row
     kind = "tf32" if d.problem.dtype == "float32" else d.problem.dtype
     sums.tensorize(
         outer[0],
-        wgmma(tile.channels, kind, left="k", right="j" if turned else "k",
-              swizzles=(row, 2 * ROW if turned else row)),
+        wgmma(tile.channels // slices, kind, left="k", right="j" if turned else "k",
+              swizzles=(slices * row, 2 * ROW if turned else row)),
     )  # fmt: skip
-    load(boxes, sums, at, len(d.left.shape) - 6, (*tile.box, step), tile.stages)
-    if turned:
+
+
+def bring(
+    sums: Stage, d: BoxDeclaration, tile: BoxProductTile, at: IterVar, boxes: Stage, taps: Stage
+) -> None:
+    """Copy both factors of a step of the loop ``at`` ahead of it."""
+    step = step_of(d)
+    load(boxes, sums, at, -6, (*tile.box, d.boxes.slices * step), tile.stages)
+    if d.boxes.turned:
         load(taps, sums, at, 1, (step, ROW), tile.stages)
     else:  # behind the phase, where there are some
-        load(taps, sums, at, len(d.right.shape) - 4, (tile.channels, step), tile.stages)
+        load(taps, sums, at, -4, (tile.channels, step), tile.stages)
+
+
+def step_of(d: BoxDeclaration) -> int:
+    """Channels that a step sums."""
+    return widths(d.problem.dtype).step(extent_of(d.sum.op.reduce_axis[-1]))
 
 
 def by_groups(

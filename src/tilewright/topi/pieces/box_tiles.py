@@ -13,7 +13,7 @@ LANES, ROWS = 128, 64
 class BoxProductTile:
     """A block computes a box of ``images`` by ``rows`` by ``columns`` results, powers of two, of
     which each 64 are a warpgroup's, with ``channels`` of the result; or what one of ``splits``
-    parts of the steps adds to them."""
+    parts of the steps adds to them, or several ``boxes`` of them one after the other."""
 
     images: int = 2
     rows: int = 8
@@ -21,6 +21,7 @@ class BoxProductTile:
     channels: int = 128
     stages: int = 3
     splits: int = 1
+    boxes: int = 1
 
     @property
     def box(self) -> tuple[int, int, int]:

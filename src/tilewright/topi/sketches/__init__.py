@@ -9,6 +9,7 @@ from tilewright.topi.cpu.flat_tiles import flat_tiles, suits
 from tilewright.topi.gpu import box_products as boxes
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
+from tilewright.topi.gpu.whole_boxes import suits_whole, whole_tiles
 from tilewright.topi.opencl import packing_tiles as packing
 from tilewright.topi.opencl import product_tiles as items
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
@@ -36,6 +37,7 @@ from tilewright.topi.sketches.products import (
     schedule_lanes,
     schedule_mma,
 )
+from tilewright.topi.sketches.whole_boxes import schedule_whole_boxes
 from tilewright.topi.template import DEPTHWISE, Template
 
 #: Any type of sums.
@@ -51,6 +53,10 @@ SKETCHES = (
     Template("gpu.box_splits", BoxProductTile, schedule_box_splits, (), None, True,
              boxes.split_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_splits,
              arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int")),
+    Template("gpu.whole_boxes", BoxProductTile, schedule_whole_boxes, (), None, True,
+             whole_tiles, ("cuda", "sim"), shared=True, where=suits_whole,
+             arch="sm_90a", matrices=True, form="whole boxes", operators=(),
+             types=("float", "int")),
     Template("gpu.box_products", BoxProductTile, schedule_box_products, (), None, True,
              boxes.product_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_products,
              arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int")),

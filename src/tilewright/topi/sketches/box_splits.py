@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from tilewright import te
 from tilewright.schedule import Schedule
-from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_products import by_groups, copy, multiply
+from tilewright.topi.pieces.box_products import bring, by_groups, copy, multiply, step_of
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
@@ -26,7 +25,7 @@ def schedule_box_splits(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     copy(s, d.copies)
     sums = s[d.sum]
     *taken, c = sums.op.reduce_axis
-    c, _ = sums.split(c, factor=widths(d.problem.dtype).step(extent_of(c)))
+    c, _ = sums.split(c, factor=step_of(d))
     sums.reorder(*taken, c)
     part, _ = sums.split(sums.fuse(*taken, c), nparts=tile.splits)
     writer = s.rfactor(d.sum, part)
@@ -54,5 +53,6 @@ def schedule_box_splits(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     sums = s[total]
     sums.compute_at(parts, group)
     at, k = sums.op.reduce_axis
-    multiply(sums, d, tile, sums.op.axis[1:], at, k, (s[boxes], s[taps]))
+    multiply(sums, d, tile, sums.op.axis[1:], at, k)
+    bring(sums, d, tile, at, s[boxes], s[taps])
     return s

@@ -1,0 +1,117 @@
+"""The tiles worth trying for products of whole boxes on Hopper, best guess first.
+
+The guess is a time: of what a block does for one box after the other, much of which overlaps. Its
+numbers were fitted to 700 tiles of 57 layers, those of ResNet-50, in groups and with few channels,
+on an H200, where the tiles it takes are 4 % slower than the best of each.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from itertools import product
+
+from tilewright.target.instructions.tma_load import ALIGN, LARGEST
+from tilewright.target.target import Target
+from tilewright.topi.gpu.box_products import (
+    BARRIERS,
+    GROUPS,
+    Sizes,
+    best_of,
+    boxes_of,
+    channels_of,
+    is_sooner,
+    resident_blocks,
+    suited,
+)
+from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
+from tilewright.topi.nn.box_copies import sliced
+from tilewright.topi.nn.box_factors import reach
+from tilewright.topi.operators.gemm import Gemm
+from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile
+from tilewright.topi.problem import Problem
+
+#: Boxes of which a block has this one and the next.
+_STAGES = (2, 3)
+#: By how much times count of products, of stores of results, of the cache, of memory, and of a box
+#: by itself in microseconds; all of these overlap, the more the higher the power.
+_PRODUCTS, _STORES, _CACHE, _MEMORY, _BOX, _POWER = 1.43, 0.63, 0.39, 0.58, 0.58, 1.41
+#: Microseconds until a block has its first box; and bytes of boxes that an SM brings in one, which
+#: counts where the next is brought only when this one was multiplied.
+_BEGIN, _BROUGHT = 1.1, 182_000
+#: Bytes of results that an SM stores in a microsecond.
+_STORED = 22_300
+#: Cycles of an instruction for each of its columns, or if there are few for reading its rows and,
+#: for each column, those of the filter.
+_COLUMN, _ROWS_READ, _COLUMN_READ = 0.5, 16.0, 0.25
+
+
+def whole_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
+    """For :func:`~tilewright.topi.sketches.whole_boxes.schedule_whole_boxes`."""
+    return best_of(_tiles(problem))
+
+
+def suits_whole(problem: Problem) -> bool:
+    """Whether a forward pass or a gradient by the input is predicted to be faster so."""
+    p = suited(problem)
+    if p is None or p.pass_ == "wgrad" or isinstance(problem, Gemm):
+        return False
+    return is_sooner(_tiles(problem), problem)
+
+
+@functools.lru_cache(maxsize=64)
+def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
+    """Tiles, and what they are predicted to take. A block computes as many boxes as there are for
+    it if all are at work at once."""
+    p = suited(problem)
+    assert p is not None
+    of, found = Sizes.of(p, problem.result_dtype), {}
+    if of.taps > 1 and of.phases == 1 and p.stride[1] > 1:
+        return {}
+    slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts
+    memory = _MEMORY * problem.bytes / MEMORY
+    for groups, channels in product(GROUPS, channels_of(p)):
+        rows, filters = ROWS * groups, steps * channels * of.depth
+        staged, columns = of.staged(problem, rows, channels), channels // slices
+        cycles = max(_COLUMN * columns, _ROWS_READ + _COLUMN_READ * columns)
+        products = groups * slices * steps * (of.depth // 32) * cycles / MACHINE.clock
+        stores = rows * channels * of.stored / _STORED
+        others = -(-wide // channels) * of.phases
+        for box in _read_in_parts(of, groups) if of.taps > 1 else boxes_of(of, rows):
+            seen = reach(p, box)
+            if max(seen) > LARGEST:
+                continue
+            part, boxes = math.prod(seen) * slices * of.depth, of.boxes(box)
+            once = part * of.parts
+            if part % ALIGN:  # where the next part, or the next box, would begin
+                continue
+            for stages in _STAGES:
+                shared = stages * once + filters + staged + BARRIERS
+                resident = resident_blocks(rows, channels, shared)
+                if not resident:
+                    continue
+                each = min(boxes, -(-boxes * others // (MACHINE.sms * resident)))
+                blocks = -(-boxes // each) * others
+                turns = -(-blocks // (MACHINE.sms * resident)) * each
+                cache = (boxes * others * once + blocks * filters) / CACHE
+                overlapping = (
+                    _PRODUCTS * turns * resident * products, _STORES * turns * resident * stores,
+                    _CACHE * cache, memory, _BOX * turns,
+                )  # fmt: skip
+                cost = _BEGIN + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
+                if stages == 2:
+                    cost += turns * resident * once / _BROUGHT
+                found[BoxProductTile(*box, channels, stages, 1, each)] = cost
+    return found
+
+
+def _read_in_parts(of: Sizes, groups: int) -> list[tuple[int, int, int]]:
+    """Boxes of which instructions read parts: each warpgroup has eight rows of eight, as far apart
+    as those of the image, or one row where that has no more."""
+    rows, columns = (1, 64) if of.extents[1] == 1 else (8, 8)
+    shares = [1 << k for k in range(groups.bit_length())]
+    if rows == 1:
+        found = [(n, 1, columns * groups // n) for n in shares]
+    else:
+        found = [(n, rows * groups // n, columns) for n in shares]
+    return [box for box in found if not of.is_less(box)]

@@ -1,0 +1,182 @@
+"""The factors of products of boxes: what results see, and the taps they see it through.
+
+Either is declared further than there is anything, up to multiples of 256: so far any tile goes at
+an edge. They are never stored whole, and nobody reads what lies beyond a tile.
+
+Where boxes are whole, a box of the image has what all taps of a tile see, in parts of as many
+channels as a row of shared memory has, and taps read parts of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright import te
+from tilewright.te import Tensor
+from tilewright.topi.nn.box_copies import (
+    ROW,
+    is_phased,
+    of_a_group,
+    phases,
+    sliced,
+    widths,
+)
+from tilewright.topi.nn.convolved import Convolved
+from tilewright.topi.nn.images import Images
+from tilewright.topi.operators.conv import Conv
+
+#: Of what extents of factors are multiples: the largest extent of a box.
+WHOLE = 256
+
+
+class Windows:
+    """What results see: a ``tensor`` (batch, row, column, taps, channel), with the group first
+    where there are several, but those of slices. With ``steps``, the distances of results and of
+    taps, boxes are whole: (part, batch, row, column, channel), behind the group."""
+
+    def __init__(
+        self, p: Conv, window: Callable[..., Any], results: Sequence[Any], taps: Sequence[int],
+        filled: int, steps: tuple[Sequence[int], Sequence[int]] | None = None,
+    ) -> None:  # fmt: skip
+        self.problem = p
+        self.steps: tuple[Sequence[int], Sequence[int]] | None = steps
+        self.apart = p.groups > 1 and sliced(p) == 1
+        self.row = row = sliced(p) * widths(p.dtype).step(filled)
+        groups = [p.groups] if self.apart else []
+        deep = filled if self.apart or p.groups == 1 else up(filled * p.groups, row)
+        batch, *extents = (up(e, WHOLE) for e in results)
+        if steps is not None and max(taps) == 1:  # of which no two overlap
+            self.steps = ((1, 1), (1, 1))
+
+        def channel(group: Sequence[Any], c: Any) -> Any:
+            return c + group[0] * filled if group else c
+
+        def by_taps(*at: Any) -> Any:
+            *group, n, y, x, r, s, c = at
+            return window(n, (y, x), (r, s), channel(group, c))
+
+        def by_parts(*at: Any) -> Any:
+            *group, part, n, y, x, c = at
+            c = channel(group, part * row + c)
+            if max(taps) == 1:
+                return window(n, (y, x), (0, 0), c)
+            return window(n, (0, 0), (0, 0), c, (y, x))
+
+        shape = [*groups, batch, *extents, *taps, deep]
+        if steps is not None:
+            extents = [
+                (e - 1) * step + (t - 1) * apart + 1
+                for e, t, step, apart in zip(extents, taps, *(self.steps or steps), strict=True)
+            ]
+            shape = [*groups, deep // row, batch, *extents, row]
+        element = by_taps if steps is None else by_parts
+        self.tensor: Tensor = te.compute(shape, element, name="Seen")
+
+    def __call__(self, f: Any, result: Sequence[Any], taps: Sequence[Any], c: Any) -> Any:
+        """What a result with channel ``f`` sees of channel ``c`` of its group through a tap."""
+        n, *place = result
+        read, made = of_a_group(self.problem)
+        group = [f // made] if self.apart else []
+        if self.problem.groups > 1 and not self.apart:
+            c = f // made * read + c
+        if self.steps is None:
+            return self.tensor[(*group, n, *place, *taps, c)]
+        steps = zip(place, taps, *self.steps, strict=True)
+        at = [o * step + t * apart for o, t, step, apart in steps]
+        return self.tensor[(*group, c // self.row, n, *at, c % self.row)]
+
+
+class Taps:
+    """A filter by taps: a ``tensor`` (channel, taps, what is summed), behind the phase where there
+    are some; where it is ``turned``, (part, what is summed, taps, channel), channels of a row last.
+    Where boxes are ``whole``, (taps, part, channel, what is summed of it), or turned (taps, part,
+    part of channels, what is summed of it, channel)."""
+
+    def __init__(
+        self, element: Callable[..., Any], wide: int, filled: int, taps: Sequence[int], kind: str,
+        *, turned: bool = False, whole: bool = False, number: int | None = None,
+    ) -> None:  # fmt: skip
+        self.turned, self.whole, self.step = turned, whole, widths(kind).step(filled)
+        step, channels = self.step, up(wide, WHOLE)
+        phase = [] if number is None else [number]
+        parts = filled // step
+        if turned and whole:
+            shape = [*taps, parts, channels // ROW, step, ROW]
+            self.tensor = te.compute(
+                shape,
+                lambda r, s, part, row, c, f: element(row * ROW + f, part * step + c, (r, s)),
+                name="Taps",
+            )
+        elif turned:
+            shape = [channels // ROW, filled, *taps, ROW]
+            self.tensor = te.compute(
+                shape, lambda row, c, r, s, f: element(row * ROW + f, c, (r, s)), name="Taps"
+            )
+        elif whole:
+
+            def part_of(*at: Any) -> Any:
+                *phase, r, s, part, f, c = at
+                return element(f, part * step + c, (r, s), *phase)
+
+            self.tensor = te.compute([*phase, *taps, parts, channels, step], part_of, name="Taps")
+        else:
+
+            def of_all(*at: Any) -> Any:
+                *phase, f, r, s, c = at
+                return element(f, c, (r, s), *phase)
+
+            self.tensor = te.compute([*phase, channels, *taps, filled], of_all, name="Taps")
+
+    def __call__(self, f: Any, taps: Sequence[Any], c: Any, *phase: Any) -> Any:
+        """An element, ``c`` being of what is summed."""
+        if self.whole:
+            part, c = c // self.step, c % self.step
+            if self.turned:
+                return self.tensor[(*taps, part, f // ROW, c, f % ROW)]
+            return self.tensor[(*phase, *taps, part, f, c)]
+        if self.turned:
+            return self.tensor[(f // ROW, c, *taps, f % ROW)]
+        return self.tensor[(*phase, f, *taps, c)]
+
+
+def reach(p: Conv, box: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Images, rows and columns of what a box of results of a problem that boxes can bring sees
+    through all taps."""
+    w, (images, rows, columns) = Convolved(p), box
+    if max(w.kernel) == 1 and not is_phased(p):
+        return box
+    steps: Any = zip((rows, columns), w.kernel, w.stride, w.dilation, strict=True)
+    if is_phased(p):
+        steps = [(e, phases(p, d).taps, 1, 1) for d, e in enumerate((rows, columns))]
+    rows, columns = ((e - 1) * step + (t - 1) * apart + 1 for e, t, step, apart in steps)
+    return images, rows, columns
+
+
+def window_of(
+    p: Conv, image: Any, batch: Any, channels: int, extents: Sequence[int],
+    steps: Sequence[Sequence[int]],
+) -> Callable[..., Any]:  # fmt: skip
+    """What is seen of a channel by a result through a tap, or of a pixel that is further by
+    ``more``; zero outside of the image. ``steps`` are the distances of results and of taps, and
+    what lies before the image."""
+    images = Images(p.layout)
+
+    def seen(
+        n: Any, result: Sequence[Any], tap: Sequence[Any], c: Any, more: Sequence[Any] = (0, 0)
+    ) -> Any:
+        places = [
+            o * s + t * d + further - low
+            for o, t, further, s, d, low in zip(result, tap, more, *steps, strict=True)
+        ]
+        inside = [n < batch, c < channels]
+        inside += [x for i, e in zip(places, extents, strict=True) for x in (i >= 0, i < e)]
+        read = image[images.order(n, c, places[2 - p.rank :])]
+        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
+
+    return seen
+
+
+def up(extent: Any, whole: int) -> Any:
+    """The next multiple of ``whole``."""
+    return (extent + (whole - 1)) // whole * whole

@@ -1,0 +1,41 @@
+"""Convolutions with channels last on Hopper's tensor cores, of boxes that all taps read.
+
+Where the filter of a tile is small, a block keeps it in shared memory and computes one box of
+results after the other. TMA brings what all taps of a box see, once, while the one before is
+multiplied and stored; taps read parts of it.
+"""
+
+from __future__ import annotations
+
+from tilewright.schedule import Schedule
+from tilewright.topi.nn.box_copies import ROW
+from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.pieces.box_products import copy, load, multiply, step_of
+from tilewright.topi.pieces.box_results import share, stage_results, staged, store
+from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.stages import scheduled
+
+
+def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
+    """The schedule of a forward pass, or of a gradient by the input."""
+    s = scheduled(d.output, d.sum, d.phased, *d.numbers, *d.copies)
+    copy(s, d.copies)
+    boxes, taps = (s.cache_read(t, "shared", [d.sum]) for t in (d.left, d.right))
+    results, out = staged(s, d), s[d.output]
+    block, box = store(out, d, tile, one_by_one=True)
+    for numbers in d.numbers:
+        share(s[numbers], tile, block, out)
+    group = stage_results(s[results], d, tile, box, out)
+
+    sums, step = s[d.sum], step_of(d)
+    sums.set_scope("fragment")
+    sums.compute_at(s[results], group)
+    *pixel, f = sums.op.axis
+    pixel, phase = pixel[:3], pixel[3:]
+    *taken, c = sums.op.reduce_axis
+    c, k = sums.split(c, factor=step)
+    sums.reorder(*phase, c, *taken, *pixel, f, k)
+    multiply(sums, d, tile, (*pixel, f), sums.fuse(c, *taken), k)
+    load(s[boxes], out, box, -4, (*d.reach(tile.box), d.boxes.slices * step), tile.stages, False)
+    load(s[taps], out, block, -2, (step, ROW) if d.boxes.turned else (tile.channels, step), 1)
+    return s
