@@ -3,6 +3,7 @@ Hopper GPUs."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -70,11 +71,39 @@ def test_whole_boxes_are_right_one_after_the_other(pass_: str, target: str, data
     template, machine = TEMPLATES["gpu.whole_boxes"], Target.parse(target)
     p = data.draw(problems(pass_).filter(lambda p: suits(p) and template.candidates(p, machine)))
     tile = data.draw(st.sampled_from(template.candidates(p, machine)))
-    tile = replace(tile, boxes=data.draw(st.integers(1, 4)))
+    if tile.stages > 1:  # memory for more than one
+        tile = replace(tile, boxes=data.draw(st.integers(2, 4)))
     declared = template.declare(p, tile)
     kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
     error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)
     assert error < TOLERANCE[p.dtype], tile
+
+
+_ADDED = [
+    Conv.parse((3, 64, 9, 7), (72, 64, 3, 3), 1, padding=1, dtype="float16", layout="NHWC",
+               epilogue="bias+residual+relu"),
+    Conv.parse((2, 64, 70), (136, 64, 1), 1, dtype="bfloat16", layout="NWC", epilogue="residual"),
+    Conv.parse((2, 64, 5, 6), (160, 64, 1, 1), 1, dtype="int8", layout="NHWC",
+               epilogue="bias+dequantize+quantized_residual(0.5,-2)+quantize(2.0,4)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("p", _ADDED, ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_is_added_is_brought_in_boxes(target: str, p: Conv) -> None:
+    template, machine = TEMPLATES["gpu.whole_boxes"], Target.parse(target)
+    row = 128 if p.dtype == "int8" else 64
+    tile = next(t for t in template.candidates(p, machine) if t.channels % row == 0)
+    tile = replace(tile, boxes=2, stages=2)
+    declared = template.declare(p, tile)
+    kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+    text = str(tilewright.lower(template.schedule(declared, tile), declared.args, machine))
+    assert re.search(r"instruction\('tma_load\w*', Residual[^\n]* residual\[", text)
+    if p.is_quantized:
+        check(kernel, p)
+    else:
+        error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)
+        assert error < TOLERANCE[p.dtype], tile
 
 
 @pytest.mark.parametrize("pass_", ["forward", "dgrad"])

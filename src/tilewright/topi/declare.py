@@ -208,7 +208,7 @@ class Layered(Protocol):
 
 
 def finished_by_channel(
-    p: Layered, result: Tensor, inputs: dict[str, Tensor]
+    p: Layered, result: Tensor, inputs: dict[str, Any]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """As :func:`finished`, and the stages that hold what is the same for a channel."""
     held: list[Tensor] = []

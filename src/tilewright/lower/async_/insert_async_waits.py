@@ -171,6 +171,8 @@ class _Waits:
 
     def loop(self, s: For, state: _State) -> tuple[Stmt, _State]:
         waited, state = self.wait_for(seq(_reading(s.min), _reading(s.extent)), state, False)
+        early, state = self.before_pipelines(s, state)
+        waited = seq(waited, early)
         while True:
             body, after = self.visit(s.body, state)
             found = _merged(state, after)
@@ -178,6 +180,17 @@ class _Waits:
                 break
             state = found
         return seq(waited, replace(s, body=body)), state
+
+    def before_pipelines(self, s: For, state: _State) -> tuple[Stmt, _State]:
+        """Before a loop, waits for groups that it needs and whose queue it pipelines: inside, they
+        would end what is under way for later iterations, which the pipeline alone knows of."""
+        kept = {id(group) for group in self.visit(s.body, state)[1]}
+        queues = {x.queue for x in statements(s.body) if isinstance(x, Committed)}
+        waits: list[Stmt] = []
+        for queue in sorted(queues & {group.queue for group in state if id(group) not in kept}):
+            waits.append(Queue(queue, "wait", 0))
+            state = tuple(group for group in state if group.queue != queue)
+        return seq(*waits), state
 
     def wait_for(
         self, s: Stmt, state: _State, same: str | bool, copies: Collection[Buffer] = ()

@@ -11,6 +11,7 @@ import functools
 import math
 from itertools import product
 
+from tilewright.ir.dtype import dtype
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_products import (
@@ -25,20 +26,23 @@ from tilewright.topi.gpu.box_products import (
     suited,
 )
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
-from tilewright.topi.nn.box_copies import sliced
+from tilewright.topi.nn.box_copies import sliced, widths
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile
 from tilewright.topi.problem import Problem
 
-#: Boxes of which a block has this one and the next.
-_STAGES = (2, 3)
+#: Boxes for which a block has memory; one where it computes no other.
+_STAGES = (1, 2, 3)
 #: By how much times count of products, of stores of results, of the cache, of memory, and of a box
 #: by itself in microseconds; all of these overlap, the more the higher the power.
 _PRODUCTS, _STORES, _CACHE, _MEMORY, _BOX, _POWER = 1.43, 0.63, 0.39, 0.58, 0.58, 1.41
 #: Microseconds until a block has its first box; and bytes of boxes that an SM brings in one, which
-#: counts where the next is brought only when this one was multiplied.
+#: counts where nothing is multiplied meanwhile.
 _BEGIN, _BROUGHT = 1.1, 182_000
+#: The same of what is added to results and brought ahead, for each of the blocks of an SM and once
+#: more, as often as it counts beside a box where there are two; and of what threads read.
+_ADDED, _ADDED_ONCE, _ADDED_LATE, _READ = 0.2, 1.5, 3.0, 4.0
 #: Bytes of results that an SM stores in a microsecond.
 _STORED = 22_300
 #: Cycles of an instruction for each of its columns, or if there are few for reading its rows and,
@@ -73,6 +77,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
     for groups, channels in product(GROUPS, channels_of(p)):
         rows, filters = ROWS * groups, steps * channels * of.depth
         staged, columns = of.staged(problem, rows, channels), channels // slices
+        added, read = _added(problem, rows, channels)
         cycles = max(_COLUMN * columns, _ROWS_READ + _COLUMN_READ * columns)
         products = groups * slices * steps * (of.depth // 32) * cycles / MACHINE.clock
         stores = rows * channels * of.stored / _STORED
@@ -86,23 +91,42 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
             if part % ALIGN:  # where the next part, or the next box, would begin
                 continue
             for stages in _STAGES:
-                shared = stages * once + filters + staged + BARRIERS
+                shared = stages * (once + added) + filters + staged + BARRIERS
                 resident = resident_blocks(rows, channels, shared)
                 if not resident:
                     continue
                 each = min(boxes, -(-boxes * others // (MACHINE.sms * resident)))
+                if (each == 1) != (stages == 1):
+                    continue
                 blocks = -(-boxes // each) * others
                 turns = -(-blocks // (MACHINE.sms * resident)) * each
+                busy = min(resident, -(-blocks // MACHINE.sms))
                 cache = (boxes * others * once + blocks * filters) / CACHE
                 overlapping = (
-                    _PRODUCTS * turns * resident * products, _STORES * turns * resident * stores,
+                    _PRODUCTS * turns * busy * products, _STORES * turns * busy * stores,
                     _CACHE * cache, memory, _BOX * turns,
+                    turns * (_ADDED * busy + _ADDED_ONCE) * added / _STORED,
+                    _READ * turns * busy * read / _STORED,
                 )  # fmt: skip
                 cost = _BEGIN + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
-                if stages == 2:
-                    cost += turns * resident * once / _BROUGHT
+                if stages < 3:
+                    late = once + added * (_ADDED_LATE if stages == 2 else 1)
+                    cost += turns * busy * late / _BROUGHT
                 found[BoxProductTile(*box, channels, stages, 1, each)] = cost
     return found
+
+
+def _added(problem: Problem, rows: int, channels: int) -> tuple[int, int]:
+    """Bytes of what is added to the results of a box: that TMA brings, and that threads read."""
+    names = {name for x in problem.epilogue for name, shape in x.tensors if shape == "output"}
+    brought = read = 0
+    for shape, kind in (problem.inputs()[name] for name in names):
+        w, size = widths(kind), rows * channels * dtype(kind).bytes
+        if shape[-1] % w.chunk == 0 and channels % w.row == 0:
+            brought += size
+        else:
+            read += size
+    return brought, read
 
 
 def _read_in_parts(of: Sizes, groups: int) -> list[tuple[int, int, int]]:

@@ -140,6 +140,37 @@ class Taps:
         return self.tensor[(*phase, f, *taps, c)]
 
 
+class Added:
+    """What an epilogue reads for each element of a result with channels last, by rows of shared
+    memory: a ``tensor`` (part, ..., channel), whose parts have as many channels as a row. It is
+    read by the indices of the result's."""
+
+    def __init__(self, given: Tensor) -> None:
+        *outer, wide = given.shape
+        self.row = row = widths(str(given.dtype)).row
+
+        def element(part: Any, *at: Any) -> Any:
+            c = part * row + at[-1]
+            return te.if_then_else(c < wide, given[(*at[:-1], c)], te.const(0, given.dtype))
+
+        name = given.name.title()
+        self.tensor: Tensor = te.compute([up(wide, row) // row, *outer, row], element, name=name)
+
+    def __getitem__(self, index: tuple[Any, ...]) -> Any:
+        *at, c = index
+        return self.tensor[(c // self.row, *at, c % self.row)]
+
+    @staticmethod
+    def of(p: Any, inputs: dict[str, Tensor]) -> dict[str, Added]:
+        """Those that an epilogue reads, by name; none where TMA has no map of them."""
+        names = [name for step in p.epilogue for name, shape in step.tensors if shape == "output"]
+        found = {name: inputs[name] for name in names}
+        return {
+            name: Added(x) for name, x in found.items()
+            if int(x.shape[-1]) % widths(str(x.dtype)).chunk == 0
+        }  # fmt: skip
+
+
 def reach(p: Conv, box: tuple[int, int, int]) -> tuple[int, int, int]:
     """Images, rows and columns of what a box of results of a problem that boxes can bring sees
     through all taps."""

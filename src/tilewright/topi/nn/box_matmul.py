@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright import te
-from tilewright.topi.declare import finished_by_channel, placeholders
+from tilewright.topi.declare import placeholders
 from tilewright.topi.nn.box_copies import boxed
-from tilewright.topi.nn.box_windows import BoxDeclaration, declared, sums_of
+from tilewright.topi.nn.box_windows import BoxDeclaration, declared_with_epilogue, sums_of
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.gemm import Gemm
 
@@ -71,8 +71,7 @@ def declare_box_matmul(p: Gemm, given: Any = None) -> BoxDeclaration:
         result = te.compute(p.result.shape, lambda i, j: total[place(i, 0, 0, j)], name="Product")
     else:
         result = te.compute(p.result.shape, lambda i, j: total[0, 0, i, j], name="Product")
-    output, numbers = finished_by_channel(p, result, inputs)
-    return declared(p, inputs, output, sums, numbers, b)
+    return declared_with_epilogue(p, inputs, result, sums, b)
 
 
 #: The declaration of this module, by name.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -30,7 +30,7 @@ from tilewright.topi.nn.box_copies import (
     sliced,
     widths,
 )
-from tilewright.topi.nn.box_factors import WHOLE, Taps, Windows, reach, up, window_of
+from tilewright.topi.nn.box_factors import WHOLE, Added, Taps, Windows, reach, up, window_of
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
@@ -70,7 +70,8 @@ class BoxDeclaration(Declaration):
     ``numbers`` hold what the epilogue multiplies channels with and adds, ``copies`` are operands
     that are copied first. ``phased`` are the sums of a gradient with strides in the type of the
     result; ``alone`` says along which dimensions one phase of it is summed. A gradient by the
-    filter is ``placed`` where its elements lie elsewhere in the sums.
+    filter is ``placed`` where its elements lie elsewhere in the sums. ``added`` is what an epilogue
+    reads for each result, as :class:`~tilewright.topi.nn.box_factors.Added`.
     """
 
     boxes: BoxSums
@@ -79,6 +80,7 @@ class BoxDeclaration(Declaration):
     phased: Tensor | None = None
     alone: tuple[bool, ...] = (False, False)
     placed: bool = False
+    added: tuple[Tensor, ...] = ()
 
     @property
     def left(self) -> Tensor:
@@ -119,8 +121,7 @@ def declare_boxes(p: Conv, given: Any = None, whole: bool = False) -> BoxDeclara
         first.shape[0], p.result_channels, p.result_image[2 - rank :],
         lambda n, c, at: total[(n, *gone, *at, c)], "Conv",
     )  # fmt: skip
-    output, numbers = finished_by_channel(p, result, inputs)
-    return declared(p, inputs, output, sums, numbers, b)
+    return declared_with_epilogue(p, inputs, result, sums, b)
 
 
 def declare_whole_boxes(p: Conv, given: Any = None) -> BoxDeclaration:
@@ -137,6 +138,16 @@ def declared(
         p, inputs, output, sums.total, None, None, sums, numbers, b.copies,
         placed=b.place is not None,
     )  # fmt: skip
+
+
+def declared_with_epilogue(
+    p: Any, inputs: dict[str, Tensor], result: Tensor, sums: BoxSums, b: Boxed
+) -> BoxDeclaration:
+    """The same, of results with channels last, whose epilogue is not computed yet."""
+    added = Added.of(p, inputs)
+    output, numbers = finished_by_channel(p, result, {**inputs, **added})
+    found = declared(p, inputs, output, sums, numbers, b)
+    return replace(found, added=tuple(x.tensor for x in added.values()))
 
 
 def sums_of(p: Conv, first: Any, second: Any, batch: Any, whole: bool = False) -> BoxSums:

@@ -22,11 +22,12 @@ def apply_step(
     step: Step,
     x: Tensor,
     images: Images,
-    tensors: dict[str, Tensor],
+    tensors: dict[str, Any],
     unit: float = 1.0,
     quantized: str = "",
 ) -> Tensor:
-    """``unit * x`` after one step, in the type of ``x``; ``tensors`` by their names in the step.
+    """``unit * x`` after one step, in the type of ``x``; ``tensors``, or what
+    is read by the indices of theirs, by their names in the step.
 
     ``quantized`` is the type of images in 8 bits: each product is rounded by itself then, so that
     results are the same bits by every schedule and on every target.
@@ -57,7 +58,7 @@ def apply_step(
 
 
 def by_channel(
-    step: Step, x: Tensor, images: Images, tensors: dict[str, Tensor], quantized: str = ""
+    step: Step, x: Tensor, images: Images, tensors: dict[str, Any], quantized: str = ""
 ) -> tuple[Tensor, list[Tensor]]:
     """As :func:`apply_step`, and the stages that it reads what is the same for a channel from: of a
     step that multiplies and adds those of both numbers, of others there are no such stages."""

@@ -10,7 +10,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_products import by_groups, over_threads
+from tilewright.topi.pieces.box_products import by_groups, load, over_threads
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes
@@ -55,6 +55,21 @@ def store(
     return block, box
 
 
+def parted(d: BoxDeclaration, tile: BoxProductTile) -> tuple[Tensor, ...]:
+    """What TMA brings of what is added to results: all of it where a tile has whole rows of it."""
+    rows = (extent_of(t.op.axis[-1]) for t in d.added)
+    return d.added if all(tile.channels % row == 0 for row in rows) else ()
+
+
+def bring_added(
+    added: Stage, tile: BoxProductTile, block: IterVar, out: Stage, stages: int
+) -> None:
+    """What is added to results, in shared memory before it is needed, a box of it ahead."""
+    added.set_scope("shared")
+    _, *pixel, c = added.op.axis
+    load(added, out, block, 1, (*_extents(tile, len(pixel)), extent_of(c)), stages)
+
+
 def share(numbers: Stage, tile: BoxProductTile, block: IterVar, out: Stage) -> None:
     """What is the same for a channel, computed once for a block."""
     numbers.set_scope("shared")
@@ -67,11 +82,9 @@ def stage_results(
 ) -> IterVar:
     """Results of a block in shared memory, the epilogue included; returns the loop over groups."""
     staged.compute_at(out, block)
-    images, rows, columns = tile.box
     axes = list(staged.op.axis)
     phase = [] if d.phased is None else [axes.pop(3)]
-    extents = {4: (images, rows, columns), 3: (images, columns), 2: (columns,)}
-    for axis, extent in zip(axes, (*extents[len(axes)], tile.channels), strict=True):
+    for axis, extent in zip(axes, (*_extents(tile, len(axes) - 1), tile.channels), strict=True):
         staged.align_bounds(axis, extent)
     if phase:
         n, h, w, c = axes
@@ -80,6 +93,12 @@ def stage_results(
     stored = widths(d.output.dtype)
     staged.storage_align(staged.op.axis[-2], stored.row, stored.chunk)  # no bank twice
     return by_groups(staged, tile, phase, (n, h, w), c, _wide(d) % 2 == 0)
+
+
+def _extents(tile: BoxProductTile, rank: int) -> tuple[int, ...]:
+    """Those of a tile along the dimensions that results have but channels."""
+    images, rows, columns = tile.box
+    return {3: (images, rows, columns), 2: (images, columns), 1: (columns,)}[rank]
 
 
 def _wide(d: BoxDeclaration) -> int:

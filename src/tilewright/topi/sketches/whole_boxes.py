@@ -11,20 +11,30 @@ from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_products import copy, load, multiply, step_of
-from tilewright.topi.pieces.box_results import share, stage_results, staged, store
+from tilewright.topi.pieces.box_results import (
+    bring_added,
+    parted,
+    share,
+    stage_results,
+    staged,
+    store,
+)
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.stages import scheduled
 
 
 def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
-    s = scheduled(d.output, d.sum, d.phased, *d.numbers, *d.copies)
+    added = parted(d, tile)
+    s = scheduled(d.output, d.sum, d.phased, *d.numbers, *d.copies, *added)
     copy(s, d.copies)
     boxes, taps = (s.cache_read(t, "shared", [d.sum]) for t in (d.left, d.right))
     results, out = staged(s, d), s[d.output]
     block, box = store(out, d, tile, one_by_one=True)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
+    for t in added:
+        bring_added(s[t], tile, box, out, tile.stages)
     group = stage_results(s[results], d, tile, box, out)
 
     sums, step = s[d.sum], step_of(d)
