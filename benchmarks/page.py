@@ -281,6 +281,18 @@ def _gpu_networks(results: Results) -> Iterator[dict[str, str]]:
                 yield line(what, [row[column]], peer, "networks.py --device cuda")
 
 
+def _onnx_networks(results: Results) -> Iterator[dict[str, str]]:
+    """Networks from ONNX files, by batch; those that were not right count as missing."""
+    device = results["environment"]["device"]
+    place = "" if "NVIDIA" in device else f"{_processor(device)}: "
+    for column, beside in (("PyTorch / ours", ""), ("torch.compile / ours", ", `torch.compile`")):
+        rows = [row for row in results["rows"] if column in row]
+        for what, found in _split(rows, lambda r: f"{r['dtype']}, batch {r['batch']}").items():
+            names = ", ".join(row["model"] for row in found)
+            what = f"{place}{names}, {what}, `tilewright.load`"
+            yield line(what, _ratios(found, column), _peer(results) + beside, "graph_networks.py")
+
+
 def _cpu_networks(results: Results) -> Iterator[dict[str, str]]:
     rows = [row for row in results["rows"] if "threads" in row]
     for what, found in _split(rows, lambda row: f"{row['layout']}, {row['threads']}").items():
@@ -484,7 +496,7 @@ _READERS: Sequence[tuple[str, Sequence[Rows], Sequence[str]]] = (
      (("replknet", _model), ("models", _models), ("large_kernels", _large),
       ("gpu_depthwise", _depthwise), ("fused_epilogues", _fused), ("megengine_table", _stacks),
       ("gpu_dense", _dense), ("gpu_bytes", _bytes), ("bench", _products),
-       ("networks", _gpu_networks)),
+     ("networks", _gpu_networks), ("graph_networks", _onnx_networks)),
      ("replknet", "fused_epilogues", "untuned_shapes", "first_call")),
     ("Deploying on CPUs and OpenCL devices",
      (("opencl_dense", _opencl), ("cpu_layers", _layers), ("networks", _cpu_networks),
