@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from tilewright.target.boxes import MOST_STEP
@@ -51,6 +51,9 @@ _ADDING = 2.0
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
 #: moves.
 _PART, _SUMMED = 0.15, 0.25
+#: Microseconds that a box gains which a block computes behind another, shared by the blocks of an
+#: SM, and the stages from which on it gains any.
+_BEHIND, _AHEAD = 1.0, 3
 #: Blocks for each SM beyond which a sum in more parts gains nothing.
 _CROWD = 8
 #: Of the cache, what is read at once by several SMs counts less.
@@ -217,7 +220,28 @@ def _product_tiles(problem: Problem, *, split: bool) -> dict[BoxProductTile, flo
                         moved = 4 * (splits + 1) * math.prod(of.extents) * wide
                         cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
                     found[BoxProductTile(*box, channels, stages, splits)] = cost
+            resident = resident_blocks(rows, channels, shared)
+            if resident and not split and stages >= _AHEAD and not _reads_results(problem):
+                each = _behind_one_another(of.boxes(box), blocks, MACHINE.sms * resident)
+                tile = BoxProductTile(*box, channels, stages)
+                gain = _BEHIND * (each - 1) / resident
+                found[replace(tile, boxes=each)] = found[tile] - gain
     return found
+
+
+def _behind_one_another(boxes: int, blocks: int, slots: int) -> int:
+    """The most boxes, of those that each tile's channels have, that a block may compute without
+    more rounds than ``blocks`` with one each take, where ``slots`` of them are at work at once."""
+    rounds, parts = -(-blocks // slots), blocks // boxes
+    for each in range(rounds, 1, -1):
+        if -(-(-(-boxes // each) * parts) // slots) * each <= rounds:
+            return each
+    return 1
+
+
+def _reads_results(p: Problem) -> bool:
+    """Whether threads read what is added to each result, and nothing else is under way."""
+    return any(shape == "output" for step in p.epilogue for _, shape in step.tensors)
 
 
 def channels_of(p: Conv) -> list[int]:

@@ -21,10 +21,11 @@ _THREADS = 256
 
 def load(
     stage: Stage, reader: Stage, at: IterVar, first: int, box: Sequence[int], stages: int,
-    apart: bool = True,
+    apart: bool = True, over: IterVar | None = None,
 ) -> None:  # fmt: skip
     """Copy a factor by boxes, of axes from the ``first`` on, into swizzled memory, ``stages - 1``
-    iterations of a reader's loop ``at`` ahead; boxes lie ``apart``, or overlap."""
+    iterations of a reader's loop ``at`` ahead, also from one iteration of a loop ``over`` it to the
+    next; boxes lie ``apart``, or overlap."""
     stage.compute_at(reader, at)
     axes = stage.op.axis[first:]
     if apart:
@@ -34,7 +35,7 @@ def load(
     row = box[-1] * dtype(kind).bytes
     stage.swizzle(row)
     if stages > 1:
-        stage.pipeline(stages)
+        stage.pipeline(stages, over=over)
     stage.tensorize(axes[0], tma_load(box, kind, swizzle=row))
 
 
@@ -72,15 +73,16 @@ def multiply(
 
 
 def bring(
-    sums: Stage, d: BoxDeclaration, tile: BoxProductTile, at: IterVar, boxes: Stage, taps: Stage
-) -> None:
-    """Copy both factors of a step of the loop ``at`` ahead of it."""
+    sums: Stage, d: BoxDeclaration, tile: BoxProductTile, at: IterVar, boxes: Stage, taps: Stage,
+    over: IterVar | None = None,
+) -> None:  # fmt: skip
+    """Copy both factors of a step of the loop ``at`` ahead of it, as :func:`load` does."""
     step = step_of(d)
-    load(boxes, sums, at, -6, (*tile.box, d.boxes.slices * step), tile.stages)
+    load(boxes, sums, at, -6, (*tile.box, d.boxes.slices * step), tile.stages, over=over)
     if d.boxes.turned:
-        load(taps, sums, at, 1, (step, ROW), tile.stages)
+        load(taps, sums, at, 1, (step, ROW), tile.stages, over=over)
     else:  # behind the phase, where there are some
-        load(taps, sums, at, -4, (tile.channels, step), tile.stages)
+        load(taps, sums, at, -4, (tile.channels, step), tile.stages, over=over)
 
 
 def step_of(d: BoxDeclaration) -> int:

@@ -41,6 +41,8 @@ def store(
     *blocks, part = (outer for outer, _ in pairs)
     *pixel, c = (x for (_, inner), more in zip(pairs, within, strict=True) for x in (inner, *more))
     if one_by_one:
+        if len(d.problem.layout) == 2:  # rows first: beyond the last there is no second image
+            blocks.reverse()
         out.reorder(*phases, part, *blocks, *pixel, c)
         block, box = out.split(out.fuse(*blocks), factor=tile.boxes)
         block = out.fuse(*phases, part, block)

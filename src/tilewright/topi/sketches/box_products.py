@@ -2,8 +2,8 @@
 
 A block computes a box of results and some of their channels. Step by step, a tap and up to 64
 channels at a time, TMA brings what the tap sees and the filter into shared memory, ``stages - 1``
-steps ahead of the tensor cores, which read both there. Results leave through shared memory, so that
-rows of them are stored whole.
+steps ahead of the tensor cores, which read both there; where a block computes several boxes, also
+from one to the next. Results leave through shared memory, so that rows of them are stored whole.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     copy(s, d.copies)
     boxes, taps = (s.cache_read(t, "shared", [d.sum]) for t in (d.left, d.right))
     results, out = staged(s, d), s[d.output]
-    block, _ = store(out, d, tile)
+    block, box = store(out, d, tile, one_by_one=tile.boxes > 1)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
-    group = stage_results(s[results], d, tile, block, out)
+    group = stage_results(s[results], d, tile, box, out)
 
     sums = s[d.sum]
     sums.set_scope("fragment")
@@ -37,5 +37,5 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     sums.reorder(*phase, *taken, c, *pixel, f, k)
     at = sums.fuse(*taken, c)
     multiply(sums, d, tile, (*pixel, f), at, k)
-    bring(sums, d, tile, at, s[boxes], s[taps])
+    bring(sums, d, tile, at, s[boxes], s[taps], over=box if tile.boxes > 1 else None)
     return s
