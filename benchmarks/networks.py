@@ -15,9 +15,9 @@ is measured are replays of CUDA graphs, in which the host costs nothing.
     PYTHONPATH=src python benchmarks/networks.py --device cuda --batch 64 [--compile]
 
 With ``--backend tilewright`` they are architectures of timm's instead, with random weights,
-by `torch.compile(backend="tilewright")` in inference on a CPU in float32: how far outputs are from
-PyTorch's, how many of the operators were taken, and times beside PyTorch and, with `--compile`,
-its own compiler.
+by `torch.compile(backend="tilewright")` in inference, on a CPU in float32 or on a GPU as above: how
+far outputs are from PyTorch's, how many of the operators were taken, and times beside PyTorch and,
+with `--compile`, its own compiler.
 
     PYTHONPATH=src python benchmarks/networks.py --backend tilewright --threads 1 [--compile]
 """
@@ -30,6 +30,7 @@ import functools
 import os
 import statistics
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import measure
@@ -106,11 +107,17 @@ def row(name: str, layout: str, threads: int, options: argparse.Namespace) -> di
 def on_gpu(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Measure one network on a GPU, by replays."""
     torch.manual_seed(0)
-    model = trained(NETWORKS[name]()).cuda().half().to(memory_format=torch.channels_last)
+    torch._dynamo.reset()
+    model = trained(of_timm(name) if options.backend else NETWORKS[name]())
+    model = model.cuda().half().to(memory_format=torch.channels_last)
     images = torch.randn(options.batch, 3, options.image, options.image, device="cuda").half()
     images = images.contiguous(memory_format=torch.channels_last)
     models: dict[str, Any] = {"PyTorch": model}
-    for label, settings in VARIANTS.items():
+    ours, graphs = "Tilewright" if options.backend else "dense", list[Any]()
+    if options.backend:
+        run = functools.partial(backend, report=graphs.append)
+        models[ours] = torch.compile(copy.deepcopy(model), backend=run)
+    for label, settings in {} if options.backend else VARIANTS.items():
         models[label] = copy.deepcopy(model)
         tilewright.torch.optimize_(models[label], **settings)
     if options.compile:
@@ -123,7 +130,7 @@ def on_gpu(name: str, options: argparse.Namespace) -> dict[str, Any]:
             error = float((made(images).float() - wanted).norm() / wanted.norm())
             first[label] = time.perf_counter() - begin
             if not error < 2e-2:
-                raise SystemExit(f"{name}, {label}: relative error {error:.2g}")
+                raise RuntimeError(f"{name}, {label}: relative error {error:.2g}")
         batches = {label: of_graph(lambda _, f=made: f(images)) for label, made in models.items()}
         times: dict[str, list[float]] = {label: [] for label in batches}
         for _ in range(_ROUNDS):
@@ -131,22 +138,37 @@ def on_gpu(name: str, options: argparse.Namespace) -> dict[str, Any]:
                 times[label].append(batch(1) * 1e3)
     found = {label: statistics.median(t) for label, t in times.items()}
     return {
-        "model": name, "batch": options.batch,
+        "model": name, "batch": options.batch, **taken(graphs),
         **{f"{label} ms": ms for label, ms in found.items()},
-        "faster": found["PyTorch"] / found["dense"],
-        **({"than compiled": found["torch.compile"] / found["dense"]} if options.compile else {}),
-        "first call s": first["dense"],
+        "faster": found["PyTorch"] / found[ours],
+        **({"than compiled": found["torch.compile"] / found[ours]} if options.compile else {}),
+        "first call s": first[ours],
     }  # fmt: skip
+
+
+def of_timm(name: str) -> nn.Module:
+    import timm
+
+    return timm.create_model(name, num_classes=10)
+
+
+def taken(graphs: Sequence[Any]) -> dict[str, Any]:
+    """How many of the operators of graphs we took, in how many regions."""
+    if not graphs:
+        return {}
+    count = sum(sum(g.taken.values()) for g in graphs)
+    return {
+        "operators": f"{count} of {count + sum(sum(g.left.values()) for g in graphs)}",
+        "regions": sum(len(g.regions) for g in graphs),
+    }
 
 
 def compiled(name: str, threads: int, options: argparse.Namespace) -> dict[str, Any]:
     """Measure one architecture by `torch.compile(backend="tilewright")`."""
-    import timm
-
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     torch._dynamo.reset()
-    model = trained(timm.create_model(name, num_classes=10))
+    model = trained(of_timm(name))
     known = model.default_cfg
     image = known["input_size"][-1] if known.get("fixed_input_size") else options.image
     images = torch.randn(options.batch, 3, image, image)
@@ -168,11 +190,9 @@ def compiled(name: str, threads: int, options: argparse.Namespace) -> dict[str, 
         raise SystemExit(f"{name}: relative error {errors['Tilewright']:.2g}")
     load = os.getloadavg()[0]
     times = medians(sides, options.seconds)
-    count = sum(sum(g.taken.values()) for g in graphs)
     return {
         "model": name, "image": image, "batch": options.batch, "threads": threads,
-        "operators": f"{count} of {count + sum(sum(g.left.values()) for g in graphs)}",
-        "regions": sum(len(g.regions) for g in graphs), "error": errors["Tilewright"],
+        **taken(graphs), "error": errors["Tilewright"],
         **{f"{label} ms": ms for label, ms in times.items()},
         "faster": times["PyTorch"] / times["Tilewright"],
         **({"than compiled": times["torch.compile"] / times["Tilewright"]}
@@ -200,10 +220,17 @@ def main() -> None:
         parser.error(f"there are {', '.join(known)}, and no {', '.join(strange)}")
     if options.device == "cuda":
         torch.backends.cudnn.benchmark = True
-        rows = [on_gpu(name, options) for name in options.models]
-        print(measure.table(rows))
-        found = {"environment": measure.environment("torch"), "rows": rows}
-        print(measure.save(f"h200_networks_{options.batch}", found, options.out))
+        what, rows = "compiled_networks" if options.backend else "networks", []
+        for name in options.models:
+            try:
+                rows.append(on_gpu(name, options))
+            except Exception as error:  # the figures of the others are worth having
+                rows.append({"model": name, "failed": f"{type(error).__name__}: {error}"[:300]})
+            print(rows[-1], flush=True)
+            found = {"environment": measure.environment("torch"), "rows": rows}
+            path = measure.save(f"h200_{what}_{options.batch}", found, options.out)
+            torch.cuda.empty_cache()
+        print(measure.table(rows), path, sep="\n")
         return
     options.dtype = "float32"
     rows = []

@@ -67,9 +67,11 @@ def test_a_network_is_one_region_of_folded_kernels(net):
             x = torch.randn(2, 3, 12, 12).to(memory_format=form)
             assert error(again(x), net(x)) < 1e-6
     assert all(len(t.regions) == 1 and not t.left for t in found)
-    (executor,) = found[0].regions[0].executors
-    # Normalisation is in the weights: six kernels are convolutions, means and the linear layer.
-    assert sum(s.node.operator != "program" for s in executor.steps) == 5
+    turned, as_it_lay = (t.regions[0].executors[0].steps for t in found)
+    # Normalisation is in the weights: two of seven kernels are means; what else is turned first.
+    assert [s.node.operator for s in turned] == ["transpose", *(s.node.operator for s in as_it_lay)]
+    assert sum("conv" in s.node.operator for s in as_it_lay) == 2
+    assert len(as_it_lay) == 7
     assert "operators taken, in 1 regions" in str(found[0])
 
 

@@ -159,7 +159,8 @@ class _Compiled:
             str(k): permuted(known[n], order)
             for k, (n, order) in enumerate(zip(nodes, orders, strict=True))
         }
-        graph = optimized(check(Graph("region", tuple(inputs), outputs)))
+        target = target_of(device)
+        graph = optimized(check(Graph("region", tuple(inputs), outputs)), target=target)
         fixed = {n: v for n, v in graph.outputs.items() if isinstance(owner(v), Constant)}
         self._fixed = {
             int(n): tensor_of(owner(v).array.reshape(v.shape), device)  # type: ignore[attr-defined]
@@ -177,7 +178,7 @@ class _Compiled:
         self.executor: Executor | None = None
         if rest:
             graph = Graph(graph.name, graph.inputs, rest)
-            self.executor = Executor(graph, target_of(device), launcher=_launcher(device))
+            self.executor = Executor(graph, target, launcher=_launcher(device))
         self._device = device
 
     def __call__(self, given: Sequence[Any]) -> Any:

@@ -90,7 +90,9 @@ class _Turning:
             self._first[x] = x
             return
         found = self._made(x)
-        if found is not None:
+        if found is not None and _is_own_filter(x):
+            self._first[x] = found
+        elif found is not None:
             self._last[x] = found
         elif x.operator == "transpose":
             self._transpose(x)
@@ -164,6 +166,12 @@ class _Turning:
             self._first[x] = _turned(self._last[source], tuple(at.index(a) for a in axes))
         else:
             self._first[x] = _like(x, (self.first(source),))
+
+
+def _is_own_filter(x: Node) -> bool:
+    """Whether it is the gradient by a depthwise filter, which lies alike in every layout."""
+    p = x.problem
+    return isinstance(p, Convolution) and p.pass_ == "wgrad" and p.OWN_FILTERS and p.is_depthwise
 
 
 def _like(x: Node, operands: Sequence[Operand], **more: Any) -> Node:
