@@ -16,6 +16,7 @@ from latency_programs import TENSOR_CORES, programs
 from tilewright import te, tvm
 from tilewright.target import Target
 from tilewright.topi import Conv, Gemm
+from tilewright.topi.operators import Program
 from tilewright.topi.problem import Problem
 from tilewright.topi.template import DEPTHWISE
 from tilewright.topi.templates import TEMPLATES
@@ -144,7 +145,7 @@ def templates() -> Iterator[tuple[str, Case]]:
     that it is for, one of each pass, width of type and kind of filter."""
     for text in (HOPPER, AMPERE, OPENCL, *CPUS):
         target, seen = Target.parse(text), set[tuple[Any, ...]]()
-        for p in (*_layers(), *_dense()):
+        for p in (*_layers(), *_dense(), *_programs()):
             kernel, stride = (p.kernel_h, p.stride) if isinstance(p, Conv) else (1, 1)
             size = (kernel > 5) + (kernel > 13)
             for template in TEMPLATES.values():
@@ -199,3 +200,10 @@ def _dense() -> Iterator[Problem]:
     steps = "bias+dequantize+relu+quantize(1)"
     yield small.replace(dtype="int8", accumulate="int32", epilogue=steps)
     yield small.replace(dtype="float32", precision="tf32")
+
+
+def _programs() -> Iterator[Program]:
+    """A normalisation of rows, and a mean over pixels."""
+    half, images = "float16[64x14x14x384]", "float16[64x56x56x144]"
+    yield Program(operands=(half,), body=("softmax(a0, axis=-1)",))
+    yield Program(operands=(images,), body=("sum(a0, axis=(1, 2))", "divide(t0, 3136)"))

@@ -7,6 +7,7 @@ from tilewright.topi.cpu.byte_tiles import suits as is_bytes
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile
 from tilewright.topi.cpu.flat_tiles import flat_tiles, suits
 from tilewright.topi.gpu import box_products as boxes
+from tilewright.topi.gpu import reduction_programs as programs
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
 from tilewright.topi.gpu.whole_boxes import suits_whole, whole_tiles
@@ -19,6 +20,7 @@ from tilewright.topi.sketches.box_gradient import schedule_box_gradient
 from tilewright.topi.sketches.box_products import schedule_box_products
 from tilewright.topi.sketches.box_splits import schedule_box_splits
 from tilewright.topi.sketches.byte_dots import ByteTile, schedule_bytes
+from tilewright.topi.sketches.column_sums import ColumnSumTile, schedule_column_sums
 from tilewright.topi.sketches.dots import DotTile, dot_tiles, schedule_dots, schedule_item_dots
 from tilewright.topi.sketches.flat_windows import FlatTile, form, schedule_flat
 from tilewright.topi.sketches.item_products import ItemTile, schedule_item_products
@@ -37,6 +39,7 @@ from tilewright.topi.sketches.products import (
     schedule_lanes,
     schedule_mma,
 )
+from tilewright.topi.sketches.rows import RowTile, schedule_rows
 from tilewright.topi.sketches.whole_boxes import schedule_whole_boxes
 from tilewright.topi.template import DEPTHWISE, Template
 
@@ -85,6 +88,11 @@ SKETCHES = (
              ("opencl", "sim"), where=is_dots, operators=()),
     Template("opencl.products", ItemTile, schedule_item_products, (), None, True,
              items.item_product_tiles, ("opencl", "sim"), where=items.suits, operators=()),
+    Template("gpu.rows", RowTile, schedule_rows, (), None, True, programs.row_tiles,
+             ("cuda", "sim"), shared=True, where=programs.suits_rows, operators=(), types=_ANY),
+    Template("gpu.column_sums", ColumnSumTile, schedule_column_sums, (), None, True,
+             programs.column_sum_tiles, ("cuda", "sim"), shared=True,
+             where=programs.suits_columns, operators=(), types=_ANY),
     Template("cpu.loops", Tiling, schedule_cpu, (), None, False, tilings, where=_is_other,
              operators=(), types=_ANY),
     Template("gpu.loops", Tiling, schedule_gpu, (), None, True, tilings, where=_is_other,

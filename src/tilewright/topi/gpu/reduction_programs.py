@@ -1,0 +1,100 @@
+"""The tiles worth trying for programs that reduce rows or columns on a GPU."""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.ir.dtype import dtype
+from tilewright.target.devices import WARP
+from tilewright.target.target import Target
+from tilewright.topi.gpu.machine import MACHINE, MEMORY
+from tilewright.topi.operators.program import Program
+from tilewright.topi.pieces.columns import columns_of
+from tilewright.topi.pieces.rows import rows_of
+from tilewright.topi.problem import Problem
+from tilewright.topi.sketches.column_sums import ColumnSumTile
+from tilewright.topi.sketches.rows import RowTile
+
+#: Threads of a block, those that an SM has in use where it waits for memory, and the cost of a
+#: step of a reduction among threads in elements.
+_THREADS, _RESIDENT, _STEP = 128, 1024, 4
+#: Bytes that a thread keeps, and elements of a row that it has then.
+_KEPT, _EACH = 144, 32
+#: Microseconds that a load takes, a launch, and a step of a reduction among threads; bytes on
+#: their way where memory is busy.
+_LATENCY, _LAUNCH = 0.7, 2.0
+_ADDED, _FLIGHT = 0.02, MEMORY * _LATENCY
+#: Blocks that share the elements of a column.
+_CHUNKS = (1, 2, 4, 8, 16, 32)
+
+
+def suits_rows(p: Problem) -> bool:
+    """Whether :func:`~tilewright.topi.sketches.rows.schedule_rows` is for a problem."""
+    return isinstance(p, Program) and rows_of(p) is not None
+
+
+def suits_columns(p: Problem) -> bool:
+    """Whether :func:`~tilewright.topi.sketches.column_sums.schedule_column_sums` is for one."""
+    return isinstance(p, Program) and columns_of(p) is not None
+
+
+def row_tiles(p: Problem, target: Target) -> list[RowTile]:
+    """The tiles worth trying, the best guess first: those whose threads have least to do."""
+    rows = rows_of(p)
+    assert rows is not None, p
+    size = max((dtype(p.inputs()[n].dtype).bytes for n in rows.read), default=16)
+    found = []
+    for lanes in (1 << k for k in range(10)):
+        for vector in (1, 2, 4, 8, 16):
+            each = -(-rows.length // (lanes * vector)) * vector
+            kept = vector > 1
+            if vector * size > 16 or (each * lanes >= 2 * rows.length and lanes > 1):
+                continue
+            if kept and (len(rows.shape) > 1 or each * lanes != rows.length):
+                continue
+            if kept and (each * size * len(rows.read) > _KEPT or each > _EACH):
+                continue
+            again = 1 if kept else rows.reductions + rows.whole
+            line = min(128, lanes * vector * size)  # bytes that are neighbours
+            loads = again * each * (64 / min(64, line) if kept else 512 / line)
+            steps = _STEP * (math.log2(2 * lanes) + 2 * (lanes > WARP))
+            work = (loads + each + rows.reductions * steps) / vector**0.25
+            waves = max(1.0, rows.count * lanes / (MACHINE.sms * _RESIDENT))
+            down = max(1, min(_THREADS // lanes, rows.count // MACHINE.sms))
+            tile = RowTile(1 << down.bit_length() - 1, lanes, vector, int(kept))
+            found.append((waves * (work + 16), tile))
+    return [tile for _, tile in sorted(found, key=lambda x: x[0])]
+
+
+def column_sum_tiles(p: Problem, target: Target) -> list[ColumnSumTile]:
+    """The tiles worth trying, by how long they are predicted to take, the best guess first."""
+    c = columns_of(p)
+    assert c is not None, p
+    size = max((dtype(p.inputs()[n].dtype).bytes for n in c.read), default=16)
+    moved = c.outer * c.count * c.length * size / MEMORY
+    found = []
+    for vector in (8, 4, 2, 1):
+        if vector * size > 16 or c.count % vector:
+            continue
+        across = 1 << min(5, (-(-c.count // vector) - 1).bit_length())
+        for x in (n for n in (across, across // 2, across // 4) if n):
+            line = min(64, x * vector * size) / 64
+            waste = -(-c.count // (x * vector)) * x * vector / c.count
+            for threads in (128, 256, 512):
+                down = threads // x
+                for loads in (8, 4, 2, 1):
+                    for chunks in _CHUNKS:
+                        steps = c.length / (down * loads * chunks)
+                        if steps < 1 and (down > x or loads > 1 or chunks > 1):
+                            continue
+                        blocks = c.outer * -(-c.count // (x * vector)) * chunks
+                        held = min(blocks, MACHINE.sms * (1024 // threads))
+                        busy = min(1.0, held * threads * loads * vector * size / _FLIGHT)
+                        busy = min(busy, 2 * blocks / MACHINE.sms) * line
+                        time = moved * waste / busy + _LAUNCH * (chunks > 1)
+                        time += _LATENCY * math.ceil(steps) / 8
+                        time += _ADDED * vector * math.log2(2 * down)
+                        found.append((time, ColumnSumTile(vector, x, down, loads, chunks)))
+    return [tile for _, tile in sorted(found, key=lambda pair: pair[0])] or [
+        ColumnSumTile(1, 32, 2, 1)
+    ]

@@ -1,0 +1,89 @@
+"""Programs of rows: what reduces over the last dimensions, and what is made of that in a row."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+from tilewright.ir.expr import Reduce
+from tilewright.ir.ops import is_const
+from tilewright.te import ComputeOp, Tensor
+from tilewright.topi.pieces.counts import declared
+from tilewright.topi.pieces.reads import above, computed, extent, is_own, loads
+from tilewright.topi.pieces.sums import reduces
+from tilewright.topi.problem import Problem
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that a program reduces, each by itself.
+
+    Attributes
+    ----------
+    rank : how many dimensions count rows; those behind them are of a row.
+    shape : of the dimensions of a row.
+    count, reductions : how many rows there are, and how often each is reduced.
+    whole : whether the result has rows, not one element of each.
+    read : the arguments whose elements a reduction reads where its own stand; of some, all rows
+        read one.
+    """
+
+    rank: int
+    shape: tuple[int, ...]
+    count: int
+    reductions: int
+    whole: bool
+    read: tuple[str, ...]
+
+    @property
+    def length(self) -> int:
+        """Elements of a row."""
+        return math.prod(self.shape)
+
+
+@functools.lru_cache(512)
+def rows_of(p: Problem) -> Rows | None:
+    """The rows of a problem; None where it is no program of rows.
+
+    It is one if all its reductions are over the same last dimensions, and every stage reads of
+    another one elements of its own row: where its own stands, all that it reduces, or the only one.
+    """
+    d = declared(p)
+    ops = list(computed(d.output))
+    sums = [op for op in ops if reduces(op)]
+    if not sums or any(len(op.body) != 1 for op in ops):
+        return None
+    axes = sums[0].reduce_axis
+    shape = tuple(extent(a) for a in axes)
+    rank = max((len(x.indices) for x in loads(sums[0])), default=0) - len(axes)
+    if rank < 0 or None in shape or math.prod(shape) < 2:
+        return None
+    if not all(_reduces_rows(op, rank, shape) for op in sums):
+        return None
+    result = [int(e) for e in d.output.shape]
+    whole = tuple(result[rank:]) == shape
+    if not whole and math.prod(result[rank:]) != 1:
+        return None
+    strange: set[Tensor] = set()
+    for op in ops:
+        for x in loads(op):
+            made = [t for t in op.inputs if t.buffer is x.buffer]
+            if not is_own(op, x, rank):
+                if any(reduces(t.op) for t in above(made) if isinstance(t.op, ComputeOp)):
+                    return None
+                strange |= set() if is_own(op, x, rank, behind=True) else above(made)
+    reduced = above([t for op in sums for t in op.inputs]) - strange
+    given = ((n, t) for n, t in d.inputs.items() if t in reduced)
+    read = tuple(n for n, t in given if tuple(map(int, t.shape[-len(shape) :])) == shape)
+    return Rows(rank, shape, math.prod(result[:rank]), len(sums), whole, read) if read else None
+
+
+def _reduces_rows(op: ComputeOp, rank: int, shape: tuple[int, ...]) -> bool:
+    body = op.body[0]
+    return (
+        isinstance(body, Reduce)
+        and tuple(extent(a) for a in op.reduce_axis) == shape
+        and is_const(body.condition, 1)
+        and all(extent(a) == 1 for a in op.axis[rank:])
+    )

@@ -1,0 +1,124 @@
+"""Programs that reduce rows or columns, on the schedules of a GPU that are made for these."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+from tests.support.articles import ARCHITECTURES, spills
+from tests.support.depthwise import encode, random_inputs
+
+import tilewright
+from tilewright.target import Target
+from tilewright.topi.operators import Program
+from tilewright.topi.templates import TEMPLATES, templates
+
+SIM = Target.parse("sim")
+
+
+def program(shape: str, *body: str, dtype: str = "float32", others: tuple[str, ...] = ()):
+    return Program(operands=tuple(f"{dtype}[{x}]" for x in (shape, *others)), body=body)
+
+
+def normalised(shape: str, dtype: str) -> Program:
+    """A layer normalisation behind a scaled residual."""
+    rank, n = shape.count("x"), int(shape.split("x")[-1])
+    return program(
+        shape, "multiply(a0, a1)", "add(t0, a2)", "cast(t1, dtype='float32')",
+        f"sum(t2, axis=({rank},), keepdims=True)", f"divide(t3, {n})", "subtract(t2, t4)",
+        "multiply(t5, t5)", f"sum(t6, axis=({rank},), keepdims=True)", f"divide(t7, {n})",
+        "add(t8, 1e-06)", "sqrt(t9)", "divide(t5, t10)", f"cast(t11, dtype='{dtype}')",
+        "multiply(t12, a1)", dtype=dtype, others=(str(n), shape),
+    )  # fmt: skip
+
+
+#: By template. Rows that divide into vectors and others, some longer than a block of threads.
+PROGRAMS = {
+    "gpu.rows": [
+        normalised("3x5x96", "float16"), normalised("2x100", "float32"),
+        normalised("2x49", "bfloat16"), program("5x197", "softmax(a0, axis=-1)"),
+        program("4x64", "log_softmax(a0, axis=1)", dtype="float16"),
+        program("3x4x7x7", "sum(a0, axis=(2, 3), keepdims=True)", "divide(t0, 49)"),
+        program("3x2x6", "sum(a0, axis=(1, 2))", "exp(t0)", dtype="float16"),
+        program("1000", "sum(a0)"), program("6x5x8", "max(a0, axis=(0, 1, 2), keepdims=True)"),
+        program("3x40", "argmax(a0, axis=1)"), program("3x5000", "sum(a0, axis=1)"),
+        program("9x40", "prod(a0, axis=1)", dtype="int32"),
+        program("2x4096", "multiply(a0, a0)", "sum(t0, axis=1, keepdims=True)", "divide(a0, t1)"),
+    ],
+    "gpu.column_sums": [
+        program("2x7x9x16", "sum(a0, axis=(1, 2), keepdims=True)", "divide(t0, 63)",
+                dtype="float16"),
+        program("2x30x12", "multiply(a0, a1)", "sum(t0, axis=1)", "add(t1, a2)",
+                others=("2x30x12", "12")),
+        program("300x5", "max(a0, axis=0)"), program("2x5x7x33", "sum(a0, axis=(1, 2))",
+                                                     "relu(t0)", dtype="bfloat16"),
+        program("3x400x64", "sum(a0, axis=1)", dtype="int32"),
+        program("4x3x40x64", "sum(a0, axis=(0, 2))", dtype="float16"),
+    ],
+}  # fmt: skip
+CASES = [(name, p) for name, programs in PROGRAMS.items() for p in programs]
+
+
+def run(p: Program, name: str, config: object, target: str, arrays: list[np.ndarray]):
+    d = TEMPLATES[name].declare(p, config)
+    kernel = tilewright.build(TEMPLATES[name].schedule(d, config), d.args, target)
+    out = encode(np.zeros(p.result.shape), p.result.dtype)
+    kernel(*arrays, out)
+    return out.astype("float64")
+
+
+@pytest.mark.parametrize(("name", "p"), CASES, ids=str)
+def test_reductions_agree_with_those_of_a_cpu(name, p):
+    assert templates(p, SIM)[0].name == name
+    arrays = list(random_inputs(p, p.shapes()).values())
+    loops = TEMPLATES["cpu.loops"]
+    wanted = run(p, "cpu.loops", loops.candidates(p, Target.parse("llvm"))[0], "llvm", arrays)
+    tiles = TEMPLATES[name].candidates(p, SIM)
+    drawn = zlib.crc32(p.key.encode())
+    for tile in {tiles[0], tiles[drawn % len(tiles)], tiles[-1 - drawn // 7 % len(tiles)]}:
+        found = run(p, name, tile, "sim", arrays)
+        close = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 8e-3}.get(p.result.dtype, 0)
+        assert np.linalg.norm(found - wanted) <= close * np.linalg.norm(wanted), tile
+
+
+@pytest.mark.parametrize("p", [
+    program("4x8", "cumsum(a0, axis=1)"), program("1x6x6x8", "max_pool(a0, size=(2, 2), strides=(2,"
+            " 2), padding=(0, 0), dilation=(1, 1), out=(3, 3), last=True)"),
+    program("6x6", "sum(a0, axis=0)", "transpose(a0, axes=(1, 0))", "add(t1, t0)"),
+    program("6x6", "sum(a0, axis=1, keepdims=True)", "transpose(t0, axes=(1, 0))", "add(a0, t1)"),
+    program("4x5", "sum(a0, axis=1, keepdims=True)", "sum(t0, axis=0, keepdims=True)"),
+], ids=str)  # fmt: skip
+def test_other_reductions_are_loops(p):
+    assert templates(p, SIM)[0].name == "gpu.loops"
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_rows_and_columns_stay_in_registers(arch):
+    target = Target.parse(f"cuda -arch={arch}")
+    mean = "sum(a0, axis=(1, 2), keepdims=True)"
+    for p in (normalised("64x14x14x384", "float16"), normalised("1x14x14x384", "float16"),
+              program("64x56x56x144", mean, dtype="float16")):  # fmt: skip
+        template = templates(p, target)[0]
+        config = template.candidates(p, target)[0]
+        d = template.declare(p, config)
+        schedule = template.schedule(d, config)
+        kernel = tilewright.build(schedule, d.args, target)
+        assert "load_half4" in kernel.source or "load_half8" in kernel.source
+        assert all(r.stack == 0 for r in kernel.resources.values())
+        assert spills(schedule, d.args, arch) == 0
+
+
+def test_a_row_is_read_once_in_full_sectors():
+    p = normalised("64x384", "float16")
+    template = TEMPLATES["gpu.rows"]
+    config = template.candidates(p, SIM)[0]
+    d = template.declare(p, config)
+    kernel = tilewright.build(template.schedule(d, config), d.args, SIM)
+    out = encode(np.zeros(p.result.shape), "float16")
+    report = kernel.simulate(*random_inputs(p, p.shapes()).values(), out)
+    of_rows = [a for a in report.accesses if a.scope == "global" and a.buffer in ("a0", "a2")]
+    assert sum(a.elements for a in of_rows) == 2 * 64 * 384
+    loose = [a for a in report.accesses if a.scope == "global" and a.transactions > a.ideal]
+    assert not loose
