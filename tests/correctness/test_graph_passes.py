@@ -148,3 +148,59 @@ def test_programs_of_no_dimensions_are_programs():
     graph = make_programs(Graph("g", (x,), {"y": y}))
     assert check(graph).nodes[0].shape == ()
     assert run(own_outputs(graph), x=np.ones(3, "float32"))["y"] == 4
+
+
+@pytest.mark.parametrize("size", [0.5, 1e-7])
+def test_a_normalisation_in_float32_of_16_bits_is_in_the_weights_if_they_keep_their_digits(size):
+    rng = np.random.default_rng(0)
+    x = Input("x", (2, 8, 6, 6), "float16")
+    w = Constant(rng.standard_normal((4, 8, 3, 3)).astype("float16"), "w")
+    s, b = (Constant(rng.uniform(0.5, 1, (4, 1, 1)).astype("float32") * n) for n in (size, 1))
+    wide = Node("cast", (Node("conv2d", (x, w)),), {"dtype": "float32"})
+    found = Node("add", (Node("multiply", (wide, s)), b))
+    graph = Graph("g", (x,), {"y": Node("cast", (found,), {"dtype": "float16"})})
+    made = optimized(graph)
+    kernels = [n.operator for n in made.nodes if n.operator != "reshape"]
+    assert kernels == ["conv2d"] + ["program"] * (size < 0.1)
+    given = {"x": rng.standard_normal(x.shape).astype("float16")}
+    assert relative(run(made, **given)["y"], run(own_outputs(graph), **given)["y"]) < 2e-3
+
+
+def test_what_scales_channels_behind_a_bias_is_a_step_of_the_epilogue():
+    """As the factor before the residual sum of a ConvNeXt block, in whose shape there is more."""
+    rng = np.random.default_rng(0)
+    x, r = Input("x", (12, 8), "float32"), Input("r", (3, 4, 16), "float32")
+    w = Constant(rng.standard_normal((8, 16)).astype("float32"), "w")
+    b, s = (Constant(rng.standard_normal(16).astype("float32")) for _ in range(2))
+    product = Node("gemm", (x, w, b), {"epilogue": ("bias",)})
+    lines = Node("reshape", (product,), {"newshape": (3, 4, 16)})
+    graph = Graph("g", (x, r), {"y": Node("add", (Node("multiply", (lines, s)), r))})
+    made = graph
+    for change in AFTER_LAYOUT:
+        made = check(change(made))
+    (kernel,) = (n for n in made.nodes if n.operator != "reshape")
+    assert kernel.attributes["epilogue"] == ("bias", "scale_shift", "residual")
+    given = {i.name: rng.standard_normal(i.shape).astype("float32") for i in (x, r)}
+    wanted = run(own_outputs(graph), **given)["y"]
+    assert relative(run(own_outputs(made), **given)["y"], wanted) < 1e-6
+
+
+@pytest.mark.parametrize("groups", [1, 8])
+def test_gradients_of_convolutions_are_the_same_with_channels_last(groups):
+    """A depthwise filter lies alike in every layout, and so does its gradient."""
+    rng = np.random.default_rng(0)
+    x, dy = Input("x", (2, 8, 6, 6), "float32"), Input("dy", (2, 8, 6, 6), "float32")
+    w = Input("w", (8, 8 // groups, 3, 3), "float32")
+    values = {"groups": groups, "padding": 1}
+    graph = Graph("g", (x, dy, w), {
+        "dw": Node("conv2d", (x, dy), {**values, "pass_": "wgrad", "kernel": (3, 3)}),
+        "dx": Node("conv2d", (dy, w), {**values, "pass_": "dgrad"}),
+    })  # fmt: skip
+    given = {i.name: rng.standard_normal(i.shape).astype("float32") for i in (x, dy, w)}
+    made, wanted = (
+        run(own_outputs(check(channels_last(["float32"])(graph))), **given),
+        run(own_outputs(graph), **given),
+    )
+    for name in wanted:
+        assert made[name].shape == wanted[name].shape
+        assert relative(made[name], wanted[name]) < 1e-5

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from tilewright.graph.builder import build
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.fold_scales import by_channel
@@ -63,6 +65,12 @@ def _step(node: Node, x: Node, others: tuple[Operand, ...]) -> tuple[str, tuple[
             return "bias", (numbers,)
         alike = isinstance(other, Value) and other.type == x.type
         return ("residual", (other,)) if alike and isinstance(other, Value) else None
+    if node.operator == "multiply":  # by what no weights could be multiplied by
+        (other,) = others
+        numbers = by_channel(x, other)
+        if not isinstance(numbers, Constant):
+            return None
+        return "scale_shift", (numbers, Constant(np.zeros_like(numbers.array)))
     known = _STEPS.get(node.operator)
     text = None if known is None or others else known(node)
     return None if text is None else (text, ())

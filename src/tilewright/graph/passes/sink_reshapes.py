@@ -4,7 +4,7 @@ its epilogue."""
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Sequence
 
 from tilewright.graph.builder import build, reshape
 from tilewright.graph.graph import Graph
@@ -27,20 +27,25 @@ def sink_reshapes(graph: Graph) -> Graph:
 
     Before epilogues. A reshape costs nothing: it is the same memory.
     """
-    return _all(graph, FUNCTIONS)
+    return _all(graph, lambda node: node.operator in FUNCTIONS)
 
 
 def sink_reshapes_of_sums(graph: Graph) -> Graph:
-    """:func:`sink_reshapes` for residual sums alone: other functions stay beside what reads them,
-    in its shape, so that one program has both."""
-    return _all(graph, ("add",))
+    """:func:`sink_reshapes` for residual sums, and factors that are known, alone: other functions
+    stay beside what reads them, in its shape, so that one program has both."""
+
+    def sinks(node: Node) -> bool:
+        known = any(isinstance(x, Constant) for x in node.operands)
+        return node.operator == "add" or (node.operator == "multiply" and known)
+
+    return _all(graph, sinks)
 
 
-def _all(graph: Graph, operators: Container[str]) -> Graph:
+def _all(graph: Graph, sinks: Callable[[Node], bool]) -> Graph:
     uses = dict(graph.uses)
 
     def change(old: Node, now: Node) -> Value:
-        made = (_sunk(now, uses) if now.operator in operators else None) or now
+        made = (_sunk(now, uses) if sinks(now) else None) or now
         uses[made] = uses[old]
         return made
 
