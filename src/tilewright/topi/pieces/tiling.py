@@ -9,6 +9,7 @@ from math import prod
 from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
+from tilewright.topi.parameters import later
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,14 @@ class Tiling:
     columns : neighbours along the last dimension, of which a CPU computes a vector.
     threads : of a block, on a GPU.
     unroll : whether the innermost loop of a reduction is written out.
+    vectors : whether a thread of a GPU computes ``columns`` as a vector.
     """
 
     rows: int = 1
     columns: int = 1
     threads: int = 128
     unroll: int = 0
+    vectors: int = later(0)
 
 
 @dataclass(frozen=True)

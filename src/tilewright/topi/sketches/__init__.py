@@ -7,7 +7,7 @@ from tilewright.topi.cpu.byte_tiles import suits as is_bytes
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile
 from tilewright.topi.cpu.flat_tiles import flat_tiles, suits
 from tilewright.topi.gpu import box_products as boxes
-from tilewright.topi.gpu import reduction_programs as programs
+from tilewright.topi.gpu import programs
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
 from tilewright.topi.gpu.whole_boxes import suits_whole, whole_tiles
@@ -95,6 +95,6 @@ SKETCHES = (
              where=programs.suits_columns, operators=(), types=_ANY),
     Template("cpu.loops", Tiling, schedule_cpu, (), None, False, tilings, where=_is_other,
              operators=(), types=_ANY),
-    Template("gpu.loops", Tiling, schedule_gpu, (), None, True, tilings, where=_is_other,
-             operators=(), counts=counts, types=_ANY),
+    Template("gpu.loops", Tiling, schedule_gpu, (), None, True, programs.loop_tiles,
+             where=_is_other, operators=(), counts=counts, types=_ANY),
 )  # fmt: skip

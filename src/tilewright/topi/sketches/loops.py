@@ -65,7 +65,7 @@ def schedule_gpu(d: Declared, t: Tiling) -> Schedule:
         sums = s[found.last]
         sums.set_scope("local")
         sums.compute_at(out, thread)
-        _registers(sums, t, vectors=False)
+        _registers(sums, t, vectors=bool(t.vectors))
     return s
 
 
@@ -77,7 +77,9 @@ def _gpu(stage: Stage, t: Tiling) -> Any:
         stage.reorder(block, thread, *reduced, *nest.inner)
     stage.bind(block, te.thread_axis("blockIdx.x"))
     stage.bind(thread, te.thread_axis("threadIdx.x"))
-    stage.unroll(*nest.inner)
+    *rows, columns = nest.inner
+    stage.unroll(*rows)
+    (stage.vectorize if t.vectors else stage.unroll)(columns)
     return thread
 
 

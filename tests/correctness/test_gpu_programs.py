@@ -1,4 +1,4 @@
-"""Programs that reduce rows or columns, on the schedules of a GPU that are made for these."""
+"""Programs on the schedules of a GPU: rows and columns that are reduced, elements in vectors."""
 
 from __future__ import annotations
 
@@ -108,6 +108,36 @@ def test_rows_and_columns_stay_in_registers(arch):
         assert "load_half4" in kernel.source or "load_half8" in kernel.source
         assert all(r.stack == 0 for r in kernel.resources.values())
         assert spills(schedule, d.args, arch) == 0
+
+
+#: Elements in vectors: with what rows share, of several types, few of them, and windows.
+ELEMENTS = [
+    program("8x12x16", "sigmoid(a1)", "multiply(t0, a0)", dtype="float16", others=("8x1x16",)),
+    program("12x24", "cast(a0, dtype='float32')", "exp(t0)", dtype="float16"),
+    program("3x10", "concatenate(a0, a1, axis=1)", dtype="bool", others=("3x6",)),
+    program("2x9x9x16", "max_pool(a0, size=(3, 3), strides=(2, 2), padding=(1, 1), dilation=(1, 1),"
+            " out=(5, 5), last=True)", dtype="float16"),
+    program("4x6x8", "softmax(a0, axis=1)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("p", ELEMENTS, ids=str)
+def test_elements_are_computed_in_vectors(p):
+    loops = TEMPLATES["gpu.loops"]
+    plain, *_ = (t for t in loops.candidates(p, SIM) if not t.vectors)
+    tile = loops.candidates(p, SIM)[0]
+    assert tile.vectors
+    arrays = list(random_inputs(p, p.shapes()).values())
+    found, wanted = (run(p, "gpu.loops", t, "sim", arrays) for t in (tile, plain))
+    assert np.array_equal(found, wanted)
+
+
+@pytest.mark.needs_nvrtc
+def test_elements_in_vectors_compile_without_spills():
+    for p in ELEMENTS:
+        for tile in TEMPLATES["gpu.loops"].candidates(p, Target.parse("cuda"))[:2]:
+            d = TEMPLATES["gpu.loops"].declare(p, tile)
+            assert spills(TEMPLATES["gpu.loops"].schedule(d, tile), d.args, "sm_90a") == 0
 
 
 def test_a_row_is_read_once_in_full_sectors():

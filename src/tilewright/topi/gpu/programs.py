@@ -1,23 +1,27 @@
-"""The tiles worth trying for programs that reduce rows or columns on a GPU."""
+"""The tiles worth trying for programs on a GPU."""
 
 from __future__ import annotations
 
 import math
 
 from tilewright.ir.dtype import dtype
-from tilewright.target.devices import WARP
+from tilewright.target.devices import WARP, WIDEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
 from tilewright.topi.operators.program import Program
 from tilewright.topi.pieces.columns import columns_of
 from tilewright.topi.pieces.rows import rows_of
+from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.column_sums import ColumnSumTile
+from tilewright.topi.sketches.loops import tilings
 from tilewright.topi.sketches.rows import RowTile
 
 #: Threads of a block, those that an SM has in use where it waits for memory, and the cost of a
 #: step of a reduction among threads in elements.
 _THREADS, _RESIDENT, _STEP = 128, 1024, 4
+#: Threads that an SM has at least where each loads several vectors, and rows of these at most.
+_BUSY, _ROWS = 256, 8
 #: Bytes that a thread keeps, and elements of a row that it has then.
 _KEPT, _EACH = 144, 32
 #: Microseconds that a load takes, a launch, and a step of a reduction among threads; bytes on
@@ -98,3 +102,26 @@ def column_sum_tiles(p: Problem, target: Target) -> list[ColumnSumTile]:
     return [tile for _, tile in sorted(found, key=lambda pair: pair[0])] or [
         ColumnSumTile(1, 32, 2, 1)
     ]
+
+
+def loop_tiles(p: Problem, target: Target) -> list[Tiling]:
+    """The tiles of :func:`~tilewright.topi.sketches.loops.schedule_gpu`: of programs on CUDA's GPUs
+    rows of vectors of 16 bytes. What all rows share a thread computes once, and it has several as
+    far as there is work for all threads."""
+    found = tilings(p, target)
+    if not isinstance(p, Program) or target.kind not in ("cuda", "sim"):
+        return found
+    *above, last = p.result.shape
+    high, count = above[-1] if above else 1, math.prod(p.result.shape)
+    types = (*p.inputs().values(), p.result)
+    size = min(dtype(t.dtype).bytes for t in types)
+    full = sum(math.prod(t.shape) >= count for t in types[:-1])
+    made = []
+    for vector in (v for v in (2, 4, 8, 16) if v * size <= WIDEST and last % v == 0):
+        for rows in (r for r in (1, 2, 4, 7, 8) if high % r == 0 and r * full <= _ROWS):
+            tiles = count / (vector * rows)
+            idle = math.sqrt(max(1.0, MACHINE.sms * _BUSY / tiles))
+            cost = idle * (1 + 1 / rows) * (1 + WIDEST / (4 * vector * size))
+            threads = _THREADS if tiles > 2 * _THREADS * MACHINE.sms else _THREADS // 2
+            made.append((cost, Tiling(rows, vector, threads, 0, 1)))
+    return [*(tile for _, tile in sorted(made, key=lambda x: x[0])), *found]
