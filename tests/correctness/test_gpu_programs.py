@@ -1,4 +1,4 @@
-"""Programs on the schedules of a GPU: rows and columns that are reduced, elements in vectors."""
+"""Programs and small products on the schedules of a GPU: what is reduced, elements in vectors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from tests.support.depthwise import encode, random_inputs
 
 import tilewright
 from tilewright.target import Target
+from tilewright.topi import Gemm
 from tilewright.topi.operators import Program
+from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES, templates
 
 SIM = Target.parse("sim")
@@ -56,11 +58,18 @@ PROGRAMS = {
         program("3x400x64", "sum(a0, axis=1)", dtype="int32"),
         program("4x3x40x64", "sum(a0, axis=(0, 2))", dtype="float16"),
     ],
+    "gpu.dots": [
+        Gemm(m=1, n=48, k=1152, transpose_b=True, dtype="float16", epilogue="bias+silu"),
+        Gemm(m=3, n=20, k=28, transpose_b=True, dtype="bfloat16"),
+        Gemm(m=5, n=7, k=35, transpose_b=True, batch=2),
+        Gemm(m=4, n=6, k=16, pass_="dgrad"),
+        Gemm(m=2, n=30, k=100, transpose_b=True, dtype="int8", accumulate="int32"),
+    ],
 }  # fmt: skip
 CASES = [(name, p) for name, programs in PROGRAMS.items() for p in programs]
 
 
-def run(p: Program, name: str, config: object, target: str, arrays: list[np.ndarray]):
+def run(p: Problem, name: str, config: object, target: str, arrays: list[np.ndarray]):
     d = TEMPLATES[name].declare(p, config)
     kernel = tilewright.build(TEMPLATES[name].schedule(d, config), d.args, target)
     out = encode(np.zeros(p.result.shape), p.result.dtype)
@@ -99,7 +108,7 @@ def test_rows_and_columns_stay_in_registers(arch):
     target = Target.parse(f"cuda -arch={arch}")
     mean = "sum(a0, axis=(1, 2), keepdims=True)"
     for p in (normalised("64x14x14x384", "float16"), normalised("1x14x14x384", "float16"),
-              program("64x56x56x144", mean, dtype="float16")):  # fmt: skip
+              program("64x56x56x144", mean, dtype="float16"), PROGRAMS["gpu.dots"][0]):  # fmt: skip
         template = templates(p, target)[0]
         config = template.candidates(p, target)[0]
         d = template.declare(p, config)

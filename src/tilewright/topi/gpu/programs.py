@@ -8,9 +8,10 @@ from tilewright.ir.dtype import dtype
 from tilewright.target.devices import WARP, WIDEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
+from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.operators.program import Program
 from tilewright.topi.pieces.columns import columns_of
-from tilewright.topi.pieces.rows import rows_of
+from tilewright.topi.pieces.rows import dots_of, rows_of
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.column_sums import ColumnSumTile
@@ -28,6 +29,8 @@ _KEPT, _EACH = 144, 32
 #: their way where memory is busy.
 _LATENCY, _LAUNCH = 0.7, 2.0
 _ADDED, _FLIGHT = 0.02, MEMORY * _LATENCY
+#: Multiplications of a product that is small, and its rows or columns.
+_PRODUCTS, _FEW = 1 << 22, 64
 #: Blocks that share the elements of a column.
 _CHUNKS = (1, 2, 4, 8, 16, 32)
 
@@ -102,6 +105,32 @@ def column_sum_tiles(p: Problem, target: Target) -> list[ColumnSumTile]:
     return [tile for _, tile in sorted(found, key=lambda pair: pair[0])] or [
         ColumnSumTile(1, 32, 2, 1)
     ]
+
+
+def suits_dots(p: Problem) -> bool:
+    """Whether :func:`~tilewright.topi.sketches.rows.schedule_rows` is for a product: one of few
+    rows or columns, and of at most ``_PRODUCTS``. Of more, tensor cores pay."""
+    small = isinstance(p, Gemm) and p.flops <= 2 * _PRODUCTS
+    return small and min(p.result.shape[-2:]) <= _FEW and dots_of(p) is not None
+
+
+def dot_tiles(p: Problem, target: Target) -> list[RowTile]:
+    """The tiles worth trying, the best guess first: long vectors, and few turns, while threads of
+    a GPU are left."""
+    rows = dots_of(p)
+    assert rows is not None, p
+    size = max(dtype(p.inputs()[n].dtype).bytes for n in rows.read)
+    found = []
+    for vector in (v for v in (1, 2, 4, 8, 16) if v * size <= WIDEST and rows.length % v == 0):
+        for lanes in (1, 2, 4, 8, 16, 32):
+            turns = -(-rows.length // (lanes * vector))
+            if lanes > 1 and turns * lanes * vector >= 2 * rows.length:
+                continue
+            waves = max(1.0, rows.count * lanes / (MACHINE.sms * _RESIDENT))
+            cost = waves * (4 * turns * (1 + vector / 4) + _STEP * math.log2(2 * lanes))
+            down = max(1, min(_THREADS, rows.count * lanes // MACHINE.sms) // lanes)
+            found.append((cost, RowTile(1 << down.bit_length() - 1, lanes, vector, 0)))
+    return [tile for _, tile in sorted(found, key=lambda x: x[0])]
 
 
 def loop_tiles(p: Problem, target: Target) -> list[Tiling]:

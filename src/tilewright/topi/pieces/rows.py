@@ -79,6 +79,35 @@ def rows_of(p: Problem) -> Rows | None:
     return Rows(rank, shape, math.prod(result[:rank]), len(sums), whole, read) if read else None
 
 
+@functools.lru_cache(512)
+def dots_of(p: Problem) -> Rows | None:
+    """Sums of products of rows, a pair of them for each element of the result, as rows that are
+    reduced; None where a problem is no such sum, or two of its arguments lie otherwise."""
+    d = declared(p)
+    ops = list(computed(d.output))
+    sums = [op for op in ops if reduces(op)]
+    if len(sums) != 1 or any(len(op.body) != 1 for op in ops):
+        return None
+    op, body = sums[0], sums[0].body[0]
+    if not isinstance(body, Reduce) or not is_const(body.condition, 1) or len(op.reduce_axis) != 1:
+        return None
+    result, length = [int(e) for e in d.output.shape], extent(op.reduce_axis[0])
+    made = {o.output(0).buffer for o in ops}
+    if [int(e) for e in op.output(0).shape] != result or length is None:
+        return None
+    if any(x.buffer in made and not is_own(o, x) for o in ops if o is not op for x in loads(o)):
+        return None
+    along, lies = op.reduce_axis[0].var, [a.var for a in op.axis]
+    found = {
+        x.buffer for x in loads(op)
+        if x.indices[-1:] == (along,) and all(i in lies or is_const(i, 0) for i in x.indices[:-1])
+    }  # fmt: skip
+    read = tuple(n for n, t in d.inputs.items() if t.buffer in found)
+    if len(read) != 2 or len(op.inputs) != 2:
+        return None
+    return Rows(len(result), (length,), math.prod(result), 1, False, read)
+
+
 def _reduces_rows(op: ComputeOp, rank: int, shape: tuple[int, ...]) -> bool:
     body = op.body[0]
     return (

@@ -53,6 +53,8 @@ def _is_other(p: Problem) -> bool:
 
 
 SKETCHES = (
+    Template("gpu.dots", RowTile, schedule_rows, (), None, True, programs.dot_tiles,
+             ("cuda", "sim"), shared=True, where=programs.suits_dots, operators=(), types=_ANY),
     Template("gpu.box_splits", BoxProductTile, schedule_box_splits, (), None, True,
              boxes.split_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_splits,
              arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int")),

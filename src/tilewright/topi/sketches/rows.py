@@ -3,7 +3,8 @@
 A group of threads has a row: neighbouring threads read neighbouring vectors of it, and keep them in
 registers for all reductions of the row and for what is made of these in the end. Each reduction
 ends in shuffles among the threads of a row, in shared memory beyond a warp. Rows that do not divide
-into such vectors are read again, an element a thread.
+into such vectors are read again, an element a thread. What is reduced once needs no registers for
+all of a row, as a product of few rows by a matrix that lies along the sum.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.declared import Declared
 from tilewright.topi.parameters import flag
-from tilewright.topi.pieces.rows import Rows, rows_of
+from tilewright.topi.pieces.rows import Rows, dots_of, rows_of
 from tilewright.topi.pieces.sums import inline
 from tilewright.topi.pieces.tiling import thread_axes
 
@@ -28,7 +29,7 @@ _WRITTEN = 16
 @dataclass(frozen=True)
 class RowTile:
     """``lanes`` threads have a row, ``vector`` neighbouring elements each at a time; a block has
-    ``rows`` of them. What is ``kept`` of it is in registers."""
+    ``rows`` of them. All of it is ``kept`` in registers, or read where it is reduced."""
 
     rows: int = 4
     lanes: int = 32
@@ -38,7 +39,7 @@ class RowTile:
 
 def schedule_rows(d: Declared, t: RowTile = RowTile()) -> Schedule:
     """The schedule of a program that has :func:`~tilewright.topi.pieces.rows.rows_of`."""
-    rows = rows_of(d.problem)
+    rows = rows_of(d.problem) or dots_of(d.problem)
     assert rows is not None, d.problem
     found = inline(d.output)
     s, out = found.schedule, found.schedule[d.output]
@@ -51,22 +52,30 @@ def schedule_rows(d: Declared, t: RowTile = RowTile()) -> Schedule:
     out.bind(block, te.thread_axis("blockIdx.x"))
     out.bind(row, y)
     if inner:
-        lane = _lanes(out, inner, x, t, rows)
+        _, lane = _lanes(out, inner, x, t, rows)
         out.vectorize(lane)
     sums = [*found.before, *([found.last] if found.last is not None else [])]
     for tensor in sums:
         stage = s[tensor]
         stage.set_scope("local")
         stage.compute_at(out, row)
-        lane = _lanes(stage, list(stage.op.reduce_axis), x, t, rows)
+        turn, lane = _lanes(stage, list(stage.op.reduce_axis), x, t, rows)
         stage.unroll(lane)
     for name in rows.read if t.vector > 1 else ():
-        _load(s, d.inputs[name], out, row, x, t)
+        if t.kept:
+            _load(s, d.inputs[name], out, row, x, t)
+        else:  # of one reduction
+            copy = _copied(s, d.inputs[name])
+            copy.compute_at(stage, turn)
+            copy.vectorize(copy.op.axis[-1])
     return s
 
 
-def _lanes(stage: Stage, axes: Sequence[IterVar], x: IterVar, t: RowTile, rows: Rows) -> IterVar:
-    """The elements of a row among its threads: returns the loop of a vector."""
+def _lanes(
+    stage: Stage, axes: Sequence[IterVar], x: IterVar, t: RowTile, rows: Rows
+) -> tuple[IterVar, IterVar]:
+    """The elements of a row among its threads: returns the loops over a thread's
+    vectors, and of one."""
     axis = stage.fuse(*axes) if len(axes) > 1 else axes[0]
     vector, lane = stage.split(axis, factor=t.vector)
     turn, thread = stage.split(vector, factor=t.lanes)
@@ -74,13 +83,12 @@ def _lanes(stage: Stage, axes: Sequence[IterVar], x: IterVar, t: RowTile, rows: 
     stage.bind(thread, x)
     if -(-rows.length // (t.lanes * t.vector)) <= _WRITTEN:
         stage.unroll(turn)
-    return lane
+    return turn, lane
 
 
 def _load(s: Schedule, source: Tensor, out: Stage, row: IterVar, x: IterVar, t: RowTile) -> None:
     """A row of an argument in the registers of its threads."""
-    readers = [stage.op for stage in s.stages if source in stage.op.inputs]
-    stage = s[s.cache_read(source, "local", readers)]
+    stage = _copied(s, source)
     step = t.vector * t.lanes
     *_, turn, thread, lane = stage.transform_layout(
         lambda *i: (*i[:-1], i[-1] // step, i[-1] // t.vector % t.lanes, i[-1] % t.vector)
@@ -90,3 +98,9 @@ def _load(s: Schedule, source: Tensor, out: Stage, row: IterVar, x: IterVar, t: 
     stage.bind(thread, x)
     stage.unroll(turn)
     stage.vectorize(lane)
+
+
+def _copied(s: Schedule, source: Tensor) -> Stage:
+    """An argument in registers, for all that read it."""
+    readers = [stage.op for stage in s.stages if source in stage.op.inputs]
+    return s[s.cache_read(source, "local", readers)]
