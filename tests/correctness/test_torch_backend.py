@@ -14,6 +14,8 @@ pytestmark = pytest.mark.needs_torch
 nn, F = torch.nn, torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402
+from tilewright.graph.errors import ModelError  # noqa: E402
+from tilewright.target import Target  # noqa: E402
 from tilewright.torch import compile as compiling  # noqa: E402
 from tilewright.torch import region, registered  # noqa: E402
 from tilewright.torch.backend import tilewright  # noqa: E402
@@ -73,6 +75,58 @@ def test_a_network_is_one_region_of_folded_kernels(net):
     assert sum("conv" in s.node.operator for s in as_it_lay) == 2
     assert len(as_it_lay) == 7
     assert "operators taken, in 1 regions" in str(found[0])
+
+
+def images():
+    """A network of images: whole convolutions, depthwise ones, normalisation."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
+        nn.Conv2d(8, 8, 3, groups=8), nn.Hardswish(), nn.Conv2d(8, 4, 1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype"), [("cuda -arch=sm_90a", "float16"), ("llvm", "float32")]
+)
+@pytest.mark.parametrize("training", [False, True])
+def test_only_what_does_not_lie_with_channels_last_is_turned(monkeypatch, target, dtype, training):
+    graphs = []
+
+    def optimized(graph, **_):
+        graphs.append(passes(graph, target=Target.parse(target)))
+        raise ModelError("what is computed does not matter here")
+
+    passes = region.optimized
+    monkeypatch.setattr(region, "optimized", optimized)
+    kind, turned = getattr(torch, dtype), []
+    for form in (torch.channels_last, torch.contiguous_format):
+        torch._dynamo.reset()
+        graphs.clear()
+        net = images().train(training).to(kind).to(memory_format=form)
+        x = torch.randn(2, 3, 12, 12, dtype=kind).to(memory_format=form)
+        with torch.set_grad_enabled(training):
+            y = compiled(net)(x)
+            if training:
+                y.backward(torch.ones_like(y))
+        turned.append(sum(n.operator == "transpose" for g in graphs for n in g.nodes))
+    last, first = turned
+    assert last == 0
+    # One in and one out; in training also what the backward pass reads.
+    assert first > 2 if training else first == 2
+
+
+def test_each_batch_is_computed_by_kernels():
+    net, found = images().eval(), []
+    again = compiled(net, found)
+    with torch.no_grad():
+        for n in (1, 2, 3, 7, 2):
+            x = torch.randn(n, 3, 8, 8)
+            assert error(again(x), net(x)) < 1e-6
+    regions = [r for t in found for r in t.regions]
+    # One for a batch, one for all others: those are symbols, and kernels are for numbers.
+    assert [len(r.executors) for r in regions] == [1, 3]
+    assert not any(r.reason for r in regions)
+    assert not any(t.left for t in found)
 
 
 def test_what_is_not_supported_stays_with_pytorch():
