@@ -86,6 +86,7 @@ _ADDED = [
     Conv.parse((3, 64, 9, 7), (72, 64, 3, 3), 1, padding=1, dtype="float16", layout="NHWC",
                epilogue="bias+residual+relu"),
     Conv.parse((2, 64, 70), (136, 64, 1), 1, dtype="bfloat16", layout="NWC", epilogue="residual"),
+    Gemm(m=77, n=72, k=64, dtype="float16", transpose_b=True, epilogue="residual+relu"),
     Conv.parse((2, 64, 5, 6), (160, 64, 1, 1), 1, dtype="int8", layout="NHWC",
                epilogue="bias+dequantize+quantized_residual(0.5,-2)+quantize(2.0,4)"),
 ]  # fmt: skip
@@ -93,7 +94,7 @@ _ADDED = [
 
 @pytest.mark.parametrize("p", _ADDED, ids=str)
 @pytest.mark.parametrize("target", TARGETS)
-def test_what_is_added_is_brought_in_boxes(target: str, p: Conv) -> None:
+def test_what_is_added_is_brought_in_boxes(target: str, p: Conv | Gemm) -> None:
     template, machine = TEMPLATES["gpu.whole_boxes"], Target.parse(target)
     row = 128 if p.dtype == "int8" else 64
     tile = next(t for t in template.candidates(p, machine) if t.channels % row == 0)
@@ -105,7 +106,8 @@ def test_what_is_added_is_brought_in_boxes(target: str, p: Conv) -> None:
     if p.is_quantized:
         check(kernel, p)
     else:
-        error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)
+        exact = multiplied if isinstance(p, Gemm) else convolution
+        error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=exact)
         assert error < TOLERANCE[p.dtype], tile
 
 
@@ -140,14 +142,14 @@ def test_products_of_matrices_are_convolutions_of_one_tap(
     )  # fmt: skip
     for steps in ((), ("bias", "scale_shift", "relu")) if pass_ == "forward" else ((),):
         p = p.replace(epilogue=steps)
-        found = [TEMPLATES[name] for name in set(BY_PASS.values())]
+        found = [TEMPLATES[name] for name in {*BY_PASS.values(), "gpu.whole_boxes"}]
         able = [t for t in found if t.fits(p, machine)]
         (_, left), (_, right) = p.sides
         assert bool(able) == (left or not (right or steps))
         for template in able:
             for number, tile in enumerate(template.candidates(p, machine)[:2]):
                 if isinstance(tile, BoxProductTile):
-                    tile = replace(tile, boxes=number + 1)
+                    tile = replace(tile, boxes=number + 1, stages=max(tile.stages, 1 + number))
                 declared = template.declare(p, tile)
                 made = tilewright.build(template.schedule(declared, tile), declared.args, target)
                 device = target.split()[0].replace("sim", "cpu")

@@ -58,7 +58,7 @@ def whole_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
 def suits_whole(problem: Problem) -> bool:
     """Whether a forward pass or a gradient by the input is predicted to be faster so."""
     p = suited(problem)
-    if p is None or p.pass_ == "wgrad" or isinstance(problem, Gemm):
+    if p is None or p.pass_ == "wgrad":
         return False
     return is_sooner(_tiles(problem), problem)
 
@@ -82,7 +82,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
         products = groups * slices * steps * (of.depth // 32) * cycles / MACHINE.clock
         stores = rows * channels * of.stored / _STORED
         others = -(-wide // channels) * of.phases
-        for box in _read_in_parts(of, groups) if of.taps > 1 else boxes_of(of, rows):
+        for box in _boxes(problem, of, groups):
             seen = reach(p, box)
             if max(seen) > LARGEST:
                 continue
@@ -127,6 +127,13 @@ def _added(problem: Problem, rows: int, channels: int) -> tuple[int, int]:
         else:
             read += size
     return brought, read
+
+
+def _boxes(problem: Problem, of: Sizes, groups: int) -> list[tuple[int, int, int]]:
+    rows = ROWS * groups
+    if isinstance(problem, Gemm):
+        return [(1, 1, rows)]
+    return _read_in_parts(of, groups) if of.taps > 1 else boxes_of(of, rows)
 
 
 def _read_in_parts(of: Sizes, groups: int) -> list[tuple[int, int, int]]:

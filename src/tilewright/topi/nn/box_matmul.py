@@ -55,8 +55,9 @@ class _Filter(_Flat):
         return self.matrix[index[0], index[2]]
 
 
-def declare_box_matmul(p: Gemm, given: Any = None) -> BoxDeclaration:
-    """The program of a product of two matrices that :func:`as_convolution` knows."""
+def declare_box_matmul(p: Gemm, given: Any = None, whole: bool = False) -> BoxDeclaration:
+    """The program of a product of two matrices that :func:`as_convolution` knows, for ``whole``
+    boxes or not."""
     conv = as_convolution(p)
     assert conv is not None
     inputs = placeholders(p, given)
@@ -65,7 +66,7 @@ def declare_box_matmul(p: Gemm, given: Any = None) -> BoxDeclaration:
         b = boxed(conv, _Flat(right), _Flat(left), 1)
     else:
         b = boxed(conv, _Flat(left), _Filter(right), 1)
-    sums = sums_of(b.problem, b.first, b.second, 1)
+    sums = sums_of(b.problem, b.first, b.second, 1, whole)
     total, place = sums.total, b.place or (lambda *at: at)
     if conv.pass_ == "wgrad":
         result = te.compute(p.result.shape, lambda i, j: total[place(i, 0, 0, j)], name="Product")
@@ -74,5 +75,10 @@ def declare_box_matmul(p: Gemm, given: Any = None) -> BoxDeclaration:
     return declared_with_epilogue(p, inputs, result, sums, b)
 
 
-#: The declaration of this module, by name.
-FORMS = {"boxes": declare_box_matmul}
+def declare_whole_matmul(p: Gemm, given: Any = None) -> BoxDeclaration:
+    """The same, for boxes that hold all that is summed."""
+    return declare_box_matmul(p, given, whole=True)
+
+
+#: The declarations of this module, by name.
+FORMS = {"boxes": declare_box_matmul, "whole boxes": declare_whole_matmul}
