@@ -86,8 +86,15 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("layer", LAYERS)
+#: Every operator, and every target, as the search knows no operator.
+TUNED = [
+    ("gemm", "sim"), ("conv2d", "llvm"), ("groups", "sim"),
+    pytest.param("volume", "opencl", marks=pytest.mark.needs_opencl),
+    *(pytest.param(layer, "cuda", marks=pytest.mark.needs_cuda) for layer in LAYERS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("layer", "target"), TUNED)
 def test_they_are_tuned_and_what_is_found_is_chosen(layer, target, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     words = ["--target", target, "--trials", "2", "--tuner", "random", "--json"]

@@ -75,7 +75,7 @@ def _built(p: Conv, target: Target, tmp_path: Path) -> Kernel:
 @pytest.mark.needs_nvrtc
 @pytest.mark.parametrize(
     ("p", "arch"),
-    [(p, GPUS[(k + turn) % 4]) for turn in (0, 1) for k, p in enumerate(PROBLEMS)],
+    list(zip(PROBLEMS, cycle(GPUS), strict=False)),
     ids=str,
 )
 def test_a_gpu_that_nobody_measured(p: Conv, arch: str, tmp_path: Path) -> None:
@@ -99,8 +99,7 @@ def test_a_gpu_that_nobody_measured(p: Conv, arch: str, tmp_path: Path) -> None:
 WIDER = {"avx2": re.compile(r"%zmm|%k[0-7]\b"), "baseline": re.compile(r"%[yz]mm")}
 
 
-@pytest.mark.parametrize("arch", WIDER)
-@pytest.mark.parametrize("p", PROBLEMS[::4], ids=str)
+@pytest.mark.parametrize(("p", "arch"), list(zip(PROBLEMS[::4], cycle(WIDER))), ids=str)
 def test_a_cpu_with_fewer_instructions(p: Conv, arch: str, tmp_path: Path) -> None:
     small = p.replace(batch=min(p.batch, 2), channels=min(p.channels, 20))
     target = Target.parse(f"llvm -arch={arch}")

@@ -47,7 +47,7 @@ CASES = [
     (problem("4x1x9x11", "1x1x3x4", pass_="wgrad", dilation=(1, 2)),
      GradientTile(1, 16, 4, 4, 1)),
     (problem("1x3x12x16", "3x1x7x7", pass_="wgrad"), GradientTile(1, 16, 1, 1, 2)),
-    (problem("3x2x20x34", "2x2x5x19", pass_="wgrad", padding=(4, 9)),
+    (problem("2x2x9x34", "2x2x3x19", pass_="wgrad", padding=(2, 9)),
      GradientTile(2, 32, 1, 2, 1)),
 ]  # fmt: skip
 #: One of each template.

@@ -62,7 +62,7 @@ def cases(draw: st.DrawFn, transposed: bool) -> Any:
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-@settings(max_examples=max(10, settings().max_examples // 5))
+@settings(max_examples=max(10, settings().max_examples // 10))
 @given(data=st.data())
 def test_they_are_pytorchs_in_float64(transposed, data):
     rank, (x, w, b), parameters = data.draw(cases(transposed))

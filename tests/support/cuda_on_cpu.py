@@ -45,7 +45,7 @@ def run(
     source, library = folder / "kernel.cc", folder / "kernel.so"
     source.write_text(text)
     assert COMPILER is not None
-    command = [COMPILER, "-std=c++20", "-O1", "-w", "-fPIC", "-shared", "-pthread"]
+    command = [COMPILER, "-std=c++20", "-O0", "-w", "-fPIC", "-shared", "-pthread"]
     command += ["-ffp-contract=off", "-include", str(_HEADER), str(source), "-o", str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stderr[:3000]}\n{text}"
