@@ -19,8 +19,8 @@ from tilewright.topi import Conv
 from tilewright.topi.templates import TEMPLATES
 
 TARGET = Target.parse("cuda -arch=sm_90a")
-#: Fewer than benchmarks/fit_large.py has, of fewer trees, for speed.
-FOLDS, FITS = 4, 1
+#: Fewer than benchmarks/fit_large.py has, of fewer trees, and fewer parts of shapes, for speed.
+FOLDS, FITS, PARTS = 4, 1, 2
 
 
 def fit_large():
@@ -33,6 +33,7 @@ def tables(unseen=True):
     bench = fit_large()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench.fit_ranking, "_FITS", FITS)
+        patch.setattr(bench, "_PARTS", PARTS)
         return bench.read([bench.sweeps.PACKED, bench.LARGE], unseen)
 
 

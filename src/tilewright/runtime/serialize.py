@@ -296,7 +296,3 @@ def _check(module: Module) -> None:
         others += [x for x in b.shape if not isinstance(x, E.Expr)]
     if others or not isinstance(module.name, str) or not isinstance(module.target, Target | None):
         raise ValueError(f"its parameters are none: {others}")
-
-
-def _distribution(shape: Any, bits: Any, packed: Any) -> Distribution:
-    return Distribution(tuple(shape), tuple(map(tuple, bits)), tuple(map(tuple, packed)))
