@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.pocl import name_processor
 
 # HYPOTHESIS_PROFILE=long for a night's search. A test of the whole compiler, where one example is
-# cheap to draw and much is to be found, multiplies: @settings(max_examples=10 *
+# cheap to draw and much is to be found, multiplies: @settings(max_examples=5 *
 # settings().max_examples).
 _COMMON = {
     "deadline": None,  # the first example of a kind compiles, the next ones find the cache

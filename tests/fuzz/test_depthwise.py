@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from tests.support.depthwise import (
     TOLERANCE,
     poison,
@@ -19,6 +19,7 @@ from tilewright.topi import Conv
 from tilewright.topi.declare import declare
 
 
+@settings(max_examples=max(10, settings().max_examples // 2))
 @given(problems())
 def test_a_declaration_computes_its_problem(p):
     found = declare(p)
