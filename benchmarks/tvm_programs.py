@@ -70,9 +70,10 @@ def small(draw: random.Random, element: str, depth: int) -> str:
     a, b = small(draw, element, depth - 1), small(draw, element, depth - 1)
     form = draw.choice([
         "({a} + {b})", "({a} - {b})", "({a} * {c})", "te.max({a}, {b})", "te.min({a}, {b})",
-        "tir.Select({e} > {c}, {a}, {b})", "tir.if_then_else({e} <= {c}, {a}, {b})",
+        "tir.Select({e} > {c}, ({a}).astype('{t}'), ({b}).astype('{t}'))",
+        "tir.if_then_else({e} <= {c}, ({a}).astype('{t}'), ({b}).astype('{t}'))",
         "te.abs(te.const(0, 'float32') + {a})", "({a}).astype('{t}')",
-        "tir.Select(tir.all({e} > {c}, {e} < {d}), {a}, {b})",
+        "tir.Select(tir.all({e} > {c}, {e} < {d}), te.const(1, '{t}') * {a}, te.const(1, '{t}') * {a})",
     ])  # fmt: skip
     if depth == 1 and "astype" in form:
         a = element
@@ -92,7 +93,7 @@ def integer(draw: random.Random, element: str, depth: int) -> str:
         "tir.floormod({a}, {c})", "tir.truncdiv({a}, {c})", "tir.truncmod({a}, {c})",
         "tir.indexdiv({a}, {c})", "(({a}) << {k})", "(({a}) >> {k})", "(({a}) & {m})",
         "(({a}) | {m})", "(({a}) ^ ({b}))", "(~({a}))", "te.max({a}, {b})", "te.abs({a})",
-        "({a}).astype('{t}')", "tir.popcount({a})", "tir.clz({a})", "(-({a}))",
+        "({a}).astype('{t}')", "tir.popcount({a})", "tir.clz(({a}) | te.const(1, 'int32'))", "(-({a}))",
     ])  # fmt: skip
     return form.format(
         a=a, b=b, c=draw.choice([-5, -3, -1, 2, 3, 4, 7]), k=draw.randint(0, 3),
@@ -316,15 +317,13 @@ def library(p: Drawn) -> None:
             "topi.nn.pool2d(t, [2, 2], [1, 1], [1, 1], [0, 0, 1, 1], 'max')",
             "topi.logical_not(topi.equal(t, topi.full_like(t, 1)))", "topi.sort(t, axis=3)",
             "topi.take(t, topi.const_vector(np.array([1, 0], 'int32')), axis=1)",
-            "topi.not_equal(t, topi.full_like(t, 1)).astype('uint8')" if False else "topi.round("
-            "topi.cast(t, 'float32') * 0.5)",
+            "topi.round(topi.cast(t, 'float32') * 0.5)",
         ]  # fmt: skip
         rounded = [
             "topi.nn.softmax(topi.cast(t, 'float32'), axis=3)", "topi.exp(topi.clip(t, -2, 2))",
             "topi.nn.pool2d(t, [2, 2], [2, 2], [1, 1], [0, 0, 0, 0], 'avg')", "topi.tanh(t)",
             "topi.sigmoid(t)", "t / 3.0", "topi.nn.leaky_relu(t, 0.1)", "topi.sqrt(topi.abs(t))",
-            "topi.nn.lrn(topi.cast(t, 'float32'), 3)", "topi.nn.log_softmax(topi.reshape(topi.cast("
-            "t, 'float32'), (-1, t.shape[3])))" if False else "topi.rsqrt(topi.abs(t) + 1)",
+            "topi.nn.lrn(topi.cast(t, 'float32'), 3)", "topi.rsqrt(topi.abs(t) + 1)",
             "topi.image.resize2d(t, [0.0, 0.0, 0.0, 0.0], [7, 8], 'NCHW', 'linear', "
             "'half_pixel')",
         ]  # fmt: skip

@@ -21,7 +21,7 @@ from tilewright.te.operation import ComputeOp
 
 __all__ = [
     "acosh", "add", "asinh", "atan2", "atanh", "bitwise_and", "bitwise_not", "bitwise_or",
-    "bitwise_xor", "call_intrin", "call_pure_extern", "cast", "const", "convert", "copysign",
+    "bitwise_xor", "call_intrin", "call_pure_extern", "cast", "clz", "const", "convert", "copysign",
     "div", "fmod", "hypot", "if_then_else", "infinity", "isfinite", "isinf", "isnullptr", "ldexp",
     "likely", "max_value", "min_value", "multiply", "nextafter", "pow", "shift_left", "shift_right",
     "size_var", "subtract", "trunc_div", "trunc_mod", "vscale",
@@ -48,6 +48,18 @@ def convert(value: Any) -> Any:
 def cast(dtype: str, value: Any) -> Expr:
     """``value`` in another type."""
     return ops.cast(dtype, value)
+
+
+def clz(x: Any) -> Expr:
+    """How many zeros lead an integer of 32 or 64 bits, as int32; of 0, all of them."""
+    value = ops.as_expr(x)
+    if not value.dtype.is_int or value.dtype.bits < 32:
+        raise LanguageError(f"clz needs an integer of 32 or 64 bits, got {value.dtype}")
+    bits, shift = value.dtype.bits, 1
+    seen = ops.cast(f"uint{bits}", value)
+    while shift < bits:
+        seen, shift = seen | (seen >> shift), shift * 2
+    return bits - ops.cast("int32", te.popcount(seen))
 
 
 def if_then_else(cond: Any, t: Any, f: Any) -> Expr:

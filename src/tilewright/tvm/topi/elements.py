@@ -33,7 +33,7 @@ ONE: dict[str, Callable[..., Any]] = {
         ).split()
     },
     **{name: _same_integers(_E[name]) for name in ("ceil", "floor", "trunc")},
-    "round": _same_integers(te.nearbyint),
+    "round": _same_integers(te.round),
     "cast": lambda v, dtype: v.astype(dtype),
     "ceil_log2": lambda v: te.ceil(te.log2(v.astype("float64"))).astype(v.dtype),
     "clip": lambda v, a_min, a_max: te.max(
