@@ -59,7 +59,7 @@ def clz(x: Any) -> Expr:
     seen = ops.cast(f"uint{bits}", value)
     while shift < bits:
         seen, shift = seen | (seen >> shift), shift * 2
-    return bits - ops.cast("int32", te.popcount(seen))
+    return ops.sub(bits, ops.cast("int32", te.popcount(seen)))
 
 
 def if_then_else(cond: Any, t: Any, f: Any) -> Expr:
