@@ -154,12 +154,15 @@ def row(p: Conv, tried: int) -> dict[str, Any]:
     exact = given.theirs(True, wide=True)(0).permute(0, 2, 3, 1)
     calls = {"NCHW": given.theirs(False), "NHWC": given.theirs(True)}
     names: dict[str, str] = {}
+    refused: list[str] = []
     for rank in range(tried):
         found = built(p, rank)
         if found is None:
             break
         kernel, name = found
-        if kernel is not None:
+        if kernel is None:
+            refused.append(name)
+        else:
             given.results[0].fill_(math.nan)
             given.ours(kernel, 0)
             error = float((given.results[0].float() - exact).norm() / exact.norm())
@@ -173,13 +176,14 @@ def row(p: Conv, tried: int) -> dict[str, Any]:
             times[name].append(batch(1) * 1e6)
     found_us = {name: statistics.median(t) for name, t in times.items()}
     peer = min(found_us["NCHW"], found_us["NHWC"])
-    best = min(names, key=lambda name: found_us[name])
+    first, best = next(iter(names)), min(names, key=lambda name: found_us[name])
     floor = max(p.bytes / _BANDWIDTH, p.nominal_flops / _rate(p)) * 1e6
     return {
         "pass": p.pass_, "layer": f"{p.short}", "NCHW us": found_us["NCHW"],
-        "NHWC us": found_us["NHWC"], "untuned us": found_us["0"], "tried us": found_us[best],
-        "best peer / untuned": peer / found_us["0"], "best peer / tried": peer / found_us[best],
+        "NHWC us": found_us["NHWC"], "untuned us": found_us[first], "tried us": found_us[best],
+        "best peer / untuned": peer / found_us[first], "best peer / tried": peer / found_us[best],
         "tried / floor": found_us[best] / floor, "kernel": names[best],
+        "refused": "; ".join(refused),
     }  # fmt: skip
 
 

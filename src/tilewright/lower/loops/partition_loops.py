@@ -35,9 +35,10 @@ same code twice. ``limit`` bounds the stores that copies of one nest may grow to
 
 On a GPU a loop is divided where a branch leaves an interior that is the same for all threads: the
 guard of a tile that its threads fetch in several rounds remains in the last round alone, and the
-loads of the others need not wait for one another. A loop with a pipeline stays whole: parts would
-each have copies of their own in shared memory, and run empty at their ends. (Pipelines that go on
-over a loop further out go on over parts.)
+loads of the others need not wait for one another. A loop with a pipeline stays whole, and so does
+one that a pipeline inside of it goes on over: parts would each have copies of their own in shared
+memory, and run empty at their ends. (Pipelines that go on over a loop further out go on over
+parts.)
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class _Partition(InContext):
         """The first iteration of the interior and the first after it, both within the loop."""
         if not s.pragma(Pragma.PARTITION, True):
             return None
-        if any(mark.over is None for mark in marked(s.body)):
+        if s.pipelines is not None or any(mark.over is None for mark in marked(s.body)):
             return None
         done = [x for x in statements(s.body) if isinstance(x, (Store, Instr))]
         if len(done) * (2 if s.kind is ForKind.PARALLEL else 3) > self.limit:
