@@ -74,6 +74,7 @@ FUNCTIONS: dict[str, Function] = {
         softmax=softmax.softmax,
         sum=reduction.sum,
         sum_pool=pooling.sum_pool,
+        sums=reduction.sums,
         topk_places=reduction.topk_places,
     ),
 }

@@ -32,7 +32,7 @@ _ADDED, _FLIGHT = 0.02, MEMORY * _LATENCY
 #: Multiplications of a product that is small, and its rows or columns.
 _PRODUCTS, _FEW = 1 << 22, 64
 #: Blocks that share the elements of a column.
-_CHUNKS = (1, 2, 4, 8, 16, 32)
+_CHUNKS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 def suits_rows(p: Problem) -> bool:

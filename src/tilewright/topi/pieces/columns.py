@@ -23,12 +23,14 @@ class Columns:
     Attributes
     ----------
     count, outer : columns that are neighbours, and groups of these.
+    joined : sums of one column, along the first dimension of the result.
     length : elements of a column.
     read : the arguments that are reduced, each where its own element stands.
     """
 
     count: int
     outer: int
+    joined: int
     length: int
     read: tuple[str, ...]
 
@@ -56,6 +58,8 @@ def columns_of(p: Problem) -> Columns | None:
         return None
     own = [a.var for a in (*total.op.axis, *total.op.reduce_axis)]
     column = own[len(result) - 1]
+    seen = {i for x in loads(sums[0]) for i in x.indices}
+    joined = result[0] if len(result) > 1 and own[0] not in seen else 1
     moved: set[Tensor] = set()
     for op in set(ops) - set(behind):
         other = {
@@ -64,10 +68,11 @@ def columns_of(p: Problem) -> Columns | None:
         }  # fmt: skip
         moved |= above([t for t in op.inputs if t.buffer in other])
     length = math.prod(extents)
-    whole = math.prod(result) * length
+    whole = math.prod(result) // joined * length
     given = ((n, t) for n, t in d.inputs.items() if t in upper - moved)
     read = tuple(n for n, t in given if elements(t) == whole)
-    return Columns(result[-1], math.prod(result[:-1]), length, read) if read else None
+    outer = math.prod(result[:-1]) // joined
+    return Columns(result[-1], outer, joined, length, read) if read else None
 
 
 def _is_of(x: Load, own: Sequence[Expr], column: Expr) -> bool:

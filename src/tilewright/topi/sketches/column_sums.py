@@ -8,6 +8,7 @@ what they have found, in order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.itervar import IterVar
@@ -36,10 +37,13 @@ class ColumnSumTile:
 
 def schedule_column_sums(d: Declared, t: ColumnSumTile = ColumnSumTile()) -> Schedule:
     """The schedule of a program that has :func:`~tilewright.topi.pieces.rows.columns_of`."""
+    columns = columns_of(d.problem)
+    assert columns is not None, d.problem
     found = inline(d.output)
     s, total = found.schedule, found.last
     assert total is not None
     stage, sums = s[d.output], total
+    joined = 0 if columns.joined > 1 else None
     if t.chunks > 1:
         reduction = s[total]
         chunk, _ = reduction.split(_fused(reduction), nparts=t.chunks)
@@ -51,15 +55,18 @@ def schedule_column_sums(d: Declared, t: ColumnSumTile = ColumnSumTile()) -> Sch
         reduction.unroll(*reduction.op.reduce_axis)
         sums = s.cache_write(part, "local")
         stage = s[part]
+        joined = None if joined is None else joined + 1
     y, x = thread_axes(t.down, t.across)[-2:]
     *outer, column = stage.op.axis
     vector, lane = stage.split(column, factor=t.vector)
     block, own = stage.split(vector, factor=t.across)
-    stage.reorder(*outer, block, own, lane)
+    each = [] if joined is None else [outer.pop(joined)]
+    stage.reorder(*outer, block, own, *each, lane)
+    stage.unroll(*each)
     bind(stage, stage.fuse(*outer, block))
     stage.bind(own, x)
     stage.vectorize(lane)
-    _reduce(s, sums, stage, own, y, t, d)
+    _reduce(s, sums, stage, own, y, t, [d.inputs[name] for name in columns.read], joined)
     return s
 
 
@@ -70,9 +77,10 @@ def _fused(stage: Stage) -> IterVar:
 
 def _reduce(
     s: Schedule, sums: Tensor, stage: Stage, own: IterVar, y: IterVar, t: ColumnSumTile,
-    d: Declared,
+    read: Sequence[Tensor], joined: int | None,
 ) -> None:  # fmt: skip
-    """The elements of a thread's columns, among those that share them."""
+    """The elements of a thread's columns, among those that share them; which of several sums it is
+    says the axis ``joined``."""
     total = s[sums]
     step, thread = total.split(_fused(total), factor=t.down)
     step, load = total.split(step, factor=t.loads)
@@ -82,16 +90,17 @@ def _reduce(
         made.set_scope("local")
         made.compute_at(stage, own)
         made.unroll(made.op.axis[-1])
+    each = []
+    if joined is not None:
+        total.unroll(total.op.axis[joined])
+        each = [parts.op.axis[1 + joined]]
     total.bind(total.op.reduce_axis[0], y)
-    thread, *outer, lane = parts.op.axis
+    thread, *outer, lane = (a for a in parts.op.axis if a not in each)
     step, load = (a for a in parts.leaf_iter_vars if a.kind == "reduce")
-    parts.reorder(thread, *outer, step, load, lane)
+    parts.reorder(thread, *outer, step, load, *each, lane)
     parts.bind(thread, y)
-    parts.unroll(load)
-    columns = columns_of(d.problem)
-    assert columns is not None, d.problem
-    for name in columns.read:
-        source = d.inputs[name]
+    parts.unroll(load, *each)
+    for source in read:
         readers = [reader.op for reader in s.stages if source in reader.op.inputs]
         copy = s[s.cache_read(source, "local", readers)]
         copy.compute_at(parts, load)
