@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.state import HostState, State
 from tilewright.graph.value import Constant, Node, Value
 from tilewright.ir.dtype import dtype
+from tilewright.ir.errors import TargetError
 from tilewright.runtime.array import view
 from tilewright.runtime.array_view import ArrayView
 from tilewright.runtime.kernel import Kernel
@@ -27,6 +29,11 @@ from tilewright.topi.problem import Problem, TensorType
 
 #: What launches a kernel on the addresses of its arguments.
 Launch = Callable[[tuple[int, ...]], None]
+#: Of launches, the places of their arguments among some addresses, and how many these are: one
+#: launch for all of them, or None where there is none.
+Join = Callable[[Sequence[Launch], Sequence[Sequence[int]], int], Launch | None]
+#: Addresses that one launch of several kernels is given, at most.
+_ADDRESSES = 192
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,8 @@ class Executor:
     """What runs a graph. Any number of threads may, each with memory of its own.
 
     ``progress`` is given the number of kernels that are built, and of all; ``launcher`` makes of
-    each what :meth:`launch` launches it by on addresses, by default as the kernel does by itself.
+    each what :meth:`launch` launches it by on addresses, by default as the kernel does by itself,
+    and ``join`` of several of these one, by which the host is in the driver once for all of them.
     On a GPU, launches of :meth:`run` are recorded in a CUDA graph with ``capture``.
     """
 
@@ -55,6 +63,7 @@ class Executor:
         progress: Callable[[int, int], None] | None = None,
         launcher: Callable[[Kernel, Problem], Launch] | None = None,
         capture: bool = True,
+        join: Join | None = None,
     ) -> None:
         self.graph, self.target, self.capture = graph, target, capture
         nodes = [n for n in graph.nodes if n.operator != "reshape"]
@@ -76,6 +85,8 @@ class Executor:
         self._launches = [
             ((launcher or _launch_of)(s.kernel, s.node.problem), s.arguments) for s in self.steps
         ]
+        if join is not None:
+            self._launches = _joined(self._launches, join)
         self._given = [index[owner(x)] for x in (*graph.inputs, *graph.outputs.values())]
         self._free: list[State] = []
         self._bound: list[tuple[State, list[int]]] = []
@@ -154,6 +165,25 @@ class Executor:
 
             return CudaState(self)
         return (HostState if self.target.kind == "llvm" else State)(self)
+
+
+def _joined(
+    launches: list[tuple[Launch, tuple[int, ...]]], join: Join
+) -> list[tuple[Launch, tuple[int, ...]]]:
+    """Launches of as many kernels each as one can be of, in their order."""
+    if len(launches) < 2:
+        return launches
+    buffers = list(dict.fromkeys(k for _, arguments in launches for k in arguments))
+    if len(buffers) <= _ADDRESSES:
+        at = {k: place for place, k in enumerate(buffers)}
+        takes = [[at[k] for k in arguments] for _, arguments in launches]
+        made = None
+        with contextlib.suppress(TargetError):  # more arguments than one call has
+            made = join([run for run, _ in launches], takes, len(buffers))
+        if made is not None:
+            return [(made, tuple(buffers))]
+    half = len(launches) // 2
+    return [*_joined(launches[:half], join), *_joined(launches[half:], join)]
 
 
 def _launch_of(kernel: Kernel, problem: Problem) -> Launch:

@@ -9,9 +9,11 @@ from tilewright.graph.passes.channels_last import channels_last, types_last
 from tilewright.graph.passes.collapse_dims import collapse_dims
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.fold_scales import fold_scales
+from tilewright.graph.passes.join_sums import join_sums
 from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.narrow_types import narrow_types
 from tilewright.graph.passes.own_outputs import own_outputs
+from tilewright.graph.passes.recompute import merge_equal, recompute
 from tilewright.graph.passes.simplify import simplify
 from tilewright.graph.passes.sink_reshapes import sink_reshapes, sink_reshapes_of_sums
 from tilewright.graph.passes.whole_windows import whole_windows
@@ -36,6 +38,16 @@ AFTER_LAYOUT: tuple[Callable[[Graph], Graph], ...] = (
     fold_epilogues,
 )
 
+#: Of GPUs, before what makes programs, and behind it.
+BEFORE_PROGRAMS: tuple[Callable[[Graph], Graph], ...] = (
+    recompute,  # what is cheap is not worth its bytes in memory
+    join_sums,  # of columns that are read once for all of them
+    recompute,  # the parts of these
+)
+AFTER_PROGRAMS: tuple[Callable[[Graph], Graph], ...] = (
+    merge_equal,  # what no program took in is computed once again
+)
+
 
 def passes(target: Target | None = None, dtype: str = "") -> tuple[Callable[[Graph], Graph], ...]:
     """The passes in their order: of a target, and for products of a type where one is chosen."""
@@ -43,7 +55,10 @@ def passes(target: Target | None = None, dtype: str = "") -> tuple[Callable[[Gra
     narrow = (narrow_types(dtype),) if dtype else ()
     types = () if target is None else types_last(target)
     layout = (channels_last(types), *AFTER_LAYOUT) if types else ()
-    return (*PASSES[:at], *narrow, *layout, *PASSES[at:])
+    before, after = (
+        (BEFORE_PROGRAMS, AFTER_PROGRAMS) if target is not None and target.is_gpu else ((), ())
+    )
+    return (*PASSES[:at], *narrow, *layout, *before, PASSES[at], *after, *PASSES[at + 1 :])
 
 
 def optimized(

@@ -24,6 +24,8 @@ _VIEWS = frozenset(
     "as_strided view _unsafe_view reshape permute expand unsqueeze squeeze t transpose slice "
     "select split split_with_sizes unbind alias detach full zeros ones scalar_tensor arange".split()
 )
+#: By operator, the result of which PyTorch's kernels on a GPU are sooner: places of maxima.
+_LATE = {"aten::max_pool2d_with_indices": 1}
 
 
 @dataclass
@@ -107,6 +109,9 @@ def obstacle(node: fx.Node) -> str:
     except (TilewrightError, NotImplementedError) as error:
         return str(error)
     used = {u.args[1] for u in node.users if u.target is operator.getitem} if several else {0}
+    on_gpu = any(t.device.type == "cuda" for t in _tensors(node))
+    if on_gpu and _LATE.get(node.target._schema.name) in used:
+        return "PyTorch has both of its results sooner"
     for k in used:
         found = made[k] if k < len(made) else None
         wanted = results[k]

@@ -178,7 +178,8 @@ class _Compiled:
         self.executor: Executor | None = None
         if rest:
             graph = Graph(graph.name, graph.inputs, rest)
-            self.executor = Executor(graph, target, launcher=_launcher(device))
+            together = _join if device.type == "cuda" else None
+            self.executor = Executor(graph, target, launcher=_launcher(device), join=together)
         self._device = device
 
     def __call__(self, given: Sequence[Any]) -> Any:
@@ -235,6 +236,13 @@ def _order(meta: torch.Tensor) -> tuple[int, ...]:
 def _launcher(device: torch.device) -> Callable[[Kernel, Problem], Launch]:
     ordinal = None if device.type == "cpu" else device.index or 0
     return lambda kernel, problem: launch_of(kernel, problem.flops, (), ordinal)
+
+
+def _join(launches: Sequence[Launch], takes: Sequence[Sequence[int]], count: int) -> Launch | None:
+    """One launch on a GPU for several."""
+    from tilewright.runtime.cuda_quick import join
+
+    return join(launches, takes, count, torch)
 
 
 def array_of(x: torch.Tensor) -> np.ndarray[Any, Any]:

@@ -32,8 +32,11 @@ def convert(node: Any, known: Mapping[Any, Any]) -> tuple[Value | None, ...]:
     found = converter(node.target)
     if found is None:
         raise ModelError(f"{node.target} is not supported")
-    arguments, strides = _arguments(node, known), _strides(node)
-    n = Operation(str(node.target), str(node.name), arguments, dtype_of(node), strides)
+    arguments, strides, made = _arguments(node, known), _strides(node), _first(node)
+    n = Operation(
+        str(node.target), str(node.name), arguments, text_of_type(made.dtype), strides,
+        made.device.type,
+    )  # fmt: skip
     try:
         made = found(n)
     except TilewrightError:
@@ -51,12 +54,12 @@ def _strides(node: Any) -> tuple[int, ...] | None:
     return found if all(isinstance(s, int) for s in found) else None
 
 
-def dtype_of(node: Any) -> str:
-    """The type of what a node makes, or of the first tensor of several."""
+def _first(node: Any) -> Any:
+    """What a node makes, or the first tensor of several."""
     value = node.meta["val"]
     while isinstance(value, (list, tuple)):
         value = next(x for x in value if x is not None)
-    return text_of_type(value.dtype)
+    return value
 
 
 def text_of_type(dtype: Any) -> str:

@@ -68,6 +68,11 @@ def _batch(n: Operation) -> tuple[Value | None, ...]:
     return cast(found, n.dtype), None, None
 
 
+def _whole(x: Value | None, rank: int) -> Any:
+    """Of each channel one, in as many dimensions as an image has."""
+    return None if x is None else reshape(x, (1, *x.shape, *(1,) * (rank - 2)))
+
+
 def _batch_training(n: Operation) -> tuple[Value | None, ...]:
     """By statistics of the batch, which the running ones follow."""
     x, momentum = n["input"], n["momentum"]
@@ -76,24 +81,79 @@ def _batch_training(n: Operation) -> tuple[Value | None, ...]:
     wide = cast(x, _WIDE.get(x.dtype, x.dtype))
     axes = (0, *range(2, x.rank))
     count = math.prod(x.shape[d] for d in axes)
-    # Sums over a batch are long: PyTorch adds in float64, too.
-    variance, centre = (cast(v, wide.dtype) for v in spread(n, cast(x, "float64"), axes, 0))
+    variance, centre = _statistics(n, x, wide, axes)
     root = n("rsqrt", n("add", variance, float(n["eps"])))
     normal = n("multiply", n("subtract", wide, centre), root)
-    found = _scaled(n, normal, *(_by_channel(n[k], x.rank) for k in ("weight", "bias")))
+    found = _scaled(n, normal, *(_whole(n[k], x.rank) for k in ("weight", "bias")))
     flat = x.shape[1:2]
     less = float(count / (count - 1)) if count > 1 else math.nan
-    now = {"running_mean": reshape(centre, flat),
-           "running_var": n("multiply", reshape(variance, flat), less)}  # fmt: skip
-    running = [
-        n("add", n("multiply", n[k], 1.0 - momentum), n("multiply", cast(v, n[k].dtype), momentum))
-        for k, v in now.items()
-    ]
+    now = {"running_mean": centre, "running_var": n("multiply", variance, less)}
+    running = []
+    for k, v in now.items():
+        before = n("multiply", _whole(n[k], x.rank), 1.0 - momentum)
+        change = n("multiply", reshape(cast(v, n[k].dtype), before.shape), momentum)
+        running.append(reshape(n("add", before, change), flat))
     return found, reshape(centre, flat), reshape(root, flat), *running
+
+
+def _statistics(n: Operation, x: Value, wide: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
+    """The variance and the mean of each channel, in the type of ``wide``, which is ``x`` in the
+    type of sums."""
+    if n.device == "cpu":
+        # Sums over a batch are long: PyTorch adds in float64, too.
+        variance, centre = (cast(v, wide.dtype) for v in spread(n, cast(x, "float64"), axes, 0))
+        return variance, centre
+    # Thousands of threads add few elements each, so float32 does. Both sums are of the distance
+    # from one element of the channel: they lose no digits to a mean that is far from zero, and
+    # neither waits for the other.
+    count = math.prod(x.shape[d] for d in axes)
+    shape = tuple(e if d == 1 else 1 for d, e in enumerate(x.shape))
+    first = n("strided_slice", x, begin=(0,) * x.rank, strides=(1,) * x.rank, shape=shape)
+    first = cast(first, wide.dtype)
+    rest = n("subtract", wide, first)
+    off, square = (
+        n("multiply", n("sum", v, axis=axes, keepdims=True), 1.0 / count)
+        for v in (rest, n("multiply", rest, rest))
+    )
+    variance = n("maximum", n("subtract", square, n("multiply", off, off)), 0.0)
+    return variance, n("add", first, off)
+
+
+def _batch_gradients(n: Operation) -> tuple[Value | None, ...]:
+    """Of a normalisation by statistics of the batch or by those that were given: by the image, the
+    factor and the term."""
+    grad, x = n["grad_out"], n["input"]
+    wide, axes = _WIDE.get(x.dtype, x.dtype), (0, *range(2, x.rank))
+    count = math.prod(x.shape[d] for d in axes)
+    dy, image = cast(grad, wide), cast(x, wide)
+    if n["train"]:
+        centre, root = n["save_mean"], n["save_invstd"]
+    else:
+        centre = n["running_mean"]
+        root = n("rsqrt", n("add", cast(n["running_var"], wide), float(n["eps"])))
+    centre, root = (_whole(cast(v, wide), x.rank) for v in (centre, root))
+    rest = n("subtract", image, centre)
+    total = n("sum", dy, axis=axes, keepdims=True)
+    along = n("sum", n("multiply", dy, rest), axis=axes, keepdims=True)
+    weight = n["weight"]
+    factor = root if weight is None else n("multiply", root, _whole(cast(weight, wide), x.rank))
+    by_x = dy
+    if n["train"]:
+        slope = n("multiply", n("multiply", along, 1.0 / count), n("multiply", root, root))
+        by_x = n("subtract", dy, n("multiply", rest, slope))
+        by_x = n("subtract", by_x, n("multiply", total, 1.0 / count))
+    by_x = cast(n("multiply", by_x, factor), x.dtype)
+    like = wide if weight is None else weight.dtype
+    by_weight, by_bias = (
+        cast(reshape(v, x.shape[1:2]), like) for v in (n("multiply", along, root), total)
+    )
+    made = (by_x, by_weight, by_bias)
+    return tuple(v if wanted else None for v, wanted in zip(made, n["output_mask"], strict=True))
 
 
 CONVERTERS: dict[str, Converter] = {
     "native_layer_norm": _layer, "native_group_norm": _group,
     "_native_batch_norm_legit_no_training": _batch,
     "_native_batch_norm_legit_functional": _batch_training,
+    "native_batch_norm_backward": _batch_gradients,
 }  # fmt: skip

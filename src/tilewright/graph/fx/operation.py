@@ -27,11 +27,13 @@ class Operation(Making):
     arguments : all of its schema by name, with defaults; tensors as values, types as texts.
     dtype : of its first result.
     strides : of its first operand, where that is a tensor and they are known.
+    device : the kind of device of its first result.
     """
 
     arguments: Mapping[str, Any]
     dtype: str
     strides: tuple[int, ...] | None = None
+    device: str = "cpu"
 
     def __getitem__(self, name: str) -> Any:
         """An argument; None where the schema has none of this name."""

@@ -89,6 +89,10 @@ class _Turning:
         if not isinstance(x, Node):
             self._first[x] = x
             return
+        found = self._total(x) if x.operator in _REDUCTIONS else None
+        if found is not None:
+            self._first[x] = found
+            return
         found = self._made(x)
         if found is not None and _is_own_filter(x):
             self._first[x] = found
@@ -127,9 +131,25 @@ class _Turning:
         elif x.operator in ("softmax", "log_softmax", "concatenate"):
             (axis,) = _axes(x.attributes.get("axis", 0), x.rank)
             more = {"axis": axis}
+        elif x.operator == "strided_slice":
+            names = ("begin", "strides", "shape")
+            more = {n: tuple(x.attributes[n][d] for d in _to_last(x.rank)) for n in names}
         if more is None:
             return None
         return _like(x, tuple(self.last(v) for v in x.inputs), **more)
+
+    def _total(self, x: Node) -> Value | None:
+        """A reduction that drops dimensions, of what lies with channels last; None where that
+        moves those that stay past one another."""
+        source, axis = x.inputs[0], x.attributes.get("axis")
+        if x.attributes.get("keepdims") or axis is None or not self._lies_last(source):
+            return None
+        axes = _axes(axis, source.rank)
+        kept = [d for k, d in enumerate(_to_last(source.rank)) if k not in axes]
+        long = [d for d in kept if source.shape[d] > 1]
+        if long != sorted(long):
+            return None
+        return reshape(_like(x, (self.last(source),), axis=axes, keepdims=True), x.shape)
 
     def _convolution(self, x: Node) -> Value | None:
         p = x.problem

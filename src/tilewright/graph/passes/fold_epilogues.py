@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilewright.graph.builder import build
+from tilewright.graph.builder import build, reshape
 from tilewright.graph.graph import Graph
-from tilewright.graph.passes.fold_scales import by_channel
+from tilewright.graph.passes.fold_scales import by_channel, channel_axis
 from tilewright.graph.rewrite import PRODUCTS
 from tilewright.graph.value import Constant, Node, Operand, Value
 from tilewright.ir.errors import ProblemError
@@ -60,9 +60,9 @@ def _step(node: Node, x: Node, others: tuple[Operand, ...]) -> tuple[str, tuple[
     """The step that a node is after a product, and the tensors that it reads."""
     if node.operator == "add":
         (other,) = others
-        numbers = by_channel(x, other)
-        if isinstance(numbers, Constant):
-            return "bias", (numbers,)
+        bias = _bias(x, other)
+        if bias is not None:
+            return "bias", (bias,)
         alike = isinstance(other, Value) and other.type == x.type
         return ("residual", (other,)) if alike and isinstance(other, Value) else None
     if node.operator == "multiply":  # by what no weights could be multiplied by
@@ -76,9 +76,22 @@ def _step(node: Node, x: Node, others: tuple[Operand, ...]) -> tuple[str, tuple[
     return None if text is None else (text, ())
 
 
+def _bias(x: Node, other: Operand) -> Value | None:
+    """One number a channel of a product, of its type; None where an operand is not that."""
+    numbers = by_channel(x, other)
+    if isinstance(numbers, Constant):
+        return numbers
+    axis = channel_axis(x)
+    if not isinstance(other, Value) or other.type == x.type or other.dtype != x.dtype:
+        return None
+    shape = (1,) * (x.rank - other.rank) + other.shape
+    channels = tuple(e if d == axis else 1 for d, e in enumerate(x.shape))
+    return reshape(other, (x.shape[axis],)) if shape == channels else None
+
+
 def _with(x: Node, step: str, more: tuple[Value, ...], name: str) -> Node | None:
     steps = (*x.attributes.get("epilogue", ()), step)
-    if x.dtype not in _FLOATS:
+    if x.dtype not in _FLOATS or _is_phased(x):
         return None
     try:
         parse_epilogue(steps)
@@ -87,6 +100,12 @@ def _with(x: Node, step: str, more: tuple[Value, ...], name: str) -> Node | None
     except ProblemError:  # it has one such step already
         return None
     return made if isinstance(made, Node) else None
+
+
+def _is_phased(x: Node) -> bool:
+    """Whether it is a gradient by the input with strides, whose results are computed phase by
+    phase by the schedules that multiply no zeros: these take no epilogue."""
+    return x.attributes.get("pass_") == "dgrad" and max(x.attributes.get("stride", (1,))) > 1
 
 
 def _clamp(node: Node) -> str | None:

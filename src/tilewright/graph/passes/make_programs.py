@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeGuard
 
 from tilewright.graph.graph import Graph
 from tilewright.graph.value import Node, Operand, Value
@@ -11,14 +11,14 @@ from tilewright.topi.functions import FUNCTIONS
 from tilewright.topi.operators.program import Call
 
 #: Calls of a program, its operands, and its reductions, at most.
-_CALLS, _OPERANDS, _REDUCTIONS = 24, 12, 4
+_CALLS, _OPERANDS, _REDUCTIONS = 64, 12, 4
 #: Functions that read an element several times: windows that overlap, sums that need it twice.
-_REPEATED = frozenset(
+REPEATED = frozenset(
     {"avg_pool", "cumsum", "log_softmax", "max_pool", "max_pool_places", "resample", "softmax",
      "sum_pool", "topk_places", "argmax", "argmin"}
 )  # fmt: skip
 #: Functions that are worth storing where they would be computed again.
-_COSTLY = frozenset(
+COSTLY = frozenset(
     {"acos", "acosh", "asin", "asinh", "atan", "atanh", "celu", "cos", "cosh", "divide", "elu",
      "erf", "exp", "gelu", "gelu_tanh", "log", "mish", "power", "selu", "sigmoid", "silu", "sin",
      "sinh", "softplus", "swish", "tan", "tanh", "concatenate"}
@@ -36,7 +36,8 @@ def make_programs(graph: Graph) -> Graph:
       y = program(x, body=sum(a0, axis=(1,), keepdims=True); add(t0, 1.0); multiply(a0, t1))
         # float32[2x8]
 
-    After epilogues, which take what they can; what several nodes read is stored once.
+    After epilogues, which take what they can; what several nodes read is stored once. Reshapes
+    that add or drop dimensions of one element do not stand between two functions.
     """
     groups: dict[Value, _Group] = {}
     readers: dict[Value, set[Node]] = {}
@@ -52,11 +53,21 @@ def make_programs(graph: Graph) -> Graph:
         waiting = list(node.inputs)
         while waiting:
             x = waiting.pop()
-            other = groups.get(x)
+            shaped: list[Node] = []
+            inside = set(group.nodes)
             # All that read it must be in the group that it becomes a part of.
-            inside = readers[x] <= set(group.nodes)
-            if other is not None and x not in outputs and inside and group.fits(other, readers[x]):
-                group = _Group(sorted({*other.nodes, *group.nodes}, key=place.__getitem__))
+            while is_thin(x) and x not in outputs and readers[x] <= {*inside, *shaped}:
+                shaped.append(x)
+                (x,) = x.inputs
+            inside |= set(shaped)
+            other = groups.get(x)
+            if other is None or x in outputs or not readers[x] <= inside:
+                continue
+            if shaped and other.reductions:
+                continue
+            if group.fits(other, readers[x], shaped):
+                every = {*other.nodes, *group.nodes, *shaped}
+                group = _Group(sorted(every, key=place.__getitem__))
                 waiting = group.inputs()
         groups |= dict.fromkeys(group.nodes, group)
     return _merged(graph, groups)
@@ -74,25 +85,47 @@ class _Group:
 
     @property
     def reductions(self) -> int:
-        return sum(2 if n.operator in _REPEATED else 1 for n in self.nodes if _reduces(n))
+        return sum(2 if n.operator in REPEATED else 1 for n in self.nodes if _reduces(n))
 
     def inputs(self) -> list[Value]:
         inside = set(self.nodes)
         found = (x for n in self.nodes for x in n.inputs if x not in inside)
         return list(dict.fromkeys(found))
 
-    def fits(self, other: _Group, readers: Iterable[Node]) -> bool:
-        """Whether another group may be computed with this one, whose ``readers`` read it."""
-        whole = _Group([*other.nodes, *self.nodes])
+    def fits(self, other: _Group, readers: Iterable[Node], shaped: Sequence[Node]) -> bool:
+        """Whether another group may be computed with this one, whose ``readers`` read it, some of
+        them reshapes between the two."""
+        whole = _Group([*other.nodes, *shaped, *self.nodes])
         if len(whole.nodes) > _CALLS or len(whole.inputs()) > _OPERANDS:
             return False
-        cheap = not any(_reduces(n) or n.operator in _COSTLY for n in other.nodes)
+        across = any(_sums_columns(n) for n in other.nodes)
+        cheap = not any(_reduces(n) or n.operator in COSTLY for n in other.nodes)
         for reader in readers:
-            repeats = reader.operator in _REPEATED or reader.operator == "concatenate"
-            other_shape = other.last.operator in _REPEATED and other.last.shape != reader.shape
+            repeats = reader.operator in REPEATED or reader.operator == "concatenate"
+            other_shape = other.last.operator in REPEATED and other.last.shape != reader.shape
             if (repeats and not cheap) or other_shape:
                 return False
+            if across and reader.shape != other.last.shape:
+                return False  # all of a column is read before one of its elements is made
         return whole.reductions <= _REDUCTIONS
+
+
+def is_thin(x: Value) -> TypeGuard[Node]:
+    """Whether a value is another one with dimensions of one element more or less."""
+    if not isinstance(x, Node) or x.operator != "reshape":
+        return False
+    before, after = ([e for e in s if e != 1] for s in (x.inputs[0].shape, x.shape))
+    return before == after
+
+
+def _sums_columns(node: Node) -> bool:
+    """Whether a node reduces dimensions, of which none is the last."""
+    axis = node.attributes.get("axis")
+    if node.operator not in ("sum", "sums", "max", "min", "prod") or axis is None:
+        return False
+    rank = node.inputs[0].rank
+    given = (axis,) if isinstance(axis, int) else axis
+    return all(a % rank != rank - 1 for a in given)
 
 
 def _reduces(node: Node) -> bool:

@@ -1,0 +1,132 @@
+"""Sums of columns that read the same memory are one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilewright.graph.builder import build, cast
+from tilewright.graph.graph import Graph
+from tilewright.graph.value import Constant, Node, Value
+from tilewright.topi.functions import FUNCTIONS
+
+#: Sums of one kernel, at most.
+_MOST = 4
+
+
+def join_sums(graph: Graph) -> Graph:
+    """Add up what is made of the same tensors at once: mean and variance, or the two sums of a
+    normalisation's gradient.
+
+    >>> from tilewright.graph.value import Input
+    >>> x, y = Input("x", (64, 8), "float32"), Input("y", (64, 8), "float32")
+    >>> over = {"axis": (0,), "keepdims": True}
+    >>> p = Node("sum", (Node("multiply", (x, y)),), over)
+    >>> print(join_sums(Graph("g", (x, y), {"a": Node("exp", (Node("sum", (x,), over),)),
+    ...                                     "b": Node("exp", (p,))})))
+    g(x: float32[64x8], y: float32[64x8]):
+      %0 = multiply(x, y)  # float32[64x8]
+      %1 = sums(x, %0, axis=(0,))  # float32[2x8]
+      %2 = strided_slice(%1, begin=(0, 0), strides=(1, 1), shape=(1, 8))  # float32[1x8]
+      a = exp(%2)  # float32[1x8]
+      %3 = strided_slice(%1, begin=(1, 0), strides=(1, 1), shape=(1, 8))  # float32[1x8]
+      b = exp(%3)  # float32[1x8]
+
+    On GPUs, whose sums of columns wait for memory; behind :func:`recompute`, by which each of them
+    has what it sums for itself.
+    """
+    groups = _groups(graph)
+    group_of = {node: group for group in groups for node in group}
+    made: dict[Value, Value] = {}
+    waiting = list(graph.outputs.values())
+    while waiting:
+        value = waiting[-1]
+        group = group_of.get(value) if isinstance(value, Node) else None
+        same_group: Sequence[Value] = [value] if group is None else group
+        needs = [x for v in same_group if isinstance(v, Node) for x in v.inputs]
+        missing = [] if value in made else [x for x in needs if x not in made]
+        waiting += missing
+        if missing:
+            continue
+        waiting.pop()
+        if value in made:
+            continue
+        if group is not None:
+            made |= _joined(group, [made[node.inputs[0]] for node in group])
+        elif isinstance(value, Node):
+            given = tuple(made[x] if isinstance(x, Value) else x for x in value.operands)
+            same = all(a is b for a, b in zip(given, value.operands, strict=True))
+            made[value] = (
+                value if same else Node(value.operator, given, value.attributes, value.name)
+            )
+        else:
+            made[value] = value
+    return Graph(graph.name, graph.inputs, {n: made[x] for n, x in graph.outputs.items()})
+
+
+def _joined(group: Sequence[Node], operands: Sequence[Value]) -> dict[Value, Value]:
+    """What stands in the place of sums of a group."""
+    wide = {"float16": "float32", "bfloat16": "float32"}
+    dtype = next(iter({wide.get(x.dtype, x.dtype) for x in operands}))
+    total = build(
+        "sums", *(cast(x, dtype) for x in operands), name=group[0].name,
+        axis=group[0].attributes["axis"],
+    )  # fmt: skip
+    rest, strides = (0,) * (total.rank - 1), (1,) * total.rank
+    parts = (
+        build("strided_slice", total, name=node.name, begin=(k, *rest), strides=strides,
+              shape=node.shape)
+        for k, node in enumerate(group)
+    )  # fmt: skip
+    return {node: cast(part, node.dtype) for node, part in zip(group, parts, strict=True)}
+
+
+def _groups(graph: Graph) -> list[list[Node]]:
+    """Sums to join, none of which another one of them waits for: as many sums stand before each,
+    one behind the other, and that holds of groups, too."""
+    uses = graph.uses
+    before: dict[Value, int] = {}
+    found: dict[object, list[tuple[list[Node], set[Value]]]] = {}
+    for value in graph.values:
+        if not isinstance(value, Node):
+            continue
+        depth = max((before.get(x, 0) for x in value.inputs), default=0)
+        before[value] = depth + _is_of_columns(value)
+        if not _is_of_columns(value):
+            continue
+        source = value.inputs[0]
+        wide = source.dtype in ("float16", "bfloat16", "float32")
+        key = (depth, value.attributes["axis"], source.shape, wide or source.dtype)
+        leaves = _leaves(source, uses)
+        groups = found.setdefault(key, [])
+        for group, known in groups:
+            if known & leaves and len(group) < _MOST:
+                group.append(value)
+                known |= leaves
+                break
+        else:
+            groups.append(([value], leaves))
+    return [group for groups in found.values() for group, _ in groups if len(group) > 1]
+
+
+def _is_of_columns(node: Node) -> bool:
+    """Whether a node sums over all but the last dimension, which stays."""
+    if node.operator != "sum" or not node.attributes.get("keepdims"):
+        return False
+    axis = node.attributes.get("axis")
+    return axis is not None and tuple(axis) == tuple(range(node.rank - 1)) and node.shape[-1] > 1
+
+
+def _leaves(x: Value, uses: Mapping[Value, int]) -> set[Value]:
+    """What is read of memory for a sum: tensors of its shape behind functions of elements that are
+    for it alone."""
+    found: set[Value] = set()
+    waiting = [x]
+    while waiting:
+        value = waiting.pop()
+        function = FUNCTIONS.get(value.operator) if isinstance(value, Node) else None
+        alone = function is not None and function.kind == "broadcast" and uses[value] == 1
+        if alone and isinstance(value, Node):
+            waiting += value.inputs
+        elif value.shape == x.shape and not isinstance(value, Constant):
+            found.add(value)
+    return found

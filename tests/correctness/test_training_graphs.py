@@ -1,0 +1,155 @@
+"""Graphs of training steps as GPUs run them: sums that are joined, and what is computed again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.graph.check import check
+from tilewright.graph.executor import Executor
+from tilewright.graph.fx.normalization import CONVERTERS
+from tilewright.graph.fx.operation import Operation
+from tilewright.graph.graph import Graph
+from tilewright.graph.pipeline import optimized
+from tilewright.graph.value import Input, Node
+from tilewright.target import Target
+
+GPU, CPU = Target.parse("cuda -arch=sm_90a"), Target.parse("llvm")
+#: Of images with channels last.
+SHAPE, AXES = (4, 9, 7, 24), (0, 1, 2)
+COUNT = 4 * 9 * 7
+
+
+def run(outputs: dict, **given: np.ndarray) -> tuple[dict[str, np.ndarray], Graph]:
+    """What a graph of these outputs makes after the passes of a GPU, by a CPU's kernels."""
+    inputs = tuple(outputs.pop("inputs"))
+    graph = optimized(check(Graph("g", inputs, outputs)), target=GPU)
+    return Executor(graph, CPU).run(given), graph
+
+
+def close(found: np.ndarray, wanted: np.ndarray, tolerance: float) -> bool:
+    error = np.linalg.norm(found.astype("float64") - wanted) / np.linalg.norm(wanted)
+    return bool(error < tolerance)
+
+
+def joined(graph: Graph) -> int:
+    """How many kernels have several sums."""
+    return sum("sums" in n.problem.key for n in graph.nodes if n.operator == "program")
+
+
+def arrays(dtype: str, mean: float) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(3)
+    return {
+        "x": rng.normal(mean, 1, SHAPE).astype(dtype), "dy": rng.normal(0, 1, SHAPE).astype(dtype),
+        "w": rng.normal(1, 0.3, 24).astype("float32"), "b": rng.normal(0, 1, 24).astype("float32"),
+        "m": rng.normal(0, 1, 24).astype("float32"), "v": rng.random(24).astype("float32") + 0.5,
+    }  # fmt: skip
+
+
+def operation(name: str, dtype: str, **arguments: object) -> Operation:
+    return Operation(f"aten.{name}.default", "n", arguments, dtype, None, "cuda")
+
+
+def inputs_of(given: dict[str, np.ndarray]) -> dict[str, Input]:
+    return {n: Input(n, a.shape, str(a.dtype)) for n, a in given.items()}
+
+
+def turned(x: Input) -> Node:
+    """Images whose channels lie last, as convolutions of a GPU leave them."""
+    return Node("transpose", (x,), {"axes": (0, 3, 1, 2)})
+
+
+@pytest.mark.parametrize(("dtype", "mean", "tolerance"), [
+    ("float32", 0, 1e-5), ("float32", 300, 1e-3), ("float16", 3, 1e-3),
+])  # fmt: skip
+def test_a_batch_is_normalised_by_its_own_statistics(dtype, mean, tolerance):
+    given = arrays(dtype, mean)
+    i = inputs_of(given)
+    n = operation(
+        "_native_batch_norm_legit_functional", dtype, input=turned(i["x"]), weight=i["w"],
+        bias=i["b"], running_mean=i["m"], running_var=i["v"], training=True, momentum=0.1, eps=1e-5,
+    )  # fmt: skip
+    names = ("y", "mean", "root", "new_mean", "new_variance")
+    made = dict(zip(names, CONVERTERS["_native_batch_norm_legit_functional"](n), strict=True))
+    found, graph = run(
+        {"inputs": [i[k] for k in "xwbmv"], **made}, **{k: given[k] for k in "xwbmv"}
+    )
+    x = given["x"].astype("float64")
+    centre, variance = x.mean(AXES), x.var(AXES)
+    root = 1 / np.sqrt(variance + 1e-5)
+    y = (x - centre) * root * given["w"] + given["b"]
+    new = 0.9 * given["v"] + 0.1 * variance * COUNT / (COUNT - 1)
+    wanted = dict(zip(names, (y, centre, root, 0.9 * given["m"] + 0.1 * centre, new), strict=True))
+    found["y"] = found["y"].transpose(0, 2, 3, 1)
+    for name in names:
+        assert close(found[name], wanted[name], tolerance), name
+    # Both sums of a channel are one kernel, which reads the images once.
+    assert joined(graph) == 1
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float16", 2e-3)])
+def test_gradients_of_a_normalisation(dtype, tolerance, train):
+    given = arrays(dtype, 2)
+    i = inputs_of(given)
+    x, dy = given["x"].astype("float64"), given["dy"].astype("float64")
+    centre = x.mean(AXES) if train else given["m"].astype("float64")
+    root = 1 / np.sqrt((x.var(AXES) if train else given["v"]) + 1e-5)
+    given |= {"c": centre.astype("float32"), "r": root.astype("float32")}
+    i |= inputs_of({k: given[k] for k in "cr"})
+    n = operation(
+        "native_batch_norm_backward", dtype, grad_out=turned(i["dy"]), input=turned(i["x"]),
+        weight=i["w"], running_mean=i["m"], running_var=i["v"], save_mean=i["c"],
+        save_invstd=i["r"], train=train, eps=1e-5, output_mask=[True, True, True],
+    )  # fmt: skip
+    made = dict(zip(("dx", "dw", "db"), CONVERTERS["native_batch_norm_backward"](n), strict=True))
+    used = ["dy", "x", "w", *("cr" if train else "mv")]
+    found, graph = run({"inputs": [i[k] for k in used], **made}, **{k: given[k] for k in used})
+    normal = (x - centre) * root
+    dw, db = (dy * normal).sum(AXES), dy.sum(AXES)
+    dx = dy - (db + normal * dw) / COUNT if train else dy
+    wanted = {"dx": dx * root * given["w"], "dw": dw, "db": db}
+    found["dx"] = found["dx"].transpose(0, 2, 3, 1)
+    for name, value in wanted.items():
+        assert close(found[name], value, tolerance), name
+    assert joined(graph) == 1
+
+
+def test_nothing_between_sums_and_what_they_are_of_is_stored():
+    """A mask and a cast are computed by each of their readers: memory has what came and goes."""
+    x, y = Input("x", (64, 32), "float16"), Input("y", (64, 32), "float16")
+    masked = Node("where", (Node("greater", (x, 0.0)), y, 0.0))
+    wide = Node("cast", (masked,), {"dtype": "float32"})
+    total = Node("sum", (wide,), {"axis": (0,), "keepdims": True})
+    out = Node("cast", (Node("subtract", (wide, total)),), {"dtype": "float16"})
+    graph = optimized(Graph("g", (x, y), {"out": out}), target=GPU)
+    assert [n.operator for n in graph.nodes] == ["program", "program"]
+    assert {v for n in graph.nodes for v in n.inputs} >= {x, y}
+
+
+def test_a_sum_that_waits_for_another_is_not_joined_with_it():
+    x = Input("x", (64, 32), "float32")
+    over = {"axis": (0,), "keepdims": True}
+    first = Node("sum", (x,), over)
+    second = Node("sum", (Node("multiply", (x, Node("subtract", (x, first)))),), over)
+    out = {"a": Node("exp", (first,)), "b": Node("exp", (second,))}
+    values = np.random.default_rng(0).normal(0, 1, (64, 32)).astype("float32")
+    found, graph = run({"inputs": [x], **out}, x=values)
+    assert not joined(graph)
+    wide = values.astype("float64")
+    assert close(found["b"], np.exp((wide * (wide - wide.sum(0))).sum(0)), 1e-3)
+
+
+def test_groups_of_sums_do_not_wait_for_each_other():
+    """Of two pairs that read the same, each with one that reads the other pair's."""
+    x, y = Input("x", (64, 32), "float32"), Input("y", (64, 32), "float32")
+    over = {"axis": (0,), "keepdims": True}
+    a, c = (Node("sum", (v,), over) for v in (x, y))
+    b = Node("sum", (Node("multiply", (x, Node("exp", (Node("multiply", (c, 1e-3)),)))),), over)
+    d = Node("sum", (Node("multiply", (y, Node("exp", (Node("multiply", (a, 1e-3)),)))),), over)
+    values = {k: np.random.default_rng(1).normal(0, 1, (64, 32)).astype("float32") for k in "xy"}
+    outputs = {n: Node("abs", (v,)) for n, v in zip("abcd", (a, b, c, d), strict=True)}
+    found, _ = run({"inputs": [x, y], **outputs}, **values)
+    wide = values["x"].astype("float64")
+    total = values["y"].astype("float64").sum(0)
+    assert close(found["b"], abs((wide * np.exp(1e-3 * total)).sum(0)), 1e-4)
