@@ -293,6 +293,15 @@ def _onnx_networks(results: Results) -> Iterator[dict[str, str]]:
             yield line(what, _ratios(found, column), _peer(results) + beside, "graph_networks.py")
 
 
+def _compiled_training(results: Results) -> Iterator[dict[str, str]]:
+    """Training steps by the backend of torch.compile."""
+    rows = [row for row in results["rows"] if "faster" in row]
+    for column, beside in (("faster", ""), ("than compiled", ", `torch.compile`")):
+        names = ", ".join(row["model"] for row in rows)
+        what = f"{names}, batch {rows[0]['batch']}, training, `backend=\"tilewright\"`"
+        yield line(what, _ratios(rows, column), _peer(results) + beside, "compiled_training.py")
+
+
 def _cpu_networks(results: Results) -> Iterator[dict[str, str]]:
     rows = [row for row in results["rows"] if "threads" in row]
     for what, found in _split(rows, lambda row: f"{row['layout']}, {row['threads']}").items():
@@ -496,7 +505,8 @@ _READERS: Sequence[tuple[str, Sequence[Rows], Sequence[str]]] = (
      (("replknet", _model), ("models", _models), ("large_kernels", _large),
       ("gpu_depthwise", _depthwise), ("fused_epilogues", _fused), ("megengine_table", _stacks),
       ("gpu_dense", _dense), ("gpu_bytes", _bytes), ("bench", _products),
-     ("networks", _gpu_networks), ("graph_networks", _onnx_networks)),
+     ("networks", _gpu_networks), ("graph_networks", _onnx_networks),
+      ("compiled_training", _compiled_training)),
      ("replknet", "fused_epilogues", "untuned_shapes", "first_call")),
     ("Deploying on CPUs and OpenCL devices",
      (("opencl_dense", _opencl), ("cpu_layers", _layers), ("networks", _cpu_networks),

@@ -1,0 +1,214 @@
+"""Training steps by `torch.compile(backend="tilewright")` on a GPU, beside PyTorch's own compiler.
+
+Architectures of timm's and RepLKNet-31B on random images under autocast to float16, channels last:
+the forward pass, cross entropy, the backward pass with a gradient scaler and a step of AdamW. Eager
+mode, torch.compile and ours take turns in one process; times are medians on the host's clock, which
+waits for the device. Before that, gradients of one step of each are compared with those of eager
+mode in float32: the relative error of all of them together, which for 16 bits is what eager mode
+with autocast has, too.
+
+    PYTHONPATH=src python benchmarks/compiled_training.py [--models resnet50] [--batch 64]
+
+What was measured is written after each model. With `--profile` the kernels of one step of ours are
+listed, the longest first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import functools
+import pathlib
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import measure
+import torch
+from models import Side, medians
+from networks import taken
+from torch import nn
+
+from tilewright.torch.backend import tilewright as backend
+
+MODELS = ("resnet50", "mobilenetv2_100", "efficientnet_b0", "convnext_tiny", "replknet_31b")
+#: Bytes a second that an H200 copies.
+MEMORY = 4.3e12
+#: Launches of a kernel that are timed together.
+_LAUNCHES = 20
+#: By how much the error of gradients may exceed that of eager mode with autocast.
+_WORSE, _CLOSE = 1.5, 5e-3
+
+
+def network(name: str) -> nn.Module:
+    """A model of timm's, or RepLKNet-31B, with random weights."""
+    if name == "replknet_31b":
+        sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "examples"))
+        from replknet_model import MODELS as REPLKNETS
+
+        return REPLKNETS["31B"][0]()
+    import timm
+
+    return timm.create_model(name, num_classes=1000)
+
+
+def gradients(side: Side, dtype: str) -> torch.Tensor:
+    """Those of one step by all parameters, in a row."""
+    side.model.zero_grad(set_to_none=True)
+    with torch.autocast("cuda", getattr(torch, dtype), dtype != "float32"):
+        loss = side.loss(side.run(side.images))
+    (loss * 128).backward()  # so that 16 bits keep small ones
+    found = [p.grad.float().flatten() for p in side.model.parameters() if p.grad is not None]
+    side.model.zero_grad(set_to_none=True)
+    return torch.cat(found) / 128
+
+
+def enqueued(side: Side) -> float:
+    """Milliseconds after which the host has launched a forward and a backward pass."""
+    found = []
+    for _ in range(5):
+        side.optimizer.zero_grad(set_to_none=True)
+        side.wait()
+        begin = time.perf_counter()
+        with side.autocast():
+            loss = side.loss(side.run(side.images))
+        side.scaler.scale(loss).backward()
+        found.append((time.perf_counter() - begin) * 1e3)
+    side.wait()
+    return statistics.median(found)
+
+
+def row(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure one model."""
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    form = torch.channels_last
+    model = network(name).cuda().to(memory_format=form)
+    images = torch.randn(options.batch, 3, options.image, options.image, device="cuda")
+    images = images.contiguous(memory_format=form)
+    graphs: list[Any] = []
+    sides = {label: Side(copy.deepcopy(model), images, options) for label in options.sides}
+    labels = next(iter(sides.values())).loss
+    for label, side in sides.items():
+        side.loss = labels
+        side.set_pass("training")
+        if label == "torch.compile":
+            side.run = torch.compile(side.model)
+        elif label == "Tilewright":
+            run = functools.partial(backend, report=graphs.append)
+            side.run = torch.compile(side.model, backend=run)
+    first, errors = {}, {}
+    exact = Side(model, images, options)
+    exact.loss, wanted = labels, None
+    if "PyTorch" in sides:
+        allowed = torch.backends.cudnn.allow_tf32
+        torch.backends.cudnn.allow_tf32 = False
+        wanted = gradients(exact, "float32")
+        torch.backends.cudnn.allow_tf32 = allowed
+    for label, side in sides.items():
+        begin = time.perf_counter()
+        found = gradients(side, "float16")
+        side.wait()
+        first[label] = time.perf_counter() - begin
+        if wanted is not None:
+            errors[label] = float((found - wanted).norm() / wanted.norm())
+    print({"model": name, "first step s": first, "errors": errors, **taken(graphs)}, flush=True)
+    if options.left:
+        for graph in graphs:
+            print(graph, flush=True)
+    if wanted is not None and not errors["Tilewright"] < errors["PyTorch"] * _WORSE + _CLOSE:
+        raise RuntimeError(f"gradients of {name} are off by {errors['Tilewright']:.2g}")
+    del wanted, exact, found
+    torch.cuda.empty_cache()
+    host = {label: enqueued(side) for label, side in sides.items()}
+    times = medians(sides, options.seconds)
+    ours = times["Tilewright"]
+    made = {
+        "model": name, "batch": options.batch, **taken(graphs),
+        **{f"{label} ms": ms for label, ms in times.items()},
+        **{f"{label} error": e for label, e in errors.items()},
+        **{f"{label} host ms": ms for label, ms in host.items()},
+        **({"faster": times["PyTorch"] / ours} if "PyTorch" in times else {}),
+        **({"than compiled": times["torch.compile"] / ours} if "torch.compile" in times else {}),
+        "first step s": first["Tilewright"],
+    }  # fmt: skip
+    if options.profile:
+        profile(graphs, options.profile)
+    return made
+
+
+def profile(graphs: Sequence[Any], count: int) -> None:
+    """Print the kernels of a step that take longest, each launched again and again by itself, and
+    how often the memory of an H200 could copy meanwhile what they read and write."""
+    calls: Counter[str] = Counter()
+    times: dict[str, float] = {}
+    moved: dict[str, float] = {}
+    for executor in (e for graph in graphs for r in graph.regions for e in r.executors):
+        for step in executor.steps:
+            key = str(step.node.problem)
+            calls[key] += 1
+            if key in moved:
+                times[key] += times[key] / (calls[key] - 1)
+                continue
+            held = [
+                torch.zeros(t.shape, dtype=getattr(torch, t.dtype), device="cuda")
+                for t in step.types
+            ]
+            pointers = tuple(t.data_ptr() for t in held)
+            launch = step.kernel.program.launch_raw
+            launch(pointers, ())
+            torch.cuda.synchronize()
+            several = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(several):
+                for _ in range(_LAUNCHES):
+                    launch(pointers, ())
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            for _ in range(2):
+                begin.record()
+                several.replay()
+                end.record()
+            torch.cuda.synchronize()
+            times[key] = begin.elapsed_time(end) / _LAUNCHES / 1e3
+            moved[key] = sum(t.numel() * t.element_size() for t in held) / MEMORY
+    print(f"{sum(times.values()) * 1e3:.2f} ms of {sum(calls.values())} kernels, one by one")
+    for key, seconds in sorted(times.items(), key=lambda pair: -pair[1])[:count]:
+        us = seconds / calls[key] * 1e6
+        print(
+            f"{seconds * 1e3:8.3f} ms {calls[key]:3d} x {us:7.1f} us, {us / moved[key] / 1e6:5.1f} "
+            f"of its bytes: {key[:330]}", flush=True,
+        )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--models", nargs="+", default=list(MODELS), help="of timm, or of this list"
+    )
+    parser.add_argument("--sides", nargs="+", default=["PyTorch", "torch.compile", "Tilewright"])
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--image", type=int, default=224)
+    parser.add_argument("--seconds", type=float, default=2, help="of measuring, for each time")
+    parser.add_argument("--profile", type=int, default=0, help="how many kernels to list")
+    parser.add_argument("--left", action="store_true", help="list the operators of each graph")
+    parser.add_argument("--out", default="benchmarks/results")
+    options = parser.parse_args()
+    options.dtype = "float16"
+    torch.backends.cudnn.benchmark = True
+    rows: list[dict[str, Any]] = []
+    for name in options.models:
+        try:
+            rows.append(row(name, options))
+        except Exception as error:  # the figures of the others are worth having
+            rows.append({"model": name, "failed": f"{type(error).__name__}: {error}"[:1000]})
+        print(rows[-1], flush=True)
+        results = {"environment": measure.environment("torch", "triton", "timm"), "rows": rows}
+        path = measure.save(f"h200_compiled_training_{options.batch}", results, options.out)
+        torch.cuda.empty_cache()
+    print(measure.table(rows), path, sep="\n")
+
+
+if __name__ == "__main__":
+    main()
