@@ -78,6 +78,7 @@ def _interned(name: str) -> DType:
     return made
 
 
+@cache
 def int_range(t: DType) -> tuple[int, int]:
     """The smallest and the largest value of an integer type."""
     if t.kind == "uint":

@@ -20,6 +20,9 @@ Value: TypeAlias = "Expr | Operand | int | float"
 #: The largest finite float32.
 _FLOAT32_MAX = 3.4028234663852886e38
 
+#: Python's own numbers; NumPy's float64 is derived from float.
+_NUMBERS = frozenset((bool, int, float))
+
 #: Whether expressions are written under TVM's names, whose types are promoted otherwise.
 _tvm_promotion: ContextVar[bool] = ContextVar("tvm_promotion", default=False)
 
@@ -67,6 +70,8 @@ def _type_of(value: Any) -> str:
 
 def is_numpy(value: Any) -> bool:
     """Whether a value is a scalar of NumPy's, or an array of no dimensions."""
+    if type(value) in _NUMBERS:
+        return False
     numpy = sys.modules.get("numpy")
     return (
         numpy is not None
@@ -112,7 +117,9 @@ def as_expr(value: Any, type: str | None = None) -> Expr:
 def as_index(value: Any) -> Expr:
     """An integer expression; raises :class:`LanguageError` for anything else. Of a NumPy integer
     the value counts, and not its type."""
-    made = as_expr(value.item() if is_numpy(value) else value)
+    if not isinstance(value, Expr):
+        value = as_expr(value.item() if is_numpy(value) else value)
+    made: Expr = value
     if not made.dtype.is_int:
         raise LanguageError(f"an index or extent must be an integer, got {made} of {made.dtype}")
     return made

@@ -38,9 +38,21 @@ from tilewright.ir.stmt import (
 )
 
 Node = Expr | Stmt
+_NODES = (Expr, Stmt)
 
 #: Expressions without others below them.
 _LEAVES = frozenset({Var, IntImm, FloatImm, StringImm})
+
+
+def _kinds(cls: Any) -> Iterator[Any]:
+    """A class and all that are derived from it."""
+    yield cls
+    for derived in cls.__subclasses__():
+        yield from _kinds(derived)
+
+
+#: Expressions of two operands, ``a`` and ``b``.
+_PAIRS = frozenset((*_kinds(Binary), *_kinds(Compare)))
 
 #: Fields that hold no expressions to descend into, of all node classes and by class.
 _PLAIN = ("dtype", "name", "kind", "tag", "annotations", "pipelines", "reducer")
@@ -59,8 +71,9 @@ def _fields(cls: Any) -> tuple[tuple[str, bool], ...]:
 
 @cache
 def _inner(cls: Any) -> Callable[[Any], tuple[Any, ...]]:
-    """Reads those fields of a node."""
-    names = [name for name, descends in _fields(cls) if descends]
+    """Reads those fields of a node, but for buffers."""
+    buffers = ("buffer", "buffers", "frees")
+    names = [name for name, descends in _fields(cls) if descends and name not in buffers]
     read = operator.attrgetter(*names) if names else lambda node: ()
     return read if len(names) != 1 else lambda node: (read(node),)
 
@@ -82,16 +95,20 @@ def run(steps: Steps) -> Any:
     while stack:
         top = stack[-1]
         try:
-            called = top.send(result) if error is None else top.throw(error)
+            if error is not None:
+                called, error = top.throw(error), None
+                stack.append(called)
+                top, result = called, None
+            while True:
+                called = top.send(result)
+                stack.append(called)
+                top, result = called, None
         except StopIteration as stop:
             result, error = stop.value, None
             stack.pop()
         except BaseException as raised:
-            result, error = None, raised
+            error = raised
             stack.pop()
-        else:
-            stack.append(called)
-            result = error = None
     if error is not None:
         raise error
     return result
@@ -119,7 +136,7 @@ class Rewriter:
             def steps(self, s: Stmt) -> Steps:
                 match s:
                     case Remark(body=body): return (yield self.steps(body))
-                return (yield super().steps(s))
+                return (yield from super().steps(s))
     """
 
     def __init_subclass__(cls) -> None:
@@ -131,9 +148,10 @@ class Rewriter:
         cls: Any = type(e)
         if cls in _LEAVES:
             return e
-        if isinstance(e, Binary | Compare):
-            a, b = self.expr(e.a), self.expr(e.b)
-            return e if a is e.a and b is e.b else cls(a, b)
+        if cls in _PAIRS:
+            pair: Any = e
+            a, b = self.expr(pair.a), self.expr(pair.b)
+            return e if a is pair.a and b is pair.b else cls(a, b)
         found: Expr = self._rebuilt(e, cls)
         return found
 
@@ -232,12 +250,14 @@ class BottomUp(Rewriter):
                 continue
             found = self.given(node)
             if found is None:
-                waiting = len(stack)
-                if type(node) not in _LEAVES:
-                    stack.extend(x for x in reversed(below(node)) if x not in memo)
-                if len(stack) > waiting:
-                    continue
-                found = super().expr(node)
+                if type(node) in _LEAVES:
+                    found = node
+                else:
+                    waiting = [x for x in reversed(below(node)) if x not in memo]
+                    if waiting:
+                        stack += waiting
+                        continue
+                    found = super().expr(node)
                 further = None if self.expanded is None else self.expanded(found)
                 if further is None:
                     found = self.made(node, found)
@@ -300,21 +320,22 @@ def rewrite_exprs(node: Any, rule: Callable[[Expr], Expr | None]) -> Any:
 
 
 def below(node: Node) -> list[Node]:
-    if isinstance(node, Binary | Compare):
-        return [node.a, node.b]
     cls: Any = type(node)
+    pair: Any = node
+    if cls in _PAIRS:
+        return [pair.a, pair.b]
     found: list[Node] = []
     if cls in _LEAVES:
         return found
     for value in _inner(cls)(node):
-        if isinstance(value, (Expr, Stmt)):
+        if isinstance(value, _NODES):
             found.append(value)
-        elif isinstance(value, tuple):
-            for item in value:
-                if isinstance(item, (Expr, Stmt)):
-                    found.append(item)
-                elif isinstance(item, Access):
-                    found.extend(item.indices)
+        elif isinstance(value, tuple) and value:  # whose items are all of one kind
+            if isinstance(value[0], _NODES):
+                found += value
+            elif isinstance(value[0], Access):
+                for item in value:
+                    found += item.indices
     return found
 
 
@@ -330,7 +351,7 @@ def walk(node: Node) -> Iterator[Node]:
         top = stack.pop()
         yield top
         if type(top) not in _LEAVES:
-            stack.extend(reversed(below(top)))
+            stack += reversed(below(top))
 
 
 def statements(node: Node) -> Iterator[Stmt]:
@@ -339,7 +360,8 @@ def statements(node: Node) -> Iterator[Stmt]:
     while stack:
         top = stack.pop()
         yield top
-        stack.extend(s for s in reversed(below(top)) if isinstance(s, Stmt))
+        if type(top) in _NESTS:
+            stack += [s for s in reversed(below(top)) if isinstance(s, Stmt)]
 
 
 def distinct(node: Node) -> Iterator[Node]:
@@ -354,7 +376,7 @@ def distinct(node: Node) -> Iterator[Node]:
             seen.add(top)
         yield top
         if type(top) not in _LEAVES:
-            stack.extend(reversed(below(top)))
+            stack += reversed(below(top))
 
 
 def exprs(node: Node) -> Iterator[Expr]:
@@ -390,8 +412,8 @@ def symbolic_extents(buffer: Buffer) -> list[Var]:
 
 def uses(node: Node, variables: set[Var]) -> bool:
     """Whether any of ``variables`` occurs in ``node``."""
-    if isinstance(node, Expr):
-        return any(isinstance(e, Var) and e in variables for e in exprs(node))
+    if type(node) in _LEAVES:
+        return node in variables
     return any(isinstance(e, Var) and e in variables for e in distinct(node))
 
 

@@ -39,7 +39,7 @@ def bind_extents(analyzer: Analyzer, params: Iterable[Buffer | Var]) -> None:
 
 def pure(e: Expr) -> bool:
     """Whether ``e`` reads no memory and calls nothing, so that it can be assumed or moved."""
-    return not any(isinstance(x, (Load, E.Call, E.LetExpr)) for x in exprs(e))
+    return e.exact or not any(isinstance(x, (Load, E.Call, E.LetExpr)) for x in exprs(e))
 
 
 class InContext(Rewriter):
@@ -75,7 +75,7 @@ class InContext(Rewriter):
                     body = yield self.steps(body)
                 same = value is s.value and body is s.body
                 return s if same else Let(var, value, body)
-        return (yield super().steps(s))
+        return (yield from super().steps(s))
 
     def expr(self, e: Expr) -> Expr:
         match e:

@@ -141,7 +141,7 @@ class _Without(Rewriter):
                     made.append((yield self.steps(x)))
                 return seq(*made)
             case Allocate() | Remark() | Let():
-                made_stmt = yield super().steps(s)
+                made_stmt = yield from super().steps(s)
                 inner = made_stmt.body
                 return inner if isinstance(inner, Seq) and not inner.stmts else made_stmt
         return s

@@ -129,7 +129,7 @@ class _Widen(Rewriter):
         return found
 
     def steps(self, s: Stmt) -> Steps:
-        found = yield super().steps(s)
+        found = yield from super().steps(s)
         match s, found:
             case Store(buffer), Store(_, indices) if buffer in self.wider:
                 return replace(found, indices=self.place(indices))

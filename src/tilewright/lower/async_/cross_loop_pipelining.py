@@ -103,7 +103,7 @@ class _Continuing(InContext):
         return e
 
     def steps(self, s: Stmt) -> Steps:
-        made = yield super().steps(s)
+        made = yield from super().steps(s)
         if not isinstance(made, For) or made.pipelines is None:
             return made
         tree = _Loop(made, tuple(_steps(made.body, made.pipelines)))

@@ -109,7 +109,7 @@ class _Pipelining(InContext):
                 return made
             case FillAhead(body=body) if not self.serial:
                 return (yield self.steps(body))
-        return (yield super().steps(s))
+        return (yield from super().steps(s))
 
     def pipelined(self, loop: For, marks: list[FillAhead]) -> Stmt:
         if isinstance(loop.extent, IntImm) and loop.extent.value <= 1:

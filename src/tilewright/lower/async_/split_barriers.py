@@ -68,4 +68,4 @@ class _Split(Rewriter):
     def steps(self, s: Stmt) -> Steps:
         if isinstance(s, Sync) and s in self.alone:
             return replace(s, split=True)
-        return (yield super().steps(s))
+        return (yield from super().steps(s))

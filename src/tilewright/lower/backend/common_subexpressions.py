@@ -50,7 +50,7 @@ class _Share(Rewriter):
         if _straight(s):
             return self.share(s)
         if not isinstance(s, Seq):
-            return (yield super().steps(s))
+            return (yield from super().steps(s))
         made: list[Stmt] = []
         run: list[Stmt] = []
         for x in s.stmts:

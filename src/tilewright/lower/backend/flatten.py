@@ -119,9 +119,9 @@ class _Flatten(InContext):
                 return Allocate(self.buffer(buffer), (yield self.steps(body)))
             case AllReduce(_, (first, *_), indices):
                 # Its buffers have one shape, and so one offset.
-                made = yield super().steps(s)
+                made = yield from super().steps(s)
                 return replace(made, indices=self.place(first, indices))
             case Instr(instruction, axes, operands, body):
                 placed = tuple(map(self.operand, operands))
                 return Instr(instruction, axes, placed, (yield self.steps(body)))
-        return (yield super().steps(s))
+        return (yield from super().steps(s))

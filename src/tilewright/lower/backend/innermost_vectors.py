@@ -93,7 +93,7 @@ class _Innermost(InContext):
                 return s
             case For() if s.pragma(Pragma.AUTO_UNROLL_MAX_STEP, 0) > 1:
                 return s
-        s = yield super().steps(s)
+        s = yield from super().steps(s)
         if isinstance(s, For) and s.kind in (ForKind.SERIAL, ForKind.PARALLEL):
             return self.vectors(s)
         return s
@@ -237,7 +237,7 @@ class _Flat(Rewriter):
         return found
 
     def steps(self, s: Stmt) -> Steps:
-        found = yield super().steps(s)
+        found = yield from super().steps(s)
         if isinstance(s, Store) and isinstance(found, Store) and s.buffer in self.offsets:
             return replace(found, indices=self.place(s.buffer, s.indices))
         return found
@@ -256,7 +256,7 @@ class _Wide(Rewriter):
         return Load(e.buffer, tuple(map(_wide, e.indices)), e.predicate)
 
     def steps(self, s: Stmt) -> Steps:
-        s = yield super().steps(s)
+        s = yield from super().steps(s)
         return replace(s, indices=tuple(map(_wide, s.indices))) if isinstance(s, Store) else s
 
 

@@ -47,7 +47,7 @@ class _Numbering(Rewriter):
 
     def steps(self, s: Stmt) -> Steps:
         if not isinstance(s, Instr):
-            return (yield super().steps(s))
+            return (yield from super().steps(s))
         if not _has(s, self.kind, self.arch):
             return s
         target, source = s.operands

@@ -104,7 +104,7 @@ class _Open(InContext):
                 return Instr(
                     instruction, axes, tuple(map(self.operand, operands)), (yield self.steps(body))
                 )
-        return (yield super().steps(s))
+        return (yield from super().steps(s))
 
     def operand(self, o: Access) -> Access:
         width = width_of(o.buffer)

@@ -65,7 +65,7 @@ class _Rejoin(Rewriter):
                 return seq(*made)
             case For():
                 self.next = _Next.MORE
-        s = yield super().steps(s)
+        s = yield from super().steps(s)
         self.next = follows
         apart = isinstance(s, If) or (isinstance(s, For) and _branches_last(s.body))
         return seq(s, Sync("shared")) if follows is _Next.MORE and apart and _holds(s) else s

@@ -45,7 +45,7 @@ class _Unpack(Rewriter):
                     return (yield self.steps(substitute(body, {var: value})))
             case S.Instr():
                 return s
-        return (yield super().steps(s))
+        return (yield from super().steps(s))
 
 
 def _store(s: S.Store) -> S.Stmt:

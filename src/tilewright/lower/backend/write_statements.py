@@ -46,7 +46,7 @@ class _Written(Rewriter):
     def steps(self, s: Stmt) -> Steps:
         if isinstance(s, Instr) and s.instruction.statement is not None:
             return _statement(s)
-        return (yield super().steps(s))
+        return (yield from super().steps(s))
 
 
 def _statement(s: Instr) -> Stmt:
@@ -87,7 +87,7 @@ class _Placed(Rewriter):
         return e
 
     def steps(self, s: Stmt) -> Steps:
-        s = yield super().steps(s)
+        s = yield from super().steps(s)
         if isinstance(s, Store) and s.buffer in self.places:
             access, indices = self.places[s.buffer][0], self.at(s.buffer, s.indices)
             return replace(s, buffer=access.buffer, indices=indices)

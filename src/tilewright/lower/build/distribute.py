@@ -74,7 +74,7 @@ class _Unfused(InContext):
     def steps(self, s: Stmt) -> Steps:
         if isinstance(s, Instr):
             return s
-        made = yield super().steps(s)
+        made = yield from super().steps(s)
         if isinstance(made, Store) and made.buffer.scope == "fragment":
             return replace(made, indices=self.unfused(made.indices))
         return made
@@ -136,7 +136,7 @@ class _Distribute(InContext):
         match s:
             case Produce(stage, _):
                 outer, self.stage = self.stage, stage
-                made = yield super().steps(s)
+                made = yield from super().steps(s)
                 self.stage = outer
                 return made
             case Instr():
@@ -151,10 +151,10 @@ class _Distribute(InContext):
             case Store() if self.lane is None and (found := tuple(_uses(s))):
                 raise self.error(f"one element of fragment {found[0].buffer.name!r} is used alone")
             case Store() if self.lane is not None:
-                made = yield super().steps(s)
+                made = yield from super().steps(s)
                 holders = self.holders(s)
                 return made if is_const(holders, 1) else If(holders, made)
-        return (yield super().steps(s))
+        return (yield from super().steps(s))
 
     def divided(self, nest: For, found: tuple[_Use, ...]) -> Steps:
         """A nest whose loops choose threads, in a loop over these."""
@@ -183,7 +183,7 @@ class _Distribute(InContext):
         """A loop that all threads go through."""
         with self.ranges.scope():
             self.ranges.bind(s.var, s.min, s.extent)
-            return (yield super().steps(s))
+            return (yield from super().steps(s))
 
     def loop(self, s: For) -> Steps:
         """A loop inside such a nest."""

@@ -60,7 +60,7 @@ class _Inject(Rewriter):
         return e
 
     def steps(self, s: Stmt) -> Steps:
-        s = yield super().steps(s)
+        s = yield from super().steps(s)
         if not (isinstance(s, For) and s.kind is ForKind.VTHREAD):
             return s
         if not isinstance(s.extent, IntImm):

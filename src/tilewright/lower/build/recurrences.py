@@ -113,7 +113,7 @@ class _Copies(Rewriter):
                 buffer in self.buffers and read is buffer and indices == same
             ):
                 return Seq(())
-        s = yield super().steps(s)
+        s = yield from super().steps(s)
         match s:
             case For(body=Seq(())) | If(then=Seq(()), orelse=None) | Remark(body=Seq(())):
                 return Seq(())

@@ -92,12 +92,12 @@ class _Tensorize(InContext):
         match s:
             case Produce(stage, _):
                 outer, self.stage = self.stage, stage
-                made = yield super().steps(s)
+                made = yield from super().steps(s)
                 self.stage = outer
                 return made
             case Tensorize(instruction, where, For() as nest):
                 return self.replaced(nest, instruction, where)
-        return (yield super().steps(s))
+        return (yield from super().steps(s))
 
     def replaced(self, nest: For, instruction: Instruction, line: str) -> Stmt:
         if instruction.tensor_map:
@@ -182,7 +182,7 @@ class _Simplified(InContext):
         return Load(e.buffer, self.simple(e.indices), e.predicate) if isinstance(e, Load) else e
 
     def steps(self, s: Stmt) -> Steps:
-        s = yield super().steps(s)
+        s = yield from super().steps(s)
         match s:
             case Store(value=Select(condition=condition) as value):
                 decided = type(value)(

@@ -90,7 +90,7 @@ class _Drop(InContext):
                 return s
             case For(var, _, _, ForKind.VECTORIZED, _):
                 around, self.lanes = self.lanes, {*self.lanes, var}
-                s = yield super().steps(s)
+                s = yield from super().steps(s)
                 self.lanes = around
                 return s
             case Allocate(buffer, body) if buffer.scope == "local":
@@ -122,7 +122,7 @@ class _Drop(InContext):
                     return (yield self.steps(then))
                 rest = ops.logical_and(*kept)
                 return If(rest, (yield self.under(rest, then)))
-        return (yield super().steps(s))
+        return (yield from super().steps(s))
 
     def common(self, buffer: Buffer, body: Stmt) -> set[_Limit]:
         """The limits that every store to ``buffer`` is under."""
@@ -226,4 +226,4 @@ class _Inside(InContext):
         if isinstance(s, Store):
             place = Load(s.buffer, s.indices, None)
             self.inside = self.inside and in_bounds(self.analyzer, place)
-        return (yield super().steps(s))
+        return (yield from super().steps(s))

@@ -56,7 +56,7 @@ class _Slots(Rewriter):
             fixed = self.uses.fixed(s)
             if fixed:
                 self.kept[s.buffer] = _narrowed(s.buffer, fixed), fixed
-        made = yield super().steps(s)
+        made = yield from super().steps(s)
         if isinstance(made, Instr) and isinstance(s, Instr):
             places = [
                 Access(new.buffer, self._indices(old.buffer, new.indices))

@@ -39,7 +39,7 @@ def expanded(func: Func) -> Func:
 
 class _Expand(Rewriter):
     def steps(self, s: Stmt) -> Steps:
-        return s if isinstance(s, Instr) else (yield super().steps(s))
+        return s if isinstance(s, Instr) else (yield from super().steps(s))
 
     def expr(self, e: Expr) -> Expr:
         e = super().expr(e)

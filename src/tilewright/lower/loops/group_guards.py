@@ -61,7 +61,7 @@ class _Group(InContext):
         return e
 
     def steps(self, s: Stmt) -> Steps:
-        s = yield super().steps(s)
+        s = yield from super().steps(s)
         match s:
             case For(_, _, _, ForKind.UNROLLED, For(_, _, _, ForKind.UNROLLED, If(_, _, None))):
                 assert isinstance(s.body, For)

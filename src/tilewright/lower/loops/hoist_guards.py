@@ -57,7 +57,7 @@ class _Hoist(Rewriter):
         return e
 
     def steps(self, s: Stmt) -> Steps:
-        s = yield super().steps(s)
+        s = yield from super().steps(s)
         match s:
             case If(condition, If(inner, then, None), None):
                 return If(ops.logical_and(condition, inner), then)

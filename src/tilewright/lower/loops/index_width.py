@@ -78,7 +78,7 @@ class _Widths(Widths):
                 var = self.wider.get(var, var)
                 return s if made is value and inner is body else Let(var, made, inner)
             case AllReduce():
-                made_stmt = yield super().steps(s)
+                made_stmt = yield from super().steps(s)
                 assert isinstance(made_stmt, AllReduce)
                 at = self.place(s.buffers[0], s.indices)
                 return made_stmt if at is s.indices else replace(made_stmt, indices=at)
@@ -87,7 +87,7 @@ class _Widths(Widths):
                 placed = tuple(Access(o.buffer, self.place(o.buffer, o.indices)) for o in operands)
                 own = tuple(self.wider.get(a, a) for a in axes)
                 return Instr(instruction, own, placed, inner)
-        return (yield super().steps(s))
+        return (yield from super().steps(s))
 
     def loop(self, s: For, low: Expr, extent: Expr) -> Steps:
         """The loop, its variable as wide as its range."""

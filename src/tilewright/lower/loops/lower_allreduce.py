@@ -74,7 +74,7 @@ class _Lowering(Rewriter):
     def steps(self, s: Stmt) -> Steps:
         if isinstance(s, AllReduce):
             return _Reduction(s, _arrange(self.launch, s, self.warp), self.warp).lowered()
-        return (yield super().steps(s))
+        return (yield from super().steps(s))
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ class _Partition(InContext):
         around = self.threads
         if isinstance(s, For) and s.kind is ForKind.THREAD:
             self.threads = {**around, s.var: (s.min, ops.add(s.min, ops.sub(s.extent, 1)))}
-        s = s if isinstance(s, Instr) else (yield super().steps(s))
+        s = s if isinstance(s, Instr) else (yield from super().steps(s))
         self.threads = around
         if isinstance(s, For) and s.kind in self.kinds:
             interior = self.interior(s)

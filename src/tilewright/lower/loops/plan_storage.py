@@ -129,7 +129,7 @@ class _Removal(Rewriter):
                 if all(a is b for a, b in zip(made, stmts, strict=True)):
                     return s
                 return seq(*(x for x in made if not _is_empty(x)))
-        made_stmt = yield super().steps(s)
+        made_stmt = yield from super().steps(s)
         match made_stmt:
             case For(_, _, _, _, body) | Remark(body=body) if _is_empty(body):
                 return Seq(())
@@ -301,7 +301,7 @@ class _Plan(Rewriter):
             case Instr(instruction, axes, operands, body):
                 placed = tuple(Access(*self.place(o.buffer, o.indices)) for o in operands)
                 return Instr(instruction, axes, placed, (yield self.steps(body)))
-        return (yield super().steps(s))
+        return (yield from super().steps(s))
 
     def expr(self, e: Expr) -> Expr:
         match e:
@@ -368,4 +368,4 @@ class _Mover(Rewriter):
             ):
                 self.found.append(buffer)
                 return (yield self.steps(body))
-        return (yield super().steps(s))
+        return (yield from super().steps(s))

@@ -96,17 +96,17 @@ class _Simplify(Rewriter):
                     return NOTHING
                 return s if value is s.value and body is s.body else Let(var, value, body)
             case Allocate() | Remark():
-                made_stmt = yield super().steps(s)
+                made_stmt = yield from super().steps(s)
                 return NOTHING if _empty(made_stmt.body) else made_stmt
             case Store():
-                found = yield super().steps(s)
+                found = yield from super().steps(s)
                 assert isinstance(found, Store)
                 match found.predicate:
                     case Broadcast(IntImm(_, on)) | IntImm(_, on):
                         return replace(found, predicate=None) if on else NOTHING
                 return found
             case Evaluate():
-                return (yield super().steps(s))
+                return (yield from super().steps(s))
             case AllReduce(reducer, buffers, indices, source, condition, axes, everywhere):
                 # An axis of one thread has a value, but here it is meant as an axis.
                 indices, source = tuple(map(self.expr, indices)), tuple(map(self.expr, source))

@@ -162,7 +162,7 @@ class _Without(Rewriter):
             case Allocate(buffer, inner) if buffer in self.workspaces:
                 return (yield self.steps(inner))
             case Allocate() | Remark() | Let():
-                return (yield super().steps(s))
+                return (yield from super().steps(s))
         return s
 
 
@@ -287,10 +287,10 @@ class _Hoisting(Rewriter):
             case AllReduce():
                 # An axis of the reduction is the thread's index, also where its loop began later.
                 axes = tuple(self.axes.get(a, a) for a in s.axes)
-                made = yield super().steps(replace(s, axes=()))
+                made = yield from super().steps(replace(s, axes=()))
                 assert isinstance(made, AllReduce)
                 return replace(made, axes=axes)
-        return (yield super().steps(s))
+        return (yield from super().steps(s))
 
 
 def parameters(

@@ -113,12 +113,12 @@ class _Trim(InContext):
         if isinstance(s, Store) and self.lanes and not self.gpu:
             return self.branched(s)
         if not isinstance(s, For):
-            return s if isinstance(s, Instr) else (yield super().steps(s))
+            return s if isinstance(s, Instr) else (yield from super().steps(s))
         before, lanes = self.unrolling, self.lanes
         self.unrolling = before or s.pragma(Pragma.AUTO_UNROLL_MAX_STEP, 0) > 1
         if s.kind is ForKind.VECTORIZED:
             self.lanes = {*lanes, s.var}
-        found = yield super().steps(s)
+        found = yield from super().steps(s)
         assert isinstance(found, For)
         found = self.trimmed(found)
         self.unrolling, self.lanes = before, lanes
@@ -207,7 +207,7 @@ class _Decided(InContext):
         return e
 
     def steps(self, s: Stmt) -> Steps:
-        s = yield super().steps(s)
+        s = yield from super().steps(s)
         match s:
             case If(IntImm(_, value), then, _) if value:
                 return then

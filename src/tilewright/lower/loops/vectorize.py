@@ -52,7 +52,7 @@ class _Vectorize(InContext):
         return e
 
     def steps(self, s: Stmt) -> Steps:
-        s = yield super().steps(s)
+        s = yield from super().steps(s)
         if not (isinstance(s, For) and s.kind is ForKind.VECTORIZED):
             return s
         serial = replace(s, kind=ForKind.SERIAL)
