@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING
 
 from tilewright.arith import Analyzer
+from tilewright.arith.safe_reads import reads_in_bounds
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, IntImm, Load, Reduce, Select, Var
 from tilewright.ir.itervar import IterVar
@@ -34,7 +35,6 @@ from tilewright.lower.build.bounds import Domain
 from tilewright.lower.build.declared_reads import declared
 from tilewright.lower.build.lazy_select import lazy
 from tilewright.lower.build.prefetch_hint import prefetch_hint
-from tilewright.lower.build.safe_reads import reads_in_bounds
 from tilewright.lower.context import pure
 from tilewright.schedule.relations import Split
 from tilewright.schedule.stage import Stage
