@@ -14,7 +14,7 @@ from tilewright.ir.expr import Cast, Expr, Load, Reduce, Var, load
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import add, cast, floordiv, floormod, mul
 from tilewright.ir.visit import rewrite_exprs, substitute
-from tilewright.schedule.relations import Fuse, Relation, Split, pass_extents, pass_values
+from tilewright.schedule.relations import Fuse, Pad, Split, consumed, pass_extents, pass_values
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp, Operation
@@ -83,7 +83,8 @@ def cache_write(s: Schedule, tensor: Any, scope: str) -> Any:
 
     The stage of ``tensor`` becomes the copy ``C[i] = CL[i]``, with fresh axes. Where its axes were
     split, fused or reordered before, ``CL`` has the loops for dimensions: ``C[i, j] = CL[i // 4, j,
-    i % 4]``.
+    i % 4]``. Where some were padded or skewed, ``CL`` is declared over the loops, those of a
+    reduction too (:mod:`~tilewright.schedule.loops_as_axes`).
 
     Raises :class:`ScheduleError` where it is not a computed tensor, or was scheduled already.
     """
@@ -132,8 +133,10 @@ def _relaid(
 ) -> Any:
     """A copy whose dimensions are the loops that the stage has been given, in their order.
 
-    Raises :class:`ScheduleError` where a split does not divide, or data and reduction are fused.
+    Raises :class:`ScheduleError` where a split does not divide.
     """
+    from tilewright.schedule.loops_as_axes import is_redeclared, over_loops
+
     extents: dict[IterVar, Expr] = {a: a.dom.extent for a in stage.roots if a.dom is not None}
     analyzer = Analyzer()
     pass_extents(stage.relations, extents, analyzer.simplify)
@@ -153,34 +156,31 @@ def _relaid(
         elif isinstance(relation, Fuse) and relation.outer in places:
             whole = mul(places[relation.outer], extents[relation.inner])
             places[relation.fused] = add(whole, places[relation.inner])
+        elif isinstance(relation, Pad) and relation.parent in places:
+            places[relation.child] = places[relation.parent]
     fresh = _fresh_axes([f"{a.name}.c" for a in leaves], tuple(extents[a] for a in leaves))
     values: dict[IterVar, Expr] = {a: f.var for a, f in zip(leaves, fresh, strict=True)}
     values |= {a: a.var for a in stage.leaf_iter_vars if a.kind != "data"}
     pass_values(stage.relations, extents, values)
-    renamed = {a.var: values[a] for a in op.axis}
-    made = make_operation(f"{op.name}.{scope}", fresh, renamed_body(op.body, renamed))
+    if is_redeclared(stage):
+        body = over_loops(stage, fresh, extents, values)
+    else:
+        body = renamed_body(op.body, {a.var: values[a] for a in op.axis})
+    made = make_operation(f"{op.name}.{scope}", fresh, body)
     indices = tuple(analyzer.simplify(places[a]) for a in leaves)
     copied = op.derive(tuple(load(t.buffer, indices) for t in made.outputs))
     inner_stage = Stage(s, made)
     inner_stage.scope = scope
-    own = dict(zip(op.reduce_axis, made.reduce_axis, strict=True))
-    if all(own[a] is a for a in op.reduce_axis):
+    if made.reduce_axis == op.reduce_axis and not is_redeclared(stage):
         reduced = [a for a in stage.leaf_iter_vars if a.kind == "reduce"]
-        inner_stage.relations = [r for r in stage.relations if _axis_of(r).kind == "reduce"]
+        inner_stage.relations = [
+            r for r in stage.relations if any(a.kind == "reduce" for a in consumed(r))
+        ]
         inner_stage.leaf_iter_vars = [*fresh, *reduced]
     stage.replace_op(copied)
     replace_output(s, op, copied)
     s.add(inner_stage, before=stage)
     return list(made.outputs) if several else made.outputs[0]
-
-
-def _axis_of(relation: Relation) -> IterVar:
-    match relation:
-        case Split(parent):
-            return parent
-        case Fuse(outer):
-            return outer
-    return relation.axis
 
 
 def replace_output(s: Schedule, old: Operation, new: Operation) -> None:

@@ -15,7 +15,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, FloatImm, Reducer, Var
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.stmt import Access, Stmt
-from tilewright.schedule.relations import Fuse, Single, Split
+from tilewright.schedule.relations import Fuse, Pad, Relation, Single, Skew, Split
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.target.instruction import Instruction
@@ -171,7 +171,7 @@ class _Writer:
         return self.text(parts)
 
 
-def _relation(relation: Split | Fuse | Single) -> tuple[Any, ...]:
+def _relation(relation: Relation) -> tuple[Any, ...]:
     match relation:
         case Split(parent, outer, inner, factor, nparts):
             return (
@@ -186,3 +186,7 @@ def _relation(relation: Split | Fuse | Single) -> tuple[Any, ...]:
             return ("fuse", outer, inner, fused)
         case Single(axis):
             return ("single", axis)
+        case Skew(parent, by, child, scale, step, offset):
+            return ("skew", parent, by, child, scale, step, offset)
+        case Pad(parent, child, whole):
+            return ("pad", parent, child, whole)

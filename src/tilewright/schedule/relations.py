@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from tilewright.ir.expr import Expr
 from tilewright.ir.itervar import IterVar
-from tilewright.ir.ops import add, ceildiv, const, floordiv, floormod, mul
+from tilewright.ir.ops import add, ceildiv, const, floordiv, floormod, mul, sub
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +41,80 @@ class Single:
     where: str
 
 
-Relation: TypeAlias = "Split | Fuse | Single"
+@dataclass(frozen=True, slots=True, eq=False)
+class Skew:
+    """``child = scale * by + step * parent + offset``: ``child`` takes the place of ``parent``."""
+
+    parent: IterVar
+    by: IterVar
+    child: IterVar
+    scale: int
+    step: int
+    offset: int
+    where: str
+
+    def distance(self, values: Mapping[IterVar, Expr]) -> Expr:
+        """``step * parent``, as ``child`` and ``by`` say it."""
+        return sub(sub(values[self.child], mul(values[self.by], self.scale)), self.offset)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pad:
+    """``child`` is ``parent``, up to a multiple of ``whole``."""
+
+    parent: IterVar
+    child: IterVar
+    whole: int
+    where: str
+
+
+Relation: TypeAlias = "Split | Fuse | Single | Skew | Pad"
+
+
+def parents(relation: Relation) -> tuple[IterVar, ...]:
+    """The axes that take part in a relation from the side of the declaration."""
+    match relation:
+        case Split(parent) | Pad(parent):
+            return (parent,)
+        case Fuse(outer, inner):
+            return outer, inner
+        case Skew(parent, by):
+            return parent, by
+    return ()
+
+
+def children(relation: Relation) -> tuple[IterVar, ...]:
+    """The axes that take part in a relation from the side of the loops."""
+    match relation:
+        case Split(_, outer, inner):
+            return outer, inner
+        case Fuse(_, _, fused):
+            return (fused,)
+        case Skew(_, by, child):
+            return child, by
+        case Pad(_, child):
+            return (child,)
+    return (relation.axis,)
+
+
+def consumed(relation: Relation) -> tuple[IterVar, ...]:
+    """The axes that a relation makes others of: they are no loops any more."""
+    return tuple(axis for axis in parents(relation) if axis not in children(relation))
+
+
+def made(relation: Relation) -> tuple[IterVar, ...]:
+    """The axes that a relation makes."""
+    return tuple(axis for axis in children(relation) if axis not in parents(relation))
+
+
+def said(relation: Relation) -> str:
+    """What became of the axes that a relation consumes."""
+    match relation:
+        case Skew():
+            return "skewed"
+        case Pad():
+            return "padded"
+    return "split or fused"
 
 
 def pass_extents(
@@ -62,6 +135,11 @@ def pass_extents(
                 extents[fused] = simplify(mul(extents[outer], extents[inner]))
             case Single(axis):
                 extents[axis] = const(1)
+            case Skew(parent, by, child, scale, step, offset):
+                last = add(mul(sub(extents[by], 1), scale), mul(sub(extents[parent], 1), step))
+                extents[child] = simplify(add(last, offset + 1))
+            case Pad(parent, child, whole):
+                extents[child] = simplify(mul(ceildiv(extents[parent], whole), whole))
 
 
 def pass_values(
@@ -75,3 +153,23 @@ def pass_values(
             case Fuse(outer, inner, fused):
                 values[outer] = floordiv(values[fused], extents[inner])
                 values[inner] = floormod(values[fused], extents[inner])
+            case Skew(parent, step=step):
+                far = relation.distance(values)
+                values[parent] = far if step == 1 else floordiv(far, step)
+            case Pad(parent, child):
+                values[parent] = values[child]
+
+
+def guards(
+    relation: Relation, extents: Mapping[IterVar, Expr], values: Mapping[IterVar, Expr]
+) -> list[Expr]:
+    """What must hold for an iteration of the children to stand for one of the parents; of all
+    axes ``values`` count from zero."""
+    match relation:
+        case Split(parent) | Pad(parent):
+            return [values[parent] < extents[parent]]
+        case Skew(parent, step=step):
+            far = relation.distance(values)
+            found = [far >= 0, far < add(mul(sub(extents[parent], 1), step), 1)]
+            return found if step == 1 else [*found, floormod(far, step).equal(0)]
+    return []

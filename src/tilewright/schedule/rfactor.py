@@ -10,7 +10,16 @@ from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import add, const, if_then_else, logical_and, maximum
 from tilewright.ir.visit import substitute, uses
 from tilewright.schedule.cache import make_operation, replace_output
-from tilewright.schedule.relations import Fuse, Relation, Split, pass_extents, pass_values
+from tilewright.schedule.relations import (
+    Relation,
+    Single,
+    Skew,
+    consumed,
+    guards,
+    pass_extents,
+    pass_values,
+    said,
+)
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp
@@ -69,13 +78,13 @@ def rfactor(s: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int = 0) ->
 
     for root in op.reduce_axis:
         mapping[root.var] = add(starts[root], values[root])
-    guards = [
-        _unless_proved(values[r.parent] < extents[r.parent], leaves, fresh, extents)
+    inside = [
+        _unless_proved(guard, leaves, fresh, extents)
         for r in relations
-        if isinstance(r, Split)
+        for guard in guards(r, extents, values)
     ]
     # Behind the guards of the splits: it may read memory, where the axes have values of their own.
-    condition = logical_and(*guards, substitute(reduction.condition, mapping))
+    condition = logical_and(*inside, substitute(reduction.condition, mapping))
     source = tuple(substitute(e, mapping) for e in reduction.source)
 
     axes = [
@@ -132,22 +141,24 @@ def _check_unscheduled(stage: Stage) -> None:
                 "Call rfactor first, and mark the loops that it leaves",
             )
     for relation in stage.relations:
-        if isinstance(relation, (Split, Fuse)) and not _is_reduce(relation):
-            axis = relation.parent if isinstance(relation, Split) else relation.fused
+        if isinstance(relation, Skew):
             raise stage.error(
-                f"rfactor: a data axis was split or fused ({relation.where}), which would be lost",
-                axis,
+                f"rfactor: the reduction was skewed by a data axis ({relation.where})",
+                relation.child,
+                "Use s.cache_write first, whose result has the loops for axes, and pass one of "
+                "these",
+            )
+        if not _is_reduce(relation) and not isinstance(relation, Single):
+            raise stage.error(
+                f"rfactor: a data axis was {said(relation)} ({relation.where}), which would be "
+                "lost",
+                consumed(relation)[0],
                 "Call rfactor first, and split the loops that it leaves",
             )
 
 
 def _is_reduce(relation: Relation) -> bool:
-    match relation:
-        case Split(parent):
-            return parent.kind == "reduce"
-        case Fuse(_, _, fused):
-            return fused.kind == "reduce"
-    return False
+    return any(axis.kind == "reduce" for axis in consumed(relation))
 
 
 def _domains(

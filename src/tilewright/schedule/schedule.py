@@ -122,6 +122,12 @@ class Schedule:
 
         return cache_read(self, tensor, scope, readers, dtype)
 
+    def reindex(self, tensor: Tensor, reader: Any, axes: Any, scope: str = "") -> Tensor:
+        """See :func:`tilewright.schedule.reindex.reindex`."""
+        from tilewright.schedule.reindex import reindex
+
+        return reindex(self, tensor, reader, axes, scope)
+
     def cache_write(self, tensor: Any, scope: str) -> Any:
         """See :func:`tilewright.schedule.cache.cache_write`."""
         from tilewright.schedule.cache import cache_write

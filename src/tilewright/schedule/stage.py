@@ -10,7 +10,7 @@ from tilewright.ir.expr import Expr
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.stmt import ForKind, Pragma
 from tilewright.schedule.absent import absent
-from tilewright.schedule.relations import Relation
+from tilewright.schedule.relations import Relation, consumed, said
 from tilewright.te.operation import Operation
 from tilewright.te.tensor import Tensor
 
@@ -125,10 +125,10 @@ class Stage:
         for position, leaf in enumerate(self.leaf_iter_vars):
             if leaf is axis:
                 return position
-        consumed = any(axis in _consumed(r) for r in self.relations)
+        became = [r for r in self.relations if axis in consumed(r)]
         leaves = ", ".join(a.name for a in self.leaf_iter_vars) or "none"
-        if consumed:
-            problem = f"{primitive}: the axis was already split or fused"
+        if became:
+            problem = f"{primitive}: the axis was already {said(became[0])}"
         else:
             problem = f"{primitive}: the axis does not belong to this stage"
         raise self.error(problem, axis, f"Its loops are now {leaves}")
@@ -209,6 +209,20 @@ class Stage:
         from tilewright.schedule.fuse import fuse
 
         return fuse(self, axes)
+
+    def skew(
+        self, axis: IterVar, by: IterVar, scale: int = 1, step: int = 1, offset: int = 0
+    ) -> IterVar:
+        """See :func:`tilewright.schedule.skew.skew`."""
+        from tilewright.schedule.skew import skew
+
+        return skew(self, axis, by, scale, step, offset)
+
+    def pad_to(self, axis: IterVar, whole: int) -> IterVar:
+        """See :func:`tilewright.schedule.pad_to.pad_to`."""
+        from tilewright.schedule.pad_to import pad_to
+
+        return pad_to(self, axis, whole)
 
     def reorder(self, *axes: IterVar) -> None:
         """See :func:`tilewright.schedule.reorder.reorder`."""
@@ -327,6 +341,12 @@ class Stage:
 
         set_store_predicate(self, predicate)
 
+    def guard_by_zeros(self, *operands: Tensor, over: Any = (), finite: bool = False) -> None:
+        """See :func:`tilewright.schedule.guard_by_zeros.guard_by_zeros`."""
+        from tilewright.schedule.guard_by_zeros import guard_by_zeros
+
+        guard_by_zeros(self, operands, over, finite)
+
     def transform_layout(self, mapping: Any) -> list[Any]:
         """See :func:`tilewright.schedule.transform_layout.transform_layout`."""
         from tilewright.schedule.transform_layout import transform_layout
@@ -344,14 +364,3 @@ class Stage:
         from tilewright.schedule.tensorize import tensorize
 
         tensorize(self, axis, instruction)
-
-
-def _consumed(relation: Relation) -> tuple[IterVar, ...]:
-    from tilewright.schedule.relations import Fuse, Split
-
-    match relation:
-        case Split(parent):
-            return (parent,)
-        case Fuse(outer, inner):
-            return (outer, inner)
-    return ()

@@ -28,7 +28,13 @@ from tilewright.lower.build.attached import (
 )
 from tilewright.lower.build.required_region import required_region, shares, union
 from tilewright.lower.build.rolling import check_sources, rolling
-from tilewright.schedule.relations import Fuse, Relation, Split, pass_extents, pass_values
+from tilewright.schedule.relations import (
+    Relation,
+    children,
+    parents,
+    pass_extents,
+    pass_values,
+)
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import PlaceholderOp
@@ -266,32 +272,14 @@ def _known(
     whole = dict(extents)
     done: list[Relation] = []
     for relation in stage.relations:
-        if all(a in whole for a in _parents(relation)):
+        if all(a in whole for a in parents(relation)):
             pass_extents([relation], whole, simplify)
             done.append(relation)
     for relation in reversed(done):
-        if all(a in found for a in _children(relation)):
+        if all(a in found for a in children(relation)):
             pass_values([relation], whole, found)
     values = ((axis, start, found.get(axis)) for axis, start in starts.items())
     return {a.var: simplify(add(lo, at)) for a, lo, at in values if at is not None}
-
-
-def _parents(relation: Relation) -> tuple[IterVar, ...]:
-    match relation:
-        case Split(parent):
-            return (parent,)
-        case Fuse(outer, inner):
-            return outer, inner
-    return ()
-
-
-def _children(relation: Relation) -> tuple[IterVar, ...]:
-    match relation:
-        case Split(_, outer, inner):
-            return outer, inner
-        case Fuse(_, _, fused):
-            return (fused,)
-    return (relation.axis,)
 
 
 def _on_threads(stage: Stage, leaf: IterVar) -> bool:

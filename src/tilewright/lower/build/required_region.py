@@ -6,6 +6,7 @@ is the smallest interval that covers those of all reads.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import add, cast, ceildiv, const, floormod, maximum, minimum, mul, sub
 from tilewright.ir.visit import exprs, substitute, uses
 from tilewright.lower.build.attached import attach_place, thread_rank
-from tilewright.schedule.relations import Fuse, Split, pass_values
+from tilewright.schedule.relations import Fuse, Single, Skew, consumed, made, pass_values
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp
 from tilewright.te.scan import ScanOp
@@ -125,24 +126,25 @@ def _ranging_values(
 ) -> dict[Expr, Expr]:
     """From the variables of the declaration's axes to their values, where ``inside`` range.
 
-    An axis whose parts of a split all range, ranges itself: it has a variable of its own, added to
-    ``inside``, where the parts, of which guards leave out some, would go too far.
+    An axis ranges itself where all that it was made into does: it has a variable of its own, added
+    to ``inside``, where these, of which guards leave out some, would go too far.
     """
     analyzer = bounds.analyzer
     values: dict[IterVar, Expr] = dict(part.variables)
     whole = {leaf for leaf, var in part.variables.items() if var in inside}
     for relation in reversed(stage.relations):
         pass_values([relation], part.extents, values)
-        if isinstance(relation, Fuse) and relation.fused in whole:
-            whole |= {relation.outer, relation.inner}
-        if isinstance(relation, Split) and {relation.outer, relation.inner} <= whole:
-            parent, extents = relation.parent, part.extents
-            whole.add(parent)
-            product = mul(extents[relation.outer], extents[relation.inner])
-            if not analyzer.prove(product.equal(extents[parent])):
-                values[parent] = var = Var.make(parent.name, parent.var.dtype)
-                bounds.bind(var, extents[parent])
-                inside[var] = extents[parent]
+        axes, extents = made(relation), part.extents
+        if not whole.issuperset(axes):
+            continue
+        whole.update(consumed(relation))
+        if isinstance(relation, Fuse | Single):
+            continue
+        parent, product = relation.parent, functools.reduce(mul, (extents[a] for a in axes))
+        if isinstance(relation, Skew) or not analyzer.prove(product.equal(extents[parent])):
+            values[parent] = var = Var.make(parent.name, parent.var.dtype)
+            bounds.bind(var, extents[parent])
+            inside[var] = extents[parent]
     starts = part.starts.items()
     return {a.var: analyzer.simplify(add(start, values[a])) for a, start in starts}
 

@@ -36,7 +36,7 @@ from tilewright.lower.build.declared_reads import declared
 from tilewright.lower.build.lazy_select import lazy
 from tilewright.lower.build.prefetch_hint import prefetch_hint
 from tilewright.lower.context import pure
-from tilewright.schedule.relations import Split
+from tilewright.schedule.relations import Skew, consumed, guards
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp
 from tilewright.te.tensor import Tensor
@@ -388,19 +388,15 @@ class StageNest:
 
     def _guards(self, data_only: bool) -> list[Expr]:
         """What must hold for an iteration to stand for an element of the tensor."""
-        extents, values = self.domain.extents, self.domain.values
+        values = dict(self.domain.values)  # counted from zero
+        for root, start in self.domain.starts.items():
+            values[root] = sub(values[root], start)
         found: list[Expr] = []
-        roots = set(self.op.axis) | set(self.op.reduce_axis)
-        for relation in reversed(self.stage.relations):
-            if not isinstance(relation, Split):
-                continue
-            parent = relation.parent
-            if data_only and parent.kind == "reduce":
-                continue
-            value = values[parent]
-            if parent in roots:
-                value = sub(value, self.domain.starts[parent])
-            found.append(value < extents[parent])
+        order = self.stage.relations[::-1]
+        order.sort(key=lambda r: not isinstance(r, Skew))  # which say what pads of theirs do
+        for relation in order:
+            if not (data_only and any(a.kind == "reduce" for a in consumed(relation))):
+                found += guards(relation, self.domain.extents, values)
         return found + self.needed
 
 

@@ -1,0 +1,298 @@
+"""Windows become matrices by four primitives, and compute what they did."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from tests.support.schedules import assert_computes, integers, run
+
+import tilewright
+from tilewright import te
+from tilewright.ir.errors import VerificationError
+from tilewright.ir.expr import Reduce
+from tilewright.lower.pipeline import form
+
+ROWS = 3
+
+
+class Window(NamedTuple):
+    """A row of windows: their extents, where they begin, and how they are cut."""
+
+    width: int
+    taps: int
+    stride: int = 1
+    dilation: int = 1
+    padding: int = 0
+    tile: int = 8
+    offset: int = 0
+    whole: int = 1
+
+
+WINDOWS = [
+    Window(20, 3),
+    Window(21, 5, stride=2, padding=2, tile=4, offset=6, whole=8),
+    Window(30, 4, dilation=3, padding=3, tile=5, offset=1, whole=16),
+    Window(17, 3, stride=2, dilation=2, tile=7, whole=4),
+    Window(9, 1, padding=1, tile=3, whole=5),
+    Window(11, 11, tile=4, offset=3),
+    Window(40, 7, stride=3, dilation=2, padding=6, tile=8, offset=2, whole=8),
+]
+
+#: OpenCL C takes long to compile, and says no more than sim but for one of them.
+some_everywhere = pytest.mark.parametrize(
+    ("w", "target"),
+    [
+        *((w, target) for w in WINDOWS for target in ("llvm", "sim")),
+        pytest.param(WINDOWS[2], "opencl", marks=pytest.mark.needs_opencl),
+    ],
+    ids=str,
+)
+on_two = pytest.mark.parametrize("target", ["llvm", "sim"])
+
+
+class Convolution:
+    """``Y[n, i] = sum(X[n, i * stride + k * dilation - padding] * F[k], k)``."""
+
+    def __init__(self, w: Window, type: str = "float32", reducer: Any = te.sum) -> None:
+        self.window = w
+        self.x = te.placeholder((ROWS, w.width), type, name="X")
+        self.f = te.placeholder((w.taps,), type, name="F")
+        k = te.reduce_axis((0, w.taps), "k")
+        out = (w.width + 2 * w.padding - (w.taps - 1) * w.dilation - 1) // w.stride + 1
+
+        def element(n: Any, i: Any) -> Any:
+            at = i * w.stride + k * w.dilation - w.padding
+            inside = te.all(at >= 0, at < w.width)
+            return reducer(self.x[n, at] * self.f[k], axis=k, where=inside)
+
+        self.y = te.compute((ROWS, out), element, name="Y")
+        self.s = te.create_schedule(self.y.op)
+        self.args = [self.x, self.f, self.y]
+        self.inputs = [integers(ROWS, w.width, type=type), integers(w.taps, type=type, seed=1)]
+
+    @property
+    def expected(self) -> np.ndarray:
+        w, (x, f) = self.window, self.inputs
+        padded = np.pad(x, ((0, 0), (w.padding, w.padding)))
+        reads = [[i * w.stride + k * w.dilation for k in range(w.taps)]
+                 for i in range(self.y.shape[1].value)]  # fmt: skip
+        found: np.ndarray = padded[:, reads] @ f
+        return found.astype(x.dtype)
+
+    def skewed(self) -> tuple[Any, Any]:
+        """Tiles of results and positions of their windows: the loops over both."""
+        w, stage = self.window, self.s[self.y]
+        i = stage.pad_to(stage.op.axis[1], w.tile)
+        _, inner = stage.split(i, w.tile)
+        j = stage.skew(
+            stage.op.reduce_axis[0], inner, scale=w.stride, step=w.dilation, offset=w.offset
+        )
+        return inner, stage.pad_to(j, w.whole)
+
+    def banded(self, finite: bool = True) -> Any:
+        """The sums as products of tiles of ``X`` with a banded matrix of ``F``."""
+        s, w = self.s, self.window
+        self.skewed()
+        total = s.cache_write(self.y, "local")
+        n, tile, i = s[total].op.axis
+        (j,) = s[total].op.reduce_axis
+        matrix = s.reindex(self.f, total, [i, j])
+        i_of, j_of = s[matrix].op.axis
+        s.reindex(self.f, matrix, [j_of.var - i_of.var * w.stride])
+        seen = s.reindex(self.x, total, [n, tile.var * (w.tile * w.stride) + j.var])
+        s[total].guard_by_zeros(matrix, seen, over=[i, j], finite=finite)
+        return total
+
+    def bind(self, target: str) -> None:
+        """A kernel, where the target is a GPU: results along its threads."""
+        if target == "llvm":
+            return
+        for stage in self.s.stages:
+            if stage.op.axis and stage.attachment.kind == "root":
+                outer, inner = stage.split(stage.op.axis[-1], 16)
+                stage.bind(outer, te.thread_axis("blockIdx.x"))
+                stage.bind(inner, te.thread_axis("threadIdx.x"))
+                stage.set_scope("global")
+
+
+@some_everywhere
+def test_loops_that_are_skewed_and_padded(w: Window, target: str) -> None:
+    c = Convolution(w)
+    stage = c.s[c.y]
+    inner, j = c.skewed()
+    outer, n = stage.leaf_iter_vars[1], stage.leaf_iter_vars[0]
+    jo, ji = stage.split(j, 4)
+    stage.reorder(n, outer, jo, inner, ji)
+    read = c.s.cache_read(c.x, "local" if target == "llvm" else "shared", [c.y])
+    c.s[read].compute_at(stage, jo)
+    if target != "llvm":
+        stage.bind(n, te.thread_axis("blockIdx.x"))
+        stage.bind(inner, te.thread_axis("threadIdx.x"))
+    assert_computes(c.s, c.args, c.inputs, c.expected, target)
+
+
+@some_everywhere
+def test_products_with_a_banded_matrix(w: Window, target: str) -> None:
+    c = Convolution(w)
+    total = c.banded()
+    body = c.s[total].op.body[0]
+    assert isinstance(body, Reduce)
+    assert str(body.condition) == "True"
+    c.bind(target)
+    assert_computes(c.s, c.args, c.inputs, c.expected, target)
+
+
+@on_two
+def test_the_loops_of_a_skew_in_any_order_and_on_threads(target: str) -> None:
+    c = Convolution(Window(26, 5, tile=4))
+    stage = c.s[c.y]
+    inner, j = c.skewed()
+    stage.reorder(j, inner)
+    stage.vectorize(inner)
+    if target != "llvm":
+        stage.bind(stage.leaf_iter_vars[0], te.thread_axis("blockIdx.x"))
+        stage.bind(stage.leaf_iter_vars[1], te.thread_axis("threadIdx.x"))
+    assert_computes(c.s, c.args, c.inputs, c.expected, target)
+
+
+def test_a_skew_goes_by_the_part_that_is_computed() -> None:
+    """Attached to a tile of 4, a skew by all of an axis has 4 + 5 - 1 positions."""
+    c = Convolution(Window(26, 5))
+    total = c.s.cache_write(c.y, "local")
+    outer, _ = c.s[c.y].split(c.s[c.y].op.axis[1], 4)
+    c.s[total].compute_at(c.s[c.y], outer)
+    c.s[total].skew(c.s[total].op.reduce_axis[0], by=c.s[total].op.axis[1])
+    assert "for k_skewed in range(8)" in str(form(c.s, c.args, "llvm"))
+    assert_computes(c.s, c.args, c.inputs, c.expected, "llvm")
+
+
+def test_sums_keep_their_order() -> None:
+    """The result of a skew alone is equal bit by bit, of floats too, where no vectors are made of
+    the loops."""
+    found = []
+    for skewed in (False, True):
+        c = Convolution(Window(50, 13, padding=6, tile=16, offset=1, whole=16))
+        rng = np.random.default_rng(0)
+        inputs = [rng.standard_normal(a.shape, "float32") for a in c.inputs]
+        if skewed:
+            c.skewed()
+        c.s[c.y].bind(c.s[c.y].op.axis[0], te.thread_axis("blockIdx.x"))
+        found += run(c.s, c.args, inputs, "sim")
+    np.testing.assert_array_equal(*found)
+
+
+@on_two
+def test_a_maximum_may_be_skewed_and_reindexed(target: str) -> None:
+    """What needs no zeros: the condition stays."""
+    c = Convolution(Window(21, 4, padding=1, tile=4, whole=4), reducer=te.max)
+    s = c.s
+    c.skewed()
+    total = s.cache_write(c.y, "local")
+    _, _, i = s[total].op.axis
+    s.reindex(c.f, total, [i, *s[total].op.reduce_axis])
+    c.bind(target)
+    x, f = c.inputs
+    padded = np.pad(x, ((0, 0), (1, 1)), constant_values=np.nan)
+    windows = np.stack([padded[:, k : k + 20] * f[k] for k in range(4)])
+    assert_computes(s, c.args, c.inputs, np.nanmax(windows, 0), target)
+
+
+@on_two
+def test_symbolic_extents_are_padded(target: str) -> None:
+    n = te.var("n")
+    x = te.placeholder((n, 6), name="X")
+    k = te.reduce_axis((0, 6), "k")
+    y = te.compute((n,), lambda i: te.sum(x[i, k], axis=k), name="Y")
+    s = te.create_schedule(y.op)
+    i = s[y].pad_to(s[y].op.axis[0], 8)
+    s[y].pad_to(s[y].op.reduce_axis[0], 4)
+    if target != "llvm":
+        s[y].bind(i, te.thread_axis("blockIdx.x"))
+    a = integers(13, 6)
+    assert_computes(s, [x, y], [a], a.sum(1), target)
+
+
+def test_padding_alone_makes_tiles_of_a_copy() -> None:
+    """A stage that reads beyond its tensor in the last tile keeps its guard."""
+    x = te.placeholder((10, 6), name="X")
+    y = te.compute((10,), lambda i: x[i, 0] * 2.0, name="Y")
+    s = te.create_schedule(y.op)
+    s[y].split(s[y].pad_to(s[y].op.axis[0], 4), 4)
+    local = s.cache_write(y, "local")
+    assert [int(e) for e in local.shape] == [3, 4]
+    a = integers(10, 6)
+    assert_computes(s, [x, y], [a], a[:, 0] * 2, "llvm")
+
+
+def test_an_inlined_image_is_copied_with_its_padding() -> None:
+    """The copy of an inlined stage reads what that reads, under one condition."""
+    x = te.placeholder((9,), name="X")
+    padded = te.compute(
+        (11,), lambda i: te.if_then_else(te.all(i >= 1, i < 10), x[i - 1], 0.0), name="P"
+    )
+    k = te.reduce_axis((0, 3), "k")
+    y = te.compute((9,), lambda i: te.sum(padded[i + k], axis=k), name="Y")
+    s = te.create_schedule(y.op)
+    s[padded].compute_inline()
+    i, (k,) = s[y].op.axis[0], s[y].op.reduce_axis
+    copy = s.reindex(padded, y, [i.var + k.var])
+    assert [t.name for t in s[copy].op.inputs] == ["X"]
+    a = integers(9)
+    want = np.convolve(a, np.ones(3, "float32"), "same")
+    assert_computes(s, [x, y], [a], want, "llvm")
+
+
+def test_a_sum_leaves_out_tiles_of_zeros() -> None:
+    """Of three chunks of a padded row, one has elements that count; the axis begins and ends
+    there."""
+    c = Convolution(Window(8, 7, padding=3, tile=8, offset=5, whole=8))
+    c.skewed()
+    c.s[c.y].split(c.s[c.y].leaf_iter_vars[-1], 8)
+    total = c.s.cache_write(c.y, "local")
+    n, tile, i = c.s[total].op.axis
+    jo, ji = c.s[total].op.reduce_axis
+    j = jo.var * 8 + ji.var
+    matrix = c.s.reindex(c.f, total, [i, j])
+    seen = c.s.reindex(c.x, total, [n, tile, j])
+    assert int(jo.dom.extent) == 3
+    c.s[total].guard_by_zeros(matrix, seen, over=[i, ji], finite=True)
+    jo, _ = c.s[total].op.reduce_axis
+    assert (int(jo.dom.min), int(jo.dom.extent)) == (1, 1)
+    assert_computes(c.s, c.args, c.inputs, c.expected, "llvm")
+
+
+@pytest.mark.parametrize("type", ["int32", "int8"])
+def test_integers_need_no_promise(type: str) -> None:
+    c = Convolution(Window(20, 3, tile=8), type)
+    c.banded(finite=False)
+    assert_computes(c.s, c.args, c.inputs, c.expected, "llvm")
+
+
+def test_what_is_not_finite_spreads_along_a_tile_with_zeros_only() -> None:
+    """As guard_by_zeros says; without it a skew leaves infinity where it was."""
+    w = Window(4, 2, tile=3)
+    x = np.array([[np.inf, 1, 1, 1]] * ROWS, "float32")
+    f = np.ones(2, "float32")
+    plain = Convolution(w)
+    plain.skewed()
+    np.testing.assert_array_equal(run(plain.s, plain.args, [x, f], "llvm")[0][0], [np.inf, 2, 2])
+    zeros = Convolution(w)
+    zeros.banded()
+    np.testing.assert_array_equal(
+        run(zeros.s, zeros.args, [x, f], "llvm")[0][0], [np.inf, np.nan, np.nan]
+    )
+
+
+def test_the_guard_of_a_skew_is_proved() -> None:
+    """Without the condition that reindex leaves, the program reads beyond the filter."""
+    c = Convolution(Window(20, 3, tile=8))
+    c.skewed()
+    total = c.s.cache_write(c.y, "local")
+    stage = c.s[total]
+    body = stage.op.body[0]
+    open_ = Reduce(body.reducer, body.source, body.axes, te.const(True), body.index, body.init)
+    stage.op = stage.op.derive((open_,))
+    with pytest.raises(VerificationError):
+        tilewright.build(c.s, c.args, "llvm")

@@ -1,0 +1,281 @@
+"""Misuse of skew, pad_to, reindex and guard_by_zeros."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.misuse import refuses
+
+from tilewright import te
+from tilewright.schedule import Schedule
+
+
+class Windows:
+    """``Y[n, i] = sum(X[n, i + k] * F[k], k)``, ``F`` read through an inlined stage or not."""
+
+    def __init__(self, type: str = "float32", reducer: Any = te.sum, where: Any = None) -> None:
+        self.x = te.placeholder((4, 20), type, name="X")
+        self.f = te.placeholder((5,), type, name="F")
+        self.k = te.reduce_axis((0, 5), "k")
+        self.y = te.compute(
+            (4, 16),
+            lambda n, i: reducer(
+                self.x[n, i + self.k] * self.f[self.k],
+                axis=self.k,
+                where=None if where is None else where(n, i, self.k),
+            ),
+            name="Y",
+        )
+        self.s: Schedule = te.create_schedule(self.y.op)
+        self.stage: Any = self.s[self.y]
+        self.n, self.i = self.stage.op.axis
+
+    def banded(self) -> tuple[Any, Any, Any]:
+        """The sums over tiles, and the copies of both factors."""
+        _, inner = self.stage.split(self.i, 8)
+        self.stage.skew(self.k, inner)
+        total = self.s.cache_write(self.y, "local")
+        n, tile, i = self.s[total].op.axis
+        (j,) = self.s[total].op.reduce_axis
+        matrix = self.s.reindex(self.f, total, [i, j])
+        return total, matrix, self.s.reindex(self.x, total, [n, tile, j])
+
+
+@pytest.fixture
+def w() -> Windows:
+    return Windows()
+
+
+class TestSkew:
+    def test_a_data_axis(self, w: Windows) -> None:
+        refuses(
+            lambda: w.stage.skew(w.n, by=w.i), "a data axis would be skewed",
+            stage="Y", axis="n", mend="Skew an axis of the reduction (k); rfactor makes data axes",
+        )  # fmt: skip
+
+    def test_by_an_axis_of_the_reduction(self, w: Windows) -> None:
+        outer, inner = w.stage.split(w.k, 2)
+        refuses(
+            lambda: w.stage.skew(inner, by=outer), "it goes by a data axis, and 'k.outer' is one",
+            stage="Y", axis="k.inner", mend="The data axes are n, i",
+        )  # fmt: skip
+
+    def test_by_what_is_no_loop_any_more(self, w: Windows) -> None:
+        w.stage.split(w.i, 8)
+        refuses(
+            lambda: w.stage.skew(w.k, by=w.i), "skew: the axis was already split or fused",
+            stage="Y", axis="i", mend="Its loops are now n, i.outer, i.inner, k",
+        )  # fmt: skip
+
+    def test_twice(self, w: Windows) -> None:
+        w.stage.skew(w.k, by=w.i)
+        refuses(
+            lambda: w.stage.skew(w.k, by=w.n), "skew: the axis was already skewed",
+            stage="Y", axis="k", mend="Its loops are now n, i, k.skewed",
+        )  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("how", "problem"),
+        [
+            ({"scale": 0}, "scale=0, which is an integer of 1 or more"),
+            ({"step": -1}, "step=-1, which is an integer of 1 or more"),
+            ({"offset": -2}, "offset=-2, which is an integer of 0 or more"),
+            ({"scale": True}, "scale=True"),
+            ({"step": 1.5}, "step=1.5"),
+        ],
+        ids=str,
+    )
+    def test_by_no_such_distance(self, w: Windows, how: dict[str, Any], problem: str) -> None:
+        refuses(
+            lambda: w.stage.skew(w.k, by=w.i, **how), f"skew: {problem}",
+            stage="Y", axis="k", mend="Give the factors with which both axes stand in the index",
+        )  # fmt: skip
+
+    def test_an_axis_that_is_marked(self, w: Windows) -> None:
+        w.stage.unroll(w.k)
+        refuses(
+            lambda: w.stage.skew(w.k, by=w.i), "skew: the axis is already unrolled",
+            stage="Y", axis="k", mend="Call skew first",
+        )  # fmt: skip
+
+    def test_more_positions_than_the_type_of_axes_counts(self, w: Windows) -> None:
+        refuses(
+            lambda: w.stage.skew(w.k, by=w.i, scale=2**29), "the axis would have 8053063685",
+            stage="Y", axis="k", mend="Split the data axis first, and skew by the inner part",
+        )  # fmt: skip
+
+    def test_rfactor_of_its_loop(self, w: Windows) -> None:
+        j = w.stage.skew(w.k, by=w.i)
+        refuses(
+            lambda: w.s.rfactor(w.y, j), "rfactor: the reduction was skewed by a data axis",
+            stage="Y", axis="k.skewed", mend="Use s.cache_write first",
+        )  # fmt: skip
+
+    def test_a_domain_that_depends_on_another_axis(self) -> None:
+        x = te.placeholder((8, 8), name="X")
+        r = te.reduce_axis((0, 8), "r")
+        q = te.reduce_axis((0, r.var + 1), "q")
+        y = te.compute((8,), lambda i: te.sum(x[i, q], axis=[r, q]), name="Y")
+        s = te.create_schedule(y.op)
+        s[y].pad_to(s[y].op.axis[0], 4)
+        refuses(
+            lambda: s.cache_write(y, "local"), "the domain of an axis depends on another one",
+            stage="Y", axis="q", mend="Reduce over a rectangle",
+        )  # fmt: skip
+
+
+class TestPadTo:
+    @pytest.mark.parametrize("whole", [0, -8, 2.0, True, None])
+    def test_no_such_tiles(self, w: Windows, whole: Any) -> None:
+        refuses(
+            lambda: w.stage.pad_to(w.i, whole), f"pad_to: there are no tiles of {whole!r}",
+            stage="Y", axis="i", mend="Give a positive integer",
+        )  # fmt: skip
+
+    def test_an_axis_that_was_padded(self, w: Windows) -> None:
+        w.stage.pad_to(w.i, 8)
+        refuses(
+            lambda: w.stage.split(w.i, 8), "split: the axis was already padded",
+            stage="Y", axis="i", mend="Its loops are now n, i.padded, k",
+        )  # fmt: skip
+
+    def test_an_axis_that_is_bound(self, w: Windows) -> None:
+        w.stage.bind(w.i, te.thread_axis("threadIdx.x"))
+        refuses(
+            lambda: w.stage.pad_to(w.i, 8), "pad_to: the axis is already bound to threadIdx.x",
+            stage="Y", axis="i", mend="Call pad_to first",
+        )  # fmt: skip
+
+    def test_rfactor_beside_it(self, w: Windows) -> None:
+        w.stage.pad_to(w.i, 8)
+        refuses(
+            lambda: w.s.rfactor(w.y, w.k), "rfactor: a data axis was padded",
+            stage="Y", axis="i", mend="Call rfactor first",
+        )  # fmt: skip
+
+
+class TestReindex:
+    def test_what_the_stage_does_not_read(self, w: Windows) -> None:
+        other = te.placeholder((3,), name="other")
+        y = te.compute((3,), lambda i: other[i] + w.y[i, 0], name="Z")
+        s = te.create_schedule(y.op)
+        refuses(
+            lambda: s.reindex(w.x, y, [y.op.axis[0]]), "the stage does not read X",
+            stage="Z", mend="It reads other, Y",
+        )  # fmt: skip
+
+    def test_an_index_that_does_not_follow(self, w: Windows) -> None:
+        refuses(
+            lambda: w.s.reindex(w.x, w.y, [w.n, w.i]),
+            "reads 'X' at i + k, which does not follow from n, i",
+            stage="Y", mend="Give axes of which each index is a sum of multiples",
+        )  # fmt: skip
+
+    def test_half_an_index(self, w: Windows) -> None:
+        refuses(
+            lambda: w.s.reindex(w.f, w.y, [w.k.var * 2]), "reads 'F' at k, which does not follow",
+            stage="Y", mend="Give axes of which each index is a sum of multiples",
+        )  # fmt: skip
+
+    def test_a_loop_that_is_no_axis(self, w: Windows) -> None:
+        outer, _ = w.stage.split(w.i, 8)
+        refuses(
+            lambda: w.s.reindex(w.f, w.y, [outer]), "is not made of axes of the declaration",
+            stage="Y", axis="i.outer", mend="s.cache_write makes axes of the loops",
+        )  # fmt: skip
+
+    def test_several_indices(self) -> None:
+        x = te.placeholder((20,), name="X")
+        y = te.compute((16,), lambda i: x[i] + x[i + 1], name="Y")
+        s = te.create_schedule(y.op)
+        refuses(
+            lambda: s.reindex(x, y, [y.op.axis[0]]), "reads 'X' at 2 different indices",
+            stage="Y", mend="Use s.cache_read",
+        )  # fmt: skip
+
+    def test_another_scope(self, w: Windows) -> None:
+        refuses(
+            lambda: w.s.reindex(w.f, w.y, [w.k], "heap"), "unknown scope 'heap'",
+            stage="Y", mend="The scopes are",
+        )  # fmt: skip
+
+    def test_an_extent_that_nothing_bounds(self) -> None:
+        n = te.var("n")
+        x = te.placeholder((n,), name="X")
+        k = te.reduce_axis((0, 3), "k")
+        y = te.compute((n - 2,), lambda i: te.sum(x[i + k], axis=k), name="Y")
+        s = te.create_schedule(y.op)
+        at = y.op.axis[0].var + k.var
+        refuses(
+            lambda: s.reindex(x, y, [at]), "nothing is known of how large i + k gets",
+            stage="Y", mend="Give its axes one by one",
+        )  # fmt: skip
+
+
+class TestGuardByZeros:
+    def test_floats_without_a_promise(self, w: Windows) -> None:
+        total, matrix, _ = w.banded()
+        refuses(
+            lambda: w.s[total].guard_by_zeros(matrix), "zero times what is not finite is NaN",
+            stage="Y.local", mend="Write finite=True",
+        )  # fmt: skip
+
+    def test_a_maximum(self) -> None:
+        w = Windows(reducer=te.max)
+        total, matrix, _ = w.banded()
+        refuses(
+            lambda: w.s[total].guard_by_zeros(matrix, finite=True), "the stage is no sum",
+            stage="Y.local", mend="Keep the condition",
+        )  # fmt: skip
+
+    def test_no_factor(self, w: Windows) -> None:
+        total, _, _ = w.banded()
+        refuses(
+            lambda: w.s[total].guard_by_zeros(w.f, finite=True), "'F' is no factor",
+            stage="Y.local", mend="Factors that are read as they are: F.reindexed, X.reindexed",
+        )  # fmt: skip
+
+    def test_a_factor_that_is_not_zero(self, w: Windows) -> None:
+        total, _, image = w.banded()
+        refuses(
+            lambda: w.s[total].guard_by_zeros(image, finite=True), "no operand is known to be zero",
+            stage="Y.local", mend="Use s.reindex on the factor",
+        )  # fmt: skip
+
+    def test_a_condition_of_neither_factor(self) -> None:
+        w = Windows(where=lambda n, i, k: n + i < 12)
+        total, matrix, image = w.banded()
+        refuses(
+            lambda: w.s[total].guard_by_zeros(matrix, image, finite=True),
+            "does not hold, no operand is known to be zero",
+            stage="Y.local", mend="Use s.reindex on the factor",
+        )  # fmt: skip
+
+    def test_another_factor_that_would_be_read_beyond_its_tensor(self, w: Windows) -> None:
+        _, inner = w.stage.split(w.i, 8)
+        w.stage.skew(w.k, inner)
+        total = w.s.cache_write(w.y, "local")
+        image = w.s.reindex(w.x, total, [*w.s[total].op.axis, *w.s[total].op.reduce_axis])
+        refuses(
+            lambda: w.s[total].guard_by_zeros(image, finite=True), "would read what is not there",
+            stage="Y.local", mend="Use s.reindex on the other factors too",
+        )  # fmt: skip
+
+    def test_over_a_loop_that_is_no_axis(self, w: Windows) -> None:
+        total, matrix, image = w.banded()
+        axis = w.s[matrix].op.axis[0]
+        refuses(
+            lambda: w.s[total].guard_by_zeros(matrix, image, over=axis, finite=True),
+            "over takes axes of the declaration",
+            stage="Y.local", axis="ax0", mend="They are n.c, i.outer.c, i.inner.c, k.skewed",
+        )  # fmt: skip
+
+    def test_after_the_loops(self, w: Windows) -> None:
+        total, matrix, image = w.banded()
+        w.s[total].split(w.s[total].op.axis[2], 4)
+        refuses(
+            lambda: w.s[total].guard_by_zeros(matrix, image, finite=True),
+            "guard_by_zeros: the stage was already scheduled",
+            stage="Y.local", mend="Call guard_by_zeros before split",
+        )  # fmt: skip
