@@ -90,7 +90,8 @@ class Tally:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    kinds = ("llvm", "sim", "opencl", "registers", "lowered")
+    kinds = ["llvm", "sim", "opencl", "registers", "lowered"]
+    kinds += [f"{kind}-windows" for kind in kinds[:3]]
     parser.add_argument("--target", choices=kinds, default="llvm")
     parser.add_argument("--stages", help="only those of this name in tests/support, as spread")
     parser.add_argument("--programs", type=int, default=1000)

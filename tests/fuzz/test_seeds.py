@@ -56,7 +56,7 @@ FOUND_ON_OPENCL: dict[str, dict[str, tuple[int, ...]]] = {
     "LLVM lost what one iteration of a loop stores": {"opencl": (13300807,)},
 }
 #: The first seeds of each target.
-SLICE = {"llvm": 40, "sim": 60, "lowered": 120}
+SLICE = {"llvm": 40, "sim": 60, "lowered": 120, "llvm-windows": 30, "sim-windows": 20}
 OPENCL = {"opencl": 6}
 
 

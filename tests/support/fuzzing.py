@@ -15,6 +15,7 @@ from tests.support.plans import CPUPlan, Plan
 from tests.support.register_plans import RegisterPlan
 from tests.support.scalar_stages import SCALARS
 from tests.support.wide_extents import Wide
+from tests.support.window_plans import CPUWindowPlan, GPUWindowPlan
 
 from tilewright.ir.errors import LanguageError, ScheduleError, TargetError, TilewrightError
 
@@ -57,7 +58,8 @@ class Drawn:
 class Program:
     """The program of a seed, or of the choices that were made for one.
 
-    ``target`` is "llvm", "sim" or "opencl", "registers" for stages on sim in memory that some
+    ``target`` is "llvm", "sim" or "opencl", each also with "-windows" behind it for windows that
+    become matrices, "registers" for stages on sim in memory that some
     threads share, or "lowered" for extents too large to run.
     """
 
@@ -81,11 +83,14 @@ class Program:
             self.drawn = Drawn(graph, plan, "sim")
             return self.drawn
         graph = draw_graph(self.dice, self.stages, self.symbolic)
-        if self.target == "llvm":
-            plan = CPUPlan(graph, self.dice)
+        kind, _, windows = self.target.partition("-")
+        if kind == "llvm":
+            plan = CPUWindowPlan(graph, self.dice) if windows else CPUPlan(graph, self.dice)
+        elif windows:
+            plan = GPUWindowPlan(graph, self.dice)
         else:
             plan = GPUPlan(graph, self.dice, careless=15)
-        self.drawn = Drawn(graph, plan, self.target)
+        self.drawn = Drawn(graph, plan, kind)
         return self.drawn
 
     def outcome(self) -> Outcome:
