@@ -9,6 +9,11 @@ compared with those of PyTorch in float32.
 
     PYTHONPATH=src python benchmarks/graph_networks.py --device cuda --batch 1 8 64 [--profile]
     PYTHONPATH=src python benchmarks/graph_networks.py --device cpu --image 64
+    PYTHONPATH=src python benchmarks/graph_networks.py --models resnet50 --batch 64 --dtype int8
+
+With `--dtype int8` ours is the network in int8, by ranges of a few images, which it takes in
+float32; beside it are ours and PyTorch's in float16 on a GPU, and in float32 on a CPU, where ONNX
+Runtime has the same integers: its file is quantised by the same ranges, by its own tool.
 
 What was measured is written after each network, so that a run that is cut short leaves it.
 """
@@ -48,7 +53,9 @@ NAMES = (
 #: Turns of every side, and the seconds of one turn.
 _ROUNDS, _SPAN = 15, 0.01
 #: Relative errors that are taken for right, by type.
-_CLOSE = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 6e-2}
+_CLOSE = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 6e-2, "int8": 0.2}
+#: Images whose ranges int8 goes by.
+_SAMPLES = 4
 
 
 def network(name: str) -> nn.Module | None:
@@ -114,13 +121,19 @@ class Sides:
         self.failed: dict[str, str] = {}
         self.result: tuple[int, ...] = ()
 
-    def add(self, name: str, make: Callable[[], tuple[torch.Tensor, Batch]], wanted: Any) -> None:
+    def add(
+        self,
+        name: str,
+        make: Callable[[], tuple[torch.Tensor, Batch]],
+        wanted: Any,
+        dtype: str = "",
+    ) -> None:
         """Measure one; where it fails the others go on."""
         begin = time.perf_counter()
         try:
             found, batch = make()
             self.errors[name] = relative(found, wanted)
-            if not self.errors[name] < _CLOSE[self.options.dtype]:
+            if not self.errors[name] < _CLOSE[dtype or self.options.dtype]:
                 raise RuntimeError(f"relative error {self.errors[name]:.2g}")
             self.batches[name] = batch
         except Exception as error:  # the figures of the others are worth having
@@ -166,12 +179,15 @@ class Sides:
 
 def row(name: str, batch: int, model: nn.Module, options: argparse.Namespace) -> dict[str, Any]:
     """Measure a network at one batch."""
-    kind = getattr(torch, options.dtype)
+    whole = options.dtype == "int8"
+    beside = options.dtype if not whole else "float16" if options.device == "cuda" else "float32"
+    kind = getattr(torch, beside)
     torch.manual_seed(1)
     plain = torch.randn(batch, 3, options.image, options.image)
     with torch.no_grad():
         wanted = model.to(options.device)(plain.to(options.device)).float().cpu()
     model.cpu()
+    real = exported(model, plain[:1]) if whole else b""
     one = plain[:1].to(options.device, kind)
     data = exported(copy.deepcopy(model).to(options.device, kind), one)
     images = plain.to(options.device, kind)
@@ -183,14 +199,21 @@ def row(name: str, batch: int, model: nn.Module, options: argparse.Namespace) ->
     target = options.device if options.device == "cuda" else "llvm"
     target += f" -threads={options.threads}" * (target == "llvm" and options.threads > 0)
     loaded = tilewright.load(data, target=target)
-    sides.add("ours", lambda: sides.ours(loaded, images), wanted)
-    sides.add("PyTorch", lambda: sides.torch(theirs, last), wanted)
+    if whole:
+        floats, loaded = loaded, quantised(real, target, plain)
+        sides.add("ours", lambda: sides.ours(loaded, plain.to(options.device)), wanted)
+        sides.add(f"ours {beside}", lambda: sides.ours(floats, images), wanted, beside)
+    else:
+        sides.add("ours", lambda: sides.ours(loaded, images), wanted)
+    sides.add("PyTorch", lambda: sides.torch(theirs, last), wanted, beside)
     if not options.no_compile:
         compiled = torch.compile(copy.deepcopy(theirs))
-        sides.add("torch.compile", lambda: sides.torch(compiled, last), wanted)
+        sides.add("torch.compile", lambda: sides.torch(compiled, last), wanted, beside)
+    if whole and not sides.cuda:
+        sides.add("ONNX Runtime", lambda: runtime(real, plain, options.threads), wanted)
     found = sides.medians()
     if options.profile and "ours" in found:
-        profile(loaded, images)
+        profile(loaded, plain if whole else images)
     made: dict[str, Any] = {"model": name, "batch": batch, "dtype": options.dtype}
     made |= {f"{side} ms": found.get(side, float("nan")) for side in sides.first}
     for side in sides.first:
@@ -200,6 +223,47 @@ def row(name: str, batch: int, model: nn.Module, options: argparse.Namespace) ->
     if sides.failed:
         made["failed"] = sides.failed
     return made
+
+
+def quantised(data: bytes, target: str, images: torch.Tensor) -> Any:
+    """A network in int8, whose ranges are measured on this machine's CPU."""
+    from tilewright.graph.calibrate import calibrated
+
+    known = calibrated(tilewright.load(data), [images[:_SAMPLES].numpy()], None)
+    print(known, flush=True)
+    return tilewright.load(data, target=target).quantized(known)
+
+
+def runtime(data: bytes, images: torch.Tensor, threads: int) -> tuple[torch.Tensor, Batch]:
+    """The network in int8 by ONNX Runtime, quantised as its documentation says."""
+    import tempfile
+    from pathlib import Path
+
+    import onnx
+    import onnxruntime
+    from onnxruntime import quantization
+
+    class Samples(quantization.CalibrationDataReader):
+        def __init__(self) -> None:
+            self.rest = [{"x": images[:_SAMPLES].numpy()}]
+
+        def get_next(self) -> Any:
+            return self.rest.pop() if self.rest else None
+
+    with tempfile.TemporaryDirectory() as folder:
+        plain, made = Path(folder, "plain.onnx"), Path(folder, "int8.onnx")
+        onnx.save(onnx.load_from_string(data), plain)
+        quantization.shape_inference.quant_pre_process(plain, plain, skip_symbolic_shape=True)
+        quantization.quantize_static(
+            plain, made, Samples(), per_channel=True,
+            activation_type=quantization.QuantType.QUInt8,
+        )  # fmt: skip
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        session = onnxruntime.InferenceSession(made, options, providers=["CPUExecutionProvider"])
+    given = {"x": images.numpy()}
+    (y,) = session.run(["y"], given)
+    return torch.from_numpy(y), of_calls(lambda _=0: session.run(["y"], given))
 
 
 def profile(model: Any, images: torch.Tensor) -> None:
@@ -254,7 +318,8 @@ def main() -> None:
                 rows.append({"model": name, "batch": batch, "failed": str(error)[:300]})
             print(rows[-1], flush=True)
             found = {"environment": measure.environment("torch", "onnx"), "rows": rows}
-            path = measure.save(f"{label}_graph_networks", found, options.out)
+            what = "graph_networks" + "_int8" * (options.dtype == "int8")
+            path = measure.save(f"{label}_{what}", found, options.out)
             if options.device == "cuda":
                 torch.cuda.empty_cache()
     print(measure.table(rows))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tilewright.graph.errors import ModelError
 from tilewright.target import Target
 
 
@@ -15,6 +17,8 @@ def load(
     *,
     dtype: str | None = None,
     capture: bool = True,
+    calibration: Iterable[Any] | None = None,
+    budget: float | None = None,
 ) -> Any:
     """A :class:`~tilewright.graph.Model` of an ONNX file, or the :class:`tilewright.Kernel` that
     :meth:`Kernel.save` wrote.
@@ -25,6 +29,10 @@ def load(
     target : what a model runs on; a kernel is for what it was compiled for.
     dtype : "float16" or "bfloat16" lets products of float32 be computed in that type, with sums in
         float32, and what they give be kept in it; inputs and outputs stay as they are.
+        "int8" lets them multiply integers of 8 bits, by ranges that are measured on ``calibration``.
+    calibration : samples, each as :meth:`Model.run` takes it, or an array for a model of one input.
+    budget : the relative error of the outputs on the samples up to which int8 goes: products whose
+        results change most stay in float; ``model.quantization`` says which, and prints.
     capture : on a GPU, record the launches of a model in a CUDA graph at the second call.
 
     Raises :class:`~tilewright.graph.ModelError` for a model that cannot be run, naming all of its
@@ -37,7 +45,16 @@ def load(
     from tilewright.graph.model import Model
     from tilewright.graph.onnx.read import OnnxModel
 
-    return Model(OnnxModel(path), target, dtype, capture)
+    if dtype != "int8":
+        if calibration is not None or budget is not None:
+            raise ModelError('calibration and budget are for dtype="int8"')
+        return Model(OnnxModel(path), target, dtype, capture)
+    if calibration is None:
+        raise ModelError('dtype="int8" needs samples: calibration=[x, ...], as run takes them')
+    from tilewright.graph.calibrate import calibrated
+
+    model = Model(OnnxModel(path), target, None, capture)
+    return model.quantized(calibrated(model, calibration, budget))
 
 
 def _is_kernel(path: Path) -> bool:

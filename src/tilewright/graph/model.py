@@ -14,6 +14,7 @@ from tilewright.graph.errors import ModelError, NeedsData
 from tilewright.graph.executor import Executor
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.narrow_types import TYPES
+from tilewright.graph.passes.quantize_products import Quantization
 from tilewright.graph.pipeline import optimized
 from tilewright.graph.signature import Argument, Parameter, arrays, places
 from tilewright.graph.value import Constant, Input, Node, Value
@@ -47,6 +48,7 @@ class Model:
     """A model, compiled for each shape that it is called with. Threads may share it.
 
     ``inputs`` and ``outputs`` say what it takes and gives; :func:`tilewright.load` makes one.
+    ``quantization`` says what is computed in int8, and what is not: it prints; None without any.
     """
 
     def __init__(
@@ -55,10 +57,11 @@ class Model:
         target: str | Target = "llvm",
         dtype: str | None = None,
         capture: bool = True,
+        quantization: Quantization | None = None,
     ) -> None:
         if dtype is not None and dtype not in TYPES:
             raise ModelError(f"products in {dtype!r}: there are {', '.join(TYPES)}")
-        self.dtype = dtype or ""
+        self.dtype, self.quantization = dtype or "", quantization
         self.source, self.target, self.capture = source, Target.parse(target), capture
         self.device = "cuda:0" if self.target.kind == "cuda" else "cpu"
         self.name = source.name
@@ -129,6 +132,10 @@ class Model:
         kernels that are built, and of all."""
         return self._executor(arrays(self.inputs, inputs, self.device), progress)
 
+    def quantized(self, quantization: Quantization) -> Model:
+        """The model with products in int8, by ranges that were measured."""
+        return Model(self.source, self.target, self.dtype or None, self.capture, quantization)
+
     def graph(self, inputs: Mapping[str, Any]) -> Graph:
         """The graph as it was imported, for inputs of these shapes."""
         return self._graph(arrays(self.inputs, inputs, self.device))
@@ -162,19 +169,23 @@ class Model:
         progress: Callable[[int, int], None] | None = None,
     ) -> Executor:
         with self._lock:
-            key = self._key(given)
+            key = self.key(given)
             found = self._compiled.get(key)
             if found is None:
-                graph = optimized(self._graph(given), target=self.target, dtype=self.dtype)
+                graph = optimized(
+                    self._graph(given), target=self.target, dtype=self.dtype,
+                    quantization=self.quantization,
+                )  # fmt: skip
                 found = Executor(graph, self.target, progress, capture=self.capture)
-                self._compiled[self._key(given)] = found
+                self._compiled[self.key(given)] = found
                 while len(self._compiled) > SHAPES:
                     self._compiled.popitem(last=False)
             else:
                 self._compiled.move_to_end(key)
             return found
 
-    def _key(self, given: Mapping[str, Argument]) -> Any:
+    def key(self, given: Mapping[str, Argument]) -> Any:
+        """What tells apart arguments for which a model is compiled."""
         return tuple(
             (
                 array.shape,

@@ -9,10 +9,12 @@ from tilewright.graph.passes.channels_last import channels_last, types_last
 from tilewright.graph.passes.collapse_dims import collapse_dims
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.fold_scales import fold_scales
+from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.join_sums import join_sums
 from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.narrow_types import narrow_types
 from tilewright.graph.passes.own_outputs import own_outputs
+from tilewright.graph.passes.quantize_products import Quantization, quantize_products
 from tilewright.graph.passes.recompute import merge_equal, recompute
 from tilewright.graph.passes.simplify import simplify
 from tilewright.graph.passes.sink_reshapes import sink_reshapes, sink_reshapes_of_sums
@@ -21,6 +23,7 @@ from tilewright.target import Target
 
 #: Each is a function of a graph; its file says what it does, and why it stands where it stands.
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
+    integer_products,  # which leaves functions of floats behind, for all others
     simplify,  # one form of everything, for what comes after
     sink_reshapes,  # nothing between a product and what follows it
     fold_scales,  # products of channels into weights, which leaves biases
@@ -49,16 +52,28 @@ AFTER_PROGRAMS: tuple[Callable[[Graph], Graph], ...] = (
 )
 
 
-def passes(target: Target | None = None, dtype: str = "") -> tuple[Callable[[Graph], Graph], ...]:
-    """The passes in their order: of a target, and for products of a type where one is chosen."""
-    at = PASSES.index(make_programs)
+def passes(
+    target: Target | None = None, dtype: str = "", quantization: Quantization | None = None
+) -> tuple[Callable[[Graph], Graph], ...]:
+    """The passes in their order: of a target, for products of a type where one is chosen, and in 8
+    bits where ranges are known."""
+    at, begin = PASSES.index(make_programs), PASSES.index(fold_epilogues)
+    bytes_ = () if quantization is None else (quantize_products(quantization), integer_products)
     narrow = (narrow_types(dtype),) if dtype else ()
     types = () if target is None else types_last(target)
     layout = (channels_last(types), *AFTER_LAYOUT) if types else ()
     before, after = (
         (BEFORE_PROGRAMS, AFTER_PROGRAMS) if target is not None and target.is_gpu else ((), ())
     )
-    return (*PASSES[:at], *narrow, *layout, *before, PASSES[at], *after, *PASSES[at + 1 :])
+    first = (*PASSES[:begin], *bytes_, *PASSES[begin:at])
+    return (*first, *narrow, *layout, *before, PASSES[at], *after, *PASSES[at + 1 :])
+
+
+def prepared(graph: Graph) -> Graph:
+    """A graph as :func:`quantize_products` takes it."""
+    for run in PASSES[: PASSES.index(fold_epilogues)]:
+        graph = run(graph)
+    return graph
 
 
 def optimized(
@@ -66,10 +81,11 @@ def optimized(
     trace: Callable[[str, Graph], None] | None = None,
     target: Target | None = None,
     dtype: str = "",
+    quantization: Quantization | None = None,
 ) -> Graph:
-    """A graph after all passes of a target and a type (:func:`passes`); ``trace`` is given each
+    """A graph after all passes of a target and types (:func:`passes`); ``trace`` is given each
     pass's name and what it leaves."""
-    for run in passes(target, dtype):
+    for run in passes(target, dtype, quantization):
         graph = run(graph)
         if trace is not None:
             trace(run.__name__, graph)

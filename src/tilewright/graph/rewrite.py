@@ -15,6 +15,8 @@ from tilewright.graph.value import Node, Operand, Value
 #: What "product" in a pattern stands for: operators of problems that sum products.
 PRODUCTS = frozenset({"conv1d", "conv2d", "conv3d", "gemm"})
 _COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
+#: What all that read it may compute again.
+_REPEATED = frozenset({"dequantize"})
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,12 @@ class Rule(NamedTuple):
     ----------
     find : calls of operators, whose arguments are calls, variables and numbers; operands of sums
         and products match in either order. "product" is any of :data:`PRODUCTS`.
-    put : calls of the same kind; values of attributes may be variables. "product" is the operator
-        that was found, with its attributes.
+    put : calls of the same kind; values of attributes may be variables. An operator that was found,
+        as "product" is, has its attributes.
     where : gives further variables, or None where the rule does not hold.
 
-    Nodes inside of the pattern are read by it alone, so that nothing is computed twice.
+    Nodes inside of the pattern are read by it alone, so that nothing is computed twice, but for
+    what costs nothing.
     """
 
     find: str
@@ -103,13 +106,15 @@ def _matches(
         case ast.Name(name):
             if name not in so_far.variables:
                 yield replace(so_far, variables={**so_far.variables, name: x})
-            elif so_far.variables[name] is x:
+            elif so_far.variables[name] is x or _same_number(so_far.variables[name], x):
                 yield so_far
         case ast.Constant(value):
             if isinstance(x, (int, float)) and x == value:
                 yield so_far
         case ast.Call(ast.Name(kind), args):
-            if not isinstance(x, Node) or (not root and uses.get(x, 1) > 1):
+            if not isinstance(x, Node):
+                return
+            if not root and uses.get(x, 1) > 1 and kind not in _REPEATED:
                 return
             if x.operator != kind and not (kind == "product" and x.operator in PRODUCTS):
                 return
@@ -123,6 +128,10 @@ def _matches(
                 yield from found
 
 
+def _same_number(a: Any, b: Any) -> bool:
+    return not isinstance(a, Value) and not isinstance(b, Value) and bool(a == b)
+
+
 def _made(pattern: ast.expr, variables: Mapping[str, Any], found: Match, name: str) -> Any:
     match pattern:
         case ast.Name(variable):
@@ -130,8 +139,8 @@ def _made(pattern: ast.expr, variables: Mapping[str, Any], found: Match, name: s
         case ast.Call(ast.Name(kind), args, keywords):
             operands = [_made(a, variables, found, "") for a in args]
             attributes = {str(k.arg): _made(k.value, variables, found, "") for k in keywords}
-            if kind == "product":
-                product = found.nodes[kind]
-                kind, attributes = product.operator, {**product.attributes, **attributes}
+            if kind in found.nodes:
+                known = found.nodes[kind]
+                kind, attributes = known.operator, {**known.attributes, **attributes}
             return build(kind, *operands, name=name, **attributes)
     return ast.literal_eval(pattern)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.te import Tensor
-from tilewright.topi import broadcast, elementwise, reduction, transform
+from tilewright.topi import broadcast, elementwise, quantization, reduction, transform
 from tilewright.topi.nn import padding, pooling, softmax
 
 
@@ -42,6 +42,7 @@ def _of(kind: str, **functions: Callable[..., Tensor]) -> dict[str, Function]:
 FUNCTIONS: dict[str, Function] = {
     **_of("broadcast", **{n: elementwise.function(n) for n in elementwise.ELEMENTS}),
     **_of("broadcast", **{n: broadcast.function(n) for n in broadcast.ELEMENTS}),
+    **_of("broadcast", dequantize=quantization.dequantize, quantize=quantization.quantize),
     **_of(
         "injective",
         broadcast_to=broadcast.broadcast_to,

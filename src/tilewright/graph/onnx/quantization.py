@@ -12,7 +12,12 @@ from tilewright.graph.onnx.operation import Operation
 from tilewright.graph.onnx.products import matmul
 from tilewright.graph.onnx.types import dtype_of
 from tilewright.graph.onnx.windows import biased, convolution
-from tilewright.graph.value import Value
+from tilewright.graph.value import Constant, Node, Operand, Value
+
+#: Types of quantised activations and weights.
+BYTES = ("int8", "uint8")
+#: Types of scales and zero points that are written as numbers.
+_NUMBERS = ("float32", "int8", "uint8", "int16", "uint16", "int32")
 
 
 def _fit(n: Operation, p: Value, x: Value) -> Value:
@@ -28,21 +33,26 @@ def _fit(n: Operation, p: Value, x: Value) -> Value:
     return n("take", p, constant(places), axis=axis)
 
 
+def _known(p: Value | None) -> Operand:
+    """A parameter as a number where it is one that is known; 0 without."""
+    if p is None:
+        return 0
+    single = isinstance(p, Constant) and not p.rank and p.dtype in _NUMBERS
+    return p.array.item() if single and isinstance(p, Constant) else p
+
+
 def quantized(n: Operation, x: Value, scale: Value, zero: Value | None, dtype: str) -> Value:
     """``round(x / scale) + zero``, brought into the type."""
-    kind = np.iinfo(dtype)
-    found = n("round", n("divide", x, cast(scale, x.dtype)))
-    if zero is not None:
-        found = n("add", found, cast(zero, x.dtype))
-    return cast(n("clip", found, low=float(kind.min), high=float(kind.max)), dtype)
+    x = x if x.dtype.startswith(("float", "bfloat")) else cast(x, scale.dtype)
+    return n("quantize", x, _known(scale), _known(zero), dtype=dtype)
 
 
 def dequantized(n: Operation, q: Value, scale: Value, zero: Value | None) -> Value:
-    """``(q - zero) * scale``."""
-    whole = cast(q, "int32")
-    if zero is not None:
-        whole = n("subtract", whole, cast(zero, "int32"))
-    return n("multiply", cast(whole, scale.dtype), scale)
+    """``(q - zero) * scale``; weights, though they are known, are not multiplied yet."""
+    operands = q, _known(scale), _known(zero)
+    if isinstance(q, Constant) and q.rank > 1 and q.dtype in BYTES:
+        return Node("dequantize", operands, name=n.name)
+    return n("dequantize", *operands)
 
 
 def _quantize(n: Operation) -> Value:

@@ -12,6 +12,7 @@ from tilewright.target import Target
 from tilewright.topi.functions import FUNCTIONS
 from tilewright.topi.operators.conv_shapes import layouts
 from tilewright.topi.operators.convolution import Convolution
+from tilewright.topi.problem import QUANTIZED
 from tilewright.topi.template import DEPTHWISE
 
 _CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d", *DEPTHWISE})
@@ -24,12 +25,12 @@ def types_last(target: Target) -> tuple[str, ...]:
     tensor cores read boxes of images (docs/decisions/0017-boxes.md), and on a CPU, where vectors
     are across channels and a constant filter is packed ahead, so that nothing is turned."""
     if target.kind == "llvm":
-        return ("float32",)
+        return ("float32", *QUANTIZED)
     if target.kind != "cuda":
         return ()
     from tilewright.runtime.cuda import resolve_arch
 
-    return ("float16", "bfloat16") if resolve_arch(target) == "sm_90a" else ()
+    return ("float16", "bfloat16", *QUANTIZED) if resolve_arch(target) == "sm_90a" else ()
 
 
 def channels_last(types: Sequence[str]) -> Callable[[Graph], Graph]:
@@ -134,6 +135,8 @@ class _Turning:
         elif x.operator == "strided_slice":
             names = ("begin", "strides", "shape")
             more = {n: tuple(x.attributes[n][d] for d in _to_last(x.rank)) for n in names}
+        elif x.operator == "constant_pad":
+            more = {k: _in_order(x.attributes[k], _to_last(x.rank)) for k in ("before", "after")}
         if more is None:
             return None
         return _like(x, tuple(self.last(v) for v in x.inputs), **more)
@@ -200,6 +203,10 @@ def _like(x: Node, operands: Sequence[Operand], **more: Any) -> Node:
 
 def _to_last(rank: int) -> tuple[int, ...]:
     return (0, *range(2, rank), 1)
+
+
+def _in_order(values: Sequence[Any], axes: Sequence[int]) -> tuple[Any, ...]:
+    return tuple(values[a] for a in axes)
 
 
 def _axes(axis: int | Sequence[int], rank: int) -> tuple[int, ...]:

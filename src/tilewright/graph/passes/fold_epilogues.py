@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -12,14 +12,17 @@ from tilewright.graph.graph import Graph
 from tilewright.graph.passes.fold_scales import by_channel, channel_axis
 from tilewright.graph.rewrite import PRODUCTS
 from tilewright.graph.value import Constant, Node, Operand, Value
+from tilewright.ir.dtype import dtype as _dtype
+from tilewright.ir.dtype import int_range
 from tilewright.ir.errors import ProblemError
-from tilewright.topi.epilogue import parse_epilogue
+from tilewright.topi.epilogue import Step, parse_epilogue
 
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 
 def fold_epilogues(graph: Graph) -> Graph:
-    """Biases, residual sums and activations become steps of a problem's epilogue.
+    """Biases, residual sums and activations become steps of a problem's epilogue; of integers what
+    quantises, too.
 
     >>> import numpy as np
     >>> from tilewright.graph.value import Input
@@ -33,27 +36,48 @@ def fold_epilogues(graph: Graph) -> Graph:
 
     Before elementwise functions are made programs, as what is left is.
     """
-    uses = dict(graph.uses)
+    return _fold(graph)[0]
+
+
+def chains(graph: Graph) -> list[list[Node]]:
+    """By product of a graph, what its kernel will compute: itself and its epilogue, in order."""
+    return _fold(graph)[1]
+
+
+def _fold(graph: Graph) -> tuple[Graph, list[list[Node]]]:
+    uses, found = dict(graph.uses), dict[Value, list[Node]]()
 
     def change(old: Node, now: Node) -> Value:
-        made = _folded(now, uses)
+        made, product = _folded(now, uses)
+        if product is not None:
+            found[made] = [*found.pop(product), old]
+        elif now.operator in PRODUCTS:
+            found[made] = [old]
         uses[made] = uses[old]
         return made
 
-    return graph.map(change)
+    return graph.map(change), list(found.values())
 
 
-def _folded(node: Node, uses: dict[Value, int]) -> Node:
+def _folded(node: Node, uses: dict[Value, int]) -> tuple[Node, Node | None]:
+    """A node, or the product with it as a step, and the product without."""
     for k, x in enumerate(node.operands):
         if isinstance(x, Node) and x.operator in PRODUCTS and uses.get(x, 1) == 1:
             others = tuple(o for j, o in enumerate(node.operands) if j != k)
             found = _step(node, x, others)
             if found is not None:
                 step, more = found
-                made = _with(x, step, more, node.name)
+                whole = x
+                if node.operator == "quantize":
+                    scale, zero = others
+                    assert not isinstance(scale, Value) and not isinstance(zero, Value)
+                    units = _in_units(x, scale, zero)
+                    if units is not None:
+                        whole, step = units, _scaled_step("quantize", 1, zero)
+                made = _with(whole, step, more, node.name)
                 if made is not None:
-                    return made
-    return node
+                    return made, x
+    return node, None
 
 
 def _step(node: Node, x: Node, others: tuple[Operand, ...]) -> tuple[str, tuple[Value, ...]] | None:
@@ -63,6 +87,9 @@ def _step(node: Node, x: Node, others: tuple[Operand, ...]) -> tuple[str, tuple[
         bias = _bias(x, other)
         if bias is not None:
             return "bias", (bias,)
+        found = _quantized_residual(x, other)
+        if found is not None:
+            return found
         alike = isinstance(other, Value) and other.type == x.type
         return ("residual", (other,)) if alike and isinstance(other, Value) else None
     if node.operator == "multiply":  # by what no weights could be multiplied by
@@ -71,6 +98,9 @@ def _step(node: Node, x: Node, others: tuple[Operand, ...]) -> tuple[str, tuple[
         if not isinstance(numbers, Constant):
             return None
         return "scale_shift", (numbers, Constant(np.zeros_like(numbers.array)))
+    if node.operator == "quantize":
+        plain = node.operands[0] is x and _is_of_bytes(x, node.dtype) and _are_numbers(others)
+        return (_scaled_step("quantize", *others), ()) if plain else None
     known = _STEPS.get(node.operator)
     text = None if known is None or others else known(node)
     return None if text is None else (text, ())
@@ -87,6 +117,67 @@ def _bias(x: Node, other: Operand) -> Value | None:
     shape = (1,) * (x.rank - other.rank) + other.shape
     channels = tuple(e if d == axis else 1 for d, e in enumerate(x.shape))
     return reshape(other, (x.shape[axis],)) if shape == channels else None
+
+
+def _quantized_residual(x: Node, other: Operand) -> tuple[str, tuple[Value, ...]] | None:
+    """The step that adds what is dequantised, to sums of integers of its type."""
+    if not isinstance(other, Node) or other.operator != "dequantize" or other.type != x.type:
+        return None
+    q, *numbers = other.operands
+    if not isinstance(q, Value) or not _is_of_bytes(x, q.dtype) or not _are_numbers(numbers):
+        return None
+    scale, zero = numbers
+    return _scaled_step("quantized_residual", scale, zero), (q,)
+
+
+def _scaled_step(name: str, scale: Operand, zero: Operand) -> str:
+    return f"{name}({scale!r},{zero})"
+
+
+def _in_units(x: Node, scale: float, zero: float) -> Node | None:
+    """A product whose results are divided by ``scale``, by numbers of its channels instead of one
+    of its own, so that layers share kernels; None where a step is of real numbers."""
+    operands, rest, steps = list(x.inputs[:2]), list(x.inputs[2:]), []
+    whole = parse_epilogue(x.attributes["epilogue"])
+    for step in whole:
+        given = [rest.pop(0) for _ in step.tensors]
+        if step.name in _HOMOGENEOUS and all(isinstance(t, Constant) for t in given):
+            which = _HOMOGENEOUS[step.name]
+            given = [
+                _divided(t, scale) if k in which and t.dtype == "float32" else t
+                for k, t in enumerate(given)
+            ]
+        elif step.name == "quantized_residual":
+            step = Step(step.name, (step.values[0] / scale, step.values[1]))
+        elif step.name in ("relu6", "clamp"):
+            low, high = (v / scale for v in step.values or (0.0, 6.0))
+            # The type of the result saturates there, too.
+            last, most = not rest and step is whole[-1], int_range(_dtype(x.inputs[0].dtype))[1]
+            relu = last and low == 0 and high + zero > most - 0.5
+            step = Step("relu") if relu else Step("clamp", (low, high))
+        else:
+            return None
+        operands += given
+        steps.append(str(step))
+    values = {**x.attributes, "epilogue": tuple(steps)}
+    return Node(x.operator, tuple(operands), values, x.name)
+
+
+def _divided(x: Value, scale: float) -> Value:
+    assert isinstance(x, Constant)
+    return Constant((x.array / np.float64(scale)).astype("float32"), x.name)
+
+
+#: Steps that commute with a division, where these of their tensors are divided, too.
+_HOMOGENEOUS = {"bias": {0}, "dequantize": {0}, "scale_shift": {1}, "relu": {}, "leaky_relu": {}}
+
+
+def _is_of_bytes(x: Node, dtype: str) -> bool:
+    return x.inputs[0].dtype == dtype and "dequantize" in x.attributes.get("epilogue", ())
+
+
+def _are_numbers(operands: Sequence[Operand]) -> bool:
+    return not any(isinstance(x, Value) for x in operands)
 
 
 def _with(x: Node, step: str, more: tuple[Value, ...], name: str) -> Node | None:

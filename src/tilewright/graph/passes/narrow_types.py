@@ -90,7 +90,7 @@ class _Narrowing:
             self._made[x] = x
             return
         take: Any = self.wide
-        if x.dtype == _WIDE and x.operator in PRODUCTS:
+        if x.dtype == x.inputs[0].dtype == _WIDE and x.operator in PRODUCTS:
             take = self.narrow
         elif x.dtype == _WIDE and self._picks(x):
             narrow = [self._made[v].dtype == self.kind for v in x.inputs if v.dtype == _WIDE]

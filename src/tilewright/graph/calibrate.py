@@ -1,0 +1,178 @@
+"""A model in 8 bits: ranges of its activations on samples, and what stays in float."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.graph.builder import build
+from tilewright.graph.errors import ModelError
+from tilewright.graph.executor import Executor
+from tilewright.graph.graph import Graph
+from tilewright.graph.passes.quantize_products import (
+    Quantization,
+    activations,
+    candidates,
+    keys,
+    quantized_weights,
+    scale_of,
+    source,
+)
+from tilewright.graph.pipeline import optimized, prepared
+from tilewright.graph.rewrite import PRODUCTS
+from tilewright.graph.signature import arrays
+from tilewright.graph.value import Value
+
+if TYPE_CHECKING:
+    from tilewright.graph.model import Model
+
+Arrays = Mapping[str, Any]
+
+
+def calibrated(model: Model, samples: Iterable[Any], budget: float | None) -> Quantization:
+    """What :class:`~tilewright.graph.Model` needs to compute in int8.
+
+    ``samples`` are what :meth:`Model.run` takes, or arrays for models of one input. With a
+    ``budget``, products go back to float until the outputs of all samples together are within this
+    relative error (the norm of the difference by that of the outputs in float): those first whose
+    own results change most. Raises :class:`ModelError` without samples, or for what no range is
+    measured of.
+    """
+    given = [_sample(model, x) for x in samples]
+    if not given:
+        raise ModelError("dtype int8 needs samples: calibration=[x, ...], arrays as run takes them")
+    if budget is not None and not budget > 0:
+        raise ModelError(f"a budget is a relative error above 0, not {budget}")
+    known = _Samples(model, given)
+    found = Quantization(known.ranges(), known.left())
+    return found if budget is None else known.within(found, budget)
+
+
+def _sample(model: Model, sample: Any) -> Arrays:
+    names = [p.name for p in model.inputs]
+    if not isinstance(sample, Mapping):
+        if len(names) != 1:
+            raise ModelError(f"a sample is a dictionary of {', '.join(names)}, as run takes it")
+        sample = {names[0]: sample}
+    try:
+        return {name: np.asarray(x) for name, x in sample.items()}
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ModelError(f"samples are arrays of the host: {error}") from None
+
+
+class _Samples:
+    """What a model in float computes of samples."""
+
+    def __init__(self, model: Model, samples: list[Arrays]) -> None:
+        self._model, self._samples = model, samples
+
+    def ranges(self) -> dict[str, float]:
+        """By :func:`~tilewright.graph.passes.quantize_products.keys` the largest sizes."""
+
+        def largest(graph: Graph) -> dict[str, Value]:
+            names = keys(graph)
+            found = activations(graph, set(candidates(graph)))
+            return {names[x]: _each("max", build("abs", x)) for x in found}
+
+        found: dict[str, float] = {}
+        for values in self._measured(largest):
+            for name, x in values.items():
+                size = float(x.max(initial=0))
+                if not np.isfinite(size):
+                    raise ModelError(f"{name} is {size} on a sample: there is no range for int8")
+                found[name] = max(found.get(name, 0.0), size)
+        return found
+
+    def left(self) -> dict[str, str]:
+        """By key, why products are not quantised at all."""
+        graph = prepared(self._model.graph(self._samples[0]))
+        names, able = keys(graph), set(candidates(graph))
+        products = [n for n in graph.nodes if n.operator in PRODUCTS and n not in able]
+        return {names[n]: "its weights are not known, or no floats" for n in products}
+
+    def _measured(
+        self, of: Callable[[Graph], dict[str, Value]]
+    ) -> Iterable[dict[str, np.ndarray[Any, Any]]]:
+        """What is made of the values of a graph, for each sample."""
+        built: dict[Any, Executor] = {}
+        for sample in self._samples:
+            given = arrays(self._model.inputs, sample, self._model.device)
+            key = self._model.key(given)
+            if key not in built:
+                graph = prepared(self._model.graph(sample))
+                outputs = of(graph)
+                if not outputs:
+                    return
+                whole = Graph(graph.name, graph.inputs, outputs)
+                made = optimized(whole, target=self._model.target)
+                built[key] = Executor(made, self._model.target, capture=False)
+            found = built[key].run(given)
+            yield {name: x for name, x in found.items()}
+
+    def within(self, found: Quantization, budget: float) -> Quantization:
+        """The same with as few products in float as the budget needs."""
+        wanted = [self._model.run(x) for x in self._samples]
+        errors = self._errors(found)
+        worst = sorted(errors, key=lambda name: -errors[name])
+
+        def kept(count: int) -> Quantization:
+            why = {n: f"its results change by {errors[n]:.2g}" for n in worst[:count]}
+            trial = Quantization(found.ranges, {**found.kept, **why})
+            return replace(trial, error=self._error(self._model.quantized(trial), wanted))
+
+        best, low, count = kept(0), -1, 0
+        while not best.error <= budget and count < len(worst):
+            low, count = count, min(len(worst), max(1, 2 * count))
+            best = kept(count)
+        while count - low > 1:  # fewer may do
+            middle = (low + count) // 2
+            trial = kept(middle)
+            if trial.error <= budget:
+                best, count = trial, middle
+            else:
+                low = middle
+        return best
+
+    def _errors(self, known: Quantization) -> dict[str, float]:
+        """By product, the relative error of its results where it alone is quantised."""
+
+        def both(graph: Graph) -> dict[str, Value]:
+            names, made = keys(graph), {}
+            for node in candidates(graph):
+                weights, scale = quantized_weights(node)
+                x, w = node.inputs
+                step = scale_of(known.ranges.get(names.get(source(x), ""), 0.0))
+                q = build("quantize", x, step, 0, dtype="int8")
+                near = build(
+                    node.operator, build("dequantize", q, step, 0),
+                    build("dequantize", weights, scale, 0), **node.attributes,
+                )  # fmt: skip
+                apart = build("subtract", near, node)
+                made[f"{names[node]} error"] = _each("sum", build("multiply", apart, apart))
+                made[f"{names[node]} size"] = _each("sum", build("multiply", node, node))
+            return made
+
+        total: dict[str, float] = {}
+        for values in self._measured(both):
+            for name, x in values.items():
+                total[name] = total.get(name, 0.0) + float(x.sum(dtype="float64"))
+        names = [n.removesuffix(" error") for n in total if n.endswith(" error")]
+        return {n: (total[f"{n} error"] / (total[f"{n} size"] or 1.0)) ** 0.5 for n in names}
+
+    def _error(self, model: Model, wanted: list[dict[str, Any]]) -> float:
+        """The relative error of all outputs of all samples."""
+        apart = size = 0.0
+        for sample, outputs in zip(self._samples, wanted, strict=True):
+            for name, x in model.run(sample).items():
+                a, b = x.astype("float64"), outputs[name].astype("float64")
+                apart += float(((a - b) ** 2).sum())
+                size += float((b**2).sum())
+        return float((apart / (size or 1.0)) ** 0.5)
+
+
+def _each(operator: str, x: Value) -> Value:
+    """A reduction of each channel of each image: the host does the rest."""
+    return build(operator, x, axis=tuple(range(2, x.rank)), keepdims=True) if x.rank > 2 else x
