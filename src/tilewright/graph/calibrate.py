@@ -58,9 +58,13 @@ def _sample(model: Model, sample: Any) -> Arrays:
             raise ModelError(f"a sample is a dictionary of {', '.join(names)}, as run takes it")
         sample = {names[0]: sample}
     try:
-        return {name: np.asarray(x) for name, x in sample.items()}
+        found = {name: np.asarray(x) for name, x in sample.items()}
     except (TypeError, ValueError, RuntimeError) as error:
         raise ModelError(f"samples are arrays of the host: {error}") from None
+    for name, x in found.items():
+        if x.dtype.kind == "f" and not np.isfinite(x).all():
+            raise ModelError(f"{name} is not finite in a sample: there is no range for int8")
+    return found
 
 
 class _Samples:
@@ -75,12 +79,12 @@ class _Samples:
         def largest(graph: Graph) -> dict[str, Value]:
             names = keys(graph)
             found = activations(graph, set(candidates(graph)))
-            return {names[x]: _each("max", build("abs", x)) for x in found}
+            return {names[x]: x for x in found}
 
         found: dict[str, float] = {}
         for values in self._measured(largest):
             for name, x in values.items():
-                size = float(x.max(initial=0))
+                size = float(np.abs(x).max(initial=0))
                 if not np.isfinite(size):
                     raise ModelError(f"{name} is {size} on a sample: there is no range for int8")
                 found[name] = max(found.get(name, 0.0), size)
@@ -107,10 +111,10 @@ class _Samples:
                 if not outputs:
                     return
                 whole = Graph(graph.name, graph.inputs, outputs)
-                made = optimized(whole, target=self._model.target)
+                # Without a target, so that no output is turned from its layout.
+                made = optimized(whole)
                 built[key] = Executor(made, self._model.target, capture=False)
-            found = built[key].run(given)
-            yield {name: x for name, x in found.items()}
+            yield built[key].run(given)
 
     def within(self, found: Quantization, budget: float) -> Quantization:
         """The same with as few products in float as the budget needs."""
@@ -143,22 +147,21 @@ class _Samples:
             names, made = keys(graph), {}
             for node in candidates(graph):
                 weights, scale = quantized_weights(node)
-                x, w = node.inputs
+                x = node.inputs[0]
                 step = scale_of(known.ranges.get(names.get(source(x), ""), 0.0))
                 q = build("quantize", x, step, 0, dtype="int8")
                 near = build(
                     node.operator, build("dequantize", q, step, 0),
                     build("dequantize", weights, scale, 0), **node.attributes,
                 )  # fmt: skip
-                apart = build("subtract", near, node)
-                made[f"{names[node]} error"] = _each("sum", build("multiply", apart, apart))
-                made[f"{names[node]} size"] = _each("sum", build("multiply", node, node))
+                made[f"{names[node]} error"] = build("subtract", near, node)
+                made[f"{names[node]} size"] = node
             return made
 
         total: dict[str, float] = {}
         for values in self._measured(both):
             for name, x in values.items():
-                total[name] = total.get(name, 0.0) + float(x.sum(dtype="float64"))
+                total[name] = total.get(name, 0.0) + float(np.vdot(x, x))
         names = [n.removesuffix(" error") for n in total if n.endswith(" error")]
         return {n: (total[f"{n} error"] / (total[f"{n} size"] or 1.0)) ** 0.5 for n in names}
 
@@ -171,8 +174,3 @@ class _Samples:
                 apart += float(((a - b) ** 2).sum())
                 size += float((b**2).sum())
         return float((apart / (size or 1.0)) ** 0.5)
-
-
-def _each(operator: str, x: Value) -> Value:
-    """A reduction of each channel of each image: the host does the rest."""
-    return build(operator, x, axis=tuple(range(2, x.rank)), keepdims=True) if x.rank > 2 else x

@@ -29,7 +29,7 @@ def load(
     target : what a model runs on; a kernel is for what it was compiled for.
     dtype : "float16" or "bfloat16" lets products of float32 be computed in that type, with sums in
         float32, and what they give be kept in it; inputs and outputs stay as they are.
-        "int8" lets them multiply integers of 8 bits, by ranges that are measured on ``calibration``.
+        "int8" lets them multiply integers of 8 bits, by ranges measured on ``calibration``.
     calibration : samples, each as :meth:`Model.run` takes it, or an array for a model of one input.
     budget : the relative error of the outputs on the samples up to which int8 goes: products whose
         results change most stay in float; ``model.quantization`` says which, and prints.

@@ -70,7 +70,8 @@ def _folded(node: Node, uses: dict[Value, int]) -> tuple[Node, Node | None]:
                 whole = x
                 if node.operator == "quantize":
                     scale, zero = others
-                    assert not isinstance(scale, Value) and not isinstance(zero, Value)
+                    assert not isinstance(scale, Value)
+                    assert not isinstance(zero, Value)
                     units = _in_units(x, scale, zero)
                     if units is not None:
                         whole, step = units, _scaled_step("quantize", 1, zero)

@@ -177,8 +177,8 @@ def _by_channel(node: Node, w: Value, scale: Operand) -> np.ndarray[Any, Any] | 
         return None
     array = scale.array if isinstance(scale, Constant) else np.asarray(scale)
     shape = (1,) * (w.rank - array.ndim) + array.shape
-    if math.prod(shape) not in (1, shape[axis]) or (w.rank > 2 and node.operator == "gemm"
-                                                    and w.shape[0] > 1 and shape[0] > 1):  # fmt: skip
+    others = math.prod(shape) // shape[axis] if math.prod(shape) > 1 else 1
+    if others != 1:  # another one for each matrix of a batch, or each row
         return None
     return np.broadcast_to(array.astype("float32").reshape(-1), (w.shape[axis],))
 

@@ -20,8 +20,8 @@ REPEATED = frozenset(
 #: Functions that are worth storing where they would be computed again.
 COSTLY = frozenset(
     {"acos", "acosh", "asin", "asinh", "atan", "atanh", "celu", "cos", "cosh", "divide", "elu",
-     "erf", "exp", "gelu", "gelu_tanh", "log", "mish", "power", "quantize", "selu", "sigmoid", "silu",
-     "sin", "sinh", "softplus", "swish", "tan", "tanh", "concatenate"}
+     "erf", "exp", "gelu", "gelu_tanh", "log", "mish", "power", "quantize", "selu", "sigmoid",
+     "silu", "sin", "sinh", "softplus", "swish", "tan", "tanh", "concatenate"}
 )  # fmt: skip
 
 

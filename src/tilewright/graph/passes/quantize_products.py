@@ -145,7 +145,8 @@ def scale_of(largest: float) -> float:
 
 
 def _whole(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return np.clip(np.rint(x), -MOST, MOST).astype("int8")
+    found: np.ndarray[Any, Any] = np.clip(np.rint(x), -MOST, MOST).astype("int8")
+    return found
 
 
 class _Quantizing:

@@ -1,0 +1,149 @@
+"""Models of quantised numbers run in integers of 8 bits, and are what their operators say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.support.models import NETWORKS, relative
+from tests.support.quantized_models import QdqModel, in_float64
+
+import tilewright
+from tilewright.graph import ModelError
+from tilewright.graph.pipeline import optimized
+
+pytestmark = pytest.mark.needs_onnx
+
+
+def kernels(model, x):
+    """The operators of a model's kernels, with the types that they give."""
+    graph = optimized(model.graph({"x": x}), target=model.target, quantization=model.quantization)
+    return [(n.operator, n.dtype) for n in graph.nodes if n.operator != "reshape"]
+
+
+def drawn(shape, seed=1):
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+#: By name: the weights, groups, strides, paddings, and the zero point of the image.
+CONVOLUTIONS = {
+    "plain": ((6, 8, 3, 3), 1, (1, 1), (1, 1, 1, 1), 0),
+    "padded by a zero point": ((6, 8, 3, 3), 1, (2, 1), (0, 1, 2, 1), 7),
+    "groups": ((8, 4, 3, 2), 2, (1, 2), (1, 0, 1, 1), 3),
+    "depthwise": ((8, 1, 3, 3), 8, (2, 2), (1, 1, 0, 1), 9),
+    "single pixels": ((5, 8, 1, 1), 1, (1, 1), (0, 0, 0, 0), 100),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_convolution_is_one_kernel_and_within_one_of_its_exact_result(name, dtype):
+    shape, groups, strides, pads, zero = CONVOLUTIONS[name]
+    m = QdqModel(len(name), dtype)
+    bias = m.constant(m.random.standard_normal(shape[0]).astype("float32"))
+    x = m.rounded("x", 0.02, zero - 12 * (dtype == "int8"))
+    y = m.add("Conv", x, m.weights(*shape), bias, group=groups, strides=strides, pads=pads)
+    m.quantize(m.add("Relu", y), 0.03, 5)
+    data, image = m.model((2, 8, 9, 7)), drawn((2, 8, 9, 7))
+    model = tilewright.load(data)
+    assert abs(model(image).astype(int) - in_float64(data, image)).max() <= 1
+    found = kernels(model, image)
+    assert [k for k in found if k[0] not in ("program", "transpose")] == [("conv2d", dtype)]
+    assert not [t for _, t in found if t == "float32"]
+
+
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("zero", [0, 128])
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_of_matrices_are_of_integers(each, zero, turned):
+    m = QdqModel(3, "uint8")
+    shape = (6, 32) if turned else (32, 6)
+    w = m.weights(*shape, axis=0 if turned else 1, each=each, zero=zero)
+    bias = m.constant(m.random.standard_normal(6).astype("float32"))
+    x = m.rounded("x", 0.02, 120)
+    y = m.add("Gemm", x, w, bias, transB=1) if turned else m.add("Add", m.add("MatMul", x, w), bias)
+    m.quantize(y, 0.05, 130)
+    data, rows = m.model((5, 32)), drawn((5, 32))
+    model = tilewright.load(data)
+    assert abs(model(rows).astype(int) - in_float64(data, rows)).max() <= 1
+    assert ("gemm", "uint8") in kernels(model, rows)
+
+
+def test_a_residual_block_has_a_kernel_for_each_convolution():
+    m = QdqModel(5, "uint8")
+    x = m.rounded("x", 0.02, 100)
+    a = m.rounded(m.add("Relu", m.add("Conv", x, m.weights(8, 8, 3, 3), pads=[1] * 4)), 0.02, 0)
+    b = m.rounded(m.add("Conv", a, m.weights(8, 8, 3, 3), pads=[1] * 4), 0.03, 128)
+    side = m.rounded(m.add("Conv", x, m.weights(8, 8, 1, 1)), 0.025, 120)
+    total = m.rounded(m.add("Relu", m.add("Add", b, side)), 0.03, 0)
+    pooled = m.rounded(m.add("MaxPool", total, kernel_shape=[2, 2], strides=[2, 2]), 0.03, 0)
+    mean = m.rounded(m.add("GlobalAveragePool", pooled), 0.02, 0)
+    m.quantize(m.add("Conv", mean, m.weights(4, 8, 1, 1)), 0.05, 128)
+    data, image = m.model((1, 8, 8, 8)), drawn((1, 8, 8, 8))
+    model = tilewright.load(data)
+    assert abs(model(image).astype(int) - in_float64(data, image)).max() <= 2  # of three roundings
+    found = kernels(model, image)
+    assert {t for _, t in found} == {"uint8"}
+    assert sum(k == "conv2d" for k, _ in found) + sum(k == "gemm" for k, _ in found) == 4
+
+
+@pytest.mark.needs_onnxruntime
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("name", ["resnet", "mobilenet"])
+def test_what_onnx_runtime_quantises_is_what_it_computes(name, dtype, tmp_path):
+    from tests.support.quantized_models import quantized_by_onnxruntime
+
+    x = [drawn((1, 3, 16, 16), k) for k in range(4)]
+    data, wanted = quantized_by_onnxruntime(NETWORKS[name](16).model(), x, dtype, tmp_path)
+    model = tilewright.load(data)
+    for image, y in zip(x, wanted, strict=True):
+        assert relative(model(image), y) < 0.05
+    assert relative(model(x[0]), in_float64(data, x[0])) < 0.01
+    floats = [k for k in kernels(model, x[0]) if k[1] == "float32"]
+    assert len(floats) <= 1  # the output
+    count = [k for k, _ in kernels(model, x[0])]
+    plain = tilewright.load(NETWORKS[name](16).model())
+    products = [k for k, _ in kernels(plain, x[0]) if k in ("conv2d", "gemm")]
+    assert sum(k in ("conv2d", "gemm") for k in count) == len(products)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_is_quantised_in_one_call(name):
+    x = [drawn((2, 3, 16, 16), k) for k in range(3)]
+    data = NETWORKS[name](16).model("N")
+    plain, model = tilewright.load(data), tilewright.load(data, dtype="int8", calibration=x)
+    assert relative(model(x[0]), plain(x[0])) < 0.05
+    assert relative(model(x[0][:1]), plain(x[0][:1])) < 0.05  # of another batch
+    assert all(t == "int8" for k, t in kernels(model, x[0])[:-1] if k in ("conv2d", "gemm"))
+    assert str(model.quantization) == "all products are in int8"
+
+
+def test_a_budget_keeps_the_worst_products_in_float():
+    x = [drawn((1, 3, 16, 16), k) for k in range(3)]
+    data = NETWORKS["resnet"](16).model()
+    plain = tilewright.load(data)
+    rough = tilewright.load(data, dtype="int8", calibration=[{"x": v} for v in x], budget=0.5)
+    assert not rough.quantization.kept
+    error = rough.quantization.error
+    fine = tilewright.load(data, dtype="int8", calibration=x, budget=error / 2)
+    assert fine.quantization.error <= error / 2
+    assert 0 < len(fine.quantization.kept) < 8
+    assert "stays in float: its results change by" in str(fine.quantization)
+    none = tilewright.load(data, dtype="int8", calibration=x, budget=1e-6)
+    assert relative(none(x[0]), plain(x[0])) < 1e-5
+
+
+def test_integers_of_8_bits_need_samples_that_fit():
+    data = NETWORKS["resnet"](16).model()
+    x = drawn((1, 3, 16, 16))
+    with pytest.raises(ModelError, match="needs samples"):
+        tilewright.load(data, dtype="int8")
+    with pytest.raises(ModelError, match="needs samples"):
+        tilewright.load(data, dtype="int8", calibration=[])
+    with pytest.raises(ModelError, match='for dtype="int8"'):
+        tilewright.load(data, calibration=[x])
+    with pytest.raises(ModelError, match="there is no input z"):
+        tilewright.load(data, dtype="int8", calibration=[{"z": x}])
+    with pytest.raises(ModelError, match="above 0"):
+        tilewright.load(data, dtype="int8", calibration=[x], budget=0.0)
+    with pytest.raises(ModelError, match="no range"):
+        tilewright.load(data, dtype="int8", calibration=[x * np.float32(np.nan)])
