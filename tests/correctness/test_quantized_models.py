@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.support.models import NETWORKS, relative
+from tests.support.models import NETWORKS, node, onnx_model, relative
 from tests.support.quantized_models import QdqModel, in_float64
 
 import tilewright
@@ -84,6 +84,46 @@ def test_a_residual_block_has_a_kernel_for_each_convolution():
     found = kernels(model, image)
     assert {t for _, t in found} == {"uint8"}
     assert sum(k == "conv2d" for k, _ in found) + sum(k == "gemm" for k, _ in found) == 4
+
+
+#: Operators of integers with their constants; the input is quantised by 0.02 and 7.
+INTEGERS = {
+    "QLinearConv": (
+        "q s z w ws wz ys yz b", (2, 8, 9, 7), (6, 4, 3, 3), {"group": 2, "pads": [1, 0, 1, 2]}
+    ),
+    "QLinearMatMul": ("q s z w ws0 wz0 ys yz", (5, 32), (32, 6), {}),
+    "ConvInteger": ("q w z wz", (2, 8, 9, 7), (6, 8, 3, 3), {"strides": [2, 1]}),
+    "MatMulInteger": ("q w z wz0", (3, 5, 32), (32, 6), {}),
+}
+
+
+@pytest.mark.needs_onnxruntime
+@pytest.mark.parametrize("name", INTEGERS)
+def test_an_operator_of_integers_is_one_product_of_them(name):
+    import onnxruntime
+
+    inputs, shape, weights, attributes = INTEGERS[name]
+    random = np.random.default_rng(2)
+    constants = {
+        "s": np.float32(0.02), "z": np.uint8(7), "ys": np.float32(0.06), "yz": np.uint8(90),
+        "w": random.integers(0, 250, weights).astype("uint8"),
+        "ws": np.full(weights[0], 0.005, "float32"), "wz": np.full(weights[0], 125, "uint8"),
+        "ws0": np.float32(0.005), "wz0": np.uint8(125),
+        "b": random.integers(-2000, 2000, weights[0]).astype("int32"),
+    }  # fmt: skip
+    constants["wz"] = np.uint8(125) if name == "ConvInteger" else constants["wz"]
+    nodes = [node("QuantizeLinear", "x s z", "q"), node(name, inputs, "i", **attributes)]
+    nodes.append(node("Cast", "i", to=1))
+    data = onnx_model(nodes, {"x": list(shape)}, constants=constants)
+    model, x = tilewright.load(data), drawn(shape)
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    found, (wanted,) = model(x), session.run(None, {"x": x})
+    if name.startswith("QLinear"):
+        assert abs(found - wanted).max() <= 1
+    else:
+        assert (found == wanted).all()
+    _, kind = next(k for k in kernels(model, x) if k[0] in ("conv2d", "gemm"))
+    assert kind == ("uint8" if name.startswith("QLinear") else "int32")
 
 
 @pytest.mark.needs_onnxruntime

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.graph.builder import cast, reshape
+from tilewright.graph.builder import cast, constant, reshape
 from tilewright.graph.onnx.operation import Operation
 from tilewright.graph.operation import Making
+from tilewright.graph.passes.integer_products import integer_weights
 from tilewright.graph.value import Constant, Node, Value
 from tilewright.topi.operators.gemm import Gemm
 
@@ -99,6 +100,14 @@ def _gemm(n: Operation) -> Value:
 
 
 def _matmul_integer(n: Operation) -> Value:
+    weights = integer_weights(n[1], n[3] if n.has(3) else 0) if n[1].rank == 2 else None
+    if weights is not None:
+        found = matmul(n, n[0], weights)
+        if not n.has(2):
+            return found
+        zero = _of_rows(cast(n[2], "int32"))  # it may be measured while the model runs
+        sums = constant(weights.array.sum(axis=0, dtype="int32"))
+        return n("subtract", found, n("multiply", zero, sums))
     a, b = (_less(n, k) for k in (0, 1))
     return cast(matmul(n, a, b), "int32")
 
@@ -109,9 +118,12 @@ def _less(n: Operation, k: int) -> Value:
     if not n.has(k + 2):
         return x
     zero = cast(n[k + 2], _WIDE)
-    if k == 0 and zero.rank == 1 and zero.shape[0] > 1:
-        zero = reshape(zero, (*zero.shape, 1))
-    return n("subtract", x, zero)
+    return n("subtract", x, _of_rows(zero) if k == 0 else zero)
+
+
+def _of_rows(zero: Value) -> Value:
+    """Zero points of A: one a row, or one for all."""
+    return reshape(zero, (*zero.shape, 1)) if zero.rank == 1 and zero.shape[0] > 1 else zero
 
 
 CONVERTERS: dict[str, Callable[[Operation], Any]] = {

@@ -12,6 +12,7 @@ from tilewright.graph.onnx.operation import Operation
 from tilewright.graph.onnx.products import matmul
 from tilewright.graph.onnx.types import dtype_of
 from tilewright.graph.onnx.windows import biased, convolution
+from tilewright.graph.passes.integer_products import integer_weights
 from tilewright.graph.value import Constant, Node, Operand, Value
 
 #: Types of quantised activations and weights.
@@ -99,7 +100,39 @@ def _requantized(n: Operation, total: Value, scale: Value, k: int) -> Value:
     return quantized(n, real, reshape(n[k], ()), reshape(n[k + 1], ()), n[k + 1].dtype)
 
 
+def _is_of_bytes(n: Operation) -> bool:
+    """Whether a QLinear operator is a product of integers of 8 bits, by weights that are known."""
+    single = [n[k] for k in (1, 2, 6, 7)]
+    known = all(isinstance(p, Constant) and p.array.size == 1 for p in single)
+    weights, zero = n[3], n[5]
+    if not known or n[0].dtype != n[7].dtype or not isinstance(zero, Constant):
+        return False
+    axis = weights.rank - 1 if n.kind == "QLinearMatMul" else 0
+    return (
+        n[0].dtype in BYTES
+        and integer_weights(weights, _along(zero, axis, weights.rank)) is not None
+    )
+
+
+def _of_dequantized(n: Operation, product: Callable[[Value, Value], Value]) -> Value:
+    """A product of dequantised values, quantised."""
+    x = dequantized(n, n[0], reshape(n[1], ()), reshape(n[2], ()))
+    axis = n[3].rank - 1 if n.kind == "QLinearMatMul" else 0
+    scale, zero = (_along(p, axis, n[3].rank) for p in (n[4], n[5]))
+    found = product(x, dequantized(n, n[3], scale, zero))
+    return quantized(n, found, reshape(n[6], ()), reshape(n[7], ()), n[7].dtype)
+
+
+def _along(p: Value, axis: int, rank: int) -> Value:
+    if p.rank == 0 or p.shape == (1,):
+        return reshape(p, ())
+    return reshape(p, tuple(p.shape[0] if d == axis else 1 for d in range(rank)))
+
+
 def _qlinear_conv(n: Operation) -> Value:
+    if _is_of_bytes(n):
+        bias = n("multiply", cast(n[8], "float32"), n("multiply", n[1], n[4])) if n.has(8) else None
+        return _of_dequantized(n, lambda x, w: biased(n, convolution(n, x, w), bias))
     (x, one), (w, other) = _centred(n, 0, None), _centred(n, 3, 0)
     other = reshape(other, (*other.shape[:1], *(1,) * (x.rank - 2))) if other.rank else other
     bias = cast(n[8], "float64") if n.has(8) else None
@@ -108,6 +141,8 @@ def _qlinear_conv(n: Operation) -> Value:
 
 
 def _qlinear_matmul(n: Operation) -> Value:
+    if n[3].rank == 2 and _is_of_bytes(n):
+        return _of_dequantized(n, lambda a, b: matmul(n, a, b))
     (a, one), (b, other) = (_centred(n, k, None) for k in (0, 3))
     one = reshape(one, (*one.shape, 1)) if one.rank == 1 else one
     return _requantized(n, matmul(n, a, b), n("multiply", one, other), 6)

@@ -7,11 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.graph.builder import cast, reshape
+import numpy as np
+
+from tilewright.graph.builder import cast, constant, reshape
 from tilewright.graph.onnx.operation import Operation
 from tilewright.graph.onnx.reduction import mean
 from tilewright.graph.operation import Making
-from tilewright.graph.value import Value
+from tilewright.graph.passes.integer_products import (
+    integer_product,
+    integer_weights,
+    sums_of_weights,
+)
+from tilewright.graph.value import Constant, Node, Operand, Value
 
 
 @dataclass(frozen=True)
@@ -221,6 +228,9 @@ def _lrn(n: Operation) -> Value:
 
 
 def _conv_integer(n: Operation) -> Value:
+    found = _integer_product(n)
+    if found is not None:
+        return found
     # Sums of products of 8 bits are exact in doubles.
     x, w = (cast(n[k], "float64") for k in (0, 1))
     x = n("subtract", x, cast(n[2], "float64")) if n.has(2) else x
@@ -229,6 +239,23 @@ def _conv_integer(n: Operation) -> Value:
         zero = reshape(zero, (*zero.shape, *(1,) * (w.rank - 1))) if zero.rank else zero
         w = n("subtract", w, cast(zero, "float64"))
     return cast(convolution(n, x, w), "int32")
+
+
+def _integer_product(n: Operation) -> Value | None:
+    """The product of integers of 8 bits where the weights and zero points are known."""
+    zero = n[2] if n.has(2) else constant(np.array(0, n[0].dtype))
+    other: Operand = n[3] if n.has(3) else 0
+    if isinstance(other, Value) and other.rank:
+        other = reshape(other, (*other.shape, *(1,) * (n[1].rank - 1)))
+    weights = integer_weights(n[1], other)
+    if weights is None or not isinstance(zero, Constant) or zero.array.size != 1:
+        return None
+    plain, z = convolution(n, n[0], weights), int(zero.array.reshape(-1)[0])
+    if not z:
+        return plain
+    assert isinstance(plain, Node)
+    bias = constant(-z * sums_of_weights(plain, weights), "int32")
+    return integer_product(plain, n[0], weights, z, bias, epilogue=("bias",))
 
 
 CONVERTERS: dict[str, Callable[[Operation], Any]] = {

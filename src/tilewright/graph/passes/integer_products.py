@@ -10,12 +10,11 @@ import numpy as np
 
 from tilewright.graph.builder import build, constant, reshape
 from tilewright.graph.graph import Graph
+from tilewright.graph.passes.one_type import MOVING, one_type
 from tilewright.graph.rewrite import Match, Rule, rewrite
 from tilewright.graph.value import Constant, Node, Operand, Value
 from tilewright.topi.problem import QUANTIZED
 
-#: Functions of one tensor that only move or pick values, in the order of which scales are.
-MOVING = ("identity", "max_pool", "reshape", "strided_slice", "transpose", "max", "min")
 _LOW, _HIGH = -128, 127
 
 
@@ -38,7 +37,7 @@ def integer_products(graph: Graph) -> Graph:
     are none of its integers is padded beforehand. What is dequantised for several others is
     computed by each; weights of which there is no such product are floats.
     """
-    graph = _until_same(graph, MOVES)
+    graph = one_type(_until_same(graph, MOVES))
     return _dequantized_by_each(rewrite(graph, PRODUCTS))
 
 
@@ -123,7 +122,9 @@ def _product(m: Match) -> Mapping[str, Any] | None:
 
 def integer_weights(w: Value, zero: Operand) -> Constant | None:
     """Weights less their zero points, in int8; None where they are not known, or do not fit."""
-    if not isinstance(w, Constant) or isinstance(zero, Node):
+    if not isinstance(w, Constant) or w.dtype not in QUANTIZED:
+        return None
+    if isinstance(zero, Value) and not isinstance(zero, Constant):
         return None
     if not isinstance(zero, Value) and zero == 0 and w.dtype == "int8":
         return w

@@ -11,7 +11,8 @@ import numpy as np
 
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.fold_epilogues import chains
-from tilewright.graph.passes.integer_products import MOVING, weights_axis
+from tilewright.graph.passes.integer_products import weights_axis
+from tilewright.graph.passes.one_type import MOVING
 from tilewright.graph.rewrite import PRODUCTS
 from tilewright.graph.value import Constant, Node, Operand, Value
 
