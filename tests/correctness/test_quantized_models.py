@@ -89,7 +89,10 @@ def test_a_residual_block_has_a_kernel_for_each_convolution():
 #: Operators of integers with their constants; the input is quantised by 0.02 and 7.
 INTEGERS = {
     "QLinearConv": (
-        "q s z w ws wz ys yz b", (2, 8, 9, 7), (6, 4, 3, 3), {"group": 2, "pads": [1, 0, 1, 2]}
+        "q s z w ws wz ys yz b",
+        (2, 8, 9, 7),
+        (6, 4, 3, 3),
+        {"group": 2, "pads": [1, 0, 1, 2]},
     ),
     "QLinearMatMul": ("q s z w ws0 wz0 ys yz", (5, 32), (32, 6), {}),
     "ConvInteger": ("q w z wz", (2, 8, 9, 7), (6, 8, 3, 3), {"strides": [2, 1]}),
@@ -136,8 +139,9 @@ def test_what_onnx_runtime_quantises_is_what_it_computes(name, dtype, tmp_path):
     data, wanted = quantized_by_onnxruntime(NETWORKS[name](16).model(), x, dtype, tmp_path)
     model = tilewright.load(data)
     for image, y in zip(x, wanted, strict=True):
-        assert relative(model(image), y) < 0.05
-    assert relative(model(x[0]), in_float64(data, x[0])) < 0.01
+        exact = in_float64(data, image)
+        assert relative(model(image), exact) < 0.01
+        assert relative(y, exact) < 0.1  # sums that saturate, as AVX2 has them
     floats = [k for k in kernels(model, x[0]) if k[1] == "float32"]
     assert len(floats) <= 1  # the output
     count = [k for k, _ in kernels(model, x[0])]
@@ -146,7 +150,7 @@ def test_what_onnx_runtime_quantises_is_what_it_computes(name, dtype, tmp_path):
     assert sum(k in ("conv2d", "gemm") for k in count) == len(products)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", ["resnet", "inception"])
 def test_a_network_is_quantised_in_one_call(name):
     x = [drawn((2, 3, 16, 16), k) for k in range(3)]
     data = NETWORKS[name](16).model("N")

@@ -37,17 +37,32 @@ def integer_products(graph: Graph) -> Graph:
     are none of its integers is padded beforehand. What is dequantised for several others is
     computed by each; weights of which there is no such product are floats.
     """
-    graph = one_type(_until_same(graph, MOVES))
+    graph = one_type(_moved(graph))
     return _dequantized_by_each(rewrite(graph, PRODUCTS))
 
 
-def _until_same(graph: Graph, rules: tuple[Rule, ...]) -> Graph:
-    """The graph after all rules, where a rewriting leaves what another rule finds."""
+def _moved(graph: Graph) -> Graph:
+    """What only moves values moves integers: again, where one leaves what another finds."""
     while True:
-        found = rewrite(graph, rules)
+        found = rewrite(graph, MOVES).map(_joined)
         if found.values == graph.values:
             return found
         graph = found
+
+
+def _joined(old: Node, now: Node) -> Value:
+    """What is dequantised alike is joined before."""
+    if now.operator != "concatenate":
+        return now
+    parts = [x for x in now.operands if isinstance(x, Node) and x.operator == "dequantize"]
+    numbers = {
+        x.operands[1:] for x in parts if not any(isinstance(p, Value) for p in x.operands[1:])
+    }
+    types = {x.inputs[0].dtype for x in parts}
+    if len(parts) != len(now.operands) or len(numbers) != 1 or len(types) != 1:
+        return now
+    whole = Node(now.operator, tuple(x.operands[0] for x in parts), now.attributes, now.name)
+    return Node("dequantize", (whole, *numbers.pop()), name=now.name)
 
 
 def _dequantized_by_each(graph: Graph) -> Graph:
