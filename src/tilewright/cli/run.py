@@ -4,6 +4,7 @@
   tilewright run m.onnx --input 8x3x224x224 --threads 1 --iterations 50 --profile
   tilewright run m.onnx --input x:x.npy --expect y:y.npy --rtol 1e-4
   tilewright run m.onnx --reference onnxruntime --json figures.json
+  tilewright run m.onnx --dtype int8 --calibration a.npy --calibration b.npy --budget 0.05
 
 Inputs are files, literals like [1.0,2], or shapes, of which arrays are random; those that are not
 given are random, too, and open dimensions 1. The exit status is 1 where outputs are not what was
@@ -44,6 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target", default="llvm", help='"llvm" (the CPU), "cuda", "opencl" or "sim"')
     add("--threads", "--multithread", type=int, metavar="N", help="of the CPU; by default all")
     add("--output", metavar="FILE.npz", help="where the outputs go")
+    add("--dtype", choices=("float16", "bfloat16", "int8"), help="of products of float32")
+    add(
+        "--calibration",
+        action="append",
+        default=[],
+        metavar="[NAME:]X",
+        help="a sample for int8, as --input; may be repeated",
+    )
+    add("--budget", type=float, metavar="R", help="relative error up to which int8 goes")
     group = parser.add_argument_group("checking")
     group.add_argument(
         "--expect",
@@ -104,9 +114,12 @@ def run(args: argparse.Namespace) -> int:
             raise ArgumentError(f"--threads {args.threads}: at least one, of the CPU")
         target = Target.parse(f"{args.target} -threads={args.threads}")
     begin = time.perf_counter()
-    model = tilewright.load(args.model, target=target)
+    model = tilewright.load(
+        args.model, target=target, dtype=None if args.dtype == "int8" else args.dtype
+    )
     if not isinstance(model, Model):
         raise ArgumentError(f"{args.model} is a kernel, and not a model")
+    model = _quantized(model, args, console)
     inputs = arrays(args.input, model.inputs, args.seed)
     loaded = time.perf_counter() - begin
     console.print(f"load model: {loaded * 1e3:.1f} ms", markup=False)
@@ -134,6 +147,21 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _write_json(args.json, executor, (loaded, compiled), times, steps, differences)
     return 0 if all(d.fits for d in differences) else 1
+
+
+def _quantized(model: Model, args: argparse.Namespace, console: Console) -> Model:
+    """The model in int8, where that is wanted."""
+    from tilewright.cli._run.inputs import arrays
+    from tilewright.graph.calibrate import calibrated
+
+    if args.dtype != "int8":
+        if args.calibration or args.budget is not None:
+            raise ArgumentError("--calibration and --budget are for --dtype int8")
+        return model
+    samples = [arrays([x], model.inputs, args.seed, "--calibration") for x in args.calibration]
+    known = calibrated(model, samples, args.budget)
+    console.print(str(known), markup=False)
+    return model.quantized(known)
 
 
 def _compile(model: Model, inputs: dict[str, Any], console: Console) -> Executor:
