@@ -75,6 +75,30 @@ def test_dot_products_of_bytes_are_exact_by_every_kind_of_tile(p):
         check(tilewright.build(DOTS.schedule(d, tile), d.args, "llvm"), p)
 
 
+#: Sums of more products than float32 has exactly: of taps, of channels, of a number of these that
+#: has no divisor.
+DEEP = (
+    Conv.parse((1, 300, 5, 5), (9, 300, 3, 3), 1, padding=1, dtype="uint8", layout="NHWC"),
+    Conv.parse((1, 2048, 2, 3), (16, 2048, 1, 1), 1, dtype="int8", layout="NHWC"),
+    Conv.parse((1, 1031, 4, 3), (8, 1031, 2, 1), 1, dtype="uint8"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("p", DEEP, ids=str)
+def test_sums_of_bytes_in_float32_are_exact(p):
+    flat = TEMPLATES["cpu.flat"]
+    assert flat.fits(p, NATIVE)
+    low = np.iinfo(p.dtype).min or 255
+    x, w = np.full(p.input_shape, low, p.dtype), np.full(p.filter_shape, -128, "int8")
+    w[..., 0, 0] += (np.arange(w[..., 0, 0].size) % 3).astype("int8").reshape(w[..., 0, 0].shape)
+    for tile in flat.candidates(p, NATIVE)[:2]:
+        d = flat.declare(p, tile)
+        kernel = tilewright.build(flat.schedule(d, tile), d.args, "llvm")
+        check(kernel, p)
+        arrays = {"data": x, "filter": w}
+        assert (result(kernel, p, arrays) == reference(p, arrays)).all()
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("target", TARGETS)
 def test_results_saturate_and_ties_go_to_even(target, dtype):

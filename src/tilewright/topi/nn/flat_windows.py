@@ -14,7 +14,7 @@ results are put between one another.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -76,6 +76,25 @@ class FlatWindows(Convolved):
             return super().before
         each = zip(self.kernel, self.dilation, self._first, strict=True)
         return tuple((k - 1) * d - q for k, d, q in each)
+
+    @cached_property
+    def factors(self) -> str:
+        """The type in which factors are stored: of integers float32, for which vectors have more
+        arithmetic, and in which sums of :attr:`exact` products are exact."""
+        return "float32" if self.problem.is_quantized else self.problem.accumulate
+
+    @cached_property
+    def exact(self) -> int:
+        """How many products of integers are summed exactly in float32: up to 2**24."""
+        return 2**24 // ((255 if self.problem.dtype == "uint8" else 128) * 128)
+
+    @cached_property
+    def channels_at_once(self) -> int:
+        """Channels whose products are summed before sums become integers; all of floats."""
+        own = self.filters[1]
+        if not self.problem.is_quantized:
+            return own
+        return max(n for n in range(1, min(own, self.exact) + 1) if own % n == 0)
 
     def packs(self, across: bool) -> bool:
         """Whether the filter is copied into the order in which it is read."""
@@ -143,7 +162,9 @@ class FlatDeclaration(Declared):
     group, pixel, channel). ``padded`` is the image, a row of ``row_stride`` pixels behind the
     other, in the type of sums; ``packed`` the filter in the order and the type in which it is read,
     None where it lies so. Of a gradient with strides, channels are those of all ``phases``, of one
-    channel of the result side by side.
+    channel of the result side by side. ``partial`` are sums of integers, as floats, of so few
+    products that they are exact, each with the indices of what is left to sum behind those of
+    ``sum``; None where all are.
     """
 
     problem: Convolution
@@ -153,6 +174,7 @@ class FlatDeclaration(Declared):
     across: bool
     row_stride: int
     phases: tuple[int, ...]
+    partial: Tensor | None
 
 
 def declare_flat(p: Convolution, given: Any = None) -> FlatDeclaration:
@@ -173,34 +195,57 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
     per, own = w.filters
     stored = _stored(w, image, across)
     packed = _packed(w, filter, across) if w.packs(across) else None
-    rc = te.reduce_axis((0, own), "rc")
+    once = w.channels_at_once
     letters = "dhw"[3 - len(w.kernel) :]
     taps = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(w.kernel, letters, strict=True)]
+    inner, outer = te.reduce_axis((0, once), "rc"), te.reduce_axis((0, own // once), "ro")
+    split = [outer] if once < own else []
     # What is next in memory is read next.
-    order = [*taps, rc] if across or p.channels_last else [rc, *taps]
-    shifts = [(t * d, s) for t, d, s in zip(taps, w.dilation, w.stride, strict=True)]
-    phase = [x % s for x, s in shifts]
-    behind = w.flat([x // s for x, s in shifts])
+    last = across or p.channels_last or p.is_quantized
+    order = [*taps, *split, inner] if last else [inner, *taps]
+    sizes = [*w.kernel, *[own // once][: len(split)], once]
+    together = order[-_exact(sizes, w.exact) :] if p.is_quantized else order
+    rest = order[: len(order) - len(together)]
 
-    def element(n: Any, g: Any, f: Any, q: Any) -> Any:
-        c, at = g * own + rc, q + behind
-        pixel = stored[(n, *phase, at, c) if across else (n, c, *phase, at)]
+    def element(n: Any, g: Any, f: Any, q: Any, at: Mapping[Any, Any]) -> Any:
+        """The sum of what is summed together, of indices of the rest."""
+        tap = [at.get(t, t) for t in taps]
+        rc = at.get(outer, outer) * once + inner if split else inner
+        shifts = [(t * d, s) for t, d, s in zip(tap, w.dilation, w.stride, strict=True)]
+        c, place = g * own + rc, q + w.flat([x // s for x, s in shifts])
+        phase = [x % s for x, s in shifts]
+        pixel = stored[(n, *phase, place, c) if across else (n, c, *phase, place)]
+        index = [*tap, rc] if across or p.channels_last else [rc, *tap]
         if packed is None:
-            weight = _weight(w, filter, g, f, rc, taps)
+            weight = _weight(w, filter, g, f, rc, tap)
         elif across:
             wide = int(packed.shape[-1])
-            weight = packed[(g, f // wide, *order, f % wide)]
+            weight = packed[(g, f // wide, *index, f % wide)]
         else:
-            weight = packed[(g, f, *order)]
-        return te.sum(pixel * weight, axis=order)
+            weight = packed[(g, f, *index)]
+        return te.sum(pixel * weight, axis=together)
 
     batch, groups, count = image.shape[0], p.groups, w.results
-    if across:
-        total = te.compute(
-            (batch, groups, count, per), lambda n, g, q, f: element(n, g, f, q), name="Sums"
-        )
+    shape = (batch, groups, count, per) if across else (batch, groups, per, count)
+    names = [*("ngqf" if across else "ngfq"), *(f"o{k}" for k in range(len(rest)))]
+
+    def summed(n: Any, g: Any, *more: Any) -> Any:
+        (q, f), at = more[:2] if across else more[1::-1], more[2:]
+        return element(n, g, f, q, dict(zip(rest, at, strict=True)))
+
+    partial = None
+    if not rest:
+        total = te.compute(shape, summed, name="Sums", varargs_names=names)
     else:
-        total = te.compute((batch, groups, per, count), element, name="Sums")
+        partial = te.compute(
+            (*shape, *sizes[: len(rest)]), summed, name="Partial", varargs_names=names
+        )
+
+        def whole(*at: Any) -> Any:
+            assert partial is not None
+            return te.sum(partial[(*at, *rest)].astype(p.accumulate), axis=rest)
+
+        total = te.compute(shape, whole, name="Sums", varargs_names=names[:4])
 
     phases = math.prod(w.phases)
 
@@ -209,12 +254,20 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
         g, f = (c // channels, c % channels) if groups > 1 else (te.const(0), c)
         phase, place = w.result_of([*[0] * (len(w.result) - len(at)), *at])
         f = f * phases + phase if phases > 1 else f
-        return total[(n, g, w.flat(place), f) if across else (n, g, f, w.flat(place))]
+        found = total[(n, g, w.flat(place), f) if across else (n, g, f, w.flat(place))]
+        return found.astype(p.accumulate)
 
     space = p.image_extents if p.pass_ == "dgrad" else p.out_extents
     result = images.compute(batch, p.result_channels, space, gathered, "Conv")
     output = finished(p, result, inputs)
-    return FlatDeclaration(p, inputs, output, total, stored, packed, across, w.stored[-1], w.phases)
+    return FlatDeclaration(
+        p, inputs, output, total, stored, packed, across, w.stored[-1], w.phases, partial
+    )
+
+
+def _exact(extents: Sequence[int], most: int) -> int:
+    """How many of the last axes sum at most so many products."""
+    return max(k for k in range(1, len(extents) + 1) if math.prod(extents[-k:]) <= most)
 
 
 def _weight(w: FlatWindows, filter: Tensor, g: Any, f: Any, r: Any, taps: Sequence[Any]) -> Any:
@@ -241,7 +294,7 @@ def _stored(w: FlatWindows, image: Tensor, across: bool) -> Tensor:
         ]
         inside = [x for i, e in zip(at, w.image, strict=True) for x in (i >= 0, i < e)]
         read = image[images.order(b, channel, at[-p.rank :])]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)).astype(p.accumulate)
+        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)).astype(w.factors)
 
     shape = (*w.stride, math.prod(w.stored))
     made: Tensor
@@ -260,7 +313,7 @@ def _stored(w: FlatWindows, image: Tensor, across: bool) -> Tensor:
 
 
 def _packed(w: FlatWindows, filter: Tensor, across: bool) -> Tensor:
-    (per, own), groups, kind = w.filters, w.problem.groups, w.problem.accumulate
+    (per, own), groups, kind = w.filters, w.problem.groups, w.factors
 
     def element(g: Any, f: Any, r: Any, *taps: Any) -> Any:
         return _weight(w, filter, g, f, r, taps).astype(kind)

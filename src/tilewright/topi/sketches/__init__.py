@@ -78,7 +78,7 @@ SKETCHES = (
              where=is_bytes, features=("avx512f", "avx512vnni"), form="dots", operators=(),
              types=("int",)),
     Template("cpu.flat", FlatTile, schedule_flat, ("forward", "dgrad"), None, False, flat_tiles,
-             where=suits, form=form, operators=()),
+             where=suits, form=form, operators=(), types=("float", "int")),
     Template("cpu.dots", DotTile, schedule_dots, (), None, False, dot_tiles, where=is_dots,
              operators=()),
     Template("cpu.products", ColumnTile, schedule_columns, (), None, False, column_tiles,

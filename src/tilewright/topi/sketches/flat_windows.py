@@ -49,7 +49,7 @@ def form(p: object, tile: FlatTile) -> str:
 def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
     """The schedule of either declaration of :mod:`~tilewright.topi.nn.flat_windows`."""
     last = d.problem.channels_last
-    s = scheduled(d.output, d.sum, d.padded, d.packed)
+    s = scheduled(d.output, d.sum, d.padded, d.packed, d.partial)
     acc = s.cache_write(d.sum, "local")
     out, sums = s[d.output], s[d.sum]
     per = extent_of(sums.op.axis[3 if d.across else 2])
@@ -70,7 +70,11 @@ def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
     sums.compute_at(out, f)
     at = _store(sums, d.across, tile, step)
     s[acc].compute_at(sums, at)
-    _multiply(s[acc], not (d.across or last), tile.lanes)
+    inner = _multiply(s[acc], not (d.across or last), tile.lanes)
+    if d.partial is not None:
+        s[d.partial].set_scope("local")
+        s[d.partial].compute_at(s[acc], inner)
+        _multiply(s[d.partial], False, tile.lanes)
     rows = s[d.padded]
     rows.compute_at(out, task)
     pixel = rows.op.axis[-2 if d.across else -1]
@@ -106,13 +110,14 @@ def _store(sums: Stage, across: bool, tile: FlatTile, step: int) -> IterVar:
     return q
 
 
-def _multiply(acc: Stage, taps_last: bool, lanes: int) -> None:
+def _multiply(acc: Stage, taps_last: bool, lanes: int) -> IterVar:
     """The products of a tile, which stays in registers; innermost are taps, written out, or
-    channels."""
-    n, g, row, vector = acc.op.axis
+    channels. Returns the loop around the tile."""
+    n, g, row, vector, *others = acc.op.axis
     vector, lane = acc.split(vector, factor=lanes)
     reduced = list(acc.op.reduce_axis)
-    acc.reorder(n, g, *reduced, row, vector, lane)
+    around = reduced[-1]
+    acc.reorder(n, g, *others, *reduced, row, vector, lane)
     acc.unroll(row, vector)
     acc.vectorize(lane)
     written = 1
@@ -120,3 +125,4 @@ def _multiply(acc: Stage, taps_last: bool, lanes: int) -> None:
         written *= extent_of(axis)
         if written <= _WRITTEN:
             acc.unroll(axis)
+    return around
