@@ -5,6 +5,9 @@ Each program is decided by one integer, its seed: a declaration, a schedule of i
 declaration means in the machine's arithmetic (``tests/support/declared.py``). It runs in a process
 of its own kind, so that one which dies, hangs or takes too much memory is counted like any other.
 
+``--target onnx`` is for ONNX files with mistakes in them (``tests/support/model_mutants.py``), each
+in a folder with data beside it and outside of it, which the process may not open; it has 2 GiB.
+
 ``--show SEED`` prints a program and what becomes of it, ``--shrink SEED`` a smaller one that fails
 alike. The exit status is 1 where a program was wrong.
 """
@@ -24,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.shrinking import shrink
-from tests.support.workers import GOOD, Result, Workers
+from tests.support.workers import GOOD, Result, Workers, program_of
 
 MEANING = {
     "right": "computed what was declared",
@@ -35,6 +38,9 @@ MEANING = {
     "wrong": "another result",
     "missed": "proved, and sim or the declaration refutes it",
     "internal": "an error that is not Tilewright's own, or source that does not compile",
+    "large": "a model that is made, and is too large to run here",
+    "memory": "an error of memory that is not Tilewright's own",
+    "escaped": "a file outside of the model's folder was read",
     "died": "the process ended",
     "timeout": "the process did not come to an end",
 }
@@ -90,7 +96,7 @@ class Tally:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    kinds = ["llvm", "sim", "opencl", "registers", "lowered"]
+    kinds = ["llvm", "sim", "opencl", "registers", "lowered", "onnx"]
     kinds += [f"{kind}-windows" for kind in kinds[:3]]
     parser.add_argument("--target", choices=kinds, default="llvm")
     parser.add_argument("--stages", help="only those of this name in tests/support, as spread")
@@ -109,20 +115,17 @@ def arguments() -> argparse.Namespace:
 
 
 def show(target: str, seed: int) -> None:
-    from tests.support.fuzzing import Program
     from tests.support.pocl import name_processors
 
     if target.startswith("opencl"):
         name_processors()
-    program = Program(target, seed)
+    program = program_of(target)(target, seed)
     found = program.outcome()
     print(f"# {found.kind}: {found.detail}\n{program}")
 
 
 def smaller(target: str, seed: int, tries: int, limit: float) -> None:
-    from tests.support.fuzzing import Program
-
-    program = Program(target, seed)
+    program = program_of(target)(target, seed)
     program.draw()
     workers = Workers(target, 1, limit)
     (first,) = workers.run([seed])
@@ -135,7 +138,7 @@ def smaller(target: str, seed: int, tries: int, limit: float) -> None:
     best = shrink(program.dice.rolled, fails, tries)
     (last,) = workers.run([best])
     workers.close()
-    print(f"# seed {seed}: {last.kind}: {last.detail}\n{Program(target, best).draw()}")
+    print(f"# seed {seed}: {last.kind}: {last.detail}\n{program_of(target)(target, best).draw()}")
 
 
 def main() -> int:

@@ -58,6 +58,8 @@ FOUND_ON_OPENCL: dict[str, dict[str, tuple[int, ...]]] = {
 #: The first seeds of each target.
 SLICE = {"llvm": 40, "sim": 60, "lowered": 120, "llvm-windows": 30, "sim-windows": 20}
 OPENCL = {"opencl": 6}
+#: Mutants of ONNX files.
+ONNX = {"onnx": 30}
 
 
 def bad(target: str, seeds: tuple[int, ...] | range) -> list[str]:
@@ -93,5 +95,13 @@ def test_the_first_seeds_are_right(target: str) -> None:
 @pytest.mark.needs_opencl
 def test_the_first_seeds_are_right_on_opencl() -> None:
     for target, count in OPENCL.items():
+        wrong = bad(target, range(count))
+        assert not wrong, wrong[0]
+
+
+@pytest.mark.needs_onnx
+@pytest.mark.needs_onnxruntime
+def test_the_first_mutants_of_onnx_files_run_or_are_refused_in_words() -> None:
+    for target, count in ONNX.items():
         wrong = bad(target, range(count))
         assert not wrong, wrong[0]

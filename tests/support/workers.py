@@ -14,7 +14,10 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 #: Outcomes that are nobody's mistake.
-GOOD = ("right", "refused", "rejected")
+GOOD = ("right", "refused", "rejected", "large")
+
+#: Bytes that a process may have for itself while it runs an ONNX file.
+MODEL_MEMORY = 2**31
 
 #: What a program is run from: its seed, or the choices made for it.
 Task = int | Sequence[int]
@@ -44,10 +47,22 @@ class _Worker:
     since: float = 0.0
 
 
-def _serve(pipe: Connection, target: str, memory: int) -> None:
+def program_of(target: str) -> Any:
+    """The class of what a target's seeds decide."""
+    if target.startswith("onnx"):
+        from tests.support.model_mutants import Mutant
+
+        return Mutant
     from tests.support.fuzzing import Program
 
+    return Program
+
+
+def _serve(pipe: Connection, target: str, memory: int) -> None:
+    Program = program_of(target)
     warnings.simplefilter("ignore")
+    if target.startswith("onnx"):  # what is written to, of which libraries map much more
+        resource.setrlimit(resource.RLIMIT_DATA, (MODEL_MEMORY, MODEL_MEMORY))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     if target.startswith("opencl"):
         from tests.support.pocl import name_processors
@@ -74,7 +89,8 @@ class Workers:
     ) -> None:
         self.target, self.count, self.limit = target, count, limit
         self.memory, self.lifetime = memory, lifetime
-        os.environ["TILEWRIGHT_CACHE"] = "off"
+        if not target.startswith("onnx"):  # whose mutants have most kernels in common
+            os.environ["TILEWRIGHT_CACHE"] = "off"
         os.environ.setdefault("POCL_KERNEL_CACHE", "0")
         self._idle: list[_Worker] = []
         self._context = multiprocessing.get_context("forkserver")

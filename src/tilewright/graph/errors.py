@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tilewright.ir.errors import TilewrightError
@@ -17,3 +19,12 @@ class NeedsData(ModelError):
     def __init__(self, problem: str, value: Any) -> None:
         super().__init__(problem)
         self.value = value
+
+
+@contextmanager
+def in_memory(what: str) -> Iterator[None]:
+    """Say in words that something does not fit into memory: a model asks for what it likes."""
+    try:
+        yield
+    except MemoryError as error:
+        raise ModelError(f"{what} needs more memory than there is: {error}") from error

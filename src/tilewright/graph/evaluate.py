@@ -6,6 +6,7 @@ axes are open grids, of which NumPy's broadcasting makes the whole.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ from tilewright.te import ComputeOp, Tensor
 from tilewright.te.tensor import tensor_of
 from tilewright.topi.operators.program import declare
 
+#: Elements that are computed at once, in rows.
+_AT_ONCE = 1 << 18
 _REDUCERS: Mapping[str, Any] = {
     "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
 }  # fmt: skip
@@ -53,27 +56,43 @@ def _tensor(output: Tensor, known: dict[Tensor, Any]) -> Any:
         missing = [t for t in op.inputs if t not in known]
         if not missing:
             assert isinstance(op, ComputeOp)
-            known[waiting.pop()] = _Stage(op, known).array()
+            known[waiting.pop()] = _array(op, known)
         waiting += missing
     return known[output]
 
 
-class _Stage:
-    """One stage, with the arrays that it reads."""
+def _array(op: ComputeOp, known: Mapping[Tensor, Any]) -> Any:
+    """All elements of a stage, a few rows at once: what is between takes little memory."""
+    extents = [int(a.dom.extent) for a in (*op.axis, *op.reduce_axis) if a.dom is not None]
+    if not op.axis:
+        return _Stage(op, known, extents, range(1)).array()
+    rows = max(1, _AT_ONCE * extents[0] // max(1, math.prod(extents)))
+    parts = [
+        _Stage(op, known, extents, range(k, min(k + rows, extents[0]))).array()
+        for k in range(0, extents[0], rows)
+    ]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def __init__(self, op: ComputeOp, known: Mapping[Tensor, Any]) -> None:
+
+class _Stage:
+    """Some rows of one stage, with the arrays that it reads."""
+
+    def __init__(
+        self, op: ComputeOp, known: Mapping[Tensor, Any], extents: Sequence[int], rows: range
+    ) -> None:
         self.op, self.known = op, known
         axes = [*op.axis, *op.reduce_axis]
-        extents = [int(a.dom.extent) for a in axes if a.dom is not None]
-        self.shape = tuple(extents)
+        places = [np.arange(n) for n in extents]
+        if op.axis:
+            places[0] = np.arange(rows.start, rows.stop)
+        self.shape = tuple(len(p) for p in places)
         grids = [
-            np.arange(n).reshape([-1 if k == d else 1 for k in range(len(axes))])
-            for d, n in enumerate(extents)
+            p.reshape([-1 if k == d else 1 for k in range(len(axes))]) for d, p in enumerate(places)
         ]
         self.values: dict[E.Expr, Any] = {a.var: g for a, g in zip(axes, grids, strict=True)}
 
     def array(self) -> Any:
-        """All elements."""
+        """Their elements."""
         (body,) = self.op.body
         outer = len(self.op.axis)
         if not isinstance(body, E.Reduce):

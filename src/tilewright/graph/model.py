@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tilewright.graph.errors import ModelError, NeedsData
+from tilewright.graph.errors import ModelError, NeedsData, in_memory
 from tilewright.graph.executor import Executor
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.narrow_types import TYPES
@@ -85,7 +85,8 @@ class Model:
         given = arrays(self.inputs, inputs, self.device)
         executor = self._executor(given)
         into = outputs or {}
-        found = executor.run(given, outputs=self._places(executor, into))
+        with in_memory(f"{self.name} with {executor.plan.nbytes:,} bytes of intermediate values"):
+            found = executor.run(given, outputs=self._places(executor, into))
         return {name: into.get(name, x) for name, x in found.items()}
 
     def bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Callable[[], None]:
@@ -138,7 +139,8 @@ class Model:
 
     def graph(self, inputs: Mapping[str, Any]) -> Graph:
         """The graph as it was imported, for inputs of these shapes."""
-        return self._graph(arrays(self.inputs, inputs, self.device))
+        with in_memory(self.name):
+            return self._graph(arrays(self.inputs, inputs, self.device))
 
     def _graph(self, given: Mapping[str, Argument]) -> Graph:
         while True:
@@ -172,11 +174,12 @@ class Model:
             key = self.key(given)
             found = self._compiled.get(key)
             if found is None:
-                graph = optimized(
-                    self._graph(given), target=self.target, dtype=self.dtype,
-                    quantization=self.quantization,
-                )  # fmt: skip
-                found = Executor(graph, self.target, progress, capture=self.capture)
+                with in_memory(self.name):
+                    graph = optimized(
+                        self._graph(given), target=self.target, dtype=self.dtype,
+                        quantization=self.quantization,
+                    )  # fmt: skip
+                    found = Executor(graph, self.target, progress, capture=self.capture)
                 self._compiled[self.key(given)] = found
                 while len(self._compiled) > SHAPES:
                     self._compiled.popitem(last=False)

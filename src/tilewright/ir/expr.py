@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewright.ir.dtype import DType, dtype
-from tilewright.ir.errors import in_declaration
+from tilewright.ir.errors import LanguageError, in_declaration
 from tilewright.ir.node import Interned
 from tilewright.ir.operand import Operand
 
@@ -373,6 +373,11 @@ class Select(Expr):
     on_false: Expr
 
     def _made(self) -> None:
+        if self.on_true.dtype is not self.on_false.dtype:
+            raise LanguageError(
+                f"a selection between {self.on_true!r}, which is of {self.on_true.dtype}, and "
+                f"{self.on_false!r}, which is of {self.on_false.dtype}: cast one of them"
+            )
         object.__setattr__(self, "dtype", self.on_true.dtype)
         both = self.on_true.exact and self.on_false.exact
         object.__setattr__(self, "exact", both and self.condition.exact)

@@ -352,7 +352,7 @@ def fma(x: Value, y: Value, z: Value) -> Expr:
 
 def absolute(x: Value) -> Expr:
     a = as_expr(x)
-    return a if a.dtype.kind == "uint" else Call(a.dtype, "abs", (a,))
+    return a if a.dtype.kind in ("uint", "bool") else Call(a.dtype, "abs", (a,))
 
 
 def popcount(x: Value) -> Expr:
@@ -370,6 +370,8 @@ def clip(x: Value, low: Value, high: Value) -> Expr:
 
 def isnan(x: Value) -> Expr:
     a = as_expr(x)
+    if not a.dtype.is_float:
+        raise LanguageError(f"isnan needs a floating-point number, got {a.dtype}")
     return Call(dtype("bool").with_lanes(a.dtype.lanes), "isnan", (a,))
 
 

@@ -69,7 +69,7 @@ def _asinh(v: Any) -> Any:
 def _sign(v: Any) -> Any:
     zero, one = te.const(0, v.dtype), te.const(1, v.dtype)
     positive = te.Select(v > zero, one, te.Select(v.equal(zero), zero, v))
-    return positive if v.dtype.kind == "uint" else te.Select(v < zero, -one, positive)
+    return positive if v.dtype.kind in ("uint", "bool") else te.Select(v < zero, -one, positive)
 
 
 def _isinf(v: Any, negative: bool = True, positive: bool = True) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.graph.errors import ModelError
 from tilewright.graph.graph import Graph
 from tilewright.graph.onnx import (
+    einsum,
     elementwise,
     normalization,
     products,
@@ -19,7 +20,9 @@ from tilewright.graph.onnx import (
     shapes,
     windows,
 )
+from tilewright.graph.onnx.control import CONTROL, inner_graph
 from tilewright.graph.onnx.operation import Operation
+from tilewright.graph.onnx.schema import check_node
 from tilewright.graph.onnx.types import dtype_of
 from tilewright.graph.value import Constant, Input, Value
 
@@ -27,10 +30,14 @@ from tilewright.graph.value import Constant, Input, Value
 CONVERTERS = {
     **elementwise.CONVERTERS, **reduction.CONVERTERS, **shapes.CONVERTERS,
     **windows.CONVERTERS, **products.CONVERTERS, **normalization.CONVERTERS,
-    **resize.CONVERTERS, **quantization.CONVERTERS,
+    **resize.CONVERTERS, **quantization.CONVERTERS, **einsum.CONVERTERS,
 }  # fmt: skip
-#: Operators whose branches are chosen while they are converted.
-_BRANCHES = ("If",)
+#: Nodes of a model, at most, those of loops as often as they run.
+MOST = 1 << 14
+#: Bytes of constants made of others, beside eight times those of the model's own.
+MOST_MADE = 1 << 30
+#: What a converter may raise for a node that no check has found to be wrong.
+_MALFORMED = (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError)
 _DOMAINS = ("", "ai.onnx")
 
 
@@ -38,9 +45,7 @@ def unsupported(graph: Any) -> list[str]:
     """The operators of an ONNX graph, and of graphs inside of it, that are not converted."""
     found: dict[str, None] = {}
     for node in graph.node:
-        known = node.domain in _DOMAINS and (
-            node.op_type in CONVERTERS or node.op_type in _BRANCHES
-        )
+        known = node.domain in _DOMAINS and (node.op_type in CONVERTERS or node.op_type in CONTROL)
         if not known:
             found[f"{node.domain}.{node.op_type}" if node.domain else node.op_type] = None
         for attribute in node.attribute:
@@ -60,7 +65,8 @@ def convert(
     given = list(inputs)
     known: dict[str, Value | None] = {"": None, **initializers}
     known |= {x.name: x for x in given}
-    run(graph, opset, known)
+    capacity = MOST_MADE + 8 * sum(x.array.nbytes for x in initializers.values())
+    _Conversion(opset, capacity).run(graph, known)
     outputs: dict[str, Value] = {}
     for x in graph.output:
         found = known.get(x.name)
@@ -70,55 +76,69 @@ def convert(
     return Graph(graph.name or "model", tuple(x for x in given if isinstance(x, Input)), outputs)
 
 
-def run(graph: Any, opset: int, known: dict[str, Value | None]) -> None:
-    """Convert the nodes, adding what they make to what is ``known``."""
-    for node in graph.node:
-        missing = [name for name in node.input if name not in known]
-        if missing:
-            raise ModelError(
-                f"{node.op_type} {node.name or node.output[0]} reads {', '.join(missing)}, which "
-                "nothing before it makes: the nodes form a cycle, or one is missing"
-            )
-        if node.op_type == "If":
-            made = _branch(node, opset, known)
-        else:
-            made = _convert(node, opset, known)
-        known |= {k: v for k, v in zip(node.output, made, strict=False) if k}
+class _Conversion:
+    """The nodes of a model while they are converted; ``left`` is how many there may still be, and
+    ``capacity`` the bytes of constants that they may still make."""
 
+    def __init__(self, opset: int, capacity: int) -> None:
+        self.opset, self.left, self.capacity = opset, MOST, capacity
 
-def _convert(node: Any, opset: int, known: Mapping[str, Value | None]) -> tuple[Value, ...]:
-    attributes = {a.name: attribute(a) for a in node.attribute}
-    name = next((x for x in node.output if x), node.name)
-    operands = tuple(known[x] for x in node.input)
-    count = max((k + 1 for k, x in enumerate(node.output) if x), default=1)
-    n = Operation(node.op_type, name, opset, operands, attributes, count)
-    try:
-        found = CONVERTERS[node.op_type](n)
-    except ModelError:
-        raise
-    except (ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
-        raise n.error(f"it is malformed ({type(error).__name__}: {error})") from error
-    made: tuple[Value, ...] = found if isinstance(found, tuple) else (found,)
-    if count > len(made):
-        raise n.error(f"its output {len(made)} is not supported")
-    return made
+    def run(self, graph: Any, known: dict[str, Value | None]) -> None:
+        """Convert the nodes of a graph, adding what they make to what is ``known``."""
+        made_here = {x.name for x in (*graph.initializer, *graph.input)}
+        for node in graph.node:
+            name = next((x for x in node.output if x), node.name)
+            missing = [x for x in node.input if x not in known]
+            if missing:
+                raise ModelError(
+                    f"{node.op_type} {node.name or name} reads {', '.join(missing)}, which nothing "
+                    "before it makes: the nodes form a cycle, or one is missing"
+                )
+            if twice := made_here.intersection(node.output):
+                raise ModelError(f"{node.op_type} {name}: {', '.join(twice)} is made twice")
+            made_here |= {x for x in node.output if x}
+            made = self._convert(node, name, known)
+            known |= {k: v for k, v in zip(node.output, made, strict=False) if k}
 
+    def _convert(self, node: Any, name: str, known: Mapping[str, Value | None]) -> Sequence[Value]:
+        operands = tuple(known[x] for x in node.input)
+        check_node(node, name, self.opset, operands)
+        self.left -= 1
+        if self.left < 0:
+            raise ModelError(f"{node.op_type} {name}: loops make more than {MOST} nodes")
+        count = max((k + 1 for k, x in enumerate(node.output) if x), default=1)
+        attributes = {a.name: attribute(a) for a in node.attribute}
+        n = Operation(node.op_type, name, self.opset, operands, attributes, count)
 
-def _branch(node: Any, opset: int, known: Mapping[str, Value | None]) -> tuple[Value, ...]:
-    condition = known[node.input[0]]
-    n = Operation("If", node.output[0], opset, (condition,), {})
-    chosen = bool(n.array(0, "condition").reshape(-1)[0])
-    (body,) = (
-        a.g for a in node.attribute if a.name == ("then_branch" if chosen else "else_branch")
-    )
-    inner = dict(known)
-    for tensor in body.initializer:
-        inner[tensor.name] = constant_of(tensor)
-    run(body, opset, inner)
-    found = [inner[x.name] for x in body.output]
-    if any(x is None for x in found):
-        raise n.error("a branch gives nothing")
-    return tuple(x for x in found if x is not None)
+        def inner(graph: Any, given: Mapping[str, Value | None]) -> list[Value]:
+            constants = {t.name: constant_of(t) for t in graph.initializer}
+            seen = {**known, **constants, **given}
+            self.run(graph, seen)
+            return inner_graph(graph, n, seen)
+
+        try:
+            if node.op_type in CONTROL:
+                found: Any = CONTROL[node.op_type](n, inner)
+            else:
+                found = CONVERTERS[node.op_type](n)
+        except ModelError:
+            raise
+        except _MALFORMED as error:
+            raise n.error(f"it is malformed ({type(error).__name__}: {error})") from error
+        made = (found,) if isinstance(found, Value) else found
+        self._weigh(n, made)
+        if count > len(made):
+            raise n.error(f"its output {len(made)} is not supported")
+        return made
+
+    def _weigh(self, n: Operation, made: Sequence[Value]) -> None:
+        """Count the memory of constants that are made of others."""
+        given = [x.array for x in n.operands if isinstance(x, Constant)]
+        for x in made:
+            if isinstance(x, Constant) and not any(np.may_share_memory(x.array, g) for g in given):
+                self.capacity -= x.array.nbytes
+        if self.capacity < 0:
+            raise n.error("constants that are made of others take more memory than models need")
 
 
 def attribute(a: Any) -> Any:

@@ -8,9 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tilewright.graph.errors import ModelError
+from tilewright.graph.errors import ModelError, in_memory
 from tilewright.graph.graph import Graph
 from tilewright.graph.onnx.convert import constant_of, convert, unsupported
+from tilewright.graph.onnx.external import load_external
 from tilewright.graph.onnx.types import dtype_of
 from tilewright.graph.signature import Parameter
 from tilewright.graph.value import Constant, Value
@@ -32,11 +33,14 @@ class OnnxModel:
     """
 
     def __init__(self, source: str | Path | bytes) -> None:
-        proto, folder = _read(source)
-        _external(proto, folder)
-        proto = _inlined(proto)
+        with in_memory("the model" if isinstance(source, bytes) else str(source)):
+            proto, folder = _read(source)
+            load_external(proto, folder)
+            proto = _inlined(proto)
         self.graph_proto = proto.graph
         self.opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
+        if self.opset > (newest := _onnx().defs.onnx_opset_version()):
+            raise ModelError(f"the model is of opset {self.opset}: onnx here knows up to {newest}")
         if missing := unsupported(self.graph_proto):
             raise ModelError(f"operators that are not supported: {', '.join(missing)}")
         if self.opset < OLDEST and (changed := _changed(self.graph_proto, self.opset)):
@@ -51,6 +55,9 @@ class OnnxModel:
             _parameter(x) for x in self.graph_proto.input if x.name not in initialized
         )
         self.outputs = tuple(x.name for x in self.graph_proto.output)
+        for what, names in (("inputs", [p.name for p in self.inputs]), ("outputs", self.outputs)):
+            if twice := sorted({x for x in names if names.count(x) > 1}):
+                raise ModelError(f"several {what} are called {', '.join(twice)}")
         self.name = self.graph_proto.name or "model"
 
     @cached_property
@@ -108,27 +115,6 @@ def _names(graph: Any) -> Iterator[Any]:
         yield from (d.dim_param for d in dims)
 
 
-def _external(proto: Any, folder: Path | None) -> None:
-    """Load the tensors that lie in other files, which must be in the folder of the model."""
-    from onnx import external_data_helper as external
-
-    for tensor in external._get_all_tensors(proto):
-        if not external.uses_external_data(tensor):
-            continue
-        location = {e.key: e.value for e in tensor.external_data}.get("location", "")
-        if folder is None:
-            raise ModelError(f"{tensor.name} lies in {location!r}: load the model from its file")
-        path = (folder / location).resolve()
-        if not path.is_relative_to(folder):
-            raise ModelError(f"{tensor.name} lies outside of the model's folder: {location!r}")
-        try:
-            external.load_external_data_for_tensor(tensor, str(folder))
-        except Exception as error:
-            raise ModelError(f"{tensor.name} cannot be read from {location!r}: {error}") from None
-        tensor.data_location = 0
-        del tensor.external_data[:]
-
-
 def _changed(graph: Any, opset: int) -> list[str]:
     """The operators that have changed between an old opset and the oldest."""
     from onnx import defs
@@ -137,6 +123,8 @@ def _changed(graph: Any, opset: int) -> list[str]:
         return int(defs.get_schema(kind, max_inclusive_version=version).since_version)
 
     kinds = sorted({node.op_type for node in graph.node})
+    if opset < 1:
+        return kinds
     try:
         return [kind for kind in kinds if since(kind, opset) != since(kind, OLDEST)]
     except defs.SchemaError:  # one that came later

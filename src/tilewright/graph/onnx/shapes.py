@@ -191,9 +191,12 @@ def _constant(n: Operation) -> Value:
 def _constant_of_shape(n: Operation) -> Value:
     value = n.attribute("value", np.zeros(1, "float32"))
     shape = n.integers(0, "shape")
-    if math.prod(shape) > 1 << 28:
-        raise n.error(f"a constant of shape {shape} is too large")
-    return constant(np.full(shape, value.reshape(())[()]), name=n.name)
+    if value.size != 1 or min(shape, default=0) < 0:
+        raise n.error(f"{value.size} values in the shape {shape}")
+    if 0 in shape or not shape:
+        return constant(np.full(shape, value.reshape(())[()]), name=n.name)
+    # Folded unless it is large: a model of a few bytes may ask for any amount of memory.
+    return n("broadcast_to", constant(value.reshape((1,) * len(shape))), shape=shape)
 
 
 def _range(n: Operation) -> Value:

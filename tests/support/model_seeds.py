@@ -1,0 +1,238 @@
+"""Small models that together have most operators: what mutants of ONNX files are made from."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tests.support.models import NETWORKS, node, onnx_model
+
+IMAGE = {"x": [1, 4, 6, 6]}
+
+
+def _weights(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype("float32")
+
+
+def _numbers(**values: Any) -> dict[str, np.ndarray[Any, Any]]:
+    return {name: np.array(v, "int64") for name, v in values.items()}
+
+
+def shapes() -> bytes:
+    """Arithmetic of shapes."""
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Gather", "s one", "h"),
+        node("Unsqueeze", "h axes", "u"),
+        node("Concat", "u minus", "t", axis=0),
+        node("Reshape", "x t", "r"),
+        node("Transpose", "r", "p", perm=[1, 0]),
+        node("Slice", "p begin end", "c"),
+        node("Pad", "c pads", "d"),
+        node("Expand", "d wide", "e"),
+        node("Tile", "e twice", "f"),
+        node("ConstantOfShape", "two", "z"),
+        node("Range", "zero four one", "n"),
+        node("Cast", "n", "m", to=1),
+        node("Add", "f z", "a"),
+        node("Squeeze", "a axes", "b"),
+        node("Flatten", "b", "g", axis=1),
+        node("Sum", "g m", "y"),
+    ]
+    constants = _numbers(
+        one=1, axes=[0], minus=[-1], begin=[0, 0], end=[2, 4], pads=[0, 0, 0, 0], wide=[1, 2, 4],
+        twice=[1, 1, 1], zero=0, four=4, two=[1, 1, 1],
+    )  # fmt: skip
+    return onnx_model(nodes, {"x": [1, 4, 3, 2]}, constants=constants)
+
+
+def elements() -> bytes:
+    """Arithmetic, comparisons and activations."""
+    unary = "Abs Neg Exp Sigmoid Tanh Erf Softplus Floor HardSwish Mish LeakyRelu Elu Selu".split()
+    nodes = [node(kind, f"v{k}", f"v{k + 1}") for k, kind in enumerate(unary)]
+    nodes = [node("Clip", "x low high", "v0"), *nodes]
+    nodes += [
+        node("Greater", f"v{len(unary)} low", "g"),
+        node("Not", "g", "n"),
+        node("Where", "n x w", "p"),
+        node("PRelu", "p w", "q"),
+        node("Pow", "q square", "r"),
+        node("Cast", "r", "i", to=7),
+        node("Mod", "i seven", "m"),
+        node("Cast", "m", "f", to=1),
+        node("Max", "f x w", "y"),
+    ]
+    numbers = {"low": -1.0, "high": 3.0, "square": 2.0}
+    constants = {name: np.float32(v) for name, v in numbers.items()}
+    constants |= {"w": _weights(4, 1, 1), **_numbers(seven=7)}
+    return onnx_model(nodes, {"x": ["N", 4, 3, 3]}, constants=constants, opset=20)
+
+
+def reductions() -> bytes:
+    """Sums, places of extrema, and what normalises."""
+    nodes = [
+        node("ReduceMean", "x", "a", axes=[3]),
+        node("LayerNormalization", "x w", "b"),
+        node("Add", "a b", "c"),
+        node("Softmax", "c", "d", axis=1),
+        node("ReduceL2", "d", "e", axes=[2], keepdims=1),
+        node("CumSum", "e one", "f"),
+        node("InstanceNormalization", "f v v", "g"),
+        node("TopK", "g two", "h i", axis=1),
+        node("ArgMax", "h", "j", axis=1),
+        node("Cast", "j", "k", to=1),
+        node("ReduceSum", "k axes", "l"),
+        node("LpNormalization", "h", "m"),
+        node("Mul", "l m", "y"),
+    ]
+    constants = {"w": _weights(6), "v": _weights(4), **_numbers(one=1, two=[2], axes=[2])}
+    return onnx_model(nodes, dict(IMAGE), constants=constants)
+
+
+def windows() -> bytes:
+    """Convolutions and pooling of all kinds."""
+    nodes = [
+        node("Conv", "x w b", "c", pads=[1, 1, 1, 1], group=2, dilations=[1, 1]),
+        node("BatchNormalization", "c b b b s", "n"),
+        node("ConvTranspose", "n t", "u", strides=[2, 2], pads=[1, 0, 0, 1]),
+        node("MaxPool", "u", "m", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+        node("AveragePool", "m", "a", kernel_shape=[2, 2], auto_pad="SAME_UPPER"),
+        node("LpPool", "a", "l", kernel_shape=[2, 2], pads=[1, 1, 1, 1]),
+        node("LRN", "l", "r", size=3),
+        node("Resize", "r  scales", "z", mode="linear"),
+        node("DepthToSpace", "z", "d", blocksize=2),
+        node("SpaceToDepth", "d", "e", blocksize=2),
+        node("GlobalMaxPool", "e", "y"),
+    ]
+    nodes[7].input[:] = ["r", "", "scales"]
+    constants = {
+        "w": _weights(4, 2, 3, 3), "b": _weights(4), "s": np.full(4, 2.0, "float32"),
+        "t": _weights(4, 4, 3, 3), "scales": np.array([1, 1, 1.5, 2], "float32"),
+    }  # fmt: skip
+    return onnx_model(nodes, dict(IMAGE), constants=constants)
+
+
+def indexing() -> bytes:
+    """What reads and writes at places that are data."""
+    nodes = [
+        node("GatherElements", "x at", "a", axis=2),
+        node("GatherND", "a nd", "b"),
+        node("Gather", "x places", "c", axis=3),
+        node("OneHot", "places depth values", "d"),
+        node("MatMul", "c d", "e"),
+        node("Trilu", "e", "f"),
+        node("Split", "f parts", "g h", axis=1),
+        node("Concat", "h g", "i", axis=1),
+        node("NonZero", "places", "j"),
+        node("Cast", "j", "k", to=1),
+        node("ReduceMax", "b", "l", keepdims=0),
+        node("ReduceMax", "k", "m", keepdims=0),
+        node("Add", "l m", "o"),
+        node("Add", "i o", "y"),
+    ]
+    constants = _numbers(
+        at=np.arange(6).reshape(1, 1, 1, 6) % 6, nd=[[0, 0, 0], [0, 0, 0]], places=[0, 2, 5],
+        depth=4, parts=[1, 3],
+    ) | {"values": np.array([0, 1], "float32")}  # fmt: skip
+    return onnx_model(nodes, dict(IMAGE), constants=constants)
+
+
+def quantized() -> bytes:
+    """Integers of 8 bits with scales."""
+    nodes = [
+        node("QuantizeLinear", "x s z", "a"),
+        node("QLinearConv", "a s z w s n s z", "b"),
+        node("DequantizeLinear", "b s z", "c"),
+        node("DynamicQuantizeLinear", "c", "d e f"),
+        node("ConvInteger", "d w f", "g"),
+        node("Cast", "g", "h", to=1),
+        node("Flatten", "h", "i"),
+        node("Mul", "i e", "y"),
+    ]
+    constants = {
+        "s": np.float32(0.1), "z": np.uint8(128), "n": np.int8(0),
+        "w": np.random.default_rng(0).integers(-9, 9, (4, 4, 3, 3)).astype("int8"),
+    }  # fmt: skip
+    return onnx_model(nodes, dict(IMAGE), constants=constants)
+
+
+def transformer() -> bytes:
+    """Attention as exporters write it, Einsum, and what follows it."""
+    nodes = [
+        node("MatMul", "x w", "q"),
+        node("Reshape", "q heads", "r"),
+        node("Transpose", "r", "t", perm=[0, 2, 1, 3]),
+        node("Transpose", "r", "k", perm=[0, 2, 3, 1]),
+        node("MatMul", "t k", "s"),
+        node("Softmax", "s", "p"),
+        node("MatMul", "p t", "o"),
+        node("Einsum", "o o", "e", equation="bhij,bhkj->bhik"),
+        node("ReduceMean", "e", "f", axes=[1], keepdims=0),
+        node("Squeeze", "x axes", "g"),
+        node("Gemm", "g w", "h", transB=1, alpha=0.5),
+        node("Tanh", "h", "i"),
+        node("Add", "i x", "j"),
+        node("MatMul", "f j", "y"),
+    ]
+    constants = {"w": _weights(8, 8), **_numbers(heads=[1, 5, 2, 4], axes=[0])}
+    return onnx_model(nodes, {"x": [1, 5, 8]}, constants=constants)
+
+
+def branches() -> bytes:
+    """An If whose branches read what is outside of them, and a function of the model's own."""
+    from onnx import TensorProto, helper, load_from_string
+
+    def body(name: str, kind: str) -> Any:
+        result = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)
+        return helper.make_graph([node(kind, "v w", f"{name}_y")], name, [], [result])
+
+    nodes = [
+        helper.make_node("Scaled", ["x"], ["v"], domain="own"),
+        node("Shape", "x", "s"),
+        node("Gather", "s zero", "n"),
+        node("Equal", "n one", "c"),
+        helper.make_node("If", ["c"], ["u"], then_branch=body("a", "Add"),
+                         else_branch=body("b", "Mul")),
+        node("Relu", "u", "y"),
+    ]  # fmt: skip
+    numbers = {"w": np.array([2.0], "float32"), **_numbers(zero=0, one=1)}
+    proto = load_from_string(onnx_model(nodes, {"x": ["N", 4]}, constants=numbers))
+    imports = [helper.make_opsetid("", 17)]
+    inner = [node("Mul", "x x", "t"), node("Sqrt", "t", "y")]
+    proto.functions.append(helper.make_function("own", "Scaled", ["x"], ["y"], inner, imports))
+    proto.opset_import.append(helper.make_opsetid("own", 1))
+    return bytes(proto.SerializeToString())
+
+
+def external() -> bytes:
+    """Weights in files beside the model (``tests/support/model_mutants.py`` writes them)."""
+    from onnx import TensorProto, load_from_string
+
+    nodes = [node("Conv", "x w b", "c"), node("Flatten", "c", "f"), node("MatMul", "f m", "y")]
+    constants = {"w": _weights(4, 4, 3, 3), "b": _weights(4), "m": _weights(64, 3)}
+    proto = load_from_string(onnx_model(nodes, dict(IMAGE), constants=constants))
+    at = 0
+    for tensor in proto.graph.initializer:
+        length = len(tensor.raw_data)
+        for key, value in (("location", "w.bin"), ("offset", at), ("length", length)):
+            entry = tensor.external_data.add()
+            entry.key, entry.value = key, str(value)
+        tensor.raw_data, tensor.data_location = b"", TensorProto.EXTERNAL
+        at += length
+    return bytes(proto.SerializeToString())
+
+
+#: How to make each, by name.
+SEEDS: dict[str, Callable[[], bytes]] = {
+    f.__name__: f
+    for f in (shapes, elements, reductions, windows, indexing, quantized, transformer, branches,
+              external)
+} | {name: lambda f=f: f(16).model() for name, f in NETWORKS.items()}  # fmt: skip
+
+
+@functools.cache
+def seeds() -> dict[str, bytes]:
+    """All of them, as files."""
+    return {name: make() for name, make in SEEDS.items()}
