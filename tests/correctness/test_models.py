@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 
 import numpy as np
@@ -166,6 +167,34 @@ def test_many_threads_may_run_one_model(image):
     for t in threads:
         t.join()
     assert all((y == wanted[k]).all() for k, ys in found.items() for y in ys)
+
+
+def test_clones_share_weights_and_have_memory_of_their_own():
+    model = tilewright.load(resnet(16).model(batch="N"))
+    clones = [model, *(model.clone() for _ in range(7))]
+    images = {n: np.random.default_rng(n).random((n, 3, 16, 16)).astype("float32") for n in (1, 2)}
+    wanted = {n: model(x) for n, x in images.items()}
+    wrong: list[int] = []
+
+    def run(k: int) -> None:
+        rng = random.Random(k)
+        for _ in range(40):
+            n = rng.choice((1, 2))
+            if (clones[k](images[n]) != wanted[n]).any():
+                wrong.append(k)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+    executors = [m.compile({"x": images[1]}) for m in clones]
+    assert len(set(executors)) == 8
+    assert len({id(e.constants) for e in executors}) == 1
+    # Each was called by one thread at a time, and keeps memory for that.
+    assert [len(e._free) for e in executors] == [1] * 8
+    assert clones[1].compile({"x": images[1]}) is executors[1]
 
 
 @pytest.mark.parametrize("target", [

@@ -80,6 +80,12 @@ def test_several_inputs_or_outputs_of_one_name():
             tilewright.load(changed([node("Relu", "x")], twice))
 
 
+def test_texts_that_are_no_text():
+    data = onnx_model([node("Relu", "x", domain="ai.onnx")], {"x": [2, 3]})
+    with pytest.raises(ModelError, match="it has names that are no text"):
+        tilewright.load(data.replace(b"ai.onnx", b"ai.onn\xff"))
+
+
 # -- data beside the model -----------------------------------------------------------------------
 
 

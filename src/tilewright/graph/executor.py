@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -66,7 +67,7 @@ class Executor:
         join: Join | None = None,
     ) -> None:
         self.graph, self.target, self.capture = graph, target, capture
-        nodes = [n for n in graph.nodes if n.operator != "reshape"]
+        nodes = _steps(graph)
         kernels = build_all([n.problem for n in nodes], target, progress)
         self.kernels = tuple(kernels.values())
         self.lifetimes, places = _lifetimes(graph, nodes)
@@ -88,9 +89,18 @@ class Executor:
         if join is not None:
             self._launches = _joined(self._launches, join)
         self._given = [index[owner(x)] for x in (*graph.inputs, *graph.outputs.values())]
+        self._own_states()
+
+    def _own_states(self) -> None:
         self._free: list[State] = []
         self._bound: list[tuple[State, list[int]]] = []
         self._lock = threading.Lock()
+
+    def clone(self) -> Executor:
+        """Another one of the same kernels and constants, with memory of its own for values."""
+        made = copy.copy(self)
+        made._own_states()
+        return made
 
     def run(
         self,
@@ -207,6 +217,16 @@ def _step(node: Node, kernel: Kernel, index: Mapping[Value, int], known: Constan
         return known[x] if isinstance(x, Constant) else index[x]
 
     return Step(node, kernel, tuple(map(place, takes)), tuple(types[k] for k in takes))
+
+
+def _steps(graph: Graph) -> list[Node]:
+    """The nodes that are kernels."""
+    return [n for n in graph.nodes if n.operator != "reshape"]
+
+
+def lifetimes_of(graph: Graph) -> list[Lifetime]:
+    """Of the intermediate values of a graph, in the order in which they are made."""
+    return _lifetimes(graph, _steps(graph))[0]
 
 
 def _lifetimes(graph: Graph, nodes: Sequence[Node]) -> tuple[list[Lifetime], dict[Value, int]]:

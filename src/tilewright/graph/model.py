@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -66,9 +68,22 @@ class Model:
         self.device = "cuda:0" if self.target.kind == "cuda" else "cpu"
         self.name = source.name
         self.inputs, self.outputs = tuple(source.inputs), tuple(source.outputs)
+        # What clones share, and what a clone has of each for itself.
         self._compiled: OrderedDict[Any, Executor] = OrderedDict()
+        self._own: WeakKeyDictionary[Executor, Executor] | None = None
         self._decisive: set[str] = set()
         self._lock = threading.RLock()
+
+    def clone(self) -> Model:
+        """The same model with memory of its own for intermediate values; weights and kernels are
+        shared, also those of shapes that either is called with later.
+
+        Threads may share one model, too, which then keeps memory for as many calls as there were at
+        one time; a clone goes with its thread, and its memory with it.
+        """
+        made = copy.copy(self)
+        made._own = WeakKeyDictionary()
+        return made
 
     def run(
         self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None
@@ -185,7 +200,11 @@ class Model:
                     self._compiled.popitem(last=False)
             else:
                 self._compiled.move_to_end(key)
-            return found
+            if self._own is None:
+                return found
+            if found not in self._own:
+                self._own[found] = found.clone()
+            return self._own[found]
 
     def key(self, given: Mapping[str, Argument]) -> Any:
         """What tells apart arguments for which a model is compiled."""

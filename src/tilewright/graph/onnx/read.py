@@ -96,23 +96,19 @@ def _read(source: str | Path | bytes) -> tuple[Any, Path | None]:
         raise ModelError(f"{name} is no ONNX model: {error}") from None
     if not proto.graph.output:
         raise ModelError(f"{name} is no ONNX model: it has no graph with an output")
-    if not all(isinstance(x, str) for x in _names(proto.graph)):
+    if not all(isinstance(x, str) for x in _texts(proto)):
         raise ModelError(f"{name} is no ONNX model: it has names that are no text")
     return proto, folder
 
 
-def _names(graph: Any) -> Iterator[Any]:
-    """The names in a graph, of which protobuf gives bytes where they are no UTF-8."""
-    for node in graph.node:
-        yield from (node.op_type, node.name, node.domain, *node.input, *node.output)
-        for a in node.attribute:
-            yield a.name
-            for inner in (a.g, *a.graphs):
-                yield from _names(inner)
-    for x in (*graph.input, *graph.output, *graph.initializer):
-        yield x.name
-        dims = x.type.tensor_type.shape.dim if hasattr(x, "type") else ()
-        yield from (d.dim_param for d in dims)
+def _texts(message: Any) -> Iterator[Any]:
+    """The texts in a message but documentation; protobuf gives bytes for what is no UTF-8."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING and field.name != "doc_string":
+            yield from (value,) if isinstance(value, (str, bytes)) else value
+        elif field.message_type is not None:
+            for inner in (value,) if hasattr(value, "ListFields") else value:
+                yield from _texts(inner)
 
 
 def _changed(graph: Any, opset: int) -> list[str]:
