@@ -111,3 +111,13 @@ def test_equations_that_mean_nothing_are_refused(equation, match):
     data = onnx_model([node("Einsum", "x", equation=equation)], {"x": [2, 3]})
     with pytest.raises(ModelError, match=match):
         tilewright.load(data)(np.ones((2, 3), "float32"))
+
+
+@pytest.mark.needs_onnxruntime
+def test_recurrent_layers_scatters_and_samples_give_what_onnxruntime_gives():
+    from tests.support.model_seeds import seeds
+    from tests.support.models import by_onnxruntime, relative
+
+    x = np.random.default_rng(0).standard_normal((2, 2, 3)).astype("float32")
+    data = seeds()["recurrent"]
+    assert relative(tilewright.load(data)(x), by_onnxruntime(data, {"x": x})[0]) < 1e-5

@@ -206,6 +206,40 @@ def branches() -> bytes:
     return bytes(proto.SerializeToString())
 
 
+def recurrent() -> bytes:
+    """A recurrent layer, a loop, and what reads and writes at places between."""
+    from onnx import TensorProto, helper
+
+    body = helper.make_graph(
+        [node("Identity", "go", "on"), node("Add", "v z", "u"), node("Tanh", "u", "t")],
+        "body",
+        [helper.make_tensor_value_info(n, t, s) for n, t, s in (
+            ("i", TensorProto.INT64, []), ("go", TensorProto.BOOL, []),
+            ("v", TensorProto.FLOAT, None))],
+        [helper.make_tensor_value_info(n, t, None) for n, t in (
+            ("on", TensorProto.BOOL), ("u", TensorProto.FLOAT), ("t", TensorProto.FLOAT))],
+    )  # fmt: skip
+    nodes = [
+        node("LSTM", "x w r b", "a h c", hidden_size=4),
+        node("GRU", "x gw gr", "d e", hidden_size=4, linear_before_reset=1),
+        node("Add", "h e", "s"),
+        node("ScatterND", "s at new", "f"),
+        node("ScatterElements", "f places new", "z", axis=1, reduction="add"),
+        helper.make_node("Loop", ["three", "", "z"], ["l", "stack"], body=body),
+        node("ReduceMean", "stack", "g", axes=[0], keepdims=0),
+        node("Unsqueeze", "g first", "k"),
+        node("GridSample", "k grid", "o", mode="bilinear"),
+        node("Flatten", "o", "y"),
+    ]
+    constants = {
+        "w": _weights(1, 16, 3), "r": _weights(1, 16, 4), "b": _weights(1, 32),
+        "gw": _weights(1, 12, 3), "gr": _weights(1, 12, 4), "new": _weights(1, 2, 4),
+        "grid": _weights(1, 2, 3, 2),
+        **_numbers(at=[[0]], places=np.zeros((1, 2, 4)), three=3, first=[0]),
+    }  # fmt: skip
+    return onnx_model(nodes, {"x": [2, 2, 3]}, constants=constants)
+
+
 def external() -> bytes:
     """Weights in files beside the model (``tests/support/model_mutants.py`` writes them)."""
     from onnx import TensorProto, load_from_string
@@ -228,7 +262,7 @@ def external() -> bytes:
 SEEDS: dict[str, Callable[[], bytes]] = {
     f.__name__: f
     for f in (shapes, elements, reductions, windows, indexing, quantized, transformer, branches,
-              external)
+              recurrent, external)
 } | {name: lambda f=f: f(16).model() for name, f in NETWORKS.items()}  # fmt: skip
 
 

@@ -90,12 +90,12 @@ def _stacked(n: Operation, rows: Sequence[Value], axis: int, declared: Any) -> V
 
 def _scan(n: Operation, run: Run) -> list[Value]:
     """A copy of the body for each row of the scanned operands."""
+    if n.opset < 9:
+        raise n.error("before opset 9 it is another operator, which is not supported")
     body, scanned = n.attribute("body"), n.attribute("num_scan_inputs")
     given = [n[k] for k in range(len(n.inputs))]
     states = len(given) - scanned
     outputs = len(body.output) - states
-    if n.opset < 9:
-        raise n.error("before opset 9 it is another operator, which is not supported")
     if scanned < 1 or states < 0 or outputs < 0 or len(body.input) != len(given):
         raise n.error(f"{scanned} scanned operands of {len(given)}")
     carried, rows = given[:states], given[states:]

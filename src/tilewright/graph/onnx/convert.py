@@ -12,11 +12,14 @@ from tilewright.graph.graph import Graph
 from tilewright.graph.onnx import (
     einsum,
     elementwise,
+    grid_sample,
     normalization,
     products,
     quantization,
+    recurrent,
     reduction,
     resize,
+    scatter,
     shapes,
     windows,
 )
@@ -31,6 +34,7 @@ CONVERTERS = {
     **elementwise.CONVERTERS, **reduction.CONVERTERS, **shapes.CONVERTERS,
     **windows.CONVERTERS, **products.CONVERTERS, **normalization.CONVERTERS,
     **resize.CONVERTERS, **quantization.CONVERTERS, **einsum.CONVERTERS,
+    **recurrent.CONVERTERS, **scatter.CONVERTERS, **grid_sample.CONVERTERS,
 }  # fmt: skip
 #: Nodes of a model, at most, those of loops as often as they run.
 MOST = 1 << 14
