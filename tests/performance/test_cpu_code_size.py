@@ -100,3 +100,22 @@ def test_a_vector_is_read_once_for_all_that_it_is_multiplied_by(
     assert reads < 2.3 * products, "one of the two is the sum's"
     assert text.count("icmp slt <16 x i32>") <= 8, "a tile's vectors have one mask"
     assert len(text.splitlines()) < 10 * products
+
+
+def test_a_loop_is_no_copy_of_another_function() -> None:
+    text = generate(module(480, 14, 3, 1), 0, FEATURES, 512).text
+    heads = [line for line in text.splitlines() if line.startswith("define internal i32")]
+    assert len(heads) == 2, "the kernel, and the body of its parallel loop"
+    assert all("noinline" in head for head in heads), "LLVM would optimise each of them twice"
+
+
+def test_addresses_are_not_sums_of_parts_of_a_division() -> None:
+    text = generate(module(200, 14, 3, 1), 0, FEATURES, 512).text
+    body = (
+        text.partition("define internal i32 @parallel.1.body")[2].partition("\n}")[0].splitlines()
+    )
+    divided = [line.split()[0] for line in body if "div i64" in line or "rem i64" in line]
+    sums = [line for line in body if any(f"= {op}" in line for op in ("mul", "add", "getelement"))]
+    assert divided
+    assert sums
+    assert not [line for line in sums for part in divided if f" {part}," in line]

@@ -85,6 +85,17 @@ def round_to_float32(value: float) -> float:
     return found
 
 
+def opaque(value: str, low: int | None = None, high: int | None = None) -> str:
+    """The text of an i64 of which LLVM knows no more than its least and greatest value, not how it
+    was computed.
+
+    LLVM's loop strength reduction tries the parts of each address in every arrangement, which takes
+    longer than the rest of compiling a loop where addresses have many.
+    """
+    known = "" if low is None or high is None else f"range(i64 {low}, {high + 1}) "
+    return f'call {known}i64 asm "", "=r,0"(i64 {value})'
+
+
 def constant(value: Value) -> int | None:
     """The integer that a scalar value is, None where it is computed."""
     text = value.text

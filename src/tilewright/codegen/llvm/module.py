@@ -69,7 +69,8 @@ def _function(w: Statements, func: Func) -> None:
         else:
             w.pointers[p] = Value("ptr", f"%a{k}")
             params.append(f"ptr noalias{_promises(p)} %a{k}")
-    head = f"define internal i32 @{_symbol(func)}({', '.join(params)}) #0"
+    # Not copied into the entry, where LLVM would optimise all of it a second time.
+    head = f"define internal i32 @{_symbol(func)}({', '.join(params)}) noinline #0"
     w.function(head, lambda: w.stmt(func.body))
 
 

@@ -75,7 +75,10 @@ def _outline(
     captured: list[Value],
     layout: str,
 ) -> str:
-    """Two functions: one that reads the closure, and the loop with its promises of no alias."""
+    """Two functions: one that reads the closure, and the loop with its promises of no alias.
+
+    They stay two: LLVM would optimise the loop, copy it into its only caller, and do so again.
+    """
     b = w.b
     w.bodies += 1
     name = f"parallel.{w.bodies}"
@@ -102,7 +105,7 @@ def _outline(
         "fail:\n  store i32 1, ptr %closure\n  br label %exit\nexit:\n  ret void\n}"
     )
     head = f"define internal i32 @{name}.body(i64 %begin, i64 %end"
-    head += "".join(f", {p}" for p in params) + ") #0"
+    head += "".join(f", {p}" for p in params) + ") noinline #0"
     begin, end = Value(I64, "%begin"), Value(I64, "%end")
 
     def body() -> None:

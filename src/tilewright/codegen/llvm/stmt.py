@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from tilewright.codegen.llvm import instruction, parallel, streams
-from tilewright.codegen.llvm.builder import Builder, Value, constant
+from tilewright.codegen.llvm.builder import Builder, Value, constant, opaque
 from tilewright.codegen.llvm.conditions import uniform
 from tilewright.codegen.llvm.memory import Memory
 from tilewright.codegen.llvm.sums import I64, Start
@@ -309,10 +309,18 @@ class Statements(Memory):
             match e:
                 case E.FloorDiv() | E.FloorMod() if s.kind is ForKind.PARALLEL:
                     if e.dtype.lanes == 1 and known(e):
-                        self.index(e)
+                        self._divided(e)
                 case E.Load(_, _, Expr() as predicate) if known(predicate):
                     self.expr(predicate)
         self.stmt(s.body)
+
+    def _divided(self, e: Expr) -> None:
+        """A part of a parallel loop's number, as a number of its own: LLVM would write a remainder
+        as a difference, and each address as a sum of more."""
+        found = self.index(e)
+        if constant(found) is None:
+            ends = self.analyzer.bounds(e)
+            self.keep("index", e, self.b.op(I64, opaque(found.text, ends.lo, ends.hi)))
 
     def counted(
         self, var: Var, first: Value, end: Value, body: Callable[[], None], unroll: int = 1

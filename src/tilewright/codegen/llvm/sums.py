@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tilewright.codegen.llvm.builder import Builder, Value, constant
+from tilewright.codegen.llvm.builder import Builder, Value, constant, opaque
 from tilewright.codegen.llvm.known import Known
 from tilewright.ir import expr as E
 from tilewright.ir.expr import Expr
@@ -28,9 +28,7 @@ class Start:
     """Where the body of a long loop begins, with what its indices have in common there.
 
     A sum of registers that are older than ``newest`` is computed once, in ``lines`` at the start of
-    the body, and LLVM is kept from seeing what it is a sum of. Its loop strength reduction tries
-    the parts of each address in every arrangement, which for a body of hundreds of accesses takes
-    longer than the rest of compiling it.
+    the body, and is :func:`.builder.opaque`.
     """
 
     newest: str
@@ -110,7 +108,7 @@ class Sums(Known):
                     part += ".s"
                 total = part
             name = start.sums[key] = self.b.name()
-            start.lines.append(f'  {name} = call i64 asm "", "=r,0"(i64 {total})')
+            start.lines.append(f"  {name} = {opaque(total)}")
         return [(name, 1), *items[count:]]
 
     def _prefix(self, items: tuple[tuple[str, int], ...]) -> Value:
