@@ -61,6 +61,12 @@ class Analyzer:
         self._introduce(var)
         context = self.context
         low = as_index(min)
+        if isinstance(low, IntImm) and isinstance(extent, (int, IntImm)):
+            count = extent if isinstance(extent, int) else extent.value
+            if count == 1:
+                context.fixed[var] = Affine({}, low.value)
+            context.narrow(var, (low.value, low.value + count - 1))
+            return
         start = self.affine(low)
         span: Span = (bounds.lower(self, start, 1), inf)
         symbolic = bool(start.terms) and not reads_memory(low)

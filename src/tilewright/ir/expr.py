@@ -37,7 +37,8 @@ class Expr(Operand, Interned):
     around in its type, operation by operation.
     """
 
-    __slots__ = ("dtype", "exact")
+    #: ``contents`` are the variables in it and the buffers that it reads, once somebody has asked.
+    __slots__ = ("dtype", "exact", "contents")
     if TYPE_CHECKING:  # not annotations, which would make them fields of every node
 
         @property

@@ -203,6 +203,8 @@ class Rewriter:
     def _field(self, old: Any) -> Any:
         if isinstance(old, Expr):
             return self.expr(old)
+        if old is None:
+            return None
         if isinstance(old, Buffer):
             return self.buffer(old)
         if isinstance(old, tuple):
@@ -387,6 +389,60 @@ def exprs(node: Node) -> Iterator[Expr]:
     return (e for e in found if isinstance(e, Expr))
 
 
+_Contents: TypeAlias = tuple[frozenset[Var], frozenset[Buffer]]
+_NOTHING: _Contents = frozenset(), frozenset()
+_put_contents: Callable[[Expr, _Contents], None] = vars(Expr)["contents"].__set__
+
+
+def contents(e: Expr) -> _Contents:
+    """The variables that occur in ``e``, also those that it binds, and the buffers that it reads.
+
+    They are kept with it, and asked for by many passes of each expression.
+    """
+    if type(e) in _LEAVES:
+        return (frozenset((e,)), _NOTHING[1]) if isinstance(e, Var) else _NOTHING
+    found: _Contents | None = getattr(e, "contents", None)
+    if found is not None:
+        return found
+    stack: list[Any] = [e]
+    while stack:
+        top = stack[-1]
+        inside = below(top)
+        waiting = [x for x in inside if not (type(x) in _LEAVES or hasattr(x, "contents"))]
+        if waiting:
+            stack += waiting
+            continue
+        stack.pop()
+        parts = [contents(x) for x in inside if isinstance(x, Expr)]
+        found = _joined(parts, (top.buffer,) if isinstance(top, Load) else ())
+        _put_contents(top, found)
+    return contents(e)
+
+
+def _joined(parts: list[_Contents], own: tuple[Buffer, ...]) -> _Contents:
+    """What is in any of ``parts``, and ``own``; one of the parts where that has all."""
+    if not parts:
+        return frozenset(), frozenset(own)
+    most = max(parts, key=lambda part: (len(part[0]), len(part[1])))
+    if all(a <= most[0] and b <= most[1] for a, b in parts) and most[1].issuperset(own):
+        return most
+    return (
+        frozenset().union(*(part[0] for part in parts)),
+        frozenset(own).union(*(part[1] for part in parts)),
+    )
+
+
+def roots(node: Node) -> Iterator[Expr]:
+    """The expressions in the statements of ``node``, or itself, without those below them."""
+    stack: list[Node] = [node]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, Expr):
+            yield top
+        else:
+            stack.extend(reversed(below(top)))
+
+
 def free_vars(node: Node) -> list[Var]:
     """Variables used in ``node`` and bound outside of it, in order of appearance."""
     used: dict[Var, None] = {}
@@ -412,9 +468,7 @@ def symbolic_extents(buffer: Buffer) -> list[Var]:
 
 def uses(node: Node, variables: set[Var]) -> bool:
     """Whether any of ``variables`` occurs in ``node``."""
-    if type(node) in _LEAVES:
-        return node in variables
-    return any(isinstance(e, Var) and e in variables for e in distinct(node))
+    return any(not contents(e)[0].isdisjoint(variables) for e in roots(node))
 
 
 def indexes(s: For, scope: str) -> bool:

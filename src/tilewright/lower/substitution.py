@@ -16,7 +16,7 @@ from tilewright.ir.buffer import Buffer, Layout
 from tilewright.ir.expr import Expr
 from tilewright.ir.operand import OPERATORS
 from tilewright.ir.stmt import Access, Allocate, AllReduce, For, ForKind, Instr, Let, Stmt, Store
-from tilewright.ir.visit import Rewriter, Steps, walk
+from tilewright.ir.visit import Rewriter, Steps, distinct
 
 _FOLDED: dict[type[Expr], Callable[[Any, Any], Expr]] = {
     E.Add: ops.add, E.Sub: ops.sub, E.Mul: ops.mul, E.FloorDiv: ops.floordiv,
@@ -101,7 +101,7 @@ def copy(s: Stmt, mapping: Mapping[Any, Expr] | None = None) -> Any:
     """
     own: dict[Any, Expr] = dict(mapping or {})
     buffers: list[Buffer] = []
-    for node in walk(s):
+    for node in distinct(s):
         if isinstance(node, For) and node.kind is ForKind.THREAD:
             continue
         if isinstance(node, (For, Let, E.LetExpr)):

@@ -51,6 +51,8 @@ class Expressions(Conditions):
     def _expr(self, e: Expr) -> Value:
         b, types = self.b, self.types
         match e:
+            case E.Load():
+                return self.load(e)
             case Var():
                 held = self.variable(e)
                 return b.convert("trunc", held, types.register(e.dtype))
@@ -82,8 +84,6 @@ class Expressions(Conditions):
             case E.LetExpr(var, value, body):
                 self.let(var, value)
                 return self.expr(body)
-            case E.Load():
-                return self.load(e)
             case E.Call():
                 return calls.write(self, e)
         raise TargetError(f"no LLVM IR for {type(e).__name__}: {e}")

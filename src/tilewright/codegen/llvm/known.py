@@ -9,6 +9,7 @@ from tilewright.codegen.llvm.builder import Value
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Var
+from tilewright.ir.visit import contents
 
 _PURE, _PARTIAL, _EFFECT = 0, 1, 2
 
@@ -23,8 +24,6 @@ class Known:
     def __init__(self) -> None:
         self._begin()
         self._effects: dict[Expr, int] = {}
-        self._free: dict[Expr, frozenset[Var]] = {}
-        self._reads: dict[Expr, frozenset[Buffer]] = {}
         self._stores = 0  # so far
         self._stored: dict[Buffer, int] = {}  # the last one to each buffer
 
@@ -116,17 +115,17 @@ class Known:
 
     def recall(self, form: str, e: Expr) -> Value | None:
         """The value of ``e`` where it is known."""
-        effects = self.effects(e)
+        effects, key = self.effects(e), (form, e)
         if effects == _PURE:
             for known in reversed(self._known):
-                value = known.get((form, e))
+                value = known.get(key)
                 if value is not None:
                     return value
         elif effects == _PARTIAL:
             for loaded in reversed(self._loaded):
-                found = loaded.get((form, e))
+                found = loaded.get(key)
                 if found is not None:
-                    changed = (self._stored.get(b, 0) for b in self.reads(e))
+                    changed = (self._stored.get(b, 0) for b in contents(e)[1])
                     return found[0] if found[1] >= max(changed, default=0) else None
         return None
 
@@ -136,28 +135,12 @@ class Known:
         if effects == _EFFECT:
             return
         level = len(self._bound) - 1
-        while (bound := self._bound[level]) is not None and bound.isdisjoint(self.free(e)):
+        while (bound := self._bound[level]) is not None and bound.isdisjoint(contents(e)[0]):
             level -= 1
         if effects == _PURE:
             self._known[level][form, e] = value
         else:
             self._loaded[level][form, e] = value, self._stores
-
-    def free(self, e: Expr) -> frozenset[Var]:
-        """The variables in ``e``."""
-        found = self._free.get(e)
-        if found is None:
-            own = frozenset((e,)) if isinstance(e, Var) else frozenset[Var]()
-            found = self._free[e] = own.union(*map(self.free, _operands(e)))
-        return found
-
-    def reads(self, e: Expr) -> frozenset[Buffer]:
-        """The buffers that ``e`` loads from."""
-        found = self._reads.get(e)
-        if found is None:
-            own = frozenset((e.buffer,)) if isinstance(e, E.Load) else frozenset[Buffer]()
-            found = self._reads[e] = own.union(*map(self.reads, _operands(e)))
-        return found
 
     def effects(self, e: Expr) -> int:
         """0 for what can always be evaluated, :data:`_PARTIAL` for what may fail (loads),

@@ -18,7 +18,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import ForKind, Stmt
-from tilewright.ir.visit import Steps, exprs, run, statements
+from tilewright.ir.visit import Steps, contents, exprs, run, statements
 from tilewright.lower.analysis.steps import steps
 
 #: How many bytes of a function's arrays lie on the stack, where LLVM may turn them into registers.
@@ -302,7 +302,7 @@ class Statements(Memory):
         later |= {e.var for e in inside if isinstance(e, E.LetExpr)}
 
         def known(e: Expr) -> bool:
-            free = self.free(e)
+            free = contents(e)[0]
             return not self.partial(e) and later.isdisjoint(free) and free <= self.variables.keys()
 
         for e in inside:

@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Call, Expr, LetExpr, Load, Var
 from tilewright.ir.stmt import Allocate, AllReduce, For, ForKind, If, Instr, Let, Stmt, Store
-from tilewright.ir.visit import Steps, children, distinct, exprs, run, statements
+from tilewright.ir.visit import (
+    Steps,
+    children,
+    contents,
+    distinct,
+    exprs,
+    roots,
+    run,
+    statements,
+)
 
 
 @dataclass
@@ -137,9 +146,12 @@ class Liveness:
         self.now += 1
 
     def use(self, node: Expr | Stmt) -> None:
-        for e in distinct(node):
-            if isinstance(e, Load):
-                self.access(e.buffer, read=True)
+        for root in roots(node):
+            read = [b for b in contents(root)[1] if b in self.allocated]
+            if len(read) > 1:  # in order
+                read = [e.buffer for e in distinct(root) if isinstance(e, Load)]
+            for buffer in read:
+                self.access(buffer, read=True)
 
     def access(self, buffer: Buffer, *, read: bool = False, opaque: bool = False) -> None:
         found = self.allocated.get(buffer)

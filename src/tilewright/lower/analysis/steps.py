@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from tilewright.arith import Analyzer
-from tilewright.ir.expr import IntImm
+from tilewright.ir.expr import Expr, IntImm
 from tilewright.ir.stmt import Allocate, For, ForKind, If, Let, Remark, Seq, Stmt
 from tilewright.ir.visit import children
 
@@ -37,5 +39,10 @@ def turns(s: For, unknown: int = 1) -> int:
         return 1
     if isinstance(s.extent, IntImm):
         return s.extent.value
-    most = Analyzer().bounds(s.extent).hi if s.kind is ForKind.UNROLLED else None
+    most = _most(s.extent) if s.kind is ForKind.UNROLLED else None
     return most or unknown
+
+
+@lru_cache(256)
+def _most(extent: Expr) -> int | None:
+    return Analyzer().bounds(extent).hi

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Load, Var
+from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import Allocate, AllReduce, For, If, Instr, Let, Remark, Seq, Stmt, Store
-from tilewright.ir.visit import Steps, allocated, distinct, run
+from tilewright.ir.visit import Steps, allocated, contents, roots, run, statements
 
 
 def mentions(node: Expr | Stmt, variables: set[Expr], buffers: set[Buffer]) -> bool:
     """Whether ``node`` uses any of the variables, or reads or writes any of the buffers."""
-    for e in distinct(node):
-        match e:
-            case Var():
-                found = e in variables
-            case Load(buffer) | Store(buffer):
-                found = buffer in buffers
-            case AllReduce(_, written):
-                found = not buffers.isdisjoint(written)
-            case _:
-                continue
-        if found:
+    if isinstance(node, Stmt):
+        for s in statements(node):
+            match s:
+                case Store(buffer) if buffer in buffers:
+                    return True
+                case AllReduce(_, written) if not buffers.isdisjoint(written):
+                    return True
+    for e in roots(node):
+        used, read = contents(e)
+        if not (variables.isdisjoint(used) and buffers.isdisjoint(read)):
             return True
     return False
 

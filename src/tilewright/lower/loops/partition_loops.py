@@ -87,11 +87,11 @@ _Domain: TypeAlias = dict[Var, tuple[Expr, Expr] | None]
 
 
 class _Guard(NamedTuple):
-    """A condition, what the loops around it range over, the steps it guards, and whether it is
-    that of a branch (or of a loop's end) and not of a choice of values."""
+    """A condition, the loops and names around it, the steps it guards, and whether it is that of a
+    branch (or of a loop's end) and not of a choice of values."""
 
     condition: Expr
-    inner: _Domain
+    around: tuple[For | Let, ...]
     steps: float
     branch: bool
 
@@ -149,13 +149,17 @@ class _Partition(InContext):
             self.analyzer.bind(s.var, s.min, s.extent)
             most = self.analyzer.bounds(s.extent).hi
             long = most is None or most >= _LONG
-            found = run(self.guards(s.body, s.var, dict(self.threads), 1))
+            found = run(self.guards(s.body, s.var, (), 1))
+            domains: dict[tuple[int, ...], _Domain] = {}
             worth = steps(s.body, _UNKNOWN) / _SHARE if found else 0
             for guard in found:
                 # What guards the vectors of a reduction is a mask, cheaper than copies of the body.
                 if guard.steps < worth or ((reduction or self.gpu) and not guard.branch):
                     continue
-                lower, upper = self.bounds(guard, s.var)
+                place = tuple(map(id, guard.around))
+                if place not in domains:
+                    domains[place] = self.domain(guard.around)
+                lower, upper = self.bounds(guard.condition, domains[place], s.var)
                 first, after = low, high
                 for e in lower:
                     first = ops.maximum(first, e)
@@ -183,52 +187,62 @@ class _Partition(InContext):
         # With symbolic ends the interior may be empty; where the whole is constant, it must not.
         return isinstance(whole, IntImm) and not self.analyzer.prove(2 * size >= whole)
 
-    def guards(self, s: Stmt, var: Var, inner: _Domain, times: float) -> Steps:
+    def guards(self, s: Stmt, var: Var, around: tuple[For | Let, ...], times: float) -> Steps:
         """The conditions on ``var`` in ``s``, which is done ``times`` times an iteration."""
         found: list[_Guard] = []
 
         def note(condition: Expr, steps: float, branch: bool) -> None:
             for c in conjuncts(condition):
                 if uses(c, {var}) and pure(c):
-                    found.append(_Guard(c, inner, steps, branch))
+                    found.append(_Guard(c, around, steps, branch))
 
         match s:
-            case For(loop, low, extent, _, body):
+            case For(_, low, extent, _, body):
                 trips = turns(s, _UNKNOWN)
                 for end in (low, extent):
-                    for x in exprs(end):
+                    for x in exprs(end) if uses(end, {var}) else ():
                         condition = _constant_wins(x)
                         if condition is not None:
                             note(condition, times * trips * steps(body, _UNKNOWN), True)
-                with self.analyzer.scope():
-                    self.analyzer.bind(loop, low, extent)
-                    known = self.analyzer.bounds(loop)
-                    first = low if known.lo is None else ops.const(known.lo)
-                    last = low + extent - 1 if known.hi is None else ops.const(known.hi)
-                    domain = {**inner, loop: (first, last)}
-                    return found + (yield self.guards(body, var, domain, times * trips))
-            case Let(let):
-                inner = {**inner, let: None}
-            case If(condition, then, orelse):
+                return found + (yield self.guards(body, var, (*around, s), times * trips))
+            case Let():
+                around = (*around, s)
+            case If(condition, then, orelse) if uses(condition, {var}):
                 guarded = steps(then, _UNKNOWN) + (0 if orelse is None else steps(orelse, _UNKNOWN))
                 note(condition, times * guarded, True)
         for child in children(s):
             if isinstance(child, Stmt):
-                found += yield self.guards(child, var, inner, times)
+                found += yield self.guards(child, var, around, times)
                 continue
-            for e in exprs(child):
+            for e in exprs(child) if uses(child, {var}) else ():
                 if isinstance(e, E.Select):
                     note(e.condition, times, False)
         return found
 
-    def bounds(self, guard: _Guard, var: Var) -> tuple[list[Expr], list[Expr]]:
+    def domain(self, around: tuple[For | Let, ...]) -> _Domain:
+        """What the variables of threads, and of the loops and names ``around`` a guard range over,
+        from the outermost in."""
+        found = dict(self.threads)
+        with self.analyzer.scope():
+            for s in around:
+                if isinstance(s, Let):
+                    found[s.var] = None
+                    continue
+                self.analyzer.bind(s.var, s.min, s.extent)
+                known = self.analyzer.bounds(s.var)
+                first = s.min if known.lo is None else ops.const(known.lo)
+                last = s.min + s.extent - 1 if known.hi is None else ops.const(known.hi)
+                found[s.var] = first, last
+        return found
+
+    def bounds(self, condition: Expr, inner: _Domain, var: Var) -> tuple[list[Expr], list[Expr]]:
         """Bounds of ``var`` within which a guard holds for all values of inner variables."""
         nothing: tuple[list[Expr], list[Expr]] = [], []
-        difference = at_most_zero(guard.condition)
+        difference = at_most_zero(condition)
         if difference is None:
             return nothing
         domain: dict[Var, tuple[Expr, Expr]] = {}
-        for v, ends in guard.inner.items():
+        for v, ends in inner.items():
             if uses(difference, {v}):
                 if ends is None:
                     return nothing
@@ -238,7 +252,7 @@ class _Partition(InContext):
         except Unbounded:
             return nothing
         lower, upper, rest = solve(worst <= 0, var, self.analyzer)
-        if rest or any(uses(e, {var, *guard.inner}) for e in lower + upper):
+        if rest or any(uses(e, {var, *inner}) for e in lower + upper):
             return nothing
         return lower, upper
 
