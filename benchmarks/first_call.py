@@ -141,6 +141,7 @@ def main() -> None:
         print(json.dumps(first_call(*options.one)))
         return
     rows = []
+    installed = measure.as_installed()
     print(f"{'model':24} {'layout':14} {'kernels':>7} {'CPU seconds':>11} {'error':>8}")
     for name in options.models:
         for layout in LAYOUTS:
@@ -148,7 +149,7 @@ def main() -> None:
                 done = subprocess.run(
                     [sys.executable, __file__, "--one", name, layout],
                     check=True, stdout=subprocess.PIPE, text=True,
-                    env={**os.environ, "TILEWRIGHT_CACHE": cache},
+                    env={**installed, "TILEWRIGHT_CACHE": cache},
                 )  # fmt: skip
             row = json.loads(done.stdout.splitlines()[-1])
             rows.append(row)

@@ -92,7 +92,9 @@ def opaque(value: str, low: int | None = None, high: int | None = None) -> str:
     LLVM's loop strength reduction tries the parts of each address in every arrangement, which takes
     longer than the rest of compiling a loop where addresses have many.
     """
-    known = "" if low is None or high is None else f"range(i64 {low}, {high + 1}) "
+    known = ""
+    if low is not None and high is not None and -(2**63) <= low <= high < 2**63 - 1:
+        known = f"range(i64 {low}, {high + 1}) "
     return f'call {known}i64 asm "", "=r,0"(i64 {value})'
 
 
