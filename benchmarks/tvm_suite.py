@@ -1,17 +1,23 @@
-"""TVM's own tests through :mod:`tilewright.tvm`: how many of them pass.
+"""TVM's own tests through :mod:`tilewright.tvm`: how many of them pass, and why others do not.
 
 ``python benchmarks/tvm_suite.py CHECKOUT tests/python/te`` takes a checkout of TVM 0.19 (nothing of
 it is kept here), lets ``import tvm`` find Tilewright's alias, and runs the tests of a folder or a
-file with pytest, each file in a process of its own. ``--only LIST`` counts the tests that are named
-in a file, one a line, such as those that pass on TVM itself (``--list`` writes the names).
+file with pytest, each file in a process of its own. It prints a line a file and, below, the reasons
+by how many tests have them.
+
+``--only LIST`` counts the tests that are named in a file, one a line, such as those that pass on
+TVM itself: ``--tvm --list LIST``, with the Python that has TVM. A test speaks of TVM's internals
+where its text, or a helper that it calls, has a name of ``INTERNALS``; these are counted apart.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import importlib.abc
 import importlib.machinery
+import json
 import re
 import subprocess
 import sys
@@ -19,6 +25,14 @@ from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+#: Names of what has no counterpart: passes, TVMScript, hybrid script, Relay and Relax, registered
+#: functions of TVM's own tests. A file whose head imports one speaks of it in all tests.
+INTERNALS = (
+    r"tir\.transform|tvm\.script|tvm\.te\.hybrid|\brelay\b|\brelax\b|tir\.analysis|_ffi\b|"
+    r"schedule_record|primitive_record|\btest\.op\."
+)
+_RESULT = "tvm_suite "
 
 
 class TvmIsTilewright(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -50,15 +64,67 @@ def _module(name: str, thing: Any) -> ModuleType:
     return made
 
 
-def run_file(path: str) -> int:
+class Results:
+    """A plugin of pytest that prints what became of each test, a line of JSON each."""
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            self._print(report)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self._print(report)
+
+    def _print(self, report: Any) -> None:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        reason = crash.message if crash else str(report.longrepr or "")
+        line = [report.nodeid.rsplit("/", 1)[-1], report.outcome, _first(reason)]
+        print("\n" + _RESULT + json.dumps(line), flush=True)
+
+
+def _first(reason: str) -> str:
+    """The line of an error that says what is wrong."""
+    lines = [line.removeprefix("E").strip() for line in reason.split("\n") if line.strip()]
+    named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Failed)\b", line)]
+    return (named or lines or [""])[0][:300]
+
+
+def run_file(path: str, tvm: bool) -> int:
     """The tests of one file, in this process."""
     import pytest
 
-    sys.meta_path.insert(0, TvmIsTilewright())
+    if not tvm:
+        sys.meta_path.insert(0, TvmIsTilewright())
     sys.path.insert(0, str(Path(path).parent))
-    return pytest.main(
-        ["-q", "-rA", "--tb=line", "-p", "no:cacheprovider", "--rootdir=/", "-c", "/dev/null", path]
-    )
+    flags = ["-q", "--tb=short", "-p", "no:cacheprovider", "-p", "tvm.testing.plugin"]
+    return pytest.main([*flags, "--rootdir=/", "-c", "/dev/null", path], plugins=[Results()])
+
+
+def internal(path: Path) -> set[str]:
+    """The tests of a file, by name, that speak of TVM's internals."""
+    text = path.read_text()
+    tree = ast.parse(text)
+    head = [n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom))]
+    if any(re.search(INTERNALS, _imported(n)) for n in head):
+        return {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    everything = [*tree.body, *(node for c in classes for node in c.body)]
+    speaks: dict[str, bool] = {}
+    calls: dict[str, set[str]] = {}
+    for node in everything:
+        if isinstance(node, ast.FunctionDef):
+            source = "\n".join(ast.unparse(part) for part in (*node.decorator_list, *node.body))
+            speaks[node.name] = re.search(INTERNALS, source) is not None
+            calls[node.name] = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    for _ in calls:
+        for name, used in calls.items():
+            speaks[name] |= any(speaks.get(other, False) for other in used if other != name)
+    return {name for name, found in speaks.items() if found}
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> str:
+    names = ", ".join(alias.name for alias in node.names)
+    return f"{node.module}.{names}" if isinstance(node, ast.ImportFrom) else names
 
 
 def main() -> None:
@@ -73,40 +139,60 @@ def main() -> None:
     options = parser.parse_args()
     where = options.checkout / options.tests
     if options.one:
-        raise SystemExit(run_file(str(where)))
-    only = set(options.only.read_text().split("\n")) if options.only else None
+        raise SystemExit(run_file(str(where), options.tvm))
+    only = set(options.only.read_text().split("\n")) - {""} if options.only else None
     passed: list[str] = []
     total: Counter[str] = Counter()
+    causes: Counter[str] = Counter()
     for path in sorted(where.rglob("test_*.py")) if where.is_dir() else [where]:
         name = str(path.relative_to(options.checkout))
         command = [sys.executable, __file__, str(options.checkout), name, "--one"]
-        if options.tvm:
-            command = [sys.executable, "-m", "pytest", "-q", "-rA", "--tb=line", str(path)]
+        command += ["--tvm"] * options.tvm
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=options.timeout, check=False
             )
-            text = done.stdout
+            text, rest = done.stdout, done.stderr.strip().split("\n")[-1]
         except subprocess.TimeoutExpired as error:
-            text = (error.stdout or b"").decode()
+            text, rest = (error.stdout or b"").decode(), "no result in time"
+        found = {}
+        for line in re.findall(rf"^{_RESULT}(.*)$", text, re.M):
+            test, outcome, reason = json.loads(line)
+            found[test] = outcome, reason
+        whole = found.pop(path.name, None)  # an error at the head of a file
+        apart = internal(path)
+        wanted = {t for t in only or () if t.startswith(path.name)} if only is not None else None
         counts: Counter[str] = Counter()
-        for outcome, test in re.findall(r"^(PASSED|FAILED|ERROR) \S*?(test_\S+)", text, re.M):
-            if only is not None and test not in only:
+        for test in sorted(found if wanted is None else wanted):
+            outcome, reason = found.get(test, whole or ("failed", rest))
+            if outcome == "skipped" and wanted is None:
                 continue
-            counts[outcome] += 1
-            passed += [test] * (outcome == "PASSED")
-            if outcome != "PASSED":
-                print(f"    {outcome} {test} {_reason(text, test)}")
+            kind = "internals" if re.split(r"::|\[", test)[-1 - ("[" in test)] in apart else "other"
+            counts[kind] += 1
+            counts[f"{kind} passed"] += outcome == "passed"
+            passed += [test] * (outcome == "passed")
+            if outcome != "passed":
+                print(f"    {outcome} {test} {reason}")
+                causes[f"{'internals: ' * (kind == 'internals')}{_cause(reason)}"] += 1
+        if whole is not None and wanted is None:
+            print(f"    {whole[0]} {path.name} {whole[1]}")
         total += counts
-        print(f"{counts['PASSED']:4} of {counts.total():4}  {name}", flush=True)
-    print(f"{total['PASSED']} of {total.total()} tests of {options.tests} pass")
+        print(f"{_counted(counts)}  {name}", flush=True)
+    print(f"{_counted(total)}  {options.tests}\n\ntests  reason")
+    for cause, count in causes.most_common():
+        print(f"{count:5}  {cause}")
     if options.list:
         options.list.write_text("\n".join(passed) + "\n")
 
 
-def _reason(text: str, test: str) -> str:
-    found = re.search(rf"^(?:FAILED|ERROR) \S*{re.escape(test)} - (.*)", text, re.M)
-    return found[1][:160] if found else ""
+def _counted(counts: Counter[str]) -> str:
+    text = f"{counts['other passed']:4} of {counts['other']:4}"
+    return f"{text}, internals {counts['internals passed']:3} of {counts['internals']:3}"
+
+
+def _cause(reason: str) -> str:
+    """A reason without the numbers in which its tests differ."""
+    return re.sub(r"\b\d+\b", "N", reason)[:140]
 
 
 if __name__ == "__main__":

@@ -113,6 +113,11 @@ class Buffer(_Declared):
         return self
 
     @property
+    def data(self) -> Buffer:
+        """The pointer to its start, under TVM's name: a call takes the buffer itself for it."""
+        return self
+
+    @property
     def dense_strides(self) -> tuple[Expr, ...]:
         """Row-major strides, in elements."""
         return _dense(self.shape)

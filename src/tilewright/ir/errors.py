@@ -45,6 +45,10 @@ class UnknownTypeError(LanguageError, ValueError):
     """A type of values that there is not."""
 
 
+class NestedTagError(LanguageError, ValueError):
+    """A tag within another one."""
+
+
 class _PlacedError(TilewrightError):
     """An error about a stage of a schedule.
 

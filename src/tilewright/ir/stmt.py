@@ -64,6 +64,11 @@ class For(Stmt):
     annotations: tuple[tuple[Pragma, Any], ...] = ()
     pipelines: IterVar | None = None
 
+    @property
+    def loop_var(self) -> Var:
+        """``var``, under TVM's name."""
+        return self.var
+
     def pragma(self, key: Pragma, default: Any) -> Any:
         """The value of a pragma of this loop."""
         return next((value for name, value in self.annotations if name == key), default)
@@ -87,12 +92,30 @@ class If(Stmt):
     then: Stmt
     orelse: Stmt | None = None
 
+    @property
+    def then_case(self) -> Stmt:
+        """``then``, under TVM's name."""
+        return self.then
+
+    @property
+    def else_case(self) -> Stmt | None:
+        """``orelse``, under TVM's name."""
+        return self.orelse
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Seq(Stmt):
     """One after the other; make it with :func:`seq`, which flattens."""
 
     stmts: tuple[Stmt, ...]
+
+    @property
+    def seq(self) -> tuple[Stmt, ...]:
+        """``stmts``, under TVM's name."""
+        return self.stmts
+
+    def __getitem__(self, position: int) -> Stmt:
+        return self.stmts[position]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -101,6 +124,16 @@ class Allocate(Stmt):
 
     buffer: Buffer
     body: Stmt
+
+    @property
+    def extents(self) -> tuple[Expr, ...]:
+        """The shape of the buffer, under TVM's name."""
+        return self.buffer.shape
+
+    @property
+    def dtype(self) -> str:
+        """The type of its elements."""
+        return self.buffer.dtype
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -40,6 +40,7 @@ class Schedule:
         self.stages: list[Stage] = []
         self._by_buffer: dict[Buffer, Stage] = {}
         self.moved: dict[Buffer, Buffer] = {}  # what transform_layout keeps a tensor in
+        self.separators: dict[Buffer, tuple[int, ...]] = {}  # positions of AXIS_SEPARATOR
         self._readers: tuple[list[Operation], dict[Buffer, list[Stage]]] = ([], {})
         for op in _topological(self.outputs):
             self.add(Stage(self, op))
@@ -145,6 +146,17 @@ class Schedule:
         from tilewright.schedule.group import create_group
 
         return create_group(self, outputs, inputs, include_inputs)
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups of :meth:`create_group`."""
+        found: dict[Group, None] = {}
+        for stage in self.stages:
+            group = stage.group
+            while group is not None:
+                found[group] = None
+                group = group.group
+        return list(found)
 
     @property
     def stage_map(self) -> dict[Operation, Stage]:

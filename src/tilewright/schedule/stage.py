@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.errors import LoweringError, ScheduleError, user_location
-from tilewright.ir.expr import Expr
+from tilewright.ir.expr import Expr, StringImm
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.stmt import ForKind, Pragma
 from tilewright.schedule.absent import absent
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from tilewright.schedule.schedule import Schedule
 
 
+#: TVM's numbers of the kinds of axes.
+ITER_TYPES = {"DataPar": 0, "ThreadIndex": 1, "CommReduce": 2, "Ordered": 3, "Opaque": 4,
+              "Unrolled": 5, "Vectorized": 6, "Parallelized": 7, "Tensorized": 8}  # fmt: skip
+
+
 @dataclass(slots=True)
 class AxisMark:
     """What a schedule says of one leaf axis."""
@@ -29,6 +34,30 @@ class AxisMark:
     prefetches: list[tuple[Tensor, Expr]] = field(default_factory=list)
     instruction: Any = None
     where: str = ""
+
+    @property
+    def iter_type(self) -> int:
+        """TVM's number of how its iterations are carried out."""
+        if self.instruction is not None:
+            return ITER_TYPES["Tensorized"]
+        if self.thread is not None:
+            return ITER_TYPES["ThreadIndex"]
+        names = {
+            ForKind.UNROLLED: "Unrolled",
+            ForKind.VECTORIZED: "Vectorized",
+            ForKind.PARALLEL: "Parallelized",
+        }
+        return ITER_TYPES[names.get(self.kind, "DataPar")]
+
+    @property
+    def tensor_intrin(self) -> Any:
+        """``instruction``, under TVM's name."""
+        return self.instruction
+
+    @property
+    def pragma_keys(self) -> list[StringImm]:
+        """The names of its pragmas, as TVM gives them."""
+        return [StringImm(str(key)) for key in self.pragmas]
 
     @property
     def said(self) -> str:
@@ -98,6 +127,11 @@ class Stage:
     def attach_type(self) -> int:
         """TVM's number of its place: 1 at the root, 2 inlined, 4 at an axis."""
         return {"root": 1, "inline": 2, "at": 4}[self.attachment.kind]
+
+    @property
+    def iter_var_attrs(self) -> dict[IterVar, AxisMark]:
+        """What the schedule says of axes, under TVM's name."""
+        return self.marks
 
     def replace_op(self, op: Operation) -> None:
         """Compute the outputs by another operation; what was scheduled is forgotten."""

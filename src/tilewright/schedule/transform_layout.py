@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +13,15 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, FloorDiv, FloorMod, IntImm, Load, Var
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import add, as_index, const, floordiv, floormod, mul
-from tilewright.ir.visit import rewrite_exprs, substitute
+from tilewright.ir.visit import exprs, rewrite_exprs, substitute
 from tilewright.schedule.cache import renamed_body, replace_output
 from tilewright.schedule.stage import Stage
 from tilewright.te.axes import declared
 from tilewright.te.operation import ComputeOp, PlaceholderOp
 from tilewright.te.tensor import Tensor
 
-#: Between indices that a machine addresses apart, in TVM; here it has no effect.
+#: Between indices that a machine addresses apart, in TVM. Here memory has one dimension, and only
+#: the loops that :func:`tilewright.tvm.lower` shows have the others.
 AXIS_SEPARATOR = "axis_separator"
 
 
@@ -36,9 +38,9 @@ def transform_layout(stage: Stage, mapping: Callable[..., Any]) -> list[Any]:
     """Keep the output of ``stage`` at the indices that ``mapping`` makes of its own; the new axes
     are returned, as loops of the stage in their order.
 
-    ``mapping`` takes as many indices as the tensor has and returns a list: of them in another
-    order, of parts of them (``i // 4, i % 4``), of several in one (``i * 8 + j``). Consumers read
-    the elements where they are. An argument of the program has the new shape.
+    ``mapping`` takes as many indices as the tensor has (``lambda *outer, i: ...`` names the last)
+    and returns a list: of them in another order, of parts of them (``i // 4, i % 4``), of several
+    in one (``i * 8 + j``). Consumers read the elements where they are. An argument of the program has the new shape.
 
     Raises :class:`ScheduleError` where the mapping is no bijection of this kind, such as where an
     extent is not divided, where the shape is symbolic, and where the stage was scheduled already.
@@ -63,7 +65,9 @@ def transform_layout(stage: Stage, mapping: Callable[..., Any]) -> list[Any]:
     analyzer = Analyzer()
     for var, extent in zip(old, extents, strict=True):
         analyzer.bind(var, 0, extent)
-    given = [g for g in mapping(*old) if not isinstance(g, str)]
+    mapped = _mapped(mapping, old)
+    given = [g for g in mapped if not isinstance(g, str)]
+    separators = [k for k, g in enumerate(mapped) if isinstance(g, str)]
     new = [analyzer.simplify(as_index(g)) for g in given]
     parts = [_digits(stage, e, dict(zip(old, extents, strict=True))) for e in new]
     shape = [_product(d.size for d, _ in digits) for digits in parts]
@@ -72,6 +76,7 @@ def transform_layout(stage: Stage, mapping: Callable[..., Any]) -> list[Any]:
         for k, extent in enumerate(shape)
     )
     back = _inverse(stage, old, extents, parts, [a.var for a in axes])
+    _check_divides(stage, given, dict(zip(old, extents, strict=True)))
     buffer = Buffer(tensor.name, tuple(map(const, shape)), tensor.dtype, tensor.buffer.scope)
     made: ComputeOp | PlaceholderOp
     if isinstance(op, ComputeOp):
@@ -86,8 +91,34 @@ def transform_layout(stage: Stage, mapping: Callable[..., Any]) -> list[Any]:
     replace_output(schedule, op, made)
     stage.replace_op(made)
     schedule.moved[tensor.buffer] = buffer
+    if separators:
+        schedule.separators[buffer] = tuple(k - n for n, k in enumerate(separators))
     schedule.know(stage, buffer)
     return list(axes)
+
+
+def _mapped(mapping: Callable[..., Any], old: Sequence[Var]) -> Any:
+    """What ``mapping`` makes of the indices; parameters that have to be named take the last."""
+    names = [
+        p.name
+        for p in inspect.signature(mapping).parameters.values()
+        if p.kind is p.KEYWORD_ONLY and p.default is p.empty
+    ]
+    first = len(old) - len(names)
+    return mapping(*old[:first], **dict(zip(names, old[first:], strict=True)))
+
+
+def _check_divides(stage: Stage, mapped: Sequence[Any], extents: dict[Var, int]) -> None:
+    """Raises where an index is split by a number that does not divide its extent."""
+    for index in mapped:
+        for e in exprs(as_index(index)):
+            match e:
+                case FloorDiv(Var() as var, IntImm(_, by)) | FloorMod(Var() as var, IntImm(_, by)):
+                    if extents.get(var, 0) % by:
+                        raise stage.error(
+                            f"transform_layout: {e} splits an extent of {extents[var]} by {by}",
+                            mend="Split by a number that divides it",
+                        )
 
 
 def _product(sizes: Any) -> int:

@@ -103,6 +103,11 @@ class Target:
         return self.limits.shared_memory
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """What TVM calls its keys: the kind, and "cpu" or "gpu"."""
+        return (self.kind, "gpu" if self.is_gpu else "cpu")
+
+    @property
     def is_gpu(self) -> bool:
         """Whether schedules for it bind axes to blocks and threads."""
         return self.kind != "llvm"

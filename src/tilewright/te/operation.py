@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.ir.buffer import Buffer, Layout
-from tilewright.ir.errors import LanguageError, user_location
+from tilewright.ir.errors import LanguageError, NestedTagError, user_location
 from tilewright.ir.expr import Expr, Load, Reduce, Var
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import Value, as_expr, const
@@ -27,10 +27,10 @@ _tag: ContextVar[str | None] = ContextVar("tag", default=None)
 def tag_scope(tag: str) -> Iterator[None]:
     """Give a tag to the operations that are declared within; also to decorate a function with.
 
-    Raises :class:`LanguageError` within another one.
+    Raises :class:`NestedTagError` within another one.
     """
     if _tag.get() is not None:
-        raise LanguageError(f"tag_scope({tag!r}) stands within tag_scope({_tag.get()!r})")
+        raise NestedTagError(f"tag_scope({tag!r}) stands within tag_scope({_tag.get()!r})")
     token = _tag.set(tag)
     try:
         yield

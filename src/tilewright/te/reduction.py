@@ -103,6 +103,8 @@ def comm_reducer(
             lambda a, b: (te.if_then_else(a[1] >= b[1], a[0], b[0]), te.max(a[1], b[1])),
             lambda t0, t1: (te.const(-1, t0), te.min_value(t1)), name="argmax")
         te.compute((n,), lambda i: argmax((k, A[i, k]), axis=k))
+
+    Of two expressions, the reducer returned is ``fcombine`` itself.
     """
     made: dict[tuple[str, ...], Reducer] = {}
 
@@ -130,6 +132,8 @@ def comm_reducer(
     ) -> Any:
         several = isinstance(expr, (tuple, list))
         source = tuple(as_expr(e) for e in (expr if several else (expr,)))
+        if isinstance(axis, Expr) and where is None and init is None:
+            return fcombine(source[0], axis)
         reducer = reducer_for(tuple(e.dtype for e in source), several)
         condition = const(True) if where is None else as_condition(where)
         starts: tuple[Expr, ...] = ()

@@ -26,6 +26,8 @@ from tilewright.ir.errors import TilewrightError
 from tilewright.ir.func import Func as _Func
 from tilewright.runtime import Device, NDArray
 from tilewright.schedule import Schedule, create_schedule
+from tilewright.schedule import relations as _relations
+from tilewright.schedule.stage import ITER_TYPES as _ITER_TYPES
 from tilewright.schedule.transform_layout import AXIS_SEPARATOR
 from tilewright.target import Target as _Target
 from tilewright.tvm import functions as _functions
@@ -33,6 +35,7 @@ from tilewright.tvm import intrinsics as _intrinsics
 from tilewright.tvm import ir_builder as _builder
 from tilewright.tvm import machines as _machines
 from tilewright.tvm import packed as _packed
+from tilewright.tvm import parametrize as _parametrize
 from tilewright.tvm import programs as _programs
 from tilewright.tvm.functions import convert as convert
 from tilewright.tvm.machines import cpu, cuda, device, opencl
@@ -46,7 +49,7 @@ __all__ = [
     "build_config", "cl", "container", "context", "contrib", "convert", "cpu", "create_schedule",
     "cuda", "decl_buffer", "decl_tensor_intrin", "device", "driver", "error", "expr",
     "get_global_func", "gpu", "ir", "ir_builder", "lower", "module", "nd", "opencl",
-    "register_func", "runtime", "schedule", "target", "te", "tensor", "testing", "tir", "topi",
+    "register_func", "runtime", "schedule", "stmt", "target", "te", "tensor", "testing", "tir", "topi",
     "transform",
 ]  # fmt: skip
 
@@ -135,18 +138,20 @@ _statements = {
     for name, cls in vars(_stmt).items()
     if isinstance(cls, type) and issubclass(cls, _stmt.Stmt)
 }
+_iter_var = _Constructor(_te.IterVar, _te.IterVar, **_ITER_TYPES)
 _program_nodes = {
     "Buffer": _Buffer,
     "BufferLoad": _expr.Load,
     "BufferStore": _stmt.Store,
     "IfThenElse": _stmt.If,
-    "IterVar": _te.IterVar,
+    "IterVar": _iter_var,
     "PrimFunc": _Func,
     "ProducerLoad": _expr.Load,
     "SeqStmt": _stmt.Seq,
 }
+stmt: Any = _Namespace("tir.stmt", **{**_statements, **_program_nodes})
 tir: Any = _Namespace("tir", **{**_language, **_nodes, **_statements, **_program_nodes})
-tir.ir_builder, tir.stmt_functor = ir_builder, _functor
+tir.ir_builder, tir.stmt_functor, tir.stmt = ir_builder, _functor, stmt
 register_func, get_global_func = _packed.register_func, _packed.get_global_func
 decl_buffer, decl_tensor_intrin = _intrinsics.decl_buffer, _intrinsics.decl_tensor_intrin
 expr: Any = _Namespace("expr", **_nodes)
@@ -179,7 +184,10 @@ schedule: Any = _Namespace(
     Schedule=Schedule,
     create_schedule=create_schedule,
     Buffer=_Buffer,
-    IterVar=_te.IterVar,
+    IterVar=_iter_var,
+    Split=_relations.Split,
+    Fuse=_relations.Fuse,
+    Singleton=_relations.Single,
     AutoInlineBroadcast=_functions.inline_broadcast,
     AutoInlineElemWise=_functions.inline_elementwise,
     AutoInlineInjective=_functions.inline_injective,
@@ -235,17 +243,34 @@ runtime: Any = _Namespace(
 module: Any = _Namespace(
     "module", load=_machines.load_module, enabled=_machines.enabled, Module=BuiltModule
 )
+
+
+class _Plugin(_Namespace):
+    """``tvm.testing.plugin``, whose fixture needs pytest: made when pytest looks."""
+
+    def __init__(self) -> None:
+        super().__init__("testing.plugin")
+
+    def __dir__(self) -> list[str]:
+        self.__dict__.update(_parametrize.plugin())
+        return list(self.__dict__)
+
+
 testing: Any = _Namespace(
     "testing",
     assert_allclose=_machines.assert_allclose,
     assert_prim_expr_equal=_functions.assert_prim_expr_equal,
+    check_numerical_grads=_parametrize.check_numerical_grads,
     uses_gpu=lambda test: test,
     device_enabled=_machines.enabled,
     enabled_targets=_machines.enabled_targets,
-    main=_machines.run_tests,
-    parameter=_machines.parameter,
-    parameters=_machines.parameters,
-    parametrize_targets=_machines.parametrize_targets,
-    fixture=_machines.fixture,
-    **{f"requires_{kind}": _machines.requirement(kind) for kind in _machines.REQUIREMENTS},
+    main=_parametrize.run_tests,
+    parameter=_parametrize.parameter,
+    parameters=_parametrize.parameters,
+    parametrize_targets=_parametrize.parametrize_targets,
+    exclude_targets=_parametrize.exclude_targets,
+    known_failing_targets=_parametrize.known_failing_targets,
+    fixture=_parametrize.fixture,
+    plugin=_Plugin(),
+    **{f"requires_{kind}": _parametrize.requirement(kind) for kind in _parametrize.REQUIREMENTS},
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright import te
@@ -39,7 +39,9 @@ def const(value: Any, dtype: str | None = None) -> Expr:
 
 
 def convert(value: Any) -> Any:
-    """A Python number as a constant; lists element by element."""
+    """A Python number as a constant; lists and dictionaries element by element."""
+    if isinstance(value, Mapping):
+        return {key: convert(v) for key, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [convert(v) for v in value]
     return ops.as_expr(value)
@@ -327,7 +329,12 @@ def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
             return all(equal(getattr(a, n), getattr(b, n)) for n in names if n != "name")
         return bool(a == b)
 
-    given = (x if isinstance(x, (Stmt, Func)) else ops.as_expr(x) for x in (lhs, rhs))
+    def whole(x: Any) -> Any:
+        if isinstance(x, (list, tuple)):
+            return tuple(map(whole, x))
+        return x if isinstance(x, (Stmt, Func)) else ops.as_expr(x)
+
+    given = (whole(x) for x in (lhs, rhs))
     return equal(*given)
 
 

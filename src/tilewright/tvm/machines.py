@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,9 +13,17 @@ from tilewright.runtime import Device, NDArray
 from tilewright.target import Target, current_target
 from tilewright.tvm.programs import BuiltModule
 
+#: Kinds of TVM's targets that have no counterpart: no machine has such a device.
+_ABSENT = ("aocl", "ext_dev", "hexagon", "metal", "rocm", "vulkan", "webgpu")
+
 
 def device(kind: str, index: int = 0) -> Device:
-    """A device by the name of its target: "cpu", "llvm", "cuda", "opencl", "sim"."""
+    """A device by the name of its target: "cpu", "llvm", "cuda", "opencl", "sim".
+
+    One of a kind that TVM alone has does not exist: nothing can be put there.
+    """
+    if str(kind).split()[0] in _ABSENT:
+        return Device(str(kind).split()[0], index)
     return Device.parse(f"{str(kind).split()[0]}:{index}")
 
 
@@ -53,6 +60,8 @@ def load_module(path: str, fmt: str = "") -> BuiltModule:
 
 def enabled(kind: str) -> bool:
     """Whether this machine can run kernels for a target."""
+    if kind.split()[0] in _ABSENT:
+        return False
     machine = Target.parse(kind)
     return device(machine.kind).exist
 
@@ -121,74 +130,3 @@ class _Folder:
 def tempdir(custom_path: str | None = None) -> _Folder:
     """``tvm.contrib.utils.tempdir``: a folder for what a program writes."""
     return _Folder()
-
-
-# -- TVM's helpers for tests, which need pytest ---------------------------------------------------
-
-#: What a test may require, under TVM's names, and the target that stands for it.
-REQUIREMENTS = {
-    "llvm": "llvm", "opencl": "opencl", "gpu": "cuda", "cuda": "cuda", "tensorcore": "cuda",
-    "vulkan": "", "rocm": "", "metal": "", "hexagon": "", "cudagraph": "cuda", "package": "",
-}  # fmt: skip
-
-
-def requirement(kind: str) -> Callable[..., Any]:
-    """A decorator that skips tests where this machine has no such device."""
-
-    def decorate(*given: Any, **_: Any) -> Any:
-        import pytest
-
-        target = REQUIREMENTS[kind]
-        mark = pytest.mark.skipif(not (target and enabled(target)), reason=f"needs {kind}")
-        return mark(given[0]) if given and callable(given[0]) else mark
-
-    return decorate
-
-
-def run_tests() -> None:
-    """Run the tests of the file that calls it."""
-    import pytest
-
-    raise SystemExit(pytest.main([sys._getframe(1).f_globals["__file__"]]))
-
-
-def parameter(*values: Any, ids: Any = None, by_dict: Any = None) -> Any:
-    """A fixture that takes each of ``values`` in turn, as ``tvm.testing.parameter``."""
-    import pytest
-
-    if by_dict is not None:
-        ids, values = list(by_dict), tuple(by_dict.values())
-
-    @pytest.fixture(params=values, ids=ids or [str(v) for v in values])
-    def fixture(*_: Any, request: Any) -> Any:
-        return request.param
-
-    return fixture
-
-
-def parameters(*rows: Any, ids: Any = None) -> Any:
-    """One such fixture a column."""
-    return tuple(parameter(*column) for column in zip(*rows, strict=True))
-
-
-def fixture(*given: Any, **_: Any) -> Any:
-    """``pytest.fixture``."""
-    import pytest
-
-    return pytest.fixture(*given) if given else pytest.fixture
-
-
-def parametrize_targets(*targets: Any) -> Any:
-    """A decorator that gives a test the arguments ``target`` and ``dev`` of those targets that run
-    here, of all that do where none is named."""
-    import pytest
-
-    if len(targets) == 1 and callable(targets[0]):
-        return parametrize_targets()(targets[0])
-    named = [
-        t
-        for t in targets or ("llvm", "opencl")
-        if str(t).split()[0] in ("llvm", "c", "cuda", "opencl")
-    ]
-    found = [(t, device(str(t))) for t in named if enabled(str(t))]
-    return pytest.mark.parametrize(("target", "dev"), found, ids=[str(t) for t, _ in found])

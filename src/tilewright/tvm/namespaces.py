@@ -22,7 +22,6 @@ _INSTEAD = {
     "relay": "declare operators with te.compute or tvm.topi",
     "rpc": "build, kernel.save(path), and tilewright.load(path) on the other machine",
     "script": "str(tvm.lower(s, args)) is the script of a program; programs are written in te",
-    "stmt": "statements are classes of tilewright.ir.stmt",
 }
 #: How many names are listed; of more, those that are near.
 _FEW = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,10 +13,13 @@ from tilewright.ir import script, text2017
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.func import Func
-from tilewright.ir.stmt import ForKind, Pragma, Stmt
+from tilewright.ir.stmt import ForKind, Pragma, Produce, Stmt
+from tilewright.ir.visit import Rewriter, Steps
 from tilewright.lower.backend.flatten import flatten
 from tilewright.lower.build.bounds import infer_bounds
 from tilewright.lower.build.schedule_to_func import schedule_to_func
+from tilewright.lower.loops.drop_guards import drop_guards
+from tilewright.lower.loops.hoist_guards import hoist_guards
 from tilewright.lower.pipeline import form
 from tilewright.lower.pipeline import lower as lower_module
 from tilewright.runtime import Kernel
@@ -61,6 +64,13 @@ class Program:
         with configured(self.schedule, self.config):
             return form(self.schedule, self.args, machine, self.name, self.binds, self.partial)
 
+    @cached_property
+    def tir(self) -> Func:
+        """Its loops in the form of TIR that TVM lowers to: over offsets, with guards where they can
+        be decided first, and without the names of the stages that they compute."""
+        flat = flatten(hoist_guards(drop_guards(self.func)), self.schedule.separators)
+        return replace(self.func, body=_Unnamed().stmt(flat.body))
+
     def kernel(self, target: Target | None, verify: bool) -> Kernel:
         with configured(self.schedule, self.config):
             if not self.binds and not self.partial:
@@ -70,6 +80,11 @@ class Program:
                 self.schedule, self.args, machine, self.name, None, self.binds, self.partial
             )
             return build_kernel(module, target=machine, verify=verify)
+
+
+class _Unnamed(Rewriter):
+    def steps(self, s: Stmt) -> Steps:
+        return (yield super().steps(s.body if isinstance(s, Produce) else s))
 
 
 class IRModule:
@@ -87,11 +102,11 @@ class IRModule:
         if found is None:
             listed = ", ".join(map(repr, self.programs))
             raise KeyError(f"the module has no function {name!r}: it has {listed}")
-        return found.func
+        return found.tir
 
     @property
     def functions(self) -> dict[str, Func]:
-        return {name: program.func for name, program in self.programs.items()}
+        return {name: program.tir for name, program in self.programs.items()}
 
     def items(self) -> Any:
         """The functions and their names."""
@@ -110,7 +125,8 @@ class IRModule:
         if style not in ("script", "2017"):
             raise ValueError(f'the styles are "script" and "2017", not {style!r}')
         written = text2017.program_text if style == "2017" else script.script_text
-        return "\n".join(written(f, flatten(f)) for f in self.functions.values())
+        funcs = [program.func for program in self.programs.values()]
+        return "\n".join(written(f, flatten(f)) for f in funcs)
 
     script = astext = text
 
@@ -156,7 +172,7 @@ def schedule_to_module(
 def create_prim_func(ops: Sequence[Any]) -> Func:
     """The program that computes the last of ``ops`` from the others, one nest of loops a stage."""
     made = [t for t in ops if isinstance(t, Tensor) and not isinstance(t.op, PlaceholderOp)]
-    return lower(create_schedule([t.op for t in made]), ops)["main"]
+    return Program(create_schedule([t.op for t in made]), tuple(ops)).func
 
 
 def infer_bound(s: Schedule) -> dict[Any, Range]:

@@ -14,7 +14,9 @@ for i in range(8):
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from tilewright.arith import Analyzer
 from tilewright.ir.buffer import Buffer
@@ -29,25 +31,37 @@ from tilewright.lower.context import InContext, analyzer_of
 from tilewright.lower.substitution import put
 
 
-def flatten(func: Func) -> Func:
+def flatten(func: Func, separators: Mapping[Buffer, Sequence[int]] | None = None) -> Func:
     """``func`` over one-dimensional buffers, indices being offsets in elements.
+
+    A dense buffer among ``separators`` is left with as many dimensions as are apart there: those of
+    its own between two positions become one.
 
     An index that is a ramp of stride 1 in the last dimension of a dense buffer stays one:
     ``Ramp(offset, 1, lanes)``. Other vectors become arithmetic on vectors.
     """
-    flat = _Flatten(analyzer_of(func))
+    flat = _Flatten(analyzer_of(func), separators or {})
     params = tuple(p if isinstance(p, Var) else flat.buffer(p) for p in func.params)
     return replace(func, params=params, body=flat.stmt(func.body))
 
 
 class _Flatten(InContext):
-    def __init__(self, analyzer: Analyzer) -> None:
+    def __init__(self, analyzer: Analyzer, separators: Mapping[Buffer, Sequence[int]]) -> None:
         super().__init__(analyzer)
+        self.separators = separators
         self.flat: dict[Buffer, Buffer] = {}
+
+    def parts(self, b: Buffer) -> list[tuple[int, Buffer]]:
+        """The dimensions of ``b`` that become one each: where they begin, and their array."""
+        ends = [0, *self.separators.get(b, ()), len(b.shape)]
+        return [(i, replace(b, shape=b.shape[i:j])) for i, j in pairwise(ends)]
 
     def buffer(self, b: Buffer) -> Buffer:
         """The one-dimensional buffer in place of ``b``."""
         found = self.flat.get(b)
+        if found is None and b in self.separators:
+            shape = tuple(self.analyzer.simplify(part.size) for _, part in self.parts(b))
+            found = self.flat[b] = replace(b, shape=shape)
         if found is None:
             size, scope = self.analyzer.simplify(b.size), b.scope
             if b.distribution is not None:
@@ -56,9 +70,14 @@ class _Flatten(InContext):
             self.flat[b] = found
         return found
 
-    def place(self, b: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr]:
+    def place(self, b: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """The offset of an element, or a vector of offsets."""
         own = tuple(map(self.expr, indices))
+        if b in self.separators:
+            return tuple(
+                self.analyzer.simplify(part.offset(own[i : i + len(part.shape)]))
+                for i, part in self.parts(b)
+            )
         if b.distribution is not None:
             return (self.slot(b.distribution, own),)
         offset = self.analyzer.simplify(b.offset(own))
