@@ -178,11 +178,11 @@ def main() -> None:
             print(f"    {whole[0]} {path.name} {whole[1]}")
         total += counts
         print(f"{_counted(counts)}  {name}", flush=True)
+        if options.list:
+            options.list.write_text("".join(f"{test}\n" for test in passed))
     print(f"{_counted(total)}  {options.tests}\n\ntests  reason")
     for cause, count in causes.most_common():
         print(f"{count:5}  {cause}")
-    if options.list:
-        options.list.write_text("\n".join(passed) + "\n")
 
 
 def _counted(counts: Counter[str]) -> str:

@@ -77,6 +77,8 @@ class Device:
         try:
             if self.kind == "cuda":
                 found = importlib.import_module(f"{_HERE}.cuda_driver").device_count()
+            elif self.kind != "opencl":
+                return False
             else:
                 found = len(importlib.import_module(f"{_HERE}.opencl_device").devices())
             return self.index < int(found)

@@ -40,7 +40,8 @@ def transform_layout(stage: Stage, mapping: Callable[..., Any]) -> list[Any]:
 
     ``mapping`` takes as many indices as the tensor has (``lambda *outer, i: ...`` names the last)
     and returns a list: of them in another order, of parts of them (``i // 4, i % 4``), of several
-    in one (``i * 8 + j``). Consumers read the elements where they are. An argument of the program has the new shape.
+    in one (``i * 8 + j``). Consumers read the elements where they are. An argument of the program
+    has the new shape.
 
     Raises :class:`ScheduleError` where the mapping is no bijection of this kind, such as where an
     extent is not divided, where the shape is symbolic, and where the stage was scheduled already.

@@ -19,6 +19,7 @@ from tilewright.tune.dispatch import (
     ApplyConfig,
     ApplyHistoryBest,
     DispatchContext,
+    FallbackContext,
     apply_history_best,
     get_config,
 )
@@ -40,9 +41,9 @@ from tilewright.tune.xgb_tuner import XGBTuner
 
 __all__ = [
     "AnnotateEntity", "ApplyConfig", "ApplyHistoryBest", "ConfigEntity", "ConfigSpace",
-    "DispatchContext", "FallbackConfigEntity", "GATuner", "GridSearchTuner", "LocalBuilder",
-    "LocalRunner", "MeasureErrorNo", "MeasureInput", "MeasureResult", "OtherOptionEntity",
-    "RandomTuner", "Records", "ReorderEntity", "SplitEntity", "Task", "Tuner", "TuningError",
+    "DispatchContext", "FallbackConfigEntity", "FallbackContext", "GATuner", "GridSearchTuner",
+    "LocalBuilder", "LocalRunner", "MeasureErrorNo", "MeasureInput", "MeasureResult",
+    "OtherOptionEntity", "RandomTuner", "Records", "ReorderEntity", "SplitEntity", "Task", "Tuner", "TuningError",
     "XGBTuner", "apply_history_best", "callback", "get_config", "measure", "measure_option",
     "record", "task", "template", "tuner",
 ]  # fmt: skip
@@ -54,4 +55,14 @@ tuner: Any = SimpleNamespace(
     GridSearchTuner=GridSearchTuner,
     RandomTuner=RandomTuner,
     XGBTuner=XGBTuner,
+)
+#: Where it has the spaces; a task's module says nothing of them itself.
+vars(task)["space"] = SimpleNamespace(
+    ConfigEntity=ConfigEntity,
+    ConfigSpace=ConfigSpace,
+    FallbackConfigEntity=FallbackConfigEntity,
+    AnnotateEntity=AnnotateEntity,
+    OtherOptionEntity=OtherOptionEntity,
+    ReorderEntity=ReorderEntity,
+    SplitEntity=SplitEntity,
 )

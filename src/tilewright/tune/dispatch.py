@@ -50,6 +50,17 @@ class DispatchContext:
         self._outer = None
 
 
+class FallbackContext(DispatchContext):
+    """Answers every query with a fallback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory: dict[Any, Any] = {}
+
+    def query(self, target: Target | str | None, workload: Workload | None) -> Definitions:
+        return FallbackConfig()
+
+
 class ApplyConfig(DispatchContext):
     """One configuration for every template inside."""
 

@@ -25,7 +25,7 @@ from tilewright.ir.buffer import Buffer as _Buffer
 from tilewright.ir.errors import TilewrightError
 from tilewright.ir.func import Func as _Func
 from tilewright.runtime import Device, NDArray
-from tilewright.schedule import Schedule, create_schedule
+from tilewright.schedule import Schedule
 from tilewright.schedule import relations as _relations
 from tilewright.schedule.stage import ITER_TYPES as _ITER_TYPES
 from tilewright.schedule.transform_layout import AXIS_SEPARATOR
@@ -42,15 +42,23 @@ from tilewright.tvm.machines import cpu, cuda, device, opencl
 from tilewright.tvm.namespaces import Constructor as _Constructor
 from tilewright.tvm.namespaces import Namespace as _Namespace
 from tilewright.tvm.namespaces import missing as _missing
-from tilewright.tvm.programs import BuiltModule, IRModule, build, build_config, lower, pass_context
+from tilewright.tvm.programs import (
+    BuiltModule,
+    IRModule,
+    build,
+    build_config,
+    create_schedule,
+    lower,
+    pass_context,
+)
 
 __all__ = [
     *_te.__all__, "BuiltModule", "IRModule", "Schedule", "TVMError", "arith", "build",
     "build_config", "cl", "container", "context", "contrib", "convert", "cpu", "create_schedule",
     "cuda", "decl_buffer", "decl_tensor_intrin", "device", "driver", "error", "expr",
     "get_global_func", "gpu", "ir", "ir_builder", "lower", "module", "nd", "opencl",
-    "register_func", "runtime", "schedule", "stmt", "target", "te", "tensor", "testing", "tir", "topi",
-    "transform",
+    "register_func", "runtime", "schedule", "stmt", "target", "te", "tensor", "testing", "tir",
+    "topi", "transform",
 ]  # fmt: skip
 
 
@@ -249,10 +257,11 @@ class _Plugin(_Namespace):
     """``tvm.testing.plugin``, whose fixture needs pytest: made when pytest looks."""
 
     def __init__(self) -> None:
-        super().__init__("testing.plugin")
+        hook = _parametrize.pytest_generate_tests
+        super().__init__("testing.plugin", pytest_generate_tests=hook)
 
     def __dir__(self) -> list[str]:
-        self.__dict__.update(_parametrize.plugin())
+        self.__dict__["dev"] = _parametrize.device_fixture()
         return list(self.__dict__)
 
 

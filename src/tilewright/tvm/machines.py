@@ -14,7 +14,10 @@ from tilewright.target import Target, current_target
 from tilewright.tvm.programs import BuiltModule
 
 #: Kinds of TVM's targets that have no counterpart: no machine has such a device.
-_ABSENT = ("aocl", "ext_dev", "hexagon", "metal", "rocm", "vulkan", "webgpu")
+_ABSENT = (
+    "aocl", "aocl_sw_emu", "ext_dev", "hexagon", "metal", "nvptx", "rocm", "sdaccel", "vpi",
+    "vulkan", "webgpu",
+)  # fmt: skip
 
 
 def device(kind: str, index: int = 0) -> Device:

@@ -131,15 +131,15 @@ def _names(given: Any) -> list[str]:
     return given.split(",") if isinstance(given, str) else list(given)
 
 
-def plugin() -> dict[str, Any]:
-    """What the module ``tvm.testing.plugin`` holds."""
+def device_fixture() -> Any:
+    """The fixture ``dev`` of ``tvm.testing.plugin``: the device of the target of a test."""
     import pytest
 
     @pytest.fixture
     def dev(target: Any) -> Device:
         return device(str(target))
 
-    return {"pytest_generate_tests": pytest_generate_tests, "dev": dev}
+    return dev
 
 
 def check_numerical_grads(

@@ -24,7 +24,8 @@ from tilewright.lower.pipeline import form
 from tilewright.lower.pipeline import lower as lower_module
 from tilewright.runtime import Kernel
 from tilewright.runtime.compile import build as build_kernel
-from tilewright.schedule import Schedule, create_schedule
+from tilewright.schedule import Schedule
+from tilewright.schedule import create_schedule as make_schedule
 from tilewright.target import Target, current_target
 from tilewright.te import ExternOp, PlaceholderOp, Range, Tensor
 from tilewright.tvm.packed import raise_what_was_raised
@@ -160,6 +161,14 @@ def lower(
     made = IRModule(Program(inputs, tuple(args or ()), name, others, dict(_config.get())))
     made[name]  # whose errors are those of lowering
     return made
+
+
+def create_schedule(ops: Any) -> Schedule:
+    """:func:`tilewright.schedule.create_schedule`; arguments of the program among other outputs
+    are there already."""
+    given = list(ops) if isinstance(ops, (list, tuple)) else [ops]
+    found = [op for op in given if not isinstance(getattr(op, "op", op), PlaceholderOp)]
+    return make_schedule(found or given)
 
 
 def schedule_to_module(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright import topi as _topi
+from tilewright.ir.errors import LanguageError
 from tilewright.ir.ops import tvm_promotion
 from tilewright.topi import nn as _own
 from tilewright.topi.utils import get_const_tuple as get_const_tuple
@@ -95,24 +96,43 @@ tag: Any = Namespace(
 )
 
 
-class _Schedules(Namespace):
-    """The schedules of a kind of machine."""
+class _Machine(Namespace):
+    """What topi has for a kind of machine: schedules, and operators that compute the same on all.
+
+    Tests and tables name functions of many machines, of which they call those of one: so what has
+    no counterpart is a function that says so where it is called.
+    """
 
     def __getattr__(self, name: str) -> Any:
-        if name in NN:
-            return NN[name]
-        return schedules.by_name(name)
+        if name.startswith("_"):
+            raise AttributeError(name)
+        for known in (NN, NAMES, IMAGE):
+            if name in known:
+                return known[name]
+        if name.startswith("schedule_") or name == "default_schedule":
+            return schedules.schedule_any
+        return self._refused(name)
+
+    def _refused(self, name: str) -> Callable[..., Any]:
+        def refused(*_: Any, **__: Any) -> Any:
+            raise LanguageError(
+                f"tvm.{self._namespace}.{name} has no counterpart: use the operator of tvm.topi, "
+                "tvm.topi.nn or tvm.topi.image that computes it, with a schedule of "
+                "tvm.topi.generic, which is for the target of the enclosing `with`"
+            )
+
+        return refused
 
 
-generic, x86, cuda, arm_cpu, mali, intel_graphics, hexagon = (
-    _Schedules(f"topi.{kind}")
-    for kind in ("generic", "x86", "cuda", "arm_cpu", "mali", "intel_graphics", "hexagon")
-)
+_KINDS = "arm_cpu bifrost cuda generic gpu hexagon hls intel_graphics mali rocm x86".split()
+_machines: dict[str, Any] = {kind: _Machine(f"topi.{kind}") for kind in _KINDS}
 
 
 def __getattr__(name: str) -> Any:
     if name in NAMES:
         return NAMES[name]
+    if name in _machines:
+        return _machines[name]
     if name in ("testing", "vision"):
         return importlib.import_module(f"tilewright.tvm.topi.{name}")
     if not name.startswith("_") and hasattr(_topi, name):

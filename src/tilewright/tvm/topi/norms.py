@@ -111,10 +111,11 @@ def batch_norm(
     training: Any = None, momentum: Any = None,
 ) -> list[Any]:  # fmt: skip
     """With what is known of the batches, or in ``training`` of this one; then also the new mean and
-    variance."""
+    variance, tensors of their own."""
     d = dimension(1 if axis is None else axis, data.ndim)
     eps, wanted = 1e-5 if epsilon is None else epsilon, [k for k in range(data.ndim) if k != d]
-    mean, variance, outs = moving_mean, moving_var, [moving_mean, moving_var]
+    mean, variance = moving_mean, moving_var
+    outs = [te.compute(t.shape, lambda c, t=t: t(c), "T_moving") for t in (mean, variance)]
     if training:
         count = product([data.shape[k] for k in wanted]).astype(data.dtype)
         mean = _sum(data, wanted, False, lambda v, i: v / count, "batch_mean")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tilewright.ir.expr import IntImm
 from tilewright.schedule import Schedule, create_schedule
 from tilewright.target import Target, current_target
-from tilewright.te import ComputeOp, IterVar, Tensor, thread_axis
+from tilewright.te import ComputeOp, IterVar, PlaceholderOp, Tensor, thread_axis
 
 #: Threads of a block, and lanes of a vector.
 _THREADS, _LANES = 256, 16
@@ -19,7 +18,7 @@ def schedule_any(outs: Any, *_: Any, **__: Any) -> Schedule:
     moves or maps elements is computed where it is read, and other stages each in a nest of its own,
     on all cores or threads."""
     given = list(outs) if isinstance(outs, (list, tuple)) else [outs]
-    tensors = [t for t in given if isinstance(t, Tensor)]
+    tensors = [t for t in given if isinstance(t, Tensor) and not isinstance(t.op, PlaceholderOp)]
     s = create_schedule([t.op for t in tensors])
     target = current_target() or Target.parse("llvm")
     for stage in s.stages:
@@ -58,10 +57,3 @@ def _on_threads(stage: Any, op: ComputeOp) -> None:
     block, thread = stage.split(whole, factor=_THREADS)
     stage.bind(block, thread_axis("blockIdx.x"))
     stage.bind(thread, thread_axis("threadIdx.x"))
-
-
-def by_name(name: str) -> Callable[..., Schedule]:
-    """The schedule that is asked for by any of TVM's names, ``schedule_...``."""
-    if not name.startswith("schedule_") and name != "default_schedule":
-        raise AttributeError(name)
-    return schedule_any

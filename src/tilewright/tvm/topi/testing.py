@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.tvm.topi import schedules
+from tilewright.tvm.topi.testing_resampling import resize1d_python as resize1d_python
+from tilewright.tvm.topi.testing_resampling import resize2d_python as resize2d_python
+from tilewright.tvm.topi.testing_resampling import resize3d_python as resize3d_python
 from tilewright.tvm.topi.windows import padding_of
 
 Array = Any
@@ -408,6 +411,13 @@ def get_injective_schedule(target: Any) -> Callable[..., Any]:
     return schedules.schedule_any
 
 
+def get_conv2d_nchw_implement(target: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """A convolution of NCHW, and its schedule."""
+    from tilewright.tvm.topi import NN  # whose tables import this package
+
+    return NN["conv2d_nchw"], schedules.schedule_any
+
+
 get_elemwise_schedule = get_broadcast_schedule = get_reduce_schedule = get_injective_schedule
 
 
@@ -418,6 +428,18 @@ def dispatch(target: Any, dispatch_map: Any) -> Any:
         dispatch_map.get("gpu") if kind in ("cuda", "sim", "opencl") else dispatch_map.get("cpu")
     )
     return dispatch_map.get(kind) or found or dispatch_map["generic"]
+
+
+def group_conv1d_ncw_python(
+    a_np: Array, w_np: Array, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Array:
+    return convolved(a_np, w_np, stride, padding, groups, dilation)
+
+
+def group_conv1d_transpose_ncw_python(
+    a_np: Array, w_np: Array, stride: Any, padding: Any, output_padding: Any, groups: int = 1
+) -> Array:
+    return conv_transpose_python(a_np, w_np, stride, padding, output_padding, groups)
 
 
 conv1d_ncw_python = _in_layout("NCW", "OIW")
