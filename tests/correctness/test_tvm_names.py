@@ -163,9 +163,9 @@ def test_everything_in_te_is_in_tvm_too():
 @pytest.mark.parametrize(
     ("name", "instead"),
     [
-        ("tvm.relay", "te.compute"),
-        ("tvm.auto_scheduler", "autotvm"),
-        ("tvm.rpc", "kernel.save"),
+        ("tvm.relay.var", "te.compute"),
+        ("tvm.auto_scheduler.SearchTask", "autotvm"),
+        ("tvm.rpc.connect", "kernel.save"),
         ("te.comput", "compute"),
         ("te.crate_schedule", "create_schedule"),
         ("tvm.nd.arry", "array"),

@@ -43,9 +43,9 @@ __all__ = [
     "AnnotateEntity", "ApplyConfig", "ApplyHistoryBest", "ConfigEntity", "ConfigSpace",
     "DispatchContext", "FallbackConfigEntity", "FallbackContext", "GATuner", "GridSearchTuner",
     "LocalBuilder", "LocalRunner", "MeasureErrorNo", "MeasureInput", "MeasureResult",
-    "OtherOptionEntity", "RandomTuner", "Records", "ReorderEntity", "SplitEntity", "Task", "Tuner", "TuningError",
-    "XGBTuner", "apply_history_best", "callback", "get_config", "measure", "measure_option",
-    "record", "task", "template", "tuner",
+    "OtherOptionEntity", "RandomTuner", "Records", "ReorderEntity", "SplitEntity", "Task", "Tuner",
+    "TuningError", "XGBTuner", "apply_history_best", "callback", "get_config", "measure",
+    "measure_option", "record", "task", "template", "tuner",
 ]  # fmt: skip
 
 #: Where AutoTVM has the tuners.

@@ -41,6 +41,7 @@ from tilewright.tvm.functions import convert as convert
 from tilewright.tvm.machines import cpu, cuda, device, opencl
 from tilewright.tvm.namespaces import Constructor as _Constructor
 from tilewright.tvm.namespaces import Namespace as _Namespace
+from tilewright.tvm.namespaces import absent as _absent
 from tilewright.tvm.namespaces import missing as _missing
 from tilewright.tvm.programs import (
     BuiltModule,
@@ -69,6 +70,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("tilewright.tvm.topi")
     if name == "autotvm":  # loaded when it is asked for: most programs do not tune
         return importlib.import_module("tilewright.tune.autotvm")
+    if name in _absent:
+        return _absent[name]
     if name.startswith("__"):
         raise AttributeError(name)
     raise _missing("tvm", name, sorted(__all__))

@@ -23,6 +23,8 @@ _INSTEAD = {
     "rpc": "build, kernel.save(path), and tilewright.load(path) on the other machine",
     "script": "str(tvm.lower(s, args)) is the script of a program; programs are written in te",
 }
+#: Those that are modules: a program may import them, and is told where it uses them.
+_MODULES = ("auto_scheduler", "meta_schedule", "micro", "relax", "relay", "rpc")
 #: How many names are listed; of more, those that are near.
 _FEW = 12
 
@@ -57,6 +59,20 @@ class Namespace(ModuleType):
 
     def __repr__(self) -> str:
         return f"<tilewright.tvm.{self._namespace}>"
+
+
+class Absent(Namespace):
+    """A module of TVM's without counterpart: it is imported, and each of its names is an error that
+    says what to use."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        mend = _INSTEAD[self._namespace]
+        raise AttributeError(f"Tilewright has no tvm.{self._namespace}.{name}: {mend}")
+
+
+absent = {name: Absent(name) for name in _MODULES}
 
 
 class Constructor:
