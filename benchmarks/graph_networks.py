@@ -226,10 +226,10 @@ def row(name: str, batch: int, model: nn.Module, options: argparse.Namespace) ->
 
 
 def quantised(data: bytes, target: str, images: torch.Tensor) -> Any:
-    """A network in int8, whose ranges are measured on this machine's CPU."""
+    """A network in int8, whose ranges are measured where it runs."""
     from tilewright.graph.calibrate import calibrated
 
-    known = calibrated(tilewright.load(data), [images[:_SAMPLES].numpy()], None)
+    known = calibrated(tilewright.load(data, target=target), [images[:_SAMPLES].numpy()], None)
     print(known, flush=True)
     return tilewright.load(data, target=target).quantized(known)
 

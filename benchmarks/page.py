@@ -298,7 +298,7 @@ def _compiled_training(results: Results) -> Iterator[dict[str, str]]:
     rows = [row for row in results["rows"] if "faster" in row]
     for column, beside in (("faster", ""), ("than compiled", ", `torch.compile`")):
         names = ", ".join(row["model"] for row in rows)
-        what = f"{names}, batch {rows[0]['batch']}, training, `backend=\"tilewright\"`"
+        what = f'{names}, batch {rows[0]["batch"]}, training, `backend="tilewright"`'
         yield line(what, _ratios(rows, column), _peer(results) + beside, "compiled_training.py")
 
 

@@ -23,6 +23,7 @@ def normalize(schedule: Schedule) -> Schedule:
     copy = Schedule.__new__(Schedule)
     copy.outputs, copy.stages, copy._by_buffer = list(schedule.outputs), [], {}
     copy._readers, copy.moved = ([], {}), schedule.moved
+    copy.separators = dict(schedule.separators)
     inlined: dict[Buffer, tuple[tuple[IterVar, ...], Expr]] = {}
     for stage in schedule.stages:
         if stage.attachment.kind == "inline" and isinstance(stage.op, ComputeOp):

@@ -266,7 +266,7 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
 
 
 def _exact(extents: Sequence[int], most: int) -> int:
-    """How many of the last axes sum at most so many products."""
+    """How many of the last axes sum at most ``most`` products."""
     return max(k for k in range(1, len(extents) + 1) if math.prod(extents[-k:]) <= most)
 
 
