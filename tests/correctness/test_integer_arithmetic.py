@@ -237,3 +237,22 @@ def test_what_is_computed_where_it_is_read_is_the_same_by_an_index_from_memory(v
     if target == "sim":
         s[second].bind(s[second].op.axis[0], te.thread_axis("threadIdx.x"))
     agree(s, [places], [second], target, {p: 2**31 - 3})
+
+
+def test_a_signed_number_widened_as_an_unsigned_one_compares_as_that():
+    """LLVM 22's vectoriser of straight code compared it in 32 bits, as a signed one
+    (llvm, seed 15007780 of the fuzzer)."""
+    b, c, d = (te.placeholder((9,), t, name=t) for t in ("int32", "int8", "uint16"))
+
+    def element(j: te.Var) -> te.Expr:
+        wide = c[j].astype("uint32").astype("int64")
+        return te.Select((40 // (0 - b[j])).astype("int64") <= wide, wide, d[j].astype("int64"))
+
+    out = te.compute((9,), element, name="out")
+    kernel = tilewright.build(te.create_schedule(out.op), [b, c, d, out], target="llvm")
+    divisors = np.array([-2, 3, 1, -40, 7, 40, -1, 2, 5], "int32")
+    numbers = np.array([-2, -1, 5, -128, 127, 0, 3, -3, 9], "int8")
+    others, found = np.arange(9, dtype="uint16"), np.empty(9, "int64")
+    kernel(divisors, numbers, others, found)
+    wide = numbers.astype("uint32").astype("int64")
+    assert np.array_equal(found, np.where(40 // -divisors.astype("int64") <= wide, wide, others))

@@ -157,7 +157,12 @@ def cast(b: Builder, types: Types, source: DType, to: DType, x: Value) -> Value:
         signed = source.kind == "int"
         return b.convert("sitofp" if signed else "uitofp", x, target)
     if source.is_bool or to.bits > source.bits:
-        return b.convert("sext" if source.kind == "int" else "zext", x, target)
+        wide = b.convert("sext" if source.kind == "int" else "zext", x, target)
+        if source.kind == "int" and to.kind == "uint" and to.lanes == 1:
+            # Where such a number is widened again, to int64, LLVM 22's vectoriser of straight code
+            # compares it in its narrow type, as a signed one. It may not see where it comes from.
+            return b.op(target, f'call {target} asm "", "=r,0"({wide})')
+        return wide
     return b.convert("trunc", x, target) if to.bits < source.bits else x
 
 
