@@ -83,3 +83,32 @@ def test_a_fused_reduction_of_more_than_32_bits_counts_all() -> None:
     found = np.zeros(1, "int64")
     tilewright.build(s, [A, B], "llvm")(np.ones(n, "int8"), found)
     assert found[0] == 6
+
+
+def test_a_loop_that_is_trimmed_to_nothing_does_not_wrap():
+    """Its end lies four thousand million below its beginning: in 32 bits that was a long loop
+    (llvm-windows, seed 1095 of the fuzzer)."""
+    a, p = te.placeholder((7,), "float32", name="a"), te.var("p", "int32")
+    twice = te.compute((7,), lambda i: a[i] * 2.0, name="twice")
+
+    def shifted(i: te.Var) -> te.Expr:
+        inside = te.all(p * 2 + i >= 0, p * 2 + i < 7)
+        return te.if_then_else(inside, twice[p * 2 + i], te.const(1, "float32"))
+
+    out = te.compute((6,), shifted, name="out")
+    s = te.create_schedule(out.op)
+    copy = s.cache_write(out, "global")
+    outer, _ = s[out].split(s[out].op.axis[0], 2)
+    outer, _ = s[out].split(outer, nparts=1)
+    s[copy].compute_at(s[out], outer)
+    s[twice].split(s[twice].op.axis[0], factor=2)
+    s[twice].compute_at(s[out], outer)
+    s[twice].align_bounds(s[twice].op.axis[0], 3)
+    kernel = tilewright.build(s, [a, out, p], target="llvm")
+    values = np.arange(7, dtype="float32")
+    for number in (2, 0, -1, -2_000_000_000, 2_000_000_000, -(2**31), 2**31 - 1):
+        found = np.empty(6, "float32")
+        kernel(values, found, number)
+        at = number * 2 + np.arange(6)
+        wanted = np.where((at >= 0) & (at < 7), values[np.clip(at, 0, 6)] * 2, 1)
+        assert np.array_equal(found, wanted), number

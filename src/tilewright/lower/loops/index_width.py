@@ -31,7 +31,7 @@ from tilewright.arith.widths import INT64, Widths, fitted
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.func import Func
-from tilewright.ir.ops import add
+from tilewright.ir.ops import add, maximum
 from tilewright.ir.stmt import Access, AllReduce, For, If, Instr, Let, Stmt, Store
 from tilewright.ir.visit import Steps, symbolic_extents
 
@@ -102,6 +102,8 @@ class _Widths(Widths):
         if t.bits < 64 and (first < least or end > greatest):
             var = self.wider[s.var] = Var.make(s.var.name, INT64)
             t = INT64
+        if extent.dtype.bits > t.bits and self.span(s.extent)[0] < type_span(t)[0]:
+            extent = maximum(extent, 0)  # no iterations, however far below: that may not wrap
         low, extent = fitted(low, t), fitted(extent, t)
         body = yield self.steps(s.body)
         same = var is s.var and low is s.min and extent is s.extent and body is s.body
