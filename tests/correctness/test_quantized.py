@@ -131,6 +131,8 @@ def test_a_function_is_within_one_of_the_reference(target):
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_onnx_runtimes_operator_is_within_one(dtype, last):
+    if dtype == "uint8" and not features(NATIVE) >= set(DOTS.features):
+        pytest.skip("without VNNI ONNX Runtime adds pairs of products of uint8 in 16 bits")
     p = Conv.parse((1, 8, 9, 9), (16, 4, 3, 3), 2, padding=(0, 1, 2, 1), stride=2, dtype=dtype,
                    epilogue="bias+dequantize+quantize(30,7)")  # fmt: skip
     arrays = inputs(p, 0)
