@@ -23,7 +23,7 @@ _INSTEAD = {
     "rpc": "build, kernel.save(path), and tilewright.load(path) on the other machine",
     "script": "str(tvm.lower(s, args)) is the script of a program; programs are written in te",
 }
-#: Those that are modules: a program may import them, and is told where it uses them.
+#: Those that are modules: a program may import them, and gets an error where it uses them.
 _MODULES = ("auto_scheduler", "meta_schedule", "micro", "relax", "relay", "rpc")
 #: How many names are listed; of more, those that are near.
 _FEW = 12
