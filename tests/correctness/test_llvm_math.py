@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -141,4 +142,4 @@ def test_vectors_of_exp_call_no_library() -> None:
         )
 
     assembly = kernel([a, b], loop("i", 4, body)).assembly
-    assert "call" not in assembly
+    assert set(re.findall(r"call\w*\s+(\S+)", assembly)) <= {"f.test"}  # the kernel's own

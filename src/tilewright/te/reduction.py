@@ -191,12 +191,12 @@ def sum(expr: Any, axis: Any, where: Value | None = None, init: Any = None) -> A
 
     Of conditions it is the number that hold, an int32.
     """
-    return _sum(_counted(expr), axis, where, init)
+    return _sum(_counted(expr), _axes(axis), where, init)
 
 
 def prod(expr: Any, axis: Any, where: Value | None = None, init: Any = None) -> Any:
     """The product of ``expr`` over ``axis``, of the elements where ``where`` holds."""
-    return _prod(_counted(expr), axis, where, init)
+    return _prod(_counted(expr), _axes(axis), where, init)
 
 
 def max(lhs: Any, rhs: Any = None, axis: Any = None, where: Any = None, init: Any = None) -> Any:
@@ -223,7 +223,7 @@ def _extremum(
     if axis is not None:
         if rhs is not None:
             raise LanguageError("give either a second value or an axis, not both")
-        return over(_counted(lhs), axis, where, init)
+        return over(_counted(lhs), _axes(axis), where, init)
     if rhs is None:
         raise LanguageError("give a second value, or axis= to reduce over")
     return pair(lhs, rhs)
