@@ -296,8 +296,10 @@ def _onnx_networks(results: Results) -> Iterator[dict[str, str]]:
 def _compiled_training(results: Results) -> Iterator[dict[str, str]]:
     """Training steps by the backend of torch.compile."""
     rows = [row for row in results["rows"] if "faster" in row]
+    device = results["environment"]["device"]
+    place = "" if "H200" in device else f"{device}: "
     for column, beside in (("faster", ""), ("than compiled", ", `torch.compile`")):
-        names = ", ".join(row["model"] for row in rows)
+        names = place + ", ".join(row["model"] for row in rows)
         what = f'{names}, batch {rows[0]["batch"]}, training, `backend="tilewright"`'
         yield line(what, _ratios(rows, column), _peer(results) + beside, "compiled_training.py")
 

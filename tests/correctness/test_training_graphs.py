@@ -153,3 +153,11 @@ def test_groups_of_sums_do_not_wait_for_each_other():
     wide = values["x"].astype("float64")
     total = values["y"].astype("float64").sum(0)
     assert close(found["b"], abs((wide * np.exp(1e-3 * total)).sum(0)), 1e-4)
+
+
+def test_numbers_that_are_equal_and_not_the_same_stay_apart():
+    x = Input("x", (4,), "float32")
+    out = {"a": Node("multiply", (x, 0.0)), "b": Node("multiply", (x, -0.0))}
+    found, _ = run({"inputs": [x], **out}, x=np.ones(4, "float32"))
+    assert not np.signbit(found["a"]).any()
+    assert np.signbit(found["b"]).all()

@@ -116,6 +116,8 @@ def merge_equal(graph: Graph) -> Graph:
     known: dict[object, Node] = {}
 
     def change(_: Node, now: Node) -> Value:
-        return known.setdefault((now.operator, now.operands, str(dict(now.attributes))), now)
+        # Numbers as they are written: 0.0 and -0.0 are equal, 1 and 1.0 of two types.
+        operands = tuple(x if isinstance(x, Value) else repr(x) for x in now.operands)
+        return known.setdefault((now.operator, operands, str(dict(now.attributes))), now)
 
     return graph.map(change)
