@@ -85,9 +85,9 @@ def round_to_float32(value: float) -> float:
     return found
 
 
-def opaque(value: str, low: int | None = None, high: int | None = None) -> str:
-    """The text of an i64 of which LLVM knows no more than its least and greatest value, not how it
-    was computed.
+def opaque(value: str, low: int | None = None, high: int | None = None, type: str = "i64") -> str:
+    """The text of an integer of which LLVM knows no more than its least and greatest value, where
+    they are given for an i64, not how it was computed.
 
     LLVM's loop strength reduction tries the parts of each address in every arrangement, which takes
     longer than the rest of compiling a loop where addresses have many.
@@ -95,7 +95,7 @@ def opaque(value: str, low: int | None = None, high: int | None = None) -> str:
     known = ""
     if low is not None and high is not None and -(2**63) <= low <= high < 2**63 - 1:
         known = f"range(i64 {low}, {high + 1}) "
-    return f'call {known}i64 asm "", "=r,0"(i64 {value})'
+    return f'call {known}{type} asm "", "=r,0"({type} {value})'
 
 
 def constant(value: Value) -> int | None:

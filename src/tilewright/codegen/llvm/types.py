@@ -15,6 +15,7 @@ from tilewright.codegen.llvm.builder import (
     Value,
     half_bits,
     literal,
+    opaque,
     round_to_float32,
     split_type,
     vector_type,
@@ -161,7 +162,7 @@ def cast(b: Builder, types: Types, source: DType, to: DType, x: Value) -> Value:
         if source.kind == "int" and to.kind == "uint" and to.lanes == 1:
             # Where such a number is widened again, to int64, LLVM 22's vectoriser of straight code
             # compares it in its narrow type, as a signed one. It may not see where it comes from.
-            return b.op(target, f'call {target} asm "", "=r,0"({wide})')
+            return b.op(target, opaque(wide.text, type=target))
         return wide
     return b.convert("trunc", x, target) if to.bits < source.bits else x
 
