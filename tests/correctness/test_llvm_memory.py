@@ -9,6 +9,8 @@ import pytest
 from tests.support.cpu import kernel, poisoned, ramp
 from tests.support.kernels import buffer, loop, store
 
+import tilewright
+from tilewright import te
 from tilewright.ir import Buffer, Layout, dtype, ops
 from tilewright.ir import expr as E
 from tilewright.ir.expr import Expr, Var
@@ -258,3 +260,31 @@ def test_a_value_read_before_a_store_is_read_again_after_it() -> None:
         y[3] += y[2]
         y[2] = y[3]
     np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("types", ["float32", "float64", "int32", "int64", "float16", "int8"])
+@pytest.mark.parametrize(("size", "around"), [(28, 14), (13, 7), (20, 10)])
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16, 32])
+def test_lanes_beyond_an_edge_are_off_in_parts_of_vectors(lanes, size, around, types):
+    """Unrolled, the masks are known to LLVM but for the row: of some registers all lanes are off.
+
+    LLVM 22 read those (without mask registers, as AVX2 is), or ended the process.
+    """
+    a = te.placeholder((size, size), types, "A")
+
+    def padded(i, j):
+        inside = [i >= around, i < around + size, j >= around, j < around + size]
+        return te.if_then_else(te.all(*inside), a[i - around, j - around], te.const(0, types))
+
+    b = te.compute((size + 2 * around, 64), padded, "B")
+    s = te.create_schedule(b.op)
+    outer, inner = s[b].split(b.op.axis[1], lanes)
+    s[b].vectorize(inner)
+    s[b].unroll(outer)
+    run = tilewright.build(s, [a, b], "llvm -arch=avx2")
+    given = (50 * np.random.default_rng(1).standard_normal((size, size))).astype(types)
+    found = poisoned((size + 2 * around, 64), types)
+    run(given, found)
+    expected = np.zeros_like(found)
+    expected[around : around + size, around : around + size] = given
+    np.testing.assert_array_equal(found, expected)

@@ -17,6 +17,8 @@ from tilewright.ir.errors import TargetError
 from tilewright.runtime import forks
 from tilewright.target import Target
 
+#: How the triples of x86 begin.
+_X86 = ("x86_64", "amd64")
 _V3 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _AMX = ("avx512bf16", "avx512vnni", "amx-tile", "amx-bf16", "amx-int8")
@@ -75,6 +77,11 @@ def binding() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
+    if llvm.get_process_triple().startswith(_X86):
+        # Not its pass that splits copies which a store before them would hold up: it takes the
+        # size of a masked access for known, and llvmlite is built with assertions, of which this
+        # one ends the process ("Getting value from an unknown LocationSize!").
+        llvm.set_option("tilewright", "-x86-disable-avoid-SFB")
     lock = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None)  # of each call of LLVM's
     if lock is not None:
         forks.hold(lock, forks.COMPILER)
@@ -143,7 +150,7 @@ def processor(arch: str) -> Processor:
     """
     llvm = binding()
     triple = llvm.get_process_triple()
-    is_x86 = triple.startswith(("x86_64", "amd64"))
+    is_x86 = triple.startswith(_X86)
     if "/" in arch:
         other, cpu, flags = arch.split("/")
         if other.split("-")[0] != triple.split("-")[0]:

@@ -190,6 +190,18 @@ class Builder:
         mask = ", ".join(f"i32 {k}" for k in picks)
         return self.op(type, f"shufflevector {a}, {b}, <{len(picks)} x i32> <{mask}>")
 
+    def join(self, parts: Sequence[Value]) -> Value:
+        """The lanes of several vectors, none longer than the first, as one vector."""
+        made, unset = parts[0], "poison"
+        for part in parts[1:]:
+            before, more = split_type(made.type)[1], split_type(part.type)[1]
+            if more < before:  # LLVM shuffles vectors of one type
+                part = self.shuffle(
+                    part, Value(part.type, unset), [k % more for k in range(before)]
+                )
+            made = self.shuffle(made, part, range(before + more))
+        return made
+
     def lane(self, a: Value, index: int) -> Value:
         return self.op(split_type(a.type)[0], f"extractelement {a}, i64 {index}")
 
@@ -200,13 +212,17 @@ class Builder:
             made = self.op(made.type, f"insertelement {made}, {value}, i64 {index}")
         return made
 
-    def element(self, type: str, pointer: Value, offset: Value) -> Value:
-        """The address of an element of ``type``; a vector of offsets gives a vector of them."""
+    def element(self, type: str, pointer: Value, offset: Value, there: bool = True) -> Value:
+        """The address of an element of ``type``; a vector of offsets gives a vector of them.
+
+        ``there`` says that the element is one of the array's, which an address under a mask need
+        not be.
+        """
         if offset.text == "0":
             return pointer
-        lanes = split_type(offset.type)[1]
+        lanes, bounds = split_type(offset.type)[1], " inbounds" if there else ""
         return self.op(
-            vector_type("ptr", lanes), f"getelementptr inbounds {type}, {pointer}, {offset}"
+            vector_type("ptr", lanes), f"getelementptr{bounds} {type}, {pointer}, {offset}"
         )
 
     # Blocks

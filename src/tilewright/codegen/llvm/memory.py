@@ -34,6 +34,7 @@ class Memory(Offsets):
         self.capacity: dict[Buffer, int] = {}
         #: Results that begin on lines of the caches and are written past them.
         self.streaming: frozenset[Buffer] = frozenset()
+        self.masks_are_vectors = False  # as AVX and AVX2 have them, which have no mask registers
         self._once = ""  # the remark on stores that are streamed
 
     # Loads
@@ -111,7 +112,7 @@ class Memory(Offsets):
             if step == 0:
                 return self._load_same(buffer, element, base, mask, lanes)
             if step == 1:
-                at = self.element(element, pointer, base)
+                at = self.element(element, pointer, base, mask is None)
                 if mask is not None and self._fits(buffer, base, lanes):
                     found = self._read_at(buffer, type, at)
                     return b.select(mask, found, literal(type, 0))
@@ -120,7 +121,8 @@ class Memory(Offsets):
                 first = self.arithmetic("add", base, Value(I64, str(1 - lanes)))
                 turned = range(lanes - 1, -1, -1)
                 mask = mask and b.shuffle(mask, Value(mask.type, "poison"), turned)
-                found = self._read_at(buffer, type, self.element(element, pointer, first), mask)
+                at = self.element(element, pointer, first, mask is None)
+                found = self._read_at(buffer, type, at, mask)
                 return b.shuffle(found, Value(type, "poison"), turned)
             if step is not None and 2 <= step <= min(4, lanes) and mask is None:
                 return self._load_every(buffer, step, type, element, base, lanes)
@@ -129,7 +131,7 @@ class Memory(Offsets):
                     [self._load_one(buffer, element, base, form[1], k) for k in range(lanes)]
                 )
             form = self.scattered(*form, lanes)
-        at = self.element(element, pointer, form)
+        at = self.element(element, pointer, form, mask is None)
         if mask is None:
             return b.gather([self._read_at(buffer, element, b.lane(at, k)) for k in range(lanes)])
         return b.call(
@@ -154,13 +156,39 @@ class Memory(Offsets):
         def read() -> Value:
             if mask is None:
                 return b.op(type, f"load {type}, {at}, align {size}")
-            return b.call(
-                type,
-                f"llvm.masked.load.{mangled(type)}.p0",
-                [at, Value("i32", str(size)), mask, literal(type, 0)],
-            )
+            if self.masks_are_vectors and size in (4, 8):
+                return self._read_registers(type, at, mask, size)
+            return self._read_masked(type, at, mask, size)
 
         return self.once_read(buffer, (type, at.text, mask and mask.text), read)
+
+    def _read_masked(self, type: str, at: Value, mask: Value, size: int) -> Value:
+        operands = [at, Value("i32", str(size)), mask, literal(type, 0)]
+        return self.b.call(type, f"llvm.masked.load.{mangled(type)}.p0", operands)
+
+    def _read_registers(self, type: str, at: Value, mask: Value, size: int) -> Value:
+        """Neighbours under a mask, register by register, with masks that LLVM cannot know.
+
+        Where masks are vectors, of which the sign counts, LLVM 22 may leave a constant 1 for lanes
+        that it knows to be off, takes that for on, and reads them all (combineMaskedLoad of its
+        X86ISelLowering.cpp): wrong values, or none of our memory.
+        """
+        b, (element, lanes) = self.b, split_type(type)
+        parts = []
+        for first in range(0, lanes, 32 // size):
+            there = range(first, min(first + 32 // size, lanes))
+            full = (16 if len(there) * size <= 16 else 32) // size
+            on = b.shuffle(mask, literal(mask.type, 0), [*there, *[lanes] * (full - len(there))])
+            sign = vector_type(f"i{8 * size}", full)
+            hidden = b.op(sign, f'call {sign} asm "", "=x,0"({b.convert("sext", on, sign)})')
+            on = b.compare("icmp slt", hidden, literal(sign, 0))
+            start = self.element(element, at, Value(I64, str(first)), False)
+            part = vector_type(element, full)
+            found = self._read_masked(part, start, on, size)
+            if full > len(there):
+                found = b.shuffle(found, Value(part, "poison"), range(len(there)))
+            parts.append(found)
+        return b.join(parts)
 
     def _load_same(
         self, buffer: Buffer, element: str, base: Value, mask: Value | None, lanes: int
@@ -267,7 +295,7 @@ class Memory(Offsets):
                     turned = range(lanes - 1, -1, -1)
                     held = b.shuffle(held, Value(type, "poison"), turned)
                     mask = mask and b.shuffle(mask, Value(mask.type, "poison"), turned)
-                at = self.element(element, pointer, base)
+                at = self.element(element, pointer, base, mask is None)
                 if mask is not None and self._fits(buffer, base, lanes):
                     held = b.select(mask, held, self._read_at(buffer, type, at))
                     mask = None
@@ -278,7 +306,7 @@ class Memory(Offsets):
                 self._store_vector(type, held, at, mask, size)
                 return
             form = self.scattered(*form, lanes)
-        at = self.element(element, pointer, form)
+        at = self.element(element, pointer, form, mask is None)
         if mask is None:
             for k in range(lanes):
                 b.do(f"store {b.lane(held, k)}, {b.lane(at, k)}, align {size}")

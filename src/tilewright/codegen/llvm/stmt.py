@@ -63,6 +63,8 @@ class Statements(Memory):
     ) -> None:
         super().__init__(b, types)
         self.threads, self.features = threads, features
+        masks = "avx512vl" in features
+        self.masks_are_vectors = not masks and not features.isdisjoint({"avx", "avx2"})
         self.frame = Frame()
         self.reasons = False  # whether facts about variables are worth collecting
         self.sources: list[str] = []  # modules of instructions, to be linked in

@@ -158,12 +158,12 @@ class Sums(Known):
         least += self.add(b, 1 if opcode == "add" else -1, terms)
         return self.total(terms, least)
 
-    def element(self, type: str, pointer: Value, offset: Value) -> Value:
-        """The address of an element of ``type``; a vector of offsets gives a vector of them."""
-        key = (type, pointer.text, offset.text)
+    def element(self, type: str, pointer: Value, offset: Value, there: bool = True) -> Value:
+        """The address of an element of ``type``; see :meth:`Builder.element`."""
+        key = (type if there else f"{type} under a mask", pointer.text, offset.text)
         found = self.recall_sum(key)
         if found is None:
-            found = self.b.element(type, pointer, offset)
+            found = self.b.element(type, pointer, offset, there)
             self.keep_sum(key, found)
         return found
 
