@@ -27,6 +27,8 @@ from tilewright.ir.func import Module
 from tilewright.ir.stmt import For, ForKind, Stmt, Sync
 from tilewright.ir.visit import indexes, statements
 
+#: The names that were put in place of others, which other processes do not have.
+renamed: list[bytes] = []
 #: Barriers of one loop that PoCL unrolls within a second.
 _BARRIERS = 6
 
@@ -60,6 +62,7 @@ def name_processor(device: Any) -> None:
                     found = os.pread(memory, 8, address).split(b"\0")[0]
                     if found in wrong:
                         os.pwrite(memory, name.ljust(len(found), b"\0"), address)
+                        renamed.append(name)
                         return
     finally:
         os.close(memory)
