@@ -80,6 +80,16 @@ def inlined(n: int) -> tuple[Any, list[Any]]:
     return s, [a, stages[-1]]
 
 
+def gathered(n: int) -> tuple[Any, list[Any]]:
+    """A shared expression in place of what is read at an index from memory."""
+    s, (a, b) = shared(n)
+    at = te.placeholder((N,), "int32", name="D")
+    c = te.compute((N,), lambda i: b[te.clip(at[i], 0, N - 1)], name="C")
+    s = te.create_schedule(c.op)
+    s[b].compute_inline()
+    return s, [a, at, c]
+
+
 def attached(n: int) -> tuple[Any, list[Any]]:
     s, (a, *stages) = chain(n)
     for stage in stages[:-1]:
@@ -143,7 +153,8 @@ def compiled(program: Callable[[int], tuple[Any, list[Any]]], n: int) -> None:
     ("program", "n"),
     [
         (sum_of_terms, 150), (shared, 80), (choices, 150), (selections, 80), (conditions, 150),
-        (plain, 40), (inlined, 150), (attached, 60), (nested, 60), (splits, 10),
+        (plain, 40), (inlined, 150), (gathered, 40), (attached, 60), (nested, 60),
+        (splits, 10),
     ],
     ids=lambda x: getattr(x, "__name__", str(x)),
 )  # fmt: skip

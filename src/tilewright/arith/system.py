@@ -6,7 +6,7 @@ is left over goes to :mod:`tilewright.arith.isl`, which decides exactly and give
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import gcd
 
 from tilewright.arith.isl import UNBOUNDED, Row, Undecided, sample
@@ -27,6 +27,9 @@ _ROUNDS = 8
 
 #: How many columns are replaced by what an equality says of them before isl is asked.
 _ELIMINATIONS = 12
+
+#: How many ways through the alternatives of a system are looked at.
+_BRANCHES = 500
 
 
 def constant(value: int) -> Form:
@@ -210,8 +213,14 @@ class System:
     def solve(self) -> list[int] | None:
         """Values of the columns that satisfy everything, or None where there are none.
 
-        Raises :class:`Undecided` where isl gives up.
+        Raises :class:`Undecided` where isl gives up, and where more alternatives than _BRANCHES
+        would have to be looked at: each of n choices doubles them.
         """
+        return self._solve(iter(range(_BRANCHES)))
+
+    def _solve(self, left: Iterator[int]) -> list[int] | None:
+        if next(left, None) is None:
+            raise Undecided(f"more than {_BRANCHES} alternatives")
         if self.refuted():
             return None
         found = self._dive()
@@ -226,7 +235,7 @@ class System:
             branch.choices = rest
             for form, equal in alternative:
                 branch.require(form, equal)
-            found = branch.solve()
+            found = branch._solve(left)
             if found is not None:
                 return found
         return None

@@ -6,6 +6,7 @@ but ranges of variables.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.arith.interval import Span, product
@@ -29,12 +30,30 @@ class Widths(Rewriter, Spans):
         super().__init__()
         self.name = name
         self.wider: dict[Var, Var] = {}
+        #: What expressions became under the ranges that are known, by the rule that they go by:
+        #: what several others read is rewritten once.
+        self.memo: dict[tuple[str, Expr], Expr] = {}
         self.offsets: dict[Buffer, bool] = {}
+
+    def learn(self, var: Var, span: Span) -> None:
+        if self.known.get(var, span) != span:
+            self.memo.clear()
+        super().learn(var, span)
+
+    def _once(self, rule: str, e: Expr, rewrite: Callable[[Expr], Expr]) -> Expr:
+        found = self.memo.get((rule, e))
+        if found is None:
+            found = rewrite(e)
+            self.memo[rule, e] = found
+        return found
 
     # Indices.
 
     def index(self, e: Expr) -> Expr:
         """``e`` in a type in which no part of it overflows: its own, or int64."""
+        return self._once("index", e, self._index)
+
+    def _index(self, e: Expr) -> Expr:
         if not e.exact:
             return self.expr(e)
         match e:
@@ -72,6 +91,9 @@ class Widths(Rewriter, Spans):
 
     def condition(self, e: Expr) -> Expr:
         """A condition whose comparisons of indices cannot overflow."""
+        return self._once("condition", e, self._condition)
+
+    def _condition(self, e: Expr) -> Expr:
         match e:
             case E.And(a, b) | E.Or(a, b):
                 left, right = self.condition(a), self.condition(b)
@@ -128,6 +150,9 @@ class Widths(Rewriter, Spans):
             )
 
     def expr(self, e: Expr) -> Expr:
+        return self._once("value", e, self._value)
+
+    def _value(self, e: Expr) -> Expr:
         if e.exact and e.dtype.is_int:  # an index becomes a value of its type
             if isinstance(e, IntImm):
                 return e if self.fits(e) else IntImm(e.dtype, wrapped(e.value, e.dtype))
@@ -148,23 +173,27 @@ class Widths(Rewriter, Spans):
         """``e`` of parts that are values."""
         match e:
             case E.LetExpr(var, value, body):
-                self.define(var, value)
-                made, inner = self.bound_value(var, value), self.expr(body)
+                made, inner = self.bound(var, value), self.expr(body)
                 var = self.wider.get(var, var)
                 same = made is value and inner is body
                 return e if same else E.LetExpr(var, made, inner)
         return super().expr(e)
 
-    def define(self, var: Var, value: Expr) -> None:
-        if var.dtype.is_int and value.exact:
-            self.learn(var, self.span(value))
-            if var.dtype.bits < 64 and self.index(value).dtype.bits == 64:
-                self.wider[var] = var.like(INT64.with_lanes(var.dtype.lanes))
-        elif var.dtype.is_int:
-            self.learn(var, type_span(var.dtype))
+    def bound(self, var: Var, value: Expr) -> Expr:
+        """What ``var`` stands for from here on; it becomes an int64 where ``value`` needs one.
 
-    def bound_value(self, var: Var, value: Expr) -> Expr:
-        return self.index(value) if var in self.wider else self.expr(value)
+        ``value`` is rewritten once: values that bind others nest as deep as expressions do.
+        """
+        if not (var.dtype.is_int and value.exact):
+            if var.dtype.is_int:
+                self.learn(var, type_span(var.dtype))
+            return self.expr(value)
+        self.learn(var, self.span(value))
+        made = self.index(value)
+        if var.dtype.bits < 64 and made.dtype.bits == 64:
+            self.wider[var] = var.like(INT64.with_lanes(var.dtype.lanes))
+            return made
+        return made if made.dtype == value.dtype else E.Cast(value.dtype, made)
 
 
 def _both(node: Any, a: Expr, b: Expr, old: Any) -> Expr:

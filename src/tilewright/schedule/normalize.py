@@ -8,7 +8,7 @@ from functools import cached_property
 from tilewright.arith.spans import type_span
 from tilewright.arith.widths import Widths
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Load, Var
+from tilewright.ir.expr import Expr, LetExpr, Load, Var
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import cast
 from tilewright.ir.visit import BottomUp, exprs, substitute
@@ -117,7 +117,23 @@ class _Inlined:
             if axis.dom is not None:
                 low, extent = widths.span(axis.dom.min), widths.span(axis.dom.extent)
                 widths.learn(axis.var, (low[0], max(low[0], low[1] + extent[1] - 1)))
+        _OperandsFirst(widths).expr(self.body)
         return widths.expr(self.body)
+
+
+class _OperandsFirst(BottomUp):
+    """Lets operands be rewritten before what reads them, so that height takes no stack."""
+
+    def __init__(self, widths: Widths) -> None:
+        super().__init__()
+        self.widths = widths
+
+    def given(self, e: Expr) -> Expr | None:
+        return e if isinstance(e, LetExpr) else None  # below it, ranges are others
+
+    def made(self, old: Expr, new: Expr) -> Expr:
+        self.widths.expr(old)
+        return old
 
 
 def _clone(stage: Stage, schedule: Schedule, op: Operation) -> Stage:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from tilewright.arith.encode import Instance
 from tilewright.arith.spans import greatest_extent
-from tilewright.arith.system import Form, System, constant, minus, plus
+from tilewright.arith.system import Form, System, Undecided, constant, minus, plus
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import int_range
 from tilewright.ir.expr import Expr, IntImm, Min, Var
@@ -175,11 +175,17 @@ def values(
 
 
 def can_run(kernel: Kernel, node: Node, condition: tuple[Expr, bool] | None = None) -> bool:
-    """Whether ``node`` may run at all (with ``condition`` having that outcome)."""
+    """Whether ``node`` may run at all (with ``condition`` having that outcome).
+
+    True where that is undecided.
+    """
     system = System()
     instance = Instance(system)
     begin(kernel, instance, kernel.launch)
     enter(kernel, instance, node)
     if condition is not None:
         instance.require(*condition)
-    return system.solve() is not None
+    try:
+        return system.solve() is not None
+    except Undecided:
+        return True

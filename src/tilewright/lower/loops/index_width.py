@@ -72,8 +72,7 @@ class _Widths(Widths):
                 same = test is condition and first is then and other is orelse
                 return s if same else If(test, first, other)
             case Let(var, value, body):
-                self.define(var, value)
-                made = self.bound_value(var, value)
+                made = self.bound(var, value)
                 inner = yield self.steps(body)
                 var = self.wider.get(var, var)
                 return s if made is value and inner is body else Let(var, made, inner)
