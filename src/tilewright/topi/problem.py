@@ -84,7 +84,7 @@ class Problem:
         "quantize".
     precision : what may be done to products: "exact", "tf32" (fp32 through TF32 tensor cores),
         "half" (16-bit sums within a thread), "winograd" (convolutions in fewer products, whose
-        rounding errors are up to some three times as large).
+        rounding errors are some two times as large).
     deterministic : whether two runs must agree bit for bit.
     epilogue : steps as in :mod:`tilewright.topi.epilogue`, applied to the result before it is
         rounded to ``dtype``.

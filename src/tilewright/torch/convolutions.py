@@ -43,7 +43,7 @@ def conv2d(
     bias : (OC,) or None.
     padding : also (top, left, bottom, right), "same" and "valid".
     precision : what may be done to products, as a :class:`~tilewright.topi.Problem` has it:
-        "winograd" allows fewer of them, on a CPU, at some three times the error.
+        "winograd" allows fewer of them, on a CPU, at some two times the error.
 
     It has derivatives of any order. Images and filters without an element are PyTorch's. Raises
     :class:`~tilewright.topi.ProblemError` for what is no convolution.
