@@ -7,15 +7,18 @@ number of threads, as in `tilewright bench`: before each batch the threads of th
 row has the time of our faster layout; the floor is a copy of as many bytes, or as many
 multiplications and additions, whichever takes longer.
 
-    PYTHONPATH=src python benchmarks/cpu_layers.py [--threads 1 2] [--large | --dense] [--tried]
+    PYTHONPATH=src python benchmarks/cpu_layers.py [--threads 1 2] [--large | --dense | --winograd]
+        [--tried]
 
 Layers are depthwise; with ``--dense`` those of ResNet-50, VGG-16 and ResNeXt-50, with ``--large``
-those of large filters, in float32 and in bfloat16. A kernel may then multiply less than a sum over
-taps does, and be faster than the floor; so may one that multiplies tiles of matrices, where the
-processor has AMX. With ``--types uint8`` or ``int8`` they are layers of quantised networks, with
-bias, scales and ReLU, beside ONNX Runtime's QLinearConv in both layouts. With ``--policy
-heuristic`` kernels are those that nobody measured. ``--tried`` prints what every candidate took
-when it was chosen among.
+those of large filters, in float32 and in bfloat16. With ``--winograd`` layers are the dense ones of
+3x3 and stride 1, a row for each precision, exact and with Winograd's algorithm allowed, in the same
+rounds; filters of ours are then packed or transformed ahead, as in a network. A kernel may then
+multiply less than a sum over taps does, and be faster than the floor; so may one that multiplies
+tiles of matrices, where the processor has AMX. With ``--types uint8`` or ``int8`` they are layers
+of quantised networks, with bias, scales and ReLU, beside ONNX Runtime's QLinearConv in both
+layouts. With ``--policy heuristic`` kernels are those that nobody measured. ``--tried`` prints what
+every candidate took when it was chosen among.
 """
 
 from __future__ import annotations
@@ -67,9 +70,16 @@ QUANTIZED = {
 
 
 def problems(
-    shape: str, k: int, stride: int, dtype: str = "float32", filters: int = 0, groups: int = 0
+    shape: str,
+    k: int,
+    stride: int,
+    dtype: str = "float32",
+    filters: int = 0,
+    groups: int = 0,
+    **more: Any,
 ) -> list[Conv]:
-    """A layer in every layout; depthwise unless it says how many ``filters`` it has."""
+    """A layer in every layout; depthwise unless it says how many ``filters`` it has; ``more`` are
+    other fields."""
     channels = int(shape.split("x")[1])
     groups = groups or channels
     filter = f"{filters or channels}x{channels // groups}x{k}x{k}"
@@ -83,6 +93,7 @@ def problems(
             layout=layout,
             dtype=dtype,
             epilogue=QUANTIZED.get(dtype, ""),
+            **more,
         )
         for layout in LAYOUTS
     ]
@@ -123,12 +134,17 @@ def main() -> None:
     parser.add_argument("--only", default="", help="layers that contain this: 1x384, K31")
     parser.add_argument("--large", action="store_true", help="layers of large filters")
     parser.add_argument("--dense", action="store_true", help="layers that are not depthwise")
+    parser.add_argument("--winograd", action="store_true", help="3x3 layers, Winograd's allowed")
     parser.add_argument("--policy", default="profile", help="how kernels are chosen (profile)")
     parser.add_argument("--tried", action="store_true", help="print what candidates took")
     parser.add_argument("--types", nargs="+", help="of the data (float32, and bfloat16 if --large)")
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
     layers: tuple[Any, ...] = LARGE if options.large else DENSE if options.dense else LAYERS
+    fields: list[dict[str, Any]] = [{}]
+    if options.winograd:
+        layers = tuple(x for x in DENSE if (x[1], x[2], x[4]) == (3, 1, 1))
+        fields = [{"precision": x, "constants": ("filter",)} for x in ("exact", "winograd")]
     types = options.types or (["float32", "bfloat16"] if options.large else ["float32"])
     lines, unsteady, hints = [], [], []
     for threads in options.threads:
@@ -146,12 +162,16 @@ def main() -> None:
                     continue
                 section = f"{threads} thread{'s' * (threads > 1)}"
                 section += f", {dtype}" if len(types) > 1 else ""
-                rows = contest.together(problems(shape, k, stride, dtype, *filters), section)
-                lines.append(line(rows))
+                every = [problems(shape, k, stride, dtype, *filters, **x) for x in fields]
+                rows = contest.together([p for ps in every for p in ps], section)
+                for first in range(0, len(rows), len(LAYOUTS)):
+                    lines.append(line(rows[first : first + len(LAYOUTS)]))
+                    ours, ratio = lines[-1]["tilewright us"], lines[-1]["best peer / tilewright"]
+                    print(
+                        f"{lines[-1]['name']}, {threads}: {ours:.0f} us, {ratio:.2f}x", flush=True
+                    )
                 if any(row.unsteady for row in rows):
                     unsteady.append(f"{name} {dtype}, {threads} threads")
-                ours, ratio = lines[-1]["tilewright us"], lines[-1]["best peer / tilewright"]
-                print(f"{lines[-1]['name']}, {threads}: {ours:.0f} us, {ratio:.2f}x", flush=True)
                 for row in rows if options.tried else ():
                     print(row.problem.layout, *tried(row.problem, contest), sep="\n", flush=True)
         hints += [hint for hint in peers.hints if hint not in hints]
@@ -159,6 +179,7 @@ def main() -> None:
     hints += [f"Times varied much between rounds: {', '.join(unsteady)}."] if unsteady else []
     print(*hints)
     kind = "large_" if options.large else "dense_" if options.dense else ""
+    kind = "winograd_" if options.winograd else kind
     results = {
         "environment": measure.environment("torch", "onnxruntime", "llvmlite", gpu=False),
         "hints": hints,

@@ -15,6 +15,8 @@ With `--dtype int8` ours is the network in int8, by ranges of a few images, whic
 float32; beside it are ours and PyTorch's in float16 on a GPU, and in float32 on a CPU, where ONNX
 Runtime has the same integers: its file is quantised by the same ranges, by its own tool.
 
+With `--precision winograd` ours runs once more on a CPU, its 3x3 convolutions in fewer products.
+
 What was measured is written after each network, so that a run that is cut short leaves it.
 """
 
@@ -205,6 +207,10 @@ def row(name: str, batch: int, model: nn.Module, options: argparse.Namespace) ->
         sides.add(f"ours {beside}", lambda: sides.ours(floats, images), wanted, beside)
     else:
         sides.add("ours", lambda: sides.ours(loaded, images), wanted)
+    if options.precision:
+        fewer = tilewright.load(data, target=target, precision=options.precision)
+        side = f"ours {options.precision}"
+        sides.add(side, lambda: sides.ours(fewer, images), wanted, beside)
     sides.add("PyTorch", lambda: sides.torch(theirs, last), wanted, beside)
     if not options.no_compile:
         compiled = torch.compile(copy.deepcopy(theirs))
@@ -295,6 +301,7 @@ def main() -> None:
     add("--device", default="cuda", choices=["cpu", "cuda"])
     add("--dtype", default="", choices=["", *_CLOSE])
     add("--threads", type=int, default=0, help="of a CPU; by default all")
+    add("--precision", default="", help="what else is allowed in a run more of ours: winograd")
     add("--no-compile", action="store_true", help="leave torch.compile out")
     add("--profile", action="store_true", help="print our kernels by their times")
     add("--out", default="benchmarks/results")

@@ -334,6 +334,9 @@ def _layers(results: Results) -> Iterator[dict[str, str]]:
     peer = f"PyTorch {place['torch']}, ONNX Runtime {place['onnxruntime']}"
     if "uint8" in place["command"]:  # which PyTorch is not timed in
         peer = f"ONNX Runtime {place['onnxruntime']}"
+    if "--winograd" in place["command"]:
+        yield from _fewer_products(results, peer)
+        return
     if "--dense" in place["command"]:
         yield from _dense_layers(results, peer)
         return
@@ -356,6 +359,15 @@ def _dense_layers(results: Results, peer: str) -> Iterator[dict[str, str]]:
             dtype = "" if rows[0]["dtype"] == "float32" else f", {rows[0]['dtype']}"
             what = f"{_processor(results['environment']['device'])}: {name}, {section}{dtype}"
             yield line(what, _ratios(found), peer, "cpu_layers.py --dense")
+
+
+def _fewer_products(results: Results, peer: str) -> Iterator[dict[str, str]]:
+    """Of 3x3 layers, exact rows and those with Winograd's algorithm allowed."""
+    for section, rows in grouped.sections(results["rows"]).items():
+        for name in ("exact", "winograd"):
+            found = [r for r in rows if (" winograd" in r["name"]) == (name == "winograd")]
+            what = f"{_processor(results['environment']['device'])}: 3x3 layers, {name}, {section}"
+            yield line(what, _ratios(found), peer, "cpu_layers.py --winograd")
 
 
 def _in_groups(row: Row) -> bool:
@@ -569,7 +581,10 @@ def _depthwise_claim(results: Results) -> str:
 
 
 def _layers_claim(results: Results) -> str:
-    if any(x in results["environment"]["command"] for x in ("--large", "--dense", "--types")):
+    if any(
+        x in results["environment"]["command"]
+        for x in ("--large", "--dense", "--types", "--winograd")
+    ):
         return ""
     place = results["environment"]
     says = [

@@ -200,6 +200,7 @@ def _dense() -> Iterator[Problem]:
     steps = "bias+dequantize+relu+quantize(1)"
     yield small.replace(dtype="int8", accumulate="int32", epilogue=steps)
     yield small.replace(dtype="float32", precision="tf32")
+    yield small.replace(dtype="float32", precision="winograd")
 
 
 def _programs() -> Iterator[Program]:

@@ -51,6 +51,17 @@ def test_products_in_a_type_that_is_chosen_are_close_to_those_in_float32(name, d
     assert {n.dtype for n in products} == {dtype}
 
 
+def test_convolutions_of_3x3_may_be_in_fewer_products(image):
+    data = resnet().model()
+    model = tilewright.load(data, precision="winograd")
+    assert relative(model(image), tilewright.load(data)(image)) < 1e-5
+    found = [s.node.problem for s in model.compile({"x": image}).steps]
+    allowed = [p for p in found if p.precision == "winograd"]
+    assert allowed
+    assert {p.kernel for p in allowed} == {(3, 3)}
+    assert {p.stride for p in allowed} == {(1, 1)}
+
+
 def test_a_model_is_loaded_from_a_file_and_called_by_name_or_in_order(tmp_path):
     data = onnx_model([node("Add", "a b"), node("Mul", "a b", "z")],
                       {"a": [2, 3], "b": [2, 3]}, ("y", "z"))  # fmt: skip

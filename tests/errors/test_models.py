@@ -30,6 +30,12 @@ def test_a_type_for_products_that_there_is_not():
         tilewright.load(data, dtype="int4")
 
 
+def test_a_precision_that_there_is_not():
+    data = onnx_model([node("Relu", "x")], {"x": [2, 3]})
+    with pytest.raises(ModelError, match="precision 'tf32': there is winograd"):
+        tilewright.load(data, precision="tf32")
+
+
 def test_operators_of_other_domains_are_named_with_them():
     refused("not supported: com.acme.Swish", [node("Swish", "x", domain="com.acme")])
 

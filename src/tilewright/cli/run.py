@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--threads", "--multithread", type=int, metavar="N", help="of the CPU; by default all")
     add("--output", metavar="FILE.npz", help="where the outputs go")
     add("--dtype", choices=("float16", "bfloat16", "int8"), help="of products of float32")
+    add("--precision", choices=("winograd",), help="of 3x3 convolutions: in fewer products")
     add(
         "--calibration",
         action="append",
@@ -115,7 +116,10 @@ def run(args: argparse.Namespace) -> int:
         target = Target.parse(f"{args.target} -threads={args.threads}")
     begin = time.perf_counter()
     model = tilewright.load(
-        args.model, target=target, dtype=None if args.dtype == "int8" else args.dtype
+        args.model,
+        target=target,
+        dtype=None if args.dtype == "int8" else args.dtype,
+        precision=args.precision,
     )
     if not isinstance(model, Model):
         raise ArgumentError(f"{args.model} is a kernel, and not a model")

@@ -19,6 +19,7 @@ def load(
     capture: bool = True,
     calibration: Iterable[Any] | None = None,
     budget: float | None = None,
+    precision: str | None = None,
 ) -> Any:
     """A :class:`~tilewright.graph.Model` of an ONNX file, or the :class:`tilewright.Kernel` that
     :meth:`Kernel.save` wrote.
@@ -33,6 +34,8 @@ def load(
     calibration : samples, each as :meth:`Model.run` takes it, or an array for a model of one input.
     budget : the relative error of the outputs on the samples up to which int8 goes: products whose
         results change most stay in float; ``model.quantization`` says which, and prints.
+    precision : "winograd" lets 3x3 convolutions in float32 be computed in fewer products, on a CPU,
+        at some two times the error (docs/operators.md).
     capture : on a GPU, record the launches of a model in a CUDA graph at the second call.
 
     Raises :class:`~tilewright.graph.ModelError` for a model that cannot be run, naming all of its
@@ -48,12 +51,12 @@ def load(
     if dtype != "int8":
         if calibration is not None or budget is not None:
             raise ModelError('calibration and budget are for dtype="int8"')
-        return Model(OnnxModel(path), target, dtype, capture)
+        return Model(OnnxModel(path), target, dtype, capture, precision=precision)
     if calibration is None:
         raise ModelError('dtype="int8" needs samples: calibration=[x, ...], as run takes them')
     from tilewright.graph.calibrate import calibrated
 
-    model = Model(OnnxModel(path), target, None, capture)
+    model = Model(OnnxModel(path), target, None, capture, precision=precision)
     return model.quantized(calibrated(model, calibration, budget))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.graph.errors import ModelError, NeedsData, in_memory
 from tilewright.graph.executor import Executor
 from tilewright.graph.graph import Graph
+from tilewright.graph.passes.allow_precision import ALLOWED
 from tilewright.graph.passes.narrow_types import TYPES
 from tilewright.graph.passes.quantize_products import Quantization
 from tilewright.graph.pipeline import optimized
@@ -60,10 +61,14 @@ class Model:
         dtype: str | None = None,
         capture: bool = True,
         quantization: Quantization | None = None,
+        precision: str | None = None,
     ) -> None:
         if dtype is not None and dtype not in TYPES:
             raise ModelError(f"products in {dtype!r}: there are {', '.join(TYPES)}")
+        if precision is not None and precision not in ALLOWED:
+            raise ModelError(f"precision {precision!r}: there is {', '.join(ALLOWED)}")
         self.dtype, self.quantization = dtype or "", quantization
+        self.precision = precision or ""
         self.source, self.target, self.capture = source, Target.parse(target), capture
         self.device = "cuda:0" if self.target.kind == "cuda" else "cpu"
         self.name = source.name
@@ -150,7 +155,10 @@ class Model:
 
     def quantized(self, quantization: Quantization) -> Model:
         """The model with products in int8, by ranges that were measured."""
-        return Model(self.source, self.target, self.dtype or None, self.capture, quantization)
+        return Model(
+            self.source, self.target, self.dtype or None, self.capture, quantization,
+            self.precision or None,
+        )  # fmt: skip
 
     def graph(self, inputs: Mapping[str, Any]) -> Graph:
         """The graph as it was imported, for inputs of these shapes."""
@@ -192,7 +200,7 @@ class Model:
                 with in_memory(self.name):
                     graph = optimized(
                         self._graph(given), target=self.target, dtype=self.dtype,
-                        quantization=self.quantization,
+                        quantization=self.quantization, precision=self.precision,
                     )  # fmt: skip
                     found = Executor(graph, self.target, progress, capture=self.capture)
                 self._compiled[self.key(given)] = found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.graph.graph import Graph
+from tilewright.graph.passes.allow_precision import allow_precision
 from tilewright.graph.passes.channels_last import channels_last, types_last
 from tilewright.graph.passes.collapse_dims import collapse_dims
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
@@ -53,10 +54,13 @@ AFTER_PROGRAMS: tuple[Callable[[Graph], Graph], ...] = (
 
 
 def passes(
-    target: Target | None = None, dtype: str = "", quantization: Quantization | None = None
+    target: Target | None = None,
+    dtype: str = "",
+    quantization: Quantization | None = None,
+    precision: str = "",
 ) -> tuple[Callable[[Graph], Graph], ...]:
-    """The passes in their order: of a target, for products of a type where one is chosen, and in 8
-    bits where ranges are known."""
+    """The passes in their order: of a target, for products of a type, and for a precision, where
+    one is chosen, and in 8 bits where ranges are known."""
     at, begin = PASSES.index(make_programs), PASSES.index(fold_epilogues)
     bytes_ = () if quantization is None else (quantize_products(quantization), integer_products)
     narrow = (narrow_types(dtype),) if dtype else ()
@@ -66,7 +70,9 @@ def passes(
         (BEFORE_PROGRAMS, AFTER_PROGRAMS) if target is not None and target.is_gpu else ((), ())
     )
     first = (*PASSES[:begin], *bytes_, *PASSES[begin:at])
-    return (*first, *narrow, *layout, *before, PASSES[at], *after, *PASSES[at + 1 :])
+    on_cpu = target is not None and target.kind == "llvm"
+    fewer = (allow_precision(precision),) if precision and on_cpu else ()
+    return (*first, *narrow, *layout, *fewer, *before, PASSES[at], *after, *PASSES[at + 1 :])
 
 
 def prepared(graph: Graph) -> Graph:
@@ -82,10 +88,11 @@ def optimized(
     target: Target | None = None,
     dtype: str = "",
     quantization: Quantization | None = None,
+    precision: str = "",
 ) -> Graph:
     """A graph after all passes of a target and types (:func:`passes`); ``trace`` is given each
     pass's name and what it leaves."""
-    for run in passes(target, dtype, quantization):
+    for run in passes(target, dtype, quantization, precision):
         graph = run(graph)
         if trace is not None:
             trace(run.__name__, graph)

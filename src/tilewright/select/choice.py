@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir.errors import TargetError, TilewrightError
-from tilewright.select.algorithm import Algorithm, Built
+from tilewright.select.algorithm import Algorithm, Built, Scheduled
 from tilewright.select.knn import guesses
 from tilewright.select.measure import inputs
 from tilewright.select.profile_cache import Measured, ProfileCache
 from tilewright.select.registry import algorithms, find
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
+from tilewright.topi.templates import cheapest_first
 from tilewright.tune.machine import with_architecture
 
 POLICIES = ("heuristic", "profile", "reproducible")
@@ -77,7 +78,9 @@ def options(
     if policy not in POLICIES:
         raise SelectError(f"unknown policy {policy!r}: use {', '.join(POLICIES)}")
     machine = _with_architecture(target)
-    able = [a for a in algorithms() if not a.can(problem, machine)]
+    able = _cheapest_first(
+        [a for a in algorithms() if not a.can(problem, machine)], problem, machine
+    )
     if policy == "reproducible":
         able = [a for a in able if a.reproducible]
     names = {a.name for a in able}
@@ -109,6 +112,13 @@ def options(
             choice = Choice(problem, machine, algorithm, config)
             if _within(choice, workspace_limit):
                 yield choice
+
+
+def _cheapest_first(able: list[Algorithm], problem: Problem, target: Target) -> list[Algorithm]:
+    """The algorithms in the order in which the heuristic prefers them."""
+    own = [a.template for a in able if isinstance(a, Scheduled)]
+    order = {t.name: k for k, t in enumerate(cheapest_first(own, problem, target))}
+    return sorted(able, key=lambda a: order.get(a.name, len(order)))
 
 
 def _with_architecture(target: str | Target) -> Target:

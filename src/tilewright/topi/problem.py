@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tilewright.topi.declared import Declared
 
-PRECISIONS = ("exact", "tf32", "half")
+PRECISIONS = ("exact", "tf32", "half", "winograd")
 #: By type of the data, the types that sums may have; the first is the default.
 ACCUMULATORS = {
     "float32": ("float32", "float64"),
@@ -83,7 +83,8 @@ class Problem:
         gradients, the result is int32, float32 after the step "dequantize", and of ``dtype`` after
         "quantize".
     precision : what may be done to products: "exact", "tf32" (fp32 through TF32 tensor cores),
-        "half" (16-bit sums within a thread).
+        "half" (16-bit sums within a thread), "winograd" (convolutions in fewer products, whose
+        rounding errors are some two times as large).
     deterministic : whether two runs must agree bit for bit.
     epilogue : steps as in :mod:`tilewright.topi.epilogue`, applied to the result before it is
         rounded to ``dtype``.

@@ -48,6 +48,8 @@ class Template:
     operators : what operators it is for, by name; empty for any that it is ``where``.
     types : the types of sums that it is for, by how their names begin.
     counts : what it does with given parameters, in closed form.
+    price : the time that it takes with given parameters, in a unit that all templates with a price
+        for a kind of target share: of several, the cheapest is preferred.
     tiles : the parameters worth trying for a problem and a target, the best guess first; there is
         at least one, and each is correct for every problem that the template is for.
     """
@@ -71,6 +73,7 @@ class Template:
     operators: tuple[str, ...] = DEPTHWISE
     types: tuple[str, ...] = ("float", "bfloat")
     counts: Callable[[Any, Any], Counts] | None = None
+    price: Callable[[Any, Any, Target], float] | None = None
 
     def declare(self, p: Problem, config: Any, batch: Any = None) -> Declared:
         """What :attr:`schedule` takes: the program of a problem. Raises :class:`ScheduleError` for

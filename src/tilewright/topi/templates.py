@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tilewright.ir.errors import ScheduleError
@@ -21,9 +21,25 @@ TEMPLATES = {t.name: t for t in (*CPU, *GPU, *OPENCL, *SKETCHES)}
 
 
 def templates(p: Problem, target: str | Target) -> list[Template]:
-    """The templates for a problem on a target."""
+    """The templates for a problem on a target, in the order of preference."""
     machine = Target.parse(target)
-    return [t for t in TEMPLATES.values() if t.fits(p, machine)]
+    return cheapest_first([t for t in TEMPLATES.values() if t.fits(p, machine)], p, machine)
+
+
+def cheapest_first(found: Sequence[Template], p: Problem, target: Target) -> list[Template]:
+    """Templates for a problem, of which those with a price change places, so that the one that is
+    cheapest by its best guess comes first."""
+    places = [k for k, t in enumerate(found) if t.price is not None]
+    if len(places) < 2:
+        return list(found)
+
+    def price(k: int) -> float:
+        t = found[k]
+        assert t.price is not None
+        return t.price(p, t.candidates(p, target)[0], target)
+
+    taken = dict(zip(places, sorted(places, key=price), strict=True))
+    return [found[taken.get(k, k)] for k in range(len(found))]
 
 
 def candidates(p: Problem, target: str | Target) -> Iterator[tuple[Template, Any]]:

@@ -32,7 +32,7 @@ def conv1d(
 
 def conv2d(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Sizes = 1,
-    padding: str | Sizes = 0, dilation: Sizes = 1, groups: int = 1,
+    padding: str | Sizes = 0, dilation: Sizes = 1, groups: int = 1, *, precision: str = "exact",
 ) -> torch.Tensor:  # fmt: skip
     """``F.conv2d`` by :func:`~tilewright.torch.compute`: dense, in groups or depthwise.
 
@@ -42,11 +42,15 @@ def conv2d(
     weight : (OC, C / groups, KH, KW).
     bias : (OC,) or None.
     padding : also (top, left, bottom, right), "same" and "valid".
+    precision : what may be done to products, as a :class:`~tilewright.topi.Problem` has it:
+        "winograd" allows fewer of them, on a CPU, at some two times the error.
 
     It has derivatives of any order. Images and filters without an element are PyTorch's. Raises
     :class:`~tilewright.topi.ProblemError` for what is no convolution.
     """
-    return _convolved(2, input, weight, bias, stride, padding, dilation, groups)
+    return _convolved(
+        2, input, weight, bias, stride, padding, dilation, groups, precision=precision
+    )
 
 
 def conv3d(
@@ -97,7 +101,7 @@ def conv_transpose3d(
 
 def _convolved(
     rank: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
-    groups: int,
+    groups: int, **more: Any,
 ) -> Any:  # fmt: skip
     if 0 in (*input.shape, *weight.shape):
         function: Any = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
@@ -105,7 +109,7 @@ def _convolved(
     depthwise = rank < 3 and weight.dim() == rank + 2 and weight.shape[1] == 1
     return _computed(
         rank, input, weight, bias, groups, depthwise and weight.shape[0] % groups == 0,
-        dict(stride=stride, padding=padding, dilation=dilation),
+        dict(stride=stride, padding=padding, dilation=dilation, **more),
     )  # fmt: skip
 
 

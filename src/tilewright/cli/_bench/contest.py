@@ -185,7 +185,7 @@ class Contest:
             kernel = getattr(built, "kernel", None)
             if kernel is None:
                 return of_calls(lambda: built(*copies[0]))
-            return self.machine.batch(kernel, *copies[0])
+            return self.machine.batch(kernel, *kernel.prepared(copies[0]))
         if self.peers.with_torch:
             return of_graph(lambda i: built(*copies[i % sets]), sets)
         return _driver_graphs(built, copies)

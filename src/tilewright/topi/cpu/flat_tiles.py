@@ -25,6 +25,10 @@ _COPY, _STRIDED, _TURNED, _PACKED = 0.2, 0.7, 1.5, 2.0
 _FILTERS = 8
 #: Bytes that a task keeps in the second-level cache.
 _KEPT = 2**19
+#: Bytes of the second-level cache.
+_SECOND = 2**20
+#: Bytes that are read from the last-level cache, or from memory, while a vector is multiplied.
+_NEAR, _FAR = 32, 11
 
 
 def suits(p: Problem) -> bool:
@@ -66,6 +70,28 @@ def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
             if (enough or rows * vectors == 1 or phases > 1) and -(-per // step) % parts == 0:
                 found[tile] = _cycles(windows, tile, threads)
     return sorted(found, key=lambda tile: found[tile])
+
+
+def flat_price(p: Convolution, tile: FlatTile, target: Target) -> float:
+    """The time of a tile in that of a vector of products, with what reading the filter takes, to be
+    compared with other schedules."""
+    from tilewright.runtime.llvm_host import thread_count
+
+    w, threads = FlatWindows(p), thread_count(target)
+    (per, own), bands = w.filters, -(-w.result[0] // tile.band)
+    tasks = -(-p.batch * bands * p.groups * tile.parts // threads)
+    nbytes = 4 * p.groups * per * own * math.prod(w.kernel)
+    return _cycles(w, tile, threads) + reading(nbytes, p.groups * tile.parts, 0, tasks)
+
+
+def reading(whole: int, parts: int, beside: int, times: float) -> float:
+    """How long a thread reads one of ``parts`` of a filter of ``whole`` bytes as many times, in the
+    time of a vector of products: once, where the second-level cache keeps it with the bytes
+    ``beside``."""
+    from tilewright.runtime.caches import last_level
+
+    rate, nbytes = _NEAR if whole <= last_level() else _FAR, whole / parts
+    return (times if nbytes + beside > _SECOND else min(times, 1.0)) * nbytes / rate
 
 
 def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:

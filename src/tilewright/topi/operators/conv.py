@@ -240,6 +240,18 @@ class Conv(Convolution):
             return super().filter_shape
         return (self.channels, self.multiplier, *self.kernel[2 - self.rank :])
 
+    @property
+    def is_winograd(self) -> bool:
+        """Whether Winograd's algorithm may compute it: it is allowed, and this is the forward pass
+        of a dense one in float32 with a filter of 3x3 and stride 1."""
+        return (
+            (self.precision, self.pass_, self.dtype, self.accumulate)
+            == ("winograd", "forward", "float32", "float32")
+            and (self.rank, self.kernel, self.groups) == (2, (3, 3), 1)
+            and self.stride == self.dilation == (1, 1)
+            and not self.is_depthwise
+        )
+
     # -- tensors -----------------------------------------------------------------------------
 
     def declare(self, given: Any = None) -> Declared:
@@ -316,6 +328,7 @@ class Conv(Convolution):
             (2.0, self.multiplier), (0.5, self.accumulate), (0.3, self.precision),
             (0.1, self.deterministic), (0.1, self.padding), (0.2, steps),
         )  # fmt: skip
-        same = (0 if self.is_depthwise else self.groups, self.pass_, last)
+        same: tuple[Any, ...] = (0 if self.is_depthwise else self.groups, self.pass_, last)
+        same += ("winograd",) if self.is_winograd else ()  # what is fast for others is not for it
         twin = (self.image, self.out_image, self.kernel, self.stride, self.dilation)
         return Traits(same, tuple(w * math.log2(x) for x, w in weighed), others, twin)

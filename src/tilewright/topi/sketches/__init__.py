@@ -5,7 +5,9 @@ from __future__ import annotations
 from tilewright.topi.cpu.byte_tiles import byte_tiles
 from tilewright.topi.cpu.byte_tiles import suits as is_bytes
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile
-from tilewright.topi.cpu.flat_tiles import flat_tiles, suits
+from tilewright.topi.cpu.flat_tiles import flat_price, flat_tiles, suits
+from tilewright.topi.cpu.winograd_tiles import suits as is_winograd
+from tilewright.topi.cpu.winograd_tiles import winograd_price, winograd_tiles
 from tilewright.topi.gpu import box_products as boxes
 from tilewright.topi.gpu import programs
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
@@ -41,6 +43,8 @@ from tilewright.topi.sketches.products import (
 )
 from tilewright.topi.sketches.rows import RowTile, schedule_rows
 from tilewright.topi.sketches.whole_boxes import schedule_whole_boxes
+from tilewright.topi.sketches.winograd import WinogradTile, schedule_winograd
+from tilewright.topi.sketches.winograd import form as winograd_form
 from tilewright.topi.template import DEPTHWISE, Template
 
 #: Any type of sums.
@@ -78,7 +82,10 @@ SKETCHES = (
              where=is_bytes, features=("avx512f", "avx512vnni"), form="dots", operators=(),
              types=("int",)),
     Template("cpu.flat", FlatTile, schedule_flat, ("forward", "dgrad"), None, False, flat_tiles,
-             where=suits, form=form, operators=(), types=("float", "int")),
+             where=suits, form=form, operators=(), types=("float", "int"), price=flat_price),
+    Template("cpu.winograd", WinogradTile, schedule_winograd, ("forward",), None, False,
+             winograd_tiles, where=is_winograd, form=winograd_form, operators=(),
+             price=winograd_price),
     Template("cpu.dots", DotTile, schedule_dots, (), None, False, dot_tiles, where=is_dots,
              operators=()),
     Template("cpu.products", ColumnTile, schedule_columns, (), None, False, column_tiles,

@@ -11,15 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.ir.itervar import IterVar
-from tilewright.schedule import Schedule, Stage
+from tilewright.schedule import Schedule
 from tilewright.topi.nn.flat_windows import FlatDeclaration
 from tilewright.topi.parameters import flag
 from tilewright.topi.pieces.tiling import extent_of
+from tilewright.topi.pieces.vector_products import multiply, store_tiles
 from tilewright.topi.stages import scheduled, space_axes
-
-#: Taps whose products are written out.
-_WRITTEN = 9
 
 
 @dataclass(frozen=True)
@@ -68,13 +65,13 @@ def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
         out.vectorize(inner)
 
     sums.compute_at(out, f)
-    at = _store(sums, d.across, tile, step)
+    at = store_tiles(sums, d.across, tile, step)
     s[acc].compute_at(sums, at)
-    inner = _multiply(s[acc], not (d.across or last), tile.lanes)
+    inner = multiply(s[acc], not (d.across or last), tile.lanes)
     if d.partial is not None:
         s[d.partial].set_scope("local")
         s[d.partial].compute_at(s[acc], inner)
-        _multiply(s[d.partial], False, tile.lanes)
+        multiply(s[d.partial], False, tile.lanes)
     rows = s[d.padded]
     rows.compute_at(out, task)
     pixel = rows.op.axis[-2 if d.across else -1]
@@ -90,39 +87,3 @@ def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
             packed.reorder(*others, c, f, line)
         packed.parallel(packed.fuse(*others, c))
     return s
-
-
-def _store(sums: Stage, across: bool, tile: FlatTile, step: int) -> IterVar:
-    """Sums of a task's channels, tile by tile; returns the loop over tiles."""
-    n, g, *axes = sums.op.axis
-    q, f = axes if across else reversed(axes)
-    sums.align_bounds(f, step)
-    if across:
-        q, row = sums.split(q, factor=tile.rows)
-        vector, lane = sums.split(f, factor=tile.lanes)
-    else:
-        row = f
-        q, vector = sums.split(q, factor=tile.vectors * tile.lanes)
-        vector, lane = sums.split(vector, factor=tile.lanes)
-    sums.reorder(n, g, q, row, vector, lane)
-    sums.unroll(row, vector)
-    sums.vectorize(lane)
-    return q
-
-
-def _multiply(acc: Stage, taps_last: bool, lanes: int) -> IterVar:
-    """The products of a tile, which stays in registers; innermost are taps, written out, or
-    channels. Returns the loop around the tile."""
-    n, g, row, vector, *others = acc.op.axis
-    vector, lane = acc.split(vector, factor=lanes)
-    reduced = list(acc.op.reduce_axis)
-    around = reduced[-1]
-    acc.reorder(n, g, *others, *reduced, row, vector, lane)
-    acc.unroll(row, vector)
-    acc.vectorize(lane)
-    written = 1
-    for axis in reversed(reduced[1:] if taps_last else []):
-        written *= extent_of(axis)
-        if written <= _WRITTEN:
-            acc.unroll(axis)
-    return around
