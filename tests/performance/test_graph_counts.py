@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.support.models import NETWORKS
+from tests.support.models import NETWORKS, Network
 
 import tilewright
+from tilewright import Target
 from tilewright.graph.memory import most_alive
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.pipeline import optimized
@@ -34,3 +35,42 @@ def test_memory_is_at_most_a_tenth_more_than_what_is_needed_at_one_time(name):
     model = tilewright.load(NETWORKS[name]().model())
     executor = model.compile({"x": np.zeros((1, 3, 32, 32), "float32")})
     assert executor.plan.nbytes <= 1.1 * most_alive(executor.lifetimes)
+
+
+def convnext(blocks):
+    """Blocks of ConvNeXt behind a stem that is normalised: images turned for each product."""
+    net = Network(16)
+    x = net.conv("x", 32, size=3, norm=False, act="")
+    x = normalised(net, x)
+    for _ in range(blocks):
+        y = net.add(
+            "Transpose", net.conv(x, 32, 7, groups=32, norm=False, act=""), perm=[0, 2, 3, 1]
+        )
+        y = net.add("LayerNormalization", y, net.weights(32), net.weights(32), axis=-1)
+        y = net.add("Add", net.add("MatMul", y, net.weights(32, 128)), net.weights(128))
+        y = net.add("HardSwish", y)
+        y = net.add("Add", net.add("MatMul", y, net.weights(128, 32)), net.weights(32))
+        y = net.add("Mul", y, net.weights(32))
+        x = net.add("Add", x, net.add("Transpose", y, perm=[0, 3, 1, 2]))
+    net.head(normalised(net, x))
+    return net.model()
+
+
+def normalised(net, x):
+    y = net.add("Transpose", x, perm=[0, 2, 3, 1])
+    y = net.add("LayerNormalization", y, net.weights(32), net.weights(32), axis=-1)
+    return net.add("Transpose", y, perm=[0, 3, 1, 2])
+
+
+def test_a_block_that_normalises_rows_is_four_kernels_in_16_bits():
+    """A depthwise convolution, one for all of the normalisation, and two products: the second has
+    the residual sum, and no conversion stands alone."""
+    found = []
+    for blocks in (2, 3):
+        model = tilewright.load(convnext(blocks))
+        graph = model.graph({"x": np.zeros((1, 3, 16, 16), "float32")})
+        target = Target.parse("cuda -arch=sm_90a")
+        made = optimized(graph, target=target, dtype="float16")
+        found.append([n.operator for n in made.nodes if n.operator != "reshape"])
+    assert len(found[1]) - len(found[0]) == 4
+    assert found[1].count("cast") == 1  # of the result

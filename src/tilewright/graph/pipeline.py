@@ -13,6 +13,7 @@ from tilewright.graph.passes.fold_scales import fold_scales
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.join_sums import join_sums
 from tilewright.graph.passes.make_programs import make_programs
+from tilewright.graph.passes.narrow_residuals import narrow_residuals
 from tilewright.graph.passes.narrow_types import narrow_types
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.quantize_products import Quantization, quantize_products
@@ -38,6 +39,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
 
 #: Behind :func:`channels_last`, which stands before what makes programs.
 AFTER_LAYOUT: tuple[Callable[[Graph], Graph], ...] = (
+    narrow_residuals,  # types do not stand between a product and a sum
     sink_reshapes_of_sums,  # what stood between a product and a sum in another layout is gone
     fold_epilogues,
 )

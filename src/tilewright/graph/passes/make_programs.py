@@ -120,12 +120,21 @@ def is_thin(x: Value) -> TypeGuard[Node]:
 
 def _sums_columns(node: Node) -> bool:
     """Whether a node reduces dimensions, of which none is the last."""
+    axes = _reduced(node)
+    return bool(axes) and node.inputs[0].rank - 1 not in axes
+
+
+def sums_rows(node: Node) -> bool:
+    """Whether a node reduces the last dimension, among others or alone."""
+    return node.inputs != () and node.inputs[0].rank - 1 in _reduced(node)
+
+
+def _reduced(node: Node) -> set[int]:
     axis = node.attributes.get("axis")
     if node.operator not in ("sum", "sums", "max", "min", "prod") or axis is None:
-        return False
-    rank = node.inputs[0].rank
+        return set()
     given = (axis,) if isinstance(axis, int) else axis
-    return all(a % rank != rank - 1 for a in given)
+    return {a % node.inputs[0].rank for a in given}
 
 
 def _reduces(node: Node) -> bool:

@@ -70,13 +70,16 @@ class _Narrowing:
     def narrow(self, x: Value) -> Value:
         """A value in the narrow type, where it is of the wide one."""
         made = self._made[x]
-        if made.dtype != _WIDE:
-            return made
+        return self._once(made) if made.dtype == _WIDE else made
+
+    def _once(self, made: Value) -> Value:
         if made not in self._narrow:
             self._narrow[made] = self._narrowed(made)
         return self._narrow[made]
 
     def _narrowed(self, x: Value) -> Value:
+        if isinstance(x, Node) and x.operator == "reshape":  # which no program goes through
+            return Node(x.operator, (self._once(x.inputs[0]),), x.attributes, x.name)
         if not isinstance(x, Constant):
             return cast(x, self.kind)
         storage = storage_type(dtype(self.kind))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tilewright.graph.graph import Graph
-from tilewright.graph.passes.make_programs import REPEATED, is_thin
+from tilewright.graph.passes.make_programs import REPEATED, is_thin, sums_rows
 from tilewright.graph.value import Node, Operand, Value
 from tilewright.ir.dtype import dtype
 from tilewright.topi.functions import FUNCTIONS
@@ -28,6 +28,8 @@ def recompute(graph: Graph) -> Graph:
     On GPUs, where memory bounds what is done by elements; before programs, which take in what one
     node alone reads. A stored result is written once and read by each reader; one that is computed
     again costs each reader its operands. :func:`merge_equal` takes back what found no program.
+    What is normalised by sums of its own rows stays: one kernel computes these sums and what
+    follows from them, and could not if others read the sums too.
     """
     copies = _copies(graph)
     made: dict[Value, Value] = {}
@@ -60,6 +62,7 @@ def _copies(graph: Graph) -> dict[Value, int]:
             readers.setdefault(x, []).append(node)
     outputs = set(graph.outputs.values())
     found: dict[Value, int] = {}
+    by_rows = _by_rows(graph)
     takes: dict[Value, bool] = {}
     for node in reversed(graph.nodes):
         taken = all(takes[r] for r in readers.get(node, ())) and node not in outputs
@@ -68,8 +71,19 @@ def _copies(graph: Graph) -> dict[Value, int]:
         if count > 1 and taken:
             read = sum(map(_bytes, [node] if _is_slice(node) else node.inputs))
             again, stored = count * read, read + (1 + count) * _bytes(node)
-            if is_thin(node) or (_is_cheap(node) and again <= stored):
+            cheap = _is_cheap(node) and node not in by_rows
+            if is_thin(node) or (cheap and again <= stored):
                 found[node] = count
+    return found
+
+
+def _by_rows(graph: Graph) -> set[Value]:
+    """Sums of rows, and what is computed of them by elements."""
+    found: set[Value] = set()
+    for node in graph.nodes:
+        follows = (is_thin(node) or _is_cheap(node)) and not found.isdisjoint(node.inputs)
+        if follows or sums_rows(node):
+            found.add(node)
     return found
 
 

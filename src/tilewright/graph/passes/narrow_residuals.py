@@ -1,0 +1,70 @@
+"""Residual sums in 16 bits behind products in 16 bits, whose kernels then compute them."""
+
+from __future__ import annotations
+
+from tilewright.graph.builder import cast
+from tilewright.graph.graph import Graph
+from tilewright.graph.passes.narrow_types import TYPES
+from tilewright.graph.rewrite import PRODUCTS
+from tilewright.graph.value import Node, Value
+
+_WIDE = "float32"
+
+
+def narrow_residuals(graph: Graph) -> Graph:
+    """What is added to a product's result in float32 is read and added in the product's type.
+
+    >>> from tilewright.graph.value import Input
+    >>> a, w, r = (Input(n, (8, 8), "float16") for n in "awr")
+    >>> y = Node("cast", (Node("gemm", (a, w)),), {"dtype": "float32"})
+    >>> s = Node("add", (y, Node("cast", (r,), {"dtype": "float32"})))
+    >>> g = Graph("g", (a, w, r), {"s": s, "t": Node("cast", (s,), {"dtype": "float16"})})
+    >>> print(narrow_residuals(g))
+    g(a: float16[8x8], w: float16[8x8], r: float16[8x8]):
+      %0 = gemm(a, w)  # float16[8x8]
+      t = add(%0, r)  # float16[8x8]
+      s = cast(t, dtype='float32')  # float32[8x8]
+
+    Behind layouts, where nothing is left between the two, and before epilogues, of which the sum
+    is a step then: it is rounded once, as a product's result is, and one kernel less moves it.
+    """
+    uses = dict(graph.uses)
+    narrowed: dict[Value, Value] = {}
+
+    def narrow(x: Value, kind: str) -> Value:
+        if isinstance(x, Node) and x.operator == "cast" and x.inputs[0].dtype == kind:
+            return x.inputs[0]
+        return narrowed.setdefault(x, cast(x, kind))
+
+    def change(old: Node, now: Node) -> Value:
+        made: Value = now
+        if now.operator == "cast" and now.dtype in TYPES and now.inputs[0].dtype == _WIDE:
+            made = narrow(now.inputs[0], now.dtype)
+        elif now.operator == "add" and now.dtype == _WIDE and len(now.inputs) == 2:
+            for x, other in (now.inputs, now.inputs[::-1]):
+                product = _behind_cast(x, uses)
+                if product is not None and other.type == x.type:
+                    total = Node("add", (product, narrow(other, product.dtype)), {}, now.name)
+                    made = cast(total, _WIDE)
+                    break
+        uses[made] = uses[old]
+        return made
+
+    return graph.map(change)
+
+
+def _behind_cast(x: Value, uses: dict[Value, int]) -> Value | None:
+    """The result in 16 bits that ``x`` alone reads, of a product that takes a residual sum."""
+    if not isinstance(x, Node) or x.operator != "cast" or uses.get(x, 1) > 1:
+        return None
+    found = product = x.inputs[0]
+    while isinstance(product, Node) and uses.get(product, 1) == 1:
+        if product.operator in PRODUCTS:
+            taken = product.dtype in TYPES and "residual" not in product.attributes.get(
+                "epilogue", ()
+            )
+            return found if taken else None
+        if product.operator != "reshape":
+            return None
+        product = product.inputs[0]
+    return None
