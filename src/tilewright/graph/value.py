@@ -6,10 +6,10 @@ A graph is an expression, as those of ``te`` are, of whole tensors: a node point
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from tilewright.ir.errors import ProblemError
 from tilewright.topi.functions import FUNCTIONS
 from tilewright.topi.operators.program import Call, Program, apply
 from tilewright.topi.problem import OPERATORS, Problem, TensorType, operator
+
+_T = TypeVar("_T")
 
 #: Elements of a value, at most.
 MOST = 1 << 33
@@ -103,6 +105,10 @@ class Node(Value):
     @cached_property
     def problem(self) -> Problem:
         """The work, as selection, tuning and caches name it."""
+        constant = tuple(isinstance(x, Constant) for x in self.inputs)
+        return _kept((self._signature(), constant), self._problem)
+
+    def _problem(self) -> Problem:
         types = [x.type for x in self.inputs]
         if self.operator == Program.NAMES[0]:
             return Program.of(types, self.attributes["body"])
@@ -121,10 +127,15 @@ class Node(Value):
         given = tuple(next(names) if isinstance(x, Value) else x for x in self.operands)
         return Call(self.operator, given, dict(self.attributes))
 
+    def _signature(self) -> tuple[str, ...]:
+        """All that its type and its problem depend on, but for which operands are known."""
+        types = [x.type if isinstance(x, Value) else x for x in self.operands]
+        return self.operator, repr(types), repr(self.attributes)
+
     def _type(self) -> TensorType:
         try:
             if self.operator in FUNCTIONS:
-                return function_type(self)
+                return _kept(self._signature(), lambda: function_type(self))
             if self.operator not in OPERATORS and self.operator != Program.NAMES[0]:
                 raise ModelError(f"there is no operator {self.operator!r}")
             result = self.problem.result
@@ -134,6 +145,22 @@ class Node(Value):
             raise ModelError(f"{where}{self.operator} of {types}: {error}") from error
         shape = self.attributes.get("shape") if self.operator == Program.NAMES[0] else None
         return result if shape is None else TensorType(shape, result.dtype)
+
+
+#: Types and problems by what they depend on: a graph has few different ones, and passes make each
+#: node anew.
+_KEPT: dict[Any, Any] = {}
+_MOST_KEPT = 1 << 14
+
+
+def _kept(key: Any, make: Callable[[], _T]) -> _T:
+    found: _T | None = _KEPT.get(key)
+    if found is None:
+        found = make()
+        if len(_KEPT) >= _MOST_KEPT:
+            _KEPT.clear()
+        _KEPT[key] = found
+    return found
 
 
 def function_type(node: Node) -> TensorType:
