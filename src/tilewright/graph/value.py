@@ -147,8 +147,8 @@ class Node(Value):
         return result if shape is None else TensorType(shape, result.dtype)
 
 
-#: Types and problems by what they depend on: a graph has few different ones, and passes make each
-#: node anew.
+#: Types and problems by what they depend on: a graph has few different ones, and each pass
+#: makes nodes of its own.
 _KEPT: dict[Any, Any] = {}
 _MOST_KEPT = 1 << 14
 
