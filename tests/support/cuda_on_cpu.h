@@ -97,6 +97,21 @@ static float __int_as_float(int bits) {
   std::memcpy(&x, &bits, 4);
   return x;
 }
+static float __uint_as_float(unsigned bits) { return __int_as_float((int)bits); }
+static int __float_as_int(float x) {
+  int bits;
+  std::memcpy(&bits, &x, 4);
+  return bits;
+}
+static unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const uint64_t both = (uint64_t)y << 32 | x;
+  unsigned found = 0;
+  for (int k = 0; k < 4; ++k) {
+    const unsigned byte = selector >> 4 * k & 7;
+    found |= (unsigned)(both >> 8 * byte & 255) << 8 * k;
+  }
+  return found;
+}
 static double __longlong_as_double(long long bits) {
   double x;
   std::memcpy(&x, &bits, 8);

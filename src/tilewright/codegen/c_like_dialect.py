@@ -184,6 +184,11 @@ class Dialect:
         there is none. The sign of a zero may be that of either."""
         return ""
 
+    def rounding(self, to: DType, x: E.Expr) -> str:
+        """A function that rounds ``x`` to the nearest integer of type ``to``, ties to even, which
+        may be written for what is known of ``x``; empty where there is none."""
+        return ""
+
     def choose(self, condition: Code, a: Code, b: Code) -> Code:
         """``condition ? a : b``."""
         text = f"{condition.at(TERNARY + 1)} ? {a.at(TERNARY + 1)} : {b.at(TERNARY)}"

@@ -112,8 +112,9 @@ class VectorPrinter(ExpressionPrinter):
             if e.vector not in self.hoisted:
                 return self.expr(self.lane(e.vector, e.index))
             return self._part(self.hoisted[e.vector], e.vector.dtype, e.index, 1)
-        if isinstance(e, E.Cast) and isinstance(e.value, E.Lane) and e.value.vector in self.hoisted:
-            lane, held = e.value, self.hoisted[e.value.vector]
+        lane = _widened(e) if isinstance(e, E.Cast) else e
+        if isinstance(lane, E.Lane) and lane.vector in self.hoisted:
+            held = self.hoisted[lane.vector]
             text, index = held.texts[lane.index // held.width], lane.index % held.width
             made = self.dialect.cast_part(e.dtype, text, lane.dtype, held.width, index)
             if made is not None:
@@ -339,6 +340,17 @@ def _defined(e: E.Binary) -> bool:
         return True
     by = e.b.value if isinstance(e.b, E.Broadcast) else e.b
     return isinstance(by, E.IntImm) and 0 <= by.value < e.dtype.bits
+
+
+def _widened(e: E.Cast) -> Expr:
+    """What a conversion is of, where it is one to a float by integers that hold all values."""
+    value = e.value
+    match value:
+        case E.Cast(t, inner) if e.dtype.is_float and inner.dtype.is_int and (
+            t.kind == "int" and t.bits > inner.dtype.bits
+        ):
+            return inner
+    return value
 
 
 def _put_lane(printer: VectorPrinter, body: Expr, var: Var, mine: Var, i: int) -> Expr:

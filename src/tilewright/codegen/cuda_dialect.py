@@ -17,6 +17,8 @@ from tilewright.codegen.c_like_text import (
     infix,
     wrapped,
 )
+from tilewright.codegen.cuda_bytes import TEXTS as BYTES
+from tilewright.codegen.cuda_bytes import rounding
 from tilewright.codegen.cuda_functions import HELPERS, SINGLE, before_rounding, rounded
 from tilewright.codegen.cuda_vectors import HEADERS, CudaVectors, is_half
 from tilewright.codegen.mbarriers import NAME
@@ -52,7 +54,7 @@ class CudaDialect(CudaVectors):
         "threadIdx blockIdx blockDim gridDim warpSize half half2 at_least at_most "
         f"load_where load_where_as {NAME} TensorMap TileLoads shared_address own_register "
         f"exchange_in_odd_rows follow_previous_kernel {AWAIT_PRODUCTS} upper_bfloat16".split()
-        + list(HELPERS)
+        + [*HELPERS, *BYTES]
     )
     types: ClassVar[dict[str, str]] = {
         **Dialect.types,
@@ -105,6 +107,12 @@ class CudaDialect(CudaVectors):
             return ""
         self.require("bounds")
         return "at_least" if comparison is E.LT else "at_most"
+
+    def rounding(self, to: DType, x: E.Expr) -> str:
+        name = rounding(to, x)
+        if name:
+            self.require(name)
+        return name
 
     def plain_cast(self, to: DType, x: Code) -> Code:
         name = self.type_name(to)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tilewright.codegen.c_like_dialect import Dialect
+from tilewright.codegen.cuda_bytes import of_byte
 from tilewright.codegen.c_like_text import UNARY, Code, call, code, wrapped
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType
@@ -41,6 +42,9 @@ _MOVED_AS: dict[str, tuple[str, str]] = {
     "half4": ("half", "uint2"), "half8": ("half", "uint4"),
     "bfloat4": ("__nv_bfloat16", "uint2"), "bfloat8": ("__nv_bfloat16", "uint4"),
 }  # fmt: skip
+
+#: By bytes, the integers by which conditional loads move what is shorter than a register.
+_BITS = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
 
 #: By element type, the header that has it.
 HEADERS = {"float16": "cuda_fp16.h", "bfloat16": "cuda_bf16.h"}
@@ -119,9 +123,9 @@ class CudaVectors(Dialect):
         if buffer.scope == "local":
             return None
         self.require("load_where")
-        if not is_half(buffer.dtype):
+        if buffer.dtype.bytes > 2:
             return call(f"load_where<{vector}>", condition, pointer)
-        bits = _MOVED_AS[vector][1] if vector in _MOVED_AS else "unsigned int"
+        bits = _BITS[lanes * buffer.dtype.bytes]
         return call(f"load_where_as<{vector}, {bits}>", condition, pointer)
 
     def store_vector(
@@ -149,7 +153,13 @@ class CudaVectors(Dialect):
         return code(f"{text}.{'xyzw'[index]}")
 
     def cast_part(self, to: DType, text: str, t: DType, lanes: int, index: int) -> Code | None:
-        """The upper bfloat16 of a register is a float32 but for its other half."""
+        """The upper bfloat16 of a register is a float32 but for its other half; a byte of one
+        becomes a float32 by two instructions."""
+        if lanes > 1 and (name := of_byte(to, t)):
+            self.require(name)
+            whole, k = min(lanes, 4), index % 4
+            word = code(text) if lanes == whole else self.part(text, t, lanes, index - k, whole)
+            return call(f"{name}<{k}, {_BITS[whole]}>", word)
         if t.element != "bfloat16" or to != "float32" or lanes == 1 or index % 2 == 0:
             return None
         self.require("upper_bfloat16")

@@ -17,12 +17,21 @@ def quantize(x: Tensor, scale: Tensor | float, zero: Tensor | int, dtype: str) -
     low, high = int_range(_dtype(dtype))
 
     def element(*i: Any) -> Any:
-        s, z = (_number(p, i, x.dtype) for p in (scale, zero))
-        found = te.nearbyint(x[i] / s)
-        found = found if isinstance(zero, int) and zero == 0 else found + z
+        value = x[i] / _number(scale, i, x.dtype)
+        if isinstance(zero, int):
+            return saturated(value, zero, dtype)
+        found = te.nearbyint(value) + _number(zero, i, x.dtype)
         return te.clip(found, float(low), float(high)).astype(dtype)
 
     return _of(x, (scale, zero), element, "quantize")
+
+
+def saturated(value: Any, zero: int, dtype: str) -> Any:
+    """The nearest integer of an expression, ties to even, plus ``zero``, saturated; of NaN the
+    lowest. Bounds come first, which are integers: so it is proved to be small as it is rounded."""
+    low, high = int_range(_dtype(dtype))
+    most = te.clip(value, float(low - zero), float(high - zero))
+    return (te.nearbyint(most).astype("int32") + zero).astype(dtype)
 
 
 def dequantize(q: Tensor, scale: Tensor | float, zero: Tensor | int) -> Tensor:

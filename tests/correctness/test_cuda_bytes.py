@@ -1,0 +1,54 @@
+"""Bytes and float32 in CUDA: exact, for every byte, and by instructions of full rate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.support import cuda_on_cpu
+
+import tilewright
+from tilewright import te
+from tilewright.runtime.sass import opcodes
+from tilewright.topi import Conv
+from tilewright.topi.quantization import dequantize, quantize
+from tilewright.topi.templates import default_schedule
+
+pytestmark = pytest.mark.needs_nvrtc
+CUDA = "cuda -arch=sm_90a"
+
+
+def _built(y: te.Tensor, args: list[te.Tensor], vector: int) -> tilewright.Kernel:
+    s = te.create_schedule(y.op)
+    for stage in s.stages[:-1]:
+        if stage.op.axis and stage.op is not y.op:
+            stage.compute_inline()
+    block, lane = s[y].split(y.op.axis[0], factor=vector)
+    block, thread = s[y].split(block, factor=8)
+    s[y].bind(block, te.thread_axis("blockIdx.x"))
+    s[y].bind(thread, te.thread_axis("threadIdx.x"))
+    s[y].vectorize(lane)
+    return tilewright.build(s, args, CUDA)
+
+
+@pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize("vector", [1, 2, 4, 16])
+@pytest.mark.parametrize(("kind", "to"), [("int8", "uint8"), ("uint8", "int8")])
+def test_every_byte_is_scaled_and_rounded_right(kind, to, vector, tmp_path):
+    limits, ends = np.iinfo(kind), np.iinfo(to)
+    x = te.placeholder((256,), kind, name="x")
+    y = quantize(dequantize(x, 0.75, 0), 0.5, 3, to)
+    kernel = _built(y, [x, y], vector)
+    a = cuda_on_cpu.aligned(np.arange(limits.min, limits.max + 1).astype(kind))
+    b = cuda_on_cpu.aligned(np.zeros(256, to))
+    assert cuda_on_cpu.run(kernel.module, [a, b], {}, tmp_path) == 0
+    wanted = np.rint(a.astype("float32") * np.float32(0.75) / np.float32(0.5)) + 3
+    np.testing.assert_array_equal(b, wanted.clip(ends.min, ends.max).astype(to))
+
+
+def test_depthwise_convolution_of_bytes_converts_by_additions():
+    p = Conv.parse("8x64x28x28", "64x1x3x3", padding=1, layout="NHWC", dtype="int8",
+                   epilogue="dequantize+bias+quantized_residual(0.5)+relu+quantize(0.25)")  # fmt: skip
+    declaration, schedule = default_schedule(p, CUDA)
+    found = opcodes(tilewright.build(schedule, declaration.args, CUDA).assembly)
+    conversions = sum(n for name, n in found.items() if name.startswith(("I2F", "F2I", "FRND")))
+    assert conversions <= 8  # as the filter is copied, which is once in a block
