@@ -28,7 +28,7 @@ def boxes(p: Conv, *values: Array) -> Staged:
     tile = tile_of(BoxTile, values)
     rows, columns, vector, z, y, x, turns, stages, keeps, *_ = values
     size, (kh, kw), ones = dtype(p.dtype).bytes, p.kernel, np.ones(len(rows))
-    narrow, steps = size == 2, p.stride if p.pass_ == "forward" else (1, 1)
+    narrow, steps = size <= 2, p.stride if p.pass_ == "forward" else (1, 1)
     image, read = p.out_image, p.image
     if p.pass_ == "dgrad":
         image, read = read, image

@@ -33,6 +33,8 @@ _CACHED, _CODE = 1900, 4096
 _MOST, _THREADS = 160, 28
 #: Registers of a thread beside those that inputs, filters and sums take.
 _OTHERS = 22
+#: By bytes of an input, instructions that make it a number in the type of sums.
+_CONVERTED = {1: 2.25, 2: 1.6}
 
 
 def box_tiles(p: Conv, target: Target) -> Sequence[BoxTile]:
@@ -114,10 +116,11 @@ def _registers(p: Conv, tile: Any) -> tuple[Any, Any]:
 def _issued(p: Conv, tile: Any, conflicts: Array | int = 1) -> Array:
     """Instructions of a thread in a turn, those that wait for the instruction cache counting
     more."""
-    (kh, kw), narrow = p.kernel, dtype(p.dtype).bytes == 2
+    (kh, kw), converted = p.kernel, _CONVERTED.get(dtype(p.dtype).bytes, 0.0)
+    narrow = converted > 0
     (high, wide, _), results = seen(p, _alone(p, tile)), tile.rows * tile.columns
     filters = kh * kw * np.where(tile.keeps, 1 + narrow * tile.vector, tile.rows)
-    converted = 1.6 * high * wide * tile.vector * narrow
+    converted = converted * high * wide * tile.vector
     code = results * tile.vector * kh * kw + filters + converted + results * (1 + narrow) + 80
     code = code + high * wide * conflicts
     return np.asarray(code * (1 + 0.2 * np.maximum(0.0, code / _CACHED - 1)))
