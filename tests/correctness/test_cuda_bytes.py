@@ -9,8 +9,11 @@ from tests.support import cuda_on_cpu
 import tilewright
 from tilewright import te
 from tilewright.runtime.sass import opcodes
-from tilewright.topi import Conv
+from tilewright.topi import Conv, Declared
+from tilewright.topi.nn.pooling import max_pool
+from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.quantization import dequantize, quantize
+from tilewright.topi.sketches.loops import schedule_gpu
 from tilewright.topi.templates import default_schedule
 
 pytestmark = pytest.mark.needs_nvrtc
@@ -43,6 +46,38 @@ def test_every_byte_is_scaled_and_rounded_right(kind, to, vector, tmp_path):
     assert cuda_on_cpu.run(kernel.module, [a, b], {}, tmp_path) == 0
     wanted = np.rint(a.astype("float32") * np.float32(0.75) / np.float32(0.5)) + 3
     np.testing.assert_array_equal(b, wanted.clip(ends.min, ends.max).astype(to))
+
+
+@pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize("vector", [2, 4, 16])
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+@pytest.mark.parametrize("of", [te.max, te.min])
+def test_extrema_of_bytes_are_those_of_each(of, kind, vector, tmp_path):
+    limits = np.iinfo(kind)
+    x, bound = (te.placeholder((n,), kind, name=name) for n, name in ((4096, "x"), (4096, "b")))
+    y = te.compute((4096,), lambda i: of(te.if_then_else(i < 4000, x[i], limits.max), bound[i]))
+    kernel = _built(y, [x, bound, y], vector)
+    rng = np.random.default_rng(0)
+    a, b = (
+        cuda_on_cpu.aligned(rng.integers(limits.min, limits.max + 1, 4096).astype(kind))
+        for _ in range(2)
+    )
+    found = cuda_on_cpu.aligned(np.zeros(4096, kind))
+    assert cuda_on_cpu.run(kernel.module, [a, b, found], {}, tmp_path) == 0
+    numpy = np.maximum if of is te.max else np.minimum
+    np.testing.assert_array_equal(found, numpy(np.where(np.arange(4096) < 4000, a, limits.max), b))
+
+
+def test_pooling_of_bytes_takes_few_instructions():
+    """Of channels last: four at once from load to store, of which none is taken apart."""
+    x = te.placeholder((8, 112, 112, 64), "int8", name="x")
+    y = max_pool(x, (3, 3), (2, 2), (1, 1), (1, 1), (56, 56), last=True)
+    s = schedule_gpu(Declared(None, {"x": x}, y), Tiling(4, 16, 128, 0, 1))
+    found = opcodes(tilewright.build(s, [x, y], CUDA).assembly)
+    loads = found["LDG.E.128.CONSTANT"]
+    assert loads >= found["STG.E.128"] == 4
+    assert found["VIMNMX.S16x2"] == 8 * loads
+    assert sum(found.values()) < 3 * 16 * loads
 
 
 def test_depthwise_convolution_of_bytes_converts_by_additions():

@@ -112,6 +112,17 @@ static unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   }
   return found;
 }
+template <typename T, typename Function>
+static unsigned halves(unsigned x, unsigned y, Function f) {
+  const unsigned low = (uint16_t)f((T)x, (T)y), high = (uint16_t)f((T)(x >> 16), (T)(y >> 16));
+  return high << 16 | low;
+}
+static auto largest = [](auto a, auto b) { return a < b ? b : a; };
+static auto smallest = [](auto a, auto b) { return b < a ? b : a; };
+static unsigned __vmaxs2(unsigned x, unsigned y) { return halves<int16_t>(x, y, largest); }
+static unsigned __vmaxu2(unsigned x, unsigned y) { return halves<uint16_t>(x, y, largest); }
+static unsigned __vmins2(unsigned x, unsigned y) { return halves<int16_t>(x, y, smallest); }
+static unsigned __vminu2(unsigned x, unsigned y) { return halves<uint16_t>(x, y, smallest); }
 static double __longlong_as_double(long long bits) {
   double x;
   std::memcpy(&x, &bits, 8);

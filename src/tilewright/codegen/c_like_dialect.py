@@ -361,10 +361,11 @@ class Dialect:
         raise NotImplementedError
 
     def load_vector_where(
-        self, buffer: Buffer, name: str, offset: Code, lanes: int, condition: Code
-    ) -> Code | None:
-        """As :meth:`load_vector` where the condition holds, and zeros elsewhere; None where that
-        is to be a branch."""
+        self, buffer: Buffer, name: str, offset: Code, lanes: int, condition: Code,
+        other: Code | None = None,
+    ) -> Code | None:  # fmt: skip
+        """As :meth:`load_vector` where the condition holds, and ``other`` elsewhere, zeros without;
+        None where that is to be a branch."""
         return None
 
     def store_vector(

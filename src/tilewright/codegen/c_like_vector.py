@@ -9,6 +9,7 @@ only under a condition is not taken out of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from tilewright.arith.conditions import conjuncts
 from tilewright.codegen.c_like_dialect import Dialect
@@ -250,21 +251,25 @@ class VectorPrinter(ExpressionPrinter):
         if loaded is not None:
             self.hoisted[e] = loaded
 
-    def _moved(self, buffer: Buffer, e: E.Load, where: Code | None) -> Subvectors | None:
-        """The temporaries that a load fills, where a condition holds, or else with zeros."""
+    def _moved(
+        self, buffer: Buffer, e: E.Load, where: Code | None, other: Expr | None = None
+    ) -> Subvectors | None:
+        """The temporaries that a load fills, where a condition holds, or else with ``other``, zeros
+        where that is None."""
         access = self.access(buffer, e.indices[0])
         if access is None:
             return None
         d, (base, k) = self.dialect, access
         aligned = d.needs_alignment(buffer) and self.at_multiple(base, k)
         texts, values = [], []
+        fill = other and d.pack(e.dtype.with_lanes(k), [self.expr(other)] * k)
         for i in range(0, e.dtype.lanes, k):
             at = self.expr(self.lane(E.Ramp(base, ops.const(1, base.dtype), e.dtype.lanes), i))
             texts.append(self.names.fresh(f"{buffer.name}_v"))
             if where is None:
                 value: Code | None = d.load_vector(buffer, self.name_of(buffer), at, k, aligned)
             else:
-                value = d.load_vector_where(buffer, self.name_of(buffer), at, k, where)
+                value = d.load_vector_where(buffer, self.name_of(buffer), at, k, where, fill)
             if value is None:
                 return None
             values.append(value)
@@ -295,8 +300,9 @@ class VectorPrinter(ExpressionPrinter):
         )
 
     def _prepare_choice(self, e: Expr, condition: Expr, on_true: Expr, on_false: Expr) -> None:
-        if isinstance(on_true, E.Load) and on_true.predicate is None and _is_zero(on_false):
-            loaded = self._moved(on_true.buffer, on_true, self._at_once(condition))
+        if isinstance(on_true, E.Load) and on_true.predicate is None and _is_constant(on_false):
+            fill = None if _is_zero(on_false) else on_false.value
+            loaded = self._moved(on_true.buffer, on_true, self._at_once(condition), fill)
             if loaded is not None:
                 self.hoisted[e] = loaded
                 return
@@ -359,6 +365,10 @@ def _put_lane(printer: VectorPrinter, body: Expr, var: Var, mine: Var, i: int) -
 
     named = substitute(body, {var: E.Broadcast(mine, var.dtype.lanes)})
     return printer.lane(named, i)
+
+
+def _is_constant(e: Expr) -> TypeGuard[E.Broadcast]:
+    return isinstance(e, E.Broadcast) and isinstance(e.value, (E.IntImm, E.FloatImm))
 
 
 def _is_zero(e: Expr) -> bool:

@@ -11,19 +11,35 @@ from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import Expr
 
 _FLOAT32, _INT32 = dtype("float32"), dtype("int32")
+#: By lanes, the types of vectors of bytes: registers, which no compiler takes apart as it does
+#: structures of bytes.
+WORDS = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
 #: Sizes of numbers that :data:`_NEAREST` rounds.
 _NEAR = 2.0**22
 
 #: Byte ``k`` of a word becomes the last of 2**23 + n, one of a signed type as n + 128.
-_BYTE = """template <int k, typename Word, typename Bytes>
-static __device__ __forceinline__ float {name}(const Bytes& bytes) {{
-  const unsigned word = *(const Word*)&bytes{flip};
-  return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440 + k)) - {bias}.0f;
+_BYTE = """template <int k>
+static __device__ __forceinline__ float {name}(unsigned word) {{
+  return __uint_as_float(__byte_perm(word{flip}, 0x4b000000u, 0x7440 + k)) - {bias}.0f;
 }}"""
 #: The nearest integer, ties to even, of a number of at most 2**22: what 1.5 * 2**23 added to it is
 #: rounded to.
 _NEAREST = """static __device__ __forceinline__ int nearest_integer(float x) {
   return __float_as_int(x + 12582912.0f) - 0x4b400000;
+}"""
+#: Extrema of four bytes as those of pairs of 16 bits, which end in what decides nothing: of bytes 1
+#: and 3 where they are, of bytes 0 and 2 moved up by one.
+_EXTREMUM = """static __device__ __forceinline__ unsigned bytes_{name}{sign}(unsigned x, unsigned y) {{
+  const unsigned odd = __v{name}{sign}2(x, y), even = __v{name}{sign}2(x << 8, y << 8);
+  return __byte_perm(even, odd, 0x7351);
+}}"""
+_BYTES_OF = """static __device__ __forceinline__ unsigned bytes_of(int a, int b, int c, int d) {
+  const uchar4 bytes = make_uchar4(a, b, c, d);
+  return *(const unsigned*)&bytes;
+}
+static __device__ __forceinline__ unsigned short bytes_of(int a, int b) {
+  const uchar2 bytes = make_uchar2(a, b);
+  return *(const unsigned short*)&bytes;
 }"""
 
 #: By the name of a helper, its text.
@@ -31,13 +47,24 @@ TEXTS = {
     "signed_byte": _BYTE.format(name="signed_byte", flip=" ^ 0x80808080u", bias=2**23 + 128),
     "unsigned_byte": _BYTE.format(name="unsigned_byte", flip="", bias=2**23),
     "nearest_integer": _NEAREST,
+    "bytes_of": _BYTES_OF,
+    **{
+        f"bytes_{name}{sign}": _EXTREMUM.format(name=name, sign=sign)
+        for name in ("min", "max")
+        for sign in "su"
+    },
 }
+
+
+def is_byte(t: DType) -> bool:
+    """Whether it is an integer of 8 bits."""
+    return t.is_int and t.bits == 8
 
 
 def of_byte(to: DType, t: DType) -> str:
     """The template that makes a byte of type ``t`` a float32; empty where ``to`` is another type,
     or ``t`` no byte."""
-    if to is not _FLOAT32 or not t.is_int or t.bits != 8:
+    if to is not _FLOAT32 or not is_byte(t):
         return ""
     return "signed_byte" if t.kind == "int" else "unsigned_byte"
 

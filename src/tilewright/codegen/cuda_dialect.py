@@ -18,7 +18,7 @@ from tilewright.codegen.c_like_text import (
     wrapped,
 )
 from tilewright.codegen.cuda_bytes import TEXTS as BYTES
-from tilewright.codegen.cuda_bytes import rounding
+from tilewright.codegen.cuda_bytes import is_byte, rounding
 from tilewright.codegen.cuda_functions import HELPERS, SINGLE, before_rounding, rounded
 from tilewright.codegen.cuda_vectors import HEADERS, CudaVectors, is_half
 from tilewright.codegen.mbarriers import NAME
@@ -51,7 +51,7 @@ class CudaDialect(CudaVectors):
     is_gpu = True
     static_shared_limit = STATIC_SHARED
     reserved = Dialect.reserved | frozenset(
-        "threadIdx blockIdx blockDim gridDim warpSize half half2 at_least at_most "
+        "threadIdx blockIdx blockDim gridDim warpSize half half2 at_least at_most load_where_or "
         f"load_where load_where_as {NAME} TensorMap TileLoads shared_address own_register "
         f"exchange_in_odd_rows follow_previous_kernel {AWAIT_PRODUCTS} upper_bfloat16".split()
         + [*HELPERS, *BYTES]
@@ -93,11 +93,17 @@ class CudaDialect(CudaVectors):
     # Operators
 
     def native(self, node: type[E.Expr], t: DType) -> bool:
+        if t.lanes == 4 and is_byte(t):
+            return node in (E.Min, E.Max)
         return is_half(t) and node in _NATIVE_16
 
     def extremum(self, name: str, t: DType, a: Code, b: Code) -> Code:
         if is_half(t):
             return call(f"__h{name}{'2' if t.lanes == 2 else ''}", a, b)
+        if t.lanes == 4:
+            function = f"bytes_{name}{t.kind[0].replace('i', 's')}"
+            self.require(function)
+            return call(function, a, b)
         if t.is_float:
             return call(f"f{name}" + ("f" if t.bits == 32 else ""), a, b)
         return call(name, a, b)
@@ -206,7 +212,7 @@ class CudaDialect(CudaVectors):
 
     def local_array(self, buffer: Buffer, name: str, size: int) -> str:
         t = self.storage_name(buffer.dtype, "local")
-        least = 4 if is_half(buffer.dtype) and size > 1 else 0
+        least = 4 if self.width(buffer.dtype) > 1 and size * buffer.dtype.bytes >= 4 else 0
         align = max(least, buffer.align)  # what an instruction asks of its operand
         return f"{f'__align__({align}) ' if align else ''}{t} {name}[{size}];"
 

@@ -28,6 +28,12 @@ template <typename T, typename Bits>
 static __device__ __forceinline__ T load_where_as(bool on, const void* p) {
   const Bits bits = load_where<Bits>(on, p);
   return *(const T*)&bits;
+}
+template <typename T, typename Bits>
+static __device__ __forceinline__ T load_where_or(bool on, const void* p, const T& other) {
+  Bits bits = *(const Bits*)&other;
+  if (on) bits = *(const Bits*)p;
+  return *(const T*)&bits;
 }"""
 
 #: Lets the next kernel be launched once every block of this one has begun, then waits for the end

@@ -80,7 +80,8 @@ def schedule_boxes(d: Declaration, tile: BoxTile = BoxTile()) -> Schedule:
     st, p = begin(d), d.problem
     s, out, sums = st.schedule, st.out, st.sums
     assert d.padded is not None
-    data = s.cache_read(d.padded, "local", [st.sum], p.accumulate)
+    kind = str(st.sum.dtype)
+    data = s.cache_read(d.padded, "local", [st.sum], kind)
 
     n, c, h, w = image_axes(out, p.layout)
     c, lane = out.split(c, factor=tile.vector)
@@ -111,7 +112,7 @@ def schedule_boxes(d: Declaration, tile: BoxTile = BoxTile()) -> Schedule:
     box.tensorize(box.op.axis[0], tma_load((1, *seen(p, tile)), p.dtype))
 
     threads = tile.threads_z, tile.threads_y, tile.threads_x
-    filter, kept = share_filter(st, threads, p.accumulate, bool(tile.keeps))
+    filter, kept = share_filter(st, threads, kind, bool(tile.keeps))
     filter.compute_at(out, turn if tile.turns == 1 else block)
     if kept is not None:
         kept.compute_at(out, turn)
