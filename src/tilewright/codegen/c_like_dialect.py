@@ -184,10 +184,10 @@ class Dialect:
         there is none. The sign of a zero may be that of either."""
         return ""
 
-    def rounding(self, to: DType, x: E.Expr) -> str:
-        """A function that rounds ``x`` to the nearest integer of type ``to``, ties to even, which
-        may be written for what is known of ``x``; empty where there is none."""
-        return ""
+    def rounded(self, to: DType, x: E.Expr) -> E.Expr | None:
+        """``x`` rounded to the nearest integer of type ``to``, ties to even, in functions of this
+        language that are right for what is known of ``x``; None where there are none."""
+        return None
 
     def choose(self, condition: Code, a: Code, b: Code) -> Code:
         """``condition ? a : b``."""

@@ -262,7 +262,9 @@ class VectorPrinter(ExpressionPrinter):
         d, (base, k) = self.dialect, access
         aligned = d.needs_alignment(buffer) and self.at_multiple(base, k)
         texts, values = [], []
-        fill = other and d.pack(e.dtype.with_lanes(k), [self.expr(other)] * k)
+        fill = None
+        if other is not None:
+            fill = d.pack(e.dtype.with_lanes(k), [self.expr(other)] * k)
         for i in range(0, e.dtype.lanes, k):
             at = self.expr(self.lane(E.Ramp(base, ops.const(1, base.dtype), e.dtype.lanes), i))
             texts.append(self.names.fresh(f"{buffer.name}_v"))
@@ -352,8 +354,10 @@ def _widened(e: E.Cast) -> Expr:
     """What a conversion is of, where it is one to a float by integers that hold all values."""
     value = e.value
     match value:
-        case E.Cast(t, inner) if e.dtype.is_float and inner.dtype.is_int and (
-            t.kind == "int" and t.bits > inner.dtype.bits
+        case E.Cast(t, inner) if (
+            e.dtype.is_float
+            and inner.dtype.is_int
+            and (t.kind == "int" and t.bits > inner.dtype.bits)
         ):
             return inner
     return value

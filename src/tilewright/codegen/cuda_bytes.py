@@ -6,7 +6,11 @@ integer of few bits is a float by adding: the mantissa of ``2**23 + n`` ends in 
 
 from __future__ import annotations
 
+import math
+import struct
+
 from tilewright.ir import expr as E
+from tilewright.ir import ops
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import Expr
 
@@ -16,6 +20,8 @@ _FLOAT32, _INT32 = dtype("float32"), dtype("int32")
 WORDS = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
 #: Sizes of numbers that :data:`_NEAREST` rounds.
 _NEAR = 2.0**22
+#: Sizes of divisors whose reciprocals, and products with these, are far from both ends.
+_QUICK = 2.0**-60
 
 #: Byte ``k`` of a word becomes the last of 2**23 + n, one of a signed type as n + 128.
 _BYTE = """template <int k>
@@ -41,6 +47,13 @@ static __device__ __forceinline__ unsigned short bytes_of(int a, int b) {
   const uchar2 bytes = make_uchar2(a, b);
   return *(const unsigned short*)&bytes;
 }"""
+#: A quotient that is rounded once, by the reciprocal of a divisor that is known, which is rounded,
+#: too; so that of Brisebarre, Muller and Raina, "Accelerating correctly rounded floating-point
+#: division when the divisor is known in advance" (2004), where the rest is no subnormal number.
+_DIVIDED = """static __device__ __forceinline__ float divided(float x, float by, float reciprocal) {
+  const float near = x * reciprocal;
+  return fmaf(fmaf(-near, by, x), reciprocal, near);
+}"""
 
 #: By the name of a helper, its text.
 TEXTS = {
@@ -48,6 +61,7 @@ TEXTS = {
     "unsigned_byte": _BYTE.format(name="unsigned_byte", flip="", bias=2**23),
     "nearest_integer": _NEAREST,
     "bytes_of": _BYTES_OF,
+    "divided": _DIVIDED,
     **{
         f"bytes_{name}{sign}": _EXTREMUM.format(name=name, sign=sign)
         for name in ("min", "max")
@@ -69,24 +83,36 @@ def of_byte(to: DType, t: DType) -> str:
     return "signed_byte" if t.kind == "int" else "unsigned_byte"
 
 
-def rounding(to: DType, x: Expr) -> str:
-    """The function that rounds ``x`` to an integer of type ``to``, where it is proved to be small
-    and no NaN; empty where there is none.
+def rounded_near(to: DType, x: Expr) -> Expr | None:
+    """``x`` rounded to an integer of type ``to``, where it is proved to be small and no NaN; None
+    elsewhere.
 
     >>> x, low, high = E.Var.make("x", "float32"), E.FloatImm(_FLOAT32, -8), E.FloatImm(_FLOAT32, 7)
-    >>> rounding(_INT32, E.Min(E.Max(x, low), high))
-    'nearest_integer'
+    >>> rounded_near(_INT32, E.Min(E.Max(x, low), high))
+    T.nearest_integer(T.min(T.max(x, T.float32(-8)), T.float32(7)))
+    >>> rounded_near(_INT32, E.Min(E.Max(x, low), low) / 4.0).args[0]
+    T.divided(T.min(T.max(x, T.float32(-8)), T.float32(-8)), T.float32(4), T.float32(0.25))
     """
-    small = to is _INT32 and x.dtype is _FLOAT32 and _is_bounded(x)
-    return "nearest_integer" if small else ""
+    size = _largest(x) if to is _INT32 and x.dtype is _FLOAT32 else math.inf
+    return E.Call(to, "nearest_integer", (_divided(x),)) if size <= _NEAR else None
 
 
-def _is_bounded(x: Expr) -> bool:
-    """Whether it is the smaller and the larger of something and two small numbers; the bounds of a
-    NaN are these."""
+def _largest(x: Expr) -> float:
+    """The largest size that it may have; infinity where that is not known, or it may be NaN."""
     match x:
         case E.Min(E.Max(_, E.FloatImm(_, a)), E.FloatImm(_, b)) | E.Max(
             E.Min(_, E.FloatImm(_, a)), E.FloatImm(_, b)
-        ):
-            return abs(a) <= _NEAR and abs(b) <= _NEAR
-    return False
+        ):  # the bounds of a NaN are these
+            return max(abs(a), abs(b))
+        case E.Div(a, E.FloatImm(_, b)) if _QUICK < abs(b) < 1 / _QUICK:
+            return 1.01 * _largest(a) / abs(b)
+    return math.inf
+
+
+def _divided(x: Expr) -> Expr:
+    """A quotient by a constant in functions that are right where it is not very small."""
+    match x:
+        case E.Div(a, E.FloatImm(t, b)):
+            divisor = struct.unpack("f", struct.pack("f", b))[0]
+            return E.Call(t, "divided", (a, E.FloatImm(t, divisor), ops.const(1 / divisor, t)))
+    return x

@@ -18,7 +18,7 @@ from tilewright.codegen.c_like_text import (
     wrapped,
 )
 from tilewright.codegen.cuda_bytes import TEXTS as BYTES
-from tilewright.codegen.cuda_bytes import is_byte, rounding
+from tilewright.codegen.cuda_bytes import is_byte, rounded_near
 from tilewright.codegen.cuda_functions import HELPERS, SINGLE, before_rounding, rounded
 from tilewright.codegen.cuda_vectors import HEADERS, CudaVectors, is_half
 from tilewright.codegen.mbarriers import NAME
@@ -114,11 +114,8 @@ class CudaDialect(CudaVectors):
         self.require("bounds")
         return "at_least" if comparison is E.LT else "at_most"
 
-    def rounding(self, to: DType, x: E.Expr) -> str:
-        name = rounding(to, x)
-        if name:
-            self.require(name)
-        return name
+    def rounded(self, to: DType, x: E.Expr) -> E.Expr | None:
+        return rounded_near(to, x)
 
     def plain_cast(self, to: DType, x: Code) -> Code:
         name = self.type_name(to)
@@ -148,6 +145,9 @@ class CudaDialect(CudaVectors):
             wide = [self.cast(_FLOAT32, t, a) for a in args]
             made = self.function(rounded(name), _FLOAT32, wide)
             return made if name == "isnan" else self.cast(t, _FLOAT32, made)
+        if name in BYTES:
+            self.require(name)
+            return call(name, *args)
         if name in SINGLE and t is _FLOAT32:
             self.require("approximate", SINGLE[name])
             return call(SINGLE[name], *args)

@@ -17,10 +17,12 @@ def quantize(x: Tensor, scale: Tensor | float, zero: Tensor | int, dtype: str) -
     low, high = int_range(_dtype(dtype))
 
     def element(*i: Any) -> Any:
-        value = x[i] / _number(scale, i, x.dtype)
-        if isinstance(zero, int):
-            return saturated(value, zero, dtype)
-        found = te.nearbyint(value) + _number(zero, i, x.dtype)
+        by = _number(scale, i, x.dtype)
+        if isinstance(zero, int) and _is_usual(scale) and x.dtype == "float32":
+            # What saturates does so before, too: the quotients of the bounds round to these.
+            ends = (scale * (low - zero), scale * (high - zero))
+            return (te.nearbyint(te.clip(x[i], *ends) / by).astype("int32") + zero).astype(dtype)
+        found = te.nearbyint(x[i] / by) + _number(zero, i, x.dtype)
         return te.clip(found, float(low), float(high)).astype(dtype)
 
     return _of(x, (scale, zero), element, "quantize")
@@ -45,6 +47,11 @@ def dequantize(q: Tensor, scale: Tensor | float, zero: Tensor | int) -> Tensor:
         return whole.astype(kind) * _number(scale, i, kind)
 
     return _of(q, (scale, zero), element, "dequantize")
+
+
+def _is_usual(scale: Tensor | float) -> bool:
+    """Whether it is a number whose products with integers are neither subnormal nor infinite."""
+    return not isinstance(scale, Tensor) and 2.0**-60 < scale < 2.0**60
 
 
 def _number(p: Tensor | float, index: tuple[Any, ...], dtype: str) -> Any:
