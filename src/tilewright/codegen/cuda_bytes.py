@@ -35,7 +35,8 @@ _NEAREST = """static __device__ __forceinline__ int nearest_integer(float x) {
 }"""
 #: Extrema of four bytes as those of pairs of 16 bits, which end in what decides nothing: of bytes 1
 #: and 3 where they are, of bytes 0 and 2 moved up by one.
-_EXTREMUM = """static __device__ __forceinline__ unsigned bytes_{name}{sign}(unsigned x, unsigned y) {{
+_EXTREMUM = """static __device__ __forceinline__ unsigned bytes_{name}{sign}(
+    unsigned x, unsigned y) {{
   const unsigned odd = __v{name}{sign}2(x, y), even = __v{name}{sign}2(x << 8, y << 8);
   return __byte_perm(even, odd, 0x7351);
 }}"""

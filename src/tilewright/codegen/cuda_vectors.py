@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from tilewright.codegen.c_like_dialect import Dialect
-from tilewright.codegen.cuda_bytes import WORDS, is_byte, of_byte
 from tilewright.codegen.c_like_text import UNARY, Code, call, code, wrapped
+from tilewright.codegen.cuda_bytes import WORDS, is_byte, of_byte
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType
 

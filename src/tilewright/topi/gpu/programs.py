@@ -13,7 +13,8 @@ from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.operators.program import Program
 from tilewright.topi.pieces.columns import columns_of
 from tilewright.topi.pieces.counts import declared
-from tilewright.topi.pieces.reads import computed, loads
+from tilewright.topi.pieces.reads import computed
+from tilewright.topi.pieces.reads import loads as reads
 from tilewright.topi.pieces.rows import dots_of, rows_of
 from tilewright.topi.pieces.sums import reduces
 from tilewright.topi.pieces.tiling import WHOLE_ROWS, Tiling
@@ -177,7 +178,7 @@ def _moved(p: Program) -> int:
     for op in computed(d.output):
         own = {a.var for a in op.axis}
         if reduces(op) or any(
-            i not in own and not is_const(i) for x in loads(op) for i in x.indices
+            i not in own and not is_const(i) for x in reads(op) for i in x.indices
         ):
             return 0
     count = math.prod(p.result.shape)

@@ -11,7 +11,6 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
 from tilewright.topi.parameters import later
 
-
 #: ``rows`` of ``columns``, which are all there are, are one vector.
 WHOLE_ROWS = 2
 
