@@ -1,4 +1,4 @@
-"""Bytes and float32 in CUDA: exact, for every byte, and by instructions of full rate."""
+"""Bytes and float32 in CUDA: exact, for every byte, and by few instructions of low rates."""
 
 from __future__ import annotations
 
@@ -80,10 +80,12 @@ def test_pooling_of_bytes_takes_few_instructions():
     assert sum(found.values()) < 3 * 16 * loads
 
 
-def test_depthwise_convolution_of_bytes_converts_by_additions():
+def test_a_depthwise_convolution_converts_most_bytes_by_additions():
     p = Conv.parse("8x64x28x28", "64x1x3x3", padding=1, layout="NHWC", dtype="int8",
                    epilogue="dequantize+bias+quantized_residual(0.5)+quantize(0.25)")  # fmt: skip
     declaration, schedule = default_schedule(p, CUDA)
     found = opcodes(tilewright.build(schedule, declaration.args, CUDA).assembly)
-    conversions = sum(n for name, n in found.items() if name.startswith(("I2F", "F2I", "FRND")))
-    assert conversions <= 8  # as the filter is copied, which is once in a block
+    of_floats = sum(n for name, n in found.items() if name.startswith(("F2I", "FRND")))
+    of_bytes = sum(n for name, n in found.items() if name.startswith("I2F"))
+    assert of_floats == 0
+    assert of_bytes < found["FADD"] / 2  # one of the four of a word

@@ -1,4 +1,4 @@
-"""Between bytes and float32 in CUDA C++, by instructions of full rate.
+"""Between bytes and float32 in CUDA C++, mostly by instructions of full rate.
 
 A GPU converts a number in a unit that takes one from each thread of a warp every eight cycles. An
 integer of few bits is a float by adding: the mantissa of ``2**23 + n`` ends in the bits of ``n``.

@@ -159,9 +159,10 @@ class CudaVectors(Dialect):
         return code(f"{text}.{'xyzw'[index]}")
 
     def cast_part(self, to: DType, text: str, t: DType, lanes: int, index: int) -> Code | None:
-        """The upper bfloat16 of a register is a float32 but for its other half; a byte of one
-        becomes a float32 by two instructions."""
-        if lanes > 1 and (name := of_byte(to, t)):
+        """The upper bfloat16 of a register is a float32 but for its other half. Of its bytes the
+        first is converted where it is, by an instruction of a low rate beside which others go on;
+        the others would have to be taken out before."""
+        if lanes > 1 and index % 4 and (name := of_byte(to, t)):
             self.require(name)
             k = index % 4
             return call(f"{name}<{k}>", self.part(text, t, lanes, index - k, min(lanes, 4)))
