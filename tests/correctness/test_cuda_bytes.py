@@ -9,12 +9,14 @@ from tests.support import cuda_on_cpu
 import tilewright
 from tilewright import te
 from tilewright.runtime.sass import opcodes
+from tilewright.target.instructions import turned_bytes
 from tilewright.topi import Conv, Declared
+from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile
 from tilewright.topi.nn.pooling import max_pool
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.quantization import dequantize, quantize
 from tilewright.topi.sketches.loops import schedule_gpu
-from tilewright.topi.templates import default_schedule
+from tilewright.topi.templates import TEMPLATES, default_schedule
 
 pytestmark = pytest.mark.needs_nvrtc
 CUDA = "cuda -arch=sm_90a"
@@ -68,6 +70,24 @@ def test_extrema_of_bytes_are_those_of_each(of, kind, vector, tmp_path):
     np.testing.assert_array_equal(found, numpy(np.where(np.arange(4096) < 4000, a, limits.max), b))
 
 
+@pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_words_of_four_rows_are_turned(kind, tmp_path):
+    x = te.placeholder((8, 4, 4), kind, name="x")
+    y = te.compute((8, 4, 4), lambda n, i, k: x[n, k, i], name="y")
+    s = te.create_schedule(y.op)
+    n, i, _ = y.op.axis
+    s[y].bind(n, te.thread_axis("threadIdx.x"))
+    s[y].tensorize(i, turned_bytes[kind])
+    kernel = tilewright.build(s, [x, y], CUDA)
+    assert "__byte_perm" in kernel.source
+    limits, rng = np.iinfo(kind), np.random.default_rng(0)
+    a = cuda_on_cpu.aligned(rng.integers(limits.min, limits.max + 1, (8, 4, 4)).astype(kind))
+    b = cuda_on_cpu.aligned(np.zeros((8, 4, 4), kind))
+    assert cuda_on_cpu.run(kernel.module, [a, b], {}, tmp_path) == 0
+    np.testing.assert_array_equal(b, a.transpose(0, 2, 1))
+
+
 def test_pooling_of_bytes_takes_few_instructions():
     """Of channels last: four at once from load to store, of which none is taken apart."""
     x = te.placeholder((8, 112, 112, 64), "int8", name="x")
@@ -80,12 +100,27 @@ def test_pooling_of_bytes_takes_few_instructions():
     assert sum(found.values()) < 3 * 16 * loads
 
 
+DEPTHWISE = Conv.parse("8x64x28x28", "64x1x3x3", padding=1, layout="NHWC", dtype="int8",
+                       epilogue="dequantize+bias+relu+quantize(1)")  # fmt: skip
+
+
 def test_a_depthwise_convolution_converts_most_bytes_by_additions():
-    p = Conv.parse("8x64x28x28", "64x1x3x3", padding=1, layout="NHWC", dtype="int8",
-                   epilogue="dequantize+bias+quantized_residual(0.5)+quantize(0.25)")  # fmt: skip
+    p = DEPTHWISE.replace(epilogue="dequantize+bias+quantized_residual(0.5)+quantize(0.25)")
     declaration, schedule = default_schedule(p, CUDA)
     found = opcodes(tilewright.build(schedule, declaration.args, CUDA).assembly)
     of_floats = sum(n for name, n in found.items() if name.startswith(("F2I", "FRND")))
     of_bytes = sum(n for name, n in found.items() if name.startswith("I2F"))
     assert of_floats == 0
     assert of_bytes < found["FADD"] / 2  # one of the four of a word
+
+
+def test_dot_products_of_words_are_few_instructions():
+    """For a result three products of four bytes, and turning what they are of."""
+    template, tile = TEMPLATES["gpu.pixel_tiles"], BoxTile(14, 4, 4, 1, 7, 16, keeps=1)
+    d = template.declare(DEPTHWISE, tile)
+    kernel = tilewright.build(template.schedule(d, tile), d.args, CUDA)
+    found, results = opcodes(kernel.assembly), 14 * 4 * 4
+    assert found["IDP.4A.S8.S8"] == 3 * results
+    assert found["PRMT"] < 2 * results
+    assert sum(found.values()) < 16 * results
+    assert all(not r.spills for r in kernel.resources.values())

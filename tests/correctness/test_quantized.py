@@ -13,6 +13,8 @@ from tilewright.select.choice import choose
 from tilewright.target import Target
 from tilewright.topi import Conv, Conv3d, Gemm
 from tilewright.topi.cpu.candidates import features
+from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile
+from tilewright.topi.nn.depthwise_byte_dots import DotDeclaration
 from tilewright.topi.templates import TEMPLATES, candidates, default_schedule, templates
 
 TARGETS = [
@@ -124,6 +126,32 @@ def test_depthwise_convolutions_of_bytes_are_scheduled_as_those_of_floats(p, tar
         for tile in [tiles[0], tiles[len(tiles) // 2]]:
             d = template.declare(p, tile)
             check(tilewright.build(template.schedule(d, tile), d.args, target), p)
+
+
+#: Windows of one and two words, rows and columns that fill no tile, the last one of them odd.
+WORDS = (
+    (Conv.parse((2, 32, 9, 7), (32, 1, 3, 3), padding=1, dtype="int8", layout="NHWC",
+                epilogue="dequantize+bias+relu+quantize(0.5)", constants=("filter",)),
+     BoxTile(2, 4, 4, 2, 2, 4, turns=2, stages=2, keeps=1)),
+    (Conv.parse((1, 48, 11, 10), (48, 1, 5, 5), padding=(2, 1, 2, 3), stride=2, dtype="uint8",
+                layout="NHWC", epilogue="bias+dequantize+quantize(60,3)"),
+     BoxTile(2, 3, 4, 1, 2, 8, keeps=1)),
+    (Conv.parse((1, 16, 8, 9), (16, 1, 7, 7), padding=3, dtype="int8", layout="NHWC"),
+     BoxTile(3, 2, 4, 1, 3, 4, keeps=0)),
+    (Conv.parse((1, 80, 5, 7), (80, 1, 2, 4), padding=2, stride=(2, 1), dilation=(2, 1),
+                dtype="uint8", layout="NHWC"),
+     BoxTile(2, 8, 4, 1, 1, 12, keeps=1)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["sim", pytest.param("cuda", marks=pytest.mark.needs_cuda)])
+@pytest.mark.parametrize(("p", "tile"), WORDS, ids=lambda x: str(x)[:60])
+def test_depthwise_convolutions_of_bytes_are_dot_products_of_words(p, tile, target):
+    template = TEMPLATES["gpu.pixel_tiles"]
+    assert template.fits(p, Target.parse("cuda -arch=sm_90a"))
+    d = template.declare(p, tile)
+    assert isinstance(d, DotDeclaration)
+    check(tilewright.build(template.schedule(d, tile), d.args, target), p)
 
 
 @pytest.mark.parametrize("p", DEPTHWISE[:2], ids=str)

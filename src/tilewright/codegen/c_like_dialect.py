@@ -184,7 +184,7 @@ class Dialect:
         there is none. The sign of a zero may be that of either."""
         return ""
 
-    def rounded(self, to: DType, x: E.Expr) -> E.Expr | None:
+    def nearest(self, to: DType, x: E.Expr) -> E.Expr | None:
         """``x`` rounded to the nearest integer of type ``to``, ties to even, in functions of this
         language that are right for what is known of ``x``; None where there are none."""
         return None

@@ -40,14 +40,17 @@ _EXTREMUM = """static __device__ __forceinline__ unsigned bytes_{name}{sign}(
   const unsigned odd = __v{name}{sign}2(x, y), even = __v{name}{sign}2(x << 8, y << 8);
   return __byte_perm(even, odd, 0x7351);
 }}"""
-_BYTES_OF = """static __device__ __forceinline__ unsigned bytes_of(int a, int b, int c, int d) {
+_BYTES_OF = """static __device__ __forceinline__ unsigned bytes_of(
+    unsigned char a, unsigned char b, unsigned char c, unsigned char d) {
   const uchar4 bytes = make_uchar4(a, b, c, d);
   return *(const unsigned*)&bytes;
 }
-static __device__ __forceinline__ unsigned short bytes_of(int a, int b) {
+static __device__ __forceinline__ unsigned short bytes_of(
+    unsigned char a, unsigned char b) {
   const uchar2 bytes = make_uchar2(a, b);
   return *(const unsigned short*)&bytes;
 }"""
+
 #: A quotient that is rounded once, by the reciprocal of a divisor that is known, which is rounded,
 #: too; so that of Brisebarre, Muller and Raina, "Accelerating correctly rounded floating-point
 #: division when the divisor is known in advance" (2004), where the rest is no subnormal number.

@@ -114,7 +114,7 @@ class CudaDialect(CudaVectors):
         self.require("bounds")
         return "at_least" if comparison is E.LT else "at_most"
 
-    def rounded(self, to: DType, x: E.Expr) -> E.Expr | None:
+    def nearest(self, to: DType, x: E.Expr) -> E.Expr | None:
         return rounded_near(to, x)
 
     def plain_cast(self, to: DType, x: Code) -> Code:
