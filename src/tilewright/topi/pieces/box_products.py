@@ -106,11 +106,13 @@ def by_groups(
 
 
 def copy(s: Schedule, copies: Sequence[Tensor]) -> None:
-    """Make ``copies`` in kernels of their own, of 16 bytes a thread."""
+    """Make ``copies`` in kernels of their own, of 16 bytes a thread, or of all channels where these
+    are few: what is read is known then, but for where."""
     for t in copies:
         stage = s[t]
         *others, c = stage.op.axis
-        c, lane = stage.split(c, factor=widths(str(t.dtype)).chunk)
+        w, channels = widths(str(t.dtype)), extent_of(c)
+        c, lane = stage.split(c, factor=channels if channels <= w.deep else w.chunk)
         block, thread = stage.split(stage.fuse(*others, c), factor=_THREADS)
         stage.bind(block, te.thread_axis("blockIdx.x"))
         stage.bind(thread, te.thread_axis("threadIdx.x"))
