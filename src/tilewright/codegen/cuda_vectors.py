@@ -159,7 +159,7 @@ class CudaVectors(Dialect):
         return code(f"{text}.{'xyzw'[index]}")
 
     def cast_part(self, to: DType, text: str, t: DType, lanes: int, index: int) -> Code | None:
-        """The upper bfloat16 of a register is a float32 but for its other half. Of its bytes the
+        """The upper bfloat16 of a register is a float32 but for its other half. Of four bytes the
         first is converted where it is, by an instruction of a low rate beside which others go on;
         the others would have to be taken out before."""
         if lanes > 1 and index % 4 and (name := of_byte(to, t)):

@@ -35,7 +35,7 @@ _MOST, _THREADS = 160, 28
 #: Registers of a thread beside those that inputs, filters and sums take.
 _OTHERS = 22
 #: By bytes of an input, instructions that make it a number in the type of sums.
-_CONVERTED = {1: 2.25, 2: 1.6}
+_CONVERTED = {1: 1.8, 2: 1.6}
 #: The same of one that is turned into a word instead: of two pixels six for four channels.
 _TURNED = 0.75
 
