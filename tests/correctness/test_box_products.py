@@ -259,6 +259,22 @@ def test_bytes_are_added_exactly(p: Conv | Gemm, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["gpu.box_products", "gpu.whole_boxes"])
+@pytest.mark.parametrize(("filters", "channels"), [(96, 96), (150, 80), (24, 24)])
+def test_tiles_of_several_instructions_are_exact(
+    filters: int, channels: int, name: str, target: str
+) -> None:
+    """Of as many channels as there are, where these are no power of two; of an image of 16."""
+    p = Conv.parse((2, 16, 9, 7), (filters, 16, 1, 1), 1, dtype="int8", layout="NHWC",
+                   epilogue="dequantize+bias+quantized_residual(2)+quantize(30)")  # fmt: skip
+    template, boxes = TEMPLATES[name], 2 if name == "gpu.whole_boxes" else 1
+    tile = BoxProductTile(1, 8, 8, channels, 2, 1, boxes)
+    declared = template.declare(p, tile)
+    assert not declared.copies
+    check(tilewright.build(template.schedule(declared, tile), declared.args, target), p)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("changes", [
     {"stride": 2, "epilogue": "bias+relu"}, {"pass_": "dgrad"}, {"pass_": "dgrad", "stride": 2},
     {"groups": 10}, {"groups": 10, "pass_": "dgrad"},
