@@ -71,6 +71,19 @@ def test_extrema_of_bytes_are_those_of_each(of, kind, vector, tmp_path):
 
 
 @pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize("apart", [1, 2, 6])
+def test_words_are_made_of_what_does_not_begin_at_one(apart, tmp_path):
+    x, bound = te.placeholder((72,), "int8", name="x"), te.placeholder((64,), "int8", name="b")
+    y = te.compute((64,), lambda i: te.max(x[i + apart], bound[i]))
+    kernel = _built(y, [x, bound, y], 8)
+    rng = np.random.default_rng(0)
+    a, b = (cuda_on_cpu.aligned(rng.integers(-128, 128, n).astype("int8")) for n in (72, 64))
+    found = cuda_on_cpu.aligned(np.zeros(64, "int8"))
+    assert cuda_on_cpu.run(kernel.module, [a, b, found], {}, tmp_path) == 0
+    np.testing.assert_array_equal(found, np.maximum(a[apart : apart + 64], b))
+
+
+@pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler")
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
 def test_words_of_four_rows_are_turned(kind, tmp_path):
     x = te.placeholder((8, 4, 4), kind, name="x")

@@ -189,14 +189,15 @@ class CudaVectors(Dialect):
         return wrapped(f"{name}{{", parts, "}")
 
     def _words(self, t: DType, parts: Sequence[Code]) -> Code:
-        """Bytes, or words of them, as a vector."""
+        """Bytes, pairs or words of them as a vector."""
         width = t.lanes // len(parts)
         if width == 1:
             self.require("bytes_of")
             each = [parts[i : i + 4] for i in range(0, len(parts), 4)]
             parts = [wrapped("bytes_of(", four, ")") for four in each]
         elif width == 2:
-            raise NotImplementedError(t)
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [code(f"({low} | (unsigned int)({high}) << 16)") for low, high in pairs]
         if len(parts) == 1:
             return parts[0]
         return wrapped(f"{self.vector_name(t.element, t.lanes)}{{", parts, "}")
