@@ -173,7 +173,7 @@ def _moved(p: Program) -> int:
     of elements, and move each at most to where other dimensions say; 0 for others."""
     d = declared(p)
     size, last = dtype(p.result.dtype).bytes, p.result.shape[-1]
-    if last * size >= WIDEST or last > _SHORT:
+    if last * size >= WIDEST or not 1 < last <= _SHORT:
         return 0
     for op in computed(d.output):
         own = {a.var for a in op.axis}
