@@ -241,6 +241,10 @@ _BYTES = (
     Conv.parse((2, 3, 9, 9), (16, 3, 5, 3), 1, dtype="int8", **_LAST,
                epilogue="bias+dequantize+quantized_residual(0.5,-2)+hswish+quantize(2.0,4)"),
     Conv.parse((1, 128, 5, 5), (64, 8, 3, 3), 16, dtype="int8", epilogue="dequantize", **_LAST),
+    Conv.parse((2, 3, 22, 17), (16, 3, 7, 7), 1, dtype="int8", stride=2, padding=(3, 2, 3, 4),
+               layout="NHWC", epilogue="bias+dequantize+quantize(60)"),
+    Conv.parse((1, 2, 23, 25), (16, 2, 8, 5), 1, dtype="uint8", stride=4, padding=(0, 2, 1, 2),
+               layout="NHWC"),
     Gemm(m=70, n=40, k=48, transpose_b=True, dtype="uint8", epilogue="bias+dequantize+hsigmoid"),
 )  # fmt: skip
 
@@ -252,6 +256,22 @@ def test_bytes_are_added_exactly(p: Conv | Gemm, target: str) -> None:
     for tile in template.candidates(p, machine)[:3]:
         declared = template.declare(p, tile)
         check(tilewright.build(template.schedule(declared, tile), declared.args, target), p)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["gpu.box_products", "gpu.whole_boxes"])
+@pytest.mark.parametrize(("filters", "channels"), [(96, 96), (150, 80), (24, 24)])
+def test_tiles_of_several_instructions_are_exact(
+    filters: int, channels: int, name: str, target: str
+) -> None:
+    """Of as many channels as there are, where these are no power of two; of an image of 16."""
+    p = Conv.parse((2, 16, 9, 7), (filters, 16, 1, 1), 1, dtype="int8", layout="NHWC",
+                   epilogue="dequantize+bias+quantized_residual(2)+quantize(30)")  # fmt: skip
+    template, boxes = TEMPLATES[name], 2 if name == "gpu.whole_boxes" else 1
+    tile = BoxProductTile(1, 8, 8, channels, 2, 1, boxes)
+    declared = template.declare(p, tile)
+    assert not declared.copies
+    check(tilewright.build(template.schedule(declared, tile), declared.args, target), p)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -276,11 +296,13 @@ def test_tf32_loses_no_more_than_the_low_bits_of_factors(
 
 @pytest.mark.parametrize("pass_", BY_PASS)
 def test_few_channels_and_groups_are_copied_to_fill_instructions(pass_: str) -> None:
-    """What a row of a filter sees of 3 channels is one step; 16 groups of 4 channels are one."""
+    """Squares of 3 channels, or what a row of a filter sees of these, are one step; 16 groups of 4
+    channels are one."""
     stem = {"pass_": pass_, "stride": 2, "padding": 3, "dtype": "float16", "layout": "NHWC"}
     found = in_boxes(Conv.parse((2, 3, 64, 64), (64, 3, 7, 7), 1, **stem))
     assert found is not None
-    assert (found.channels, found.kernel) == ((32, (7, 1)) if pass_ != "dgrad" else (3, (7, 7)))
+    wanted = {"forward": (16, (4, 4)), "dgrad": (3, (7, 7)), "wgrad": (32, (7, 1))}
+    assert (found.channels, found.kernel) == wanted[pass_]
     found = in_boxes(Conv.parse((2, 256, 64, 64), (256, 4, 7, 7), 64, **stem))
     assert found is not None
     assert (found.groups, found.multiplier) == ((4, 64) if pass_ == "wgrad" else (16, 16))

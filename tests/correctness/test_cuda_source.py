@@ -81,10 +81,20 @@ def test_a_strided_vector_is_scalars() -> None:
 def test_a_vector_read_under_a_condition_is_not_read_otherwise() -> None:
     a, b, tx = buffer("A", (128,)), buffer("B", (128,)), Var.make("tx")
     at = ramp(tx * 4, 4)
-    chosen = ops.if_then_else(tx > 0, vload(a, ramp(tx * 4 - 4, 4)), const(1.0, "float32x4"))
+    there = vload(a, ramp(tx * 4 - 4, 4))
+    chosen = ops.if_then_else(tx > 0, there + there, const(1.0, "float32x4"))
     text = body_text(Store(b, (at,), chosen, None), a, b, tx=tx)
     load = text.index("*(const float4*)&A[")
     assert text.index("if (tx > 0) {") < load < text.index("} else {")
+
+
+def test_a_constant_stands_for_a_vector_that_is_not_read() -> None:
+    a, b, tx = buffer("A", (128,)), buffer("B", (128,)), Var.make("tx")
+    there, at = vload(a, ramp(tx * 4 - 4, 4)), ramp(tx * 4, 4)
+    chosen = ops.if_then_else(tx > 0, there, const(-1.0, "float32x4"))
+    text = body_text(Store(b, (at,), chosen, None), a, b, tx=tx)
+    assert "= load_where_or<float4, float4>(tx > 0, &A[cse_v0 - 4], make_float4(" in text
+    assert "else" not in text
 
 
 def test_a_reversal_in_place_reads_all_before_it_writes() -> None:

@@ -131,6 +131,9 @@ ELEMENTS = [
     program("2x9x9x16", "max_pool(a0, size=(3, 3), strides=(2, 2), padding=(1, 1), dilation=(1, 1),"
             " out=(5, 5), last=True)", dtype="float16"),
     program("4x6x8", "softmax(a0, axis=1)"),
+    program("2x3x6x8", "quantize(a0, 0.1, 0, dtype='int8')", "transpose(t0, axes=(0, 2, 3, 1))"),
+    program("2x5x4x6", "transpose(a0, axes=(0, 2, 3, 1))", "add(t0, a1)", dtype="float16",
+            others=("5",)),
 ]  # fmt: skip
 
 

@@ -13,7 +13,9 @@ from tilewright.select.choice import choose
 from tilewright.target import Target
 from tilewright.topi import Conv, Conv3d, Gemm
 from tilewright.topi.cpu.candidates import features
-from tilewright.topi.templates import TEMPLATES, candidates, default_schedule
+from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile
+from tilewright.topi.nn.depthwise_byte_dots import DotDeclaration
+from tilewright.topi.templates import TEMPLATES, candidates, default_schedule, templates
 
 TARGETS = [
     "llvm", "llvm -arch=avx2", "sim",
@@ -97,6 +99,66 @@ def test_sums_of_bytes_in_float32_are_exact(p):
         check(kernel, p)
         arrays = {"data": x, "filter": w}
         assert (result(kernel, p, arrays) == reference(p, arrays)).all()
+
+
+#: Channels of a GPU's vectors and of none, strides, windows of every size, several filters a
+#: channel, sums of more taps than float32 has exactly.
+DEPTHWISE = (
+    Conv.parse((2, 32, 9, 7), (32, 1, 3, 3), padding=1, dtype="int8", layout="NHWC",
+               epilogue="dequantize+bias+quantized_residual(0.1)+relu6+quantize(0.05)"),
+    Conv.parse((1, 48, 11, 10), (48, 1, 5, 5), padding=(2, 1, 2, 3), stride=2, dtype="uint8",
+               layout="NHWC", epilogue="bias+dequantize+quantize(60,3)"),
+    Conv.parse((1, 13, 9, 8), (13, 1, 7, 7), padding=3, dtype="int8", layout="NHWC"),
+    Conv.parse((2, 6, 7, 9), (6, 2, 3, 2), padding=1, stride=(1, 2), dilation=2, dtype="uint8",
+               layout="NHWC", epilogue="bias+dequantize+quantize(9,1)"),
+    Conv.parse((1, 16, 24, 23), (16, 1, 23, 23), padding=(0, 1, 0, 1), dtype="uint8",
+               layout="NHWC"),
+    Conv.parse((3, 20, 33), (20, 1, 5), padding=(4, 0), dtype="int8", layout="NWC"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["sim", pytest.param("cuda", marks=pytest.mark.needs_cuda)])
+@pytest.mark.parametrize("p", DEPTHWISE, ids=str)
+def test_depthwise_convolutions_of_bytes_are_scheduled_as_those_of_floats(p, target):
+    machine = Target.parse(target)
+    for template in templates(p, machine):
+        tiles = template.candidates(p, machine)
+        for tile in [tiles[0], tiles[len(tiles) // 2]]:
+            d = template.declare(p, tile)
+            check(tilewright.build(template.schedule(d, tile), d.args, target), p)
+
+
+#: Windows of one and two words, rows and columns that fill no tile, the last one of them odd.
+WORDS = (
+    (Conv.parse((2, 32, 9, 7), (32, 1, 3, 3), padding=1, dtype="int8", layout="NHWC",
+                epilogue="dequantize+bias+relu+quantize(0.5)", constants=("filter",)),
+     BoxTile(2, 4, 4, 2, 2, 4, turns=2, stages=2, keeps=1)),
+    (Conv.parse((1, 48, 11, 10), (48, 1, 5, 5), padding=(2, 1, 2, 3), stride=2, dtype="uint8",
+                layout="NHWC", epilogue="bias+dequantize+quantize(60,3)"),
+     BoxTile(2, 3, 4, 1, 2, 8, keeps=1)),
+    (Conv.parse((1, 16, 8, 9), (16, 1, 7, 7), padding=3, dtype="int8", layout="NHWC"),
+     BoxTile(3, 2, 4, 1, 3, 4, keeps=0)),
+    (Conv.parse((1, 80, 5, 7), (80, 1, 2, 4), padding=2, stride=(2, 1), dilation=(2, 1),
+                dtype="uint8", layout="NHWC"),
+     BoxTile(2, 8, 4, 1, 1, 12, keeps=1)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["sim", pytest.param("cuda", marks=pytest.mark.needs_cuda)])
+@pytest.mark.parametrize(("p", "tile"), WORDS, ids=lambda x: str(x)[:60])
+def test_depthwise_convolutions_of_bytes_are_dot_products_of_words(p, tile, target):
+    template = TEMPLATES["gpu.pixel_tiles"]
+    assert template.fits(p, Target.parse("cuda -arch=sm_90a"))
+    d = template.declare(p, tile)
+    assert isinstance(d, DotDeclaration)
+    check(tilewright.build(template.schedule(d, tile), d.args, target), p)
+
+
+@pytest.mark.parametrize("p", DEPTHWISE[:2], ids=str)
+def test_depthwise_convolutions_of_bytes_have_the_schedules_of_channels_last(p):
+    names = {t.name for t in templates(p, Target.parse("cuda -arch=sm_90a"))}
+    assert names == {"gpu.pixels", "gpu.pixel_tiles", "gpu.loops"}
+    assert choose(p, "cuda -arch=sm_90a").algorithm.name != "gpu.loops"
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])

@@ -13,10 +13,13 @@ import tilewright
 from tilewright import te
 from tilewright.ir.buffer import Buffer, Layout
 from tilewright.ir.dtype import dtype
-from tilewright.ir.expr import IntImm
+from tilewright.ir.expr import IntImm, Ramp
 from tilewright.ir.ops import const
+from tilewright.ir.stmt import Allocate, Store
 from tilewright.ir.swizzle import WIDTHS, pattern, swizzle_of, width_of
-from tilewright.ir.visit import allocated
+from tilewright.ir.visit import allocated, statements
+from tilewright.lower.backend.open_swizzles import open_swizzles
+from tilewright.lower.ir_builder import axes, func, loop, store
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.sass import opcodes
 
@@ -141,3 +144,27 @@ def test_copies_of_a_pipeline_begin_where_the_permutation_does() -> None:
     y = np.zeros((3, 32), "float32")
     tilewright.build(s, [a, b], "sim")(x, y)
     np.testing.assert_array_equal(y, x.reshape(8, 3, 32).sum(0))
+
+
+@pytest.mark.parametrize("element", ["int8", "float16", "float32"])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("across", [8, 16, 32])
+def test_what_loops_written_out_add_is_permuted_last(width: int, element: str, across: int) -> None:
+    """Pairs at ``(row, j * across + pair * 2)``, where j is written out: each where the layout has
+    it, and with one XOR for each j where a row is a block of 128 bytes."""
+    b, (row, j, pair) = tile(width, element), axes("row j pair")
+    columns, pairs = int(b.shape[1]), across // 2
+    if columns % across or columns == across:
+        pytest.skip("no loop is left")
+    lanes = Ramp(j * across + pair * 2, const(1, j.dtype), 2)
+    stored = store(b[row, lanes], const(0, b.dtype))
+    body = loop(row, 16, loop(pair, pairs, loop(j, columns // across, stored, kind="unrolled")))
+    opened = open_swizzles(func(Allocate(b, body))).body
+    (access,) = (s for s in statements(opened) if isinstance(s, Store))
+    (index,) = access.indices
+    assert isinstance(index, Ramp)
+    for r, k, n in itertools.product(range(16), range(columns // across), range(pairs)):
+        at = eval(str(index.base), {"row": r, "j": k, "pair": n})
+        assert at == offset(b, r, k * across + n * 2)
+    if width == 128:
+        assert str(index.base).count("j") == 1

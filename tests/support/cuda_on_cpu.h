@@ -97,6 +97,32 @@ static float __int_as_float(int bits) {
   std::memcpy(&x, &bits, 4);
   return x;
 }
+static float __uint_as_float(unsigned bits) { return __int_as_float((int)bits); }
+static int __float_as_int(float x) {
+  int bits;
+  std::memcpy(&bits, &x, 4);
+  return bits;
+}
+static unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const uint64_t both = (uint64_t)y << 32 | x;
+  unsigned found = 0;
+  for (int k = 0; k < 4; ++k) {
+    const unsigned byte = selector >> 4 * k & 7;
+    found |= (unsigned)(both >> 8 * byte & 255) << 8 * k;
+  }
+  return found;
+}
+template <typename T, typename Function>
+static unsigned halves(unsigned x, unsigned y, Function f) {
+  const unsigned low = (uint16_t)f((T)x, (T)y), high = (uint16_t)f((T)(x >> 16), (T)(y >> 16));
+  return high << 16 | low;
+}
+static auto largest = [](auto a, auto b) { return a < b ? b : a; };
+static auto smallest = [](auto a, auto b) { return b < a ? b : a; };
+static unsigned __vmaxs2(unsigned x, unsigned y) { return halves<int16_t>(x, y, largest); }
+static unsigned __vmaxu2(unsigned x, unsigned y) { return halves<uint16_t>(x, y, largest); }
+static unsigned __vmins2(unsigned x, unsigned y) { return halves<int16_t>(x, y, smallest); }
+static unsigned __vminu2(unsigned x, unsigned y) { return halves<uint16_t>(x, y, smallest); }
 static double __longlong_as_double(long long bits) {
   double x;
   std::memcpy(&x, &bits, 8);

@@ -184,6 +184,11 @@ class Dialect:
         there is none. The sign of a zero may be that of either."""
         return ""
 
+    def nearest(self, to: DType, x: E.Expr) -> E.Expr | None:
+        """``x`` rounded to the nearest integer of type ``to``, ties to even, in functions of this
+        language that are right for what is known of ``x``; None where there are none."""
+        return None
+
     def choose(self, condition: Code, a: Code, b: Code) -> Code:
         """``condition ? a : b``."""
         text = f"{condition.at(TERNARY + 1)} ? {a.at(TERNARY + 1)} : {b.at(TERNARY)}"
@@ -356,10 +361,11 @@ class Dialect:
         raise NotImplementedError
 
     def load_vector_where(
-        self, buffer: Buffer, name: str, offset: Code, lanes: int, condition: Code
-    ) -> Code | None:
-        """As :meth:`load_vector` where the condition holds, and zeros elsewhere; None where that
-        is to be a branch."""
+        self, buffer: Buffer, name: str, offset: Code, lanes: int, condition: Code,
+        other: Code | None = None,
+    ) -> Code | None:  # fmt: skip
+        """As :meth:`load_vector` where the condition holds, and ``other`` elsewhere, zeros without;
+        None where that is to be a branch."""
         return None
 
     def store_vector(

@@ -9,6 +9,7 @@ only under a condition is not taken out of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from tilewright.arith.conditions import conjuncts
 from tilewright.codegen.c_like_dialect import Dialect
@@ -112,8 +113,9 @@ class VectorPrinter(ExpressionPrinter):
             if e.vector not in self.hoisted:
                 return self.expr(self.lane(e.vector, e.index))
             return self._part(self.hoisted[e.vector], e.vector.dtype, e.index, 1)
-        if isinstance(e, E.Cast) and isinstance(e.value, E.Lane) and e.value.vector in self.hoisted:
-            lane, held = e.value, self.hoisted[e.value.vector]
+        lane = _widened(e) if isinstance(e, E.Cast) else e
+        if isinstance(lane, E.Lane) and lane.vector in self.hoisted:
+            held = self.hoisted[lane.vector]
             text, index = held.texts[lane.index // held.width], lane.index % held.width
             made = self.dialect.cast_part(e.dtype, text, lane.dtype, held.width, index)
             if made is not None:
@@ -249,21 +251,27 @@ class VectorPrinter(ExpressionPrinter):
         if loaded is not None:
             self.hoisted[e] = loaded
 
-    def _moved(self, buffer: Buffer, e: E.Load, where: Code | None) -> Subvectors | None:
-        """The temporaries that a load fills, where a condition holds, or else with zeros."""
+    def _moved(
+        self, buffer: Buffer, e: E.Load, where: Code | None, other: Expr | None = None
+    ) -> Subvectors | None:
+        """The temporaries that a load fills, where a condition holds, or else with ``other``, zeros
+        where that is None."""
         access = self.access(buffer, e.indices[0])
         if access is None:
             return None
         d, (base, k) = self.dialect, access
         aligned = d.needs_alignment(buffer) and self.at_multiple(base, k)
         texts, values = [], []
+        fill = None
+        if other is not None:
+            fill = d.pack(e.dtype.with_lanes(k), [self.expr(other)] * k)
         for i in range(0, e.dtype.lanes, k):
             at = self.expr(self.lane(E.Ramp(base, ops.const(1, base.dtype), e.dtype.lanes), i))
             texts.append(self.names.fresh(f"{buffer.name}_v"))
             if where is None:
                 value: Code | None = d.load_vector(buffer, self.name_of(buffer), at, k, aligned)
             else:
-                value = d.load_vector_where(buffer, self.name_of(buffer), at, k, where)
+                value = d.load_vector_where(buffer, self.name_of(buffer), at, k, where, fill)
             if value is None:
                 return None
             values.append(value)
@@ -294,8 +302,9 @@ class VectorPrinter(ExpressionPrinter):
         )
 
     def _prepare_choice(self, e: Expr, condition: Expr, on_true: Expr, on_false: Expr) -> None:
-        if isinstance(on_true, E.Load) and on_true.predicate is None and _is_zero(on_false):
-            loaded = self._moved(on_true.buffer, on_true, self._at_once(condition))
+        if isinstance(on_true, E.Load) and on_true.predicate is None and _is_constant(on_false):
+            fill = None if _is_zero(on_false) else on_false.value
+            loaded = self._moved(on_true.buffer, on_true, self._at_once(condition), fill)
             if loaded is not None:
                 self.hoisted[e] = loaded
                 return
@@ -341,12 +350,29 @@ def _defined(e: E.Binary) -> bool:
     return isinstance(by, E.IntImm) and 0 <= by.value < e.dtype.bits
 
 
+def _widened(e: E.Cast) -> Expr:
+    """What a conversion is of, where it is one to a float by integers that hold all values."""
+    value = e.value
+    match value:
+        case E.Cast(t, inner) if (
+            e.dtype.is_float
+            and inner.dtype.is_int
+            and (t.kind == "int" and t.bits > inner.dtype.bits)
+        ):
+            return inner
+    return value
+
+
 def _put_lane(printer: VectorPrinter, body: Expr, var: Var, mine: Var, i: int) -> Expr:
     """Lane ``i`` of ``body``, in which ``mine`` is that lane of the vector ``var``."""
     from tilewright.ir.visit import substitute
 
     named = substitute(body, {var: E.Broadcast(mine, var.dtype.lanes)})
     return printer.lane(named, i)
+
+
+def _is_constant(e: Expr) -> TypeGuard[E.Broadcast]:
+    return isinstance(e, E.Broadcast) and isinstance(e.value, (E.IntImm, E.FloatImm))
 
 
 def _is_zero(e: Expr) -> bool:

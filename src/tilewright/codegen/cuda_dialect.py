@@ -17,6 +17,8 @@ from tilewright.codegen.c_like_text import (
     infix,
     wrapped,
 )
+from tilewright.codegen.cuda_bytes import TEXTS as BYTES
+from tilewright.codegen.cuda_bytes import is_byte, rounded_near
 from tilewright.codegen.cuda_functions import HELPERS, SINGLE, before_rounding, rounded
 from tilewright.codegen.cuda_vectors import HEADERS, CudaVectors, is_half
 from tilewright.codegen.mbarriers import NAME
@@ -49,10 +51,10 @@ class CudaDialect(CudaVectors):
     is_gpu = True
     static_shared_limit = STATIC_SHARED
     reserved = Dialect.reserved | frozenset(
-        "threadIdx blockIdx blockDim gridDim warpSize half half2 at_least at_most "
+        "threadIdx blockIdx blockDim gridDim warpSize half half2 at_least at_most load_where_or "
         f"load_where load_where_as {NAME} TensorMap TileLoads shared_address own_register "
         f"exchange_in_odd_rows follow_previous_kernel {AWAIT_PRODUCTS} upper_bfloat16".split()
-        + list(HELPERS)
+        + [*HELPERS, *BYTES]
     )
     types: ClassVar[dict[str, str]] = {
         **Dialect.types,
@@ -91,11 +93,17 @@ class CudaDialect(CudaVectors):
     # Operators
 
     def native(self, node: type[E.Expr], t: DType) -> bool:
+        if t.lanes == 4 and is_byte(t):
+            return node in (E.Min, E.Max)
         return is_half(t) and node in _NATIVE_16
 
     def extremum(self, name: str, t: DType, a: Code, b: Code) -> Code:
         if is_half(t):
             return call(f"__h{name}{'2' if t.lanes == 2 else ''}", a, b)
+        if t.lanes == 4:
+            function = f"bytes_{name}{t.kind[0].replace('i', 's')}"
+            self.require(function)
+            return call(function, a, b)
         if t.is_float:
             return call(f"f{name}" + ("f" if t.bits == 32 else ""), a, b)
         return call(name, a, b)
@@ -105,6 +113,9 @@ class CudaDialect(CudaVectors):
             return ""
         self.require("bounds")
         return "at_least" if comparison is E.LT else "at_most"
+
+    def nearest(self, to: DType, x: E.Expr) -> E.Expr | None:
+        return rounded_near(to, x)
 
     def plain_cast(self, to: DType, x: Code) -> Code:
         name = self.type_name(to)
@@ -134,6 +145,9 @@ class CudaDialect(CudaVectors):
             wide = [self.cast(_FLOAT32, t, a) for a in args]
             made = self.function(rounded(name), _FLOAT32, wide)
             return made if name == "isnan" else self.cast(t, _FLOAT32, made)
+        if name in BYTES:
+            self.require(name)
+            return call(name, *args)
         if name in SINGLE and t is _FLOAT32:
             self.require("approximate", SINGLE[name])
             return call(SINGLE[name], *args)
@@ -198,7 +212,7 @@ class CudaDialect(CudaVectors):
 
     def local_array(self, buffer: Buffer, name: str, size: int) -> str:
         t = self.storage_name(buffer.dtype, "local")
-        least = 4 if is_half(buffer.dtype) and size > 1 else 0
+        least = 4 if self.width(buffer.dtype) > 1 and size * buffer.dtype.bytes >= 4 else 0
         align = max(least, buffer.align)  # what an instruction asks of its operand
         return f"{f'__align__({align}) ' if align else ''}{t} {name}[{size}];"
 

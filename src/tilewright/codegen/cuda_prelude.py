@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.codegen.cuda_bytes import TEXTS as BYTES
 from tilewright.codegen.cuda_functions import TEXTS
 from tilewright.codegen.cuda_vectors import structure
 from tilewright.codegen.mbarriers import TEXT as TILE_LOADS
@@ -15,8 +16,8 @@ from tilewright.target.instructions._shared import (
 )
 from tilewright.target.queues import AWAIT_PRODUCTS
 
-#: Loads of what is there or else of zeros. Vectors of 16-bit floats are loaded as those of integers
-#: and only then taken as what they are: else the compiler chooses between halves of registers.
+#: Loads of what is there or else of zeros. Vectors of what is shorter than a register are loaded as
+#: integers and only then taken as what they are: else the compiler chooses between parts of it.
 _LOAD_WHERE = """template <typename T>
 static __device__ __forceinline__ T load_where(bool on, const void* p) {
   T value = {};
@@ -26,6 +27,12 @@ static __device__ __forceinline__ T load_where(bool on, const void* p) {
 template <typename T, typename Bits>
 static __device__ __forceinline__ T load_where_as(bool on, const void* p) {
   const Bits bits = load_where<Bits>(on, p);
+  return *(const T*)&bits;
+}
+template <typename T, typename Bits>
+static __device__ __forceinline__ T load_where_or(bool on, const void* p, const T& other) {
+  Bits bits = *(const Bits*)&other;
+  if (on) bits = *(const Bits*)p;
   return *(const T*)&bits;
 }"""
 
@@ -114,7 +121,7 @@ def prelude(needs: set[str], own: bool = True) -> str:
     if "bounds" in needs:
         parts.append(_BOUND.format(name="at_least", ptx="max", sign="<"))
         parts.append(_BOUND.format(name="at_most", ptx="min", sign=">"))
-    parts += [text for name, text in TEXTS.items() if name in needs]
+    parts += [text for name, text in (TEXTS | BYTES).items() if name in needs]
     for suffix, t in (("", "int"), ("64", "long long")):
         if f"floordiv{suffix}" in needs:
             parts.append(_DIVISION.format(t=t, s=suffix))

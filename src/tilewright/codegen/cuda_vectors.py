@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tilewright.codegen.c_like_dialect import Dialect
 from tilewright.codegen.c_like_text import UNARY, Code, call, code, wrapped
+from tilewright.codegen.cuda_bytes import WORDS, is_byte, of_byte
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType
 
@@ -14,8 +15,8 @@ from tilewright.ir.dtype import DType
 _VECTORS: dict[str, dict[int, str]] = {
     "float32": {2: "float2", 4: "float4"},
     "float64": {2: "double2"},
-    "int8": {2: "char2", 4: "char4", 8: "char8", 16: "char16"},
-    "uint8": {2: "uchar2", 4: "uchar4", 8: "uchar8", 16: "uchar16"},
+    "int8": WORDS,
+    "uint8": WORDS,
     "int16": {2: "short2", 4: "short4", 8: "short8"},
     "uint16": {2: "ushort2", 4: "ushort4", 8: "ushort8"},
     "int32": {2: "int2", 4: "int4"},
@@ -28,8 +29,6 @@ _VECTORS: dict[str, dict[int, str]] = {
 
 #: Those of them that are structures of ours: (type of a part, its lanes, parts).
 _STRUCTURES: dict[str, tuple[str, int, int]] = {
-    "char8": ("char4", 4, 2), "char16": ("char4", 4, 4),
-    "uchar8": ("uchar4", 4, 2), "uchar16": ("uchar4", 4, 4),
     "short8": ("short2", 2, 4), "ushort8": ("ushort2", 2, 4),
     "half4": ("half2", 2, 2), "half8": ("half2", 2, 4),
     "bfloat4": ("__nv_bfloat162", 2, 2), "bfloat8": ("__nv_bfloat162", 2, 4),
@@ -49,7 +48,7 @@ HEADERS = {"float16": "cuda_fp16.h", "bfloat16": "cuda_bf16.h"}
 def structure(name: str) -> str:
     """The definition of one of our vector types."""
     part, lanes, count = _STRUCTURES[name]
-    size = lanes * count * {"char4": 1, "uchar4": 1}.get(part, 2)
+    size = lanes * count * 2
     text = f"struct __align__({size}) {name} {{ {part} {', '.join('xyzw'[:count])}; }};"
     if name in _MOVED_AS:
         element, moved = _MOVED_AS[name]
@@ -78,14 +77,15 @@ class CudaVectors(Dialect):
     wide_params: bool
 
     def width(self, t: DType) -> int:
-        return 2 if is_half(t) else 1
+        return 2 if is_half(t) else 4 if is_byte(t) else 1
 
     def chunk(self, buffer: Buffer, lanes: int, aligned: Callable[[int], bool]) -> int:
         t = buffer.dtype
         if t.element not in _VECTORS:
             return 1
-        if buffer.scope == "local":  # registers: only pairs that one operator takes
-            return 2 if is_half(t) and lanes % 2 == 0 and aligned(2) else 1
+        if buffer.scope == "local":  # registers: only what one operator takes
+            width = self.width(t)
+            return width if lanes % width == 0 and aligned(width) else 1
         if buffer.scope == "global" and not self.aligned:
             return 1
         k = min(math.gcd(lanes, 16), 16 // t.bytes)
@@ -113,15 +113,18 @@ class CudaVectors(Dialect):
         return code(f"*(const {vector}*){pointer}", UNARY)
 
     def load_vector_where(
-        self, buffer: Buffer, name: str, offset: Code, lanes: int, condition: Code
-    ) -> Code | None:
+        self, buffer: Buffer, name: str, offset: Code, lanes: int, condition: Code,
+        other: Code | None = None,
+    ) -> Code | None:  # fmt: skip
         pointer, vector = self.pointer(name, offset), self.vector_name(buffer.dtype, lanes)
         if buffer.scope == "local":
             return None
         self.require("load_where")
-        if not is_half(buffer.dtype):
+        bits = WORDS[lanes * 2] if buffer.dtype.bytes == 2 else vector
+        if other is not None:
+            return call(f"load_where_or<{vector}, {bits}>", condition, pointer, other)
+        if bits == vector:
             return call(f"load_where<{vector}>", condition, pointer)
-        bits = _MOVED_AS[vector][1] if vector in _MOVED_AS else "unsigned int"
         return call(f"load_where_as<{vector}, {bits}>", condition, pointer)
 
     def store_vector(
@@ -139,6 +142,13 @@ class CudaVectors(Dialect):
         return f"*({vector}*){pointer} = {value};"
 
     def part(self, text: str, t: DType, lanes: int, index: int, width: int) -> Code:
+        if is_byte(t):
+            word = text if lanes <= 4 else f"{text}.{'xyzw'[index // 4]}"
+            if width == min(lanes, 4):
+                return code(word)
+            name = self.type_name(t.with_lanes(width))
+            shift = index % 4 * 8
+            return code(f"({name})({word} >> {shift})" if shift else f"({name}){word}", UNARY)
         name = self.vector_name(t, lanes)
         if name in _STRUCTURES:
             inner = _STRUCTURES[name][1]
@@ -149,7 +159,13 @@ class CudaVectors(Dialect):
         return code(f"{text}.{'xyzw'[index]}")
 
     def cast_part(self, to: DType, text: str, t: DType, lanes: int, index: int) -> Code | None:
-        """The upper bfloat16 of a register is a float32 but for its other half."""
+        """The upper bfloat16 of a register is a float32 but for its other half. Of four bytes the
+        first is converted where it is, by an instruction of a low rate beside which others go on;
+        the others would have to be taken out before."""
+        if lanes > 1 and index % 4 and (name := of_byte(to, t)):
+            self.require(name)
+            k = index % 4
+            return call(f"{name}<{k}>", self.part(text, t, lanes, index - k, min(lanes, 4)))
         if t.element != "bfloat16" or to != "float32" or lanes == 1 or index % 2 == 0:
             return None
         self.require("upper_bfloat16")
@@ -157,6 +173,8 @@ class CudaVectors(Dialect):
         return call("upper_bfloat16", pair)
 
     def pack(self, t: DType, parts: Sequence[Code]) -> Code:
+        if is_byte(t):
+            return self._words(t, parts)
         name = self.vector_name(t.element, t.lanes)
         if name not in _STRUCTURES:
             if t.kind == "float" and t.bits == 16:
@@ -170,7 +188,23 @@ class CudaVectors(Dialect):
             parts = [self.pack(part, parts[i : i + inner]) for i in range(0, len(parts), inner)]
         return wrapped(f"{name}{{", parts, "}")
 
+    def _words(self, t: DType, parts: Sequence[Code]) -> Code:
+        """Bytes, pairs or words of them as a vector."""
+        width = t.lanes // len(parts)
+        if width == 1:
+            self.require("bytes_of")
+            each = [parts[i : i + 4] for i in range(0, len(parts), 4)]
+            parts = [wrapped("bytes_of(", four, ")") for four in each]
+        elif width == 2:
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [code(f"({low} | (unsigned int)({high}) << 16)") for low, high in pairs]
+        if len(parts) == 1:
+            return parts[0]
+        return wrapped(f"{self.vector_name(t.element, t.lanes)}{{", parts, "}")
+
     def splat(self, t: DType, x: Code) -> Code:
+        if is_byte(t):
+            return self.pack(t, [x] * t.lanes)
         return call("__half2half2" if t.kind == "float" else "__bfloat162bfloat162", x)
 
     def vector_function(self, name: str, t: DType, args: Sequence[Code]) -> Code | None:

@@ -78,8 +78,8 @@ class _Tiles:
         return np.where(self.rolls, one, self.down * row)
 
     def conversions(self) -> Array:
-        """Of inputs in 16 bits, for one channel; where they are kept as they are, once a use."""
-        if self.size != 2:
+        """Of inputs of fewer bits, for one channel; where they are kept as they are, once a use."""
+        if self.size > 2:
             return 0 * self.ones
         loaded = self.down * self.seen * self.passes
         again = np.maximum(loaded, 0.7 * self.rows * self.whole * self.seen)

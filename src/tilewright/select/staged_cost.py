@@ -13,8 +13,10 @@ from tilewright.select.counts import Array, Staged
 from tilewright.target.devices import WARP, WIDEST
 from tilewright.topi.columns import tile_of
 from tilewright.topi.gpu.banks import bank_conflicts
-from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile, seen
+from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile, has_dots, multiplied, seen
 from tilewright.topi.gpu.gradient_pixel_tiles import wavefronts
+from tilewright.topi.nn.depthwise_byte_dots import APART
+from tilewright.topi.nn.depthwise_byte_dots import seen as of_words
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.gradient_tiles import GradientTiles
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
@@ -28,7 +30,8 @@ def boxes(p: Conv, *values: Array) -> Staged:
     tile = tile_of(BoxTile, values)
     rows, columns, vector, z, y, x, turns, stages, keeps, *_ = values
     size, (kh, kw), ones = dtype(p.dtype).bytes, p.kernel, np.ones(len(rows))
-    narrow, steps = size == 2, p.stride if p.pass_ == "forward" else (1, 1)
+    each_row, own, stored = multiplied(p, tile)
+    dots, narrow, steps = has_dots(p, tile), size <= 2, p.stride if p.pass_ == "forward" else (1, 1)
     image, read = p.out_image, p.image
     if p.pass_ == "dgrad":
         image, read = read, image
@@ -45,9 +48,12 @@ def boxes(p: Conv, *values: Array) -> Staged:
         for n, step, k, spread in zip((rows, columns), steps, p.kernel, p.dilation, strict=True)
     )
     each, copied = np.ceil(width / WIDEST), high * wide * channels * size
-    taps = kh * kw * channels * np.where(keeps, size, 4)
-    weights = np.where(keeps, each, np.ceil(vector * 4 / WIDEST) * rows) * kh * kw
-    kept = ((kh - 1) * p.dilation[0] + 1) * across * vector + keeps * kh * kw * vector
+    taps = kh * channels * stored
+    weights = np.where(keeps, each, np.ceil(vector * 4 / WIDEST) * rows) * kh * own
+    # Words of pixels stand for two columns each.
+    across, turned = np.where(dots, of_words(p, columns), across), np.where(dots, 0.75, 1.6)
+    held = np.where(dots, across // APART, across)
+    kept = ((kh - 1) * p.dilation[0] + 1) * held * vector + keeps * kh * own * vector
     tx, ty, tz = _places(x, y)
     pixel = tz * (rows * steps[0] * wide)[:, None] + ty * (columns * steps[1])[:, None]
     conflicts = bank_conflicts(pixel * channels[:, None] * size + tx * width[:, None], width)
@@ -61,10 +67,12 @@ def boxes(p: Conv, *values: Array) -> Staged:
         rounds=np.where(stages > 1, 1 + 0.2 * turns, turns),
         stores=turns * results * np.where(even, each, vector),
         store_bytes=np.where(even, np.minimum(width, WIDEST), size),
-        multiplies=results * vector * kh * kw,
-        conversions=narrow * (1.6 * down * across + results / 2 + keeps * kh * kw) * vector,
+        multiplies=results * vector * kh * each_row,
+        conversions=narrow * vector * (
+            turned * down * across + results / 2 + np.where(dots, 0, keeps * kh * kw)
+        ),
         filter_loads=weights, others=60 + 2.0 * results + kh * kw * channels / threads * 3,
-        unique=inside * channels * size, code=results * vector * kh * kw,
+        unique=inside * channels * size, code=results * vector * kh * each_row,
         run=np.where(grid[2] > 1, channels, p.channels * wide) * size,
         step=width, store_step=width, extra=kh * kw * channels * size * blocks,
         spare=(grid[0] * h * turns / image[0], grid[1] * w / image[1],

@@ -182,7 +182,8 @@ def _declare(
     reads = {t.op.tag: t for t in total.op.inputs}
     if "scaled" in reads:
         reads |= {t.op.tag: t for t in reads["scaled"].op.inputs}
-    if result.dtype != p.accumulate:
+    dequantized = [step.name for step in p.epilogue[:1]] == ["dequantize"]
+    if result.dtype != p.accumulate and not dequantized:  # which takes sums of floats as they are
         result = elementwise(result, lambda v: v.astype(p.accumulate), "Exact")
     result = finished(p, result, inputs, taken)
     return Declaration(p, inputs, result, total, reads.get("pad"), reads.get("filter"))

@@ -17,12 +17,23 @@ def quantize(x: Tensor, scale: Tensor | float, zero: Tensor | int, dtype: str) -
     low, high = int_range(_dtype(dtype))
 
     def element(*i: Any) -> Any:
-        s, z = (_number(p, i, x.dtype) for p in (scale, zero))
-        found = te.nearbyint(x[i] / s)
-        found = found if isinstance(zero, int) and zero == 0 else found + z
+        by = _number(scale, i, x.dtype)
+        if isinstance(zero, int) and _is_usual(scale) and x.dtype == "float32":
+            # What saturates does so before, too: the quotients of the bounds round to these.
+            ends = (scale * (low - zero), scale * (high - zero))
+            return (te.nearbyint(te.clip(x[i], *ends) / by).astype("int32") + zero).astype(dtype)
+        found = te.nearbyint(x[i] / by) + _number(zero, i, x.dtype)
         return te.clip(found, float(low), float(high)).astype(dtype)
 
     return _of(x, (scale, zero), element, "quantize")
+
+
+def saturated(value: Any, zero: int, dtype: str) -> Any:
+    """The nearest integer of an expression, ties to even, plus ``zero``, saturated; of NaN the
+    lowest. Bounds come first, which are integers: so it is proved to be small as it is rounded."""
+    low, high = int_range(_dtype(dtype))
+    most = te.clip(value, float(low - zero), float(high - zero))
+    return (te.nearbyint(most).astype("int32") + zero).astype(dtype)
 
 
 def dequantize(q: Tensor, scale: Tensor | float, zero: Tensor | int) -> Tensor:
@@ -36,6 +47,11 @@ def dequantize(q: Tensor, scale: Tensor | float, zero: Tensor | int) -> Tensor:
         return whole.astype(kind) * _number(scale, i, kind)
 
     return _of(q, (scale, zero), element, "dequantize")
+
+
+def _is_usual(scale: Tensor | float) -> bool:
+    """Whether it is a number whose products with integers are neither subnormal nor infinite."""
+    return not isinstance(scale, Tensor) and 2.0**-60 < scale < 2.0**60
 
 
 def _number(p: Tensor | float, index: tuple[Any, ...], dtype: str) -> Any:

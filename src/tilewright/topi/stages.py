@@ -44,9 +44,9 @@ def scheduled(output: Tensor, *kept: Tensor | None) -> Schedule:
     return s
 
 
-def begin(d: Declaration) -> Stages:
-    """The stages of a declaration, the element-wise ones inlined."""
-    s = scheduled(d.output, d.sum, d.padded, d.packed)
+def begin(d: Declaration, *kept: Tensor | None) -> Stages:
+    """The stages of a declaration, the element-wise ones inlined, but for those ``kept``."""
+    s = scheduled(d.output, d.sum, d.padded, d.packed, *kept)
     if d.sum is d.output:
         total = s.cache_write(d.output, "local")
     else:

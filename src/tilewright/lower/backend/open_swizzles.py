@@ -23,17 +23,23 @@ It stands before buffers become flat, on targets whose vectors are accesses of t
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from tilewright.arith import Analyzer
+from tilewright.arith.affine import Affine, as_affine
 from tilewright.ir.buffer import Buffer, Layout
 from tilewright.ir.expr import Expr, IntImm, Load, Ramp
 from tilewright.ir.func import Func
-from tilewright.ir.ops import bitand, bitxor, const, floordiv, floormod, mul, shr
-from tilewright.ir.stmt import Access, Allocate, Instr, Stmt, Store
+from tilewright.ir.ops import add, bitand, bitxor, const, floordiv, floormod, mul, shr
+from tilewright.ir.stmt import Access, Allocate, For, ForKind, Instr, Stmt, Store
 from tilewright.ir.swizzle import CHUNK, width_of
 from tilewright.ir.visit import Steps, allocated
 from tilewright.lower.context import InContext, analyzer_of
+
+#: Bytes of shared memory whose chunks are permuted alike, and the least numbers that terms which
+#: are XORed last are multiples of.
+_BLOCK, _LEAST = 128, 2
 
 
 def open_swizzles(func: Func) -> Func:
@@ -47,6 +53,7 @@ class _Open(InContext):
     def __init__(self, analyzer: Analyzer) -> None:
         super().__init__(analyzer)
         self.opened: dict[Buffer, Buffer] = {}
+        self.written: set[Expr] = set()  # variables of loops around that are written out
 
     def buffer(self, b: Buffer) -> Buffer:
         """The one-dimensional buffer in place of a swizzled one."""
@@ -75,10 +82,35 @@ class _Open(InContext):
                 if self.analyzer.prove(floormod(first, const(lanes, first.dtype)).equal(0)):
                     number = self.analyzer.simplify(floordiv(first, const(lanes, first.dtype)))
                     mask = const((width - CHUNK) // (lanes * b.dtype.bytes), first.dtype)
-                    moved = bitxor(number, bitand(shr(number, const(3, first.dtype)), mask))
+                    rows = _BLOCK // (lanes * b.dtype.bytes)
+                    moved = self.apart(number, rows, mask)
+                    if moved is None:
+                        moved = bitxor(number, bitand(shr(number, const(3, first.dtype)), mask))
                     at = mul(moved, const(lanes, first.dtype))
                     return (Ramp(at, const(1, first.dtype), lanes),)
         return (b.layout.swizzled(self.offset(b, own)),)
+
+    def apart(self, number: Expr, rows: int, mask: Expr) -> Expr | None:
+        """A number of neighbours under the swizzle, of which ``rows`` are in a block of 128 bytes:
+        what loops that are written out add within a block comes last, by one more XOR, and so is
+        all that is left to compute for each of their iterations. None where that is not proved."""
+        form, t = as_affine(number), number.dtype
+        far = {atom: k for atom, k in form.terms.items() if k % rows == 0}
+        near = {atom: k for atom, k in form.terms.items() if atom not in far}
+        written = {atom: k for atom, k in near.items() if atom in self.written}
+        own = Affine({atom: k for atom, k in near.items() if atom not in written}).to_expr(t)
+        last, block = Affine(written).to_expr(t), Affine(far, form.const).to_expr(t)
+        unit = math.gcd(rows, *written.values())
+        least = [(own, unit), (last + own, rows)]
+        if (
+            not written
+            or form.const % rows
+            or unit < _LEAST
+            or not all(self.analyzer.prove(x >= 0) and self.analyzer.prove(x < n) for x, n in least)
+        ):
+            return None
+        moved = bitxor(own, bitand(shr(block, const(3, t)), mask))
+        return bitxor(add(block, moved), last)
 
     def whole(self, layout: Layout, lanes: int, size: int) -> bool:
         """Whether ``lanes`` neighbours of ``size`` bytes, from a multiple of their number on, lie
@@ -94,6 +126,11 @@ class _Open(InContext):
 
     def steps(self, s: Stmt) -> Steps:
         match s:
+            case For(var, kind=ForKind.UNROLLED) if var not in self.written:
+                self.written.add(var)
+                done = yield self.steps(s)
+                self.written.discard(var)
+                return done
             case Store(buffer, indices, value, predicate) if width_of(buffer):
                 on = None if predicate is None else self.expr(predicate)
                 value = self.expr(value)

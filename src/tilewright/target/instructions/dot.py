@@ -16,9 +16,11 @@ from tilewright.target.instructions._llvm import (
 )
 
 
-def _dp4a(name: str, byte: str, accumulator: str, word: str) -> Instruction:
+def _dp4a(name: str, byte: str, accumulator: str, word: str, other: str = "") -> Instruction:
     def cuda(p: Sequence[str], _: Sequence[Sequence[str]]) -> str:
         a, b = (f"*reinterpret_cast<const {word} *>({x})" for x in p[1:])
+        if other:  # which CUDA C++ has no function for
+            return f'asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(*({p[0]})) : "r"({a}), "r"({b}));'
         return f"*({p[0]}) = __dp4a({a}, {b}, *({p[0]}));"
 
     return decl_instruction(
@@ -27,7 +29,7 @@ def _dp4a(name: str, byte: str, accumulator: str, word: str) -> Instruction:
         operands=(
             Argument("C", (), accumulator),
             Argument("A", ("k",), byte, strides=(1,), align=4),
-            Argument("B", ("k",), byte, strides=(1,), align=4),
+            Argument("B", ("k",), other or byte, strides=(1,), align=4),
         ),
         body=lambda c, a, b: c + a.astype(accumulator) * b.astype(accumulator),
         emissions={"cuda": cuda},
@@ -41,6 +43,49 @@ dp4a = _dp4a("dp4a", "int8", "int32", "int")
 
 #: The same of uint8 into uint32.
 dp4a_u8 = _dp4a("dp4a_u8", "uint8", "uint32", "unsigned int")
+
+#: The same of uint8 by int8 into int32: dp4a.u32.s32 (PTX ISA, "dp4a").
+dp4a_u8_s8 = _dp4a("dp4a_u8_s8", "uint8", "int32", "unsigned int", "int8")
+
+
+def _turned_bytes(byte: str) -> Instruction:
+    """``T[i, k] = M[k, i]`` for 4 i and k: pairs of words, then pairs of these."""
+
+    def cuda(p: Sequence[str], strides: Sequence[Sequence[str]]) -> str:
+        words = (
+            f"*reinterpret_cast<const unsigned *>(({p[1]}) + ({strides[1][1]}) * {k})"
+            for k in range(4)
+        )
+        named = ", ".join(f"word{k}_ = {word}" for k, word in enumerate(words))
+        pairs = ", ".join(
+            f"pair{a}{k}_ = __byte_perm(word{a}_, word{a + 1}_, {mask})"
+            for a in (0, 2)
+            for k, mask in enumerate(("0x5140", "0x7362"))
+        )
+        stores = "\n".join(
+            f"  reinterpret_cast<unsigned *>({p[0]})[{2 * k + j}] = "
+            f"__byte_perm(pair0{k}_, pair2{k}_, {mask});"
+            for k in range(2)
+            for j, mask in enumerate(("0x5410", "0x7632"))
+        )
+        return f"{{\n  const unsigned {named};\n  const unsigned {pairs};\n{stores}\n}}"
+
+    return decl_instruction(
+        f"turned_bytes_{byte}",
+        axes=(Axis("i", 4), Axis("k", 4)),
+        operands=(
+            Argument("T", ("i", "k"), byte, strides=(4, 1), align=4),
+            Argument("M", ("k", "i"), byte, strides=(None, 1), align=4),
+        ),
+        body=lambda _, value: value,
+        emissions={"cuda": cuda},
+        cuda_arch=61,
+    )
+
+
+#: ``T[i, k] = M[k, i]`` by type, for 4 i and k: words of four rows, as :data:`dp4a` reads them, by
+#: ``__byte_perm`` (CUDA math API, "Integer Intrinsics").
+turned_bytes = {byte: _turned_bytes(byte) for byte in ("int8", "uint8")}
 
 
 def _vnni_llvm(builder: Any, pointers: Sequence[Any], _: Sequence[Sequence[Any]]) -> None:

@@ -32,11 +32,19 @@ from tilewright.topi.nn.box_windows import PIXELS, pixels
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.gemm import Gemm
-from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxGradientTile, BoxProductTile
+from tilewright.topi.pieces.box_tiles import (
+    LANES,
+    ROWS,
+    BoxGradientTile,
+    BoxProductTile,
+    columns_of,
+)
 from tilewright.topi.problem import Problem
 
 #: Channels of a tile, warpgroups of a block, and steps that are loaded ahead of the last.
 _CHANNELS, GROUPS, _STAGES = (256, 128, 64, 32, 16, 8), (2, 1, 4), (3, 4, 2)
+#: Channels of which those of a tile are a multiple, and tiles that may divide those of a result.
+_LEAST, _FEW_PARTS = 8, 6
 #: Times that products take as long as they could; more of it for each 64 columns that a tile has
 #: fewer of, since the same rows are read again.
 _PRODUCTS, _NARROW = 0.47, 54.0
@@ -251,10 +259,15 @@ def channels_of(p: Conv) -> list[int]:
         return [slices * made]
     least = ROW if p.pass_ == "dgrad" and not is_phased(p) else 1
     most = next((c for c in reversed(_CHANNELS) if c >= wide), _CHANNELS[0])
-    return [
+    found = [
         c for c in _CHANNELS
         if least <= c <= max(most, least) and (p.groups == 1 or made % c == 0)
     ]  # fmt: skip
+    if p.groups > 1 or p.pass_ != "forward":
+        return found
+    # Those of which a few tiles have all, and hardly more.
+    even = (-(-wide // (parts * _LEAST)) * _LEAST for parts in range(1, _FEW_PARTS + 1))
+    return [*found, *(c for c in dict.fromkeys(even) if c < _CHANNELS[0] and c & (c - 1))]
 
 
 def _parts(steps: int, blocks: int) -> list[int]:
@@ -323,7 +336,8 @@ def _time(
     resident = resident_blocks(rows, columns, shared)
     if not resident:
         return None
-    rate = 2 * MACHINE.products * MACHINE.clock / (_PRODUCTS + _NARROW * slices / columns)
+    narrow = _NARROW / columns_of(columns // slices)
+    rate = 2 * MACHINE.products * MACHINE.clock / (_PRODUCTS + narrow)
     alone = steps * rows * columns * step / rate + rows * columns * size / _STORED
     cache = blocks * brought / (_SHARED_READS * CACHE)
     memory = p.bytes / MEMORY

@@ -21,9 +21,19 @@ from tilewright.target.instructions import tma_load
 from tilewright.topi.columns import number
 from tilewright.topi.declare import Declaration, declare_tiles
 from tilewright.topi.gpu.machine import sees_nothing
+from tilewright.topi.nn.depthwise_byte_dots import (
+    PIXELS,
+    DotDeclaration,
+    declare_dots,
+    phases,
+    suits_dots,
+    words,
+)
+from tilewright.topi.nn.depthwise_byte_dots import seen as of_words
 from tilewright.topi.nn.depthwise_forward import Tile
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.parameters import flag
+from tilewright.topi.pieces.byte_dots import share_words, sum_dots, turn_words
 from tilewright.topi.pieces.loop_order import ROLLING, place_loads
 from tilewright.topi.pieces.shared_filter import share_filter
 from tilewright.topi.pieces.tiling import bind
@@ -72,15 +82,39 @@ def declare_boxes(p: Conv, tile: BoxTile, batch: Any = None) -> Declaration:
     """The program of a problem, in whole tiles; ``batch`` as in :func:`declare`."""
     rows, columns, channels = tile.within(p)
     turns = min(tile.turns, -(-p.result_image[0] // rows))  # a block goes through all of its own
-    return declare_tiles(p, (rows * turns, columns, channels), batch)
+    declared = declare_dots if has_dots(p, tile) else declare_tiles
+    return declared(p, (rows * turns, columns, channels), batch)
+
+
+def has_dots(p: Conv, tile: BoxTile) -> Any:
+    """Whether a thread's results are dot products of words: a bool, or of tiles a column."""
+    begins = tile.columns % phases(p) == 0 if suits_dots(p) else False
+    return begins & (tile.vector == PIXELS)
+
+
+def multiplied(p: Conv, tile: BoxTile) -> tuple[Any, Any, Any]:
+    """What a result takes for a row of the filter; the numbers of a filter's row that a thread has,
+    and their bytes in shared memory: of a channel."""
+    dots, size = has_dots(p, tile) * 1, dtype(p.dtype).bytes
+    taps = np.where(tile.keeps, size, 4) * p.kernel_w
+    if not suits_dots(p):
+        return p.kernel_w, p.kernel_w, number(taps)
+    each, stored = words(p), words(p) * phases(p)
+    return (
+        number(np.where(dots, each, p.kernel_w)),
+        number(np.where(dots, stored, p.kernel_w)),
+        number(np.where(dots, stored * PIXELS, taps)),
+    )
 
 
 def schedule_boxes(d: Declaration, tile: BoxTile = BoxTile()) -> Schedule:
     """The schedule of what :func:`declare_boxes` makes of a problem with the same ``tile``."""
-    st, p = begin(d), d.problem
+    words = d.words if isinstance(d, DotDeclaration) else None
+    st, p = begin(d, words), d.problem
     s, out, sums = st.schedule, st.out, st.sums
     assert d.padded is not None
-    data = s.cache_read(d.padded, "local", [st.sum], p.accumulate)
+    kind = str(st.sum.dtype)
+    data = words or s.cache_read(d.padded, "local", [st.sum], kind)
 
     n, c, h, w = image_axes(out, p.layout)
     c, lane = out.split(c, factor=tile.vector)
@@ -97,11 +131,14 @@ def schedule_boxes(d: Declaration, tile: BoxTile = BoxTile()) -> Schedule:
     (out.vectorize if even else out.unroll)(lane)
 
     sums.compute_at(out, row)
-    di = sum_windows(st)
+    di = sum_dots(st) if words else sum_windows(st)
 
     loads = s[data]
     place_loads(loads, ROLLING, out, row, tx, sums, di)
-    load_whole(loads, True)
+    if words:
+        turn_words(loads)
+    else:
+        load_whole(loads, True)
 
     box = s[d.padded]
     box.set_scope("shared")
@@ -111,7 +148,8 @@ def schedule_boxes(d: Declaration, tile: BoxTile = BoxTile()) -> Schedule:
     box.tensorize(box.op.axis[0], tma_load((1, *seen(p, tile)), p.dtype))
 
     threads = tile.threads_z, tile.threads_y, tile.threads_x
-    filter, kept = share_filter(st, threads, p.accumulate, bool(tile.keeps))
+    share = share_words if words else share_filter
+    filter, kept = share(st, threads, kind, bool(tile.keeps))
     filter.compute_at(out, turn if tile.turns == 1 else block)
     if kept is not None:
         kept.compute_at(out, turn)
@@ -140,11 +178,13 @@ def _load_early(st: Stages, thread: IterVar, even: bool, keeps: bool) -> None:
 def seen(p: Conv, tile: BoxTile) -> Tile:
     """Rows, columns and channels of the input that a block's tile sees."""
     steps, within = p.stride if p.pass_ == "forward" else (1, 1), tile.within(p)
-    rows, columns = (
+    sees: list[Any] = [
         (size - 1) * step + (k - 1) * e + 1
         for size, step, k, e in zip(within, steps, p.kernel, p.dilation, strict=False)
-    )
-    return rows, columns, within[2]
+    ]
+    if suits_dots(p):
+        sees[1] = number(np.where(has_dots(p, tile), of_words(p, within[1]), sees[1]))
+    return sees[0], sees[1], within[2]
 
 
 def suits_boxes(p: Conv) -> bool:

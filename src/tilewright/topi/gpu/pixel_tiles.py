@@ -20,8 +20,9 @@ from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.columns import Array, best, columns, listed, pick
 from tilewright.topi.gpu.banks import bank_conflicts
-from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile, seen
+from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile, has_dots, multiplied, seen
 from tilewright.topi.gpu.machine import CACHE, ISSUE, MACHINE, MEMORY, micros, occupancy
+from tilewright.topi.nn.depthwise_byte_dots import APART
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.operators.conv import Conv
 
@@ -33,6 +34,10 @@ _CACHED, _CODE = 1900, 4096
 _MOST, _THREADS = 160, 28
 #: Registers of a thread beside those that inputs, filters and sums take.
 _OTHERS = 22
+#: By bytes of an input, instructions that make it a number in the type of sums.
+_CONVERTED = {1: 1.8, 2: 1.6}
+#: The same of one that is turned into a word instead: of two pixels six for four channels.
+_TURNED = 0.75
 
 
 def box_tiles(p: Conv, target: Target) -> Sequence[BoxTile]:
@@ -106,7 +111,9 @@ def _alone(p: Conv, tile: Any) -> Any:
 
 def _registers(p: Conv, tile: Any) -> tuple[Any, Any]:
     """What a thread keeps of inputs and filters, and its registers."""
-    (kh, kw), (_, wide, _) = p.kernel, seen(p, _alone(p, tile))
+    kh, (_, pixels, _) = p.kernel_h, seen(p, _alone(p, tile))
+    _, kw, _ = multiplied(p, tile)
+    wide = np.where(has_dots(p, tile), pixels // APART, pixels)
     kept = ((kh - 1) * p.dilation[0] + 1) * wide * tile.vector + tile.keeps * kh * kw * tile.vector
     return kept, kept // 2 + tile.columns * tile.vector + _OTHERS
 
@@ -114,10 +121,12 @@ def _registers(p: Conv, tile: Any) -> tuple[Any, Any]:
 def _issued(p: Conv, tile: Any, conflicts: Array | int = 1) -> Array:
     """Instructions of a thread in a turn, those that wait for the instruction cache counting
     more."""
-    (kh, kw), narrow = p.kernel, dtype(p.dtype).bytes == 2
+    kh, converted = p.kernel_h, _CONVERTED.get(dtype(p.dtype).bytes, 0.0)
+    narrow, (kw, own, _), dots = converted > 0, multiplied(p, tile), has_dots(p, tile)
     (high, wide, _), results = seen(p, _alone(p, tile)), tile.rows * tile.columns
-    filters = kh * kw * np.where(tile.keeps, 1 + narrow * tile.vector, tile.rows)
-    converted = 1.6 * high * wide * tile.vector * narrow
+    unpacked = np.where(dots, 0, narrow * tile.vector)
+    filters = kh * own * np.where(tile.keeps, 1 + unpacked, tile.rows)
+    converted = np.where(dots, _TURNED, converted) * high * wide * tile.vector
     code = results * tile.vector * kh * kw + filters + converted + results * (1 + narrow) + 80
     code = code + high * wide * conflicts
     return np.asarray(code * (1 + 0.2 * np.maximum(0.0, code / _CACHED - 1)))
@@ -152,10 +161,10 @@ def _turned(p: Conv, bare: Any) -> tuple[Array, Any]:
 
 def _micros(p: Conv, tile: Any, conflicts: Array) -> Array:
     """The microseconds that tiles are predicted to take, whose loads have ``conflicts``."""
-    size, (kh, kw) = dtype(p.dtype).bytes, p.kernel
+    size, kh = dtype(p.dtype).bytes, p.kernel_h
     warps = -(-tile.threads_x * tile.threads_y * tile.threads_z // 32)
     rows, across, channels = seen(p, tile)
-    taps = kh * kw * channels * np.where(tile.keeps, size, 4)
+    taps = kh * channels * multiplied(p, tile)[2]
     space = tile.stages * rows * across * channels * size + taps
     registers = np.maximum(32, _registers(p, tile)[1])
     resident = occupancy(MACHINE, warps, registers, space)

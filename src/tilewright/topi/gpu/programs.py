@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 
 from tilewright.ir.dtype import dtype
+from tilewright.ir.ops import is_const
 from tilewright.target.devices import WARP, WIDEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.operators.program import Program
 from tilewright.topi.pieces.columns import columns_of
+from tilewright.topi.pieces.counts import declared
+from tilewright.topi.pieces.reads import computed
+from tilewright.topi.pieces.reads import loads as reads
 from tilewright.topi.pieces.rows import dots_of, rows_of
-from tilewright.topi.pieces.tiling import Tiling
+from tilewright.topi.pieces.sums import reduces
+from tilewright.topi.pieces.tiling import WHOLE_ROWS, Tiling
 from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.column_sums import ColumnSumTile
 from tilewright.topi.sketches.loops import tilings
@@ -31,6 +36,8 @@ _LATENCY, _LAUNCH = 0.7, 2.0
 _ADDED, _FLIGHT = 0.02, MEMORY * _LATENCY
 #: Multiplications of a product that is small, and its rows or columns.
 _PRODUCTS, _FEW = 1 << 22, 64
+#: Elements of a row that is short, and those of a thread that has several of them.
+_SHORT, _TURNED = 8, 64
 #: Blocks that share the elements of a column.
 _CHUNKS = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -136,7 +143,8 @@ def dot_tiles(p: Problem, target: Target) -> list[RowTile]:
 def loop_tiles(p: Problem, target: Target) -> list[Tiling]:
     """The tiles of :func:`~tilewright.topi.sketches.loops.schedule_gpu`: of programs on CUDA's GPUs
     rows of vectors of 16 bytes. What all rows share a thread computes once, and it has several as
-    far as there is work for all threads."""
+    far as there is work for all threads. Where rows are short, as of images of three channels that
+    are turned, they are a vector together."""
     found = tilings(p, target)
     if not isinstance(p, Program) or target.kind not in ("cuda", "sim"):
         return found
@@ -146,6 +154,10 @@ def loop_tiles(p: Problem, target: Target) -> list[Tiling]:
     size = min(dtype(t.dtype).bytes for t in types)
     full = sum(math.prod(t.shape) >= count for t in types[:-1])
     made = []
+    if above and (moved := _moved(p)):
+        for rows in (r for r in (WIDEST // moved, 4, 2) if high % r == 0 and last * r <= _TURNED):
+            made.append((0.0, Tiling(rows, last, _THREADS, 0, WHOLE_ROWS)))
+            break
     for vector in (v for v in (2, 4, 8, 16) if v * size <= WIDEST and last % v == 0):
         for rows in (r for r in (1, 2, 4, 7, 8) if high % r == 0 and r * full <= _ROWS):
             tiles = count / (vector * rows)
@@ -154,3 +166,23 @@ def loop_tiles(p: Problem, target: Target) -> list[Tiling]:
             threads = _THREADS if tiles > 2 * _THREADS * MACHINE.sms else _THREADS // 2
             made.append((cost, Tiling(rows, vector, threads, 0, 1)))
     return [*(tile for _, tile in sorted(made, key=lambda x: x[0])), *found]
+
+
+def _moved(p: Program) -> int:
+    """The bytes of an element of what is as large as the result, of programs that have short rows
+    of elements, and move each at most to where other dimensions say; 0 for others."""
+    d = declared(p)
+    size, last = dtype(p.result.dtype).bytes, p.result.shape[-1]
+    if last * size >= WIDEST or not 1 < last <= _SHORT:
+        return 0
+    for op in computed(d.output):
+        own = {a.var for a in op.axis}
+        if reduces(op) or any(
+            i not in own and not is_const(i) for x in reads(op) for i in x.indices
+        ):
+            return 0
+    count = math.prod(p.result.shape)
+    return max(
+        (dtype(t.dtype).bytes for t in p.inputs().values() if math.prod(t.shape) >= count),
+        default=0,
+    )

@@ -51,7 +51,7 @@ class Window:
     def registers(
         self, rows: Any, columns: Any, lanes: Any, taps: Any, by_row: Any, wide: Any
     ) -> Any:
-        """Sums, and inputs as they are kept: in 16 bits, or converted (``wide``)."""
+        """Sums, and inputs as they are kept: in 16 bits, or converted (``wide``), as bytes are."""
         kinds = self.phases[0] * self.phases[1]
         kept = np.where(by_row, taps, self.seen(0, rows, taps))
         inputs = kept * self.seen(1, columns, self.taps(1)) * lanes

@@ -49,6 +49,8 @@ from tilewright.topi.template import Template
 Make: TypeAlias = Callable[..., Any]
 #: Passes whose results are images, and those whose is a filter.
 _IMAGES, _WGRAD = ("forward", "dgrad"), ("wgrad",)
+#: Types of sums; those of bytes are summed as floats, where that is exact.
+_FLOATS_AND_BYTES = ("float", "bfloat", "int32")
 
 
 def _cuda(
@@ -109,9 +111,9 @@ GPU = (
     _guessed("gpu.toeplitz_tf32_rows", rows.RowTile, rows.declare_rows, rows.schedule_split_rows,
              rows.split_guesses, rows.suits_split_rows),
     Template("gpu.pixels", PixelTile, schedule_registers, _IMAGES, True, True, gpu.pixel_tiles,
-             shared=True, form=form, counts=register_counts),
+             shared=True, form=form, counts=register_counts, types=_FLOATS_AND_BYTES),
     _cuda("gpu.pixel_tiles", boxes.BoxTile, boxes.declare_boxes, boxes.schedule_boxes, box_tiles,
-          boxes.suits_boxes, last=True, least=90, matrices=False),
+          boxes.suits_boxes, last=True, least=90, matrices=False, types=_FLOATS_AND_BYTES),
     _cuda("gpu.channel_pairs", channel_pairs.PairTile, channel_pairs.declare_channel_pairs,
           channel_pairs.schedule_channel_pairs, pair_tiles, suits_pairs, last=True, least=90),
     _cuda("gpu.sparse_pairs", channel_pairs.SparsePairTile, channel_pairs.declare_channel_pairs,

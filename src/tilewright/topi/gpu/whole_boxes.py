@@ -29,7 +29,7 @@ from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.nn.box_copies import sliced, widths
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.operators.gemm import Gemm
-from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile
+from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile, columns_of
 from tilewright.topi.problem import Problem
 
 #: Boxes for which a block has memory; one where it computes no other.
@@ -76,10 +76,11 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
     memory = _MEMORY * problem.bytes / MEMORY
     for groups, channels in product(GROUPS, channels_of(p)):
         rows, filters = ROWS * groups, steps * channels * of.depth
-        staged, columns = of.staged(problem, rows, channels), channels // slices
+        staged, columns = of.staged(problem, rows, channels), columns_of(channels // slices)
         added, read = _added(problem, rows, channels)
         cycles = max(_COLUMN * columns, _ROWS_READ + _COLUMN_READ * columns)
-        products = groups * slices * steps * (of.depth // 32) * cycles / MACHINE.clock
+        instructions = groups * (channels // columns) * steps * (of.depth // 32)
+        products = instructions * cycles / MACHINE.clock
         stores = rows * channels * of.stored / _STORED
         others = -(-wide // channels) * of.phases
         for box in _boxes(problem, of, groups):

@@ -2,9 +2,10 @@
 
 Groups of few channels are joined: a filter that has zeros where a channel is of another group makes
 one group of several. Images of few channels are copied so that the columns that a row of a filter
-sees lie side by side, as channels of one column. Where the channels of the result are few, or do
-not lie by eights in the filter, or in groups, a gradient by the input is the convolution of dy with
-a copy of the filter that is turned.
+sees lie side by side, as channels of one column; or, with strides, so that squares as large as
+these are pixels, which windows see one by one. Where the channels of the result are few, or do not
+lie by eights in the filter, or in groups, a gradient by the input is the convolution of dy with a
+copy of the filter that is turned.
 
 The copies of filters are small. Each copy is a kernel of its own.
 """
@@ -125,8 +126,41 @@ def sliced(p: Conv) -> int:
 def _folds(p: Conv) -> bool:
     """Whether columns of the image are brought together."""
     w = widths(p.dtype)
-    few = p.channels <= w.deep or p.channels % w.chunk
+    few = (p.channels <= w.deep and p.kernel_w > 1) or p.channels % w.chunk
     return bool(p.pass_ != "dgrad" and p.groups == 1 and few)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """``rows`` by ``columns`` of the image that are channels of one pixel, of images whose pixels
+    are ``step`` rows apart, and ``filled`` channels; ``taps`` is what is left of a filter."""
+
+    rows: int
+    columns: int
+    step: int
+    filled: int
+    taps: tuple[int, int]
+
+    def bytes(self, p: Conv) -> int:
+        """Elements of an image that is so."""
+        high = p.out_image[0] + self.taps[0] - 1 if self.step > 1 else p.image[0]
+        return high * p.out_image[1] * self.filled
+
+
+def _fold(p: Conv) -> Fold:
+    """How pixels are brought together: of rows, or of squares where that is less to copy and hardly
+    more to multiply."""
+    w, taken, (step, across) = widths(p.dtype), p.kernel_w * p.channels, p.stride
+    filled = next((n for n in (w.deep, 2 * w.deep) if taken <= n), -(-taken // w.row) * w.row)
+    by_row = Fold(1, p.kernel_w, 1, filled, (p.kernel_h, 1))
+    beside = w.deep // (step * step * p.channels)
+    if p.pass_ != "forward" or step != across or step == 1 or set(p.dilation) != {1} or not beside:
+        return by_row
+    wide = beside * step
+    taps = (-(-p.kernel_h // step), -(-p.kernel_w // wide))
+    squares = Fold(step, wide, step, w.deep, taps)
+    few = 4 * math.prod(taps) * w.deep <= 5 * p.kernel_h * filled
+    return squares if few and 4 * squares.bytes(p) <= 3 * by_row.bytes(p) else by_row
 
 
 def _turns(p: Conv, joined: int) -> bool:
@@ -143,12 +177,17 @@ def in_boxes(p: Conv) -> Conv | None:
     if joined > 1:
         p = p.replace(groups=p.groups // joined, multiplier=p.multiplier * joined)
     if _folds(p):
-        taken = p.kernel_w * p.channels
-        w = widths(p.dtype)
-        filled = next((n for n in (w.deep, 2 * w.deep) if taken <= n), -(-taken // w.row) * w.row)
+        fold = _fold(p)
+        if fold.step > 1:
+            beside = fold.columns // fold.step
+            return p.replace(
+                channels=fold.filled, height=p.out_image[0] + fold.taps[0] - 1,
+                width=p.out_image[1] + (fold.taps[1] - 1) * beside, kernel_h=fold.taps[0],
+                kernel_w=fold.taps[1], stride=(1, 1), dilation=(1, beside), padding=(0, 0, 0, 0),
+            )  # fmt: skip
         top, _, bottom, _ = p.padding
         return p.replace(
-            channels=filled, width=p.out_image[1], kernel_w=1, stride=(p.stride[0], 1),
+            channels=fold.filled, width=p.out_image[1], kernel_w=1, stride=(p.stride[0], 1),
             dilation=(p.dilation[0], 1), padding=(top, 0, bottom, 0),
         )  # fmt: skip
     if not _turns(p, joined):
@@ -214,17 +253,22 @@ def boxed(p: Conv, first: Any, second: Any, batch: Any) -> Boxed:
 
 
 def _columns(p: Conv, made: Conv, image: Any, batch: Any) -> Tensor:
-    """What a row of the filter sees, for each column of the result."""
-    images, taken = Images(p.layout), p.kernel_w * p.channels
+    """What a row of the filter sees, for each column of the result; or squares of pixels."""
+    images, fold = Images(p.layout), _fold(p)
     _, stride = p.stride
+    row = fold.columns * p.channels
+    before = p.padding[0] if fold.step > 1 else 0
 
     def element(n: Any, j: Any, at: list[Any]) -> Any:
-        x = at[-1] * stride + j // p.channels * p.dilation[1] - p.padding[1]
-        read = image[images.order(n, j % p.channels, [*at[:-1], x])]
-        inside = te.all(x >= 0, x < p.width, j < taken)
-        return te.if_then_else(inside, read, te.const(0, p.dtype))
+        x = at[-1] * stride + j % row // p.channels * p.dilation[1] - p.padding[1]
+        inside, above = [x >= 0, x < p.width, j < fold.rows * row], list(at[:-1])
+        if fold.step > 1:
+            y = at[0] * fold.step + j // row - before
+            inside, above = [*inside, y >= 0, y < p.height], [y]
+        read = image[images.order(n, j % p.channels, [*above, x])]
+        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
 
-    space = [*p.image_extents[:-1], made.width]
+    space = [*([made.height] if fold.step > 1 else p.image_extents[:-1]), made.width]
     return images.compute(batch, made.channels, space, element, "Columns")
 
 
@@ -246,10 +290,16 @@ def _filter(p: Conv, made: Conv, joint: Tap, copies: list[Tensor]) -> Tensor:
 
         element, name = turned, "Turned"
     elif made.kernel_w != p.kernel_w or made.channels != p.channels:
-        taken = p.kernel_w * p.channels
+        fold = _fold(p)
+        row_of = fold.columns * p.channels
 
-        def folded(m: Any, r: Any, _: Any, j: Any) -> Any:
-            return te.if_then_else(j < taken, joint(m, r, j // p.channels, j % p.channels), zero)
+        def folded(m: Any, r: Any, s: Any, j: Any) -> Any:
+            y, x = r, j // p.channels
+            inside = [j < row_of]
+            if fold.step > 1:
+                y, x = r * fold.rows + j // row_of, s * fold.columns + j % row_of // p.channels
+                inside = [j < fold.rows * row_of, y < p.kernel_h, x < p.kernel_w]
+            return te.if_then_else(te.all(*inside), joint(m, y, x, j % p.channels), zero)
 
         element, name = folded, "Folded"
     row = [0] * (2 - p.rank)  # of images without height

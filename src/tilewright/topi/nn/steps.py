@@ -7,8 +7,6 @@ from typing import Any
 
 from tilewright import te
 from tilewright.ir import expr as E
-from tilewright.ir.dtype import dtype as _dtype
-from tilewright.ir.dtype import int_range
 from tilewright.ir.expr import Expr
 from tilewright.ir.visit import BottomUp
 from tilewright.te import Tensor
@@ -16,6 +14,7 @@ from tilewright.topi import activations
 from tilewright.topi.elementwise import ELEMENTWISE
 from tilewright.topi.epilogue import Step
 from tilewright.topi.nn.images import Images
+from tilewright.topi.quantization import saturated
 
 
 def apply_step(
@@ -108,9 +107,8 @@ def _rounded_apart(e: Expr) -> Expr:
 
 def _quantize(v: Any, step: Step, dtype: str) -> Any:
     """``round(v * (1 / scale)) + zero``, ties to even, saturated; the lowest value for NaN."""
-    (scale, zero), (low, high) = step.values, int_range(_dtype(dtype))
-    most = te.clip(v * (1 / scale), low - zero, high - zero)
-    return (te.nearbyint(most).astype("int32") + int(zero)).astype(dtype)
+    scale, zero = step.values
+    return saturated(v * (1 / scale), int(zero), dtype)
 
 
 def _affine(name: str) -> Callable[..., Any]:

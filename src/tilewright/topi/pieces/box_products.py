@@ -12,7 +12,7 @@ from tilewright.target.instructions import tma_load, wgmma
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_tiles import LANES, BoxProductTile
+from tilewright.topi.pieces.box_tiles import LANES, BoxProductTile, columns_of
 from tilewright.topi.pieces.tiling import extent_of
 
 #: Threads of a block that copies.
@@ -50,9 +50,9 @@ def multiply(
     for axis, extent in zip(result, (*own, tile.channels), strict=True):
         sums.align_bounds(axis, extent)
     *pixel, f = result
-    parts = []
-    if slices > 1:  # of a row that is brought, groups one by one
-        group, f = sums.split(f, factor=tile.channels // slices)
+    parts, own_columns = [], columns_of(tile.channels // slices)
+    if own_columns < tile.channels:  # groups of a row that is brought, or columns, one by one
+        group, f = sums.split(f, factor=own_columns)
         parts = [group]
     part, k = sums.split(k, factor=w.deep)
     parts.append(part)
@@ -67,7 +67,7 @@ def multiply(
     kind = "tf32" if d.problem.dtype == "float32" else d.problem.dtype
     sums.tensorize(
         outer[0],
-        wgmma(tile.channels // slices, kind, left="k", right="j" if turned else "k",
+        wgmma(own_columns, kind, left="k", right="j" if turned else "k",
               swizzles=(slices * row, 2 * ROW if turned else row)),
     )  # fmt: skip
 
@@ -106,11 +106,13 @@ def by_groups(
 
 
 def copy(s: Schedule, copies: Sequence[Tensor]) -> None:
-    """Make ``copies`` in kernels of their own, of 16 bytes a thread."""
+    """Make ``copies`` in kernels of their own, of 16 bytes a thread, or of all channels where these
+    are few: what is read is known then, but for where."""
     for t in copies:
         stage = s[t]
         *others, c = stage.op.axis
-        c, lane = stage.split(c, factor=widths(str(t.dtype)).chunk)
+        w, channels = widths(str(t.dtype)), extent_of(c)
+        c, lane = stage.split(c, factor=channels if channels <= w.deep else w.chunk)
         block, thread = stage.split(stage.fuse(*others, c), factor=_THREADS)
         stage.bind(block, te.thread_axis("blockIdx.x"))
         stage.bind(thread, te.thread_axis("threadIdx.x"))

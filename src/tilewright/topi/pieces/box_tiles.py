@@ -9,6 +9,16 @@ from dataclasses import dataclass
 LANES, ROWS = 128, 64
 
 
+def columns_of(channels: int) -> int:
+    """Columns of an instruction that a number of channels is multiplied by: the largest power of
+    two that divides them.
+
+    >>> columns_of(96)
+    32
+    """
+    return channels & -channels
+
+
 @dataclass(frozen=True)
 class BoxProductTile:
     """A block computes a box of ``images`` by ``rows`` by ``columns`` results, powers of two, of

@@ -11,6 +11,9 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
 from tilewright.topi.parameters import later
 
+#: ``rows`` of ``columns``, which are all there are, are one vector.
+WHOLE_ROWS = 2
+
 
 @dataclass(frozen=True)
 class Tiling:
@@ -22,7 +25,8 @@ class Tiling:
     columns : neighbours along the last dimension, of which a CPU computes a vector.
     threads : of a block, on a GPU.
     unroll : whether the innermost loop of a reduction is written out.
-    vectors : whether a thread of a GPU computes ``columns`` as a vector.
+    vectors : whether a thread of a GPU computes ``columns`` as a vector: 0, 1, or
+        :data:`WHOLE_ROWS`.
     """
 
     rows: int = 1

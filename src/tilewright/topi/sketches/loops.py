@@ -16,9 +16,9 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.target.target import Target
 from tilewright.topi.cpu.candidates import lanes
 from tilewright.topi.declared import Declared
-from tilewright.topi.pieces.counts import Counts, of_loops
+from tilewright.topi.pieces.counts import Counts, elements, of_loops
 from tilewright.topi.pieces.sums import inline
-from tilewright.topi.pieces.tiling import Tiling, extent_of, tile
+from tilewright.topi.pieces.tiling import WHOLE_ROWS, Tiling, extent_of, spread, tile
 from tilewright.topi.problem import Problem
 
 #: Iterations of a reduction's loop that are written out, at most.
@@ -60,6 +60,9 @@ def schedule_gpu(d: Declared, t: Tiling) -> Schedule:
     for stored in found.before:
         _gpu(s[stored], t)
     out = s[d.output]
+    if t.vectors == WHOLE_ROWS:
+        _whole_rows(s, d, t)
+        return s
     thread = _gpu(out, t)
     if found.last is not None:
         sums = s[found.last]
@@ -67,6 +70,24 @@ def schedule_gpu(d: Declared, t: Tiling) -> Schedule:
         sums.compute_at(out, thread)
         _registers(sums, t, vectors=bool(t.vectors))
     return s
+
+
+def _whole_rows(s: Schedule, d: Declared, t: Tiling) -> None:
+    """All that a thread has as one vector: rows of the last dimension, of which it has all. What is
+    as large as the result, and may lie in another order, it reads in vectors before."""
+    moved = [x for x in d.inputs.values() if elements(x) >= elements(d.output)]
+    read = [
+        s[s.cache_read(x, "local", [st.op for st in s.stages if x in st.op.inputs])] for x in moved
+    ]
+    out = s[d.output]
+    nest = tile(out, list(out.op.axis), t.rows, t.columns)
+    thread = spread(out, [nest.outer], t.threads)
+    out.vectorize(out.fuse(*nest.inner))
+    for loads in read:
+        loads.compute_at(out, thread)
+        *outer, last = loads.op.axis
+        loads.unroll(*outer)
+        loads.vectorize(last)
 
 
 def _gpu(stage: Stage, t: Tiling) -> Any:

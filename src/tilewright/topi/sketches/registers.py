@@ -44,7 +44,9 @@ def schedule_registers(d: Declaration, tile: RegisterTile) -> Schedule:
     """The schedule of sums over windows; the tile is one for what lies last in memory."""
     st = begin(d)
     s, sums = st.schedule, st.sums
-    kind = str(st.sum.dtype) if rolls(tile.by_row) else None  # what is kept is converted once
+    # What is kept is converted once; bytes are, too, which cost as much in registers one by one.
+    once = rolls(tile.by_row) or d.source.dtype.endswith("int8")
+    kind = str(st.sum.dtype) if once else None
     data = s.cache_read(d.source, "local", [st.sum], kind)
     if st.padded is not None:
         st.padded.compute_inline()

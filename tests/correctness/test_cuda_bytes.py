@@ -1,0 +1,138 @@
+"""Bytes and float32 in CUDA: exact, for every byte, and by few instructions of low rates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.support import cuda_on_cpu
+
+import tilewright
+from tilewright import te
+from tilewright.runtime.sass import opcodes
+from tilewright.target.instructions import turned_bytes
+from tilewright.topi import Conv, Declared
+from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile
+from tilewright.topi.nn.pooling import max_pool
+from tilewright.topi.pieces.tiling import Tiling
+from tilewright.topi.quantization import dequantize, quantize
+from tilewright.topi.sketches.loops import schedule_gpu
+from tilewright.topi.templates import TEMPLATES, default_schedule
+
+pytestmark = pytest.mark.needs_nvrtc
+CUDA = "cuda -arch=sm_90a"
+
+
+def _built(y: te.Tensor, args: list[te.Tensor], vector: int) -> tilewright.Kernel:
+    s = te.create_schedule(y.op)
+    for stage in s.stages[:-1]:
+        if stage.op.axis and stage.op is not y.op:
+            stage.compute_inline()
+    block, lane = s[y].split(y.op.axis[0], factor=vector)
+    block, thread = s[y].split(block, factor=8)
+    s[y].bind(block, te.thread_axis("blockIdx.x"))
+    s[y].bind(thread, te.thread_axis("threadIdx.x"))
+    s[y].vectorize(lane)
+    return tilewright.build(s, args, CUDA)
+
+
+@pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize(("kind", "to", "vector"), [
+    ("int8", "uint8", 1), ("int8", "uint8", 4), ("uint8", "int8", 2), ("uint8", "int8", 16),
+])  # fmt: skip
+def test_every_byte_is_scaled_and_rounded_right(kind, to, vector, tmp_path):
+    limits, ends = np.iinfo(kind), np.iinfo(to)
+    x = te.placeholder((256,), kind, name="x")
+    y = quantize(dequantize(x, 0.75, 0), 0.5, 3, to)
+    kernel = _built(y, [x, y], vector)
+    a = cuda_on_cpu.aligned(np.arange(limits.min, limits.max + 1).astype(kind))
+    b = cuda_on_cpu.aligned(np.zeros(256, to))
+    assert cuda_on_cpu.run(kernel.module, [a, b], {}, tmp_path) == 0
+    wanted = np.rint(a.astype("float32") * np.float32(0.75) / np.float32(0.5)) + 3
+    np.testing.assert_array_equal(b, wanted.clip(ends.min, ends.max).astype(to))
+
+
+@pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize(("of", "kind", "vector"), [(te.max, "int8", 16), (te.min, "uint8", 4)])
+def test_extrema_of_bytes_are_those_of_each(of, kind, vector, tmp_path):
+    limits = np.iinfo(kind)
+    x, bound = (te.placeholder((n,), kind, name=name) for n, name in ((4096, "x"), (4096, "b")))
+    y = te.compute((4096,), lambda i: of(te.if_then_else(i < 4000, x[i], limits.max), bound[i]))
+    kernel = _built(y, [x, bound, y], vector)
+    rng = np.random.default_rng(0)
+    a, b = (
+        cuda_on_cpu.aligned(rng.integers(limits.min, limits.max + 1, 4096).astype(kind))
+        for _ in range(2)
+    )
+    found = cuda_on_cpu.aligned(np.zeros(4096, kind))
+    assert cuda_on_cpu.run(kernel.module, [a, b, found], {}, tmp_path) == 0
+    numpy = np.maximum if of is te.max else np.minimum
+    np.testing.assert_array_equal(found, numpy(np.where(np.arange(4096) < 4000, a, limits.max), b))
+
+
+@pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler")
+def test_words_are_made_of_what_does_not_begin_at_one(tmp_path):
+    apart = 2
+    x, bound = te.placeholder((72,), "int8", name="x"), te.placeholder((64,), "int8", name="b")
+    y = te.compute((64,), lambda i: te.max(x[i + apart], bound[i]))
+    kernel = _built(y, [x, bound, y], 8)
+    rng = np.random.default_rng(0)
+    a, b = (cuda_on_cpu.aligned(rng.integers(-128, 128, n).astype("int8")) for n in (72, 64))
+    found = cuda_on_cpu.aligned(np.zeros(64, "int8"))
+    assert cuda_on_cpu.run(kernel.module, [a, b, found], {}, tmp_path) == 0
+    np.testing.assert_array_equal(found, np.maximum(a[apart : apart + 64], b))
+
+
+@pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler")
+def test_words_of_four_rows_are_turned(tmp_path):
+    kind = "int8"
+    x = te.placeholder((8, 4, 4), kind, name="x")
+    y = te.compute((8, 4, 4), lambda n, i, k: x[n, k, i], name="y")
+    s = te.create_schedule(y.op)
+    n, i, _ = y.op.axis
+    s[y].bind(n, te.thread_axis("threadIdx.x"))
+    s[y].tensorize(i, turned_bytes[kind])
+    kernel = tilewright.build(s, [x, y], CUDA)
+    assert "__byte_perm" in kernel.source
+    limits, rng = np.iinfo(kind), np.random.default_rng(0)
+    a = cuda_on_cpu.aligned(rng.integers(limits.min, limits.max + 1, (8, 4, 4)).astype(kind))
+    b = cuda_on_cpu.aligned(np.zeros((8, 4, 4), kind))
+    assert cuda_on_cpu.run(kernel.module, [a, b], {}, tmp_path) == 0
+    np.testing.assert_array_equal(b, a.transpose(0, 2, 1))
+
+
+def test_pooling_of_bytes_takes_few_instructions():
+    """Of channels last: four at once from load to store, of which none is taken apart."""
+    x = te.placeholder((8, 112, 112, 64), "int8", name="x")
+    y = max_pool(x, (3, 3), (2, 2), (1, 1), (1, 1), (56, 56), last=True)
+    s = schedule_gpu(Declared(None, {"x": x}, y), Tiling(4, 16, 128, 0, 1))
+    found = opcodes(tilewright.build(s, [x, y], CUDA).assembly)
+    loads = found["LDG.E.128.CONSTANT"]
+    assert loads >= found["STG.E.128"] == 4
+    assert found["VIMNMX.S16x2"] == 8 * loads
+    assert sum(found.values()) < 3 * 16 * loads
+
+
+DEPTHWISE = Conv.parse("8x64x28x28", "64x1x3x3", padding=1, layout="NHWC", dtype="int8",
+                       epilogue="dequantize+bias+relu+quantize(1)")  # fmt: skip
+
+
+def test_a_depthwise_convolution_converts_few_bytes_at_the_low_rate():
+    p = DEPTHWISE.replace(epilogue="dequantize+bias+quantized_residual(0.5)+quantize(0.25)")
+    declaration, schedule = default_schedule(p, CUDA)
+    found = opcodes(tilewright.build(schedule, declaration.args, CUDA).assembly)
+    of_floats = sum(n for name, n in found.items() if name.startswith(("F2I", "FRND")))
+    of_bytes = sum(n for name, n in found.items() if name.startswith("I2F."))
+    assert of_floats == 0
+    assert 0 < of_bytes < found["I2FP.F32.S32"]  # one of the four of a word
+
+
+def test_dot_products_of_words_are_few_instructions():
+    """For a result three products of four bytes, and turning what they are of."""
+    template, tile = TEMPLATES["gpu.pixel_tiles"], BoxTile(14, 4, 4, 1, 7, 16, keeps=1)
+    d = template.declare(DEPTHWISE, tile)
+    kernel = tilewright.build(template.schedule(d, tile), d.args, CUDA)
+    found, results = opcodes(kernel.assembly), 14 * 4 * 4
+    assert found["IDP.4A.S8.S8"] == 3 * results
+    assert found["PRMT"] < 2 * results
+    assert sum(found.values()) < 16 * results
+    assert all(not r.spills for r in kernel.resources.values())
