@@ -11,6 +11,7 @@ from tilewright import Target
 from tilewright.graph.memory import most_alive
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.pipeline import optimized
+from tilewright.topi.pieces.rows import rows_of
 
 pytestmark = pytest.mark.needs_onnx
 
@@ -38,7 +39,8 @@ def test_memory_is_at_most_a_tenth_more_than_what_is_needed_at_one_time(name):
 
 
 def convnext(blocks):
-    """Blocks of ConvNeXt behind a stem that is normalised: images turned for each product."""
+    """Blocks of ConvNeXt behind a stem that is normalised, and before means that are: images are
+    turned for each product, and back for the factors of channels."""
     net = Network(16)
     x = net.conv("x", 32, size=3, norm=False, act="")
     x = normalised(net, x)
@@ -50,9 +52,9 @@ def convnext(blocks):
         y = net.add("Add", net.add("MatMul", y, net.weights(32, 128)), net.weights(128))
         y = net.add("HardSwish", y)
         y = net.add("Add", net.add("MatMul", y, net.weights(128, 32)), net.weights(32))
-        y = net.add("Mul", y, net.weights(32))
-        x = net.add("Add", x, net.add("Transpose", y, perm=[0, 3, 1, 2]))
-    net.head(normalised(net, x))
+        y = net.add("Transpose", y, perm=[0, 3, 1, 2])
+        x = net.add("Add", x, net.add("Mul", y, net.weights(32, 1, 1)))
+    net.head(normalised(net, net.add("GlobalAveragePool", x)))
     return net.model()
 
 
@@ -72,5 +74,8 @@ def test_a_block_that_normalises_rows_is_four_kernels_in_16_bits():
         target = Target.parse("cuda -arch=sm_90a")
         made = optimized(graph, target=target, dtype="float16")
         found.append([n.operator for n in made.nodes if n.operator != "reshape"])
+        rows = [n for n in made.nodes if n.operator == "program" and "rsqrt" in str(n.attributes)]
+        assert all(rows_of(n.problem) for n in rows)
+        assert len(rows) == blocks + 2
     assert len(found[1]) - len(found[0]) == 4
-    assert found[1].count("cast") == 1  # of the result
+    assert found[1].count("cast") == found[0].count("cast")

@@ -101,6 +101,8 @@ class _Turning:
             self._last[x] = found
         elif x.operator == "transpose":
             self._transpose(x)
+        elif x.operator == "reshape":
+            self._first[x] = reshape(self.first(x.inputs[0]), x.shape)
         else:
             given = tuple(self.first(v) if isinstance(v, Value) else v for v in x.operands)
             same = all(a is b for a, b in zip(given, x.operands, strict=True))
@@ -115,7 +117,8 @@ class _Turning:
         if x.rank < 3 or function is None:
             return None
         # Numbers of channels, as those that squeeze-and-excite scales by, lie either way.
-        thin = function.kind == "broadcast" and _stays(x.shape, _to_last(x.rank))
+        of_channels = x.shape[1] > 1 and _stays(x.shape, _to_last(x.rank))
+        thin = function.kind == "broadcast" and of_channels
         if not thin and not any(self._lies_last(v) for v in alike):
             return None
         if function.kind == "broadcast":

@@ -99,6 +99,8 @@ class _Group:
         if len(whole.nodes) > _CALLS or len(whole.inputs()) > _OPERANDS:
             return False
         across = any(_sums_columns(n) for n in other.nodes)
+        if across and any(sums_rows(n) for n in self.nodes):
+            return False  # there is a schedule for each of them alone
         cheap = not any(_reduces(n) or n.operator in COSTLY for n in other.nodes)
         for reader in readers:
             repeats = reader.operator in REPEATED or reader.operator == "concatenate"

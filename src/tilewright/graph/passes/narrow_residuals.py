@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from tilewright.graph.builder import cast
 from tilewright.graph.graph import Graph
-from tilewright.graph.passes.narrow_types import TYPES
+from tilewright.graph.passes.narrow_types import TYPES, narrowed
 from tilewright.graph.rewrite import PRODUCTS
-from tilewright.graph.value import Node, Value
+from tilewright.graph.value import Constant, Node, Value
 
 _WIDE = "float32"
 
@@ -26,25 +28,30 @@ def narrow_residuals(graph: Graph) -> Graph:
       s = cast(t, dtype='float32')  # float32[8x8]
 
     Behind layouts, where nothing is left between the two, and before epilogues, of which the sum
-    is a step then: it is rounded once, as a product's result is, and one kernel less moves it.
+    is a step then: it is rounded once, as a product's result is, and one kernel less moves it. So
+    it is with factors of channels between the two.
     """
     uses = dict(graph.uses)
-    narrowed: dict[Value, Value] = {}
+    made_narrow: dict[Value, Value] = {}
 
     def narrow(x: Value, kind: str) -> Value:
         if isinstance(x, Node) and x.operator == "cast" and x.inputs[0].dtype == kind:
             return x.inputs[0]
-        return narrowed.setdefault(x, cast(x, kind))
+        if x not in made_narrow:
+            made_narrow[x] = narrowed(x, kind) if isinstance(x, Constant) else cast(x, kind)
+        return made_narrow[x]
 
     def change(old: Node, now: Node) -> Value:
         made: Value = now
         if now.operator == "cast" and now.dtype in TYPES and now.inputs[0].dtype == _WIDE:
             made = narrow(now.inputs[0], now.dtype)
-        elif now.operator == "add" and now.dtype == _WIDE and len(now.inputs) == 2:
+        elif now.operator in ("add", "multiply") and now.dtype == _WIDE and len(now.inputs) == 2:
             for x, other in (now.inputs, now.inputs[::-1]):
                 product = _behind_cast(x, uses)
-                if product is not None and other.type == x.type:
-                    total = Node("add", (product, narrow(other, product.dtype)), {}, now.name)
+                fits = other.type == x.type if now.operator == "add" else _by_channel(x, other)
+                if product is not None and fits:
+                    given = (product, narrow(other, product.dtype))
+                    total = Node(now.operator, given, {}, now.name)
                     made = cast(total, _WIDE)
                     break
         uses[made] = uses[old]
@@ -64,7 +71,17 @@ def _behind_cast(x: Value, uses: dict[Value, int]) -> Value | None:
                 "epilogue", ()
             )
             return found if taken else None
-        if product.operator != "reshape":
+        if product.operator != "reshape" and not (
+            product.operator == "multiply" and _by_channel(*product.inputs)
+        ):
             return None
         product = product.inputs[0]
     return None
+
+
+def _by_channel(x: Value, *factors: Value) -> bool:
+    """Whether there is one other operand, known numbers of the last dimension."""
+    return len(factors) == 1 and all(
+        isinstance(f, Constant) and f.shape[-1:] == x.shape[-1:] and math.prod(f.shape[:-1]) == 1
+        for f in factors
+    )

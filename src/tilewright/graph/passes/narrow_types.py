@@ -53,6 +53,13 @@ def narrow_types(kind: str) -> Callable[[Graph], Graph]:
     return run
 
 
+def narrowed(x: Constant, kind: str) -> Constant:
+    """Numbers in 16 bits: what is finite stays so."""
+    most = 65504.0 if kind == "float16" else float(np.finfo("float32").max) * 0.996
+    finite = np.where(np.isfinite(x.array), np.clip(x.array, -most, most), x.array)
+    return Constant(finite.astype(storage_type(dtype(kind))), x.name)
+
+
 class _Narrowing:
     """Each value as it is made, of which those of products are narrow."""
 
@@ -80,12 +87,7 @@ class _Narrowing:
     def _narrowed(self, x: Value) -> Value:
         if isinstance(x, Node) and x.operator == "reshape":  # which no program goes through
             return Node(x.operator, (self._once(x.inputs[0]),), x.attributes, x.name)
-        if not isinstance(x, Constant):
-            return cast(x, self.kind)
-        storage = storage_type(dtype(self.kind))
-        most = 65504.0 if self.kind == "float16" else float(np.finfo("float32").max) * 0.996
-        finite = np.where(np.isfinite(x.array), np.clip(x.array, -most, most), x.array)
-        return Constant(finite.astype(storage), x.name)
+        return narrowed(x, self.kind) if isinstance(x, Constant) else cast(x, self.kind)
 
     def add(self, x: Value) -> None:
         """Make a value."""

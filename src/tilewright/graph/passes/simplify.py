@@ -106,6 +106,18 @@ def _axes(m: Match) -> Mapping[str, Any] | None:
     return {"axes": tuple(axes[a] for a in outer.attributes["axes"])}
 
 
+def _in_place(m: Match) -> Mapping[str, Any] | None:
+    """The shape after a transposition that leaves all elements where they are."""
+    x = m["x"]
+    axes = m.root.attributes["axes"]
+    long = [a for a in axes if x.shape[a] != 1]
+    return {"shape": tuple(x.shape[a] for a in axes)} if long == sorted(long) else None
+
+
+def _shape(m: Match) -> Mapping[str, Any] | None:
+    return {"shape": m.root.shape}
+
+
 _ROOT = math.sqrt(0.5)
 RULES = (
     Rule("add(x, 0)", "x", _same_type),
@@ -129,4 +141,6 @@ RULES = (
     Rule("multiply(multiply(x, 0.5), add(erf(multiply(x, a)), 1))", "gelu(x)", _close(a=_ROOT)),
     Rule("multiply(x, multiply(add(erf(divide(x, a)), 1), 0.5))", "gelu(x)", _close(a=2**0.5)),
     Rule("transpose(transpose(x))", "transpose(x, axes=axes)", _axes),
+    Rule("transpose(x)", "reshape(x, newshape=shape)", _in_place),
+    Rule("reshape(reshape(x))", "reshape(x, newshape=shape)", _shape),
 )

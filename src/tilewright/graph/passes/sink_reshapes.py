@@ -66,7 +66,9 @@ def _sunk(node: Node, uses: dict[Value, int]) -> Value | None:
         given = [o if o is not x else source for o in node.operands]
         if all(o.shape == x.shape for o in others):
             given = [_as(o, source.shape) if o is not source else o for o in given]
-        elif not _along_last(source, x, others):
+        elif _along_last(source, x, others):
+            given = [_row(o) if isinstance(o, Constant) else o for o in given]
+        else:
             continue
         found = build(node.operator, *given, name=node.name, **node.attributes)
         return reshape(found, node.shape)
@@ -84,7 +86,14 @@ def _along_last(source: Value, x: Value, others: Sequence[Value]) -> bool:
         and x.rank > 0
         and source.shape[-1] == x.shape[-1]
         and all(
-            isinstance(o, Constant) and o.rank <= 1 and math.prod(o.shape) in (1, x.shape[-1])
+            isinstance(o, Constant)
+            and math.prod(o.shape[:-1]) == 1
+            and math.prod(o.shape) in (1, x.shape[-1])
             for o in others
         )
     )
+
+
+def _row(x: Constant) -> Value:
+    """What is the same for all dimensions but the last, without these."""
+    return reshape(x, x.shape[-1:]) if x.rank > 1 else x
