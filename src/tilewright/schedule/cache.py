@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir.buffer import SCOPES, Buffer
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import FLOAT8, DType
 from tilewright.ir.dtype import dtype as as_dtype
 from tilewright.ir.errors import ScheduleError
 from tilewright.ir.expr import Cast, Expr, Load, Reduce, Var, load
@@ -22,6 +22,7 @@ from tilewright.te.tensor import Tensor
 
 #: By type, those that hold all of its values.
 _HELD_BY = {
+    **dict.fromkeys(map(as_dtype, FLOAT8), ("float16", "bfloat16", "float32", "float64")),
     as_dtype("float16"): ("float32", "float64"),
     as_dtype("bfloat16"): ("float32", "float64"),
     as_dtype("float32"): ("float64",),
