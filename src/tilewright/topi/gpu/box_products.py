@@ -73,6 +73,7 @@ _OTHERS, _FEW = 50, 21
 #: By type of images, or of TF32 with the pass, that of sums.
 _KINDS = {
     "float16": "float32", "bfloat16": "float32", "int8": "int32", "uint8": "int32",
+    "float8_e4m3fn": "float32", "float8_e5m2": "float32",
     "tf32, forward": "float32", "tf32, dgrad": "float32",
 }  # fmt: skip
 #: How many tiles are worth trying.
