@@ -39,6 +39,7 @@ from tilewright.topi.pieces.box_tiles import (
     BoxProductTile,
     columns_of,
 )
+from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.problem import Problem
 
 #: Channels of a tile, warpgroups of a block, and steps that are loaded ahead of the last.
@@ -229,7 +230,7 @@ def _product_tiles(problem: Problem, *, split: bool) -> dict[BoxProductTile, flo
                         moved = 4 * (splits + 1) * math.prod(of.extents) * wide
                         cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
                     found[BoxProductTile(*box, channels, stages, splits)] = cost
-            resident = resident_blocks(rows, channels, shared)
+            resident = resident_blocks(problem, rows, channels, shared)
             if resident and not split and stages >= _AHEAD and not _reads_results(problem):
                 each = _behind_one_another(of.boxes(box), blocks, MACHINE.sms * resident)
                 tile = BoxProductTile(*box, channels, stages)
@@ -334,7 +335,7 @@ def _time(
     bytes each, of factors of which they bring ``brought`` bytes, and store results of ``size``
     bytes; None where no SM holds one. Of ``slices`` of the rows, each multiplies its part of the
     columns."""
-    resident = resident_blocks(rows, columns, shared)
+    resident = resident_blocks(p, rows, columns, shared)
     if not resident:
         return None
     narrow = _NARROW / columns_of(columns // slices)
@@ -349,9 +350,10 @@ def _time(
     return float(micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW))
 
 
-def resident_blocks(rows: int, columns: int, shared: int) -> int:
+def resident_blocks(p: Problem, rows: int, columns: int, shared: int) -> int:
     """Blocks that an SM holds."""
-    registers = -(-(columns // 2 + _OTHERS) // 8) * 8
+    held = 2 if are_apart(p) else 1
+    registers = -(-(held * columns // 2 + _OTHERS) // 8) * 8
     if registers > 255:
         return 0
     found: int = occupancy(MACHINE, rows // ROWS * LANES // WARP, registers, shared)

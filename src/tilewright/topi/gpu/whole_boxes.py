@@ -93,7 +93,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                 continue
             for stages in _STAGES:
                 shared = stages * (once + added) + filters + staged + BARRIERS
-                resident = resident_blocks(rows, channels, shared)
+                resident = resident_blocks(problem, rows, channels, shared)
                 if not resident:
                     continue
                 each = min(boxes, -(-boxes * others // (MACHINE.sms * resident)))
