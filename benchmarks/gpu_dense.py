@@ -7,8 +7,8 @@ with PyTorch, cuDNN's search switched on: medians of CUDA-graph replays, inputs 
 cache. The floor is the bytes of inputs and outputs over the bandwidth of a large copy, or the
 operations over what matrix products reach (docs/benchmarks.md).
 
-Of float8, which PyTorch has no convolutions of, the forward pass with results in float16 takes
-turns with our own in float16, and PyTorch's in it.
+Of tf32x3 PyTorch's is float32 without TF32. Of float8, which PyTorch has no convolutions of, the
+forward pass with results in float16 takes turns with our own in float16, and PyTorch's in it.
 
     PYTHONPATH=src python benchmarks/gpu_dense.py [--layers resnet groups few] [--batch 64]
     PYTHONPATH=src python benchmarks/gpu_dense.py --dtype float8_e4m3fn [--precision half]
@@ -62,8 +62,10 @@ LAYERS = {"resnet": _RESNET, "groups": _GROUPS, "few": _FEW}
 _BANDWIDTH, _CACHE, _ROUNDS = 4.2e12, 150e6, 9
 
 
-#: Of TF32: the relative error of results, and operations a second that matrix products reach.
+#: Of TF32: the relative error of results, operations a second that matrix products reach, and
+#: products of it for one, by precision.
 _ERROR, _TF32 = {"tf32": 2e-3}, 400e12
+_TIMES = {"tf32": 1, "tf32x3": 3}
 #: By precision, the error of float8, of whose sums Hopper's tensor cores keep fewer digits than
 #: float32 has; and how many times as many operations of it matrix products reach as of float16.
 _FLOAT8_ERROR, _FLOAT8_RATE = {"exact": 2e-3, "half": 2e-2}, 2
@@ -72,7 +74,7 @@ _FLOAT8_ERROR, _FLOAT8_RATE = {"exact": 2e-3, "half": 2e-2}, 2
 def _rate(p: Conv) -> float:
     if p.is_float8:
         return _FLOAT8_RATE * PEAK["float16"]
-    return _TF32 if p.precision == "tf32" else PEAK[p.dtype]
+    return _TF32 / _TIMES[p.precision] if p.precision in _TIMES else PEAK[p.dtype]
 
 
 def _allowed(p: Conv) -> float:
@@ -87,7 +89,7 @@ def problem(
     layer: tuple[int, ...], pass_: str, batch: int, dtype: str, precision: str = "exact"
 ) -> Conv:
     c, m, kernel, stride, image, groups = layer if len(layer) == 6 else (*layer, 1)
-    precision, dtype = ("tf32", "float32") if dtype == "tf32" else (precision, dtype)
+    precision, dtype = (dtype, "float32") if dtype in _TIMES else (precision, dtype)
     return Conv.parse(
         (batch, c, image, image), (m, c // groups, kernel, kernel), groups, stride=stride,
         padding=kernel // 2 if kernel != stride else 0, pass_=pass_, dtype=dtype,
@@ -243,7 +245,7 @@ def main() -> None:
     parser.add_argument("--layers", nargs="+", default=["resnet"], choices=list(LAYERS))
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument(
-        "--dtype", default="float16", choices=["float16", "bfloat16", "tf32", *FLOAT8]
+        "--dtype", default="float16", choices=["float16", "bfloat16", *_TIMES, *FLOAT8]
     )
     parser.add_argument("--precision", default="exact", choices=["exact", "half"])
     parser.add_argument("--tried", type=int, default=6, help="schedules of each problem")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tilewright.topi.declared import Declared
 
-PRECISIONS = ("exact", "tf32", "half", "winograd")
+PRECISIONS = ("exact", "tf32", "tf32x3", "half", "winograd")
 #: By type of the data, the types that sums may have; the first is the default.
 ACCUMULATORS = {
     "float32": ("float32", "float64"),
@@ -89,9 +89,9 @@ class Problem:
     out_dtype : the type of the result, and of the tensors of the epilogue, where ``dtype`` is a
         float of 8 bits: one of :data:`OUT_DTYPES`. Others leave it out.
     precision : what may be done to products: "exact", "tf32" (fp32 through TF32 tensor cores),
-        "half" (16-bit sums within a thread, and of floats of 8 bits all sums with the digits that
-        tensor cores keep), "winograd" (convolutions in fewer products, whose rounding errors are
-        some two times as large).
+        "tf32x3" (the same by three products of halves), "half" (16-bit sums within a thread, and of
+        floats of 8 bits all sums with the digits that tensor cores keep), "winograd" (convolutions
+        in fewer products, whose rounding errors are some two times as large).
     deterministic : whether two runs must agree bit for bit.
     epilogue : steps as in :mod:`tilewright.topi.epilogue`, applied to the result before it is
         rounded to ``dtype``.

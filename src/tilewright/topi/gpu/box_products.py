@@ -21,6 +21,7 @@ from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
     in_boxes,
+    is_in_halves,
     is_phased,
     of_a_group,
     phases,
@@ -75,7 +76,7 @@ _OTHERS, _FEW = 50, 21
 _KINDS = {
     "float16": "float32", "bfloat16": "float32", "int8": "int32", "uint8": "int32",
     "float8_e4m3fn": "float32", "float8_e5m2": "float32",
-    "tf32, forward": "float32", "tf32, dgrad": "float32",
+    **{f"{x}, {pass_}": "float32" for x in ("tf32", "tf32x3") for pass_ in ("forward", "dgrad")},
 }  # fmt: skip
 #: How many tiles are worth trying.
 _MOST = 40
@@ -180,10 +181,14 @@ class Sizes:
             extents, number = (p.batch, *rows), math.prod(len(c.phases) for c in cut)
             taps = math.prod(c.taps for c in cut)
         own, made = widths(p.dtype), widths(result)
-        deep = own.filled(of_a_group(p)[0])
+        deep, products = of_a_group(p)[0], 1
+        if is_in_halves(p):
+            deep, products = deep // 2, 3
+        deep = own.filled(deep)
         step = own.step(deep)
+        parts = products * deep // step
         return Sizes(
-            extents, (1, *w.stride), taps, number, step * 16 // own.chunk, deep // step, made,
+            extents, (1, *w.stride), taps, number, step * 16 // own.chunk, parts, made,
             16 // made.chunk,
         )  # fmt: skip
 

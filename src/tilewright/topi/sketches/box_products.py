@@ -13,7 +13,7 @@ from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_products import bring, copy, multiply
 from tilewright.topi.pieces.box_results import share, stage_results, staged, store
 from tilewright.topi.pieces.box_tiles import BoxProductTile
-from tilewright.topi.pieces.step_sums import add_steps, are_apart, steps
+from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
 from tilewright.topi.stages import scheduled
 
 
@@ -36,10 +36,9 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     sums.compute_at(s[results], group)
     if part is None:
         at, k = steps(sums, d)
-        *pixel, f = sums.op.axis
-        pixel, phase = pixel[:3], pixel[3:]
-        sums.reorder(*phase, at, *pixel, f, k)
-        multiply(sums, d, tile, (*pixel, f), at, k)
+        phase, result = axes_of(sums.op.axis, d)
+        sums.reorder(*phase, at, *result, k)
+        multiply(sums, d, tile, result, at, k)
     else:
         at = add_steps(s, d.sum, part, d, tile)
     bring(sums, d, tile, at, s[boxes], s[taps], over=box if tile.boxes > 1 else None)

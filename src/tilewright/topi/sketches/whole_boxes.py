@@ -20,7 +20,7 @@ from tilewright.topi.pieces.box_results import (
     store,
 )
 from tilewright.topi.pieces.box_tiles import BoxProductTile
-from tilewright.topi.pieces.step_sums import add_steps, are_apart, steps
+from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
 from tilewright.topi.stages import scheduled
 
 
@@ -46,10 +46,9 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     sums.compute_at(s[results], group)
     if part is None:
         at, k = steps(sums, d)
-        *pixel, f = sums.op.axis
-        pixel, phase = pixel[:3], pixel[3:]
-        sums.reorder(*phase, at, *pixel, f, k)
-        multiply(sums, d, tile, (*pixel, f), at, k)
+        phase, result = axes_of(sums.op.axis, d)
+        sums.reorder(*phase, at, *result, k)
+        multiply(sums, d, tile, result, at, k)
     else:
         add_steps(s, d.sum, part, d, tile)
     load(s[boxes], out, box, -4, (*d.reach(tile.box), d.boxes.slices * step), tile.stages, False)
