@@ -94,6 +94,18 @@ def test_conversions_round_to_nearest_even_and_saturate(kind: str, target: str) 
 
 
 @pytest.mark.parametrize("kind", FLOAT8)
+def test_a_wider_copy_is_read_without_the_type_of_eight_bits(kind: str) -> None:
+    a = te.placeholder((8,), kind, name="A")
+    b = te.compute((8,), lambda i: a[i].astype("float32") * 2.0, name="B")
+    s = te.create_schedule(b.op)
+    s.cache_read(a, "global", [b], "float16")
+    text = str(tilewright.lower(s, [a, b]))
+    assert "T.Cast('float16', A[" in text
+    assert "T.Cast('float32', A_global[" in text
+    assert f"T.Cast('{kind}'" not in text
+
+
+@pytest.mark.parametrize("kind", FLOAT8)
 def test_constants_are_rounded_once(kind: str) -> None:
     assert te.const(-1e9, kind).value == -max(x for x in values(kind) if x < np.inf)
     assert te.const(1.0625, kind).value == 1.0

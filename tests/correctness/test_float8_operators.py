@@ -97,6 +97,9 @@ def test_every_schedule_computes_the_same(p: Problem, target: str) -> None:
         ("gpu.whole_boxes",
          Conv.parse((64, 64, 56, 56), (64, 64, 3, 3), 1, padding=1, dtype="float8_e5m2",
                     layout="NHWC")),
+        ("gpu.whole_boxes",  # of a copy, in vectors
+         Conv.parse((64, 3, 56, 56), (64, 3, 7, 7), 1, stride=2, padding=3,
+                    dtype="float8_e4m3fn", layout="NHWC")),
         ("gpu.box_splits",
          Conv.parse((1, 512, 7, 7), (512, 512, 3, 3), 1, padding=1, dtype="float8_e4m3fn",
                     layout="NHWC")),
@@ -121,10 +124,15 @@ def test_hoppers_tensor_cores_multiply_without_spills(name: str, p: Problem) -> 
 
 
 @pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("p", [
+    LAYERS[0],  # and one whose rows are loaded in vectors
+    Gemm(m=256, n=256, k=256, batch=2, transpose_b=True, dtype="float8_e5m2"),
+], ids=str)  # fmt: skip
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89"])
-def test_other_gpus_convert_elements(arch: str) -> None:
-    p = LAYERS[0]
+def test_other_gpus_multiply_in_float16(arch: str, p: Problem) -> None:
     template, tile = next(iter(candidates(p, f"cuda -arch={arch}")))
     d = template.declare(p, tile)
     kernel = tilewright.build(template.schedule(d, tile), d.args, f"cuda -arch={arch}")
     assert "__nv_cvt_fp8_to_halfraw" in kernel.source
+    found = opcodes(kernel.program.assembly)
+    assert any(op.startswith("HMMA.16816.F32") for op in found), sorted(found)
