@@ -7,7 +7,11 @@ with PyTorch, cuDNN's search switched on: medians of CUDA-graph replays, inputs 
 cache. The floor is the bytes of inputs and outputs over the bandwidth of a large copy, or the
 operations over what matrix products reach (docs/benchmarks.md).
 
+Of tf32x3 PyTorch's is float32 without TF32. Of float8, which PyTorch has no convolutions of, the
+forward pass with results in float16 takes turns with our own in float16, and PyTorch's in it.
+
     PYTHONPATH=src python benchmarks/gpu_dense.py [--layers resnet groups few] [--batch 64]
+    PYTHONPATH=src python benchmarks/gpu_dense.py --dtype float8_e4m3fn [--precision half]
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from gpu_layers import PASSES
 
 import tilewright
 from tilewright.cli._measure.turns import of_graph
+from tilewright.ir.dtype import FLOAT8
 from tilewright.ir.errors import TilewrightError
 from tilewright.report.results import geometric_mean
 from tilewright.topi import Conv
@@ -57,22 +62,44 @@ LAYERS = {"resnet": _RESNET, "groups": _GROUPS, "few": _FEW}
 _BANDWIDTH, _CACHE, _ROUNDS = 4.2e12, 150e6, 9
 
 
-#: Of TF32: the relative error of results, and operations a second that matrix products reach.
+#: Of TF32: the relative error of results, operations a second that matrix products reach, and
+#: products of it for one, by precision.
 _ERROR, _TF32 = {"tf32": 2e-3}, 400e12
+_TIMES = {"tf32": 1, "tf32x3": 3}
+#: By precision, the error of float8, of whose sums Hopper's tensor cores keep fewer digits than
+#: float32 has; and how many times as many operations of it matrix products reach as of float16.
+_FLOAT8_ERROR, _FLOAT8_RATE = {"exact": 2e-3, "half": 2e-2}, 2
 
 
 def _rate(p: Conv) -> float:
-    return _TF32 if p.precision == "tf32" else PEAK[p.dtype]
+    if p.is_float8:
+        return _FLOAT8_RATE * PEAK["float16"]
+    return _TF32 / _TIMES[p.precision] if p.precision in _TIMES else PEAK[p.dtype]
 
 
-def problem(layer: tuple[int, ...], pass_: str, batch: int, dtype: str) -> Conv:
+def _allowed(p: Conv) -> float:
+    return (
+        _FLOAT8_ERROR[p.precision]
+        if p.is_float8
+        else _ERROR.get(p.precision, ERROR.get(p.dtype, 0))
+    )
+
+
+def problem(
+    layer: tuple[int, ...], pass_: str, batch: int, dtype: str, precision: str = "exact"
+) -> Conv:
     c, m, kernel, stride, image, groups = layer if len(layer) == 6 else (*layer, 1)
-    precision, dtype = ("tf32", "float32") if dtype == "tf32" else ("exact", dtype)
+    precision, dtype = (dtype, "float32") if dtype in _TIMES else (precision, dtype)
     return Conv.parse(
         (batch, c, image, image), (m, c // groups, kernel, kernel), groups, stride=stride,
         padding=kernel // 2 if kernel != stride else 0, pass_=pass_, dtype=dtype,
-        precision=precision, layout="NHWC",
+        precision=precision, layout="NHWC", out_dtype="float16" if dtype in FLOAT8 else "",
     )  # fmt: skip
+
+
+def in_float16(p: Conv) -> Conv:
+    """What a problem of float8 is compared with; others are compared with PyTorch alone."""
+    return p.replace(dtype="float16", precision="exact") if p.is_float8 else p
 
 
 def built(p: Conv, rank: int) -> Any:
@@ -111,9 +138,10 @@ class Operands:
         taps = math.prod(p.kernel)
         own = p.channels // p.groups
         filters = (p.out_channels, *p.kernel, own)
-        self.w = random(filters, (own * taps) ** -0.5)
+        self.w = random(filters, 1.0 if p.is_float8 else (own * taps) ** -0.5)
         wanted = {"forward": shapes[1], "dgrad": shapes[0], "wgrad": filters}[p.pass_]
-        self.results = [torch.full(wanted, math.nan, device="cuda", dtype=kind)] * self.sets
+        made = getattr(torch, p.result.dtype)
+        self.results = [torch.full(wanted, math.nan, device="cuda", dtype=made)] * self.sets
         if p.pass_ != "wgrad":
             self.results = [torch.full_like(self.results[0], math.nan) for _ in range(self.sets)]
 
@@ -148,61 +176,92 @@ class Operands:
         return call
 
 
-def row(p: Conv, tried: int) -> dict[str, Any]:
-    """What one problem takes."""
-    given = Operands(p)
-    exact = given.theirs(True, wide=True)(0).permute(0, 2, 3, 1)
-    calls = {"NCHW": given.theirs(False), "NHWC": given.theirs(True)}
-    names: dict[str, str] = {}
-    refused: list[str] = []
-    for rank in range(tried):
-        found = built(p, rank)
-        if found is None:
-            break
-        kernel, name = found
-        if kernel is None:
-            refused.append(name)
-        else:
+class Tried:
+    """The kernels of a problem that are ranked first: calls and names by rank, the largest error,
+    and why others are not built."""
+
+    def __init__(self, given: Operands, tried: int) -> None:
+        p, exact = given.p, given.theirs(True, wide=True)(0).permute(0, 2, 3, 1)
+        self.calls: dict[str, Callable[[int], Any]] = {}
+        self.names: dict[str, str] = {}
+        self.refused: list[str] = []
+        self.error = 0.0
+        for rank in range(tried):
+            found = built(p, rank)
+            if found is None:
+                break
+            kernel, name = found
+            if kernel is None:
+                self.refused.append(name)
+                continue
             given.results[0].fill_(math.nan)
             given.ours(kernel, 0)
             error = float((given.results[0].float() - exact).norm() / exact.norm())
-            if not error < _ERROR.get(p.precision, ERROR.get(p.dtype, 0)):
+            if not error < _allowed(p):
                 raise SystemExit(f"{p} {name}: relative error {error:.2g}")
-            calls[str(rank)], names[str(rank)] = partial(given.ours, kernel), name
-    batches = {name: of_graph(call, given.sets) for name, call in calls.items()}
+            key = f"{p.dtype} {rank}"
+            self.calls[key], self.names[key] = partial(given.ours, kernel), name
+            self.error = max(self.error, error)
+
+    def best(self, found_us: dict[str, float]) -> str:
+        """The fastest of them."""
+        return min(self.names, key=lambda name: found_us[name])
+
+
+def row(p: Conv, tried: int) -> dict[str, Any]:
+    """What one problem takes."""
+    given = Operands(p)
+    ours = Tried(given, tried)
+    compared = Operands(in_float16(p)) if p.is_float8 else given
+    wide = Tried(compared, tried) if p.is_float8 else ours
+    calls = {"NCHW": compared.theirs(False), "NHWC": compared.theirs(True)}
+    calls |= ours.calls | wide.calls
+    sets = math.lcm(given.sets, compared.sets)
+    batches = {name: of_graph(call, sets) for name, call in calls.items()}
     times: dict[str, list[float]] = {name: [] for name in batches}
     for _ in range(_ROUNDS):
         for name, batch in batches.items():
             times[name].append(batch(1) * 1e6)
     found_us = {name: statistics.median(t) for name, t in times.items()}
     peer = min(found_us["NCHW"], found_us["NHWC"])
-    first, best = next(iter(names)), min(names, key=lambda name: found_us[name])
+    first, best = next(iter(ours.names)), ours.best(found_us)
     floor = max(p.bytes / _BANDWIDTH, p.nominal_flops / _rate(p)) * 1e6
-    return {
+    found: dict[str, Any] = {
         "pass": p.pass_, "layer": f"{p.short}", "NCHW us": found_us["NCHW"],
         "NHWC us": found_us["NHWC"], "untuned us": found_us[first], "tried us": found_us[best],
         "best peer / untuned": peer / found_us[first], "best peer / tried": peer / found_us[best],
-        "tried / floor": found_us[best] / floor, "kernel": names[best],
-        "refused": "; ".join(refused),
+        "tried / floor": found_us[best] / floor, "kernel": ours.names[best],
+        "refused": "; ".join(ours.refused),
     }  # fmt: skip
+    if p.is_float8:
+        narrow_us = found_us[wide.best(found_us)]
+        found |= {"float16 us": narrow_us, "float16 / tried": narrow_us / found_us[best],
+                  "error": ours.error}  # fmt: skip
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--layers", nargs="+", default=["resnet"], choices=list(LAYERS))
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--dtype", default="float16", choices=["float16", "bfloat16", "tf32"])
+    parser.add_argument(
+        "--dtype", default="float16", choices=["float16", "bfloat16", *_TIMES, *FLOAT8]
+    )
+    parser.add_argument("--precision", default="exact", choices=["exact", "half"])
     parser.add_argument("--tried", type=int, default=6, help="schedules of each problem")
     parser.add_argument("--passes", nargs="+", default=list(PASSES), choices=PASSES)
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
+    if options.dtype in FLOAT8:  # which has no gradients
+        options.passes = ["forward"]
     problems = [
-        problem(layer, pass_, options.batch, options.dtype)
+        problem(layer, pass_, options.batch, options.dtype, options.precision)
         for name in options.layers
         for pass_ in options.passes
         for layer in LAYERS[name]
     ]
-    jobs = [(p, rank) for p in problems for rank in range(options.tried)]
+    every = dict.fromkeys([*problems, *map(in_float16, problems)])
+    jobs = [(p, rank) for p in every for rank in range(options.tried)]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         list(pool.map(_ahead, jobs, chunksize=4))
     import torch
@@ -216,14 +275,16 @@ def main() -> None:
     print(measure.table(rows))
     for name, pass_ in product(options.layers, options.passes):
         own = [r for r in rows if (r["layers"], r["pass"]) == (name, pass_)]
-        for column in ("best peer / untuned", "best peer / tried"):
+        ratios = ["float16 / tried"] if options.dtype in FLOAT8 else []
+        for column in ("best peer / untuned", "best peer / tried", *ratios):
             values = [r[column] for r in own]
             mean = f"{geometric_mean(values):.2f} in the mean of {len(own)}"
             print(f"{name} {pass_}: {column}: {mean}, {min(values):.2f} at least")
     environment = measure.environment("torch")
     results = {"environment": environment, "settings": vars(options), "rows": rows}
     file = "_".join(["h200_gpu_dense", *(n for n in options.layers if n != "resnet")])
-    print(measure.save(f"{file}_{options.dtype}_{options.batch}", results, options.out))
+    file += f"_{options.dtype}" + ("_half" if options.precision == "half" else "")
+    print(measure.save(f"{file}_{options.batch}", results, options.out))
 
 
 if __name__ == "__main__":

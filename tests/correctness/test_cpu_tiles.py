@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.cpu_code import SAPPHIRE_RAPIDS, machine_code, x86_only
+from tests.support.narrow import from_bits, to_bits
 
 import tilewright
 from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.runtime.llvm_host import host_features
-from tilewright.runtime.sim.values import from_bits, to_bits
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import (
     amx_bf16,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support import cuda_on_cpu
+from tests.support.narrow import from_bits, to_bits
 from tests.support.schedules import lacking
 
 import tilewright
@@ -22,7 +23,6 @@ from tilewright import te
 from tilewright.ir.dtype import dtype, int_range
 from tilewright.ir.expr import Max, Min
 from tilewright.lower.pipeline import lower
-from tilewright.runtime.sim.values import from_bits, round_bfloat16, to_bits
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "float32", "float64", "bfloat16"]
@@ -276,7 +276,7 @@ def rounded(values: Array, type: str) -> Array:
     """Values of float64 as those of ``type``, in an array of float64."""
     with np.errstate(all="ignore"):
         if type == "bfloat16":
-            return round_bfloat16(np.asarray(values, "float32")).astype("float64")
+            return from_bits(to_bits(values)).astype("float64")
         return np.asarray(values, type).astype("float64")
 
 

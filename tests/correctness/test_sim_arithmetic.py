@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 from tests.support.kernels import Launch, buffer, module, store
+from tests.support.narrow import from_bits, to_bits
 
 from tilewright.ir import dtype, ops
 from tilewright.ir import expr as E
 from tilewright.ir.expr import Expr
 from tilewright.runtime.sim import simulate
-from tilewright.runtime.sim.values import from_bits, to_bits
 
 
 def compute(make: object, *inputs: np.ndarray, types: tuple[str, ...], out: str) -> np.ndarray:

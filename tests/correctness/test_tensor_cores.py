@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.changed import lacking
+from tests.support.narrow import from_bits, to_bits
 from tests.support.tensor_programs import (
     MMA,
     by_warpgroups,
@@ -25,7 +26,6 @@ from tilewright.lower.pipeline import lower
 from tilewright.runtime.ndarray import array
 from tilewright.runtime.sass import opcodes
 from tilewright.runtime.sim import simulate
-from tilewright.runtime.sim.values import from_bits, to_bits
 from tilewright.target.instructions import copy_async, wgmma
 
 PROGRAMS = {

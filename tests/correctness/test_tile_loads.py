@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.changed import lacking
+from tests.support.narrow import to_bits
 from tests.support.tile_programs import boxed, copied, through_swizzled, windows
 
 import tilewright
@@ -25,7 +26,6 @@ from tilewright.runtime.cuda_maps import tiled
 from tilewright.runtime.ndarray import array
 from tilewright.runtime.sass import opcodes
 from tilewright.runtime.sim import simulate
-from tilewright.runtime.sim.values import to_bits
 from tilewright.target.boxes import Box, TensorMap
 from tilewright.target.instructions import instruction_named, tma_load, wgmma
 from tilewright.verify import check

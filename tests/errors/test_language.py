@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from tilewright import te, tvm
-from tilewright.ir.errors import LanguageError, TilewrightError
+from tilewright.codegen.c import c_source
+from tilewright.codegen.opencl import generate as generate_opencl
+from tilewright.ir.errors import LanguageError, TargetError, TilewrightError
+from tilewright.lower.pipeline import lower
 
 
 @pytest.fixture
@@ -53,6 +56,32 @@ class TestShapes:
     def test_a_type_that_there_is_not(self) -> None:
         with pytest.raises(ValueError, match="unknown type 'float8'"):
             te.placeholder((2,), "float8")
+
+    def test_the_float8_that_has_infinities(self) -> None:
+        with pytest.raises(ValueError, match="did you mean float8_e4m3fn"):
+            te.placeholder((2,), "float8_e4m3")
+
+    def test_arithmetic_on_float8(self) -> None:
+        a = te.placeholder((4,), "float8_e4m3fn", name="A")
+        for do in (
+            lambda: a[0] + a[1], lambda: a[0] * 2, lambda: -a[0], lambda: te.exp(a[0]),
+            lambda: a[0] < 1.0, lambda: te.max(a[0], axis=te.reduce_axis((0, 4), "k")),
+            lambda: te.abs(a[0]),
+        ):  # fmt: skip
+            refused(do, "float8_e4m3fn, which is for memory alone", '.astype("float32")')
+        assert te.if_then_else(te.var("n") < 1, a[0], 0).dtype == "float8_e4m3fn"
+        assert (a[0] * te.const(2.0, "float16")).dtype == "float16"
+
+    @pytest.mark.parametrize("target", ["opencl", "c"])
+    def test_float8_where_there_is_none(self, target: str) -> None:
+        a = te.placeholder((4,), "float8_e5m2", name="A")
+        b = te.compute((4,), lambda i: a[i].astype("float32"), name="B")
+        s = te.create_schedule(b.op)
+        if target == "opencl":
+            s[b].bind(b.op.axis[0], te.thread_axis("blockIdx.x"))
+        module = lower(s, [a, b], "llvm" if target == "c" else target)
+        with pytest.raises(TargetError, match=f"float8_e5m2 cannot be written in {target}"):
+            {"c": c_source, "opencl": generate_opencl}[target](module)
 
     def test_elements_that_are_vectors(self) -> None:
         mend = "declare float32, with a last dimension of 2, and vectorize"

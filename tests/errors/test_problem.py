@@ -23,6 +23,12 @@ IMPOSSIBLE = {
     "int8 has no gradients": dict(dtype="int8", pass_="dgrad"),
     "unknown accumulation type 'float32': use int32": dict(dtype="int8", accumulate="float32"),
     "relu is of floats, the sums are int32": dict(dtype="int8", epilogue="bias+relu"),
+    "float8_e5m2 has no gradients": dict(dtype="float8_e5m2", pass_="dgrad"),
+    "unknown type of the result 'float64'": dict(dtype="float8_e5m2", out_dtype="float64"),
+    "leave out_dtype out; it is for float8_e4m3fn": dict(out_dtype="float16"),
+    "quantize is for sums of integers, those of float8": dict(
+        dtype="float8_e4m3fn", epilogue="quantize(1)"
+    ),
     "put dequantize before": dict(dtype="uint8", epilogue="quantize(1)"),
     "relu follows quantize": dict(dtype="int8", epilogue="dequantize+quantize(1)+relu"),
     "the epilogue has dequantize twice": dict(dtype="int8", epilogue="dequantize+dequantize"),

@@ -132,6 +132,8 @@ def apply(
         case "batch_norm" | "wide_batch_norm":
             scale = channel("gamma") / np.sqrt(channel("variance") + step.values[0])
             return (y - channel("mean")) * scale + channel("beta")
+        case "dequantize":
+            return y * channel("sum_scale")
         case "residual":
             return y + whole("residual")
         case "relu":

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tilewright.ir.dtype import FLOAT8
 from tilewright.ir.errors import ProblemError
 from tilewright.topi.arguments import whole
 from tilewright.topi.operators.conv import Conv
-from tilewright.topi.problem import OPERATORS, PRECISIONS, Problem, numbers
+from tilewright.topi.problem import OPERATORS, OUT_DTYPES, PRECISIONS, Problem, numbers
 
 #: Layers as (channels, height, width, filters' size, stride, multiplier), padded by half a filter.
 _Layer = tuple[int, int, int, int, int, int]
@@ -85,9 +86,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtype",
         default="float32",
         metavar="TYPE",
-        help="float32, float16, bfloat16, float64; several with commas",
+        help="float32, float16, bfloat16, float64, int8, uint8, float8_e4m3fn, float8_e5m2; "
+        "several with commas",
     )
     add("--accumulate", default="", metavar="TYPE", help="of sums; float32 for 16-bit types")
+    add("--out-dtype", default="", metavar="TYPE", help=f"of float8: {', '.join(OUT_DTYPES)}")
     add("--precision", default="exact", metavar="WORD", help=", ".join(PRECISIONS))
     add("--any-order", action="store_true", help="two runs may differ in the last bits")
     add("--epilogue", default="", metavar="STEPS", help="as bias+relu or scale_shift+clamp(0,6)")
@@ -162,10 +165,12 @@ def _of_set(name: str, args: argparse.Namespace) -> Iterator[Named]:
 
 def _variants(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """The parameters that may have several values, each combination of them."""
+    several = "," in args.dtype  # of which those of float8 alone leave open what results are
     for pass_, dtype in itertools.product(args.pass_.split(","), args.dtype.split(",")):
         yield {
             "pass_": pass_.strip(), "dtype": dtype.strip(),
             "accumulate": args.accumulate, "precision": args.precision,
+            "out_dtype": "" if several and dtype.strip() not in FLOAT8 else args.out_dtype,
             "deterministic": not args.any_order,
             "epilogue": "" if pass_.strip() == "wgrad" and "," in args.pass_ else args.epilogue,
         }  # fmt: skip

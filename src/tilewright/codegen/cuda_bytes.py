@@ -88,14 +88,14 @@ TEXTS = {
 
 
 def is_byte(t: DType) -> bool:
-    """Whether it is an integer of 8 bits."""
-    return t.is_int and t.bits == 8
+    """Whether it is an integer of 8 bits, or a float, which is held as one."""
+    return t.bits == 8 and not t.is_bool
 
 
 def of_byte(to: DType, t: DType) -> str:
-    """The template that makes a byte of type ``t`` a float32; empty where ``to`` is another type,
-    or ``t`` no byte."""
-    if to is not _FLOAT32 or not is_byte(t):
+    """The template that makes an integer of type ``t`` a float32; empty where ``to`` is another
+    type, or ``t`` no integer of 8 bits."""
+    if to is not _FLOAT32 or not is_byte(t) or t.is_float8:
         return ""
     return "signed_byte" if t.kind == "int" else "unsigned_byte"
 

@@ -26,8 +26,9 @@ from tilewright.codegen.registers import Registers
 from tilewright.codegen.warps import warp_part
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.dtype import DType, dtype
+from tilewright.ir.dtype import FLOAT8, DType, dtype
 from tilewright.ir.errors import TargetError
+from tilewright.ir.float8 import bits_of
 from tilewright.ir.func import Func
 from tilewright.ir.tf32 import TF32_FUNCTIONS
 from tilewright.target.boxes import TensorMap
@@ -37,6 +38,8 @@ from tilewright.target.target import blocks_each, overlaps, shared_apart
 
 _NATIVE_16 = (E.Add, E.Sub, E.Mul, E.Div, E.Min, E.Max)
 _FLOAT32 = dtype("float32")
+#: What cuda_fp8.h calls floats of 8 bits.
+_FP8 = {"float8_e4m3fn": "__NV_E4M3", "float8_e5m2": "__NV_E5M2"}
 
 
 class CudaDialect(CudaVectors):
@@ -61,6 +64,7 @@ class CudaDialect(CudaVectors):
         "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
         "uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned int",
         "uint64": "unsigned long long", "float16": "half", "bfloat16": "__nv_bfloat16",
+        **dict.fromkeys(FLOAT8, "unsigned char"),
     }  # fmt: skip
 
     def __init__(
@@ -121,7 +125,21 @@ class CudaDialect(CudaVectors):
         name = self.type_name(to)
         return code(f"({name}){x.at(UNARY)}", UNARY)
 
+    def floating(self, t: DType, value: float) -> Code:
+        return code(str(bits_of(value, t))) if t.is_float8 else super().floating(t, value)
+
     def cast(self, to: DType, source: DType, x: Code) -> Code:
+        if source.is_float8:
+            self.require("cuda_fp16.h", "cuda_fp8.h")
+            half = call("half", call("__nv_cvt_fp8_to_halfraw", x, _FP8[source.kind]))
+            return half if to == "float16" else self.cast(to, dtype("float16"), half)
+        if to.is_float8:
+            self.require("cuda_fp8.h")
+            short = source == _FLOAT32 or is_half(source) or source.is_bool or source.bits < 32
+            wide = dtype("float32" if short else "float64")
+            wide_x = x if source == wide else self.cast(wide, source, x)
+            name = f"__nv_cvt_{self.type_name(wide)}_to_fp8"
+            return call(name, wide_x, "__NV_SATFINITE", _FP8[to.kind])
         if is_half(source) and (to.is_int or to.is_bool or to.bits == 64 or is_half(to)):
             x, source = self.cast(_FLOAT32, source, x), _FLOAT32
         if is_half(source) and to is _FLOAT32:

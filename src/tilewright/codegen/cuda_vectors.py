@@ -9,7 +9,7 @@ from tilewright.codegen.c_like_dialect import Dialect
 from tilewright.codegen.c_like_text import UNARY, Code, call, code, wrapped
 from tilewright.codegen.cuda_bytes import WORDS, is_byte, of_byte
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import FLOAT8, DType
 
 #: Vectors that CUDA has, by element type and lanes; the last of each is 16 bytes or the longest.
 _VECTORS: dict[str, dict[int, str]] = {
@@ -26,6 +26,7 @@ _VECTORS: dict[str, dict[int, str]] = {
     "float16": {2: "half2", 4: "half4", 8: "half8"},
     "bfloat16": {2: "__nv_bfloat162", 4: "bfloat4", 8: "bfloat8"},
 }
+_VECTORS |= dict.fromkeys(FLOAT8, _VECTORS["uint8"])
 
 #: Those of them that are structures of ours: (type of a part, its lanes, parts).
 _STRUCTURES: dict[str, tuple[str, int, int]] = {

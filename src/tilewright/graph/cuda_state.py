@@ -19,7 +19,8 @@ from tilewright.runtime.array import view
 from tilewright.runtime.array_view import ArrayView
 from tilewright.runtime.cuda_driver import Memory, device, stream_handle
 from tilewright.runtime.cuda_graph import CudaGraph, Stream
-from tilewright.runtime.ndarray import Device, NDArray, array, empty, storage_type
+from tilewright.runtime.narrow_floats import storage_type
+from tilewright.runtime.ndarray import Device, NDArray, array, empty
 
 if TYPE_CHECKING:
     from tilewright.graph.executor import Executor

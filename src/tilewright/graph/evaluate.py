@@ -16,7 +16,7 @@ from tilewright.graph.errors import ModelError
 from tilewright.graph.value import Constant, Node, Operand, Value
 from tilewright.ir import expr as E
 from tilewright.ir.dtype import DType
-from tilewright.runtime.ndarray import storage_type
+from tilewright.runtime.narrow_floats import storage_type
 from tilewright.runtime.sim.values import BINARY, cast, function, numpy_type
 from tilewright.te import ComputeOp, Tensor
 from tilewright.te.tensor import tensor_of

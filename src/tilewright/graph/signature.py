@@ -14,7 +14,7 @@ from tilewright.ir.dtype import dtype as to_dtype
 from tilewright.ir.errors import ArgumentError
 from tilewright.runtime.array import view
 from tilewright.runtime.array_view import ArrayView, dense_strides
-from tilewright.runtime.ndarray import storage_type
+from tilewright.runtime.narrow_floats import storage_type
 from tilewright.topi.problem import TensorType
 
 

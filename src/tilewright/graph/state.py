@@ -17,7 +17,8 @@ from tilewright.graph.value import Constant, Value
 from tilewright.ir.dtype import dtype
 from tilewright.runtime.array import view
 from tilewright.runtime.array_view import ArrayView, dense_strides
-from tilewright.runtime.ndarray import NDArray, empty, storage_type
+from tilewright.runtime.narrow_floats import storage_type
+from tilewright.runtime.ndarray import NDArray, empty
 from tilewright.topi.problem import TensorType
 
 if TYPE_CHECKING:

@@ -13,20 +13,24 @@ from typing import Any
 
 from tilewright.ir.errors import UnknownTypeError
 
+#: Floats of 8 bits, which have no arithmetic of their own: see :mod:`tilewright.ir.float8`.
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 SCALARS = (
-    "float64 float32 float16 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool handle"
-).split()
-_PATTERN = re.compile(r"^(float|bfloat|int|uint|bool|handle)(\d*)(?:x(\d+))?$")
+    "float64", "float32", "float16", "bfloat16", *FLOAT8, "int8", "int16", "int32", "int64",
+    "uint8", "uint16", "uint32", "uint64", "bool", "handle",
+)  # fmt: skip
+_PATTERN = re.compile(rf"^({'|'.join(FLOAT8)}|float|bfloat|int|uint|bool|handle)(\d*)(?:x(\d+))?$")
 
 
 class DType(str):
     """One type; make it with :func:`dtype`, which interns it."""
 
-    kind: str  # "float", "bfloat", "int", "uint", "bool" or "handle"
+    kind: str  # "float", "bfloat", one of FLOAT8, "int", "uint", "bool" or "handle"
     bits: int
     lanes: int
     element: DType  # the type of one lane
     is_float: bool
+    is_float8: bool
     is_int: bool  # signed or unsigned, not bool
     is_bool: bool
 
@@ -69,10 +73,11 @@ def _interned(name: str) -> DType:
         raise UnknownTypeError(f"unknown type {name!r}; the scalar types are {known}{hint}")
     made = DType(name)
     made.kind = kind
-    made.bits = {"bool": 8, "handle": 64}.get(kind) or int(bits)
+    made.is_float8 = kind in FLOAT8
+    made.bits = 8 if made.is_float8 else {"bool": 8, "handle": 64}.get(kind) or int(bits)
     made.lanes = int(lanes or 1)
     made.element = made if made.lanes == 1 else dtype(scalar)
-    made.is_float = kind in ("float", "bfloat")
+    made.is_float = kind in ("float", "bfloat") or made.is_float8
     made.is_int = kind in ("int", "uint")
     made.is_bool = kind == "bool"
     return made

@@ -32,6 +32,8 @@ from tilewright.ir.values import as_index as as_index
 from tilewright.ir.values import cast as cast
 from tilewright.ir.values import common_type as common_type
 from tilewright.ir.values import const as const
+from tilewright.ir.values import in_one_type as in_one_type
+from tilewright.ir.values import number as number
 from tilewright.ir.values import tvm_promotion as tvm_promotion
 from tilewright.ir.values import unify as unify
 
@@ -247,7 +249,7 @@ def shr(x: Value, y: Value) -> Expr:
 
 
 def neg(x: Value) -> Expr:
-    a = as_expr(x)
+    a = number(x)
     if isinstance(a, FloatImm):
         return const(-a.value, a.dtype)
     if a.dtype.is_float:
@@ -315,7 +317,7 @@ def if_then_else(condition: Value, on_true: Value, on_false: Value) -> Expr:
 
 
 def _choice(node: type[Select], condition: Value, on_true: Value, on_false: Value) -> Expr:
-    c, (t, f) = as_condition(condition), unify(on_true, on_false)
+    c, (t, f) = as_condition(condition), in_one_type(on_true, on_false)
     if isinstance(c, IntImm):
         return t if c.value else f
     return t if t is f else node(c, t, f)
@@ -323,7 +325,7 @@ def _choice(node: type[Select], condition: Value, on_true: Value, on_false: Valu
 
 def unary(name: str, x: Value) -> Expr:
     """A function of one floating-point value; an integer becomes float32 first."""
-    a = as_expr(x)
+    a = number(x)
     if not a.dtype.is_float:
         a = cast("float32", a)
     return Call(a.dtype, name, (a,))
@@ -351,7 +353,7 @@ def fma(x: Value, y: Value, z: Value) -> Expr:
 
 
 def absolute(x: Value) -> Expr:
-    a = as_expr(x)
+    a = number(x)
     return a if a.dtype.kind in ("uint", "bool") else Call(a.dtype, "abs", (a,))
 
 
@@ -369,7 +371,7 @@ def clip(x: Value, low: Value, high: Value) -> Expr:
 
 
 def isnan(x: Value) -> Expr:
-    a = as_expr(x)
+    a = number(x)
     if not a.dtype.is_float:
         raise LanguageError(f"isnan needs a floating-point number, got {a.dtype}")
     return Call(dtype("bool").with_lanes(a.dtype.lanes), "isnan", (a,))

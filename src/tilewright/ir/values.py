@@ -12,6 +12,7 @@ from tilewright.ir import expr as E
 from tilewright.ir.dtype import DType, dtype, int_range, wrapped
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import Cast, Expr, FloatImm, IntImm
+from tilewright.ir.float8 import nearest
 from tilewright.ir.operand import Operand
 
 Value: TypeAlias = "Expr | Operand | int | float"
@@ -48,6 +49,8 @@ def const(value: Any, type: str | None = None) -> Expr:
     t = dtype(_type_of(value) if type is None else type)
     if t.lanes > 1:
         return E.Broadcast(const(value, t.element), t.lanes)
+    if t.is_float8:
+        return FloatImm(t, nearest(float(value), t))
     if t.is_float:
         return FloatImm(t, float(value))
     if t.is_int:
@@ -132,7 +135,7 @@ def as_condition(value: Any) -> Expr:
         return made
     if isinstance(made, (IntImm, FloatImm)):
         return const(made.value != 0)
-    return E.NE(made, const(0, made.dtype))
+    return E.NE(number(made), const(0, made.dtype))
 
 
 def _broadcast(a: Expr, lanes: int) -> Expr:
@@ -160,9 +163,27 @@ def common_type(a: DType, b: DType) -> DType:
     return best.with_lanes(lanes)
 
 
+def number(value: Any) -> Expr:
+    """An expression that something is computed of; raises :class:`LanguageError` for a type that
+    has no arithmetic."""
+    e = as_expr(value)
+    if e.dtype.is_float8:
+        raise LanguageError(
+            f"{e} is of {e.dtype}, which is for memory alone and has no arithmetic: convert it "
+            'first, as in .astype("float32")'
+        )
+    return e
+
+
 def unify(a: Any, b: Any) -> tuple[Expr, Expr]:
-    """Both operands in one type; a Python number takes the other's type where it can, but under
-    :func:`tvm_promotion`."""
+    """Both operands of an operation in one type; a Python number takes the other's type where it
+    can, but under :func:`tvm_promotion`."""
+    x, y = in_one_type(a, b)
+    return number(x), y
+
+
+def in_one_type(a: Any, b: Any) -> tuple[Expr, Expr]:
+    """As :func:`unify`, of any type, whether it has arithmetic or not."""
     a, b = _as_literal(a), _as_literal(b)
     literal = isinstance(a, (int, float)), isinstance(b, (int, float))
     if literal[0] == literal[1] or _tvm_promotion.get():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir.dtype import DType, dtype
+from tilewright.ir.dtype import FLOAT8, DType, dtype
 from tilewright.ir.errors import ArgumentError
 
 
@@ -65,8 +65,9 @@ _KINDS = {"f": "float", "i": "int", "u": "uint", "b": "bool"}
 
 def numpy_dtype(typestr: str, named: Any = None) -> DType:
     """The type that NumPy writes as ``typestr`` ("<f4"); ``named`` tells ml_dtypes' apart."""
-    if getattr(named, "name", None) == "bfloat16":
-        return dtype("bfloat16")
+    name = getattr(named, "name", None)
+    if name in ("bfloat16", *FLOAT8):
+        return dtype(name)
     order, kind, size = typestr[0], typestr[1], typestr[2:]
     if order == ">":
         raise ArgumentError(

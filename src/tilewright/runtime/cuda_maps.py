@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.dtype import FLOAT8
 from tilewright.ir.errors import ArgumentError
 from tilewright.ir.expr import Var
 from tilewright.ir.func import Module
@@ -28,11 +29,12 @@ SIZE, _ALIGN = 128, 128
 _VERSION = 12000
 #: The maps of this many calls are remembered.
 _KEPT = 1024
-#: By type of elements, the end of the driver's name for it; of integers, signs do not matter.
-_TYPES = {"float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32",
-          "float64": "FLOAT64", "int8": "UINT8", "uint8": "UINT8", "int16": "UINT16",
-          "uint16": "UINT16", "int32": "INT32", "uint32": "UINT32", "int64": "INT64",
-          "uint64": "UINT64"}  # fmt: skip
+#: By type of elements, the end of the driver's name for it; of integers, signs do not matter, and
+#: of 8 bits nothing else.
+_TYPES = {**dict.fromkeys(FLOAT8, "UINT8"), "float16": "FLOAT16", "bfloat16": "BFLOAT16",
+          "float32": "FLOAT32", "float64": "FLOAT64", "int8": "UINT8", "uint8": "UINT8",
+          "int16": "UINT16", "uint16": "UINT16", "int32": "INT32", "uint32": "UINT32",
+          "int64": "INT64", "uint64": "UINT64"}  # fmt: skip
 
 
 @dataclass(frozen=True)

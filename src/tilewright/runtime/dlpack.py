@@ -1,7 +1,7 @@
 """DLPack capsules, read through ctypes.
 
-The structures are those of DLPack 1.0 (dlpack.h); the capsule keeps its name, so its own
-destructor hands the memory back to the producer once the view is dropped.
+The structures are those of DLPack 1.0 (dlpack.h), floats of 8 bits those of 1.1; the capsule keeps
+its name, so its own destructor hands the memory back to the producer once the view is dropped.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class _Versioned(ctypes.Structure):
 
 
 _READ_ONLY = 1
-_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 6: "bool"}
+_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat"}
+_NAMES = {6: "bool", 10: "float8_e4m3fn", 12: "float8_e5m2"}
 #: kDLCPU, kDLCUDA, kDLCUDAHost (pinned), kDLOpenCL, kDLCUDAManaged
 _DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 4: "opencl", 13: "cuda"}
 
@@ -75,7 +76,7 @@ def from_dlpack(obj: Any) -> ArrayView:
     else:
         raise ArgumentError("__dlpack__ gave a capsule that holds no tensor")
     kind, code = tensor.dtype, tensor.dtype.code
-    name = "bool" if code == 6 else f"{_CODES.get(code, '?')}{kind.bits}"
+    name = _NAMES.get(code) or f"{_CODES.get(code, '?')}{kind.bits}"
     try:
         type = dtype(name)
     except ValueError:

@@ -16,7 +16,7 @@ from typing import Any
 from tilewright.arith.spans import greatest_extent
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import IntImm, Var
-from tilewright.runtime.ndarray import storage_type
+from tilewright.runtime.narrow_floats import is_narrow, storage_type
 from tilewright.runtime.signature import Signature
 from tilewright.runtime.torch_memory import lowest_address
 
@@ -29,7 +29,7 @@ def quick_binder(signature: Signature) -> Binder | None:
     buffers = [p for p in signature.params if isinstance(p, Buffer)]
     plain = all(
         b.layout is None
-        and b.dtype.kind != "bfloat"
+        and not is_narrow(b.dtype)
         and all(isinstance(extent, (IntImm, Var)) for extent in b.shape)
         for b in buffers
     )

@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.errors import ArgumentError, TargetError
 from tilewright.runtime.array_view import ArrayView, dense_strides, numpy_dtype
+from tilewright.runtime.narrow_floats import (
+    bits_type,
+    holds,
+    is_narrow,
+    storage_type,
+    to_storage,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,20 +98,6 @@ class Device:
             importlib.import_module(f"{_HERE}.{self.kind}").synchronize(str(self))
 
 
-def storage_type(type: DType) -> np.dtype[Any]:
-    """How NumPy holds ``type``: bfloat16 as ml_dtypes' where installed, else as uint16."""
-    import numpy as np
-
-    if type.kind == "bfloat":
-        try:
-            import ml_dtypes
-        except ImportError:
-            return np.dtype("uint16")
-        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return found
-    return np.dtype(str(type))
-
-
 class NDArray:
     """A dense array on a device. Make it with :func:`array` or :func:`empty`."""
 
@@ -127,18 +120,19 @@ class NDArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """How other libraries see an array on a CUDA device, without a copy; bfloat16 as its bits,
-        in uint16. Raises :class:`AttributeError` for one elsewhere."""
+        """How other libraries see an array on a CUDA device, without a copy; floats that NumPy
+        lacks as their bits. Raises :class:`AttributeError` for one elsewhere."""
         if self.device.kind != "cuda":
             raise AttributeError(f"an array on {self.device} is none of CUDA's")
-        kind = "<u2" if self.dtype.kind == "bfloat" else storage_type(self.dtype).str
+        t = self.dtype
+        kind = (bits_type(t) if is_narrow(t) else storage_type(t)).str
         return {
             "shape": self.shape, "typestr": kind, "data": (self._pointer, False),
             "strides": None, "version": 3,
         }  # fmt: skip
 
     def __dlpack__(self, **more: Any) -> Any:
-        """A capsule of the memory, which is shared; bfloat16 as its bits, in uint16.
+        """A capsule of the memory, which is shared; floats that NumPy lacks as their bits.
 
         Raises :class:`BufferError` for an array on a GPU: ``numpy()`` copies it.
         """
@@ -183,7 +177,9 @@ class NDArray:
 
         if isinstance(source, NDArray):
             source = source.numpy()
-        given = np.asarray(source, None if _is_bfloat(self, source) else self._numpy_type)
+        if is_narrow(self.dtype) and not holds(getattr(source, "dtype", None), self.dtype):
+            source = to_storage(source, self.dtype)
+        given = np.asarray(source, None if is_narrow(self.dtype) else self._numpy_type)
         data = np.ascontiguousarray(given).reshape(given.shape)  # which has no shape of () itself
         if data.shape != self.shape:
             raise ArgumentError(f"an array of shape {self.shape} got data of shape {data.shape}")
@@ -205,12 +201,6 @@ class NDArray:
 
     def __repr__(self) -> str:
         return f"<NDArray {self.shape} {self.dtype} on {self.device}>\n{self.numpy()!r}"
-
-
-def _is_bfloat(target: NDArray, source: Any) -> bool:
-    """Whether ``source`` holds bfloat16 already, as bits or as ml_dtypes' type."""
-    kind = getattr(source, "dtype", None)
-    return target.dtype.kind == "bfloat" and str(kind) in ("uint16", "bfloat16")
 
 
 def _aligned(shape: tuple[int, ...], type: np.dtype[Any]) -> np.ndarray[Any, Any]:

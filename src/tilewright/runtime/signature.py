@@ -32,6 +32,7 @@ from tilewright.ir.func import Module
 from tilewright.ir.visit import symbolic_extents
 from tilewright.runtime.array import resolved, view
 from tilewright.runtime.array_view import ArrayView, dense_strides
+from tilewright.runtime.narrow_floats import holds
 
 __all__ = ["Signature", "describe", "evaluate", "outputs", "variables"]
 
@@ -187,7 +188,7 @@ class Signature:
 
     def _check_type(self, k: int, param: Buffer, found: ArrayView) -> None:
         expected = describe(param)
-        if found.dtype != param.dtype and (found.dtype, param.dtype) != ("uint16", "bfloat16"):
+        if found.dtype != param.dtype and not holds(found.dtype, param.dtype):
             raise ArgumentError(
                 f"{self._where(k)}: expected {expected}, got {_describe(found)}: convert it to "
                 f"{param.dtype} first"

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir.buffer import SCOPES, Buffer
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import FLOAT8, DType
 from tilewright.ir.dtype import dtype as as_dtype
 from tilewright.ir.errors import ScheduleError
 from tilewright.ir.expr import Cast, Expr, Load, Reduce, Var, load
@@ -22,6 +22,7 @@ from tilewright.te.tensor import Tensor
 
 #: By type, those that hold all of its values.
 _HELD_BY = {
+    **dict.fromkeys(map(as_dtype, FLOAT8), ("float16", "bfloat16", "float32", "float64")),
     as_dtype("float16"): ("float32", "float64"),
     as_dtype("bfloat16"): ("float32", "float64"),
     as_dtype("float32"): ("float64",),
@@ -40,8 +41,8 @@ def cache_read(
 
     The new stage ``B[i] = A[i]`` is returned as a tensor; it is computed at the root until
     compute_at says otherwise. ``readers`` are tensors or operations. With ``dtype`` the copy is of
-    that type, which has to hold all values of the tensor's: what a reader converts to it is
-    then converted once.
+    that type, which has to hold all values of the tensor's: what a reader converts to it, or to
+    one that holds all of its values, is then converted once.
 
     Raises :class:`ScheduleError` where a reader does not read ``tensor``, and for a narrower type.
     """
@@ -225,14 +226,16 @@ def _wider(producer: Stage, tensor: Tensor, name: str) -> DType:
 
 
 def _reroute(stage: Stage, old: Buffer, new: Buffer) -> None:
-    widened = new.dtype != old.dtype
+    # What was read, back in the type that it is kept in or another that holds that, is read as it
+    # is.
+    wide = (new.dtype, *_HELD_BY.get(new.dtype, ())) if new.dtype != old.dtype else ()
 
     def rule(e: Expr) -> Expr | None:
-        if widened and isinstance(e, Cast) and isinstance(e.value, Cast) and e.dtype == new.dtype:
-            inner = e.value  # what was read, back in the type that it is kept in, is read as it is
+        if isinstance(e, Cast) and isinstance(e.value, Cast) and e.dtype in wide:
+            inner = e.value
             read = inner.value
             if inner.dtype == old.dtype and isinstance(read, Load) and read.buffer is new:
-                return read
+                return cast(e.dtype, read)
         if isinstance(e, Load) and e.buffer is old:
             return cast(old.dtype, Load(new, e.indices, e.predicate))
         return None

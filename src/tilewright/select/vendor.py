@@ -51,7 +51,7 @@ class PyTorch:
             return f"PyTorch does not run on {target.kind}"
         if target.kind == "cuda" and not torch.cuda.is_available():
             return "this PyTorch has no CUDA device"
-        if problem.is_quantized or problem.torch_function(torch) is None:
+        if problem.is_8bit or problem.torch_function(torch) is None:
             return f"PyTorch has no operator {problem.operator} in {problem.dtype}"
         return ""
 

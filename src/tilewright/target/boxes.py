@@ -10,6 +10,7 @@ from typing import Any
 from tilewright.arith import Analyzer
 from tilewright.arith.affine import as_affine
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.dtype import FLOAT8
 from tilewright.ir.expr import Expr, IntImm, Var
 from tilewright.ir.ops import const
 from tilewright.ir.stmt import Access
@@ -24,8 +25,8 @@ STRIDE = 16
 #: How many elements apart those of a box may be, and how far it may reach in all.
 MOST_STEP, REACH = 8, 256
 #: Types of elements that maps are of.
-TYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32",
-         "uint32", "int64", "uint64")  # fmt: skip
+TYPES = ("float16", "bfloat16", "float32", "float64", *FLOAT8, "int8", "uint8", "int16", "uint16",
+         "int32", "uint32", "int64", "uint64")  # fmt: skip
 _MEND = "copy rows of it with copy_async"
 
 

@@ -50,8 +50,8 @@ STEPS = {
     "silu": StepKind(),
     "gelu": StepKind(),
     "clamp": StepKind(values=(None, None)),
-    # Of integer sums. v = float32(v) * sum_scale, of which every channel has its own.
-    "dequantize": StepKind((("sum_scale", "channel"),)),
+    # Of sums of 8-bit types. v = float32(v) * sum_scale, of which every channel has its own.
+    "dequantize": StepKind((("sum_scale", "channel"),), wide=True),
     # v + scale * (residual - zero_point), of a residual in the type of images.
     "quantized_residual": StepKind((("residual", "output"),), (None, 0.0)),
     # round(v * (1 / scale)) + zero_point, in the type of images.
@@ -150,21 +150,25 @@ class ChainTypes(NamedTuple):
     result: str
 
 
-def chain_types(steps: Sequence[Step], dtype: str, accumulate: str) -> ChainTypes:
+def chain_types(
+    steps: Sequence[Step], dtype: str, accumulate: str, out_dtype: str = ""
+) -> ChainTypes:
     """The types of an epilogue of a problem whose images have ``dtype`` and whose sums
-    ``accumulate``. Raises :class:`ProblemError` for steps that do not follow one another.
+    ``accumulate``; of floats of 8 bits the result has ``out_dtype``. Raises :class:`ProblemError`
+    for steps that do not follow one another.
 
     >>> chain_types(parse_epilogue("bias+dequantize+relu+quantize(0.1)"), "int8", "int32")
     ChainTypes(tensors=('int32', 'float32', 'float32', 'float32'), result='int8')
     """
     if not _dtype(accumulate).is_int:
         for step in steps:
-            if step.name == "dequantize" or step.name in _SCALED:
+            if step.name in _SCALED or (step.name == "dequantize" and not out_dtype):
                 raise ProblemError(
                     f"step {step.name} is for sums of integers, those of {dtype} are {accumulate}: "
                     "leave it out, or use images in int8"
                 )
-        return ChainTypes(tuple(accumulate if s.wide else dtype for s in steps), dtype)
+        kind = out_dtype or dtype
+        return ChainTypes(tuple(accumulate if s.wide else kind for s in steps), kind)
     kind, found = accumulate, []
     for step in steps:
         if kind == dtype:

@@ -16,17 +16,18 @@ from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, get_origin, get_type_hints
 
+from tilewright.ir.dtype import FLOAT8
 from tilewright.ir.dtype import dtype as _dtype
 from tilewright.ir.errors import ProblemError
 from tilewright.topi.arguments import one_of, whole
-from tilewright.topi.epilogue import Step, chain_types, parse_epilogue
+from tilewright.topi.epilogue import ChainTypes, Step, chain_types, parse_epilogue
 
 if TYPE_CHECKING:
     import argparse
 
     from tilewright.topi.declared import Declared
 
-PRECISIONS = ("exact", "tf32", "half", "winograd")
+PRECISIONS = ("exact", "tf32", "tf32x3", "half", "winograd")
 #: By type of the data, the types that sums may have; the first is the default.
 ACCUMULATORS = {
     "float32": ("float32", "float64"),
@@ -36,6 +37,9 @@ ACCUMULATORS = {
 }
 #: The same of images in 8 bits, beside which filters are int8.
 QUANTIZED = {"int8": ("int32",), "uint8": ("int32",)}
+#: The same of floats of 8 bits, and the types that results may have; the first is the default.
+FLOAT8_SUMS = dict.fromkeys(FLOAT8, ("float32",))
+OUT_DTYPES = ("bfloat16", "float16", "float32")
 
 
 class TensorType(NamedTuple):
@@ -81,10 +85,13 @@ class Problem:
     dtype, accumulate : the types of tensors, where :meth:`inputs` says nothing else, and of sums;
         by default sums of 16-bit floats are float32. In "int8" and "uint8", which have no
         gradients, the result is int32, float32 after the step "dequantize", and of ``dtype`` after
-        "quantize".
+        "quantize". Floats of 8 bits have no gradients, either.
+    out_dtype : the type of the result, and of the tensors of the epilogue, where ``dtype`` is a
+        float of 8 bits: one of :data:`OUT_DTYPES`. Others leave it out.
     precision : what may be done to products: "exact", "tf32" (fp32 through TF32 tensor cores),
-        "half" (16-bit sums within a thread), "winograd" (convolutions in fewer products, whose
-        rounding errors are some two times as large).
+        "tf32x3" (the same by three products of halves), "half" (16-bit sums within a thread, and of
+        floats of 8 bits all sums with the digits that tensor cores keep), "winograd" (convolutions
+        in fewer products, whose rounding errors are some two times as large).
     deterministic : whether two runs must agree bit for bit.
     epilogue : steps as in :mod:`tilewright.topi.epilogue`, applied to the result before it is
         rounded to ``dtype``.
@@ -111,6 +118,7 @@ class Problem:
     accumulate: str = ""
     precision: str = "exact"
     deterministic: bool = True
+    out_dtype: str = ""
     epilogue: tuple[Step, ...] = ()
     constants: tuple[str, ...] = ()
 
@@ -135,11 +143,21 @@ class Problem:
         one_of("accumulation type", self.accumulate, self.TYPES[self.dtype])
         if self.accumulate in ("float16", "bfloat16") and self.precision != "half":
             raise ProblemError(f'sums in {self.accumulate} lose digits: allow precision="half"')
-        if self.is_quantized and self.pass_ != "forward":
-            raise ProblemError(f"{self.dtype} has no gradients: use the pass forward, or floats")
+        if self.is_float8:
+            self.put("out_dtype", str(self.out_dtype or OUT_DTYPES[0]).removeprefix("torch."))
+            one_of("type of the result", self.out_dtype, OUT_DTYPES)
+        elif self.out_dtype:
+            raise ProblemError(
+                f"the type of a result of {self.dtype} follows from its epilogue: leave out_dtype "
+                f"out; it is for {', '.join(FLOAT8)}"
+            )
+        if self.is_8bit and self.pass_ != "forward":
+            raise ProblemError(
+                f"{self.dtype} has no gradients: use the pass forward, or floats of 16 bits"
+            )
         self.put("deterministic", bool(self.deterministic))
         self.put("epilogue", parse_epilogue(self.epilogue))
-        chain_types(self.epilogue, self.dtype, self.accumulate)
+        self._chain_types()
         self.check()
         if self.constants:
             for name in self.constants:
@@ -295,6 +313,16 @@ class Problem:
         return self.dtype in QUANTIZED
 
     @property
+    def is_float8(self) -> bool:
+        """Whether images are floats of 8 bits, whose products are summed in float32."""
+        return self.dtype in FLOAT8
+
+    @property
+    def is_8bit(self) -> bool:
+        """Whether images are integers or floats of 8 bits, which have no gradients."""
+        return self.is_quantized or self.is_float8
+
+    @property
     def filter_dtype(self) -> str:
         """The type of what images are multiplied with."""
         return "int8" if self.is_quantized else self.dtype
@@ -302,11 +330,14 @@ class Problem:
     @property
     def result_dtype(self) -> str:
         """The type of the result: that of images, if the epilogue says nothing else."""
-        return chain_types(self.epilogue, self.dtype, self.accumulate).result
+        return self._chain_types().result
+
+    def _chain_types(self) -> ChainTypes:
+        return chain_types(self.epilogue, self.dtype, self.accumulate, self.out_dtype)
 
     def epilogue_inputs(self, shape: tuple[int, ...], channels: int) -> dict[str, TensorType]:
         """The tensors of the epilogue by name, of a result of this shape."""
-        types = chain_types(self.epilogue, self.dtype, self.accumulate).tensors
+        types = self._chain_types().tensors
         return {
             name: TensorType(shape if of == "output" else (channels,), kind)
             for step, kind in zip(self.epilogue, types, strict=True)
@@ -326,15 +357,16 @@ class Problem:
     def replace(self, **changes: Any) -> Self:
         """The same problem but for ``changes``."""
         if "dtype" in changes:
-            changes.setdefault("accumulate", "")
+            changes = {"accumulate": "", "out_dtype": ""} | changes
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it; :meth:`from_dict` reads it back."""
         made = {f.name.rstrip("_"): getattr(self, f.name) for f in fields(self)}
         made["epilogue"] = [str(step) for step in self.epilogue]
-        if not self.constants:
-            del made["constants"]
+        for name in ("constants", "out_dtype"):
+            if not getattr(self, name):
+                del made[name]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in made.items()}
 
     def to_short_dict(self) -> dict[str, Any]:
@@ -409,6 +441,7 @@ class Problem:
             self.dtype, self.accumulate, self.precision,
             "deterministic" if self.deterministic else "any",
             "+".join(map(str, self.epilogue)) or "plain",
+            *((f"out_{self.out_dtype}",) if self.out_dtype else ()),
             *(f"constant_{name}" for name in self.constants),
         ]  # fmt: skip
 
@@ -432,6 +465,7 @@ class Problem:
         """The end of the text of a problem: what is not as usual, and the epilogue."""
         usual = self.TYPES[self.dtype][0]
         text = f" sums in {self.accumulate}" if self.accumulate != usual else ""
+        text += f" to {self.out_dtype}" if self.out_dtype else ""
         text += f" {self.precision}" if self.precision != "exact" else ""
         text += "" if self.deterministic else " in any order"
         text += f" of a constant {' and '.join(self.constants)}" if self.constants else ""

@@ -92,6 +92,8 @@ class Template:
         """Why it is not for a problem on a target; empty where it is."""
         if self.operators and p.operator not in self.operators:
             return f"{self.name} is for {', '.join(self.operators)}"
+        if self.operators == DEPTHWISE and p.is_float8:
+            return f"{self.name} has no {p.dtype}"
         if target.is_gpu != self.gpu:
             return f"{self.name} is for {'GPUs' if self.gpu else 'CPUs'}"
         if self.channels_last not in (None, p.channels_last):

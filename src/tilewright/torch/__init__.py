@@ -24,6 +24,7 @@ from tilewright.torch.explain import Explanation, explain
 from tilewright.torch.functional import depthwise_conv1d, depthwise_conv2d
 from tilewright.torch.grouped import GroupedConv2d
 from tilewright.torch.kernels import set_policy, share_threads
+from tilewright.torch.linear import linear
 from tilewright.torch.modules import DepthwiseConv1d, DepthwiseConv2d, DepthwiseConvTranspose2d
 from tilewright.torch.optimize import Report, optimize_, undo_
 from tilewright.torch.portable import portable
@@ -38,5 +39,5 @@ __all__ = [
     "Explanation", "GroupedConv2d", "MergeReport", "Report", "compile_", "compute", "conv1d",
     "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "depthwise_conv1d", "depthwise_conv2d", "depthwise_conv_transpose2d", "explain",
-    "merge_branches_", "optimize_", "portable", "set_policy", "share_threads", "undo_",
+    "linear", "merge_branches_", "optimize_", "portable", "set_policy", "share_threads", "undo_",
 ]  # fmt: skip

@@ -137,7 +137,7 @@ def _make_call(operator: type[Problem], given: tuple[Any, ...], values: tuple[An
             )
     plain = p.replace(epilogue=())
     last = p.channels_last is not False
-    apart = () if p.is_quantized else p.epilogue
+    apart = () if p.is_8bit else p.epilogue
     steps = tuple((step, len(step.tensors)) for step in apart)
     return _Call(p.to_json(), plain.to_json(), len(plain.inputs()), steps, last)
 

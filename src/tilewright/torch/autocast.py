@@ -10,8 +10,9 @@ from tilewright.torch.eager_fast_path import past_autocast
 
 
 def cast(tensor: Any, dtype: Any) -> Any:
-    """As autocast does it: float64 stays, and so do integers."""
-    if tensor.dtype is dtype or tensor.dtype is torch.float64 or not tensor.is_floating_point():
+    """As autocast does it: float64 stays, and so do integers and float8."""
+    stays = tensor.dtype is torch.float64 or tensor.element_size() == 1
+    if tensor.dtype is dtype or stays or not tensor.is_floating_point():
         return tensor
     return tensor.to(dtype)
 
@@ -26,8 +27,9 @@ def autocast(input: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any]:
     # Some types of devices know no autocast.
     if kind and torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
+        narrow = input.element_size() == 1  # of which the bias has the type of the result
         input, weight = cast(input, dtype), cast(weight, dtype)
-        bias = None if bias is None else cast(bias, dtype)
+        bias = bias if bias is None or narrow else cast(bias, dtype)
     return input, weight, bias
 
 

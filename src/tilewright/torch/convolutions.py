@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from tilewright.topi import Conv, Conv3d
-from tilewright.torch.any_operator import compute
 from tilewright.torch.autocast import autocast
+from tilewright.torch.linear import as_results, with_epilogue
 
 #: By the dimensions of an image: the operator, and the memory format of channels last.
 _OPERATORS: dict[int, tuple[type[Conv] | type[Conv3d], Any]] = {
@@ -24,15 +24,17 @@ Sizes = int | Sequence[int]
 
 def conv1d(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Sizes = 1,
-    padding: str | Sizes = 0, dilation: Sizes = 1, groups: int = 1,
+    padding: str | Sizes = 0, dilation: Sizes = 1, groups: int = 1, *,
+    scale: torch.Tensor | None = None, out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """:func:`conv2d` of (N, C, W) or (C, W)."""
-    return _convolved(1, input, weight, bias, stride, padding, dilation, groups)
+    return _convolved(1, input, weight, bias, stride, padding, dilation, groups, scale, out_dtype)
 
 
 def conv2d(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Sizes = 1,
     padding: str | Sizes = 0, dilation: Sizes = 1, groups: int = 1, *, precision: str = "exact",
+    scale: torch.Tensor | None = None, out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """``F.conv2d`` by :func:`~tilewright.torch.compute`: dense, in groups or depthwise.
 
@@ -44,21 +46,27 @@ def conv2d(
     padding : also (top, left, bottom, right), "same" and "valid".
     precision : what may be done to products, as a :class:`~tilewright.topi.Problem` has it:
         "winograd" allows fewer of them, on a CPU, at some two times the error.
+    scale : of operands in float8 what sums are multiplied with before the bias is added, in
+        float32: one number, or (OC,).
+    out_dtype : of operands in float8 the type of the bias and the output: bfloat16, the default,
+        float16 or float32. Others leave both out.
 
     It has derivatives of any order. Images and filters without an element are PyTorch's. Raises
     :class:`~tilewright.topi.ProblemError` for what is no convolution.
     """
     return _convolved(
-        2, input, weight, bias, stride, padding, dilation, groups, precision=precision
-    )
+        2, input, weight, bias, stride, padding, dilation, groups, scale, out_dtype,
+        precision=precision,
+    )  # fmt: skip
 
 
 def conv3d(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Sizes = 1,
-    padding: str | Sizes = 0, dilation: Sizes = 1, groups: int = 1,
+    padding: str | Sizes = 0, dilation: Sizes = 1, groups: int = 1, *,
+    scale: torch.Tensor | None = None, out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """:func:`conv2d` of (N, C, D, H, W) or (C, D, H, W)."""
-    return _convolved(3, input, weight, bias, stride, padding, dilation, groups)
+    return _convolved(3, input, weight, bias, stride, padding, dilation, groups, scale, out_dtype)
 
 
 def conv_transpose1d(
@@ -101,15 +109,16 @@ def conv_transpose3d(
 
 def _convolved(
     rank: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
-    groups: int, **more: Any,
+    groups: int, scale: Any, out_dtype: Any, **more: Any,
 ) -> Any:  # fmt: skip
     if 0 in (*input.shape, *weight.shape):
         function: Any = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
-        return function(input, weight, bias, stride, padding, dilation, groups)
+        operands = as_results(out_dtype, input, weight)
+        return function(*operands, bias, stride, padding, dilation, groups)
     depthwise = rank < 3 and weight.dim() == rank + 2 and weight.shape[1] == 1
     return _computed(
         rank, input, weight, bias, groups, depthwise and weight.shape[0] % groups == 0,
-        dict(stride=stride, padding=padding, dilation=dilation, **more),
+        dict(stride=stride, padding=padding, dilation=dilation, **more), scale, out_dtype,
     )  # fmt: skip
 
 
@@ -141,13 +150,16 @@ def _each(given: Any, rank: int) -> tuple[int, ...]:
 
 def _computed(
     rank: int, input: Any, weight: Any, bias: Any, groups: int, depthwise: bool,
-    values: dict[str, Any],
+    values: dict[str, Any], scale: Any = None, out_dtype: Any = None,
 ) -> Any:  # fmt: skip
     """``compute`` of operands in PyTorch's shapes, in the memory format of the input."""
     if input.dim() == rank + 1:
-        return _computed(rank, input[None], weight, bias, groups, depthwise, values)[0]
+        return _computed(
+            rank, input[None], weight, bias, groups, depthwise, values, scale, out_dtype
+        )[0]  # fmt: skip
     operator, form = _OPERATORS[rank]
     input, weight, bias = autocast(input, weight, bias)
+    filters = len(weight)  # of the one that is no gradient, which alone has a scale
     if depthwise:  # the filters of a channel side by side
         weight = weight.reshape(groups, -1, *weight.shape[2:])
     last = form is not None and input.dim() == rank + 2 and not input.is_contiguous()
@@ -157,8 +169,5 @@ def _computed(
         values["layout"] = "N" + "DHW"[3 - rank :] + "C"
         input = input.movedim(1, -1)
         weight = weight if depthwise else weight.movedim(1, -1)
-    if bias is not None:
-        values["epilogue"] = ("bias",)
-    tensors = (input, weight) if bias is None else (input, weight, bias)
-    found = compute(operator, *tensors, **values)
+    found = with_epilogue(operator, (input, weight), filters, scale, bias, out_dtype, values)
     return found.movedim(-1, 1) if last else found

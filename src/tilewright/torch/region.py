@@ -23,7 +23,7 @@ from tilewright.graph.value import Constant, Input
 from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import TilewrightError
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.ndarray import storage_type
+from tilewright.runtime.narrow_floats import storage_type
 from tilewright.runtime.torch_memory import allocator
 from tilewright.topi.problem import Problem
 from tilewright.torch.calls import target_of

@@ -18,6 +18,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.expr import IntImm
 from tilewright.ir.func import Module
 from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.narrow_floats import from_storage, is_narrow, to_bits
 from tilewright.runtime.ndarray import NDArray, array
 from tilewright.schedule import create_schedule
 from tilewright.te import PlaceholderOp, Tensor
@@ -27,7 +28,8 @@ from tilewright.tune.task import Task
 from tilewright.tune.template import find_template
 
 #: The relative error norm that a right answer stays under, by the bits and kind of its type.
-TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2,
+             "float8_e4m3fn": 6e-2, "float8_e5m2": 0.12}  # fmt: skip
 #: How much more is allowed where the reference is of the same precision as the candidate.
 _ROUNDED = 4.0
 _MOST_LAUNCHES = 100_000
@@ -137,39 +139,30 @@ def _write(
 def random_values(
     rng: np.random.Generator, shape: tuple[int, ...], type: DType
 ) -> np.ndarray[Any, Any]:
-    """Normal floats, small integers; bfloat16 as its bits."""
-    if type.kind == "float":
-        return rng.standard_normal(shape, "float32").astype(str(type))
-    if type.kind == "bfloat":
-        return _bits(rng.standard_normal(shape, "float32"))
+    """Normal floats, small integers; floats that NumPy lacks as their bits."""
+    if type.is_float:
+        return _in_memory(rng.standard_normal(shape, "float32"), type)
     if type.kind == "bool":
         return rng.integers(0, 2, shape).astype("bool")
     low = -8 if type.kind == "int" else 0
     return rng.integers(low, 8, shape).astype(str(type))
 
 
-def _bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """float32 as the bits of bfloat16, rounded to even."""
-    words = values.astype("float32").view("uint32")
-    return np.asarray((words + 0x7FFF + (words >> 16 & 1)) >> 16, "uint16")
+def _in_memory(values: np.ndarray[Any, Any], type: DType) -> np.ndarray[Any, Any]:
+    return np.asarray(to_bits(values, type)) if is_narrow(type) else values.astype(str(type))
 
 
 def poison(shape: tuple[int, ...], type: DType) -> np.ndarray[Any, Any]:
-    """What an output holds before it is written; bfloat16 as its bits."""
-    if type.kind == "float":
-        return np.full(shape, np.nan, str(type))
-    if type.kind == "bfloat":
-        return np.full(shape, 0x7FC0, "uint16")
+    """What an output holds before it is written; floats that NumPy lacks as their bits."""
+    if type.is_float:
+        return _in_memory(np.full(shape, np.nan, "float32"), type)
     if type.kind == "bool":
         return np.zeros(shape, "bool")
     return np.full(shape, 0x5A, "uint8").astype(str(type))
 
 
 def _as_float64(values: np.ndarray[Any, Any], type: DType) -> np.ndarray[Any, Any]:
-    if type.kind == "bfloat":
-        bits = values.view("uint16")
-        return np.asarray((bits.astype("uint32") << 16).view("float32"), "float64")
-    return values.astype("float64")
+    return from_storage(values, type).astype("float64")
 
 
 def _upload(values: np.ndarray[Any, Any], type: DType, device: str) -> NDArray:

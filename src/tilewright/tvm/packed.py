@@ -17,7 +17,7 @@ from tilewright.ir.errors import ArgumentError, LanguageError, TilewrightError
 from tilewright.ir.expr import Expr, StringImm
 from tilewright.runtime import Device, NDArray
 from tilewright.runtime.llvm_link import register_symbol
-from tilewright.runtime.ndarray import storage_type
+from tilewright.runtime.narrow_floats import storage_type
 from tilewright.te import call_extern, extern
 
 _functions: dict[str, Callable[..., Any]] = {}

@@ -14,7 +14,9 @@ from tilewright.cli._measure.floors import Roof
 from tilewright.cli._measure.machine import Machine
 from tilewright.cli._measure.peers import Peers
 from tilewright.cli._measure.turns import Batch, of_calls, of_graph, take_turns
+from tilewright.ir.dtype import dtype as as_dtype
 from tilewright.ir.errors import TilewrightError
+from tilewright.runtime.narrow_floats import from_storage, round_to
 from tilewright.select.algorithm import BuiltKernel
 from tilewright.select.choice import Choice
 from tilewright.select.first_buildable import first_buildable, spills_of
@@ -29,6 +31,8 @@ TOLERANCE = {
     "float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2,
     "int32": 1e-12, "int8": 2e-2, "uint8": 2e-2,  # the others round in their last place
 }  # fmt: skip
+#: At least that of floats of 8 bits, of whose sums tensor cores keep fewer digits than of others.
+_FLOAT8 = 2e-3
 #: Sums in the type of 16-bit data, which the caller has to allow, lose more digits.
 _HALF = 10
 #: Multiplications up to which a gradient of filters is checked against float64 on a CPU.
@@ -176,7 +180,8 @@ class Contest:
         copies = [self._device_arrays(problem, arrays) for _ in range(sets)]
         built(*copies[0])
         row.error = self._error(problem, arrays, copies[0][-1].numpy())
-        allowed = TOLERANCE[problem.result.dtype] * (_HALF if problem.precision == "half" else 1)
+        allowed = max(TOLERANCE[problem.result.dtype], _FLOAT8 if problem.is_float8 else 0)
+        allowed *= _HALF if problem.precision == "half" else 1
         if row.error is not None and not row.error < allowed:
             raise WrongResult(
                 f"{row.schedule} computes something else: its relative error is {row.error:.1e}"
@@ -217,13 +222,13 @@ class Contest:
         device = "cuda" if self.machine.kind == "cuda" else "cpu"
         if p.flops > _CHECKED and device == "cpu":
             return None
-        p = p.plain() if p.is_quantized else p.plain().replace(dtype="float64", precision="exact")
+        p = p.plain() if p.is_8bit else p.plain().replace(dtype="float64", precision="exact")
         call = p.torch_function(torch)
         if call is None:
             return None
         with torch.no_grad():
             tensors = torch_peer.operands(p, given, device, False)
-            wanted = call(*tensors).cpu().numpy()
+            wanted = call(*tensors).cpu().double().numpy()
         wanted = problem.lay("result", wanted)
         return float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
 
@@ -242,9 +247,11 @@ def random_arrays(problem: Problem) -> dict[str, Any]:
             low = 0 if dtype[0] == "u" else -128
             values = rng.integers(low, low + 256, shape).astype(np.float32)
         elif name == "sum_scale":
-            values = abs(values) * 2.0**-14
+            values = abs(values) * (1.0 if problem.is_float8 else 2.0**-14)
         values = abs(values) if name == "variance" else values
-        if problem.dtype == "bfloat16":
+        if problem.is_float8:
+            values = round_to(values, as_dtype(problem.dtype))
+        elif problem.dtype == "bfloat16":
             values = (values.view(np.uint32) & 0xFFFF0000).view(np.float32)
         elif problem.dtype == "float16":
             values = values.astype(np.float16).astype(np.float32)
@@ -260,12 +267,8 @@ def in_layout(problem: Problem, name: str, values: Any) -> Any:
 
 
 def to_float(values: Any, dtype: str) -> Any:
-    """float64, also of bfloat16 as its bits."""
-    import numpy as np
-
-    if dtype == "bfloat16" and values.dtype == np.uint16:
-        values = (values.astype(np.uint32) << 16).view(np.float32)
-    return values.astype(np.float64)
+    """float64, also of floats that NumPy lacks, as their bits."""
+    return from_storage(values, as_dtype(dtype)).astype("float64")
 
 
 def _driver_graphs(built: Any, copies: Sequence[Sequence[Any]]) -> Batch:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tilewright
 from tilewright import te
 from tilewright.cli._measure.turns import of_graph, quick
+from tilewright.ir.dtype import FLOAT8
 from tilewright.ir.errors import TilewrightError
 from tilewright.schedule import Schedule
 from tilewright.te import Tensor
@@ -38,7 +39,7 @@ def roof(machine: Machine, dtype: str) -> Roof:
 
     On CUDA the better of kernels of our own and of PyTorch's copy and matrix product in ``dtype``
     (of float32 without TF32), where that is installed; elsewhere float32 arithmetic in vectors,
-    and nothing for integers.
+    and nothing for types of 8 bits and integers.
     """
     return Roof(bandwidth(machine), rate(machine, dtype))
 
@@ -63,7 +64,7 @@ def bandwidth(machine: Machine) -> float:
 
 
 def rate(machine: Machine, dtype: str) -> float:
-    if "int" in dtype:
+    if "int" in dtype or dtype in FLOAT8:
         return 0.0
     found = [machine.peak]
     torch = _torch(machine)

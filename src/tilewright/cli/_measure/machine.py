@@ -61,15 +61,10 @@ class Machine:
 
     def array(self, values: Any, dtype: str) -> NDArray:
         """An array of type ``dtype`` on the device, from float32 numbers that it holds exactly."""
-        import numpy as np
-
         from tilewright.runtime import array
 
         place = "cpu" if self.kind in ("llvm", "sim") else self._place
-        if dtype == "bfloat16":
-            values = (np.ascontiguousarray(values).view(np.uint32) >> 16).astype(np.uint16)
-            return array(values, place, dtype)
-        return array(values.astype(dtype), place, dtype)
+        return array(values, place, dtype)
 
     def fetch(self, array: Any) -> Any:
         """An array of the device as NumPy's."""

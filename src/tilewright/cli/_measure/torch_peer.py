@@ -33,7 +33,7 @@ def function(problem: Problem) -> Callable[..., Any]:
     """
     import torch
 
-    found = None if problem.is_quantized else problem.torch_function(torch)
+    found = None if problem.is_8bit else problem.torch_function(torch)
     if found is None:
         raise ProblemError(f"PyTorch has no operator {problem.operator} in {problem.dtype}")
     return found

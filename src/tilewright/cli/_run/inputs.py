@@ -94,7 +94,7 @@ def _read(
 def random(rng: Any, shape: tuple[int, ...], dtype: str) -> Array:
     """Normal numbers; of integers small ones that are not negative, of conditions either."""
     from tilewright.ir.dtype import dtype as to_dtype
-    from tilewright.runtime.ndarray import storage_type
+    from tilewright.runtime.narrow_floats import storage_type
 
     kind = to_dtype(dtype)
     found: Array

@@ -17,7 +17,7 @@ from tilewright.codegen.llvm.builder import (
     vector_type,
 )
 from tilewright.codegen.llvm.conditions import Conditions
-from tilewright.codegen.llvm.types import cast, narrow, sixteen_bits, widen
+from tilewright.codegen.llvm.types import cast, narrow, narrow_bits, widen
 from tilewright.ir import expr as E
 from tilewright.ir.dtype import DType
 from tilewright.ir.errors import TargetError
@@ -45,7 +45,7 @@ class Expressions(Conditions):
 
     def immediate(self, t: DType, value: int | float) -> Value:
         if self.types.narrow(t):
-            return Value(self.types.register(t), str(sixteen_bits(t, float(value))))
+            return Value(self.types.register(t), str(narrow_bits(t, float(value))))
         return literal(self.types.register(t), value)
 
     def _expr(self, e: Expr) -> Value:

@@ -3,12 +3,13 @@
 float16 is LLVM's ``half`` where the machine converts it, and bfloat16 (and float16 elsewhere) are
 carried as their bits: arithmetic on them is done in float32 and rounded after every operation, to
 nearest even. Sums, differences, products, quotients and square roots so computed are correctly
-rounded, because float32 has more than twice their digits.
+rounded, because float32 has more than twice their digits. Floats of 8 bits are their bits, too.
 """
 
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from tilewright.codegen.llvm.builder import (
     Builder,
@@ -21,6 +22,8 @@ from tilewright.codegen.llvm.builder import (
     vector_type,
 )
 from tilewright.ir.dtype import DType, dtype
+from tilewright.ir.float8 import LAYOUTS as FLOAT8
+from tilewright.ir.float8 import NAN, bits_of
 
 FLOAT32 = dtype("float32")
 _NATIVE = {"float64": "double", "float32": "float", "float16": "half", "bool": "i1"}
@@ -48,17 +51,30 @@ class Types:
     def _element(self, t: DType) -> str:
         if t == "handle":
             return "ptr"
-        if t == "bfloat16" or (t == "float16" and not self.native_half):
-            return "i16"
-        return _NATIVE.get(t) or f"i{t.bits}"
+        native = _NATIVE.get(t)
+        return native if native and (t != "float16" or self.native_half) else f"i{t.bits}"
 
     def narrow(self, t: DType) -> bool:
         """Whether arithmetic on it is done in float32."""
-        return t.is_float and t.bits == 16 and (t.kind == "bfloat" or not self.native_half)
+        return t.is_float and t.bits <= 16 and (t.kind != "float" or not self.native_half)
+
+
+class Layout(NamedTuple):
+    """Of a float narrower than float32: the bits of its mantissa, the bias of its exponents, and
+    the bits of the first pattern that is no finite number."""
+
+    mantissa: int
+    bias: int
+    special: int
+
+
+_LAYOUTS = {"float": Layout(10, 15, 0x7C00)} | {
+    kind: Layout(mantissa, bias, largest + 1) for kind, (mantissa, bias, largest) in FLOAT8.items()
+}
 
 
 def widen(b: Builder, t: DType, x: Value) -> Value:
-    """Bits of float16 or bfloat16 as float32."""
+    """Bits of a narrower float as float32."""
     lanes = t.lanes
     i32, f32 = vector_type("i32", lanes), vector_type("float", lanes)
     bits = b.convert("zext", x, i32)
@@ -68,24 +84,25 @@ def widen(b: Builder, t: DType, x: Value) -> Value:
 
     if t.kind == "bfloat":
         return b.convert("bitcast", b.binary("shl", bits, imm(16)), f32)
-    sign = b.binary("shl", b.binary("and", bits, imm(0x8000)), imm(16))
-    size = b.binary("shl", b.binary("and", bits, imm(0x7FFF)), imm(13))
-    exponent = b.binary("and", size, imm(0x7C00 << 13))
-    normal = b.binary("add", size, imm((127 - 15) << 23))
-    special = b.binary("add", size, imm((255 - 31) << 23))
+    mantissa, bias, first = _LAYOUTS[t.kind]
+    top, by = 1 << (t.bits - 1), 23 - mantissa
+    sign = b.binary("shl", b.binary("and", bits, imm(top)), imm(32 - t.bits))
+    size = b.binary("shl", b.binary("and", bits, imm(top - 1)), imm(by))
+    normal = b.binary("add", size, imm((127 - bias) << 23))
+    special = b.binary("add", size, imm((255 - 2 * bias - 1) << 23))
     # a denormal: give it an exponent, then subtract what that added
-    biased = b.convert("bitcast", b.binary("add", size, imm((127 - 15 + 1) << 23)), f32)
-    denormal = b.binary("fsub", biased, literal(f32, 2.0**-14))
-    found = b.select(b.compare("icmp eq", exponent, imm(0x7C00 << 13)), special, normal)
-    zero = b.compare("icmp eq", exponent, imm(0))
+    biased = b.convert("bitcast", b.binary("add", size, imm((127 - bias + 1) << 23)), f32)
+    denormal = b.binary("fsub", biased, literal(f32, 2.0 ** (1 - bias)))
+    found = b.select(b.compare("icmp uge", size, imm(first << by)), special, normal)
+    zero = b.compare("icmp ult", size, imm(1 << 23))
     found = b.select(zero, b.convert("bitcast", denormal, i32), found)
     return b.convert("bitcast", b.binary("or", found, sign), f32)
 
 
 def narrow(b: Builder, t: DType, x: Value) -> Value:
-    """float32 as bits of float16 or bfloat16, rounded to nearest even."""
+    """float32 as bits of a narrower float, rounded to nearest even; floats of 8 bits saturate."""
     lanes = t.lanes
-    i32, i16 = vector_type("i32", lanes), vector_type("i16", lanes)
+    i32, narrow = vector_type("i32", lanes), vector_type(f"i{t.bits}", lanes)
     bits = b.convert("bitcast", x, i32)
 
     def imm(value: int) -> Value:
@@ -97,23 +114,28 @@ def narrow(b: Builder, t: DType, x: Value) -> Value:
         quiet = b.binary("or", bits, imm(0x400000))
         nan = b.compare("fcmp uno", x, x)
         found = b.binary("lshr", b.select(nan, quiet, rounded), imm(16))
-        return b.convert("trunc", found, i16)
-    f32 = x.type
+        return b.convert("trunc", found, narrow)
+    f32, (mantissa, bias, first) = x.type, _LAYOUTS[t.kind]
+    by = 23 - mantissa
     sign = b.binary("and", bits, imm(-(2**31)))
     size = b.binary("xor", bits, sign)
-    odd = b.binary("and", b.binary("lshr", size, imm(13)), imm(1))
-    normal = b.binary("add", size, imm(((15 - 127) << 23) + 0xFFF))
-    normal = b.binary("lshr", b.binary("add", normal, odd), imm(13))
+    odd = b.binary("and", b.binary("lshr", size, imm(by)), imm(1))
+    normal = b.binary("add", size, imm(((bias - 127) << 23) + (1 << by - 1) - 1))
+    normal = b.binary("lshr", b.binary("add", normal, odd), imm(by))
     # a denormal: adding a power of two lets the float adder round at its last bit
-    shift = literal(f32, 0.5)
-    sum = b.binary("fadd", b.convert("bitcast", size, f32), shift)
-    denormal = b.binary("sub", b.convert("bitcast", sum, i32), imm(0x3F000000))
-    found = b.select(b.compare("icmp ult", size, imm(113 << 23)), denormal, normal)
-    infinite = b.compare("icmp uge", size, imm((127 + 16) << 23))
+    power = 24 - bias - mantissa
+    sum = b.binary("fadd", b.convert("bitcast", size, f32), literal(f32, 2.0**power))
+    denormal = b.binary("sub", b.convert("bitcast", sum, i32), imm((127 + power) << 23))
+    found = b.select(b.compare("icmp ult", size, imm((128 - bias) << 23)), denormal, normal)
     nan = b.compare("icmp ugt", size, imm(0x7F800000))
-    found = b.select(infinite, b.select(nan, imm(0x7E00), imm(0x7C00)), found)
-    found = b.binary("or", found, b.binary("lshr", sign, imm(16)))
-    return b.convert("trunc", found, i16)
+    if t.is_float8:
+        found = b.intrinsic("umin", found, imm(first - 1))
+        found = b.select(nan, imm(NAN), found)
+    else:
+        infinite = b.compare("icmp uge", size, imm((127 + 16) << 23))
+        found = b.select(infinite, b.select(nan, imm(0x7E00), imm(0x7C00)), found)
+    found = b.binary("or", found, b.binary("lshr", sign, imm(32 - t.bits)))
+    return b.convert("trunc", found, narrow)
 
 
 def round_to_odd(b: Builder, x: Value) -> Value:
@@ -149,7 +171,7 @@ def cast(b: Builder, types: Types, source: DType, to: DType, x: Value) -> Value:
     if types.narrow(source):
         return cast(b, types, FLOAT32.with_lanes(source.lanes), to, widen(b, source, x))
     if types.narrow(to) or (to.bits == 16 and to.is_float and source != "float32"):
-        return _to_sixteen(b, types, source, to, x)
+        return _to_narrow(b, types, source, to, x)
     if source.is_float and to.is_float:
         return b.convert("fpext" if to.bits > source.bits else "fptrunc", x, target)
     if source.is_float:
@@ -172,8 +194,8 @@ def _differs(source: DType, to: DType) -> bool:
     return (source.is_float or to.is_float) and source != to
 
 
-def _to_sixteen(b: Builder, types: Types, source: DType, to: DType, x: Value) -> Value:
-    """To float16 or bfloat16 by way of float32, rounded once."""
+def _to_narrow(b: Builder, types: Types, source: DType, to: DType, x: Value) -> Value:
+    """To a float narrower than float32 by way of that, rounded once."""
     f32 = FLOAT32.with_lanes(to.lanes)
     if source.is_float and source.bits == 64:
         wide = round_to_odd(b, x)
@@ -197,8 +219,10 @@ def _to_integer(b: Builder, to: DType, x: Value, target: str) -> Value:
     return b.convert("trunc", found, target)
 
 
-def sixteen_bits(t: DType, value: float) -> int:
-    """A constant of float16 or bfloat16 as its bits."""
+def narrow_bits(t: DType, value: float) -> int:
+    """A constant of a narrower float as its bits."""
+    if t.is_float8:
+        return bits_of(value, t)
     if t.kind == "float":
         return half_bits(value)
     bits: int = struct.unpack("<I", struct.pack("<f", round_to_float32(value)))[0]

@@ -12,7 +12,7 @@ from tilewright.graph.graph import Graph
 from tilewright.graph.rewrite import PRODUCTS
 from tilewright.graph.value import Constant, Node, Value
 from tilewright.ir.dtype import dtype
-from tilewright.runtime.ndarray import storage_type
+from tilewright.runtime.narrow_floats import storage_type
 from tilewright.topi.functions import FUNCTIONS
 
 #: The types that may be chosen.

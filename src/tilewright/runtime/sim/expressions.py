@@ -17,6 +17,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.visit import exprs
+from tilewright.runtime.narrow_floats import is_narrow, round_to
 from tilewright.runtime.sim.findings import Site
 from tilewright.runtime.sim.frame import Frame
 from tilewright.runtime.sim.shuffle import SHUFFLES, shuffle
@@ -26,18 +27,12 @@ from tilewright.runtime.sim.values import (
     cast,
     function,
     numpy_type,
-    round_bfloat16,
 )
 
 Code: TypeAlias = Callable[[Frame], Array]
 
 #: Nodes without effects whose values are kept until a variable in them changes.
 _PURE = (E.Var, E.IntImm, E.Binary, E.Compare, E.Not, E.Cast, E.Select, E.Ramp, E.Broadcast)
-
-
-def _narrow(t: DType) -> bool:
-    """Whether arithmetic in ``t`` needs rounding after every operation."""
-    return t.kind == "bfloat"
 
 
 def _column(x: Array) -> Array:
@@ -176,12 +171,12 @@ class ExpressionCompiler:
         if t.is_int:
             return np.array(value % (1 << t.bits), f"uint{t.bits}").astype(kind)[()]
         made = np.array(value, np.float64 if t.is_float else kind).astype(kind)[()]
-        return round_bfloat16(made) if _narrow(t) else made
+        return round_to(made, t) if is_narrow(t) else made
 
     def _binary(self, e: Any, a: Code, b: Code) -> Code:
         compute = BINARY[type(e)]
-        if _narrow(e.dtype):
-            return self._counted(e, lambda f: round_bfloat16(compute(a(f), b(f))))
+        if is_narrow(e.dtype):
+            return self._counted(e, lambda f: round_to(compute(a(f), b(f)), e.dtype))
         return self._counted(e, lambda f: compute(a(f), b(f)))
 
     def _counted(self, e: E.Expr, code: Code, operations: int = 1) -> Code:
@@ -318,7 +313,7 @@ class ExpressionCompiler:
             )
         args = [self.expr(arg) for arg in e.args]
         half = e.args[0].dtype.is_float and e.args[0].dtype.bits == 16 and e.dtype.is_float
-        kind, narrow = numpy_type(e.dtype), _narrow(e.dtype)
+        kind, narrow = numpy_type(e.dtype), is_narrow(e.dtype)
 
         def call(frame: Frame) -> Array:
             values = [arg(frame) for arg in args]
@@ -326,7 +321,7 @@ class ExpressionCompiler:
                 values = [value.astype(np.float32) for value in values]
             found = compute(*values)
             if narrow:
-                return round_bfloat16(found)
+                return round_to(found, e.dtype)
             return found.astype(kind) if found.dtype != kind else found
 
         return self._counted(e, call, 2 if e.name == "fma" else 1)

@@ -16,6 +16,7 @@ from tilewright.ir.stmt import Allocate
 from tilewright.ir.visit import walk
 from tilewright.lower.pipeline import for_backend
 from tilewright.runtime.array_view import ArrayView
+from tilewright.runtime.narrow_floats import bits_type, from_bits, is_narrow, to_bits
 from tilewright.runtime.program import Resources
 from tilewright.runtime.signature import Signature, outputs
 from tilewright.runtime.sim.cost import Cost
@@ -23,7 +24,7 @@ from tilewright.runtime.sim.findings import Findings, Sites
 from tilewright.runtime.sim.machine import KernelCode, form
 from tilewright.runtime.sim.memory import Memory
 from tilewright.runtime.sim.report import Finding, SimReport
-from tilewright.runtime.sim.values import from_bits, numpy_type, to_bits
+from tilewright.runtime.sim.values import numpy_type
 from tilewright.target import Target
 
 
@@ -149,7 +150,8 @@ class SimProgram:
                 memory = memories[buffer]
                 found = memory.data[memory.form.offsets()]
                 raw = _raw(array, buffer.dtype)
-                raw[...] = to_bits(found) if buffer.dtype.kind == "bfloat" else found
+                t = buffer.dtype
+                raw[...] = to_bits(found, t) if is_narrow(t) else found
 
 
 class _Interface:
@@ -167,12 +169,12 @@ class _Interface:
 
 
 def _raw(array: ArrayView, type: DType) -> np.ndarray[Any, Any]:
-    """The memory of a view as a NumPy array; bfloat16 as its bits."""
+    """The memory of a view as a NumPy array; floats that NumPy lacks as their bits."""
     if array.device != "cpu":
         raise ArgumentError(
             f"target 'sim' takes arrays of the CPU, not of {array.device}: copy it with .cpu()"
         )
-    kind = np.dtype("uint16") if type.kind == "bfloat" else numpy_type(type)
+    kind = bits_type(type) if is_narrow(type) else numpy_type(type)
     if not array.size:
         return np.zeros(array.shape, kind)
     return np.asarray(_Interface(array, kind))
@@ -180,7 +182,7 @@ def _raw(array: ArrayView, type: DType) -> np.ndarray[Any, Any]:
 
 def _elements(array: ArrayView, type: DType) -> np.ndarray[Any, Any]:
     raw = _raw(array, type)
-    found: np.ndarray[Any, Any] = from_bits(raw) if type.kind == "bfloat" else raw
+    found: np.ndarray[Any, Any] = from_bits(raw, type) if is_narrow(type) else raw
     return found
 
 

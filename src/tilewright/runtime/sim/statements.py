@@ -19,13 +19,14 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.func import LaunchAxis
 from tilewright.ir.visit import stores
+from tilewright.runtime.narrow_floats import is_narrow, round_to
 from tilewright.runtime.sim.allreduce import AllReduceCode
 from tilewright.runtime.sim.divergence import require_block, require_warp
 from tilewright.runtime.sim.expressions import ExpressionCompiler
 from tilewright.runtime.sim.findings import Site, Sites
 from tilewright.runtime.sim.frame import Frame
 from tilewright.runtime.sim.instruction import InstructionView, Operand, is_steady
-from tilewright.runtime.sim.values import Array, numpy_type, round_bfloat16
+from tilewright.runtime.sim.values import Array, numpy_type
 from tilewright.target.queues import QUEUES
 
 
@@ -139,7 +140,8 @@ class StatementCompiler:
         lone = lanes == 1 and s.value.dtype.lanes == 1
         condition = x.expr(s.predicate) if s.predicate is not None and lone else None
         wanted = x.predicate(s.predicate, lanes) if condition is None else None
-        narrow = s.buffer.dtype.kind == "bfloat" and s.value.dtype.kind != "bfloat"
+        to = s.buffer.dtype
+        narrow = is_narrow(to) and s.value.dtype.kind != to.kind
 
         def store(frame: Frame) -> None:
             # The predicate of a scalar store guards its value too, as an If would.
@@ -155,7 +157,7 @@ class StatementCompiler:
             keep = wanted(frame) if wanted is not None else None
             found = value(frame if keep is None or keep.ndim < 2 else frame.keeping(keep))
             if narrow:
-                found = round_bfloat16(found)
+                found = round_to(found, to)
             if lanes > 1 and found.ndim == 1:
                 found = found[:, None]
             frame.memories[place].write(frame, indices(frame), found, keep, site, what)

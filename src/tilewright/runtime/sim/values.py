@@ -1,8 +1,8 @@
 """Arithmetic as a GPU does it, on NumPy arrays: types, rounding, conversions, functions.
 
 A value of a scalar type is a NumPy scalar (the same in all threads) or an array of one element a
-thread; a vector is an array of shape (threads or 1, lanes). bfloat16 values are kept as float32
-that bfloat16 can hold.
+thread; a vector is an array of shape (threads or 1, lanes). Values of floats that NumPy lacks
+are kept as float32 that these can hold.
 """
 
 from __future__ import annotations
@@ -15,33 +15,16 @@ import numpy as np
 
 from tilewright.ir import expr as E
 from tilewright.ir.dtype import DType
+from tilewright.runtime.narrow_floats import is_narrow, round_to
 
 Array: TypeAlias = Any  # an np.ndarray or a NumPy scalar
 
 
 def numpy_type(t: DType) -> np.dtype[Any]:
     """What values of type ``t`` are computed and kept in."""
-    if t.kind == "bfloat":
+    if is_narrow(t):
         return np.dtype("float32")
     return np.dtype(str(t.element))
-
-
-def round_bfloat16(x: Array) -> Array:
-    """float32 values rounded to the nearest bfloat16, ties to even."""
-    bits = np.asarray(x, np.float32).view(np.uint32)
-    even = (bits >> np.uint32(16)) & np.uint32(1)
-    rounded = (bits + np.uint32(0x7FFF) + even) & np.uint32(0xFFFF0000)
-    return np.where(np.isnan(x), np.float32(np.nan), rounded.view(np.float32))[()]
-
-
-def to_bits(x: Array) -> Array:
-    """bfloat16 values as the uint16 that memory holds."""
-    return (np.asarray(x, np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-
-
-def from_bits(bits: Array) -> Array:
-    """The inverse of :func:`to_bits`."""
-    return (np.asarray(bits, np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def cast(x: Array, source: DType, to: DType) -> Array:
@@ -49,8 +32,8 @@ def cast(x: Array, source: DType, to: DType) -> Array:
     kind = numpy_type(to)
     if to.is_bool:
         return x != 0
-    if to.kind == "bfloat":
-        return x if source.kind == "bfloat" else round_bfloat16(x.astype(np.float32))
+    if is_narrow(to):
+        return x if source.kind == to.kind else round_to(x, to)
     if source.is_float and to.is_int:
         return np.trunc(x).astype(np.int64 if to.bits < 64 else kind).astype(kind)
     return x.astype(kind)

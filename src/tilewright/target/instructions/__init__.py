@@ -120,7 +120,9 @@ __all__ = [
     "wgmma",
 ]
 
-_WGMMA = r"wgmma_m64n(\d+)k(?:8|16|32)_(b?f16|tf32|s8|u8_s8)((?:_[rki][kj])?)((?:_s\d+_\d+)?)"
+_WGMMA = (
+    r"wgmma_m64n(\d+)k(?:8|16|32)_(b?f16|tf32|e4m3|e5m2|s8|u8_s8)((?:_[rki][kj])?)((?:_s\d+_\d+)?)"
+)
 
 
 def instruction_named(name: str) -> Instruction | None:

@@ -1,12 +1,13 @@
 """Products of matrices by four warps: wgmma of Hopper's tensor cores (PTX ISA, "wgmma.mma_async").
 
-``C[i, j] += A[i, k] * B[k, j]`` for 64 i, 8 to 256 j and 32 bytes of k: 16 of 16-bit floats into
-float32, 32 of 8-bit integers into int32, 8 of float32, as TF32. C lies in the registers of 128
-threads, A there or in shared memory, B in shared memory, from where the tensor cores read it
-themselves: in blocks of 8 rows of 16 bytes, 128 bytes without gaps, in which neighbours along k lie
-side by side, or of 16-bit types those along i or j. So the axes of what lies there are declared as
-i = 8 ``io`` + ``ii``, j = 8 ``jo`` + ``ji`` and k, of which ``ki`` are 16 bytes, by ``ko``; how far
-blocks are apart along ``io``, ``jo`` and ``ko`` is free, a constant multiple of 16 bytes.
+``C[i, j] += A[i, k] * B[k, j]`` for 64 i, 8 to 256 j and 32 bytes of k: 16 of 16-bit floats or
+32 of 8-bit floats into float32, 32 of 8-bit integers into int32, 8 of float32, as TF32. C lies in
+the registers of 128 threads, A there or in shared memory, B in shared memory, from where the tensor
+cores read it themselves: in blocks of 8 rows of 16 bytes, 128 bytes without gaps, in which
+neighbours along k lie side by side, or of 16-bit types those along i or j. So the axes of what lies
+there are declared as i = 8 ``io`` + ``ii``, j = 8 ``jo`` + ``ji`` and k, of which ``ki`` are 16
+bytes, by ``ko``; how far blocks are apart along ``io``, ``jo`` and ``ko`` is free, a constant
+multiple of 16 bytes.
 
 In memory that is swizzled by 32, 64 or 128 bytes it reads rows of that length: of k, eight of them
 without gaps, from any row on, at any multiple of 32 bytes; or of i or j, of which those that a row
@@ -62,6 +63,8 @@ _TYPES = {
     "float16": _Element("f16", "float16", "float16", turns=True),
     "bfloat16": _Element("bf16", "bfloat16", "bfloat16", turns=True),
     "tf32": _Element("tf32", "float32", "float32"),
+    "float8_e4m3fn": _Element("e4m3", "float8_e4m3fn", "float8_e4m3fn"),
+    "float8_e5m2": _Element("e5m2", "float8_e5m2", "float8_e5m2"),
     "int8": _Element("s8", "int8", "int8", "int32", signs=False),
     "uint8": _Element("u8_s8", "uint8", "int8", "int32", signs=False),
 }
@@ -80,7 +83,8 @@ def wgmma(
     swizzles: tuple[int, int] = (0, 0),
 ) -> Instruction:
     """The instruction for ``columns`` j, of ``element`` "float16", "bfloat16", "tf32", of float32
-    whose low 13 bits are not read, "int8", or "uint8", which B is int8 of.
+    whose low 13 bits are not read, "float8_e4m3fn", "float8_e5m2", "int8", or "uint8", which B is
+    int8 of.
 
     Parameters
     ----------

@@ -21,6 +21,7 @@ from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
     in_boxes,
+    is_in_halves,
     is_phased,
     of_a_group,
     phases,
@@ -39,6 +40,7 @@ from tilewright.topi.pieces.box_tiles import (
     BoxProductTile,
     columns_of,
 )
+from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.problem import Problem
 
 #: Channels of a tile, warpgroups of a block, and steps that are loaded ahead of the last.
@@ -73,7 +75,8 @@ _OTHERS, _FEW = 50, 21
 #: By type of images, or of TF32 with the pass, that of sums.
 _KINDS = {
     "float16": "float32", "bfloat16": "float32", "int8": "int32", "uint8": "int32",
-    "tf32, forward": "float32", "tf32, dgrad": "float32",
+    "float8_e4m3fn": "float32", "float8_e5m2": "float32",
+    **{f"{x}, {pass_}": "float32" for x in ("tf32", "tf32x3") for pass_ in ("forward", "dgrad")},
 }  # fmt: skip
 #: How many tiles are worth trying.
 _MOST = 40
@@ -178,10 +181,14 @@ class Sizes:
             extents, number = (p.batch, *rows), math.prod(len(c.phases) for c in cut)
             taps = math.prod(c.taps for c in cut)
         own, made = widths(p.dtype), widths(result)
-        deep = own.filled(of_a_group(p)[0])
+        deep, products = of_a_group(p)[0], 1
+        if is_in_halves(p):
+            deep, products = deep // 2, 3
+        deep = own.filled(deep)
         step = own.step(deep)
+        parts = products * deep // step
         return Sizes(
-            extents, (1, *w.stride), taps, number, step * 16 // own.chunk, deep // step, made,
+            extents, (1, *w.stride), taps, number, step * 16 // own.chunk, parts, made,
             16 // made.chunk,
         )  # fmt: skip
 
@@ -228,7 +235,7 @@ def _product_tiles(problem: Problem, *, split: bool) -> dict[BoxProductTile, flo
                         moved = 4 * (splits + 1) * math.prod(of.extents) * wide
                         cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
                     found[BoxProductTile(*box, channels, stages, splits)] = cost
-            resident = resident_blocks(rows, channels, shared)
+            resident = resident_blocks(problem, rows, channels, shared)
             if resident and not split and stages >= _AHEAD and not _reads_results(problem):
                 each = _behind_one_another(of.boxes(box), blocks, MACHINE.sms * resident)
                 tile = BoxProductTile(*box, channels, stages)
@@ -333,7 +340,7 @@ def _time(
     bytes each, of factors of which they bring ``brought`` bytes, and store results of ``size``
     bytes; None where no SM holds one. Of ``slices`` of the rows, each multiplies its part of the
     columns."""
-    resident = resident_blocks(rows, columns, shared)
+    resident = resident_blocks(p, rows, columns, shared)
     if not resident:
         return None
     narrow = _NARROW / columns_of(columns // slices)
@@ -348,9 +355,10 @@ def _time(
     return float(micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW))
 
 
-def resident_blocks(rows: int, columns: int, shared: int) -> int:
+def resident_blocks(p: Problem, rows: int, columns: int, shared: int) -> int:
     """Blocks that an SM holds."""
-    registers = -(-(columns // 2 + _OTHERS) // 8) * 8
+    held = 2 if are_apart(p) else 1
+    registers = -(-(held * columns // 2 + _OTHERS) // 8) * 8
     if registers > 255:
         return 0
     found: int = occupancy(MACHINE, rows // ROWS * LANES // WARP, registers, shared)

@@ -6,7 +6,7 @@ tiles of both matrices in shared memory, ``depth`` taps at a time, from where ld
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd
 
@@ -23,7 +23,7 @@ from tilewright.target.instructions import (
     mma_f16,
 )
 from tilewright.te import Tensor
-from tilewright.topi.gpu.conv2d_products import begin_products
+from tilewright.topi.gpu.conv2d_products import ProductSchedule, begin_products
 from tilewright.topi.parameters import flag
 
 #: By type: the product, and the loads of its operands.
@@ -61,9 +61,12 @@ class MmaTile:
 
 
 def schedule_conv2d_mma(output: Tensor, tile: MmaTile = MmaTile()) -> Schedule:
-    """The schedule of a program of one sum of products of float16 or bfloat16, and of
-    what is fused to it; see :func:`~tilewright.topi.fusion.find_products`."""
+    """The schedule of a program of one sum of products of float16 or bfloat16, or of floats of 8
+    bits, which float16 has all of, and of what is fused to it; see
+    :func:`~tilewright.topi.fusion.find_products`."""
     found = begin_products(output, tile)
+    if found.weights.dtype.is_float8:
+        found = _in_float16(found)
     s, total, windows = found.schedule, found.schedule[found.product], found.columns
     multiply, load_a, load_b = _INSTRUCTIONS[str(found.weights.dtype)]
     own = tile.rows // tile.down, tile.columns // tile.across
@@ -114,6 +117,16 @@ def schedule_conv2d_mma(output: Tensor, tile: MmaTile = MmaTile()) -> Schedule:
         if tile.stages > 1:
             stage.pipeline(tile.stages)
     return s
+
+
+def _in_float16(found: ProductSchedule) -> ProductSchedule:
+    """The same, where tiles of both matrices are converted on the way to shared memory."""
+    s, wide = found.schedule, []
+    for tensor in (found.weights, found.columns):
+        wide.append(s.cache_read(tensor, "shared", [found.product], "float16"))
+        s[tensor].compute_inline()
+    weights, columns = wide
+    return replace(found, weights=weights, columns=columns, source=columns)
 
 
 def conv2d_mma_tiles(filters: int, groups: int = 1) -> list[MmaTile]:

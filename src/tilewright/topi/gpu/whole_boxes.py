@@ -26,7 +26,7 @@ from tilewright.topi.gpu.box_products import (
     suited,
 )
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
-from tilewright.topi.nn.box_copies import sliced, widths
+from tilewright.topi.nn.box_copies import is_in_halves, sliced, widths
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile, columns_of
@@ -70,7 +70,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
     p = suited(problem)
     assert p is not None
     of, found = Sizes.of(p, problem.result_dtype), {}
-    if of.taps > 1 and of.phases == 1 and p.stride[1] > 1:
+    if is_in_halves(p) or (of.taps > 1 and of.phases == 1 and p.stride[1] > 1):
         return {}
     slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts
     memory = _MEMORY * problem.bytes / MEMORY
@@ -93,7 +93,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                 continue
             for stages in _STAGES:
                 shared = stages * (once + added) + filters + staged + BARRIERS
-                resident = resident_blocks(rows, channels, shared)
+                resident = resident_blocks(problem, rows, channels, shared)
                 if not resident:
                     continue
                 each = min(boxes, -(-boxes * others // (MACHINE.sms * resident)))

@@ -114,7 +114,7 @@ def _joined(p: Conv) -> int:
 def sliced(p: Conv) -> int:
     """How many groups a row of shared memory has the channels of, if instructions multiply slices
     of it, each with its group's filter; 1 where they multiply whole rows."""
-    if p.groups == 1 or p.pass_ == "wgrad":
+    if p.groups == 1 or p.pass_ == "wgrad" or is_in_halves(p):
         return 1
     w, (read, made) = widths(p.dtype), of_a_group(p)
     found = w.row // read if read in (w.deep, 2 * w.deep) else 1
@@ -170,9 +170,25 @@ def _turns(p: Conv, joined: int) -> bool:
     return p.pass_ == "dgrad" and max(p.stride) == 1 and not plain
 
 
+def is_in_halves(p: Conv) -> bool:
+    """Whether each operand is the sum of two numbers that TF32 has (3xTF32)."""
+    return p.dtype == "float32" and p.precision == "tf32x3"
+
+
 @lru_cache(maxsize=256)
 def in_boxes(p: Conv) -> Conv | None:
-    """The convolution that takes the place of a problem, often itself; None where there is none."""
+    """The convolution that takes the place of a problem, often itself; None where there is none.
+
+    In halves it has twice the channels of a tap, those of either half beside one another.
+    """
+    if is_in_halves(p):
+        found = in_boxes(p.replace(precision="tf32"))
+        if found is None or found.pass_ == "wgrad":
+            return None
+        halves = 2 * widths(p.dtype).filled(of_a_group(found)[0])
+        if found.pass_ == "dgrad":
+            return found.replace(precision=p.precision, multiplier=halves)
+        return found.replace(precision=p.precision, channels=halves * found.groups)
     joined = _joined(p)
     if joined > 1:
         p = p.replace(groups=p.groups // joined, multiplier=p.multiplier * joined)
@@ -222,6 +238,8 @@ def boxed(p: Conv, first: Any, second: Any, batch: Any) -> Boxed:
     are anything that is read by the indices of the problem's."""
     made = in_boxes(p)
     assert made is not None
+    if is_in_halves(p):
+        return _in_halves(made, boxed(p.replace(precision="tf32"), first, second, batch), batch)
     own, joined, rank = p.channels // p.groups, _joined(p), p.rank
     if made == p and not is_phased(p):
         return Boxed(p, first, second)
@@ -250,6 +268,35 @@ def boxed(p: Conv, first: Any, second: Any, batch: Any) -> Boxed:
         return te.if_then_else(te.all(*inside), read, te.const(0, read.dtype)) if inside else read
 
     return Boxed(made, image, _filter(p, made, joint, copies), tuple(copies))
+
+
+def _in_halves(made: Conv, b: Boxed, batch: Any) -> Boxed:
+    """The halves of operands as channels of a group: of the image the smaller ones first, of the
+    filter last."""
+    own, half = of_a_group(b.problem)[0], of_a_group(made)[0] // 2
+
+    def halved(c: Any, read: Callable[[Any], Any], second: bool) -> Any:
+        value = te.if_then_else(c % half < own, read(c % half), te.const(0, "float32"))
+        large = te.round_tf32(value)
+        small = te.round_tf32(value - large)
+        first, last = (large, small) if second else (small, large)
+        return te.if_then_else(c < half, first, last)
+
+    images, w = Images(made.layout), Convolved(made)
+
+    def pixel(n: Any, c: Any, at: list[Any]) -> Any:
+        first = c // (2 * half) * own
+        return halved(c % (2 * half), lambda k: b.first[images.order(n, first + k, at)], False)
+
+    image = images.compute(
+        batch, 2 * half * made.groups, w.image[2 - made.rank :], pixel, "Halves"
+    )  # fmt: skip
+    taps: Tensor = te.compute(
+        (*(b.second.shape if is_phased(made) else made.filter_shape)[:-1], 2 * half),
+        lambda *at: halved(at[-1], lambda k: b.second[(*at[:-1], k)], True),
+        name="FilterHalves",
+    )
+    return Boxed(made, image, taps, (image, taps))
 
 
 def _columns(p: Conv, made: Conv, image: Any, batch: Any) -> Tensor:

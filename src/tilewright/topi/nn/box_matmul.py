@@ -25,10 +25,10 @@ def as_convolution(p: Gemm) -> Conv | None:
     rows, columns, depth = found.rows, found.columns, found.depth
     if left[1]:
         pass_ = "forward" if right[1] else "dgrad"
-        if p.is_quantized and not right[1]:
+        if p.is_8bit and not right[1]:
             return None
         sizes = (rows, depth, columns) if right[1] else (rows, columns, depth)
-    elif right[1] or p.epilogue or p.is_quantized:
+    elif right[1] or p.epilogue or p.is_8bit:
         return None
     else:
         pass_, sizes = "wgrad", (depth, columns, rows)

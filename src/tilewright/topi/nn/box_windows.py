@@ -24,6 +24,7 @@ from tilewright.topi.nn.box_copies import (
     Boxed,
     boxed,
     in_boxes,
+    is_in_halves,
     is_phased,
     of_a_group,
     phases,
@@ -164,12 +165,13 @@ def _images(p: Conv, image: Any, filter: Any, batch: Any, whole: bool) -> BoxSum
     w = Convolved(p)
     turned = p.pass_ == "dgrad"
     deep, wide = of_a_group(p)[0], p.result_channels
-    filled = widths(p.dtype).filled(deep)
+    # Halves are filled up, each by itself.
+    filled = deep if is_in_halves(p) else widths(p.dtype).filled(deep)
     steps = (w.stride, w.dilation)
     window = window_of(p, image, batch, deep * p.groups, w.image, (*steps, w.before))
     seen = Windows(p, window, (batch, *w.result), w.kernel, filled, steps if whole else None)
     taps = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(w.kernel, "hw", strict=True)]
-    rc = te.reduce_axis((0, filled), "rc")
+    part, rc, left_c, right_c = _channels(p, filled)
 
     def tap(f: Any, c: Any, at: Sequence[Any]) -> Any:
         kept = [k - 1 - t if turned else t for k, t in zip(w.kernel, at, strict=True)]
@@ -179,11 +181,24 @@ def _images(p: Conv, image: Any, filter: Any, batch: Any, whole: bool) -> BoxSum
     right = Taps(tap, wide, filled, w.kernel, p.dtype, turned=turned, whole=whole)
 
     def element(n: Any, y: Any, x: Any, f: Any) -> Any:
-        value = seen(f, (n, y, x), taps, rc).astype(p.accumulate)
-        return te.sum(value * right(f, taps, rc).astype(p.accumulate), axis=[*taps, rc])
+        value = seen(f, (n, y, x), taps, left_c).astype(p.accumulate)
+        other = right(f, taps, right_c).astype(p.accumulate)
+        return te.sum(value * other, axis=[*part, *taps, rc])
 
     total = te.compute((batch, *w.result, wide), element, name="Sums")
     return BoxSums(total, seen.tensor, right.tensor, turned, sliced(p), whole)
+
+
+def _channels(p: Conv, filled: int) -> tuple[list[Any], Any, Any, Any]:
+    """What is summed but taps: the axis of products of halves, where there are such, that of
+    channels, and which channel of either factor is multiplied."""
+    if not is_in_halves(p):
+        rc = te.reduce_axis((0, filled), "rc")
+        return [], rc, rc, rc
+    half = filled // 2
+    part, rc = te.reduce_axis((0, 3), "rp"), te.reduce_axis((0, half), "rc")
+    # Small by large, large by small, then large by large.
+    return [part], rc, (part + 1) // 2 * half + rc, part % 2 * half + rc
 
 
 def _phases(p: Conv, inputs: dict[str, Tensor], b: Boxed, whole: bool) -> BoxDeclaration:
@@ -200,7 +215,8 @@ def _phases(p: Conv, inputs: dict[str, Tensor], b: Boxed, whole: bool) -> BoxDec
 
     before = [-c.first for c in cut]
     steps = ((1, 1), (1, 1))
-    window = window_of(q, grad, batch, p.out_channels, p.out_image, (*steps, before))
+    seen_channels = of_a_group(q)[0] * q.groups
+    window = window_of(q, grad, batch, seen_channels, p.out_image, (*steps, before))
     seen = Windows(q, window, (batch, *rows), taps, filled, steps if whole else None)
 
     def tap(f: Any, c: Any, at: Sequence[Any], phase: Any) -> Any:
@@ -208,12 +224,12 @@ def _phases(p: Conv, inputs: dict[str, Tensor], b: Boxed, whole: bool) -> BoxDec
 
     right = Taps(tap, wide, filled, taps, p.dtype, whole=whole, number=number)
     axes = [te.reduce_axis((0, n), f"r{name}") for n, name in zip(taps, "hw", strict=True)]
-    rc = te.reduce_axis((0, filled), "rc")
+    part, rc, left_c, right_c = _channels(p, filled)
 
     def element(n: Any, y: Any, x: Any, phase: Any, f: Any) -> Any:
-        value = seen(f, (n, y, x), axes, rc).astype(p.accumulate)
-        other = right(f, axes, rc, phase).astype(p.accumulate)
-        return te.sum(value * other, axis=[*axes, rc])
+        value = seen(f, (n, y, x), axes, left_c).astype(p.accumulate)
+        other = right(f, axes, right_c, phase).astype(p.accumulate)
+        return te.sum(value * other, axis=[*part, *axes, rc])
 
     total = te.compute((batch, *rows, number, wide), element, name="Sums")
     phased = te.compute(total.shape, lambda *index: total[index].astype(p.dtype), name="Rounded")

@@ -44,12 +44,13 @@ def torch_convolution(p: Convolution, torch: Any) -> Callable[..., Any]:
     def forward(x: Any, weight: Any, *more: Any) -> Any:
         done = 1 if p.epilogue and p.epilogue[0].name == "bias" else 0
         read = [x, weight, more[0] if done else None]
-        if p.is_quantized:  # which PyTorch has no sums of but these, which are exact
+        if p.is_8bit:  # which PyTorch has no sums of but these, which are exact
             read = [t if t is None else t.double() for t in read]
         x, weight, bias = read
         y = convolve(padded(x), shaped(weight), bias, stride, padding, dilation, p.groups)
         y = y.to(torch.int32) if p.is_quantized else y
-        return steps(y, more[done:], done)
+        y = steps(y, more[done:], done)
+        return y.to(getattr(torch, p.out_dtype)) if p.out_dtype else y
 
     def dgrad(grad: Any, weight: Any, *more: Any) -> Any:
         whole = [d.extent if even else d.padded for d in p.dims]

@@ -15,7 +15,7 @@ from tilewright.topi.operators.conv_shapes import (
     transposed_shape,
 )
 from tilewright.topi.operators.conv_torch import torch_convolution
-from tilewright.topi.problem import ACCUMULATORS, QUANTIZED, Problem, TensorType
+from tilewright.topi.problem import ACCUMULATORS, FLOAT8_SUMS, QUANTIZED, Problem, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ class Convolution(Problem):
     """
 
     LINEAR = True
-    TYPES: ClassVar[Mapping[str, tuple[str, ...]]] = ACCUMULATORS | QUANTIZED
+    TYPES: ClassVar[Mapping[str, tuple[str, ...]]] = ACCUMULATORS | QUANTIZED | FLOAT8_SUMS
     #: Whether filters of depthwise convolutions lie as (channels, multiplier, ...) in every layout.
     OWN_FILTERS: ClassVar[bool] = False
     PASSES: ClassVar[Mapping[str, str]] = {"forward": "", "dgrad": "data", "wgrad": "filter"}

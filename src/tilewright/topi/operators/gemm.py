@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewright import te
 from tilewright.ir.errors import ProblemError
-from tilewright.topi.problem import ACCUMULATORS, QUANTIZED, Problem, TensorType
+from tilewright.topi.problem import ACCUMULATORS, FLOAT8_SUMS, QUANTIZED, Problem, TensorType
 
 if TYPE_CHECKING:
     from tilewright.topi.declared import Declared
@@ -31,7 +31,7 @@ class Gemm(Problem):
 
     NAMES: ClassVar[tuple[str, ...]] = ("gemm",)
     LINEAR = True
-    TYPES: ClassVar[Mapping[str, tuple[str, ...]]] = ACCUMULATORS | QUANTIZED
+    TYPES: ClassVar[Mapping[str, tuple[str, ...]]] = ACCUMULATORS | QUANTIZED | FLOAT8_SUMS
     PASSES: ClassVar[Mapping[str, str]] = {"forward": "", "dgrad": "a", "wgrad": "b"}
 
     m: int
@@ -163,7 +163,7 @@ class Gemm(Problem):
             return x.mT if turned else x
 
         def forward(a: Any, b: Any, *more: Any) -> Any:
-            if self.is_quantized:  # sums that are exact
+            if self.is_8bit:  # sums that are exact
                 a, b = a.double(), b.double()
             y = torch.matmul(plain(a, self.transpose_a), plain(b, self.transpose_b))
             y = y.to(torch.int32) if self.is_quantized else y
@@ -171,7 +171,7 @@ class Gemm(Problem):
             for step in self.epilogue:
                 read = [rest.pop(0) for _ in step.tensors]
                 y = apply(torch, step, y, read, last=True, dtype=self.dtype)
-            return y
+            return y.to(getattr(torch, self.out_dtype)) if self.out_dtype else y
 
         def dgrad(c: Any, b: Any) -> Any:
             found = torch.matmul(c, plain(b, not self.transpose_b))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tilewright import te
-from tilewright.ir.dtype import SCALARS
+from tilewright.ir.dtype import FLOAT8, SCALARS
 from tilewright.ir.errors import LanguageError, ProblemError
 from tilewright.ir.expr import Reduce
 from tilewright.te import ComputeOp, Tensor
@@ -21,6 +21,8 @@ from tilewright.topi.problem import Problem, TensorType
 if TYPE_CHECKING:
     from tilewright.topi.declared import Declared
 
+#: Types whose sums are in float32.
+_NARROW = ("float16", "bfloat16", *FLOAT8)
 _OPERAND = re.compile(r"^(\w+)\[([0-9x]*)\]$")
 
 
@@ -57,7 +59,7 @@ class Program(Problem):
 
     NAMES: ClassVar[tuple[str, ...]] = ("program",)
     TYPES: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        name: ("float32" if name in ("float16", "bfloat16") else name,) for name in SCALARS[:-1]
+        name: ("float32" if name in _NARROW else name,) for name in SCALARS[:-1]
     }
 
     operands: tuple[str, ...]

@@ -53,7 +53,7 @@ _ANY = ("",)
 
 def _is_other(p: Problem) -> bool:
     """Whether an operator has no schedules of its own for all of its problems."""
-    return p.operator not in DEPTHWISE or p.is_quantized
+    return p.operator not in DEPTHWISE or p.is_8bit
 
 
 SKETCHES = (

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_products import bring, copy, multiply, step_of
+from tilewright.topi.pieces.box_products import bring, copy, multiply
 from tilewright.topi.pieces.box_results import share, stage_results, staged, store
 from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
 from tilewright.topi.stages import scheduled
 
 
@@ -20,7 +21,10 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
     s = scheduled(d.output, d.sum, d.phased, *d.numbers, *d.copies)
     copy(s, d.copies)
-    boxes, taps = (s.cache_read(t, "shared", [d.sum]) for t in (d.left, d.right))
+    part = None
+    if are_apart(d.problem):
+        part = s.rfactor(d.sum, steps(s[d.sum], d)[0])
+    boxes, taps = (s.cache_read(t, "shared", [part or d.sum]) for t in (d.left, d.right))
     results, out = staged(s, d), s[d.output]
     block, box = store(out, d, tile, one_by_one=tile.boxes > 1)
     for numbers in d.numbers:
@@ -30,12 +34,12 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     sums = s[d.sum]
     sums.set_scope("fragment")
     sums.compute_at(s[results], group)
-    *pixel, f = sums.op.axis
-    pixel, phase = pixel[:3], pixel[3:]
-    *taken, c = sums.op.reduce_axis
-    c, k = sums.split(c, factor=step_of(d))
-    sums.reorder(*phase, *taken, c, *pixel, f, k)
-    at = sums.fuse(*taken, c)
-    multiply(sums, d, tile, (*pixel, f), at, k)
+    if part is None:
+        at, k = steps(sums, d)
+        phase, result = axes_of(sums.op.axis, d)
+        sums.reorder(*phase, at, *result, k)
+        multiply(sums, d, tile, result, at, k)
+    else:
+        at = add_steps(s, d.sum, part, d, tile)
     bring(sums, d, tile, at, s[boxes], s[taps], over=box if tile.boxes > 1 else None)
     return s

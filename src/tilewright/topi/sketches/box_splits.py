@@ -12,6 +12,7 @@ from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_products import bring, by_groups, copy, multiply, step_of
 from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.step_sums import add_steps, are_apart
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 
@@ -37,8 +38,10 @@ def schedule_box_splits(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     s[d.sum].set_scope("local")
     s[d.sum].compute_at(out, thread)
 
-    total = s.cache_write(writer, "fragment")
-    boxes, taps = (s.cache_read(t, "shared", [total]) for t in (d.left, d.right))
+    total, summed = s.cache_write(writer, "fragment"), None
+    if are_apart(d.problem):
+        summed = s.rfactor(total, s[total].op.reduce_axis[0])
+    boxes, taps = (s.cache_read(t, "shared", [summed or total]) for t in (d.left, d.right))
     parts = s[writer]
     part, *result = parts.op.axis
     sizes = (*tile.box, tile.channels)
@@ -52,7 +55,10 @@ def schedule_box_splits(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
 
     sums = s[total]
     sums.compute_at(parts, group)
-    at, k = sums.op.reduce_axis
-    multiply(sums, d, tile, sums.op.axis[1:], at, k)
+    if summed is None:
+        at, k = sums.op.reduce_axis
+        multiply(sums, d, tile, sums.op.axis[1:], at, k)
+    else:
+        at = add_steps(s, total, summed, d, tile)
     bring(sums, d, tile, at, s[boxes], s[taps])
     return s

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 
+from tilewright.ir.dtype import FLOAT8
 from tilewright.ir.errors import ScheduleError
 from tilewright.schedule import Schedule
 from tilewright.schedule.matmul import Matmul
@@ -70,7 +71,7 @@ def is_product(p: Problem, kinds: tuple[str, ...] = ("float32", "float64")) -> b
 
 def is_mma_product(p: Problem) -> bool:
     """Whether tensor cores multiply these matrices."""
-    kinds = {"float16", "bfloat16"}
+    kinds = {"float16", "bfloat16", *FLOAT8}
     return is_product(p) and p.accumulate == "float32" and str(matrices(p).weights.dtype) in kinds
 
 
@@ -84,7 +85,8 @@ def is_dots(p: Problem) -> bool:
 
 def mma_tiles(p: Problem, target: Target) -> list[MmaTile]:
     """For :func:`schedule_mma`."""
-    return [t for t in conv2d_mma_tiles(*filters_of(p)) if t.implicit or stored_bytes(p) <= STORED]
+    may_store = stored_bytes(p) <= STORED and not p.is_float8
+    return [t for t in conv2d_mma_tiles(*filters_of(p)) if t.implicit or may_store]
 
 
 def lane_tiles(p: Problem, target: Target) -> list[LaneTile]:

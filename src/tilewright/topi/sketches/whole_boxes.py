@@ -20,6 +20,7 @@ from tilewright.topi.pieces.box_results import (
     store,
 )
 from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
 from tilewright.topi.stages import scheduled
 
 
@@ -28,7 +29,10 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     added = parted(d, tile)
     s = scheduled(d.output, d.sum, d.phased, *d.numbers, *d.copies, *added)
     copy(s, d.copies)
-    boxes, taps = (s.cache_read(t, "shared", [d.sum]) for t in (d.left, d.right))
+    part = None
+    if are_apart(d.problem):
+        part = s.rfactor(d.sum, steps(s[d.sum], d)[0])
+    boxes, taps = (s.cache_read(t, "shared", [part or d.sum]) for t in (d.left, d.right))
     results, out = staged(s, d), s[d.output]
     block, box = store(out, d, tile, one_by_one=True)
     for numbers in d.numbers:
@@ -40,12 +44,13 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     sums, step = s[d.sum], step_of(d)
     sums.set_scope("fragment")
     sums.compute_at(s[results], group)
-    *pixel, f = sums.op.axis
-    pixel, phase = pixel[:3], pixel[3:]
-    *taken, c = sums.op.reduce_axis
-    c, k = sums.split(c, factor=step)
-    sums.reorder(*phase, c, *taken, *pixel, f, k)
-    multiply(sums, d, tile, (*pixel, f), sums.fuse(c, *taken), k)
+    if part is None:
+        at, k = steps(sums, d)
+        phase, result = axes_of(sums.op.axis, d)
+        sums.reorder(*phase, at, *result, k)
+        multiply(sums, d, tile, result, at, k)
+    else:
+        add_steps(s, d.sum, part, d, tile)
     load(s[boxes], out, box, -4, (*d.reach(tile.box), d.boxes.slices * step), tile.stages, False)
     load(s[taps], out, block, -2, (step, ROW) if d.boxes.turned else (tile.channels, step), 1)
     return s

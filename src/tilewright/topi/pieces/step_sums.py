@@ -1,0 +1,62 @@
+"""Sums of products of boxes, in registers that tensor cores add to or that threads do.
+
+What tensor cores add to a sum they round towards zero, so the errors of many of TF32 add up to one
+side (docs/decisions/0004-float32-on-tensor-cores.md); and of products of 8-bit floats Hopper's keep
+about 14 bits, whatever the type of sums (DeepSeek-AI, "DeepSeek-V3 Technical Report", 3.3.2). So
+where results are to be those of float32, what they add in one step, up to 32 products of float32 or
+128 of 8-bit floats for each result, is a sum of its own, which threads add to those before. Where
+problems allow more, and for all other types, tensor cores add all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule import Schedule, Stage
+from tilewright.te import Tensor
+from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.pieces.box_products import multiply, step_of
+from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.problem import Problem
+
+
+def are_apart(p: Problem) -> bool:
+    """Whether threads add up what tensor cores add in a step."""
+    return p.precision != "half" if p.is_float8 else p.precision == "tf32x3"
+
+
+def steps(sums: Stage, d: BoxDeclaration) -> tuple[IterVar, IterVar]:
+    """The loop over steps, of taps and channels, and that over the channels of a step."""
+    *taken, c = sums.op.reduce_axis
+    c, k = sums.split(c, factor=step_of(d))
+    order = [c, *taken] if d.boxes.whole else [*taken, c]
+    sums.reorder(*order, k)
+    return sums.fuse(*order), k
+
+
+def axes_of(axes: Sequence[IterVar], d: BoxDeclaration) -> tuple[list[IterVar], list[IterVar]]:
+    """Of the axes of sums that of the phase, where there is one, and those of a result."""
+    *outer, f = axes
+    phase = [] if d.phased is None else [outer.pop()]
+    return phase, [*outer[-3:], f]
+
+
+def add_steps(
+    s: Schedule, total: Tensor, part: Tensor, d: BoxDeclaration, tile: BoxProductTile
+) -> IterVar:
+    """Add to ``total`` in registers a ``part`` for each step; returns the loop over steps."""
+    sums, products = s[total], s[part]
+    (at,) = sums.op.reduce_axis
+    phase, result = axes_of(sums.op.axis, d)
+    for axis, extent in zip(result, (*tile.of_groups, tile.channels), strict=True):
+        sums.align_bounds(axis, extent)
+    sums.reorder(*phase, at, *result)
+    sums.vectorize(sums.split(result[-1], factor=2)[1])
+    products.set_scope("fragment")
+    products.compute_at(sums, at)
+    step, k = products.op.axis[0], products.op.reduce_axis[-1]
+    phase, result = axes_of(products.op.axis, d)
+    products.reorder(*phase, step, *result, k)
+    multiply(products, d, tile, result, step, k)
+    return at

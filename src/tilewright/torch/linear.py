@@ -1,0 +1,68 @@
+"""Products with a bias as a function of :mod:`torch.nn.functional`, and of float8."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from tilewright.ir.dtype import FLOAT8
+from tilewright.topi import Gemm
+from tilewright.topi.problem import OUT_DTYPES, Problem
+from tilewright.torch.any_operator import compute
+from tilewright.torch.autocast import autocast
+
+
+def linear(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *,
+    scale: torch.Tensor | None = None, out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """``F.linear`` by :func:`~tilewright.torch.compute`.
+
+    Parameters
+    ----------
+    input : (..., K).
+    weight : (N, K).
+    bias : (N,) or None.
+    scale, out_dtype : as of :func:`~tilewright.torch.conv2d`.
+
+    The output is (..., N). It has derivatives of any order, but of float8. Operands without an
+    element are PyTorch's. Raises :class:`~tilewright.topi.ProblemError` for what is no product.
+    """
+    if 0 in (*input.shape, *weight.shape):
+        input, weight = as_results(out_dtype, input, weight)
+        return F.linear(input, weight, bias)
+    input, weight, bias = autocast(input, weight, bias)
+    rows = input.reshape(-1, input.shape[-1])
+    values = {"transpose_b": True}
+    found = with_epilogue(Gemm, (rows, weight), weight.shape[0], scale, bias, out_dtype, values)
+    return found.reshape(*input.shape[:-1], -1)
+
+
+def with_epilogue(
+    operator: type[Problem], operands: Sequence[Any], channels: int, scale: Any, bias: Any,
+    out_dtype: Any, values: dict[str, Any],
+) -> torch.Tensor:  # fmt: skip
+    """``compute``, then the product with a scale and the sum with a bias where they are given, of a
+    result of ``channels``."""
+    tensors, steps = list(operands), []
+    if scale is not None:
+        tensors.append(scale.to(torch.float32).expand(channels))
+        steps.append("dequantize")
+    if bias is not None:
+        tensors.append(bias)
+        steps.append("bias")
+    if steps:
+        values["epilogue"] = tuple(steps)
+    if out_dtype is not None:
+        values["out_dtype"] = str(out_dtype)
+    return compute(operator, *tensors, **values)
+
+
+def as_results(out_dtype: Any, *tensors: torch.Tensor) -> list[torch.Tensor]:
+    """Operands in the type of the result, where PyTorch multiplies none of theirs."""
+    if str(tensors[0].dtype).removeprefix("torch.") not in FLOAT8:
+        return list(tensors)
+    return [t.to(out_dtype or getattr(torch, OUT_DTYPES[0])) for t in tensors]

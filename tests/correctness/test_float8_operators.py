@@ -1,0 +1,138 @@
+"""Convolutions and products of floats of 8 bits: by every schedule, and from PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.dense import convolution, product
+from tests.support.narrow import from_bits
+
+import tilewright
+from tilewright.ir.dtype import FLOAT8
+from tilewright.runtime.ndarray import array
+from tilewright.runtime.sass import opcodes
+from tilewright.select.choice import choose
+from tilewright.target import Target
+from tilewright.topi import Conv, Conv3d, Gemm
+from tilewright.topi.problem import Problem
+from tilewright.topi.templates import TEMPLATES, candidates
+
+TARGETS = ["llvm", "sim", pytest.param("cuda", marks=pytest.mark.needs_cuda)]
+HOPPER = "cuda -arch=sm_90a"
+#: What rounding a result costs, by its type.
+ROUNDED = {"float32": 1e-6, "float16": 5e-4, "bfloat16": 4e-3}
+
+
+LAYERS: tuple[Problem, ...] = (
+    Conv.parse((2, 32, 9, 9), (16, 32, 3, 3), 1, padding=(1, 0, 2, 1), dtype="float8_e4m3fn",
+               layout="NHWC", epilogue="dequantize+bias+relu", out_dtype="float16"),
+    Conv.parse((1, 5, 9, 7), (7, 5, 3, 2), 1, stride=2, dtype="float8_e5m2"),
+    Conv.parse((1, 64, 6, 9), (32, 16, 3, 3), 4, padding=1, dtype="float8_e4m3fn", layout="NHWC",
+               epilogue="residual+silu", out_dtype="float32"),
+    Conv.parse((1, 8, 9, 9), (8, 1, 3, 3), padding=1, dtype="float8_e4m3fn", layout="NHWC"),
+    Conv.parse((1, 16, 9), (8, 16, 3), 1, padding=1, dtype="float8_e5m2", layout="NWC"),
+    Conv3d.parse((1, 4, 3, 5, 6), (6, 4, 3, 3, 1), padding=1, dtype="float8_e4m3fn"),
+    Gemm(m=33, n=40, k=70, dtype="float8_e4m3fn", transpose_b=True, epilogue="dequantize+bias"),
+    Gemm(m=5, n=17, k=9, dtype="float8_e5m2", transpose_a=True, out_dtype="float16"),
+    Gemm(m=5, n=7, k=9, batch=3, dtype="float8_e4m3fn", out_dtype="float32"),
+    Gemm(m=1, n=1, k=1, dtype="float8_e4m3fn"),
+)  # fmt: skip
+
+
+def relative_error(kernel: Any, p: Problem, target: str = "cpu") -> float:
+    """Of a result in memory full of NaN, against float64."""
+    rng = np.random.default_rng(0)
+    given, exact = {}, {}
+    for name, (shape, kind) in p.inputs().items():
+        held = array(rng.standard_normal(shape).astype("float32"), type=kind)
+        given[name] = held.copyto("cuda") if target.startswith("cuda") else held
+        raw = held.numpy()
+        narrow = kind in (*FLOAT8, "bfloat16")
+        exact[name] = raw.view(f"uint{8 * raw.itemsize}") if narrow else raw
+        exact[name] = from_bits(exact[name], kind) if narrow else raw
+    device = "cuda" if target.startswith("cuda") else "cpu"
+    result = array(np.full(p.result.shape, np.nan, "float32"), device, p.result.dtype)
+    kernel(*given.values(), result)
+    found = result.numpy()
+    if p.result.dtype == "bfloat16":
+        found = from_bits(found.view("uint16"))
+    reference = product(p, exact) if isinstance(p, Gemm) else convolution(p, exact)
+    difference = np.linalg.norm(found.astype("float64") - reference)
+    return float(difference / np.linalg.norm(reference))
+
+
+@pytest.mark.parametrize("p", LAYERS, ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_nobody_tuned_has_a_choice(
+    p: Problem, target: str, tmp_path: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    error = relative_error(choose(p, target).build(), p, target)
+    # Hopper's tensor cores keep fewer digits of sums of such products than float32 has.
+    assert error < (5e-3 if target == "cuda" else ROUNDED[p.result.dtype])
+
+
+@pytest.mark.parametrize("p", LAYERS[:3] + LAYERS[6:8], ids=str)
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+def test_every_schedule_computes_the_same(p: Problem, target: str) -> None:
+    seen = set()
+    for template, tile in candidates(p, target):
+        if template.name not in seen:
+            seen.add(template.name)
+            d = template.declare(p, tile)
+            kernel = tilewright.build(template.schedule(d, tile), d.args, target)
+            assert relative_error(kernel, p) < ROUNDED[p.result.dtype], template.name
+    assert len(seen) > 1
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize(
+    ("name", "p"),
+    [
+        ("gpu.box_products",
+         Conv.parse((64, 128, 28, 28), (128, 128, 3, 3), 1, padding=1, dtype="float8_e4m3fn",
+                    layout="NHWC", epilogue="dequantize+bias+relu", out_dtype="float16")),
+        ("gpu.whole_boxes",
+         Conv.parse((64, 64, 56, 56), (64, 64, 3, 3), 1, padding=1, dtype="float8_e5m2",
+                    layout="NHWC")),
+        ("gpu.whole_boxes",  # of a copy, in vectors
+         Conv.parse((64, 3, 56, 56), (64, 3, 7, 7), 1, stride=2, padding=3,
+                    dtype="float8_e4m3fn", layout="NHWC")),
+        ("gpu.box_splits",
+         Conv.parse((1, 512, 7, 7), (512, 512, 3, 3), 1, padding=1, dtype="float8_e4m3fn",
+                    layout="NHWC")),
+        ("gpu.box_products",
+         Gemm(m=4096, n=4096, k=4096, dtype="float8_e4m3fn", transpose_b=True,
+                precision="half")),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_hoppers_tensor_cores_multiply_without_spills(name: str, p: Problem) -> None:
+    template = TEMPLATES[name]
+    tile = template.candidates(p, Target.parse(HOPPER))[0]
+    d = template.declare(p, tile)
+    program = tilewright.build(template.schedule(d, tile), d.args, HOPPER).program
+    kind = "E4M3.E4M3" if p.dtype == "float8_e4m3fn" else "E5M2.E5M2"
+    found = opcodes(program.assembly)
+    assert any(op.startswith("QGMMA.64x") and kind in op for op in found), sorted(found)
+    assert all(used.spills == 0 for used in program.resources.values())
+    # Threads add what tensor cores added in a step, each 64 by 64 of a warpgroup's results.
+    added = sum(n for op, n in found.items() if op.startswith("FADD"))
+    assert (added >= tile.channels // 2) == (p.precision == "exact")
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("p", [
+    LAYERS[0],  # and one whose rows are loaded in vectors
+    Gemm(m=256, n=256, k=256, batch=2, transpose_b=True, dtype="float8_e5m2"),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89"])
+def test_other_gpus_multiply_in_float16(arch: str, p: Problem) -> None:
+    template, tile = next(iter(candidates(p, f"cuda -arch={arch}")))
+    d = template.declare(p, tile)
+    kernel = tilewright.build(template.schedule(d, tile), d.args, f"cuda -arch={arch}")
+    assert "__nv_cvt_fp8_to_halfraw" in kernel.source
+    found = opcodes(kernel.program.assembly)
+    assert any(op.startswith("HMMA.16816.F32") for op in found), sorted(found)
