@@ -65,8 +65,8 @@ def on_opencl(
     """What a model of this type makes of images, and batches of its calls."""
     model = tilewright.load(data, target="opencl", dtype=dtype if dtype != "float32" else None)
     (name,) = model.outputs
-    x = array(images, "opencl")
-    y = array(np.full((len(images), 1000), np.nan, "float32"), "opencl")
+    x = array(images, model.device)
+    y = array(np.full((len(images), 1000), np.nan, "float32"), model.device)
     call = model.bind({"x": x}, {name: y})
     call()
     return y.numpy(), _until_done(call, place)

@@ -21,6 +21,7 @@ import tilewright
 from tilewright.graph import Graph, Input, Node
 from tilewright.graph.check import check
 from tilewright.graph.memory import Lifetime, most_alive, plan
+from tilewright.runtime import array
 
 pytestmark = pytest.mark.needs_onnx
 
@@ -226,6 +227,28 @@ def test_other_targets_give_the_same(target):
     data = onnx_model(nodes, {"x": [1, 2, 6, 6]}, constants=constants)
     x = rng.standard_normal((1, 2, 6, 6)).astype("float32")
     assert relative(tilewright.load(data, target=target)(x), tilewright.load(data)(x)) < 1e-5
+
+
+@pytest.mark.parametrize("target", [
+    pytest.param("opencl", marks=pytest.mark.needs_opencl),
+    pytest.param("cuda", marks=pytest.mark.needs_cuda),
+])  # fmt: skip
+def test_arrays_of_a_device_stay_there(target):
+    constants = {"b": np.arange(4, dtype="float32").reshape(1, 4)}
+    data = onnx_model([node("Add", "x b", "t"), node("Exp", "t")], {"x": [3, 4]}, ["y"], constants)
+    model = tilewright.load(data, target=target)
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype("float32")
+    there = array(x, model.device)
+    assert str(there.device) == model.device
+    wanted = np.exp(x + constants["b"])
+    for call in (
+        lambda y: model.run({"x": there}, {"y": y}),
+        lambda y: model.bind({"x": there}, {"y": y})(),
+    ):
+        y = array(np.full((3, 4), np.nan, "float32"), model.device)
+        call(y)
+        np.testing.assert_allclose(y.numpy(), wanted, rtol=1e-5)
+    np.testing.assert_allclose(model.run({"x": x})["y"], wanted, rtol=1e-5)
 
 
 def test_memory_is_shared_by_what_is_not_needed_at_one_time():

@@ -77,7 +77,7 @@ class Executor:
         for value in (*graph.inputs, *map(owner, graph.outputs.values())):
             index.setdefault(value, len(index))
         self.index: Mapping[Value, int] = index
-        self.device = {"cuda": "cuda:0", "opencl": "opencl:0"}.get(target.kind, "cpu")
+        self.device = device_of(target)
         known = Constants(len(index), self.device)
         self.steps = tuple(_step(n, kernels[n.problem.key], index, known) for n in nodes)
         self.constants: Mapping[int, Array] = known.arrays
@@ -175,6 +175,11 @@ class Executor:
 
             return CudaState(self)
         return (HostState if self.target.kind == "llvm" else State)(self)
+
+
+def device_of(target: Target) -> str:
+    """Where the arrays of a target's kernels are."""
+    return {"cuda": "cuda:0", "opencl": "opencl:0"}.get(target.kind, "cpu")
 
 
 def _joined(

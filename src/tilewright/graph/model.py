@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from tilewright.graph.errors import ModelError, NeedsData, in_memory
-from tilewright.graph.executor import Executor
+from tilewright.graph.executor import Executor, device_of
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.allow_precision import ALLOWED
 from tilewright.graph.passes.narrow_types import TYPES
@@ -70,7 +70,7 @@ class Model:
         self.dtype, self.quantization = dtype or "", quantization
         self.precision = precision or ""
         self.source, self.target, self.capture = source, Target.parse(target), capture
-        self.device = "cuda:0" if self.target.kind == "cuda" else "cpu"
+        self.device = device_of(self.target)
         self.name = source.name
         self.inputs, self.outputs = tuple(source.inputs), tuple(source.outputs)
         # What clones share, and what a clone has of each for itself.
@@ -123,7 +123,9 @@ class Model:
         if missing:
             raise ModelError(f"bind needs a place for each output: {', '.join(missing)}")
         views = {name: view(x) for name, x in {**given, **made}.items()}
-        elsewhere = [name for name, x in views.items() if x.device != self.device]
+        # OpenCL's kernels take arrays of the host, too: they are copied at each call.
+        there = {self.device, "cpu"} if self.target.kind == "opencl" else {self.device}
+        elsewhere = [name for name, x in views.items() if x.device not in there]
         if elsewhere:
             raise ModelError(f"bind needs arrays on {self.device}: {', '.join(elsewhere)}")
         # An input that was copied to be dense would not be the caller's.

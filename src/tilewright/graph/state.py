@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.graph.constants import Array, on_device
+from tilewright.graph.errors import ModelError
 from tilewright.graph.memory import ALIGNED
 from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.value import Constant, Value
@@ -64,20 +65,30 @@ class State:
     ) -> dict[str, Any]:
         """The outputs by name, in new arrays where ``outputs`` has none."""
         for x in self.graph.inputs:
-            self.buffers[self.executor.index[x]] = on_device(inputs[x.name], self.executor.device)
+            given = inputs[x.name]
+            there = isinstance(given, ArrayView)
+            self.buffers[self.executor.index[x]] = (
+                given if there else on_device(given, self.executor.device)
+            )
         made = {}
         for name, value in self.graph.outputs.items():
             memory, into = owner(value), outputs.get(name)
             if isinstance(memory, Constant):
+                if isinstance(into, ArrayView):
+                    raise ModelError(f"{name} is known before the call: give it no place")
                 continue
-            if into is not None and self.executor.device == "cpu":
+            if isinstance(into, ArrayView):
+                found = into
+            elif into is not None and self.executor.device == "cpu":
                 found = into.reshape(memory.shape)
             else:
                 found = self.empty(memory)
             made[name] = self.buffers[self.executor.index[memory]] = found
         self.launch(times)
         return {
-            name: given_back(_numpy(made.get(name, value)), value, outputs.get(name))
+            name: into
+            if isinstance(into := outputs.get(name), ArrayView)
+            else given_back(_numpy(made.get(name, value)), value, into)
             for name, value in self.graph.outputs.items()
         }
 
