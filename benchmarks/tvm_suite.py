@@ -45,23 +45,33 @@ class TvmIsTilewright(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: Any) -> ModuleType:
         found: Any = importlib.import_module("tilewright.tvm")
+        around = found
         for part in spec.name.split(".")[1:]:
             try:
-                found = getattr(found, part)
+                around, found = found, getattr(found, part)
             except AttributeError as error:
                 raise ModuleNotFoundError(str(error), name=spec.name) from None
         if isinstance(found, ModuleType):
             return found
-        return _module(spec.name, found)
+        return _Named(spec.name, found, around)
 
     def exec_module(self, module: ModuleType) -> None:
         pass
 
 
-def _module(name: str, thing: Any) -> ModuleType:
-    made = ModuleType(name)
-    made.__getattr__ = lambda attribute: getattr(thing, attribute)  # type: ignore[method-assign]
-    return made
+class _Named(ModuleType):
+    """A module of TVM's that has the name of a function, which it takes the place of: its names are
+    those of the heading ``around`` it."""
+
+    def __init__(self, name: str, thing: Any, around: Any) -> None:
+        super().__init__(name)
+        self.thing, self.around = thing, around
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.thing, name, None) or getattr(self.around, name)
+
+    def __call__(self, *args: Any, **more: Any) -> Any:
+        return self.thing(*args, **more)
 
 
 class Results:

@@ -9,6 +9,7 @@ constants; the constructors here do neither. Read them with ``match``::
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewright.ir.dtype import DType, dtype
@@ -479,6 +480,11 @@ class Call(Expr):
 
     def _made(self) -> None:
         object.__setattr__(self, "exact", False)
+
+    @property
+    def op(self) -> Any:
+        """TVM's name of what is called: an object whose ``name`` is such as ``tir.exp``."""
+        return SimpleNamespace(name=f"tir.{self.name}")
 
 
 class LetExpr(Expr):

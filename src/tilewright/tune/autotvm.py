@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,9 +46,11 @@ __all__ = [
     "LocalBuilder", "LocalRunner", "MeasureErrorNo", "MeasureInput", "MeasureResult",
     "OtherOptionEntity", "RandomTuner", "Records", "ReorderEntity", "SplitEntity", "Task", "Tuner",
     "TuningError", "XGBTuner", "apply_history_best", "callback", "get_config", "measure",
-    "measure_option", "record", "task", "template", "tuner",
+    "measure_option", "record", "task", "template", "tophub", "tuner",
 ]  # fmt: skip
 
+#: Where it has the best schedules of others: none are kept, so that templates fall back.
+tophub: Any = SimpleNamespace(context=lambda *_, **__: contextlib.nullcontext())
 #: Where AutoTVM has the tuners.
 tuner: Any = SimpleNamespace(
     Tuner=Tuner,

@@ -30,6 +30,7 @@ from tilewright.schedule import relations as _relations
 from tilewright.schedule.stage import ITER_TYPES as _ITER_TYPES
 from tilewright.schedule.transform_layout import AXIS_SEPARATOR
 from tilewright.target import Target as _Target
+from tilewright.tvm import csr as _csr
 from tilewright.tvm import functions as _functions
 from tilewright.tvm import intrinsics as _intrinsics
 from tilewright.tvm import ir_builder as _builder
@@ -230,9 +231,16 @@ driver: Any = _Namespace(
 contrib: Any = _Namespace(
     "contrib",
     cblas=_Namespace("contrib.cblas", matmul=_packed.matmul),
+    sparse=_Namespace(
+        "contrib.sparse",
+        CSRNDArray=_csr.CSRNDArray,
+        array=_csr.array,
+        placeholder=_csr.placeholder,
+    ),
     pickle_memoize=_Namespace("contrib.pickle_memoize", memoize=_functions.memoize),
     nvcc=_Namespace("contrib.nvcc", have_fp16=lambda version: True),
     utils=_Namespace("contrib.utils", tempdir=_machines.tempdir),
+    **{n.removeprefix("contrib."): m for n, m in _absent.items() if n.startswith("contrib.")},
 )
 nd: Any = _Namespace(
     "nd", array=_machines.nd_array, empty=_machines.nd_empty, NDArray=NDArray, cpu=cpu, gpu=gpu,
@@ -243,6 +251,7 @@ target: Any = _Namespace(
     Target=_Constructor(_Target, _machines.make_target, current=_machines.current),
     create=_machines.make_target,
     current_target=_machines.current,
+    codegen=_Namespace("target.codegen", llvm_version_major=_machines.llvm_version_major),
     **{kind: _machines.targets(kind) for kind in ("cuda", "opencl", "llvm", "sim")},
     mali=_machines.targets("opencl"),
     intel_graphics=_machines.targets("opencl"),
@@ -274,7 +283,7 @@ testing: Any = _Namespace(
     assert_prim_expr_equal=_functions.assert_prim_expr_equal,
     check_numerical_grads=_parametrize.check_numerical_grads,
     uses_gpu=lambda test: test,
-    device_enabled=_machines.enabled,
+    device_enabled=_machines.device_enabled,
     enabled_targets=_machines.enabled_targets,
     main=_parametrize.run_tests,
     parameter=_parametrize.parameter,
@@ -284,5 +293,6 @@ testing: Any = _Namespace(
     known_failing_targets=_parametrize.known_failing_targets,
     fixture=_parametrize.fixture,
     plugin=_Plugin(),
+    utils=_Namespace("testing.utils", get_dtype_range=_parametrize.get_dtype_range),
     **{f"requires_{kind}": _parametrize.requirement(kind) for kind in _parametrize.REQUIREMENTS},
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -65,8 +66,14 @@ def enabled(kind: str) -> bool:
     """Whether this machine can run kernels for a target."""
     if kind.split()[0] in _ABSENT:
         return False
-    machine = Target.parse(kind)
-    return device(machine.kind).exist
+    return device(make_target(kind).kind).exist
+
+
+def llvm_version_major(allow_none: bool = False) -> int:
+    """The release of LLVM that compiles for the CPU."""
+    import llvmlite.binding
+
+    return int(llvmlite.binding.llvm_version_info[0])
 
 
 def targets(kind: str) -> Callable[..., Target]:
@@ -91,6 +98,10 @@ def make_target(target: Any, host: Any = None) -> Target:
     if isinstance(target, Mapping):
         options = (f"-{k}={v}" for k, v in target.items() if k not in ("kind", "host", "tag"))
         target = " ".join((str(target.get("kind", "")), *options))
+    if isinstance(target, str):
+        target = re.sub(r"(?<= )--?([\w-]+) (?=[^- ])", r"-\1=", target)  # "--mcpu avx2"
+        if target.startswith("llvm"):  # a kind of CPU, for which TVM has schedules of its own
+            target = re.sub(r" -device=\S+", "", target)
     return Target.parse(target)
 
 
@@ -103,8 +114,15 @@ def assert_allclose(actual: Any, desired: Any, rtol: float = 1e-7, atol: float =
 
 
 def enabled_targets() -> list[tuple[str, Device]]:
-    """The targets that run on this machine, each with its device."""
-    return [(kind, device(kind)) for kind in ("llvm", "cuda", "opencl") if enabled(kind)]
+    """The targets that tests run on, each with its device: of those that the environment variable
+    ``TVM_TEST_TARGETS`` names (``llvm;cuda``), or of all, those that run on this machine."""
+    named = [t for t in os.environ.get("TVM_TEST_TARGETS", "").split(";") if t]
+    return [(t, device(t)) for t in named or ("llvm", "cuda", "opencl") if enabled(t)]
+
+
+def device_enabled(target: str) -> bool:
+    """Whether tests run on targets of this one's kind."""
+    return target.split()[0] in {t.split()[0] for t, _ in enabled_targets()}
 
 
 def dtype_name(given: Any) -> str:

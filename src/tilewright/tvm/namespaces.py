@@ -11,6 +11,7 @@ from typing import Any
 #: What does the work of names of TVM's that are not here.
 _INSTEAD = {
     "auto_scheduler": "tvm.autotvm tunes templates",
+    "contrib": "declare operators with te.compute or tvm.topi, for the target cuda or llvm",
     "evaluate": "te.extern takes a statement or an expression",
     "hybrid": "declare with te.compute",
     "intrin": "use te.call_extern, or the functions of te: te.exp, te.popcount",
@@ -24,7 +25,10 @@ _INSTEAD = {
     "script": "str(tvm.lower(s, args)) is the script of a program; programs are written in te",
 }
 #: Those that are modules: a program may import them, and gets an error where it uses them.
-_MODULES = ("auto_scheduler", "meta_schedule", "micro", "relax", "relay", "rpc")
+_MODULES = (
+    "auto_scheduler", "contrib.cublas", "contrib.cudnn", "contrib.graph_executor", "meta_schedule",
+    "micro", "relax", "relay", "rpc", "script", "script.ir", "script.tir",
+)  # fmt: skip
 #: How many names are listed; of more, those that are near.
 _FEW = 12
 
@@ -68,11 +72,15 @@ class Absent(Namespace):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        mend = _INSTEAD[self._namespace]
+        mend = _INSTEAD[self._namespace.rpartition(".")[0] or self._namespace]
         raise AttributeError(f"Tilewright has no tvm.{self._namespace}.{name}: {mend}")
 
 
 absent = {name: Absent(name) for name in _MODULES}
+for _name in absent:
+    _head, _, _below = _name.rpartition(".")
+    if _head in absent:
+        vars(absent[_head])[_below] = absent[_name]
 
 
 class Constructor:

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime import Device
-from tilewright.tvm.machines import device, enabled
+from tilewright.tvm.machines import device, device_enabled, enabled, enabled_targets
 
 #: What a test may require, under TVM's names, and the target that stands for it.
 REQUIREMENTS = {
     "llvm": "llvm", "opencl": "opencl", "gpu": "cuda", "cuda": "cuda", "tensorcore": "cuda",
     "vulkan": "", "rocm": "", "metal": "", "hexagon": "", "cudagraph": "cuda", "package": "",
+    "cudnn": "", "cublas": "", "nvptx": "", "arm_fp16": "", "aarch64_sve": "", "aarch64_sme": "",
+    "openclml": "", "multi_gpu": "",
 }  # fmt: skip
 
 
@@ -24,11 +26,20 @@ def requirement(kind: str) -> Callable[..., Any]:
     def decorate(*given: Any, **_: Any) -> Any:
         import pytest
 
-        target = REQUIREMENTS[kind]
-        mark = pytest.mark.skipif(not (target and enabled(target)), reason=f"needs {kind}")
+        mark = pytest.mark.skipif(not available(), reason=f"needs {kind}")
         return mark(given[0]) if given and callable(given[0]) else mark
 
+    def available() -> bool:
+        return bool(REQUIREMENTS[kind] and device_enabled(REQUIREMENTS[kind]))
+
+    decorate.run_time_check = available  # type: ignore[attr-defined]
     return decorate
+
+
+def get_dtype_range(dtype: str) -> tuple[float, float]:
+    """The least and the largest value of a type."""
+    limits: Any = np.iinfo(dtype) if np.dtype(dtype).kind in "iu" else np.finfo(dtype)
+    return limits.min, limits.max
 
 
 def run_tests() -> None:
@@ -103,9 +114,10 @@ def known_failing_targets(*kinds: str) -> Any:
 
 
 def _running(targets: Any = ()) -> list[Any]:
+    if not targets:
+        return [t for t, _ in enabled_targets()]
     kinds = ("llvm", "c", "cuda", "opencl")
-    named = [t for t in targets or ("llvm", "opencl") if str(t).split()[0] in kinds]
-    return [t for t in named if enabled(str(t))]
+    return [t for t in targets if str(t).split()[0] in kinds and enabled(str(t))]
 
 
 def pytest_generate_tests(metafunc: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,10 +17,13 @@ from tilewright import topi as _topi
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.ops import tvm_promotion
 from tilewright.topi import nn as _own
-from tilewright.topi.utils import get_const_tuple as get_const_tuple
 from tilewright.tvm.namespaces import Namespace
 from tilewright.tvm.topi import (
+    backward,
+    binary,
+    boxes,
     convolution,
+    displaced,
     elements,
     indexing,
     norms,
@@ -28,10 +32,14 @@ from tilewright.tvm.topi import (
     products,
     resampling,
     schedules,
+    search,
     space,
+    sparse_products,
     transform,
     windows,
 )
+from tilewright.tvm.topi.shapes import get_const_tuple as get_const_tuple
+from tilewright.tvm.topi.shapes import utils as utils
 
 
 def _promoted(names: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
@@ -50,7 +58,13 @@ def _promoted(names: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[...
 
 
 #: Every operator of topi's own heading, of ``nn`` and of ``image``.
-NAMES = _promoted({**elements.NAMES, **transform.NAMES, **indexing.NAMES, **numbers.NAMES})
+NAMES = _promoted(
+    {**elements.NAMES, **transform.NAMES, **indexing.NAMES, **numbers.NAMES, **search.NAMES}
+)
+_UTILS = ("equal_const_int", "get_const_int", "simplify")
+NAMES |= {
+    name: getattr(utils, name) for name in (*_UTILS, "const_vector", "make_idx", "within_index")
+}
 NN = _promoted(
     {
         **windows.NAMES,
@@ -59,6 +73,10 @@ NN = _promoted(
         **pooling.NAMES,
         **norms.NAMES,
         **space.NAMES,
+        **backward.NAMES,
+        **binary.NAMES,
+        **displaced.NN,
+        **sparse_products.NN,
         "upsampling": resampling.upsampling,
         "upsampling3d": resampling.upsampling3d,
     }
@@ -68,7 +86,36 @@ IMAGE = _promoted(resampling.NAMES)
 #: Those that Tilewright has under the same names and with the same parameters, as the articles
 #: schedule them.
 _SHARED = "depthwise_conv2d depthwise_conv2d_nchw relu scale_shift scale_shift_nchw".split()
-nn: Any = Namespace("topi.nn", **{**NN, **{name: getattr(_own, name) for name in _SHARED}})
+
+
+class _Refused:
+    """A function, or a module of functions, that has no counterpart: ``namespace`` has others."""
+
+    def __init__(self, namespace: Any, name: str) -> None:
+        self._space, self._name = namespace, name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._space, name)
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise LanguageError(
+            f"tvm.{self._space._namespace}.{self._name} has no counterpart: use the operator of "
+            "tvm.topi, tvm.topi.nn or tvm.topi.image that computes it, with a schedule of "
+            "tvm.topi.generic, which is for the target of the enclosing `with`"
+        )
+
+
+class _Operators(Namespace):
+    """Operators. What TVM keeps to itself is named by tests and tables, and refused when it is
+    called."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") and not name.startswith("__"):
+            return _Refused(self, name)
+        return super().__getattr__(name)
+
+
+nn: Any = _Operators("topi.nn", **{**NN, **{name: getattr(_own, name) for name in _SHARED}})
 for _name in (
     "batch_matmul batch_norm conv1d conv2d conv2d_transpose conv3d dense depthwise_conv2d dilate "
     "elemwise flatten local_response_norm mapping pad pooling softmax upsampling utils"
@@ -77,10 +124,14 @@ for _name in (
     if _name not in vars(nn):
         setattr(nn, _name, nn)
 image: Any = Namespace("topi.image", **IMAGE)
-utils: Any = Namespace(
-    "topi.utils", **{n: getattr(_topi.utils, n) for n in vars(_topi.utils) if n[0] != "_"}
-)
-utils.equal_const_int, utils.simplify = space.equal_const_int, space.simplify
+sparse: Any = Namespace("topi.sparse", **_promoted(sparse_products.NAMES))
+VISION = _promoted(boxes.NAMES)
+vision: Any = _Operators("topi.vision", **VISION)
+for _name in ("nms", "rcnn", "reorg", "ssd"):
+    sys.modules[f"tilewright.tvm.topi.vision.{_name}"] = vision
+vision.rcnn = vision.ssd = vision
+for _name in ("all_class_non_max_suppression", "proposal", "regular_non_max_suppression"):
+    setattr(vision, _name, _Refused(vision, _name))
 util = utils
 tag: Any = Namespace(
     "topi.tag",
@@ -96,6 +147,13 @@ tag: Any = Namespace(
 )
 
 
+#: What TVM adds to the name of an operator for one algorithm, of which the schedule decides here.
+_VARIANT = re.compile(
+    r"_(nopack|pack|dynamic|small_batch|large_batch|tensorcore|winograd(_direct|_tensorcore)?|int8|"
+    r"spatial_pack|cudnn|cublas|padded)$"
+)
+
+
 class _Machine(Namespace):
     """What topi has for a kind of machine: schedules, and operators that compute the same on all.
 
@@ -104,24 +162,15 @@ class _Machine(Namespace):
     """
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
+        if name.startswith("__"):
             raise AttributeError(name)
-        for known in (NN, NAMES, IMAGE):
-            if name in known:
-                return known[name]
+        for known in (NN, NAMES, IMAGE, VISION):
+            for wanted in (name, _VARIANT.sub("", name)):
+                if wanted in known:
+                    return known[wanted]
         if name.startswith("schedule_") or name == "default_schedule":
             return schedules.schedule_any
-        return self._refused(name)
-
-    def _refused(self, name: str) -> Callable[..., Any]:
-        def refused(*_: Any, **__: Any) -> Any:
-            raise LanguageError(
-                f"tvm.{self._namespace}.{name} has no counterpart: use the operator of tvm.topi, "
-                "tvm.topi.nn or tvm.topi.image that computes it, with a schedule of "
-                "tvm.topi.generic, which is for the target of the enclosing `with`"
-            )
-
-        return refused
+        return _Refused(self, name)
 
 
 _KINDS = "arm_cpu bifrost cuda generic gpu hexagon hls intel_graphics mali rocm x86".split()
@@ -133,8 +182,8 @@ def __getattr__(name: str) -> Any:
         return NAMES[name]
     if name in _machines:
         return _machines[name]
-    if name in ("testing", "vision"):
-        return importlib.import_module(f"tilewright.tvm.topi.{name}")
+    if name == "testing":
+        return importlib.import_module("tilewright.tvm.topi.testing")
     if not name.startswith("_") and hasattr(_topi, name):
         return getattr(_topi, name)
     from tilewright.tvm.namespaces import missing

@@ -176,12 +176,15 @@ def conv2d_NCHWc(
     data: Tensor, kernel: Tensor, stride: Any, padding: Any, dilation: Any, layout: str,
     out_layout: str, out_dtype: str = "float32",
 ) -> Any:  # fmt: skip
-    """Channels in parts: data (N, C/c, H, W, c), kernel (O/o, C/c, KH, KW, c, o)."""
+    """Channels in parts: data (N, C/c, H, W, c), kernel (O/o, C/c, KH, KW, c, o); a kernel of
+    fewer parts than the data has is one of that many groups."""
     (sh, sw), (dh, dw) = numbers(stride, 2, "stride"), numbers(dilation, 2, "dilation")
     outer, chunks, kh, kw, ic, oc = kernel.shape
     before, behind = padding_of(padding, [(kh - 1) * dh + 1, (kw - 1) * dw + 1])
     x = padded(data, "NCHWc", before, behind)
-    n, _, h, w, _ = x.shape
+    n, whole, h, w, _ = x.shape
+    groups = te.floordiv(whole, chunks)
+    each = te.floordiv(outer, groups)
     shape = (
         n,
         outer,
@@ -191,15 +194,14 @@ def conv2d_NCHWc(
     )
     rc, rh, rw, ri = (te.reduce_axis((0, e), f"r{k}") for k, e in enumerate((chunks, kh, kw, ic)))
     out = str(out_dtype)
-    return te.compute(
-        shape,
-        lambda b, o, y, z, c: te.sum(
-            x(b, rc, y * sh + rh * dh, z * sw + rw * dw, ri).astype(out)
-            * kernel(o, rc, rh, rw, ri, c).astype(out),
-            axis=[rc, rh, rw, ri],
-        ),
-        "conv2d_NCHWc", tag="conv2d_NCHWc",
-    )  # fmt: skip
+
+    def element(b: Any, o: Any, y: Any, z: Any, c: Any) -> Any:
+        part = te.floordiv(o, each) * chunks + rc
+        value = x(b, part, y * sh + rh * dh, z * sw + rw * dw, ri).astype(out)
+        weight = kernel(o, rc, rh, rw, ri, c).astype(out)
+        return te.sum(value * weight, axis=[rc, rh, rw, ri])
+
+    return te.compute(shape, element, "conv2d_NCHWc", tag="conv2d_NCHWc")
 
 
 def depthwise_conv2d_NCHWc(

@@ -118,8 +118,11 @@ def axes_of(axis: int | Sequence[int] | None, rank: int) -> list[int]:
 
 
 def reduced(data: Tensor, axis: Any, keepdims: bool, combine: Any, name: str) -> Any:
-    """``combine(value, index, axes)`` over the elements along ``axis``."""
+    """``combine(value, index, axes)`` over the elements along ``axis``; without any axis, the
+    elements themselves."""
     axes = axes_of(axis, data.ndim)
+    if not axes:
+        return te.compute(data.shape, lambda *i: data(*i), name, tag="injective")
     over = {d: te.reduce_axis((0, data.shape[d]), f"k{d}") for d in axes}
     shape = [ops.const(1) if d in axes else e for d, e in enumerate(data.shape)]
     if not keepdims:
@@ -152,8 +155,9 @@ def reduction(name: str) -> Callable[..., Tensor]:
     """A reduction of :data:`REDUCTIONS`."""
 
     def function(data: Tensor, axis: Any = None, keepdims: bool = False) -> Any:
-        found = reduced(data, axis, keepdims, REDUCTIONS[name], f"T_{name}")
-        return one("cast")(found, dtype="bool") if name in ("all", "any") else found
+        sums = "any" if name == "sum" and data.dtype.is_bool else name
+        found = reduced(data, axis, keepdims, REDUCTIONS[sums], f"T_{name}")
+        return one("cast")(found, dtype="bool") if sums in ("all", "any") else found
 
     return _named(function, name, f"``{name}`` of the elements along ``axis``, all by default.")
 
@@ -178,6 +182,8 @@ def argument(name: str) -> Callable[..., Tensor]:
             name=name,
         )
         axes = axes_of(axis, data.ndim)
+        if not axes:
+            return te.compute(data.shape, lambda *_: te.const(0, "int32"), f"T_{name}_place")
 
         def combine(value: Any, index: Any, over: Any) -> Any:
             flat: Any = te.const(0, "int32")

@@ -14,12 +14,10 @@ from tilewright.te.arithmetic import elementwise
 from tilewright.topi.reduction import dimension
 from tilewright.tvm.topi.elements import reduced
 from tilewright.tvm.topi.transform import (
-    flat,
     integers,
     moved,
     number,
     product,
-    reshape,
 )
 
 
@@ -126,20 +124,6 @@ def sliding_window(data: Tensor, axis: int, window_shape: Any, strides: Any) -> 
     return moved((*data.shape[:d], *counts, *windows), element, "T_sliding_window")
 
 
-def const_vector(vector: Any, name: str = "const_vector") -> Any:
-    """The elements of an array of NumPy's as constants of a program."""
-
-    def element(*i: Any) -> Any:
-        rows = vector.reshape(-1)
-        place = flat(i, [ops.const(e) for e in vector.shape])
-        found: Any = te.const(rows[0].item(), str(vector.dtype))
-        for k in range(1, len(rows)):
-            found = te.Select(place.equal(k), te.const(rows[k].item(), str(vector.dtype)), found)
-        return found
-
-    return te.compute(vector.shape, element, name)
-
-
 def matmul(a: Tensor, b: Tensor, transp_a: bool = False, transp_b: bool = False) -> Any:
     k = te.reduce_axis((0, a.shape[0 if transp_a else 1]), "k")
     return te.compute(
@@ -202,20 +186,17 @@ def elemwise_sum(xs: Sequence[Tensor]) -> Any:
 
 
 def collapse_sum(data: Tensor, target_shape: Any) -> Any:
-    goal = integers(target_shape)
+    goal = [ops.as_index(e) for e in target_shape]
     extra = data.ndim - len(goal)
-    axes = [
-        *range(extra),
-        *(
-            extra + d
-            for d, e in enumerate(goal)
-            if e == 1 and not ops.is_const(data.shape[extra + d], 1)
-        ),
+    summed = [
+        ops.is_const(e, 1) and not ops.is_const(data.shape[extra + d], 1)
+        for d, e in enumerate(goal)
     ]
-    if not axes:
-        return moved(data.shape, lambda *i: data(*i), "T_collapse_sum")
+    axes = [*range(extra), *(extra + d for d, gone in enumerate(summed) if gone)]
     total = reduced(data, axes, False, lambda v, _, k: te.sum(v, axis=k), "T_collapse_sum")
-    return reshape(total, goal)
+    return moved(
+        goal, lambda *i: total(*(v for v, gone in zip(i, summed, strict=True) if not gone)), "T_sum"
+    )
 
 
 def dft(re_data: Tensor, im_data: Tensor, inverse: Any) -> list[Any]:
@@ -249,21 +230,11 @@ def dft(re_data: Tensor, im_data: Tensor, inverse: Any) -> list[Any]:
     ]
 
 
-def make_idx(b: Any, e: Any, s: Any, z: Any, i: Any) -> Any:
-    """Where index ``i`` stands in the slice ``b:e:s`` of ``z`` elements."""
-    return ops.floordiv(ops.sub(i, b), s)
-
-
-def within_index(b: Any, e: Any, s: Any, i: Any) -> Any:
-    """Whether index ``i`` is in the slice ``b:e:s``, of positive ``s``."""
-    return te.all(ops.as_expr(i) >= b, ops.as_expr(i) < e, te.floormod(ops.sub(i, b), s).equal(0))
-
-
 NAMES: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
-        arange, collapse_sum, const_vector, dft, einsum, elemwise_sum, eye, full, full_like,
-        make_idx, matmul, matrix_set_diag, meshgrid, ndarray_size, shape, sliding_window,
-        tensordot, trilu, within_index,
+        arange, collapse_sum, dft, einsum, elemwise_sum, eye, full, full_like,
+        matmul, matrix_set_diag, meshgrid, ndarray_size, shape, sliding_window,
+        tensordot, trilu,
     )
 }  # fmt: skip

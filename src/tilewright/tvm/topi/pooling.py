@@ -22,6 +22,10 @@ def _pooled(
 ) -> Any:  # fmt: skip
     spatial = [d for d, c in enumerate(layout) if c in SPATIAL]
     rank = len(spatial)
+    if any(c in SPATIAL.lower() for c in layout):
+        raise LanguageError(
+            f"Unsupported layout {layout}: of a pool's dimensions, only channels may be in parts"
+        )
     size, steps, holes = (
         numbers(v, rank, what)
         for v, what in ((kernel, "kernel"), (stride, "stride"), (dilation, "dilation"))
@@ -92,6 +96,13 @@ def global_pool(data: Tensor, pool_type: str, layout: str = "NCHW") -> Any:
     return adaptive_pool(data, 1, pool_type, layout)
 
 
+def _adaptive(layout0: str) -> Callable[..., Any]:
+    def function(data: Tensor, output_size: Any, pool_type: str, layout: str = layout0) -> Any:
+        return adaptive_pool(data, output_size, pool_type, layout)
+
+    return function
+
+
 def adaptive_pool(data: Tensor, output_size: Any, pool_type: str, layout: str = "NCHW") -> Any:
     """Windows that divide the image into as many parts as the output has."""
     spatial = [d for d, c in enumerate(layout) if c in SPATIAL]
@@ -136,8 +147,8 @@ def adaptive_pool(data: Tensor, output_size: Any, pool_type: str, layout: str = 
 
 NAMES: dict[str, Callable[..., Any]] = {
     "adaptive_pool": adaptive_pool,
-    "adaptive_pool1d": functools.partial(adaptive_pool, layout="NCW"),
-    "adaptive_pool3d": functools.partial(adaptive_pool, layout="NCDHW"),
+    "adaptive_pool1d": _adaptive("NCW"),
+    "adaptive_pool3d": _adaptive("NCDHW"),
     "global_pool": global_pool,
     "pool1d": _pool(1),
     "pool2d": _pool(2),

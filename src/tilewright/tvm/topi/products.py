@@ -7,7 +7,6 @@ from typing import Any
 
 from tilewright import te
 from tilewright.ir import ops
-from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
 from tilewright.te.arithmetic import elementwise
 from tilewright.topi.reduction import dimension
@@ -67,31 +66,11 @@ def batch_matmul(
     return te.compute(shape, element, "T_batch_matmul", tag="batch_matmul")
 
 
-def sparse_dense(
-    dense_data: Tensor, sparse_data: Tensor, sparse_indices: Tensor, sparse_indptr: Tensor,
-    sparse_lhs: bool = False,
-) -> Any:  # fmt: skip
-    """A product with the transpose of a matrix in rows (CSR)."""
-    if sparse_lhs or sparse_data.ndim != 1:
-        raise LanguageError("sparse_dense: the second operand is to be sparse, in rows (CSR)")
-    k = te.reduce_axis((0, sparse_data.shape[0]), "nnz")
-
-    def element(m: Any, n: Any) -> Any:
-        own = te.all(k >= sparse_indptr(n), k < sparse_indptr(n + 1))
-        column = te.max(te.min(sparse_indices(k), dense_data.shape[1] - 1), 0)
-        value = dense_data(m, column) * sparse_data(k)
-        return te.sum(te.if_then_else(own, value, te.const(0, value.dtype)), axis=k)
-
-    shape = (dense_data.shape[0], sparse_indptr.shape[0] - 1)
-    return te.compute(shape, element, "T_sparse_dense", tag="sparse_dense")
-
-
 def bias_add(data: Tensor, bias: Tensor, axis: int = 1) -> Any:
     d = dimension(axis, data.ndim)
     return te.compute(data.shape, lambda *i: data(*i) + bias(i[d]), "T_bias_add", tag="broadcast")
 
 
 NAMES: dict[str, Callable[..., Any]] = {
-    **{f.__name__: f for f in (batch_matmul, bias_add, dense, matmul, sparse_dense)},
-    "sparse_dense_sp_rhs": sparse_dense,
+    f.__name__: f for f in (batch_matmul, bias_add, dense, matmul)
 }

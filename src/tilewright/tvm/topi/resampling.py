@@ -210,16 +210,28 @@ def affine_grid(data: Tensor, target_shape: Any) -> Any:
     return moved((data.shape[0], 2, height, width), element, "affine_grid")
 
 
+def _reflected(x: Any, size: Any, align_corners: bool) -> Any:
+    """A place outside of ``size`` elements, reflected at their ends until it is inside."""
+    low, span = (0.0, te.max(size - 1.0, 1.0)) if align_corners else (-0.5, size)
+    far = te.abs(x - low)
+    times = te.floor(far / span)
+    extra = far - times * span
+    even = (times - te.floor(times * 0.5) * 2.0).equal(0.0)
+    back = te.Select(even, extra + low, span - extra + low)
+    return te.Select(te.all(x >= low, x <= span + low), x, back)
+
+
 def grid_sample(
     data: Tensor, grid: Tensor, method: str = "bilinear", layout: str = "NCHW",
     padding_mode: str = "zeros", align_corners: bool = True,
 ) -> Any:  # fmt: skip
     """Elements at the places of ``grid``, (x, y) or (x, y, z) from -1 to 1 along dimension 1."""
     rank = data.ndim - 2
-    if padding_mode not in ("zeros", "border"):
+    if padding_mode not in ("zeros", "border", "reflection"):
         raise LanguageError(
-            f"grid_sample: padding_mode {padding_mode!r} is neither zeros nor border"
+            f"grid_sample: padding_mode {padding_mode!r} is none of zeros, border and reflection"
         )
+    cubic = method in ("cubic", "bicubic")  # whose elements are moved inside, not the place
 
     def element(n: Any, c: Any, *at: Any) -> Any:
         reads = []
@@ -231,12 +243,20 @@ def grid_sample(
                 if align_corners
                 else ((place + 1.0) * size - 1.0) * 0.5
             )
-            if padding_mode == "border":
+            if padding_mode == "reflection" and not cubic:
+                real = _reflected(real, size, align_corners)
+            if padding_mode != "zeros" and not cubic:
                 real = te.max(te.min(real, size - 1.0), 0.0)
             if method == "nearest":
-                reads.append([(te.nearbyint(real).astype("int32"), te.const(1.0))])
-            else:
-                reads.append(_weights(real, {"bilinear": "linear"}.get(method, method), "", -0.75))
+                reads.append([(te.round(real).astype("int32"), te.const(1.0))])
+                continue
+            found = _weights(real, {"bilinear": "linear"}.get(method, method), "", -0.75)
+            if padding_mode == "reflection" and cubic:
+                found = [
+                    (_reflected(p.astype("float32"), size, align_corners).astype("int32"), w)
+                    for p, w in found
+                ]
+            reads.append(found)
         return _sampled(data, (n, c, *at), range(2, 2 + rank), reads, padding_mode).astype(
             data.dtype
         )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir.expr import IntImm
+from tilewright.ir.visit import exprs
 from tilewright.schedule import Schedule, create_schedule
 from tilewright.target import Target, current_target
-from tilewright.te import ComputeOp, IterVar, PlaceholderOp, Tensor, thread_axis
+from tilewright.te import ComputeOp, ExternOp, IterVar, PlaceholderOp, Tensor, thread_axis
 
 #: Threads of a block, and lanes of a vector.
 _THREADS, _LANES = 256, 16
@@ -20,13 +21,15 @@ def schedule_any(outs: Any, *_: Any, **__: Any) -> Schedule:
     given = list(outs) if isinstance(outs, (list, tuple)) else [outs]
     tensors = [t for t in given if isinstance(t, Tensor) and not isinstance(t.op, PlaceholderOp)]
     s = create_schedule([t.op for t in tensors])
+    read = {t.op for stage in s.stages if isinstance(stage.op, ExternOp) for t in stage.op.inputs}
     target = current_target() or Target.parse("llvm")
     for stage in s.stages:
         op = stage.op
         if not isinstance(op, ComputeOp):
             continue
         light = op.tag.split(",")[0] in ("elemwise", "broadcast", "injective")
-        if light and op not in s.outputs and not op.reduce_axis and len(op.outputs) == 1:
+        kept = op in s.outputs or op in read
+        if light and not kept and not op.reduce_axis and len(op.outputs) == 1:
             stage.compute_inline()
             continue
         if target.is_gpu:
@@ -43,13 +46,20 @@ def _extent(axis: IterVar) -> int:
 
 def _on_cores(stage: Any, op: ComputeOp) -> None:
     last = op.axis[-1]
-    if _extent(last) % _LANES == 0 and _extent(last) and len(op.axis) > 1:
+    if _extent(last) % _LANES == 0 and _extent(last) and len(op.axis) > 1 and not _depend(op):
         _, inner = stage.split(last, factor=_LANES)
         if op.reduce_axis:
             stage.reorder(*op.reduce_axis, inner)
         stage.vectorize(inner)
     if len(op.axis) > 1 and _extent(op.axis[0]) != 1:
         stage.parallel(op.axis[0])
+
+
+def _depend(op: ComputeOp) -> bool:
+    """Whether how much is summed depends on the element."""
+    own = {axis.var for axis in op.axis}
+    domains = [axis.dom for axis in op.reduce_axis if axis.dom is not None]
+    return any(node in own for dom in domains for node in exprs(dom.extent))
 
 
 def _on_threads(stage: Any, op: ComputeOp) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from tilewright import te
 from tilewright.ir import ops
-from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
 from tilewright.te.arithmetic import elementwise
 from tilewright.topi.reduction import dimension
@@ -107,16 +106,23 @@ def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Any:
 def nll_loss(
     predictions: Tensor, targets: Tensor, weights: Tensor, reduction: str, ignore_index: int
 ) -> Any:
-    def part(*i: Any) -> Any:
+    batched = predictions.ndim > 1
+    classes = predictions.shape[1 if batched else 0]
+
+    def counted(i: Any) -> tuple[Any, Any, Any]:
+        """Whether a target counts, its class, and the weight of that."""
         target = targets(*i)
-        safe = te.max(te.min(target, ops.cast(target.dtype, predictions.shape[1] - 1)), 0)
-        value = -predictions(i[0], safe, *i[1:]) * weights(safe)
-        return te.Select(target.equal(ignore_index), te.const(0, predictions.dtype), value)
+        safe = te.max(te.min(target, ops.cast(target.dtype, classes - 1)), 0)
+        return target != ignore_index, safe, weights(safe)
+
+    def part(*i: Any) -> Any:
+        counts, own, weight = counted(i)
+        at = (i[0], own, *i[1:]) if batched else (own,)
+        return te.Select(counts, -predictions(*at) * weight, te.const(0, predictions.dtype))
 
     def share(*i: Any) -> Any:
-        target = targets(*i)
-        safe = te.max(te.min(target, ops.cast(target.dtype, predictions.shape[1] - 1)), 0)
-        return te.Select(target.equal(ignore_index), te.const(0, predictions.dtype), weights(safe))
+        counts, _, weight = counted(i)
+        return te.Select(counts, weight, te.const(0, predictions.dtype))
 
     loss = te.compute(targets.shape, part, "nll_loss", tag="injective")
     if reduction == "none":
@@ -174,32 +180,12 @@ def unpack_NCHWc_to_nchw(packed_out: Tensor, out_dtype: str) -> Any:
     )
 
 
-def get_const_int(expr: Any) -> int:
-    """The integer that a constant is; raises :class:`LanguageError` for other expressions."""
-    found = integers(expr)[0] if isinstance(expr, int) or hasattr(expr, "value") else None
-    if found is None:
-        raise LanguageError(f"{expr} is no constant")
-    return found
-
-
-def equal_const_int(expr: Any, value: int) -> bool:
-    """Whether an expression is that constant."""
-    return bool(getattr(expr, "value", expr) == value) if not isinstance(expr, te.Var) else False
-
-
-def simplify(expr: Any) -> Any:
-    """An expression in its simplest form; integers as they are."""
-    from tilewright.arith import Analyzer
-
-    return Analyzer().simplify(expr) if hasattr(expr, "dtype") else expr
-
-
 NAMES: dict[str, Callable[..., Any]] = {
     **{
         f.__name__: f
         for f in (
-            batch_to_space_nd, depth_to_space, equal_const_int, fifo_buffer, flatten, get_const_int,
-            layout_transform, nll_loss, simplify, simulated_dequantize, simulated_quantize,
+            batch_to_space_nd, depth_to_space, fifo_buffer, flatten,
+            layout_transform, nll_loss, simulated_dequantize, simulated_quantize,
             space_to_batch_nd, space_to_depth, unpack_NCHWc_to_nchw,
         )
     },

@@ -8,13 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.tvm.topi import schedules
+from tilewright.tvm.machines import make_target
+from tilewright.tvm.topi import schedules, testing_moves, testing_vision
 from tilewright.tvm.topi.testing_resampling import resize1d_python as resize1d_python
 from tilewright.tvm.topi.testing_resampling import resize2d_python as resize2d_python
 from tilewright.tvm.topi.testing_resampling import resize3d_python as resize3d_python
 from tilewright.tvm.topi.windows import padding_of
 
 Array = Any
+
+
+def __getattr__(name: str) -> Any:
+    for other in (testing_moves, testing_vision):
+        if not name.startswith("_") and hasattr(other, name):
+            return getattr(other, name)
+    raise AttributeError(f"tvm.topi.testing has no {name!r}")
 
 
 def _spatial(value: Any, rank: int) -> list[int]:
@@ -47,7 +55,8 @@ def convolved(
 
 
 def _in_layout(layout: str, kernel_layout: str) -> Callable[..., Array]:
-    """:func:`convolved` of data and kernels in a layout."""
+    """:func:`convolved` of data and kernels in a layout; behind the padding stands TVM's next
+    parameter, of one dimension the dilation, of more the groups."""
     spatial = "".join(c for c in layout if c in "DHW")
 
     def function(
@@ -55,9 +64,9 @@ def _in_layout(layout: str, kernel_layout: str) -> Callable[..., Array]:
         w_np: Array,
         stride: Any = 1,
         padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
+        more: Any = 1,
     ) -> Array:
+        dilation, groups = (more, 1) if len(spatial) == 1 else (1, more)
         x = a_np.transpose([layout.index(c) for c in "NC" + spatial])
         w = w_np.transpose([kernel_layout.index(c) for c in "OI" + spatial])
         out = convolved(x, w, stride, padding, groups, dilation)
@@ -222,7 +231,8 @@ def poolnd_python(
         own = x[np.ix_(range(x.shape[0]), range(x.shape[1]), *places)]
         axes = tuple(range(2, x.ndim))
         if 0 in own.shape:
-            value: Any = np.finfo(dtype).min if pool_type == "max" else 0
+            lowest = pool_type == "max" and not count_include_pad
+            value: Any = np.finfo(dtype).min if lowest else 0
         else:
             value = own.max(axes) if pool_type == "max" else own.sum(axes) / max(count, 1)
         made[(..., *o)] = value
@@ -260,151 +270,6 @@ def dense(
     out = x.astype(out_dtype or x.dtype) @ y.T.astype(out_dtype or x.dtype)
     out = out + bias if use_bias else out
     return np.maximum(out, 0) if use_relu else out
-
-
-def _blocks(shape: Sequence[int], size: int) -> tuple[int, int, int, int]:
-    n, c, h, w = shape
-    return n, c, h // size, w // size
-
-
-def space_to_depth_python(data: Array, block_size: int) -> Array:
-    n, c, h, w = _blocks(data.shape, block_size)
-    apart = data.reshape(n, c, h, block_size, w, block_size)
-    return apart.transpose(0, 3, 5, 1, 2, 4).reshape(n, c * block_size**2, h, w)
-
-
-def depth_to_space_python(data: Array, block_size: int, mode: str = "DCR") -> Array:
-    n, c, h, w = data.shape
-    each = c // block_size**2
-    if mode == "DCR":
-        apart = data.reshape(n, block_size, block_size, each, h, w).transpose(0, 3, 4, 1, 5, 2)
-    else:
-        apart = data.reshape(n, each, block_size, block_size, h, w).transpose(0, 1, 4, 2, 5, 3)
-    return apart.reshape(n, each, h * block_size, w * block_size)
-
-
-def space_to_batch_nd_python(
-    data: Array, block_shape: Any, pad_before: Any, pad_after: Any, pad_value: float = 0
-) -> Array:
-    rest = data.ndim - 1 - len(block_shape)
-    around = [(0, 0), *zip(pad_before, pad_after, strict=True), *[(0, 0)] * rest]
-    x, rank = np.pad(data, around, constant_values=pad_value), len(block_shape)
-    shape = [v for e, b in zip(x.shape[1:], block_shape, strict=False) for v in (e // b, b)]
-    apart = x.reshape(x.shape[0], *shape, *x.shape[1 + rank :])
-    order = [
-        *range(2, 2 * rank + 1, 2),
-        0,
-        *range(1, 2 * rank, 2),
-        *range(2 * rank + 1, apart.ndim),
-    ]
-    parts = apart.transpose(order)
-    return parts.reshape(
-        -1, *(e // b for e, b in zip(x.shape[1:], block_shape, strict=False)), *x.shape[1 + rank :]
-    )
-
-
-def batch_to_space_nd_python(
-    data: Array, block_shape: Any, crop_begin_list: Any, crop_end_list: Any
-) -> Array:
-    rank = len(block_shape)
-    apart = data.reshape(*block_shape, -1, *data.shape[1:])
-    order = [
-        rank,
-        *(v for k in range(rank) for v in (rank + 1 + k, k)),
-        *range(2 * rank + 1, apart.ndim),
-    ]
-    whole = apart.transpose(order)
-    shape = [e * b for e, b in zip(data.shape[1:], block_shape, strict=False)]
-    made = whole.reshape(-1, *shape, *data.shape[1 + rank :])
-    cut = [
-        slice(b, made.shape[1 + k] - e)
-        for k, (b, e) in enumerate(zip(crop_begin_list, crop_end_list, strict=True))
-    ]
-    return made[(slice(None), *cut)]
-
-
-def one_hot(
-    indices: Array, on_value: Any, off_value: Any, depth: int, axis: int, dtype: str
-) -> Array:
-    hot = (indices[..., None] == np.arange(depth)).astype(bool)
-    return np.moveaxis(np.where(hot, on_value, off_value).astype(dtype), -1, axis)
-
-
-def gather_python(data: Array, axis: int, indices: Array) -> Array:
-    cut = tuple(
-        slice(e) if d != axis % data.ndim else slice(None) for d, e in enumerate(indices.shape)
-    )
-    return np.take_along_axis(data[cut], indices.astype("int64"), axis)
-
-
-def gather_nd_python(a_np: Array, indices_np: Array) -> Array:
-    return a_np[tuple(indices_np.astype("int64"))]
-
-
-def strided_slice_python(
-    data: Array, begin: Any, end: Any, strides: Any, slice_mode: str = "end", axes: Any = None
-) -> Array:
-    cut = [slice(None)] * data.ndim
-    for k, d in enumerate(axes or range(len(begin))):
-        step = 1 if slice_mode == "size" or not strides or k >= len(strides) else strides[k]
-        stop = None if end is None or k >= len(end) else end[k]
-        if slice_mode == "size" and stop is not None:
-            stop = None if stop < 0 else begin[k] + stop
-        cut[d] = slice(begin[k], stop, step)
-    return data[tuple(cut)]
-
-
-def strided_set_python(data: Array, v: Array, begin: Any, end: Any, strides: Any) -> Array:
-    made = data.copy()
-    steps = [*strides, *[1] * (len(begin) - len(strides))]
-    made[tuple(slice(b, e, s) for b, e, s in zip(begin, end, steps, strict=True))] = v
-    return made
-
-
-def reverse_sequence(data: Array, seq_lengths: Array, seq_axis: int, batch_axis: int) -> Array:
-    made = data.copy()
-    for b, n in enumerate(seq_lengths):
-        own = [slice(None)] * data.ndim
-        own[batch_axis] = slice(b, b + 1)
-        own[seq_axis] = slice(int(n))
-        made[tuple(own)] = np.flip(data[tuple(own)], seq_axis)
-    return made
-
-
-def sequence_mask(data: Array, valid_length: Array, mask_value: float, axis: int) -> Array:
-    places = np.arange(data.shape[axis])
-    shape = (-1, 1) if axis == 0 else (1, -1)
-    inside = places.reshape(shape) < valid_length.reshape(shape[::-1])
-    return np.where(inside.reshape(*inside.shape, *[1] * (data.ndim - 2)), data, mask_value)
-
-
-def matrix_set_diag(
-    input_np: Array, diagonal: Array, k: Any = 0, align: str = "RIGHT_LEFT"
-) -> Array:
-    low, high = (k, k) if isinstance(k, int) else tuple(k)
-    made, wide = input_np.copy(), diagonal.shape[-1]
-    sup, sub = align.split("_")
-    for far in range(low, high + 1):
-        line = (
-            diagonal
-            if low == high and diagonal.ndim < input_np.ndim
-            else diagonal[..., high - far, :]
-        )
-        count = min(made.shape[-2] + min(far, 0), made.shape[-1] - max(far, 0))
-        skip = wide - count if (sup if far >= 0 else sub) == "RIGHT" else 0
-        for n in range(count):
-            made[..., n - min(far, 0), n + max(far, 0)] = line[..., skip + n]
-    return made
-
-
-def searchsorted_ref(sorted_sequence: Array, values: Array, right: bool, out_dtype: str) -> Array:
-    side: Any = "right" if right else "left"
-    if sorted_sequence.ndim == 1:
-        return np.searchsorted(sorted_sequence, values, side).astype(out_dtype)
-    rows = sorted_sequence.reshape(-1, sorted_sequence.shape[-1])
-    given = values.reshape(len(rows), -1)
-    found = [np.searchsorted(a, b, side) for a, b in zip(rows, given, strict=True)]
-    return np.stack(found).reshape(values.shape).astype(out_dtype)
 
 
 def get_injective_schedule(target: Any) -> Callable[..., Any]:
@@ -459,3 +324,22 @@ def conv3d_ncdhw_python(
 
 def adaptive_pool_channel_first(np_data: Array, out_size: Any, pool_type: str) -> Array:
     return adaptive_pool(np_data, out_size, pool_type, "NC" + "DHW"[5 - np_data.ndim :])
+
+
+def compare_numpy_tvm(
+    inputs: Sequence[Array], output: Array, target: Any, device: Any, compute: Any, schedule: Any
+) -> None:
+    """Compare what ``compute`` makes of arrays, by a schedule, with ``output``.
+
+    Raises :class:`AssertionError` where they differ by more than 1e-4, relative or absolute.
+    """
+    from tilewright import te
+    from tilewright.tvm import nd, programs
+
+    tensors = [te.placeholder(x.shape, str(x.dtype), f"in{k}") for k, x in enumerate(inputs)]
+    with make_target(target):
+        made = compute(*tensors)
+        kernel = programs.build(schedule([made]), [*tensors, made])
+    found = nd.array(np.zeros(output.shape, output.dtype), device)
+    kernel(*(nd.array(x, device) for x in inputs), found)
+    np.testing.assert_allclose(found.numpy(), output, rtol=1e-4, atol=1e-4)
