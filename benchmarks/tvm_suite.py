@@ -7,7 +7,8 @@ by how many tests have them.
 
 ``--only LIST`` counts the tests that are named in a file, one a line, such as those that pass on
 TVM itself: ``--tvm --list LIST``, with the Python that has TVM. A test speaks of TVM's internals
-where its text, or a helper that it calls, has a name of ``INTERNALS``; these are counted apart.
+where its text, or a helper that it calls, has a name of ``INTERNALS``, or one that the file imports
+from such a module; all tests do of a file that cannot be loaded without. These are counted apart.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from types import ModuleType
 from typing import Any
 
 #: Names of what has no counterpart: passes, TVMScript, hybrid script, Relay and Relax, registered
-#: functions of TVM's own tests. A file whose head imports one speaks of it in all tests.
+#: functions of TVM's own tests, schedules of TIR, and what AutoTVM falls back to for each operator.
 INTERNALS = (
     r"tir\.transform|tvm\.script|tvm\.te\.hybrid|\brelay\b|\brelax\b|tir\.analysis|_ffi\b|"
-    r"schedule_record|primitive_record|\btest\.op\."
+    r"schedule_record|primitive_record|\btest\.op\.|tir\.Schedule|_fallback_schedule|"
+    r"fallback_schedule_cpu|micro_kernel"
 )
 _RESULT = "tvm_suite "
 
@@ -115,7 +117,13 @@ def internal(path: Path) -> set[str]:
     text = path.read_text()
     tree = ast.parse(text)
     head = [n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom))]
-    if any(re.search(INTERNALS, _imported(n)) for n in head):
+    imported = {
+        alias.asname or alias.name.split(".")[0]
+        for n in head
+        for alias in n.names
+        if re.search(INTERNALS, _imported(n, alias))
+    } - {"tvm"}
+    if any(imported & _evaluated(n) for n in tree.body):
         return {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     everything = [*tree.body, *(node for c in classes for node in c.body)]
@@ -124,17 +132,31 @@ def internal(path: Path) -> set[str]:
     for node in everything:
         if isinstance(node, ast.FunctionDef):
             source = "\n".join(ast.unparse(part) for part in (*node.decorator_list, *node.body))
-            speaks[node.name] = re.search(INTERNALS, source) is not None
             calls[node.name] = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+            named = bool(imported & calls[node.name])
+            speaks[node.name] = named or re.search(INTERNALS, source) is not None
     for _ in calls:
         for name, used in calls.items():
             speaks[name] |= any(speaks.get(other, False) for other in used if other != name)
     return {name for name, found in speaks.items() if found}
 
 
-def _imported(node: ast.Import | ast.ImportFrom) -> str:
-    names = ", ".join(alias.name for alias in node.names)
-    return f"{node.module}.{names}" if isinstance(node, ast.ImportFrom) else names
+def _evaluated(node: ast.stmt) -> set[str]:
+    """The names that are needed while a file is loaded."""
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return set()
+    parts: list[ast.AST] = [node]
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        parts = list(node.decorator_list)
+    if isinstance(node, ast.FunctionDef):
+        parts += [
+            a.annotation for a in ast.walk(node.args) if isinstance(a, ast.arg) and a.annotation
+        ]
+    return {n.id for part in parts for n in ast.walk(part) if isinstance(n, ast.Name)}
+
+
+def _imported(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:
+    return f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name
 
 
 def main() -> None:

@@ -484,7 +484,8 @@ class Call(Expr):
     @property
     def op(self) -> Any:
         """TVM's name of what is called: an object whose ``name`` is such as ``tir.exp``."""
-        return SimpleNamespace(name=f"tir.{self.name}")
+        real = self.name == "abs" and self.dtype.is_float
+        return SimpleNamespace(name=f"tir.{'f' * real}{self.name}")
 
 
 class LetExpr(Expr):

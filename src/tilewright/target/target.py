@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, replace
@@ -56,6 +57,17 @@ _ROOMY = REGISTERS // 64
 
 
 @dataclass(frozen=True)
+class _Features:
+    known: dict[str, bool]
+    listed: set[str]
+
+    def __getattr__(self, name: str) -> bool:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.known.get(name, name.removeprefix("has_") in self.listed)
+
+
+@dataclass(frozen=True)
 class Target:
     """Where a kernel will run.
 
@@ -106,6 +118,14 @@ class Target:
     def keys(self) -> tuple[str, ...]:
         """What TVM calls its keys: the kind, and "cpu" or "gpu"."""
         return (self.kind, "gpu" if self.is_gpu else "cpu")
+
+    @property
+    def features(self) -> Any:
+        """TVM's name of what a CPU has, such as ``has_sve``, for one that is described by a triple:
+        an attribute for each of its features, and ``is_aarch64``."""
+        triple, _, flags = self.arch.partition("/")
+        listed = {flag[1:] for flag in re.findall(r"\+[\w.]+", flags)}
+        return _Features({"is_aarch64": triple.startswith("aarch64")}, listed)
 
     @property
     def is_gpu(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.buffer import Buffer
@@ -47,10 +47,10 @@ def as_shape(shape: Value | Sequence[Value], what: str) -> tuple[Expr, ...]:
     return tuple(extents)
 
 
-def _operated(name: str, *operands: Any) -> Any:
+def _operated(function: str | Callable[..., Any], *operands: Any) -> Any:
     from tilewright.te.arithmetic import elementwise  # it computes tensors of tensors
 
-    return elementwise(name, *operands)
+    return elementwise(function, *operands, name="" if isinstance(function, str) else "T_cast")
 
 
 def _whole(name: str, reflected: bool = False) -> Any:
@@ -96,7 +96,9 @@ class Tensor(Operand):
 
     def astype(self, to: str) -> Any:
         """The tensor, or the element of one without dimensions, converted to another type."""
-        return _operated("cast", to, self) if self.ndim else super().astype(to)
+        if not self.ndim:
+            return super().astype(to)
+        return _operated(lambda value: value.astype(to), self)
 
     def __eq__(self, other: object) -> Any:
         return self is other

@@ -88,16 +88,19 @@ IMAGE = _promoted(resampling.NAMES)
 _SHARED = "depthwise_conv2d depthwise_conv2d_nchw relu scale_shift scale_shift_nchw".split()
 
 
-class _Refused:
-    """A function, or a module of functions, that has no counterpart: ``namespace`` has others."""
+class _Named:
+    """A function, or TVM's module of that name, whose names are those of ``namespace``; it is
+    refused when it is called where it has no counterpart."""
 
-    def __init__(self, namespace: Any, name: str) -> None:
-        self._space, self._name = namespace, name
+    def __init__(self, namespace: Any, name: str, function: Any = None) -> None:
+        self._space, self._name, self._function = namespace, name, function
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._space, name)
 
-    def __call__(self, *_: Any, **__: Any) -> Any:
+    def __call__(self, *args: Any, **more: Any) -> Any:
+        if self._function is not None:
+            return self._function(*args, **more)
         raise LanguageError(
             f"tvm.{self._space._namespace}.{self._name} has no counterpart: use the operator of "
             "tvm.topi, tvm.topi.nn or tvm.topi.image that computes it, with a schedule of "
@@ -111,7 +114,7 @@ class _Operators(Namespace):
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") and not name.startswith("__"):
-            return _Refused(self, name)
+            return _Named(self, name)
         return super().__getattr__(name)
 
 
@@ -131,7 +134,7 @@ for _name in ("nms", "rcnn", "reorg", "ssd"):
     sys.modules[f"tilewright.tvm.topi.vision.{_name}"] = vision
 vision.rcnn = vision.ssd = vision
 for _name in ("all_class_non_max_suppression", "proposal", "regular_non_max_suppression"):
-    setattr(vision, _name, _Refused(vision, _name))
+    setattr(vision, _name, _Named(vision, _name))
 util = utils
 tag: Any = Namespace(
     "topi.tag",
@@ -149,9 +152,20 @@ tag: Any = Namespace(
 
 #: What TVM adds to the name of an operator for one algorithm, of which the schedule decides here.
 _VARIANT = re.compile(
-    r"_(nopack|pack|dynamic|small_batch|large_batch|tensorcore|winograd(_direct|_tensorcore)?|int8|"
-    r"spatial_pack|cudnn|cublas|padded)$"
+    r"^compute_|_(nopack|pack|dynamic|small_batch|large_batch|tensorcore|int8|spatial_pack|cudnn|"
+    r"cublas|padded|winograd(_direct|_tensorcore)?|hybrid(_SVE|_SME)?|"
+    r"quantized_(interleaved|native))$"
 )
+#: What TVM has modules for, which a machine's heading may also be asked for by their names.
+_FILES = (
+    "batch_matmul", "conv1d", "conv2d", "conv2d_transpose", "conv3d", "dense", "depthwise_conv2d",
+    "softmax",
+)  # fmt: skip
+
+
+def _operator(name: str) -> str:
+    """The operator that a machine's function of this name computes."""
+    return _VARIANT.sub("", name).replace("_NHWC", "_nhwc")
 
 
 class _Machine(Namespace):
@@ -165,12 +179,13 @@ class _Machine(Namespace):
         if name.startswith("__"):
             raise AttributeError(name)
         for known in (NN, NAMES, IMAGE, VISION):
-            for wanted in (name, _VARIANT.sub("", name)):
+            for wanted in (name, _operator(name)):
                 if wanted in known:
-                    return known[wanted]
+                    found = known[wanted]
+                    return _Named(self, name, found) if name in _FILES else found
         if name.startswith("schedule_") or name == "default_schedule":
             return schedules.schedule_any
-        return _Refused(self, name)
+        return _Named(self, name)
 
 
 _KINDS = "arm_cpu bifrost cuda generic gpu hexagon hls intel_graphics mali rocm x86".split()

@@ -26,8 +26,13 @@ from tilewright.tvm.topi.transform import (
 )
 
 
+def _index(i: Any) -> Any:
+    """An index of a type that indices have; real numbers are cut."""
+    return i if i.dtype.is_int and i.dtype.bits >= 32 else i.astype("int32")
+
+
 def _inside(i: Any, extent: Any, mode: str = "clip") -> Any:
-    i = i if i.dtype.bits >= 32 else i.astype("int32")
+    i = _index(i)
     extent = ops.cast(i.dtype, extent)
     if mode == "wrap":
         return te.floormod(te.floormod(i, extent) + extent, extent)
@@ -35,7 +40,7 @@ def _inside(i: Any, extent: Any, mode: str = "clip") -> Any:
 
 
 def _negative(i: Any, extent: Any) -> Any:
-    i = i if i.dtype.bits >= 32 else i.astype("int32")
+    i = _index(i)
     return _inside(te.Select(i < 0, i + ops.cast(i.dtype, extent), i), extent)
 
 

@@ -87,10 +87,11 @@ def rms_norm(data: Tensor, weight: Any, axis: Any, epsilon: float = 1e-5) -> Any
 def instance_norm(
     data: Tensor, gamma: Any, beta: Any, axis: Any, epsilon: float = 1e-5, channel_axis: int = 1
 ) -> Any:
-    return _normalised(
-        data, axes_of(axis, data.ndim), epsilon, _affine(gamma, beta, lambda i: [i[channel_axis]]),
-        True, "instance_norm",
-    )  # fmt: skip
+    """``gamma`` and ``beta`` have the dimensions ``axis``, or those of the channels alone."""
+    axes = axes_of(axis, data.ndim)
+    own = axes if gamma is not None and gamma.ndim == len(axes) else [channel_axis]
+    scale = _affine(gamma, beta, lambda i: [i[d] for d in own])
+    return _normalised(data, axes, epsilon, scale, True, "instance_norm")
 
 
 def group_norm(
@@ -194,9 +195,10 @@ def lrn(
         return te.sum(te.if_then_else(inside, value * value, te.const(0, data.dtype)), axis=k)
 
     total = te.compute(data.shape, squares, "T_lrn_sum")
+    by, first = te.const(alpha / size, data.dtype), te.const(bias, data.dtype)
     return te.compute(
         data.shape,
-        lambda *i: data(*i) / te.power(bias + alpha * total(*i) / size, beta),
+        lambda *i: data(*i) / te.power(total(*i) * by + first, te.const(beta, data.dtype)),
         "T_lrn",
         tag="elemwise",
     )

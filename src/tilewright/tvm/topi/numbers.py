@@ -9,6 +9,7 @@ from typing import Any
 from tilewright import te
 from tilewright.ir import ops
 from tilewright.ir.errors import LanguageError
+from tilewright.ir.expr import IntImm
 from tilewright.te import Tensor
 from tilewright.te.arithmetic import elementwise
 from tilewright.topi.reduction import dimension
@@ -158,23 +159,51 @@ def tensordot(a: Tensor, b: Tensor, axes: Any) -> Any:
 
 
 def einsum(subscripts: str, *operand: Tensor) -> Any:
-    """The sum over the letters that are not in the result, without "..."."""
-    given, _, result = subscripts.replace(" ", "").partition("->")
-    terms = given.split(",")
-    if "->" not in subscripts:
-        result = "".join(sorted(c for c in set(given) - {","} if given.count(c) == 1))
-    if "." in subscripts or len(terms) != len(operand):
+    """The sum over the letters that are not in the result; "..." are the dimensions that are left,
+    broadcast from behind, and an extent of 1 is repeated."""
+    given, arrow, result = subscripts.replace(" ", "").partition("->")
+    terms, rest = given.split(","), "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    counts = [x.ndim - len(t.replace("...", "")) for t, x in zip(terms, operand, strict=False)]
+    many = max([0, *(n for n, t in zip(counts, terms, strict=False) if "..." in t)])
+    whole = rest[:many]
+    terms = [
+        t.replace("...", whole[many - max(n, 0) :]) for t, n in zip(terms, counts, strict=False)
+    ]
+    fits = all(len(t) == x.ndim for t, x in zip(terms, operand, strict=False))
+    if len(given.split(",")) != len(operand) or not fits:
         raise LanguageError(
             f"einsum: {subscripts!r} does not say the axes of {len(operand)} tensors"
         )
-    extents = {
-        c: e for t, x in zip(terms, operand, strict=True) for c, e in zip(t, x.shape, strict=True)
-    }
+    letters = "".join(terms)
+    result = result.replace("...", whole)
+    if not arrow:
+        once = {c for c in letters if letters.count(c) == 1 and c not in whole}
+        result = whole + "".join(sorted(once))
+    extents: dict[str, Any] = {}
+    for t, x in zip(terms, operand, strict=True):
+        for c, e in zip(t, x.shape, strict=True):
+            if c not in extents or ops.is_const(extents[c], 1):
+                extents[c] = e
     over = {c: te.reduce_axis((0, e), c) for c, e in extents.items() if c not in result}
+
+    def read(x: Tensor, term: str, at: dict[str, Any]) -> Any:
+        if not x.ndim:
+            return x.as_scalar()
+        index, inside = [], []
+        for c, e in zip(term, x.shape, strict=True):
+            i = at[c]
+            if e is not extents[c] and not isinstance(
+                e, IntImm
+            ):  # another variable, which may be 1
+                i = te.min(i, e - 1)
+                inside.append(e > 0)
+            index.append(0 if ops.is_const(e, 1) else i)
+        value = x(*index)
+        return te.if_then_else(te.all(*inside), value, te.const(0, x.dtype)) if inside else value
 
     def element(*i: Any) -> Any:
         at = {**dict(zip(result, i, strict=True)), **over}
-        values = [x(*(at[c] for c in t)) for t, x in zip(terms, operand, strict=True)]
+        values = [read(x, t, at) for t, x in zip(terms, operand, strict=True)]
         value = functools.reduce(ops.mul, values)
         return te.sum(value, axis=list(over.values())) if over else value
 

@@ -8,8 +8,15 @@ from typing import Any
 from tilewright import te
 from tilewright.ir import ops
 from tilewright.te import Tensor
-from tilewright.te.arithmetic import elementwise
+from tilewright.te.arithmetic import common_shape, elementwise
 from tilewright.topi.reduction import dimension
+
+
+def _batch(x: Tensor, at: list[Any]) -> list[Any]:
+    """The indices of a matrix among those of ``x``, which are broadcast from behind."""
+    lead = x.shape[:-2]
+    own = at[len(at) - len(lead) :]
+    return [0 if ops.is_const(e, 1) else i for e, i in zip(lead, own, strict=True)]
 
 
 def matmul(
@@ -23,12 +30,14 @@ def matmul(
 
     def element(*i: Any) -> Any:
         *b, m, n = i
-        left = tensor_a(*b, k, m) if transpose_a else tensor_a(*b, m, k)
-        right = tensor_b(n, k) if transpose_b else tensor_b(k, n)
+        p, q = _batch(tensor_a, b), _batch(tensor_b, b)
+        left = tensor_a(*p, k, m) if transpose_a else tensor_a(*p, m, k)
+        right = tensor_b(*q, n, k) if transpose_b else tensor_b(*q, k, n)
         return te.sum(left.astype(out) * right.astype(out), axis=k)
 
     name = "T_dense" if transpose_b and not transpose_a else "T_matmul"
-    made = te.compute((*tensor_a.shape[:-2], rows, columns), element, name, tag="dense")
+    batch = common_shape([tensor_a.shape[:-2], tensor_b.shape[:-2]])
+    made = te.compute((*batch, rows, columns), element, name, tag="dense")
     return (
         made
         if bias is None

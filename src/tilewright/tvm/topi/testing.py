@@ -140,8 +140,9 @@ def log_softmax_python(a_np: Array, axis: int = 1) -> Array:
 
 
 def _normalised(x: Array, axes: Any, epsilon: float) -> Array:
-    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
-    return (x - mean) / np.sqrt(variance + epsilon)
+    wide = x.astype("float32") if x.dtype == "float16" else x
+    mean, variance = wide.mean(axes, keepdims=True), wide.var(axes, keepdims=True)
+    return (wide - mean) / np.sqrt(variance + epsilon)
 
 
 def layer_norm_python(
@@ -151,15 +152,18 @@ def layer_norm_python(
     shape = [e if d in [a % data.ndim for a in axes] else 1 for d, e in enumerate(data.shape)]
     made = _normalised(data, axes, epsilon)
     made = made * gamma.reshape(shape) if gamma is not None else made
-    return made + beta.reshape(shape) if beta is not None else made
+    made = made + beta.reshape(shape) if beta is not None else made
+    return made.astype(data.dtype)
 
 
 def instance_norm_python(
     data: Array, gamma: Any, beta: Any, axis: Any, epsilon: float = 1e-5
 ) -> Array:
-    shape = [e if d == 1 else 1 for d, e in enumerate(data.shape)]
+    own = [a % data.ndim for a in axis] if gamma.ndim == len(axis) else [1]
+    shape = [e if d in own else 1 for d, e in enumerate(data.shape)]
     made = _normalised(data, tuple(axis), epsilon)
-    return made * gamma.reshape(shape) + (0 if beta is None else beta.reshape(shape))
+    made = made * gamma.reshape(shape) + (0 if beta is None else beta.reshape(shape))
+    return made.astype(data.dtype)
 
 
 def group_norm_python(
@@ -172,13 +176,16 @@ def group_norm_python(
     made = _normalised(apart, over, epsilon).reshape(data.shape)
     shape = [e if d == c else 1 for d, e in enumerate(data.shape)]
     made = made * gamma.reshape(shape) if gamma is not None else made
-    return made + beta.reshape(shape) if beta is not None else made
+    made = made + beta.reshape(shape) if beta is not None else made
+    return made.astype(data.dtype)
 
 
 def rms_norm_python(data: Array, weight: Array, axis: Any, epsilon: float = 1e-5) -> Array:
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
     shape = [e if d in [a % data.ndim for a in axes] else 1 for d, e in enumerate(data.shape)]
-    return data / np.sqrt((data**2).mean(axes, keepdims=True) + epsilon) * weight.reshape(shape)
+    wide = data.astype("float32") if data.dtype == "float16" else data
+    made = wide / np.sqrt((wide**2).mean(axes, keepdims=True) + epsilon) * weight.reshape(shape)
+    return made.astype(data.dtype)
 
 
 def batch_norm(

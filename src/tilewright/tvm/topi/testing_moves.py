@@ -104,8 +104,9 @@ def strided_slice_python(
 
 def strided_set_python(data: Array, v: Array, begin: Any, end: Any, strides: Any) -> Array:
     made = data.copy()
-    steps = [*strides, *[1] * (len(begin) - len(strides))]
-    made[tuple(slice(b, e, s) for b, e, s in zip(begin, end, steps, strict=True))] = v
+    given = strides or []
+    steps = [*given, *[1] * (len(begin) - len(given))]
+    made[tuple(slice(b, e, s) for b, e, s in zip(begin, end, steps, strict=False))] = v
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from tilewright.te import Tensor
 from tilewright.te.arithmetic import read
 from tilewright.topi.reduction import dimension
 from tilewright.tvm.topi.elements import axes_of
+from tilewright.tvm.topi.shapes import make_idx, simplify, within_index
 
 
 def moved(shape: Any, element: Callable[..., Any], name: str) -> Any:
@@ -115,9 +117,13 @@ def flip(a: Tensor, axis: int = 0) -> Any:
 
 def reverse_sequence(a: Tensor, seq_lengths: Tensor, seq_axis: int = 1, batch_axis: int = 0) -> Any:
     d, b = dimension(seq_axis, a.ndim), dimension(batch_axis, a.ndim)
+    if not ops.is_const(simplify(ops.sub(seq_lengths.shape[0], a.shape[b])), 0):
+        raise LanguageError(
+            f"reverse_sequence: {seq_lengths.shape[0]} lengths for {a.shape[b]} sequences"
+        )
 
     def element(*i: Any) -> Any:
-        length = seq_lengths(i[b]).astype("int32")
+        length = te.min(seq_lengths(i[b]).astype("int32"), a.shape[d])
         place = te.if_then_else(i[d] < length, length - 1 - i[d], i[d])
         return a(*put(i, d, te.max(te.min(place, a.shape[d] - 1), 0)))
 
@@ -149,6 +155,9 @@ def strided_slice(
     a: Tensor, begin: Any, end: Any, strides: Any = None, axes: Any = None,
     slice_mode: str = "end", assume_inbound: bool = True,
 ) -> Any:  # fmt: skip
+    if isinstance(begin, Tensor):
+        shape = [te.var(f"n{d}") for d in range(a.ndim)]
+        return dynamic_strided_slice(a, begin, end, strides, shape)
     found = _slices(a, begin, end, strides, axes, slice_mode)
     return moved(
         [count for _, count, _ in found],
@@ -157,8 +166,36 @@ def strided_slice(
     )
 
 
+def dynamic_strided_slice(
+    a: Tensor, begin: Tensor, end: Tensor, strides: Any, output_shape: Any
+) -> Any:
+    """The slice whose ends and steps are elements of tensors, one a dimension.
+
+    The shape of the result is what the caller says it is: elements that it has beyond the slice
+    are undefined.
+    """
+
+    def element(*i: Any) -> Any:
+        at = []
+        for d, v in enumerate(i):
+            extent = a.shape[d]
+            known = isinstance(strides, Tensor) and d < integers(strides.shape)[0]
+            step = strides(d).astype("int32") if known else ops.const(1)
+            if d >= integers(begin.shape)[0]:
+                at.append(te.max(te.min(v, extent - 1), 0))
+                continue
+            start = begin(d).astype("int32")
+            start = te.max(te.Select(start < 0, start + extent, start), 0)
+            at.append(te.max(te.min(te.min(start, extent - 1) + v * step, extent - 1), 0))
+        return a(*at)
+
+    return moved(output_shape, element, "T_dynamic_strided_slice")
+
+
 def strided_set(a: Tensor, v: Tensor, begin: Any, end: Any, strides: Any = None) -> Any:
-    found = _slices(a, _rows(begin), _rows(end), _rows(strides) if strides else None, None)
+    if isinstance(begin, Tensor):
+        return _dynamic_strided_set(a, v, begin, end, strides)
+    found = _slices(a, list(begin), list(end), list(strides) if strides else None, None)
 
     def element(*i: Any) -> Any:
         inside, place = [], []
@@ -171,10 +208,32 @@ def strided_set(a: Tensor, v: Tensor, begin: Any, end: Any, strides: Any = None)
     return moved(a.shape, element, "T_strided_set")
 
 
-def _rows(values: Any) -> list[int]:
-    if isinstance(values, Tensor):
-        raise LanguageError("strided_set: begin, end and strides are to be lists of integers")
-    return list(values)
+def _dynamic_strided_set(a: Tensor, v: Tensor, begin: Tensor, end: Tensor, strides: Any) -> Any:
+    def element(*i: Any) -> Any:
+        inside, place = [], []
+        for d, at in enumerate(i):
+            known = isinstance(strides, Tensor) and d < integers(strides.shape)[0]
+            step = strides(d).astype("int32") if known else ops.const(1)
+            first, last = ops.const(0), a.shape[d]
+            if d < integers(begin.shape)[0]:
+                first, last = (
+                    te.Select(v < 0, v + a.shape[d], v)
+                    for v in (begin(d).astype("int32"), end(d).astype("int32"))
+                )
+                last = te.max(te.min(last, a.shape[d]), -1)
+            inside.append(within_index(first, last, step, at))
+            found = make_idx(first, last, step, a.shape[d], at)
+            place.append(te.max(te.min(found, v.shape[d] - 1), 0))
+        return te.if_then_else(te.all(*inside), v(*place), a(*i))
+
+    return moved(a.shape, element, "T_strided_set")
+
+
+def __getattr__(name: str) -> Any:
+    """TVM's module of this name has functions that stand elsewhere here."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return getattr(importlib.import_module("tilewright.tvm.topi"), name)
 
 
 def concatenate(a_tuple: Sequence[Tensor], axis: int = 0) -> Any:
@@ -289,7 +348,7 @@ NAMES: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
         broadcast_to, concatenate, expand_dims, expand_like, flip, layout_transform, repeat,
-        reshape, reverse_sequence, split, squeeze, stack, strided_set, strided_slice, tile,
-        transpose,
+        dynamic_strided_slice, reshape, reverse_sequence, split, squeeze, stack, strided_set,
+        strided_slice, tile, transpose,
     )
 }  # fmt: skip
