@@ -173,3 +173,28 @@ def test_resizing_agrees_with_the_product_of_weights(method, mode):
     tvm.build(topi.generic.schedule_injective([B]), [A, B], "llvm")(tvm.nd.array(given), out)
     expected = topi.testing.resize2d_python(given, (2, 1.5), "NCHW", method, mode)
     tvm.testing.assert_allclose(out.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_programs_are_equal_but_for_the_names_of_what_they_declare():
+    x, y, z = te.var("x"), te.var("y"), te.var("z")
+    equal = tvm.ir.structural_equal
+    assert equal(x + 2 * y, x + 2 * y)
+    assert not equal(x + 2 * y, y + 2 * x)
+    assert equal(x + 2 * y, y + 2 * x, map_free_vars=True)
+    assert not equal(x + y, x + x, map_free_vars=True)
+    assert not equal(x + x, x + z, map_free_vars=True)
+
+    def program(name, factor, extent=8):
+        A = te.placeholder((extent,), name=name)
+        k = te.reduce_axis((0, extent), name + "k")
+        B = te.compute((2,), lambda i: te.sum(A[k] * (i + factor), axis=k), name=name + "b")
+        return tvm.lower(te.create_schedule(B.op), [A, B])["main"], B.op.body[0]
+
+    (one, sums), (same, again), (other, _) = program("a", 3), program("c", 3), program("a", 4)
+    assert equal(one, same)
+    assert not equal(one, other)
+    assert not equal(one, program("a", 3, 9)[0])
+    assert not equal(sums, again)  # they read other inputs
+    assert equal(sums, again, map_free_vars=True)
+    with pytest.raises(ValueError, match="these differ"):
+        tvm.ir.assert_structural_equal(one, other)

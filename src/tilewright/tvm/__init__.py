@@ -32,12 +32,14 @@ from tilewright.schedule.transform_layout import AXIS_SEPARATOR
 from tilewright.target import Target as _Target
 from tilewright.tvm import csr as _csr
 from tilewright.tvm import functions as _functions
+from tilewright.tvm import hybrid as _hybrid
 from tilewright.tvm import intrinsics as _intrinsics
 from tilewright.tvm import ir_builder as _builder
 from tilewright.tvm import machines as _machines
 from tilewright.tvm import packed as _packed
 from tilewright.tvm import parametrize as _parametrize
 from tilewright.tvm import programs as _programs
+from tilewright.tvm import structure as _structure
 from tilewright.tvm.functions import convert as convert
 from tilewright.tvm.machines import cpu, cuda, device, opencl
 from tilewright.tvm.namespaces import Constructor as _Constructor
@@ -179,8 +181,8 @@ ir: Any = _Namespace(
     IRModule=IRModule,
     PrimExpr=_expr.Expr,
     Range=_range,
-    assert_structural_equal=_functions.assert_structural_equal,
-    structural_equal=_functions.structural_equal,
+    assert_structural_equal=_structure.assert_structural_equal,
+    structural_equal=_structure.structural_equal,
 )
 container: Any = _Namespace("container", Array=(list, tuple), Map=dict)
 error: Any = _Namespace("error", InternalError=TilewrightError, TVMError=TilewrightError)
@@ -207,6 +209,11 @@ schedule: Any = _Namespace(
     ScheduleOps=_programs.schedule_ops,
 )
 te.tensor, te.schedule = tensor, schedule
+te.hybrid = hybrid = _Namespace(
+    "te.hybrid",
+    script=_hybrid.script,
+    runtime=_Namespace("te.hybrid.runtime", HYBRID_GLOBALS=_hybrid.HYBRID_GLOBALS),
+)
 sys.modules["tilewright.tvm.te.schedule"] = schedule
 sys.modules["tilewright.tvm.te.tensor"] = tensor
 arith: Any = _Namespace("arith", Analyzer=_Analyzer)

@@ -10,11 +10,8 @@ from typing import Any
 from tilewright import te
 from tilewright.arith import Analyzer
 from tilewright.ir import ops, visit
-from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import Expr, Var
-from tilewright.ir.func import Func
-from tilewright.ir.stmt import Stmt
 from tilewright.ir.visit import loads
 from tilewright.schedule import Schedule
 from tilewright.te.operation import ComputeOp
@@ -308,37 +305,3 @@ def assert_prim_expr_equal(lhs: Any, rhs: Any) -> None:
     """Raises :class:`ValueError` where two expressions are not proved to be equal."""
     if not Analyzer().prove(ops.as_expr(lhs).equal(rhs)):
         raise ValueError(f"{lhs} and {rhs} are not equal")
-
-
-def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
-    """Whether two expressions or programs are equal but for the names of their variables and
-    buffers. ``map_free_vars`` is TVM's; names never count here."""
-    pairs: dict[Any, Any] = {}
-
-    def equal(a: Any, b: Any) -> bool:
-        if type(a) is not type(b):
-            return False
-        if isinstance(a, (Var, Buffer)):
-            return a.dtype == b.dtype and pairs.setdefault(a, b) is b
-        if isinstance(a, (tuple, list)):
-            return len(a) == len(b) and all(map(equal, a, b))
-        if isinstance(a, Func):
-            return equal((a.params, a.body), (b.params, b.body))
-        if isinstance(a, (Expr, Stmt)):
-            names = getattr(type(a), "__match_args__", ())
-            return all(equal(getattr(a, n), getattr(b, n)) for n in names if n != "name")
-        return bool(a == b)
-
-    def whole(x: Any) -> Any:
-        if isinstance(x, (list, tuple)):
-            return tuple(map(whole, x))
-        return x if isinstance(x, (Stmt, Func)) else ops.as_expr(x)
-
-    given = (whole(x) for x in (lhs, rhs))
-    return equal(*given)
-
-
-def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> None:
-    """Raises :class:`ValueError` where :func:`structural_equal` does not hold."""
-    if not structural_equal(lhs, rhs, map_free_vars):
-        raise ValueError(f"these differ:\n{lhs}\nand\n{rhs}")

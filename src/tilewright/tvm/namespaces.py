@@ -13,7 +13,6 @@ _INSTEAD = {
     "auto_scheduler": "tvm.autotvm tunes templates",
     "contrib": "declare operators with te.compute or tvm.topi, for the target cuda or llvm",
     "evaluate": "te.extern takes a statement or an expression",
-    "hybrid": "declare with te.compute",
     "intrin": "use te.call_extern, or the functions of te: te.exp, te.popcount",
     "make": "use the functions of te: te.if_then_else, te.const",
     "meta_schedule": "tvm.autotvm tunes templates",
