@@ -430,3 +430,52 @@ def test_a_convolution_is_tuned_for_a_gpu():
     a, w = real(1, 4, 6, 6), real(4, 4, 3, 3)
     wanted = reference.conv2d_nchw_python(a, w, (1, 1), (1, 1))
     tvm.testing.assert_allclose(run(func, [a, w], wanted.shape), wanted, rtol=1e-4)
+
+
+def test_a_real_scalar_is_an_argument():
+    bias = te.var("bias", "float32")
+    A, B = te.placeholder((3, 4), name="A"), te.placeholder((4, 5), name="B")
+    C = tvm.contrib.cblas.matmul(A, B)
+    D = te.compute(C.shape, lambda i, j: C[i, j] + bias, name="D")
+    func = tvm.build(te.create_schedule(D.op), [A, B, D, bias], "llvm")
+    a, b, d = real(3, 4), real(4, 5), tvm.nd.empty((3, 5))
+    for number in (10.0, np.float32(0.5), 3):
+        func(tvm.nd.array(a), tvm.nd.array(b), d, number)
+        np.testing.assert_allclose(d.numpy(), a @ b + number, rtol=1e-5)
+
+
+def test_what_is_inlined_may_be_listed_to_look_at():
+    A = te.placeholder((8,), name="A")
+    B = te.compute((8,), lambda i: A[i] + 1, name="B")
+    C = te.compute((8,), lambda i: B[i] * 2, name="C")
+    s = te.create_schedule(C.op)
+    s[B].compute_inline()
+    assert "B" not in {p.name for p in tvm.lower(s, [A, B, C])["main"].params}
+    with pytest.raises(tvm.TVMError, match="'B' is not computed by this schedule, or inlined"):
+        tvm.build(s, [A, B, C], "llvm")
+
+
+def test_a_scan_of_any_length_has_its_first_row():
+    m, n = te.var("m"), te.var("n")
+    X, state = te.placeholder((m, n), name="X"), te.placeholder((m, n), name="state")
+    first = te.compute((1, n), lambda _, i: X[0, i], name="first")
+    step = te.compute((m, n), lambda t, i: state[t - 1, i] + X[t, i], name="step")
+    total = te.scan(first, step, state, inputs=[X])
+    func = tvm.build(te.create_schedule(total.op), [X, total], "llvm")
+    x = real(5, 3)
+    np.testing.assert_allclose(run(func, [x], (5, 3)), np.cumsum(x, 0), rtol=1e-5)
+    with pytest.raises(tvm.TVMError, match="at least 1"):
+        func(tvm.nd.array(real(0, 3)), tvm.nd.array(real(0, 3)))
+
+
+def test_a_saved_kernel_is_made_a_library(tmp_path):
+    A = te.placeholder((4,), name="A")
+    B = te.compute((4,), lambda i: A[i] + 1, name="B")
+    func = tvm.build(te.create_schedule(B.op), [A, B], "llvm")
+    func.save(str(tmp_path / "add.o"))
+    tvm.contrib.cc.create_shared(str(tmp_path / "add.so"), [str(tmp_path / "add.o")])
+    x = real(4)
+    found = run(tvm.runtime.load_module(str(tmp_path / "add.so")), [x], (4,))
+    np.testing.assert_allclose(found, x + 1)
+    with pytest.raises(tvm.TVMError, match="clang"):
+        tvm.contrib.clang.create_llvm("int f;", cc=str(tmp_path / "no clang"))

@@ -91,6 +91,10 @@ class Var(Expr):
         object.__setattr__(node, "exact", exact and (t.is_bool or _index_type(t)))
         return node
 
+    def demand(self, least: int) -> None:
+        """Raise :attr:`least` to what a declaration needs, before a program is made of it."""
+        object.__setattr__(self, "least", max(self.least, least))
+
     @staticmethod
     def of(name: str, value: Expr) -> Var:
         """A variable that is to stand for ``value``."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.ir.errors import LanguageError
-from tilewright.ir.expr import Expr, Var
+from tilewright.ir.expr import Expr, IntImm, Var
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import sub
 from tilewright.te.axes import declared
@@ -81,6 +81,8 @@ def scan(
     state_placeholder : stands for the result in ``update``, and has its shape.
     inputs : TVM's list of further inputs, which are found without it.
 
+    Where the number of rows is a variable, it is at least that of the first rows from now on.
+
     >>> from tilewright import te
     >>> X, state = te.placeholder((8, 4), name="X"), te.placeholder((8, 4), name="state")
     >>> first = te.compute((1, 4), lambda _, i: X[0, i], name="first")
@@ -119,6 +121,9 @@ def scan(
                 f"scan {name}: {first.name}, {step.name} and {state.name} are to be of one type, "
                 "and all initial tensors of as many rows"
             )
+    rows = inits[0].shape[0]
+    if isinstance(whole[0], Var) and isinstance(rows, IntImm):  # which the host checks from now on
+        whole[0].demand(rows.value)
     op = ScanOp(name, tag, attrs)
     op.inits, op.updates, op.states = inits, updates, states
     begin = inits[0].shape[0]

@@ -30,6 +30,7 @@ from tilewright.schedule import relations as _relations
 from tilewright.schedule.stage import ITER_TYPES as _ITER_TYPES
 from tilewright.schedule.transform_layout import AXIS_SEPARATOR
 from tilewright.target import Target as _Target
+from tilewright.tvm import compilers as _compilers
 from tilewright.tvm import csr as _csr
 from tilewright.tvm import functions as _functions
 from tilewright.tvm import hybrid as _hybrid
@@ -238,6 +239,8 @@ driver: Any = _Namespace(
 contrib: Any = _Namespace(
     "contrib",
     cblas=_Namespace("contrib.cblas", matmul=_packed.matmul),
+    cc=_Namespace("contrib.cc", create_shared=_compilers.create_shared),
+    clang=_Namespace("contrib.clang", create_llvm=_compilers.create_llvm),
     sparse=_Namespace(
         "contrib.sparse",
         CSRNDArray=_csr.CSRNDArray,

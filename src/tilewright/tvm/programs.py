@@ -9,10 +9,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from tilewright.ir import script, text2017
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LoweringError
+from tilewright.ir.expr import Var
 from tilewright.ir.func import Func
+from tilewright.ir.ops import const, is_const
 from tilewright.ir.stmt import ForKind, Pragma, Produce, Stmt
 from tilewright.ir.visit import Rewriter, Steps
 from tilewright.lower.backend.flatten import flatten
@@ -22,7 +26,7 @@ from tilewright.lower.loops.drop_guards import drop_guards
 from tilewright.lower.loops.hoist_guards import hoist_guards
 from tilewright.lower.pipeline import form
 from tilewright.lower.pipeline import lower as lower_module
-from tilewright.runtime import Kernel
+from tilewright.runtime import Kernel, array
 from tilewright.runtime.compile import build as build_kernel
 from tilewright.schedule import Schedule
 from tilewright.schedule import create_schedule as make_schedule
@@ -62,8 +66,22 @@ class Program:
     def func(self) -> Func:
         """Its loops, in the form in which they are shown."""
         machine = current_target() or Target.parse("llvm")
+        given = self.schedule.resolved(self.args)
+        shown = [a for a in given if not isinstance(a, Tensor) or self._stands(a)]
         with configured(self.schedule, self.config):
-            return form(self.schedule, self.args, machine, self.name, self.binds, self.partial)
+            return form(self.schedule, shown, machine, self.name, self.bound, self.partial)
+
+    def _stands(self, tensor: Tensor) -> bool:
+        """Whether a tensor is in memory: one that is inlined is not."""
+        stage = self.schedule.stage_of(tensor.buffer)
+        placed = isinstance(tensor.op, PlaceholderOp)
+        return placed or (stage is not None and stage.attachment.kind != "inline")
+
+    @cached_property
+    def bound(self) -> dict[Any, Buffer]:
+        """:attr:`binds`, and for scalars that are no integers the memory that holds them."""
+        reals = [a for a in self.args if isinstance(a, Var) and not a.dtype.is_int]
+        return {**self.binds, **{v: Buffer(v.name, (const(1),), v.dtype) for v in reals}}
 
     @cached_property
     def tir(self) -> Func:
@@ -74,11 +92,11 @@ class Program:
 
     def kernel(self, target: Target | None, verify: bool) -> Kernel:
         with configured(self.schedule, self.config):
-            if not self.binds and not self.partial:
+            if not self.bound and not self.partial:
                 return build_kernel(self.schedule, self.args, target, self.name, verify)
             machine = target or Target.parse("llvm")
             module = lower_module(
-                self.schedule, self.args, machine, self.name, None, self.binds, self.partial
+                self.schedule, self.args, machine, self.name, None, self.bound, self.partial
             )
             return build_kernel(module, target=machine, verify=verify)
 
@@ -283,6 +301,10 @@ def configured(s: Schedule, config: Mapping[str, Any]) -> Iterator[None]:
                     stage.marks[axis].kind, stage.marks[axis].pragmas = marks[axis]
 
 
+def _is_one(extent: Any) -> bool:
+    return is_const(extent, 1)
+
+
 class BuiltModule:
     """What :func:`build` returns: call it with arrays, one each argument."""
 
@@ -291,8 +313,16 @@ class BuiltModule:
         self.entry_name = kernel.name
 
     def __call__(self, *args: Any) -> None:
-        self.kernel(*args)
+        self.kernel(*map(self._argument, args, self.kernel.signature.params))
         raise_what_was_raised()
+
+    def _argument(self, arg: Any, param: Any) -> Any:
+        """A number for a scalar that is no integer, in memory."""
+        number = isinstance(arg, (int, float, np.number))
+        if not number or not isinstance(param, Buffer) or [*map(_is_one, param.shape)] != [True]:
+            return arg
+        device = self.kernel.target.kind if self.kernel.target.kind in ("cuda", "opencl") else "cpu"
+        return array(np.full(1, arg, str(param.dtype)), device)
 
     def __getitem__(self, name: str) -> BuiltModule:
         if name in (self.entry_name, "main", "__tvm_main__", "default_function"):

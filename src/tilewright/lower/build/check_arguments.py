@@ -22,9 +22,10 @@ def check_params(
     args: Sequence[Any],
     inner: Collection[Buffer] = (),
     partial: bool = False,
+    bound: Collection[Any] = (),
 ) -> None:
     """Raises :class:`LoweringError` for arguments that are none, twice there, or missing, of
-    which ``inner`` ones and with ``partial`` all may be."""
+    which ``inner`` ones and with ``partial`` all may be. ``bound`` ones are passed otherwise."""
     for p in params:
         if not isinstance(p, (Buffer, Var)):
             is_array = hasattr(p, "__array_interface__") or hasattr(p, "__dlpack__")
@@ -34,7 +35,7 @@ def check_params(
                 mend="List what te.placeholder, te.compute and te.var made; arrays are passed to "
                 "the kernel that is built",
             )
-        if isinstance(p, Var) and not p.dtype.is_int:
+        if isinstance(p, Var) and not p.dtype.is_int and p not in bound:
             raise LoweringError(
                 f"argument {p.name!r} is a scalar of {p.dtype}: those of a kernel are integers",
                 mend=f"Pass a tensor of one element: {p.name} = te.placeholder((1,), "

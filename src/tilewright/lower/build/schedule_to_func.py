@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.ir.buffer import Buffer, Layout
-from tilewright.ir.expr import Expr, Load
+from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import const, is_const, sub
 from tilewright.ir.stmt import Allocate, FillAhead, For, ForKind, If, Produce, Stmt, seq
-from tilewright.ir.visit import Rewriter, Steps, replace_buffers, run
+from tilewright.ir.visit import Rewriter, Steps, replace_buffers, run, substitute
 from tilewright.lower.build.bounds import Bounds, infer_bounds
 from tilewright.lower.build.check_arguments import check_params, check_variables
 from tilewright.lower.build.declared_reads import declared_in_bounds
@@ -35,12 +35,13 @@ def schedule_to_func(
     schedule: Schedule,
     args: Sequence[Any],
     name: str = "main",
-    binds: Mapping[Buffer, Buffer] | None = None,
+    binds: Mapping[Any, Buffer] | None = None,
     partial: bool = False,
 ) -> Func:
     """The program of a schedule over ``args``: tensors, buffers and symbolic variables.
 
-    ``binds`` are other buffers for those of some arguments, say with strides of their own. With
+    ``binds`` are other buffers for those of some arguments, say with strides of their own, and
+    buffers of one element that hold the values of variables that are no integers. With
     ``partial`` an output that is not among ``args`` is memory of the program's own, and an input
     that is not among them is left open, for programs to look at.
 
@@ -52,16 +53,19 @@ def schedule_to_func(
     recurrences = scans(normal)
     same = in_place(normal, recurrences)
     check_params(
-        normal, params, args, {s.buffer for _, op in recurrences for s in op.states}, partial
-    )
+        normal, params, args, {s.buffer for _, op in recurrences for s in op.states}, partial,
+        frozenset(binds or ()),
+    )  # fmt: skip
     bounds = infer_bounds(normal)
     nests = Nests(bounds, {*params, *same})
     body = nests.program()
     if same:
         body = unite(body, same, {old: part for old, (part, _) in nests.parts.items()})
     if binds:
-        body = replace_buffers(body, binds)
-        params = tuple(binds.get(p, p) if isinstance(p, Buffer) else p for p in params)
+        scalars = {v: b for v, b in binds.items() if isinstance(v, Var)}
+        body = replace_buffers(body, {b: o for b, o in binds.items() if b not in scalars})
+        body = substitute(body, {v: Load(b, (const(0),), None) for v, b in scalars.items()})
+        params = tuple(binds.get(p, p) for p in params)
     if not partial:
         check_variables(body, params)
     return Func(name, params, body)
