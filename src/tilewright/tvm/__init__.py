@@ -293,6 +293,7 @@ testing: Any = _Namespace(
     assert_prim_expr_equal=_functions.assert_prim_expr_equal,
     check_numerical_grads=_parametrize.check_numerical_grads,
     uses_gpu=lambda test: test,
+    skip_if_wheel_test=lambda test: test,
     device_enabled=_machines.device_enabled,
     enabled_targets=_machines.enabled_targets,
     main=_parametrize.run_tests,

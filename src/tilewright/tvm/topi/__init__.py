@@ -192,7 +192,13 @@ _KINDS = "arm_cpu bifrost cuda generic gpu hexagon hls intel_graphics mali rocm 
 _machines: dict[str, Any] = {kind: _Machine(f"topi.{kind}") for kind in _KINDS}
 
 
+for _name in ("broadcast", "math", "reduction", "tensor"):  # files of TVM's
+    sys.modules[f"tilewright.tvm.topi.{_name}"] = Namespace(f"topi.{_name}", **NAMES)
+
+
 def __getattr__(name: str) -> Any:
+    if name in ("broadcast", "math", "reduction", "tensor"):
+        return sys.modules[f"tilewright.tvm.topi.{name}"]
     if name in NAMES:
         return NAMES[name]
     if name in _machines:

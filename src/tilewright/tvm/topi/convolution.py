@@ -245,7 +245,8 @@ def depthwise_conv2d_nhwc(
     Input: Tensor, Filter: Tensor, stride: Any, padding: Any, dilation: Any = 1,
     kernel_layout: str = "HWOI", out_dtype: Any = None,
 ) -> Any:  # fmt: skip
-    own = {"HWOI": "HWCM", "OHWI": "CHWM", "HWIO": "HWMC"}[kernel_layout]
+    # as in TVM, what is no layout, such as a type, leaves the layout as it is without
+    own = {"OHWI": "CHWM", "HWIO": "HWMC"}.get(kernel_layout, "HWCM")
     return depthwise(Input, Filter, stride, padding, dilation, "NHWC", own, out_dtype)
 
 

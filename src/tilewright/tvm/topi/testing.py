@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,7 +51,8 @@ def convolved(
         for g in range(groups):
             mine = slice(g * filters // groups, (g + 1) * filters // groups)
             own = window[:, g * each : (g + 1) * each]
-            made[:, mine] += np.einsum("nc...,oc->no...", own, kernel[(mine, slice(None), *tap)])
+            part = np.einsum("nc...,oc->no...", own, kernel[(mine, slice(None), *tap)])
+            made[:, mine] += part.astype(data.dtype)
     return made
 
 
@@ -294,7 +296,10 @@ get_elemwise_schedule = get_broadcast_schedule = get_reduce_schedule = get_injec
 
 
 def dispatch(target: Any, dispatch_map: Any) -> Any:
-    """What a table has for a target: by its kind, or under "generic"."""
+    """What a table has for a target: by its device or kind, or under "generic"."""
+    device = re.search(r"-device=(\w+)", str(target))
+    if device and device[1] in dispatch_map:
+        return dispatch_map[device[1]]
     kind = str(target).split()[0]
     found = (
         dispatch_map.get("gpu") if kind in ("cuda", "sim", "opencl") else dispatch_map.get("cpu")
