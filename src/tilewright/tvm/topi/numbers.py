@@ -211,6 +211,8 @@ def einsum(subscripts: str, *operand: Tensor) -> Any:
 
 
 def elemwise_sum(xs: Sequence[Tensor]) -> Any:
+    if len(xs) == 1:
+        return elementwise(lambda v: v, xs[0], name="T_sum")
     return functools.reduce(lambda a, b: elementwise("add", a, b, name="T_sum"), xs)
 
 

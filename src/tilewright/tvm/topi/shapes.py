@@ -86,7 +86,8 @@ def get_max_power2_factor(n: int, max_value: int | None = None) -> int:
 
 def get_shape(src_shape: Sequence[Any], src_layout: str, dst_layout: str) -> tuple[Any, ...]:
     """A shape in another order of its dimensions."""
-    return get_const_tuple([src_shape[src_layout.index(c)] for c in dst_layout])
+    source, target = ([c for c in x if c.isalpha()] for x in (src_layout, dst_layout))
+    return get_const_tuple([src_shape[source.index(c)] for c in target])
 
 
 def is_empty_shape(shape: Sequence[Any]) -> bool:
