@@ -277,3 +277,28 @@ def test_the_steps_of_a_scan_stay_in_order(wrong):
         s[out].reorder(out.op.axis[1], out.op.scan_axis)
     with pytest.raises(tvm.TVMError, match="steps of a scan"):
         tvm.build(s, [X, out], "llvm")
+
+
+def test_a_cached_sum_may_combine_by_what_its_element_says():
+    X = te.placeholder((10,), name="X")
+
+    def element(n):
+        k = te.reduce_axis((0, n), "k")
+        combine = te.comm_reducer(
+            lambda x, y: te.max(x + y, n.astype("float32")),
+            lambda dtype: tvm.tir.Select(n > 1, te.const(0, dtype), n.astype(dtype)),
+            name="bounded",
+        )
+        return combine(X[k], axis=k)
+
+    Y = te.compute((10,), element, name="Y")
+    s = te.create_schedule(Y.op)
+    s.cache_write(Y, "local")
+    x = np.random.default_rng(0).uniform(size=10).astype("float32")
+    y = tvm.nd.empty((10,))
+    tvm.build(s, [X, Y])(tvm.nd.array(x), y)
+    for n, found in enumerate(y.numpy()):
+        expected = 0.0 if n > 1 else n
+        for v in x[:n]:
+            expected = max(expected + v, n)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)

@@ -278,6 +278,19 @@ class _Substitution(BottomUp):
         super().__init__()
         self.given = mapping.get  # type: ignore[assignment, method-assign]
 
+    def made(self, old: Expr, new: Expr) -> Expr:
+        """A reducer may read axes of the element that is computed too."""
+        if not isinstance(new, Reduce):
+            return new
+        known = new.reducer
+        before = (*known.result, *known.identity)
+        after = tuple(map(self.expr, before))
+        if all(a is b for a, b in zip(after, before, strict=True)):
+            return new
+        result, identity = after[: len(known.result)], after[len(known.result) :]
+        reducer = Reducer(known.name, known.lhs, known.rhs, result, identity)
+        return Reduce(reducer, new.source, new.axes, new.condition, new.index, new.init)
+
 
 def substitute(node: Any, mapping: Mapping[Any, Expr]) -> Any:
     """``node`` with every expression that is a key replaced by its value, all at once.
