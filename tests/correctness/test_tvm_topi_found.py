@@ -6,39 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
+from tests.support.tvm_operators import close, compute, real, rng, run
 from tilewright.tvm.contrib import sparse as csr
 
 from tilewright import tvm
 from tilewright.ir.errors import LanguageError
 from tilewright.tvm import te, topi
 from tilewright.tvm.topi import testing as ref
-
-rng = np.random.default_rng(0)
-
-
-def real(*shape, low=0.1, high=0.9):
-    return rng.uniform(low, high, shape).astype("float32")
-
-
-def run(made, tensors, arrays, target="llvm"):
-    outs = list(made) if isinstance(made, (list, tuple)) else [made]
-    with tvm.target.Target(target):
-        kernel = tvm.build(topi.generic.schedule_injective(outs), [*tensors, *outs])
-    found = [
-        tvm.nd.array(np.full(topi.utils.get_const_tuple(t.shape), 77, str(t.dtype))) for t in outs
-    ]
-    kernel(*map(tvm.nd.array, arrays), *found)
-    return [f.numpy() for f in found]
-
-
-def compute(function, *arrays, target="llvm"):
-    tensors = [te.placeholder(a.shape, str(a.dtype), f"in{k}") for k, a in enumerate(arrays)]
-    return run(function(*tensors), tensors, arrays, target)
-
-
-def close(found, expected):
-    np.testing.assert_allclose(found, np.asarray(expected), rtol=2e-4, atol=2e-5)
-
 
 # -- what is found -----------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ from tilewright.tvm import machines as _machines
 from tilewright.tvm import packed as _packed
 from tilewright.tvm import parametrize as _parametrize
 from tilewright.tvm import programs as _programs
+from tilewright.tvm import stages as _stages
 from tilewright.tvm import structure as _structure
 from tilewright.tvm.functions import convert as convert
 from tilewright.tvm.machines import cpu, cuda, device, opencl
@@ -206,8 +207,8 @@ schedule: Any = _Namespace(
     AutoInlineBroadcast=_functions.inline_broadcast,
     AutoInlineElemWise=_functions.inline_elementwise,
     AutoInlineInjective=_functions.inline_injective,
-    InferBound=_programs.infer_bound,
-    ScheduleOps=_programs.schedule_ops,
+    InferBound=_stages.infer_bound,
+    ScheduleOps=_stages.schedule_ops,
 )
 te.tensor, te.schedule = tensor, schedule
 te.hybrid = hybrid = _Namespace(

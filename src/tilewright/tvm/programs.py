@@ -20,8 +20,6 @@ from tilewright.ir.ops import const, is_const
 from tilewright.ir.stmt import ForKind, Pragma, Produce, Stmt
 from tilewright.ir.visit import Rewriter, Steps
 from tilewright.lower.backend.flatten import flatten
-from tilewright.lower.build.bounds import infer_bounds
-from tilewright.lower.build.schedule_to_func import schedule_to_func
 from tilewright.lower.loops.drop_guards import drop_guards
 from tilewright.lower.loops.hoist_guards import hoist_guards
 from tilewright.lower.pipeline import form
@@ -31,7 +29,7 @@ from tilewright.runtime.compile import build as build_kernel
 from tilewright.schedule import Schedule
 from tilewright.schedule import create_schedule as make_schedule
 from tilewright.target import Target, current_target
-from tilewright.te import ExternOp, PlaceholderOp, Range, Tensor
+from tilewright.te import ExternOp, PlaceholderOp, Tensor
 from tilewright.tvm.packed import raise_what_was_raised
 
 #: Options of TVM's passes that have no effect here, where the passes are others.
@@ -200,26 +198,6 @@ def create_prim_func(ops: Sequence[Any]) -> Func:
     """The program that computes the last of ``ops`` from the others, one nest of loops a stage."""
     made = [t for t in ops if isinstance(t, Tensor) and not isinstance(t.op, PlaceholderOp)]
     return Program(create_schedule([t.op for t in made]), tuple(ops)).func
-
-
-def infer_bound(s: Schedule) -> dict[Any, Range]:
-    """By axis its range, as TVM's ``schedule.InferBound`` gives them: those of loops from 0."""
-    bounds = infer_bounds(s.normalize())
-    found: dict[Any, Range] = {}
-    for stage, domain in bounds.domains.items():
-        for axis, extent in domain.extents.items():
-            start = domain.starts.get(axis, 0) if axis in stage.leaf_iter_vars else 0
-            found[axis] = Range.from_extent(domain.starts.get(axis, start), extent)
-        for mark in stage.marks.values():
-            if mark.thread is not None:
-                extents = [domain.extents[a] for a, m in stage.marks.items() if m is mark]
-                found[mark.thread] = Range.from_extent(0, extents[0])
-    return found
-
-
-def schedule_ops(s: Schedule, bounds: Any = None, debug_keep_trivial_loop: bool = False) -> Stmt:
-    """The loops of a schedule, as TVM's ``schedule.ScheduleOps``."""
-    return schedule_to_func(s, (), partial=True).body
 
 
 @contextlib.contextmanager
