@@ -239,10 +239,15 @@ def _dense(results: Results) -> Iterator[dict[str, str]]:
 
     def kind(row: Row) -> str:
         what, settings = _DENSE[row.get("layers", "resnet")], results["settings"]
-        return f"{what}, {settings['dtype']}, batch {settings['batch']}, not tuned, {row['pass']}"
+        half = ", sums left to tensor cores" if settings.get("precision") == "half" else ""
+        of = f"{what}, {settings['dtype']}{half}, batch {settings['batch']}"
+        return f"{of}, not tuned, {row['pass']}"
 
     for what, rows in _split(results["rows"], kind).items():
         yield line(what, _ratios(rows, "best peer / untuned"), _peer(results), "gpu_dense.py")
+        if "float16 / tried" in rows[0]:  # of float8, which PyTorch computes in float16
+            theirs = "Tilewright, float16"
+            yield line(what, _ratios(rows, "float16 / tried"), theirs, "gpu_dense.py")
 
 
 def _opencl(results: Results) -> Iterator[dict[str, str]]:
