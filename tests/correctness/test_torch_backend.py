@@ -233,3 +233,34 @@ def test_compile_measures_both_and_changes_nothing():
     assert report.after > 0
     assert report.kept is (report.after < report.before)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+
+
+class Attention(nn.Module):
+    """Queries, keys and values are parts of one product."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
+
+    def forward(self, x):
+        b, n, c = x.shape
+        parts = self.parts(x).reshape(b, n, 3, 2, c // 2).permute(2, 0, 3, 1, 4)
+        q, k, v = parts.unbind(0)
+        found = F.scaled_dot_product_attention(q, k, v)
+        return self.out(found.transpose(1, 2).reshape(b, n, c))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_what_only_pytorch_reads_is_a_view_of_a_result(training):
+    model, found = Attention().train(training), []
+    run = compiled(model, found)
+    x = torch.randn(2, 7, 32, requires_grad=training)
+    with torch.set_grad_enabled(training):
+        y = run(x)
+        torch.testing.assert_close(y, model(x), rtol=1e-4, atol=1e-5)
+    left = {name for name, _ in found[0].left}
+    assert {"aten.unbind.int", "aten.permute.default"} <= left
+    if training:
+        (one,) = torch.autograd.grad(y.square().sum(), x)
+        (other,) = torch.autograd.grad(model(x).square().sum(), x)
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner, Partition
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from tilewright.graph.fx.convert import convert, text_of_type
@@ -23,6 +23,11 @@ from tilewright.torch.table import text_table
 _VIEWS = frozenset(
     "as_strided view _unsafe_view reshape permute expand unsqueeze squeeze t transpose slice "
     "select split split_with_sizes unbind alias detach full zeros ones scalar_tensor arange".split()
+)
+#: Those that PyTorch does without a copy and that leave no element out.
+_ALIASES = frozenset(
+    "view _unsafe_view permute expand unsqueeze squeeze t transpose split split_with_sizes unbind "
+    "alias detach".split()
 )
 #: By operator, the result of which PyTorch's kernels on a GPU are sooner: places of maxima.
 _LATE = {"aten::max_pool2d_with_indices": 1}
@@ -150,6 +155,7 @@ def partition(
     support = _Support(module)
     partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
     parts = [p for p in partitioner.propose_partitions() if _is_work(list(p.nodes))]
+    _leave_views(module, parts)
     inside = {n for p in parts for n in p.nodes}
     for node in module.graph.nodes:
         if node.op in ("placeholder", "output", "get_attr") or node.target is operator.getitem:
@@ -175,9 +181,23 @@ def partition(
     return fused, taken
 
 
-def _is_work(nodes: Sequence[fx.Node]) -> bool:
-    def name(node: fx.Node) -> str:
-        schema = getattr(node.target, "_schema", None)
-        return "" if schema is None else str(schema.name).partition("::")[2]
+def _leave_views(module: fx.GraphModule, parts: Sequence[Partition]) -> None:
+    """Take out of parts what ends them and only PyTorch reads, where it is a view there and would
+    be a copy here: queries, keys and values are three of one result."""
+    part_of = {n: p for p in parts for n in p.nodes}
+    for node in reversed(module.graph.nodes):
+        found = part_of.get(node)
+        source = node.args[0] if node.target is operator.getitem else node
+        view = isinstance(source, fx.Node) and _name(source) in _ALIASES
+        if found is not None and view and part_of.keys().isdisjoint(node.users):
+            found.remove_node(node)
+            del part_of[node]
 
-    return any(n.target is not operator.getitem and name(n) not in _VIEWS for n in nodes)
+
+def _is_work(nodes: Sequence[fx.Node]) -> bool:
+    return any(n.target is not operator.getitem and _name(n) not in _VIEWS for n in nodes)
+
+
+def _name(node: fx.Node) -> str:
+    schema = getattr(node.target, "_schema", None)
+    return "" if schema is None else str(schema.name).partition("::")[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -102,7 +103,7 @@ class _Turning:
         elif x.operator == "transpose":
             self._transpose(x)
         elif x.operator == "reshape":
-            self._first[x] = reshape(self.first(x.inputs[0]), x.shape)
+            self._reshape(x)
         else:
             given = tuple(self.first(v) if isinstance(v, Value) else v for v in x.operands)
             same = all(a is b for a, b in zip(given, x.operands, strict=True))
@@ -116,10 +117,11 @@ class _Turning:
         alike = [v for v in x.inputs if v.rank == x.rank]
         if x.rank < 3 or function is None:
             return None
-        # Numbers of channels, as those that squeeze-and-excite scales by, lie either way.
-        of_channels = x.shape[1] > 1 and _stays(x.shape, _to_last(x.rank))
-        thin = function.kind == "broadcast" and of_channels
-        if not thin and not any(self._lies_last(v) for v in alike):
+        # Numbers of channels, as those that squeeze-and-excite scales by, lie either way: they
+        # follow what they are of, and decide nothing for images.
+        thin = function.kind == "broadcast" and _stays(x.shape, _to_last(x.rank))
+        turned = [v for v in alike if self._lies_last(v)]
+        if all(not thin and _stays(v.shape, _to_last(v.rank)) for v in turned):
             return None
         if function.kind == "broadcast":
             return build(
@@ -182,14 +184,24 @@ class _Turning:
         whole = reshape(self.first(x), (*(1,) * (rank - x.rank), *x.shape))
         return _turned(whole, _to_last(rank))
 
+    def _reshape(self, x: Node) -> None:
+        """One that makes a row of an image keeps channels where they are."""
+        source = x.inputs[0]
+        pixels = (*source.shape[:2], math.prod(source.shape[2:]))
+        if source.rank > 2 and x.shape == pixels and self._lies_last(source):
+            batch, channels, count = pixels
+            self._last[x] = reshape(self.last(source), (batch, count, channels))
+        else:
+            self._first[x] = reshape(self.first(source), x.shape)
+
     def _transpose(self, x: Node) -> None:
         """One that turns as this pass does is none."""
         axes, source = tuple(x.attributes["axes"]), x.inputs[0]
-        if x.rank > 2 and axes == (0, x.rank - 1, *range(1, x.rank - 1)):
-            self._last[x] = self.first(source)
-        elif self._lies_last(source):
+        if self._lies_last(source):
             at = _to_last(x.rank)
             self._first[x] = _turned(self._last[source], tuple(at.index(a) for a in axes))
+        elif x.rank > 2 and axes == (0, x.rank - 1, *range(1, x.rank - 1)):
+            self._last[x] = self.first(source)
         else:
             self._first[x] = _like(x, (self.first(source),))
 
