@@ -8,7 +8,7 @@ import pytest
 
 from tilewright.cli.main import main
 from tilewright.select import knn
-from tilewright.select.choice import _machine, choose, options
+from tilewright.select.choice import choose, machine_of, options
 from tilewright.select.knn import distance, guesses
 from tilewright.target import Target
 from tilewright.topi import Conv
@@ -31,7 +31,7 @@ def nothing_known(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setattr(knn, "own", lambda kind: tuned.own(kind, tmp_path / "r.sqlite"))
     monkeypatch.setattr(knn, "shipped", lambda kind: tuned.shipped.__wrapped__(kind, folder))
-    monkeypatch.setattr("tilewright.select.choice._machine", lambda _: '{"device": "this one"}')
+    monkeypatch.setattr("tilewright.select.choice.machine_of", lambda _: '{"device": "this one"}')
 
 
 def record(path, problem, device=HERE, target="llvm", order=None, seconds=1e-6):
@@ -243,7 +243,7 @@ def test_an_import_that_fails_changes_nothing(tmp_path, capsys):
 
 
 def test_this_machine_has_a_name():
-    assert "device" in _machine(LLVM)
+    assert "device" in machine_of(LLVM)
 
 
 def test_a_fused_problem_gets_the_schedule_of_the_convolution_alone(tmp_path):

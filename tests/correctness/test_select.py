@@ -138,9 +138,9 @@ def test_a_damaged_file_is_moved_aside(cache):
 
 
 def _place() -> str:
-    from tilewright.select.choice import _machine
+    from tilewright.select.choice import machine_of
 
-    return _machine(Target.parse("llvm"))
+    return machine_of(Target.parse("llvm"))
 
 
 def test_a_file_of_a_later_format_is_left_alone(cache):

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from tilewright.runtime.kernel import Kernel
 from tilewright.select import SelectError, reason
-from tilewright.select.ahead import Wanted, build_chosen, compile_ahead
+from tilewright.select.ahead import Wanted, compile_ahead
+from tilewright.select.remembered import chosen_kernel
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
 
@@ -45,7 +46,7 @@ def build_all(
 
 
 def _build(problem: Problem, target: Target) -> Kernel:
-    made = build_chosen(problem, target, "heuristic", False)
+    made = chosen_kernel(problem, target)
     if made is None:
         raise SelectError(reason(problem, target))
-    return made[0]
+    return made

@@ -45,6 +45,7 @@ def find(key: str, target: Target) -> Kernel | None:
             with contextlib.suppress(Exception):
                 kernel = from_files(files, target)
         if kernel is not None:
+            kernel.key = key
             _alive[place] = kernel
     return kernel
 
@@ -69,7 +70,7 @@ def build(
             files = to_files(kernel)
         except NotSerializable:
             return kernel
-        place = _place(key, target)
+        place, kernel.key = _place(key, target), key
         cache.put(place, files)
         _alive[place] = kernel
     return kernel

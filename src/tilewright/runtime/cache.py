@@ -14,7 +14,7 @@ import hmac
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -46,11 +46,16 @@ def compiler_tag() -> str:
 
     The sources count so that code compiled before a change to the compiler is not found after it.
     """
+    return tag_of(_COMPILER)
+
+
+def tag_of(packages: Sequence[str]) -> str:
+    """What identifies these packages: the version, and their files by size and time."""
     from tilewright import __version__
 
     digest = hashlib.sha256(__version__.encode())
     root = str(Path(__file__).parent.parent)
-    for package in _COMPILER:
+    for package in packages:
         for path, stat in sorted(_sources(os.path.join(root, package))):
             digest.update(f"{path.removeprefix(root)} {stat}\n".encode())
     return f"{__version__}-{digest.hexdigest()[:16]}"
@@ -59,11 +64,20 @@ def compiler_tag() -> str:
 def _sources(folder: str) -> Iterator[tuple[str, str]]:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(".py"):
-                stat = entry.stat()
-                yield entry.path, f"{stat.st_size} {stat.st_mtime_ns}"
-            elif entry.name != "__pycache__" and entry.is_dir():
-                yield from _sources(entry.path)
+            if entry.is_dir():
+                if entry.name != "__pycache__":
+                    yield from _sources(entry.path)
+            else:
+                yield entry.path, state_of(entry)
+
+
+def state_of(file: os.PathLike[str]) -> str:
+    """By what a file is taken for the same: its size and its time; nothing where there is none."""
+    try:
+        stat = os.stat(file)
+    except OSError:
+        return ""
+    return f"{stat.st_size} {stat.st_mtime_ns}"
 
 
 def digest(*parts: str) -> str:

@@ -49,7 +49,7 @@ def build(
     program = as_schedule(program, "build")
     if args is None:
         raise TargetError("build needs the arguments of the schedule: build(s, [A, W, out])")
-    machine = _resolve(Target.parse(target or current_target() or "llvm"))
+    machine = resolve(Target.parse(target or current_target() or "llvm"))
     if machine.kind == "llvm":
         _import(program)
     if any(all(arg is not c for arg in args) for c in constants):
@@ -80,10 +80,10 @@ def _import(schedule: Schedule) -> None:
             load_text(text)
 
 
-def _resolve(target: Target) -> Target:
+def resolve(target: Target) -> Target:
     """The target with the architecture of the machine at hand, where none is named."""
-    resolve = getattr(backend(target), "resolve_target", None)
-    found: Target = target if resolve is None else resolve(target)
+    own = getattr(backend(target), "resolve_target", None)
+    found: Target = target if own is None else own(target)
     return found
 
 

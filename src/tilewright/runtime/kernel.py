@@ -42,6 +42,7 @@ class Kernel:
     ) -> None:
         self.program = program
         self.preparation: Preparation | None = None
+        self.key = ""  # under which the cache has it
         self.target: Target = program.target
         self.name = program.module.name
         self.signature = Signature(program.module, written, program.devices)

@@ -57,7 +57,7 @@ class Choice:
 
 def reason(problem: Problem, target: str | Target) -> str:
     """Why no algorithm can do a problem on a target; empty where one can."""
-    machine = _with_architecture(target)
+    machine = with_own_architecture(target)
     why = [a.can(problem, machine) for a in algorithms() if not a.vendor]
     if "" in why:
         return ""
@@ -77,7 +77,7 @@ def options(
     """
     if policy not in POLICIES:
         raise SelectError(f"unknown policy {policy!r}: use {', '.join(POLICIES)}")
-    machine = _with_architecture(target)
+    machine = with_own_architecture(target)
     able = _cheapest_first(
         [a for a in algorithms() if not a.can(problem, machine)], problem, machine
     )
@@ -121,7 +121,7 @@ def _cheapest_first(able: list[Algorithm], problem: Problem, target: Target) -> 
     return sorted(able, key=lambda a: order.get(a.name, len(order)))
 
 
-def _with_architecture(target: str | Target) -> Target:
+def with_own_architecture(target: str | Target) -> Target:
     """The target, with the architecture of the GPU at hand where it names none: without, no choice
     knows of tensor cores. Where there is no GPU, as it is."""
     try:
@@ -141,7 +141,7 @@ def _tuned(problem: Problem, target: Target, able: list[Algorithm]) -> Iterator[
     """What tuning taught of this problem, or of those like it."""
     by_name = {a.name: a for a in able}
     try:
-        device = str(json.loads(_machine(target))["device"])
+        device = str(json.loads(machine_of(target))["device"])
     except TilewrightError:  # code for a machine that this one is not
         device = ""
     for guess in guesses(problem, target, device):
@@ -189,7 +189,7 @@ def _cache() -> ProfileCache:
 
 
 @functools.cache
-def _machine(target: Target) -> str:
+def machine_of(target: Target) -> str:
     """The device, with everything that times on it depend on."""
     from tilewright.tune.machine import machine
 
@@ -200,7 +200,7 @@ def _machine(target: Target) -> str:
 def _known(problem: Problem, target: Target, kept: ProfileCache) -> list[Measured]:
     """What was measured before and still counts, fastest first."""
     try:
-        place = _machine(target)
+        place = machine_of(target)
     except TilewrightError:  # code for a machine that this one is not
         return []
     current = {a.name: a.version for a in algorithms()}
@@ -233,5 +233,5 @@ def _profile(
                 )
             )  # fmt: skip
     if found:
-        kept.put(problem.key, _machine(target), found)
-    return kept.get(problem.key, _machine(target))
+        kept.put(problem.key, machine_of(target), found)
+    return kept.get(problem.key, machine_of(target))
