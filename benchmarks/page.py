@@ -41,9 +41,8 @@ gain grows with the filter. It is smallest, and now and then a loss, where memor
 - "Mean" is the geometric mean over the problems, "least" is the worst of them.
 - Kernels are checked against float64, models against PyTorch's own output; what fails is left out.
 - Kernels come from the shipped records or from a search in that run, except under "not tuned".
-- A command is a file of `benchmarks`; the last table has it with its arguments.
-- Compare ratios, not times of one machine with times of another. Most runs were made once, on one
-  machine; the last table says when. Expect a few percent from run to run, and more on a busy CPU.
+- A command is a file of `benchmarks`; the last table has its arguments and its date. Most runs were
+  made once, on one machine: compare ratios, and expect a few percent more or less on a busy CPU.
 """
 
 #: Where the README holds the claim.
@@ -367,12 +366,11 @@ def _dense_layers(results: Results, peer: str) -> Iterator[dict[str, str]]:
 
 
 def _fewer_products(results: Results, peer: str) -> Iterator[dict[str, str]]:
-    """Of 3x3 layers, exact rows and those with Winograd's algorithm allowed."""
+    """Of 3x3 layers those with Winograd's algorithm allowed; exact ones are among dense layers."""
     for section, rows in grouped.sections(results["rows"]).items():
-        for name in ("exact", "winograd"):
-            found = [r for r in rows if (" winograd" in r["name"]) == (name == "winograd")]
-            what = f"{_processor(results['environment']['device'])}: 3x3 layers, {name}, {section}"
-            yield line(what, _ratios(found), peer, "cpu_layers.py --winograd")
+        found = [r for r in rows if " winograd" in r["name"]]
+        what = f"{_processor(results['environment']['device'])}: 3x3 layers, winograd, {section}"
+        yield line(what, _ratios(found), peer, "cpu_layers.py --winograd")
 
 
 def _in_groups(row: Row) -> bool:
