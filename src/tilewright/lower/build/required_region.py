@@ -38,8 +38,8 @@ def required_region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tup
     if isinstance(stage.op, ScanOp):  # the rows before the steps are not computed by it
         dom = stage.op.scan_axis.dom
         assert dom is not None
-        begin, steps = dom.min, dom.extent
-        whole = (begin, *whole[0][1:]), (steps, *shape[1:])
+        others = [a.dom.extent for a in stage.op.axis[1:] if a.dom is not None]
+        whole = (dom.min, *(const(0) for _ in others)), (dom.extent, *others)
     if stage.attachment.kind != "at":
         return whole
     los: list[Expr | None] = [None] * len(shape)
