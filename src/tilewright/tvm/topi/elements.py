@@ -111,6 +111,11 @@ def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., A
 # -- reductions --------------------------------------------------------------------------------
 
 
+def nearest(index: Any, extent: Any) -> Any:
+    """An index, or the nearest to it that a dimension of ``extent`` elements has."""
+    return te.max(te.min(index, extent - 1), 0)
+
+
 def axes_of(axis: int | Sequence[int] | None, rank: int) -> list[int]:
     """The axes that a reduction goes over, all where none is named, from the front."""
     given = range(rank) if axis is None else [axis] if isinstance(axis, int) else axis
