@@ -137,19 +137,23 @@ def _inlined(proto: Any) -> Any:
             proto = inline_local_functions(proto)
         except Exception as error:
             raise ModelError(f"the functions of the model cannot be inlined: {error}") from None
-    if missing := [name for name in unsupported(proto.graph) if "." not in name]:
-        # What onnx cannot do it says by several kinds of errors; the model is refused then.
-        with contextlib.suppress(Exception):
-            names = [("", name) for name in missing]
-            return inline_selected_functions(_typed(proto), names, inline_schema_functions=True)
+    # What onnx cannot do it says by several kinds of errors; the model is refused then.
+    with contextlib.suppress(Exception):
+        tried: set[str] = set()
+        while new := set(unsupported(proto.graph)) - tried:  # also what functions are made of
+            tried |= new
+            names = [(domain, kind) for domain, _, kind in (n.rpartition(".") for n in new)]
+            proto = inline_selected_functions(_typed(proto), names, inline_schema_functions=True)
     return proto
 
 
 def _typed(proto: Any) -> Any:
-    """The model with a type for each value, initializers too, as inlining asks for."""
+    """The model with a type for each value, as inlining asks for: of initializers too, and of
+    operands that are left out, which have an empty name."""
     from onnx import helper, shape_inference
 
     known = {x.name for x in (*proto.graph.input, *proto.graph.value_info)}
+    proto.graph.value_info.append(helper.make_tensor_value_info("", 1, []))
     for t in proto.graph.initializer:
         if t.name not in known:
             info = helper.make_tensor_value_info(t.name, t.data_type, t.dims)
