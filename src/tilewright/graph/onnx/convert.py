@@ -10,9 +10,10 @@ import numpy as np
 from tilewright.graph.errors import ModelError
 from tilewright.graph.graph import Graph
 from tilewright.graph.onnx import (
+    displaced,
     einsum,
     elementwise,
-    grid_sample,
+    fourier,
     normalization,
     products,
     quantization,
@@ -20,7 +21,9 @@ from tilewright.graph.onnx import (
     reduction,
     resize,
     scatter,
+    selected,
     shapes,
+    training,
     windows,
 )
 from tilewright.graph.onnx.control import CONTROL, inner_graph
@@ -34,7 +37,8 @@ CONVERTERS = {
     **elementwise.CONVERTERS, **reduction.CONVERTERS, **shapes.CONVERTERS,
     **windows.CONVERTERS, **products.CONVERTERS, **normalization.CONVERTERS,
     **resize.CONVERTERS, **quantization.CONVERTERS, **einsum.CONVERTERS,
-    **recurrent.CONVERTERS, **scatter.CONVERTERS, **grid_sample.CONVERTERS,
+    **recurrent.CONVERTERS, **scatter.CONVERTERS, **displaced.CONVERTERS,
+    **selected.CONVERTERS, **fourier.CONVERTERS, **training.CONVERTERS,
 }  # fmt: skip
 #: Nodes of a model, at most, those of loops as often as they run.
 MOST = 1 << 14
@@ -49,13 +53,18 @@ def unsupported(graph: Any) -> list[str]:
     """The operators of an ONNX graph, and of graphs inside of it, that are not converted."""
     found: dict[str, None] = {}
     for node in graph.node:
-        known = node.domain in _DOMAINS and (node.op_type in CONVERTERS or node.op_type in CONTROL)
-        if not known:
-            found[f"{node.domain}.{node.op_type}" if node.domain else node.op_type] = None
+        kind = _kind_of(node)
+        if kind not in CONVERTERS and kind not in CONTROL:
+            found[kind] = None
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
                 found |= dict.fromkeys(unsupported(inner))
     return sorted(found)
+
+
+def _kind_of(node: Any) -> str:
+    """The name of an operator, behind that of its domain where that is not ONNX's main one."""
+    return str(node.op_type if node.domain in _DOMAINS else f"{node.domain}.{node.op_type}")
 
 
 def convert(
@@ -121,15 +130,13 @@ class _Conversion:
             return inner_graph(graph, n, seen)
 
         try:
-            if node.op_type in CONTROL:
-                found: Any = CONTROL[node.op_type](n, inner)
-            else:
-                found = CONVERTERS[node.op_type](n)
+            kind = _kind_of(node)
+            found: Any = CONTROL[kind](n, inner) if kind in CONTROL else CONVERTERS[kind](n)
         except ModelError:
             raise
         except _MALFORMED as error:
             raise n.error(f"it is malformed ({type(error).__name__}: {error})") from error
-        made = (found,) if isinstance(found, Value) else found
+        made: Sequence[Value] = (found,) if isinstance(found, Value) else found
         self._weigh(n, made)
         if count > len(made):
             raise n.error(f"its output {len(made)} is not supported")

@@ -103,6 +103,10 @@ def _convert(n: Operation, dtype: str) -> Value:
     return cast(n[0], dtype)
 
 
+def _binarizer(n: Operation) -> Value:
+    return cast(n("greater", n[0], float(n.attribute("threshold", 0.0))), n[0].dtype)
+
+
 def _dropout(n: Operation) -> Any:
     training = n.has(2) and bool(n.array(2, "mode of training").item())
     if training and not (n.has(1) and n.array(1, "ratio").item() == 0):
@@ -119,5 +123,6 @@ CONVERTERS: dict[str, Callable[[Operation], Any]] = {
     **{kind: _valued(*given) for kind, given in _WITH_VALUES.items()},
     **{kind: _variadic(name) for kind, name in _VARIADIC.items()},
     "BitShift": _shift, "Cast": _cast, "CastLike": _cast_like, "Clip": _clip, "Dropout": _dropout,
+    "ai.onnx.ml.Binarizer": _binarizer,
     "Gelu": _gelu, "IsInf": _isinf, "Mean": _mean, "Mod": _mod,
 }  # fmt: skip

@@ -118,7 +118,7 @@ def _changed(graph: Any, opset: int) -> list[str]:
     def since(kind: str, version: int) -> int:
         return int(defs.get_schema(kind, max_inclusive_version=version).since_version)
 
-    kinds = sorted({node.op_type for node in graph.node})
+    kinds = sorted({node.op_type for node in graph.node if node.domain in ("", "ai.onnx")})
     if opset < 1:
         return kinds
     try:
@@ -162,9 +162,11 @@ def _typed(proto: Any) -> Any:
 
 
 def _parameter(x: Any) -> Parameter:
-    if not x.type.HasField("tensor_type"):
+    # Of what is optional, the model is one in which it is given.
+    found = x.type.optional_type.elem_type if x.type.HasField("optional_type") else x.type
+    if not found.HasField("tensor_type"):
         raise ModelError(f"the input {x.name} is no tensor")
-    kind = x.type.tensor_type
+    kind = found.tensor_type
     shape: tuple[int | str, ...] | None = None
     if kind.HasField("shape"):
         shape = tuple(

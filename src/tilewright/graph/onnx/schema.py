@@ -26,7 +26,10 @@ def check_node(node: Any, name: str, opset: int, operands: Sequence[Value | None
         return ModelError(f"{node.op_type} {name}: {problem}")
 
     try:
-        schema = defs.get_schema(node.op_type, opset, "")
+        if node.domain in ("", "ai.onnx"):
+            schema = defs.get_schema(node.op_type, opset, "")
+        else:  # of which there is one version each
+            schema = defs.get_schema(node.op_type, node.domain)
     except defs.SchemaError:
         raise wrong(f"there is no such operator in opset {opset}") from None
     known = schema.attributes
@@ -68,7 +71,7 @@ def check_node(node: Any, name: str, opset: int, operands: Sequence[Value | None
         wanted = formal[min(k, len(formal) - 1)]
         given = f"tensor({_WORDS.get(x.dtype, x.dtype)})"
         allowed = constraints.get(wanted.type_str, [wanted.type_str])
-        if given not in allowed:
+        if given not in allowed and f"optional({given})" not in allowed:
             raise wrong(f"its operand {k} is of {x.dtype}, which it does not take")
         same = wanted.is_homogeneous or k < len(formal) - 1
         if same and types.setdefault(wanted.type_str, x.dtype) != x.dtype:

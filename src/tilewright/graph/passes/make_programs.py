@@ -14,8 +14,8 @@ from tilewright.topi.operators.program import Call
 _CALLS, _OPERANDS, _REDUCTIONS = 64, 12, 4
 #: Functions that read an element several times: windows that overlap, sums that need it twice.
 REPEATED = frozenset(
-    {"avg_pool", "cumsum", "log_softmax", "max_pool", "max_pool_places", "resample", "softmax",
-     "sum_pool", "topk_places", "argmax", "argmin"}
+    {"avg_pool", "cumprod", "cumsum", "log_softmax", "max_pool", "max_pool_places", "resample",
+     "softmax", "sum_pool", "topk_places", "argmax", "argmin"}
 )  # fmt: skip
 #: Functions that are worth storing where they would be computed again.
 COSTLY = frozenset(
