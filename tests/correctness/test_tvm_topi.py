@@ -106,6 +106,7 @@ OPERATORS = {
     "all": (lambda x: topi.all(x, 1), [I > 2], (I > 2).all(1)),
     "any": (lambda x: topi.any(x, 1), [I > 7], (I > 7).any(1)),
     "bitwise_not": (topi.bitwise_not, [I], ~I),
+    "reinterpret": (lambda x: topi.reinterpret(x, "int32"), [X], X.view("int32")),
     "cast": (lambda x: topi.cast(x, "int32"), [X * 9], (X * 9).astype("int32")),
     "ceil_log2": (topi.ceil_log2, [J], np.ceil(np.log2(J))),
     "clip": (lambda x: topi.clip(x, 0.3, 0.6), [X], X.clip(0.3, 0.6)),

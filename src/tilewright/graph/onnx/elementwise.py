@@ -95,6 +95,15 @@ def _cast(n: Operation) -> Value:
     return _convert(n, dtype_of(n.attribute("to"), n))
 
 
+def _bit_cast(n: Operation) -> Value:
+    dtype = dtype_of(n.attribute("to"), n)
+    if "bool" in (dtype, n[0].dtype):  # a byte that is 0 or 1
+        if "uint8" not in (dtype, n[0].dtype):
+            raise n.error(f"{n[0].dtype} as {dtype}")
+        return cast(n[0], dtype)
+    return n("reinterpret", n[0], dtype=dtype)
+
+
 def _cast_like(n: Operation) -> Value:
     return _convert(n, n[1].dtype)
 
@@ -122,7 +131,7 @@ CONVERTERS: dict[str, Callable[[Operation], Any]] = {
     **{kind: _function(name) for kind, name in (_UNARY | _BINARY).items()},
     **{kind: _valued(*given) for kind, given in _WITH_VALUES.items()},
     **{kind: _variadic(name) for kind, name in _VARIADIC.items()},
-    "BitShift": _shift, "Cast": _cast, "CastLike": _cast_like, "Clip": _clip, "Dropout": _dropout,
-    "ai.onnx.ml.Binarizer": _binarizer,
-    "Gelu": _gelu, "IsInf": _isinf, "Mean": _mean, "Mod": _mod,
+    "BitCast": _bit_cast, "BitShift": _shift, "Cast": _cast, "CastLike": _cast_like, "Clip": _clip,
+    "Dropout": _dropout, "ai.onnx.ml.Binarizer": _binarizer, "Gelu": _gelu,
+    "IsInf": _isinf, "Mean": _mean, "Mod": _mod,
 }  # fmt: skip

@@ -9,7 +9,7 @@ from tilewright.graph.builder import cast, constant
 from tilewright.graph.onnx.operation import Operation
 from tilewright.graph.value import Value
 
-#: From a parameter, its gradient and what is kept of earlier steps to the new ones but the gradient.
+#: From a parameter, its gradient and what is kept of earlier steps to the new ones of these.
 _Step = Callable[[Operation, tuple[Value, ...]], tuple[Value, ...]]
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 DTYPES = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
     9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 16: "bfloat16",
+    17: "float8_e4m3fn", 19: "float8_e5m2",
 }  # fmt: skip
 
 

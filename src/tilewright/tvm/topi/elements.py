@@ -49,6 +49,7 @@ ONE: dict[str, Callable[..., Any]] = {
     "leaky_relu": lambda v, alpha: te.Select(v > 0, v, v * te.const(alpha, v.dtype)),
     "log10": te.log10,
     "log2": te.log2,
+    "reinterpret": _E["reinterpret"],
     "relu": lambda v: te.max(v, te.const(0, v.dtype)),
 }
 
@@ -78,6 +79,7 @@ _PARAMETERS = {
     "clip": ("a_min", "a_max"),
     "fixed_point_multiply": ("multiplier", "shift"),
     "leaky_relu": ("alpha",),
+    "reinterpret": ("dtype",),
 }
 
 
