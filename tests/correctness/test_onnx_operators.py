@@ -159,3 +159,25 @@ def test_what_does_not_fit_is_said_with_the_operator(nodes, shape, constants, sa
         return
     with pytest.raises(ModelError, match=said):
         model(real(*shape))
+
+
+@pytest.mark.parametrize("saturate", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "number"), [("float8_e4m3fn", 17), ("float8_e5m2", 19)], ids=["e4m3fn", "e5m2"]
+)
+@pytest.mark.parametrize("source", ["float32", "float16"])
+def test_numbers_become_floats_of_8_bits(kind, number, saturate, source):
+    """Up to the last that is rounded to the largest, and beyond."""
+    import ml_dtypes
+
+    small = getattr(ml_dtypes, kind)
+    ends = np.array([448, 463.9, 464, 464.1, 480, 57344, 61439, 61440, 61441, 65504, np.inf, 1e-9])
+    x = np.concatenate([ends, -ends, rng.normal(size=40) * 300]).astype(source)
+    model = [node("Cast", "x", "z", to=number, saturate=saturate), node("Cast", "z", "y", to=1)]
+    largest = float(ml_dtypes.finfo(small).max)
+    given = np.clip(x, -largest, largest) if saturate else x  # ml_dtypes does not saturate
+    if source == "float16":
+        cast = node("Cast", "h", "z", to=number, saturate=saturate)
+        model = [node("Cast", "x", "h", to=10), cast, model[1]]
+    found = tilewright.load(onnx_model(model, {"x": [x.size]}, opset=22))(x.astype("float32"))
+    np.testing.assert_array_equal(found, given.astype("float32").astype(small).astype("float32"))

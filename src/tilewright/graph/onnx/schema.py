@@ -9,7 +9,10 @@ from tilewright.graph.errors import ModelError
 from tilewright.graph.value import Value
 
 #: ONNX's words for types of elements, where they are others than ours.
-_WORDS = {"float32": "float", "float64": "double"}
+_WORDS = {
+    "float32": "float", "float64": "double", "float8_e4m3fn": "float8e4m3fn",
+    "float8_e5m2": "float8e5m2",
+}  # fmt: skip
 
 
 def check_node(node: Any, name: str, opset: int, operands: Sequence[Value | None]) -> None:
