@@ -181,3 +181,56 @@ def test_numbers_become_floats_of_8_bits(kind, number, saturate, source):
         model = [node("Cast", "x", "h", to=10), cast, model[1]]
     found = tilewright.load(onnx_model(model, {"x": [x.size]}, opset=22))(x.astype("float32"))
     np.testing.assert_array_equal(found, given.astype("float32").astype(small).astype("float32"))
+
+
+@pytest.mark.parametrize("saturate", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [("float8_e4m3fnuz", 18), ("float8_e5m2fnuz", 20), ("float4_e2m1fn", 23)],
+    ids=["e4m3fnuz", "e5m2fnuz", "e2m1"],
+)
+def test_numbers_become_floats_that_the_language_lacks(kind, number, saturate):
+    """In float32, each the nearest, ties to even."""
+    import ml_dtypes
+
+    small = getattr(ml_dtypes, kind)
+    every = np.arange(2 ** ml_dtypes.finfo(small).bits, dtype="uint8").view(small).astype("float32")
+    known = np.unique(every[np.isfinite(every)])
+    largest = float(known[-1])
+    ties = (known[1:] + known[:-1]) / 2
+    x = np.concatenate([known, ties, ties * (1 + 1e-6), ties * (1 - 1e-6), [np.inf, -np.inf, 1e-30],
+                        largest * np.array([1.03, 1.07, 1.5, -1.2])]).astype("float32")  # fmt: skip
+    if number == 23:
+        saturate, x = 1, x[np.isfinite(x)]  # there is no other way
+    attributes = {} if number == 23 else {"saturate": saturate}
+    model = [node("Cast", "x", "z", to=number, **attributes), node("Cast", "z", "y", to=1)]
+    found = tilewright.load(onnx_model(model, {"x": [x.size]}, opset=23))(x)
+    given = np.clip(x, -largest, largest) if saturate else x
+    np.testing.assert_array_equal(found, given.astype(small).astype("float32"))
+
+
+@pytest.mark.parametrize("kind", ["int4", "uint4", "int2", "uint2"])
+def test_weights_of_less_than_a_byte_are_unpacked(kind):
+    import ml_dtypes
+
+    low, high = ml_dtypes.iinfo(kind).min, ml_dtypes.iinfo(kind).max
+    q = rng.integers(low, high + 1, (6, 5)).astype(kind)
+    scale, zero = rng.uniform(0.1, 2, (3, 5)).astype("float32"), np.full((3, 5), 1, kind)
+    model = [node("DequantizeLinear", "q s z", "w", axis=0, block_size=2), node("MatMul", "x w")]
+    x = real(4, 6)
+    data = onnx_model(model, {"x": [4, 6]}, constants={"q": q, "s": scale, "z": zero}, opset=25)
+    wide = (q.astype("float64") - 1) * np.repeat(scale, 2, 0)
+    np.testing.assert_allclose(tilewright.load(data)(x), x @ wide, rtol=1e-4, atol=1e-5)
+
+
+def test_inputs_of_four_bits_are_arrays_of_either_type():
+    from onnx import TensorProto, load_from_string
+
+    proto = load_from_string(onnx_model([node("Cast", "x", "y", to=1)], {"x": [9]}, opset=23))
+    proto.graph.input[0].type.tensor_type.elem_type = TensorProto.INT4
+    model = tilewright.load(proto.SerializeToString())
+    x = np.arange(-8, 1)
+    for given in (x.astype("int4"), x.astype("int8")):
+        np.testing.assert_array_equal(model(given), x)
+    with pytest.raises(ModelError, match="x is uint8, and is to be int8"):
+        model(x.astype("uint8"))

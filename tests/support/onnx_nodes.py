@@ -94,7 +94,11 @@ def _compare(case: Any, got: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any])
 def _array(x: Any) -> np.ndarray[Any, Any]:
     from onnx import TensorProto, numpy_helper
 
-    return numpy_helper.to_array(x) if isinstance(x, TensorProto) else np.asarray(x)
+    from tilewright.graph.onnx.narrow import carried
+
+    if not isinstance(x, TensorProto):
+        return np.asarray(x)
+    return carried(numpy_helper.to_array(x), x.data_type)
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ from tilewright.graph.onnx import (
     windows,
 )
 from tilewright.graph.onnx.control import CONTROL, inner_graph
+from tilewright.graph.onnx.narrow import NARROW, Narrow, carried, result_of
 from tilewright.graph.onnx.operation import Operation
 from tilewright.graph.onnx.schema import check_node
 from tilewright.graph.onnx.types import dtype_of
@@ -79,7 +80,9 @@ def convert(
     known: dict[str, Value | None] = {"": None, **initializers}
     known |= {x.name: x for x in given}
     capacity = MOST_MADE + 8 * sum(x.array.nbytes for x in initializers.values())
-    _Conversion(opset, capacity).run(graph, known)
+    conversion = _Conversion(opset, capacity)
+    conversion.learn(graph)
+    conversion.run(graph, known)
     outputs: dict[str, Value] = {}
     for x in graph.output:
         found = known.get(x.name)
@@ -95,6 +98,13 @@ class _Conversion:
 
     def __init__(self, opset: int, capacity: int) -> None:
         self.opset, self.left, self.capacity = opset, MOST, capacity
+        self.narrow: dict[str, Narrow] = {}  # by the names of values
+
+    def learn(self, graph: Any) -> None:
+        """The types of the inputs and initializers of a graph, as far as they are narrow."""
+        given = {x.name: x.type.tensor_type.elem_type for x in graph.input}
+        given |= {x.name: x.data_type for x in graph.initializer}
+        self.narrow |= {name: NARROW[t] for name, t in given.items() if t in NARROW}
 
     def run(self, graph: Any, known: dict[str, Value | None]) -> None:
         """Convert the nodes of a graph, adding what they make to what is ``known``."""
@@ -115,16 +125,21 @@ class _Conversion:
 
     def _convert(self, node: Any, name: str, known: Mapping[str, Value | None]) -> Sequence[Value]:
         operands = tuple(known[x] for x in node.input)
-        check_node(node, name, self.opset, operands)
+        narrow = tuple(self.narrow.get(x) for x in node.input)
+        check_node(node, name, self.opset, operands, narrow)
+        result = result_of(node, narrow)
         self.left -= 1
         if self.left < 0:
             raise ModelError(f"{node.op_type} {name}: loops make more than {MOST} nodes")
         count = max((k + 1 for k, x in enumerate(node.output) if x), default=1)
         attributes = {a.name: attribute(a) for a in node.attribute}
-        n = Operation(node.op_type, name, self.opset, operands, attributes, count)
+        n = Operation(node.op_type, name, self.opset, operands, attributes, count, narrow, result)
+        if result is not None:
+            self.narrow |= dict.fromkeys(filter(None, node.output), result)
 
         def inner(graph: Any, given: Mapping[str, Value | None]) -> list[Value]:
             constants = {t.name: constant_of(t) for t in graph.initializer}
+            self.learn(graph)
             seen = {**known, **constants, **given}
             self.run(graph, seen)
             return inner_graph(graph, n, seen)
@@ -167,7 +182,7 @@ def array_of(tensor: Any, name: str) -> np.ndarray[Any, Any]:
 
     dtype_of(tensor.data_type, name)
     try:
-        return np.asarray(numpy_helper.to_array(tensor))
+        return carried(np.asarray(numpy_helper.to_array(tensor)), tensor.data_type)
     except Exception as error:
         raise ModelError(f"the tensor {name} is damaged: {error}") from None
 

@@ -12,6 +12,7 @@ from tilewright.graph.errors import ModelError, in_memory
 from tilewright.graph.graph import Graph
 from tilewright.graph.onnx.convert import constant_of, convert, unsupported
 from tilewright.graph.onnx.external import load_external
+from tilewright.graph.onnx.narrow import NARROW
 from tilewright.graph.onnx.types import dtype_of
 from tilewright.graph.signature import Parameter
 from tilewright.graph.value import Constant, Value
@@ -173,4 +174,6 @@ def _parameter(x: Any) -> Parameter:
             d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else (d.dim_param or "?")
             for d in kind.shape.dim
         )
-    return Parameter(x.name, dtype_of(kind.elem_type, x.name), shape)
+    narrow = NARROW.get(kind.elem_type)
+    also = () if narrow is None else (narrow.element,)
+    return Parameter(x.name, dtype_of(kind.elem_type, x.name), shape, also)
