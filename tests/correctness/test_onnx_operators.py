@@ -234,3 +234,15 @@ def test_inputs_of_four_bits_are_arrays_of_either_type():
         np.testing.assert_array_equal(model(given), x)
     with pytest.raises(ModelError, match="x is uint8, and is to be int8"):
         model(x.astype("uint8"))
+
+
+@pytest.mark.parametrize("mode", ["up", "down", "nearest"])
+def test_scales_become_powers_of_two(mode):
+    x = np.array([0.3, 0.25, 0.375, 0.374, 1, 3e38, 1.5, 100, 2.0**-126], "float32")
+    nodes = [node("Cast", "x", "z", to=24, round_mode=mode), node("Cast", "z", "y", to=1)]
+    found = tilewright.load(onnx_model(nodes, {"x": [9]}, opset=25))(x)
+    exponent = np.log2(x.astype("float64"))
+    low = 2 ** np.floor(exponent)
+    nearest = np.where(x - low >= low / 2, low * 2, low)
+    expected = {"up": 2 ** np.ceil(exponent), "down": low, "nearest": nearest}[mode]
+    np.testing.assert_array_equal(found, np.minimum(expected, 2.0**127))

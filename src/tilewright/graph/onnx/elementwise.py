@@ -120,7 +120,8 @@ _BEYOND = {
 def _convert(n: Operation, dtype: str) -> Value:
     x = n[0]
     if n.result is not None:
-        return n.result.of(n, x, bool(n.attribute("saturate", 1)))
+        mode = n.attribute("round_mode", b"up").decode()
+        return n.result.of(n, x, bool(n.attribute("saturate", 1)), mode)
     if dtype not in _BEYOND or x.dtype == dtype or n.attribute("saturate", 1):
         return cast(x, dtype)
     wide = x if x.dtype in ("float32", "float64") else cast(x, "float32")

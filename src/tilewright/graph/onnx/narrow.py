@@ -25,8 +25,8 @@ class Narrow:
     bits: int
     carrier: str
 
-    def of(self, n: Making, x: Value, saturate: bool = True) -> Value:
-        """Numbers converted to it."""
+    def of(self, n: Making, x: Value, saturate: bool = True, mode: str = "up") -> Value:
+        """Numbers converted to it; ``mode`` is how powers of two are rounded to."""
         raise NotImplementedError
 
 
@@ -37,7 +37,7 @@ class NarrowInt(Narrow):
     low: int
     high: int
 
-    def of(self, n: Making, x: Value, saturate: bool = True) -> Value:
+    def of(self, n: Making, x: Value, saturate: bool = True, mode: str = "up") -> Value:
         whole = n("subtract", cast(x, "int32"), self.low)
         kept = n("bitwise_and", whole, constant(self.high - self.low, "int32"))
         return cast(n("add", kept, self.low), self.carrier)
@@ -57,14 +57,12 @@ class NarrowFloat(Narrow):
     largest: float
     nan: float
 
-    def of(self, n: Making, x: Value, saturate: bool = True) -> Value:
+    def of(self, n: Making, x: Value, saturate: bool = True, mode: str = "up") -> Value:
         """The nearest, ties to even; what is too large is the largest or, where it is not
         saturated, no number."""
         wide = cast(x, "float32")
         size = n("minimum", n("abs", wide), 4 * self.largest)
-        bits = n("bitwise_and", n("reinterpret", size, dtype="int32"),
-                 constant(0x7F800000, "int32"))  # fmt: skip
-        power = n("reinterpret", bits, dtype="float32")  # of two, in which the number begins
+        power, _ = _power(n, size)
         step = n("multiply", n("maximum", power, 2.0**self.least), 2.0**-self.mantissa)
         found = n("multiply", n("round", n("divide", size, step)), step)
         nothing = constant(self.nan, "float32")
@@ -74,6 +72,39 @@ class NarrowFloat(Narrow):
             found = n("where", n("greater", found, self.largest), nothing, found)
         found = n("where", n("less", wide, 0.0), n("negative", found), found)
         return n("where", n("isnan", wide), nothing, found)
+
+
+@dataclass(frozen=True)
+class NarrowPower(Narrow):
+    """Powers of two from ``smallest`` to ``largest``, and no number."""
+
+    smallest: float
+    largest: float
+
+    def of(self, n: Making, x: Value, saturate: bool = True, mode: str = "up") -> Value:
+        """The power that is no smaller ("up"), no larger ("down"), or nearest, ties up."""
+        if mode not in ("up", "down", "nearest"):
+            raise n.error(f"there is no round_mode {mode!r}")
+        size = n("abs", cast(x, "float32"))
+        power, rest = _power(n, size)
+        least = {"up": 1, "nearest": 1 << 22, "down": 1 << 23}[mode]
+        more = n("greater_equal", rest, least)
+        found = n("where", more, n("multiply", power, 2.0), power)
+        nothing = constant(math.nan, "float32")
+        if saturate:
+            found = n("clip", found, low=self.smallest, high=self.largest)
+        else:
+            inside = n("logical_and", n("greater_equal", found, self.smallest),
+                       n("less_equal", found, self.largest))  # fmt: skip
+            found = n("where", inside, found, nothing)
+        return n("where", n("isnan", size), nothing, found)
+
+
+def _power(n: Making, size: Value) -> tuple[Value, Value]:
+    """The power of two in which a float32 begins, and the bits behind it."""
+    bits = n("reinterpret", size, dtype="int32")
+    power, rest = (n("bitwise_and", bits, constant(m, "int32")) for m in (0x7F800000, 0x7FFFFF))
+    return n("reinterpret", power, dtype="float32"), rest
 
 
 _INTEGERS = [
@@ -86,6 +117,7 @@ NARROW: dict[int, Narrow] = {
     18: NarrowFloat("float8e4m3fnuz", "float8_e4m3fnuz", 8, "float32", 3, -7, 240.0, math.nan),
     20: NarrowFloat("float8e5m2fnuz", "float8_e5m2fnuz", 8, "float32", 2, -15, 57344.0, math.nan),
     23: NarrowFloat("float4e2m1", "float4_e2m1fn", 4, "float32", 1, 0, 6.0, 0.0),
+    24: NarrowPower("float8e8m0", "float8_e8m0fnu", 8, "float32", 2.0**-127, 2.0**127),
     **dict(zip((21, 22, 25, 26), _INTEGERS, strict=True)),
 }
 #: Operators that move elements, or leave them as they are: their results are of the same type.
