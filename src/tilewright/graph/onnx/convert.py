@@ -19,6 +19,7 @@ from tilewright.graph.onnx import (
     quantization,
     recurrent,
     reduction,
+    regions,
     resize,
     scatter,
     selected,
@@ -40,6 +41,7 @@ CONVERTERS = {
     **resize.CONVERTERS, **quantization.CONVERTERS, **einsum.CONVERTERS,
     **recurrent.CONVERTERS, **scatter.CONVERTERS, **displaced.CONVERTERS,
     **selected.CONVERTERS, **fourier.CONVERTERS, **training.CONVERTERS,
+    **regions.CONVERTERS,
 }  # fmt: skip
 #: Nodes of a model, at most, those of loops as often as they run.
 MOST = 1 << 14

@@ -11,15 +11,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph.builder import cast, constant, reshape
-from tilewright.graph.errors import NeedsData
 from tilewright.graph.onnx.control import row_of
 from tilewright.graph.onnx.operation import Operation
 from tilewright.graph.onnx.products import matmul
 from tilewright.graph.onnx.windows import biased, window
-from tilewright.graph.value import Constant, Value
-
-#: Elements that are read along a dimension of a region, at most.
-_MOST = 1 << 12
+from tilewright.graph.value import Value
 
 
 @dataclass(frozen=True)
@@ -180,68 +176,6 @@ def _deform_conv(n: Operation) -> Value:
     return biased(n, reshape(made, (batch, w.shape[0], *found.out)), n[3] if n.has(3) else None)
 
 
-def _roi_align(n: Operation) -> Value:
-    """Of each part of regions (x, y, x, y) of images the mean of values between elements, or the
-    largest of their weighted elements."""
-    x, rois, batch = n[0], n[1], n[2]
-    image, channels, count = x.shape[2:], x.shape[1], rois.shape[0]
-    parts = n.attribute("output_height", 1), n.attribute("output_width", 1)
-    scale, given = n.attribute("spatial_scale", 1.0), n.attribute("sampling_ratio", 0)
-    mode = n.attribute("mode", b"avg").decode()
-    centred = n.opset >= 16 and n.attribute(
-        "coordinate_transformation_mode", b"half_pixel"
-    ) == b"half_pixel"  # fmt: skip
-    if x.rank != 4 or rois.shape != (count, 4) or batch.shape != (count,) or min(parts) < 1:
-        raise n.error(f"regions of {rois.shape} of {batch.shape} images in {x.shape}")
-    wide = "float64" if x.dtype == "float64" else "float32"
-    corners = n("multiply", cast(rois, wide), float(scale))
-    corners = n("subtract", corners, 0.5) if centred else corners
-    each: list[list[tuple[Value, Value]]] = []
-    total: Value | None = None
-    for d, (extent, bins) in enumerate(zip(image, parts, strict=True)):
-        low, high = (reshape(row_of(n, corners, 1, k), (count, 1, 1)) for k in (1 - d, 3 - d))
-        size = n("subtract", high, low)
-        size = size if centred else n("maximum", size, 1.0)
-        part = n("divide", size, float(bins))
-        many: Value = constant(np.full((1, 1, 1), given), wide)
-        if given < 1:  # as many as a part has elements: the most of them are read, some twice
-            if not isinstance(part, Constant):
-                raise NeedsData("RoiAlign: how many elements it reads depends on its regions", rois)
-            many = constant(np.maximum(np.ceil(part.array), 1), wide)
-        assert isinstance(many, Constant)
-        most = int(many.array.max(initial=1))
-        if most * bins > _MOST:
-            raise n.error(f"it reads {most * bins} elements along a dimension of a region")
-        taps = constant(np.minimum(np.arange(most).reshape(1, 1, -1), many.array - 1), wide)
-        share = constant((np.arange(most).reshape(1, 1, -1) < many.array) / many.array, wide)
-        step = n("divide", n("multiply", n("add", taps, 0.5), part), many)
-        first = n("multiply", constant(np.arange(bins).reshape(1, -1, 1), wide), part)
-        at = n("add", n("add", low, first), step)
-        inside = n("logical_and", n("greater_equal", at, -1.0), n("less_equal", at, float(extent)))
-        weight = n("multiply", cast(inside, wide), share if mode == "avg" else 1.0)
-        at = n("clip", at, low=0.0, high=float(extent - 1))
-        floor = n("floor", at)
-        far = n("subtract", at, floor)
-        near = n("multiply", weight, n("subtract", 1.0, far))
-        ends = [
-            (floor, near),
-            (n("minimum", n("add", floor, 1.0), float(extent - 1)), n("multiply", weight, far)),
-        ]
-        shape = (count, bins, 1, most, 1) if d == 0 else (count, 1, bins, 1, most)
-        each.append([(cast(reshape(i, shape), "int32"), reshape(v, shape)) for i, v in ends])
-    lines = reshape(n("transpose", x, axes=(0, 2, 3, 1)), (x.shape[0] * math.prod(image), channels))
-    start = n("multiply", cast(reshape(batch, (count, 1, 1, 1, 1)), "int32"), math.prod(image))
-    for (row, a), (column, b) in itertools.product(*each):
-        place = n("add", n("add", n("multiply", row, image[1]), column), start)
-        value = cast(n("take", lines, place, axis=0), wide)
-        weight = n("multiply", a, b)
-        value = n("multiply", value, reshape(weight, (*weight.shape, 1)))
-        total = value if total is None else n("add" if mode == "avg" else "maximum", total, value)
-    assert total is not None
-    found = n("sum" if mode == "avg" else "max", total, axis=(3, 4), keepdims=False)
-    return cast(n("transpose", found, axes=(0, 3, 1, 2)), x.dtype)
-
-
 CONVERTERS: dict[str, Callable[[Operation], Any]] = {
-    "DeformConv": _deform_conv, "GridSample": _grid_sample, "RoiAlign": _roi_align,
+    "DeformConv": _deform_conv, "GridSample": _grid_sample,
 }  # fmt: skip
