@@ -18,6 +18,7 @@ from tilewright.topi.opencl import product_tiles as items
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
+from tilewright.topi.sketches.attention import AttentionTile, attention_tiles, schedule_attention
 from tilewright.topi.sketches.box_gradient import schedule_box_gradient
 from tilewright.topi.sketches.box_products import schedule_box_products
 from tilewright.topi.sketches.box_splits import schedule_box_splits
@@ -86,6 +87,8 @@ SKETCHES = (
     Template("cpu.winograd", WinogradTile, schedule_winograd, ("forward",), None, False,
              winograd_tiles, where=is_winograd, form=winograd_form, operators=(),
              price=winograd_price),
+    Template("cpu.attention", AttentionTile, schedule_attention, (), None, False, attention_tiles,
+             operators=("attention",), types=_ANY),
     Template("cpu.dots", DotTile, schedule_dots, (), None, False, dot_tiles, where=is_dots,
              operators=()),
     Template("cpu.products", ColumnTile, schedule_columns, (), None, False, column_tiles,
