@@ -109,7 +109,7 @@ class _Writer:
                 self.value(b.layout.swizzle),
             ]  # fmt: skip
             spread = b.distribution
-            held = spread and [spread.shape, spread.bits, spread.packed]
+            held = spread and [spread.shape, spread.bits, spread.packed, spread.group]
             row = [b.name, self.value(b.shape), str(b.dtype), b.scope, layout, b.align, held]
             # the shape may have put other buffers in, so the number is taken last
             number = self._buffer_numbers[b] = len(self.buffers)
@@ -244,7 +244,9 @@ class _Reader:
                 layout and Layout(*map(self.value, layout)),
                 align,
                 held
-                and Distribution(tuple(held[0]), *(tuple(map(tuple, own)) for own in held[1:])),
+                and Distribution(
+                    tuple(held[0]), *(tuple(map(tuple, own)) for own in held[1:3]), held[3]
+                ),
             )
             self._buffers[number] = made
         return made
