@@ -9,11 +9,14 @@ import pytest
 from tests.support.attention import PROBLEMS, error, exact, inputs
 from tests.support.depthwise import TOLERANCE, decode
 
+import tilewright
 from tilewright.select.algorithm import Scheduled
 from tilewright.select.registry import algorithms
 from tilewright.select.remembered import chosen_kernel
 from tilewright.target import Target
 from tilewright.topi import Attention
+from tilewright.topi.sketches.attention_mma import AttentionMmaTile
+from tilewright.topi.templates import TEMPLATES, templates
 
 TARGETS = ["llvm", "sim", pytest.param("opencl", marks=pytest.mark.needs_opencl)]
 
@@ -30,6 +33,48 @@ def test_the_first_choice_is_right(p, target):
 def test_other_types_are_right_on_a_cpu(p, dtype):
     p = p.replace(dtype=dtype)
     assert error(p, chosen_kernel(p, Target.parse("llvm"))) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("p", PROBLEMS, ids=str)
+def test_tensor_cores_compute_it(p, dtype):
+    p, sim = p.replace(dtype=dtype), Target.parse("sim")
+    assert templates(p, sim)[0].name == "gpu.attention"
+    assert error(p, chosen_kernel(p, sim)) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize(
+    "tile",
+    [AttentionMmaTile(2), AttentionMmaTile(1, 16, 1), AttentionMmaTile(2, 32, 2),
+     AttentionMmaTile(3, 16, 3), AttentionMmaTile(4, 64, 2)],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("p", [PROBLEMS[2], *PROBLEMS[4:8]], ids=str)
+def test_keys_come_at_once_or_in_steps(p, tile):
+    p = p.replace(dtype="float16")
+    template = TEMPLATES["gpu.attention"]
+    declared = template.declare(p, tile)
+    kernel = tilewright.build(template.schedule(declared, tile), declared.args, "sim")
+    assert error(p, kernel) < TOLERANCE["float16"]
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("p", [
+    Attention(batch=64, heads=3, rows=197, keys=197, depth=64, layout="BS3HD", dtype="float16"),
+    Attention(batch=64, heads=3, rows=49, keys=49, depth=32, layout="BS3HD", dtype="bfloat16",
+              mask=(1, 3, 49, 49)),
+    Attention(heads=8, rows=1024, keys=1024, depth=64, dtype="float16"),
+    Attention(heads=8, rows=4096, keys=4096, depth=128, dtype="float16", causal=True),
+], ids=str)  # fmt: skip
+def test_its_rows_stay_in_registers(p, arch):
+    target = Target.parse(f"cuda -arch={arch}")
+    template = TEMPLATES["gpu.attention"]
+    for tile in template.candidates(p, target)[:2]:
+        declared = template.declare(p, tile)
+        kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+        assert [used.spills for used in kernel.resources.values()] == [0]
+        assert [used.stack for used in kernel.resources.values()] == [0]
 
 
 @pytest.mark.parametrize("p", PROBLEMS[3:7], ids=str)

@@ -2,8 +2,9 @@
 
 A fragment is an array that the threads of a warp, or of a group of four warps, hold together in
 their registers. Its distribution says of a logical index the lane (the number of the thread in the
-group) and the slot (the register of that thread): one of each, or lanes that hold it alike. Every bit of an index goes to one bit
-of the lane or stays with the slot; what lies beyond the bits that are spread counts further slots.
+group) and the slot (the register of that thread): one of each, or lanes that hold it alike. Every
+bit of an index goes to one bit of the lane or stays with the slot; what lies beyond the bits that
+are spread counts further slots.
 
 The sixteen by eight floats of a matrix product of a warp (PTX ISA, "mma.m16n8k16"): a thread holds
 two neighbours of a row, and those eight rows below.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,9 +16,26 @@ if TYPE_CHECKING:
 
 #: Powers are of 2, which takes fewer instructions: exp(x) = 2 ** (x * _BITS).
 _BITS = 1 / math.log(2)
-#: The sum of exponentials of a row that attends to no key, so that 0 is divided by no 0; others
-#: have one that is 1.
-_LEAST = 1e-30
+#: The sum of powers of a row that attends to no key, so that 0 is divided by no 0; others have one
+#: that is 1. And the least score, so that minus infinity less the largest score is that, not NaN.
+_LEAST, _FINITE = 1e-30, -3e38
+#: Columns beside those of values that sum the powers of a row.
+ONES = 8
+
+
+class Fill(NamedTuple):
+    """What rows, keys, and the elements of a query and of a value are filled up to multiples of,
+    with zeros: what instructions multiply."""
+
+    rows: int = 1
+    keys: int = 1
+    depth: int = 1
+    width: int = 1
+
+    def of(self, p: Attention) -> Fill:
+        """The extents of a problem, filled up."""
+        extents = p.rows, p.keys, p.depth, p.width
+        return Fill(*(-(-n // f) * f for n, f in zip(extents, self, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -34,9 +51,11 @@ class AttentionDeclaration(Declared):
     largest : of a row.
     powers : of 2, to what masked scores are less than the largest one.
     factors : these in the type of values, where tensor cores take them.
-    total : the sum of a row's powers.
+    total : the sum of a row's powers; None where values have columns of ones, of which it is what
+        they are weighted to.
     share : of each power in a row, the inverse of that sum.
     weighted : the sum of values, times factors.
+    before : scores and masked ones that ``largest`` reads, where it has its own.
     """
 
     problem: Attention
@@ -48,98 +67,33 @@ class AttentionDeclaration(Declared):
     largest: Tensor
     powers: Tensor
     factors: Tensor | None
-    total: Tensor
+    total: Tensor | None
     share: Tensor
     weighted: Tensor
-
-
-class Fill(NamedTuple):
-    """What rows, keys, and the elements of a query and of a value are filled up to multiples of,
-    with zeros: what instructions multiply."""
-
-    rows: int = 1
-    keys: int = 1
-    depth: int = 1
-    width: int = 1
-
-    def of(self, p: Attention) -> tuple[int, int, int, int]:
-        """The extents of a problem, filled up."""
-        extents = p.rows, p.keys, p.depth, p.width
-        rows, keys, depth, width = (-(-n // f) * f for n, f in zip(extents, self, strict=True))
-        return rows, keys, depth, width
+    before: tuple[Tensor, Tensor] | None = None
 
 
 def declare_attention(
-    p: Attention, rounded: bool = False, fill: Fill = Fill()
+    p: Attention, rounded: bool = False, fill: Fill = Fill(), twice: bool = False
 ) -> AttentionDeclaration:
     """The program of a problem; powers are ``rounded`` to the type of values, as tensor cores
-    multiply them, or stay in that of sums."""
+    multiply them, or stay in that of sums. Scores are declared ``twice``, for the largest ones and
+    for their powers, of which then neither is kept for all keys."""
     inputs = {name: te.placeholder(t.shape, t.dtype, name=name) for name, t in p.inputs().items()}
-    kind, group = p.accumulate, p.heads // p.kv_heads
-    least = te.min_value(kind)
-
-    rows, keys, depth, width = fill.of(p)
-
-    def operand(
-        place: int, extents: tuple[int, int], filled: tuple[int, int], shared: int
-    ) -> Tensor:
-        def read(b: Any, h: Any, s: Any, d: Any) -> Any:
-            if p.is_packed:
-                return inputs["qkv"][b, s, place, h, d]
-            x = inputs["qkv"[place]]
-            return x[b, h // shared, s, d] if p.layout == "BHSD" else x[b, s, h // shared, d]
-
-        def element(b: Any, h: Any, s: Any, d: Any) -> Any:
-            beyond = [i < n for i, n, f in zip((s, d), extents, filled, strict=True) if f > n]
-            zero = te.const(0, p.dtype)
-            return (
-                te.if_then_else(te.all(*beyond), read(b, h, s, d), zero)
-                if beyond
-                else read(b, h, s, d)
-            )
-
-        shape = (p.batch, p.heads, *filled)
-        made: Tensor = te.compute(shape, element, name="QKV"[place], tag="injective")
-        return made
-
-    q = operand(0, (p.rows, p.depth), (rows, depth), 1)
-    k = operand(1, (p.keys, p.depth), (keys, depth), group)
-    v = operand(2, (p.keys, p.width), (keys, width), group)
-    every = (p.batch, p.heads, rows)
-    d = te.reduce_axis((0, depth), "d")
-    scores = te.compute(
-        (*every, keys),
-        lambda b, h, i, j: te.sum(q[b, h, i, d].astype(kind) * k[b, h, j, d].astype(kind), axis=d),
-        name="Scores",
-    )
-
-    def masked_score(b: Any, h: Any, i: Any, j: Any) -> Any:
-        value = scores[b, h, i, j] * te.const(p.scaled_by * _BITS, kind)
-        if p.mask:
-            at = (b, h, i, j)[4 - len(p.mask) :]
-            place = [0 if e == 1 else x for e, x in zip(p.mask, at, strict=True)]
-            if len(place) == 4 and 1 < p.mask[0] < p.batch:
-                place[0] = b % p.mask[0]
-            given = inputs["mask"][tuple(place)]
-            beyond = [x < n for x, n, f in ((i, p.rows, rows), (j, p.keys, keys)) if f > n]
-            if beyond:
-                given = te.if_then_else(te.all(*beyond), given, te.const(0, given.dtype))
-            value = (
-                te.select(given, value, least)
-                if p.mask_dtype
-                else value + given.astype(kind) * _BITS
-            )
-        value = te.select(j <= i, value, least) if p.causal else value
-        return te.select(j < p.keys, value, least) if keys > p.keys else value
-
-    masked = te.compute((*every, keys), masked_score, name="Masked", tag="elementwise")
-    j = te.reduce_axis((0, keys), "j")
-    largest = te.compute(every, lambda b, h, i: te.max(masked[b, h, i, j], axis=j), name="Largest")
-    # Of a row that attends to nothing, minus infinity less a number is minus infinity still.
-    finite = te.const(-3e38, kind)
+    kind, whole = p.accumulate, fill.of(p)
+    every = (p.batch, p.heads, whole.rows)
+    ones = -(-p.width // ONES) * ONES  # where they begin
+    q = _operand(p, inputs, 0, (whole.rows, whole.depth))
+    k = _operand(p, inputs, 1, (whole.keys, whole.depth))
+    v = _operand(p, inputs, 2, (whole.keys, whole.width), ones if twice else None)
+    scores, masked = _scores(p, inputs, q, k, whole)
+    before = _scores(p, inputs, q, k, whole) if twice else None
+    read = masked if before is None else before[1]
+    j = te.reduce_axis((0, whole.keys), "j")
+    largest = te.compute(every, lambda *i: te.max(read[(*i, j)], axis=j), name="Largest")
     powers = te.compute(
-        (*every, keys),
-        lambda b, h, i, j: te.exp2(masked[b, h, i, j] - te.max(largest[b, h, i], finite)),
+        (*every, whole.keys),
+        lambda *at: te.exp2(masked[at] - te.max(largest[at[:-1]], te.const(_FINITE, kind))),
         name="Powers", tag="elementwise",
     )  # fmt: skip
     factors = None
@@ -147,42 +101,100 @@ def declare_attention(
         factors = te.compute(
             powers.shape, lambda *at: powers[at].astype(p.dtype), name="Factors", tag="elementwise"
         )
-    j = te.reduce_axis((0, keys), "j")
-    total = te.compute(every, lambda b, h, i: te.sum(powers[b, h, i, j], axis=j), name="Total")
-    share = te.compute(
-        every, lambda *at: 1 / te.max(total[at], te.const(_LEAST, kind)), name="Share",
-        tag="elementwise",
-    )  # fmt: skip
-    j = te.reduce_axis((0, keys), "j")
+    j = te.reduce_axis((0, whole.keys), "j")
     weighted = te.compute(
-        (*every, width),
+        (*every, ones + ONES if twice else whole.width),
         lambda b, h, i, e: te.sum(
             (factors or powers)[b, h, i, j].astype(kind) * v[b, h, j, e].astype(kind), axis=j
         ),
         name="Weighted",
     )
+    total = None
+    if not twice:
+        j = te.reduce_axis((0, whole.keys), "j")
+        total = te.compute(every, lambda *i: te.sum(powers[(*i, j)], axis=j), name="Total")
+
+    def inverse(*i: Any) -> Any:
+        summed = total[i] if total is not None else weighted[(*i[:3], ones + i[3])]
+        return 1 / te.max(summed, te.const(_LEAST, kind))
+
+    columns = (ONES,) if twice else ()
+    share = te.compute((*every, *columns), inverse, name="Share", tag="elementwise")
 
     def result(*at: Any) -> Any:
         b, h, i, e = at if p.layout == "BHSD" else (at[0], at[2], at[1], at[3])
-        return (weighted[b, h, i, e] * share[b, h, i]).astype(p.dtype)
+        own = share[b, h, i, e % ONES] if twice else share[b, h, i]
+        return (weighted[b, h, i, e] * own).astype(p.dtype)
 
     out = te.compute(p.result.shape, result, name="Attention", tag="elementwise")
     return AttentionDeclaration(
-        p,
-        inputs,
-        out,
-        q,
-        k,
-        v,
-        scores,
-        masked,
-        largest,
-        powers,
-        factors,
-        total,
-        share,
-        weighted,
+        p, inputs, out, q, k, v, scores, masked, largest, powers, factors, total, share, weighted,
+        before,
+    )  # fmt: skip
+
+
+def _operand(
+    p: Attention, inputs: Mapping[str, Tensor], place: int, filled: tuple[int, int],
+    ones: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Queries, keys or values of all heads, (batch, head, row, element), filled up with zeros, and
+    with ``ones`` from there on."""
+    extents = (p.keys if place else p.rows, p.width if place == 2 else p.depth)
+    group = p.heads // p.kv_heads if place else 1
+
+    def read(b: Any, h: Any, s: Any, d: Any) -> Any:
+        if p.is_packed:
+            return inputs["qkv"][b, s, place, h, d]
+        x = inputs["qkv"[place]]
+        return x[b, h // group, s, d] if p.layout == "BHSD" else x[b, s, h // group, d]
+
+    def element(b: Any, h: Any, s: Any, d: Any) -> Any:
+        inside = [i < n for i, n, f in zip((s, d), extents, filled, strict=True) if f > n]
+        if not inside:
+            return read(b, h, s, d)
+        beyond = te.const(0, p.dtype)
+        if ones is not None:
+            beyond = te.select(d >= ones, te.const(1, p.dtype), beyond)
+        return te.if_then_else(te.all(*inside), read(b, h, s, d), beyond)
+
+    shape = (p.batch, p.heads, *filled)
+    made: Tensor = te.compute(shape, element, name="QKV"[place], tag="injective")
+    return made
+
+
+def _scores(
+    p: Attention, inputs: Mapping[str, Tensor], q: Tensor, k: Tensor, whole: Fill
+) -> tuple[Tensor, Tensor]:
+    """Products of queries and keys, and these as the softmax reads them."""
+    kind, least = p.accumulate, te.min_value(p.accumulate)
+    d = te.reduce_axis((0, whole.depth), "d")
+    shape = (p.batch, p.heads, whole.rows, whole.keys)
+    scores = te.compute(
+        shape,
+        lambda b, h, i, j: te.sum(q[b, h, i, d].astype(kind) * k[b, h, j, d].astype(kind), axis=d),
+        name="Scores",
     )
+
+    def element(b: Any, h: Any, i: Any, j: Any) -> Any:
+        value = scores[b, h, i, j] * te.const(p.scaled_by * _BITS, kind)
+        if p.mask:
+            at = (b, h, i, j)[4 - len(p.mask) :]
+            place = [0 if e == 1 else x for e, x in zip(p.mask, at, strict=True)]
+            if len(place) == 4 and 1 < p.mask[0] < p.batch:
+                place[0] = b % p.mask[0]
+            given = inputs["mask"][tuple(place)]
+            limits = ((i, p.rows, whole.rows), (j, p.keys, whole.keys))
+            inside = [x < n for x, n, f in limits if f > n]
+            if inside:
+                given = te.if_then_else(te.all(*inside), given, te.const(0, given.dtype))
+            if p.mask_dtype:
+                value = te.select(given, value, least)
+            else:
+                value = value + given.astype(kind) * _BITS
+        value = te.select(j <= i, value, least) if p.causal else value
+        return te.select(j < p.keys, value, least) if whole.keys > p.keys else value
+
+    return scores, te.compute(shape, element, name="Masked", tag="elementwise")
 
 
 #: The declarations of this module, by name.

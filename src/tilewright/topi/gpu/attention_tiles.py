@@ -1,0 +1,51 @@
+"""The tiles worth trying for attention on tensor cores."""
+
+from __future__ import annotations
+
+from tilewright.target.devices import COMMON_SHARED
+from tilewright.target.target import Target
+from tilewright.topi.nn.attention import ONES
+from tilewright.topi.operators.attention import Attention
+from tilewright.topi.problem import Problem
+from tilewright.topi.sketches.attention_mma import AttentionMmaTile
+
+#: Elements of a query, or of a value, whose parts registers have room for.
+_WIDEST = 128
+#: Keys of which a thread has the scores of its rows in registers, at most.
+_KEYS = 256
+#: What rows share of a block costs, in rows of 16: keys and values that are copied.
+_COPIES = 0.5
+#: Warps, keys of a step, and how many copies of what a step reads.
+_WARPS, _STEPS, _STAGES = (4, 5, 7, 6, 8, 3, 2, 1), (64, 128, 32), (2, 3)
+
+
+def suits(p: Problem) -> bool:
+    """Whether tensor cores multiply it, and registers have room for its rows."""
+    return (
+        isinstance(p, Attention)
+        and p.dtype in ("float16", "bfloat16")
+        and p.accumulate == "float32"
+        and max(p.depth, p.width) <= _WIDEST
+    )
+
+
+def attention_mma_tiles(p: Attention, target: Target) -> list[AttentionMmaTile]:
+    """For :func:`~tilewright.topi.sketches.attention_mma.schedule_attention_mma`, the best guess
+    first: scores are made once where a thread has room for those of all keys."""
+    keys, depth, width = (-(-n // 16) * 16 for n in (p.keys, p.depth, p.width))
+    found = []
+    for warps in _WARPS:
+        rows = 16 * warps
+        if warps > 1 and rows >= p.rows + 16:
+            continue
+        cost = -(-p.rows // rows) * rows / p.rows * (1 + _COPIES / warps)
+        shared = 2 * keys * (depth + width + 2 * ONES)
+        if keys <= _KEYS and shared <= COMMON_SHARED:
+            found.append((cost, AttentionMmaTile(warps)))
+        for step in _STEPS:
+            for stages in _STAGES:
+                shared = 2 * stages * step * (2 * depth + width + 4 * ONES)
+                if step < keys and shared <= COMMON_SHARED and warps % 2 == 0:
+                    filled = -(-keys // step) * step / keys
+                    found.append((2 * cost * filled, AttentionMmaTile(warps, step, stages)))
+    return [tile for _, tile in sorted(found, key=lambda x: x[0])] or [AttentionMmaTile(1, 16, 1)]
