@@ -243,10 +243,7 @@ class _Reader:
                 scope,
                 layout and Layout(*map(self.value, layout)),
                 align,
-                held
-                and Distribution(
-                    tuple(held[0]), *(tuple(map(tuple, own)) for own in held[1:3]), held[3]
-                ),
+                held and _distribution(*held),
             )
             self._buffers[number] = made
         return made
@@ -298,3 +295,7 @@ def _check(module: Module) -> None:
         others += [x for x in b.shape if not isinstance(x, E.Expr)]
     if others or not isinstance(module.name, str) or not isinstance(module.target, Target | None):
         raise ValueError(f"its parameters are none: {others}")
+
+
+def _distribution(shape: Any, bits: Any, packed: Any, group: int) -> Distribution:
+    return Distribution(tuple(shape), tuple(map(tuple, bits)), tuple(map(tuple, packed)), group)

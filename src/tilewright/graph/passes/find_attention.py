@@ -21,6 +21,10 @@ _FLOATS = ("float16", "bfloat16", "float32")
 def takes(p: Attention, target: Target) -> bool:
     """Whether a target has a kernel for attention as a whole that is worth it: of others, two
     products and a softmax are faster."""
+    if target.kind == "cuda":
+        from tilewright.runtime.cuda import resolve_arch
+
+        target = target.with_arch(resolve_arch(target))
     return any(t.operators == Attention.NAMES for t in templates(p, target))
 
 

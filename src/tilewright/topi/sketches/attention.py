@@ -32,6 +32,7 @@ class AttentionTile:
 
 def schedule_attention(d: AttentionDeclaration, tile: AttentionTile) -> Schedule:
     """The schedule of a declaration whose powers are not rounded."""
+    assert d.total is not None
     lanes = tile.lanes
     s = scheduled(d.output, d.k, d.scores, d.masked, d.largest, d.powers, d.total, d.weighted)
     out, turned, masked = s[d.output], s[d.k], s[d.masked]

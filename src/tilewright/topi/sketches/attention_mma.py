@@ -69,7 +69,7 @@ def declare_mma(p: Attention, tile: AttentionMmaTile, batch: Any = None) -> Atte
 def schedule_attention_mma(d: AttentionDeclaration, tile: AttentionMmaTile) -> Schedule:
     """The schedule of :func:`declare_mma`."""
     mma, load_keys, load_values = _INSTRUCTIONS[d.problem.dtype]
-    before = d.before or ()
+    before: tuple[Tensor, ...] = d.before or ()
     s = scheduled(d.output, d.q, d.k, d.v, *before, d.scores, d.masked, d.largest, d.powers,
                   d.factors, d.total, d.share, d.weighted)  # fmt: skip
     out = s[d.output]
