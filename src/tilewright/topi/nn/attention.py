@@ -24,17 +24,18 @@ ONES = 8
 
 
 class Fill(NamedTuple):
-    """What rows, keys, and the elements of a query and of a value are filled up to multiples of,
-    with zeros: what instructions multiply."""
+    """What rows, keys, the elements of a query and of a value, and rows of values are filled up to
+    multiples of, with zeros: what instructions multiply."""
 
     rows: int = 1
     keys: int = 1
     depth: int = 1
     width: int = 1
+    values: int = 1
 
     def of(self, p: Attention) -> Fill:
         """The extents of a problem, filled up."""
-        extents = p.rows, p.keys, p.depth, p.width
+        extents = p.rows, p.keys, p.depth, p.width, p.keys
         return Fill(*(-(-n // f) * f for n, f in zip(extents, self, strict=True)))
 
 
@@ -85,7 +86,7 @@ def declare_attention(
     ones = -(-p.width // ONES) * ONES  # where they begin
     q = _operand(p, inputs, 0, (whole.rows, whole.depth))
     k = _operand(p, inputs, 1, (whole.keys, whole.depth))
-    v = _operand(p, inputs, 2, (whole.keys, whole.width), ones if twice else None)
+    v = _operand(p, inputs, 2, (whole.values, whole.width), ones if twice else None)
     scores, masked = _scores(p, inputs, q, k, whole)
     before = _scores(p, inputs, q, k, whole) if twice else None
     read = masked if before is None else before[1]
@@ -101,7 +102,7 @@ def declare_attention(
         factors = te.compute(
             powers.shape, lambda *at: powers[at].astype(p.dtype), name="Factors", tag="elementwise"
         )
-    j = te.reduce_axis((0, whole.keys), "j")
+    j = te.reduce_axis((0, whole.values), "j")
     weighted = te.compute(
         (*every, ones + ONES if twice else whole.width),
         lambda b, h, i, e: te.sum(

@@ -21,7 +21,11 @@ from tilewright.topi.opencl import product_tiles as items
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
-from tilewright.topi.sketches.attention import AttentionTile, schedule_attention
+from tilewright.topi.sketches.attention import (
+    AttentionTile,
+    declare_vectors,
+    schedule_attention,
+)
 from tilewright.topi.sketches.attention_mma import (
     AttentionMmaTile,
     declare_mma,
@@ -99,7 +103,7 @@ SKETCHES = (
              winograd_tiles, where=is_winograd, form=winograd_form, operators=(),
              price=winograd_price),
     Template("cpu.attention", AttentionTile, schedule_attention, (), None, False, attention_tiles,
-             operators=("attention",), types=_ANY),
+             declares=declare_vectors, operators=("attention",), types=_ANY),
     Template("cpu.dots", DotTile, schedule_dots, (), None, False, dot_tiles, where=is_dots,
              operators=()),
     Template("cpu.products", ColumnTile, schedule_columns, (), None, False, column_tiles,

@@ -9,10 +9,12 @@ written and read where the first or the second cache has them; no others are eve
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
-from tilewright.topi.nn.attention import AttentionDeclaration
+from tilewright.topi.nn.attention import AttentionDeclaration, Fill, declare_attention
+from tilewright.topi.operators.attention import Attention
 from tilewright.topi.stages import scheduled
 
 
@@ -30,11 +32,17 @@ class AttentionTile:
     parts: int = 1
 
 
+def declare_vectors(p: Attention, tile: AttentionTile, batch: Any = None) -> AttentionDeclaration:
+    """The program of a problem, with scores of whole vectors of keys."""
+    return declare_attention(p, fill=Fill(keys=tile.lanes))
+
+
 def schedule_attention(d: AttentionDeclaration, tile: AttentionTile) -> Schedule:
-    """The schedule of a declaration whose powers are not rounded."""
+    """The schedule of :func:`declare_vectors`."""
     assert d.total is not None
     lanes = tile.lanes
-    s = scheduled(d.output, d.k, d.scores, d.masked, d.largest, d.powers, d.total, d.weighted)
+    s = scheduled(d.output, d.k, d.scores, d.masked, d.largest, d.powers, d.total, d.share,
+                  d.weighted)  # fmt: skip
     out, turned, masked = s[d.output], s[d.k], s[d.masked]
     turned.transform_layout(lambda b, h, j, e: (b, h, e, j))
 
@@ -53,12 +61,10 @@ def schedule_attention(d: AttentionDeclaration, tile: AttentionTile) -> Schedule
 
     turned.compute_at(out, task)
     key = turned.op.axis[-1]
-    turned.align_bounds(key, lanes)
     _vectors(turned, key, lanes)
 
     masked.compute_at(out, block)
     b, h, i, j = masked.op.axis
-    masked.align_bounds(j, lanes)
     i, own = masked.split(i, factor=tile.rows)
     j, vector = masked.split(j, factor=tile.vectors * lanes)
     vector, lane = masked.split(vector, factor=lanes)
@@ -69,7 +75,7 @@ def schedule_attention(d: AttentionDeclaration, tile: AttentionTile) -> Schedule
 
     powers = s[d.powers]
     powers.compute_at(out, block)
-    powers.align_bounds(powers.op.axis[-1], lanes)
+    s[d.share].compute_at(out, block)
     _vectors(powers, powers.op.axis[-1], lanes)
     for tensor in (d.largest, d.total):
         stage = s[tensor]

@@ -62,7 +62,8 @@ def declare_mma(p: Attention, tile: AttentionMmaTile, batch: Any = None) -> Atte
     """The program of a problem, filled up to whole instructions and steps."""
     ones = ONES if tile.step else 0
     width = -(-p.width // ONES) * ONES + ones  # in 16 of them at a time
-    fill = Fill(ROWS * tile.warps, tile.step or ROWS, ROWS, -(-width // ROWS) * ROWS)
+    keys = tile.step or ROWS
+    fill = Fill(ROWS * tile.warps, keys, ROWS, -(-width // ROWS) * ROWS, keys)
     return declare_attention(p, rounded=True, fill=fill, twice=bool(tile.step))
 
 
