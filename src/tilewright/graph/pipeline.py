@@ -21,6 +21,7 @@ from tilewright.graph.passes.quantize_products import Quantization, quantize_pro
 from tilewright.graph.passes.recompute import merge_equal, recompute
 from tilewright.graph.passes.simplify import simplify
 from tilewright.graph.passes.sink_reshapes import sink_reshapes, sink_reshapes_of_sums
+from tilewright.graph.passes.split_sums import split_sums
 from tilewright.graph.passes.whole_windows import whole_windows
 from tilewright.target import Target
 
@@ -47,6 +48,7 @@ AFTER_LAYOUT: tuple[Callable[[Graph], Graph], ...] = (
 
 #: Of GPUs, before what makes programs, and behind it.
 BEFORE_PROGRAMS: tuple[Callable[[Graph], Graph], ...] = (
+    split_sums,  # columns first, which blocks share
     recompute,  # what is cheap is not worth its bytes in memory
     join_sums,  # of columns that are read once for all of them
     recompute,  # the parts of these

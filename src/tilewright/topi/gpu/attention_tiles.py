@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from tilewright.target.devices import COMMON_SHARED
 from tilewright.target.target import Target
 from tilewright.topi.nn.attention import ONES
@@ -13,10 +15,13 @@ from tilewright.topi.sketches.attention_mma import AttentionMmaTile
 _WIDEST = 128
 #: Keys of which a thread has the scores of its rows in registers, at most.
 _KEYS = 256
-#: What rows share of a block costs, in rows of 16: keys and values that are copied.
-_COPIES = 0.5
+#: What rows of a block cost beside those of a warp: keys and values that are copied; and what a
+#: few warps of an SM wait for each other.
+_COPIES, _WAITS = 0.5, 4
+#: Registers of an SM, and of a thread for addresses; bytes of shared memory of an SM.
+_REGISTERS, _ANYWAY, _SHARED = 65536, 40, 160 * 1024
 #: Warps, keys of a step, and how many copies of what a step reads.
-_WARPS, _STEPS, _STAGES = (4, 5, 7, 6, 8, 3, 2, 1), (64, 128, 32), (2, 3)
+_WARPS, _STEPS, _STAGES = range(1, 9), (64, 128, 32), (2, 3)
 
 
 def suits(p: Problem) -> bool:
@@ -41,11 +46,20 @@ def attention_mma_tiles(p: Attention, target: Target) -> list[AttentionMmaTile]:
         cost = -(-p.rows // rows) * rows / p.rows * (1 + _COPIES / warps)
         shared = 2 * keys * (depth + width + 2 * ONES)
         if keys <= _KEYS and shared <= COMMON_SHARED:
-            found.append((cost, AttentionMmaTile(warps)))
-        for step in _STEPS:
-            for stages in _STAGES:
-                shared = 2 * stages * step * (2 * depth + width + 4 * ONES)
-                if step < keys and shared <= COMMON_SHARED and warps % 2 == 0:
-                    filled = -(-keys // step) * step / keys
-                    found.append((2 * cost * filled, AttentionMmaTile(warps, step, stages)))
+            waits = _waits(warps, keys, depth, width, shared)
+            found.append((cost * waits, AttentionMmaTile(warps)))
+        for step, stages in product(_STEPS, _STAGES):
+            shared = 2 * stages * step * (2 * depth + width + 4 * ONES)
+            if step < keys and shared <= COMMON_SHARED and warps % 2 == 0:
+                filled = 1.5 * (-(-keys // step) * step / keys)  # scores are made twice
+                waits = _waits(warps, step, depth, width + ONES, shared)
+                found.append((cost * filled * waits, AttentionMmaTile(warps, step, stages)))
     return [tile for _, tile in sorted(found, key=lambda x: x[0])] or [AttentionMmaTile(1, 16, 1)]
+
+
+def _waits(warps: int, keys: int, depth: int, width: int, shared: int) -> float:
+    """How much longer it takes as an SM has few warps, of blocks that have this much shared memory
+    and scores of so many keys: with powers these are 12 bytes a pair of elements of a thread."""
+    held = _ANYWAY + 3 * keys // 4 + width // 2 + depth // 4
+    blocks = min(_REGISTERS // (32 * held * warps), _SHARED // shared)
+    return 1 + _WAITS / (max(1, blocks) * warps)
