@@ -91,16 +91,17 @@ def test_types_of_16_bits(calls, dtype, tolerance):
     found = tt.scaled_dot_product_attention(*given)
     assert found.dtype is dtype
     assert error(found, F.scaled_dot_product_attention(*(t.double() for t in given))) < tolerance
-    assert len(calls) == 1
+    # PyTorch has bfloat16 by matrix instructions.
+    assert len(calls) == (dtype is torch.float16)
 
 
 def test_autocast_casts_as_pytorch_does(calls):
     given = tensors(Q, K, K)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", torch.float16):
         found = tt.scaled_dot_product_attention(*given)
         wanted = F.scaled_dot_product_attention(*given)
-    assert found.dtype is wanted.dtype is torch.bfloat16
-    assert error(found, wanted) < 2e-2
+    assert found.dtype is wanted.dtype is torch.float16
+    assert error(found, wanted) < 2e-3
     assert len(calls) == 1
 
 

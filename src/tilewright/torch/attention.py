@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tilewright.graph.passes.find_attention import takes
+from tilewright.graph.fx.attention import is_faster
 from tilewright.ir.errors import ProblemError
 from tilewright.topi import Attention
 from tilewright.torch.any_operator import compute
@@ -40,8 +40,8 @@ def scaled_dot_product_attention(
     The output is (..., heads, L, Ev). Tensors that were transposed from (batch, L, heads, E) are
     read as they lie, and so lies the output. PyTorch computes what Tilewright has no faster
     kernel for: whatever needs a gradient, ``dropout_p``, tensors without an element, float32 on a
-    GPU, and calls under ``torch.compile``, whose backend "tilewright" takes attention from the
-    graph. Raises what PyTorch raises.
+    GPU, bfloat16 on a CPU, and calls under ``torch.compile``, whose backend "tilewright" takes
+    attention from the graph. Raises what PyTorch raises.
     """
     tensors = (query, key, value, *(() if attn_mask is None else (attn_mask,)))
 
@@ -125,4 +125,4 @@ def _has_kernel(
         p = Attention.of_shapes(*shapes, dtype=dtype, **dict(values))
     except ProblemError:  # about which PyTorch has an error of its own
         return False
-    return math.prod(p.result.shape) < p.most_batch and takes(p, target_of(device))
+    return math.prod(p.result.shape) < p.most_batch and is_faster(p, target_of(device))

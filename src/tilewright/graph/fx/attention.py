@@ -30,9 +30,16 @@ def _attention(n: Operation) -> tuple[Value | None, ...]:
     if n["scale"] is not None:
         attributes["scale"] = repr(float(n["scale"]))
     shapes = [x.shape for x in given]
-    if not takes(Attention.of_shapes(*shapes, dtype=q.dtype, **attributes), _target(n)):
+    p = Attention.of_shapes(*shapes, dtype=q.dtype, **attributes)
+    if not is_faster(p, _target(n)):
         raise n.error(f"no kernel of {q.dtype} with {q.shape[-1]} elements a head is faster")
     return n("attention", *given, **attributes), *[None] * 8
+
+
+def is_faster(p: Attention, target: Target) -> bool:
+    """Whether a target has a kernel for attention that PyTorch's is not faster than: of bfloat16
+    it has one with matrix instructions of CPUs."""
+    return takes(p, target) and not (target.kind == "llvm" and p.dtype == "bfloat16")
 
 
 def _unexpanded(mask: Value) -> Value:

@@ -18,8 +18,10 @@ _KEYS = 256
 #: What rows of a block cost beside those of a warp: keys and values that are copied; and what a
 #: few warps of an SM wait for each other.
 _COPIES, _WAITS = 0.5, 4
-#: Registers of an SM, and of a thread for addresses; bytes of shared memory of an SM.
-_REGISTERS, _ANYWAY, _SHARED = 65536, 40, 160 * 1024
+#: Keys that could be multiplied in the time that a step costs beside its products.
+_TURN = 8
+#: Registers and bytes of shared memory of an SM.
+_REGISTERS, _SHARED = 65536, 160 * 1024
 #: Warps, keys of a step, and how many copies of what a step reads.
 _WARPS, _STEPS, _STAGES = range(1, 9), (64, 128, 32), (2, 3)
 
@@ -46,20 +48,22 @@ def attention_mma_tiles(p: Attention, target: Target) -> list[AttentionMmaTile]:
         cost = -(-p.rows // rows) * rows / p.rows * (1 + _COPIES / warps)
         shared = 2 * keys * (depth + width + 2 * ONES)
         if keys <= _KEYS and shared <= COMMON_SHARED:
-            waits = _waits(warps, keys, depth, width, shared)
+            held = 36 + keys * 17 // 32 + width // 2 + depth // 4
+            waits = _waits(warps, held, shared)
             found.append((cost * waits, AttentionMmaTile(warps)))
         for step, stages in product(_STEPS, _STAGES):
             shared = 2 * stages * step * (2 * depth + width + 4 * ONES)
             if step < keys and shared <= COMMON_SHARED and warps % 2 == 0:
-                filled = 1.5 * (-(-keys // step) * step / keys)  # scores are made twice
-                waits = _waits(warps, step, depth, width + ONES, shared)
+                # Scores are made twice, and threads wait for each other in each step.
+                filled = 1.5 * (-(-keys // step) * step / keys) * (1 + _TURN / step)
+                held = 20 + step * 9 // 8 + width // 2 + depth // 4
+                waits = _waits(warps, held, shared)
                 found.append((cost * filled * waits, AttentionMmaTile(warps, step, stages)))
     return [tile for _, tile in sorted(found, key=lambda x: x[0])] or [AttentionMmaTile(1, 16, 1)]
 
 
-def _waits(warps: int, keys: int, depth: int, width: int, shared: int) -> float:
-    """How much longer it takes as an SM has few warps, of blocks that have this much shared memory
-    and scores of so many keys: with powers these are 12 bytes a pair of elements of a thread."""
-    held = _ANYWAY + 3 * keys // 4 + width // 2 + depth // 4
+def _waits(warps: int, held: int, shared: int) -> float:
+    """How much longer it takes as an SM has few warps, of blocks whose threads hold as many
+    registers, as NVRTC counted, and that have this much shared memory."""
     blocks = min(_REGISTERS // (32 * held * warps), _SHARED // shared)
     return 1 + _WAITS / (max(1, blocks) * warps)

@@ -84,9 +84,10 @@ def declare_attention(
     kind, whole = p.accumulate, fill.of(p)
     every = (p.batch, p.heads, whole.rows)
     ones = -(-p.width // ONES) * ONES  # where they begin
-    q = _operand(p, inputs, 0, (whole.rows, whole.depth))
-    k = _operand(p, inputs, 1, (whole.keys, whole.depth))
-    v = _operand(p, inputs, 2, (whole.values, whole.width), ones if twice else None)
+    given = p.dtype if rounded else kind
+    q = _operand(p, inputs, 0, (whole.rows, whole.depth), given)
+    k = _operand(p, inputs, 1, (whole.keys, whole.depth), given)
+    v = _operand(p, inputs, 2, (whole.values, whole.width), given, ones if twice else None)
     scores, masked = _scores(p, inputs, q, k, whole)
     before = _scores(p, inputs, q, k, whole) if twice else None
     read = masked if before is None else before[1]
@@ -135,11 +136,11 @@ def declare_attention(
 
 
 def _operand(
-    p: Attention, inputs: Mapping[str, Tensor], place: int, filled: tuple[int, int],
+    p: Attention, inputs: Mapping[str, Tensor], place: int, filled: tuple[int, int], kind: str,
     ones: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """Queries, keys or values of all heads, (batch, head, row, element), filled up with zeros, and
-    with ``ones`` from there on."""
+    """Queries, keys or values of all heads, (batch, head, row, element), in a type that has all of
+    them, filled up with zeros, and with ``ones`` from there on."""
     extents = (p.keys if place else p.rows, p.width if place == 2 else p.depth)
     group = p.heads // p.kv_heads if place else 1
 
@@ -151,12 +152,13 @@ def _operand(
 
     def element(b: Any, h: Any, s: Any, d: Any) -> Any:
         inside = [i < n for i, n, f in zip((s, d), extents, filled, strict=True) if f > n]
+        value = read(b, h, s, d).astype(kind)
         if not inside:
-            return read(b, h, s, d)
-        beyond = te.const(0, p.dtype)
+            return value
+        beyond = te.const(0, kind)
         if ones is not None:
-            beyond = te.select(d >= ones, te.const(1, p.dtype), beyond)
-        return te.if_then_else(te.all(*inside), read(b, h, s, d), beyond)
+            beyond = te.select(d >= ones, te.const(1, kind), beyond)
+        return te.if_then_else(te.all(*inside), value, beyond)
 
     shape = (p.batch, p.heads, *filled)
     made: Tensor = te.compute(shape, element, name="QKV"[place], tag="injective")

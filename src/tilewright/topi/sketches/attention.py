@@ -41,7 +41,8 @@ def schedule_attention(d: AttentionDeclaration, tile: AttentionTile) -> Schedule
     """The schedule of :func:`declare_vectors`."""
     assert d.total is not None
     lanes = tile.lanes
-    s = scheduled(d.output, d.k, d.scores, d.masked, d.largest, d.powers, d.total, d.share,
+    narrow = (d.q, d.v) if d.problem.dtype != d.problem.accumulate else ()
+    s = scheduled(d.output, *narrow, d.k, d.scores, d.masked, d.largest, d.powers, d.total, d.share,
                   d.weighted)  # fmt: skip
     out, turned, masked = s[d.output], s[d.k], s[d.masked]
     turned.transform_layout(lambda b, h, j, e: (b, h, e, j))
@@ -62,6 +63,10 @@ def schedule_attention(d: AttentionDeclaration, tile: AttentionTile) -> Schedule
     turned.compute_at(out, task)
     key = turned.op.axis[-1]
     _vectors(turned, key, lanes)
+
+    for tensor, at in zip(narrow, (block, task), strict=False):  # converted once
+        s[tensor].compute_at(out, at)
+        _vectors(s[tensor], s[tensor].op.axis[-1], lanes)
 
     masked.compute_at(out, block)
     b, h, i, j = masked.op.axis
