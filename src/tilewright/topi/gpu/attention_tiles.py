@@ -48,7 +48,7 @@ def attention_mma_tiles(p: Attention, target: Target) -> list[AttentionMmaTile]:
         cost = -(-p.rows // rows) * rows / p.rows * (1 + _COPIES / warps)
         shared = 2 * keys * (depth + width + 2 * ONES)
         if keys <= _KEYS and shared <= COMMON_SHARED:
-            held = 36 + keys * 17 // 32 + width // 2 + depth // 4
+            held = 18 + keys * 17 // 32 + width // 2 + depth // 4
             waits = _waits(warps, held, shared)
             found.append((cost * waits, AttentionMmaTile(warps)))
         for step, stages in product(_STEPS, _STAGES):
@@ -56,7 +56,7 @@ def attention_mma_tiles(p: Attention, target: Target) -> list[AttentionMmaTile]:
             if step < keys and shared <= COMMON_SHARED and warps % 2 == 0:
                 # Scores are made twice, and threads wait for each other in each step.
                 filled = 1.5 * (-(-keys // step) * step / keys) * (1 + _TURN / step)
-                held = 20 + step * 9 // 8 + width // 2 + depth // 4
+                held = 36 + step + width // 2 + depth // 4
                 waits = _waits(warps, held, shared)
                 found.append((cost * filled * waits, AttentionMmaTile(warps, step, stages)))
     return [tile for _, tile in sorted(found, key=lambda x: x[0])] or [AttentionMmaTile(1, 16, 1)]

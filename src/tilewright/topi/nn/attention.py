@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _BITS = 1 / math.log(2)
 #: The sum of powers of a row that attends to no key, so that 0 is divided by no 0; others have one
 #: that is 1. And the least score, so that minus infinity less the largest score is that, not NaN.
-_LEAST, _FINITE = 1e-30, -3e38
+_LEAST, _FINITE = 1e-30, -1e30
 #: Columns beside those of values that sum the powers of a row.
 ONES = 8
 
@@ -47,8 +47,8 @@ class AttentionDeclaration(Declared):
     ----------
     q, k, v : queries, keys and values of all heads, whatever way they lie: inlined, or copied.
     scores : sums of products of queries and keys.
-    masked : scores that are scaled, with what the mask adds, in bits; minus infinity where a row
-        does not attend to a key.
+    masked : scores as they are, or scaled, with what the mask adds, in bits; minus infinity where
+        a row does not attend to a key.
     largest : of a row.
     powers : of 2, to what masked scores are less than the largest one.
     factors : these in the type of values, where tensor cores take them.
@@ -93,9 +93,12 @@ def declare_attention(
     read = masked if before is None else before[1]
     j = te.reduce_axis((0, whole.keys), "j")
     largest = te.compute(every, lambda *i: te.max(read[(*i, j)], axis=j), name="Largest")
+    late = te.const(_factors(p)[1], kind)
     powers = te.compute(
         (*every, whole.keys),
-        lambda *at: te.exp2(masked[at] - te.max(largest[at[:-1]], te.const(_FINITE, kind))),
+        lambda *at: te.exp2(
+            masked[at] * late - te.max(largest[at[:-1]], te.const(_FINITE, kind)) * late
+        ),
         name="Powers", tag="elementwise",
     )  # fmt: skip
     factors = None
@@ -133,6 +136,14 @@ def declare_attention(
         p, inputs, out, q, k, v, scores, masked, largest, powers, factors, total, share, weighted,
         before,
     )  # fmt: skip
+
+
+def _factors(p: Attention) -> tuple[float, float]:
+    """What scores are multiplied with before the largest is found, and after: then it is one
+    operation with the difference, if nothing was added and the largest stays the largest."""
+    whole = p.scaled_by * _BITS
+    added = bool(p.mask) and not p.mask_dtype
+    return (whole, 1.0) if added or whole <= 0 else (1.0, whole)
 
 
 def _operand(
@@ -179,7 +190,7 @@ def _scores(
     )
 
     def element(b: Any, h: Any, i: Any, j: Any) -> Any:
-        value = scores[b, h, i, j] * te.const(p.scaled_by * _BITS, kind)
+        value = scores[b, h, i, j] * te.const(_factors(p)[0], kind)
         if p.mask:
             at = (b, h, i, j)[4 - len(p.mask) :]
             place = [0 if e == 1 else x for e, x in zip(p.mask, at, strict=True)]

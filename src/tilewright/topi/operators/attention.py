@@ -29,8 +29,8 @@ class Attention(Problem):
     Parameters
     ----------
     batch, heads : heads of queries, and of the result, for each of a batch.
-    kv_heads : heads of keys and values, a divisor of ``heads``: so many neighbouring heads of
-        queries share one. 0 are as many as ``heads``.
+    kv_heads : heads of keys and values, a divisor of ``heads``: neighbouring heads of queries share
+        one of them. 0 are as many as ``heads``.
     rows, keys : of Q and of K and V.
     depth, width : elements of a query and of a value; a ``width`` of 0 is ``depth``.
     scale : of products, in a text of a number; by default ``1 / sqrt(depth)``.

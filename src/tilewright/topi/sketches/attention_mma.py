@@ -87,6 +87,8 @@ def schedule_attention_mma(d: AttentionDeclaration, tile: AttentionMmaTile) -> S
     threads = thread_axes(tile.warps, _LANES)
     out.bind(warp, threads[0])
     hold(s, out, warp, d.q, d.share, d.weighted)
+    if d.problem.depth % 2 == 0:
+        s[d.q].vectorize(s[d.q].split(s[d.q].op.axis[-1], factor=2)[1])
     values = multiply(s[d.weighted], mma, tile.step)
     steps = [(s[d.weighted], values[0])]
     if tile.step:
