@@ -152,3 +152,20 @@ def test_products_that_no_kernel_takes_as_a_whole_stay():
     graph = Graph("g", tuple(x), {"y": attention(*(heads(t, 0, 2, 1, 3) for t in x))})
     made = optimized(graph, target=Target.parse("opencl"))
     assert [n.operator for n in made.nodes].count("gemm") == 2
+
+
+def test_in_16_bits_tensor_cores_take_it():
+    x, sim = inputs(3), Target.parse("sim")
+    bias = Constant(np.random.default_rng(1).standard_normal((1, H, S, S)).astype("float32"))
+    y = attention(*(heads(t, 0, 2, 1, 3) for t in x), masks=[bias])
+    graph = Graph("g", tuple(x), {"y": y})
+    made = check(optimized(graph, target=sim, dtype="float16"))
+    (node,) = (n for n in made.nodes if n.operator == "attention")
+    assert {v.dtype for v in node.inputs} == {"float16"}
+    assert "attention" not in [n.operator for n in optimized(graph, target=sim).nodes]
+    rng = np.random.default_rng(0)
+    arrays = {v.name: rng.standard_normal(v.shape).astype("float32") for v in x}
+    wanted = Executor(own_outputs(graph), LLVM).run(arrays)["y"]
+    result = Executor(made, sim).run(arrays)["y"]
+    assert result.dtype == np.float32
+    assert np.linalg.norm(result - wanted) < 3e-3 * np.linalg.norm(wanted)
