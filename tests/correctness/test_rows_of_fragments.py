@@ -9,6 +9,8 @@ import tilewright
 from tilewright import te
 from tilewright.ir.distribution import Distribution
 from tilewright.ir.errors import LoweringError
+from tilewright.ir.visit import allocated
+from tilewright.runtime.serialize import from_json, to_json
 from tilewright.target.instructions import mma_f16
 
 ROWS, COLUMNS, DEPTH = 32, 24, 16
@@ -65,6 +67,15 @@ def test_it_is_two_shuffles_for_each_row_of_a_thread():
     s, args = scheduled(te.sum)
     text = str(tilewright.lower(s, args, "sim"))
     assert text.count("shuffle_xor") == 2
+
+
+def test_a_program_is_kept_with_what_its_threads_hold_alike():
+    s, args = scheduled(te.max)
+    module = tilewright.build(s, args, "sim").module
+    text = to_json(module)
+    assert to_json(from_json(text)) == text
+    held = {b.name: b.distribution for f in from_json(text).funcs for b in allocated(f.body)}
+    assert held["Row"].shared == (0, 1)
 
 
 def test_a_sum_over_all_that_threads_hold_is_refused():

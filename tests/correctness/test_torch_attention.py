@@ -45,7 +45,7 @@ Q, K = (2, 4, 9, 8), (2, 4, 13, 8)
     ((Q[1:], K[1:], K[1:]), {}),
     ((Q[2:], K[2:], K[2:]), {}),
     (((3, *Q), (3, *K), (3, *K)), {}),
-    (((2, 1, 1, 8),) * 3, {}),
+    (((2, 1, 8, 1),) * 3, {}),
 ])  # fmt: skip
 def test_it_is_pytorchs_function(calls, shapes, values):
     given = tensors(*shapes)
@@ -120,6 +120,13 @@ def test_what_has_no_element_is_pytorchs(calls, empty):
         *tensors(empty, (*empty[:2], 13, 8), (*empty[:2], 13, 8))
     )
     assert found.shape == empty
+    assert not calls
+
+
+def test_a_single_row_is_pytorchs(calls):
+    given = tensors((2, 4, 1, 8), K, K)
+    wanted = F.scaled_dot_product_attention(*given)
+    assert torch.equal(tt.scaled_dot_product_attention(*given), wanted)
     assert not calls
 
 

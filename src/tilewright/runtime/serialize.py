@@ -297,5 +297,5 @@ def _check(module: Module) -> None:
         raise ValueError(f"its parameters are none: {others}")
 
 
-def _distribution(shape: Any, bits: Any, packed: Any, group: int) -> Distribution:
+def _distribution(shape: Any, bits: Any, packed: Any, group: int = 0) -> Distribution:
     return Distribution(tuple(shape), tuple(map(tuple, bits)), tuple(map(tuple, packed)), group)

@@ -15,6 +15,8 @@ from tilewright.topi.operators.attention import Attention
 from tilewright.topi.templates import templates
 
 _SWAPPED = (0, 2, 1, 3)
+#: Rows of which a CPU multiplies sooner than it turns keys for them.
+_FEW = 8
 _FLOATS = ("float16", "bfloat16", "float32")
 
 
@@ -25,6 +27,8 @@ def takes(p: Attention, target: Target) -> bool:
         from tilewright.runtime.cuda import resolve_arch
 
         target = target.with_arch(resolve_arch(target))
+    elif target.kind == "llvm" and p.rows < _FEW:
+        return False
     return any(t.operators == Attention.NAMES for t in templates(p, target))
 
 

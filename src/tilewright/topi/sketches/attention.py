@@ -61,8 +61,10 @@ def schedule_attention(d: AttentionDeclaration, tile: AttentionTile) -> Schedule
     out.vectorize(lane)
 
     turned.compute_at(out, task)
-    key = turned.op.axis[-1]
-    _vectors(turned, key, lanes)
+    *_, depth, key = turned.op.axis
+    key, lane = turned.split(key, factor=lanes)
+    turned.reorder(key, depth, lane)  # lines of the caches are read as long as they are there
+    turned.vectorize(lane)
 
     for tensor, at in zip(narrow, (block, task), strict=False):  # converted once
         s[tensor].compute_at(out, at)
