@@ -15,6 +15,7 @@ from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.simplify import simplify
+from tilewright.graph.passes.sink_reshapes import sink_thin_reshapes
 from tilewright.graph.pipeline import AFTER_LAYOUT, PASSES, optimized
 from tilewright.graph.rewrite import Rule, rewrite
 from tilewright.target import Target
@@ -253,3 +254,30 @@ def test_sums_of_few_are_not_computed_again_for_every_element():
     total = Node("sum", (few,), {"axis": (3,), "keepdims": True})
     graph = make_programs(Graph("g", (x, few), {"y": Node("multiply", (x, total))}))
     assert [n.operator for n in graph.nodes] == ["sum", "multiply"]
+
+
+def test_columns_of_normalised_rows_are_summed_in_a_kernel_of_their_own():
+    x = Input("x", (2, 49, 64), "float32")
+    mean = Node("sum", (x,), {"axis": (2,), "keepdims": True})
+    pooled = Node("sum", (Node("subtract", (x, mean)),), {"axis": (1,), "keepdims": True})
+    graph = make_programs(Graph("g", (x,), {"y": pooled}))
+    assert [n.operator for n in graph.nodes] == ["program", "sum"]
+
+
+def test_elements_that_a_layout_left_before_dimensions_of_one_are_rows_again():
+    """The response of ConvNeXt V2's channels, beside their mean."""
+    x, s = Input("x", (2, 1, 1, 24), "float32"), Input("s", (24, 1, 1), "float32")
+    pixel = Node("reshape", (x,), {"newshape": (2, 24, 1, 1)})
+    root = Node("sqrt", (pixel,))
+    mean = Node("sum", (root,), {"axis": (1,), "keepdims": True})
+    part = Node("divide", (Node("divide", (root, mean)), 3.0))
+    known = Node("reshape", (s,), {"newshape": (1, 24, 1, 1)})
+    before = Graph("g", (x, s), {"y": Node("multiply", (part, known))})
+    graph = check(sink_thin_reshapes(before))
+    assert graph.outputs["y"].operator == "reshape"
+    shapes = {n.shape for n in graph.nodes if n.operator != "reshape"}
+    assert shapes == {(2, 1, 1, 24), (2, 1, 1, 1)}
+    rng = np.random.default_rng(5)
+    given = {"x": rng.random(x.shape, np.float32), "s": rng.random(s.shape, np.float32)}
+    wanted = run(own_outputs(before), **given)["y"]
+    np.testing.assert_allclose(run(own_outputs(graph), **given)["y"], wanted, rtol=1e-6)

@@ -102,6 +102,8 @@ class _Group:
         across = any(_sums_columns(n) for n in other.nodes)
         if across and any(sums_rows(n) for n in self.nodes):
             return False  # there is a schedule for each of them alone
+        if any(map(_sums_columns, self.nodes)) and any(map(sums_rows, other.nodes)):
+            return False
         cheap = not any(_reduces(n) or n.operator in COSTLY for n in other.nodes)
         if not cheap and any(n.operator == "concatenate" for n in self.nodes):
             return False  # each of its parts would compute it
