@@ -17,7 +17,6 @@ over what matrix products reach (docs/benchmarks.md).
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -35,7 +34,7 @@ from tilewright.select.remembered import chosen_kernel
 from tilewright.target import Target
 from tilewright.topi import Attention, Gemm
 from tilewright.topi.operators import Program
-from tilewright.topi.templates import candidates
+from tilewright.topi.templates import templates
 
 #: Batch, heads, tokens, elements of a head, and whether a bias is added.
 _VIT = tuple((batch, heads, 197, 64, False) for batch in (64, 1) for heads in (3, 6, 12))
@@ -67,12 +66,13 @@ def target_of(device: str, threads: int) -> Target:
 
 
 def built(p: Attention, rank: int, target: Target) -> tuple[Any, str] | None:
-    """The kernel of the candidate of that rank, or None, and its name or why it is not built; None
-    where there is no such candidate."""
-    found = next(itertools.islice(candidates(p, target), rank, None), None)
-    if found is None:
+    """The kernel of the preferred template with its candidate of that rank, or None, and its name
+    or why it is not built; None where there is no such candidate."""
+    template = templates(p, target)[0]
+    tiles = template.candidates(p, target)
+    if rank >= len(tiles):
         return None
-    template, tile = found
+    tile = tiles[rank]
     declared = template.declare(p, tile)
     try:
         kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
