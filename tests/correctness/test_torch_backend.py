@@ -236,7 +236,7 @@ def test_compile_measures_both_and_changes_nothing():
 
 
 class Attention(nn.Module):
-    """Queries, keys and values are parts of one product."""
+    """Queries, keys and values are parts of one product; of seven rows attention is PyTorch's."""
 
     def __init__(self):
         super().__init__()
@@ -259,8 +259,7 @@ def test_what_only_pytorch_reads_is_a_view_of_a_result(training):
         y = run(x)
         torch.testing.assert_close(y, model(x), rtol=1e-4, atol=1e-5)
     left = {name for name, _ in found[0].left}
-    # In inference attention is taken, and with it what it reads.
-    assert ({"aten.unbind.int", "aten.permute.default"} <= left) == training
+    assert {"aten.unbind.int", "aten.permute.default"} <= left
     if training:
         (one,) = torch.autograd.grad(y.square().sum(), x)
         (other,) = torch.autograd.grad(model(x).square().sum(), x)
