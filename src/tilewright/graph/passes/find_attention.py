@@ -37,16 +37,16 @@ def find_attention(target: Target, dtype: str = "") -> Callable[[Graph], Graph]:
     kernel for it, in ``dtype`` if that is given.
 
     >>> from tilewright.graph.value import Input
-    >>> q, k, v = (Input(name, (6, 5, 8), "float32") for name in "qkv")
+    >>> q, k, v = (Input(name, (6, 9, 8), "float32") for name in "qkv")
     >>> scores = Node("multiply", (Node("gemm", (q, k), {"transpose_b": True}), 0.25))
     >>> y = Node("gemm", (Node("softmax", (scores,), {"axis": 2}), v))
     >>> print(find_attention(Target.parse("llvm"))(Graph("g", (q, k, v), {"y": y})))
-    g(q: float32[6x5x8], k: float32[6x5x8], v: float32[6x5x8]):
-      %0 = reshape(q, newshape=(1, 6, 5, 8))  # float32[1x6x5x8]
-      %1 = reshape(k, newshape=(1, 6, 5, 8))  # float32[1x6x5x8]
-      %2 = reshape(v, newshape=(1, 6, 5, 8))  # float32[1x6x5x8]
-      %3 = attention(%0, %1, %2, scale='0.25')  # float32[1x6x5x8]
-      y = reshape(%3, newshape=(6, 5, 8))  # float32[6x5x8]
+    g(q: float32[6x9x8], k: float32[6x9x8], v: float32[6x9x8]):
+      %0 = reshape(q, newshape=(1, 6, 9, 8))  # float32[1x6x9x8]
+      %1 = reshape(k, newshape=(1, 6, 9, 8))  # float32[1x6x9x8]
+      %2 = reshape(v, newshape=(1, 6, 9, 8))  # float32[1x6x9x8]
+      %3 = attention(%0, %1, %2, scale='0.25')  # float32[1x6x9x8]
+      y = reshape(%3, newshape=(6, 9, 8))  # float32[6x9x8]
 
     Queries, keys and values that were transposed to heads, or are three of one tensor, are read
     where they lie, and the result is transposed in their place. Before all passes that move what
