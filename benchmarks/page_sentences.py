@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import grouped
 from page_rows import (
     FLOOR,
     RATIO,
     Results,
+    Row,
     number,
     peer_of,
     processor_of,
@@ -215,7 +216,35 @@ def networks_claim(results: Results) -> str:
     )
 
 
-#: By benchmark.
+def compiled_claim(results: Results) -> str:
+    """Networks that `torch.compile` was given with the backend, in inference."""
+    rows = [row for row in results["rows"] if "regions" in row]
+    return "" if not rows else _compiled(results, rows, f"{len(rows)} networks of timm, inference")
+
+
+def training_claim(results: Results) -> str:
+    """Training steps of networks that `torch.compile` was given with the backend."""
+    rows = [row for row in results["rows"] if "faster" in row]
+    return _compiled(results, rows, f"training steps of {', '.join(r['model'] for r in rows)}")
+
+
+def _compiled(results: Results, rows: Sequence[Row], what: str) -> str:
+    place, says = results["environment"], []
+    beside = {
+        "faster": f"as fast as PyTorch {place['torch']}",
+        "than compiled": "as fast as its own compiler",
+    }
+    for column, peer in beside.items():
+        found = [row[column] for row in rows if column in row]
+        if found:
+            mean, least, most = geometric_mean(found) or 0, min(found), max(found)
+            says.append(
+                f"{number(mean)} times ({number(least)} to {number(most)}) as fast as {peer}"
+            )
+    return (
+        f"{place['device']}, {what}, float16, batch {rows[0]['batch']}, by "
+        f'`torch.compile(model, backend="tilewright")`: {", ".join(says)}.'
+    )
 
 
 #: Sentences of the page, and of the README, by benchmark.
@@ -225,6 +254,7 @@ SENTENCES: Mapping[str, Callable[[Results], str]] = {
     "replknet": limits, "tuning_rate": rate, "untuned_shapes": untuned,
 }  # fmt: skip
 CLAIMS: Mapping[str, Callable[[Results], str]] = {
-    "replknet": model_claim, "large_kernels": large_claim, "gpu_depthwise": depthwise_claim,
-    "graph_networks": networks_claim, "cpu_layers": layers_claim,
+    "networks": compiled_claim, "compiled_training": training_claim,
+    "graph_networks": networks_claim, "replknet": model_claim, "large_kernels": large_claim,
+    "gpu_depthwise": depthwise_claim, "cpu_layers": layers_claim,
 }  # fmt: skip
