@@ -4,8 +4,9 @@ Networks are torchvision's where it is installed, else those of `vision_models.p
 that are random. Each is exported by `torch.onnx.export` and run by `tilewright.load`. On a GPU all
 are in float16 (or --dtype), PyTorch with channels last and cuDNN's search switched on; PyTorch's
 are replays of CUDA graphs, ours are calls bound to arrays of the GPU, which replay one. On a CPU
-they are calls in float32. All take turns in one process, and medians are compared. Outputs are
-compared with those of PyTorch in float32.
+they are calls in float32; with `--dtype bfloat16` products of ours are in that type, and beside it
+is ours in float32. All take turns in one process, and medians are compared. Outputs are compared
+with those of PyTorch in float32.
 
     PYTHONPATH=src python benchmarks/graph_networks.py --device cuda --batch 1 8 64 [--profile]
     PYTHONPATH=src python benchmarks/graph_networks.py --device cpu --image 64
@@ -191,7 +192,8 @@ def row(name: str, batch: int, model: nn.Module, options: argparse.Namespace) ->
     model.cpu()
     real = exported(model, plain[:1]) if whole else b""
     one = plain[:1].to(options.device, kind)
-    data = exported(copy.deepcopy(model).to(options.device, kind), one)
+    by_policy = options.device == "cpu" and beside != "float32"  # ONNX's bfloat16 is young
+    data = exported(copy.deepcopy(model).to(options.device, kind), one) if not by_policy else b""
     images = plain.to(options.device, kind)
     last = images.contiguous(memory_format=torch.channels_last)
     theirs = copy.deepcopy(model).to(options.device, kind).to(memory_format=torch.channels_last)
@@ -200,12 +202,18 @@ def row(name: str, batch: int, model: nn.Module, options: argparse.Namespace) ->
     sides.result = wanted.shape
     target = options.device if options.device == "cuda" else "llvm"
     target += f" -threads={options.threads}" * (target == "llvm" and options.threads > 0)
-    loaded = tilewright.load(data, target=target)
+    if by_policy:
+        data = exported(model, plain[:1])
+        floats, loaded = (tilewright.load(data, target=target, dtype=x) for x in (None, beside))
+        sides.add("ours", lambda: sides.ours(loaded, plain), wanted)
+        sides.add("ours float32", lambda: sides.ours(floats, plain), wanted, "float32")
+    else:
+        loaded = tilewright.load(data, target=target)
     if whole:
         floats, loaded = loaded, quantised(real, target, plain)
         sides.add("ours", lambda: sides.ours(loaded, plain.to(options.device)), wanted)
         sides.add(f"ours {beside}", lambda: sides.ours(floats, images), wanted, beside)
-    else:
+    elif not by_policy:
         sides.add("ours", lambda: sides.ours(loaded, images), wanted)
     if options.precision:
         fewer = tilewright.load(data, target=target, precision=options.precision)
@@ -219,7 +227,7 @@ def row(name: str, batch: int, model: nn.Module, options: argparse.Namespace) ->
         sides.add("ONNX Runtime", lambda: runtime(real, plain, options.threads), wanted)
     found = sides.medians()
     if options.profile and "ours" in found:
-        profile(loaded, plain if whole else images)
+        profile(loaded, plain if whole or by_policy else images)
     made: dict[str, Any] = {"model": name, "batch": batch, "dtype": options.dtype}
     made |= {f"{side} ms": found.get(side, float("nan")) for side in sides.first}
     for side in sides.first:
@@ -325,7 +333,8 @@ def main() -> None:
                 rows.append({"model": name, "batch": batch, "failed": str(error)[:300]})
             print(rows[-1], flush=True)
             found = {"environment": measure.environment("torch", "onnx"), "rows": rows}
-            what = "graph_networks" + "_int8" * (options.dtype == "int8")
+            narrow = options.dtype == "int8" or (label == "cpu" and options.dtype != "float32")
+            what = "graph_networks" + f"_{options.dtype}" * narrow
             path = measure.save(f"{label}_{what}", found, options.out)
             if options.device == "cuda":
                 torch.cuda.empty_cache()

@@ -18,9 +18,9 @@ from tilewright import te
 from tilewright.select.choice import choose
 from tilewright.target import Target
 from tilewright.topi import Conv, Conv3d, Gemm
-from tilewright.topi.nn.matrix_tiles import BandTile, declare_matrix_tiles
+from tilewright.topi.nn.matrix_tiles import declare_matrix_tiles
 from tilewright.topi.problem import Problem
-from tilewright.topi.sketches.matrix_tiles import schedule_matrix_tiles
+from tilewright.topi.sketches.matrix_tiles import BandTile, schedule_matrix_tiles
 from tilewright.topi.templates import TEMPLATES, templates
 
 MACHINE = Target.parse("llvm -arch=amx")
@@ -41,7 +41,7 @@ CASES = [
      BandTile(4, 1, 1, 3)),
     (Conv.parse((3, 64, 8, 8), (10, 64, 1, 1), 1, dtype="int8", layout="NHWC", epilogue=STEPS),
      BandTile(1, 1, 3)),
-    (Conv.parse((1, 33, 1, 1), (129, 33, 1, 1), 1, dtype="bfloat16"), BandTile(1, 3)),
+    (Conv.parse((1, 33, 1, 1), (129, 33, 1, 1), 1, dtype="bfloat16"), BandTile(1, 2)),
     (Conv.parse((3, 6, 33), (20, 6, 5), 1, padding=(4, 0), dtype="int8", layout="NWC"),
      BandTile(3, 1)),
     (Conv.parse((1, 64, 9, 7), (48, 32, 3, 3), 2, padding=1, dtype="bfloat16", layout="NHWC"),
@@ -65,7 +65,7 @@ CASES = [
 
 
 def scheduled(p: Problem, tile: BandTile, batch: Any = None) -> tuple[Any, list[Any]]:
-    d = declare_matrix_tiles(p, tile, batch)  # type: ignore[arg-type]
+    d = declare_matrix_tiles(p, batch)  # type: ignore[arg-type]
     return schedule_matrix_tiles(d, tile), d.args
 
 

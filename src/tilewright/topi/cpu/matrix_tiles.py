@@ -15,20 +15,26 @@ from tilewright.target.target import Target
 from tilewright.topi.cpu.flat_tiles import reading
 from tilewright.topi.cpu.flat_tiles import suits as is_flat_windows
 from tilewright.topi.nn.byte_dots import constant
-from tilewright.topi.nn.matrix_tiles import SIDE, BandTile, TileCut
+from tilewright.topi.nn.matrix_tiles import SIDE, TileCut
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.problem import Problem
+from tilewright.topi.sketches.matrix_tiles import BandTile
 
 #: Tiles down and across that leave registers for what they are made of.
-_SHAPES = ((2, 2), (4, 1), (1, 4), (3, 1), (1, 3), (1, 2), (2, 1), (6, 1), (1, 1))
-_MULTIPLY, _LATENCY, _LOAD, _LOAD_FAR = 16, 52, 8, 24
-#: Cycles of a tile's sums from its register to the result, of 64 bytes of the image that are
-#: stored, and of those of the filter that are packed; what these take longer where channels are
-#: not last.
-_STORE, _LINE, _PACKED, _TURNED = 130.0, 3.0, 16.0, 8.0
-#: Bytes that stay in the first-level cache, and what a task takes beside.
-_FIRST, _TASK = 2**15, 1000.0
+_SHAPES = ((2, 2), (4, 1), (1, 4), (3, 1), (1, 2), (2, 1), (6, 1), (1, 1))
+_MULTIPLY, _LATENCY = 16, 52
+#: Cycles of a tile that is loaded from the first-level cache, from the second, and where rows
+#: overlap and begin anywhere; how much of that products do not hide.
+_LOAD, _LOAD_FAR, _LOAD_OVERLAPPING, _SEEN = 8, 40, 120, 0.4
+#: Cycles of a tile's sums from its register to the result, and how many more where they leave the
+#: first-level cache, of which twice as many where they leave the second; of 64 bytes of the image
+#: that are stored, and of those of the filter that are packed; what these take longer where
+#: channels are not last.
+_STORE, _STORE_FAR, _LINE, _PACKED, _TURNED = 130.0, 40.0, 3.0, 16.0, 8.0
+#: Bytes that stay in the caches of the first and the second level, and cycles that a task takes
+#: beside.
+_FIRST, _SECOND, _TASK = 2**15, 2**20, 400.0
 #: Vectors of products that take a cycle, the unit of prices.
 _A_CYCLE = 2.0
 #: How many tiles are worth trying.
@@ -50,18 +56,25 @@ def suits(p: Problem) -> bool:
 def band_tiles(p: Convolution | Gemm, target: Target) -> list[BandTile]:
     """For :func:`~tilewright.topi.sketches.matrix_tiles.schedule_matrix_tiles`, the best guess
     first."""
-    found = {}
-    phases = 1 if isinstance(p, Gemm) or p.pass_ == "forward" else math.prod(p.stride)
-    for (down, across), band, parts in product(_SHAPES, (1, 2, 4, 7, 8, 14, 28, 56), (1, 2, 4, 8)):
-        tile = BandTile(down, across, band, parts)
-        cut = TileCut(p, tile)
-        fours = -(-cut.groups[1] // (SIDE * across))
-        if across * SIDE % phases or parts > fours or (across > 1 and fours * across > fours + 3):
+    cut, found = TileCut(p), {}
+    phases = 1 if cut.windows is None else math.prod(cut.windows.phases)
+    most = -(-cut.groups[1] // SIDE)
+    for (down, across), parts in product(_SHAPES, (1, 2, 4, 8)):
+        if across * SIDE % phases or across > most or parts > -(-most // across):
             continue
-        if band > 1 and TileCut(p, BandTile(down, across, band // 2 or 1, parts)).bands == 1:
-            continue
-        found[tile] = band_price(p, tile, target)
-    return sorted(found, key=lambda tile: found[tile])[:_MOST] or [BandTile(1, 1, 1, 1)]
+        for band in _bands(cut, down):
+            tile = BandTile(down, across, band, parts)
+            found[tile] = band_price(p, tile, target)
+    return sorted(found, key=lambda tile: found[tile])[:_MOST]
+
+
+def _bands(cut: TileCut, down: int) -> list[int]:
+    """Sizes of bands, each of other rows."""
+    if cut.windows is None:
+        whole = -(-cut.rows // (SIDE * down))
+        return [n for n in (1, 2, 4, 7, 14, 28) if n < whole] + [whole]
+    sizes = (1, 2, 4, 8, 16, 32, 64, cut.rows)
+    return list(dict.fromkeys(cut.rows_of(n, down) for n in sizes if n <= cut.rows))
 
 
 def band_price(p: Convolution | Gemm, t: BandTile, target: Target) -> float:
@@ -69,25 +82,31 @@ def band_price(p: Convolution | Gemm, t: BandTile, target: Target) -> float:
     compared with other schedules."""
     from tilewright.runtime.llvm_host import thread_count
 
-    cut, threads = TileCut(p, t), thread_count(target)
-    count = cut.groups[0]
+    cut, threads = TileCut(p), thread_count(target)
+    rows = cut.rows_of(t.band, t.down)
+    bands, tiles = -(-cut.rows // rows), -(-min(rows, cut.rows) * cut.row // SIDE)
+    tiles = -(-tiles // t.down) * t.down  # of a task
+    count, per, _ = cut.groups
     steps = math.prod(cut.taps) * cut.blocks
-    columns = cut.columns // t.across
+    columns = -(-per // (SIDE * t.across))
     mine = -(-columns // t.parts)  # groups of tiles across of a task
     batch = 1 if isinstance(p, Gemm) else p.batch
-    tasks = -(-batch * cut.bands * count * t.parts // threads)
-    # What is multiplied with all else is read from farther away where it is large.
-    far = steps * t.across * 1024 > _FIRST
-    loads = t.down * _LOAD + t.across * (_LOAD_FAR if far else _LOAD)
-    step = max(t.down * t.across * _MULTIPLY, _LATENCY, loads)
+    tasks = -(-batch * bands * count * t.parts // threads)
     last = p.layout.endswith("C")
-    sums = cut.tiles // t.down * mine * (steps * step + t.down * t.across * _STORE)
-    sums += 0 if last else cut.tiles * mine * t.across * _STORE * _TURNED
-    pixels = cut.tiles * SIDE + cut.pixels - (cut.bands - 1) * cut.band * cut.row
-    pixels = min(pixels, cut.pixels)
+    pixels = min(tiles * SIDE + cut.reach, cut.pixels)
     phases = 1 if cut.windows is None else math.prod(cut.windows.stride)
-    image = pixels * phases * cut.blocks * (_LINE if last else _LINE * _TURNED * SIDE)
+    lines = pixels * phases * cut.blocks if cut.joined == 1 else pixels * cut.unit * phases / 64
+    held, sums = 64 * lines, tiles * t.across * SIDE * 64
+    # Taps read the same pixels one after the other.
+    left = _LOAD + (_LOAD_FAR - _LOAD) / math.prod(cut.taps) * (held > _FIRST)
+    loads = t.down * (left if cut.joined == 1 else _LOAD_OVERLAPPING)
+    loads += t.across * (_LOAD_FAR if steps * t.across * 1024 > _FIRST else _LOAD)
+    step = max(t.down * t.across * _MULTIPLY, _LATENCY) + _SEEN * loads
+    store = _STORE + _STORE_FAR * ((held + sums > _FIRST) + 2 * (held + sums > _SECOND))
+    store += _STORE * _TURNED * (not last)
+    work = tiles // t.down * mine * (steps * step + t.down * t.across * store)
+    line = _LINE * (2 if held > _FIRST else 1) if last else _LINE * _TURNED * SIDE
     whole = count * columns * t.across * steps * 1024
     packed = 0.0 if constant(p) else whole / 64 * _PACKED / threads
-    cost = tasks * (sums + image + _TASK) + packed
-    return _A_CYCLE * cost + reading(whole, count * t.parts, int(pixels * 64 * cut.blocks), tasks)
+    cost = tasks * (work + lines * line + _TASK) + packed
+    return _A_CYCLE * cost + reading(whole, count * t.parts, int(held), tasks)

@@ -5,8 +5,7 @@ the other (:class:`~tilewright.topi.nn.flat_windows.FlatWindows`), so that a tap
 by one distance; of windows of single pixels those of an image, whatever row they are in. Columns
 are channels of the result. An image is stored in blocks of as many channels as 64 bytes hold, a
 filter tile by tile. Of few channels, such as three, what a row of a window sees is one row of
-tiles, which overlap: pixels are stored as they lie, each channel behind the last one. Results are
-cut into bands of rows, in each of which tiles begin anew.
+tiles, which overlap: pixels are stored as they lie, each channel behind the last one.
 """
 
 from __future__ import annotations
@@ -28,20 +27,10 @@ from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.convolution import OPERANDS, Convolution
 from tilewright.topi.operators.gemm import Gemm
 
-#: Rows, and columns of sums, of a tile; bytes of a row.
-SIDE, _BYTES = 16, 64
-
-
-@dataclass(frozen=True)
-class BandTile:
-    """``down`` by ``across`` tiles of sums are held in registers. A task takes ``band`` rows of
-    results, or tiles of pixels where windows are single pixels, and one of ``parts`` of a group's
-    channels."""
-
-    down: int = 2
-    across: int = 2
-    band: int = 4
-    parts: int = 1
+#: Rows, and columns of sums, of a tile.
+SIDE = 16
+#: Multiples of the tiles of pixels, and of channels, that schedules compute at once.
+DOWN, ACROSS = 12, 4
 
 
 @dataclass(frozen=True)
@@ -50,7 +39,6 @@ class TileCut:
     :class:`~tilewright.topi.nn.flat_windows.FlatWindows` has, or a product are cut into tiles."""
 
     problem: Convolution | Gemm
-    tile: BandTile
 
     @cached_property
     def windows(self) -> FlatWindows | None:
@@ -82,30 +70,25 @@ class TileCut:
         return 1 if self.windows is None else math.prod(self.windows.stored[1:])
 
     @cached_property
-    def band(self) -> int:
-        """Rows of a band."""
-        if self.windows is None:
-            return self.tile.band * self.tile.down * SIDE
-        return min(self.tile.band, self.rows)
-
-    @cached_property
-    def bands(self) -> int:
-        """Bands of an image."""
-        return -(-self.rows // self.band)
-
-    @cached_property
     def tiles(self) -> int:
-        """Tiles of a band, a multiple of those that are held ``down``."""
+        """Tiles of pixels, with those beyond the last that schedules may compute with others."""
         w = self.windows
         last = 0 if w is None else w.flat([0, *(e - 1 for e in w.result[1:])])
-        most = min(self.band, self.rows)
-        count = -(-((most - 1) * self.row + last + 1) // SIDE)
-        return -(-count // self.tile.down) * self.tile.down
+        count = -(-((self.rows - 1) * self.row + last + 1) // SIDE)
+        return -(-count // DOWN) * DOWN
+
+    def rows_of(self, band: int, down: int) -> int:
+        """Rows of results of a band of at least ``band``: as many that no group of ``down`` tiles
+        is in two bands, or all; or times ``down`` tiles of pixels where windows are single."""
+        if self.windows is None:
+            return band * down * SIDE
+        least = SIDE * down // math.gcd(SIDE * down, self.row)
+        return min(-(-band // least) * least, self.rows)
 
     @property
     def columns(self) -> int:
-        """Tiles of a group's channels, a multiple of those that are held ``across``."""
-        return -(-self.groups[1] // (SIDE * self.tile.across)) * self.tile.across
+        """Tiles of a group's channels, as well."""
+        return -(-self.groups[1] // (SIDE * ACROSS)) * ACROSS
 
     @cached_property
     def joined(self) -> int:
@@ -167,8 +150,12 @@ class TileCut:
     @cached_property
     def pixels(self) -> int:
         """Pixels that are stored of a phase of an image."""
-        _, reach = self.shift([k - 1 for k in self.taps])
-        return (self.bands - 1) * self.band * self.row + self.tiles * SIDE + int(reach)
+        return self.tiles * SIDE + self.reach
+
+    @cached_property
+    def reach(self) -> int:
+        """How far behind a result's own pixel its window ends."""
+        return int(self.shift([k - 1 for k in self.taps])[1])
 
 
 @dataclass(frozen=True)
@@ -176,7 +163,7 @@ class TileDeclaration(Declared):
     """``stored`` is (batch, *phases, blocks of channels, pixels, channels), or where taps are
     joined (batch, *phases, channels of all pixels); ``packed`` the filter, (groups, tiles of
     channels, *taps, blocks, 16, 16, side by side). ``left`` and ``right`` are tiles of these,
-    ``sum`` is (batch, groups, bands, tiles of pixels, tiles of channels, 16, 16).
+    ``sum`` is (batch, groups, tiles of pixels, tiles of channels, 16, 16).
     """
 
     cut: TileCut
@@ -187,48 +174,45 @@ class TileDeclaration(Declared):
     sum: Tensor
 
 
-def declare_matrix_tiles(
-    p: Convolution | Gemm, tile: BandTile, given: Any = None
-) -> TileDeclaration:
-    """The program of a problem, cut as ``tile`` says; ``given`` as in
+def declare_matrix_tiles(p: Convolution | Gemm, given: Any = None) -> TileDeclaration:
+    """The program of a problem that :class:`TileCut` has; ``given`` as in
     :func:`~tilewright.topi.declare.declare`."""
-    cut, inputs = TileCut(p, tile), placeholders(p, given)
+    cut, inputs = TileCut(p), placeholders(p, given)
     (count, per, _), depth = cut.groups, cut.depth
     stored, packed = _stored(cut, inputs), _packed(cut, inputs)
     batch = stored.shape[0]
 
-    def pixel(n: Any, g: Any, band: Any, at: Any, *more: Any) -> Any:
+    def pixel(n: Any, g: Any, at: Any, *more: Any) -> Any:
         *taps, block, r, c = more
         phase, shift = cut.shift(taps)
-        q = band * cut.band * cut.row + at * SIDE + r + shift
+        q = at * SIDE + r + shift
         if cut.joined > 1:
             return stored[(n, *phase, q * cut.unit + block * depth + c)]
         return stored[(n, *phase, g * cut.blocks + block, q, c)]
 
     left = te.compute(
-        (batch, count, cut.bands, cut.tiles, *cut.taps, cut.blocks, SIDE, depth), pixel,
-        name="LeftTile",
-    )  # fmt: skip
+        (batch, count, cut.tiles, *cut.taps, cut.blocks, SIDE, depth), pixel, name="LeftTile"
+    )
     right = te.compute(packed.shape, lambda *at: packed[at], name="RightTile")
     extents = [*cut.taps, cut.blocks, SIDE, cut.together]
     axes = [te.reduce_axis((0, e), f"r{k}") for k, e in enumerate(extents)]
     *outer, word, k = axes
 
-    def total(n: Any, g: Any, band: Any, at: Any, f: Any, r: Any, j: Any) -> Any:
-        x = left[(n, g, band, at, *outer, r, word * cut.together + k)]
+    def total(n: Any, g: Any, at: Any, f: Any, r: Any, j: Any) -> Any:
+        x = left[(n, g, at, *outer, r, word * cut.together + k)]
         y = right[(g, f, *outer, word, j, k)]
         return te.sum(x.astype(p.accumulate) * y.astype(p.accumulate), axis=axes)
 
     sums = te.compute(
-        (batch, count, cut.bands, cut.tiles, cut.columns, SIDE, SIDE), total, name="TileSums",
-        varargs_names=["n", "g", "band", "tile", "f", "r", "j"],
+        (batch, count, cut.tiles, cut.columns, SIDE, SIDE), total, name="TileSums",
+        varargs_names=["n", "g", "tile", "f", "r", "j"],
     )  # fmt: skip
 
     def summed(n: Any, c: Any, row: Any, more: Any = 0, phase: Any = 0, phases: int = 1) -> Any:
         g, f = (c // (per // phases), c % (per // phases)) if count > 1 else (te.const(0), c)
         f = f * phases + phase if phases > 1 else f
-        q = row % cut.band * cut.row + more
-        return sums[n, g, row // cut.band, q // SIDE, f // SIDE, q % SIDE, f % SIDE]
+        q = row * cut.row + more
+        return sums[n, g, q // SIDE, f // SIDE, q % SIDE, f % SIDE]
 
     if isinstance(p, Gemm):
         result = te.compute(p.result.shape, lambda i, j: summed(0, j, i), name="Product")
@@ -327,3 +311,7 @@ def _packed(cut: TileCut, inputs: dict[str, Tensor]) -> Tensor:
         name="Packed",
     )  # fmt: skip
     return made
+
+
+#: The declaration of this module, by name.
+FORMS = {"matrix tiles": declare_matrix_tiles}

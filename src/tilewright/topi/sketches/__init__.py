@@ -15,7 +15,6 @@ from tilewright.topi.gpu import programs
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
 from tilewright.topi.gpu.whole_boxes import suits_whole, whole_tiles
-from tilewright.topi.nn.matrix_tiles import BandTile, declare_matrix_tiles
 from tilewright.topi.opencl import packing_tiles as packing
 from tilewright.topi.opencl import product_tiles as items
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
@@ -30,7 +29,7 @@ from tilewright.topi.sketches.dots import DotTile, dot_tiles, schedule_dots, sch
 from tilewright.topi.sketches.flat_windows import FlatTile, form, schedule_flat
 from tilewright.topi.sketches.item_products import ItemTile, schedule_item_products
 from tilewright.topi.sketches.loops import counts, schedule_cpu, schedule_gpu, tilings
-from tilewright.topi.sketches.matrix_tiles import schedule_matrix_tiles
+from tilewright.topi.sketches.matrix_tiles import BandTile, schedule_matrix_tiles
 from tilewright.topi.sketches.packing import PackTile, schedule_packing
 from tilewright.topi.sketches.products import (
     column_tiles,
@@ -85,7 +84,7 @@ SKETCHES = (
     Template("cpu.matrix_tiles", BandTile, schedule_matrix_tiles, ("forward", "dgrad"), None,
              False, band_tiles, where=is_matrix_tiles,
              features=("avx512f", "amx-tile", "amx-bf16", "amx-int8"), matrices=True,
-             declares=declare_matrix_tiles, operators=(), types=("float", "int"),
+             form="matrix tiles", operators=(), types=("float", "int"),
              price=band_price),
     Template("cpu.byte_dots", ByteTile, schedule_bytes, ("forward",), None, False, byte_tiles,
              where=is_bytes, features=("avx512f", "avx512vnni"), form="dots", operators=(),

@@ -9,6 +9,7 @@ registers over all taps, and then their epilogue, from a cache. A constant filte
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
@@ -23,7 +24,7 @@ from tilewright.target.instructions import (
     amx_u8_s8,
 )
 from tilewright.topi.nn.images import Images
-from tilewright.topi.nn.matrix_tiles import SIDE, BandTile, TileCut, TileDeclaration
+from tilewright.topi.nn.matrix_tiles import SIDE, TileCut, TileDeclaration
 from tilewright.topi.stages import scheduled
 
 #: By the type of images: the product, loads of its left and right factors, the store of sums.
@@ -34,15 +35,26 @@ _INSTRUCTIONS = {
 }
 
 
+@dataclass(frozen=True)
+class BandTile:
+    """``down`` by ``across`` tiles of sums are held in registers: divisors of 12 and of 4. A task
+    takes ``band`` rows of results, or more that are whole tiles, or of windows of single pixels
+    times ``down`` tiles of these; and one of ``parts`` of a group's channels."""
+
+    down: int = 2
+    across: int = 2
+    band: int = 4
+    parts: int = 1
+
+
 def schedule_matrix_tiles(d: TileDeclaration, tile: BandTile) -> Schedule:
-    """The schedule of what :func:`~tilewright.topi.nn.matrix_tiles.declare_matrix_tiles` makes of a
-    problem with the same ``tile``."""
+    """The schedule of :func:`~tilewright.topi.nn.matrix_tiles.declare_matrix_tiles`."""
     cut = d.cut
     multiply, load_left, load_right, store = _INSTRUCTIONS[d.problem.dtype]
     s = scheduled(d.output, d.sum, d.stored, d.packed, d.left, d.right)
     total = s.cache_write(d.sum, "local")
     out, kept, sums = s[d.output], s[d.sum], s[total]
-    task, f = _tasks(out, cut)
+    task, f = _tasks(out, cut, tile)
 
     kept.compute_at(out, f)
     *_, at, channels, r, j = kept.op.axis
@@ -84,7 +96,7 @@ def schedule_matrix_tiles(d: TileDeclaration, tile: BandTile) -> Schedule:
     return s
 
 
-def _tasks(out: Stage, cut: TileCut) -> tuple[IterVar, IterVar]:
+def _tasks(out: Stage, cut: TileCut, tile: BandTile) -> tuple[IterVar, IterVar]:
     """The loops of the result: over tasks, which are parallel, and in one over the tiles of
     channels that are held at a time; inside are the results of a band."""
     layout, last = cut.problem.layout, cut.problem.layout.endswith("C")
@@ -105,9 +117,9 @@ def _tasks(out: Stage, cut: TileCut) -> tuple[IterVar, IterVar]:
     phases = (1,) if cut.windows is None else cut.windows.phases
     per, every = cut.groups[1], math.prod(phases)
     g, f = out.split(c, factor=per // every)
-    f, inner = out.split(f, factor=min(per, cut.tile.across * SIDE) // every)
-    part, f = out.split(f, nparts=cut.tile.parts)
-    band, row = out.split(row, factor=cut.band * phases[0])
+    f, inner = out.split(f, factor=min(per, tile.across * SIDE) // every)
+    part, f = out.split(f, nparts=tile.parts)
+    band, row = out.split(row, factor=cut.rows_of(tile.band, tile.down) * phases[0])
     out.reorder(*before, band, g, part, f, *((row, *rest, inner) if last else (inner, row, *rest)))
     task = out.fuse(*before, band, g, part)
     out.parallel(task)
