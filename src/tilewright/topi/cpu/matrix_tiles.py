@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from itertools import product
 
+from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.cpu.flat_tiles import reading
 from tilewright.topi.cpu.flat_tiles import suits as is_flat_windows
@@ -34,7 +35,7 @@ _LOAD, _LOAD_FAR, _LOAD_OVERLAPPING, _SEEN = 8, 40, 120, 0.4
 _STORE, _STORE_FAR, _LINE, _PACKED, _TURNED = 130.0, 40.0, 3.0, 16.0, 8.0
 #: Bytes that stay in the caches of the first and the second level, and cycles that a task takes
 #: beside.
-_FIRST, _SECOND, _TASK = 2**15, 2**20, 400.0
+_FIRST, _SECOND, _TASK = 2**15, 2**20, 150.0
 #: Vectors of products that take a cycle, the unit of prices.
 _A_CYCLE = 2.0
 #: How many tiles are worth trying.
@@ -102,7 +103,8 @@ def band_price(p: Convolution | Gemm, t: BandTile, target: Target) -> float:
     loads = t.down * (left if cut.joined == 1 else _LOAD_OVERLAPPING)
     loads += t.across * (_LOAD_FAR if steps * t.across * 1024 > _FIRST else _LOAD)
     step = max(t.down * t.across * _MULTIPLY, _LATENCY) + _SEEN * loads
-    store = _STORE + _STORE_FAR * ((held + sums > _FIRST) + 2 * (held + sums > _SECOND))
+    own = held + sums + min(rows, cut.rows) * cut.row * -(-per // t.parts) * dtype(p.dtype).bytes
+    store = _STORE + _STORE_FAR * ((own > _FIRST) + 2 * (held + sums > _SECOND))
     store += _STORE * _TURNED * (not last)
     work = tiles // t.down * mine * (steps * step + t.down * t.across * store)
     line = _LINE * (2 if held > _FIRST else 1) if last else _LINE * _TURNED * SIDE
