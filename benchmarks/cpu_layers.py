@@ -8,7 +8,7 @@ row has the time of our faster layout; the floor is a copy of as many bytes, or 
 multiplications and additions, whichever takes longer.
 
     PYTHONPATH=src python benchmarks/cpu_layers.py [--threads 1 2] [--large | --dense | --winograd]
-        [--batch 8] [--constant] [--tried]
+        [--tried]
 
 Layers are depthwise; with ``--dense`` those of ResNet-50, VGG-16 and ResNeXt-50, with ``--large``
 those of large filters, in float32 and in bfloat16. With ``--winograd`` layers are the dense ones of
@@ -17,8 +17,7 @@ rounds; filters of ours are then packed or transformed ahead, as in a network. A
 multiply less than a sum over taps does, and be faster than the floor; so may one that multiplies
 tiles of matrices, where the processor has AMX. With ``--types uint8`` or ``int8`` they are layers
 of quantised networks, with bias, scales and ReLU, beside ONNX Runtime's QLinearConv in both
-layouts. With ``--constant`` filters of ours are packed ahead, as in a network. With ``--policy
-heuristic`` kernels are those that nobody measured. ``--tried`` prints what
+layouts. With ``--policy heuristic`` kernels are those that nobody measured. ``--tried`` prints what
 every candidate took when it was chosen among.
 """
 
@@ -136,15 +135,13 @@ def main() -> None:
     parser.add_argument("--large", action="store_true", help="layers of large filters")
     parser.add_argument("--dense", action="store_true", help="layers that are not depthwise")
     parser.add_argument("--winograd", action="store_true", help="3x3 layers, Winograd's allowed")
-    parser.add_argument("--batch", type=int, default=0, help="images, in place of the layers' own")
-    parser.add_argument("--constant", action="store_true", help="filters are packed ahead")
     parser.add_argument("--policy", default="profile", help="how kernels are chosen (profile)")
     parser.add_argument("--tried", action="store_true", help="print what candidates took")
     parser.add_argument("--types", nargs="+", help="of the data (float32, and bfloat16 if --large)")
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
     layers: tuple[Any, ...] = LARGE if options.large else DENSE if options.dense else LAYERS
-    fields: list[dict[str, Any]] = [{"constants": ("filter",)} if options.constant else {}]
+    fields: list[dict[str, Any]] = [{}]
     if options.winograd:
         layers = tuple(x for x in DENSE if (x[1], x[2], x[4]) == (3, 1, 1))
         fields = [{"precision": x, "constants": ("filter",)} for x in ("exact", "winograd")]
@@ -160,8 +157,6 @@ def main() -> None:
                 machine, peers, options.policy, roofs, options.rounds, options.seconds, fresh
             )
             for dtype, (shape, k, stride, *filters) in product(types, layers):
-                if options.batch:
-                    shape = f"{options.batch}x{shape.partition('x')[2]}"
                 name = f"{shape} K{k} s{stride}"
                 if options.only not in name:
                     continue

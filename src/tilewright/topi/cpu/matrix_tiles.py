@@ -58,10 +58,9 @@ def band_tiles(p: Convolution | Gemm, target: Target) -> list[BandTile]:
     """For :func:`~tilewright.topi.sketches.matrix_tiles.schedule_matrix_tiles`, the best guess
     first."""
     cut, found = TileCut(p), {}
-    phases = 1 if cut.windows is None else math.prod(cut.windows.phases)
     most = -(-cut.groups[1] // SIDE)
     for (down, across), parts in product(_SHAPES, (1, 2, 4, 8)):
-        if across * SIDE % phases or across > most or parts > -(-most // across):
+        if across > most or parts > -(-most // across):
             continue
         for band in _bands(cut, down):
             tile = BandTile(down, across, band, parts)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tilewright.ir.errors import ScheduleError
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import (
@@ -24,9 +25,11 @@ from tilewright.target.instructions import (
     amx_u8_s8,
 )
 from tilewright.topi.nn.images import Images
-from tilewright.topi.nn.matrix_tiles import SIDE, TileCut, TileDeclaration
+from tilewright.topi.nn.matrix_tiles import ACROSS, DOWN, SIDE, TileCut, TileDeclaration
 from tilewright.topi.stages import scheduled
 
+#: Tile registers.
+_REGISTERS = 8
 #: By the type of images: the product, loads of its left and right factors, the store of sums.
 _INSTRUCTIONS = {
     "bfloat16": (amx_bf16, amx_load_bf16, amx_load_bf16, amx_store_f32),
@@ -48,8 +51,17 @@ class BandTile:
 
 
 def schedule_matrix_tiles(d: TileDeclaration, tile: BandTile) -> Schedule:
-    """The schedule of :func:`~tilewright.topi.nn.matrix_tiles.declare_matrix_tiles`."""
-    cut = d.cut
+    """The schedule of :func:`~tilewright.topi.nn.matrix_tiles.declare_matrix_tiles`.
+
+    Raises :class:`ScheduleError` for tiles that registers do not hold, or groups of them that there
+    are not.
+    """
+    cut, taken = d.cut, tile.down * tile.across + min(tile.down, tile.across) + 1
+    if DOWN % tile.down or ACROSS % tile.across or taken > _REGISTERS:
+        raise ScheduleError(
+            f"{tile.down} by {tile.across} tiles of sums take {taken} registers with their factors",
+            mend=f"There are {_REGISTERS}; down divides {DOWN}, across {ACROSS}",
+        )
     multiply, load_left, load_right, store = _INSTRUCTIONS[d.problem.dtype]
     s = scheduled(d.output, d.sum, d.stored, d.packed, d.left, d.right)
     total = s.cache_write(d.sum, "local")
