@@ -9,6 +9,7 @@ from tilewright.codegen.llvm.types import Types
 from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.dtype import int_range
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr
 
@@ -94,9 +95,10 @@ class Offsets(Expressions):
         rest: list[tuple[Expr, Expr]] = []
         step = 0
         strides = self.strides(buffer)
-        for index, stride in zip(_rejoined(indices, strides), strides, strict=True):
+        joined = _rejoined(indices, strides)
+        for index, stride, extent in zip(joined, strides, buffer.shape, strict=True):
             match index, stride:
-                case E.Ramp(base, E.IntImm(_, by), _), E.IntImm(_, scale):
+                case E.Ramp(base, E.IntImm(_, by), _), E.IntImm(_, scale) if _rises(index, extent):
                     parts.append((base, scale))
                     step += by * scale
                 case E.Broadcast(value, _), E.IntImm(_, scale):
@@ -111,14 +113,17 @@ class Offsets(Expressions):
         return found
 
     def _form(self, e: Expr, lanes: int) -> Lanes:
-        """An index as base and step where it is one progression."""
+        """An index as base and step where it is one progression, as arithmetic on data is not:
+        its lanes wrap around one by one."""
         if e.dtype.lanes == 1:
             return self.index(e), _ZERO
         match e:
-            case E.Ramp(base, stride, _):
-                return self.index(base), self.index(stride)
             case E.Broadcast(value, _):
                 return self.index(value), _ZERO
+            case _ if not e.exact:
+                pass
+            case E.Ramp(base, stride, _):
+                return self.index(base), self.index(stride)
             case E.Add() | E.Sub():
                 x, y = self._form(e.a, lanes), self._form(e.b, lanes)
                 if not isinstance(x, Value) and not isinstance(y, Value):
@@ -165,7 +170,8 @@ def _rejoined(indices: tuple[Expr, ...], strides: tuple[Expr, ...]) -> list[Expr
         outer, inner, (far, near) = found[k], found[k + 1], strides[k : k + 2]
         match inner:
             case E.FloorMod(E.Ramp() as whole, E.Broadcast(E.IntImm(_, by), _) as size) if (
-                isinstance(far, E.IntImm)
+                whole.exact
+                and isinstance(far, E.IntImm)
                 and isinstance(near, E.IntImm)
                 and far.value == near.value * by
             ):
@@ -176,3 +182,17 @@ def _rejoined(indices: tuple[Expr, ...], strides: tuple[Expr, ...]) -> list[Expr
                 elif isinstance(outer, (E.Add, E.Sub)) and outer.a == quotient:
                     found[k : k + 2] = [type(outer)(zero, outer.b), whole]
     return found
+
+
+def _rises(index: E.Ramp, extent: Expr) -> bool:
+    """Whether the lanes of an index that are within ``extent`` are one progression.
+
+    Lanes of arithmetic on data wrap around where they leave the type, and are then near its ends:
+    no element is there, unless there are nearly as many as the type counts.
+    """
+    if index.exact:
+        return True
+    assert isinstance(index.stride, E.IntImm)
+    _, most = int_range(index.dtype.element)
+    reach = abs(index.stride.value) * index.dtype.lanes
+    return isinstance(extent, E.IntImm) and extent.value <= most - reach
