@@ -2,9 +2,11 @@
 
 Each layer has channels last, a constant filter, which is packed ahead as in a network, and the
 epilogue that networks have behind it; kernels are those that nobody measured. All types take turns
-in one process, and medians are compared.
+in one process, and medians are compared. With ``--cpu-time`` they are of the time that the process
+had a core, for machines that do other things, too.
 
     PYTHONPATH=src python benchmarks/cpu_types.py [--threads 1] [--batch 1 8] [--only 3x3]
+        [--cpu-time]
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
+import time
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -69,9 +72,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch", type=int, nargs="+", default=[1])
     parser.add_argument("--only", default="", help="layers whose name contains this")
+    parser.add_argument("--cpu-time", action="store_true", help="of the process, one thread")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
+    clock = time.process_time if options.cpu_time else time.perf_counter
     target, rows = f"llvm -threads={options.threads}", []
     for batch, layer in product(options.batch, LAYERS):
         extent, channels, filters, taps, stride, times = layer
@@ -79,7 +84,8 @@ def main() -> None:
         if options.only not in name:
             continue
         calls = {kind: call(problem(layer, batch, kind), target) for kind in TYPES}
-        found = measure.host_medians({k: c for k, (c, _) in calls.items()}, options.rounds)
+        each = {kind: run for kind, (run, _) in calls.items()}
+        found = measure.host_medians(each, options.rounds, clock=clock)
         row: dict[str, Any] = {"batch": batch, "layer": name, "times": times}
         row |= {f"{kind} us": us for kind, us in found.items()}
         row |= {f"float32 / {kind}": found["float32"] / found[kind] for kind in TYPES[1:]}

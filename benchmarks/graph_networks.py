@@ -123,6 +123,7 @@ class Sides:
         self.first: dict[str, float] = {}
         self.failed: dict[str, str] = {}
         self.result: tuple[int, ...] = ()
+        self.clock = time.process_time if options.cpu_time else time.perf_counter
 
     def add(
         self,
@@ -153,7 +154,7 @@ class Sides:
             with torch.no_grad():
                 return model(images)
 
-        return found, of_graph(call) if self.cuda else of_calls(call)
+        return found, of_graph(call) if self.cuda else of_calls(call, self.clock)
 
     def ours(self, model: Any, images: torch.Tensor) -> tuple[torch.Tensor, Batch]:
         """A model of ours, bound to tensors."""
@@ -164,7 +165,7 @@ class Sides:
             batch = of_bound(call)
         else:
             call = model.bind({"x": images.numpy()}, {"y": y.numpy()})
-            batch = of_calls(call)
+            batch = of_calls(call, self.clock)
             call()
         return y, batch
 
@@ -224,7 +225,9 @@ def row(name: str, batch: int, model: nn.Module, options: argparse.Namespace) ->
         compiled = torch.compile(copy.deepcopy(theirs))
         sides.add("torch.compile", lambda: sides.torch(compiled, last), wanted, beside)
     if whole and not sides.cuda:
-        sides.add("ONNX Runtime", lambda: runtime(real, plain, options.threads), wanted)
+        sides.add(
+            "ONNX Runtime", lambda: runtime(real, plain, options.threads, sides.clock), wanted
+        )
     found = sides.medians()
     if options.profile and "ours" in found:
         profile(loaded, plain if whole or by_policy else images)
@@ -248,7 +251,9 @@ def quantised(data: bytes, target: str, images: torch.Tensor) -> Any:
     return tilewright.load(data, target=target).quantized(known)
 
 
-def runtime(data: bytes, images: torch.Tensor, threads: int) -> tuple[torch.Tensor, Batch]:
+def runtime(
+    data: bytes, images: torch.Tensor, threads: int, clock: Callable[[], float]
+) -> tuple[torch.Tensor, Batch]:
     """The network in int8 by ONNX Runtime, quantised as its documentation says."""
     import tempfile
     from pathlib import Path
@@ -277,7 +282,7 @@ def runtime(data: bytes, images: torch.Tensor, threads: int) -> tuple[torch.Tens
         session = onnxruntime.InferenceSession(made, options, providers=["CPUExecutionProvider"])
     given = {"x": images.numpy()}
     (y,) = session.run(["y"], given)
-    return torch.from_numpy(y), of_calls(lambda _=0: session.run(["y"], given))
+    return torch.from_numpy(y), of_calls(lambda: session.run(["y"], given), clock)
 
 
 def profile(model: Any, images: torch.Tensor) -> None:
@@ -309,6 +314,7 @@ def main() -> None:
     add("--device", default="cuda", choices=["cpu", "cuda"])
     add("--dtype", default="", choices=["", *_CLOSE])
     add("--threads", type=int, default=0, help="of a CPU; by default all")
+    add("--cpu-time", action="store_true", help="of the process, on one thread of a CPU in use")
     add("--precision", default="", help="what else is allowed in a run more of ours: winograd")
     add("--no-compile", action="store_true", help="leave torch.compile out")
     add("--profile", action="store_true", help="print our kernels by their times")
