@@ -4,8 +4,9 @@ Networks are torchvision's where it is installed, else those of `vision_models.p
 that are random. Each is exported by `torch.onnx.export` and run by `tilewright.load`. On a GPU all
 are in float16 (or --dtype), PyTorch with channels last and cuDNN's search switched on; PyTorch's
 are replays of CUDA graphs, ours are calls bound to arrays of the GPU, which replay one. On a CPU
-they are calls in float32. All take turns in one process, and medians are compared. Outputs are
-compared with those of PyTorch in float32.
+they are calls in float32; with `--dtype bfloat16` products of ours are in that type, and beside it
+is ours in float32. All take turns in one process, and medians are compared. Outputs are compared
+with those of PyTorch in float32.
 
     PYTHONPATH=src python benchmarks/graph_networks.py --device cuda --batch 1 8 64 [--profile]
     PYTHONPATH=src python benchmarks/graph_networks.py --device cpu --image 64
@@ -122,6 +123,7 @@ class Sides:
         self.first: dict[str, float] = {}
         self.failed: dict[str, str] = {}
         self.result: tuple[int, ...] = ()
+        self.clock = time.process_time if options.cpu_time else time.perf_counter
 
     def add(
         self,
@@ -152,7 +154,7 @@ class Sides:
             with torch.no_grad():
                 return model(images)
 
-        return found, of_graph(call) if self.cuda else of_calls(call)
+        return found, of_graph(call) if self.cuda else of_calls(call, self.clock)
 
     def ours(self, model: Any, images: torch.Tensor) -> tuple[torch.Tensor, Batch]:
         """A model of ours, bound to tensors."""
@@ -163,7 +165,7 @@ class Sides:
             batch = of_bound(call)
         else:
             call = model.bind({"x": images.numpy()}, {"y": y.numpy()})
-            batch = of_calls(call)
+            batch = of_calls(call, self.clock)
             call()
         return y, batch
 
@@ -191,7 +193,8 @@ def row(name: str, batch: int, model: nn.Module, options: argparse.Namespace) ->
     model.cpu()
     real = exported(model, plain[:1]) if whole else b""
     one = plain[:1].to(options.device, kind)
-    data = exported(copy.deepcopy(model).to(options.device, kind), one)
+    by_policy = options.device == "cpu" and beside != "float32"  # ONNX's bfloat16 is young
+    data = exported(copy.deepcopy(model).to(options.device, kind), one) if not by_policy else b""
     images = plain.to(options.device, kind)
     last = images.contiguous(memory_format=torch.channels_last)
     theirs = copy.deepcopy(model).to(options.device, kind).to(memory_format=torch.channels_last)
@@ -200,12 +203,18 @@ def row(name: str, batch: int, model: nn.Module, options: argparse.Namespace) ->
     sides.result = wanted.shape
     target = options.device if options.device == "cuda" else "llvm"
     target += f" -threads={options.threads}" * (target == "llvm" and options.threads > 0)
-    loaded = tilewright.load(data, target=target)
+    if by_policy:
+        data = exported(model, plain[:1])
+        floats, loaded = (tilewright.load(data, target=target, dtype=x) for x in (None, beside))
+        sides.add("ours", lambda: sides.ours(loaded, plain), wanted)
+        sides.add("ours float32", lambda: sides.ours(floats, plain), wanted, "float32")
+    else:
+        loaded = tilewright.load(data, target=target)
     if whole:
         floats, loaded = loaded, quantised(real, target, plain)
         sides.add("ours", lambda: sides.ours(loaded, plain.to(options.device)), wanted)
         sides.add(f"ours {beside}", lambda: sides.ours(floats, images), wanted, beside)
-    else:
+    elif not by_policy:
         sides.add("ours", lambda: sides.ours(loaded, images), wanted)
     if options.precision:
         fewer = tilewright.load(data, target=target, precision=options.precision)
@@ -216,10 +225,12 @@ def row(name: str, batch: int, model: nn.Module, options: argparse.Namespace) ->
         compiled = torch.compile(copy.deepcopy(theirs))
         sides.add("torch.compile", lambda: sides.torch(compiled, last), wanted, beside)
     if whole and not sides.cuda:
-        sides.add("ONNX Runtime", lambda: runtime(real, plain, options.threads), wanted)
+        sides.add(
+            "ONNX Runtime", lambda: runtime(real, plain, options.threads, sides.clock), wanted
+        )
     found = sides.medians()
     if options.profile and "ours" in found:
-        profile(loaded, plain if whole else images)
+        profile(loaded, plain if whole or by_policy else images)
     made: dict[str, Any] = {"model": name, "batch": batch, "dtype": options.dtype}
     made |= {f"{side} ms": found.get(side, float("nan")) for side in sides.first}
     for side in sides.first:
@@ -240,7 +251,9 @@ def quantised(data: bytes, target: str, images: torch.Tensor) -> Any:
     return tilewright.load(data, target=target).quantized(known)
 
 
-def runtime(data: bytes, images: torch.Tensor, threads: int) -> tuple[torch.Tensor, Batch]:
+def runtime(
+    data: bytes, images: torch.Tensor, threads: int, clock: Callable[[], float]
+) -> tuple[torch.Tensor, Batch]:
     """The network in int8 by ONNX Runtime, quantised as its documentation says."""
     import tempfile
     from pathlib import Path
@@ -269,7 +282,7 @@ def runtime(data: bytes, images: torch.Tensor, threads: int) -> tuple[torch.Tens
         session = onnxruntime.InferenceSession(made, options, providers=["CPUExecutionProvider"])
     given = {"x": images.numpy()}
     (y,) = session.run(["y"], given)
-    return torch.from_numpy(y), of_calls(lambda _=0: session.run(["y"], given))
+    return torch.from_numpy(y), of_calls(lambda: session.run(["y"], given), clock)
 
 
 def profile(model: Any, images: torch.Tensor) -> None:
@@ -301,6 +314,7 @@ def main() -> None:
     add("--device", default="cuda", choices=["cpu", "cuda"])
     add("--dtype", default="", choices=["", *_CLOSE])
     add("--threads", type=int, default=0, help="of a CPU; by default all")
+    add("--cpu-time", action="store_true", help="of the process, on one thread of a CPU in use")
     add("--precision", default="", help="what else is allowed in a run more of ours: winograd")
     add("--no-compile", action="store_true", help="leave torch.compile out")
     add("--profile", action="store_true", help="print our kernels by their times")
@@ -325,7 +339,8 @@ def main() -> None:
                 rows.append({"model": name, "batch": batch, "failed": str(error)[:300]})
             print(rows[-1], flush=True)
             found = {"environment": measure.environment("torch", "onnx"), "rows": rows}
-            what = "graph_networks" + "_int8" * (options.dtype == "int8")
+            narrow = options.dtype == "int8" or (label == "cpu" and options.dtype != "float32")
+            what = "graph_networks" + f"_{options.dtype}" * narrow
             path = measure.save(f"{label}_{what}", found, options.out)
             if options.device == "cuda":
                 torch.cuda.empty_cache()

@@ -8,6 +8,7 @@ import os
 import shlex
 import statistics
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,12 +53,13 @@ def host_medians(
     rounds: int = 30,
     span: float = 0.01,
     rest: Rest = briefly,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
-    """Microseconds a call on the host's clock, by candidate: medians of interleaved batches.
+    """Microseconds a call on a clock of the host's, by candidate: medians of interleaved batches.
 
     Before a batch comes ``rest`` and one call that does not count.
     """
-    batches = {name: of_calls(call) for name, call in candidates.items()}
+    batches = {name: of_calls(call, clock) for name, call in candidates.items()}
     times = take_turns(batches, rounds, span, 1e9, rest)
     return {name: statistics.median(found) * 1e6 for name, found in times.items()}
 

@@ -339,3 +339,24 @@ def test_lanes_of_an_index_made_of_data_wrap_around_one_by_one(factor: int) -> N
     at = (np.arange(4, dtype=np.int64) * factor).astype(np.int32)  # as int32 arithmetic wraps
     expected = [x[k] if 0 <= k < 12 else -1 for k in at]
     np.testing.assert_array_equal(found, expected)
+
+
+def test_a_row_by_number_and_channel_is_read_as_it_lies() -> None:
+    x = te.placeholder((4, 30, 3), "int8", name="x")
+    y = te.compute(
+        (4, 128),
+        lambda h, k: te.if_then_else(
+            te.all(k >= 9, k < 99), x[h, k // 3 - 3, k % 3], te.const(7, "int8")
+        ),
+        name="y",
+    )
+    s = te.create_schedule(y.op)
+    s[y].vectorize(s[y].split(y.op.axis[1], factor=32)[1])
+    built = tilewright.build(s, [x, y])
+    given = np.arange(4 * 90).reshape(4, 30, 3).astype("int8")
+    found = np.zeros((4, 128), "int8")
+    built(given, found)
+    wanted = np.full((4, 128), 7, "int8")
+    wanted[:, 9:99] = given.reshape(4, 90)
+    np.testing.assert_array_equal(found, wanted)
+    assert "gather" not in built.source

@@ -37,3 +37,12 @@ def test_a_flag_may_be_off_and_a_size_may_not():
     config = TEMPLATES["gpu.plane_bands"].config
     assert not too_small(config(boxed=0))
     assert too_small(config(rows=0)) == "rows is 0, where 1 is the least"
+
+
+@pytest.mark.parametrize(("down", "across"), [(3, 2), (5, 1), (1, 3), (12, 1)])
+def test_tiles_that_registers_do_not_hold_are_refused(down, across):
+    template = TEMPLATES["cpu.matrix_tiles"]
+    p = Conv.parse("1x64x9x9", "64x64x3x3", 1, dtype="int8")
+    tile = template.config(down, across)
+    with pytest.raises(ScheduleError, match=f"{down} by {across} tiles of sums take .*There are 8"):
+        template.schedule(template.declare(p, tile), tile)

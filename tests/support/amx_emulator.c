@@ -58,11 +58,26 @@ static void configure(const uint8_t *c, const uint8_t *at) {
   ready = 1;
 }
 
-static void multiply(int c, int a, int b, const uint8_t *at) {
+// How bytes are multiplied: which of the factors have a sign. Of bfloat16 neither is asked.
+enum { BFLOAT16 = 4, LEFT_SIGN = 1, RIGHT_SIGN = 2 };
+
+static int32_t octet(uint8_t byte, int sign) { return sign ? (int8_t)byte : byte; }
+
+static void multiply(int kind, int c, int a, int b, const uint8_t *at) {
   if (a == b || a == c || b == c) refuse("one tile twice", at);
   if (a > 7 || b > 7 || !rows[a] || !rows[b]) refuse("a factor that is not configured", at);
   if (rows[a] != rows[c] || widths[b] != widths[c] || widths[a] != 4 * rows[b])
     refuse("shapes that do not fit", at);
+  if (kind != BFLOAT16) {
+    uint32_t *words = (uint32_t *)tiles[c];
+    for (unsigned m = 0; m < rows[c]; ++m)
+      for (unsigned k = 0; k < widths[a]; ++k)
+        for (unsigned n = 0; n < widths[c] / 4; ++n)
+          words[m * 16 + n] += (uint32_t)(octet(tiles[a][m * 64 + k], kind & LEFT_SIGN) *
+                                          octet(tiles[b][k / 4 * 64 + 4 * n + k % 4],
+                                                kind & RIGHT_SIGN));
+    return;
+  }
   float *sums = (float *)tiles[c];
   const uint16_t *x = (const uint16_t *)tiles[a], *y = (const uint16_t *)tiles[b];
   for (unsigned m = 0; m < rows[c]; ++m)
@@ -124,7 +139,11 @@ static void trapped(int number, siginfo_t *info, void *context) {
       memcpy((void *)(base + step * r), tiles[tile] + 64 * r, widths[tile]);
     ++counts[STORED];
   } else if (code == 0x5C && prefix == 2 && mode == 3) {
-    multiply(tile, low | (high & 1) << 3, other, at);
+    multiply(BFLOAT16, tile, low | (high & 1) << 3, other, at);
+    ++counts[MULTIPLIED];
+  } else if (code == 0x5E && mode == 3) {  // TDPBUUD, TDPBUSD, TDPBSUD and TDPBSSD
+    static const int signs[4] = {0, RIGHT_SIGN, LEFT_SIGN, LEFT_SIGN | RIGHT_SIGN};
+    multiply(signs[prefix], tile, low | (high & 1) << 3, other, at);
     ++counts[MULTIPLIED];
   } else {
     refuse("another instruction", at);

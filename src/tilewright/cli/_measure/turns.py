@@ -50,18 +50,18 @@ def until_idle() -> None:
             return
 
 
-def of_calls(call: Callable[[], Any]) -> Batch:
-    """A batch of calls that return when they are done, by the host's clock.
+def of_calls(call: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> Batch:
+    """A batch of calls that return when they are done, by a clock of the host's.
 
     One more call comes first and does not count: it wakes the threads.
     """
 
     def batch(number: int) -> float:
         call()
-        begin = time.perf_counter()
+        begin = clock()
         for _ in range(number):
             call()
-        return (time.perf_counter() - begin) / number
+        return (clock() - begin) / number
 
     return batch
 

@@ -7,6 +7,7 @@ from tilewright.codegen.llvm.expr import Expressions
 from tilewright.codegen.llvm.sums import I64, Spread, Terms, spread
 from tilewright.codegen.llvm.types import Types
 from tilewright.ir import expr as E
+from tilewright.ir import ops
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import int_range
 from tilewright.ir.errors import TargetError
@@ -93,7 +94,9 @@ class Offsets(Expressions):
         parts: list[tuple[Expr, int]] = []
         rest: list[tuple[Expr, Expr]] = []
         step = 0
-        for index, stride, extent in zip(indices, self.strides(buffer), buffer.shape, strict=True):
+        strides = self.strides(buffer)
+        joined = _rejoined(indices, strides)
+        for index, stride, extent in zip(joined, strides, buffer.shape, strict=True):
             match index, stride:
                 case E.Ramp(base, E.IntImm(_, by), _), E.IntImm(_, scale) if _rises(index, extent):
                     parts.append((base, scale))
@@ -154,6 +157,31 @@ class Offsets(Expressions):
             raise TargetError(f"address_of needs one element of a buffer, got {e}")
         element = self.types.memory(e.buffer.dtype)
         return self.element(element, self.pointer(e.buffer), self.offset(e.buffer, e.indices))
+
+
+def _rejoined(indices: tuple[Expr, ...], strides: tuple[Expr, ...]) -> list[Expr]:
+    """Indices of the same element, where neighbouring dimensions have the quotient and the
+    remainder of one progression: all of it along the inner one.
+
+    So what is a row of pixels, by number and channel, is read as it lies.
+    """
+    found = list(indices)
+    for k in range(len(found) - 1):
+        outer, inner, (far, near) = found[k], found[k + 1], strides[k : k + 2]
+        match inner:
+            case E.FloorMod(E.Ramp() as whole, E.Broadcast(E.IntImm(_, by), _) as size) if (
+                whole.exact
+                and isinstance(far, E.IntImm)
+                and isinstance(near, E.IntImm)
+                and far.value == near.value * by
+            ):
+                quotient = E.FloorDiv(whole, size)
+                zero = E.Broadcast(ops.const(0, whole.dtype.element), whole.dtype.lanes)
+                if outer == quotient:
+                    found[k : k + 2] = [zero, whole]
+                elif isinstance(outer, (E.Add, E.Sub)) and outer.a == quotient:
+                    found[k : k + 2] = [type(outer)(zero, outer.b), whole]
+    return found
 
 
 def _rises(index: E.Ramp, extent: Expr) -> bool:

@@ -10,6 +10,7 @@ from tilewright.graph.builder import build, reshape
 from tilewright.graph.graph import Graph
 from tilewright.graph.value import Node, Operand, Value
 from tilewright.target import Target
+from tilewright.topi.cpu.candidates import features
 from tilewright.topi.functions import FUNCTIONS
 from tilewright.topi.operators.conv_shapes import layouts
 from tilewright.topi.operators.convolution import Convolution
@@ -24,9 +25,11 @@ REDUCTIONS = frozenset({"max", "min", "prod", "sum"})
 def types_last(target: Target) -> tuple[str, ...]:
     """The types in which convolutions of a target are faster with channels last: on Hopper, whose
     tensor cores read boxes of images (docs/decisions/0017-boxes.md), and on a CPU, where vectors
-    are across channels and a constant filter is packed ahead, so that nothing is turned."""
+    are across channels and a constant filter is packed ahead, so that nothing is turned; so are
+    rows of AMX's tiles."""
     if target.kind == "llvm":
-        return ("float32", *QUANTIZED)
+        tiles = ("bfloat16",) * ("amx-bf16" in features(target))
+        return ("float32", *tiles, *QUANTIZED)
     if target.kind != "cuda":
         return ()
     from tilewright.runtime.cuda import resolve_arch

@@ -2,10 +2,10 @@
 
 A tile is a register of 16 rows of 64 bytes. Here it is a buffer of 1024 bytes without gaps, in the
 scope "local", that LLVM keeps in a tile where nothing but these instructions touches it; a loop
-that clears it becomes TILEZERO as well. ``amx_bf16`` and ``amx_s8`` multiply, ``amx_load_...`` and
-``amx_store_...`` move tiles from and to rows in memory, however far apart these are. Of the right
-operand those 2 elements of bfloat16, or 4 of int8, that are multiplied with neighbours of the left
-one lie side by side.
+that clears it becomes TILEZERO as well. ``amx_bf16``, ``amx_s8`` and ``amx_u8_s8`` multiply,
+``amx_load_...`` and ``amx_store_...`` move tiles from and to rows in memory, however far apart
+these are. Of the right operand those 2 elements of bfloat16, or 4 of int8, that are multiplied with
+neighbours of the left one lie side by side.
 
 Linux lets a process use tiles once it has asked for them, which
 :func:`tilewright.runtime.llvm_host.host_features` does.
@@ -60,9 +60,11 @@ def _row(builder: Any, stride: Any, size: int) -> Any:
     return builder.mul(wide, ir.Constant(i64, size))
 
 
-def _product(name: str, element: str, total: str, opcode: str, feature: str) -> Instruction:
+def _product(
+    name: str, element: str, total: str, opcode: str, feature: str, right: str = ""
+) -> Instruction:
     """``C[i, j] += A[i, k] * B[k, j]`` for 16 i and j and 64 bytes of k."""
-    together = 4 if element == "int8" else 2
+    together = 2 if element == "bfloat16" else 4
 
     def llvm(builder: Any, pointers: Sequence[Any], _: Sequence[Sequence[Any]]) -> None:
         rows, size = _shape()
@@ -86,7 +88,7 @@ def _product(name: str, element: str, total: str, opcode: str, feature: str) -> 
         operands=(
             tile("C", ("i", "j"), total),
             tile("A", ("i", "ko", "ki"), element),
-            tile("B", ("ko", "j", "ki"), element),
+            tile("B", ("ko", "j", "ki"), right or element),
         ),
         body=lambda c, a, b: c + a.astype(total) * b.astype(total),
         llvm=llvm,
@@ -97,7 +99,7 @@ def _product(name: str, element: str, total: str, opcode: str, feature: str) -> 
 
 def _move(name: str, element: str, emit: Callable[..., None], stores: bool) -> Instruction:
     """Rows of 64 bytes between memory and a tile."""
-    size = {"int8": 1, "bfloat16": 2}.get(element, 4)
+    size = {"int8": 1, "uint8": 1, "bfloat16": 2}.get(element, 4)
 
     def llvm(builder: Any, pointers: Sequence[Any], strides: Sequence[Sequence[Any]]) -> None:
         tile, memory = (1, 0) if stores else (0, 1)
@@ -168,9 +170,13 @@ amx_bf16 = _product("amx_bf16", "bfloat16", "float32", "tdpbf16ps", "amx-bf16")
 #: The same for 64 k = 4 ``ko`` + ``ki``, of int8 into int32: TDPBSSD.
 amx_s8 = _product("amx_s8", "int8", "int32", "tdpbssd", "amx-int8")
 
+#: The same of uint8 by int8: TDPBUSD.
+amx_u8_s8 = _product("amx_u8_s8", "uint8", "int32", "tdpbusd", "amx-int8", "int8")
+
 #: ``T[i, j] = M[i, j]`` for 16 rows of 64 bytes: TILELOADD.
 amx_load_bf16 = _load("amx_load_bf16", "bfloat16")
 amx_load_s8 = _load("amx_load_s8", "int8")
+amx_load_u8 = _load("amx_load_u8", "uint8")
 amx_load_f32 = _load("amx_load_f32", "float32")
 amx_load_s32 = _load("amx_load_s32", "int32")
 

@@ -104,7 +104,7 @@ def declare_dots(p: Convolution | Gemm, given: Any = None) -> DotDeclaration:
 
     def pixel(n: Any, at: Sequence[Any], c: Any) -> tuple[Any, list[Any]]:
         if flat:
-            at = _unflattened(at[0], p.out_extents)
+            at = unflattened(at[0], p.out_extents)
         inside, place = [], []
         for i, d in zip(at, p.dims, strict=True):
             x = (i * d.stride if flat else i) - d.before
@@ -201,7 +201,7 @@ def _declare(
         space = p.out_extents
 
         def at(n: Any, f: Any, place: Sequence[Any]) -> Any:
-            return right_sum(n, list(place) if taps else [_flattened(place, space)], f)
+            return right_sum(n, list(place) if taps else [flattened(place, space)], f)
 
         result = Images(p.layout).compute(batch, filters, space, at, "Conv")
     along = p.transpose_b if isinstance(p, Gemm) else p.channels_last or not taps
@@ -217,14 +217,16 @@ def _sums(extents: Sequence[int]) -> list[Any]:
     return [te.reduce_axis((0, e), f"r{k}") for k, e in enumerate((*extents, TOGETHER))]
 
 
-def _flattened(place: Sequence[Any], extents: Sequence[int]) -> Any:
+def flattened(place: Sequence[Any], extents: Sequence[int]) -> Any:
+    """The number of a pixel of an image of these extents."""
     found = place[0]
     for i, extent in zip(place[1:], extents[1:], strict=True):
         found = found * extent + i
     return found
 
 
-def _unflattened(flat: Any, extents: Sequence[int]) -> list[Any]:
+def unflattened(flat: Any, extents: Sequence[int]) -> list[Any]:
+    """The place of a pixel by its number."""
     found: list[Any] = []
     for extent in extents[:0:-1]:
         found.append(flat % extent)

@@ -217,7 +217,7 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
         pixel = stored[(n, *phase, place, c) if across else (n, c, *phase, place)]
         index = [*tap, rc] if across or p.channels_last else [rc, *tap]
         if packed is None:
-            weight = _weight(w, filter, g, f, rc, tap)
+            weight = weight_of(w, filter, g, f, rc, tap)
         elif across:
             wide = int(packed.shape[-1])
             weight = packed[(g, f // wide, *index, f % wide)]
@@ -270,7 +270,7 @@ def _exact(extents: Sequence[int], most: int) -> int:
     return max(k for k in range(1, len(extents) + 1) if math.prod(extents[-k:]) <= most)
 
 
-def _weight(w: FlatWindows, filter: Tensor, g: Any, f: Any, r: Any, taps: Sequence[Any]) -> Any:
+def weight_of(w: FlatWindows, filter: Tensor, g: Any, f: Any, r: Any, taps: Sequence[Any]) -> Any:
     """What channel ``f`` of a group multiplies channel ``r`` that it reads with, at a tap."""
     p, (per, own), count = w.problem, w.filters, math.prod(w.phases)
     if p.pass_ != "dgrad":
@@ -316,7 +316,7 @@ def _packed(w: FlatWindows, filter: Tensor, across: bool) -> Tensor:
     (per, own), groups, kind = w.filters, w.problem.groups, w.factors
 
     def element(g: Any, f: Any, r: Any, *taps: Any) -> Any:
-        return _weight(w, filter, g, f, r, taps).astype(kind)
+        return weight_of(w, filter, g, f, r, taps).astype(kind)
 
     names = _LETTERS[-len(w.kernel) :]
     made: Tensor

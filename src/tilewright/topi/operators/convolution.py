@@ -236,14 +236,16 @@ class Convolution(Problem):
     def declare_as(self, form: str, given: Any = None) -> Declared:
         """One of :data:`~tilewright.topi.nn.flat_windows.FORMS`, of
         :data:`~tilewright.topi.nn.packed_windows.FORMS`, of
-        :data:`~tilewright.topi.nn.byte_dots.FORMS`, or of
+        :data:`~tilewright.topi.nn.byte_dots.FORMS`, of
+        :data:`~tilewright.topi.nn.matrix_tiles.FORMS`, or of
         :data:`~tilewright.topi.nn.winograd.FORMS`."""
         from tilewright.topi.nn.byte_dots import FORMS as DOTS
         from tilewright.topi.nn.flat_windows import FORMS
+        from tilewright.topi.nn.matrix_tiles import FORMS as TILES
         from tilewright.topi.nn.packed_windows import FORMS as PACKED
         from tilewright.topi.nn.winograd import FORMS as WINOGRAD
 
-        known: dict[str, Any] = FORMS | PACKED | DOTS | WINOGRAD
+        known: dict[str, Any] = FORMS | PACKED | DOTS | TILES | WINOGRAD
         declared: Declared = known[form](self, given)
         return declared
 

@@ -120,12 +120,14 @@ class Gemm(Problem):
         return (grad, a) if self.transpose_b else (a, grad)
 
     def declare_as(self, form: str, given: Any = None) -> Declared:
-        """One of :data:`~tilewright.topi.nn.box_matmul.FORMS`, or of
-        :data:`~tilewright.topi.nn.byte_dots.FORMS`."""
+        """One of :data:`~tilewright.topi.nn.box_matmul.FORMS`, of
+        :data:`~tilewright.topi.nn.byte_dots.FORMS`, or of
+        :data:`~tilewright.topi.nn.matrix_tiles.FORMS`."""
         from tilewright.topi.nn.box_matmul import FORMS
         from tilewright.topi.nn.byte_dots import FORMS as DOTS
+        from tilewright.topi.nn.matrix_tiles import FORMS as TILES
 
-        known: dict[str, Any] = FORMS | DOTS
+        known: dict[str, Any] = FORMS | DOTS | TILES
         declared: Declared = known[form](self, given)
         return declared
 

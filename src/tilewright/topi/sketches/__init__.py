@@ -7,6 +7,8 @@ from tilewright.topi.cpu.byte_tiles import byte_tiles
 from tilewright.topi.cpu.byte_tiles import suits as is_bytes
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile
 from tilewright.topi.cpu.flat_tiles import flat_price, flat_tiles, suits
+from tilewright.topi.cpu.matrix_tiles import band_price, band_tiles
+from tilewright.topi.cpu.matrix_tiles import suits as is_matrix_tiles
 from tilewright.topi.cpu.winograd_tiles import suits as is_winograd
 from tilewright.topi.cpu.winograd_tiles import winograd_price, winograd_tiles
 from tilewright.topi.gpu import box_products as boxes
@@ -40,6 +42,7 @@ from tilewright.topi.sketches.dots import DotTile, dot_tiles, schedule_dots, sch
 from tilewright.topi.sketches.flat_windows import FlatTile, form, schedule_flat
 from tilewright.topi.sketches.item_products import ItemTile, schedule_item_products
 from tilewright.topi.sketches.loops import counts, schedule_cpu, schedule_gpu, tilings
+from tilewright.topi.sketches.matrix_tiles import BandTile, schedule_matrix_tiles
 from tilewright.topi.sketches.packing import PackTile, schedule_packing
 from tilewright.topi.sketches.products import (
     column_tiles,
@@ -94,6 +97,11 @@ SKETCHES = (
     Template("gpu.products", LaneTile, schedule_lanes, (), None, True, lane_tiles,
              shared=True, where=is_product, least=80, operators=(),
              counts=lane_counts),
+    Template("cpu.matrix_tiles", BandTile, schedule_matrix_tiles, ("forward", "dgrad"), None,
+             False, band_tiles, where=is_matrix_tiles,
+             features=("avx512f", "amx-tile", "amx-bf16", "amx-int8"), matrices=True,
+             form="matrix tiles", operators=(), types=("float", "int"),
+             price=band_price),
     Template("cpu.byte_dots", ByteTile, schedule_bytes, ("forward",), None, False, byte_tiles,
              where=is_bytes, features=("avx512f", "avx512vnni"), form="dots", operators=(),
              types=("int",)),
