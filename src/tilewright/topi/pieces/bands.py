@@ -1,0 +1,180 @@
+"""Sums over windows as products with banded (Toeplitz) matrices, made by the schedule.
+
+The column of a window is *skewed* by that of the result: the column of the image that both say is
+what is summed over (docs/decisions/0019-windows-as-products.md). Where the rows of a product are
+images, so is the row: one row of the image then meets a matrix for each row of the result, and
+these lie one behind the other, so that the window of them that a row meets slides by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from tilewright.ir.expr import Expr, Load
+from tilewright.ir.visit import distinct
+from tilewright.schedule import Schedule
+from tilewright.te import ComputeOp, Tensor
+from tilewright.topi.nn.convolved import Convolved
+
+#: Columns of the image that an instruction sums over, those that a thread loads with three others,
+#: 16 bytes each, and what tiles begin at a multiple of.
+_DEPTH, _CHUNK, _VECTOR = 16, 32, 8
+
+
+@dataclass(frozen=True)
+class Bands(Convolved):
+    """How windows are cut into products, in 16 bits: of ``images`` images (one: of rows of one), a
+    product has ``rows`` by ``columns`` results of each."""
+
+    images: int
+    rows: int
+    columns: int
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether a tile has whole rows: columns in the padding are then never multiplied."""
+        return self.result[1] <= self.columns
+
+    @cached_property
+    def seen(self) -> int:
+        """Columns that a tile sees."""
+        seen = self.sees(1, self.columns)
+        if self.whole:
+            return max(1, min(seen - self.before[1], self.image[1]))
+        return seen + self.first
+
+    @cached_property
+    def chunk(self) -> int:
+        """Columns that four threads load at once."""
+        return _CHUNK if self.seen > _DEPTH else _DEPTH
+
+    @cached_property
+    def depth(self) -> int:
+        """Columns that a tile sums over."""
+        return -(-self.seen // self.chunk) * self.chunk
+
+    @cached_property
+    def first(self) -> int:
+        """How many columns before its first a window begins, so that chunks begin where vectors
+        do."""
+        return -self.before[1] % (self.chunk if self.whole else _VECTOR)
+
+    @cached_property
+    def steps(self) -> int:
+        """Rows of one phase of the stride that a tile sees, where a product has several images."""
+        return -(-self.sees(0, self.rows) // self.stride[0])
+
+    @cached_property
+    def matrices(self) -> int:
+        """Those of a filter, with those of zeros, in the same case."""
+        return self.stride[0] * (self.steps + self.rows - 1)
+
+    @cached_property
+    def matrix_bytes(self) -> int:
+        """Of the matrices, and of the rows of the filter between zeros, of 16 bits."""
+        taps = self.depth + (self.columns - 1) * self.stride[1]
+        return 2 * self.matrices * (self.depth * self.columns + taps)
+
+    def met(self, tile: int) -> int:
+        """Rows of the image that a tile, the ``tile``-th from above, meets; where it has rows of
+        one image, of the filter that meet some of it."""
+        (sh, _), (step, _), height = self.stride, self.dilation, self.image[0]
+        first, seen = tile * self.rows * sh - self.before[0], self.sees(0, self.rows)
+        if self.images > 1:
+            one = step if self.rows == 1 else 1  # between the taps of one row there are none
+            return len(range(-(min(0, first) // one) * one, min(height - first, seen), one))
+        last = first + (self.rows - 1) * sh
+        rows = range(0, self.kernel[0] * step, step)
+        return sum(last + row >= 0 and first + row < height for row in rows)
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Tiles down and across an image."""
+        h, w = self.result
+        return -(-h // self.rows), -(-w // self.columns)
+
+    @property
+    def share(self) -> int:
+        """Neighbouring results of a thread."""
+        return self.columns // 4
+
+
+class Products(NamedTuple):
+    """The stages: ``sums`` of products of ``image`` and ``matrix``, which is made of ``taps``, rows
+    of what the image is convolved with, between zeros."""
+
+    sums: Tensor
+    image: Tensor
+    matrix: Tensor
+    taps: Tensor
+
+
+def as_products(
+    s: Schedule, total: Tensor, image: Tensor, filter: Tensor, cut: Bands, scope: str
+) -> Products:
+    """Make a sum over windows of ``image``, of whose axes the last two are rows and columns, one of
+    products with matrices that lie in ``scope``.
+
+    Axes of the sums are (..., row tile, row, column tile, column), before which images are two too
+    where a product has several; they are summed over (..., row, chunk, column), or (..., row,
+    phase, chunk, column). Values that are not finite in the image spread over a tile.
+    """
+    sums, chunk, (sh, sw), slides = s[total], cut.chunk, cut.stride, cut.images > 1
+    *outer, h, w = sums.op.axis
+    *_, di, dj = sums.op.reduce_axis
+    if slides:
+        sums.split(sums.pad_to(outer[0], cut.images), factor=cut.images)
+    _, row = sums.split(sums.pad_to(h, cut.rows), factor=cut.rows)
+    _, column = sums.split(sums.pad_to(w, cut.columns), factor=cut.columns)
+    if slides:
+        r = sums.skew(di, row, scale=sh, step=cut.dilation[0])
+        sums.split(sums.pad_to(r, sh), factor=sh)
+    j = sums.skew(dj, column, scale=sw, step=cut.dilation[1], offset=cut.first)
+    sums.split(sums.pad_to(j, chunk), factor=chunk)
+    made = s.cache_write(total, "fragment")
+    s[total].compute_inline()
+
+    *outer, _, hi, _, wi = s[made].op.axis
+    *rest, jo, ji = s[made].op.reduce_axis
+    tap: Any = rest[-1]
+    if slides:  # so that neighbouring rows of results have neighbouring matrices
+        tap = hi.var * sh - rest[-2].var * sh - rest[-1].var
+    j = jo.var * chunk + ji.var
+    *of_filter, _, _ = _indices(s, made, filter)
+    fragments = s.reindex(image, made, _indices(s, made, image), "fragment")
+    matrix = s.reindex(filter, made, [*of_filter, tap, wi, j], scope)
+    *of_row, i, j = s[matrix].op.axis
+    taps = s.reindex(filter, matrix, [*of_row, j.var - i.var * sw], "shared")
+    over = [*outer[1:2], hi, wi, ji] if slides else [hi, wi, ji]
+    s[made].guard_by_zeros(
+        fragments, matrix, over=[*over, *([] if cut.whole else [jo])], finite=True
+    )
+
+    own, wide = cut.share, chunk // 8  # neighbouring results of a thread, pairs of columns
+    phases = sh if slides else 1
+
+    def places(*at: Any) -> list[Any]:
+        *of, e, w, j = at
+        return [
+            *of, *((e % sh, e // sh) if phases > 1 else (e,)),
+            w // 2 % (own // 2), j // chunk * wide + j // 2 % wide,
+            w // own * 2 + w % 2, j // (chunk // 4) % 4 * 2 + j % 2,
+        ]  # fmt: skip
+
+    s[matrix].transform_layout(places)
+    return Products(made, fragments, s[matrix].op.output(0), taps)
+
+
+def _indices(s: Schedule, reader: Tensor, tensor: Tensor) -> list[Expr]:
+    """Those at which a stage reads a tensor."""
+    op = s[reader].op
+    assert isinstance(op, ComputeOp)
+    found = [
+        e.indices
+        for body in op.body
+        for e in distinct(body)
+        if isinstance(e, Load) and e.buffer is tensor.buffer
+    ]
+    return list(found[0])
