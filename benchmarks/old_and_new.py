@@ -10,7 +10,7 @@ kernels of each on the GPU at hand, in turns in one process, after their results
 a float64 reference; a ratio is the new time by the old one. Code that is equal to the last
 instruction is timed too, for the noise that the others are to be judged by.
 
-A folder that was built elsewhere may be copied: it has kernels and a list of them.
+A folder that was built elsewhere may be copied, and a run that was cut goes on where it was.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ def make(folder: Path, wanted: tuple[str, ...], arch: str, every: int) -> None:
         template, row = TEMPLATES[r.template], {"problem": p.to_dict(), "template": r.template}
         config = template.parse(dict(r.values))
         path = str(folder / f"{k}.kernel")
+        if (folder / f"{k}.json").exists():  # of a run that was cut
+            continue
         try:
             d = template.declare(p, config)
             tilewright.build(template.schedule(d, config), d.args, f"cuda -arch={arch}").save(path)
@@ -110,7 +112,8 @@ def build(arguments: argparse.Namespace) -> None:
 
 def pairs(folder: Path) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     """What both versions made of each record, by its number."""
-    names = sorted((p.stem for p in (folder / "old").glob("*.json")), key=int)
+    made = [{p.stem for p in (folder / side).glob("*.json")} for side in _SIDES]
+    names = sorted(made[0] & made[1], key=int)
     return [
         (name, *(json.loads((folder / side / f"{name}.json").read_text()) for side in _SIDES))
         for name in names

@@ -14,8 +14,15 @@ from tilewright.ir.errors import LoweringError
 from tilewright.runtime.sass import opcodes
 from tilewright.topi import Conv
 from tilewright.topi.declare import declare
-from tilewright.topi.pieces.band_tiles import BandTile, RowTile, ToeplitzTile, WarpTile
+from tilewright.topi.pieces.band_tiles import (
+    BandTile,
+    GradientTile,
+    RowTile,
+    ToeplitzTile,
+    WarpTile,
+)
 from tilewright.topi.sketches.banded import schedule_banded
+from tilewright.topi.sketches.banded_gradient import schedule_banded_gradient
 from tilewright.topi.templates import TEMPLATES
 
 
@@ -50,6 +57,26 @@ def test_every_edge_is_right(p: Conv, tile: BandTile) -> None:
     assert run(p, kernel) < TOLERANCE[p.dtype]
 
 
+@pytest.mark.parametrize(
+    ("p", "tile"),
+    [
+        (problem(5, 2, 12, 7, pass_="wgrad"), GradientTile(1, 16, 2, 2, 2)),
+        (
+            problem(3, 2, 19, 9, pass_="wgrad", stride=2, dtype="bfloat16"),
+            GradientTile(1, 16, 4, 1),
+        ),
+        (problem(4, 1, 11, 4, pass_="wgrad", dilation=(1, 2)), GradientTile(1, 16, 4, 4, 2)),
+        (problem(1, 3, 16, 7, pass_="wgrad"), GradientTile(1, 16, 1, 1, 2)),
+        (problem(3, 1, 34, 19, pass_="wgrad", multiplier=2), GradientTile(2, 32, 1, 2, 1)),
+    ],
+    ids=str,
+)
+def test_every_edge_of_a_gradient_is_right(p: Conv, tile: GradientTile) -> None:
+    d = declare(p)
+    kernel = tilewright.build(schedule_banded_gradient(d, tile), d.args, "sim")
+    assert run(p, kernel) < TOLERANCE[p.dtype]
+
+
 #: With the images' rows and columns in tiles that divide, and not.
 SAME = [
     ("gpu.toeplitz_rows", problem(1, 64, 64, 9), RowTile(1, 16, 2, 1, 1)),
@@ -57,6 +84,8 @@ SAME = [
     ("gpu.toeplitz_rows", problem(1, 384, 56, 13), RowTile(2, 32, 1, 1, 2)),
     ("gpu.toeplitz_warps", problem(64, 64, 48, 13), WarpTile(2, 16, 2, 4, 2, 6)),
     ("gpu.toeplitz", problem(64, 64, 32, 13), ToeplitzTile(4, 32, 2, 4)),
+    ("gpu.toeplitz_wgrad", problem(64, 64, 32, 13, pass_="wgrad"), GradientTile(1, 16, 16, 4)),
+    ("gpu.toeplitz_wgrad", problem(1, 64, 32, 31, pass_="wgrad"), GradientTile(2, 32, 1, 1)),
 ]
 
 
@@ -66,7 +95,8 @@ def test_the_kernel_is_that_of_a_declaration_with_tiles(name: str, p: Conv, tile
     """Of what multiplies and moves, as many instructions; as many registers, none spilled."""
     arch = "sm_90a"
     d, template = declare(p), TEMPLATES[name]
-    made = (schedule_banded(d, tile), d.args)
+    scheduled = schedule_banded_gradient if p.pass_ == "wgrad" else schedule_banded
+    made = (scheduled(d, tile), d.args)
     config = template.parse(dict(vars(tile)))
     cut = template.declare(p, config)
     by_hand = (template.schedule(cut, config), cut.args)
@@ -77,7 +107,7 @@ def test_the_kernel_is_that_of_a_declaration_with_tiles(name: str, p: Conv, tile
         count: Counter[str] = Counter()
         for opcode, n in opcodes(kernel.assembly).items():
             count[opcode.partition(".")[0]] += n
-        (used,) = kernel.resources.values()
+        used = next(iter(kernel.resources.values()))
         found.append([count[x] for x in kinds] + [used.registers, used.shared_memory, used.spills])
     assert found[0] == found[1]
     assert found[0][0] + found[0][1] > 0

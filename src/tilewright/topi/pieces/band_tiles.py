@@ -75,4 +75,20 @@ class ToeplitzTile:
         return GROUP_ROWS, self.rows, self.columns
 
 
+@dataclass(frozen=True)
+class GradientTile:
+    """A warp sums ``16 * tiles`` rows of ``columns`` of a filter over every ``chunks``-th image; a
+    block has ``teams`` chunks. Rows of an image are loaded ``stages - 1`` rows of dy ahead."""
+
+    tiles: int = 2
+    columns: int = 32
+    chunks: int = 8
+    teams: int = 4
+    stages: int = 2
+
+    @property
+    def product(self) -> tuple[int, int, int]:
+        return 1, ROWS * self.tiles, self.columns
+
+
 BandTile: TypeAlias = RowTile | WarpTile | ToeplitzTile

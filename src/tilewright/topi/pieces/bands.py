@@ -66,6 +66,11 @@ class Bands(Convolved):
         """Rows of one phase of the stride that a tile sees, where a product has several images."""
         return -(-self.sees(0, self.rows) // self.stride[0])
 
+    @property
+    def taps(self) -> int:
+        """A row of what the image is convolved with, between zeros."""
+        return self.depth + (self.columns - 1) * self.stride[1]
+
     @cached_property
     def matrices(self) -> int:
         """Those of a filter, with those of zeros, in the same case."""
@@ -74,8 +79,7 @@ class Bands(Convolved):
     @cached_property
     def matrix_bytes(self) -> int:
         """Of the matrices, and of the rows of the filter between zeros, of 16 bits."""
-        taps = self.depth + (self.columns - 1) * self.stride[1]
-        return 2 * self.matrices * (self.depth * self.columns + taps)
+        return 2 * self.matrices * (self.depth * self.columns + self.taps)
 
     def met(self, tile: int) -> int:
         """Rows of the image that a tile, the ``tile``-th from above, meets; where it has rows of
@@ -134,7 +138,6 @@ def as_products(
     j = sums.skew(dj, column, scale=sw, step=cut.dilation[1], offset=cut.first)
     sums.split(sums.pad_to(j, chunk), factor=chunk)
     made = s.cache_write(total, "fragment")
-    s[total].compute_inline()
 
     *outer, _, hi, _, wi = s[made].op.axis
     *rest, jo, ji = s[made].op.reduce_axis

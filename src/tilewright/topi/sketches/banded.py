@@ -47,6 +47,7 @@ def schedule_banded(d: Declaration, tile: BandTile = RowTile()) -> Schedule:
     s, cut = scheduled(d.output, d.sum), Bands(d.problem, *tile.product)
     scope = "fragment" if cut.images == 1 else "shared"
     made = as_products(s, d.sum, d.source, d.weights, cut, scope)
+    s[d.sum].compute_inline()
     threads = thread_axes(tile.teams, tile.groups, tile.lanes)
     out = s[d.output]
     block, group = _store(out, cut, tile, threads)
@@ -61,13 +62,7 @@ def schedule_banded(d: Declaration, tile: BandTile = RowTile()) -> Schedule:
         else:
             stage.unroll(step)  # so that the filter is loaded at once
     s[made.sums].compute_at(out, group)
-    row = _multiply(s, made, cut, tile)
-    loads = s[made.image]
-    loads.compute_at(s[made.sums], row)
-    _, lane = loads.split(loads.op.axis[-1], factor=gcd(cut.image[1], cut.chunk // 4))
-    loads.vectorize(lane)
-    if tile.stages > 1:
-        loads.pipeline(tile.stages)
+    multiply(s, made, cut, tile.lanes, tile.stages)
     return s
 
 
@@ -91,8 +86,9 @@ def _store(
     return block, group
 
 
-def _multiply(s: Schedule, made: Products, cut: Bands, tile: BandTile) -> IterVar:
-    """The products of a warp, or of a warpgroup. Returns the loop over rows of the image."""
+def multiply(s: Schedule, made: Products, cut: Bands, lanes: int, stages: int) -> None:
+    """The products of ``lanes`` threads, one row of the image after another, which are loaded
+    ``stages - 1`` ahead."""
     sums, kind = s[made.sums], str(made.image.dtype)
     *outer, h, wo, w = sums.op.axis
     *rest, chunk, j = sums.op.reduce_axis
@@ -103,29 +99,33 @@ def _multiply(s: Schedule, made: Products, cut: Bands, tile: BandTile) -> IterVa
     pair, side = sums.split(w, factor=2)
     multiplied = [quarter, side, half, thread, low]
     sums.unroll(chunk, step)
-    if tile.lanes > LANES:
-        n = outer.pop(1)
-        sums.reorder(*outer, wo, *rest, chunk, step, n, h, pair, *multiplied)
-        sums.tensorize(n, wgmma(cut.rows * cut.columns, kind))
-        return rest[-1]
-    mma, load = _WARP[kind]
-    if cut.images == 1:
-        tiles, row = sums.split(h, factor=ROWS)
-        written = [pair, tiles]
-        s[made.matrix].compute_at(sums, pair)
+    if lanes > LANES:
+        row, written = outer.pop(1), list[IterVar]()
+        multiplied, instruction = [h, pair, *multiplied], wgmma(cut.rows * cut.columns, kind)
     else:
-        tiles, row = sums.split(outer.pop(1), factor=ROWS)
-        pairs, pair = sums.split(pair, factor=2)
-        written = [h, pairs, tiles, pair]
-        loads = s[s.cache_read(made.matrix, "fragment", [made.sums])]
-        loads.compute_at(sums, pairs)
-        *of, jo, ko, ji, ki = loads.op.axis
-        loads.reorder(*of, jo, ji, ko, ki)
-        loads.tensorize(jo, load)
+        instruction, load = _WARP[kind]
+        if cut.images == 1:
+            tiles, row = sums.split(h, factor=ROWS)
+            written = [pair, tiles]
+            s[made.matrix].compute_at(sums, pair)
+        else:
+            tiles, row = sums.split(outer.pop(1), factor=ROWS)
+            pairs, pair = sums.split(pair, factor=2)
+            written = [h, pairs, tiles, pair]
+            loads = s[s.cache_read(made.matrix, "fragment", [made.sums])]
+            loads.compute_at(sums, pairs)
+            *of, jo, ko, ji, ki = loads.op.axis
+            loads.reorder(*of, jo, ji, ko, ki)
+            loads.tensorize(jo, load)
     sums.reorder(*outer, wo, *rest, chunk, step, *written, row, *multiplied)
     sums.unroll(*written)
-    sums.tensorize(row, mma)
-    return rest[-1]
+    sums.tensorize(row, instruction)
+    image = s[made.image]
+    image.compute_at(sums, rest[-1])
+    _, lane = image.split(image.op.axis[-1], factor=gcd(cut.image[1], cut.chunk // 4))
+    image.vectorize(lane)
+    if stages > 1:
+        image.pipeline(stages)
 
 
 def banded_counts(p: Conv, tile: BandTile) -> Counts:
@@ -137,8 +137,7 @@ def banded_counts(p: Conv, tile: BandTile) -> Counts:
     blocks *= -(-down // (tile.groups * tile.turns))
     warps = -(-batch // images) * channels * across
     met = sum(cut.met(k) for k in range(down))
-    taps = cut.depth + (columns - 1) * cut.stride[1]
-    copied = cut.kernel[0] * taps if images == 1 else cut.matrices * (taps + cut.depth * columns)
+    copied = cut.kernel[0] * cut.taps if images == 1 else cut.matrix_bytes // 2
     return Counts(
         blocks, tile.lanes * tile.groups * tile.teams,
         warps * met * images * rows * columns * cut.depth, blocks * copied, prod(p.result.shape),
