@@ -15,12 +15,9 @@ from tilewright.select.choice import choose
 from tilewright.select.profile_cache import ProfileCache
 from tilewright.target import Target
 from tilewright.topi import Conv
-from tilewright.topi.gpu.depthwise_toeplitz import ToeplitzTile
-from tilewright.topi.gpu.depthwise_toeplitz_rows import RowTile
 from tilewright.topi.gpu.depthwise_toeplitz_staged import StagedTile
-from tilewright.topi.gpu.depthwise_toeplitz_warps import WarpTile
-from tilewright.topi.gpu.depthwise_toeplitz_wgrad import GradientTile
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
+from tilewright.topi.pieces.band_tiles import GradientTile, RowTile, ToeplitzTile, WarpTile
 from tilewright.topi.templates import TEMPLATES
 
 #: For warpgroups of Hopper, and for warps of any GPU since Ampere.

@@ -118,52 +118,6 @@ def begin(
     return s, group
 
 
-@dataclass(frozen=True)
-class ProductAxes:
-    """The loops of the products, by what they go through: tiles across, the rows of the image and
-    the phases of the stride, the chunks of a row and the ``steps`` of one instruction in them; then
-    the axes of an instruction, those of the outputs (``h``, ``pair``, ``quarter``, ``side``) and of
-    the columns (``half``, ``thread``, ``low``)."""
-
-    across: IterVar
-    n: IterVar
-    c: IterVar
-    q: IterVar
-    phase: IterVar
-    chunk: IterVar
-    step: IterVar
-    h: IterVar
-    pair: IterVar
-    quarter: IterVar
-    side: IterVar
-    half: IterVar
-    thread: IterVar
-    low: IterVar
-
-
-def product_axes(d: ToeplitzDeclaration, sums: Stage, images: int) -> ProductAxes:
-    """The axes of the stage of the sums, which are computed in whole tiles, in fragments, of so
-    many images at once."""
-    cut = d.cut
-    sums.set_scope("fragment")
-    n, c, h, w = sums.op.axis
-    q, phase, j = sums.op.reduce_axis
-    for axis, whole in ((n, images), (h, cut.rows), (w, cut.columns)):
-        sums.align_bounds(axis, whole)
-    chunk, j = sums.split(j, factor=cut.chunk)
-    thread, j = sums.split(j, factor=cut.chunk // 4)
-    step, j = sums.split(j, factor=4)
-    half, low = sums.split(j, factor=2)
-    across, w = sums.split(w, factor=cut.columns)
-    quarter, w = sums.split(w, factor=cut.columns // 4)
-    pair, side = sums.split(w, factor=2)
-    sums.unroll(chunk)
-    sums.unroll(step)
-    return ProductAxes(
-        across, n, c, q, phase, chunk, step, h, pair, quarter, side, half, thread, low
-    )
-
-
 def load_image(d: ToeplitzDeclaration, image: Stage, sums: Stage, at: IterVar, stages: int) -> None:
     """Load rows of the image into fragments where ``sums`` is at ``at``, ``stages - 1`` ahead."""
     image.set_scope("fragment")
