@@ -15,11 +15,13 @@ from tilewright.topi.pieces.band_tiles import (
     BandTile,
     GradientTile,
     RowTile,
+    StagedTile,
     ToeplitzTile,
     WarpTile,
 )
 from tilewright.topi.sketches.banded import schedule_banded
 from tilewright.topi.sketches.banded_gradient import schedule_banded_gradient
+from tilewright.topi.sketches.banded_staged import schedule_banded_staged
 
 
 def problem(batch: int, channels: int, image: int, taps: int, **more: Any) -> Conv:
@@ -70,6 +72,26 @@ def test_every_edge_is_right(p: Conv, tile: BandTile) -> None:
 def test_every_edge_of_a_gradient_is_right(p: Conv, tile: GradientTile) -> None:
     d = declare(p)
     kernel = tilewright.build(schedule_banded_gradient(d, tile), d.args, "sim")
+    assert run(p, kernel) < TOLERANCE[p.dtype]
+
+
+@pytest.mark.parametrize(
+    ("p", "tile"),
+    [
+        (problem(70, 1, 10, 5), StagedTile(2, 16, 2, 2, 4, 2)),
+        (problem(3, 2, 12, 7, stride=2), StagedTile(2, 8, 2, 1, 0, 1)),
+        (
+            problem(5, 3, 16, 9, pass_="dgrad", dtype="bfloat16"),
+            StagedTile(2, 16, 2, 3, 2, 3, 3, 16),
+        ),
+        (problem(2, 2, 24, 7, stride=2), StagedTile(2, 16, 2, 2, 2, 3, 2, 16)),
+        (problem(2, 1, 10, 3, dilation=(2, 1)), StagedTile(1, 8, 4, 1, 2, 2)),
+    ],
+    ids=str,
+)
+def test_every_edge_of_staged_images_is_right(p: Conv, tile: StagedTile) -> None:
+    d = declare(p)
+    kernel = tilewright.build(schedule_banded_staged(d, tile), d.args, "sim")
     assert run(p, kernel) < TOLERANCE[p.dtype]
 
 

@@ -9,7 +9,7 @@ these lie one behind the other, so that the window of them that a row meets slid
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from tilewright.ir.expr import Expr, Load
@@ -105,6 +105,51 @@ class Bands(Convolved):
         return self.columns // 4
 
 
+@dataclass(frozen=True)
+class StagedBands(Bands):
+    """How windows are cut into products of images that lie in shared memory.
+
+    Parameters
+    ----------
+    groups : tiles of ``rows`` rows, one below the other, that share what is staged.
+    staged : rows of one phase of the stride that are staged at once, 0 for whole images.
+    box : columns of an image in one row of what is staged, 0 for blocks of 8 by 8.
+    """
+
+    groups: int = 1
+    staged: int = 4
+    box: int = 0
+
+    @cached_property
+    def block_rows(self) -> int:
+        """Rows of results of all groups."""
+        return self.rows * self.groups
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Tiles down and across an image, those of whole blocks."""
+        h, w = self.result
+        return -(-h // self.block_rows) * self.groups, -(-w // self.columns)
+
+    @cached_property
+    def lead(self) -> int:
+        """Rows of one phase before those that a block sees, such that the rows that are staged at
+        once begin with the image's first: padding costs no stage that it shares."""
+        return -(self.before[0] // self.stride[0]) % self.staged if self.staged else 0
+
+    @cached_property
+    def block_steps(self) -> int:
+        """Rows of one phase of the stride that all groups see, in whole stages."""
+        count = self.lead + self.steps - self.rows + self.block_rows
+        return -(-count // self.staged) * self.staged if self.staged else count
+
+    @cached_property
+    def staged_columns(self) -> int:
+        """Columns of the image that all tiles across see."""
+        seen = (self.tiles[1] - 1) * self.columns * self.stride[1] + self.depth
+        return -(-seen // self.box) * self.box if self.box else seen
+
+
 class Products(NamedTuple):
     """The stages: ``sums`` of products of ``image`` and ``matrix``, which is made of ``taps``, rows
     of what the image is convolved with, between zeros."""
@@ -123,51 +168,64 @@ def as_products(
 
     Axes of the sums are (..., row tile, row, column tile, column), before which images are two too
     where a product has several; they are summed over (..., row, chunk, column), or (..., row,
-    phase, chunk, column). Values that are not finite in the image spread over a tile.
+    phase, chunk, column), rows in two where some of them are staged at once: rows of results are
+    then (group, row). Values that are not finite in the image spread over a tile.
     """
     sums, chunk, (sh, sw), slides = s[total], cut.chunk, cut.stride, cut.images > 1
+    staged = cut if isinstance(cut, StagedBands) else None
+    block, together = (staged.block_rows, max(1, staged.staged)) if staged else (cut.rows, 1)
     *outer, h, w = sums.op.axis
     *_, di, dj = sums.op.reduce_axis
     if slides:
         sums.split(sums.pad_to(outer[0], cut.images), factor=cut.images)
-    _, row = sums.split(sums.pad_to(h, cut.rows), factor=cut.rows)
+    _, row = sums.split(sums.pad_to(h, block), factor=block)
     _, column = sums.split(sums.pad_to(w, cut.columns), factor=cut.columns)
     if slides:
-        r = sums.skew(di, row, scale=sh, step=cut.dilation[0])
-        sums.split(sums.pad_to(r, sh), factor=sh)
+        lead = sh * staged.lead if staged else 0
+        r = sums.skew(di, row, scale=sh, step=cut.dilation[0], offset=lead)
+        q, _ = sums.split(sums.pad_to(r, sh * together), factor=sh)
+    if staged:
+        sums.split(q, factor=together)
+        sums.split(row, factor=cut.rows)
     j = sums.skew(dj, column, scale=sw, step=cut.dilation[1], offset=cut.first)
     sums.split(sums.pad_to(j, chunk), factor=chunk)
     made = s.cache_write(total, "fragment")
 
-    *outer, _, hi, _, wi = s[made].op.axis
+    *outer, hi, _, wi = s[made].op.axis
     *rest, jo, ji = s[made].op.reduce_axis
     tap: Any = rest[-1]
     if slides:  # so that neighbouring rows of results have neighbouring matrices
-        tap = hi.var * sh - rest[-2].var * sh - rest[-1].var
+        own = hi.var + (outer[-1].var * cut.rows if staged else 0)
+        number = rest[-2].var + (rest[-3].var * together if staged else 0)
+        tap = own * sh - number * sh - rest[-1].var
     j = jo.var * chunk + ji.var
     *of_filter, _, _ = _indices(s, made, filter)
-    fragments = s.reindex(image, made, _indices(s, made, image), "fragment")
+    kept = s.reindex(image, made, _indices(s, made, image), "shared" if staged else "fragment")
     matrix = s.reindex(filter, made, [*of_filter, tap, wi, j], scope)
     *of_row, i, j = s[matrix].op.axis
     taps = s.reindex(filter, matrix, [*of_row, j.var - i.var * sw], "shared")
     over = [*outer[1:2], hi, wi, ji] if slides else [hi, wi, ji]
-    s[made].guard_by_zeros(
-        fragments, matrix, over=[*over, *([] if cut.whole else [jo])], finite=True
-    )
+    over += [] if cut.whole else [jo]
+    around = [*rest[-2:], outer[-1]] if staged and staged.staged else []
+    s[made].guard_by_zeros(kept, matrix, over=over, finite=True, around=around)
+    s[matrix].transform_layout(partial(_places, cut, sh if slides else 1, staged is None))
+    return Products(made, kept, s[matrix].op.output(0), taps)
 
-    own, wide = cut.share, chunk // 8  # neighbouring results of a thread, pairs of columns
-    phases = sh if slides else 1
 
-    def places(*at: Any) -> list[Any]:
-        *of, e, w, j = at
-        return [
-            *of, *((e % sh, e // sh) if phases > 1 else (e,)),
-            w // 2 % (own // 2), j // chunk * wide + j // 2 % wide,
-            w // own * 2 + w % 2, j // (chunk // 4) % 4 * 2 + j % 2,
-        ]  # fmt: skip
-
-    s[matrix].transform_layout(places)
-    return Products(made, fragments, s[matrix].op.output(0), taps)
+def _places(cut: Bands, phases: int, turned: bool, *at: Any) -> list[Any]:
+    """Where an element of a matrix lies, in blocks of 8 by 8: a thread has :attr:`Bands.share`
+    neighbours of a row of results, two of them in each block; and of what it loads of a row of the
+    image, where columns are ``turned``, two neighbours."""
+    *of, e, w, j = at
+    own, chunk = cut.share, cut.chunk
+    columns = j // 8, j % 8
+    if turned:
+        within = j // 2 % (chunk // 8), j // (chunk // 4) % 4 * 2 + j % 2
+        columns = j // chunk * (chunk // 8) + within[0], within[1]
+    return [
+        *of, *((e % phases, e // phases) if phases > 1 else (e,)),
+        w // 2 % (own // 2), columns[0], w // own * 2 + w % 2, columns[1],
+    ]  # fmt: skip
 
 
 def _indices(s: Schedule, reader: Tensor, tensor: Tensor) -> list[Expr]:

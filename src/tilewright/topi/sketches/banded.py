@@ -11,11 +11,10 @@ several rows of results at once. Rows in the padding are not visited.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import gcd, prod
 
 from tilewright.ir.itervar import IterVar
-from tilewright.schedule import Schedule, Stage
+from tilewright.schedule import Schedule
 from tilewright.target.instructions import (
     ldmatrix_b_blocks_bf16,
     ldmatrix_b_blocks_f16,
@@ -25,10 +24,11 @@ from tilewright.target.instructions import (
 )
 from tilewright.topi.declare import Declaration
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.band_blocks import fill, store
 from tilewright.topi.pieces.band_tiles import LANES, ROWS, BandTile, RowTile
 from tilewright.topi.pieces.bands import Bands, Products, as_products
 from tilewright.topi.pieces.counts import Counts
-from tilewright.topi.pieces.tiling import bind, bind_all, thread_axes
+from tilewright.topi.pieces.tiling import thread_axes
 from tilewright.topi.stages import scheduled
 
 _WARP = {
@@ -50,40 +50,11 @@ def schedule_banded(d: Declaration, tile: BandTile = RowTile()) -> Schedule:
     s[d.sum].compute_inline()
     threads = thread_axes(tile.teams, tile.groups, tile.lanes)
     out = s[d.output]
-    block, group = _store(out, cut, tile, threads)
-    for tensor, vector in ((made.taps, 1), (made.matrix, 8))[: cut.images]:
-        stage = s[tensor]
-        stage.compute_at(out, block)
-        *axes, last = stage.op.axis
-        vectors, lane = stage.split(last, factor=vector)
-        step = bind_all(stage, stage.fuse(*axes, vectors), threads)
-        if vector > 1:
-            stage.vectorize(lane)
-        else:
-            stage.unroll(step)  # so that the filter is loaded at once
+    channel, group = store(out, cut, tile, threads)
+    fill(s, made, cut, threads, (out, channel))
     s[made.sums].compute_at(out, group)
     multiply(s, made, cut, tile.lanes, tile.stages)
     return s
-
-
-def _store(
-    out: Stage, cut: Bands, tile: BandTile, threads: Sequence[IterVar]
-) -> tuple[IterVar, IterVar]:
-    """The result among blocks and warps. Returns the loops over blocks and over warps."""
-    n, c, h, w = out.op.axis
-    many, n = out.split(n, factor=cut.images * tile.teams)
-    team, n = out.split(n, nparts=tile.teams)
-    down, row = out.split(h, factor=cut.rows)
-    turn, group = out.split(down, factor=tile.groups)
-    below, turn = out.split(turn, factor=tile.turns)
-    across, w = out.split(w, factor=cut.columns)
-    vector, lane = out.split(w, factor=gcd(cut.result[1], cut.share))
-    out.reorder(many, c, below, across, team, turn, group, n, row, vector, lane)
-    block = bind(out, out.fuse(many, c, below, across))
-    out.bind(team, threads[0])
-    out.bind(group, threads[1])
-    out.vectorize(lane)
-    return block, group
 
 
 def multiply(s: Schedule, made: Products, cut: Bands, lanes: int, stages: int) -> None:
