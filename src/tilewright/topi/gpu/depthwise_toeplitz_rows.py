@@ -30,7 +30,7 @@ def schedule_split_rows(d: ToeplitzDeclaration, tile: RowTile = RowTile()) -> Sc
     """The schedule of what :func:`declare_rows` makes with the same ``tile``."""
     cut, made = d.cut, d.stages
     team = Team(LANES, tile.groups, tile.teams)
-    s, group = begin(d, team, 1, matrices=False, taps=False)
+    s, group = begin(d, team, 1)
     sums = s[made.sum]
     sums.set_scope("fragment")
     sums.compute_at(s[d.output], group)

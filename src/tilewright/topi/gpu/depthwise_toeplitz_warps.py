@@ -32,7 +32,7 @@ def schedule_split(d: ToeplitzDeclaration, tile: WarpTile = WarpTile()) -> Sched
     """The schedule of what :func:`declare_warps` makes with the same ``tile``."""
     cut, made = d.cut, d.stages
     team = Team(LANES, tile.groups, tile.teams)
-    s, group = begin(d, team, tile.turns, matrices=False, taps=False)
+    s, group = begin(d, team, tile.turns)
     sums = s[made.sum]
     sums.set_scope("fragment")
     sums.compute_at(s[d.output], group)

@@ -16,10 +16,10 @@ from tilewright.topi.gpu import depthwise_plane_products as plane_products
 from tilewright.topi.gpu import depthwise_plane_tiles as plane_boxes
 from tilewright.topi.gpu import depthwise_row_products as row_products
 from tilewright.topi.gpu import depthwise_toeplitz_rows as rows
-from tilewright.topi.gpu import depthwise_toeplitz_staged as staged
 from tilewright.topi.gpu import depthwise_toeplitz_warps as warps
 from tilewright.topi.gpu import depthwise_toeplitz_wgrad as gradient
 from tilewright.topi.gpu import depthwise_wgrad_bands as bands
+from tilewright.topi.gpu import staged_tiles as staged
 from tilewright.topi.gpu.gradient_band_tiles import gradient_band_tiles, suits_bands
 from tilewright.topi.gpu.gradient_pixel_tiles import gradient_pixel_tiles, suits_pixel_sums
 from tilewright.topi.gpu.pair_tiles import (
@@ -35,7 +35,13 @@ from tilewright.topi.gpu.reductions import reduction_tiles
 from tilewright.topi.gpu.toeplitz import suits
 from tilewright.topi.gpu.toeplitz_gradient import suits_gradient
 from tilewright.topi.opencl import candidates as opencl
-from tilewright.topi.pieces.band_tiles import GradientTile, RowTile, ToeplitzTile, WarpTile
+from tilewright.topi.pieces.band_tiles import (
+    GradientTile,
+    RowTile,
+    StagedTile,
+    ToeplitzTile,
+    WarpTile,
+)
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile, ReductionTile
 from tilewright.topi.pieces.register_tiles import PixelTile, PlaneTile, StripTile
 from tilewright.topi.pieces.tile_sums import declare_tile_sums
@@ -45,6 +51,7 @@ from tilewright.topi.sketches.banded_gradient import (
     banded_gradient_counts,
     schedule_banded_gradient,
 )
+from tilewright.topi.sketches.banded_staged import schedule_banded_staged
 from tilewright.topi.sketches.planes import plane_counts, schedule_planes
 from tilewright.topi.sketches.reductions import reduction_counts, schedule_reductions
 from tilewright.topi.sketches.registers import register_counts, schedule_registers
@@ -103,8 +110,8 @@ GPU = (
           plane_bands.schedule_plane_bands, plane_band_tiles, suits_plane_bands, least=90),
     _guessed("gpu.toeplitz", ToeplitzTile, None, schedule_banded, banded.toeplitz_guesses, suits,
              arch="sm_90a", counts=banded_counts),
-    _cuda("gpu.toeplitz_staged", staged.StagedTile, staged.declare_staged, staged.schedule_staged,
-          staged.staged_tiles, staged.suits_staged, arch="sm_90a"),
+    _cuda("gpu.toeplitz_staged", StagedTile, None, schedule_banded_staged, staged.staged_tiles,
+          staged.suits_staged, arch="sm_90a"),
     _cuda("gpu.toeplitz_warps", WarpTile, None, schedule_banded, banded.warp_tiles,
           banded.suits_warps, counts=banded_counts),
     _guessed("gpu.toeplitz_rows", RowTile, None, schedule_banded, banded.row_guesses,
