@@ -36,6 +36,7 @@ from typing import Any
 import measure
 import torch
 from models import Side, check, medians
+from region_kernels import profile
 from torch import nn
 from vision_models import NETWORKS
 
@@ -136,6 +137,8 @@ def on_gpu(name: str, options: argparse.Namespace) -> dict[str, Any]:
         for _ in range(_ROUNDS):
             for label, batch in batches.items():
                 times[label].append(batch(1) * 1e3)
+    if options.profile:
+        profile(graphs, options.profile)
     found = {label: statistics.median(t) for label, t in times.items()}
     return {
         "model": name, "batch": options.batch, **taken(graphs),
@@ -211,6 +214,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--image", type=int, default=224)
     parser.add_argument("--seconds", type=float, default=4, help="of measuring, for each time")
+    parser.add_argument("--profile", type=int, default=0, help="how many of our kernels to list")
     parser.add_argument("--out", default="benchmarks/results")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     options = parser.parse_args()

@@ -79,6 +79,24 @@ def test_what_nobody_tuned_has_a_choice(p, tmp_path, monkeypatch):
     assert run(p, chosen.build(), exact=product if isinstance(p, Gemm) else convolution) < 1e-5
 
 
+@pytest.mark.parametrize("p", [
+    Gemm(m=49, n=49, k=32, batch=5, transpose_b=True, dtype="float16"),
+    Gemm(m=67, n=33, k=37, batch=3, dtype="bfloat16"),
+    Gemm(m=67, n=64, k=70, batch=2, transpose_a=True, dtype="float16", pass_="dgrad"),
+], ids=str)  # fmt: skip
+def test_many_products_are_tiled_as_one_of_them_is(p):
+    """Whatever divides their rows: those of attention are as many as there are tokens."""
+    machine = Target.parse("sim")
+    (found,) = (a for a in algorithms() if a.name == "gpu.products_mma")
+    assert not found.can(p, machine)
+    tiles = found.candidates(p, machine)
+    assert {t.rows for t in tiles} >= {16, 32, 64}
+    assert tiles[0].columns <= 128
+    for tile in (tiles[0], tiles[len(tiles) // 2]):
+        error = run(p, found.kernel(p, tile, machine), device="cpu", exact=product)
+        assert error < TOLERANCE[p.dtype]
+
+
 LAYERS = {
     "gemm": "gemm --m 24 --n 40 --k 16 --epilogue bias+relu",
     "conv2d": "conv2d --input 2x8x9x9 --filter 16x8x3x3 --padding 1 --pass forward,wgrad",

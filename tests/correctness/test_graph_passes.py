@@ -15,6 +15,7 @@ from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.simplify import simplify
+from tilewright.graph.passes.sink_reshapes import sink_thin_reshapes
 from tilewright.graph.pipeline import AFTER_LAYOUT, PASSES, optimized
 from tilewright.graph.rewrite import Rule, rewrite
 from tilewright.target import Target
@@ -204,3 +205,79 @@ def test_gradients_of_convolutions_are_the_same_with_channels_last(groups):
     for name in wanted:
         assert made[name].shape == wanted[name].shape
         assert relative(made[name], wanted[name]) < 1e-5
+
+
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_groups_of_channels_are_normalised_without_a_turn(groups):
+    """Of long groups, columns are added first, in a kernel that blocks share."""
+    shapes = {"x": (2, 8, 64, 64), "w": (8, 8, 1, 1), "s": (8,), "b": (8,)}
+    rng = np.random.default_rng(3)
+    given = {k: rng.standard_normal(e).astype("float32") for k, e in shapes.items()}
+    model = tilewright.load(onnx_model(
+        [node("Conv", "x w", "c"), node("GroupNormalization", "c s b", "n", num_groups=groups),
+         node("Conv", "n w", "y")],
+        {"x": shapes["x"]}, constants={k: v for k, v in given.items() if k != "x"}, opset=21,
+    ))  # fmt: skip
+    graph = model.graph({"x": given["x"]})
+    wanted = run(own_outputs(graph), x=given["x"])["y"]
+    after = check(optimized(graph, target=Target.parse("cuda -arch=sm_90a"), dtype="float16"))
+    sums = [n for n in after.nodes if "sum" in f"{n.operator} {n.attributes}"]
+    assert relative(run(after, x=given["x"])["y"], wanted) < 2e-3
+    if groups == 1:
+        turns = [n for n in after.nodes if "transpose" in f"{n.operator} {n.attributes}"]
+        inner = [n for n in turns if graph.inputs[0] not in n.inputs and n.shape != wanted.shape]
+        assert not inner
+        assert {n.shape for n in sums} >= {(2, 1, 1, 8), (2, 1, 1, 1)}
+
+
+def test_what_rows_are_normalised_by_is_not_computed_by_each_part_that_is_put_together():
+    """Swin turns what it has normalised by some pixels."""
+    x = Input("x", (2, 8, 64), "float32")
+    mean = Node("sum", (x,), {"axis": (2,), "keepdims": True})
+    rest = Node("subtract", (x, mean))
+    parts = tuple(
+        Node(
+            "strided_slice",
+            (rest,),
+            {"begin": (0, b, 0), "strides": (1, 1, 1), "shape": (2, n, 64)},
+        )
+        for b, n in ((3, 5), (0, 3))
+    )
+    turned = Node("concatenate", parts, {"axis": 1})
+    graph = make_programs(Graph("g", (x,), {"y": turned}))
+    bodies = [str(n.attributes["body"]) for n in graph.nodes if n.operator == "program"]
+    assert [("sum" in b, "concatenate" in b) for b in bodies] == [(True, False), (False, True)]
+
+
+def test_sums_of_few_are_not_computed_again_for_every_element():
+    x, few = Input("x", (2, 8, 8, 64), "float32"), Input("s", (2, 1, 1, 64), "float32")
+    total = Node("sum", (few,), {"axis": (3,), "keepdims": True})
+    graph = make_programs(Graph("g", (x, few), {"y": Node("multiply", (x, total))}))
+    assert [n.operator for n in graph.nodes] == ["sum", "multiply"]
+
+
+def test_columns_of_normalised_rows_are_summed_in_a_kernel_of_their_own():
+    x = Input("x", (2, 49, 64), "float32")
+    mean = Node("sum", (x,), {"axis": (2,), "keepdims": True})
+    pooled = Node("sum", (Node("subtract", (x, mean)),), {"axis": (1,), "keepdims": True})
+    graph = make_programs(Graph("g", (x,), {"y": pooled}))
+    assert [n.operator for n in graph.nodes] == ["program", "sum"]
+
+
+def test_elements_that_a_layout_left_before_dimensions_of_one_are_rows_again():
+    """The response of ConvNeXt V2's channels, beside their mean."""
+    x, s = Input("x", (2, 1, 1, 24), "float32"), Input("s", (24, 1, 1), "float32")
+    pixel = Node("reshape", (x,), {"newshape": (2, 24, 1, 1)})
+    root = Node("sqrt", (pixel,))
+    mean = Node("sum", (root,), {"axis": (1,), "keepdims": True})
+    part = Node("divide", (Node("divide", (root, mean)), 3.0))
+    known = Node("reshape", (s,), {"newshape": (1, 24, 1, 1)})
+    before = Graph("g", (x, s), {"y": Node("multiply", (part, known))})
+    graph = check(sink_thin_reshapes(before))
+    assert graph.outputs["y"].operator == "reshape"
+    shapes = {n.shape for n in graph.nodes if n.operator != "reshape"}
+    assert shapes == {(2, 1, 1, 24), (2, 1, 1, 1)}
+    rng = np.random.default_rng(5)
+    given = {"x": rng.random(x.shape, np.float32), "s": rng.random(s.shape, np.float32)}
+    wanted = run(own_outputs(before), **given)["y"]
+    np.testing.assert_allclose(run(own_outputs(graph), **given)["y"], wanted, rtol=1e-6)

@@ -256,3 +256,40 @@ def test_a_signed_number_widened_as_an_unsigned_one_compares_as_that():
     kernel(divisors, numbers, others, found)
     wide = numbers.astype("uint32").astype("int64")
     assert np.array_equal(found, np.where(40 // -divisors.astype("int64") <= wide, wide, others))
+
+
+OF_AN_ELEMENT = {
+    "product": lambda x: te.floordiv(x * x, 7),
+    "sum": lambda x: te.floordiv(x + x, 3),
+    "difference": lambda x: te.if_then_else(0 - x - x < -2000000000, 1, 2),
+    "shift": lambda x: te.floordiv(x << 14, 5),
+    "constant": lambda x: te.if_then_else(te.if_then_else(x < -1, x, 2**30) * 2 < 1, 1, 0),
+}
+
+
+@pytest.mark.parametrize("value", list(OF_AN_ELEMENT))
+@everywhere
+def test_arithmetic_on_an_element_wraps_around_where_the_element_is_an_index(value, target):
+    """Fuzzing, llvm 15029768: what data is simplified to, or computed from where it is read, may
+    be an index or a constant, and arithmetic on it still wraps around."""
+    n, results = 300, []
+    for inline in (False, True):
+        S = te.compute((n,), lambda i: i * 7000000, name="S")
+        B = te.compute((n,), lambda i: OF_AN_ELEMENT[value](S[i]), name="B")  # noqa: B023
+        s = te.create_schedule(B.op)
+        if inline:
+            s[S].compute_inline()
+        else:
+            launched(s, S, target)
+        launched(s, B, target)
+        results += run(s, [B], [], target)
+    x = (np.arange(n) * 7000000).astype("int32")
+    expected = {
+        "product": x * x // 7,
+        "sum": (x + x) // 3,
+        "difference": np.where(0 - x - x < -2000000000, 1, 2),
+        "shift": (x << 14) // 5,
+        "constant": np.ones(n),
+    }
+    for found in results:
+        np.testing.assert_array_equal(found, expected[value])

@@ -7,6 +7,7 @@ import mmap
 import numpy as np
 import pytest
 from tests.support.cpu import kernel, poisoned, ramp
+from tests.support.declared import numpy_type
 from tests.support.kernels import buffer, loop, store
 
 import tilewright
@@ -287,4 +288,54 @@ def test_lanes_beyond_an_edge_are_off_in_parts_of_vectors(lanes, size, around, t
     run(given, found)
     expected = np.zeros_like(found)
     expected[around : around + size, around : around + size] = given
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [
+        ("int32", "int8"), ("int32", "uint8"), ("int64", "uint8"), ("int64", "int16"),
+        ("int32", "uint16"), ("int64", "int32"), ("float32", "float16"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
+def test_narrowed_lanes_beyond_an_edge_are_not_stored(lanes: int, wide: str, narrow: str) -> None:
+    """Unrolled, the masks are known to LLVM, and in some one lane is on.
+
+    LLVM 22 stored that lane as wide as it was before, over what lies behind (with mask registers).
+    """
+    rows, columns = 3, 2 * lanes + 1
+    a = te.placeholder((rows, columns), wide, "A")
+    b = te.compute((rows, columns), lambda i, j: te.cast(narrow, a[i, j]), "B")
+    s = te.create_schedule(b.op)
+    outer, inner = s[b].split(b.op.axis[1], lanes)
+    s[b].vectorize(inner)
+    s[b].unroll(outer)
+    s[b].unroll(b.op.axis[0])
+    run = tilewright.build(s, [a, b], "llvm")
+    given = np.random.default_rng(2).integers(-(2**15), 2**15, (rows, columns)).astype(wide)
+    size = numpy_type(narrow).itemsize
+    memory = np.full(rows * columns * size + 128, 0xA5, np.uint8)
+    found = memory[64:-64].view(numpy_type(narrow)).reshape(rows, columns)
+    run(given, found)
+    np.testing.assert_array_equal(found, given.astype(numpy_type(narrow)))
+    assert set(memory[:64]) | set(memory[-64:]) == {0xA5}
+
+
+@pytest.mark.parametrize("factor", [2**31, 2**30 + 1, 3])
+def test_lanes_of_an_index_made_of_data_wrap_around_one_by_one(factor: int) -> None:
+    a = te.placeholder((12,), "int32", "A")
+    p = te.var("p", "uint32")
+
+    def there(i: Expr) -> Expr:
+        return te.if_then_else(te.all(i * p >= 0, i * p < 12), a[i * p], te.const(-1, "int32"))
+
+    b = te.compute((4,), there, "B")
+    s = te.create_schedule(b.op)
+    s[b].vectorize(b.op.axis[0])
+    run = tilewright.build(s, [a, b, p], "llvm")
+    x, found = np.arange(12, dtype=np.int32), poisoned(4, "int32")
+    run(x, found, factor)
+    at = (np.arange(4, dtype=np.int64) * factor).astype(np.int32)  # as int32 arithmetic wraps
+    expected = [x[k] if 0 <= k < 12 else -1 for k in at]
     np.testing.assert_array_equal(found, expected)

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from tilewright.arith.conditions import FALSE, TRUE, negated, negation
 from tilewright.ir import expr as E
+from tilewright.ir.dtype import int_range, wrapped
 from tilewright.ir.expr import BOOL, Expr, FloatImm, IntImm
 from tilewright.ir.ops import add, cast, mul, sub
-from tilewright.ir.visit import Rewriter
+from tilewright.ir.visit import WRAPPING, Rewriter
 
 if TYPE_CHECKING:
     from tilewright.arith.analyzer import Analyzer
+    from tilewright.ir.dtype import DType
 
 
 #: Arithmetic on data of which simplified parts may leave one operand, or a constant.
@@ -45,6 +47,12 @@ def rebuild(az: Analyzer, e: Expr) -> Expr:
             return e if same else E.Load(buffer, made, on)
         case E.Select(c, t, f):
             return _choice(az, e, c, t, f)
+        case E.Cast(t, E.Cast(other, value)) if value.dtype is t and value.exact and other.is_int:
+            # What marks an index as data: not needed where its type holds it.
+            inner = az.simplify(value)
+            if other.bits >= t.bits and _fits(az, inner, t):
+                return inner
+            return e if inner is value else cast(t, cast(other, inner))
         case E.Cast(t, value):
             inner = az.simplify(value)
             return e if inner is value else cast(t, inner)
@@ -57,15 +65,35 @@ def rebuild(az: Analyzer, e: Expr) -> Expr:
             cls = type(e)
             fold = _FOLDED.get(cls) if e.dtype.is_int and e.dtype.lanes == 1 else None
             if fold is not None and (x is not a or y is not b):
-                return fold(x, y)
+                return _as_before(az, e, fold(x, y))
             if e.dtype.is_float and _is_one(y) and (cls is E.Mul or cls is E.Div):
                 return x
             if e.dtype.is_float and _is_one(x) and cls is E.Mul:
                 return y
             if x is y and (cls is E.Min or cls is E.Max):
                 return x
-            return e if x is a and y is b else cls(x, y)
+            return e if x is a and y is b else _as_before(az, e, cls(x, y))
     return _Children(az).node(e)
+
+
+def _as_before(az: Analyzer, old: Expr, new: Expr) -> Expr:
+    """``new``, unless it is arithmetic on indices where ``old`` is on data, which wraps around
+    where the other does not."""
+    if not new.exact or old.exact or not isinstance(old, WRAPPING):
+        return new
+    t = old.dtype
+    if isinstance(new, IntImm):
+        return IntImm(t, wrapped(new.value, t))
+    return new if _fits(az, new, t) else old
+
+
+def _fits(az: Analyzer, e: Expr, t: DType) -> bool:
+    """Whether an integer type holds all values of an index."""
+    if t.lanes > 1:
+        return False
+    found = az.bounds(e)
+    low, high = int_range(t)
+    return found.lo is not None and found.hi is not None and low <= found.lo <= found.hi <= high
 
 
 def _is_one(e: Expr) -> bool:

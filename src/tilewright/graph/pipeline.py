@@ -19,7 +19,12 @@ from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.quantize_products import Quantization, quantize_products
 from tilewright.graph.passes.recompute import merge_equal, recompute
 from tilewright.graph.passes.simplify import simplify
-from tilewright.graph.passes.sink_reshapes import sink_reshapes, sink_reshapes_of_sums
+from tilewright.graph.passes.sink_reshapes import (
+    sink_reshapes,
+    sink_reshapes_of_sums,
+    sink_thin_reshapes,
+)
+from tilewright.graph.passes.split_sums import split_sums
 from tilewright.graph.passes.whole_windows import whole_windows
 from tilewright.target import Target
 
@@ -42,10 +47,12 @@ AFTER_LAYOUT: tuple[Callable[[Graph], Graph], ...] = (
     narrow_residuals,  # types do not stand between a product and a sum
     sink_reshapes_of_sums,  # what stood between a product and a sum in another layout is gone
     fold_epilogues,
+    sink_thin_reshapes,  # reductions are of rows where they can be
 )
 
 #: Of GPUs, before what makes programs, and behind it.
 BEFORE_PROGRAMS: tuple[Callable[[Graph], Graph], ...] = (
+    split_sums,  # columns first, which blocks share
     recompute,  # what is cheap is not worth its bytes in memory
     join_sums,  # of columns that are read once for all of them
     recompute,  # the parts of these

@@ -215,6 +215,14 @@ def _match_literal(value: int | float, other: Expr) -> Expr:
     return _broadcast(made, t.lanes)
 
 
+def as_data(e: Expr) -> Expr:
+    """An integer as data: arithmetic with it wraps around in its type."""
+    if not e.exact:
+        return e
+    t = e.dtype
+    return Cast(t, Cast(dtype(f"uint{t.bits}").with_lanes(t.lanes), e))
+
+
 def cast(to: str, value: Value) -> Expr:
     """``value`` as type ``to``; the lanes of a vector are kept."""
     e, t = as_expr(value), dtype(to)

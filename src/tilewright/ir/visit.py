@@ -9,18 +9,25 @@ from functools import cache
 from typing import Any, TypeAlias, cast, final
 
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.dtype import wrapped
 from tilewright.ir.expr import (
+    Add,
     Binary,
     Call,
     Compare,
     Expr,
     FloatImm,
+    FloorDiv,
     IntImm,
     LetExpr,
     Load,
+    Mul,
     Reduce,
     Reducer,
+    Shl,
     StringImm,
+    Sub,
+    TruncDiv,
     Var,
 )
 from tilewright.ir.stmt import (
@@ -36,6 +43,7 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
 )
+from tilewright.ir.values import as_data
 
 Node = Expr | Stmt
 _NODES = (Expr, Stmt)
@@ -53,6 +61,12 @@ def _kinds(cls: Any) -> Iterator[Any]:
 
 #: Expressions of two operands, ``a`` and ``b``.
 _PAIRS = frozenset((*_kinds(Binary), *_kinds(Compare)))
+
+#: Arithmetic of which the result may leave the range of its operands' type.
+WRAPPING = (Add, Sub, Mul, Shl, FloorDiv, TruncDiv)
+_ON_CONSTANTS: dict[type, Callable[[int, int], int]] = {
+    Add: operator.add, Sub: operator.sub, Mul: operator.mul
+}  # fmt: skip
 
 #: Fields that hold no expressions to descend into, of all node classes and by class.
 _PLAIN = ("dtype", "name", "kind", "tag", "annotations", "pipelines", "reducer")
@@ -118,6 +132,22 @@ def run(steps: Steps) -> Any:
 _NESTS = frozenset({For, If, Seq, Allocate, Let, Instr, *Remark.__subclasses__()})
 
 
+def remade(old: Binary | Compare, a: Expr, b: Expr) -> Expr:
+    """``old`` of other operands.
+
+    What was arithmetic on data stays that where the data turns out to be indices and constants, as
+    it does where an element is computed in place of the one that was read: it wraps around.
+    """
+    new = type(old)(a, b)
+    if not new.exact or old.exact or not isinstance(old, WRAPPING):
+        return new
+    if isinstance(a, IntImm) and isinstance(b, IntImm):
+        compute = _ON_CONSTANTS.get(type(old))
+        if compute is not None:
+            return IntImm(a.dtype, wrapped(compute(a.value, b.value), a.dtype))
+    return type(old)(as_data(a), b)
+
+
 class Rewriter:
     """Rebuilds a program from the leaves up, keeping every part that does not change.
 
@@ -151,7 +181,7 @@ class Rewriter:
         if cls in _PAIRS:
             pair: Any = e
             a, b = self.expr(pair.a), self.expr(pair.b)
-            return e if a is pair.a and b is pair.b else cls(a, b)
+            return e if a is pair.a and b is pair.b else remade(pair, a, b)
         found: Expr = self._rebuilt(e, cls)
         return found
 

@@ -107,7 +107,8 @@ def find_products(output: Tensor, whole: Whole, down: int = 1) -> Products:
         raise ScheduleError("the result has other dimensions than the sum", stage=total.name)
     found = s.as_matmul(total, whole)
     height, rows = found.height, whole[0]
-    if found.groups > 1 and height % rows and (height > rows or down > 1):
+    within = found.groups > 1 and found.apart is None  # a dimension, that of rows
+    if within and height % rows and (height > rows or down > 1):
         raise ScheduleError(
             f"a group of {height} output channels is no number of tiles of {rows} rows",
             stage=total.name,

@@ -34,6 +34,7 @@ class Memory(Offsets):
         self.capacity: dict[Buffer, int] = {}
         #: Results that begin on lines of the caches and are written past them.
         self.streaming: frozenset[Buffer] = frozenset()
+        self.has_mask_registers = False  # as AVX-512 has them
         self.masks_are_vectors = False  # as AVX and AVX2 have them, which have no mask registers
         self._once = ""  # the remark on stores that are streamed
 
@@ -329,12 +330,30 @@ class Memory(Offsets):
         if mask is None:
             self.b.do(f"store {held}, {at}, align {size}")
             return
-        if type.endswith("x i16>"):
-            # Of floats rounded to bfloat16, LLVM 22 stores 32 bits where one lane of a mask is on.
-            type = type.replace("i16", "half")
-            held = self.b.convert("bitcast", held, type)
+        if self.has_mask_registers and split_type(type)[0] in ("i8", "i16", "i32"):
+            mask = self._unknown_mask(mask)
         self.b.call(
             "void",
             f"llvm.masked.store.{mangled(type)}.p0",
             [held, at, Value("i32", str(size)), mask],
         )
+
+    def _unknown_mask(self, mask: Value) -> Value:
+        """A mask of which LLVM cannot know the lanes.
+
+        LLVM 22 narrows values as it stores them, and where it knows that one lane is on it stores
+        that one as wide as it was before (reduceMaskedStoreToScalarStore of its
+        X86ISelLowering.cpp): over what lies behind.
+        """
+        b, (_, lanes) = self.b, split_type(mask.type)
+        full = max(16, 1 << (lanes - 1).bit_length())
+        if full > lanes:
+            mask = b.shuffle(
+                mask, literal(mask.type, 0), [*range(lanes), *[lanes] * (full - lanes)]
+            )
+        bits = b.convert("bitcast", mask, f"i{full}")
+        hidden = b.op(bits.type, f'call {bits.type} asm "", "=k,0"({bits})')
+        found = b.convert("bitcast", hidden, mask.type)
+        if full > lanes:
+            found = b.shuffle(found, Value(found.type, "poison"), range(lanes))
+        return found

@@ -8,6 +8,7 @@ from tilewright.codegen.llvm.sums import I64, Spread, Terms, spread
 from tilewright.codegen.llvm.types import Types
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.dtype import int_range
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr
 
@@ -92,9 +93,9 @@ class Offsets(Expressions):
         parts: list[tuple[Expr, int]] = []
         rest: list[tuple[Expr, Expr]] = []
         step = 0
-        for index, stride in zip(indices, self.strides(buffer), strict=True):
+        for index, stride, extent in zip(indices, self.strides(buffer), buffer.shape, strict=True):
             match index, stride:
-                case E.Ramp(base, E.IntImm(_, by), _), E.IntImm(_, scale):
+                case E.Ramp(base, E.IntImm(_, by), _), E.IntImm(_, scale) if _rises(index, extent):
                     parts.append((base, scale))
                     step += by * scale
                 case E.Broadcast(value, _), E.IntImm(_, scale):
@@ -109,14 +110,17 @@ class Offsets(Expressions):
         return found
 
     def _form(self, e: Expr, lanes: int) -> Lanes:
-        """An index as base and step where it is one progression."""
+        """An index as base and step where it is one progression, as arithmetic on data is not:
+        its lanes wrap around one by one."""
         if e.dtype.lanes == 1:
             return self.index(e), _ZERO
         match e:
-            case E.Ramp(base, stride, _):
-                return self.index(base), self.index(stride)
             case E.Broadcast(value, _):
                 return self.index(value), _ZERO
+            case _ if not e.exact:
+                pass
+            case E.Ramp(base, stride, _):
+                return self.index(base), self.index(stride)
             case E.Add() | E.Sub():
                 x, y = self._form(e.a, lanes), self._form(e.b, lanes)
                 if not isinstance(x, Value) and not isinstance(y, Value):
@@ -150,3 +154,17 @@ class Offsets(Expressions):
             raise TargetError(f"address_of needs one element of a buffer, got {e}")
         element = self.types.memory(e.buffer.dtype)
         return self.element(element, self.pointer(e.buffer), self.offset(e.buffer, e.indices))
+
+
+def _rises(index: E.Ramp, extent: Expr) -> bool:
+    """Whether the lanes of an index that are within ``extent`` are one progression.
+
+    Lanes of arithmetic on data wrap around where they leave the type, and are then near its ends:
+    no element is there, unless there are nearly as many as the type counts.
+    """
+    if index.exact:
+        return True
+    assert isinstance(index.stride, E.IntImm)
+    _, most = int_range(index.dtype.element)
+    reach = abs(index.stride.value) * index.dtype.lanes
+    return isinstance(extent, E.IntImm) and extent.value <= most - reach

@@ -64,6 +64,7 @@ class Statements(Memory):
         super().__init__(b, types)
         self.threads, self.features = threads, features
         masks = "avx512vl" in features
+        self.has_mask_registers = "avx512bw" in features
         self.masks_are_vectors = not masks and not features.isdisjoint({"avx", "avx2"})
         self.frame = Frame()
         self.reasons = False  # whether facts about variables are worth collecting

@@ -33,10 +33,13 @@ def _layer(n: Operation) -> tuple[Value, ...]:
 
 def _group(n: Operation) -> tuple[Value, ...]:
     x, groups = n["input"], n["group"]
-    batch = x.shape[0]
-    lines = reshape(x, (batch, groups, math.prod(x.shape[1:]) // groups))
-    wide = cast(lines, _WIDE.get(x.dtype, x.dtype))
-    variance, centre = spread(n, wide, (2,), 0)
+    batch, channels, *image = x.shape
+    # One group is the image as it lies, whatever the layout.
+    shape = x.shape if groups == 1 else (batch, groups, channels // groups, *image)
+    parts = reshape(x, shape)
+    wide = cast(parts, _WIDE.get(x.dtype, x.dtype))
+    axes = tuple(range(1 if groups == 1 else 2, len(shape)))
+    variance, centre = _statistics(n, parts, wide, axes)
     root = n("rsqrt", n("add", variance, float(n["eps"])))
     normal = reshape(n("multiply", n("subtract", wide, centre), root), x.shape)
     return (
@@ -97,17 +100,17 @@ def _batch_training(n: Operation) -> tuple[Value | None, ...]:
 
 
 def _statistics(n: Operation, x: Value, wide: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
-    """The variance and the mean of each channel, in the type of ``wide``, which is ``x`` in the
-    type of sums."""
+    """The variance and the mean over ``axes``, in the type of ``wide``, which is ``x`` in the type
+    of sums."""
     if n.device == "cpu":
         # Sums over a batch are long: PyTorch adds in float64, too.
         variance, centre = (cast(v, wide.dtype) for v in spread(n, cast(x, "float64"), axes, 0))
         return variance, centre
     # Thousands of threads add few elements each, so float32 does. Both sums are of the distance
-    # from one element of the channel: they lose no digits to a mean that is far from zero, and
+    # from one of the elements: they lose no digits to a mean that is far from zero, and
     # neither waits for the other.
     count = math.prod(x.shape[d] for d in axes)
-    shape = tuple(e if d == 1 else 1 for d, e in enumerate(x.shape))
+    shape = tuple(1 if d in axes else e for d, e in enumerate(x.shape))
     first = n("strided_slice", x, begin=(0,) * x.rank, strides=(1,) * x.rank, shape=shape)
     first = cast(first, wide.dtype)
     rest = n("subtract", wide, first)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -85,8 +84,10 @@ def _group(n: Operation) -> Value:
     if channels % groups:
         raise n.error(f"{channels} channels in {groups} groups")
     size = channels // groups
-    lines = reshape(x, (batch, groups, size * math.prod(image)))
-    rest, _, root = centred(n, lines, (2,), n.attribute("epsilon", 1e-5))
+    # One group is the image as it lies, whatever the layout.
+    parts = x if groups == 1 else reshape(x, (batch, groups, size, *image))
+    axes = tuple(range(1 if groups == 1 else 2, parts.rank))
+    rest, _, root = centred(n, parts, axes, n.attribute("epsilon", 1e-5))
     normal = reshape(n("multiply", rest, root), x.shape)
     scale, bias = (_spread(n[k], channels, size, x.rank) for k in (1, 2))
     return n("add", n("multiply", normal, scale), bias)

@@ -18,7 +18,7 @@ from tilewright.topi.template import DEPTHWISE
 
 _CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d", *DEPTHWISE})
 _POOLING = frozenset({"avg_pool", "max_pool", "sum_pool"})
-_REDUCTIONS = frozenset({"max", "min", "prod", "sum"})
+REDUCTIONS = frozenset({"max", "min", "prod", "sum"})
 
 
 def types_last(target: Target) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ class _Turning:
         if not isinstance(x, Node):
             self._first[x] = x
             return
-        found = self._total(x) if x.operator in _REDUCTIONS else None
+        found = self._total(x) if x.operator in REDUCTIONS else None
         if found is not None:
             self._first[x] = found
             return
@@ -131,7 +131,7 @@ class _Turning:
         more: dict[str, Any] | None = None
         if x.operator in _POOLING:
             more = {"last": True}
-        elif x.operator in _REDUCTIONS and x.attributes.get("keepdims"):
+        elif x.operator in REDUCTIONS and x.attributes.get("keepdims"):
             axis = x.attributes.get("axis")
             more = {"axis": axis if axis is None else _axes(axis, x.rank)}
         elif x.operator in ("softmax", "log_softmax", "concatenate"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeGuard
 
@@ -101,9 +102,15 @@ class _Group:
         across = any(_sums_columns(n) for n in other.nodes)
         if across and any(sums_rows(n) for n in self.nodes):
             return False  # there is a schedule for each of them alone
+        if any(map(_sums_columns, self.nodes)) and any(map(sums_rows, other.nodes)):
+            return False
         cheap = not any(_reduces(n) or n.operator in COSTLY for n in other.nodes)
+        if not cheap and any(n.operator == "concatenate" for n in self.nodes):
+            return False  # each of its parts would compute it
+        if any(_reduces(n) and _smaller(n, self.last) for n in other.nodes):
+            return False  # each element would compute it again
         for reader in readers:
-            repeats = reader.operator in REPEATED or reader.operator == "concatenate"
+            repeats = reader.operator in REPEATED
             other_shape = other.last.operator in REPEATED and other.last.shape != reader.shape
             if (repeats and not cheap) or other_shape:
                 return False
@@ -118,6 +125,11 @@ def is_thin(x: Value) -> TypeGuard[Node]:
         return False
     before, after = ([e for e in s if e != 1] for s in (x.inputs[0].shape, x.shape))
     return before == after
+
+
+def _smaller(node: Node, reader: Node) -> bool:
+    """Whether what a function reduces has fewer elements than what is made of it."""
+    return math.prod(node.inputs[0].shape) < math.prod(reader.shape)
 
 
 def _sums_columns(node: Node) -> bool:

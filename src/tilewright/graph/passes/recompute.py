@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.make_programs import REPEATED, is_thin, sums_rows
@@ -77,13 +78,17 @@ def _copies(graph: Graph) -> dict[Value, int]:
     return found
 
 
-def _by_rows(graph: Graph) -> set[Value]:
-    """Sums of rows, and what is computed of them by elements."""
-    found: set[Value] = set()
+def _by_rows(graph: Graph) -> Mapping[Value, int]:
+    """Sums of rows, and what is computed of them by elements that are no more than were added up:
+    how many those were."""
+    found: dict[Value, int] = {}
     for node in graph.nodes:
-        follows = (is_thin(node) or _is_cheap(node)) and not found.isdisjoint(node.inputs)
-        if follows or sums_rows(node):
-            found.add(node)
+        if sums_rows(node):
+            found[node] = math.prod(node.inputs[0].shape)
+        elif is_thin(node) or _is_cheap(node):
+            added = max((found.get(x, 0) for x in node.inputs), default=0)
+            if added >= math.prod(node.shape):
+                found[node] = added
     return found
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 
 from tilewright.graph.builder import build, reshape
 from tilewright.graph.graph import Graph
+from tilewright.graph.passes.channels_last import REDUCTIONS
+from tilewright.graph.passes.make_programs import is_thin
 from tilewright.graph.value import Constant, Node, Operand, Value
 from tilewright.topi.functions import FUNCTIONS
 
@@ -39,6 +41,64 @@ def sink_reshapes_of_sums(graph: Graph) -> Graph:
         return node.operator == "add" or (node.operator == "multiply" and known)
 
     return _all(graph, sinks)
+
+
+def sink_thin_reshapes(graph: Graph) -> Graph:
+    """Reduce the dimension that has the elements, not one that stands before others of one element,
+    which a change of layout may leave: rows have a schedule, columns of one element have none.
+
+    >>> from tilewright.graph.value import Input
+    >>> x = Input("x", (4, 1, 1, 64), "float32")
+    >>> y = Node("reshape", (x,), {"newshape": (4, 64, 1, 1)})
+    >>> y = Node("sum", (y,), {"axis": (1,), "keepdims": True})
+    >>> print(sink_thin_reshapes(Graph("g", (x,), {"y": y})))
+    g(x: float32[4x1x1x64]):
+      y = sum(x, axis=(3,), keepdims=True)  # float32[4x1x1x1]
+    """
+    return graph.map(lambda _, node: _reduced(node) or _in_rows(node) or node)
+
+
+def _in_rows(node: Node) -> Value | None:
+    """A function of elements, which lie along the last dimension before a thin reshape."""
+    function = FUNCTIONS.get(node.operator)
+    if function is None or function.kind != "broadcast" or not node.rank or node.shape[-1] != 1:
+        return None
+    thin = [x for x in node.inputs if is_thin(x) and x.shape == node.shape]
+    sources = [x.inputs[0].shape for x in thin if x.inputs[0].shape[-1:] > (1,)]
+    if not sources:
+        return None
+    shape = sources[0]
+    if any(x.rank != node.rank and math.prod(x.shape) != 1 for x in node.inputs):
+        return None
+    given = [_moved(x, node.shape, shape) if isinstance(x, Value) else x for x in node.operands]
+    found = build(node.operator, *given, name=node.name, **node.attributes)
+    return reshape(found, node.shape)
+
+
+def _moved(x: Value, before: Sequence[int], after: Sequence[int]) -> Value:
+    """An operand of a result of ``before``, for one of ``after``, a thin reshape of the other."""
+    if x.rank != len(before):  # one element
+        return reshape(x, (1,) * len(after))
+    extents = iter([e for e, full in zip(x.shape, before, strict=True) if full != 1])
+    return reshape(x, tuple(1 if e == 1 else next(extents) for e in after))
+
+
+def _reduced(node: Node) -> Value | None:
+    """A reduction of what a thin reshape reads."""
+    axes = node.attributes.get("axis")
+    if node.operator not in REDUCTIONS or axes is None or not is_thin(node.inputs[0]):
+        return None
+    x = node.inputs[0]
+    assert isinstance(x, Node)
+    (source,) = x.inputs
+    given = {a % x.rank for a in ((axes,) if isinstance(axes, int) else axes)}
+    here = (d for d, e in enumerate(x.shape) if e != 1)
+    places = (d for d, e in enumerate(source.shape) if e != 1)
+    moved = [there for d, there in zip(here, places, strict=True) if d in given]
+    if not moved:
+        return None
+    found = build(node.operator, source, name=node.name, axis=tuple(moved), keepdims=True)
+    return reshape(found, node.shape)
 
 
 def _all(graph: Graph, sinks: Callable[[Node], bool]) -> Graph:

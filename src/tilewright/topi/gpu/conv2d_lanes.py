@@ -13,7 +13,7 @@ from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.schedule.matmul import Whole
 from tilewright.te import Tensor
-from tilewright.topi.gpu.conv2d_products import begin_products
+from tilewright.topi.gpu.conv2d_products import begin_products, filled
 from tilewright.topi.gpu.register_model import divisor
 from tilewright.topi.parameters import flag
 
@@ -89,8 +89,8 @@ def schedule_conv2d_lanes(output: Tensor, tile: LaneTile = LaneTile()) -> Schedu
     return s
 
 
-def conv2d_lanes_tiles(filters: int, groups: int = 1) -> list[LaneTile]:
-    """Tiles worth trying for convolutions with given output channels and groups; those
+def conv2d_lanes_tiles(filters: int, groups: int = 1, windows: int = 2**20) -> list[LaneTile]:
+    """Tiles worth trying for convolutions with given output channels, groups and windows; those
     that fill their matrices up least come first, large ones before small ones."""
     own = filters // groups
     heights = [rows for rows in (8, 16, 32, 64, 128) if rows < 2 * own]
@@ -107,7 +107,7 @@ def conv2d_lanes_tiles(filters: int, groups: int = 1) -> list[LaneTile]:
                 found.append(tile)
 
     def cost(tile: LaneTile) -> float:
-        waste = -(-own // tile.rows) * tile.rows / own
+        waste = filled(own, tile.rows) * filled(windows, tile.columns)
         return waste * (1 + 16 / tile.rows + 16 / tile.columns)
 
     return sorted(found, key=cost)

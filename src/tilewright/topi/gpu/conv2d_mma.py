@@ -23,7 +23,7 @@ from tilewright.target.instructions import (
     mma_f16,
 )
 from tilewright.te import Tensor
-from tilewright.topi.gpu.conv2d_products import ProductSchedule, begin_products
+from tilewright.topi.gpu.conv2d_products import ProductSchedule, begin_products, filled
 from tilewright.topi.parameters import flag
 
 #: By type: the product, and the loads of its operands.
@@ -129,8 +129,8 @@ def _in_float16(found: ProductSchedule) -> ProductSchedule:
     return replace(found, weights=weights, columns=columns, source=columns)
 
 
-def conv2d_mma_tiles(filters: int, groups: int = 1) -> list[MmaTile]:
-    """Tiles worth trying for convolutions with given output channels and groups; those
+def conv2d_mma_tiles(filters: int, groups: int = 1, windows: int = 2**20) -> list[MmaTile]:
+    """Tiles worth trying for convolutions with given output channels, groups and windows; those
     that fill their matrices up least come first, large ones before small ones."""
     own = filters // groups
     if groups == 1:
@@ -152,7 +152,7 @@ def conv2d_mma_tiles(filters: int, groups: int = 1) -> list[MmaTile]:
                 found.append(MmaTile(rows, columns, depth, down, across, stages, implicit))
 
     def cost(tile: MmaTile) -> float:
-        waste = -(-own // tile.rows) * tile.rows / own
+        waste = filled(own, tile.rows) * filled(windows, tile.columns)
         return waste * (1 + 16 / tile.rows + 16 / tile.columns)
 
     return sorted(found, key=cost)

@@ -97,7 +97,8 @@ def begin_products(output: Tensor, tile: Tile) -> ProductSchedule:
     out = s[output]
     g, m, p = whole.axes(out)
     # A tile of a group ends with it, so that it is of one group for certain.
-    rows = tile.rows if found.groups == 1 else min(tile.rows, found.height)
+    alone = found.groups == 1 or found.apart is not None
+    rows = tile.rows if alone else min(tile.rows, found.height)
     mo, m = out.split(m, factor=rows)
     po, p = out.split(p, factor=tile.columns)
     # Blocks of the output channels of a group are neighbours: they read the same windows.
@@ -118,6 +119,11 @@ def begin_products(output: Tensor, tile: Tile) -> ProductSchedule:
         pixels,
         found.contiguous and found.depth == static(weights.shape[2], "taps"),
     )
+
+
+def filled(extent: int, tile: int) -> float:
+    """What is computed by what is wanted, where whole tiles are."""
+    return -(-extent // tile) * tile / extent
 
 
 def _store(stage: Stage) -> None:

@@ -86,12 +86,12 @@ def is_dots(p: Problem) -> bool:
 def mma_tiles(p: Problem, target: Target) -> list[MmaTile]:
     """For :func:`schedule_mma`."""
     may_store = stored_bytes(p) <= STORED and not p.is_float8
-    return [t for t in conv2d_mma_tiles(*filters_of(p)) if t.implicit or may_store]
+    return [t for t in conv2d_mma_tiles(*_tiled(p)) if t.implicit or may_store]
 
 
 def lane_tiles(p: Problem, target: Target) -> list[LaneTile]:
     """For :func:`schedule_lanes`."""
-    found = conv2d_lanes_tiles(*filters_of(p))
+    found = conv2d_lanes_tiles(*_tiled(p))
     if target.kind == "opencl":  # which cannot copy in the background
         return [t for t in found if t.implicit and t.stages == 1]
     may_store = stored_bytes(p) <= STORED and p.dtype == p.accumulate
@@ -125,6 +125,14 @@ def filters_of(p: Problem) -> tuple[int, int]:
     """Rows of the result's matrix, of all groups, and groups."""
     found = matrices(p)
     return found.height * found.groups, found.groups
+
+
+def _tiled(p: Problem) -> tuple[int, int, int]:
+    """Rows of all groups that one dimension has, those groups, and columns of a matrix: matrices
+    that have a dimension apart are tiled as one of them is."""
+    found = matrices(p)
+    groups = found.groups if found.apart is None else 1
+    return found.height * groups, groups, static(found.product.shape[2], "columns")
 
 
 def stored_bytes(p: Problem) -> int:

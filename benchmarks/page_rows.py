@@ -1,0 +1,282 @@
+"""Rows of the tables of docs/benchmarks.md, each of one benchmark's results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import grouped
+
+from tilewright.report.results import geometric_mean
+
+RATIO, FLOOR = "best peer / tilewright", "tilewright / floor"
+PASSES = ("forward", "dgrad", "wgrad")
+
+Results = Mapping[str, Any]
+Row = Mapping[str, Any]
+#: A benchmark, and the rows that its results have in a table.
+Rows = tuple[str, Callable[[Results], Iterator[dict[str, str]]]]
+
+
+def line(what: str, ratios: Sequence[float | None], beside: str, command: str) -> dict[str, str]:
+    """One row: how many times as fast as what."""
+    found = [ratio for ratio in ratios if ratio]
+    return {
+        "what": what, "problems": str(len(found)), "mean": number(geometric_mean(found) or 0),
+        "least": number(min(found)), "beside": beside, "command": f"`{command}`",
+    }  # fmt: skip
+
+
+def number(value: float) -> str:
+    """A ratio with two digits, one below 1 with two decimals."""
+    return f"{value:.0f}" if value >= 20 else f"{value:.1f}" if value >= 2 else f"{value:.2f}"
+
+
+def split_by(rows: Sequence[Row], key: Callable[[Row], str]) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
+def ratios_of(rows: Sequence[Row], column: str = RATIO) -> list[float | None]:
+    return [row.get(column) for row in rows]
+
+
+def peer_of(results: Results) -> str:
+    return f"PyTorch {results['environment']['torch']}"
+
+
+def depthwise(results: Results) -> Iterator[dict[str, str]]:
+    def kind(row: Row) -> str:
+        network, *others = row["section"].split(", ")
+        if network == "batch 1":
+            return f"{row['kernel']}x{row['kernel']}, {network}, {row['pass']}"
+        return f"{row['kernel']}x{row['kernel']}, {others[1]}, {row['pass']} ({network})"
+
+    for what, rows in split_by(results["rows"], kind).items():
+        yield line(what, ratios_of(rows), peer_of(results), "gpu_depthwise.py")
+
+
+def large(results: Results) -> Iterator[dict[str, str]]:
+    half = [row for row in results["rows"] if row["dtype"] == "float16"]
+    for batch in ("64", "1"):
+        for pass_ in PASSES:
+            rows = [r for r in half if r["pass"] == pass_ and r["shape"].startswith(f"{batch}x")]
+            if not rows:
+                continue
+            kernels = sorted({row["kernel"] for row in rows})
+            span = f"{kernels[0]}x{kernels[0]} to {kernels[-1]}x{kernels[-1]}"
+            what = f"{span}, float16, batch {batch}, {pass_}"
+            yield line(what, ratios_of(rows), peer_of(results), "large_kernels.py")
+    others = [r for r in results["rows"] if r["section"].startswith("K 31,")]
+    for section, rows in split_by(others, lambda row: str(row["section"])).items():
+        what = f"31x31, {section.removeprefix('K 31, ')}, batch 64, forward, dgrad, wgrad"
+        yield line(what, ratios_of(rows), peer_of(results), "large_kernels.py")
+
+
+def stacks(results: Results) -> Iterator[dict[str, str]]:
+    def kind(row: Row) -> str:
+        _, dtype, passes = row["section"].split(", ")
+        return f"MegEngine's table, stacks of {results['layers']} layers, {dtype}, {passes}"
+
+    for what, rows in split_by(results["rows"], kind).items():
+        yield line(what, ratios_of(rows), peer_of(results), "megengine_table.py")
+
+
+def fused(results: Results) -> Iterator[dict[str, str]]:
+    for section, rows in grouped.sections(results["rows"]).items():
+        if found := [row for row in rows if row.get(RATIO)]:
+            what, peer = f"3x3 and {section}, one kernel", f"torch.compile {version_of(results)}"
+            yield line(what, ratios_of(found), peer, "fused_epilogues.py")
+
+
+def version_of(results: Results) -> str:
+    return str(results["environment"]["torch"])
+
+
+def model(results: Results) -> Iterator[dict[str, str]]:
+    settings = results["settings"]
+    for row in results["best"]:
+        if "faster" in row:
+            what = f"RepLKNet-{settings['model']}, batch {settings['batch']}, {row['pass']}"
+            yield line(what, [row["faster"]], peer_of(results), "replknet.py")
+
+
+def models(results: Results) -> Iterator[dict[str, str]]:
+    def kind(row: Row) -> str:
+        return (
+            f"{row['model']}, batch {results['settings']['batch']}, {row['pass']}, {row['engine']}"
+        )
+
+    for what, rows in split_by(results["rows"], kind).items():
+        yield line(what, ratios_of(rows, "faster"), peer_of(results), "models.py")
+
+
+DENSE = {
+    "resnet": "ResNet-50's dense layers", "groups": "ResNeXt's layers in groups",
+    "few": "Stems and few channels",
+}  # fmt: skip
+
+
+def dense(results: Results) -> Iterator[dict[str, str]]:
+    """Layers by where they are from, type and pass."""
+
+    def kind(row: Row) -> str:
+        what, settings = DENSE[row.get("layers", "resnet")], results["settings"]
+        half = ", sums left to tensor cores" if settings.get("precision") == "half" else ""
+        of = f"{what}, {settings['dtype']}{half}, batch {settings['batch']}"
+        return f"{of}, not tuned, {row['pass']}"
+
+    for what, rows in split_by(results["rows"], kind).items():
+        yield line(what, ratios_of(rows, "best peer / untuned"), peer_of(results), "gpu_dense.py")
+        if "float16 / tried" in rows[0]:  # of float8, which PyTorch computes in float16
+            theirs = "Tilewright, float16"
+            yield line(what, ratios_of(rows, "float16 / tried"), theirs, "gpu_dense.py")
+
+
+def opencl(results: Results) -> Iterator[dict[str, str]]:
+    """VGG-16's layers by spatial packing."""
+    for column, peer in (
+        ("im2col/packing", "im2col and a product"),
+        ("CLBlast/packing", "CLBlast"),
+    ):
+        ratios = [row[column] for row in results["layers"] if column in row]
+        place = "a GPU" if "NVIDIA" in results["environment"]["device"] else "PoCL"
+        what = f"VGG-16's 3x3 layers, float32, batch 1, OpenCL on {place}, spatial packing"
+        if ratios:
+            yield line(what, ratios, peer, "opencl_dense.py")
+
+
+def of_bytes(results: Results) -> Iterator[dict[str, str]]:
+    for column, peer in (("PyTorch / int8", peer_of(results)), ("float16 / int8", "Tilewright")):
+        for batch, rows in split_by(results["rows"], lambda r: f"batch {r['batch']}").items():
+            what = f"ResNet-50's dense layers, int8, not tuned, {batch}"
+            yield line(what, ratios_of(rows, column), f"{peer}, float16", "gpu_bytes.py")
+
+
+def products(results: Results) -> Iterator[dict[str, str]]:
+    if all(row["operator"] == "gemm" for row in results["rows"]):
+        ratios = ratios_of(results["rows"], "best peer / tilewright")
+        what = "Products of matrices, 16 bits, not tuned"
+        yield line(what, ratios, peer_of(results), "tilewright bench gemm")
+
+
+def gpu_networks(results: Results) -> Iterator[dict[str, str]]:
+    """Networks in inference on a GPU: one by one after `optimize_`, all of those of timm that
+    `torch.compile(backend="tilewright")` took together."""
+    found = [row for row in results["rows"] if "threads" not in row and "faster" in row]
+    for column, beside in (("faster", ""), ("than compiled", ", `torch.compile`")):
+        rows = [row for row in found if column in row]
+        peer, command = peer_of(results) + beside, "networks.py --device cuda"
+        if any("regions" in row for row in rows):
+            what = f"{len(rows)} networks of timm, batch {rows[0]['batch']}, inference"
+            ratios = ratios_of(rows, column)
+            yield line(f'{what}, `backend="tilewright"`', ratios, peer, f"{command} --backend")
+            continue
+        for row in rows:
+            what = f"{row['model']}, batch {row['batch']}, inference, `optimize_(dense=True)`"
+            yield line(what, [row[column]], peer, command)
+
+
+def onnx_networks(results: Results) -> Iterator[dict[str, str]]:
+    """Networks from ONNX files, by batch; those that were not right count as missing."""
+    device = results["environment"]["device"]
+    place = "" if "NVIDIA" in device else f"{processor_of(device)}: "
+    for column, beside in (("PyTorch / ours", ""), ("torch.compile / ours", ", `torch.compile`")):
+        rows = [row for row in results["rows"] if column in row]
+        for what, found in split_by(rows, lambda r: f"{r['dtype']}, batch {r['batch']}").items():
+            names = ", ".join(row["model"] for row in found)
+            what = f"{place}{names}, {what}, `tilewright.load`"
+            yield line(
+                what, ratios_of(found, column), peer_of(results) + beside, "graph_networks.py"
+            )
+
+
+def compiled_training(results: Results) -> Iterator[dict[str, str]]:
+    """Training steps by the backend of torch.compile."""
+    rows = [row for row in results["rows"] if "faster" in row]
+    device = results["environment"]["device"]
+    place = "" if "H200" in device else f"{device}: "
+    for column, beside in (("faster", ""), ("than compiled", ", `torch.compile`")):
+        names = place + ", ".join(row["model"] for row in rows)
+        what = f'{names}, batch {rows[0]["batch"]}, training, `backend="tilewright"`'
+        yield line(what, ratios_of(rows, column), peer_of(results) + beside, "compiled_training.py")
+
+
+def cpu_networks(results: Results) -> Iterator[dict[str, str]]:
+    rows = [row for row in results["rows"] if "threads" in row]
+    for what, found in split_by(rows, lambda row: f"{row['layout']}, {row['threads']}").items():
+        names = ", ".join(row["model"] for row in found)
+        layout, threads = what.split(", ")
+        what = f"{processor_of(results['environment']['device'])}: {names}, {layout}, inference"
+        what += f", {threads} thread" + "s" * (threads != "1")
+        yield line(what, ratios_of(found, "faster"), peer_of(results), "networks.py")
+
+
+def calls(results: Results) -> Iterator[dict[str, str]]:
+    ratios = [1 / row["tilewright / PyTorch"] for row in results["rows"]]
+    yield line("host time of an eager call, CPU", ratios, peer_of(results), "torch_overhead.py")
+
+
+def layers(results: Results) -> Iterator[dict[str, str]]:
+    place = results["environment"]
+    peer = f"PyTorch {place['torch']}, ONNX Runtime {place['onnxruntime']}"
+    if "uint8" in place["command"]:  # which PyTorch is not timed in
+        peer = f"ONNX Runtime {place['onnxruntime']}"
+    if "--winograd" in place["command"]:
+        yield from fewer_products(results, peer)
+        return
+    if "--dense" in place["command"]:
+        yield from dense_layers(results, peer)
+        return
+    for section, rows in grouped.sections(results["rows"]).items():
+        filters = sorted({row["kernel"] for row in rows}, key=lambda k: int(k.split("x")[0]))
+        span = " to ".join(dict.fromkeys((filters[0], filters[-1])))
+        dtype = "" if "," in section else f", {rows[0]['dtype']}"
+        large = " --large" if len(filters) == 1 else ""
+        what = f"{processor_of(place['device'])}: {span}, {section}{dtype}"
+        yield line(what, ratios_of(rows), peer, f"cpu_layers.py{large}")
+
+
+def dense_layers(results: Results, peer: str) -> Iterator[dict[str, str]]:
+    """Those with one group, and those with more."""
+    for section, rows in grouped.sections(results["rows"]).items():
+        for name, found in (
+            ("ResNet-50's and VGG-16's dense layers", [r for r in rows if not in_groups(r)]),
+            ("ResNeXt-50's 32 groups", [r for r in rows if in_groups(r)]),
+        ):
+            dtype = "" if rows[0]["dtype"] == "float32" else f", {rows[0]['dtype']}"
+            what = f"{processor_of(results['environment']['device'])}: {name}, {section}{dtype}"
+            yield line(what, ratios_of(found), peer, "cpu_layers.py --dense")
+
+
+def fewer_products(results: Results, peer: str) -> Iterator[dict[str, str]]:
+    """Of 3x3 layers those with Winograd's algorithm allowed; exact ones are among dense layers."""
+    for section, rows in grouped.sections(results["rows"]).items():
+        found = [r for r in rows if " winograd" in r["name"]]
+        what = f"{processor_of(results['environment']['device'])}: 3x3 layers, winograd, {section}"
+        yield line(what, ratios_of(found), peer, "cpu_layers.py --winograd")
+
+
+def in_groups(row: Row) -> bool:
+    return " groups" in row["name"]
+
+
+def processor_of(device: str) -> str:
+    return "AVX-512 and AMX (H200's host)" if "AMX" in device else device
+
+
+def latency(results: Results) -> Iterator[dict[str, str]]:
+    command = "compile_latency.py"
+    for name, rows in results.items():
+        if not isinstance(rows, list) or name == "runs":
+            continue
+        target, *arch = name.split(" -arch=")
+        for row in rows:
+            yield {
+                "program": row["program"], "target": " ".join([target, *arch]),
+                **{f"{k} ms": f"{row[k]:.1f}" for k in ("lower", "verify", "codegen", "compile",
+                                                       "cold", "warm")},
+                "command": f"`{command}{' --tensor-cores' if 'gpu.' in row['program'] else ''}`",
+            }  # fmt: skip
