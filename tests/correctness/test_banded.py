@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
-from tests.support.articles import spills
 from tests.support.depthwise import TOLERANCE, run
 
 import tilewright
-from tilewright.ir.errors import ScheduleError
-from tilewright.runtime.sass import opcodes
+from tilewright.ir.errors import LoweringError
 from tilewright.topi import Conv
 from tilewright.topi.declare import declare
-from tilewright.topi.gpu.depthwise_toeplitz_rows import RowTile, declare_rows, schedule_rows
-from tilewright.topi.sketches.banded import BandedTile, schedule_banded
+from tilewright.topi.pieces.band_tiles import (
+    BandTile,
+    GradientTile,
+    RowTile,
+    StagedTile,
+    ToeplitzTile,
+    WarpTile,
+)
+from tilewright.topi.sketches.banded import schedule_banded
+from tilewright.topi.sketches.banded_gradient import schedule_banded_gradient
+from tilewright.topi.sketches.banded_staged import schedule_banded_staged
 
 
 def problem(batch: int, channels: int, image: int, taps: int, **more: Any) -> Conv:
@@ -27,55 +33,69 @@ def problem(batch: int, channels: int, image: int, taps: int, **more: Any) -> Co
 @pytest.mark.parametrize(
     ("p", "tile"),
     [
-        (problem(2, 1, 20, 5), BandedTile(1, 16, 1, 1)),  # tiles that stand out
-        (problem(1, 1, 24, 7, dilation=2), BandedTile(1, 16, 2, 3)),
-        (problem(1, 2, 17, 3, padding=0, dtype="bfloat16"), BandedTile(1, 16, 1, 2)),
-        (problem(1, 1, 30, 5, padding=1, stride=(1, 2)), BandedTile(2, 16, 1, 2)),
-        (problem(1, 1, 14, 15, epilogue="bias+relu"), BandedTile(1, 16, 1, 2)),  # whole rows
-        (problem(1, 2, 9, 3, multiplier=2), BandedTile(1, 16, 1, 1)),
+        (problem(2, 1, 20, 5), RowTile(1, 16, 1, 1, 1)),  # tiles that stand out
+        (problem(3, 1, 24, 7, dilation=2), RowTile(1, 16, 2, 2, 3)),
+        (problem(1, 2, 17, 3, padding=0, dtype="bfloat16"), RowTile(1, 16, 1, 1, 2)),
+        (problem(1, 1, 30, 5, padding=1, stride=(1, 2)), RowTile(2, 16, 1, 1, 2)),
+        (problem(1, 1, 30, 5, padding=1, stride=2), RowTile(1, 16, 1, 1, 2)),
+        (problem(1, 1, 14, 15, epilogue="bias+relu"), RowTile(1, 16, 1, 1, 2)),  # whole rows
+        (problem(1, 2, 9, 3, multiplier=2), RowTile(1, 16, 1, 1, 1)),
+        (problem(1, 2, 18, 5, pass_="dgrad"), RowTile(1, 16, 1, 1, 2)),
+        (problem(20, 2, 9, 9, pass_="dgrad", dtype="bfloat16"), WarpTile(4, 16, 1, 2, 2, 2, 3)),
+        (problem(3, 1, 15, 3, stride=2), WarpTile(1, 16, 1, 1, 1, 5)),
+        (problem(33, 1, 12, 3, dilation=(2, 3)), WarpTile(2, 16, 2, 1, 1, 3, 1)),
+        (problem(3, 2, 11, 5, stride=(3, 1), multiplier=2), ToeplitzTile(2, 16, 2, 1, 2)),
+        (problem(70, 1, 9, 7, padding=(3, 2, 2, 1)), ToeplitzTile(4, 8, 2, 1)),
     ],
     ids=str,
 )
-def test_every_edge_is_right(p: Conv, tile: BandedTile) -> None:
+def test_every_edge_is_right(p: Conv, tile: BandTile) -> None:
     d = declare(p)
     kernel = tilewright.build(schedule_banded(d, tile), d.args, "sim")
     assert run(p, kernel) < TOLERANCE[p.dtype]
 
 
-#: With the images' rows and columns in tiles that divide, and not.
-SAME = [
-    (problem(1, 64, 64, 9), BandedTile(1, 16, 2, 1)),
-    (problem(1, 64, 32, 31), BandedTile(2, 32, 1, 2)),
-    (problem(1, 384, 56, 13), BandedTile(2, 32, 1, 2)),
-]
-
-
-@pytest.mark.needs_nvrtc
-@pytest.mark.parametrize(("p", "tile"), SAME, ids=str)
-def test_the_kernel_is_that_of_a_declaration_with_tiles(p: Conv, tile: BandedTile) -> None:
-    """Of what multiplies and moves, as many instructions; as many registers, none spilled."""
-    arch = "sm_80"
+@pytest.mark.parametrize(
+    ("p", "tile"),
+    [
+        (problem(5, 2, 12, 7, pass_="wgrad"), GradientTile(1, 16, 2, 2, 2)),
+        (
+            problem(3, 2, 19, 9, pass_="wgrad", stride=2, dtype="bfloat16"),
+            GradientTile(1, 16, 4, 1),
+        ),
+        (problem(4, 1, 11, 4, pass_="wgrad", dilation=(1, 2)), GradientTile(1, 16, 4, 4, 2)),
+        (problem(1, 3, 16, 7, pass_="wgrad"), GradientTile(1, 16, 1, 1, 2)),
+        (problem(3, 1, 34, 19, pass_="wgrad", multiplier=2), GradientTile(2, 32, 1, 2, 1)),
+    ],
+    ids=str,
+)
+def test_every_edge_of_a_gradient_is_right(p: Conv, tile: GradientTile) -> None:
     d = declare(p)
-    made = (schedule_banded(d, tile), d.args)
-    rows = RowTile(tile.tiles, tile.columns, tile.groups, 1, tile.stages)
-    cut = declare_rows(p, rows)
-    by_hand = (schedule_rows(cut, rows), cut.args)
-    found = []
-    for schedule, args in (made, by_hand):
-        kernel = tilewright.build(schedule, args, f"cuda -arch={arch}")
-        count: Counter[str] = Counter()
-        for name, n in opcodes(kernel.assembly).items():
-            count[name.partition(".")[0]] += n
-        (used,) = kernel.resources.values()
-        found.append(
-            [count[x] for x in ("HMMA", "LDS", "LDG", "STS", "STG", "PRMT", "BRA", "LDL", "STL")]
-            + [used.registers, used.shared_memory, used.spills]
-        )
-    assert found[0] == found[1]
-    assert found[0][0] > 0
-    assert spills(*made, arch) == 0
+    kernel = tilewright.build(schedule_banded_gradient(d, tile), d.args, "sim")
+    assert run(p, kernel) < TOLERANCE[p.dtype]
 
 
-def test_rows_that_lie_apart_are_refused() -> None:
-    with pytest.raises(ScheduleError, match="does not follow from"):
-        schedule_banded(declare(problem(1, 1, 16, 3, stride=2)), BandedTile())
+@pytest.mark.parametrize(
+    ("p", "tile"),
+    [
+        (problem(70, 1, 10, 5), StagedTile(2, 16, 2, 2, 4, 2)),
+        (problem(3, 2, 12, 7, stride=2), StagedTile(2, 8, 2, 1, 0, 1)),
+        (
+            problem(5, 3, 16, 9, pass_="dgrad", dtype="bfloat16"),
+            StagedTile(2, 16, 2, 3, 2, 3, 3, 16),
+        ),
+        (problem(2, 2, 24, 7, stride=2), StagedTile(2, 16, 2, 2, 2, 3, 2, 16)),
+        (problem(2, 1, 10, 3, dilation=(2, 1)), StagedTile(1, 8, 4, 1, 2, 2)),
+    ],
+    ids=str,
+)
+def test_every_edge_of_staged_images_is_right(p: Conv, tile: StagedTile) -> None:
+    d = declare(p)
+    kernel = tilewright.build(schedule_banded_staged(d, tile), d.args, "sim")
+    assert run(p, kernel) < TOLERANCE[p.dtype]
+
+
+def test_rows_that_do_not_lie_as_instructions_read_them_are_refused() -> None:
+    d = declare(problem(1, 1, 16, 3, stride=3))
+    with pytest.raises(LoweringError, match="is not one bit of one index"):
+        tilewright.lower(schedule_banded(d, RowTile()), d.args, "sim")

@@ -104,6 +104,7 @@ FUNCTIONS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float, float]] = 
     "sigmoid": (_sigmoid, 2.0**-126, 0),
     "silu": (lambda x: x * _sigmoid(x), 88 * 2.0**-126, 0),
     "erfc": (_erfc, 2.0**-126, 0),
+    "exp2": (lambda x: np.where(x < 128, np.exp2(x), x + np.inf), 2.0**-126, 0),
     "gelu": (lambda x: x * 0.5 * _erfc(x * -math.sqrt(0.5)), 2.0**-120, 2**-23),
 }
 #: Types, their digits, and the smallest number of each.

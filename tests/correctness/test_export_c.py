@@ -111,7 +111,7 @@ def test_floats_of_16_bits(type: str, tmp_path: Path) -> None:
 
 def test_integers_and_functions(tmp_path: Path) -> None:
     n = 64
-    a, b = buffer("a", (n,), type="int32"), buffer("b", (n, 4), type="int64")
+    a, b = buffer("a", (n,), type="int32"), buffer("b", (n, 6), type="int64")
     c, d = buffer("c", (n,), type="bool"), buffer("d", (n,))
 
     def body(i: Var) -> Stmt:
@@ -119,6 +119,8 @@ def test_integers_and_functions(tmp_path: Path) -> None:
         return seq(
             store(b, (i, 0), ops.cast("int64", x // -7 * 1000 + x % -7)),
             store(b, (i, 1), ops.cast("int64", ops.popcount(x)) + ops.truncmod(x, 5)),
+            store(b, (i, 4), ops.reinterpret("int64", ops.cast("float64", x))),
+            store(b, (i, 5), ops.cast("int64", ops.reinterpret("float32", x))),
             store(b, (i, 2), ops.absolute(ops.cast("int64", x)) // 3),
             store(b, (i, 3), ops.cast("int64", ops.absolute(ops.cast("int8", x)))),
             store(c, i, ops.logical_or(x > 40, ops.logical_and(x < 0, ops.logical_not(c[i])))),
@@ -129,7 +131,7 @@ def test_integers_and_functions(tmp_path: Path) -> None:
     x = np.arange(n, dtype=np.int32) * 3 - 90
     results = []
     for call in (run, compiled(run, tmp_path).test):
-        out = [np.zeros((n, 4), np.int64), np.arange(n) % 2 == 0, np.linspace(-2, 2, n, dtype="f4")]
+        out = [np.zeros((n, 6), np.int64), np.arange(n) % 2 == 0, np.linspace(-2, 2, n, dtype="f4")]
         args = [x, *out]
         call(*(args if call is run else pointers(*args)))
         results.append(out)

@@ -30,7 +30,7 @@ from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, stor
 from tilewright.lower.loops.split_kernels import split_kernels
 from tilewright.target.instructions import copy_async, tma_load
 from tilewright.topi import Conv
-from tilewright.topi.gpu.depthwise_toeplitz_staged import StagedTile
+from tilewright.topi.pieces.band_tiles import StagedTile
 from tilewright.topi.templates import TEMPLATES
 from tilewright.verify import check
 

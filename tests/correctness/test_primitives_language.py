@@ -109,6 +109,28 @@ def test_popcount(target: str) -> None:
     check(cases, *arrays, types=types, target=target)
 
 
+@everywhere
+def test_bits_of_another_type(target: str) -> None:
+    x = np.array([1.5, -0.0, np.inf, 1e-40, -7.25, 3e38, 2.0**-126], np.float32)
+    cases: Cases = []
+    for real, bits in (("float32", 32), ("float64", 64)):
+        wide = x.astype(real)
+        k = int(bits == 64)
+        for kind in (f"int{bits}", f"uint{bits}"):
+            cases.append((lambda *v, k=k, t=kind: te.reinterpret(t, v[k]), wide.view(kind)))
+            turned = (wide.view(kind) ^ np.array(1, kind)).view(real)
+            cases.append(
+                (
+                    lambda *v, k=k, t=kind, r=real: te.reinterpret(r, te.reinterpret(t, v[k]) ^ 1),
+                    turned,
+                )
+            )
+    small = np.arange(-3, 4).astype("int16")
+    cases.append((lambda *v: te.reinterpret("uint16", v[2]), small.view("uint16")))
+    types = ["float32", "float64", "int16"]
+    check(cases, x, x.astype("float64"), small, types=types, target=target)
+
+
 # -- integers ------------------------------------------------------------------------------------
 
 DIVIDENDS = np.repeat(np.arange(-9, 10), 6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +11,10 @@ from tests.support.schedules import assert_computes, integers, run
 
 import tilewright
 from tilewright import te
+from tilewright.arith.conditions import conjuncts
 from tilewright.ir.errors import VerificationError
 from tilewright.ir.expr import Reduce
+from tilewright.ir.visit import free_vars
 from tilewright.lower.pipeline import form
 
 ROWS = 3
@@ -261,6 +264,81 @@ def test_a_sum_leaves_out_tiles_of_zeros() -> None:
     jo, _ = c.s[total].op.reduce_axis
     assert (int(jo.dom.min), int(jo.dom.extent)) == (1, 1)
     assert_computes(c.s, c.args, c.inputs, c.expected, "llvm")
+
+
+class Tiles(NamedTuple):
+    """A row of windows in tiles of four, of which two share what they see, in stages of two."""
+
+    s: te.Schedule
+    y: Any
+    sums: Any
+    image: Any
+    matrix: Any
+    args: list[Any]
+    inputs: list[np.ndarray]
+    expected: np.ndarray
+
+
+def two_tiles(around: bool) -> Tiles:
+    """``Y[i] = sum(X[i + k - 5] * F[k], k)``, of which the positions of a tile are skewed by both
+    tiles, though each sees a part of them."""
+    x, f = (te.placeholder((n,), name=name) for n, name in ((16, "X"), (11, "F")))
+    k = te.reduce_axis((0, 11), "k")
+    padded = te.compute(
+        (26,), lambda i: te.if_then_else(te.all(i >= 5, i < 21), x[i - 5], 0.0), name="P"
+    )
+    y = te.compute((16,), lambda i: te.sum(padded[i + k] * f[k], axis=k), name="Y")
+    s = te.create_schedule(y.op)
+    s[padded].compute_inline()
+    _, i = s[y].split(y.op.axis[0], 8)
+    j = s[y].pad_to(s[y].skew(k, by=i), 2)
+    s[y].split(j, 2)
+    s[y].split(i, 4)
+    sums = s.cache_write(y, "local")
+    block, tile, i = s[sums].op.axis
+    turn, ji = s[sums].op.reduce_axis
+    j = turn.var * 2 + ji.var
+    image = s.reindex(padded, sums, [block.var * 8 + j], "local")
+    matrix = s.reindex(f, sums, [tile.var * 4 + i.var - j], "local")
+    s[sums].guard_by_zeros(
+        image, matrix, over=[i], finite=True, around=[tile, ji] if around else ()
+    )
+    a, b = integers(16), integers(11, seed=1)
+    return Tiles(s, y, sums, image, matrix, [x, f, y], [a, b], np.convolve(a, b[::-1], "same"))
+
+
+@on_two
+@pytest.mark.parametrize("around", [False, True])
+def test_a_copy_is_as_large_as_guards_let_it_be_read(target: str, around: bool) -> None:
+    """Of the filter between zeros, what one tile reads under the condition of its sum."""
+    t = two_tiles(around)
+    block, i = t.s[t.y].split(t.y.op.axis[0], 8)
+    tile, i = t.s[t.y].split(i, 4)
+    if target != "llvm":
+        t.s[t.y].bind(block, te.thread_axis("blockIdx.x"))
+    t.s[t.sums].compute_at(t.s[t.y], tile)
+    _, _, i = t.s[t.sums].op.axis
+    turn, ji = t.s[t.sums].op.reduce_axis
+    t.s[t.sums].reorder(turn, ji, i)
+    t.s[t.matrix].compute_at(t.s[t.y], block)
+    t.s[t.image].compute_at(t.s[t.sums], turn)
+    text = str(tilewright.lower(t.s, t.args, target))
+    (size,) = re.findall(r"F_local = T.allocate\(\[(\d+)\]", text)
+    assert int(size) == 11 + 2 * 3  # taps, and what stands beside them for rows of a tile
+    assert_computes(t.s, t.args, t.inputs, t.expected, target)
+
+
+def test_what_nothing_counts_for_is_left_out_around() -> None:
+    """Conditions of a loop alone, by which it begins and ends where something counts."""
+    plain, around = (two_tiles(around).s.stages for around in (False, True))
+    first, second = (
+        next(s.op.body[0].condition for s in stages if s.op.name == "Y.local")
+        for stages in (plain, around)
+    )
+    before, after = ({str(c): c for c in conjuncts(e)} for e in (first, second))
+    assert before.keys() < after.keys()
+    for more in after.keys() - before.keys():
+        assert {v.name for v in free_vars(after[more])} == {"i.outer.c", "k.skewed.padded.outer"}
 
 
 @pytest.mark.parametrize("type", ["int32", "int8"])

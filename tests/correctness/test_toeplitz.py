@@ -15,12 +15,14 @@ from tilewright.select.choice import choose
 from tilewright.select.profile_cache import ProfileCache
 from tilewright.target import Target
 from tilewright.topi import Conv
-from tilewright.topi.gpu.depthwise_toeplitz import ToeplitzTile
-from tilewright.topi.gpu.depthwise_toeplitz_rows import RowTile
-from tilewright.topi.gpu.depthwise_toeplitz_staged import StagedTile
-from tilewright.topi.gpu.depthwise_toeplitz_warps import WarpTile
-from tilewright.topi.gpu.depthwise_toeplitz_wgrad import GradientTile
-from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
+from tilewright.topi.pieces.band_tiles import (
+    GradientTile,
+    RowTile,
+    StagedTile,
+    ToeplitzTile,
+    WarpTile,
+)
+from tilewright.topi.pieces.bands import Bands
 from tilewright.topi.templates import TEMPLATES
 
 #: For warpgroups of Hopper, and for warps of any GPU since Ampere.
@@ -235,10 +237,10 @@ def test_what_one_image_needs_is_no_matrix_in_memory(template, batch, arch):
 
 
 def test_an_image_as_wide_as_a_tile_needs_no_columns_of_padding():
-    cut = Toeplitz(LARGE, 4, 32, 64)
-    assert (cut.first, cut.depth, cut.steps) == (0, 32, 34)
-    wide = Toeplitz(problem("64x384x64x64", "384x1x31x31", padding=15), 4, 32, 64)
-    assert (wide.first, wide.depth) == (-16, 64)
+    cut = Bands(LARGE, 64, 4, 32)
+    assert (cut.first, cut.depth, cut.steps) == (17, 32, 34)
+    wide = Bands(problem("64x384x64x64", "384x1x31x31", padding=15), 64, 4, 32)
+    assert (wide.first, wide.depth) == (1, 64)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,8 @@ from tilewright.select.choice import choose
 from tilewright.select.profile_cache import ProfileCache
 from tilewright.target import Target
 from tilewright.topi import Conv
-from tilewright.topi.gpu.depthwise_toeplitz_rows import RowTile
-from tilewright.topi.gpu.depthwise_toeplitz_warps import WarpTile
-from tilewright.topi.gpu.depthwise_toeplitz_wgrad import GradientTile
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
+from tilewright.topi.pieces.band_tiles import GradientTile, RowTile, WarpTile
 from tilewright.topi.templates import TEMPLATES
 
 IMAGES, ROWS = TEMPLATES["gpu.toeplitz_tf32"], TEMPLATES["gpu.toeplitz_tf32_rows"]

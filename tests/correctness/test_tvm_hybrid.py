@@ -95,6 +95,22 @@ def test_a_script_binds_its_loops_to_threads():
 
 
 @te.hybrid.script
+def reversed_by_threads(a):
+    b = output_tensor(a.shape, a.dtype)
+    row = allocate(a.shape, a.dtype, "shared")
+    for i in bind("threadIdx.x", a.shape[0]):
+        row[i] = a[i]
+        b[i] = row[a.shape[0] - 1 - i]
+    return b
+
+
+def test_threads_read_what_others_wrote_to_shared_memory():
+    a, x = te.placeholder((9,), name="a"), rng.normal(size=9).astype("float32")
+    found = run(reversed_by_threads(a), [a], [x], [(9,)], "sim")
+    np.testing.assert_array_equal(found[0], x[::-1])
+
+
+@te.hybrid.script
 def returns_its_input(a):
     return a
 
@@ -123,12 +139,67 @@ def calls_what_is_not_known(a):
     return b
 
 
+@te.hybrid.script
+def names_its_arguments(a):
+    b = output_tensor((4,), dtype=a.dtype)
+    return b
+
+
+@te.hybrid.script
+def returns_early(a):
+    b = output_tensor((4,), a.dtype)
+    if a.dtype == "float32":
+        return b
+    b[0] = a[0]
+    return b
+
+
+@te.hybrid.script
+def assigns_twice(a):
+    b = output_tensor((4,), a.dtype)
+    for i in range(4):
+        b[0] = b[i] = a[i]
+    return b
+
+
+@te.hybrid.script
+def loops_or_else(a):
+    b = output_tensor((4,), a.dtype)
+    for i in range(4):
+        b[i] = a[i]
+    else:
+        b[0] = 0.0
+    return b
+
+
+@te.hybrid.script
+def looks_for_members(a):
+    b = output_tensor((4,), a.dtype)
+    for i in range(4):
+        b[i] = a[i] if i in (1, 2) else 0.0
+    return b
+
+
+@te.hybrid.script
+def multiplies_matrices(a):
+    b = output_tensor((4,), a.dtype)
+    b[0] = 0.0
+    b[0] @= a[0]
+    return b
+
+
 @pytest.mark.parametrize(
     ("script", "said"),
     [
         (returns_its_input, "a is returned, but not made by output_tensor"),
         (loops_while, "While is no statement of scripts"),
         (steps_by_two, "loops go over range, const_range"),
+        (names_its_arguments, "output_tensor takes its arguments by their places"),
+        (returns_early, "a function returns at its end"),
+        (assigns_twice, "one name or element is assigned to at a time"),
+        (loops_or_else, "loops have no else"),
+        (looks_for_members, r"i in \(1, 2\) is no expression of scripts"),
+        (multiplies_matrices, r"b\[0\] @ a\[0\] is no expression of scripts"),
         (calls_what_is_not_known, r"gamma\(a\[i\]\) is no expression of scripts"),
     ],
 )

@@ -106,6 +106,7 @@ OPERATORS = {
     "all": (lambda x: topi.all(x, 1), [I > 2], (I > 2).all(1)),
     "any": (lambda x: topi.any(x, 1), [I > 7], (I > 7).any(1)),
     "bitwise_not": (topi.bitwise_not, [I], ~I),
+    "reinterpret": (lambda x: topi.reinterpret(x, "int32"), [X], X.view("int32")),
     "cast": (lambda x: topi.cast(x, "int32"), [X * 9], (X * 9).astype("int32")),
     "ceil_log2": (topi.ceil_log2, [J], np.ceil(np.log2(J))),
     "clip": (lambda x: topi.clip(x, 0.3, 0.6), [X], X.clip(0.3, 0.6)),
@@ -403,3 +404,34 @@ def test_operators_of_expressions_are_expressions():
 def test_what_an_operator_cannot_do_is_said(use, said):
     with pytest.raises(LanguageError, match=said):
         use(te.placeholder((3, 4), name="x"))
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "strides", "axes"),
+    [
+        ([2], [6], [1], [1]),
+        ([1, 2], [3, 6], [], None),
+        ([0, 2], [2**31 - 1, 6], [2, 2], None),
+        ([-2, 2], [2**31 - 1, 6], [1, 1], None),
+        ([2**31 - 1, 2], [0, 6], [-1, 1], None),
+        ([-1, 7], [-4, 0], [-2, -3], None),
+        ([3], [100], [3], [0]),
+        ([None, 1], [None, -1], [-1, 1], None),
+    ],
+)
+def test_slices_of_symbolic_shapes_are_those_of_numpy(begin, end, strides, axes):
+    n = te.var("n")
+    A = te.placeholder((n, 8), name="A")
+    B = topi.strided_slice(A, begin, end, strides, axes)
+    func = tvm.build(te.create_schedule(B.op), [A, B], "llvm")
+    parts = [slice(None)] * 2
+    for d, part in zip(
+        axes or (0, 1), zip(begin, end, strides or (1, 1), strict=False), strict=False
+    ):
+        parts[d] = slice(*part)
+    for rows in (10, 3, 1):
+        x = np.arange(8.0 * rows, dtype="float32").reshape(rows, 8)
+        expected = x[tuple(parts)]
+        out = tvm.nd.array(np.full(expected.shape, 77, "float32"))
+        func(tvm.nd.array(x), out)
+        np.testing.assert_array_equal(out.numpy(), expected)

@@ -120,6 +120,24 @@ def test_a_scan_of_several_stages_and_states(target):
         tvm.testing.assert_allclose(two[t], b, rtol=1e-5)
 
 
+def test_a_scan_of_states_of_different_shapes():
+    m, n, size = te.var("m"), te.var("n", least=1), te.var("l")
+    X = te.placeholder((m, n), name="X")
+    states = te.placeholder((m, n)), te.placeholder((m, size))
+    firsts = te.compute((1, n), lambda _, i: X[0, i]), te.compute((1, size), lambda _, i: 0.0)
+    steps = (
+        te.compute((m, n), lambda t, i: states[0][t - 1, i] + X[t, i]),
+        te.compute((m, size), lambda t, i: states[1][t - 1, i] + states[0][t - 1, 0]),
+    )
+    one, two = te.scan(list(firsts), list(steps), list(states), inputs=[X])
+    x = real(9, 13)
+    func = tvm.build(te.create_schedule(one.op), [X, one, two], "llvm")
+    sums, rest = run(func, [x], (9, 13), (9, 5))
+    tvm.testing.assert_allclose(sums, x.cumsum(0), rtol=1e-5)
+    firsts = np.concatenate([[0], x.cumsum(0).cumsum(0)[:-1, 0]])
+    tvm.testing.assert_allclose(rest, np.repeat(firsts[:, None], 5, 1), rtol=1e-5)
+
+
 def gemv(m, length, adds=True):
     """An instruction for ``length`` elements of ``m`` rows, by a C function."""
     a, b = te.placeholder((length,), name="a"), te.placeholder((m, length), name="b")

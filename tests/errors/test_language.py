@@ -192,6 +192,10 @@ class TestArithmetic:
     def test_bits_of_a_float(self, symbol: str, do: Callable[[Any], Any], a: Any) -> None:
         refused(lambda: do(a[0, 0]), f"{symbol} needs integers or conditions, got float32")
 
+    @pytest.mark.parametrize("type", ["float16", "int64", "bool"])
+    def test_bits_that_are_not_as_many(self, a: Any, type: str) -> None:
+        refused(lambda: te.reinterpret(type, a[0, 0]), f"reinterpret: float32 as {type}: both are")
+
     def test_popcount_of_a_float(self, a: Any) -> None:
         refused(lambda: te.popcount(a[0, 0]), "popcount needs an integer, got float32")
 

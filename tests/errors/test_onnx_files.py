@@ -125,7 +125,7 @@ def test_data_beside_a_model_is_read_from_where_it_is_said_to_be(place):
     [
         ("has 36 bytes, not 24 from 16 on", {"location": "w.bin", "offset": 16}),
         ("has 36 bytes, not 24 from -4 on", {"location": "w.bin", "offset": -4}),
-        ("8 bytes for .2, 3. elements of 4 bytes", {"location": "w.bin", "length": 8}),
+        ("8 bytes for .2, 3. elements of 32 bits", {"location": "w.bin", "length": 8}),
         ("has 36 bytes, not", {"location": "w.bin", "dims": (1 << 40, 3)}),
         ("its shape is", {"location": "w.bin", "dims": (-2, 3)}),
         ("invalid literal", {"location": "w.bin", "offset": "one"}),

@@ -12,7 +12,7 @@ import tilewright
 from tilewright.select.registry import find
 from tilewright.target import Target
 from tilewright.topi import Conv
-from tilewright.topi.gpu.depthwise_toeplitz_staged import StagedTile
+from tilewright.topi.pieces.band_tiles import StagedTile
 from tilewright.topi.templates import TEMPLATES, candidates
 
 ROLLED = Conv.parse(

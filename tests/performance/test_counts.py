@@ -15,7 +15,9 @@ from tests.support.walk import products
 import tilewright
 from tilewright.runtime.sim.report import SimReport, Traffic
 from tilewright.target import Target
+from tilewright.target.devices import WARP
 from tilewright.topi import Conv, Gemm
+from tilewright.topi.pieces.band_tiles import GradientTile, RowTile, ToeplitzTile, WarpTile
 from tilewright.topi.problem import Problem
 from tilewright.topi.template import Template
 from tilewright.topi.templates import TEMPLATES
@@ -154,3 +156,40 @@ def test_loops_are_counted(p, data):
     blocks, _, copied, stored = played(p, template, config)
     assert (c.blocks, c.copied, c.stored) == (blocks, copied, stored)
     assert p.flops // 2 <= c.multiplies
+
+
+BANDED = ("gpu.toeplitz_rows", "gpu.toeplitz_warps", "gpu.toeplitz", "gpu.toeplitz_wgrad")
+BANDS = [
+    (Conv.parse((n, 2, 16, 20), (2, 1, k, k), padding=k // 2, **more), tile)
+    for n, k, more, tile in (
+        (3, 5, {}, RowTile(1, 16, 1, 2)),
+        (1, 7, {"pass_": "dgrad"}, RowTile(1, 32)),
+        (2, 3, {"dilation": 2}, RowTile(1, 16, 1, 1, 1)),
+        (33, 5, {}, WarpTile(2, 16, 2, 2, 2, 2)),
+        (3, 3, {"stride": 2, "dtype": "bfloat16"}, WarpTile(1, 16, 1, 2, 1, 4, 3)),
+        (2, 5, {"dilation": (2, 1)}, WarpTile(1, 32, 1, 4, 1, 3)),
+        (65, 7, {}, ToeplitzTile(4, 16, 2, 2)),
+        (2, 5, {"stride": 2}, ToeplitzTile(2, 8, 1, 4, 2)),
+        (5, 5, {"pass_": "wgrad"}, GradientTile(1, 16, 2, 2)),
+        (3, 3, {"pass_": "wgrad", "stride": 2, "dtype": "bfloat16"}, GradientTile(1, 16, 3, 1, 3)),
+    )
+    for more in [{"dtype": "float16"} | more]
+]
+
+
+@pytest.mark.parametrize(("p", "tile"), BANDS, ids=str)
+def test_products_with_bands_are_counted(p, tile):
+    """Of images in whole blocks: of others, a block's last tiles multiply what nobody stores."""
+    (template,) = (TEMPLATES[name] for name in BANDED if TEMPLATES[name].config is type(tile))
+    assert template.counts is not None
+    c, report = template.counts(p, tile), simulated(p, template, tile)
+    results = math.prod(p.result.shape)  # of a gradient the second kernel's are no fragments
+    reads = report.traffic["fragment"].loads
+    reads -= c.stored - results if p.pass_ == "wgrad" else results
+    images, rows, columns = tile.product
+    # An mma reads 512 elements for 2048 products, a wgmma both its results and the image.
+    each = 4.0 if images <= WARP else 16 * rows * columns / (16 + rows * columns)
+    assert c.multiplies == reads * each
+    assert c.blocks == sum(report.blocks.values())
+    assert c.copied == report.traffic["shared"].stores
+    assert c.stored == report.traffic["global"].stores

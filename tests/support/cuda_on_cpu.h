@@ -103,6 +103,17 @@ static int __float_as_int(float x) {
   std::memcpy(&bits, &x, 4);
   return bits;
 }
+static unsigned __float_as_uint(float x) { return (unsigned)__float_as_int(x); }
+static double __longlong_as_double(long long bits) {
+  double x;
+  std::memcpy(&x, &bits, 8);
+  return x;
+}
+static long long __double_as_longlong(double x) {
+  long long bits;
+  std::memcpy(&bits, &x, 8);
+  return bits;
+}
 static unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   const uint64_t both = (uint64_t)y << 32 | x;
   unsigned found = 0;
@@ -123,11 +134,6 @@ static unsigned __vmaxs2(unsigned x, unsigned y) { return halves<int16_t>(x, y, 
 static unsigned __vmaxu2(unsigned x, unsigned y) { return halves<uint16_t>(x, y, largest); }
 static unsigned __vmins2(unsigned x, unsigned y) { return halves<int16_t>(x, y, smallest); }
 static unsigned __vminu2(unsigned x, unsigned y) { return halves<uint16_t>(x, y, smallest); }
-static double __longlong_as_double(long long bits) {
-  double x;
-  std::memcpy(&x, &bits, 8);
-  return x;
-}
 
 // Numbers of 16 bits: a float rounded to nearest even.
 static float round_to(float x, int mantissa, float smallest) {

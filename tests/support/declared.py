@@ -144,6 +144,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "nearbyint": np.rint, "sqrt": np.sqrt, "abs": np.abs,
     "popcount": lambda x: np.bitwise_count(x.view(f"u{x.dtype.itemsize}")).astype(x.dtype),
     "fma": lambda x, y, z: x * y + z,
+    "bits_of_float": lambda x: x.view(f"u{x.dtype.itemsize}"),
+    "float_of_bits": lambda x: x.view(f"f{x.dtype.itemsize}"),
 }  # fmt: skip
 
 _OPERATIONS: dict[type[Expr], Callable[[Any, Any], Any]] = {

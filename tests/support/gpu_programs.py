@@ -297,14 +297,21 @@ def functions() -> Program:
 
 def integers() -> Program:
     """Division that rounds down, of either sign; narrow types; bits; booleans."""
-    A, B = buffer("A", (32,), "int32"), buffer("B", (10, 32), "int32")
+    A, B = buffer("A", (32,), "int32"), buffer("B", (12, 32), "int32")
     Q, M = buffer("Q", (32,), "int8"), buffer("M", (32,), "bool")
     tx = Var.make("tx")
     a, q = A[tx], Q[tx]
+
+    def negated(v: Expr, bits: int) -> Expr:
+        """By the sign of a float of ``bits``."""
+        held = ops.reinterpret(f"uint{bits}", ops.cast(f"float{bits}", v))
+        return ops.reinterpret(f"float{bits}", held ^ const(1 << bits - 1, f"uint{bits}"))
+
     values = [
         a // 3, a % 3, a // 4, a % 4, (tx + 1) // 3, a // (q * 0 - 3),
         ops.cast("int32", q * const(50, "int8")), ops.popcount(a),
         ops.cast("int32", ops.logical_and(M[tx], a > 0)), ops.truncmod(a, const(3)),
+        negated(a, 32), negated(a, 64),
     ]  # fmt: skip
     body = seq(*(store(B, k, tx, ops.cast("int32", v)) for k, v in enumerate(values)))
     module = kernel("integers", (A, Q, M, B), body, threadIdx_x=(tx, 32))
@@ -314,7 +321,7 @@ def integers() -> Program:
         bits = np.array([bin(int(v) & 0xFFFFFFFF).count("1") for v in a])
         rows = [
             a // 3, a % 3, a // 4, a % 4, (i + 1) // 3, a // -3,
-            (q * np.int8(50)).astype("int32"), bits, x["M"] & (a > 0), np.fmod(a, 3),
+            (q * np.int8(50)).astype("int32"), bits, x["M"] & (a > 0), np.fmod(a, 3), -a, -a,
         ]  # fmt: skip
         return {"B": np.stack(rows)}
 

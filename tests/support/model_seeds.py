@@ -240,6 +240,52 @@ def recurrent() -> bytes:
     return onnx_model(nodes, {"x": [2, 2, 3]}, constants=constants)
 
 
+def signals() -> bytes:
+    """Transforms, regions, and what data decides."""
+    nodes = [
+        node("HannWindow", "eight", "h"),
+        node("Reshape", "x line", "s"),
+        node("STFT", "s three h", "f", onesided=1),
+        node("DFT", "f six four", "g", inverse=1),
+        node("ReduceSum", "g", "t", keepdims=0),
+        node("Det", "x", "d"),
+        node("CumProd", "d zero", "c"),
+        node("ReverseSequence", "x lengths", "r", time_axis=2, batch_axis=1),
+        node("Col2Im", "col size block", "i", strides=[1, 2]),
+        node("DeformConv", "x w far", "v", offset_group=2, pads=[1, 1, 1, 1]),
+        node("RoiAlign", "r rois which", "a", output_height=2, output_width=2),
+        node("ReduceMax", "a", "m", keepdims=0),
+        node("TensorScatter", "x new at", "u"),
+        node("DequantizeLinear", "q scale", "k", axis=0, block_size=2),
+        node("Cast", "k", "o", to=18, saturate=0),
+        node("Cast", "o", "p", to=1),
+        node("Compress", "p where", "z", axis=0),
+        node("Unique", "lengths", "n"),
+        node("Cast", "n", "b", to=1),
+        node("NonMaxSuppression", "boxes scores eight", "j"),
+        node("Cast", "j", "l", to=1),
+        node("ReduceSum", "l", "e", keepdims=0),
+        node("ReduceSum", "z", "zz", keepdims=0),
+        node("ReduceSum", "b", "bb", keepdims=0),
+        node("ReduceSum", "v", "vv", keepdims=0),
+        node("ReduceSum", "u", "uu", keepdims=0),
+        node("ReduceSum", "c", "cc", keepdims=0),
+        node("Sum", "e zz bb vv uu cc m t", "y"),
+    ]
+    import ml_dtypes
+
+    constants = {
+        "w": _weights(2, 4, 3, 3), "far": _weights(1, 36, 6, 6) / 4, "col": _weights(1, 4, 3),
+        "rois": np.array([[0, 0, 4, 5], [1, 2, 3, 3]], "float32"), "scale": _weights(2, 3),
+        "q": np.arange(12).reshape(4, 3).astype(ml_dtypes.uint4),
+        "where": np.array([True, False, True]), "boxes": abs(_weights(1, 5, 4)),
+        "scores": _weights(1, 1, 5), "new": _weights(1, 4, 2, 6),
+        **_numbers(eight=8, line=[1, 144, 1], three=3, six=6, four=1, zero=0, which=[0, 0],
+                   lengths=[0, 2, 6, 3], size=[2, 7], block=[2, 2], at=[1]),
+    }  # fmt: skip
+    return onnx_model(nodes, dict(IMAGE), constants=constants, opset=26)
+
+
 def external() -> bytes:
     """Weights in files beside the model (``tests/support/model_mutants.py`` writes them)."""
     from onnx import TensorProto, load_from_string
@@ -262,7 +308,7 @@ def external() -> bytes:
 SEEDS: dict[str, Callable[[], bytes]] = {
     f.__name__: f
     for f in (shapes, elements, reductions, windows, indexing, quantized, transformer, branches,
-              recurrent, external)
+              recurrent, signals, external)
 } | {name: lambda f=f: f(16).model() for name, f in NETWORKS.items()}  # fmt: skip
 
 

@@ -113,7 +113,8 @@ class WindowPlan(Plan):
             own = [f"s[{name}].op.axis[{k}]" for k in range(len(op.axis))]
             own += [f"s[{name}].op.reduce_axis[{k}]" for k in range(len(body.axes))]
             over = ", ".join(dice.some(own, 50))
-            line = f"s[{name}].guard_by_zeros({', '.join(made)}, over=[{over}], finite=True)"
+            more = f", around=[{', '.join(dice.some(own, 50))}]" if dice.chance(40) else ""
+            line = f"s[{name}].guard_by_zeros({', '.join(made)}, over=[{over}], finite=True{more})"
             self.attempt(line)
 
     def axes_of(self, stage: Stage, name: str, indices: tuple[Expr, ...]) -> list[str]:

@@ -27,7 +27,8 @@ class CDialect(Dialect):
 
     kind = "c"
     reserved = Dialect.reserved | frozenset(
-        """malloc free abort memcpy memset allocate popcount32 popcount64 half_to_float
+        """malloc free abort memcpy memset allocate popcount32 popcount64 bits_of_float32
+        bits_of_float64 float_of_bits32 float_of_bits64 half_to_float
         float_to_half bfloat_to_float float_to_bfloat round_to_odd bool true false j0 j1 jn y0 y1
         yn gamma index""".split()
         + [f"{name}_{t}" for name in ("min", "max") for t in _EXTREMA]
@@ -114,6 +115,12 @@ _EXTREMUM = """static inline {t}_t {name}_{t}({t}_t a, {t}_t b) {{
   return a {sign} b ? a : b;
 }}
 """
+_BITS = """static inline {to} {name}({source} x) {{
+  {to} result;
+  memcpy(&result, &x, sizeof result);
+  return result;
+}}
+"""
 _HELPERS = (
     total_functions("static inline ", ("int32_t", "int64_t", "uint32_t", "uint64_t"))
     | {
@@ -142,6 +149,14 @@ _HELPERS = (
   return count;
 }
 """,
+        **{
+            f"{name}{bits}": _BITS.format(name=f"{name}{bits}", to=to, source=source)
+            for bits, real in ((32, "float"), (64, "double"))
+            for name, to, source in (
+                ("bits_of_float", f"uint{bits}_t", real),
+                ("float_of_bits", real, f"uint{bits}_t"),
+            )
+        },
         "bfloat_to_float": """static inline float bfloat_to_float(uint16_t x) {
   const uint32_t bits = (uint32_t)x << 16;
   float result;

@@ -42,7 +42,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func
-from tilewright.ir.ops import FLOAT_FUNCTIONS
+from tilewright.ir.ops import BITS_FUNCTIONS, FLOAT_FUNCTIONS
 from tilewright.target.boxes import TensorMap
 
 LEVELS: dict[type[E.Expr], tuple[str, int]] = {
@@ -217,7 +217,8 @@ class Dialect:
         return e
 
     def function(self, name: str, t: DType, args: Sequence[Code]) -> Code:
-        """A function of :data:`FLOAT_FUNCTIONS`, or pow, fma, abs, popcount, isnan.
+        """A function of :data:`FLOAT_FUNCTIONS` or :data:`BITS_FUNCTIONS`, or pow, fma, abs,
+        popcount, isnan.
 
         ``t`` is the type of the first argument.
         """
@@ -236,6 +237,8 @@ class Dialect:
             return self.plain_cast(t, count) if t.bits == 64 or t == "uint32" else count
         if name == "isnan":
             return call("isnan", *args)
+        if name in BITS_FUNCTIONS:
+            return self.bits(t, args[0])
         if name == "abs":
             if t.is_float:
                 return call(f"fabs{suffix}", *args)
@@ -246,6 +249,12 @@ class Dialect:
         unsigned = dtype(f"uint{t.bits}")
         x = x if t is unsigned else self.plain_cast(unsigned, x)
         return call("__builtin_popcountll" if t.bits == 64 else "__builtin_popcount", x)
+
+    def bits(self, t: DType, x: Code) -> Code:
+        """The bits of a float of type ``t`` as an unsigned integer, or of that as a float."""
+        name = f"bits_of_float{t.bits}" if t.is_float else f"float_of_bits{t.bits}"
+        self.require(name)
+        return call(name, x)
 
     def shuffle(self, name: str, t: DType, value: Code, lane: Code) -> Code:
         """A value of another thread of the warp."""

@@ -183,6 +183,13 @@ class CudaDialect(CudaVectors):
             x = self.plain_cast(dtype(f"uint{t.bits}"), x)
         return call("__popcll" if t.bits == 64 else "__popc", x)
 
+    def bits(self, t: DType, x: Code) -> Code:
+        if t.bits == 32:
+            return call("__float_as_uint" if t.is_float else "__uint_as_float", x)
+        if t.is_float:
+            return self.plain_cast(dtype("uint64"), call("__double_as_longlong", x))
+        return call("__longlong_as_double", self.plain_cast(dtype("int64"), x))
+
     def shuffle(self, name: str, t: DType, value: Code, lane: Code) -> Code:
         functions = {
             "shuffle_xor": "__shfl_xor_sync",

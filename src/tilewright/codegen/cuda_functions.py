@@ -99,6 +99,7 @@ TEXTS = {
 HELPERS = ("power_of_two", "reciprocal", *list(TEXTS)[1:])
 #: By the name of a function of float32, that of what computes it.
 SINGLE = {
+    "exp2": "power_of_two",
     "sigmoid": "sigmoid_single",
     "erfc": "erfc_single",
     "sigmoid_scaled": "sigmoid_scaled",

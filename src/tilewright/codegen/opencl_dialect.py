@@ -20,6 +20,7 @@ from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.func import Func
+from tilewright.ir.ops import BITS_FUNCTIONS
 
 _FLOAT32 = dtype("float32")
 _NATIVE = (E.Add, E.Sub, E.Mul, E.Min, E.Max)
@@ -42,6 +43,7 @@ class OpenCLDialect(Dialect):
         """kernel global local constant private half uchar ushort uint ulong barrier event_t
         image2d_t sampler_t size_t ptrdiff_t select step mix sign dot cross length distance
         clamp mad hypot degrees radians normalize all any rint popcount prefetch as_float as_uint
+        as_ulong as_double
         get_local_id get_group_id vload_half vstore_half round_half round_bfloat""".split()
     ) | frozenset(
         f"{name}{n}"
@@ -150,6 +152,9 @@ class OpenCLDialect(Dialect):
             exp = call("exp", self.negate(t, args[0]))
             one = self.floating(t, 1.0)
             return self._round(t, code(f"{one} / ({one} + {exp})", 13))
+        if name in BITS_FUNCTIONS:
+            words = ("uint", "float") if t.bits == 32 else ("ulong", "double")
+            return call(f"as_{words[not t.is_float]}", *args)
         made = call(_FUNCTIONS[name], *args)
         return made if name == "abs" else self._round(t, made)
 

@@ -28,6 +28,8 @@ def build(operator: str, *operands: Operand, name: str = "", **attributes: Any) 
         return Constant(first.array.transpose(attributes["axes"]), name or first.name)
     function = FUNCTIONS.get(operator)
     if function is not None and function.kind == "broadcast":
+        if any(isinstance(x, Value) and 0 in x.shape for x in operands):
+            return _empty(operator, operands, attributes, name)
         operands = _numbers(operands)
     made = Node(operator, operands, attributes, name)
     if function is None:
@@ -42,6 +44,18 @@ def build(operator: str, *operands: Operand, name: str = "", **attributes: Any) 
     if all(isinstance(x, Constant) for x in made.inputs) and made.problem.flops <= _MOST:
         return Constant(evaluate(made), name)
     return made
+
+
+def _empty(
+    operator: str, operands: tuple[Operand, ...], attributes: dict[str, Any], name: str
+) -> Constant:
+    """What a function of elements makes of none: of the type that it makes of one."""
+    tensors = [x for x in operands if isinstance(x, Value)]
+    ones = [
+        Constant(np.ones((1,) * x.rank, x.dtype)) if isinstance(x, Value) else x for x in operands
+    ]
+    shape = np.broadcast_shapes(*(x.shape for x in tensors))
+    return Constant(np.zeros(shape, Node(operator, tuple(ones), attributes).dtype), name)
 
 
 def _numbers(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:

@@ -40,7 +40,12 @@ class Constants:
         constants = [self._one(x) for x in read if isinstance(x, Constant)]
         key = (ahead, *constants)
         if key not in self._prepared:
-            given = [on_device(c.array, self._device) for c in constants]
+            # In the shapes of the kernel: a depthwise filter lies the same in all of its own.
+            shapes = [getattr(p, "constant_shape", None) for p in ahead.kernel.signature.params]
+            given = [
+                on_device(c.array if shape is None else c.array.reshape(shape), self._device)
+                for c, shape in zip(constants, shapes, strict=False)
+            ]
             made = ahead.run(given, self._device)
             host = self._device == "cpu"
             self._prepared[key] = tuple(self._add(x._memory if host else x) for x in made)

@@ -8,6 +8,7 @@ from tilewright.graph.graph import Graph
 from tilewright.graph.passes.allow_precision import allow_precision
 from tilewright.graph.passes.channels_last import channels_last, types_last
 from tilewright.graph.passes.collapse_dims import collapse_dims
+from tilewright.graph.passes.find_attention import find_attention
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.fold_scales import fold_scales
 from tilewright.graph.passes.integer_products import integer_products
@@ -78,7 +79,10 @@ def passes(
     before, after = (
         (BEFORE_PROGRAMS, AFTER_PROGRAMS) if target is not None and target.is_gpu else ((), ())
     )
-    first = (*PASSES[:begin], *bytes_, *PASSES[begin:at])
+    # Before what moves functions between its two products; calibrated products stay apart.
+    whole = target is not None and quantization is None
+    attention = (find_attention(target, dtype),) if whole and target is not None else ()
+    first = (PASSES[0], *attention, *PASSES[1:begin], *bytes_, *PASSES[begin:at])
     on_cpu = target is not None and target.kind == "llvm"
     fewer = (allow_precision(precision),) if precision and on_cpu else ()
     return (*first, *narrow, *layout, *fewer, *before, PASSES[at], *after, *PASSES[at + 1 :])

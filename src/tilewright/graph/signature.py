@@ -24,6 +24,8 @@ class Parameter:
 
     Attributes
     ----------
+    dtype : the type of its elements; ``also`` are names of NumPy's for types of fewer bits, whose
+        elements it takes too.
     shape : its extents; names where any will do, the same where the name is ("?" is no name), and
         None where nothing is said.
     """
@@ -31,6 +33,7 @@ class Parameter:
     name: str
     dtype: str
     shape: tuple[int | str, ...] | None
+    also: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if self.shape is None:
@@ -59,6 +62,8 @@ def arrays(
         array: Argument = on(device, p.name, given[p.name])
         if array is None:
             array = np.asarray(given[p.name], order="C")
+            if str(array.dtype) in p.also:
+                array = array.astype(storage_type(to_dtype(p.dtype)))
             right = array.dtype == storage_type(to_dtype(p.dtype))
         else:
             right = str(array.dtype) == p.dtype

@@ -1,9 +1,10 @@
 """Distributions: which thread of a group holds which element of a fragment, and in which slot.
 
 A fragment is an array that the threads of a warp, or of a group of four warps, hold together in
-their registers. Its distribution is a bijection from a logical index to a lane (the number of the
-thread in the group) and a slot (the register of that thread). Every bit of an index goes to one bit
-of the lane or stays with the slot; what lies beyond the bits that are spread counts further slots.
+their registers. Its distribution says of a logical index the lane (the number of the thread in the
+group) and the slot (the register of that thread): one of each, or lanes that hold it alike. Every
+bit of an index goes to one bit of the lane or stays with the slot; what lies beyond the bits that
+are spread counts further slots.
 
 The sixteen by eight floats of a matrix product of a warp (PTX ISA, "mma.m16n8k16"): a thread holds
 two neighbours of a row, and those eight rows below.
@@ -48,6 +49,14 @@ class Run:
 class Distribution:
     """How an array of ``shape`` is spread; ``bits[d][b]`` says where bit ``b`` of index ``d`` goes.
 
+    Where bits of the lane are none of an index, all lanes that differ in these hold the element
+    alike: ``group`` is the number of lanes then, of which 0 are as many as the bits tell apart.
+    What has one element a row of a matrix is held so by all threads that hold a part of the row.
+
+    >>> rows = Distribution.parse((16,), (("lane 2", "lane 3", "lane 4", "slot"),), group=32)
+    >>> rows.lanes, rows.slots, rows.shared
+    (32, 2, (0, 1))
+
     Slots count the bits in ``packed`` first, pairs of ``d`` and ``b``, as these choose an element
     of one register; then the last dimension's, so that neighbours that a thread holds lie side by
     side; then whole tiles, in row-major order.
@@ -56,21 +65,38 @@ class Distribution:
     shape: tuple[int, ...]
     bits: tuple[tuple[Bit, ...], ...]
     packed: tuple[tuple[int, int], ...] = ()
+    group: int = 0
 
     @classmethod
-    def parse(cls, shape: Sequence[int], bits: Sequence[Sequence[str]]) -> Distribution:
+    def parse(
+        cls, shape: Sequence[int], bits: Sequence[Sequence[str]], group: int = 0
+    ) -> Distribution:
         """From "slot" and "lane N" by dimension and bit, the lowest bit first."""
-        return cls(tuple(shape), tuple(tuple(map(parse_bit, own)) for own in bits))
+        return cls(tuple(shape), tuple(tuple(map(parse_bit, own)) for own in bits), (), group)
 
     def __post_init__(self) -> None:
-        used = sorted(bit for own in self.bits for bit in own if bit is not None)
-        if len(self.bits) != len(self.shape) or used != list(range(len(used))):
+        used, group = self._used, self.group
+        known = range(group.bit_length() - 1 if group else len(used))
+        power = not group & (group - 1)
+        if (
+            len(self.bits) != len(self.shape) or len(set(used)) < len(used) or not power
+            or not set(used) <= set(known)
+        ):  # fmt: skip
             raise ValueError(f"not a distribution of {self.shape}: {self.bits}")
+
+    @cached_property
+    def _used(self) -> tuple[int, ...]:
+        return tuple(sorted(bit for own in self.bits for bit in own if bit is not None))
 
     @property
     def lanes(self) -> int:
         """How many threads hold it."""
-        return 1 << sum(bit is not None for own in self.bits for bit in own)
+        return self.group or 1 << len(self._used)
+
+    @property
+    def shared(self) -> tuple[int, ...]:
+        """The bits of the lane in which threads differ that hold the same."""
+        return tuple(b for b in range(self.lanes.bit_length() - 1) if b not in self._used)
 
     @property
     def tile(self) -> tuple[int, ...]:
@@ -90,7 +116,7 @@ class Distribution:
     @property
     def tile_slots(self) -> int:
         """How many elements of one tile a thread holds."""
-        return math.prod(self.tile) // self.lanes
+        return math.prod(self.tile) >> len(self._used)
 
     @cached_property
     def runs(self) -> tuple[tuple[Run, ...], ...]:
@@ -107,10 +133,10 @@ class Distribution:
     def copies(self, count: int) -> Distribution:
         """The same for ``count`` arrays as one, of which each thread holds its part of each."""
         packed = tuple((d + 1, b) for d, b in self.packed)
-        return Distribution((count, *self.shape), ((), *self.bits), packed)
+        return Distribution((count, *self.shape), ((), *self.bits), packed, self.group)
 
     def lane(self, indices: Sequence[Expr]) -> Expr:
-        """The lane that holds the element at ``indices``."""
+        """The lane that holds the element at ``indices``: of those that share it the first."""
         total: Expr = const(0)
         for index, run in self._parts(indices):
             if run.lane is not None:

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tilewright.ir import expr as E
-from tilewright.ir.dtype import dtype, int_range, wrapped
+from tilewright.ir.dtype import DType, dtype, int_range, wrapped
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import (
     Call,
@@ -363,6 +363,31 @@ def popcount(x: Value) -> Expr:
     if not a.dtype.is_int:
         raise LanguageError(f"popcount needs an integer, got {a.dtype}")
     return Call(a.dtype, "popcount", (a,))
+
+
+#: Functions that read a float's bits as an unsigned integer, and the other way round.
+BITS_FUNCTIONS = ("bits_of_float", "float_of_bits")
+
+
+def reinterpret(to: str | DType, x: Value) -> Expr:
+    """The bits of a number as one of another type, of as many bits: of integers, or of floats of 32
+    or 64 bits and integers."""
+    a = number(x)
+    new = dtype(to).with_lanes(a.dtype.lanes)
+    if new == a.dtype:
+        return a
+    whole = [t.is_int or (t.is_float and t.bits >= 32) for t in (a.dtype, new)]
+    if not all(whole) or a.dtype.bits != new.bits:
+        raise LanguageError(
+            f"reinterpret: {a.dtype} as {new}: both are to be integers, or floats of 32 or 64 "
+            "bits, of as many bits"
+        )
+    unsigned = dtype(f"uint{new.bits}").with_lanes(new.lanes)
+    if new.is_float:
+        if a.dtype.is_float:
+            return a
+        return Call(new, "float_of_bits", (cast(unsigned, a),))
+    return cast(new, Call(unsigned, "bits_of_float", (a,)) if a.dtype.is_float else a)
 
 
 def clip(x: Value, low: Value, high: Value) -> Expr:

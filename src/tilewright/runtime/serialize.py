@@ -109,7 +109,7 @@ class _Writer:
                 self.value(b.layout.swizzle),
             ]  # fmt: skip
             spread = b.distribution
-            held = spread and [spread.shape, spread.bits, spread.packed]
+            held = spread and [spread.shape, spread.bits, spread.packed, spread.group]
             row = [b.name, self.value(b.shape), str(b.dtype), b.scope, layout, b.align, held]
             # the shape may have put other buffers in, so the number is taken last
             number = self._buffer_numbers[b] = len(self.buffers)
@@ -243,8 +243,7 @@ class _Reader:
                 scope,
                 layout and Layout(*map(self.value, layout)),
                 align,
-                held
-                and Distribution(tuple(held[0]), *(tuple(map(tuple, own)) for own in held[1:])),
+                held and _distribution(*held),
             )
             self._buffers[number] = made
         return made
@@ -296,3 +295,7 @@ def _check(module: Module) -> None:
         others += [x for x in b.shape if not isinstance(x, E.Expr)]
     if others or not isinstance(module.name, str) or not isinstance(module.target, Target | None):
         raise ValueError(f"its parameters are none: {others}")
+
+
+def _distribution(shape: Any, bits: Any, packed: Any, group: int = 0) -> Distribution:
+    return Distribution(tuple(shape), tuple(map(tuple, bits)), tuple(map(tuple, packed)), group)

@@ -18,6 +18,7 @@ from tilewright.schedule.relations import Fuse, Pad, Split, consumed, pass_exten
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp, Operation
+from tilewright.te.scan import ScanOp
 from tilewright.te.tensor import Tensor
 
 #: By type, those that hold all of its values.
@@ -97,6 +98,11 @@ def cache_write(s: Schedule, tensor: Any, scope: str) -> Any:
         raise stage.error(
             "cache_write: the tensor is not the result of te.compute",
             mend="Use s.cache_read for a copy of an argument",
+        )
+    if isinstance(op, ScanOp):
+        raise stage.error(
+            "cache_write: the rows of a scan are kept in its result",
+            mend="Use it for an update, or set_scope",
         )
     if len(tensors) != len(op.outputs):
         raise stage.error(

@@ -21,7 +21,11 @@ from tilewright.te.tensor import Tensor
 
 
 def guard_by_zeros(
-    stage: Stage, operands: Sequence[Tensor], over: Any = (), finite: bool = False
+    stage: Stage,
+    operands: Sequence[Tensor],
+    over: Any = (),
+    finite: bool = False,
+    around: Any = (),
 ) -> None:
     """Let factors that are zero stand for the condition of a sum of products.
 
@@ -31,7 +35,9 @@ def guard_by_zeros(
     :func:`~tilewright.schedule.reindex.reindex` makes them. With ``over``, axes of the declaration,
     the sum goes on to leave out what is zero for all of them: the condition is what the old one,
     and the zeros of ``operands``, say where each of these axes is at its best; an axis of the sum
-    for which that is a number begins and ends there. The axes of the sum are those of
+    for which that is a number begins and ends there. What that comes to where axes of ``around``
+    are at their best too is said beside it: of the loops outside of these it then tells in which
+    iterations nothing counts, so that nothing is copied for them. The axes of the sum are those of
     ``op.reduce_axis`` afterwards.
 
     **This changes results where a factor is not finite**: zero times infinity is NaN, and spreads
@@ -91,13 +97,15 @@ def guard_by_zeros(
             mend="Use s.reindex on the factor that the condition is about, with all axes that "
             "stand in it, and name its copy among the operands",
         )
-    axes = _axes(stage, over)
+    axes, more = _axes(stage, over, "over"), _axes(stage, around, "around")
     kept: list[Expr] = []
     for condition in (*old, *zero) if axes else ():
         best = analyzer.simplify(_relaxed(analyzer, condition, axes))
         with analyzer.assume(logical_and(*kept)):
             if not analyzer.prove(best):
                 kept.append(best)
+    wide = [analyzer.simplify(_relaxed(analyzer, c, more)) for c in kept] if more else []
+    kept = list(dict.fromkeys((*(c for c in wide if not analyzer.prove(c)), *kept)))
     reduced = []
     with analyzer.assume(logical_and(*kept)):
         beyond = unproved_reads(analyzer, expanded(stage, body.source[0]), most=1)
@@ -154,13 +162,13 @@ def _factors(product: Expr) -> list[Load]:
     return found
 
 
-def _axes(stage: Stage, over: Any) -> set[Var]:
+def _axes(stage: Stage, over: Any, said: str) -> set[Var]:
     given = list(over) if isinstance(over, (list, tuple)) else [over]
     for axis in given:
         if not isinstance(axis, IterVar) or axis not in stage.roots:
             names = ", ".join(root.name for root in stage.roots)
             raise stage.error(
-                f"guard_by_zeros: over takes axes of the declaration, got {axis!r}",
+                f"guard_by_zeros: {said} takes axes of the declaration, got {axis!r}",
                 axis if isinstance(axis, IterVar) else None,
                 f"They are {names}",
             )

@@ -12,7 +12,7 @@ from tilewright.ir.expr import Expr, LetExpr, Load, Var
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import cast
 from tilewright.ir.visit import BottomUp, exprs, substitute
-from tilewright.schedule.relations import consumed, made
+from tilewright.schedule.relations import descended
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Attachment, Stage
 from tilewright.te.operation import ComputeOp, ExternOp, Operation
@@ -68,10 +68,9 @@ def normalize(schedule: Schedule) -> Schedule:
 def _innermost(parent: Stage, axis: IterVar | None) -> IterVar | None:
     """The loop that ``axis`` is, or the innermost of those that it was made into since a stage was
     attached to it."""
-    axes = {axis}
-    for relation in parent.relations:
-        if not axes.isdisjoint(consumed(relation)):
-            axes.update(made(relation))
+    if axis is None:
+        return None
+    axes = descended(parent.relations, [axis])
     leaves = [leaf for leaf in parent.leaf_iter_vars if leaf in axes]
     return leaves[-1] if leaves else axis
 

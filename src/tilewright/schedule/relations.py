@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -105,6 +105,15 @@ def consumed(relation: Relation) -> tuple[IterVar, ...]:
 def made(relation: Relation) -> tuple[IterVar, ...]:
     """The axes that a relation makes."""
     return tuple(axis for axis in children(relation) if axis not in parents(relation))
+
+
+def descended(relations: list[Relation], axes: Iterable[IterVar]) -> set[IterVar]:
+    """``axes``, and all that was made of one of them."""
+    found = set(axes)
+    for relation in relations:
+        if not found.isdisjoint(consumed(relation)):
+            found.update(made(relation))
+    return found
 
 
 def said(relation: Relation) -> str:

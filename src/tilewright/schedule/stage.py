@@ -375,11 +375,13 @@ class Stage:
 
         set_store_predicate(self, predicate)
 
-    def guard_by_zeros(self, *operands: Tensor, over: Any = (), finite: bool = False) -> None:
+    def guard_by_zeros(
+        self, *operands: Tensor, over: Any = (), finite: bool = False, around: Any = ()
+    ) -> None:
         """See :func:`tilewright.schedule.guard_by_zeros.guard_by_zeros`."""
         from tilewright.schedule.guard_by_zeros import guard_by_zeros
 
-        guard_by_zeros(self, operands, over, finite)
+        guard_by_zeros(self, operands, over, finite, around)
 
     def transform_layout(self, mapping: Any) -> list[Any]:
         """See :func:`tilewright.schedule.transform_layout.transform_layout`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,12 +17,12 @@ from tilewright.ir.dtype import dtype
 from tilewright.select.cost import DESCRIBED, cost
 from tilewright.target.devices import WARP
 from tilewright.topi.gpu.depthwise_plane_gradient import ROW_FLOATS
-from tilewright.topi.gpu.toeplitz import shared_bytes
 from tilewright.topi.nn.depthwise_plane_products import PLACES, PlaneProducts
 from tilewright.topi.nn.depthwise_row_products import ROWS, RowProducts
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
-from tilewright.topi.nn.depthwise_toeplitz_staged import IMAGES, StagedToeplitz
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.band_tiles import GROUP_ROWS
+from tilewright.topi.pieces.bands import Bands, StagedBands
 from tilewright.topi.templates import TEMPLATES
 
 #: Rows of a product of a warp, and threads of a warpgroup.
@@ -31,6 +31,10 @@ _WARP_ROWS, _GROUP = 16, 4 * WARP
 _PAIR = _WARP_ROWS * 2 * PLACES * PLACES
 #: Registers of a thread that hold neither sums nor images.
 _OTHERS = 40
+
+
+#: How a problem is cut into products, in TF32 and in 16 bits.
+Cut: TypeAlias = Toeplitz | Bands
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,14 @@ def _along(tile: Any) -> int:
     return int(vars(tile).get("channels", 1))
 
 
-def _met(cut: Toeplitz, tiles: int, rows: int, steps: int) -> float:
+def _cut(p: Conv, images: int, rows: int, columns: int, whole: int = 1) -> Cut:
+    """Products of ``images`` images, of ``whole`` in a block, or of rows of one."""
+    if p.dtype == "float32":
+        return Toeplitz(p, rows, columns, whole)
+    return Bands(p, images, rows, columns)
+
+
+def _met(cut: Cut, tiles: int, rows: int, steps: int) -> float:
     """Rows of the image that each of ``tiles`` of ``rows`` output rows meets, in the mean: those in
     the padding are not multiplied."""
     (stride, _), (top, _), height = cut.stride, cut.before, cut.image[0]
@@ -116,7 +127,7 @@ def _met(cut: Toeplitz, tiles: int, rows: int, steps: int) -> float:
                  .mean())  # fmt: skip
 
 
-def _met_taps(cut: Toeplitz) -> float:
+def _met_taps(cut: Cut) -> float:
     """Rows of the filter that meet a tile of rows of one image, in the mean."""
     (stride, _), (step, _), (top, _) = cut.stride, cut.dilation, cut.before
     first = np.arange(cut.tiles[0])[:, None] * cut.rows * stride - top
@@ -125,27 +136,29 @@ def _met_taps(cut: Toeplitz) -> float:
     return float(met.sum(1).mean())
 
 
-def _deep(cut: Toeplitz) -> float:
+def _deep(cut: Cut) -> float:
     """Columns of the image by which one tile of results is multiplied; of float32, as many as
     there are blocks with taps."""
-    if cut.problem.dtype != "float32":
+    if isinstance(cut, Bands):
         return cut.depth
     return 8 * cut.products / (cut.columns / 8) * _times(cut.problem)
 
 
 def _by_images(
-    p: Conv, tile: Any, rate: str, cut: Toeplitz, lanes: int, teams: int, tiles: int
+    p: Conv, tile: Any, rate: str, images: int, lanes: int, teams: int, tiles: int
 ) -> Products:
-    """Products whose rows are ``cut.images`` images, in ``tiles`` of registers."""
+    """Products whose rows are ``images`` images of all ``teams``, in ``tiles`` of registers."""
+    cut = _cut(p, images // teams, tile.rows, tile.columns, images)
     (height, width), along = cut.result, _along(tile)
     down, across = -(-height // tile.rows), -(-width // tile.columns)
     below = -(-down // (tile.groups * tile.turns))
-    many = -(-p.batch // cut.images)
-    own, warps = cut.images // teams, tile.groups * teams
+    many = -(-p.batch // images)
+    own, warps = images // teams, tile.groups * teams
     met = _met(cut, down, tile.rows, cut.steps) * tile.turns * along
     blocks = many * -(-p.result_channels // along) * across * below
-    built = shared_bytes(cut)
-    if p.dtype == "float32":  # rows of taps, of which a thread makes what it multiplies
+    if isinstance(cut, Bands):
+        built = cut.matrix_bytes
+    else:  # rows of taps, of which a thread makes what it multiplies
         built = cut.stride[0] * cut.matrices * (cut.depth + cut.columns) * 8
     held = tiles * (tile.rows * tile.columns / 2 + tile.stages * cut.depth / 4)
     loads = own * cut.depth * _size(p)
@@ -157,45 +170,45 @@ def _by_images(
         rounds=met, ahead=(tile.stages - 1) * loads * warps, width=tile.rows * tile.columns,
         depth=cut.depth, chunks=1,
         spare=(down * tile.rows / height, across * tile.columns / width,
-               many * cut.images / p.batch, below * tile.groups * tile.turns / down),
+               many * images / p.batch, below * tile.groups * tile.turns / down),
     )  # fmt: skip
 
 
 def _direct(p: Conv, tile: Any) -> Products:
-    cut = Toeplitz(p, tile.rows, tile.columns, IMAGES)
-    return _by_images(p, tile, "wgmma", cut, _GROUP, 1, 1)
+    return _by_images(p, tile, "wgmma", GROUP_ROWS, _GROUP, 1, 1)
 
 
 def _warps(p: Conv, tile: Any) -> Products:
-    cut = Toeplitz(p, tile.rows, tile.columns, _WARP_ROWS * tile.images * tile.teams)
-    return _by_images(p, tile, "mma", cut, WARP, tile.teams, tile.images)
+    images = _WARP_ROWS * tile.images * tile.teams
+    return _by_images(p, tile, "mma", images, WARP, tile.teams, tile.images)
 
 
 def _staged(p: Conv, tile: Any) -> Products:
-    cut = StagedToeplitz(p, tile.rows, tile.columns, IMAGES, tile.groups, tile.staged)
+    cut = StagedBands(p, GROUP_ROWS, tile.rows, tile.columns, tile.groups, tile.staged)
     (height, width), along = cut.result, _along(tile)
     down, across = -(-height // tile.rows), -(-width // tile.columns)
-    below, many = -(-down // (tile.groups * tile.turns)), -(-p.batch // IMAGES)
+    below, many = -(-down // (tile.groups * tile.turns)), -(-p.batch // GROUP_ROWS)
     blocks = many * -(-p.result_channels // along) * across * below
     turns = tile.turns * along
     met = _met(cut, down, tile.rows, cut.steps) * turns
     met_all = _met(cut, below * tile.turns, cut.block_rows, cut.block_steps) * turns
-    row, built = IMAGES * cut.depth * _size(p), shared_bytes(cut)
+    row, built = GROUP_ROWS * cut.depth * _size(p), cut.matrix_bytes
     high = tile.stages * tile.staged * cut.stride[0] if tile.staged else cut.image[0]
     rounds = -(-cut.block_steps // tile.staged) * turns if tile.staged else along
     return Products(
-        rate="wgmma", multiplies=met * IMAGES * cut.columns * tile.rows * cut.depth * tile.groups,
+        rate="wgmma",
+        multiplies=met * GROUP_ROWS * cut.columns * tile.rows * cut.depth * tile.groups,
         threads=_GROUP * tile.groups, blocks=blocks, held=tile.rows * tile.columns / 2 + _OTHERS,
         shared=built + high * row, built=built * along, loaded=blocks * met_all * row, rows=met_all,
         rounds=rounds, ahead=((tile.stages - 1) * tile.staged or cut.image[0]) * row,
         width=tile.rows * tile.columns, depth=cut.depth, chunks=1,
-        spare=(down * tile.rows / height, across * tile.columns / width, many * IMAGES / p.batch,
-               below * tile.groups * tile.turns / down),
+        spare=(down * tile.rows / height, across * tile.columns / width,
+               many * GROUP_ROWS / p.batch, below * tile.groups * tile.turns / down),
     )  # fmt: skip
 
 
 def _rows(p: Conv, tile: Any) -> Products:
-    cut = Toeplitz(p, _WARP_ROWS * tile.tiles, tile.columns, 1)
+    cut = _cut(p, 1, _WARP_ROWS * tile.tiles, tile.columns)
     (height, width), (down, across) = cut.result, cut.tiles
     below, many, warps = (
         -(-down // tile.groups),
@@ -217,13 +230,13 @@ def _rows(p: Conv, tile: Any) -> Products:
     )  # fmt: skip
 
 
-def _held(cut: Toeplitz, tile: Any) -> float:
+def _held(cut: Cut, tile: Any) -> float:
     """Registers for sums and rows of an image."""
     return float(tile.tiles * (tile.columns * 2 + tile.stages * cut.depth / 4))
 
 
 def _gradient(p: Conv, tile: Any) -> Products:
-    cut = Toeplitz(p, _WARP_ROWS * tile.tiles, tile.columns, 1)
+    cut = _cut(p, 1, _WARP_ROWS * tile.tiles, tile.columns)
     (height, width), (down, across) = cut.result, cut.tiles
     turns, many = -(-p.batch // tile.chunks), -(-tile.chunks // tile.teams)
     blocks = many * p.out_channels * down * across

@@ -40,10 +40,17 @@ _REGISTER = 4
 @dataclass(frozen=True)
 class Held:
     """Where the bits of a buffer's indices go; ``packed`` are those that count the elements of one
-    register, the lowest first."""
+    register, the lowest first, and ``group`` the number of threads, where bits do not tell all of
+    them apart."""
 
     bits: Mapping[Place, Bit]
     packed: tuple[Place, ...] = ()
+    group: int = 0
+
+    @property
+    def lanes(self) -> int:
+        """The number of threads that hold it together."""
+        return self.group or 1 << sum(bit is not None for bit in self.bits.values())
 
 
 def spread(
@@ -108,7 +115,14 @@ def distribution_of(buffer: Buffer, held: Held) -> Distribution | None:
     for d in range(len(shape)):
         count = max((b + 1 for dim, b in held.bits if dim == d), default=0)
         found.append(tuple(held.bits.get((d, b)) for b in range(count)))
-    return Distribution(shape, tuple(found), held.packed)
+    group = held.group if shared_bits(held) else 0
+    return Distribution(shape, tuple(found), held.packed, group)
+
+
+def shared_bits(held: Held) -> list[int]:
+    """The bits of the lane that are none of an index."""
+    used = set(held.bits.values())
+    return [b for b in range(held.lanes.bit_length() - 1) if b not in used]
 
 
 def slot_values(extents: Sequence[int], fragment: Sequence[Sequence[str]]) -> list[list[int]]:

@@ -29,6 +29,7 @@ from tilewright.ir.ops import (
     logical_or,
     popcount,
     power,
+    reinterpret,
     select,
     truncdiv,
     truncmod,
@@ -39,7 +40,7 @@ from tilewright.ir.tf32 import round_tf32, truncate_tf32
 __all__ = [
     "all", "abs", "any", "address_of", "call_extern", "cast", "ceildiv", "clip", "const", "div",
     "floordiv", "floormod", "fma", "if_then_else", "indexdiv", "indexmod", "isnan", "logical_not",
-    "popcount", "power", "select", "truncdiv", "truncmod",
+    "popcount", "power", "reinterpret", "select", "truncdiv", "truncmod",
     "exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "expm1", "sqrt", "rsqrt", "sin",
     "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf", "erfc", "sigmoid",
     "floor", "ceil", "round", "trunc", "nearbyint", "round_tf32", "truncate_tf32",

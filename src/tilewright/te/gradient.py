@@ -44,7 +44,7 @@ _FUNCTIONS: dict[str, Callable[[Expr, Expr], Any]] = {
     "abs": lambda x, y: ops.select(x < 0, ops.const(-1, x.dtype), ops.const(1, x.dtype)),
 }
 #: Functions whose derivative is 0 wherever they have one.
-_STEPS = ("floor", "ceil", "round", "trunc", "nearbyint", "popcount", "isnan")
+_STEPS = ("floor", "ceil", "round", "trunc", "nearbyint", "popcount", "isnan", "bits_of_float")
 
 
 def gradient(output: Tensor, inputs: Tensor | Sequence[Tensor], head: Tensor | None = None) -> Any:

@@ -24,6 +24,7 @@ class ScanOp(ComputeOp):
     inits: tuple[Tensor, ...]
     updates: tuple[Tensor, ...]
     states: tuple[Tensor, ...]
+    apart: tuple[tuple[IterVar, ...], ...] = ()  # the axes of each output, where shapes differ
 
     @property
     def scan_axis(self) -> IterVar:
@@ -33,6 +34,8 @@ class ScanOp(ComputeOp):
     @property
     def spatial_axis_(self) -> tuple[IterVar, ...]:
         """The other axes, output by output, under TVM's name."""
+        if self.apart:
+            return self.axis[1:]
         return self.axis[1:] * len(self.outputs)
 
     @property
@@ -43,6 +46,12 @@ class ScanOp(ComputeOp):
         made = ScanOp.__new__(ScanOp)
         made.__dict__.update(self.__dict__)
         made.body, made.axis = body, self.axis if axis is None else axis
+        return made
+
+    def part(self, k: int) -> ComputeOp:
+        """What computes the output ``k`` alone, of states of different shapes."""
+        made = ComputeOp.derive(self, (self.body[k],), self.apart[k])
+        made.outputs = (self.outputs[k],)
         return made
 
     def steps(self) -> list[Any]:
@@ -75,7 +84,7 @@ def scan(
 
     Parameters
     ----------
-    init : the first rows, computed; several tensors for several states, of one shape.
+    init : the first rows, computed; several tensors for several states, of as many rows.
     update : of the shape of the result, computed; element ``[t, ...]`` reads ``state`` at rows
         before ``t``.
     state_placeholder : stands for the result in ``update``, and has its shape.
@@ -101,7 +110,7 @@ def scan(
             f"scan {name}: {len(inits)} initial tensors, {len(updates)} updates and {len(states)} "
             "states, which are to be as many"
         )
-    whole = updates[0].shape
+    steps = updates[0].shape[:1]
     for first, step, state in zip(inits, updates, states, strict=True):
         if not isinstance(state.op, PlaceholderOp):
             raise LanguageError(f"scan {name}: the state {state.name} is to be a te.placeholder")
@@ -110,36 +119,49 @@ def scan(
                 raise LanguageError(
                     f"scan {name}: {made.name} is to be made by a te.compute of its own"
                 )
-        if state.shape != whole or step.shape != whole or first.shape[1:] != whole[1:]:
+        if not state.shape or state.shape != step.shape or first.shape[1:] != step.shape[1:]:
             raise LanguageError(
                 f"scan {name}: the state {state.name} {list(state.shape)}, its update "
                 f"{list(step.shape)} and the rows before it {list(first.shape)} are to have one "
                 "shape but for the first dimension of the last"
             )
-        if not first.dtype == step.dtype == state.dtype or first.shape[0] != inits[0].shape[0]:
+        if not first.dtype == step.dtype == state.dtype:
             raise LanguageError(
-                f"scan {name}: {first.name}, {step.name} and {state.name} are to be of one type, "
-                "and all initial tensors of as many rows"
+                f"scan {name}: {first.name}, {step.name} and {state.name} are to be of one type"
             )
-    rows = inits[0].shape[0]
-    if isinstance(whole[0], Var) and isinstance(rows, IntImm):  # which the host checks from now on
-        whole[0].demand(rows.value)
+        if state.shape[:1] != steps or first.shape[:1] != inits[0].shape[:1]:
+            raise LanguageError(
+                f"scan {name}: all states are to have as many rows, and as many of them before "
+                f"the first step: {state.name} has {state.shape[0]} and {first.shape[0]}, "
+                f"{states[0].name} has {steps[0]} and {inits[0].shape[0]}"
+            )
+    begin, end = inits[0].shape[0], steps[0]
+    if isinstance(end, Var) and isinstance(begin, IntImm):  # which the host checks from now on
+        end.demand(begin.value)
     op = ScanOp(name, tag, attrs)
     op.inits, op.updates, op.states = inits, updates, states
-    begin = inits[0].shape[0]
-    steps = Range.from_extent(begin, sub(whole[0], begin))
-    op.axis = (
-        declared(IterVar(steps, Var.make(f"{name}.idx", whole[0].dtype), "data")),
-        *(
-            declared(IterVar(Range.from_extent(0, e), Var.make(f"{name}.i{k}", e.dtype), "data"))
-            for k, e in enumerate(whole[1:], 1)
-        ),
-    )
-    indices = tuple(a.var for a in op.axis)
-    op.body = tuple(step(*indices) for step in updates)
+    count = Range.from_extent(begin, sub(end, begin))
+    along = declared(IterVar(count, Var.make(f"{name}.idx", end.dtype), "data"))
+
+    def axes(shape: tuple[Expr, ...], name: str) -> tuple[IterVar, ...]:
+        found = [
+            IterVar(Range.from_extent(0, e), Var.make(f"{name}{k}", e.dtype), "data")
+            for k, e in enumerate(shape[1:], 1)
+        ]
+        return (along, *map(declared, found))
+
+    if all(state.shape == states[0].shape for state in states):
+        op.axis = axes(states[0].shape, f"{name}.i")
+        op.body = tuple(step(*(a.var for a in op.axis)) for step in updates)
+    else:
+        op.apart = tuple(axes(s.shape, f"{name}.v{k}.i") for k, s in enumerate(states))
+        op.axis = tuple(dict.fromkeys(a for own in op.apart for a in own))
+        op.body = tuple(
+            step(*(a.var for a in own)) for step, own in zip(updates, op.apart, strict=True)
+        )
     names = [name] if len(states) == 1 else [f"{name}.v{k}" for k in range(len(states))]
     op.outputs = tuple(
-        Tensor(op, k, make_buffer(n, whole, state.dtype))
+        Tensor(op, k, make_buffer(n, state.shape, state.dtype))
         for k, (n, state) in enumerate(zip(names, states, strict=True))
     )
     return op.outputs if isinstance(init, (list, tuple)) else op.outputs[0]

@@ -4,10 +4,11 @@ from tilewright.ir.errors import ProblemError
 from tilewright.topi import nn, utils
 from tilewright.topi.declared import Declared
 from tilewright.topi.elementwise import clip, exp, identity, negative, relu, sigmoid, sqrt, tanh
-from tilewright.topi.operators import Conv, Conv3d, Gemm
+from tilewright.topi.operators import Attention, Conv, Conv3d, Gemm
 from tilewright.topi.problem import Problem, TensorType
 
 __all__ = [
+    "Attention",
     "Conv",
     "Conv3d",
     "Declared",

@@ -87,10 +87,15 @@ def _cast(v: Any, dtype: str) -> Any:
     return v.astype(dtype)
 
 
+def _reinterpret(v: Any, dtype: str) -> Any:
+    return te.reinterpret(dtype, v)
+
+
 #: What each element becomes, by the name of the function; further parameters are attributes.
 ELEMENTS: dict[str, Callable[..., Any]] = {
     "abs": _absolute, "negative": lambda v: -v, "sign": _sign, "identity": lambda v: v,
     "reciprocal": lambda v: te.const(1, v.dtype) / v, "cast": _cast,
+    "reinterpret": _reinterpret,
     "exp": te.exp, "log": te.log, "sqrt": te.sqrt, "rsqrt": te.rsqrt, "erf": te.erf,
     "sin": te.sin, "cos": te.cos, "tan": te.tan, "asin": te.asin, "acos": te.acos,
     "atan": te.atan, "sinh": te.sinh, "cosh": te.cosh, "tanh": te.tanh, "asinh": _asinh,

@@ -64,6 +64,7 @@ FUNCTIONS: dict[str, Function] = {
         argmax=reduction.argmax,
         argmin=reduction.argmin,
         avg_pool=pooling.avg_pool,
+        cumprod=reduction.cumprod,
         cumsum=reduction.cumsum,
         log_softmax=softmax.log_softmax,
         max=reduction.max,

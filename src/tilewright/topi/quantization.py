@@ -12,8 +12,16 @@ from tilewright.topi.broadcast import BROADCAST, common_shape, read, shape_of
 
 
 def quantize(x: Tensor, scale: Tensor | float, zero: Tensor | int, dtype: str) -> Tensor:
-    """``round(x / scale) + zero``, ties to even, saturated, as integers of type ``dtype``. Scale
-    and zero point are numbers, or tensors that are broadcast to ``x``."""
+    """``round(x / scale) + zero``, ties to even, saturated, as integers of type ``dtype``, or as
+    the nearest floats of 8 bits. Scale and zero point are numbers, or tensors that are broadcast to
+    ``x``."""
+    if _dtype(dtype).is_float8:
+
+        def nearest(*i: Any) -> Any:
+            found = x[i] / _number(scale, i, x.dtype)
+            return (found if _is_zero(zero) else found + _number(zero, i, x.dtype)).astype(dtype)
+
+        return _of(x, (scale, zero), nearest, "quantize")
     low, high = int_range(_dtype(dtype))
 
     def element(*i: Any) -> Any:
@@ -41,12 +49,17 @@ def dequantize(q: Tensor, scale: Tensor | float, zero: Tensor | int) -> Tensor:
     kind = scale.dtype if isinstance(scale, Tensor) else "float32"
 
     def element(*i: Any) -> Any:
-        whole = q[i].astype("int32")
-        if not (isinstance(zero, int) and zero == 0):
-            whole = whole - _number(zero, i, "int32")
+        wide = kind if q.dtype.is_float8 else "int32"
+        whole = q[i].astype(wide)
+        if not _is_zero(zero):
+            whole = whole - _number(zero, i, wide)
         return whole.astype(kind) * _number(scale, i, kind)
 
     return _of(q, (scale, zero), element, "dequantize")
+
+
+def _is_zero(zero: Tensor | float) -> bool:
+    return not isinstance(zero, Tensor) and zero == 0
 
 
 def _is_usual(scale: Tensor | float) -> bool:

@@ -128,6 +128,17 @@ def _place(x: Tensor, extreme: Tensor, axis: int, keepdims: bool, last: bool, na
 def cumsum(x: Tensor, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """The sum of an element and those before it; of those alone that are before it where it is
     ``exclusive``, and of those behind with ``reverse``."""
+    return _running(te.sum, 0, x, axis, exclusive, reverse, "cumsum")
+
+
+def cumprod(x: Tensor, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
+    """The product of what :func:`cumsum` adds."""
+    return _running(te.prod, 1, x, axis, exclusive, reverse, "cumprod")
+
+
+def _running(
+    combine: Any, neutral: int, x: Tensor, axis: int, exclusive: bool, reverse: bool, name: str
+) -> Tensor:
     axis = dimension(axis, x.ndim)
     r = te.reduce_axis((0, shape_of(x)[axis]), "r")
 
@@ -136,10 +147,10 @@ def cumsum(x: Tensor, axis: int, exclusive: bool = False, reverse: bool = False)
         inside = r > at if exclusive else r >= at
         if not reverse:
             inside = r < at if exclusive else r <= at
-        value = te.if_then_else(inside, x[(*i[:axis], r, *i[axis + 1 :])], te.const(0, x.dtype))
-        return te.sum(value, axis=r)
+        there = x[(*i[:axis], r, *i[axis + 1 :])]
+        return combine(te.if_then_else(inside, there, te.const(neutral, x.dtype)), axis=r)
 
-    made: Tensor = te.compute(x.shape, element, name="cumsum", tag=REDUCE)
+    made: Tensor = te.compute(x.shape, element, name=name, tag=REDUCE)
     return made
 
 

@@ -11,6 +11,7 @@ except ImportError as error:
     raise ImportError("tilewright.torch needs PyTorch: pip install torch") from error
 
 from tilewright.torch.any_operator import compute
+from tilewright.torch.attention import scaled_dot_product_attention
 from tilewright.torch.compile import CompileReport, compile_
 from tilewright.torch.convolutions import (
     conv1d,
@@ -39,5 +40,6 @@ __all__ = [
     "Explanation", "GroupedConv2d", "MergeReport", "Report", "compile_", "compute", "conv1d",
     "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "depthwise_conv1d", "depthwise_conv2d", "depthwise_conv_transpose2d", "explain",
-    "linear", "merge_branches_", "optimize_", "portable", "set_policy", "share_threads", "undo_",
+    "linear", "merge_branches_", "optimize_", "portable",
+    "scaled_dot_product_attention", "set_policy", "share_threads", "undo_",
 ]  # fmt: skip

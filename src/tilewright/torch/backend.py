@@ -12,8 +12,6 @@ from tilewright.ir.errors import ArgumentError
 
 #: What ``options`` may say, with defaults.
 OPTIONS: Mapping[str, Any] = {"freeze": True, "shapes": 16}
-#: Operators that stay with PyTorch, and would be slower in parts: it has a kernel for the whole.
-_WHOLE = ("_scaled_dot_product_flash_attention_for_cpu",)
 
 
 def tilewright(
@@ -99,7 +97,4 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     from tilewright.graph.fx.convert import converter
 
     table = core_aten_decompositions()
-    return {
-        op: made for op, made in table.items()
-        if converter(op) is None and op.overloadpacket.__name__ not in _WHOLE
-    }  # fmt: skip
+    return {op: made for op, made in table.items() if converter(op) is None}

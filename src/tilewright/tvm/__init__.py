@@ -306,5 +306,5 @@ testing: Any = _Namespace(
     fixture=_parametrize.fixture,
     plugin=_Plugin(),
     utils=_Namespace("testing.utils", get_dtype_range=_parametrize.get_dtype_range),
-    **{f"requires_{kind}": _parametrize.requirement(kind) for kind in _parametrize.REQUIREMENTS},
+    **{f"requires_{kind}": _parametrize.Requirement(kind) for kind in _parametrize.REQUIREMENTS},
 )

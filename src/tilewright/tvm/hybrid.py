@@ -124,8 +124,8 @@ class _Writer:
     def __init__(self, name: str, tree: ast.FunctionDef, known: dict[str, Any]) -> None:
         self.name, self.tree, self.values = name, tree, dict(known)
         self.ib: Any = None
-        last = next((n for n in reversed(tree.body) if isinstance(n, ast.Return)), None)
-        value = last.value if last is not None else None
+        last = tree.body[-1]
+        value = last.value if isinstance(last, ast.Return) else None
         parts = value.elts if isinstance(value, ast.Tuple) else [value]
         self.returned = [p.id for p in parts if isinstance(p, ast.Name)]
         if not self.returned or len(self.returned) != len(parts):
@@ -144,9 +144,11 @@ class _Writer:
         for node in self.tree.body:
             if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
                 continue
-            target, call = node.targets[0].id, _called(node.value)
+            target, (call, given) = node.targets[0].id, self.call(node.value)
             if call == "output_tensor":
-                shape, type = (self.value(a) for a in node.value.args)  # type: ignore[attr-defined]
+                if len(given) != 2:
+                    raise self.error(node, "output_tensor takes a shape and a type")
+                shape, type = map(self.value, given)
                 made[target] = tuple(shape), str(type)
             elif call != "allocate" and target not in self.changed:
                 self.values[target] = self.value(node.value)
@@ -154,6 +156,14 @@ class _Writer:
         if missing:
             raise self.error(self.tree, f"{missing[0]} is returned, but not made by output_tensor")
         return [made[n][0] for n in self.returned], [made[n][1] for n in self.returned]
+
+    def call(self, node: Any) -> tuple[str, list[ast.expr]]:
+        """The name of a function that is called, and its arguments; "" for what is no such call."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            return "", []
+        if node.keywords:
+            raise self.error(node, f"{node.func.id} takes its arguments by their places")
+        return node.func.id, node.args
 
     def write(self, buffers: dict[str, Any]) -> Any:
         self.ib = ir_builder.create()
@@ -177,21 +187,33 @@ class _Writer:
     def _pass(self, node: ast.stmt) -> None:
         pass
 
-    _return = _assert = _pass  # accesses are proved to be inside; assertions are for readers
+    _assert = _pass  # accesses are proved to be inside; assertions are for readers
+
+    def _return(self, node: ast.Return) -> None:
+        if node is not self.tree.body[-1]:
+            raise self.error(node, "a function returns at its end")
 
     def _assign(self, node: ast.Assign) -> None:
-        target, call = node.targets[0], _called(node.value)
+        if len(node.targets) > 1:
+            raise self.error(node, "one name or element is assigned to at a time")
+        target, (call, given) = node.targets[0], self.call(node.value)
         if call == "output_tensor":
             return
         if call == "allocate" and isinstance(target, ast.Name):
-            shape, type, *_ = *(self.value(a) for a in node.value.args), "float32"  # type: ignore[attr-defined]
-            self.values[target.id] = self.ib.allocate(str(type), shape, target.id, scope="local")
+            if not 1 <= len(given) <= 3:
+                raise self.error(node, "allocate takes a shape, and a type, and a scope")
+            shape, type, scope = self.memory(*map(self.value, given))
+            self.values[target.id] = self.ib.allocate(type, shape, target.id, scope=scope)
             return
         self._store(target, self.value(node.value))
 
+    def memory(self, shape: Any, dtype: Any = "float32", scope: str = "global") -> Any:
+        """What ``allocate`` is given; the memory of a function is its own where none is said."""
+        return shape, str(dtype), "local" if scope == "global" else scope
+
     def _augassign(self, node: ast.AugAssign) -> None:
-        value = _OPERATORS[type(node.op)](self.value(node.target), self.value(node.value))
-        self._store(node.target, value)
+        value = ast.copy_location(ast.BinOp(node.target, node.op, node.value), node)
+        self._store(node.target, self.value(value))
 
     def _store(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Subscript):
@@ -210,8 +232,10 @@ class _Writer:
             kept.memory[0] = value
 
     def _for(self, node: ast.For) -> None:
-        name, call = getattr(node.target, "id", "i"), _called(node.iter)
-        given = [self.value(a) for a in getattr(node.iter, "args", [])]
+        name, (call, args) = getattr(node.target, "id", "i"), self.call(node.iter)
+        given = [self.value(a) for a in args]
+        if node.orelse:
+            raise self.error(node, "loops have no else")
         if call == "bind":
             axis = te.thread_axis(given[0])
             with self.ib.new_scope():
@@ -263,7 +287,7 @@ class _Writer:
                 return _OPERATORS[type(op)](self.value(a))
             case ast.BoolOp(op, parts):
                 return _joined(isinstance(op, ast.And), [self.value(p) for p in parts])
-            case ast.Compare(first, signs, others):
+            case ast.Compare(first, signs, others) if all(type(op) in _OPERATORS for op in signs):
                 values = [self.value(v) for v in (first, *others)]
                 pairs = zip(signs, values, values[1:], strict=False)
                 return _joined(True, [_compared(type(op), a, b) for op, a, b in pairs])
@@ -272,8 +296,10 @@ class _Writer:
                 if not isinstance(held, Expr):
                     return self.value(a if held else b)
                 return te.if_then_else(held, self.value(a), self.value(b))
-            case ast.Call(ast.Name(name), args) if name in _WRITTEN:
-                return _WRITTEN[name](*map(self.value, args))
+            case ast.Call():
+                name, args = self.call(node)
+                if name in _WRITTEN:
+                    return _WRITTEN[name](*map(self.value, args))
         raise self.error(node, f"{ast.unparse(node)} is no expression of scripts")
 
     def _named(self, node: ast.Name, name: str) -> Any:
@@ -294,10 +320,6 @@ class _Variable:
 
 def _is_store(node: ast.Name) -> bool:
     return isinstance(node.ctx, ast.Store)
-
-
-def _called(node: Any) -> str:
-    return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
 
 
 def _compared(op: type, a: Any, b: Any) -> Any:

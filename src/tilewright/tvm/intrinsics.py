@@ -107,7 +107,8 @@ def decl_tensor_intrin(
             tuple(a.var for a in op.axis) if t is op.outputs[0] else reads[t].indices
         )
         places[t] = tuple(k for k, i in enumerate(indices) if i in names)
-        strides = made[t].layout.strides if made[t].layout else (None,) * len(indices)  # type: ignore[union-attr]
+        layout = made[t].layout
+        strides = layout.strides if layout is not None else (None,) * len(indices)
         operands.append(
             Argument(
                 t.name,
@@ -134,8 +135,7 @@ def decl_tensor_intrin(
 
     digest = hashlib.sha256(f"{declared}{operands}{value}{body}{overwrites}".encode()).hexdigest()
     unique = f"{name}.{op.name}.{digest[:12]}"
-    if unique in INSTRUCTIONS:
-        del INSTRUCTIONS[unique]
+    INSTRUCTIONS.pop(unique, None)
     return decl_instruction(
         unique,
         declared,

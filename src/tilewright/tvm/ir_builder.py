@@ -59,8 +59,14 @@ class IRBuilder:
     """Collects statements; :meth:`get` returns them as one."""
 
     def __init__(self) -> None:
-        self._open: list[list[Callable[[Stmt], Stmt] | Stmt]] = [[]]
-        self._branch: list[If | None] = [None]
+        self._open: list[list[Callable[[Stmt], Stmt] | Stmt]] = []
+        self._branch: list[If | None] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        """Open a sequence of statements."""
+        self._open.append([])
+        self._branch.append(None)
 
     def emit(self, stmt: Any) -> None:
         """Add a statement, or an expression for its effect."""
@@ -81,8 +87,7 @@ class IRBuilder:
     @contextmanager
     def _nested(self) -> Iterator[list[Stmt]]:
         inner: list[Stmt] = []
-        self._open.append([])
-        self._branch.append(None)
+        self._begin()
         yield inner
         inner.append(self._closed())
 
@@ -159,11 +164,11 @@ class IRBuilder:
         return ops.as_condition(expr)
 
     def get(self) -> Stmt:
-        """The program; nothing may be open."""
+        """The program; nothing may be open. The builder is empty then."""
         if len(self._open) != 1:
             raise LanguageError("ir_builder: a scope is still open")
         body = self._closed()
-        self.__init__()  # type: ignore[misc]
+        self._begin()
         return body
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -20,20 +22,21 @@ REQUIREMENTS = {
 }  # fmt: skip
 
 
-def requirement(kind: str) -> Callable[..., Any]:
+class Requirement:
     """A decorator that skips tests where this machine has no such device."""
 
-    def decorate(*given: Any, **_: Any) -> Any:
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __call__(self, *given: Any, **_: Any) -> Any:
         import pytest
 
-        mark = pytest.mark.skipif(not available(), reason=f"needs {kind}")
+        mark = pytest.mark.skipif(not self.run_time_check(), reason=f"needs {self.kind}")
         return mark(given[0]) if given and callable(given[0]) else mark
 
-    def available() -> bool:
-        return bool(REQUIREMENTS[kind] and device_enabled(REQUIREMENTS[kind]))
-
-    decorate.run_time_check = available  # type: ignore[attr-defined]
-    return decorate
+    def run_time_check(self) -> bool:
+        """Whether the device is there."""
+        return bool(REQUIREMENTS[self.kind] and device_enabled(REQUIREMENTS[self.kind]))
 
 
 def get_dtype_range(dtype: str) -> tuple[float, float]:
@@ -63,6 +66,18 @@ def parameter(*values: Any, ids: Any = None, by_dict: Any = None) -> Any:
     return fixture
 
 
+@dataclass(frozen=True, eq=False)
+class _Column:
+    """What a fixture of :func:`parameters` takes its values from."""
+
+    rows: tuple[Any, ...]
+    values: tuple[Any, ...]
+    ids: Any
+
+
+_columns: WeakKeyDictionary[Callable[..., Any], _Column] = WeakKeyDictionary()
+
+
 def parameters(*rows: Any, ids: Any = None) -> Any:
     """One fixture a column; a test that takes several of them takes the rows in turn.
 
@@ -70,15 +85,14 @@ def parameters(*rows: Any, ids: Any = None) -> Any:
     """
     import pytest
 
-    columns = []
-    for column in zip(*rows, strict=True):
-
+    def column(values: tuple[Any, ...]) -> Any:
         def value(*_: Any, request: Any) -> Any:
             return request.param
 
-        value.rows, value.column, value.ids = rows, column, ids  # type: ignore[attr-defined]
-        columns.append(pytest.fixture(value))
-    return tuple(columns)
+        _columns[value] = _Column(rows, values, ids)
+        return pytest.fixture(value)
+
+    return tuple(map(column, zip(*rows, strict=True)))
 
 
 def fixture(*given: Any, **_: Any) -> Any:
@@ -122,14 +136,14 @@ def _running(targets: Any = ()) -> list[Any]:
 
 def pytest_generate_tests(metafunc: Any) -> None:
     """Give a test the rows of :func:`parameters`, and the targets that run where it names none."""
-    groups: dict[int, list[tuple[str, Any]]] = {}
+    groups: dict[int, list[tuple[str, _Column]]] = {}
     for name, found in metafunc.definition._fixtureinfo.name2fixturedefs.items():
-        function = found[-1].func
-        if hasattr(function, "rows"):
-            groups.setdefault(id(function.rows), []).append((name, function))
+        column = _columns.get(getattr(found[-1].func, "__func__", found[-1].func))
+        if column is not None:
+            groups.setdefault(id(column.rows), []).append((name, column))
     for columns in groups.values():
         names = [name for name, _ in columns]
-        values = list(zip(*(function.column for _, function in columns), strict=True))
+        values = list(zip(*(column.values for _, column in columns), strict=True))
         metafunc.parametrize(names, values, indirect=True, ids=columns[0][1].ids)
     marks = metafunc.definition.iter_markers("parametrize")
     given = {name.strip() for mark in marks for name in _names(mark.args[0])}

@@ -246,6 +246,8 @@ class _Registers:
         together = any(isinstance(x.stmt, Instr) for x in access.node.ancestors)
         if held is not None and not access.opaque and (access.write or together):
             lane = instance.form(held.lane(access.indices))
+            for b in held.shared:  # which all threads that differ in it do alike
+                lane = plus(lane, times(system.column("shared", 0, 1), 1 << b))
             system.require(minus(lane, own), equal=True)
         if access.buffer.scope == "warp" and access.write:
             own, writer = _any(system), own

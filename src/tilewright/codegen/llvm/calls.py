@@ -10,7 +10,7 @@ from tilewright.codegen.llvm.types import FLOAT32, cast, widen
 from tilewright.ir import expr as E
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr
-from tilewright.ir.ops import FLOAT_FUNCTIONS
+from tilewright.ir.ops import BITS_FUNCTIONS, FLOAT_FUNCTIONS
 
 if TYPE_CHECKING:
     from tilewright.codegen.llvm.expr import Expressions
@@ -27,6 +27,8 @@ def write(w: Expressions, e: E.Call) -> Value:
     source = e.args[0].dtype
     if name == "popcount":
         return w.b.intrinsic("ctpop", args[0])
+    if name in BITS_FUNCTIONS:
+        return w.b.convert("bitcast", args[0], w.types.register(t))
     if name == "abs" and t.is_int:
         return w.b.call(
             args[0].type, f"llvm.abs.{mangled(args[0].type)}", [*args, Value("i1", "false")]

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.graph.errors import ModelError
-from tilewright.graph.fx import elementwise, normalization, products, reduction, shapes, windows
+from tilewright.graph.fx import (
+    attention,
+    elementwise,
+    normalization,
+    products,
+    reduction,
+    shapes,
+    windows,
+)
 from tilewright.graph.fx.operation import Converter, Operation
 from tilewright.graph.value import Value
 from tilewright.ir.errors import TilewrightError
@@ -15,6 +23,7 @@ from tilewright.ir.errors import TilewrightError
 CONVERTERS: dict[str, Converter] = {
     **elementwise.CONVERTERS, **reduction.CONVERTERS, **shapes.CONVERTERS,
     **windows.CONVERTERS, **products.CONVERTERS, **normalization.CONVERTERS,
+    **attention.CONVERTERS,
 }  # fmt: skip
 
 

@@ -10,20 +10,25 @@ import numpy as np
 from tilewright.graph.errors import ModelError
 from tilewright.graph.graph import Graph
 from tilewright.graph.onnx import (
+    displaced,
     einsum,
     elementwise,
-    grid_sample,
+    fourier,
     normalization,
     products,
     quantization,
     recurrent,
     reduction,
+    regions,
     resize,
     scatter,
+    selected,
     shapes,
+    training,
     windows,
 )
 from tilewright.graph.onnx.control import CONTROL, inner_graph
+from tilewright.graph.onnx.narrow import NARROW, Narrow, carried, result_of
 from tilewright.graph.onnx.operation import Operation
 from tilewright.graph.onnx.schema import check_node
 from tilewright.graph.onnx.types import dtype_of
@@ -34,7 +39,9 @@ CONVERTERS = {
     **elementwise.CONVERTERS, **reduction.CONVERTERS, **shapes.CONVERTERS,
     **windows.CONVERTERS, **products.CONVERTERS, **normalization.CONVERTERS,
     **resize.CONVERTERS, **quantization.CONVERTERS, **einsum.CONVERTERS,
-    **recurrent.CONVERTERS, **scatter.CONVERTERS, **grid_sample.CONVERTERS,
+    **recurrent.CONVERTERS, **scatter.CONVERTERS, **displaced.CONVERTERS,
+    **selected.CONVERTERS, **fourier.CONVERTERS, **training.CONVERTERS,
+    **regions.CONVERTERS,
 }  # fmt: skip
 #: Nodes of a model, at most, those of loops as often as they run.
 MOST = 1 << 14
@@ -49,13 +56,18 @@ def unsupported(graph: Any) -> list[str]:
     """The operators of an ONNX graph, and of graphs inside of it, that are not converted."""
     found: dict[str, None] = {}
     for node in graph.node:
-        known = node.domain in _DOMAINS and (node.op_type in CONVERTERS or node.op_type in CONTROL)
-        if not known:
-            found[f"{node.domain}.{node.op_type}" if node.domain else node.op_type] = None
+        kind = _kind_of(node)
+        if kind not in CONVERTERS and kind not in CONTROL:
+            found[kind] = None
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
                 found |= dict.fromkeys(unsupported(inner))
     return sorted(found)
+
+
+def _kind_of(node: Any) -> str:
+    """The name of an operator, behind that of its domain where that is not ONNX's main one."""
+    return str(node.op_type if node.domain in _DOMAINS else f"{node.domain}.{node.op_type}")
 
 
 def convert(
@@ -70,7 +82,9 @@ def convert(
     known: dict[str, Value | None] = {"": None, **initializers}
     known |= {x.name: x for x in given}
     capacity = MOST_MADE + 8 * sum(x.array.nbytes for x in initializers.values())
-    _Conversion(opset, capacity).run(graph, known)
+    conversion = _Conversion(opset, capacity)
+    conversion.learn(graph)
+    conversion.run(graph, known)
     outputs: dict[str, Value] = {}
     for x in graph.output:
         found = known.get(x.name)
@@ -86,6 +100,13 @@ class _Conversion:
 
     def __init__(self, opset: int, capacity: int) -> None:
         self.opset, self.left, self.capacity = opset, MOST, capacity
+        self.narrow: dict[str, Narrow] = {}  # by the names of values
+
+    def learn(self, graph: Any) -> None:
+        """The types of the inputs and initializers of a graph, as far as they are narrow."""
+        given = {x.name: x.type.tensor_type.elem_type for x in graph.input}
+        given |= {x.name: x.data_type for x in graph.initializer}
+        self.narrow |= {name: NARROW[t] for name, t in given.items() if t in NARROW}
 
     def run(self, graph: Any, known: dict[str, Value | None]) -> None:
         """Convert the nodes of a graph, adding what they make to what is ``known``."""
@@ -106,30 +127,33 @@ class _Conversion:
 
     def _convert(self, node: Any, name: str, known: Mapping[str, Value | None]) -> Sequence[Value]:
         operands = tuple(known[x] for x in node.input)
-        check_node(node, name, self.opset, operands)
+        narrow = tuple(self.narrow.get(x) for x in node.input)
+        check_node(node, name, self.opset, operands, narrow)
+        result = result_of(node, narrow)
         self.left -= 1
         if self.left < 0:
             raise ModelError(f"{node.op_type} {name}: loops make more than {MOST} nodes")
         count = max((k + 1 for k, x in enumerate(node.output) if x), default=1)
         attributes = {a.name: attribute(a) for a in node.attribute}
-        n = Operation(node.op_type, name, self.opset, operands, attributes, count)
+        n = Operation(node.op_type, name, self.opset, operands, attributes, count, narrow, result)
+        if result is not None:
+            self.narrow |= dict.fromkeys(filter(None, node.output), result)
 
         def inner(graph: Any, given: Mapping[str, Value | None]) -> list[Value]:
             constants = {t.name: constant_of(t) for t in graph.initializer}
+            self.learn(graph)
             seen = {**known, **constants, **given}
             self.run(graph, seen)
             return inner_graph(graph, n, seen)
 
         try:
-            if node.op_type in CONTROL:
-                found: Any = CONTROL[node.op_type](n, inner)
-            else:
-                found = CONVERTERS[node.op_type](n)
+            kind = _kind_of(node)
+            found: Any = CONTROL[kind](n, inner) if kind in CONTROL else CONVERTERS[kind](n)
         except ModelError:
             raise
         except _MALFORMED as error:
             raise n.error(f"it is malformed ({type(error).__name__}: {error})") from error
-        made = (found,) if isinstance(found, Value) else found
+        made: Sequence[Value] = (found,) if isinstance(found, Value) else found
         self._weigh(n, made)
         if count > len(made):
             raise n.error(f"its output {len(made)} is not supported")
@@ -160,7 +184,7 @@ def array_of(tensor: Any, name: str) -> np.ndarray[Any, Any]:
 
     dtype_of(tensor.data_type, name)
     try:
-        return np.asarray(numpy_helper.to_array(tensor))
+        return carried(np.asarray(numpy_helper.to_array(tensor)), tensor.data_type)
     except Exception as error:
         raise ModelError(f"the tensor {name} is damaged: {error}") from None
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tilewright.graph.builder import cast
+from tilewright.graph.builder import cast, constant
 from tilewright.graph.onnx.operation import Converter, Operation
 from tilewright.graph.onnx.types import dtype_of
 from tilewright.graph.value import Value
@@ -95,12 +96,43 @@ def _cast(n: Operation) -> Value:
     return _convert(n, dtype_of(n.attribute("to"), n))
 
 
+def _bit_cast(n: Operation) -> Value:
+    dtype = dtype_of(n.attribute("to"), n)
+    if "bool" in (dtype, n[0].dtype):  # a byte that is 0 or 1
+        if "uint8" not in (dtype, n[0].dtype):
+            raise n.error(f"{n[0].dtype} as {dtype}")
+        return cast(n[0], dtype)
+    return n("reinterpret", n[0], dtype=dtype)
+
+
 def _cast_like(n: Operation) -> Value:
     return _convert(n, n[1].dtype)
 
 
+#: By float of 8 bits which numbers are nearer to the one after its largest, if there were one, ties
+#: to even; and what they become where they are not saturated.
+_BEYOND = {
+    "float8_e4m3fn": ("greater", 464.0, math.nan),
+    "float8_e5m2": ("greater_equal", 61440.0, math.inf),
+}
+
+
 def _convert(n: Operation, dtype: str) -> Value:
-    return cast(n[0], dtype)
+    x = n[0]
+    if n.result is not None:
+        mode = n.attribute("round_mode", b"up").decode()
+        return n.result.of(n, x, bool(n.attribute("saturate", 1)), mode)
+    if dtype not in _BEYOND or x.dtype == dtype or n.attribute("saturate", 1):
+        return cast(x, dtype)
+    wide = x if x.dtype in ("float32", "float64") else cast(x, "float32")
+    compare, limit, beyond = _BEYOND[dtype]
+    far = n(compare, n("abs", wide), limit)
+    sign = n("where", n("less", wide, 0.0), constant(-beyond, dtype), constant(beyond, dtype))
+    return n("where", far, sign, cast(x, dtype))
+
+
+def _binarizer(n: Operation) -> Value:
+    return cast(n("greater", n[0], float(n.attribute("threshold", 0.0))), n[0].dtype)
 
 
 def _dropout(n: Operation) -> Any:
@@ -109,8 +141,6 @@ def _dropout(n: Operation) -> Any:
         raise n.error("it is in training mode, which draws random numbers")
     if n.outputs == 1:
         return n[0]
-    from tilewright.graph.builder import constant
-
     return n[0], constant(np.ones(n[0].shape, bool))
 
 
@@ -118,6 +148,7 @@ CONVERTERS: dict[str, Callable[[Operation], Any]] = {
     **{kind: _function(name) for kind, name in (_UNARY | _BINARY).items()},
     **{kind: _valued(*given) for kind, given in _WITH_VALUES.items()},
     **{kind: _variadic(name) for kind, name in _VARIADIC.items()},
-    "BitShift": _shift, "Cast": _cast, "CastLike": _cast_like, "Clip": _clip, "Dropout": _dropout,
-    "Gelu": _gelu, "IsInf": _isinf, "Mean": _mean, "Mod": _mod,
+    "BitCast": _bit_cast, "BitShift": _shift, "Cast": _cast, "CastLike": _cast_like, "Clip": _clip,
+    "Dropout": _dropout, "ai.onnx.ml.Binarizer": _binarizer, "Gelu": _gelu,
+    "IsInf": _isinf, "Mean": _mean, "Mod": _mod,
 }  # fmt: skip

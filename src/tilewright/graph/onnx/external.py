@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.graph.errors import ModelError
+from tilewright.graph.onnx.narrow import NARROW
 from tilewright.graph.onnx.types import dtype_of
 from tilewright.ir.dtype import dtype
 
@@ -63,13 +64,14 @@ def _inside(name: str, folder: Path, location: str) -> Path:
 
 def _read(tensor: Any, path: Path, entries: dict[str, str]) -> bytes:
     """The bytes of a tensor; raises :class:`ValueError` where the file does not have them."""
-    bits = dtype(dtype_of(tensor.data_type, tensor.name)).bytes
+    held = dtype(dtype_of(tensor.data_type, tensor.name))
+    bits = NARROW[tensor.data_type].bits if tensor.data_type in NARROW else 8 * held.bytes
     if min(tensor.dims, default=0) < 0:
         raise ValueError(f"its shape is {tuple(tensor.dims)}")
-    wanted = math.prod(tensor.dims) * bits
+    wanted = -(-math.prod(tensor.dims) * bits // 8)
     offset, length = (int(entries.get(k) or 0) for k in ("offset", "length"))
     if entries.get("length") and length != wanted:
-        raise ValueError(f"{length} bytes for {tuple(tensor.dims)} elements of {bits} bytes")
+        raise ValueError(f"{length} bytes for {tuple(tensor.dims)} elements of {bits} bits")
     if not path.is_file():  # a pipe, whose other end nobody may have, or a device
         raise ValueError("there is no such file")
     with path.open("rb") as file:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph.errors import NeedsData
+from tilewright.graph.onnx.narrow import Narrow
 from tilewright.graph.operation import Making
 from tilewright.graph.value import Constant, Value
 
@@ -23,12 +24,16 @@ class Operation(Making):
     inputs : the operands; None where one is left out.
     attributes : in Python's types, tensors as arrays.
     outputs : how many results are asked for.
+    narrow : of each operand the type that it is of, where graphs hold that in a wider one.
+    result : that of the results.
     """
 
     opset: int
     inputs: tuple[Value | None, ...]
     attributes: dict[str, Any]
     outputs: int = 1
+    narrow: tuple[Narrow | None, ...] = ()
+    result: Narrow | None = None
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute, or the default where it is left out."""

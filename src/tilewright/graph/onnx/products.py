@@ -6,8 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tilewright.graph.builder import cast, constant, reshape
 from tilewright.graph.onnx.operation import Operation
+from tilewright.graph.onnx.shapes import part
 from tilewright.graph.operation import Making
 from tilewright.graph.passes.integer_products import integer_weights
 from tilewright.graph.value import Constant, Node, Value
@@ -15,6 +18,8 @@ from tilewright.topi.operators.gemm import Gemm
 
 #: Whole numbers are multiplied in doubles, which are exact up to 2**53.
 _WIDE = "float64"
+#: Rows of a matrix whose determinant is computed, at most: each is a few nodes.
+_MOST_ROWS = 64
 
 
 def matmul(n: Making, a: Value, b: Value) -> Value:
@@ -126,6 +131,38 @@ def _of_rows(zero: Value) -> Value:
     return reshape(zero, (*zero.shape, 1)) if zero.rank == 1 and zero.shape[0] > 1 else zero
 
 
+def _det(n: Operation) -> Value:
+    """Determinants of matrices, by elimination: of a column the largest element is the pivot."""
+    x, size = n[0], n[0].shape[-1]
+    if x.rank < 2 or x.shape[-2] != size or size > _MOST_ROWS:
+        raise n.error(f"determinants of {x.shape}")
+    a = reshape(x, (math.prod(x.shape[:-2]), size, size))
+    total: Value = constant(np.ones((a.shape[0], 1, 1)), x.dtype)
+    for rows in range(size, 0, -1):
+        first = part(n, a, [0, 0, 0], [1] * 3, [a.shape[0], 1, rows])
+        column = part(n, a, [0, 0, 0], [1] * 3, [a.shape[0], rows, 1])
+        place = n("argmax", n("abs", column), axis=1, keepdims=True)
+        row = n("gather", a, n("broadcast_to", place, shape=first.shape), axis=1)
+        pivot = part(n, row, [0, 0, 0], [1] * 3, [a.shape[0], 1, 1])
+        stays = n("equal", place, 0)
+        total = n("multiply", total, n("where", stays, pivot, n("negative", pivot)))
+        if rows == 1:
+            break
+        # The first row goes to where the pivot was.
+        numbers = constant(np.arange(rows).reshape(1, rows, 1), "int64")
+        left = n("where", n("equal", numbers, place), first, a)
+        left = part(n, left, [0, 1, 0], [1] * 3, [a.shape[0], rows - 1, rows])
+        safe = n("where", n("equal", pivot, 0.0), constant(1, x.dtype), pivot)
+        row = n("divide", row, safe)
+        column, row, left = (
+            part(n, left, [0, 0, 0], [1] * 3, [a.shape[0], rows - 1, 1]),
+            part(n, row, [0, 0, 1], [1] * 3, [a.shape[0], 1, rows - 1]),
+            part(n, left, [0, 0, 1], [1] * 3, [a.shape[0], rows - 1, rows - 1]),
+        )
+        a = n("subtract", left, n("multiply", column, row))
+    return reshape(total, x.shape[:-2])
+
+
 CONVERTERS: dict[str, Callable[[Operation], Any]] = {
-    "Gemm": _gemm, "MatMul": _matmul, "MatMulInteger": _matmul_integer,
+    "Det": _det, "Gemm": _gemm, "MatMul": _matmul, "MatMulInteger": _matmul_integer,
 }  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph.builder import build, cast, constant, reshape
+from tilewright.graph.onnx.narrow import Narrow, NarrowFloat, NarrowInt
 from tilewright.graph.onnx.operation import Operation
 from tilewright.graph.onnx.products import matmul
 from tilewright.graph.onnx.types import dtype_of
@@ -59,13 +60,28 @@ def dequantized(n: Operation, q: Value, scale: Value, zero: Value | None) -> Val
 def _quantize(n: Operation) -> Value:
     x, scale = n[0], _fit(n, n[1], n[0])
     zero = _fit(n, n[2], x) if n.has(2) else None
+    if n.result is not None:
+        return _narrow(n, n.result, x, scale, zero)
     number = n.attribute("output_dtype", 0)
     dtype = zero.dtype if zero is not None else dtype_of(number, n) if number else "uint8"
     return quantized(n, x, scale, zero, dtype)
 
 
+def _narrow(n: Operation, kind: Narrow, x: Value, scale: Value, zero: Value | None) -> Value:
+    """The nearest of less than a byte."""
+    if isinstance(kind, NarrowInt):
+        wide = zero if zero is None else cast(zero, "int16")
+        return kind.nearest(n, quantized(n, x, scale, wide, "int16"))
+    found = n("divide", cast(x, "float32"), cast(scale, "float32"))
+    return kind.of(n, found if zero is None else n("add", found, zero))
+
+
 def _dequantize(n: Operation) -> Value:
     zero = _fit(n, n[2], n[0]) if n.has(2) else None
+    if isinstance(n.narrow[0], NarrowFloat):
+        scale = _fit(n, n[1], n[0])
+        number = n[0] if zero is None else n("subtract", n[0], zero)
+        return n("multiply", cast(number, scale.dtype), scale)
     return dequantized(n, n[0], _fit(n, n[1], n[0]), zero)
 
 

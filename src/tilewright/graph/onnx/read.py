@@ -12,6 +12,7 @@ from tilewright.graph.errors import ModelError, in_memory
 from tilewright.graph.graph import Graph
 from tilewright.graph.onnx.convert import constant_of, convert, unsupported
 from tilewright.graph.onnx.external import load_external
+from tilewright.graph.onnx.narrow import NARROW
 from tilewright.graph.onnx.types import dtype_of
 from tilewright.graph.signature import Parameter
 from tilewright.graph.value import Constant, Value
@@ -118,7 +119,7 @@ def _changed(graph: Any, opset: int) -> list[str]:
     def since(kind: str, version: int) -> int:
         return int(defs.get_schema(kind, max_inclusive_version=version).since_version)
 
-    kinds = sorted({node.op_type for node in graph.node})
+    kinds = sorted({node.op_type for node in graph.node if node.domain in ("", "ai.onnx")})
     if opset < 1:
         return kinds
     try:
@@ -137,19 +138,23 @@ def _inlined(proto: Any) -> Any:
             proto = inline_local_functions(proto)
         except Exception as error:
             raise ModelError(f"the functions of the model cannot be inlined: {error}") from None
-    if missing := [name for name in unsupported(proto.graph) if "." not in name]:
-        # What onnx cannot do it says by several kinds of errors; the model is refused then.
-        with contextlib.suppress(Exception):
-            names = [("", name) for name in missing]
-            return inline_selected_functions(_typed(proto), names, inline_schema_functions=True)
+    # What onnx cannot do it says by several kinds of errors; the model is refused then.
+    with contextlib.suppress(Exception):
+        tried: set[str] = set()
+        while new := set(unsupported(proto.graph)) - tried:  # also what functions are made of
+            tried |= new
+            names = [(domain, kind) for domain, _, kind in (n.rpartition(".") for n in new)]
+            proto = inline_selected_functions(_typed(proto), names, inline_schema_functions=True)
     return proto
 
 
 def _typed(proto: Any) -> Any:
-    """The model with a type for each value, initializers too, as inlining asks for."""
+    """The model with a type for each value, as inlining asks for: of initializers too, and of
+    operands that are left out, which have an empty name."""
     from onnx import helper, shape_inference
 
     known = {x.name for x in (*proto.graph.input, *proto.graph.value_info)}
+    proto.graph.value_info.append(helper.make_tensor_value_info("", 1, []))
     for t in proto.graph.initializer:
         if t.name not in known:
             info = helper.make_tensor_value_info(t.name, t.data_type, t.dims)
@@ -158,13 +163,17 @@ def _typed(proto: Any) -> Any:
 
 
 def _parameter(x: Any) -> Parameter:
-    if not x.type.HasField("tensor_type"):
+    # Of what is optional, the model is one in which it is given.
+    found = x.type.optional_type.elem_type if x.type.HasField("optional_type") else x.type
+    if not found.HasField("tensor_type"):
         raise ModelError(f"the input {x.name} is no tensor")
-    kind = x.type.tensor_type
+    kind = found.tensor_type
     shape: tuple[int | str, ...] | None = None
     if kind.HasField("shape"):
         shape = tuple(
             d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else (d.dim_param or "?")
             for d in kind.shape.dim
         )
-    return Parameter(x.name, dtype_of(kind.elem_type, x.name), shape)
+    narrow = NARROW.get(kind.elem_type)
+    also = () if narrow is None else (narrow.element,)
+    return Parameter(x.name, dtype_of(kind.elem_type, x.name), shape, also)

@@ -144,10 +144,13 @@ def _hardmax(n: Operation) -> Value:
     return lines(n, of)
 
 
-def _cumsum(n: Operation) -> Value:
-    (axis,) = n.integers(1, "axis")
-    modes = {m: bool(n.attribute(m, 0)) for m in ("exclusive", "reverse")}
-    return n("cumsum", n[0], axis=n.axis(axis, n[0].rank), **modes)
+def _running(name: str) -> Converter:
+    def convert(n: Operation) -> Value:
+        (axis,) = n.integers(1, "axis")
+        modes = {m: bool(n.attribute(m, 0)) for m in ("exclusive", "reverse")}
+        return n(name, n[0], axis=n.axis(axis, n[0].rank), **modes)
+
+    return convert
 
 
 def _lp(n: Operation) -> Value:
@@ -180,7 +183,8 @@ CONVERTERS: dict[str, Callable[[Operation], Any]] = {
     "ReduceL2": _reduction(_after(_square, _root), 18),
     "ReduceLogSum": _reduction(_after(_same, _log), 18, -math.inf),
     "ReduceLogSumExp": _reduction(_log_sum_exp, 18, -math.inf),
-    "ArgMax": _arg("argmax"), "ArgMin": _arg("argmin"), "CumSum": _cumsum, "Hardmax": _hardmax,
+    "ArgMax": _arg("argmax"), "ArgMin": _arg("argmin"), "CumProd": _running("cumprod"),
+    "CumSum": _running("cumsum"), "Hardmax": _hardmax,
     "LogSoftmax": _softmax("log_softmax"), "LpNormalization": _lp, "Softmax": _softmax("softmax"),
     "TopK": _top_k,
 }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.graph.builder import constant, reshape
+from tilewright.graph.builder import cast, constant, reshape
 from tilewright.graph.onnx.operation import Operation
 from tilewright.graph.value import Value
 
@@ -16,6 +16,8 @@ from tilewright.graph.value import Value
 _JOINED = {"none": "", "add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 #: How often one element may be written, at most.
 _MOST = 64
+#: Elements that may be there for those that are written, at most.
+_MOST_ZEROS = 1 << 26
 
 
 def _written(n: Operation, x: Value, places: np.ndarray[Any, Any], updates: Value) -> Value:
@@ -92,6 +94,58 @@ def _single(n: Operation, x: Value, index: np.ndarray[Any, Any], updates: Value)
     return _written(n, x, np.asarray(place).reshape(1), updates)
 
 
+def _max_unpool(n: Operation) -> Value:
+    """Zeros but for the elements that a pool has chosen, at their places."""
+    x, places = n[0], n.array(1, "indices").reshape(-1)
+    rank = x.rank - 2
+    size, strides = n.attribute("kernel_shape"), n.attribute("strides", [1] * rank)
+    pads = n.attribute("pads", [0] * 2 * rank)
+    each = zip(x.shape[2:], size, strides, pads[:rank], pads[rank:], strict=True)
+    image = [(e - 1) * s + k - b - a for e, k, s, b, a in each]
+    if places.size != math.prod(x.shape) or min(image, default=0) < 1:
+        raise n.error(f"{places.size} places for {x.shape}, in images of {image}")
+    whole = (*x.shape[:2], *image)
+    if math.prod(whole) > _MOST_ZEROS:
+        raise n.error(f"images of {image} of {math.prod(x.shape)} elements that are known")
+    zeros = constant(np.zeros(whole, x.dtype))
+    made = _written(n, zeros, _checked(n, places, math.prod(whole)), x)
+    if not n.has(2):
+        return made
+    shape = n.integers(2, "output_shape")
+    behind = tuple(e - m for e, m in zip(shape, whole, strict=True))
+    if min(behind) < 0:
+        raise n.error(f"images of {image} do not fit into {shape}")
+    return n("constant_pad", made, before=(0,) * x.rank, after=behind, value=0.0)
+
+
+def _tensor_scatter(n: Operation) -> Value:
+    """``past`` with new elements along an axis, from a place on that each of the batch has; in a
+    ring where the mode is "circular"."""
+    past, new = n[0], n[1]
+    axis = n.axis(n.attribute("axis", -2), past.rank)
+    fits = new.rank == past.rank and all(
+        a <= b if d == axis else a == b
+        for d, (a, b) in enumerate(zip(new.shape, past.shape, strict=True))
+    )
+    if not axis or not fits:
+        raise n.error(f"{new.shape} is not written into {past.shape} along {axis}")
+    shape = [1] * past.rank
+    shape[axis] = past.shape[axis]
+    at: Value = constant(np.arange(past.shape[axis]).reshape(shape), "int64")
+    if n.has(2):
+        at = n(
+            "subtract",
+            at,
+            reshape(cast(n[2], "int64"), (past.shape[0], *shape[1:axis], 1, *shape[axis + 1 :])),
+        )
+    if n.attribute("mode", b"linear") == b"circular":
+        at = n("mod", at, past.shape[axis])
+    inside = n("logical_and", n("greater_equal", at, 0), n("less", at, new.shape[axis]))
+    at = n("broadcast_to", n("clip", at, low=0, high=new.shape[axis] - 1), shape=past.shape)
+    return n("where", inside, n("gather", new, at, axis=axis), past)
+
+
 CONVERTERS: dict[str, Callable[[Operation], Any]] = {
-    "Scatter": _elements, "ScatterElements": _elements, "ScatterND": _nd,
+    "MaxUnpool": _max_unpool, "Scatter": _elements, "ScatterElements": _elements,
+    "ScatterND": _nd, "TensorScatter": _tensor_scatter,
 }  # fmt: skip

@@ -6,13 +6,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.graph.errors import ModelError
+from tilewright.graph.onnx.narrow import Narrow
 from tilewright.graph.value import Value
 
 #: ONNX's words for types of elements, where they are others than ours.
-_WORDS = {"float32": "float", "float64": "double"}
+_WORDS = {
+    "float32": "float", "float64": "double", "float8_e4m3fn": "float8e4m3fn",
+    "float8_e5m2": "float8e5m2",
+}  # fmt: skip
 
 
-def check_node(node: Any, name: str, opset: int, operands: Sequence[Value | None]) -> None:
+def check_node(
+    node: Any,
+    name: str,
+    opset: int,
+    operands: Sequence[Value | None],
+    narrow: Sequence[Narrow | None],
+) -> None:
     """Raises :class:`ModelError` where a node of one of ONNX's operators has
 
     - an attribute that the operator has not, one of another type, twice, or that refers to a
@@ -26,7 +36,10 @@ def check_node(node: Any, name: str, opset: int, operands: Sequence[Value | None
         return ModelError(f"{node.op_type} {name}: {problem}")
 
     try:
-        schema = defs.get_schema(node.op_type, opset, "")
+        if node.domain in ("", "ai.onnx"):
+            schema = defs.get_schema(node.op_type, opset, "")
+        else:  # of which there is one version each
+            schema = defs.get_schema(node.op_type, node.domain)
     except defs.SchemaError:
         raise wrong(f"there is no such operator in opset {opset}") from None
     known = schema.attributes
@@ -62,18 +75,19 @@ def check_node(node: Any, name: str, opset: int, operands: Sequence[Value | None
     types: dict[str, str] = {}
     constraints = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
     formal = schema.inputs
-    for k, x in enumerate(operands):
+    for k, (x, kind) in enumerate(zip(operands, narrow, strict=True)):
         if x is None:
             continue
+        dtype = kind.name if kind is not None else x.dtype
         wanted = formal[min(k, len(formal) - 1)]
-        given = f"tensor({_WORDS.get(x.dtype, x.dtype)})"
+        given = f"tensor({_WORDS.get(dtype, dtype)})"
         allowed = constraints.get(wanted.type_str, [wanted.type_str])
-        if given not in allowed:
-            raise wrong(f"its operand {k} is of {x.dtype}, which it does not take")
+        if given not in allowed and f"optional({given})" not in allowed:
+            raise wrong(f"its operand {k} is of {dtype}, which it does not take")
         same = wanted.is_homogeneous or k < len(formal) - 1
-        if same and types.setdefault(wanted.type_str, x.dtype) != x.dtype:
+        if same and types.setdefault(wanted.type_str, dtype) != dtype:
             others = types[wanted.type_str]
-            raise wrong(f"its operand {k} is of {x.dtype}, and others are of {others}")
+            raise wrong(f"its operand {k} is of {dtype}, and others are of {others}")
 
 
 #: The numbers of types of attributes, as far as they have names.

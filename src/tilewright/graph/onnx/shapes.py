@@ -143,6 +143,13 @@ def _gather(n: Operation) -> Value:
     return n("take", n[0], n[1], axis=n.axis(n.attribute("axis", 0), n[0].rank))
 
 
+def _features(n: Operation) -> Value:
+    """Elements along the last dimension; those of a vector as a row."""
+    x, index = n[0], reshape(n[1], (math.prod(n[1].shape),))
+    found = n("take", x, index, axis=x.rank - 1)
+    return reshape(found, (1, *found.shape)) if x.rank == 1 else found
+
+
 def _gather_elements(n: Operation) -> Value:
     return n("gather", n[0], n[1], axis=n.axis(n.attribute("axis", 0), n[0].rank))
 
@@ -249,15 +256,39 @@ def _trilu(n: Operation) -> Value:
     return n("trilu", n[0], k=k, upper=bool(n.attribute("upper", 1)))
 
 
-def _non_zero(n: Operation) -> Value:
-    return constant(np.stack(np.nonzero(n.array(0, "shape"))), "int64")
+def _element(n: Operation) -> Value:
+    return n[0]
+
+
+def _has_element(n: Operation) -> Value:
+    return constant(n.has(0))
+
+
+def _reverse_sequence(n: Operation) -> Value:
+    """Of each of a batch, as many elements as it has are in the opposite order."""
+    x, lengths = n[0], n[1]
+    time, batch = (
+        n.axis(n.attribute(f"{k}_axis", d), x.rank) for k, d in (("time", 0), ("batch", 1))
+    )
+    if time == batch or lengths.shape != (x.shape[batch],):
+        raise n.error(f"{lengths.shape} lengths along {batch} for {x.shape} along {time}")
+    along = [1] * x.rank
+    along[batch] = x.shape[batch]
+    many = reshape(lengths, tuple(along))
+    along[batch], along[time] = 1, x.shape[time]
+    place = constant(np.arange(x.shape[time], dtype="int64").reshape(along))
+    back = n("subtract", n("subtract", many, 1), place)
+    at = n("where", n("less", place, many), back, place)
+    return n("gather", x, n("broadcast_to", at, shape=x.shape), axis=time)
 
 
 CONVERTERS: dict[str, Callable[[Operation], Any]] = {
+    "ai.onnx.ml.ArrayFeatureExtractor": _features,
     "Concat": _concat, "Constant": _constant, "ConstantOfShape": _constant_of_shape,
     "DepthToSpace": _depth_to_space, "Expand": _expand, "EyeLike": _eye_like, "Flatten": _flatten,
     "Gather": _gather, "GatherElements": _gather_elements, "GatherND": _gather_nd,
-    "NonZero": _non_zero, "OneHot": _one_hot, "Pad": _pad, "Range": _range, "Reshape": _reshape,
+    "OneHot": _one_hot, "OptionalGetElement": _element, "OptionalHasElement": _has_element,
+    "Pad": _pad, "Range": _range, "Reshape": _reshape, "ReverseSequence": _reverse_sequence,
     "Shape": _shape, "Size": _size, "Slice": _slice, "SpaceToDepth": _space_to_depth,
     "Split": _split, "Squeeze": _squeeze, "Tile": _tile, "Transpose": _transpose, "Trilu": _trilu,
     "Unsqueeze": _unsqueeze,

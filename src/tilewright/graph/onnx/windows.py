@@ -12,6 +12,7 @@ import numpy as np
 from tilewright.graph.builder import cast, constant, reshape
 from tilewright.graph.onnx.operation import Operation
 from tilewright.graph.onnx.reduction import mean
+from tilewright.graph.onnx.shapes import part
 from tilewright.graph.operation import Making
 from tilewright.graph.passes.integer_products import (
     integer_product,
@@ -166,6 +167,33 @@ def _conv_transpose(n: Operation) -> Value:
     return biased(n, found, n[2] if n.has(2) else None)
 
 
+def _col2im(n: Operation) -> Value:
+    """Images of the sums of what blocks have for each of their elements: a transposed convolution
+    whose filters have a single 1 each."""
+    x, image, size = n[0], n.integers(1, "image_shape"), n.integers(2, "block_shape")
+    rank, count = len(image), math.prod(size)
+    found = window(n, image, size)
+    columns = math.prod(found.out)
+    if x.rank != 3 or not count or x.shape[1] % count or x.shape[2] != columns:
+        raise n.error(f"{x.shape} is not of blocks of {size}, {columns} of them")
+    channels = x.shape[1] // count
+    blocks = reshape(x, (x.shape[0] * channels, count, *found.out))
+    filters = constant(np.eye(count).reshape(count, 1, *size), x.dtype)
+    made = n(
+        _named("conv", rank, n), blocks, filters, pass_="dgrad", stride=found.strides,
+        dilation=found.dilation, padding=(0,) * 2 * rank,
+    )  # fmt: skip
+    # Blocks may end before the image does, with its padding.
+    each = zip(image, found.before, made.shape[2:], strict=True)
+    behind = [max(0, e + b - m) for e, b, m in each]
+    if any(behind):
+        none = (0,) * made.rank
+        made = n("constant_pad", made, before=none, after=(0, 0, *behind), value=0.0)
+    begin = [0, 0, *found.before]
+    made = part(n, made, begin, [1] * made.rank, [*made.shape[:2], *image])
+    return reshape(made, (x.shape[0], channels, *image))
+
+
 def _max_pool(n: Operation) -> Any:
     x = n[0]
     values = window(n, x.shape[2:], n.attribute("kernel_shape")).values()
@@ -259,7 +287,7 @@ def _integer_product(n: Operation) -> Value | None:
 
 
 CONVERTERS: dict[str, Callable[[Operation], Any]] = {
-    "AveragePool": _average_pool, "Conv": _conv, "ConvInteger": _conv_integer,
+    "AveragePool": _average_pool, "Col2Im": _col2im, "Conv": _conv, "ConvInteger": _conv_integer,
     "ConvTranspose": _conv_transpose, "GlobalAveragePool": _global_average,
     "GlobalLpPool": _global_lp, "GlobalMaxPool": _global_max, "LRN": _lrn, "LpPool": _lp_pool,
     "MaxPool": _max_pool,

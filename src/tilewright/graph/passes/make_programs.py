@@ -15,8 +15,8 @@ from tilewright.topi.operators.program import Call
 _CALLS, _OPERANDS, _REDUCTIONS = 64, 12, 4
 #: Functions that read an element several times: windows that overlap, sums that need it twice.
 REPEATED = frozenset(
-    {"avg_pool", "cumsum", "log_softmax", "max_pool", "max_pool_places", "resample", "softmax",
-     "sum_pool", "topk_places", "argmax", "argmin"}
+    {"avg_pool", "cumprod", "cumsum", "log_softmax", "max_pool", "max_pool_places", "resample",
+     "softmax", "sum_pool", "topk_places", "argmax", "argmin"}
 )  # fmt: skip
 #: Functions that are worth storing where they would be computed again.
 COSTLY = frozenset(
@@ -105,12 +105,13 @@ class _Group:
         if any(map(_sums_columns, self.nodes)) and any(map(sums_rows, other.nodes)):
             return False
         cheap = not any(_reduces(n) or n.operator in COSTLY for n in other.nodes)
-        if not cheap and any(n.operator == "concatenate" for n in self.nodes):
+        joins = any(n.operator == "concatenate" for n in self.nodes)
+        if joins and any(map(_reduces, other.nodes)):
             return False  # each of its parts would compute it
         if any(_reduces(n) and _smaller(n, self.last) for n in other.nodes):
             return False  # each element would compute it again
         for reader in readers:
-            repeats = reader.operator in REPEATED
+            repeats = reader.operator in REPEATED or reader.operator == "concatenate"
             other_shape = other.last.operator in REPEATED and other.last.shape != reader.shape
             if (repeats and not cheap) or other_shape:
                 return False

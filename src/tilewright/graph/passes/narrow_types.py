@@ -18,6 +18,7 @@ from tilewright.topi.functions import FUNCTIONS
 #: The types that may be chosen.
 TYPES = ("float16", "bfloat16")
 _WIDE = "float32"
+_NARROWED = PRODUCTS | {"attention"}
 #: Functions that only pick values, beside those that move them.
 _PICKING = frozenset({"clamp", "max", "max_pool", "maximum", "min", "minimum", "relu"})
 
@@ -95,7 +96,7 @@ class _Narrowing:
             self._made[x] = x
             return
         take: Any = self.wide
-        if x.dtype == x.inputs[0].dtype == _WIDE and x.operator in PRODUCTS:
+        if x.dtype == x.inputs[0].dtype == _WIDE and x.operator in _NARROWED:
             take = self.narrow
         elif x.dtype == _WIDE and self._picks(x):
             narrow = [self._made[v].dtype == self.kind for v in x.inputs if v.dtype == _WIDE]

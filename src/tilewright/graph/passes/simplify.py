@@ -118,6 +118,10 @@ def _shape(m: Match) -> Mapping[str, Any] | None:
     return {"shape": m.root.shape}
 
 
+def _same_shape(m: Match) -> Mapping[str, Any] | None:
+    return {} if m["x"].shape == m.root.shape else None
+
+
 _ROOT = math.sqrt(0.5)
 RULES = (
     Rule("add(x, 0)", "x", _same_type),
@@ -143,4 +147,5 @@ RULES = (
     Rule("transpose(transpose(x))", "transpose(x, axes=axes)", _axes),
     Rule("transpose(x)", "reshape(x, newshape=shape)", _in_place),
     Rule("reshape(reshape(x))", "reshape(x, newshape=shape)", _shape),
+    Rule("reshape(x)", "x", _same_shape),
 )

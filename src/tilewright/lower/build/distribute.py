@@ -19,13 +19,31 @@ for i_o in T.unrolled(2):
     for j_0 in T.unrolled(2):
         C[i_o * 8 + lane // 4, lane % 4 * 2 + j_0] = F[i_o * 8 + lane // 4, lane % 4 * 2 + j_0]
 
+A loop of a reduction that goes through what several threads hold, into an element that all of these
+have, is shuffles among them: each combines its part with those of the others.
+
+>>> parts = ("slot", "slot"), ("lane 0", "lane 1")
+>>> P = replace(buffer("P", 4, 4, scope="fragment"), distribution=Distribution.parse((4, 4), parts))
+>>> held = Distribution.parse((4,), (("slot", "slot"),), group=4)
+>>> S = replace(buffer("S", 4, scope="fragment"), distribution=held)
+>>> total = loop(i, 4, loop(j, 4, store(S[i], S[i] + P[i, j])))
+>>> print(distribute(func(allocate(P, allocate(S, total)))).body)
+P = T.allocate([4, 4], 'float32', 'fragment')
+S = T.allocate([4], 'float32', 'fragment')
+for i in range(4):
+    lane = T.launch_thread('threadIdx.x', 4)
+    S_part: T.float32 = P[i, lane]
+    S_part: T.float32 = S_part + T.shuffle_xor(S_part, 1)
+    S_part: T.float32 = S_part + T.shuffle_xor(S_part, 2)
+    S[i] = S[i] + S_part
+
 The threads of a group are those along threadIdx.x. It stands right after instructions have taken
 their places, so that all later passes see threads and their loops as in any other kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
@@ -33,10 +51,34 @@ from tilewright.arith.affine import as_affine
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.distribution import Distribution, runs_of
 from tilewright.ir.errors import LoweringError
-from tilewright.ir.expr import Expr, FloorDiv, FloorMod, IntImm, Load, Var, load
+from tilewright.ir.expr import (
+    Add,
+    Binary,
+    Call,
+    Expr,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Load,
+    Max,
+    Min,
+    Mul,
+    Var,
+    load,
+)
 from tilewright.ir.func import Func
-from tilewright.ir.ops import add, const, floordiv, floormod, is_const, logical_and, mul
-from tilewright.ir.stmt import Allocate, For, ForKind, If, Instr, Produce, Stmt, Store
+from tilewright.ir.ops import (
+    add,
+    const,
+    floordiv,
+    floormod,
+    is_const,
+    logical_and,
+    maximum,
+    minimum,
+    mul,
+)
+from tilewright.ir.stmt import Allocate, For, ForKind, If, Instr, Produce, Stmt, Store, let
 from tilewright.ir.visit import (
     Steps,
     allocated,
@@ -48,6 +90,10 @@ from tilewright.ir.visit import (
 )
 from tilewright.lower.context import InContext, analyzer_of
 
+#: How a reduction combines two numbers, by what it writes.
+_COMBINES: Mapping[type[Expr], Callable[[Expr, Expr], Expr]] = {
+    Add: add, Mul: mul, Max: maximum, Min: minimum,
+}  # fmt: skip
 #: The axis along which the threads of a group lie.
 LANES = "threadIdx.x"
 
@@ -152,6 +198,7 @@ class _Distribute(InContext):
                 raise self.error(f"one element of fragment {found[0].buffer.name!r} is used alone")
             case Store() if self.lane is not None:
                 made = yield from super().steps(s)
+                self.check_alike(s)
                 holders = self.holders(s)
                 return made if is_const(holders, 1) else If(holders, made)
         return (yield from super().steps(s))
@@ -194,6 +241,8 @@ class _Distribute(InContext):
             return (yield self.kept(s))
         if s.kind not in (ForKind.SERIAL, ForKind.UNROLLED, ForKind.VECTORIZED):
             raise self.bound(s)
+        if isinstance(s.body, Store) and self.apart(s.body, bits):
+            return (yield self.steps(self.combined(s, s.body, bits)))
         low, extent = self.analyzer.simplify(s.min), self.analyzer.simplify(s.extent)
         span = 1 << len(bits)
         if not (isinstance(low, IntImm) and low.value % span == 0 and isinstance(extent, IntImm)):
@@ -241,6 +290,59 @@ class _Distribute(InContext):
         for var, count, kind in reversed(loops):
             body = For(var, const(0), const(count), kind, body)
         return body
+
+    def apart(self, store: Store, bits: Sequence[int | None]) -> bool:
+        """Whether threads that hold what is stored alike differ in these bits of a loop."""
+        held = store.buffer.distribution
+        return held is not None and not set(held.shared).isdisjoint(bits)
+
+    def combined(self, s: For, store: Store, bits: Sequence[int | None]) -> Stmt:
+        """A loop over what several threads hold, into an element that they hold alike: each thread
+        combines its own part with those of the others, by shuffles."""
+        assert self.lane is not None
+        held, old = store.buffer.distribution, load(store.buffer, store.indices)
+        assert held is not None
+        combine = _COMBINES.get(type(store.value))
+        low, extent = self.analyzer.simplify(s.min), self.analyzer.simplify(s.extent)
+        lanes = [bit for bit in bits if bit in held.shared]
+        whole = is_const(low, 0) and is_const(extent, 1 << len(bits)) and len(lanes) == len(bits)
+        parts = (store.value.a, store.value.b) if isinstance(store.value, Binary) else ()
+        if combine is None or old not in parts or not whole:
+            raise self.error(
+                f"the loop over {s.var.name!r} goes through what several threads hold, into "
+                f"{store.buffer.name!r}, which they hold alike: let it be one of a sum, a product, "
+                "a maximum or a minimum, split so that its extent is the number of these threads",
+                s.var.name,
+            )
+        (part,) = (x for x in parts if x is not old)
+        own: Expr = const(0)
+        for b, bit in enumerate(lanes):
+            assert bit is not None
+            own = add(own, mul(_bit(self.lane, bit), const(1 << b)))
+        value: Expr = substitute(part, {s.var: self.analyzer.simplify(own)})
+        steps = [(Var.of(f"{store.buffer.name}_part", value), value)]
+        for bit in lanes:
+            assert bit is not None
+            last = steps[-1][0]
+            other = Call(last.dtype, "shuffle_xor", (last, const(1 << bit)))
+            value = combine(last, other)
+            steps.append((Var.of(f"{store.buffer.name}_part", value), value))
+        return let(steps, Store(store.buffer, store.indices, combine(old, steps[-1][0])))
+
+    def check_alike(self, s: Store) -> None:
+        """Raises :class:`LoweringError` where threads that hold an element alike would store
+        what each of them has."""
+        held = s.buffer.distribution
+        if held is None or not held.shared:
+            return
+        for use in _uses(s):
+            told = {bit for own in use.held.bits for bit in own}
+            if not told.isdisjoint(held.shared):
+                raise self.error(
+                    f"threads hold {s.buffer.name!r} alike, but each a part of "
+                    f"{use.buffer.name!r} of its own, which it is stored of: reduce over these "
+                    "parts in the innermost loop"
+                )
 
     def together(self, s: For) -> list[int | None]:
         """Where the bits of a loop's variable go, for all fragments that the nest uses."""

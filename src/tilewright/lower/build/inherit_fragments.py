@@ -13,6 +13,9 @@ them of the other too:
 >>> inherited(add, {C: Held(bits)})[D].bits == bits
 True
 
+What has one element for many of the other, as the sums of rows have, is held by all threads that
+hold a part of these, alike.
+
 Part of :mod:`~tilewright.lower.build.tensorize`. That each thread then touches its own elements
 only is for :mod:`~tilewright.lower.build.distribute` to prove.
 """
@@ -93,7 +96,7 @@ def _carried(
     # them becomes another bit, elements lie as whoever fills the fragment has them.
     steps = any(here[1] != there[1] for here, there in packed)
     same = one.dtype.bytes == other.dtype.bytes and not steps
-    return Held(found, tuple(there for _, there in packed) if same else ())
+    return Held(found, tuple(there for _, there in packed) if same else (), held.lanes)
 
 
 def _place(indices: tuple[Expr, ...], var: Expr, bit: int) -> Place | None:

@@ -11,7 +11,7 @@ from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Load
 from tilewright.ir.stmt import Allocate, For, ForKind, If, Remark, Seq, Stmt, Store, seq
 from tilewright.ir.visit import Rewriter, Steps, replace_buffers
-from tilewright.schedule.relations import Split
+from tilewright.schedule.relations import Split, descended, made, parents
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.te.scan import ScanOp
@@ -19,7 +19,8 @@ from tilewright.te.scan import ScanOp
 
 def scans(schedule: Schedule) -> list[tuple[Stage, ScanOp]]:
     """The stages of recurrences, checked: their steps are loops in order, outside of all others,
-    and what is computed of a state is computed in the step.
+    and what is computed of a state is computed in the step. States of different shapes have loops
+    of their own in there.
 
     Raises :class:`LoweringError` where that is not so.
     """
@@ -45,6 +46,8 @@ def scans(schedule: Schedule) -> list[tuple[Stage, ScanOp]]:
                     "Mark another axis",
                     mark.where,
                 )
+        if op.apart:
+            _check_apart(stage, op)
         again = set(op.steps())
         for other in schedule.stages:
             if other.op in again and not _inside(other, stage):
@@ -54,6 +57,37 @@ def scans(schedule: Schedule) -> list[tuple[Stage, ScanOp]]:
                     where=other.attachment.where,
                 )
     return found
+
+
+def _check_apart(stage: Stage, op: ScanOp) -> None:
+    """Loops of one state have nothing to do with those of another."""
+    if stage.attachment.kind == "at":
+        raise stage.contradiction(
+            "its states have different shapes, of which one part is no part of the others",
+            stage.attachment.axis,
+            "Leave it at the root",
+            stage.attachment.where,
+        )
+    loops = [descended(stage.relations, own) for own in op.apart]
+    for relation in stage.relations:
+        if not any(own.issuperset(parents(relation)) for own in loops):
+            raise stage.contradiction(
+                "one axis is made of axes of states of different shapes",
+                made(relation)[0],
+                "Fuse and skew axes of one state",
+                relation.where,
+            )
+    shared = set.intersection(*loops)
+    for other in stage.schedule.stages:
+        at = other.attachment
+        if at.kind == "at" and at.stage is stage and at.axis not in shared:
+            raise other.contradiction(
+                f"it is computed in the loop of one state of {op.name!r}, but in every step all "
+                "of them are computed, one after the other",
+                at.axis,
+                f"Compute it at a loop of the steps of {op.name}, or of one of its updates",
+                at.where,
+            )
 
 
 def _inside(stage: Stage, scan: Stage) -> bool:

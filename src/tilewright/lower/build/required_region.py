@@ -8,13 +8,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from typing import TYPE_CHECKING, TypeAlias
 
 from tilewright.arith import Analyzer, Unbounded
+from tilewright.arith.conditions import conjuncts, inequality_form
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, IntImm, Load, Min, Var
+from tilewright.ir.expr import Expr, IntImm, Load, Min, Reduce, Var
 from tilewright.ir.itervar import IterVar
-from tilewright.ir.ops import add, cast, ceildiv, const, floormod, maximum, minimum, mul, sub
+from tilewright.ir.ops import (
+    add,
+    cast,
+    ceildiv,
+    const,
+    floordiv,
+    floormod,
+    is_const,
+    maximum,
+    minimum,
+    mul,
+    sub,
+)
 from tilewright.ir.visit import exprs, substitute, uses
 from tilewright.lower.build.attached import attach_place, thread_rank
 from tilewright.schedule.relations import Fuse, Single, Skew, consumed, made, pass_values
@@ -25,6 +39,8 @@ from tilewright.te.scan import ScanOp
 if TYPE_CHECKING:
     from tilewright.lower.build.bounds import Bounds, Domain
 
+#: By variable, the least and the greatest value.
+Range: TypeAlias = "dict[Var, tuple[Expr, Expr]]"
 _SCOPE_RANK = {"global": 0, "shared": 1, "fragment": 2, "local": 3}
 
 
@@ -38,8 +54,8 @@ def required_region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tup
     if isinstance(stage.op, ScanOp):  # the rows before the steps are not computed by it
         dom = stage.op.scan_axis.dom
         assert dom is not None
-        begin, steps = dom.min, dom.extent
-        whole = (begin, *whole[0][1:]), (steps, *shape[1:])
+        others = [a.dom.extent for a in stage.op.axis[1:] if a.dom is not None]
+        whole = (dom.min, *(const(0) for _ in others)), (dom.extent, *others)
     if stage.attachment.kind != "at":
         return whole
     los: list[Expr | None] = [None] * len(shape)
@@ -88,11 +104,15 @@ def _needed(
     found: list[tuple[int, tuple[Expr, Expr] | None]] = []
     with bounds.inside((*bounds.around(stage), *inside)):
         domain = {v: (const(0), analyzer.simplify(sub(extent, 1))) for v, extent in inside.items()}
-        for read in _reads(consumer, {tensor.buffer for tensor in stage.op.outputs}):
+        buffers = {tensor.buffer for tensor in stage.op.outputs}
+        guards = [substitute(c, mapping) for c in _guards(analyzer, consumer, buffers)]
+        for read in _reads(consumer, buffers):
             for k, index in enumerate(read.indices):
                 at = analyzer.simplify(substitute(index, mapping))
                 try:
                     lo, hi = analyzer.relax(at, domain)
+                    for guard in guards:
+                        lo, hi = _guarded(analyzer, at, guard, domain, (lo, hi))
                 except Unbounded:  # it takes its value from memory
                     found.append((k, None))
                     continue
@@ -103,6 +123,48 @@ def _needed(
                 )
                 found.append((k, None if unknown else (lo, hi)))
     return found
+
+
+def _guards(analyzer: Analyzer, consumer: Stage, buffers: set[Buffer]) -> list[Expr]:
+    """What is at most zero wherever a sum reads ``buffers``, which it does in its terms alone."""
+    op = consumer.op
+    body = op.body[0] if isinstance(op, ComputeOp) else None
+    if not isinstance(body, Reduce) or is_const(body.condition):
+        return []
+    others = [e for x in (body.condition, *body.init) for e in exprs(x)]
+    if any(isinstance(e, Load) and e.buffer in buffers for e in others):
+        return []
+    forms = [inequality_form(analyzer, c) for c in conjuncts(body.condition)]
+    return [f.to_expr(const(0).dtype) for f in forms if f is not None]
+
+
+def _guarded(
+    analyzer: Analyzer, at: Expr, guard: Expr, domain: Range, known: tuple[Expr, Expr]
+) -> tuple[Expr, Expr]:
+    """The first and the last of ``known`` that an index is where ``guard`` is at most zero.
+
+    Such multiples of the two are added that a variable leaves the sum: of an index that falls with
+    a variable which the guard bounds from above, that sum is a lower bound."""
+    lo, hi = known
+    index, bound = analyzer.affine(at), analyzer.affine(guard)
+    tried = set[Fraction]()
+    for atom in bound.terms:
+        ratio = Fraction(index.coefficient(atom), bound.coefficient(atom))
+        if not ratio or ratio in tried:
+            continue
+        tried.add(ratio)
+        times, over = abs(ratio.numerator), ratio.denominator
+        if ratio < 0:
+            both = add(mul(at, over), mul(guard, times))
+            end = ceildiv(analyzer.relax(analyzer.simplify(both), domain)[0], over)
+            if analyzer.prove(lo < end) and analyzer.prove(end <= hi):
+                lo = analyzer.simplify(end)
+        else:
+            both = sub(mul(at, over), mul(guard, times))
+            end = floordiv(analyzer.relax(analyzer.simplify(both), domain)[1], over)
+            if analyzer.prove(end < hi) and analyzer.prove(lo <= end):
+                hi = analyzer.simplify(end)
+    return lo, hi
 
 
 def _interval(

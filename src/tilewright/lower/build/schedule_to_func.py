@@ -21,7 +21,7 @@ from tilewright.lower.build.bounds import Bounds, infer_bounds
 from tilewright.lower.build.check_arguments import check_params, check_variables
 from tilewright.lower.build.declared_reads import declared_in_bounds
 from tilewright.lower.build.recurrences import in_place, scans, unite
-from tilewright.lower.build.stage_nest import StageNest
+from tilewright.lower.build.stage_nest import ScanNest, StageNest
 from tilewright.lower.build.storage_align import aligned_strides
 from tilewright.lower.build.swizzled_layout import swizzled_layout
 from tilewright.schedule.schedule import Schedule
@@ -120,7 +120,9 @@ class Nests:
                 if stage in bounds.warm:
                     self.warm[stage] = StageNest(self, stage, bounds.warm[stage])
                 with bounds.analyzer.assume(bounds.rolls.get(stage, const(True))):
-                    self.stages[stage] = StageNest(self, stage, bounds.domains[stage])
+                    apart = isinstance(stage.op, ScanOp) and stage.op.apart
+                    nest = ScanNest if apart else StageNest
+                    self.stages[stage] = nest(self, stage, bounds.domains[stage])
 
     def read_within(self, stage: Stage) -> bool:
         """Whether other stages read a stage within its tensor, as they are declared."""

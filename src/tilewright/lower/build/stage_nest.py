@@ -36,9 +36,10 @@ from tilewright.lower.build.declared_reads import declared
 from tilewright.lower.build.lazy_select import lazy
 from tilewright.lower.build.prefetch_hint import prefetch_hint
 from tilewright.lower.context import pure
-from tilewright.schedule.relations import Skew, consumed, guards
+from tilewright.schedule.relations import Skew, consumed, descended, guards, parents
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp
+from tilewright.te.scan import ScanOp
 from tilewright.te.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -48,11 +49,18 @@ if TYPE_CHECKING:
 class StageNest:
     """The loops of one stage, or of a part of it."""
 
-    def __init__(self, nests: Nests, stage: Stage, domain: Domain) -> None:
+    def __init__(
+        self, nests: Nests, stage: Stage, domain: Domain, part: ComputeOp | None = None
+    ) -> None:
         self.nests, self.stage, self.domain = nests, stage, domain
         assert isinstance(stage.op, ComputeOp)
-        self.op: ComputeOp = stage.op
-        self.leaves = stage.leaf_iter_vars
+        self.op = part or stage.op
+        self.leaves, self.relations = stage.leaf_iter_vars, stage.relations
+        if part is not None:  # the loops of the other outputs are none of its own
+            own = descended(stage.relations, part.axis)
+            others = descended(stage.relations, set(stage.op.axis) - own) - own
+            self.leaves = [leaf for leaf in self.leaves if leaf not in others]
+            self.relations = [r for r in self.relations if others.isdisjoint(parents(r))]
         self.analyzer: Analyzer = nests.bounds.analyzer
         self.conditions: list[Part] = []  # what the condition of a reduction is made of
         self.parts: list[Part] = []
@@ -88,6 +96,8 @@ class StageNest:
             return []
         with self._inside(data_only=True):
             needed = [c for c in self._of_tensor() if not self.analyzer.prove(c)]
+        if any(t.buffer in self.nests.params for t in self.op.outputs):
+            return needed  # it is kept in an argument, as the steps of a scan are
         if needed and not self._read_within():
             return []
         producers = [self.nests.schedule.stage_of(t.buffer) for t in self.op.inputs]
@@ -184,6 +194,10 @@ class StageNest:
         else:
             body = yield self._init_and_update()
         return (yield self._loops(0, self.first_reduce, body))
+
+    def in_steps(self, steps: int) -> Steps:
+        """What is done in every iteration of the first loops, ``steps`` of them."""
+        return (yield self._loops(steps, len(self.leaves), self._plain_store()))
 
     # -- stores ---------------------------------------------------------------------------
 
@@ -392,12 +406,30 @@ class StageNest:
         for root, start in self.domain.starts.items():
             values[root] = sub(values[root], start)
         found: list[Expr] = []
-        order = self.stage.relations[::-1]
+        order = self.relations[::-1]
         order.sort(key=lambda r: not isinstance(r, Skew))  # which say what pads of theirs do
         for relation in order:
             if not (data_only and any(a.kind == "reduce" for a in consumed(relation))):
                 found += guards(relation, self.domain.extents, values)
         return found + self.needed
+
+
+class ScanNest(StageNest):
+    """The loops of a scan whose states have different shapes, one state after the other in every
+    step."""
+
+    def __init__(self, nests: Nests, stage: Stage, domain: Domain) -> None:
+        assert isinstance(stage.op, ScanOp)
+        op = stage.op
+        self.states = [StageNest(nests, stage, domain, op.part(k)) for k in range(op.num_outputs)]
+        super().__init__(nests, stage, domain, op.part(0))
+        self.depth = sum(leaf in self.states[1].leaves for leaf in self.leaves)
+
+    def build(self) -> Steps:
+        parts: list[Stmt] = []
+        for state in self.states:
+            parts.append((yield state.in_steps(self.depth)))
+        return (yield self._loops(0, self.depth, seq(*parts)))
 
 
 def _combine(

@@ -38,7 +38,16 @@ from tilewright.lower.substitution import copy, widen
 
 #: Functions of vectors, lane by lane.
 _LANEWISE = frozenset(
-    [*ops.FLOAT_FUNCTIONS, "pow", "fma", "abs", "popcount", "isnan", *TF32_FUNCTIONS]
+    [
+        *ops.FLOAT_FUNCTIONS,
+        "pow",
+        "fma",
+        "abs",
+        "popcount",
+        "isnan",
+        *TF32_FUNCTIONS,
+        *ops.BITS_FUNCTIONS,
+    ]
 )
 
 

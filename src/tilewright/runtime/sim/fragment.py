@@ -58,7 +58,9 @@ class Fragment(Memory):
             for b, bit in enumerate(bits):
                 if bit is not None:
                     holder = holder + ((index >> b & 1) << bit)
-        here = frame.pick(frame.batch.thread) % self.held.lanes
+        # Lanes that hold the same elements differ in bits that no index has.
+        told = self.held.lanes - 1 - sum(1 << b for b in self.held.shared)
+        here = frame.pick(frame.batch.thread) % self.held.lanes & told
         wrong = holder != (here[:, None] if np.ndim(holder) == 2 else here)
         if keep is not None:
             wrong = wrong & keep

@@ -111,6 +111,8 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "floor": np.floor, "ceil": np.ceil, "round": _round_away, "trunc": np.trunc,
     "nearbyint": np.rint, "pow": np.power, "fma": fma, "abs": np.abs, "popcount": _popcount,
     "isnan": np.isnan,
+    "bits_of_float": lambda x: x.view(f"u{x.dtype.itemsize}"),
+    "float_of_bits": lambda x: x.view(f"f{x.dtype.itemsize}"),
 }  # fmt: skip
 
 #: Functions of the C library under their own names, for ``extern:`` calls.

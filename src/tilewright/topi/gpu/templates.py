@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from tilewright.target.target import Target
+from tilewright.topi.gpu import banded_tiles as banded
 from tilewright.topi.gpu import candidates as gpu
 from tilewright.topi.gpu import depthwise_channel_pairs as channel_pairs
 from tilewright.topi.gpu import depthwise_pixel_tiles as boxes
@@ -14,12 +15,11 @@ from tilewright.topi.gpu import depthwise_plane_gradient as plane_gradient
 from tilewright.topi.gpu import depthwise_plane_products as plane_products
 from tilewright.topi.gpu import depthwise_plane_tiles as plane_boxes
 from tilewright.topi.gpu import depthwise_row_products as row_products
-from tilewright.topi.gpu import depthwise_toeplitz as toeplitz
 from tilewright.topi.gpu import depthwise_toeplitz_rows as rows
-from tilewright.topi.gpu import depthwise_toeplitz_staged as staged
 from tilewright.topi.gpu import depthwise_toeplitz_warps as warps
 from tilewright.topi.gpu import depthwise_toeplitz_wgrad as gradient
 from tilewright.topi.gpu import depthwise_wgrad_bands as bands
+from tilewright.topi.gpu import staged_tiles as staged
 from tilewright.topi.gpu.gradient_band_tiles import gradient_band_tiles, suits_bands
 from tilewright.topi.gpu.gradient_pixel_tiles import gradient_pixel_tiles, suits_pixel_sums
 from tilewright.topi.gpu.pair_tiles import (
@@ -35,10 +35,23 @@ from tilewright.topi.gpu.reductions import reduction_tiles
 from tilewright.topi.gpu.toeplitz import suits
 from tilewright.topi.gpu.toeplitz_gradient import suits_gradient
 from tilewright.topi.opencl import candidates as opencl
+from tilewright.topi.pieces.band_tiles import (
+    GradientTile,
+    RowTile,
+    StagedTile,
+    ToeplitzTile,
+    WarpTile,
+)
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile, ReductionTile
 from tilewright.topi.pieces.register_tiles import PixelTile, PlaneTile, StripTile
 from tilewright.topi.pieces.tile_sums import declare_tile_sums
 from tilewright.topi.pieces.windows import form
+from tilewright.topi.sketches.banded import banded_counts, schedule_banded
+from tilewright.topi.sketches.banded_gradient import (
+    banded_gradient_counts,
+    schedule_banded_gradient,
+)
+from tilewright.topi.sketches.banded_staged import schedule_banded_staged
 from tilewright.topi.sketches.planes import plane_counts, schedule_planes
 from tilewright.topi.sketches.reductions import reduction_counts, schedule_reductions
 from tilewright.topi.sketches.registers import register_counts, schedule_registers
@@ -54,7 +67,7 @@ _FLOATS_AND_BYTES = ("float", "bfloat", "int32")
 
 
 def _cuda(
-    name: str, config: type[Any], declares: Make, schedule: Make, tiles: Make, where: Make,
+    name: str, config: type[Any], declares: Make | None, schedule: Make, tiles: Make, where: Make,
     passes: tuple[str, ...] = _IMAGES, last: bool = False, **more: Any,
 ) -> Template:  # fmt: skip
     """A template with the instructions of CUDA's GPUs, those of tensor cores unless ``more`` says
@@ -69,7 +82,7 @@ def _cuda(
 
 
 def _guessed(
-    name: str, config: type[Any], declares: Make, schedule: Make, guesses: Make, suits: Make,
+    name: str, config: type[Any], declares: Make | None, schedule: Make, guesses: Make, suits: Make,
     **more: Any,
 ) -> Template:  # fmt: skip
     """The same, of a problem that ``suits`` and for which there are ``guesses``: tiles, with how
@@ -95,20 +108,20 @@ GPU = (
           matrices=False),
     _cuda("gpu.plane_bands", plane_bands.PlaneBandTile, plane_bands.declare_plane_bands,
           plane_bands.schedule_plane_bands, plane_band_tiles, suits_plane_bands, least=90),
-    _guessed("gpu.toeplitz", toeplitz.ToeplitzTile, toeplitz.declare_toeplitz,
-             toeplitz.schedule_toeplitz, toeplitz.guesses, suits, arch="sm_90a"),
-    _cuda("gpu.toeplitz_staged", staged.StagedTile, staged.declare_staged, staged.schedule_staged,
-          staged.staged_tiles, staged.suits_staged, arch="sm_90a"),
-    _cuda("gpu.toeplitz_warps", warps.WarpTile, warps.declare_warps, warps.schedule_warps,
-          warps.warp_tiles, warps.suits_warps),
-    _guessed("gpu.toeplitz_rows", rows.RowTile, rows.declare_rows, rows.schedule_rows, rows.guesses,
-             rows.suits_rows),
+    _guessed("gpu.toeplitz", ToeplitzTile, None, schedule_banded, banded.toeplitz_guesses, suits,
+             arch="sm_90a", counts=banded_counts),
+    _cuda("gpu.toeplitz_staged", StagedTile, None, schedule_banded_staged, staged.staged_tiles,
+          staged.suits_staged, arch="sm_90a"),
+    _cuda("gpu.toeplitz_warps", WarpTile, None, schedule_banded, banded.warp_tiles,
+          banded.suits_warps, counts=banded_counts),
+    _guessed("gpu.toeplitz_rows", RowTile, None, schedule_banded, banded.row_guesses,
+             banded.suits_rows, counts=banded_counts),
     _guessed("gpu.plane_products", plane_products.PlaneProductTile,
              plane_products.declare_plane_products, plane_products.schedule_plane_products,
              plane_products.guesses, plane_products.suits_plane_products),
-    _guessed("gpu.toeplitz_tf32", warps.WarpTile, warps.declare_warps, warps.schedule_split,
+    _guessed("gpu.toeplitz_tf32", WarpTile, warps.declare_warps, warps.schedule_split,
              warps.split_guesses, lambda p: suits(p, ("float32",))),
-    _guessed("gpu.toeplitz_tf32_rows", rows.RowTile, rows.declare_rows, rows.schedule_split_rows,
+    _guessed("gpu.toeplitz_tf32_rows", RowTile, rows.declare_rows, rows.schedule_split_rows,
              rows.split_guesses, rows.suits_split_rows),
     Template("gpu.pixels", PixelTile, schedule_registers, _IMAGES, True, True, gpu.pixel_tiles,
              shared=True, form=form, counts=register_counts, types=_FLOATS_AND_BYTES),
@@ -121,8 +134,9 @@ GPU = (
           least=90),
     Template("gpu.reduction_planes", ReductionTile, schedule_reductions, _WGRAD, False, True,
              reduction_tiles, shared=True, counts=reduction_counts),
-    _guessed("gpu.toeplitz_wgrad", gradient.GradientTile, gradient.declare_gradient,
-             gradient.schedule_gradient, gradient.guesses, suits_gradient, passes=_WGRAD),
+    _guessed("gpu.toeplitz_wgrad", GradientTile, None, schedule_banded_gradient,
+             banded.gradient_guesses, suits_gradient, passes=_WGRAD,
+             counts=banded_gradient_counts),
     _cuda("gpu.row_products", row_products.RowProductTile, row_products.declare_row_products,
           row_products.schedule_row_products, row_products.row_product_tiles,
           row_products.suits_row_products, passes=_WGRAD, arch="sm_90a"),
@@ -131,7 +145,7 @@ GPU = (
              plane_gradient.guesses, plane_gradient.suits_plane_gradient, passes=_WGRAD),
     _cuda("gpu.band_gradient", bands.BandTile, bands.declare_bands, bands.schedule_bands,
           gradient_band_tiles, suits_bands, passes=_WGRAD),
-    _guessed("gpu.toeplitz_tf32_wgrad", gradient.GradientTile, gradient.declare_gradient,
+    _guessed("gpu.toeplitz_tf32_wgrad", GradientTile, gradient.declare_gradient,
              gradient.schedule_split_gradient, gradient.split_guesses, lambda p: suits_gradient(p,
              ("float32",)), passes=_WGRAD),
     Template("gpu.reduction_pixels", ReductionTile, schedule_reductions, _WGRAD, True, True,

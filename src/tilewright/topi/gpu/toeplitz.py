@@ -1,8 +1,8 @@
 """What schedules of products with Toeplitz matrices have in common.
 
-The declaration is that of :mod:`~tilewright.topi.nn.depthwise_toeplitz`. A block makes the matrices
-of one filter in shared memory; its groups of threads compute tiles of outputs of some images, one
-below the other, and load one row of the image after another into the fragments that they multiply.
+The declaration is that of :mod:`~tilewright.topi.nn.depthwise_toeplitz`. Groups of threads of a
+block compute tiles of outputs of some images, one below the other, and load one row of the image
+after another into the fragments that they multiply.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from math import gcd
 from typing import TypeAlias
 
 from tilewright import te
-from tilewright.ir.dtype import dtype
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.devices import H200
 from tilewright.topi.cut import CutDeclaration
-from tilewright.topi.nn.depthwise_toeplitz import Toeplitz, ToeplitzStages
+from tilewright.topi.nn.depthwise_toeplitz import SHARE, Toeplitz, ToeplitzStages
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.stages import scheduled
 
@@ -58,23 +57,12 @@ def suits(p: Conv, types: Sequence[str] = ("float16", "bfloat16")) -> bool:
     )
 
 
-def shared_bytes(cut: Toeplitz) -> int:
-    """Of the matrices of a filter, and of its rows."""
-    last = (cut.columns - 1) * cut.stride[1]
-    rows = cut.stride[0] * cut.matrices
-    return rows * (cut.depth * cut.columns + cut.depth + last) * dtype(cut.problem.dtype).bytes
-
-
 def begin(
     d: ToeplitzDeclaration,
     team: Team,
     turns: int,
-    matrices: bool = True,
-    taps: bool = True,
-    channels: int = 1,
 ) -> tuple[Schedule, IterVar]:
-    """The schedule of everything but the products: of the results, whose axis of groups is
-    returned, and, unless they are left out, of the filter's rows and of the matrices.
+    """The schedule of the results, whose axis of groups is returned.
 
     A group computes ``turns`` tiles, every ``groups``-th down the image.
     """
@@ -86,82 +74,19 @@ def begin(
     tz = te.thread_axis((0, team.teams), "threadIdx.z")
     n, c, h, w = out.op.axis
     many, n = out.split(n, factor=cut.images)
-    c, channel = out.split(c, factor=channels)
     own, n = out.split(n, nparts=team.teams)
     down, row = out.split(h, factor=cut.rows)
     turn, group = out.split(down, factor=team.groups)
     below, turn = out.split(turn, factor=turns)
     across, w = out.split(w, factor=cut.columns)
     vector, lane = out.split(w, factor=wide(cut.result[1], cut.columns // 4))
-    out.reorder(many, c, below, across, channel, own, turn, group, n, row, vector, lane)
+    out.reorder(many, c, below, across, own, turn, group, n, row, vector, lane)
     block = out.fuse(many, c, below, across)
     out.bind(block, te.thread_axis("blockIdx.x"))
     out.bind(group, ty)
     out.bind(own, tz)
     out.vectorize(lane)
-    for tensor, vectors in ((made.taps, 1),) * taps + ((made.matrices, 8),) * matrices:
-        stage = s[tensor]
-        stage.set_scope("shared")
-        stage.compute_at(out, channel)
-        *axes, last = stage.op.axis
-        outer, lane = stage.split(last, factor=vectors)
-        step, flat = stage.split(stage.fuse(*axes, outer), factor=team.threads)
-        if tensor is made.taps:
-            stage.unroll(step)  # so that the filter is loaded at once
-        z, flat = stage.split(flat, factor=team.lanes * team.groups)
-        y, x = stage.split(flat, factor=team.lanes)
-        stage.bind(z, tz)
-        stage.bind(y, ty)
-        stage.bind(x, te.thread_axis((0, team.lanes), "threadIdx.x"))
-        if vectors > 1:
-            stage.vectorize(lane)
     return s, group
-
-
-@dataclass(frozen=True)
-class ProductAxes:
-    """The loops of the products, by what they go through: tiles across, the rows of the image and
-    the phases of the stride, the chunks of a row and the ``steps`` of one instruction in them; then
-    the axes of an instruction, those of the outputs (``h``, ``pair``, ``quarter``, ``side``) and of
-    the columns (``half``, ``thread``, ``low``)."""
-
-    across: IterVar
-    n: IterVar
-    c: IterVar
-    q: IterVar
-    phase: IterVar
-    chunk: IterVar
-    step: IterVar
-    h: IterVar
-    pair: IterVar
-    quarter: IterVar
-    side: IterVar
-    half: IterVar
-    thread: IterVar
-    low: IterVar
-
-
-def product_axes(d: ToeplitzDeclaration, sums: Stage, images: int) -> ProductAxes:
-    """The axes of the stage of the sums, which are computed in whole tiles, in fragments, of so
-    many images at once."""
-    cut = d.cut
-    sums.set_scope("fragment")
-    n, c, h, w = sums.op.axis
-    q, phase, j = sums.op.reduce_axis
-    for axis, whole in ((n, images), (h, cut.rows), (w, cut.columns)):
-        sums.align_bounds(axis, whole)
-    chunk, j = sums.split(j, factor=cut.chunk)
-    thread, j = sums.split(j, factor=cut.chunk // 4)
-    step, j = sums.split(j, factor=4)
-    half, low = sums.split(j, factor=2)
-    across, w = sums.split(w, factor=cut.columns)
-    quarter, w = sums.split(w, factor=cut.columns // 4)
-    pair, side = sums.split(w, factor=2)
-    sums.unroll(chunk)
-    sums.unroll(step)
-    return ProductAxes(
-        across, n, c, q, phase, chunk, step, h, pair, quarter, side, half, thread, low
-    )
 
 
 def load_image(d: ToeplitzDeclaration, image: Stage, sums: Stage, at: IterVar, stages: int) -> None:
@@ -169,7 +94,7 @@ def load_image(d: ToeplitzDeclaration, image: Stage, sums: Stage, at: IterVar, s
     image.set_scope("fragment")
     image.compute_at(sums, at)
     *_, column = image.op.axis
-    _, lane = image.split(column, factor=wide(d.cut.image[1], d.cut.chunk // 4))
+    _, lane = image.split(column, factor=wide(d.cut.image[1], SHARE))
     image.vectorize(lane)
     if stages > 1:
         image.pipeline(stages)

@@ -73,8 +73,6 @@ def multiply(
     tile : the loop of ``sums`` in which the sums of one row of taps are computed, of one tile.
     matrices, parts : the loops in which matrices are gathered, and the image is taken apart.
     """
-    assert made.rows is not None
-    assert made.parts is not None
     rows = s[made.rows]
     rows.set_scope("fragment")
     rows.compute_at(sums, tile)

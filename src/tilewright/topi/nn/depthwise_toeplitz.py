@@ -28,8 +28,9 @@ from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.toeplitz_sums import Factors, in_parts, summed
 from tilewright.topi.operators.conv import Conv
 
-#: Columns that one instruction sums over, by type.
-DEPTHS = {"float16": 16, "bfloat16": 16, "float32": 8}
+#: Columns that one instruction sums over, and neighbours of a row of outputs that a thread has: so
+#: few that each instruction is of a tile without gaps, and those without taps are left out.
+DEPTH, SHARE = 8, 2
 
 
 @dataclass(frozen=True)
@@ -56,33 +57,13 @@ class Toeplitz(Convolved):
         return -(-(-self.before[1] // 8) * 8)
 
     @cached_property
-    def together(self) -> int:
-        """Columns that one instruction sums over."""
-        return DEPTHS[self.problem.dtype]
-
-    @cached_property
-    def share(self) -> int:
-        """Neighbours of a row of outputs that a thread has: as many as it can, so that it stores
-        16 bytes at once, or in float32 two, so that each instruction is of a tile without gaps, and
-        those whose matrices are zero can be left out."""
-        return 2 if self.problem.dtype == "float32" else self.columns // 4
-
-    @cached_property
     def depth(self) -> int:
-        """Columns of the image that a tile reads, a multiple of what an instruction takes: one of
-        these, or in 16 bits pairs."""
+        """Columns of the image that a tile reads, a multiple of what an instruction takes."""
         reach = (self.kernel[1] - 1) * self.dilation[1] - self.before[1] - self.first
         seen = (self.columns - 1) * self.stride[1] + reach + 1
         if self.result[1] <= self.columns:
             seen = min(seen, self.image[1])
-        least = self.together
-        whole = 2 * least if seen > least == 16 else least
-        return max(1, -(-seen // whole)) * whole
-
-    @cached_property
-    def chunk(self) -> int:
-        """Columns of an input row that the threads of a product load at once."""
-        return min(self.depth, 32) if self.together == 16 else self.together
+        return max(1, -(-seen // DEPTH)) * DEPTH
 
     @cached_property
     def products(self) -> int:
@@ -110,43 +91,16 @@ class Toeplitz(Convolved):
         h, w = self.result
         return -(-h // self.rows), -(-w // self.columns)
 
-    def column(self, block: Any, inner: Any) -> Any:
-        """The column of a chunk that stands at ``inner`` of ``block`` of a matrix's rows: a thread
-        loads a quarter of the chunk, neighbours, and has two of them in each block."""
-        wide = self.chunk // 8
-        return (
-            block // wide * self.chunk + inner // 2 * (self.chunk // 4) + block % wide * 2
-            + inner % 2
-        )  # fmt: skip
-
-    def output(self, block: Any, inner: Any) -> Any:
-        """The output column that stands at ``inner`` of ``block`` of a matrix's columns: a thread
-        has :attr:`share` neighbours, which it can store at once, and two of them in each block."""
-        pairs = self.share // 2
-        return (
-            block // pairs * (4 * self.share) + inner // 2 * self.share + block % pairs * 2
-            + inner % 2
-        )  # fmt: skip
-
     def places(self, j: Any, w: Any) -> tuple[Any, ...]:
-        """Where column ``j`` and output ``w`` stand in a matrix: the inverse of :meth:`column` and
-        :meth:`output`, as blocks and places in them (jo, ko, ji, ki), or of float32 as the number
-        of a diagonal and a place in its blocks (diagonal, ji, ki)."""
-        own, wide, pairs = j % self.chunk, self.chunk // 8, self.share // 2
+        """Where column ``j`` and output ``w`` stand in a matrix: the number of a diagonal, and a
+        place in its blocks."""
         out = w % self.columns
-        if self.problem.dtype == "float32":
-            diagonal = j // 8 + (self.columns // 8 - 1 - out // 8) * self.stride[1]
-            return diagonal, out % 8, j % 8
-        return (
-            out // (4 * self.share) * pairs + out // 2 % pairs,
-            j // self.chunk * wide + own // 2 % wide,
-            out % (4 * self.share) // self.share * 2 + out % 2,
-            own // (self.chunk // 4) * 2 + own % 2,
-        )
+        diagonal = j // 8 + (self.columns // 8 - 1 - out // 8) * self.stride[1]
+        return diagonal, out % 8, j % 8
 
     def meets(self, j: Any, w: Any) -> list[Any]:
-        """The conditions under which a block of 8 by 8 with column ``j`` and output ``w`` has taps:
-        for float32, where a block is of neighbours and an instruction takes no more than one."""
+        """The conditions under which a block of 8 by 8 with column ``j`` and output ``w`` has taps.
+        It is of neighbours, and an instruction takes no more than one."""
         at = self.first + self.before[1] + j // 8 * 8 - w % self.columns // 8 * 8 * self.stride[1]
         reach = (self.kernel[1] - 1) * self.dilation[1]
         return [at + 7 >= 0, at - 7 * self.stride[1] <= reach]
@@ -156,15 +110,15 @@ class Toeplitz(Convolved):
 class ToeplitzStages:
     """The stages of the products: ``taps`` are filter rows between zeros, ``matrices`` the Toeplitz
     matrices, in blocks of 8 by 8, ``image`` the padded image, ``sum`` the products, of whole tiles
-    of images. Of float32, taps and matrices are in parts, and ``rows`` and ``parts`` are those of
+    of images. Taps and matrices are in parts, and ``rows`` and ``parts`` are those of
     :class:`~tilewright.topi.nn.toeplitz_sums.Sums`."""
 
     taps: Tensor
     matrices: Tensor
     image: Tensor
     sum: Tensor
-    rows: Tensor | None = None
-    parts: Tensor | None = None
+    rows: Tensor
+    parts: Tensor
 
 
 def depthwise_toeplitz(t: Toeplitz, image: Tensor, filter: Tensor) -> ToeplitzStages:
@@ -270,20 +224,9 @@ def toeplitz_matrices(
 
 
 def _toeplitz(t: Toeplitz, taps: Tensor) -> tuple[Tensor, Tensor]:
-    """Matrices of rows of taps, of which each has three indices of its own; and these rows.
-
-    Of float32 both are in parts, and blocks of 8 by 8 on a diagonal, which are alike, are one.
-    """
-    last, sw = (t.columns - 1) * t.stride[1], t.stride[1]
-    if t.problem.dtype != "float32":
-        matrices = te.compute(
-            (*taps.shape[:3], t.columns // 8, t.depth // 8, 8, 8),
-            lambda a, b, e, jo, ko, ji, ki: taps[
-                a, b, e, t.column(ko, ki) - t.output(jo, ji) * sw + last
-            ],
-            name="Toeplitz",
-        )
-        return taps, matrices
+    """Matrices of rows of taps, of which each has three indices of its own; and these rows. Both
+    are in parts, and blocks of 8 by 8 on a diagonal, which are alike, are one."""
+    sw = t.stride[1]
     rows = in_parts(t.problem, taps, "TapParts")
     matrices = te.compute(
         (*rows.shape[:-1], t.depth // 8 + (t.columns // 8 - 1) * sw, 8, 8),

@@ -34,8 +34,8 @@ class Sums:
     and ``parts`` of the image."""
 
     sum: Tensor
-    rows: Tensor | None = None
-    parts: Tensor | None = None
+    rows: Tensor
+    parts: Tensor
 
 
 def is_split(p: Conv) -> bool:
@@ -70,7 +70,7 @@ def summed(
     """The sums of ``shape``, over ``rows`` by name and extent, and ``depth`` columns of each.
 
     ``meets(j, w)`` are the conditions under which column ``j`` and output ``w`` are of a block of
-    the matrices that is not zero. The matrices of float32 are in parts too.
+    the matrices that is not zero. The matrices are in parts too.
     """
     outer = [te.reduce_axis((0, extent), name=name) for name, extent in rows]
     j = te.reduce_axis((0, depth), name="j")
@@ -82,14 +82,6 @@ def summed(
 
         made: Tensor = te.compute(tuple(shape), element, name="ToeplitzSum", tag="toeplitz")
         return made
-
-    if p.dtype != "float32":
-
-        def product(*at: Any) -> Any:
-            x, m, _ = factors(*outer, j, *at)
-            return image[x].astype(p.accumulate) * matrices[m].astype(p.accumulate)
-
-        return Sums(total(product, [j]))
 
     parts, terms = in_parts(p, image, "ImageParts"), 3 if is_split(p) else 1
     term = te.reduce_axis((0, terms), name="term")

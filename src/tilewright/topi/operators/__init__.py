@@ -1,8 +1,9 @@
 """What can be computed: one file an operator, which knows nothing of how it is scheduled."""
 
+from tilewright.topi.operators.attention import Attention
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.conv3d import Conv3d
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.operators.program import Program
 
-__all__ = ["Conv", "Conv3d", "Gemm", "Program"]
+__all__ = ["Attention", "Conv", "Conv3d", "Gemm", "Program"]

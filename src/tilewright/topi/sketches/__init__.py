@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.topi.cpu.attention_tiles import attention_tiles
 from tilewright.topi.cpu.byte_tiles import byte_tiles
 from tilewright.topi.cpu.byte_tiles import suits as is_bytes
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile
@@ -12,6 +13,8 @@ from tilewright.topi.cpu.winograd_tiles import suits as is_winograd
 from tilewright.topi.cpu.winograd_tiles import winograd_price, winograd_tiles
 from tilewright.topi.gpu import box_products as boxes
 from tilewright.topi.gpu import programs
+from tilewright.topi.gpu.attention_tiles import attention_mma_tiles
+from tilewright.topi.gpu.attention_tiles import suits as suits_attention
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
 from tilewright.topi.gpu.whole_boxes import suits_whole, whole_tiles
@@ -20,6 +23,16 @@ from tilewright.topi.opencl import product_tiles as items
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
+from tilewright.topi.sketches.attention import (
+    AttentionTile,
+    declare_vectors,
+    schedule_attention,
+)
+from tilewright.topi.sketches.attention_mma import (
+    AttentionMmaTile,
+    declare_mma,
+    schedule_attention_mma,
+)
 from tilewright.topi.sketches.box_gradient import schedule_box_gradient
 from tilewright.topi.sketches.box_products import schedule_box_products
 from tilewright.topi.sketches.box_splits import schedule_box_splits
@@ -75,6 +88,9 @@ SKETCHES = (
     Template("gpu.box_gradient", BoxGradientTile, schedule_box_gradient, (), None, True,
              boxes.gradient_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_gradient,
              arch="sm_90a", matrices=True, form="boxes", operators=()),
+    Template("gpu.attention", AttentionMmaTile, schedule_attention_mma, (), None, True,
+             attention_mma_tiles, ("cuda", "sim"), shared=True, where=suits_attention, least=80,
+             matrices=True, declares=declare_mma, operators=("attention",)),
     Template("gpu.products_mma", MmaTile, schedule_mma, (), None, True, mma_tiles,
              ("cuda", "sim"), shared=True, where=is_mma_product, least=80, matrices=True,
              operators=(), counts=mma_counts),
@@ -94,6 +110,8 @@ SKETCHES = (
     Template("cpu.winograd", WinogradTile, schedule_winograd, ("forward",), None, False,
              winograd_tiles, where=is_winograd, form=winograd_form, operators=(),
              price=winograd_price),
+    Template("cpu.attention", AttentionTile, schedule_attention, (), None, False, attention_tiles,
+             declares=declare_vectors, operators=("attention",), types=_ANY),
     Template("cpu.dots", DotTile, schedule_dots, (), None, False, dot_tiles, where=is_dots,
              operators=()),
     Template("cpu.products", ColumnTile, schedule_columns, (), None, False, column_tiles,

@@ -9,6 +9,7 @@ from tilewright import te
 from tilewright.ir import ops
 from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
+from tilewright.tvm.topi.elements import nearest
 from tilewright.tvm.topi.windows import SPATIAL, numbers, padding_of
 
 
@@ -33,7 +34,7 @@ def pool_grad(
             window = te.floordiv(from_start, steps[k]) - windows[k].var
             place.append(from_start - window * steps[k])
             holds += [window >= 0, window < grads.shape[d], place[k] < size[k]]
-            at[d] = te.max(te.min(window, grads.shape[d] - 1), 0)
+            at[d] = nearest(window, grads.shape[d])
         return at, te.all(*holds), place
 
     if pool_type == "avg":
@@ -98,7 +99,7 @@ def depthwise_conv2d_backward_input_nhwc(
             window = te.floordiv(from_start, steps[k])
             extent = Out_grad.shape[1 + k]
             holds += [window >= 0, window < extent, te.floormod(from_start, steps[k]).equal(0)]
-            at.append(te.max(te.min(window, extent - 1), 0))
+            at.append(nearest(window, extent))
         value = Out_grad(b, *at, c * times + rm) * Filter(rh, rw, c, rm)
         value = te.if_then_else(te.all(*holds), value, te.const(0, value.dtype))
         return te.sum(value, axis=[rh, rw, rm])
@@ -121,7 +122,7 @@ def depthwise_conv2d_backward_weight_nhwc(
         for k, (out, tap) in enumerate(((rh, y), (rw, x))):
             place = out.var * steps[k] + tap - before[k]
             inside += [place >= 0, place < Input.shape[1 + k]]
-            at.append(te.max(te.min(place, Input.shape[1 + k] - 1), 0))
+            at.append(nearest(place, Input.shape[1 + k]))
         value = Out_grad(rb, rh, rw, c * times + m) * Input(rb, *at, c)
         value = te.if_then_else(te.all(*inside), value, te.const(0, value.dtype))
         return te.sum(value, axis=[rb, rh, rw])

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright import te
-from tilewright.ir import ops
 from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
 from tilewright.tvm import ir_builder
 from tilewright.tvm.topi.displaced import VISION
-from tilewright.tvm.topi.elements import one
+from tilewright.tvm.topi.elements import nearest, one
 from tilewright.tvm.topi.indexing import argsort
-from tilewright.tvm.topi.transform import integers, moved, number, reshape, unflat
+from tilewright.tvm.topi.shapes import unravel_index
+from tilewright.tvm.topi.transform import integers, moved, number, reshape
 
 
 def reorg(data: Tensor, stride: int) -> Any:
@@ -30,7 +30,7 @@ def reorg(data: Tensor, stride: int) -> Any:
         row = y * stride + te.floordiv(part, stride)
         column = x * stride + te.floormod(part, stride)
         flat = (te.floormod(k, wide) * (h * stride) + row) * (w * stride) + column
-        return data(b, *unflat(flat, data.shape[1:]))
+        return data(b, *unravel_index(flat, data.shape[1:]))
 
     made = moved(data.shape, element, "reorg")
     return reshape(made, (n, c * stride * stride, te.floordiv(h, stride), te.floordiv(w, stride)))
@@ -88,10 +88,6 @@ class _Lines:
         found[0] = te.const(0, "int32")
         return found
 
-    def row_in(self, value: Any, extent: Any) -> Any:
-        """``value`` as an index that is proved to be inside."""
-        return te.max(te.min(value, ops.sub(extent, 1)), 0)
-
 
 def get_valid_counts(
     data: Tensor, score_threshold: Any = 0, id_index: int = 0, score_index: int = 1
@@ -116,7 +112,7 @@ def get_valid_counts(
                 if id_index >= 0:
                     valid = te.all(valid, boxes[b, i, id_index] >= te.const(0, data.dtype))
                 with r.ib.if_scope(valid):
-                    at = r.ib.let("at", r.row_in(counts[b], anchors))
+                    at = r.ib.let("at", nearest(counts[b], anchors))
                     with r.ib.for_range(0, length, "k") as k:
                         kept[b, at, k] = boxes[b, i, k]
                     numbers[b, at] = i
@@ -174,7 +170,7 @@ def non_max_suppression(
             valid = ib.let("valid", te.max(te.min(counts[b], anchors), 0))
             taken = ib.let("taken", te.min(valid, top_k) if top_k > 0 else valid)
             with ib.for_range(0, anchors, "i") as i:
-                source = ib.let("source", r.row_in(first[b, i], anchors))
+                source = ib.let("source", nearest(first[b, i], anchors))
                 with ib.for_range(0, length, "k") as k:
                     value = boxes[b, source, k]
                     out[b, i, k] = te.if_then_else(i < taken, value, te.const(-1, type))
@@ -232,7 +228,7 @@ def _to_top(places: Tensor) -> Any:
                 out[b, i] = te.const(-1, "int32")
             counts[b, 0] = te.const(0, "int32")
             with r.ib.for_range(0, anchors, "i") as i, r.ib.if_scope(source[b, i] >= 0):
-                at = r.ib.let("at", r.row_in(counts[b, 0], anchors))
+                at = r.ib.let("at", nearest(counts[b, 0], anchors))
                 out[b, at] = source[b, i]
                 counts[b, 0] = at + 1
         return r.ib.get()
@@ -275,7 +271,7 @@ def multibox_transform_loc(
                 weak = score[0] < te.const(threshold, type)
                 label[0] = te.Select(weak, te.const(0, "int32"), label[0])
                 with ib.if_scope(te.const(True) if keep_background else label[0] > 0):
-                    at = ib.let("at", r.row_in(counts[b], anchors))
+                    at = ib.let("at", nearest(counts[b], anchors))
                     out[b, at, 0] = (label[0] - start).astype(type)
                     out[b, at, 1] = score[0]
                     for k in (0, 1):

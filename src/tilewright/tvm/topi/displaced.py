@@ -10,6 +10,7 @@ from tilewright.ir import ops
 from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
 from tilewright.te.arithmetic import elementwise
+from tilewright.tvm.topi.elements import nearest
 from tilewright.tvm.topi.transform import integers
 from tilewright.tvm.topi.windows import numbers, pad, padding_of
 
@@ -26,7 +27,7 @@ def bilinear(data: Tensor, layout: str, at: dict[str, Any]) -> Any:
     def corner(down: int, right: int) -> Any:
         place = {"N": at["N"], "C": at["C"]}
         for c, step in (("H", down), ("W", right)):
-            place[c] = te.max(te.min(low[c] + step, size[c] - 1), 0)
+            place[c] = nearest(low[c] + step, size[c])
         return data(*(place[c] for c in layout))
 
     top, bottom = (corner(d, 0) * (1.0 - part["W"]) + corner(d, 1) * part["W"] for d in (0, 1))
@@ -113,7 +114,7 @@ def _deformable(layout: str, kernel_layout: str) -> Callable[..., Any]:
 
 def _region(rois: Tensor, i: Any, images: Any) -> tuple[Any, Sequence[Any]]:
     """The image of a region of interest, and its left, upper, right and lower ends."""
-    image = te.max(te.min(rois(i, 0).astype("int32"), images - 1), 0)
+    image = nearest(rois(i, 0).astype("int32"), images)
     return image, [rois(i, k) for k in range(1, 5)]
 
 
@@ -187,7 +188,7 @@ def roi_pool_nchw(data: Tensor, rois: Tensor, pooled_size: Any, spatial_scale: f
         for axis, o, first, last in (("H", y, up, low), ("W", x, left, right)):
             start, stop = ends(axis, o, first, last)
             taps.append(te.reduce_axis((0, stop - start), f"r{axis.lower()}"))
-            place.append(te.max(te.min(start + taps[-1].var, size[axis] - 1), 0))
+            place.append(nearest(start + taps[-1].var, size[axis]))
         return te.max(data(image, c, *place), axis=taps)
 
     shape = (rois.shape[0], size["C"], parts["H"], parts["W"])

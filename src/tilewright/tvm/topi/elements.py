@@ -49,6 +49,7 @@ ONE: dict[str, Callable[..., Any]] = {
     "leaky_relu": lambda v, alpha: te.Select(v > 0, v, v * te.const(alpha, v.dtype)),
     "log10": te.log10,
     "log2": te.log2,
+    "reinterpret": _E["reinterpret"],
     "relu": lambda v: te.max(v, te.const(0, v.dtype)),
 }
 
@@ -78,6 +79,7 @@ _PARAMETERS = {
     "clip": ("a_min", "a_max"),
     "fixed_point_multiply": ("multiplier", "shift"),
     "leaky_relu": ("alpha",),
+    "reinterpret": ("dtype",),
 }
 
 
@@ -109,6 +111,11 @@ def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., A
 
 
 # -- reductions --------------------------------------------------------------------------------
+
+
+def nearest(index: Any, extent: Any) -> Any:
+    """An index, or the nearest to it that a dimension of ``extent`` elements has."""
+    return te.max(te.min(index, extent - 1), 0)
 
 
 def axes_of(axis: int | Sequence[int] | None, rank: int) -> list[int]:

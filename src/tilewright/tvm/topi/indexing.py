@@ -11,7 +11,9 @@ from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
 from tilewright.te.arithmetic import common_shape, elementwise, read
 from tilewright.topi.reduction import dimension
+from tilewright.tvm.topi.elements import nearest
 from tilewright.tvm.topi.numbers import full
+from tilewright.tvm.topi.shapes import unravel_index as indices_of
 from tilewright.tvm.topi.transform import (
     broadcast_to,
     expand_dims,
@@ -22,7 +24,6 @@ from tilewright.tvm.topi.transform import (
     put,
     reshape,
     transpose,
-    unflat,
 )
 
 
@@ -149,7 +150,7 @@ def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, mode: str) -> Any
     k = te.reduce_axis((0, product(outer)), "k")
 
     def matches(i: Any) -> tuple[Any, Any]:
-        own = unflat(k.var, outer)
+        own = indices_of(k.var, outer)
         here = [
             _negative(indices(n, *own), data.shape[n]).equal(ops.cast(indices.dtype, i[n]))
             for n in range(depth)
@@ -192,7 +193,7 @@ def _scattered(data: Tensor, k: Any, matches: Any, updates: Tensor, how: str) ->
 
         _, at = matches(i)
         assert k.dom is not None
-        place = te.max(te.min(places(*i), k.dom.extent - 1), 0)
+        place = nearest(places(*i), k.dom.extent)
         value = substitute(updates(*at), {k.var: place})
         return te.if_then_else(places(*i) < 0, data(*i), value)
 

@@ -13,7 +13,7 @@ from tilewright.ir.expr import IntImm
 from tilewright.te import Tensor
 from tilewright.te.arithmetic import elementwise
 from tilewright.topi.reduction import dimension
-from tilewright.tvm.topi.elements import reduced
+from tilewright.tvm.topi.elements import nearest, reduced
 from tilewright.tvm.topi.transform import (
     integers,
     moved,
@@ -106,7 +106,7 @@ def matrix_set_diag(data: Tensor, diagonal: Tensor, k: Any = 0, align: str = "RI
             )
             place = place + right * (width - upper)
         at = (*i[:-2], *([] if alone else [high - far]), place)
-        at = tuple(te.max(te.min(v, e - 1), 0) for v, e in zip(at, diagonal.shape, strict=True))
+        at = tuple(nearest(v, e) for v, e in zip(at, diagonal.shape, strict=True))
         return te.if_then_else(te.all(far >= low, far <= high), diagonal(*at), data(*i))
 
     return moved(data.shape, element, "T_matrix_set_diag")

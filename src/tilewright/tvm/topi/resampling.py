@@ -11,6 +11,7 @@ from tilewright.ir import ops
 from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
 from tilewright.tvm.topi.convolution import dilation2d
+from tilewright.tvm.topi.elements import nearest
 from tilewright.tvm.topi.transform import integers, moved
 
 _SPATIAL = "DHW"
@@ -126,7 +127,7 @@ def _sampled(
         inside = []
         for d in spatial:
             inside += [index[d] >= 0, index[d] < data.shape[d]]
-            index[d] = te.max(te.min(index[d], data.shape[d] - 1), 0)
+            index[d] = nearest(index[d], data.shape[d])
         value = data(*index).astype("float32")
         if where == "zeros":
             value = te.if_then_else(te.all(*inside), value, te.const(0.0))
@@ -189,7 +190,7 @@ def crop_and_resize(
             inside += [place >= 0.0, place <= ops.cast("float32", data.shape[d] - 1)]
             name = method if method == "nearest_neighbor" else "linear"
             reads.append(_weights(place, name, "round", -0.5))
-        image = te.max(te.min(box_indices(i[0]).astype("int32"), data.shape[0] - 1), 0)
+        image = nearest(box_indices(i[0]).astype("int32"), data.shape[0])
         value = _sampled(data, (image, *i[1:]), spatial, reads)
         return te.Select(te.all(*inside), value, te.const(extrapolation_value or 0.0)).astype(out)
 

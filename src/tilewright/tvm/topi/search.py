@@ -13,7 +13,9 @@ from typing import Any
 from tilewright import te
 from tilewright.ir import ops
 from tilewright.te import Tensor
-from tilewright.tvm.topi.transform import integers, moved, unflat
+from tilewright.tvm.topi.elements import nearest
+from tilewright.tvm.topi.shapes import unravel_index
+from tilewright.tvm.topi.transform import integers, moved
 
 
 def _sum(shape: Any, over: Any, value: Callable[..., Any], name: str) -> Any:
@@ -41,7 +43,7 @@ def argwhere(output_shape: Tensor, condition: Tensor) -> Any:
 
     def found(place: Any) -> Any:
         inside = te.min(place, max(count - 1, 0))
-        value = condition(*unflat(inside, condition.shape))
+        value = condition(*unravel_index(inside, condition.shape))
         return te.all(place < count, value != te.const(0, value.dtype))
 
     totals = _sum((parts,), size, lambda p, k: found(p * size + k), "T_found")
@@ -58,14 +60,14 @@ def argwhere(output_shape: Tensor, condition: Tensor) -> Any:
     part = _sum((rows,), parts, lambda r, p: before(p) + totals(p) <= r, "T_part")
 
     def own(r: Any) -> Any:
-        return te.max(te.min(part(r), parts - 1), 0)
+        return nearest(part(r), parts)
 
     place = _sum((rows,), size, lambda r, k: before(own(r)) + inside(own(r), k) <= r, "T_place")
 
     def element(r: Any, d: Any) -> Any:
         at = te.max(te.min(own(r) * size + place(r), max(count - 1, 0)), 0)
         value: Any = te.const(0, "int32")
-        for k, index in enumerate(unflat(at, condition.shape)):
+        for k, index in enumerate(unravel_index(at, condition.shape)):
             value = te.Select(d.equal(k), ops.cast("int32", index), value)
         return value
 
@@ -109,7 +111,7 @@ def unique(data: Tensor, is_sorted: bool = True, return_counts: bool = False) ->
         ),
         "T_places",
     )
-    values = moved((n,), lambda i: data(te.max(te.min(places(i), n - 1), 0)), "T_unique")
+    values = moved((n,), lambda i: data(nearest(places(i), n)), "T_unique")
     outs = [values, places, inverse, total]
     if return_counts:
         outs.append(_sum((n,), n, lambda i, j: inverse(j).equal(ops.cast("int32", i)), "T_counts"))

@@ -51,18 +51,18 @@ def prod(x: Sequence[Any]) -> Any:
 
 def ravel_index(indices: Sequence[Any], shape: Sequence[Any]) -> Any:
     """The place of an element, counted through all dimensions in their order."""
-    found: Any = 0
+    found: Any = ops.const(0)
     for index, extent in zip(indices, shape, strict=True):
-        found = found * extent + index
+        found = ops.add(ops.mul(found, extent), index)
     return found
 
 
 def unravel_index(idx: Any, shape: Sequence[Any]) -> list[Any]:
     """The indices of an element by its place."""
-    found = []
+    found: list[Any] = []
     for extent in reversed(shape[1:]):
-        found.append(te.floormod(ops.as_expr(idx), extent))
-        idx = te.floordiv(ops.as_expr(idx), extent)
+        found.append(ops.floormod(idx, extent))
+        idx = ops.floordiv(idx, extent)
     return [*([idx] if shape else []), *reversed(found)]
 
 

@@ -16,6 +16,7 @@ from tilewright.te import Tensor
 from tilewright.te.arithmetic import elementwise
 from tilewright.tvm import ir_builder
 from tilewright.tvm.csr import CSRPlaceholder
+from tilewright.tvm.topi.elements import nearest
 from tilewright.tvm.topi.transform import integers
 
 
@@ -113,23 +114,20 @@ def sparse_transpose(sparse_data: Tensor, sparse_indices: Tensor, sparse_indptr:
         data, indices, indptr = (ib.buffer_ptr(b) for b in ins)
         out, columns, starts = (ib.buffer_ptr(b) for b in outs)
 
-        def clipped(value: Any, extent: int) -> Any:
-            return te.max(te.min(value, extent - 1), 0)
-
         with ib.for_range(0, rows + 1, "r") as r:
             starts[r] = te.const(0, "int32")
         with ib.for_range(0, count, "i") as i:
-            column = ib.let("column", clipped(indices[i], rows) + 1)
+            column = ib.let("column", nearest(indices[i], rows) + 1)
             starts[column] = starts[column] + 1
         with ib.for_range(0, rows, "r") as r:
             starts[r + 1] = starts[r + 1] + starts[r]
         # starts are moved on while numbers are placed, and back at the end
         with ib.for_range(0, rows, "r") as r:
-            first = ib.let("first", clipped(indptr[r], count + 1))
-            last = ib.let("last", te.max(clipped(indptr[r + 1], count + 1), first))
+            first = ib.let("first", nearest(indptr[r], count + 1))
+            last = ib.let("last", te.max(nearest(indptr[r + 1], count + 1), first))
             with ib.for_range(first, last, "i") as i:
-                column = ib.let("column", clipped(indices[i], rows))
-                at = ib.let("at", clipped(starts[column], count))
+                column = ib.let("column", nearest(indices[i], rows))
+                at = ib.let("at", nearest(starts[column], count))
                 out[at], columns[at] = data[i], r
                 starts[column] = at + 1
         with ib.for_range(0, rows, "r") as r:

@@ -11,11 +11,12 @@ from typing import Any
 from tilewright import te
 from tilewright.ir import ops
 from tilewright.ir.errors import LanguageError
+from tilewright.ir.expr import IntImm
 from tilewright.te import Tensor
 from tilewright.te.arithmetic import read
 from tilewright.topi.reduction import dimension
-from tilewright.tvm.topi.elements import axes_of
-from tilewright.tvm.topi.shapes import make_idx, simplify, within_index
+from tilewright.tvm.topi.elements import axes_of, nearest
+from tilewright.tvm.topi.shapes import make_idx, ravel_index, simplify, unravel_index, within_index
 
 
 def moved(shape: Any, element: Callable[..., Any], name: str) -> Any:
@@ -77,21 +78,6 @@ def transpose(a: Tensor, axes: Any = None) -> Any:
     return moved(shape, lambda *i: a(*(i[order.index(d)] for d in range(a.ndim))), "T_transpose")
 
 
-def flat(at: Sequence[Any], shape: Sequence[Any]) -> Any:
-    found: Any = ops.const(0)
-    for i, extent in zip(at, shape, strict=True):
-        found = ops.add(ops.mul(found, extent), i)
-    return found
-
-
-def unflat(place: Any, shape: Sequence[Any]) -> list[Any]:
-    found: list[Any] = []
-    for extent in reversed(shape[1:]):
-        found.append(ops.floormod(place, extent))
-        place = ops.floordiv(place, extent)
-    return [*([place] if shape else []), *reversed(found)]
-
-
 def reshape(a: Tensor, newshape: Any) -> Any:
     shape = list(newshape) if isinstance(newshape, (list, tuple)) else [newshape]
     if any(isinstance(e, int) and e == -1 for e in shape):
@@ -99,7 +85,11 @@ def reshape(a: Tensor, newshape: Any) -> Any:
         whole = ops.floordiv(product(a.shape), rest)
         shape = [whole if isinstance(e, int) and e == -1 else e for e in shape]
     extents = [ops.as_index(e) for e in shape]
-    return moved(extents, lambda *i: a(*unflat(flat(i, extents), a.shape)), "T_reshape")
+
+    def element(*i: Any) -> Any:
+        return a(*unravel_index(ravel_index(i, extents), a.shape))
+
+    return moved(extents, element, "T_reshape")
 
 
 def flatten(data: Tensor) -> Any:
@@ -125,30 +115,46 @@ def reverse_sequence(a: Tensor, seq_lengths: Tensor, seq_axis: int = 1, batch_ax
     def element(*i: Any) -> Any:
         length = te.min(seq_lengths(i[b]).astype("int32"), a.shape[d])
         place = te.if_then_else(i[d] < length, length - 1 - i[d], i[d])
-        return a(*put(i, d, te.max(te.min(place, a.shape[d] - 1), 0)))
+        return a(*put(i, d, nearest(place, a.shape[d])))
 
     return moved(a.shape, element, "T_reverse_sequence")
 
 
 def _slices(a: Tensor, begin: Any, end: Any, strides: Any, axes: Any, mode: str = "end") -> Any:
+    """By dimension where a slice starts, how many elements it has, and how far they are apart."""
     own = [dimension(d, a.ndim) for d in integers(axes)] if axes else list(range(a.ndim))
-    begins = list(begin) if begin is not None else [0] * len(own)
-    ends = list(end) if end is not None else [None] * len(own)
-    steps = integers(strides) if strides else []
-    found = [(0, int(getattr(e, "value", 1)), 1) for e in a.shape]
-    for k, d in enumerate(own):
-        extent = int(getattr(a.shape[d], "value", 0))
-        step = 1 if mode == "size" or k >= len(steps) else steps[k]
-        first = begins[k] if k < len(begins) else None
-        last = ends[k] if k < len(ends) else None
-        first = None if first is None else integers(first)[0]
-        last = None if last is None else integers(last)[0]
-        if mode == "size" and last is not None:
-            start = first or 0
-            last = extent if last < 0 else start + last
-        start, stop, step = slice(first, last, step).indices(extent)
-        found[d] = (start, max(0, -(-(stop - start) // step)), step)
+    firsts, lasts, steps = (
+        [None if v is None else integers(v)[0] for v in given or ()]
+        for given in (begin, end, strides)
+    )
+    found: list[Any] = [(0, extent, 1) for extent in a.shape]
+    for d, first, last, step in itertools.zip_longest(own, firsts, lasts, steps):
+        if d is None:
+            raise LanguageError(f"a slice of {len(own)} dimensions has as many ends, not more")
+        if mode == "size":
+            step, last = 1, None if last is None or last < 0 else (first or 0) + last
+        found[d] = _slice(slice(first, last, step), a.shape[d])
     return found
+
+
+def _slice(part: slice, extent: Any) -> tuple[Any, Any, int]:
+    step = 1 if part.step is None else part.step
+    if isinstance(extent, IntImm):
+        start, stop, step = part.indices(extent.value)
+        return start, len(range(start, stop, step)), step
+    low, high = (0, extent) if step > 0 else (-1, extent - 1)
+
+    def end(value: int | None, default: Any) -> Any:
+        if value is None or value >= 2**31 - 1:
+            return default if value is None else high
+        return te.max(te.min(extent + value if value < 0 else value, high), low)
+
+    start, stop = (
+        end(part.start, low if step > 0 else high),
+        end(part.stop, high if step > 0 else low),
+    )
+    far = stop - start if step > 0 else start - stop
+    return start, simplify(te.max(te.floordiv(far + abs(step) - 1, abs(step)), 0)), step
 
 
 def strided_slice(
@@ -182,11 +188,11 @@ def dynamic_strided_slice(
             known = isinstance(strides, Tensor) and d < integers(strides.shape)[0]
             step = strides(d).astype("int32") if known else ops.const(1)
             if d >= integers(begin.shape)[0]:
-                at.append(te.max(te.min(v, extent - 1), 0))
+                at.append(nearest(v, extent))
                 continue
             start = begin(d).astype("int32")
             start = te.max(te.Select(start < 0, start + extent, start), 0)
-            at.append(te.max(te.min(te.min(start, extent - 1) + v * step, extent - 1), 0))
+            at.append(nearest(te.min(start, extent - 1) + v * step, extent))
         return a(*at)
 
     return moved(output_shape, element, "T_dynamic_strided_slice")
@@ -223,7 +229,7 @@ def _dynamic_strided_set(a: Tensor, v: Tensor, begin: Tensor, end: Tensor, strid
                 last = te.max(te.min(last, a.shape[d]), -1)
             inside.append(within_index(first, last, step, at))
             found = make_idx(first, last, step, a.shape[d], at)
-            place.append(te.max(te.min(found, v.shape[d] - 1), 0))
+            place.append(nearest(found, v.shape[d]))
         return te.if_then_else(te.all(*inside), v(*place), a(*i))
 
     return moved(a.shape, element, "T_strided_set")

@@ -36,4 +36,6 @@ extern "C" __global__ void __launch_bounds__(32, 1) integers(
   B[tx + 224] = __popc(A[tx]);
   B[tx + 256] = (int)(M[tx] != 0 && A[tx] > 0);
   B[tx + 288] = A[tx] % 3;
+  B[tx + 320] = (int)__uint_as_float(__float_as_uint((float)A[tx]) ^ 2147483648u);
+  B[tx + 352] = (int)__longlong_as_double((long long)((unsigned long long)__double_as_longlong((double)A[tx]) ^ 9223372036854775808ULL));
 }

@@ -1,10 +1,10 @@
-"""ONNX's GridSample: elements read at places that are data, weighted by their distance."""
+"""ONNX's operators that read images at places that are data, weighted by their distance."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ import numpy as np
 from tilewright.graph.builder import cast, constant, reshape
 from tilewright.graph.onnx.control import row_of
 from tilewright.graph.onnx.operation import Operation
+from tilewright.graph.onnx.products import matmul
+from tilewright.graph.onnx.windows import biased, window
 from tilewright.graph.value import Value
 
 
@@ -57,9 +59,8 @@ class _Line:
         return cast(safe, "int32"), known
 
 
-def _taps(n: Operation, line: _Line, x: Value, mode: str) -> list[tuple[Value, Value | None]]:
+def _taps(n: Operation, line: _Line, place: Value, mode: str) -> list[tuple[Value, Value | None]]:
     """The whole places that are read for one dimension, each with its weight."""
-    place = line.place(x)
     if mode == "nearest":
         return [(n("round", line.inside(place)), None)]
     if mode == "linear":
@@ -105,10 +106,24 @@ def _grid_sample(n: Operation) -> Value:
     each = []
     for d, extent in enumerate(image):
         line = _Line(n, extent, padding, corners)
-        taps = _taps(n, line, row_of(n, flat, 2, rank - 1 - d), mode)
-        each.append([(*line.index(at), weight) for at, weight in taps])
+        place = line.place(row_of(n, flat, 2, rank - 1 - d))
+        each.append([(*line.index(at), weight) for at, weight in _taps(n, line, place, mode)])
+    total = _read(n, x, each)
+    turned = n("transpose", total, axes=(0, 2, 1))
+    return cast(reshape(turned, (batch, channels, *grid.shape[1:-1])), x.dtype)
+
+
+#: What is read along a dimension, (batch, count) each: the index, 1 where it is inside, a weight.
+_Read = tuple[Value, Value | None, Value | None]
+
+
+def _read(n: Operation, x: Value, each: Sequence[Sequence[_Read]]) -> Value:
+    """Elements of images (batch, channels, ...) at places along all of their dimensions, weighted:
+    (batch, count, channels)."""
+    batch, channels, *image = x.shape
     lines = n("transpose", x, axes=(0, *range(2, x.rank), 1))
     lines = reshape(lines, (batch, math.prod(image), channels))
+    count = each[0][0][0].shape[1]
     total: Value | None = None
     for chosen in itertools.product(*each):
         place: Value = constant(np.zeros((1, 1), "int32"))
@@ -119,11 +134,48 @@ def _grid_sample(n: Operation) -> Value:
                 factor = f if factor is None else factor if f is None else n("multiply", factor, f)
         found = n("gather_nd", lines, reshape(place, (batch, count, 1)), batch_dims=1)
         if factor is not None:
-            found = n("multiply", cast(found, wide), reshape(factor, (batch, count, 1)))
+            found = n("multiply", cast(found, factor.dtype), reshape(factor, (batch, count, 1)))
         total = found if total is None else n("add", total, found)
     assert total is not None
-    turned = n("transpose", total, axes=(0, 2, 1))
-    return cast(reshape(turned, (batch, channels, *grid.shape[1:-1])), x.dtype)
+    return total
 
 
-CONVERTERS: dict[str, Callable[[Operation], Any]] = {"GridSample": _grid_sample}
+def _deform_conv(n: Operation) -> Value:
+    """A convolution of what is read beside each element of its windows, by offsets that are data;
+    beyond the image there are zeros."""
+    x, w, offset = n[0], n[1], n[2]
+    groups, own = n.attribute("group", 1), n.attribute("offset_group", 1)
+    found = window(n, x.shape[2:], n.attribute("kernel_shape", w.shape[2:]))
+    rank, taps, count = x.rank - 2, math.prod(found.size), math.prod(found.out)
+    batch, channels = x.shape[:2]
+    fits = w.rank == x.rank and w.shape[1] * groups == channels and not w.shape[0] % groups
+    if not fits or channels % own or offset.shape != (batch, own * taps * rank, *found.out):
+        raise n.error(f"filters of {w.shape} and offsets of {offset.shape} for {x.shape}")
+    wide = "float64" if x.dtype == "float64" else "float32"
+    far = reshape(cast(offset, wide), (batch * own, taps, rank, count))
+    each = []
+    for d, extent in enumerate(x.shape[2:]):
+        along = [1] * rank
+        along[d] = -1
+        tap = np.arange(found.size[d]) * found.dilation[d] - found.before[d]
+        taps_at = np.broadcast_to(tap.reshape(along), found.size).reshape(-1, 1)
+        start = np.arange(found.out[d]) * found.strides[d]
+        starts = np.broadcast_to(start.reshape(along), found.out).reshape(1, -1)
+        place = n("add", row_of(n, far, 2, d), constant(taps_at + starts, wide))
+        line = _Line(n, extent, "zeros", True)
+        read = _taps(n, line, reshape(place, (batch * own, taps * count)), "linear")
+        each.append([(*line.index(at), weight) for at, weight in read])
+    image = reshape(x, (batch * own, channels // own, *x.shape[2:]))
+    values = reshape(_read(n, image, each), (batch, own, taps, count, channels // own))
+    if n.has(4):
+        mask = reshape(cast(n[4], wide), (batch, own, taps, count, 1))
+        values = n("multiply", values, mask)
+    columns = n("transpose", values, axes=(0, 1, 4, 2, 3))
+    columns = reshape(cast(columns, x.dtype), (batch, groups, channels // groups * taps, count))
+    made = matmul(n, reshape(w, (groups, w.shape[0] // groups, math.prod(w.shape[1:]))), columns)
+    return biased(n, reshape(made, (batch, w.shape[0], *found.out)), n[3] if n.has(3) else None)
+
+
+CONVERTERS: dict[str, Callable[[Operation], Any]] = {
+    "DeformConv": _deform_conv, "GridSample": _grid_sample,
+}  # fmt: skip

@@ -1,0 +1,229 @@
+"""Kernels of records as another version compiles them, and as this one does: code and times.
+
+    python benchmarks/old_and_new.py --old main --templates gpu.toeplitz_rows --build /tmp/both
+    python benchmarks/old_and_new.py --time /tmp/both --name h200_banded
+
+The first line takes every schedule of these templates that the package has on record, compiles it
+with both versions (NVRTC is needed, a GPU is not), and says what differs of instructions, registers
+and bytes of memory. ``--old`` is a commit, or a folder with a checkout. The second line times both
+kernels of each on the GPU at hand, in turns in one process, after their results were compared with
+a float64 reference; a ratio is the new time by the old one. Code that is equal to the last
+instruction is timed too, for the noise that the others are to be judged by.
+
+A folder that was built elsewhere may be copied, and a run that was cut goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tarfile
+from collections import Counter
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import tilewright
+from tilewright.runtime.sass import opcodes
+from tilewright.topi.problem import Problem
+from tilewright.topi.templates import TEMPLATES
+from tilewright.tune.tuned import shipped
+
+#: What multiplies, moves, branches and waits, and what loads and stores registers in memory.
+COUNTED = ("HMMA", "HGMMA", "LDSM", "LDS", "LDG", "STS", "STG", "PRMT", "BRA", "BAR", "LDL", "STL")
+_SIDES = ("old", "new")
+#: Rounds of a problem, seconds of a batch of launches, and seconds a problem, about.
+_ROUNDS, _SPAN, _SECONDS = 25, 0.002, 1.0
+
+
+def code(path: str) -> dict[str, Any]:
+    """What a kernel in a file consists of."""
+    kernel = tilewright.load(path)
+    counts: Counter[str] = Counter()
+    order = opcodes(kernel.assembly)
+    for name, count in order.items():
+        counts[name.partition(".")[0]] += count
+    used = list(kernel.resources.values())
+    return {
+        **{name: counts[name] for name in COUNTED},
+        "registers": max(u.registers or 0 for u in used),
+        "shared": max(u.shared_memory or 0 for u in used),
+        "spills": max(u.spills or 0 for u in used),
+        "instructions": sum(counts.values()),
+        "text": hashlib.sha256(_operations(kernel.assembly).encode()).hexdigest()[:16],
+    }
+
+
+def _operations(assembly: str) -> str:
+    """Instructions with their operands, without names of kernels and addresses."""
+    lines = (line.split("*/", 1)[-1].split("/*", 1)[0].strip() for line in assembly.splitlines())
+    return "\n".join(line for line in lines if line.endswith(";"))
+
+
+def make(folder: Path, wanted: tuple[str, ...], arch: str, every: int) -> None:
+    """Compile the schedules on record with the version that runs, and write what they are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = [(t.problem, r) for t in shipped("cuda") for r in t.best if r.template in wanted]
+    for k, (p, r) in list(enumerate(found))[::every]:
+        template, row = TEMPLATES[r.template], {"problem": p.to_dict(), "template": r.template}
+        config = template.parse(dict(r.values))
+        path = str(folder / f"{k}.kernel")
+        if (folder / f"{k}.json").exists():  # of a run that was cut
+            continue
+        try:
+            d = template.declare(p, config)
+            tilewright.build(template.schedule(d, config), d.args, f"cuda -arch={arch}").save(path)
+            row |= {"values": dict(r.values), "code": code(path)}
+        except tilewright.ir.errors.TilewrightError as error:
+            row |= {"error": str(error)}
+        (folder / f"{k}.json").write_text(json.dumps(row))
+        print(k, p, r.template, row.get("error", ""), flush=True)
+
+
+def build(arguments: argparse.Namespace) -> None:
+    """Compile with both versions, and compare."""
+    here = Path(__file__).resolve().parents[1]
+    with TemporaryDirectory() as folder:
+        old = Path(arguments.old)
+        if not (old / "src").is_dir():
+            old = Path(folder)
+            packed = subprocess.run(
+                ["git", "archive", arguments.old, "src"], cwd=here, check=True, capture_output=True
+            )
+            with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
+                archive.extractall(old, filter="data")
+        for side, root in zip(_SIDES, (old, here), strict=True):
+            command = [
+                sys.executable, __file__, "--make", str(Path(arguments.build) / side),
+                "--templates", arguments.templates, "--arch", arguments.arch,
+                "--every", str(arguments.every),
+            ]  # fmt: skip
+            found = {**os.environ, "PYTHONPATH": str(root / "src")}
+            subprocess.run(command, env=found, check=True, stdout=subprocess.DEVNULL)
+    compare(Path(arguments.build))
+
+
+def pairs(folder: Path) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """What both versions made of each record, by its number."""
+    made = [{p.stem for p in (folder / side).glob("*.json")} for side in _SIDES]
+    names = sorted(made[0] & made[1], key=int)
+    return [
+        (name, *(json.loads((folder / side / f"{name}.json").read_text()) for side in _SIDES))
+        for name in names
+    ]
+
+
+def compare(folder: Path) -> None:
+    """Print what differs."""
+    count = same = equal = 0
+    for name, old, new in pairs(folder):
+        count += 1
+        if "error" in old or "error" in new:
+            print(name, Problem.from_dict(old["problem"]), old.get("error"), new.get("error"))
+            continue
+        what = {
+            k: (v, new["code"][k])
+            for k, v in old["code"].items()
+            if v != new["code"][k] and k != "text"
+        }
+        counted = {k: v for k, v in what.items() if k != "instructions"}
+        same += not counted
+        equal += old["code"]["text"] == new["code"]["text"]
+        if counted:
+            p = Problem.from_dict(old["problem"])
+            print(name, p, old["template"], old["values"].values(), what)
+    print(f"{count} records: {equal} with equal code, {same} with equal counts")
+
+
+def timed(p: Problem, files: dict[str, Path]) -> dict[str, float]:
+    """Microseconds by side, of kernels in files, each of which is right."""
+    import gpu_depthwise
+
+    from tilewright.cli._measure.turns import of_graph, take_turns
+
+    subject = gpu_depthwise.Layer(p)
+    operands, n = subject.operands(), subject.sets
+    batches = {}
+    for side, path in files.items():
+        kernel = tilewright.load(path)
+        subject.result[0].fill_(math.nan)
+        kernel(*operands[0], subject.result[0])
+        error = subject.error()
+        if not error <= gpu_depthwise.ERROR[p.dtype]:
+            raise AssertionError(f"{p}: the {side} kernel has an error of {error:.2g}")
+
+        def call(i: int, kernel: Any = kernel) -> None:
+            kernel(*operands[i % n], subject.result[i % n])
+
+        batches[side] = of_graph(call, n)
+    found = take_turns(batches, _ROUNDS, _SPAN, _SECONDS)
+    return {side: statistics.median(seconds) * 1e6 for side, seconds in found.items()}
+
+
+def time(arguments: argparse.Namespace) -> None:
+    """Time both kernels of each record, and save what they took."""
+    import measure
+    import torch
+
+    folder, rows = Path(arguments.time), []
+    for name, old, new in pairs(folder):
+        if "error" in old or "error" in new:
+            continue
+        p = Problem.from_dict(old["problem"])
+        micros = timed(p, {side: folder / side / f"{name}.kernel" for side in _SIDES})
+        row = {
+            "problem": str(p), "template": old["template"], "values": [*old["values"].values()],
+            **{f"{side} us": micros[side] for side in _SIDES},
+            "ratio": micros["new"] / micros["old"],
+            "equal code": old["code"]["text"] == new["code"]["text"],
+        }  # fmt: skip
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+        torch.cuda.empty_cache()
+    ratios = sorted(row["ratio"] for row in rows)
+    summary = {
+        "records": len(rows),
+        "geometric mean": math.exp(sum(map(math.log, ratios)) / len(ratios)),
+        "95 % at most": ratios[math.ceil(0.95 * len(ratios)) - 1],
+        "within 1.02": sum(r <= 1.02 for r in ratios) / len(ratios),
+    }
+    print(json.dumps(summary))
+    result = {"environment": measure.environment("torch"), "summary": summary, "rows": rows}
+    print(measure.save(arguments.name, result, arguments.out))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--old", default="main", help="a commit, or a folder with a checkout")
+    parser.add_argument("--templates", default="", help="their names, with commas between")
+    parser.add_argument("--every", type=int, default=1, help="take every N-th record")
+    parser.add_argument("--arch", default="sm_90a", help="of the GPU")
+    parser.add_argument("--build", metavar="FOLDER", help="compile both versions into it")
+    parser.add_argument("--compare", metavar="FOLDER", help="say what differs there again")
+    parser.add_argument("--time", metavar="FOLDER", help="time what is there")
+    parser.add_argument("--make", metavar="FOLDER", help=argparse.SUPPRESS)
+    parser.add_argument("--name", default="h200_old_and_new", help="of the results")
+    parser.add_argument("--out", default="benchmarks/results")
+    arguments = parser.parse_args()
+    if arguments.make:
+        wanted = tuple(arguments.templates.split(","))
+        make(Path(arguments.make), wanted, arguments.arch, arguments.every)
+    elif arguments.build:
+        build(arguments)
+    elif arguments.compare:
+        compare(Path(arguments.compare))
+    elif arguments.time:
+        time(arguments)
+    else:
+        parser.error("give --build, --compare or --time")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""Attention as stages: scores, their softmax, and what it weighs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tilewright import te
+from tilewright.te import Tensor
+from tilewright.topi.declared import Declared
+
+if TYPE_CHECKING:
+    from tilewright.topi.operators.attention import Attention
+
+#: Powers are of 2, which takes fewer instructions: exp(x) = 2 ** (x * _BITS).
+_BITS = 1 / math.log(2)
+#: The sum of powers of a row that attends to no key, so that 0 is divided by no 0; others have one
+#: that is 1. And the least score, so that minus infinity less the largest score is that, not NaN.
+_LEAST, _FINITE = 1e-30, -1e30
+#: Columns beside those of values that sum the powers of a row.
+ONES = 8
+
+
+class Fill(NamedTuple):
+    """What rows, keys, the elements of a query and of a value, and rows of values are filled up to
+    multiples of, with zeros: what instructions multiply."""
+
+    rows: int = 1
+    keys: int = 1
+    depth: int = 1
+    width: int = 1
+    values: int = 1
+
+    def of(self, p: Attention) -> Fill:
+        """The extents of a problem, filled up."""
+        extents = p.rows, p.keys, p.depth, p.width, p.keys
+        return Fill(*(-(-n // f) * f for n, f in zip(extents, self, strict=True)))
+
+
+@dataclass(frozen=True)
+class AttentionDeclaration(Declared):
+    """Stages over (batch, head, row), and a key or an element of a value.
+
+    Attributes
+    ----------
+    q, k, v : queries, keys and values of all heads, whatever way they lie: inlined, or copied.
+    scores : sums of products of queries and keys.
+    masked : scores as they are, or scaled, with what the mask adds, in bits; minus infinity where
+        a row does not attend to a key.
+    largest : of a row.
+    powers : of 2, to what masked scores are less than the largest one.
+    factors : these in the type of values, where tensor cores take them.
+    total : the sum of a row's powers; None where values have columns of ones, of which it is what
+        they are weighted to.
+    share : of each power in a row, the inverse of that sum.
+    weighted : the sum of values, times factors.
+    before : scores and masked ones that ``largest`` reads, where it has its own.
+    """
+
+    problem: Attention
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    scores: Tensor
+    masked: Tensor
+    largest: Tensor
+    powers: Tensor
+    factors: Tensor | None
+    total: Tensor | None
+    share: Tensor
+    weighted: Tensor
+    before: tuple[Tensor, Tensor] | None = None
+
+
+def declare_attention(
+    p: Attention, rounded: bool = False, fill: Fill = Fill(), twice: bool = False
+) -> AttentionDeclaration:
+    """The program of a problem; powers are ``rounded`` to the type of values, as tensor cores
+    multiply them, or stay in that of sums. Scores are declared ``twice``, for the largest ones and
+    for their powers, of which then neither is kept for all keys."""
+    inputs = {name: te.placeholder(t.shape, t.dtype, name=name) for name, t in p.inputs().items()}
+    kind, whole = p.accumulate, fill.of(p)
+    every = (p.batch, p.heads, whole.rows)
+    ones = -(-p.width // ONES) * ONES  # where they begin
+    given = p.dtype if rounded else kind
+    q = _operand(p, inputs, 0, (whole.rows, whole.depth), given)
+    k = _operand(p, inputs, 1, (whole.keys, whole.depth), given)
+    v = _operand(p, inputs, 2, (whole.values, whole.width), given, ones if twice else None)
+    scores, masked = _scores(p, inputs, q, k, whole)
+    before = _scores(p, inputs, q, k, whole) if twice else None
+    read = masked if before is None else before[1]
+    j = te.reduce_axis((0, whole.keys), "j")
+    largest = te.compute(every, lambda *i: te.max(read[(*i, j)], axis=j), name="Largest")
+    late = te.const(_factors(p)[1], kind)
+    powers = te.compute(
+        (*every, whole.keys),
+        lambda *at: te.exp2(
+            masked[at] * late - te.max(largest[at[:-1]], te.const(_FINITE, kind)) * late
+        ),
+        name="Powers", tag="elementwise",
+    )  # fmt: skip
+    factors = None
+    if rounded and p.dtype != kind:
+        factors = te.compute(
+            powers.shape, lambda *at: powers[at].astype(p.dtype), name="Factors", tag="elementwise"
+        )
+    j = te.reduce_axis((0, whole.values), "j")
+    weighted = te.compute(
+        (*every, ones + ONES if twice else whole.width),
+        lambda b, h, i, e: te.sum(
+            (factors or powers)[b, h, i, j].astype(kind) * v[b, h, j, e].astype(kind), axis=j
+        ),
+        name="Weighted",
+    )
+    total = None
+    if not twice:
+        j = te.reduce_axis((0, whole.keys), "j")
+        total = te.compute(every, lambda *i: te.sum(powers[(*i, j)], axis=j), name="Total")
+
+    def inverse(*i: Any) -> Any:
+        summed = total[i] if total is not None else weighted[(*i[:3], ones + i[3])]
+        return 1 / te.max(summed, te.const(_LEAST, kind))
+
+    columns = (ONES,) if twice else ()
+    share = te.compute((*every, *columns), inverse, name="Share", tag="elementwise")
+
+    def result(*at: Any) -> Any:
+        b, h, i, e = at if p.layout == "BHSD" else (at[0], at[2], at[1], at[3])
+        own = share[b, h, i, e % ONES] if twice else share[b, h, i]
+        return (weighted[b, h, i, e] * own).astype(p.dtype)
+
+    out = te.compute(p.result.shape, result, name="Attention", tag="elementwise")
+    return AttentionDeclaration(
+        p, inputs, out, q, k, v, scores, masked, largest, powers, factors, total, share, weighted,
+        before,
+    )  # fmt: skip
+
+
+def _factors(p: Attention) -> tuple[float, float]:
+    """What scores are multiplied with before the largest is found, and after: then it is one
+    operation with the difference, if nothing was added and the largest stays the largest."""
+    whole = p.scaled_by * _BITS
+    added = bool(p.mask) and not p.mask_dtype
+    return (whole, 1.0) if added or whole <= 0 else (1.0, whole)
+
+
+def _operand(
+    p: Attention, inputs: Mapping[str, Tensor], place: int, filled: tuple[int, int], kind: str,
+    ones: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Queries, keys or values of all heads, (batch, head, row, element), in a type that has all of
+    them, filled up with zeros, and with ``ones`` from there on."""
+    extents = (p.keys if place else p.rows, p.width if place == 2 else p.depth)
+    group = p.heads // p.kv_heads if place else 1
+
+    def read(b: Any, h: Any, s: Any, d: Any) -> Any:
+        if p.is_packed:
+            return inputs["qkv"][b, s, place, h, d]
+        x = inputs["qkv"[place]]
+        return x[b, h // group, s, d] if p.layout == "BHSD" else x[b, s, h // group, d]
+
+    def element(b: Any, h: Any, s: Any, d: Any) -> Any:
+        inside = [i < n for i, n, f in zip((s, d), extents, filled, strict=True) if f > n]
+        value = read(b, h, s, d).astype(kind)
+        if not inside:
+            return value
+        beyond = te.const(0, kind)
+        if ones is not None:
+            beyond = te.select(d >= ones, te.const(1, kind), beyond)
+        return te.if_then_else(te.all(*inside), value, beyond)
+
+    shape = (p.batch, p.heads, *filled)
+    made: Tensor = te.compute(shape, element, name="QKV"[place], tag="injective")
+    return made
+
+
+def _scores(
+    p: Attention, inputs: Mapping[str, Tensor], q: Tensor, k: Tensor, whole: Fill
+) -> tuple[Tensor, Tensor]:
+    """Products of queries and keys, and these as the softmax reads them."""
+    kind, least = p.accumulate, te.min_value(p.accumulate)
+    d = te.reduce_axis((0, whole.depth), "d")
+    shape = (p.batch, p.heads, whole.rows, whole.keys)
+    scores = te.compute(
+        shape,
+        lambda b, h, i, j: te.sum(q[b, h, i, d].astype(kind) * k[b, h, j, d].astype(kind), axis=d),
+        name="Scores",
+    )
+
+    def element(b: Any, h: Any, i: Any, j: Any) -> Any:
+        value = scores[b, h, i, j] * te.const(_factors(p)[0], kind)
+        if p.mask:
+            at = (b, h, i, j)[4 - len(p.mask) :]
+            place = [0 if e == 1 else x for e, x in zip(p.mask, at, strict=True)]
+            if len(place) == 4 and 1 < p.mask[0] < p.batch:
+                place[0] = b % p.mask[0]
+            given = inputs["mask"][tuple(place)]
+            limits = ((i, p.rows, whole.rows), (j, p.keys, whole.keys))
+            inside = [x < n for x, n, f in limits if f > n]
+            if inside:
+                given = te.if_then_else(te.all(*inside), given, te.const(0, given.dtype))
+            if p.mask_dtype:
+                value = te.select(given, value, least)
+            else:
+                value = value + given.astype(kind) * _BITS
+        value = te.select(j <= i, value, least) if p.causal else value
+        return te.select(j < p.keys, value, least) if whole.keys > p.keys else value
+
+    return scores, te.compute(shape, element, name="Masked", tag="elementwise")
+
+
+#: The declarations of this module, by name.
+FORMS: dict[str, Callable[[Attention], AttentionDeclaration]] = {
+    "rounded": lambda p: declare_attention(p, rounded=True),
+}

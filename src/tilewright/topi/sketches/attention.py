@@ -1,0 +1,115 @@
+"""Attention on a CPU: the scores of some rows stay in the caches from product to product.
+
+A task takes some rows of one head. It turns the head's keys once, so that vectors lie across keys,
+and then for a block of rows multiplies them with all keys, a tile of registers at a time, makes
+powers of these scores, and sums values in vectors across a value's elements. Scores of a block are
+written and read where the first or the second cache has them; no others are ever stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule import Schedule, Stage
+from tilewright.topi.nn.attention import AttentionDeclaration, Fill, declare_attention
+from tilewright.topi.operators.attention import Attention
+from tilewright.topi.stages import scheduled
+
+
+@dataclass(frozen=True)
+class AttentionTile:
+    """Scores are summed in tiles of ``rows`` by ``vectors`` vectors of ``lanes`` keys, results in
+    tiles of ``rows`` by ``across`` vectors of ``lanes`` elements of a value; scores of ``block``
+    rows are made at a time. Rows of a head are ``parts`` tasks."""
+
+    rows: int = 6
+    vectors: int = 4
+    across: int = 4
+    lanes: int = 16
+    block: int = 12
+    parts: int = 1
+
+
+def declare_vectors(p: Attention, tile: AttentionTile, batch: Any = None) -> AttentionDeclaration:
+    """The program of a problem, with scores of whole vectors of keys."""
+    return declare_attention(p, fill=Fill(keys=tile.lanes))
+
+
+def schedule_attention(d: AttentionDeclaration, tile: AttentionTile) -> Schedule:
+    """The schedule of :func:`declare_vectors`."""
+    assert d.total is not None
+    lanes = tile.lanes
+    narrow = (d.q, d.v) if d.problem.dtype != d.problem.accumulate else ()
+    s = scheduled(d.output, *narrow, d.k, d.scores, d.masked, d.largest, d.powers, d.total, d.share,
+                  d.weighted)  # fmt: skip
+    out, turned, masked = s[d.output], s[d.k], s[d.masked]
+    turned.transform_layout(lambda b, h, j, e: (b, h, e, j))
+
+    axes = list(out.op.axis)
+    b, h, i, e = axes if d.problem.layout == "BHSD" else (axes[0], axes[2], axes[1], axes[3])
+    block, row = out.split(i, factor=tile.block)
+    part, block = out.split(block, nparts=tile.parts)
+    row, own = out.split(row, factor=tile.rows)
+    panel, e = out.split(e, factor=tile.across * lanes)
+    vector, lane = out.split(e, factor=lanes)
+    out.reorder(b, h, part, block, row, panel, own, vector, lane)
+    task = out.fuse(b, h, part)
+    out.parallel(task)
+    out.unroll(own, vector)
+    out.vectorize(lane)
+
+    turned.compute_at(out, task)
+    *_, depth, key = turned.op.axis
+    key, lane = turned.split(key, factor=lanes)
+    turned.reorder(key, depth, lane)  # lines of the caches are read as long as they are there
+    turned.vectorize(lane)
+
+    for tensor, at in zip(narrow, (block, task), strict=False):  # converted once
+        s[tensor].compute_at(out, at)
+        _vectors(s[tensor], s[tensor].op.axis[-1], lanes)
+
+    masked.compute_at(out, block)
+    b, h, i, j = masked.op.axis
+    i, own = masked.split(i, factor=tile.rows)
+    j, vector = masked.split(j, factor=tile.vectors * lanes)
+    vector, lane = masked.split(vector, factor=lanes)
+    masked.reorder(b, h, j, i, own, vector, lane)
+    masked.unroll(own, vector)
+    masked.vectorize(lane)
+    _multiply(s[d.scores], masked, i, lanes)
+
+    powers = s[d.powers]
+    powers.compute_at(out, block)
+    s[d.share].compute_at(out, block)
+    _vectors(powers, powers.op.axis[-1], lanes)
+    for tensor in (d.largest, d.total):
+        stage = s[tensor]
+        _, lane = stage.split(stage.op.reduce_axis[0], factor=lanes)
+        parts = s[s.rfactor(tensor, lane, tensor.ndim)]
+        stage.compute_at(out, block)
+        stage.unroll(*stage.op.reduce_axis)
+        parts.set_scope("local")
+        parts.compute_at(stage, stage.op.axis[-1])
+        *rest, lane = parts.op.axis
+        parts.reorder(*rest, *parts.op.reduce_axis, lane)
+        parts.vectorize(lane)
+    _multiply(s[d.weighted], out, panel, lanes)
+    return s
+
+
+def _multiply(sums: Stage, reader: Stage, at: IterVar, lanes: int) -> None:
+    """Sums of a tile in registers, with vectors along their last axis."""
+    sums.set_scope("local")
+    sums.compute_at(reader, at)
+    b, h, row, column = sums.op.axis
+    vector, lane = sums.split(column, factor=lanes)
+    sums.reorder(b, h, *sums.op.reduce_axis, row, vector, lane)
+    sums.unroll(row, vector)
+    sums.vectorize(lane)
+
+
+def _vectors(stage: Stage, axis: IterVar, lanes: int) -> None:
+    _, lane = stage.split(axis, factor=lanes)
+    stage.vectorize(lane)

@@ -1,0 +1,82 @@
+"""The gradient of a depthwise convolution by a large filter on tensor cores, channels first.
+
+The gradient by one image is that image convolved with dy, stride and dilation changing places: a
+warp sums rows of a filter over the images of a chunk, as products with the banded matrices of
+:mod:`~tilewright.topi.pieces.bands`. The rows of dy lie in shared memory, from where each thread
+takes the elements of their matrices. Chunks are parts of the sum over images that ``rfactor``
+makes, and a second kernel adds them in their order; of one chunk there is none.
+"""
+
+from __future__ import annotations
+
+from math import gcd, prod
+
+from tilewright.schedule import Schedule
+from tilewright.topi.declare import Declaration
+from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.band_tiles import LANES, GradientTile
+from tilewright.topi.pieces.bands import Bands, as_products
+from tilewright.topi.pieces.counts import Counts
+from tilewright.topi.pieces.tiling import bind, bind_all, extent_of, spread, thread_axes
+from tilewright.topi.sketches.banded import multiply
+from tilewright.topi.stages import scheduled
+
+#: Threads of a block that add chunks.
+_ADDERS = 128
+
+
+def schedule_banded_gradient(d: Declaration, tile: GradientTile = GradientTile()) -> Schedule:
+    """The schedule of :func:`~tilewright.topi.declare.declare`, of a gradient by the filter in NCHW
+    whose sums are in float32."""
+    s, cut = scheduled(d.output, d.sum), Bands(d.problem, *tile.product)
+    total = d.sum
+    if tile.chunks > 1:
+        _, chunk = s[d.sum].split(s[d.sum].op.reduce_axis[0], factor=tile.chunks)
+        total = s.rfactor(d.sum, chunk, 0)
+    made = as_products(s, total, d.source, d.weights, cut, "fragment")
+    s[total].compute_inline()
+    teams, *_ = threads = thread_axes(min(tile.teams, tile.chunks), 1, LANES)
+    if tile.chunks > 1:  # chunks lie as whole tiles of taps
+        out, whole = s[made.sums], made.sums
+        out.set_scope("global")
+        made = made._replace(sums=s.cache_write(whole, "fragment"))
+        chunk, c, m, down, h, across, w = out.op.axis
+        block, team = out.split(chunk, factor=extent_of(teams))
+        first = [block, c, m]
+        thread = spread(s[d.output], s[d.output].op.axis, _ADDERS)
+        s[d.sum].set_scope("local")
+        s[d.sum].compute_at(s[d.output], thread)
+    else:
+        out = s[d.output]
+        c, m, h, w = out.op.axis
+        c, team = out.split(out.fuse(c, m), factor=1)
+        down, h = out.split(h, factor=cut.rows)
+        across, w = out.split(w, factor=cut.columns)
+        first = [c]
+    vector, lane = out.split(w, factor=gcd(cut.share, 4))
+    out.reorder(*first, down, across, team, h, vector, lane)
+    bind(out, out.fuse(*first, down, across))
+    out.bind(team, teams)
+    out.vectorize(lane)
+    sums = s[made.sums]
+    sums.compute_at(out, team)
+    multiply(s, made, cut, LANES, tile.stages)
+    taps = s[made.taps]
+    taps.compute_at(sums, sums.op.reduce_axis[0])
+    bind_all(taps, taps.fuse(*taps.op.axis), threads)
+    return s
+
+
+def banded_gradient_counts(p: Conv, tile: GradientTile) -> Counts:
+    """Of :func:`schedule_banded_gradient`, of both kernels."""
+    cut, teams = Bands(p, *tile.product), min(tile.teams, tile.chunks)
+    (down, across), (_, rows, columns), results = cut.tiles, tile.product, prod(p.result.shape)
+    tiles, chunks = p.out_channels * down * across, tile.chunks
+    met = sum(cut.met(k) for k in range(down))
+    kept = chunks * tiles * rows * columns if chunks > 1 else 0
+    return Counts(
+        -(-chunks // teams) * tiles + (-(-results // _ADDERS) if chunks > 1 else 0), LANES * teams,
+        p.batch * p.out_channels * across * met * rows * columns * cut.depth,
+        -(-p.batch // chunks) * chunks * tiles * cut.kernel[0] * cut.taps,
+        results + kept,
+    )  # fmt: skip

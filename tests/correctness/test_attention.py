@@ -1,0 +1,133 @@
+"""Attention: each kernel of it against float64, and PyTorch's function of that name."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from tests.support.attention import PROBLEMS, error, exact, inputs
+from tests.support.depthwise import TOLERANCE, decode
+
+import tilewright
+from tilewright.select.algorithm import Scheduled
+from tilewright.select.registry import algorithms
+from tilewright.select.remembered import chosen_kernel
+from tilewright.target import Target
+from tilewright.topi import Attention
+from tilewright.topi.sketches.attention_mma import AttentionMmaTile
+from tilewright.topi.templates import TEMPLATES, templates
+
+TARGETS = ["llvm", "sim", pytest.param("opencl", marks=pytest.mark.needs_opencl)]
+
+
+@pytest.mark.parametrize("p", PROBLEMS, ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_first_choice_is_right(p, target):
+    kernel = chosen_kernel(p, Target.parse(target))
+    assert error(p, kernel) < TOLERANCE["float32"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("p", PROBLEMS[1:-1:2], ids=str)
+def test_other_types_are_right_on_a_cpu(p, dtype):
+    p = p.replace(dtype=dtype)
+    assert error(p, chosen_kernel(p, Target.parse("llvm"))) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("p", PROBLEMS, ids=str)
+def test_tensor_cores_compute_it(p, dtype):
+    p, sim = p.replace(dtype=dtype), Target.parse("sim")
+    assert templates(p, sim)[0].name == "gpu.attention"
+    assert error(p, chosen_kernel(p, sim)) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize(
+    "tile",
+    [AttentionMmaTile(2), AttentionMmaTile(1, 16, 1), AttentionMmaTile(2, 32, 2),
+     AttentionMmaTile(3, 16, 3), AttentionMmaTile(4, 64, 2)],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("p", [PROBLEMS[2], *PROBLEMS[4:8]], ids=str)
+def test_keys_come_at_once_or_in_steps(p, tile):
+    p = p.replace(dtype="float16")
+    template = TEMPLATES["gpu.attention"]
+    declared = template.declare(p, tile)
+    kernel = tilewright.build(template.schedule(declared, tile), declared.args, "sim")
+    assert error(p, kernel) < TOLERANCE["float16"]
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("p", [
+    Attention(batch=64, heads=3, rows=197, keys=197, depth=64, layout="BS3HD", dtype="float16"),
+    Attention(batch=64, heads=3, rows=49, keys=49, depth=32, layout="BS3HD", dtype="bfloat16",
+              mask=(1, 3, 49, 49)),
+    Attention(heads=8, rows=1024, keys=1024, depth=64, dtype="float16"),
+    Attention(heads=8, rows=4096, keys=4096, depth=128, dtype="float16", causal=True),
+], ids=str)  # fmt: skip
+def test_its_rows_stay_in_registers(p, arch):
+    target = Target.parse(f"cuda -arch={arch}")
+    template = TEMPLATES["gpu.attention"]
+    for tile in template.candidates(p, target)[:2]:
+        declared = template.declare(p, tile)
+        kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+        assert [used.spills for used in kernel.resources.values()] == [0]
+        assert [used.stack for used in kernel.resources.values()] == [0]
+
+
+@pytest.mark.parametrize("p", PROBLEMS[3:7], ids=str)
+def test_all_candidates_for_a_cpu_are_right(p):
+    machine = Target.parse("llvm")
+    (found,) = (a for a in algorithms() if a.name == "cpu.attention")
+    assert isinstance(found, Scheduled)
+    tiles = found.candidates(p, machine)
+    assert len(tiles) > 4
+    for tile in tiles:
+        assert error(p, found.kernel(p, tile, machine)) < TOLERANCE["float32"]
+
+
+def test_scores_that_are_large_do_not_overflow():
+    p = Attention(heads=1, rows=4, keys=6, depth=4)
+    arrays = {n: x * 300 for n, x in inputs(p).items()}
+    y = np.empty(p.result.shape, "float32")
+    chosen_kernel(p, Target.parse("llvm"))(*arrays.values(), y)
+    assert np.abs(y - exact(p, arrays)).max() < 0.05
+
+
+def test_nan_in_a_query_is_nan_in_its_row_alone():
+    p = Attention(heads=1, rows=4, keys=6, depth=4)
+    arrays = inputs(p)
+    arrays["q"][0, 0, 2, 1] = np.nan
+    y = np.empty(p.result.shape, "float32")
+    chosen_kernel(p, Target.parse("llvm"))(*arrays.values(), y)
+    assert np.isnan(y[0, 0, 2]).all()
+    assert not np.isnan(np.delete(y, 2, axis=2)).any()
+
+
+def test_its_work_is_counted():
+    p = Attention(batch=2, heads=3, rows=5, keys=7, depth=8, width=4)
+    assert p.flops == 2 * 6 * 5 * 7 * 12
+    assert p.bytes == 4 * 6 * (5 * 8 + 7 * 12 + 5 * 4)
+    assert p.replace(causal=True).flops == 2 * 6 * 15 * 12
+
+
+def test_a_scale_that_is_the_usual_one_is_the_same_problem():
+    p = Attention(rows=4, keys=4, depth=16)
+    assert p.replace(scale="0.25") == p
+    assert p.replace(scale=0.25) == p
+    assert p.replace(scale=0.5).scaled_by == 0.5
+    assert Attention.from_json(p.replace(scale=0.5).to_json()) == p.replace(scale="0.5")
+
+
+@pytest.mark.needs_torch
+@pytest.mark.parametrize("p", PROBLEMS, ids=str)
+def test_it_is_what_pytorch_computes(p):
+    import torch
+
+    arrays = inputs(p)
+    found = p.torch_function(torch)(*map(torch.from_numpy, arrays.values())).numpy()
+    assert found.shape == p.result.shape
+    assert math.isclose(np.linalg.norm(found - exact(p, arrays)), 0, abs_tol=1e-4)
+    assert decode(found).dtype == np.float64
