@@ -26,9 +26,8 @@ README = FOLDER.parent / "README.md"
 
 _HEAD = """# Benchmarks
 
-Depthwise convolutions and their gradients run faster than in the libraries that most programs use:
-on a GPU than in PyTorch with cuDNN, on CPUs than in PyTorch with oneDNN and in ONNX Runtime. The
-gain grows with the filter. It is smallest, and now and then a loss, where memory bounds both sides.
+Depthwise convolutions and their gradients run faster than in PyTorch with cuDNN or oneDNN and in
+ONNX Runtime. The gain grows with the filter; where memory bounds both, it is least, or a loss.
 
 ## Method
 

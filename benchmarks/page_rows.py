@@ -260,12 +260,12 @@ def fewer_products(results: Results, peer: str) -> Iterator[dict[str, str]]:
 
 
 def types(results: Results) -> Iterator[dict[str, str]]:
-    """Layers in narrow types beside our own in float32, by batch."""
-    device = processor_of(results["environment"]["device"])
-    for batch, rows in split_by(results["rows"], lambda row: str(row["batch"])).items():
-        for kind in ("bfloat16", "int8"):
-            what = f"{device}: ResNet-50's layers, batch {batch}, 1 thread, {kind}"
-            yield line(what, ratios_of(rows, f"float32 / {kind}"), "our float32", "cpu_types.py")
+    """Layers in narrow types beside our own in float32."""
+    rows, device = results["rows"], processor_of(results["environment"]["device"])
+    batches = " and ".join(dict.fromkeys(str(row["batch"]) for row in rows))
+    for kind in ("bfloat16", "int8"):
+        what = f"{device}: ResNet-50's layers, batch {batches}, 1 thread, {kind}"
+        yield line(what, ratios_of(rows, f"float32 / {kind}"), "our float32", "cpu_types.py")
 
 
 def in_groups(row: Row) -> bool:
