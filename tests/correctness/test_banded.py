@@ -95,6 +95,14 @@ def test_every_edge_of_staged_images_is_right(p: Conv, tile: StagedTile) -> None
     assert run(p, kernel) < TOLERANCE[p.dtype]
 
 
+def test_what_is_staged_of_whole_rows_is_what_there_is_of_them() -> None:
+    """As many boxes as a row has, though windows begin in the padding, between two of them."""
+    p, tile = problem(64, 3, 64, 21, pass_="dgrad"), StagedTile(1, 64, 4, 16, 2, 3, 3, 64)
+    d = declare(p)
+    text = str(tilewright.lower(schedule_banded_staged(d, tile), d.args, "cuda -arch=sm_90a"))
+    assert "PaddedGrad_shared = T.allocate([3, 1, 1, 2, 1, 64, 64]" in text
+
+
 def test_rows_that_do_not_lie_as_instructions_read_them_are_refused() -> None:
     d = declare(problem(1, 1, 16, 3, stride=3))
     with pytest.raises(LoweringError, match="is not one bit of one index"):

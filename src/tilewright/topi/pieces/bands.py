@@ -121,6 +121,11 @@ class StagedBands(Bands):
     box: int = 0
 
     @cached_property
+    def first(self) -> int:
+        """As of others; where a tile has whole rows, boxes begin where these do, too."""
+        return -self.before[1] % max(self.chunk, self.box) if self.whole else super().first
+
+    @cached_property
     def block_rows(self) -> int:
         """Rows of results of all groups."""
         return self.rows * self.groups
@@ -188,7 +193,8 @@ def as_products(
         sums.split(q, factor=together)
         sums.split(row, factor=cut.rows)
     j = sums.skew(dj, column, scale=sw, step=cut.dilation[1], offset=cut.first)
-    sums.split(sums.pad_to(j, chunk), factor=chunk)
+    filled = max(chunk, staged.box) if staged and cut.whole else chunk  # by whole boxes
+    sums.split(sums.pad_to(j, filled), factor=chunk)
     made = s.cache_write(total, "fragment")
 
     *outer, hi, _, wi = s[made].op.axis
