@@ -57,6 +57,11 @@ class Named:
     section: str = ""
 
 
+def _has_usual_options(cls: type[Problem]) -> bool:
+    own = cls.__mro__[: cls.__mro__.index(Problem)]
+    return not any("add_arguments" in vars(c) for c in own)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The operator and its parameters; a set or a file in their place."""
     import tilewright.topi.operators  # noqa: F401  # those of the library make themselves known
@@ -72,7 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             known.add(option)
             add(option, **more)
 
-    for cls in dict.fromkeys(OPERATORS.values()):
+    # Of an option that several have, what one says of it that describes its own.
+    for cls in sorted(dict.fromkeys(OPERATORS.values()), key=_has_usual_options):
         cls.add_arguments(once)
     passes = dict.fromkeys(name for cls in OPERATORS.values() for name in cls.PASSES)
     add(

@@ -286,7 +286,7 @@ class Problem:
         hints = get_type_hints(cls)
         for f in fields(cls):
             text = getattr(args, f.name, None)
-            if f.name in cls.own_fields() and text is not None:
+            if f.name in cls.own_fields() and text not in (None, ""):
                 option = f"--{f.name.rstrip('_').replace('_', '-')}"
                 given[f.name] = _of_kind(option, numbers(text), hints[f.name])
         missing = [
