@@ -132,6 +132,7 @@ _READERS: Sequence[tuple[str, Sequence[Rows], Sequence[str]]] = (
       ("gpu_depthwise", rows.depthwise), ("fused_epilogues", rows.fused),
       ("megengine_table", rows.stacks),
       ("gpu_dense", rows.dense), ("gpu_bytes", rows.of_bytes), ("bench", rows.products),
+      ("attention", rows.attention),
      ("networks", rows.gpu_networks), ("graph_networks", rows.onnx_networks),
       ("compiled_training", rows.compiled_training)),
      ("replknet", "fused_epilogues", "untuned_shapes", "first_call")),

@@ -179,6 +179,16 @@ def gpu_networks(results: Results) -> Iterator[dict[str, str]]:
             yield line(what, [row[column]], peer, command)
 
 
+def attention(results: Results) -> Iterator[dict[str, str]]:
+    kinds = {"vit": "of ViT and of Swin's windows", "long": "of 1,024 and 4,096 tokens"}
+    kinds["swin"] = kinds["vit"]
+    for what, found in split_by(results["rows"], lambda r: kinds[r["shapes"]]).items():
+        ratios = ratios_of(found, "PyTorch / untuned")
+        yield line(
+            f"Attention {what}, float16, not tuned", ratios, peer_of(results), "attention.py"
+        )
+
+
 def onnx_networks(results: Results) -> Iterator[dict[str, str]]:
     """Networks from ONNX files, by batch; those that were not right count as missing."""
     device = results["environment"]["device"]

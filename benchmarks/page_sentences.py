@@ -231,8 +231,8 @@ def training_claim(results: Results) -> str:
 def _compiled(results: Results, rows: Sequence[Row], what: str) -> str:
     place, says = results["environment"], []
     beside = {
-        "faster": f"as fast as PyTorch {place['torch']}",
-        "than compiled": "as fast as its own compiler",
+        "faster": f"PyTorch {place['torch']}",
+        "than compiled": "its own compiler",
     }
     for column, peer in beside.items():
         found = [row[column] for row in rows if column in row]
