@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from tests.support.torch_checks import error
@@ -12,6 +13,9 @@ pytestmark = pytest.mark.needs_torch
 nn, F = torch.nn, torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402
+from tilewright.graph.fx.attention import is_faster  # noqa: E402
+from tilewright.target import Target  # noqa: E402
+from tilewright.topi import Attention  # noqa: E402
 from tilewright.torch import attention  # noqa: E402
 from tilewright.torch.backend import tilewright  # noqa: E402
 
@@ -201,3 +205,11 @@ def test_training_leaves_it_to_pytorch():
     for p, grad in zip(model.parameters(), wanted, strict=True):
         assert error(p.grad, grad) < 1e-5
     assert any("flash_attention" in name for taken in found for name, _ in taken.left)
+
+
+@pytest.mark.parametrize(("keys", "faster"), [(49, True), (197, True), (256, True), (257, False)])
+def test_on_a_gpu_attention_of_many_keys_stays_with_pytorch(keys, faster):
+    """Whose kernel does not make scores twice."""
+    p = Attention(batch=2, heads=3, rows=keys, keys=keys, depth=64, dtype="float16")
+    assert is_faster(p, Target.parse("cuda -arch=sm_90a")) is faster
+    assert not is_faster(replace(p, dtype="float32"), Target.parse("cuda -arch=sm_90a"))

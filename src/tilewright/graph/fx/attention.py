@@ -9,6 +9,7 @@ from tilewright.graph.fx.operation import Converter, Operation
 from tilewright.graph.passes.find_attention import takes
 from tilewright.graph.value import Node, Value
 from tilewright.target import Target
+from tilewright.topi.gpu.attention_tiles import has_few_keys
 from tilewright.topi.operators.attention import Attention
 
 
@@ -32,14 +33,19 @@ def _attention(n: Operation) -> tuple[Value | None, ...]:
     shapes = [x.shape for x in given]
     p = Attention.of_shapes(*shapes, dtype=q.dtype, **attributes)
     if not is_faster(p, _target(n)):
-        raise n.error(f"no kernel of {q.dtype} with {q.shape[-1]} elements a head is faster")
+        raise n.error(
+            f"PyTorch's is faster, of {q.dtype} with {q.shape[-1]} elements a head and "
+            f"{k.shape[-2]} keys"
+        )
     return n("attention", *given, **attributes), *[None] * 8
 
 
 def is_faster(p: Attention, target: Target) -> bool:
-    """Whether a target has a kernel for attention that PyTorch's is not faster than: of bfloat16
-    it has one with matrix instructions of CPUs."""
-    return takes(p, target) and not (target.kind == "llvm" and p.dtype == "bfloat16")
+    """Whether a target has a kernel for attention that PyTorch's is not much faster than: of
+    bfloat16 it has one with matrix instructions of CPUs, and on a GPU of more keys than registers
+    hold the scores of cuDNN is three times as fast (``benchmarks/attention.py --shapes long``)."""
+    theirs = p.dtype == "bfloat16" if target.kind == "llvm" else not has_few_keys(p)
+    return takes(p, target) and not theirs
 
 
 def _unexpanded(mask: Value) -> Value:

@@ -36,6 +36,11 @@ def suits(p: Problem) -> bool:
     )
 
 
+def has_few_keys(p: Attention) -> bool:
+    """Whether registers have room for the scores of all keys, which are made once then."""
+    return p.keys <= _KEYS
+
+
 def attention_mma_tiles(p: Attention, target: Target) -> list[AttentionMmaTile]:
     """For :func:`~tilewright.topi.sketches.attention_mma.schedule_attention_mma`, the best guess
     first: scores are made once where a thread has room for those of all keys."""
