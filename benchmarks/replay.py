@@ -31,6 +31,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from replay_programs import cases
 
@@ -55,9 +56,10 @@ def texts(name: str) -> dict[str, str]:
     """The lowered loops of a program and its generated text, or why there are none."""
     target, make = cases()[name]
     machine = Target.parse(target)
-    caches.last_level = lambda threads=1: 32 << 20  # of every machine: results are streamed by it
     try:
-        schedule, args = make()
+        # Of every machine the same: by this results are streamed.
+        with patch.object(caches, "last_level", lambda threads=1: 32 << 20):
+            schedule, args = make()
         module = tilewright.lower(schedule, args, machine)
         return {"lowered": loops(module), "source": source(module, machine)}
     except tilewright.ir.errors.TilewrightError as error:

@@ -15,7 +15,7 @@ from latency_programs import TENSOR_CORES, programs
 
 from tilewright import te, tvm
 from tilewright.target import Target
-from tilewright.topi import Conv, Gemm
+from tilewright.topi import Attention, Conv, Gemm
 from tilewright.topi.operators import Program
 from tilewright.topi.problem import Problem
 from tilewright.topi.template import DEPTHWISE
@@ -145,7 +145,7 @@ def templates() -> Iterator[tuple[str, Case]]:
     that it is for, one of each pass, width of type and kind of filter."""
     for text in (HOPPER, AMPERE, OPENCL, *CPUS):
         target, seen = Target.parse(text), set[tuple[Any, ...]]()
-        for p in (*_layers(), *_dense(), *_programs()):
+        for p in (*_layers(), *_dense(), *_programs(), *_attention()):
             kernel, stride = (p.kernel_h, p.stride) if isinstance(p, Conv) else (1, 1)
             size = (kernel > 5) + (kernel > 13)
             for template in TEMPLATES.values():
@@ -180,6 +180,11 @@ def _layers() -> tuple[Conv, ...]:
         found.append(p.replace(dilation=2, padding=6, multiplier=2))
     found += [p.replace(dtype="bfloat16") for p in found if p.dtype == "float32"]
     return tuple(sorted(dict.fromkeys(found), key=lambda p: p.dtype == "bfloat16"))
+
+
+def _attention() -> Iterator[Problem]:
+    for dtype in ("float32", "float16"):
+        yield Attention(batch=4, heads=3, rows=197, keys=197, depth=64, dtype=dtype, layout="BS3HD")
 
 
 def _dense() -> Iterator[Problem]:

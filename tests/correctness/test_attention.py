@@ -15,7 +15,7 @@ from tilewright.select.registry import algorithms
 from tilewright.select.remembered import chosen_kernel
 from tilewright.target import Target
 from tilewright.topi import Attention
-from tilewright.topi.sketches.attention_mma import AttentionMmaTile
+from tilewright.topi.pieces.attention import AttentionMmaTile
 from tilewright.topi.templates import TEMPLATES, templates
 
 TARGETS = ["llvm", "sim", pytest.param("opencl", marks=pytest.mark.needs_opencl)]

@@ -15,6 +15,7 @@ from tilewright.select.choice import choose
 from tilewright.select.profile_cache import ProfileCache
 from tilewright.target import Target
 from tilewright.topi import Conv
+from tilewright.topi.pieces.band_cuts import Bands
 from tilewright.topi.pieces.band_tiles import (
     GradientTile,
     RowTile,
@@ -22,7 +23,6 @@ from tilewright.topi.pieces.band_tiles import (
     ToeplitzTile,
     WarpTile,
 )
-from tilewright.topi.pieces.bands import Bands
 from tilewright.topi.templates import TEMPLATES
 
 #: For warpgroups of Hopper, and for warps of any GPU since Ampere.

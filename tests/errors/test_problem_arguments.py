@@ -16,7 +16,7 @@ ONE = ["depthwise_conv2d", "--input", "1x4x9x9", "--filter", "4x1x3x3"]
         ([], "which problem? Give --input 64x384x32x32 --filter 384x1x7x7, --set mobilenetv2"),
         (["depthwise_conv2d", "--input", "1x4x9x9"], "--input needs --filter"),
         (["depthwise_conv2d", "--filter", "4x1x3x3"], "--filter needs --input"),
-        (ONE[1:], "which operator? Name it first: depthwise_conv2d, depthwise_conv1d, conv2d"),
+        (ONE[1:], "which operator? Name it first: attention, depthwise_conv2d, depthwise_conv1d"),
         ([*ONE, "--input", "1x4x8x8", "--input", "1x4x7x7", "--filter", "4x1x3x3"],
          "3 times --input and 2 times --filter"),
         ([ONE[0], "--input", "1x4x9", "--filter", "4x1x3"],

@@ -103,6 +103,7 @@ class _Program:
 class _Preparation:
     def __init__(self, real: Any) -> None:
         self.real, self.reads, self.takes, self.types = real, real.reads, real.takes, real.types
+        self.kernel = real.kernel
 
     def run(self, constants: Any, device: str) -> Any:
         made = [empty(shape, dtype, device) for shape, dtype in self.types]

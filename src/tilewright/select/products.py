@@ -21,8 +21,8 @@ from tilewright.topi.nn.depthwise_plane_products import PLACES, PlaneProducts
 from tilewright.topi.nn.depthwise_row_products import ROWS, RowProducts
 from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.band_cuts import Bands, StagedBands
 from tilewright.topi.pieces.band_tiles import GROUP_ROWS
-from tilewright.topi.pieces.bands import Bands, StagedBands
 from tilewright.topi.templates import TEMPLATES
 
 #: Rows of a product of a warp, and threads of a warpgroup.

@@ -29,7 +29,8 @@ def takes(p: Attention, target: Target) -> bool:
         target = target.with_arch(resolve_arch(target))
     elif target.kind == "llvm" and p.rows < _FEW:
         return False
-    return any(t.operators == Attention.NAMES for t in templates(p, target))
+    # Those that are for any program compute stage after stage.
+    return any(t.declares is not None for t in templates(p, target))
 
 
 def find_attention(target: Target, dtype: str = "") -> Callable[[Graph], Graph]:

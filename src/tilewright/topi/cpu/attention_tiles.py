@@ -6,12 +6,18 @@ from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.cpu.candidates import lanes, registers
 from tilewright.topi.operators.attention import Attention
-from tilewright.topi.sketches.attention import AttentionTile
+from tilewright.topi.pieces.attention import AttentionTile
+from tilewright.topi.problem import Problem
 
 #: Rows by vectors of a tile of registers.
 SHAPES = ((6, 4), (8, 3), (4, 4), (12, 2), (4, 6), (8, 2), (4, 2), (2, 4), (4, 1), (1, 4), (1, 1))
 #: Bytes of the scores of a block, and tasks of a thread.
 _BLOCK, _TASKS = 2**16, 3
+
+
+def suits(p: Problem) -> bool:
+    """Whether it is attention."""
+    return isinstance(p, Attention)
 
 
 def attention_tiles(p: Attention, target: Target) -> list[AttentionTile]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from itertools import product
 
-from tilewright.target.devices import COMMON_SHARED
+from tilewright.target.devices import COMMON_SHARED, REGISTERS
 from tilewright.target.target import Target
 from tilewright.topi.nn.attention import ONES
 from tilewright.topi.operators.attention import Attention
+from tilewright.topi.pieces.attention import AttentionMmaTile
 from tilewright.topi.problem import Problem
-from tilewright.topi.sketches.attention_mma import AttentionMmaTile
 
 #: Elements of a query, or of a value, whose parts registers have room for.
 _WIDEST = 128
@@ -20,8 +20,8 @@ _KEYS = 256
 _COPIES, _WAITS = 0.5, 4
 #: Keys that could be multiplied in the time that a step costs beside its products.
 _TURN = 8
-#: Registers and bytes of shared memory of an SM.
-_REGISTERS, _SHARED = 65536, 160 * 1024
+#: Bytes of shared memory of an SM.
+_SHARED = 160 * 1024
 #: Warps, keys of a step, and how many copies of what a step reads.
 _WARPS, _STEPS, _STAGES = range(1, 9), (64, 128, 32), (2, 3)
 
@@ -70,5 +70,5 @@ def attention_mma_tiles(p: Attention, target: Target) -> list[AttentionMmaTile]:
 def _waits(warps: int, held: int, shared: int) -> float:
     """How much longer it takes as an SM has few warps, of blocks whose threads hold as many
     registers, as NVRTC counted, and that have this much shared memory."""
-    blocks = min(_REGISTERS // (32 * held * warps), _SHARED // shared)
+    blocks = min(REGISTERS // (32 * held * warps), _SHARED // shared)
     return 1 + _WAITS / (max(1, blocks) * warps)

@@ -9,6 +9,7 @@ from tilewright.target.devices import COMMON_SHARED, REGISTERS, STATIC_SHARED
 from tilewright.target.target import Target
 from tilewright.topi.gpu.toeplitz import SHARED, suits
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.band_cuts import Bands
 from tilewright.topi.pieces.band_tiles import (
     GROUP_LANES,
     GROUP_ROWS,
@@ -18,7 +19,6 @@ from tilewright.topi.pieces.band_tiles import (
     ToeplitzTile,
     WarpTile,
 )
-from tilewright.topi.pieces.bands import Bands
 
 #: Outputs of the widest instruction, and registers of a thread beside those of products.
 _WIDEST, _OTHER = 256, 36

@@ -7,8 +7,9 @@ from math import gcd
 
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
+from tilewright.topi.pieces.band_cuts import Bands
 from tilewright.topi.pieces.band_tiles import BandTile
-from tilewright.topi.pieces.bands import Bands, Products
+from tilewright.topi.pieces.bands import Products
 from tilewright.topi.pieces.tiling import bind, bind_all
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.topi.cpu.attention_tiles import attention_tiles
+from tilewright.topi.cpu.attention_tiles import suits as is_attention
 from tilewright.topi.cpu.byte_tiles import byte_tiles
 from tilewright.topi.cpu.byte_tiles import suits as is_bytes
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile
@@ -20,19 +21,17 @@ from tilewright.topi.gpu.conv2d_mma import MmaTile
 from tilewright.topi.gpu.whole_boxes import suits_whole, whole_tiles
 from tilewright.topi.opencl import packing_tiles as packing
 from tilewright.topi.opencl import product_tiles as items
+from tilewright.topi.pieces.attention import (
+    AttentionMmaTile,
+    AttentionTile,
+    declare_mma,
+    declare_vectors,
+)
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
-from tilewright.topi.sketches.attention import (
-    AttentionTile,
-    declare_vectors,
-    schedule_attention,
-)
-from tilewright.topi.sketches.attention_mma import (
-    AttentionMmaTile,
-    declare_mma,
-    schedule_attention_mma,
-)
+from tilewright.topi.sketches.attention import schedule_attention
+from tilewright.topi.sketches.attention_mma import schedule_attention_mma
 from tilewright.topi.sketches.box_gradient import schedule_box_gradient
 from tilewright.topi.sketches.box_products import schedule_box_products
 from tilewright.topi.sketches.box_splits import schedule_box_splits
@@ -90,7 +89,7 @@ SKETCHES = (
              arch="sm_90a", matrices=True, form="boxes", operators=()),
     Template("gpu.attention", AttentionMmaTile, schedule_attention_mma, (), None, True,
              attention_mma_tiles, ("cuda", "sim"), shared=True, where=suits_attention, least=80,
-             matrices=True, declares=declare_mma, operators=("attention",)),
+             matrices=True, declares=declare_mma, operators=()),
     Template("gpu.products_mma", MmaTile, schedule_mma, (), None, True, mma_tiles,
              ("cuda", "sim"), shared=True, where=is_mma_product, least=80, matrices=True,
              operators=(), counts=mma_counts),
@@ -111,7 +110,7 @@ SKETCHES = (
              winograd_tiles, where=is_winograd, form=winograd_form, operators=(),
              price=winograd_price),
     Template("cpu.attention", AttentionTile, schedule_attention, (), None, False, attention_tiles,
-             declares=declare_vectors, operators=("attention",), types=_ANY),
+             declares=declare_vectors, where=is_attention, operators=(), types=_ANY),
     Template("cpu.dots", DotTile, schedule_dots, (), None, False, dot_tiles, where=is_dots,
              operators=()),
     Template("cpu.products", ColumnTile, schedule_columns, (), None, False, column_tiles,

@@ -8,33 +8,11 @@ written and read where the first or the second cache has them; no others are eve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
-from tilewright.topi.nn.attention import AttentionDeclaration, Fill, declare_attention
-from tilewright.topi.operators.attention import Attention
+from tilewright.topi.nn.attention import AttentionDeclaration
+from tilewright.topi.pieces.attention import AttentionTile
 from tilewright.topi.stages import scheduled
-
-
-@dataclass(frozen=True)
-class AttentionTile:
-    """Scores are summed in tiles of ``rows`` by ``vectors`` vectors of ``lanes`` keys, results in
-    tiles of ``rows`` by ``across`` vectors of ``lanes`` elements of a value; scores of ``block``
-    rows are made at a time. Rows of a head are ``parts`` tasks."""
-
-    rows: int = 6
-    vectors: int = 4
-    across: int = 4
-    lanes: int = 16
-    block: int = 12
-    parts: int = 1
-
-
-def declare_vectors(p: Attention, tile: AttentionTile, batch: Any = None) -> AttentionDeclaration:
-    """The program of a problem, with scores of whole vectors of keys."""
-    return declare_attention(p, fill=Fill(keys=tile.lanes))
 
 
 def schedule_attention(d: AttentionDeclaration, tile: AttentionTile) -> Schedule:

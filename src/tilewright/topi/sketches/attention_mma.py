@@ -9,9 +9,6 @@ Their sum then is what columns of ones beside the values are weighted to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
@@ -25,8 +22,8 @@ from tilewright.target.instructions import (
     mma_f16,
 )
 from tilewright.te import Tensor
-from tilewright.topi.nn.attention import ONES, AttentionDeclaration, Fill, declare_attention
-from tilewright.topi.operators.attention import Attention
+from tilewright.topi.nn.attention import AttentionDeclaration
+from tilewright.topi.pieces.attention import AttentionMmaTile
 from tilewright.topi.pieces.tiling import bind_all, thread_axes
 from tilewright.topi.pieces.warp_rows import (
     COLUMNS,
@@ -46,25 +43,6 @@ _INSTRUCTIONS = {
 }
 #: Threads of a warp, and 16-bit numbers of a chunk.
 _LANES, _CHUNK = 32, 8
-
-
-@dataclass(frozen=True)
-class AttentionMmaTile:
-    """A block has ``warps`` warps, of 16 rows each. It takes ``step`` keys at a time, which are
-    copied ``stages - 1`` steps ahead; 0 are all at once."""
-
-    warps: int = 4
-    step: int = 0
-    stages: int = 2
-
-
-def declare_mma(p: Attention, tile: AttentionMmaTile, batch: Any = None) -> AttentionDeclaration:
-    """The program of a problem, filled up to whole instructions and steps."""
-    ones = ONES if tile.step else 0
-    width = -(-p.width // ONES) * ONES + ones  # in 16 of them at a time
-    keys = tile.step or ROWS
-    fill = Fill(ROWS * tile.warps, keys, ROWS, -(-width // ROWS) * ROWS, keys)
-    return declare_attention(p, rounded=True, fill=fill, twice=bool(tile.step))
 
 
 def schedule_attention_mma(d: AttentionDeclaration, tile: AttentionMmaTile) -> Schedule:

@@ -12,6 +12,7 @@ several rows of results at once. Rows in the padding are not visited.
 from __future__ import annotations
 
 from math import gcd, prod
+from typing import Any
 
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule
@@ -23,10 +24,10 @@ from tilewright.target.instructions import (
     wgmma,
 )
 from tilewright.topi.declare import Declaration
-from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.band_blocks import fill, store
+from tilewright.topi.pieces.band_cuts import Bands
 from tilewright.topi.pieces.band_tiles import LANES, ROWS, BandTile, RowTile
-from tilewright.topi.pieces.bands import Bands, Products, as_products
+from tilewright.topi.pieces.bands import Products, as_products
 from tilewright.topi.pieces.counts import Counts
 from tilewright.topi.pieces.tiling import thread_axes
 from tilewright.topi.stages import scheduled
@@ -99,7 +100,7 @@ def multiply(s: Schedule, made: Products, cut: Bands, lanes: int, stages: int) -
         image.pipeline(stages)
 
 
-def banded_counts(p: Conv, tile: BandTile) -> Counts:
+def banded_counts(p: Any, tile: BandTile) -> Counts:
     """Of :func:`schedule_banded`."""
     cut = Bands(p, *tile.product)
     (down, across), (images, rows, columns) = cut.tiles, tile.product

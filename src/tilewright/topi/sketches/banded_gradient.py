@@ -10,12 +10,13 @@ makes, and a second kernel adds them in their order; of one chunk there is none.
 from __future__ import annotations
 
 from math import gcd, prod
+from typing import Any
 
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
-from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.band_cuts import Bands
 from tilewright.topi.pieces.band_tiles import LANES, GradientTile
-from tilewright.topi.pieces.bands import Bands, as_products
+from tilewright.topi.pieces.bands import as_products
 from tilewright.topi.pieces.counts import Counts
 from tilewright.topi.pieces.tiling import bind, bind_all, extent_of, spread, thread_axes
 from tilewright.topi.sketches.banded import multiply
@@ -67,7 +68,7 @@ def schedule_banded_gradient(d: Declaration, tile: GradientTile = GradientTile()
     return s
 
 
-def banded_gradient_counts(p: Conv, tile: GradientTile) -> Counts:
+def banded_gradient_counts(p: Any, tile: GradientTile) -> Counts:
     """Of :func:`schedule_banded_gradient`, of both kernels."""
     cut, teams = Bands(p, *tile.product), min(tile.teams, tile.chunks)
     (down, across), (_, rows, columns), results = cut.tiles, tile.product, prod(p.result.shape)

@@ -62,6 +62,9 @@ def schedule_tile_sums(
         stage.compute_at(sums, step)
         if tile.stages > 1:
             stage.pipeline(tile.stages)
+        # A box is whole, though of small images less is read.
+        for axis, extent in zip(stage.op.axis[1:], shape, strict=True):
+            stage.align_bounds(axis, extent)
         stage.tensorize(stage.op.axis[1], tma_load(shape, str(tensor.dtype)))
     return s
 

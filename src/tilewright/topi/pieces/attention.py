@@ -1,0 +1,51 @@
+"""Attention as its schedules take it: filled up to whole tiles of what multiplies it.
+
+How far depends on the tile; ``pad_to`` could say it of a declaration without one, were it not of
+stages that others read filled up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.topi.nn.attention import ONES, AttentionDeclaration, Fill, declare_attention
+from tilewright.topi.pieces.warp_rows import ROWS
+
+
+@dataclass(frozen=True)
+class AttentionTile:
+    """Scores are summed in tiles of ``rows`` by ``vectors`` vectors of ``lanes`` keys, results in
+    tiles of ``rows`` by ``across`` vectors of ``lanes`` elements of a value; scores of ``block``
+    rows are made at a time. Rows of a head are ``parts`` tasks."""
+
+    rows: int = 6
+    vectors: int = 4
+    across: int = 4
+    lanes: int = 16
+    block: int = 12
+    parts: int = 1
+
+
+def declare_vectors(p: Any, tile: AttentionTile, batch: Any = None) -> AttentionDeclaration:
+    """The program of a problem, with scores of whole vectors of keys."""
+    return declare_attention(p, fill=Fill(keys=tile.lanes))
+
+
+@dataclass(frozen=True)
+class AttentionMmaTile:
+    """A block has ``warps`` warps, of 16 rows each. It takes ``step`` keys at a time, which are
+    copied ``stages - 1`` steps ahead; 0 are all at once."""
+
+    warps: int = 4
+    step: int = 0
+    stages: int = 2
+
+
+def declare_mma(p: Any, tile: AttentionMmaTile, batch: Any = None) -> AttentionDeclaration:
+    """The program of a problem, filled up to whole instructions and steps."""
+    ones = ONES if tile.step else 0
+    width = -(-p.width // ONES) * ONES + ones  # in 16 of them at a time
+    keys = tile.step or ROWS
+    fill = Fill(ROWS * tile.warps, keys, ROWS, -(-width // ROWS) * ROWS, keys)
+    return declare_attention(p, rounded=True, fill=fill, twice=bool(tile.step))
