@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import product
 
@@ -35,15 +36,19 @@ def suits_rows(p: Conv) -> bool:
     return suits(p) and p.stride[0] == 1
 
 
+def _cuts(p: Conv, height: int, width: int) -> Iterator[tuple[int, int, Bands, int]]:
+    """Columns of a product, tiles of its rows, what these are cut to, and how much is multiplied,
+    for results of this height and width."""
+    for columns, tiles in product((16, 32, 64), (1, 2, 4)):
+        if columns < 2 * max(16, width) and ROWS * tiles < 2 * max(ROWS, height):
+            cut = Bands(p, 1, ROWS * tiles, columns)
+            yield columns, tiles, cut, math.prod(cut.tiles) * tiles * cut.depth * columns
+
+
 def row_guesses(p: Conv) -> Iterator[tuple[float, RowTile]]:
     """Tiles that fit, with how slow they are predicted to be."""
-    height, width = p.result_image
-    for columns, tiles in product((16, 32, 64), (1, 2, 4)):
-        if columns >= 2 * max(16, width) or ROWS * tiles >= 2 * max(ROWS, height):
-            continue
-        cut = Bands(p, 1, ROWS * tiles, columns)
+    for columns, tiles, cut, products in _cuts(p, *p.result_image):
         down, across = cut.tiles
-        products = down * across * tiles * cut.depth * columns
         for stages in (2, 3, 1):
             if tiles * (columns * 2 + stages * cut.depth // 4) > _ROW_REGISTERS:
                 continue
@@ -128,13 +133,8 @@ def toeplitz_guesses(p: Conv) -> Iterator[tuple[float, ToeplitzTile]]:
 
 def gradient_guesses(p: Conv) -> Iterator[tuple[float, GradientTile]]:
     """Tiles that fit, with how slow they are predicted to be."""
-    height, width = p.kernel
-    for columns, tiles in product((16, 32, 64), (1, 2, 4)):
-        if columns >= 2 * max(16, width) or ROWS * tiles >= 2 * max(ROWS, height):
-            continue
-        cut = Bands(p, 1, ROWS * tiles, columns)
+    for columns, tiles, cut, products in _cuts(p, *p.kernel):
         down, across = cut.tiles
-        products = down * across * tiles * cut.depth * columns
         rows = 2 * cut.kernel[0] * cut.taps
         for stages, teams in product((2, 3, 1), (4, 2, 1, 8)):
             held = tiles * (columns * 2 + stages * cut.depth // 4)
