@@ -13,12 +13,15 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.needs_torch
 nn, F = torch.nn, torch.nn.functional
 
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
 import tilewright.torch as tt  # noqa: E402
 from tilewright.graph.errors import ModelError  # noqa: E402
 from tilewright.target import Target  # noqa: E402
 from tilewright.torch import compile as compiling  # noqa: E402
 from tilewright.torch import region, registered  # noqa: E402
 from tilewright.torch.backend import tilewright  # noqa: E402
+from tilewright.torch.constructors import made_where_read  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -248,6 +251,39 @@ class Attention(nn.Module):
         q, k, v = parts.unbind(0)
         found = F.scaled_dot_product_attention(q, k, v)
         return self.out(found.transpose(1, 2).reshape(b, n, c))
+
+
+def of_numbers(x):
+    """Reads what is made of numbers on the CPU; returns what stays there, too."""
+    mask = ~torch.zeros(x.shape[0], 4).to(device=x.device, dtype=torch.bool)
+    steps = (torch.arange(4) * 2).to(x.device) * torch.full((), 3.0)
+    table = torch.tensor([1.0, 2.0, 4.0, 8.0]).to(x.device)
+    kept = torch.ones(4)
+    noise = torch.rand(4)
+    return x + mask.cumsum(1) + steps * table + kept.to(x.device) + noise.to(x.device), kept
+
+
+def test_what_is_made_of_numbers_is_made_where_it_is_read():
+    x = torch.randn(2, 4)
+    graph = make_fx(of_numbers)(x.to("meta"))
+    assert len(on_cpu(graph)) == 8
+    made_where_read(graph)
+    # What is returned stays, and what draws random numbers, which are others on another device.
+    assert on_cpu(graph) == ["ones", "rand"]
+    assert graph(x.to("meta"))[1].device.type == "cpu"
+    again = make_fx(of_numbers)(x)
+    made_where_read(again)
+    torch.manual_seed(1)
+    wanted, _ = of_numbers(x)
+    torch.manual_seed(1)
+    assert torch.equal(again(x)[0], wanted)
+
+
+def on_cpu(graph):
+    """The names of what a graph makes there."""
+    found = [(n, getattr(n.meta.get("val"), "device", None)) for n in graph.graph.nodes]
+    return [n.target.__name__.partition(".")[0] if n.op == "call_function" else n.name
+            for n, d in found if d is not None and d.type == "cpu"]  # fmt: skip
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -16,6 +16,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from tilewright.graph.fx.convert import convert, text_of_type
 from tilewright.graph.value import Input
 from tilewright.ir.errors import TilewrightError
+from tilewright.torch.constructors import made_where_read
 from tilewright.torch.region import Region, hint
 from tilewright.torch.table import text_table
 
@@ -152,6 +153,7 @@ def partition(
     ``static`` are the inputs that are parameters and buffers; the rest is as for :class:`Region`.
     """
     taken = Taken()
+    made_where_read(module)
     support = _Support(module)
     partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
     parts = [p for p in partitioner.propose_partitions() if _is_work(list(p.nodes))]
