@@ -253,6 +253,21 @@ class Attention(nn.Module):
         return self.out(found.transpose(1, 2).reshape(b, n, c))
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x.mean((2, 3)), lambda x: F.adaptive_avg_pool2d(x, 1),
+        lambda x: x.norm(p=2, dim=(1, 2)), lambda x: F.normalize(x, dim=1),
+    ],
+)  # fmt: skip
+def test_sums_of_float16_are_wide(f):
+    """Sums of an image, and of squares, are more than float16 holds; what is made of them is
+    not."""
+    x = (torch.randn(1, 8, 40, 40) * 40 + 300).half()
+    with torch.no_grad():
+        assert error(compiled(f)(x).double(), f(x.double())) < 1e-3
+
+
 def of_numbers(x):
     """Reads what is made of numbers on the CPU; returns what stays there, too."""
     mask = ~torch.zeros(x.shape[0], 4).to(device=x.device, dtype=torch.bool)
