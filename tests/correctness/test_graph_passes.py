@@ -16,6 +16,7 @@ from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.simplify import simplify
 from tilewright.graph.passes.sink_reshapes import sink_thin_reshapes
+from tilewright.graph.passes.windows_apart import windows_apart
 from tilewright.graph.pipeline import AFTER_LAYOUT, PASSES, optimized
 from tilewright.graph.rewrite import Rule, rewrite
 from tilewright.target import Target
@@ -205,6 +206,32 @@ def test_gradients_of_convolutions_are_the_same_with_channels_last(groups):
     for name in wanted:
         assert made[name].shape == wanted[name].shape
         assert relative(made[name], wanted[name]) < 1e-5
+
+
+@pytest.mark.parametrize("size", [(4, 4), (2, 3)])
+@pytest.mark.parametrize("last", [False, True])
+def test_windows_that_do_not_overlap_are_pixels(size, last):
+    """Of an image in either layout, which is moved once; others stay, and many channels."""
+    rng = np.random.default_rng(0)
+    h, w = size
+    x = Input("x", (2, 3 * h, 5 * w, 3) if last else (2, 3, 3 * h, 5 * w), "float32")
+    image = Node("transpose", (x,), {"axes": (0, 3, 1, 2)}) if last else x
+    filter = Constant(rng.standard_normal((8, 3, h, w)).astype("float32"), "w")
+    bias = Constant(rng.standard_normal(8).astype("float32"), "b")
+    values = {"stride": (h, w), "epilogue": ("bias",)}
+    graph = Graph("g", (x,), {"y": Node("conv2d", (image, filter, bias), values)})
+    made = check(windows_apart(channels_last(["float32"])(graph)))
+    (kernel,) = (n for n in made.nodes if n.operator == "conv2d")
+    assert kernel.inputs[0].shape == (2, 3, 5, 3 * h * w)
+    moves = [n for n in made.nodes if n.operator == "transpose"]
+    assert len(moves) == 2  # of the image, and of the result
+    given = {"x": rng.standard_normal(x.shape).astype("float32")}
+    wanted = run(own_outputs(graph), **given)["y"]
+    assert relative(run(own_outputs(made), **given)["y"], wanted) < 1e-6
+    for change in ({"stride": (1, w)}, {"padding": 1}, {"dilation": 2}):
+        other = Node("conv2d", (image, filter, bias), {**values, **change})
+        turned = channels_last(["float32"])(Graph("g", (x,), {"y": other}))
+        assert str(windows_apart(turned)) == str(turned)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 8])

@@ -27,6 +27,7 @@ from tilewright.graph.passes.sink_reshapes import (
 )
 from tilewright.graph.passes.split_sums import split_sums
 from tilewright.graph.passes.whole_windows import whole_windows
+from tilewright.graph.passes.windows_apart import windows_apart
 from tilewright.target import Target
 
 #: Each is a function of a graph; its file says what it does, and why it stands where it stands.
@@ -53,6 +54,7 @@ AFTER_LAYOUT: tuple[Callable[[Graph], Graph], ...] = (
 
 #: Of GPUs, before what makes programs, and behind it.
 BEFORE_PROGRAMS: tuple[Callable[[Graph], Graph], ...] = (
+    windows_apart,  # what moves images into patches is a program
     split_sums,  # columns first, which blocks share
     recompute,  # what is cheap is not worth its bytes in memory
     join_sums,  # of columns that are read once for all of them

@@ -1,0 +1,72 @@
+"""A convolution whose windows do not overlap is one of single pixels: of what a window has."""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.graph.builder import build, reshape
+from tilewright.graph.graph import Graph
+from tilewright.graph.value import Node, Value
+from tilewright.ir.dtype import dtype
+from tilewright.target.devices import WIDEST
+from tilewright.topi.operators.convolution import Convolution
+
+#: What says where windows are.
+_WINDOWS = ("stride", "padding", "dilation")
+
+
+def windows_apart(graph: Graph) -> Graph:
+    """Taps become channels, where channels are too few for a vector: stems that cut an image into
+    patches. The image is written once more, and what multiplies it reads whole vectors.
+
+    >>> import numpy as np
+    >>> from tilewright.graph.value import Constant, Input
+    >>> x = Input("x", (2, 6, 4, 3), "float16")
+    >>> w = Constant(np.ones((8, 2, 2, 3), "float16"), "w")
+    >>> y = Node("conv2d", (x, w), {"stride": 2, "layout": "NHWC"})
+    >>> print(windows_apart(Graph("g", (x,), {"y": y})))
+    g(x: float16[2x6x4x3]):
+      %0 = reshape(x, newshape=(2, 3, 2, 2, 6))  # float16[2x3x2x2x6]
+      %1 = transpose(%0, axes=(0, 1, 3, 2, 4))  # float16[2x3x2x2x6]
+      %2 = reshape(%1, newshape=(2, 3, 2, 12))  # float16[2x3x2x12]
+      y = conv2d(%2, w: float16[8x1x1x12], layout='NHWC')  # float16[2x3x2x8]
+
+    Behind what moves channels last, and before programs, which move the image.
+    """
+    return graph.map(lambda old, now: _of_pixels(now) or now)
+
+
+def _of_pixels(node: Node) -> Value | None:
+    if not node.operator.startswith("conv") or not node.attributes.get("layout"):
+        return None
+    p = node.problem
+    assert isinstance(p, Convolution)
+    apart = all(
+        d.taps == d.stride and d.dilation == 1 and not (d.before or d.after)
+        and d.extent == d.taps * d.results for d in p.dims
+    )  # fmt: skip
+    taps = math.prod(d.taps for d in p.dims)
+    few = p.channels * dtype(p.dtype).bytes % WIDEST != 0
+    if p.pass_ != "forward" or p.groups != 1 or not (apart and few and taps > 1):
+        return None
+    x, w, *more = node.inputs
+    image = reshape(_windows(x, p), (x.shape[0], *p.out_extents, taps * p.channels))
+    filter = reshape(w, (p.out_channels, *(1,) * len(p.dims), taps * p.channels))
+    kept = {k: v for k, v in node.attributes.items() if k not in _WINDOWS}
+    return Node(node.operator, (image, filter, *more), kept, node.name)
+
+
+def _windows(x: Value, p: Convolution) -> Value:
+    """The image with the places of windows before those in a window, and channels last."""
+    rank, batch = len(p.dims), x.shape[0]
+    parts = [e for d in p.dims for e in (d.results, d.taps)]
+    to_last = (0, *range(2, rank + 2), 1)
+    if isinstance(x, Node) and x.operator == "transpose" and x.attributes["axes"] == to_last:
+        # It is turned once.
+        at, taps = range(2, 2 * rank + 2, 2), range(3, 2 * rank + 2, 2)
+        cut = reshape(x.inputs[0], (batch, p.channels, *parts))
+        return build("transpose", cut, axes=(0, *at, *taps, 1))
+    # Taps of the last dimension lie before channels.
+    at, taps = range(1, 2 * rank + 1, 2), range(2, 2 * rank + 1, 2)
+    cut = reshape(x, (batch, *parts[:-1], parts[-1] * p.channels))
+    return build("transpose", cut, axes=(0, *at, *taps))
