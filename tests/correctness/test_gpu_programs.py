@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -148,9 +149,48 @@ def test_elements_are_computed_in_vectors(p):
     assert np.array_equal(found, wanted)
 
 
+def pooled(image: str, out: int, stride: int, function: str = "avg_pool", k: int = 3) -> str:
+    windows = f"size=({k}, {k}), strides=({stride}, {stride}), padding=(1, 1), dilation=(1, 1)"
+    return f"{function}({image}, {windows}, out=({out}, {out}), last=True)"
+
+
+#: Windows that overlap, behind functions, too, which would be computed for each tap.
+WINDOWS = [
+    program("1x15x15x8", pooled("a0", 8, 2, "max_pool"), dtype="float16"),
+    program("1x7x7x12", pooled("a0", 7, 1), "subtract(t0, a0)"),
+    program("2x8x8x8", "multiply(a0, a1)", "add(t0, a2)", "cast(t1, dtype='float16')",
+            pooled("t2", 8, 1), "subtract(t3, t2)", "add(a0, t4)", dtype="float16",
+            others=("1x1x1x8", "1x1x1x8")),
+    program("1x8x8x4", pooled("a0", 6, 1, "sum_pool", 5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("p", WINDOWS, ids=str)
+def test_a_row_of_taps_is_read_once_for_a_tile(p):
+    """Also where images begin and end; that is a part of what is read tap by tap."""
+    loops = TEMPLATES["gpu.loops"]
+    arrays = list(random_inputs(p, p.shapes()).values())
+    for tile in (tiles := [t for t in loops.candidates(p, SIM) if t.window]):
+        found, wanted = (
+            run(p, "gpu.loops", t, "sim", arrays) for t in (tile, replace(tile, window=0))
+        )
+        assert np.array_equal(found, wanted), tile
+    tile = max(tiles, key=lambda t: t.rows)
+    kept, again = (read(p, t, arrays) for t in (tile, replace(tile, window=0)))
+    assert kept < 0.9 * again
+
+
+def read(p: Problem, tile: object, arrays: list[np.ndarray]) -> int:
+    """Elements of the image that a program reads."""
+    d = TEMPLATES["gpu.loops"].declare(p, tile)
+    kernel = tilewright.build(TEMPLATES["gpu.loops"].schedule(d, tile), d.args, SIM)
+    report = kernel.simulate(*arrays, encode(np.zeros(p.result.shape), p.result.dtype))
+    return sum(a.elements for a in report.accesses if (a.scope, a.buffer) == ("global", "a0"))
+
+
 @pytest.mark.needs_nvrtc
 def test_elements_in_vectors_compile_without_spills():
-    for p in ELEMENTS:
+    for p in (*ELEMENTS, *WINDOWS):
         for tile in TEMPLATES["gpu.loops"].candidates(p, Target.parse("cuda"))[:2]:
             d = TEMPLATES["gpu.loops"].declare(p, tile)
             assert spills(TEMPLATES["gpu.loops"].schedule(d, tile), d.args, "sm_90a") == 0

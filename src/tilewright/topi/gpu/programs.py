@@ -13,7 +13,7 @@ from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.operators.program import Program
 from tilewright.topi.pieces.columns import columns_of
 from tilewright.topi.pieces.counts import declared
-from tilewright.topi.pieces.reads import computed
+from tilewright.topi.pieces.reads import computed, windows_of
 from tilewright.topi.pieces.reads import loads as reads
 from tilewright.topi.pieces.rows import dots_of, rows_of
 from tilewright.topi.pieces.sums import reduces
@@ -38,6 +38,8 @@ _ADDED, _FLIGHT = 0.02, MEMORY * _LATENCY
 _PRODUCTS, _FEW = 1 << 22, 64
 #: Elements of a row that is short, and those of a thread that has several of them.
 _SHORT, _TURNED = 8, 64
+#: Sums of windows that a thread has at most, where it keeps what they read.
+_SUMS = 32
 #: Blocks that share the elements of a column.
 _CHUNKS = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -153,6 +155,7 @@ def loop_tiles(p: Problem, target: Target) -> list[Tiling]:
     types = (*p.inputs().values(), p.result)
     size = min(dtype(t.dtype).bytes for t in types)
     full = sum(math.prod(t.shape) >= count for t in types[:-1])
+    windows = any(windows_of(op) is not None for op in computed(declared(p).output))
     made = []
     if above and (moved := _moved(p)):
         for rows in (r for r in (WIDEST // moved, 4, 2) if high % r == 0 and last * r <= _TURNED):
@@ -164,6 +167,8 @@ def loop_tiles(p: Problem, target: Target) -> list[Tiling]:
             idle = math.sqrt(max(1.0, MACHINE.sms * _BUSY / tiles))
             cost = idle * (1 + 1 / rows) * (1 + WIDEST / (4 * vector * size))
             threads = _THREADS if tiles > 2 * _THREADS * MACHINE.sms else _THREADS // 2
+            if windows and rows > 1 and rows * vector <= _SUMS:
+                made.append((cost / 2, Tiling(rows, vector, threads, 0, 1, 1)))
             made.append((cost, Tiling(rows, vector, threads, 0, 1)))
     return [*(tile for _, tile in sorted(made, key=lambda x: x[0])), *found]
 
