@@ -62,6 +62,8 @@ PROGRAMS = {
                 "subtract(t1, a2)", "multiply(t0, t2)", "sums(t0, t3, axis=(0, 1, 2))",
                 others=("2x20x9x16", "16"), dtype="float16"),
         program("70x12", "multiply(a0, a0)", "sums(a0, t0, a1, axis=(0,))", others=("70x12",)),
+        program("3x9x8x16", "cast(a0, dtype='float32')", "multiply(t0, t0)",
+                "sums(t0, t1, axis=(1, 2))", dtype="float16"),
     ],
     "gpu.dots": [
         Gemm(m=1, n=48, k=1152, transpose_b=True, dtype="float16", epilogue="bias+silu"),

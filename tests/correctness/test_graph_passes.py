@@ -12,6 +12,7 @@ from tilewright.graph.check import check
 from tilewright.graph.executor import Executor
 from tilewright.graph.passes.channels_last import channels_last
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
+from tilewright.graph.passes.join_sums import join_sums
 from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.simplify import simplify
@@ -255,6 +256,22 @@ def test_groups_of_channels_are_normalised_without_a_turn(groups):
         inner = [n for n in turns if graph.inputs[0] not in n.inputs and n.shape != wanted.shape]
         assert not inner
         assert {n.shape for n in sums} >= {(2, 1, 1, 8), (2, 1, 1, 1)}
+
+
+@pytest.mark.parametrize("axis", [(1, 2), (0, 1, 2)])
+def test_sums_of_columns_that_read_the_same_are_one(axis):
+    """Of each image, or of all images."""
+    x = Input("x", (2, 5, 6, 8), "float32")
+    over = {"axis": axis, "keepdims": True}
+    plain = Node("sum", (x,), over)
+    squares = Node("sum", (Node("multiply", (x, x)),), over)
+    graph = Graph("g", (x,), {"y": Node("subtract", (squares, Node("exp", (plain,))))})
+    made = check(make_programs(join_sums(graph)))
+    programs = [n for n in made.nodes if n.operator == "program"]
+    assert [[c.function for c in n.attributes["body"]].count("sums") for n in programs] == [1, 0]
+    given = {"x": np.random.default_rng(0).standard_normal(x.shape).astype("float32")}
+    wanted = run(own_outputs(graph), **given)["y"]
+    assert relative(run(own_outputs(made), **given)["y"], wanted) < 1e-6
 
 
 def test_what_rows_are_normalised_by_is_not_computed_by_each_part_that_is_put_together():
