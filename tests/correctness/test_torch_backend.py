@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 import tilewright.torch as tt  # noqa: E402
 from tilewright.graph.errors import ModelError  # noqa: E402
+from tilewright.ir.errors import ArgumentError  # noqa: E402
 from tilewright.target import Target  # noqa: E402
 from tilewright.torch import compile as compiling  # noqa: E402
 from tilewright.torch import region, registered  # noqa: E402
@@ -171,6 +172,18 @@ def test_constants_are_not_frozen_where_that_is_asked_for(net):
         assert error(again(x), net(x)) < 1e-6
     (executor,) = found[0].regions[0].executors
     assert all(c.shape != net.head.weight.shape for c in executor.graph.constants)
+
+
+def test_fewer_products_are_allowed_by_an_option():
+    net, found = nn.Conv2d(16, 16, 3, padding=1).eval(), []
+    x = torch.randn(2, 16, 12, 12)
+    with torch.no_grad():
+        assert error(compiled(net, found, precision="winograd")(x), net(x)) < 1e-5
+    (executor,) = found[0].regions[0].executors
+    problems = [s.node.problem for s in executor.steps if "conv" in s.node.operator]
+    assert [p.precision for p in problems] == ["winograd"]
+    with pytest.raises(ArgumentError, match="precision is winograd"):
+        tilewright(None, (), options={"precision": "half"})
 
 
 def test_further_shapes_are_left_to_pytorch():

@@ -41,8 +41,8 @@ def calibrated(
     ``budget``, products go back to float until the outputs of all samples together are within this
     relative error (the norm of the difference by that of the outputs in float): those first whose
     own results change most. The range of a value holds that ``percentile`` of its sizes in each
-    sample; larger ones are clipped. Raises :class:`ModelError` without samples, or for what no range is
-    measured of.
+    sample; larger ones are clipped. Raises :class:`ModelError` without samples, for what no range
+    is measured of, and for a percentile below 50 or above 100.
     """
     given = [_sample(model, x) for x in samples]
     if not given:

@@ -146,7 +146,11 @@ def _operand(node: fx.Node) -> Any:
 
 
 def partition(
-    module: fx.GraphModule, static: Sequence[fx.Node], freeze: bool, shapes: int
+    module: fx.GraphModule,
+    static: Sequence[fx.Node],
+    freeze: bool,
+    shapes: int,
+    precision: str = "",
 ) -> tuple[fx.GraphModule, Taken]:
     """A graph with regions in the place of what is supported, and what was found.
 
@@ -176,7 +180,8 @@ def partition(
                 isinstance(x, fx.Node) and x.op == "placeholder" and x.name in names
                 for x in node.args
             ]
-            region = Region(getattr(fused, str(node.target)), is_static, freeze, shapes)
+            inner = getattr(fused, str(node.target))
+            region = Region(inner, is_static, freeze, shapes, precision)
             taken.regions.append(region)
             setattr(fused, str(node.target), region)
     fused.recompile()
