@@ -14,13 +14,12 @@ from typing import Any
 from tilewright import te
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.target import Target
-from tilewright.te import Tensor
 from tilewright.topi.cpu.candidates import lanes
 from tilewright.topi.declared import Declared
 from tilewright.topi.pieces.counts import Counts, elements, of_loops
-from tilewright.topi.pieces.reads import windows_of
 from tilewright.topi.pieces.sums import inline
 from tilewright.topi.pieces.tiling import WHOLE_ROWS, Tiling, extent_of, spread, tile
+from tilewright.topi.pieces.windows import keep_row_of_taps, load_whole
 from tilewright.topi.problem import Problem
 
 #: Iterations of a reduction's loop that are written out, at most.
@@ -71,22 +70,9 @@ def schedule_gpu(d: Declared, t: Tiling) -> Schedule:
         sums.set_scope("local")
         sums.compute_at(out, thread)
         _registers(sums, t, vectors=bool(t.vectors))
-        read = windows_of(found.last.op) if t.window else None
-        if read is not None:
-            _keep_rows(s, sums, read)
+        if t.window:
+            keep_row_of_taps(s, sums, found.last.op)
     return s
-
-
-def _keep_rows(s: Schedule, sums: Stage, x: Tensor) -> None:
-    """Of what windows read, a row of taps for all of a tile is computed once, in registers, where
-    windows that overlap would compute and load it for each of their taps."""
-    *_, row, tap = sums.op.reduce_axis
-    kept = s[s.cache_read(x, "local", [sums.op])]
-    kept.compute_at(sums, row)
-    sums.unroll(tap)
-    *outer, last = kept.op.axis
-    kept.unroll(*outer)
-    kept.vectorize(last)
 
 
 def _whole_rows(s: Schedule, d: Declared, t: Tiling) -> None:
@@ -102,9 +88,7 @@ def _whole_rows(s: Schedule, d: Declared, t: Tiling) -> None:
     out.vectorize(out.fuse(*nest.inner))
     for loads in read:
         loads.compute_at(out, thread)
-        *outer, last = loads.op.axis
-        loads.unroll(*outer)
-        loads.vectorize(last)
+        load_whole(loads, vectors=True)
 
 
 def _gpu(stage: Stage, t: Tiling) -> Any:
