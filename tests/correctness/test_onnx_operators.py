@@ -176,6 +176,8 @@ def test_what_is_chosen_of_data_that_a_node_makes_is_refused():
     [
         ([node("Det", "x", "y")], [3, 4], {}, "determinants of"),
         ([node("DFT", "x", "y")], [2, 8, 3], {}, "a transform of 8 elements of"),
+        ([node("GRU", "x w r", "y", hidden_size=1)], [20_000, 1, 1],
+         {"w": np.ones((1, 3, 1), "float32"), "r": np.ones((1, 3, 1), "float32")}, "20000 steps"),
         ([node("STFT", "x s", "y")], [1, 8, 1], {"s": np.array(0, "int64")}, "windows of 8"),
         ([node("HannWindow", "n", "w"), node("Add", "x w", "y")], [1],
          {"n": np.array(1 << 40, "int64")}, "a window of"),
