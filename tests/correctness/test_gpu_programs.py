@@ -47,6 +47,8 @@ PROGRAMS = {
         program("1000", "sum(a0)"), program("6x5x8", "max(a0, axis=(0, 1, 2), keepdims=True)"),
         program("3x40", "argmax(a0, axis=1)"), program("3x5000", "sum(a0, axis=1)"),
         program("9x40", "prod(a0, axis=1)", dtype="int32"),
+        program("8x1x40", "strided_slice(a0, begin=(3, 0, 0), strides=(2, 1, 1), shape=(2, 1, 40))",
+                "sum(t0, axis=(2,), keepdims=True)", "multiply(t1, a1)", others=("2x1x1",)),
         program("2x4096", "multiply(a0, a0)", "sum(t0, axis=1, keepdims=True)", "divide(a0, t1)"),
     ],
     "gpu.column_sums": [
@@ -104,6 +106,9 @@ def test_reductions_agree_with_those_of_a_cpu(name, p):
     program("6x6", "sum(a0, axis=0)", "transpose(a0, axes=(1, 0))", "add(t1, t0)"),
     program("6x6", "sum(a0, axis=1, keepdims=True)", "transpose(t0, axes=(1, 0))", "add(a0, t1)"),
     program("4x5", "sum(a0, axis=1, keepdims=True)", "sum(t0, axis=0, keepdims=True)"),
+    program("4x8", "strided_slice(a0, begin=(2, 0), strides=(1, 1), shape=(2, 8))",
+            "sum(t0, axis=1, keepdims=True)", "strided_slice(a0, begin=(0, 0), strides=(1, 1), "
+            "shape=(2, 8))", "multiply(t2, t1)"),
 ], ids=str)  # fmt: skip
 def test_other_reductions_are_loops(p):
     assert templates(p, SIM)[0].name == "gpu.loops"
