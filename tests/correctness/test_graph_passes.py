@@ -229,10 +229,38 @@ def test_windows_that_do_not_overlap_are_pixels(size, last):
     given = {"x": rng.standard_normal(x.shape).astype("float32")}
     wanted = run(own_outputs(graph), **given)["y"]
     assert relative(run(own_outputs(made), **given)["y"], wanted) < 1e-6
-    for change in ({"stride": (1, w)}, {"padding": 1}, {"dilation": 2}):
-        other = Node("conv2d", (image, filter, bias), {**values, **change})
-        turned = channels_last(["float32"])(Graph("g", (x,), {"y": other}))
-        assert str(windows_apart(turned)) == str(turned)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(("stride", "padding", "taps"), [
+    (1, 1, (3, 3)), (2, 3, (7, 7)), (2, (0, 1, 1, 0), (3, 2)), ((1, 3), 0, (1, 5)), (2, 0, (2, 3)),
+])  # fmt: skip
+def test_a_row_of_few_channels_is_channels(stride, padding, taps, last):
+    rng = np.random.default_rng(0)
+    x = Input("x", (2, 9, 11, 3) if last else (2, 3, 9, 11), "float32")
+    image = Node("transpose", (x,), {"axes": (0, 3, 1, 2)}) if last else x
+    filter = Constant(rng.standard_normal((8, 3, *taps)).astype("float32"), "w")
+    bias = Constant(rng.standard_normal(8).astype("float32"), "b")
+    values = {"stride": stride, "padding": padding, "epilogue": ("bias", "relu")}
+    graph = Graph("g", (x,), {"y": Node("conv2d", (image, filter, bias), values)})
+    made = check(windows_apart(channels_last(["float32"])(graph)))
+    (kernel,) = (n for n in made.nodes if n.operator == "conv2d")
+    assert kernel.inputs[0].shape[-1] == -(-3 * taps[1] // 4) * 4
+    assert kernel.problem.kernel == (taps[0], 1)
+    given = {"x": rng.standard_normal(x.shape).astype("float32")}
+    wanted = run(own_outputs(graph), **given)["y"]
+    assert relative(run(own_outputs(make_programs(made)), **given)["y"], wanted) < 1e-6
+
+
+@pytest.mark.parametrize("change", [{"dilation": 2}, {"groups": 2}, {"channels": 8}])
+def test_other_windows_stay(change):
+    """Of many channels, in groups, and with gaps."""
+    channels, groups = change.get("channels", 6), change.get("groups", 1)
+    x = Input("x", (2, 9, 12, channels), "float16")
+    filter = Constant(np.ones((6, 3, 3, channels // groups), "float16"), "w")
+    values = {"layout": "NHWC", "dilation": change.get("dilation", 1), "groups": groups}
+    graph = Graph("g", (x,), {"y": Node("conv2d", (x, filter), values)})
+    assert str(windows_apart(graph)) == str(graph)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 8])

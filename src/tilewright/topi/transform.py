@@ -87,6 +87,23 @@ def concatenate(*tensors: Tensor, axis: int = 0) -> Tensor:
     return _moved(shape, element, "concatenate")
 
 
+def frames(x: Tensor, count: int, size: int, stride: int, before: int, width: int) -> Tensor:
+    """Windows over the last dimension but one, as what lies in each: ``count`` of them, of ``size``
+    places times the last dimension, filled up with zeros to ``width``. They are ``stride`` apart,
+    and the first begins ``before`` the first place; beyond the ends are zeros."""
+    *outer, extent, each = shape_of(x)
+
+    def element(*index: Any) -> Any:
+        *at, i, j = index
+        place = i * stride + j // each - before
+        inside = [place >= 0] if before else []
+        inside += [place < extent] if (count - 1) * stride + size - before > extent else []
+        inside += [j < size * each] if width > size * each else []
+        return te.if_then_else(te.all(*inside), x[(*at, place, j % each)], te.const(0, x.dtype))
+
+    return _moved([*outer, count, width], element, "frames")
+
+
 def tile(x: Tensor, reps: Sequence[int]) -> Tensor:
     """``x`` repeated ``reps`` times along each dimension."""
     shape = shape_of(x)

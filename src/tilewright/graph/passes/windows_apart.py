@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from tilewright.graph.builder import build, reshape
 from tilewright.graph.graph import Graph
@@ -16,8 +17,9 @@ _WINDOWS = ("stride", "padding", "dilation")
 
 
 def windows_apart(graph: Graph) -> Graph:
-    """Taps become channels, where channels are too few for a vector: stems that cut an image into
-    patches. The image is written once more, and what multiplies it reads whole vectors.
+    """Taps become channels, where channels are too few for a vector: all of a window of stems that
+    cut an image into patches, and a row of it where windows overlap. The image is written once
+    more, and what multiplies it reads whole vectors.
 
     >>> import numpy as np
     >>> from tilewright.graph.value import Constant, Input
@@ -41,19 +43,51 @@ def _of_pixels(node: Node) -> Value | None:
         return None
     p = node.problem
     assert isinstance(p, Convolution)
+    bytes_ = dtype(p.dtype).bytes
+    taps = math.prod(d.taps for d in p.dims)
+    if p.pass_ != "forward" or p.groups != 1 or taps == 1 or p.channels * bytes_ % WIDEST == 0:
+        return None
     apart = all(
         d.taps == d.stride and d.dilation == 1 and not (d.before or d.after)
         and d.extent == d.taps * d.results for d in p.dims
     )  # fmt: skip
-    taps = math.prod(d.taps for d in p.dims)
-    few = p.channels * dtype(p.dtype).bytes % WIDEST != 0
-    if p.pass_ != "forward" or p.groups != 1 or not (apart and few and taps > 1):
-        return None
+    if apart:
+        return _patches(node, p, taps)
+    few = p.channels * bytes_ < WIDEST and dtype(p.dtype).is_float
+    return _rows(node, p, WIDEST // bytes_) if few and p.dims[-1].dilation == 1 else None
+
+
+def _patches(node: Node, p: Convolution, taps: int) -> Value:
     x, w, *more = node.inputs
     image = reshape(_windows(x, p), (x.shape[0], *p.out_extents, taps * p.channels))
     filter = reshape(w, (p.out_channels, *(1,) * len(p.dims), taps * p.channels))
+    return _like(node, (image, filter, *more), {})
+
+
+def _rows(node: Node, p: Convolution, vector: int) -> Value:
+    """A row of taps is channels, in whole vectors."""
+    x, w, *more = node.inputs
+    *others, d = p.dims
+    size = d.taps * p.channels
+    width = -(-size // vector) * vector
+    image = build(
+        "frames", x, count=d.results, size=d.taps, stride=d.stride, before=d.before, width=width
+    )
+    filter = reshape(w, (p.out_channels, *(o.taps for o in others), 1, size))
+    if width > size:
+        none = (0,) * (filter.rank - 1)
+        filter = build("constant_pad", filter, before=(*none, 0), after=(*none, width - size))
+    values = {
+        "stride": (*(o.stride for o in others), 1),
+        "padding": (*(o.before for o in others), 0, *(o.after for o in others), 0),
+        "dilation": (*(o.dilation for o in others), 1),
+    }
+    return _like(node, (image, filter, *more), values)
+
+
+def _like(node: Node, operands: tuple[Value, ...], values: dict[str, Any]) -> Node:
     kept = {k: v for k, v in node.attributes.items() if k not in _WINDOWS}
-    return Node(node.operator, (image, filter, *more), kept, node.name)
+    return Node(node.operator, operands, kept | values, node.name)
 
 
 def _windows(x: Value, p: Convolution) -> Value:
