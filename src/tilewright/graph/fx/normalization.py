@@ -39,9 +39,20 @@ def _group(n: Operation) -> tuple[Value, ...]:
     axes = tuple(range(1 if groups == 1 else 2, len(shape)))
     variance, centre = _statistics(n, parts, wide, axes)
     root = n("rsqrt", n("add", variance, float(n["eps"])))
-    normal = reshape(n("multiply", n("subtract", wide, centre), root), x.shape)
+    own = (channels // groups, *(1,) * len(image))
+    weight, bias = (
+        None
+        if n[k] is None
+        else cast(reshape(n[k], own if groups == 1 else (groups, *own)), wide.dtype)
+        for k in ("weight", "bias")
+    )
+    # A factor and a term of each channel of an image, which it takes one instruction to apply.
+    factor = root if weight is None else n("multiply", root, weight)
+    term = n("negative", n("multiply", centre, factor))
+    term = term if bias is None else n("add", term, bias)
+    found = n("add", n("multiply", wide, factor), term)
     return (
-        _scaled(n, normal, *(_by_channel(n[k], x.rank) for k in ("weight", "bias"))),
+        cast(reshape(found, x.shape), n.dtype),
         reshape(centre, (batch, groups)), reshape(root, (batch, groups)),
     )  # fmt: skip
 
