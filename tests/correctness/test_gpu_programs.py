@@ -142,6 +142,10 @@ ELEMENTS = [
     program("2x3x6x8", "quantize(a0, 0.1, 0, dtype='int8')", "transpose(t0, axes=(0, 2, 3, 1))"),
     program("2x5x4x6", "transpose(a0, axes=(0, 2, 3, 1))", "add(t0, a1)", dtype="float16",
             others=("5",)),
+    program("2x6x9x3", "frames(a0, count=4, size=5, stride=2, before=1, width=16)",
+            dtype="float16"),
+    program("1x3x7x6", "transpose(a0, axes=(0, 2, 3, 1))",
+            "frames(t0, count=6, size=3, stride=1, before=1, width=12)"),
 ]  # fmt: skip
 
 

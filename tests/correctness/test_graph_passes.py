@@ -17,6 +17,7 @@ from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.simplify import simplify
 from tilewright.graph.passes.sink_reshapes import sink_thin_reshapes
+from tilewright.graph.passes.turn_weights import turn_weights
 from tilewright.graph.passes.windows_apart import windows_apart
 from tilewright.graph.pipeline import AFTER_LAYOUT, PASSES, optimized
 from tilewright.graph.rewrite import Rule, rewrite
@@ -250,6 +251,24 @@ def test_a_row_of_few_channels_is_channels(stride, padding, taps, last):
     given = {"x": rng.standard_normal(x.shape).astype("float32")}
     wanted = run(own_outputs(graph), **given)["y"]
     assert relative(run(own_outputs(make_programs(made)), **given)["y"], wanted) < 1e-6
+
+
+@pytest.mark.parametrize("along", [False, True])
+@pytest.mark.parametrize("axes", [(0, 3, 1, 2), (0, 2, 3, 1), (0, 1, 3, 2)])
+def test_weights_are_turned_in_place_of_images(axes, along):
+    rng = np.random.default_rng(0)
+    x = Input("x", (2, 3, 4, 5), "float32")
+    turned = Node("transpose", (x,), {"axes": axes})
+    rows = Node("reshape", (turned,), {"newshape": (2, 60)})
+    w = rng.standard_normal((7, 60) if along else (60, 7)).astype("float32")
+    b = Constant(rng.standard_normal(7).astype("float32"))
+    values = {"transpose_b": along, "epilogue": ("bias",)}
+    graph = Graph("g", (x,), {"y": Node("gemm", (rows, Constant(w), b), values)})
+    made = check(turn_weights(graph))
+    assert {n.operator for n in made.nodes} == {"reshape", "gemm"}
+    given = {"x": rng.standard_normal(x.shape).astype("float32")}
+    wanted = run(own_outputs(graph), **given)["y"]
+    assert relative(run(own_outputs(made), **given)["y"], wanted) < 1e-6
 
 
 @pytest.mark.parametrize("change", [{"dilation": 2}, {"groups": 2}, {"channels": 8}])

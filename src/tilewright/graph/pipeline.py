@@ -26,6 +26,7 @@ from tilewright.graph.passes.sink_reshapes import (
     sink_thin_reshapes,
 )
 from tilewright.graph.passes.split_sums import split_sums
+from tilewright.graph.passes.turn_weights import turn_weights
 from tilewright.graph.passes.whole_windows import whole_windows
 from tilewright.graph.passes.windows_apart import windows_apart
 from tilewright.target import Target
@@ -50,6 +51,7 @@ AFTER_LAYOUT: tuple[Callable[[Graph], Graph], ...] = (
     sink_reshapes_of_sums,  # what stood between a product and a sum in another layout is gone
     fold_epilogues,
     sink_thin_reshapes,  # reductions are of rows where they can be
+    turn_weights,  # no image is turned for a product of its rows
 )
 
 #: Of GPUs, before what makes programs, and behind it.

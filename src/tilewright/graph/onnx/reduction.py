@@ -17,6 +17,10 @@ from tilewright.graph.value import Value
 def mean(n: Making, x: Value, axes: tuple[int, ...], keepdims: bool = True) -> Value:
     """The mean over axes."""
     count = math.prod(x.shape[a] for a in axes)
+    if count == 1:
+        return (
+            x if keepdims else reshape(x, tuple(e for d, e in enumerate(x.shape) if d not in axes))
+        )
     total = n("sum", widened(x), axis=axes, keepdims=keepdims)
     return cast(n("divide", total, count), x.dtype)
 

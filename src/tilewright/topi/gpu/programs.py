@@ -28,6 +28,8 @@ from tilewright.topi.sketches.rows import RowTile
 _THREADS, _RESIDENT, _STEP = 128, 1024, 4
 #: Threads that an SM has at least where each loads several vectors, and rows of these at most.
 _BUSY, _ROWS = 256, 8
+#: Bytes of a load beyond which a row is no sooner there.
+_WIDE = 8
 #: Bytes that a thread keeps, and elements of a row that it has then.
 _KEPT, _EACH = 144, 32
 #: Microseconds that a load takes, a launch, and a step of a reduction among threads; bytes on
@@ -74,7 +76,8 @@ def row_tiles(p: Problem, target: Target) -> list[RowTile]:
             line = min(128, lanes * vector * size)  # bytes that are neighbours
             loads = again * each * (64 / min(64, line) if kept else 512 / line)
             steps = _STEP * (math.log2(2 * lanes) + 2 * (lanes > WARP))
-            work = (loads + each + rows.reductions * steps) / vector**0.25
+            wide = min(vector, max(1, _WIDE // size))
+            work = (loads + each + rows.reductions * steps) / wide**0.25
             waves = max(1.0, rows.count * lanes / (MACHINE.sms * _RESIDENT))
             down = max(1, min(_THREADS // lanes, rows.count // MACHINE.sms))
             tile = RowTile(1 << down.bit_length() - 1, lanes, vector, int(kept))
