@@ -67,6 +67,14 @@ PROGRAMS = {
         program("3x9x8x16", "cast(a0, dtype='float32')", "multiply(t0, t0)",
                 "sums(t0, t1, axis=(1, 2))", dtype="float16"),
     ],
+    "gpu.turned": [
+        program("2x20x3x4x24", "transpose(a0, axes=(2, 0, 3, 4, 1))", dtype="float16"),
+        program("2x33x50", "relu(a0)", "transpose(t0, axes=(0, 2, 1))", "add(t1, a1)",
+                others=("33",)),
+        program("70x40", "transpose(a0, axes=(1, 0))", "cast(t0, dtype='float32')",
+                dtype="float16"),
+        program("3x16x17", "transpose(a0, axes=(2, 0, 1))", dtype="int8"),
+    ],
     "gpu.dots": [
         Gemm(m=1, n=48, k=1152, transpose_b=True, dtype="float16", epilogue="bias+silu"),
         Gemm(m=3, n=20, k=28, transpose_b=True, dtype="bfloat16"),
@@ -205,6 +213,20 @@ def test_elements_in_vectors_compile_without_spills():
         for tile in TEMPLATES["gpu.loops"].candidates(p, Target.parse("cuda"))[:2]:
             d = TEMPLATES["gpu.loops"].declare(p, tile)
             assert spills(TEMPLATES["gpu.loops"].schedule(d, tile), d.args, "sm_90a") == 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_what_is_turned_is_read_and_written_in_full_sectors(dtype):
+    p = program("2x128x64", "transpose(a0, axes=(0, 2, 1))", dtype=dtype)
+    template = TEMPLATES["gpu.turned"]
+    d = template.declare(p, config := template.candidates(p, SIM)[0])
+    kernel = tilewright.build(template.schedule(d, config), d.args, SIM)
+    report = kernel.simulate(
+        *random_inputs(p, p.shapes()).values(), np.zeros(p.result.shape, dtype)
+    )
+    found = [a for a in report.accesses if a.scope == "global"]
+    assert {a.buffer for a in found} == {"a0", "transpose"}
+    assert all(a.transactions == a.ideal for a in found)
 
 
 def test_a_row_is_read_once_in_full_sectors():

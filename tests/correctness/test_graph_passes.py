@@ -11,6 +11,7 @@ from tilewright.graph import Constant, Graph, Input, Node
 from tilewright.graph.check import check
 from tilewright.graph.executor import Executor
 from tilewright.graph.passes.channels_last import channels_last
+from tilewright.graph.passes.collapse_dims import collapse_dims
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.join_sums import join_sums
 from tilewright.graph.passes.make_programs import make_programs
@@ -234,9 +235,12 @@ def test_windows_that_do_not_overlap_are_pixels(size, last):
 
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize(("stride", "padding", "taps"), [
-    (1, 1, (3, 3)), (2, 3, (7, 7)), (2, (0, 1, 1, 0), (3, 2)), ((1, 3), 0, (1, 5)), (2, 0, (2, 3)),
+    (1, 1, (3, 3)), (1, (0, 1, 1, 0), (3, 2)), ((2, 1), 0, (1, 5)), (1, 3, (7, 7)),
 ])  # fmt: skip
-def test_a_row_of_few_channels_is_channels(stride, padding, taps, last):
+def test_a_row_of_few_channels_is_channels(stride, padding, taps, last, monkeypatch):
+    from tilewright.graph.passes import windows_apart as file
+
+    monkeypatch.setattr(file, "_MANY", 1)
     rng = np.random.default_rng(0)
     x = Input("x", (2, 9, 11, 3) if last else (2, 3, 9, 11), "float32")
     image = Node("transpose", (x,), {"axes": (0, 3, 1, 2)}) if last else x
@@ -251,6 +255,20 @@ def test_a_row_of_few_channels_is_channels(stride, padding, taps, last):
     given = {"x": rng.standard_normal(x.shape).astype("float32")}
     wanted = run(own_outputs(graph), **given)["y"]
     assert relative(run(own_outputs(make_programs(made)), **given)["y"], wanted) < 1e-6
+
+
+@pytest.mark.parametrize(("axes", "rank"), [
+    ((0, 3, 1, 2), 3), ((3, 0, 1, 2), 2), ((0, 2, 1, 3), 4), ((2, 3, 0, 1), 2), ((0, 1, 2, 3), 1),
+])  # fmt: skip
+@pytest.mark.parametrize("one", [None, 0, 1, 2, 3])
+def test_a_turn_is_of_few_dimensions(axes, rank, one):
+    shape = [1 if d == one else e for d, e in enumerate((2, 3, 4, 5))]
+    x = Input("x", tuple(shape), "float32")
+    graph = Graph("g", (x,), {"y": Node("transpose", (x,), {"axes": axes})})
+    made = check(collapse_dims(graph))
+    assert max((n.rank for n in made.nodes if n.operator == "transpose"), default=0) <= rank
+    given = {"x": np.random.default_rng(0).standard_normal(x.shape).astype("float32")}
+    assert (run(own_outputs(made), **given)["y"] == given["x"].transpose(axes)).all()
 
 
 @pytest.mark.parametrize("along", [False, True])
@@ -271,15 +289,23 @@ def test_weights_are_turned_in_place_of_images(axes, along):
     assert relative(run(own_outputs(made), **given)["y"], wanted) < 1e-6
 
 
-@pytest.mark.parametrize("change", [{"dilation": 2}, {"groups": 2}, {"channels": 8}])
+@pytest.mark.parametrize(
+    "change", [{"dilation": 2}, {"groups": 2}, {"channels": 8}, {"stride": 2}, {"batch": 1}]
+)
 def test_other_windows_stay(change):
-    """Of many channels, in groups, and with gaps."""
+    """Of many channels, in groups, with gaps, and few."""
     channels, groups = change.get("channels", 6), change.get("groups", 1)
-    x = Input("x", (2, 9, 12, channels), "float16")
+    x = Input("x", (change.get("batch", 1 << 12), 9, 12, channels), "float16")
     filter = Constant(np.ones((6, 3, 3, channels // groups), "float16"), "w")
     values = {"layout": "NHWC", "dilation": change.get("dilation", 1), "groups": groups}
+    values["stride"] = change.get("stride", 1)
     graph = Graph("g", (x,), {"y": Node("conv2d", (x, filter), values)})
     assert str(windows_apart(graph)) == str(graph)
+    whole = {"layout": "NHWC"}
+    x = Input("x", (1 << 12, 9, 12, 3), "float16")
+    filter = Constant(np.ones((6, 3, 3, 3), "float16"), "w")
+    graph = Graph("g", (x,), {"y": Node("conv2d", (x, filter), whole)})
+    assert str(windows_apart(graph)) != str(graph)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 8])

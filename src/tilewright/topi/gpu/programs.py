@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from tilewright.ir.dtype import dtype
@@ -22,6 +23,7 @@ from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.column_sums import ColumnSumTile
 from tilewright.topi.sketches.loops import tilings
 from tilewright.topi.sketches.rows import RowTile
+from tilewright.topi.sketches.turned import TurnTile, shapes_of, turned_of
 
 #: Threads of a block, those that an SM has in use where it waits for memory, and the cost of a
 #: step of a reduction among threads in elements.
@@ -30,8 +32,8 @@ _THREADS, _RESIDENT, _STEP = 128, 1024, 4
 _BUSY, _ROWS = 256, 8
 #: Bytes of a load beyond which a row is no sooner there.
 _WIDE = 8
-#: Bytes that a thread keeps, and elements of a row that it has then.
-_KEPT, _EACH = 144, 32
+#: Bytes that a thread keeps, and elements of a row, and of all rows, that it has then.
+_KEPT, _EACH, _ALL = 144, 32, 64
 #: Microseconds that a load takes, a launch, and a step of a reduction among threads; bytes on
 #: their way where memory is busy.
 _LATENCY, _LAUNCH = 0.7, 2.0
@@ -42,6 +44,8 @@ _PRODUCTS, _FEW = 1 << 22, 64
 _SHORT, _TURNED = 8, 64
 #: Sums of windows that a thread has at most, where it keeps what they read.
 _SUMS = 32
+#: Neighbours that make rows long that are turned.
+_LINE = 16
 #: Blocks that share the elements of a column.
 _CHUNKS = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -70,7 +74,8 @@ def row_tiles(p: Problem, target: Target) -> list[RowTile]:
                 continue
             if kept and (len(rows.shape) > 1 or each * lanes != rows.length):
                 continue
-            if kept and (each * size * len(rows.read) > _KEPT or each > _EACH):
+            most = min(_EACH, _ALL // len(rows.read))
+            if kept and (each * size * len(rows.read) > _KEPT or each > most):
                 continue
             again = 1 if kept else rows.reductions + rows.whole
             line = min(128, lanes * vector * size)  # bytes that are neighbours
@@ -124,6 +129,32 @@ def suits_dots(p: Problem) -> bool:
     rows or columns, and of at most ``_PRODUCTS``. Of more, tensor cores pay."""
     small = isinstance(p, Gemm) and p.flops <= 2 * _PRODUCTS
     return small and min(p.result.shape[-2:]) <= _FEW and dots_of(p) is not None
+
+
+def suits_turned(p: Problem) -> bool:
+    """Whether :func:`~tilewright.topi.sketches.turned.schedule_turned` is for a problem: rows are
+    long both ways, so that neither would be read or written in full sectors by loops."""
+    return isinstance(p, Program) and turned_of(p) is not None and min(shapes_of(p)) >= _LINE
+
+
+def turn_tiles(p: Problem, target: Target) -> list[TurnTile]:
+    """The tiles worth trying, the best guess first: those with wide loads and stores, and few that
+    are not full."""
+    turned = turned_of(p)
+    assert turned is not None, p
+    found, (down, across) = [], shapes_of(p)
+    size, own = (dtype(t.dtype).bytes for t in (p.inputs()[turned[0]], p.result))
+    for rows, columns in itertools.product((32, 64), repeat=2):
+        waste = math.prod(-(-n // t) * t / n for n, t in ((down, rows), (across, columns)))
+        for loads, stores in itertools.product((1, 2, 4, 8), repeat=2):
+            wide = max(loads * size, stores * own)
+            if down % loads or across % stores or wide > WIDEST:
+                continue
+            cost = (
+                waste * (1 + 2 / (loads * size) + 2 / (stores * own)) * (1 + 256 / rows / columns)
+            )
+            found.append((cost, TurnTile(rows, columns, 2 * _THREADS, loads, stores)))
+    return [tile for _, tile in sorted(found, key=lambda x: x[0])]
 
 
 def dot_tiles(p: Problem, target: Target) -> list[RowTile]:
