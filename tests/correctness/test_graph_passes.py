@@ -213,8 +213,9 @@ def test_gradients_of_convolutions_are_the_same_with_channels_last(groups):
 
 @pytest.mark.parametrize("size", [(4, 4), (2, 3)])
 @pytest.mark.parametrize("last", [False, True])
-def test_windows_that_do_not_overlap_are_pixels(size, last):
-    """Of an image in either layout, which is moved once; others stay, and many channels."""
+def test_windows_that_do_not_overlap_are_pixels(size, last, monkeypatch):
+    """Of an image in either layout, which is moved once."""
+    monkeypatch.setattr("tilewright.graph.passes.windows_apart._MANY", 1)
     rng = np.random.default_rng(0)
     h, w = size
     x = Input("x", (2, 3 * h, 5 * w, 3) if last else (2, 3, 3 * h, 5 * w), "float32")
@@ -238,9 +239,7 @@ def test_windows_that_do_not_overlap_are_pixels(size, last):
     (1, 1, (3, 3)), (1, (0, 1, 1, 0), (3, 2)), ((2, 1), 0, (1, 5)), (1, 3, (7, 7)),
 ])  # fmt: skip
 def test_a_row_of_few_channels_is_channels(stride, padding, taps, last, monkeypatch):
-    from tilewright.graph.passes import windows_apart as file
-
-    monkeypatch.setattr(file, "_MANY", 1)
+    monkeypatch.setattr("tilewright.graph.passes.windows_apart._MANY", 1)
     rng = np.random.default_rng(0)
     x = Input("x", (2, 9, 11, 3) if last else (2, 3, 9, 11), "float32")
     image = Node("transpose", (x,), {"axes": (0, 3, 1, 2)}) if last else x

@@ -12,9 +12,9 @@ from tilewright.ir.dtype import dtype
 from tilewright.target.devices import WIDEST
 from tilewright.topi.operators.convolution import Convolution
 
-#: Windows that are worth their rows, which are more bytes than the image by as many as it has taps.
-#: Strided ones are fewer than its pixels: on an H200 those of ResNet-50 and EfficientNet-B0 took
-#: longer so, those of VGG-16 two thirds of the time.
+#: Pixels from which on the copy is worth its launch. Rows of taps are more bytes than the image by
+#: as many as there are taps, so that strided windows, which are fewer than pixels, have none: on an
+#: H200 those of ResNet-50 and EfficientNet-B0 took longer so, those of VGG-16 two thirds of it.
 _MANY = 1 << 18
 #: What says where windows are.
 _WINDOWS = ("stride", "padding", "dilation")
@@ -27,15 +27,15 @@ def windows_apart(graph: Graph) -> Graph:
 
     >>> import numpy as np
     >>> from tilewright.graph.value import Constant, Input
-    >>> x = Input("x", (2, 6, 4, 3), "float16")
-    >>> w = Constant(np.ones((8, 2, 2, 3), "float16"), "w")
-    >>> y = Node("conv2d", (x, w), {"stride": 2, "layout": "NHWC"})
+    >>> x = Input("x", (64, 64, 64, 3), "float16")
+    >>> w = Constant(np.ones((8, 4, 4, 3), "float16"), "w")
+    >>> y = Node("conv2d", (x, w), {"stride": 4, "layout": "NHWC"})
     >>> print(windows_apart(Graph("g", (x,), {"y": y})))
-    g(x: float16[2x6x4x3]):
-      %0 = reshape(x, newshape=(2, 3, 2, 2, 6))  # float16[2x3x2x2x6]
-      %1 = transpose(%0, axes=(0, 1, 3, 2, 4))  # float16[2x3x2x2x6]
-      %2 = reshape(%1, newshape=(2, 3, 2, 12))  # float16[2x3x2x12]
-      y = conv2d(%2, w: float16[8x1x1x12], layout='NHWC')  # float16[2x3x2x8]
+    g(x: float16[64x64x64x3]):
+      %0 = reshape(x, newshape=(64, 16, 4, 16, 12))  # float16[64x16x4x16x12]
+      %1 = transpose(%0, axes=(0, 1, 3, 2, 4))  # float16[64x16x16x4x12]
+      %2 = reshape(%1, newshape=(64, 16, 16, 48))  # float16[64x16x16x48]
+      y = conv2d(%2, w: float16[8x1x1x48], layout='NHWC')  # float16[64x16x16x8]
 
     Behind what moves channels last, and before programs, which move the image.
     """
@@ -55,14 +55,13 @@ def _of_pixels(node: Node) -> Value | None:
         d.taps == d.stride and d.dilation == 1 and not (d.before or d.after)
         and d.extent == d.taps * d.results for d in p.dims
     )  # fmt: skip
+    if p.batch * math.prod(p.image_extents) < _MANY:
+        return None
     if apart:
         return _patches(node, p, taps)
     few = p.channels * bytes_ < WIDEST and dtype(p.dtype).is_float
     d = p.dims[-1]
-    many = p.batch * math.prod(p.out_extents) >= _MANY
-    return (
-        _rows(node, p, WIDEST // bytes_) if few and many and d.stride == d.dilation == 1 else None
-    )
+    return _rows(node, p, WIDEST // bytes_) if few and d.stride == d.dilation == 1 else None
 
 
 def _patches(node: Node, p: Convolution, taps: int) -> Value:

@@ -6,14 +6,16 @@ import itertools
 import math
 
 from tilewright.ir.dtype import dtype
+from tilewright.ir.expr import Add, IntImm, Sub, Var
 from tilewright.ir.ops import is_const
+from tilewright.ir.visit import walk
 from tilewright.target.devices import WARP, WIDEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.operators.program import Program
 from tilewright.topi.pieces.columns import columns_of
-from tilewright.topi.pieces.counts import declared
+from tilewright.topi.pieces.counts import declared, elements
 from tilewright.topi.pieces.reads import computed, windows_of
 from tilewright.topi.pieces.reads import loads as reads
 from tilewright.topi.pieces.rows import dots_of, rows_of
@@ -44,6 +46,9 @@ _PRODUCTS, _FEW = 1 << 22, 64
 _SHORT, _TURNED = 8, 64
 #: Sums of windows that a thread has at most, where it keeps what they read.
 _SUMS = 32
+#: Elements that a thread loads one by one for a store, how much larger than what is loaded so a
+#: result is at most, and how much longer blocks take that begin within rows.
+_SINGLE, _TAPS, _PARTS = 4, 16, 1.1
 #: Neighbours that make rows long that are turned.
 _LINE = 16
 #: Blocks that share the elements of a column.
@@ -195,16 +200,32 @@ def loop_tiles(p: Problem, target: Target) -> list[Tiling]:
         for rows in (r for r in (WIDEST // moved, 4, 2) if high % r == 0 and last * r <= _TURNED):
             made.append((0.0, Tiling(rows, last, _THREADS, 0, WHOLE_ROWS)))
             break
-    for vector in (v for v in (2, 4, 8, 16) if v * size <= WIDEST and last % v == 0):
+    gathers = _gathers(p)
+    most = _SINGLE * size if gathers else WIDEST
+    for vector in (v for v in (2, 4, 8, 16) if v * size <= most and last % v == 0):
         for rows in (r for r in (1, 2, 4, 7, 8) if high % r == 0 and r * full <= _ROWS):
             tiles = count / (vector * rows)
             idle = math.sqrt(max(1.0, MACHINE.sms * _BUSY / tiles))
             cost = idle * (1 + 1 / rows) * (1 + WIDEST / (4 * vector * size))
             threads = _THREADS if tiles > 2 * _THREADS * MACHINE.sms else _THREADS // 2
+            if gathers and last // vector * (high // rows) % threads:
+                cost *= _PARTS
             if windows and rows > 1 and rows * vector <= _SUMS:
                 made.append((cost / 2, Tiling(rows, vector, threads, 0, 1, 1)))
             made.append((cost, Tiling(rows, vector, threads, 0, 1)))
     return [*(tile for _, tile in sorted(made, key=lambda x: x[0])), *found]
+
+
+def _gathers(p: Program) -> bool:
+    """Whether neighbours of the result are not neighbours in a large one that they are made of, so
+    that each is a load of its own."""
+    d = declared(p)
+    read = [x for op in computed(d.output) for x in op.inputs]
+    large = {x.buffer for x in read if elements(x) * _TAPS >= elements(d.output)}
+    return any(
+        not all(isinstance(e, (Var, IntImm, Add, Sub)) for e in walk(x.indices[-1]))
+        for op in computed(d.output) for x in reads(op) if x.buffer in large and x.indices
+    )  # fmt: skip
 
 
 def _moved(p: Program) -> int:
