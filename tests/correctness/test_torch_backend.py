@@ -307,6 +307,24 @@ def test_what_is_made_of_numbers_is_made_where_it_is_read():
     assert torch.equal(again(x)[0], wanted)
 
 
+def test_numbers_are_moved_while_a_graph_is_compiled_without_data():
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    graphs = []
+
+    def compiler(graph, _):
+        made_where_read(graph)
+        graphs.append(graph)
+        return make_boxed_func(graph.forward)
+
+    backend = aot_autograd(fw_compiler=compiler, inference_compiler=compiler)
+    with torch.no_grad():
+        made, _ = torch.compile(of_numbers, backend=backend)(torch.empty(2, 4, device="meta"))
+    assert made.device.type == "meta"
+    assert on_cpu(graphs[0]) == ["ones", "rand"]
+
+
 def on_cpu(graph):
     """The names of what a graph makes there."""
     found = [(n, getattr(n.meta.get("val"), "device", None)) for n in graph.graph.nodes]

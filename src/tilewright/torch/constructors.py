@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 
 def made_where_read(module: fx.GraphModule) -> None:
@@ -68,7 +69,8 @@ def _may_move(node: fx.Node, moved: dict[fx.Node, None], device: torch.device) -
 
 def _move(module: fx.GraphModule, node: fx.Node, device: torch.device) -> None:
     if node.op == "get_attr":
-        made = getattr(module, str(node.target)).to(device)
+        with unset_fake_temporarily():  # its data, where the graph is compiled without any
+            made = getattr(module, str(node.target)).to(device)
         setattr(module, str(node.target), made)
         if isinstance(value := node.meta.get("val"), torch.Tensor):
             node.meta["val"] = _on(value, device)
