@@ -342,7 +342,7 @@ def compile_module(
     if artifacts:
         return OpenCLProgram(module, target, artifacts)
     place = device(target.arch)
-    made = generate(module, place.half, target.limits.warp_size)
+    made = generate(module, place.half, target.limits.warp_size, aligned=not place.host)
     meta = {"symbols": [k.symbol for k in made.kernels], "written": list(outputs(module))}
     files = {"source.cl": made.text.encode(), "meta.json": json.dumps(meta).encode()}
     return OpenCLProgram(module, target, files)
