@@ -108,7 +108,7 @@ def _turned(dtype: str = "float32") -> Any:
 
 
 def test_vectors_in_local_memory_are_moved_whole() -> None:
-    """``vload4`` promises the alignment of one element; NVIDIA's compiler makes four loads of it."""
+    """``vload4`` promises the alignment of one element: NVIDIA's compiler makes four loads."""
     source = generate(tilewright.lower(*_turned(), "opencl")).text
     assert "__local float A_shared[1024] __attribute__((aligned(64)));" in source
     assert "*(__local const float4*)&A_shared[" in source

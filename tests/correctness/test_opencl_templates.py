@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from tests.support.depthwise import TOLERANCE, run
 
 import tilewright
+from tilewright.target import Target
 from tilewright.topi import Conv
 from tilewright.topi.opencl import candidates as opencl
 from tilewright.topi.operators.conv import LAYOUTS
@@ -82,3 +84,21 @@ def test_channels_are_summed_as_vectors() -> None:
 def test_a_device_that_is_not_here_is_taken_to_share_nothing() -> None:
     p = _problem("wgrad", "NHWC")
     assert [t.name for t in templates(p, "opencl -arch=of-no-maker")] == ["opencl.item_pixels"]
+
+
+def test_a_gpu_of_nvidia_is_known_by_its_name() -> None:
+    card = Target.parse("opencl -device='NVIDIA H100 PCIe'")
+    assert (opencl.machine(card).units, opencl.shares_memory(card)) == (114, True)
+
+
+@pytest.mark.needs_opencl
+def test_a_device_at_hand_says_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.runtime import opencl_device
+
+    class Handle:
+        max_compute_units, max_work_group_size = 6, 512
+
+    small = replace(opencl_device.device(), name="Adreno", handle=Handle, host=False, shared=True)
+    monkeypatch.setattr(opencl_device, "device", lambda name: small)
+    found = opencl.machine(Target.parse("opencl"))
+    assert (found.units, found.group, found.busy, found.shared) == (6, 512, 6 * 256, True)
