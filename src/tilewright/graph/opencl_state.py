@@ -38,9 +38,9 @@ class OpenCLState(State):
         self._given = [executor.index[x] for x in values if not isinstance(x, Constant)]
 
     def brought(self, value: Value, given: np.ndarray[Any, Any]) -> Array:
-        return self.room(value).copyfrom(given)
+        return self.storage(value).copyfrom(given)
 
-    def room(self, value: Value) -> Array:
+    def storage(self, value: Value) -> Array:
         if value not in self._own:
             self._own[value] = self.empty(value)
         return self._own[value]

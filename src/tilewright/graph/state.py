@@ -80,7 +80,7 @@ class State:
             elif into is not None and self.executor.device == "cpu":
                 found = into.reshape(memory.shape)
             else:
-                found = self.room(memory)
+                found = self.storage(memory)
             made[name] = self.buffers[self.executor.index[memory]] = found
         self.launch(times)
         return {
@@ -94,7 +94,7 @@ class State:
         """An input of the host's, where kernels are."""
         return on_device(given, self.executor.device)
 
-    def room(self, value: Value) -> Array:
+    def storage(self, value: Value) -> Array:
         """Memory for an output of the host's, where kernels are."""
         return self.empty(value)
 
