@@ -18,10 +18,10 @@ from tilewright.target.instructions import copy_async
 from tilewright.te import Tensor
 from tilewright.topi.fusion import find_products
 from tilewright.topi.nn.padding import static
-from tilewright.topi.pieces.tiling import bind_all
+from tilewright.topi.pieces.tiling import bind_all, spread
 
-#: Threads of a block that stores columns, and bytes of the widest copy.
-_THREADS, _VECTOR = 256, 16
+#: Threads of a block that stores columns, of one that adds parts, and bytes of the widest copy.
+_THREADS, _ADDERS, _VECTOR = 256, 64, 16
 
 
 class Tile(Protocol):
@@ -49,7 +49,8 @@ class ProductSchedule:
 
     Attributes
     ----------
-    out : the stage of the result; ``tile`` are its axes within a block: rows and columns.
+    out : the stage that blocks store, the result or parts of its sums; ``tile`` are its axes
+        within a block: rows and columns.
     block : the innermost axis outside of them.
     weights, columns, product : the matrices; ``columns`` as the product reads them.
     source : the columns as they are declared.
@@ -69,43 +70,60 @@ class ProductSchedule:
     pixels: int
     contiguous: bool
 
-    def copy(self, tensor: Tensor, threads: Sequence[IterVar]) -> None:
+    def copy(self, tensor: Tensor, threads: Sequence[IterVar], turned: bool = False) -> None:
         """Fill the tiles of one of the matrices in shared memory, with the threads of a block,
-        the last of which are along x."""
+        the last of which are along x; the weights' may lie ``turned``, a product's rows side by
+        side."""
         stage = self.schedule[tensor]
         if tensor is self.columns:
             _copy(stage, threads, stored=self.columns is not self.source)
             return
+        if turned:
+            g, k, m = stage.transform_layout(lambda g, m, k: (g, k, m))
+            stage.reorder(g, m, k)
         # A row of the filter is contiguous in memory, where it is not filled up.
         depth, kind = static(tensor.shape[2], "taps"), tensor.dtype
         vector = gcd(depth, _VECTOR // kind.bytes) if self.contiguous else 1
         _copy(stage, threads, vector=vector)
 
 
-def begin_products(output: Tensor, tile: Tile) -> ProductSchedule:
+def begin_products(output: Tensor, tile: Tile, chunks: int = 1) -> ProductSchedule:
     """The schedule of a convolution, and of what is fused to it, but for the product.
+
+    Of several ``chunks`` each is summed by blocks of its own, and another kernel adds them in
+    order: so few results as leave a GPU idle have more blocks then.
 
     Raises :class:`ScheduleError` as :func:`~tilewright.topi.fusion.find_products`.
     """
     whole = find_products(output, tile.whole, tile.down)
     s, found = whole.schedule, whole.matmul
     product, weights, columns = found.product, found.weights, found.columns
+    out, outer = s[output], list[IterVar]()
+    # A tile of a group ends with it, so that it is of one group for certain.
+    alone = found.groups == 1 or found.apart is not None
+    rows = tile.rows if alone else min(tile.rows, found.height)
+    if chunks > 1:
+        chunk, _ = s[product].split(s[product].op.reduce_axis[0], nparts=chunks)
+        part = s.rfactor(product, chunk)
+        thread = spread(out, out.op.axis, _ADDERS)
+        s[product].set_scope("local")
+        s[product].compute_at(out, thread)
+        s[product].unroll(*s[product].op.reduce_axis)
+        product, out, rows = s.cache_write(part, "local"), s[part], tile.rows
+        *outer, g, m, p = out.op.axis
+    else:
+        g, m, p = whole.axes(out)
     read = columns
     if not tile.implicit:
         _store(s[columns])
         read = s.cache_read(columns, "shared", [product])
-    out = s[output]
-    g, m, p = whole.axes(out)
-    # A tile of a group ends with it, so that it is of one group for certain.
-    alone = found.groups == 1 or found.apart is not None
-    rows = tile.rows if alone else min(tile.rows, found.height)
     mo, m = out.split(m, factor=rows)
     po, p = out.split(p, factor=tile.columns)
     # Blocks of the output channels of a group are neighbours: they read the same windows.
-    out.reorder(g, po, mo, m, p)
-    block = out.fuse(g, po, mo)
+    out.reorder(*outer, g, po, mo, m, p)
+    block = out.fuse(*outer, g, po, mo)
     out.bind(block, te.thread_axis("blockIdx.x"))
-    pixels = whole.contiguous(output)
+    pixels = tile.columns if chunks > 1 else whole.contiguous(output)
     return ProductSchedule(
         s,
         out,
@@ -140,7 +158,7 @@ def _copy(stage: Stage, threads: Sequence[IterVar], stored: bool = False, vector
     ``threads`` are those of a block, the last one along x.
     """
     kind = stage.op.outputs[0].dtype
-    *outer, column = stage.op.axis
+    *outer, column = stage.leaf_iter_vars
     if stored:
         column, lane = stage.split(column, factor=_VECTOR // kind.bytes)
         stage.tensorize(lane, copy_async(_VECTOR // kind.bytes, str(kind)))

@@ -18,6 +18,7 @@ from tilewright.target.devices import (
     OPENCL_CPU,
     OPENCL_GPU,
     OpenCLDevice,
+    gpu,
     opencl_device,
 )
 from tilewright.target.target import Target
@@ -44,7 +45,7 @@ def machine(target: Target) -> OpenCLDevice:
     Where a device is neither known by name nor at hand, what works everywhere is to be taken.
     """
     if target.kind != "opencl":
-        return OPENCL_GPU.of(H200.sms)
+        return OPENCL_GPU.of(gpu(target.arch).sms if target.kind == "cuda" else H200.sms)
     from tilewright.runtime.opencl_device import device
 
     try:
