@@ -14,7 +14,7 @@ from tilewright.target import Target
 from tilewright.topi import Conv
 from tilewright.topi.opencl import candidates as opencl
 from tilewright.topi.operators.conv import LAYOUTS
-from tilewright.topi.templates import candidates, default_schedule, templates
+from tilewright.topi.templates import TEMPLATES, candidates, default_schedule, templates
 
 DTYPES = ["float32", "float16", "bfloat16"]
 EVERY_LAYOUT = [name for known in LAYOUTS.values() for name in known]
@@ -96,9 +96,13 @@ def test_a_device_at_hand_says_what_it_has(monkeypatch: pytest.MonkeyPatch) -> N
     from tilewright.runtime import opencl_device
 
     class Handle:
-        max_compute_units, max_work_group_size = 6, 512
+        max_compute_units, max_work_group_size, local_mem_size = 6, 512, 20_000
 
     small = replace(opencl_device.device(), name="Adreno", handle=Handle, host=False, shared=True)
     monkeypatch.setattr(opencl_device, "device", lambda name: small)
     found = opencl.machine(Target.parse("opencl"))
     assert (found.units, found.group, found.busy, found.shared) == (6, 512, 6 * 256, True)
+    layer = Conv.parse((1, 64, 28, 28), (64, 64, 3, 3), 1, padding=1)
+    tiles = TEMPLATES["gpu.products"].candidates(layer, Target.parse("opencl"))
+    assert tiles
+    assert max(t.shared for t in tiles) <= 20_000

@@ -103,6 +103,7 @@ class OpenCLDevice:
     group : work-items of a group, at most.
     busy : work-items that keep it busy.
     units : compute units, each of which has its groups.
+    local : bytes of memory that a group shares, at most.
     shared : whether what a group shares is faster than global memory.
     host : whether it is a CPU, whose compiler chooses what registers hold, and where the items of
         a group take turns.
@@ -116,11 +117,15 @@ class OpenCLDevice:
     units: int
     shared: bool = False
     host: bool = False
+    local: int = 32 * 1024
 
-    def of(self, units: int, group: int = BLOCK_THREADS) -> OpenCLDevice:
-        """The same with as many compute units, and groups of at most ``group`` items."""
-        busy = self.busy * units // self.units
-        return replace(self, units=units, group=min(group, self.group), busy=busy)
+    def of(
+        self, units: int, group: int = BLOCK_THREADS, local: int = STATIC_SHARED
+    ) -> OpenCLDevice:
+        """The same with as many compute units, and groups of at most ``group`` items that share
+        ``local`` bytes."""
+        busy, group = self.busy * units // self.units, min(group, self.group)
+        return replace(self, units=units, group=group, local=local, busy=busy)
 
 
 #: Arm's GPUs: 16 registers of 128 bits (Midgard), or 64 of 32 (Bifrost and Valhall), of a thread;

@@ -42,6 +42,11 @@ class LaneTile:
         """What the declaration's matrices are to be filled up to."""
         return self.rows, self.columns, self.depth * self.chunks
 
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory of a block, of numbers of 32 bits."""
+        return 4 * self.stages * self.depth * (self.rows + self.columns)
+
 
 def schedule_conv2d_lanes(output: Tensor, tile: LaneTile = LaneTile()) -> Schedule:
     """The schedule of a program of one sum of products, and of what is fused to it;
@@ -90,7 +95,7 @@ def schedule_conv2d_lanes(output: Tensor, tile: LaneTile = LaneTile()) -> Schedu
         stage.vectorize(lane)
     for tensor in (found.weights, found.columns):
         stage = s[tensor]
-        found.copy(tensor, (ty, tx), turned=True)
+        found.copy(tensor, (ty, tx), tile.depth, turned=True)
         stage.set_scope("shared")
         stage.compute_at(total, step)
         if tile.stages > 1:

@@ -18,7 +18,7 @@ from tilewright.target.instructions import copy_async
 from tilewright.te import Tensor
 from tilewright.topi.fusion import find_products
 from tilewright.topi.nn.padding import static
-from tilewright.topi.pieces.tiling import bind_all, spread
+from tilewright.topi.pieces.tiling import bind_all, extent_of, spread
 
 #: Threads of a block that stores columns, of one that adds parts, and bytes of the widest copy.
 _THREADS, _ADDERS, _VECTOR = 256, 64, 16
@@ -56,6 +56,7 @@ class ProductSchedule:
     source : the columns as they are declared.
     rows, pixels : output channels of a tile, at most, and windows whose results are contiguous.
     contiguous : whether a row of the weights is so in memory, and not filled up.
+    run, width : columns that are contiguous in memory, and of a tile.
     """
 
     schedule: Schedule
@@ -69,21 +70,30 @@ class ProductSchedule:
     rows: int
     pixels: int
     contiguous: bool
+    run: int
+    width: int
 
-    def copy(self, tensor: Tensor, threads: Sequence[IterVar], turned: bool = False) -> None:
+    def copy(
+        self, tensor: Tensor, threads: Sequence[IterVar], step: int = 0, turned: bool = False
+    ) -> None:
         """Fill the tiles of one of the matrices in shared memory, with the threads of a block,
-        the last of which are along x; the weights' may lie ``turned``, a product's rows side by
-        side."""
+        the last of which are along x; ``step`` products at a time, where that is known. Those
+        of the weights may lie ``turned``, a product's rows side by side."""
         stage = self.schedule[tensor]
         if tensor is self.columns:
-            _copy(stage, threads, stored=self.columns is not self.source)
+            stored = self.columns is not self.source
+            vector = gcd(self.run, _VECTOR // tensor.dtype.bytes)
+            # Threads beyond a row of the tile have rows far apart: each goes on with the next.
+            apart = max(1, extent_of(*threads) * vector // self.width)
+            part = step // apart if step % apart == 0 else 0
+            _copy(stage, threads, stored, vector, 0 if stored else part)
             return
         if turned:
             g, k, m = stage.transform_layout(lambda g, m, k: (g, k, m))
             stage.reorder(g, m, k)
         # A row of the filter is contiguous in memory, where it is not filled up.
         depth, kind = static(tensor.shape[2], "taps"), tensor.dtype
-        vector = gcd(depth, _VECTOR // kind.bytes) if self.contiguous else 1
+        vector = gcd(depth, step, _VECTOR // kind.bytes) if self.contiguous else 1
         _copy(stage, threads, vector=vector)
 
 
@@ -136,6 +146,8 @@ def begin_products(output: Tensor, tile: Tile, chunks: int = 1) -> ProductSchedu
         rows,
         pixels,
         found.contiguous and found.depth == static(weights.shape[2], "taps"),
+        found.run,
+        tile.columns,
     )
 
 
@@ -151,14 +163,25 @@ def _store(stage: Stage) -> None:
     stage.bind(thread, te.thread_axis("threadIdx.x"))
 
 
-def _copy(stage: Stage, threads: Sequence[IterVar], stored: bool = False, vector: int = 1) -> None:
+def _copy(
+    stage: Stage,
+    threads: Sequence[IterVar],
+    stored: bool = False,
+    vector: int = 1,
+    part: int = 0,
+) -> None:
     """Fill a tile in shared memory: neighbouring threads fetch neighbouring elements, or vectors
     of them, or, of what is ``stored``, 16 bytes each in the background.
 
-    ``threads`` are those of a block, the last one along x.
+    ``threads`` are those of a block, the last one along x. Of ``part`` rows side by side each has
+    all, where that is not 0.
     """
     kind = stage.op.outputs[0].dtype
     *outer, column = stage.leaf_iter_vars
+    if part:
+        far, row = stage.split(outer.pop(), factor=part)
+        stage.reorder(row, far, column)
+        outer += [row, far]
     if stored:
         column, lane = stage.split(column, factor=_VECTOR // kind.bytes)
         stage.tensorize(lane, copy_async(_VECTOR // kind.bytes, str(kind)))

@@ -56,8 +56,9 @@ def machine(target: Target) -> OpenCLDevice:
     if found is None and place is not None:
         if place.host:
             return replace(OPENCL_CPU, shared=place.shared)
-        units, group = place.handle.max_compute_units, place.handle.max_work_group_size
-        return replace(OPENCL_GPU.of(units, group), shared=place.shared)
+        h = place.handle
+        found = OPENCL_GPU.of(h.max_compute_units, h.max_work_group_size, h.local_mem_size)
+        return replace(found, shared=place.shared)
     return found or MALI
 
 

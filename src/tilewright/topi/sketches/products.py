@@ -93,11 +93,13 @@ def mma_tiles(p: Problem, target: Target) -> list[MmaTile]:
 
 def lane_tiles(p: Problem, target: Target) -> list[LaneTile]:
     """For :func:`schedule_lanes`."""
-    (filters, groups, windows), found = _tiled(p), matrices(p)
-    many = found.groups if found.apart is not None else 1
-    tiles = conv2d_lanes_tiles(filters, groups, windows * many, found.depth, machine(target).units)
+    (rows, groups, columns), found = _tiled(p), matrices(p)
+    columns *= found.groups if found.apart is not None else 1
+    units = machine(target).units
+    tiles = conv2d_lanes_tiles(rows, groups, columns, found.depth, units, found.taps, found.run)
     if target.kind == "opencl":  # which cannot copy in the background
-        return [t for t in tiles if t.implicit and t.stages == 1]
+        fits = [t for t in tiles if t.shared <= machine(target).local]
+        return [t for t in fits if t.implicit and t.stages == 1]
     may_store = stored_bytes(p) <= STORED and p.dtype == p.accumulate
     return [t for t in tiles if t.implicit or may_store]
 
