@@ -185,10 +185,11 @@ def main() -> None:
     for name in args.networks:
         rows.append(row(name, place, args))
         print(rows[-1], flush=True)
-    found = {"environment": measure.environment("torch", "onnx", "pyopencl"), "rows": rows}
+        found = {"environment": measure.environment("torch", "onnx", "pyopencl"), "rows": rows}
+        label = "cpu" if place.host else "h200"
+        path = measure.save(f"{label}_opencl_networks", found, args.out)
     print(measure.table(rows))
-    label = "cpu" if place.host else "h200"
-    print(measure.save(f"{label}_opencl_networks", found, args.out))
+    print(path)
 
 
 if __name__ == "__main__":
