@@ -77,12 +77,13 @@ class ProductSchedule:
         self, tensor: Tensor, threads: Sequence[IterVar], step: int = 0, turned: bool = False
     ) -> None:
         """Fill the tiles of one of the matrices in shared memory, with the threads of a block,
-        the last of which are along x; ``step`` products at a time, where that is known. Those
-        of the weights may lie ``turned``, a product's rows side by side."""
+        the last of which are along x: ``step`` products at a time, those that are contiguous as
+        vectors, or 0 for number by number. Those of the weights may lie ``turned``, a product's
+        rows side by side."""
         stage = self.schedule[tensor]
         if tensor is self.columns:
             stored = self.columns is not self.source
-            vector = gcd(self.run, _VECTOR // tensor.dtype.bytes)
+            vector = gcd(self.run, _VECTOR // tensor.dtype.bytes) if step else 1
             # Threads beyond a row of the tile have rows far apart: each goes on with the next.
             apart = max(1, extent_of(*threads) * vector // self.width)
             part = step // apart if step % apart == 0 else 0
