@@ -17,7 +17,7 @@ from tilewright.topi.operators import Program
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES, templates
 
-SIM = Target.parse("sim")
+SIM, OPENCL = Target.parse("sim"), Target.parse("opencl")
 
 
 def program(shape: str, *body: str, dtype: str = "float32", others: tuple[str, ...] = ()):
@@ -106,6 +106,18 @@ def test_reductions_agree_with_those_of_a_cpu(name, p):
         found = run(p, name, tile, "sim", arrays)
         close = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 8e-3}.get(p.result.dtype, 0)
         assert np.linalg.norm(found - wanted) <= close * np.linalg.norm(wanted), tile
+
+
+@pytest.mark.needs_opencl
+@pytest.mark.parametrize(("name", "p"), CASES, ids=str)
+def test_work_items_of_opencl_reduce_alike(name, p):
+    """Through local memory: they have no shuffles."""
+    arrays = list(random_inputs(p, p.shapes()).values())
+    tiles = TEMPLATES[name].candidates(p, OPENCL)
+    tile = tiles[zlib.crc32(p.key.encode()) % len(tiles)]
+    wanted, found = (run(p, name, tile, target, arrays) for target in ("sim", "opencl"))
+    close = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 8e-3}.get(p.result.dtype, 0)
+    assert np.linalg.norm(found - wanted) <= close * np.linalg.norm(wanted), tile
 
 
 @pytest.mark.parametrize("p", [
@@ -207,6 +219,18 @@ def read(p: Problem, tile: object, arrays: list[np.ndarray]) -> int:
     return sum(a.elements for a in report.accesses if (a.scope, a.buffer) == ("global", "a0"))
 
 
+@pytest.mark.needs_opencl
+@pytest.mark.parametrize("p", ELEMENTS, ids=str)
+def test_elements_are_computed_in_vectors_of_opencl(p):
+    loops, card = TEMPLATES["gpu.loops"], Target.parse("opencl -device='NVIDIA H200'")
+    tile = loops.candidates(p, card)[0]
+    assert tile.vectors
+    arrays = list(random_inputs(p, p.shapes()).values())
+    found, wanted = (run(p, "gpu.loops", tile, target, arrays) for target in ("opencl", "sim"))
+    close = {"float32": 1e-6, "float16": 1e-3}.get(p.result.dtype, 0)
+    assert np.linalg.norm(found - wanted) <= close * np.linalg.norm(wanted)
+
+
 @pytest.mark.needs_nvrtc
 def test_elements_in_vectors_compile_without_spills():
     for p in (*ELEMENTS, *WINDOWS):
@@ -241,3 +265,14 @@ def test_a_row_is_read_once_in_full_sectors():
     assert sum(a.elements for a in of_rows) == 2 * 64 * 384
     loose = [a for a in report.accesses if a.scope == "global" and a.transactions > a.ideal]
     assert not loose
+
+
+def test_a_linear_layer_of_one_row_is_of_rows_where_there_are_no_tensor_cores():
+    layer = Gemm(m=1, n=4096, k=25088, transpose_b=True)
+    for target in ("opencl -device='NVIDIA H200'", "cuda -arch=sm_90a"):
+        template = templates(layer, Target.parse(target))[0]
+        assert template.name == "gpu.dots"
+        tile = template.candidates(layer, Target.parse(target))[0]
+        assert tile.vector * 4 == 16  # bytes
+    for other in (layer.replace(m=2), layer.replace(dtype="float16")):
+        assert templates(other, Target.parse("cuda -arch=sm_90a"))[0].name != "gpu.dots"

@@ -42,6 +42,24 @@ def test_every_pass_leaves_a_graph_that_computes_the_same(name):
         assert relative(run(own_outputs(graph), x=x)["y"], wanted) < 1e-5, change.__name__
 
 
+@pytest.mark.parametrize("kind", ["AveragePool", "MaxPool"])
+def test_windows_of_one_element_are_no_kernels(kind):
+    """As exporters write an adaptive pooling of images that have the size that is wanted."""
+    x = np.random.default_rng(0).standard_normal((1, 2, 4, 4)).astype("float32")
+    for more, apart in (
+        ({"strides": [1, 1]}, False), ({"strides": [2, 2]}, True),
+        ({"strides": [2, 2], "pads": [1, 1, 1, 1]}, True),
+    ):  # fmt: skip
+        pool = node(kind, "x", "p", kernel_shape=[1, 1], **more)
+        data = onnx_model([pool, node("Relu", "p")], {"x": [1, 2, 4, 4]})
+        graph = tilewright.load(data).graph({"x": x})
+        left = [n.operator for n in simplify(graph).nodes]
+        assert (left != ["relu"]) == apart
+        (y,) = run(own_outputs(simplify(graph)), x=x).values()
+        (wanted,) = run(own_outputs(graph), x=x).values()
+        np.testing.assert_array_equal(y, wanted)
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_with_channels_last_a_graph_computes_the_same_and_turns_only_at_its_edges(name):
     model = tilewright.load(NETWORKS[name](16).model())

@@ -12,6 +12,7 @@ from tilewright.ir.visit import walk
 from tilewright.target.devices import WARP, WIDEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
+from tilewright.topi.opencl.candidates import shares_memory
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.operators.program import Program
 from tilewright.topi.pieces.columns import columns_of
@@ -131,9 +132,14 @@ def column_sum_tiles(p: Problem, target: Target) -> list[ColumnSumTile]:
 
 def suits_dots(p: Problem) -> bool:
     """Whether :func:`~tilewright.topi.sketches.rows.schedule_rows` is for a product: one of few
-    rows or columns, and of at most ``_PRODUCTS``. Of more, tensor cores pay."""
-    small = isinstance(p, Gemm) and p.flops <= 2 * _PRODUCTS
-    return small and min(p.result.shape[-2:]) <= _FEW and dots_of(p) is not None
+    rows or columns, and of at most ``_PRODUCTS``. Of more, tensor cores pay; but where there are
+    none, and a matrix is read once, threads that read what lies side by side are all there is."""
+    if not isinstance(p, Gemm):
+        return False
+    few = min(p.result.shape[-2:])
+    small = few <= _FEW and p.flops <= 2 * _PRODUCTS
+    once = few == 1 and p.dtype == p.accumulate == "float32" and p.precision != "tf32"
+    return (small or once) and dots_of(p) is not None
 
 
 def suits_turned(p: Problem) -> bool:
@@ -182,12 +188,12 @@ def dot_tiles(p: Problem, target: Target) -> list[RowTile]:
 
 
 def loop_tiles(p: Problem, target: Target) -> list[Tiling]:
-    """The tiles of :func:`~tilewright.topi.sketches.loops.schedule_gpu`: of programs on CUDA's GPUs
+    """The tiles of :func:`~tilewright.topi.sketches.loops.schedule_gpu`: of programs on large GPUs
     rows of vectors of 16 bytes. What all rows share a thread computes once, and it has several as
     far as there is work for all threads. Where rows are short, as of images of three channels that
     are turned, they are a vector together."""
     found = tilings(p, target)
-    if not isinstance(p, Program) or target.kind not in ("cuda", "sim"):
+    if not isinstance(p, Program) or not shares_memory(target):
         return found
     *above, last = p.result.shape
     high, count = above[-1] if above else 1, math.prod(p.result.shape)
