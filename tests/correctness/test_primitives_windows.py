@@ -1,4 +1,4 @@
-"""Windows become matrices by four primitives, and compute what they did."""
+"""Windows become matrices by schedule primitives, and compute what they did."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import tilewright
 from tilewright import te
 from tilewright.arith.conditions import conjuncts
 from tilewright.ir.errors import VerificationError
-from tilewright.ir.expr import Reduce
-from tilewright.ir.visit import free_vars
+from tilewright.ir.expr import Reduce, Select
+from tilewright.ir.visit import distinct, free_vars
 from tilewright.lower.pipeline import form
 
 ROWS = 3
@@ -90,7 +90,7 @@ class Convolution:
         i = stage.pad_to(stage.op.axis[1], w.tile)
         _, inner = stage.split(i, w.tile)
         j = stage.skew(
-            stage.op.reduce_axis[0], inner, scale=w.stride, step=w.dilation, offset=w.offset
+            stage.op.reduce_axis[-1], inner, scale=w.stride, step=w.dilation, offset=w.offset
         )
         return inner, stage.pad_to(j, w.whole)
 
@@ -145,6 +145,34 @@ def test_products_with_a_banded_matrix(w: Window, target: str) -> None:
     assert str(body.condition) == "True"
     c.bind(target)
     assert_computes(c.s, c.args, c.inputs, c.expected, target)
+
+
+@pytest.mark.parametrize("terms", [1, 3])
+@some_everywhere
+def test_products_of_tf32_with_a_banded_matrix(w: Window, target: str, terms: int) -> None:
+    """Factors in parts, copied between zeros; sums of each chunk are added in another stage."""
+    c = Convolution(w)
+    s = c.s
+    of_image, of_filter = s.in_tf32(c.y, terms)
+    s[of_image].compute_inline()
+    _, j = c.skewed()
+    s[c.y].split(j, 4)
+    total = s.cache_write(c.y, "local")
+    n, tile, i = s[total].op.axis
+    term, jo, ji = s[total].op.reduce_axis
+    x_part, f_part = ((term + 1) // 2, (term + 1) % 2) if terms == 3 else (term, term)
+    j = jo.var * 4 + ji.var
+    matrix = s.reindex(of_filter, total, [f_part, i, j])
+    s[of_filter].compute_inline()
+    seen = s.reindex(of_image, total, [x_part, n, tile.var * (w.tile * w.stride) + j])
+    loaded = s.reindex(c.x, seen, s[seen].op.axis[1:])
+    assert sum(isinstance(e, Select) for e in distinct(s[seen].op.body[0])) == (terms == 3)
+    s[total].guard_by_zeros(matrix, seen, over={matrix: [i, ji], seen: [i, jo, ji]}, finite=True)
+    chunks = s.rfactor(total, s[total].op.reduce_axis[1])
+    assert {t.name for t in s[chunks].op.inputs} == {matrix.name, seen.name}
+    assert [t.name for t in s[loaded].op.inputs] == ["X"]
+    c.bind(target)
+    assert_computes(s, c.args, c.inputs, c.expected, target)
 
 
 @on_two

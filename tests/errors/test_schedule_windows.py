@@ -1,4 +1,4 @@
-"""Misuse of skew, pad_to, reindex and guard_by_zeros."""
+"""Misuse of skew, pad_to, reindex, guard_by_zeros and in_tf32."""
 
 from __future__ import annotations
 
@@ -278,4 +278,49 @@ class TestGuardByZeros:
             lambda: w.s[total].guard_by_zeros(matrix, image, finite=True),
             "guard_by_zeros: the stage was already scheduled",
             stage="Y.local", mend="Call guard_by_zeros before split",
+        )  # fmt: skip
+
+    def test_over_axes_for_what_is_no_operand(self, w: Windows) -> None:
+        total, matrix, image = w.banded()
+        axis = w.s[total].op.axis[2]
+        refuses(
+            lambda: w.s[total].guard_by_zeros(matrix, over={image: [axis]}, finite=True),
+            "which is no operand", stage="Y.local", mend="Name it among the operands",
+        )  # fmt: skip
+
+
+class TestInTF32:
+    @pytest.mark.parametrize("terms", [0, 2, 4, None])
+    def test_another_number_of_terms(self, w: Windows, terms: Any) -> None:
+        refuses(
+            lambda: w.s.in_tf32(w.y, terms), "the sum of 1 or of 3 of TF32",
+            stage="Y", mend="Give 3, or 1",
+        )  # fmt: skip
+
+    def test_a_maximum(self) -> None:
+        w = Windows(reducer=te.max)
+        refuses(
+            lambda: w.s.in_tf32(w.y, 3), "the stage is no sum",
+            stage="Y", mend="Pass the tensor that te.sum makes",
+        )  # fmt: skip
+
+    def test_another_type(self) -> None:
+        w = Windows("float64")
+        refuses(
+            lambda: w.s.in_tf32(w.y, 3), "is no product of two elements of float32",
+            stage="Y", mend="Sum products of what is read as it is",
+        )  # fmt: skip
+
+    def test_twice(self, w: Windows) -> None:
+        w.s.in_tf32(w.y, 3)
+        refuses(
+            lambda: w.s.in_tf32(w.y, 3), "is no product of two elements of float32",
+            stage="Y", mend="Sum products of what is read as it is",
+        )  # fmt: skip
+
+    def test_after_the_loops(self, w: Windows) -> None:
+        w.stage.split(w.i, 8)
+        refuses(
+            lambda: w.s.in_tf32(w.y, 3), "in_tf32: the stage was already scheduled",
+            stage="Y", mend="Call in_tf32 first",
         )  # fmt: skip

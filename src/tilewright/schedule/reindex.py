@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from tilewright.arith.conditions import conjuncts
 from tilewright.arith.factor import factored
 from tilewright.arith.safe_reads import reads_in_bounds
 from tilewright.ir.buffer import SCOPES, Buffer
-from tilewright.ir.expr import Cast, Expr, FloatImm, IntImm, Load, Reduce, Select, Var
+from tilewright.ir.expr import Expr, Load, Reduce, Select, Var
 from tilewright.ir.expr import load as read_at
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import add, as_index, const, if_then_else, logical_and, sub
@@ -19,6 +18,7 @@ from tilewright.ir.visit import distinct, free_vars, rewrite_exprs, substitute, 
 from tilewright.schedule.cache import make_operation, replace_output
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
+from tilewright.schedule.zeros import is_zero, zero_unless, zero_with
 from tilewright.te.operation import ComputeOp
 from tilewright.te.tensor import Tensor
 
@@ -98,35 +98,6 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
     s.add(new, before=stage)
     _reroute(stage, op, tensor.buffer, read_at(made.buffer, place), analyzer)
     return made
-
-
-def zero_unless(s: Schedule, read: Load) -> list[Expr]:
-    """The conditions without which what is read is zero, as far as its stage, and those that this
-    copies, say them."""
-    stage, found = s.stage_of(read.buffer), list[Expr]()
-    while stage is not None and isinstance(stage.op, ComputeOp) and len(stage.op.body) == 1:
-        at = {a.var: index for a, index in zip(stage.op.axis, read.indices, strict=True)}
-        value = substitute(stage.op.body[0], at)
-        if isinstance(value, Select) and is_zero(value.on_false):
-            found += conjuncts(value.condition)
-            value = value.on_true
-        value = converted(value)
-        if not isinstance(value, Load):
-            break
-        read, stage = value, s.stage_of(value.buffer)
-    return found
-
-
-def converted(e: Expr) -> Expr:
-    """What is converted to ``e``, if anything is."""
-    while isinstance(e, Cast):
-        e = e.value
-    return e
-
-
-def is_zero(e: Expr) -> bool:
-    """Whether an expression is the number zero, without a sign."""
-    return isinstance(e, (IntImm, FloatImm)) and e.value == 0 and math.copysign(1, e.value) > 0
 
 
 def _index(stage: Stage, axis: Any, own: set[Var]) -> Expr:
@@ -242,9 +213,8 @@ def _reroute(stage: Stage, op: ComputeOp, old: Buffer, new: Expr, analyzer: Anal
     body = tuple(rewrite_exprs(e, rule) for e in op.body)
     chosen = body[0]
     if isinstance(chosen, Select) and is_zero(chosen.on_false):
-        value = converted(chosen.on_true)
-        if value is new and isinstance(value, Load):
-            with analyzer.assume(logical_and(*zero_unless(stage.schedule, value))):
+        if zero_with(chosen.on_true) is new and isinstance(new, Load):
+            with analyzer.assume(logical_and(*zero_unless(stage.schedule, new))):
                 left = [c for c in conjuncts(chosen.condition) if not analyzer.prove(c)]
             body = (if_then_else(logical_and(*left), chosen.on_true, chosen.on_false), *body[1:])
     rerouted = op.derive(body)

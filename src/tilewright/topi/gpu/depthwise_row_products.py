@@ -25,8 +25,8 @@ from tilewright.target.instructions import wgmma
 from tilewright.target.target import Target
 from tilewright.topi.columns import Tiles, combinations, listed, pick
 from tilewright.topi.cut import CutDeclaration, declare_sums
+from tilewright.topi.gpu.banded_tiles import SHARED
 from tilewright.topi.gpu.staging import LANES, stage_blocks
-from tilewright.topi.gpu.toeplitz import SHARED
 from tilewright.topi.nn.depthwise_row_products import (
     DEPTH,
     RowProducts,

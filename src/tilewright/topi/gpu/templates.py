@@ -15,10 +15,8 @@ from tilewright.topi.gpu import depthwise_plane_gradient as plane_gradient
 from tilewright.topi.gpu import depthwise_plane_products as plane_products
 from tilewright.topi.gpu import depthwise_plane_tiles as plane_boxes
 from tilewright.topi.gpu import depthwise_row_products as row_products
-from tilewright.topi.gpu import depthwise_toeplitz_rows as rows
-from tilewright.topi.gpu import depthwise_toeplitz_warps as warps
-from tilewright.topi.gpu import depthwise_toeplitz_wgrad as gradient
 from tilewright.topi.gpu import depthwise_wgrad_bands as bands
+from tilewright.topi.gpu import part_tiles as parts
 from tilewright.topi.gpu import staged_tiles as staged
 from tilewright.topi.gpu.gradient_band_tiles import gradient_band_tiles, suits_bands
 from tilewright.topi.gpu.gradient_pixel_tiles import gradient_pixel_tiles, suits_pixel_sums
@@ -32,8 +30,6 @@ from tilewright.topi.gpu.pixel_tiles import box_tiles
 from tilewright.topi.gpu.plane_band_tiles import plane_band_tiles, suits_plane_bands
 from tilewright.topi.gpu.plane_box_tiles import plane_box_tiles, suits_plane_boxes
 from tilewright.topi.gpu.reductions import reduction_tiles
-from tilewright.topi.gpu.toeplitz import suits
-from tilewright.topi.gpu.toeplitz_gradient import suits_gradient
 from tilewright.topi.opencl import candidates as opencl
 from tilewright.topi.pieces.band_tiles import (
     GradientTile,
@@ -108,8 +104,8 @@ GPU = (
           matrices=False),
     _cuda("gpu.plane_bands", plane_bands.PlaneBandTile, plane_bands.declare_plane_bands,
           plane_bands.schedule_plane_bands, plane_band_tiles, suits_plane_bands, least=90),
-    _guessed("gpu.toeplitz", ToeplitzTile, None, schedule_banded, banded.toeplitz_guesses, suits,
-             arch="sm_90a", counts=banded_counts),
+    _guessed("gpu.toeplitz", ToeplitzTile, None, schedule_banded, banded.toeplitz_guesses,
+             banded.suits, arch="sm_90a", counts=banded_counts),
     _cuda("gpu.toeplitz_staged", StagedTile, None, schedule_banded_staged, staged.staged_tiles,
           staged.suits_staged, arch="sm_90a"),
     _cuda("gpu.toeplitz_warps", WarpTile, None, schedule_banded, banded.warp_tiles,
@@ -119,10 +115,10 @@ GPU = (
     _guessed("gpu.plane_products", plane_products.PlaneProductTile,
              plane_products.declare_plane_products, plane_products.schedule_plane_products,
              plane_products.guesses, plane_products.suits_plane_products),
-    _guessed("gpu.toeplitz_tf32", WarpTile, warps.declare_warps, warps.schedule_split,
-             warps.split_guesses, lambda p: suits(p, ("float32",))),
-    _guessed("gpu.toeplitz_tf32_rows", RowTile, rows.declare_rows, rows.schedule_split_rows,
-             rows.split_guesses, rows.suits_split_rows),
+    _guessed("gpu.toeplitz_tf32", WarpTile, None, schedule_banded, parts.image_guesses,
+             parts.suits_images),
+    _guessed("gpu.toeplitz_tf32_rows", RowTile, None, schedule_banded, parts.row_guesses,
+             parts.suits_rows),
     Template("gpu.pixels", PixelTile, schedule_registers, _IMAGES, True, True, gpu.pixel_tiles,
              shared=True, form=form, counts=register_counts, types=_FLOATS_AND_BYTES),
     _cuda("gpu.pixel_tiles", boxes.BoxTile, boxes.declare_boxes, boxes.schedule_boxes, box_tiles,
@@ -135,7 +131,7 @@ GPU = (
     Template("gpu.reduction_planes", ReductionTile, schedule_reductions, _WGRAD, False, True,
              reduction_tiles, shared=True, counts=reduction_counts),
     _guessed("gpu.toeplitz_wgrad", GradientTile, None, schedule_banded_gradient,
-             banded.gradient_guesses, suits_gradient, passes=_WGRAD,
+             banded.gradient_guesses, banded.suits_gradient, passes=_WGRAD,
              counts=banded_gradient_counts),
     _cuda("gpu.row_products", row_products.RowProductTile, row_products.declare_row_products,
           row_products.schedule_row_products, row_products.row_product_tiles,
@@ -145,9 +141,8 @@ GPU = (
              plane_gradient.guesses, plane_gradient.suits_plane_gradient, passes=_WGRAD),
     _cuda("gpu.band_gradient", bands.BandTile, bands.declare_bands, bands.schedule_bands,
           gradient_band_tiles, suits_bands, passes=_WGRAD),
-    _guessed("gpu.toeplitz_tf32_wgrad", GradientTile, gradient.declare_gradient,
-             gradient.schedule_split_gradient, gradient.split_guesses, lambda p: suits_gradient(p,
-             ("float32",)), passes=_WGRAD),
+    _guessed("gpu.toeplitz_tf32_wgrad", GradientTile, None, schedule_banded_gradient,
+             parts.gradient_guesses, parts.suits_gradients, passes=_WGRAD),
     Template("gpu.reduction_pixels", ReductionTile, schedule_reductions, _WGRAD, True, True,
              reduction_tiles, shared=True, counts=reduction_counts),
     _cuda("gpu.reduction_pixel_tiles", GradientPixelTile, declare_tile_sums, schedule_tile_sums,
