@@ -13,7 +13,7 @@ import tilewright
 from tilewright import te
 from tilewright.arith.conditions import conjuncts
 from tilewright.ir.errors import VerificationError
-from tilewright.ir.expr import Reduce, Select
+from tilewright.ir.expr import Load, Reduce, Select
 from tilewright.ir.visit import distinct, free_vars
 from tilewright.lower.pipeline import form
 
@@ -273,6 +273,20 @@ def test_an_inlined_image_is_copied_with_its_padding() -> None:
     a = integers(9)
     want = np.convolve(a, np.ones(3, "float32"), "same")
     assert_computes(s, [x, y], [a], want, "llvm")
+
+
+def test_a_copy_has_no_condition_that_follows_from_another() -> None:
+    x = te.placeholder((9,), name="X")
+    padded = te.compute((12,), lambda i: te.if_then_else(i >= 3, x[i - 3], 0.0), name="P")
+    y = te.compute((12,), lambda i: te.if_then_else(i >= 1, padded[i], 0.0), name="Y")
+    s = te.create_schedule(y.op)
+    s[padded].compute_inline()
+    copy = s.reindex(padded, y, y.op.axis)
+    (at,) = s[copy].op.axis
+    assert str(s[copy].op.body[0].condition) == str(at.var >= 3)
+    assert isinstance(s[y].op.body[0], Load)  # the copy is zero where its reader was
+    a = integers(9)
+    assert_computes(s, [x, y], [a], np.pad(a, (3, 0)), "llvm")
 
 
 def test_a_sum_leaves_out_tiles_of_zeros() -> None:

@@ -198,11 +198,13 @@ def _guarded(
 
 
 def _needed(analyzer: Analyzer, guards: Sequence[Expr]) -> list[Expr]:
-    kept: list[Expr] = []
-    for guard in guards:
-        with analyzer.assume(logical_and(*kept)):
-            if not analyzer.prove(guard):
-                kept.append(guard)
+    """Those of ``guards`` that do not follow from others, earlier ones or later ones."""
+    kept = list(dict.fromkeys(guards))
+    for guard in reversed(kept):
+        others = [c for c in kept if c is not guard]
+        with analyzer.assume(logical_and(*others)):
+            if analyzer.prove(guard):
+                kept = others
     return kept
 
 
