@@ -19,8 +19,8 @@ from tilewright.ir.ops import Value, absolute, add, as_expr, cast, const, mul, s
 TF32_FUNCTIONS = ("round_tf32", "truncate_tf32")
 
 # In float64, of 53 bits: what a value is lengthened by so that 11 of them are left; what moves a
-# value halfway between two of 11 bits away from zero; and a little less than 1, by which the next of
-# 11 bits towards zero is nearest (it is 1/2047 to 1/1024 less).
+# value halfway between two of 11 bits away from zero; and a little less than 1, by which the next
+# of 11 bits towards zero is nearest (it is 1/2047 to 1/1024 less).
 _LONGER, _AWAY, _BELOW = 2.0**42, 1 + 2.0**-40, 1 - 6e-4
 
 
