@@ -11,7 +11,8 @@ import tilewright
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.visit import allocated
 from tilewright.topi import Conv
-from tilewright.topi.gpu.depthwise_channel_pairs import PairTile, SparsePairTile, pair_cut
+from tilewright.topi.pieces.pair_cuts import pair_cut
+from tilewright.topi.pieces.strip_tiles import PairTile, SparsePairTile
 from tilewright.topi.templates import TEMPLATES, templates
 
 SM_90A = tilewright.Target.parse("cuda -arch=sm_90a")
@@ -116,8 +117,9 @@ def test_tiles_of_products_that_skip_zeros_do_not_spill():
 
 
 def test_more_strips_and_groups_than_a_product_has_rows_are_an_error():
+    p, tile = problem((2, 16, 20, 20), (16, 1, 7, 7)), SparsePairTile(4, 4, 4)
     with pytest.raises(LanguageError, match="strips by groups .* 1 to 8, not 16"):
-        SPARSE.declare(problem((2, 16, 20, 20), (16, 1, 7, 7)), SparsePairTile(4, 4, 4))
+        SPARSE.schedule(SPARSE.declare(p, tile), tile)
 
 
 @pytest.mark.needs_nvrtc

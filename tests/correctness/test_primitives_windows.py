@@ -275,6 +275,37 @@ def test_an_inlined_image_is_copied_with_its_padding() -> None:
     assert_computes(s, [x, y], [a], want, "llvm")
 
 
+def test_a_channel_is_skewed_by_itself_and_copied_with_its_neighbour() -> None:
+    """A sum over one tap and both channels of a pair: products of a matrix that is zero between
+    them."""
+    x, f = (te.placeholder(shape, name=name) for shape, name in (((6, 8), "X"), ((8,), "F")))
+    k = te.reduce_axis((0, 1), "k")
+    y = te.compute((6, 8), lambda i, c: te.sum(x[i, c] * f[c], axis=k), name="Y")
+    s = te.create_schedule(y.op)
+    _, own = s[y].split(y.op.axis[1], 2)
+    _, one = s[y].split(k, 1)
+    s[y].skew(one, by=own)
+    total = s.cache_write(y, "local")
+    i, pair, own = s[total].op.axis
+    _, other = s[total].op.reduce_axis
+    seen = s.reindex(x, total, [i, pair, other])
+    matrix = s.reindex(f, total, [pair, other, own])
+    s[total].guard_by_zeros(seen, matrix, over=[other, own], finite=True)
+    assert [int(e) for e in seen.shape] == [6, 4, 2]
+    a, b = integers(6, 8), integers(8, seed=1)
+    assert_computes(s, [x, f, y], [a, b], a * b, "llvm")
+
+
+def test_a_copy_may_have_more_than_is_read() -> None:
+    x = te.placeholder((9,), name="X")
+    y = te.compute((9,), lambda i: x[i] * 2.0, name="Y")
+    s = te.create_schedule(y.op)
+    copy = s.reindex(x, y, [(y.op.axis[0], te.Range.from_extent(-3, 16))])
+    assert [int(e) for e in copy.shape] == [16]
+    a = integers(9)
+    assert_computes(s, [x, y], [a], a * 2, "llvm")
+
+
 def test_a_copy_has_no_condition_that_follows_from_another() -> None:
     x = te.placeholder((9,), name="X")
     padded = te.compute((12,), lambda i: te.if_then_else(i >= 3, x[i - 3], 0.0), name="P")

@@ -200,6 +200,14 @@ class TestReindex:
             stage="Y", mend="The scopes are",
         )  # fmt: skip
 
+    @pytest.mark.parametrize(("first", "extent"), [(1, 5), (0, 4), (-3, 7)])
+    def test_a_range_that_lacks_a_value(self, w: Windows, first: int, extent: int) -> None:
+        whole = te.Range.from_extent(first, extent)
+        refuses(
+            lambda: w.s.reindex(w.f, w.y, [(w.k, whole)]), "k is not known to lie in the",
+            stage="Y", mend="Give a range that has all of its values",
+        )  # fmt: skip
+
     def test_an_extent_that_nothing_bounds(self) -> None:
         n = te.var("n")
         x = te.placeholder((n,), name="X")

@@ -35,18 +35,19 @@ def guard_by_zeros(
     :func:`~tilewright.schedule.reindex.reindex` makes them. With ``over``, axes of the declaration,
     the sum goes on to leave out what is zero for all of them: the condition is what the old one,
     and the zeros of ``operands``, say where each of these axes is at its best; an axis of the sum
-    for which that is a number begins and ends there. A mapping from operands has axes for the zeros
-    of each. What that comes to where axes of ``around`` are at their best too is said beside it: of
-    the loops outside of these it then tells in which iterations nothing counts, so that nothing is
-    copied for them. The axes of the sum are those of ``op.reduce_axis`` afterwards.
+    for which that is a number begins and ends there. What is about none of them stays. A mapping
+    from operands has axes for the zeros of each. What the condition comes to where axes of
+    ``around`` are at their best too is said beside it: of the loops outside of these it then tells
+    in which iterations nothing counts, so that nothing is copied for them. The axes of the sum are
+    those of ``op.reduce_axis`` afterwards.
 
     **This changes results where a factor is not finite**: zero times infinity is NaN, and spreads
     to elements that did not read it. ``finite=True`` says that they are, or that this is allowed;
     products of integers need no promise.
 
     Raises :class:`ScheduleError` where the stage is no sum of products with ``operands``, where
-    part of the condition is about none of their zeros, where other factors would be read out of
-    bounds without it, and without ``finite`` for floats.
+    part of the condition is about none of their zeros and does not stay, where other factors would
+    be read out of bounds without it, and without ``finite`` for floats.
     """
     op = stage.op
     stage.unused("guard_by_zeros")
@@ -101,7 +102,8 @@ def guard_by_zeros(
         analyzer.bind(root.var, root.dom.min, root.dom.extent)
     old = [c for c in conjuncts(body.condition) if not isinstance(c, IntImm)]
     with analyzer.assume(logical_and(*zero)):
-        left = [c for c in old if not analyzer.prove(c)]
+        staying = [c for c in old if axes and axes.isdisjoint(free_vars(c))]
+        left = [c for c in old if c not in staying and not analyzer.prove(c)]
     if left:
         raise stage.error(
             f"guard_by_zeros: where {left[0]} does not hold, no operand is known to be zero",

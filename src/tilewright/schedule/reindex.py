@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.arith.conditions import conjuncts
+from tilewright.arith.conditions import conjuncts, inequality_form
 from tilewright.arith.factor import factored
 from tilewright.arith.safe_reads import reads_in_bounds
 from tilewright.ir.buffer import SCOPES, Buffer
@@ -29,17 +29,19 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
     ``axes`` are axes of the declaration of ``reader``, or sums of multiples of them. With ``[ii,
     j]``, ``C[ii] = sum(X[j] * F[j - ii], j, where=0 <= j - ii < K)`` becomes ``T[ii, j] = F[j -
     ii] if 0 <= j - ii < K else 0`` and ``C[ii] = sum(X[j] * T[ii, j], ...)``: a matrix that has an
-    element of ``F`` several times. A dimension begins at the least value of its axis. The copy is
-    zero where it would read what is not there, and where a condition of the reader, as far as
-    ``axes`` say it, does not hold: nobody reads it there. Of an inlined ``tensor`` it is a copy of
-    what that is made of.
+    element of ``F`` several times. Axes that are equal wherever the condition of the reader holds
+    may stand for each other. A dimension begins at the least value of its axis; a pair of one and a
+    :class:`~tilewright.ir.itervar.Range` that has all of its values is a dimension of that range.
+    The copy is zero where it would read what is not there, and where a condition of the reader, as
+    far as ``axes`` say it, does not hold: nobody reads it there. Of an inlined ``tensor`` it is a
+    copy of what that is made of.
 
     Where ``reader`` is no reduction, but a choice between an element of ``tensor`` and zero, the
     copy takes the condition over, as far as ``axes`` say it.
 
     Raises :class:`ScheduleError` where ``reader`` does not read ``tensor``, or at several indices,
     where an index does not follow from ``axes``, and where these are not of ``reader``, or without
-    known bounds.
+    known bounds, or not known to lie in their range.
     """
     stage, producer = s[reader], s[tensor]
     op = stage.op
@@ -57,16 +59,23 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
         analyzer.bind(root.var, root.dom.min, root.dom.extent)
     own = {root.var for root in stage.roots}
     given = list(axes) if isinstance(axes, (list, tuple)) else [axes]
-    values = [_index(stage, axis, own) for axis in given]
-    domains = [_domain(stage, analyzer, value) for value in values]
+    pairs = [axis if isinstance(axis, tuple) else (axis, None) for axis in given]
+    values = [_index(stage, axis, own) for axis, _ in pairs]
+    domains = [
+        _domain(stage, analyzer, value, whole)
+        for value, (_, whole) in zip(values, pairs, strict=True)
+    ]
     fresh = tuple(
         IterVar(Range.from_extent(0, extent), Var.make(f"ax{k}"), "data")
         for k, (_, extent) in enumerate(domains)
     )
     names = [add(axis.var, low) for axis, (low, _) in zip(fresh, domains, strict=True)]
+    condition = _condition(op, tensor)
+    nothing = _equal_to_zero(analyzer, condition)
+    values_of, names_of = [*values, *nothing], [*names, *(const(0) for _ in nothing)]
     indices = []
     for index in _read(stage, op, tensor):
-        found = factored(index, own, values, names)
+        found = factored(index, own, values_of, names_of)
         if found is None:
             said = ", ".join(map(repr, values))
             raise stage.error(
@@ -81,7 +90,6 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
     inside.shapes(t.buffer for t in (tensor, *producer.op.inputs))
     for axis in fresh:
         inside.bind(axis.var, const(0), axis.dom.extent if axis.dom is not None else None)
-    condition = _condition(op, tensor)
     known = [factored(c, own, values, names) for c in conjuncts(condition)]
     value, guards = _element(producer, tensor, indices)
     guards = [c for c in known if c is not None] + guards
@@ -113,8 +121,19 @@ def _index(stage: Stage, axis: Any, own: set[Var]) -> Expr:
     return value
 
 
-def _domain(stage: Stage, analyzer: Analyzer, value: Expr) -> tuple[Expr, Expr]:
+def _domain(
+    stage: Stage, analyzer: Analyzer, value: Expr, whole: Range | None
+) -> tuple[Expr, Expr]:
     """The least value of an axis of a copy, and how many there are from it on."""
+    if whole is not None:
+        end = add(whole.min, whole.extent)
+        if not (analyzer.prove(value >= whole.min) and analyzer.prove(value < end)):
+            raise stage.error(
+                f"reindex: {value} is not known to lie in the {whole.extent} values from "
+                f"{whole.min} on",
+                mend="Give a range that has all of its values, or none",
+            )
+        return whole.min, whole.extent
     own = {root.var for root in stage.roots}
     for root in stage.roots:
         if root.var is value and root.dom is not None:
@@ -163,6 +182,13 @@ def _condition(op: ComputeOp, tensor: Tensor) -> Expr:
         isinstance(x, Load) and x.buffer is tensor.buffer for e in others for x in distinct(e)
     )
     return const(True) if elsewhere else first.condition
+
+
+def _equal_to_zero(analyzer: Analyzer, condition: Expr) -> list[Expr]:
+    """What is zero wherever a condition holds: ``j - i`` of ``j <= i`` and ``i <= j``."""
+    forms = [inequality_form(analyzer, c) for c in conjuncts(condition)]
+    found = [form for form in forms if form is not None and form.terms and -form in forms]
+    return [form.to_expr(const(0).dtype) for form in found]
 
 
 def _element(producer: Stage, tensor: Tensor, indices: Sequence[Expr]) -> tuple[Expr, list[Expr]]:

@@ -8,9 +8,7 @@ from typing import Any, TypeAlias
 from tilewright.target.target import Target
 from tilewright.topi.gpu import banded_tiles as banded
 from tilewright.topi.gpu import candidates as gpu
-from tilewright.topi.gpu import depthwise_channel_pairs as channel_pairs
 from tilewright.topi.gpu import depthwise_pixel_tiles as boxes
-from tilewright.topi.gpu import depthwise_plane_bands as plane_bands
 from tilewright.topi.gpu import depthwise_plane_gradient as plane_gradient
 from tilewright.topi.gpu import depthwise_plane_products as plane_products
 from tilewright.topi.gpu import depthwise_plane_tiles as plane_boxes
@@ -40,6 +38,7 @@ from tilewright.topi.pieces.band_tiles import (
 )
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile, ReductionTile
 from tilewright.topi.pieces.register_tiles import PixelTile, PlaneTile, StripTile
+from tilewright.topi.pieces.strip_tiles import PairTile, PlaneBandTile, SparsePairTile
 from tilewright.topi.pieces.tile_sums import declare_tile_sums
 from tilewright.topi.pieces.windows import form
 from tilewright.topi.sketches.banded import banded_counts, schedule_banded
@@ -48,6 +47,8 @@ from tilewright.topi.sketches.banded_gradient import (
     schedule_banded_gradient,
 )
 from tilewright.topi.sketches.banded_staged import schedule_banded_staged
+from tilewright.topi.sketches.channel_pairs import schedule_channel_pairs
+from tilewright.topi.sketches.plane_bands import schedule_plane_bands
 from tilewright.topi.sketches.planes import plane_counts, schedule_planes
 from tilewright.topi.sketches.reductions import reduction_counts, schedule_reductions
 from tilewright.topi.sketches.registers import register_counts, schedule_registers
@@ -102,8 +103,8 @@ GPU = (
     _cuda("gpu.plane_tiles", plane_boxes.PlaneBoxTile, plane_boxes.declare_plane_tiles,
           plane_boxes.schedule_plane_tiles, plane_box_tiles, suits_plane_boxes, least=90,
           matrices=False),
-    _cuda("gpu.plane_bands", plane_bands.PlaneBandTile, plane_bands.declare_plane_bands,
-          plane_bands.schedule_plane_bands, plane_band_tiles, suits_plane_bands, least=90),
+    _cuda("gpu.plane_bands", PlaneBandTile, None, schedule_plane_bands, plane_band_tiles,
+          suits_plane_bands, least=90),
     _guessed("gpu.toeplitz", ToeplitzTile, None, schedule_banded, banded.toeplitz_guesses,
              banded.suits, arch="sm_90a", counts=banded_counts),
     _cuda("gpu.toeplitz_staged", StagedTile, None, schedule_banded_staged, staged.staged_tiles,
@@ -123,11 +124,10 @@ GPU = (
              shared=True, form=form, counts=register_counts, types=_FLOATS_AND_BYTES),
     _cuda("gpu.pixel_tiles", boxes.BoxTile, boxes.declare_boxes, boxes.schedule_boxes, box_tiles,
           boxes.suits_boxes, last=True, least=90, matrices=False, types=_FLOATS_AND_BYTES),
-    _cuda("gpu.channel_pairs", channel_pairs.PairTile, channel_pairs.declare_channel_pairs,
-          channel_pairs.schedule_channel_pairs, pair_tiles, suits_pairs, last=True, least=90),
-    _cuda("gpu.sparse_pairs", channel_pairs.SparsePairTile, channel_pairs.declare_channel_pairs,
-          channel_pairs.schedule_channel_pairs, sparse_pair_tiles, suits_sparse_pairs, last=True,
-          least=90),
+    _cuda("gpu.channel_pairs", PairTile, None, schedule_channel_pairs, pair_tiles, suits_pairs,
+          last=True, least=90),
+    _cuda("gpu.sparse_pairs", SparsePairTile, None, schedule_channel_pairs, sparse_pair_tiles,
+          suits_sparse_pairs, last=True, least=90),
     Template("gpu.reduction_planes", ReductionTile, schedule_reductions, _WGRAD, False, True,
              reduction_tiles, shared=True, counts=reduction_counts),
     _guessed("gpu.toeplitz_wgrad", GradientTile, None, schedule_banded_gradient,
