@@ -11,7 +11,6 @@ from tilewright.topi.gpu import candidates as gpu
 from tilewright.topi.gpu import depthwise_pixel_tiles as boxes
 from tilewright.topi.gpu import depthwise_plane_gradient as plane_gradient
 from tilewright.topi.gpu import depthwise_plane_products as plane_products
-from tilewright.topi.gpu import depthwise_plane_tiles as plane_boxes
 from tilewright.topi.gpu import depthwise_row_products as row_products
 from tilewright.topi.gpu import depthwise_wgrad_bands as bands
 from tilewright.topi.gpu import part_tiles as parts
@@ -36,6 +35,7 @@ from tilewright.topi.pieces.band_tiles import (
     ToeplitzTile,
     WarpTile,
 )
+from tilewright.topi.pieces.plane_tiles import PlaneBoxTile
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile, ReductionTile
 from tilewright.topi.pieces.register_tiles import PixelTile, PlaneTile, StripTile
 from tilewright.topi.pieces.strip_tiles import PairTile, PlaneBandTile, SparsePairTile
@@ -49,6 +49,7 @@ from tilewright.topi.sketches.banded_gradient import (
 from tilewright.topi.sketches.banded_staged import schedule_banded_staged
 from tilewright.topi.sketches.channel_pairs import schedule_channel_pairs
 from tilewright.topi.sketches.plane_bands import schedule_plane_bands
+from tilewright.topi.sketches.plane_tiles import schedule_plane_tiles
 from tilewright.topi.sketches.planes import plane_counts, schedule_planes
 from tilewright.topi.sketches.reductions import reduction_counts, schedule_reductions
 from tilewright.topi.sketches.registers import register_counts, schedule_registers
@@ -100,9 +101,8 @@ GPU = (
              form=form, counts=register_counts),
     Template("gpu.planes", PlaneTile, schedule_planes, _IMAGES, False, True, gpu.small_plane_tiles,
              shared=True, where=gpu.has_small_planes, form=form, counts=plane_counts),
-    _cuda("gpu.plane_tiles", plane_boxes.PlaneBoxTile, plane_boxes.declare_plane_tiles,
-          plane_boxes.schedule_plane_tiles, plane_box_tiles, suits_plane_boxes, least=90,
-          matrices=False),
+    _cuda("gpu.plane_tiles", PlaneBoxTile, None, schedule_plane_tiles, plane_box_tiles,
+          suits_plane_boxes, least=90, matrices=False),
     _cuda("gpu.plane_bands", PlaneBandTile, None, schedule_plane_bands, plane_band_tiles,
           suits_plane_bands, least=90),
     _guessed("gpu.toeplitz", ToeplitzTile, None, schedule_banded, banded.toeplitz_guesses,
