@@ -296,6 +296,47 @@ def test_a_channel_is_skewed_by_itself_and_copied_with_its_neighbour() -> None:
     assert_computes(s, [x, f, y], [a, b], a * b, "llvm")
 
 
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 3), (3, 2)])
+@on_two
+def test_sums_along_diagonals_of_products(
+    whole: bool, stride: int, dilation: int, target: str
+) -> None:
+    """Each element of one factor by each of the other, over images: what a tap is, is the sum of a
+    diagonal of these."""
+    images, out, taps = 7, 6, 4
+    width = (out - 1) * stride + (taps - 1) * dilation + 1
+    x, y = (te.placeholder((images, w), name=n) for w, n in ((width, "X"), (out, "Y")))
+    n, o = te.reduce_axis((0, images), "n"), te.reduce_axis((0, out), "o")
+    d = te.compute(
+        (taps,),
+        lambda k: te.sum(x[n, o * stride + k * dilation] * y[n, o], axis=[n, o]),
+        name="D",
+    )
+    s = te.create_schedule(d.op)
+    part = s.rfactor(d, o, -1)
+    k, o = s[part].op.axis
+    s[part].skew(k, o, scale=stride, step=dilation, offset=3)
+    if whole:
+        made = s.cache_write(part, "local" if target == "llvm" else "global")
+        w, o = s[made].op.axis
+        (n,) = s[made].op.reduce_axis
+        one, other = s.reindex(x, made, [n, w]), s.reindex(y, made, [n, o])
+        assert {t.name for t in s[made].op.inputs} == {one.name, other.name}
+        s[part].compute_inline()
+    if target != "llvm":
+        for stage in s.stages:
+            if stage.op.axis and stage.attachment.kind == "root":
+                stage.bind(stage.leaf_iter_vars[0], te.thread_axis("blockIdx.x"))
+                stage.set_scope("global")
+    a, b = integers(images, width), integers(images, out, seed=1)
+    want = [
+        sum((a[:, i * stride + t * dilation] * b[:, i]).sum() for i in range(out))
+        for t in range(taps)
+    ]
+    assert_computes(s, [x, y, d], [a, b], np.array(want, "float32"), target)
+
+
 def test_a_copy_may_have_more_than_is_read() -> None:
     x = te.placeholder((9,), name="X")
     y = te.compute((9,), lambda i: x[i] * 2.0, name="Y")

@@ -48,10 +48,10 @@ def w() -> Windows:
 
 
 class TestSkew:
-    def test_a_data_axis(self, w: Windows) -> None:
+    def test_by_itself(self, w: Windows) -> None:
         refuses(
-            lambda: w.stage.skew(w.n, by=w.i), "a data axis would be skewed",
-            stage="Y", axis="n", mend="Skew an axis of the reduction (k); rfactor makes data axes",
+            lambda: w.stage.skew(w.n, by=w.n), "an axis does not go by itself",
+            stage="Y", axis="n", mend="Name another data axis",
         )  # fmt: skip
 
     def test_by_an_axis_of_the_reduction(self, w: Windows) -> None:

@@ -18,10 +18,10 @@ from tilewright.select.cost import DESCRIBED, cost
 from tilewright.target.devices import WARP
 from tilewright.topi.gpu.depthwise_plane_gradient import ROW_FLOATS
 from tilewright.topi.nn.depthwise_plane_products import PLACES, PlaneProducts
-from tilewright.topi.nn.depthwise_row_products import ROWS, RowProducts
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.band_cuts import Bands
 from tilewright.topi.pieces.band_tiles import GROUP_ROWS
+from tilewright.topi.pieces.row_product_cuts import ROWS, row_cut
 from tilewright.topi.pieces.staged_cuts import StagedBands
 from tilewright.topi.templates import TEMPLATES
 
@@ -241,7 +241,7 @@ def _gradient(p: Conv, tile: Any) -> Products:
 
 
 def _row_products(p: Conv, tile: Any) -> Products:
-    cut = RowProducts(p, tile.images, tile.steps, tile.together, tile.groups)
+    cut = row_cut(p, tile)
     many, width = -(-p.batch // tile.images), tile.together * cut.columns
     group = np.arange(cut.blocks * tile.groups)[:, None] * tile.together * cut.taps
     first = np.arange(cut.positions) - p.padding[0] + cut.above + group

@@ -11,7 +11,6 @@ from tilewright.topi.gpu import candidates as gpu
 from tilewright.topi.gpu import depthwise_pixel_tiles as boxes
 from tilewright.topi.gpu import depthwise_plane_gradient as plane_gradient
 from tilewright.topi.gpu import depthwise_plane_products as plane_products
-from tilewright.topi.gpu import depthwise_row_products as row_products
 from tilewright.topi.gpu import depthwise_wgrad_bands as bands
 from tilewright.topi.gpu import part_tiles as parts
 from tilewright.topi.gpu import staged_tiles as staged
@@ -27,6 +26,7 @@ from tilewright.topi.gpu.pixel_tiles import box_tiles
 from tilewright.topi.gpu.plane_band_tiles import plane_band_tiles, suits_plane_bands
 from tilewright.topi.gpu.plane_box_tiles import plane_box_tiles, suits_plane_boxes
 from tilewright.topi.gpu.reductions import reduction_tiles
+from tilewright.topi.gpu.row_product_tiles import row_product_tiles, suits_row_products
 from tilewright.topi.opencl import candidates as opencl
 from tilewright.topi.pieces.band_tiles import (
     GradientTile,
@@ -38,6 +38,7 @@ from tilewright.topi.pieces.band_tiles import (
 from tilewright.topi.pieces.plane_tiles import PlaneBoxTile
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile, ReductionTile
 from tilewright.topi.pieces.register_tiles import PixelTile, PlaneTile, StripTile
+from tilewright.topi.pieces.row_product_cuts import RowProductTile
 from tilewright.topi.pieces.strip_tiles import PairTile, PlaneBandTile, SparsePairTile
 from tilewright.topi.pieces.tile_sums import declare_tile_sums
 from tilewright.topi.pieces.windows import form
@@ -53,6 +54,7 @@ from tilewright.topi.sketches.plane_tiles import schedule_plane_tiles
 from tilewright.topi.sketches.planes import plane_counts, schedule_planes
 from tilewright.topi.sketches.reductions import reduction_counts, schedule_reductions
 from tilewright.topi.sketches.registers import register_counts, schedule_registers
+from tilewright.topi.sketches.row_products import schedule_row_products
 from tilewright.topi.sketches.tile_sums import schedule_tile_sums, tile_counts
 from tilewright.topi.template import Template
 
@@ -133,9 +135,8 @@ GPU = (
     _guessed("gpu.toeplitz_wgrad", GradientTile, None, schedule_banded_gradient,
              banded.gradient_guesses, banded.suits_gradient, passes=_WGRAD,
              counts=banded_gradient_counts),
-    _cuda("gpu.row_products", row_products.RowProductTile, row_products.declare_row_products,
-          row_products.schedule_row_products, row_products.row_product_tiles,
-          row_products.suits_row_products, passes=_WGRAD, arch="sm_90a"),
+    _cuda("gpu.row_products", RowProductTile, None, schedule_row_products, row_product_tiles,
+          suits_row_products, passes=_WGRAD, arch="sm_90a"),
     _guessed("gpu.plane_gradient", plane_gradient.PlaneGradientTile,
              plane_gradient.declare_plane_gradient, plane_gradient.schedule_plane_gradient,
              plane_gradient.guesses, plane_gradient.suits_plane_gradient, passes=_WGRAD),
