@@ -92,7 +92,8 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
         inside.bind(axis.var, const(0), axis.dom.extent if axis.dom is not None else None)
     known = [factored(c, own, values, names) for c in conjuncts(condition)]
     value, guards = _element(producer, tensor, indices)
-    guards = [c for c in known if c is not None] + guards
+    # A condition that reads memory says nothing where a range goes beyond what the reader has.
+    guards = [c for c in known if c is not None and reads_in_bounds(inside, c)] + guards
     copy = make_operation(
         f"{tensor.name}.{scope or 'reindexed'}", fresh,
         (_guarded(inside, value, guards, tensor, indices),),

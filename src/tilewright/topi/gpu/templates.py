@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 from tilewright.target.target import Target
 from tilewright.topi.gpu import banded_tiles as banded
 from tilewright.topi.gpu import candidates as gpu
-from tilewright.topi.gpu import depthwise_pixel_tiles as boxes
 from tilewright.topi.gpu import depthwise_plane_gradient as plane_gradient
 from tilewright.topi.gpu import depthwise_plane_products as plane_products
 from tilewright.topi.gpu import depthwise_wgrad_bands as bands
@@ -22,7 +21,7 @@ from tilewright.topi.gpu.pair_tiles import (
     suits_pairs,
     suits_sparse_pairs,
 )
-from tilewright.topi.gpu.pixel_tiles import box_tiles
+from tilewright.topi.gpu.pixel_tiles import box_tiles, suits_boxes
 from tilewright.topi.gpu.plane_band_tiles import plane_band_tiles, suits_plane_bands
 from tilewright.topi.gpu.plane_box_tiles import plane_box_tiles, suits_plane_boxes
 from tilewright.topi.gpu.reductions import reduction_tiles
@@ -35,6 +34,8 @@ from tilewright.topi.pieces.band_tiles import (
     ToeplitzTile,
     WarpTile,
 )
+from tilewright.topi.pieces.pixel_boxes import BoxTile
+from tilewright.topi.pieces.pixel_boxes import form as box_form
 from tilewright.topi.pieces.plane_tiles import PlaneBoxTile
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile, ReductionTile
 from tilewright.topi.pieces.register_tiles import PixelTile, PlaneTile, StripTile
@@ -49,6 +50,7 @@ from tilewright.topi.sketches.banded_gradient import (
 )
 from tilewright.topi.sketches.banded_staged import schedule_banded_staged
 from tilewright.topi.sketches.channel_pairs import schedule_channel_pairs
+from tilewright.topi.sketches.pixel_tiles import schedule_pixel_tiles
 from tilewright.topi.sketches.plane_bands import schedule_plane_bands
 from tilewright.topi.sketches.plane_tiles import schedule_plane_tiles
 from tilewright.topi.sketches.planes import plane_counts, schedule_planes
@@ -124,8 +126,8 @@ GPU = (
              parts.suits_rows),
     Template("gpu.pixels", PixelTile, schedule_registers, _IMAGES, True, True, gpu.pixel_tiles,
              shared=True, form=form, counts=register_counts, types=_FLOATS_AND_BYTES),
-    _cuda("gpu.pixel_tiles", boxes.BoxTile, boxes.declare_boxes, boxes.schedule_boxes, box_tiles,
-          boxes.suits_boxes, last=True, least=90, matrices=False, types=_FLOATS_AND_BYTES),
+    _cuda("gpu.pixel_tiles", BoxTile, None, schedule_pixel_tiles, box_tiles, suits_boxes, last=True,
+          least=90, matrices=False, types=_FLOATS_AND_BYTES, form=box_form),
     _cuda("gpu.channel_pairs", PairTile, None, schedule_channel_pairs, pair_tiles, suits_pairs,
           last=True, least=90),
     _cuda("gpu.sparse_pairs", SparsePairTile, None, schedule_channel_pairs, sparse_pair_tiles,
