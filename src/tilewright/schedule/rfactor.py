@@ -169,8 +169,9 @@ def _check_unscheduled(stage: Stage) -> None:
             )
     for relation in stage.relations:
         if isinstance(relation, Skew):
+            what = "the reduction" if relation.parent.kind == "reduce" else "a data axis"
             raise stage.error(
-                f"rfactor: the reduction was skewed by a data axis ({relation.where})",
+                f"rfactor: {what} was skewed by a data axis ({relation.where})",
                 relation.child,
                 "Use s.cache_write first, whose result has the loops for axes, and pass one of "
                 "these",
