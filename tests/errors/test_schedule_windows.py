@@ -208,6 +208,16 @@ class TestReindex:
             stage="Y", mend="Give a range that has all of its values",
         )  # fmt: skip
 
+    def test_a_range_beyond_an_index_from_memory(self) -> None:
+        x, at = te.placeholder((9,), name="X"), te.placeholder((4,), "int32", name="At")
+        y = te.compute((4,), lambda i: x[at[i]], name="Y")
+        s = te.create_schedule(y.op)
+        whole = te.Range.from_extent(0, 8)
+        refuses(
+            lambda: s.reindex(x, y, [(y.op.axis[0], whole)]), "reads what is not ",
+            stage="Y", mend="Give no range to an axis that stands in what an index is read from",
+        )  # fmt: skip
+
     def test_an_extent_that_nothing_bounds(self) -> None:
         n = te.var("n")
         x = te.placeholder((n,), name="X")

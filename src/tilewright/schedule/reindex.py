@@ -40,8 +40,9 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
     copy takes the condition over, as far as ``axes`` say it.
 
     Raises :class:`ScheduleError` where ``reader`` does not read ``tensor``, or at several indices,
-    where an index does not follow from ``axes``, and where these are not of ``reader``, or without
-    known bounds, or not known to lie in their range.
+    where an index does not follow from ``axes``, where these are not of ``reader``, or without
+    known bounds, or not known to lie in their range, and where an index that is read from memory
+    is not there for all of a range.
     """
     stage, producer = s[reader], s[tensor]
     op = stage.op
@@ -90,6 +91,12 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
     inside.shapes(t.buffer for t in (tensor, *producer.op.inputs))
     for axis in fresh:
         inside.bind(axis.var, const(0), axis.dom.extent if axis.dom is not None else None)
+    for index in indices:
+        if not reads_in_bounds(inside, index):
+            raise stage.error(
+                f"reindex: in a range beyond what the stage reads, {index} reads what is not there",
+                mend="Give no range to an axis that stands in what an index is read from",
+            )
     known = [factored(c, own, values, names) for c in conjuncts(condition)]
     value, guards = _element(producer, tensor, indices)
     # A condition that reads memory says nothing where a range goes beyond what the reader has.
