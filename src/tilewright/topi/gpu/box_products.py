@@ -16,6 +16,7 @@ from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import WARP
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
+from tilewright.topi.epilogue import STEPS
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import (
     ROW,
@@ -68,6 +69,8 @@ _BEHIND, _AHEAD = 1.0, 3
 _CROWD = 8
 #: Of the cache, what is read at once by several SMs counts less.
 _SHARED_READS = 2.2
+#: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
+_LATENCY = 7.0
 #: Bytes of shared memory for barriers, and until swizzled memory begins.
 BARRIERS = 1024
 #: Registers of a thread beside its sums, and of fewer rounds than this the last counts.
@@ -346,6 +349,7 @@ def _time(
     narrow = _NARROW / columns_of(columns // slices)
     rate = 2 * MACHINE.products * MACHINE.clock / (_PRODUCTS + narrow)
     alone = steps * rows * columns * step / rate + rows * columns * size / _STORED
+    alone += arithmetic(p, rows, columns, resident)
     cache = blocks * brought / (_SHARED_READS * CACHE)
     memory = p.bytes / MEMORY
     waves = blocks / (MACHINE.sms * resident)
@@ -353,6 +357,15 @@ def _time(
     shapes = {shape for step in p.epilogue for _, shape in step.tensors}
     begin += _NUMBERS * ("channel" in shapes) + _ADDED * ("output" in shapes)
     return float(micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW))
+
+
+def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:
+    """Microseconds that an SM which holds so many blocks issues what is computed of the results of
+    a tile beyond their sums: nothing of the same block overlaps it."""
+    count = sum(STEPS[step.name].instructions for step in p.epilogue)
+    warps = resident * rows // ROWS * LANES // WARP
+    hidden = 1 + _LATENCY / warps**2
+    return rows * columns * count * hidden / (MACHINE.lanes * MACHINE.clock)
 
 
 def resident_blocks(p: Problem, rows: int, columns: int, shared: int) -> int:
