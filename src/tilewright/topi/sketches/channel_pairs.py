@@ -28,7 +28,7 @@ from tilewright.topi.pieces.pair_cuts import PairCut, check, pair_cut
 from tilewright.topi.pieces.pair_products import as_channel_pairs
 from tilewright.topi.pieces.strip_products import StripProducts
 from tilewright.topi.pieces.strip_tiles import SPARSE_OUTPUTS, PairTile, SparsePairTile
-from tilewright.topi.pieces.tiling import bind, bind_all, thread_axes
+from tilewright.topi.pieces.tiling import bind, bind_all, extent_of, thread_axes
 from tilewright.topi.stages import image_axes, scheduled
 
 #: By type and pixels of a product.
@@ -63,9 +63,9 @@ def schedule_channel_pairs(
         box.pipeline(tile.stages)
     if tile.swizzle:
         box.swizzle(tile.swizzle)
-    seen = (tile.images_per_mma, *cut.seen(tile.high, tile.wide), tile.channels)
-    if len(cut.read) < cut.seen_rows:  # boxes have rows that are padding, too
-        box.align_bounds(box.op.axis[1], seen[1])
+    # Of a tile as high as the image, rows that are padding are not read.
+    rows = (tile.high - tile.rows) * cut.stride[0] + extent_of(s[made.sums].op.reduce_axis[0])
+    seen = (tile.images_per_mma, rows, cut.seen(tile.high, tile.wide)[1], tile.channels)
     box.tensorize(box.op.axis[0], tma_load(seen, kind, swizzle=tile.swizzle))
     return s
 
