@@ -191,7 +191,9 @@ def test_addresses_and_operands_are_made_once():
 @pytest.mark.needs_nvrtc
 def test_a_tile_is_asked_for_before_the_results_of_another_are_stored():
     p = problem((64, 96, 56, 56), (96, 1, 5, 5), padding=2)
-    loop = build(p, PairTile(4, 4, 4, 4, 1, 1, 4, 8, 2), SM_90A).source.rpartition("DepthwiseConv_fragment[")[0]
+    loop = build(p, PairTile(4, 4, 4, 4, 1, 1, 4, 8, 2), SM_90A).source.rpartition(
+        "DepthwiseConv_fragment["
+    )[0]
     assert loop.rindex("tma.load(") < loop.rindex("store_half8(")
 
 
