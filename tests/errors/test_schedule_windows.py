@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.support.misuse import refuses
 
+import tilewright
 from tilewright import te
 from tilewright.schedule import Schedule
 
@@ -48,6 +49,13 @@ def w() -> Windows:
 
 
 class TestSkew:
+    def test_loops_over_skewed_data(self, w: Windows) -> None:
+        w.stage.skew(w.n, by=w.i)
+        refuses(
+            lambda: tilewright.lower(w.s, [w.x, w.f, w.y]), "loops over a data axis that was",
+            stage="Y", axis="n", mend="Call s.cache_write",
+        )  # fmt: skip
+
     def test_by_itself(self, w: Windows) -> None:
         refuses(
             lambda: w.stage.skew(w.n, by=w.n), "an axis does not go by itself",

@@ -188,13 +188,10 @@ class WindowPlan(Plan):
     def skew(self, nest: Nest) -> None:
         dice = self.dice
         data = [leaf for leaf in nest.leaves if leaf.kind == "data"]
-        if not data:
+        places = [k for k, leaf in enumerate(nest.leaves) if leaf.kind == "reduce"]
+        if not data or not places:
             return
-        by, some = dice.pick(data), "data" if dice.chance(25) else "reduce"
-        places = [k for k, x in enumerate(nest.leaves) if x.kind == some and x is not by]
-        if not places:
-            return
-        k = dice.pick(places)
+        by, k = dice.pick(data), dice.pick(places)
         made = self.text.fresh("z")
         how = self.distances()
         self.text.do(f"{made} = {nest.s}.skew({nest.leaves[k].name}, {by.name}{how})")
@@ -202,7 +199,7 @@ class WindowPlan(Plan):
         first, second = by.extent, nest.leaves[k].extent
         extent = relation.scale * (first - 1) + relation.step * (second - 1) + 1 + relation.offset
         exact = by.exact and nest.leaves[k].exact
-        nest.leaves[k] = Leaf(made, some, extent if first and second else 0, exact=exact)
+        nest.leaves[k] = Leaf(made, "reduce", extent if first and second else 0, exact=exact)
 
     def pad(self, nest: Nest, k: int) -> None:
         leaf, whole = nest.leaves[k], self.dice.number(1, 5)

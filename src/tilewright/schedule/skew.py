@@ -23,8 +23,9 @@ def skew(stage: Stage, axis: IterVar, by: IterVar, scale: int, step: int, offset
 
     ``axis`` is a loop of a reduction or, as of what ``rfactor`` makes, another one over data, and
     ``by`` one over data, which stays, and which may be the inner part of a split: ``H`` then goes
-    by the tile. After :func:`~tilewright.schedule.cache.cache_write` a skewed dimension has
-    positions that are no element of the tensor; nobody reads them.
+    by the tile. After a skew of data :func:`~tilewright.schedule.cache.cache_write` has to follow,
+    of whose result a dimension then has positions that are no element of the tensor; nobody reads
+    them.
 
     Raises :class:`ScheduleError` where they are not, or are bound, vectorized or the like, for a
     scale or a step below one and an offset below zero, and where ``H`` exceeds the type of axes.
