@@ -57,6 +57,7 @@ from tilewright.topi.sketches.products import (
     schedule_mma,
 )
 from tilewright.topi.sketches.rows import RowTile, schedule_rows
+from tilewright.topi.sketches.turned import TurnTile, schedule_turned
 from tilewright.topi.sketches.whole_boxes import schedule_whole_boxes
 from tilewright.topi.sketches.winograd import WinogradTile, schedule_winograd
 from tilewright.topi.sketches.winograd import form as winograd_form
@@ -127,6 +128,8 @@ SKETCHES = (
     Template("gpu.column_sums", ColumnSumTile, schedule_column_sums, (), None, True,
              programs.column_sum_tiles, ("cuda", "sim"), shared=True,
              where=programs.suits_columns, operators=(), types=_ANY),
+    Template("gpu.turned", TurnTile, schedule_turned, (), None, True, programs.turn_tiles,
+             ("cuda", "sim"), shared=True, where=programs.suits_turned, operators=(), types=_ANY),
     Template("cpu.loops", Tiling, schedule_cpu, (), None, False, tilings, where=_is_other,
              operators=(), types=_ANY),
     Template("gpu.loops", Tiling, schedule_gpu, (), None, True, programs.loop_tiles,
