@@ -11,8 +11,8 @@ from tilewright import te
 from tilewright.runtime.sass import opcodes
 from tilewright.target.instructions import turned_bytes
 from tilewright.topi import Conv, Declared
-from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile
 from tilewright.topi.nn.pooling import max_pool
+from tilewright.topi.pieces.pixel_boxes import BoxTile
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.quantization import dequantize, quantize
 from tilewright.topi.sketches.loops import schedule_gpu

@@ -7,13 +7,9 @@ from tests.support.depthwise import TOLERANCE, run
 
 import tilewright
 from tilewright.topi import Conv
-from tilewright.topi.gpu.depthwise_pixel_tiles import (
-    BoxTile,
-    declare_boxes,
-    schedule_boxes,
-    suits_boxes,
-)
-from tilewright.topi.gpu.pixel_tiles import box_tiles
+from tilewright.topi.gpu.pixel_tiles import box_tiles, suits_boxes
+from tilewright.topi.pieces.pixel_boxes import BoxTile
+from tilewright.topi.templates import TEMPLATES
 
 #: Of a line of machine code.
 INSTRUCTION = r"^\s*(?:/\*[0-9a-f]+\*/)?\s*(?:@!?U?P\d\s+)?([A-Z]\w*)"
@@ -24,9 +20,10 @@ def problem(image, filter, dtype="float16", pass_="forward", **more):
     return Conv.parse(image, filter, dtype=dtype, layout="NHWC", pass_=pass_, **more)
 
 
-def build(p, tile, target="sim"):
-    d = declare_boxes(p, tile)
-    return tilewright.build(schedule_boxes(d, tile), d.args, target)
+def build(p, tile, target="sim", batch=None):
+    template = TEMPLATES["gpu.pixel_tiles"]
+    d = template.declare(p, tile, batch)
+    return tilewright.build(template.schedule(d, tile), d.args, target)
 
 
 @pytest.mark.parametrize(
@@ -57,8 +54,7 @@ def test_every_edge_is_right_on_the_simulator(p, tile):
 
 def test_batches_may_be_left_to_the_call():
     p, tile = problem((3, 16, 6, 6), (16, 1, 3, 3), padding=1), BoxTile(3, 3, 2, 2, 2, 8)
-    d = declare_boxes(p, tile, tilewright.te.var("n"))
-    assert run(p, tilewright.build(schedule_boxes(d, tile), d.args, "sim")) < TOLERANCE["float16"]
+    assert run(p, build(p, tile, batch=tilewright.te.var("n"))) < TOLERANCE["float16"]
 
 
 @pytest.mark.needs_nvrtc
@@ -83,8 +79,9 @@ def test_tiles_fit_and_each_is_named_once(k, size, dtype):
     target = tilewright.Target.parse(SM_90A)
     tiles = box_tiles(p, target)
     assert len(tiles) == len(set(tiles))
-    declare_boxes(p, tiles[0])
-    schedule_boxes(declare_boxes(p, tiles[-1]), tiles[-1])
+    template = TEMPLATES["gpu.pixel_tiles"]
+    for tile in (tiles[0], tiles[-1]):
+        template.schedule(template.declare(p, tile), tile)
 
 
 @pytest.mark.needs_nvrtc

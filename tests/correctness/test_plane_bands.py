@@ -11,12 +11,10 @@ from tests.support.hopper import skip_unless_hopper
 import tilewright
 from tilewright.ir.errors import LanguageError
 from tilewright.topi import Conv
-from tilewright.topi.gpu.depthwise_plane_bands import (
-    PlaneBandTile,
-    band_cut,
-    declare_plane_bands,
-    row_conflicts,
-)
+from tilewright.topi.declare import declare
+from tilewright.topi.pieces.plane_band_cuts import band_cut, row_conflicts
+from tilewright.topi.pieces.strip_tiles import PlaneBandTile
+from tilewright.topi.sketches.plane_bands import schedule_plane_bands
 from tilewright.topi.templates import TEMPLATES, templates
 
 SM_90A = tilewright.Target.parse("cuda -arch=sm_90a")
@@ -27,10 +25,14 @@ def problem(image, filter, dtype="float16", pass_="forward", **more):
     return Conv.parse(image, filter, dtype=dtype, pass_=pass_, **more)
 
 
+def schedule(p, tile, batch=None):
+    d = TEMPLATE.declare(p, tile, batch)
+    return TEMPLATE.schedule(d, tile), d.args
+
+
 def build(p, tile, target="sim", batch=None):
     assert TEMPLATE.fits(p, SM_90A)
-    d = TEMPLATE.declare(p, tile, batch)
-    return tilewright.build(TEMPLATE.schedule(d, tile), d.args, target)
+    return tilewright.build(*schedule(p, tile, batch), target)
 
 
 @pytest.mark.parametrize("boxed", [1, 0])
@@ -149,11 +151,11 @@ def test_tiles_of_the_library_are_right():
 def test_more_strips_and_groups_than_a_product_has_rows_are_an_error():
     p = problem((2, 4, 8, 8), (4, 1, 3, 3))
     with pytest.raises(LanguageError, match="strips by groups .* 1 to 16, not 8 by 4"):
-        TEMPLATE.declare(p, PlaneBandTile(1, 8, 4))
+        schedule(p, PlaneBandTile(1, 8, 4))
     with pytest.raises(LanguageError, match="powers of two .* not 3 by 1"):
-        TEMPLATE.declare(p, PlaneBandTile(1, 3, 1))
+        schedule(p, PlaneBandTile(1, 3, 1))
     with pytest.raises(LanguageError, match="rows is 0, where 1 is the least"):
-        declare_plane_bands(p, PlaneBandTile(0, 8, 1))
+        schedule_plane_bands(declare(p), PlaneBandTile(0, 8, 1))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_more_strips_and_groups_than_a_product_has_rows_are_an_error():
 )
 def test_problems_without_bands_are_an_error(p):
     with pytest.raises(LanguageError, match="has no products with bands"):
-        TEMPLATE.declare(p, PlaneBandTile())
+        schedule(p, PlaneBandTile())
 
 
 @pytest.mark.parametrize("name", ["gpu.plane_bands", "gpu.channel_pairs", "gpu.sparse_pairs"])

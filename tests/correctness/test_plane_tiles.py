@@ -9,7 +9,7 @@ from tests.support.hopper import skip_unless_hopper
 
 import tilewright
 from tilewright.topi import Conv
-from tilewright.topi.gpu.depthwise_plane_tiles import PlaneBoxTile, plane_cut
+from tilewright.topi.pieces.plane_tiles import PlaneBoxTile, plane_cut
 from tilewright.topi.templates import TEMPLATES
 
 SM_90A = tilewright.Target.parse("cuda -arch=sm_90a")

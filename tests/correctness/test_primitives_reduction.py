@@ -10,6 +10,7 @@ from tests.support.schedules import assert_computes, everywhere, integers, on_cp
 
 import tilewright
 from tilewright import te
+from tilewright.arith.conditions import conjuncts
 from tilewright.ir.expr import Call
 from tilewright.ir.stmt import Allocate
 from tilewright.ir.visit import walk
@@ -67,6 +68,40 @@ class TestRfactor:
         partial = s.rfactor(b, k)
         assert partial.op.reduce_axis == ()
         assert_computes(s, [a, b], [X], X.sum(1), target)
+
+    @on_cpu
+    def test_of_two_axes_leaves_out_what_adds_nothing(self, target: str) -> None:
+        a = te.placeholder((M, 6, 5, 9), name="A")
+        k, m, n = (
+            te.reduce_axis((0, extent), name) for extent, name in ((6, "k"), (5, "m"), (9, "n"))
+        )
+        b = te.compute(
+            (M,),
+            lambda i: te.sum(a[i, k, m, n], axis=[k, m, n], where=te.all(k + m < 7, n < i, m <= i)),
+            name="B",
+        )
+        s = te.create_schedule(b.op)
+        partial = s.rfactor(b, [k, m], -1)
+        assert [int(e) for e in partial.shape] == [M, 6, 5]
+        assert [axis.name for axis in s[partial].op.reduce_axis] == ["n"]
+        (i,), (k, m) = s[b].op.axis, s[b].op.reduce_axis
+        found = {str(c) for c in conjuncts(s[b].op.body[0].condition)}
+        assert found == {str(k.var + m.var < 7), str(m.var <= i.var)}
+        x = integers(M, 6, 5, 9)
+        at = np.indices(x.shape)
+        inside = (at[1] + at[2] < 7) & (at[3] < at[0]) & (at[2] <= at[0])
+        assert_computes(s, [a, b], [x], (x * inside).sum((1, 2, 3)), target)
+
+    @on_cpu
+    def test_a_condition_that_reads_memory_is_said_once(self, target: str) -> None:
+        a, c = te.placeholder((M, 6, 9), name="A"), te.placeholder((6,), "int32", name="C")
+        k, n = te.reduce_axis((0, 6), "k"), te.reduce_axis((0, 9), "n")
+        b = te.compute((M,), lambda i: te.sum(a[i, k, n], axis=[k, n], where=c[k] > 0), name="B")
+        s = te.create_schedule(b.op)
+        s.rfactor(b, k)
+        assert c not in s[b].op.inputs
+        x, y = integers(M, 6, 9), integers(6, type="int32", seed=1)
+        assert_computes(s, [a, c, b], [x, y], x.sum(2) @ (y > 0), target)
 
     @on_cpu
     def test_as_vector_lanes(self, target: str) -> None:

@@ -1,4 +1,4 @@
-"""Windows become matrices by four primitives, and compute what they did."""
+"""Windows become matrices by schedule primitives, and compute what they did."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import tilewright
 from tilewright import te
 from tilewright.arith.conditions import conjuncts
 from tilewright.ir.errors import VerificationError
-from tilewright.ir.expr import Reduce
-from tilewright.ir.visit import free_vars
+from tilewright.ir.expr import Load, Reduce, Select
+from tilewright.ir.visit import distinct, free_vars
 from tilewright.lower.pipeline import form
 
 ROWS = 3
@@ -90,7 +90,7 @@ class Convolution:
         i = stage.pad_to(stage.op.axis[1], w.tile)
         _, inner = stage.split(i, w.tile)
         j = stage.skew(
-            stage.op.reduce_axis[0], inner, scale=w.stride, step=w.dilation, offset=w.offset
+            stage.op.reduce_axis[-1], inner, scale=w.stride, step=w.dilation, offset=w.offset
         )
         return inner, stage.pad_to(j, w.whole)
 
@@ -145,6 +145,34 @@ def test_products_with_a_banded_matrix(w: Window, target: str) -> None:
     assert str(body.condition) == "True"
     c.bind(target)
     assert_computes(c.s, c.args, c.inputs, c.expected, target)
+
+
+@pytest.mark.parametrize("terms", [1, 3])
+@some_everywhere
+def test_products_of_tf32_with_a_banded_matrix(w: Window, target: str, terms: int) -> None:
+    """Factors in parts, copied between zeros; sums of each chunk are added in another stage."""
+    c = Convolution(w)
+    s = c.s
+    of_image, of_filter = s.in_tf32(c.y, terms)
+    s[of_image].compute_inline()
+    _, j = c.skewed()
+    s[c.y].split(j, 4)
+    total = s.cache_write(c.y, "local")
+    n, tile, i = s[total].op.axis
+    term, jo, ji = s[total].op.reduce_axis
+    x_part, f_part = ((term + 1) // 2, (term + 1) % 2) if terms == 3 else (term, term)
+    j = jo.var * 4 + ji.var
+    matrix = s.reindex(of_filter, total, [f_part, i, j])
+    s[of_filter].compute_inline()
+    seen = s.reindex(of_image, total, [x_part, n, tile.var * (w.tile * w.stride) + j])
+    loaded = s.reindex(c.x, seen, s[seen].op.axis[1:])
+    assert sum(isinstance(e, Select) for e in distinct(s[seen].op.body[0])) == (terms == 3)
+    s[total].guard_by_zeros(matrix, seen, over={matrix: [i, ji], seen: [i, jo, ji]}, finite=True)
+    chunks = s.rfactor(total, s[total].op.reduce_axis[1])
+    assert {t.name for t in s[chunks].op.inputs} == {matrix.name, seen.name}
+    assert [t.name for t in s[loaded].op.inputs] == ["X"]
+    c.bind(target)
+    assert_computes(s, c.args, c.inputs, c.expected, target)
 
 
 @on_two
@@ -245,6 +273,88 @@ def test_an_inlined_image_is_copied_with_its_padding() -> None:
     a = integers(9)
     want = np.convolve(a, np.ones(3, "float32"), "same")
     assert_computes(s, [x, y], [a], want, "llvm")
+
+
+def test_a_channel_is_skewed_by_itself_and_copied_with_its_neighbour() -> None:
+    """A sum over one tap and both channels of a pair: products of a matrix that is zero between
+    them."""
+    x, f = (te.placeholder(shape, name=name) for shape, name in (((6, 8), "X"), ((8,), "F")))
+    k = te.reduce_axis((0, 1), "k")
+    y = te.compute((6, 8), lambda i, c: te.sum(x[i, c] * f[c], axis=k), name="Y")
+    s = te.create_schedule(y.op)
+    _, own = s[y].split(y.op.axis[1], 2)
+    _, one = s[y].split(k, 1)
+    s[y].skew(one, by=own)
+    total = s.cache_write(y, "local")
+    i, pair, own = s[total].op.axis
+    _, other = s[total].op.reduce_axis
+    seen = s.reindex(x, total, [i, pair, other])
+    matrix = s.reindex(f, total, [pair, other, own])
+    s[total].guard_by_zeros(seen, matrix, over=[other, own], finite=True)
+    assert [int(e) for e in seen.shape] == [6, 4, 2]
+    a, b = integers(6, 8), integers(8, seed=1)
+    assert_computes(s, [x, f, y], [a, b], a * b, "llvm")
+
+
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 3), (3, 2)])
+@on_two
+def test_sums_along_diagonals_of_products(stride: int, dilation: int, target: str) -> None:
+    """Each element of one factor by each of the other, over images: what a tap is, is the sum of a
+    diagonal of these."""
+    images, out, taps = 7, 6, 4
+    width = (out - 1) * stride + (taps - 1) * dilation + 1
+    x, y = (te.placeholder((images, w), name=n) for w, n in ((width, "X"), (out, "Y")))
+    n, o = te.reduce_axis((0, images), "n"), te.reduce_axis((0, out), "o")
+    d = te.compute(
+        (taps,),
+        lambda k: te.sum(x[n, o * stride + k * dilation] * y[n, o], axis=[n, o]),
+        name="D",
+    )
+    s = te.create_schedule(d.op)
+    part = s.rfactor(d, o, -1)
+    k, o = s[part].op.axis
+    s[part].skew(k, o, scale=stride, step=dilation, offset=3)
+    made = s.cache_write(part, "local" if target == "llvm" else "global")
+    w, o = s[made].op.axis
+    (n,) = s[made].op.reduce_axis
+    one, other = s.reindex(x, made, [n, w]), s.reindex(y, made, [n, o])
+    assert {t.name for t in s[made].op.inputs} == {one.name, other.name}
+    s[part].compute_inline()
+    if target != "llvm":
+        for stage in s.stages:
+            if stage.op.axis and stage.attachment.kind == "root":
+                stage.bind(stage.leaf_iter_vars[0], te.thread_axis("blockIdx.x"))
+                stage.set_scope("global")
+    a, b = integers(images, width), integers(images, out, seed=1)
+    want = [
+        sum((a[:, i * stride + t * dilation] * b[:, i]).sum() for i in range(out))
+        for t in range(taps)
+    ]
+    assert_computes(s, [x, y, d], [a, b], np.array(want, "float32"), target)
+
+
+def test_a_copy_may_have_more_than_is_read() -> None:
+    x = te.placeholder((9,), name="X")
+    y = te.compute((9,), lambda i: x[i] * 2.0, name="Y")
+    s = te.create_schedule(y.op)
+    copy = s.reindex(x, y, [(y.op.axis[0], te.Range.from_extent(-3, 16))])
+    assert [int(e) for e in copy.shape] == [16]
+    a = integers(9)
+    assert_computes(s, [x, y], [a], a * 2, "llvm")
+
+
+def test_a_copy_has_no_condition_that_follows_from_another() -> None:
+    x = te.placeholder((9,), name="X")
+    padded = te.compute((12,), lambda i: te.if_then_else(i >= 3, x[i - 3], 0.0), name="P")
+    y = te.compute((12,), lambda i: te.if_then_else(i >= 1, padded[i], 0.0), name="Y")
+    s = te.create_schedule(y.op)
+    s[padded].compute_inline()
+    copy = s.reindex(padded, y, y.op.axis)
+    (at,) = s[copy].op.axis
+    assert str(s[copy].op.body[0].condition) == str(at.var >= 3)
+    assert isinstance(s[y].op.body[0], Load)  # the copy is zero where its reader was
+    a = integers(9)
+    assert_computes(s, [x, y], [a], np.pad(a, (3, 0)), "llvm")
 
 
 def test_a_sum_leaves_out_tiles_of_zeros() -> None:

@@ -13,8 +13,8 @@ from tilewright.select.choice import choose
 from tilewright.target import Target
 from tilewright.topi import Conv, Conv3d, Gemm
 from tilewright.topi.cpu.candidates import features
-from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile
 from tilewright.topi.nn.depthwise_byte_dots import DotDeclaration
+from tilewright.topi.pieces.pixel_boxes import BoxTile
 from tilewright.topi.templates import TEMPLATES, candidates, default_schedule, templates
 
 TARGETS = [

@@ -12,7 +12,7 @@ from tilewright.select.choice import choose
 from tilewright.select.profile_cache import ProfileCache
 from tilewright.target import Target
 from tilewright.topi import Conv
-from tilewright.topi.gpu.depthwise_row_products import RowProductTile
+from tilewright.topi.pieces.row_product_cuts import RowProductTile
 from tilewright.topi.templates import TEMPLATES
 
 TEMPLATE = TEMPLATES["gpu.row_products"]

@@ -14,7 +14,7 @@ from tilewright.target import Target
 from tilewright.target.devices import gpu
 from tilewright.topi import Conv
 from tilewright.topi.gpu.banks import bank_conflicts
-from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile
+from tilewright.topi.pieces.pixel_boxes import BoxTile
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
 from tilewright.topi.templates import TEMPLATES
 

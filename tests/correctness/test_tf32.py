@@ -49,7 +49,13 @@ def applied(name: str, x: np.ndarray, target: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "target", ["llvm", "sim", pytest.param("cuda", marks=pytest.mark.needs_cuda)]
+    "target",
+    [
+        "llvm",
+        "sim",
+        pytest.param("opencl", marks=pytest.mark.needs_opencl),
+        pytest.param("cuda", marks=pytest.mark.needs_cuda),
+    ],
 )
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_target_keeps_the_same_bits(name: str, target: str) -> None:

@@ -299,6 +299,15 @@ class TestRfactor:
             stage="B", axis="i", mend="The reduction's loops are k",
         )  # fmt: skip
 
+    @pytest.mark.parametrize("times", [0, 2])
+    def test_of_no_axis_and_of_one_twice(self, times: int) -> None:
+        s, _, b, _ = sums()
+        refuses(
+            lambda: s.rfactor(b, [b.op.reduce_axis[0]] * times),
+            f"rfactor: got {times} axes, of which {min(times, 1)} are different",
+            stage="B", mend="each once",
+        )  # fmt: skip
+
     def test_of_an_axis_that_was_split(self) -> None:
         s, _, b, _ = sums()
         k = b.op.reduce_axis[0]

@@ -1,4 +1,4 @@
-"""Misuse of skew, pad_to, reindex and guard_by_zeros."""
+"""Misuse of skew, pad_to, reindex, guard_by_zeros and in_tf32."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.support.misuse import refuses
 
+import tilewright
 from tilewright import te
 from tilewright.schedule import Schedule
 
@@ -48,10 +49,17 @@ def w() -> Windows:
 
 
 class TestSkew:
-    def test_a_data_axis(self, w: Windows) -> None:
+    def test_loops_over_skewed_data(self, w: Windows) -> None:
+        w.stage.skew(w.n, by=w.i)
         refuses(
-            lambda: w.stage.skew(w.n, by=w.i), "a data axis would be skewed",
-            stage="Y", axis="n", mend="Skew an axis of the reduction (k); rfactor makes data axes",
+            lambda: tilewright.lower(w.s, [w.x, w.f, w.y]), "loops over a data axis that was",
+            stage="Y", axis="n", mend="Call s.cache_write",
+        )  # fmt: skip
+
+    def test_by_itself(self, w: Windows) -> None:
+        refuses(
+            lambda: w.stage.skew(w.n, by=w.n), "an axis does not go by itself",
+            stage="Y", axis="n", mend="Name another data axis",
         )  # fmt: skip
 
     def test_by_an_axis_of_the_reduction(self, w: Windows) -> None:
@@ -200,6 +208,24 @@ class TestReindex:
             stage="Y", mend="The scopes are",
         )  # fmt: skip
 
+    @pytest.mark.parametrize(("first", "extent"), [(1, 5), (0, 4), (-3, 7)])
+    def test_a_range_that_lacks_a_value(self, w: Windows, first: int, extent: int) -> None:
+        whole = te.Range.from_extent(first, extent)
+        refuses(
+            lambda: w.s.reindex(w.f, w.y, [(w.k, whole)]), "k is not known to lie in the",
+            stage="Y", mend="Give a range that has all of its values",
+        )  # fmt: skip
+
+    def test_a_range_beyond_an_index_from_memory(self) -> None:
+        x, at = te.placeholder((9,), name="X"), te.placeholder((4,), "int32", name="At")
+        y = te.compute((4,), lambda i: x[at[i]], name="Y")
+        s = te.create_schedule(y.op)
+        whole = te.Range.from_extent(0, 8)
+        refuses(
+            lambda: s.reindex(x, y, [(y.op.axis[0], whole)]), "reads what is not ",
+            stage="Y", mend="Give no range to an axis that stands in what an index is read from",
+        )  # fmt: skip
+
     def test_an_extent_that_nothing_bounds(self) -> None:
         n = te.var("n")
         x = te.placeholder((n,), name="X")
@@ -278,4 +304,49 @@ class TestGuardByZeros:
             lambda: w.s[total].guard_by_zeros(matrix, image, finite=True),
             "guard_by_zeros: the stage was already scheduled",
             stage="Y.local", mend="Call guard_by_zeros before split",
+        )  # fmt: skip
+
+    def test_over_axes_for_what_is_no_operand(self, w: Windows) -> None:
+        total, matrix, image = w.banded()
+        axis = w.s[total].op.axis[2]
+        refuses(
+            lambda: w.s[total].guard_by_zeros(matrix, over={image: [axis]}, finite=True),
+            "which is no operand", stage="Y.local", mend="Name it among the operands",
+        )  # fmt: skip
+
+
+class TestInTF32:
+    @pytest.mark.parametrize("terms", [0, 2, 4, None])
+    def test_another_number_of_terms(self, w: Windows, terms: Any) -> None:
+        refuses(
+            lambda: w.s.in_tf32(w.y, terms), "the sum of 1 or of 3 of TF32",
+            stage="Y", mend="Give 3, or 1",
+        )  # fmt: skip
+
+    def test_a_maximum(self) -> None:
+        w = Windows(reducer=te.max)
+        refuses(
+            lambda: w.s.in_tf32(w.y, 3), "the stage is no sum",
+            stage="Y", mend="Pass the tensor that te.sum makes",
+        )  # fmt: skip
+
+    def test_another_type(self) -> None:
+        w = Windows("float64")
+        refuses(
+            lambda: w.s.in_tf32(w.y, 3), "is no product of two elements of float32",
+            stage="Y", mend="Sum products of what is read as it is",
+        )  # fmt: skip
+
+    def test_twice(self, w: Windows) -> None:
+        w.s.in_tf32(w.y, 3)
+        refuses(
+            lambda: w.s.in_tf32(w.y, 3), "is no product of two elements of float32",
+            stage="Y", mend="Sum products of what is read as it is",
+        )  # fmt: skip
+
+    def test_after_the_loops(self, w: Windows) -> None:
+        w.stage.split(w.i, 8)
+        refuses(
+            lambda: w.s.in_tf32(w.y, 3), "in_tf32: the stage was already scheduled",
+            stage="Y", mend="Call in_tf32 first",
         )  # fmt: skip

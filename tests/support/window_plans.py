@@ -6,6 +6,7 @@ that are indexed by their axes; loops of others are skewed and padded as they ar
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tests.support.gpu_plans import GPUPlan
@@ -17,6 +18,9 @@ from tilewright.ir.expr import Expr, IntImm, Load, Reduce
 from tilewright.ir.visit import distinct, free_vars
 from tilewright.schedule import Stage
 from tilewright.te import ComputeOp
+
+#: The largest integer up to which TF32 has all.
+TF32 = 2048
 
 
 class WindowPlan(Plan):
@@ -36,11 +40,29 @@ class WindowPlan(Plan):
     def caches(self) -> None:
         super().caches()
         for stage in list(self.s.stages):
+            if isinstance(stage.op, ComputeOp) and self.dice.chance(40):
+                self.in_tf32(stage)
+        for stage in list(self.s.stages):
             if isinstance(stage.op, ComputeOp) and self.dice.chance(60):
                 self.redeclare(stage)
         for stage in list(self.s.stages):
             if isinstance(stage.op, ComputeOp) and self.dice.chance(45):
                 self.reindex(stage)
+
+    def in_tf32(self, stage: Stage) -> None:
+        """Products of parts: exact where a factor has none that is small, one where both do."""
+        known = {
+            t.name: max(abs(t.low), abs(t.high)) for t in (*self.graph.inputs, *self.graph.made)
+        }
+        sizes = [known.get(self.tensors.get(t.buffer, ""), math.inf) for t in stage.op.inputs]
+        if not sizes or self.graph.wild or min(sizes) > TF32:
+            return
+        terms = 1 if max(sizes) <= TF32 and self.dice.chance(50) else 3
+        parts = [self.text.fresh("P"), self.text.fresh("P")]
+        name = self.tensors[stage.op.outputs[0].buffer]
+        if self.attempt(f"{', '.join(parts)} = s.in_tf32({name}, {terms})"):
+            for part in parts:
+                self.tensors[self.text[part].buffer] = part
 
     def redeclare(self, stage: Stage) -> None:
         """Declare a stage over loops that are skewed and padded."""
@@ -52,7 +74,11 @@ class WindowPlan(Plan):
         names = [self.tensors[t.buffer] for t in op.outputs]
         s = f"s[{names[0]}]"
         by, factor = self.text.fresh("y"), dice.number(1, 5)
-        self.text.do(f"{by} = {s}.op.axis[{dice.number(0, len(op.axis) - 1)}]")
+        k = dice.number(0, len(op.axis) - 1)
+        self.text.do(f"{by} = {s}.op.axis[{k}]")
+        if len(op.axis) > 1 and dice.chance(25):
+            other = f"{s}.op.axis[{k - 1}]"
+            self.text.do(f"{s}.skew({other}, {by}{self.distances()})")
         if dice.chance(75):
             self.text.do(f"{by} = {s}.pad_to({by}, {factor * dice.number(1, 2)})")
             self.text.do(f"_, {by} = {s}.split({by}, {factor})")
@@ -112,9 +138,14 @@ class WindowPlan(Plan):
         if made and isinstance(body, Reduce) and not self.graph.wild:
             own = [f"s[{name}].op.axis[{k}]" for k in range(len(op.axis))]
             own += [f"s[{name}].op.reduce_axis[{k}]" for k in range(len(body.axes))]
-            over = ", ".join(dice.some(own, 50))
+            over = f"[{', '.join(dice.some(own, 50))}]"
+            if dice.chance(30):
+                each = [
+                    f"{copy}: [{', '.join(dice.some(own, 50))}]" for copy in dice.some(made, 80)
+                ]
+                over = f"{{{', '.join(each)}}}"
             more = f", around=[{', '.join(dice.some(own, 50))}]" if dice.chance(40) else ""
-            line = f"s[{name}].guard_by_zeros({', '.join(made)}, over=[{over}], finite=True{more})"
+            line = f"s[{name}].guard_by_zeros({', '.join(made)}, over={over}, finite=True{more})"
             self.attempt(line)
 
     def axes_of(self, stage: Stage, name: str, indices: tuple[Expr, ...]) -> list[str]:
@@ -132,6 +163,10 @@ class WindowPlan(Plan):
             else:
                 found += [own[v] for v in free_vars(index) if v in own]
         found += dice.some(list(own.values()), 15)
+        if found and dice.chance(15):
+            k = dice.number(0, len(found) - 1)
+            whole = f"te.Range.from_extent({-dice.number(0, 3)}, {dice.number(8, 24)})"
+            found[k] = f"({found[k]}, {whole})"
         unique = list(dict.fromkeys(found))
         return dice.shuffled(unique) if dice.chance(50) else unique
 

@@ -13,15 +13,15 @@ import math
 from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import Call, Expr
-from tilewright.ir.ops import Value, absolute, as_expr, cast, const, mul, select, sub
+from tilewright.ir.ops import Value, absolute, add, as_expr, cast, const, mul, select, sub
 
 #: The functions by the names of their calls.
 TF32_FUNCTIONS = ("round_tf32", "truncate_tf32")
 
-# In float64, of 53 bits: the factor of Veltkamp's split that leaves 11 of them; what moves a value
-# halfway between two of 11 bits away from zero; and a little less than 1, by which the next of 11
-# bits towards zero is nearest (it is 1/2047 to 1/1024 less).
-_SPLIT, _AWAY, _BELOW = 2.0**42 + 1, 1 + 2.0**-40, 1 - 6e-4
+# In float64, of 53 bits: what a value is lengthened by so that 11 of them are left; what moves a
+# value halfway between two of 11 bits away from zero; and a little less than 1, by which the next
+# of 11 bits towards zero is nearest (it is 1/2047 to 1/1024 less).
+_LONGER, _AWAY, _BELOW = 2.0**42, 1 + 2.0**-40, 1 - 6e-4
 
 
 def round_tf32(x: Value) -> Expr:
@@ -64,7 +64,8 @@ def in_arithmetic(name: str, x: Expr) -> Expr:
 
 
 def _nearest(x: Expr) -> Expr:
-    """The nearest number of 11 bits (Dekker, "A floating-point technique...", 1971)."""
+    """The nearest number of 11 bits, where products and sums are contracted, too: a product with a
+    power of two is exact, and its last bit is the last of those that are left."""
     away = mul(x, const(_AWAY, x.dtype))
-    scaled = mul(away, const(_SPLIT, x.dtype))
-    return sub(scaled, sub(scaled, away))
+    longer = mul(away, const(_LONGER, x.dtype))
+    return sub(add(away, longer), longer)

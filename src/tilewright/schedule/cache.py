@@ -14,7 +14,15 @@ from tilewright.ir.expr import Cast, Expr, Load, Reduce, Var, load
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import add, cast, floordiv, floormod, mul
 from tilewright.ir.visit import rewrite_exprs, substitute
-from tilewright.schedule.relations import Fuse, Pad, Split, consumed, pass_extents, pass_values
+from tilewright.schedule.relations import (
+    Fuse,
+    Pad,
+    Skew,
+    Split,
+    consumed,
+    pass_extents,
+    pass_values,
+)
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp, Operation
@@ -165,6 +173,9 @@ def _relaid(
             places[relation.fused] = add(whole, places[relation.inner])
         elif isinstance(relation, Pad) and relation.parent in places:
             places[relation.child] = places[relation.parent]
+        elif isinstance(relation, Skew) and relation.parent in places:
+            far = add(mul(places[relation.by], relation.scale), relation.offset)
+            places[relation.child] = add(far, mul(places[relation.parent], relation.step))
     fresh = _fresh_axes([f"{a.name}.c" for a in leaves], tuple(extents[a] for a in leaves))
     values: dict[IterVar, Expr] = {a: f.var for a, f in zip(leaves, fresh, strict=True)}
     values |= {a: a.var for a in stage.leaf_iter_vars if a.kind != "data"}

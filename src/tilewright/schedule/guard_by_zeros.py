@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.arith.conditions import conjuncts, inequality_form
 from tilewright.arith.safe_reads import unproved_reads
-from tilewright.ir.expr import Expr, IntImm, Load, Mul, Reduce, Var
+from tilewright.ir.expr import Cast, Expr, IntImm, Load, Mul, Reduce, Var
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import const, logical_and
 from tilewright.ir.visit import free_vars
 from tilewright.schedule.cache import replace_output
 from tilewright.schedule.loops_as_axes import expanded
-from tilewright.schedule.reindex import converted, zero_unless
 from tilewright.schedule.stage import Stage
+from tilewright.schedule.zeros import zero_unless, zero_with
 from tilewright.te.operation import ComputeOp
 from tilewright.te.tensor import Tensor
 
@@ -35,18 +35,19 @@ def guard_by_zeros(
     :func:`~tilewright.schedule.reindex.reindex` makes them. With ``over``, axes of the declaration,
     the sum goes on to leave out what is zero for all of them: the condition is what the old one,
     and the zeros of ``operands``, say where each of these axes is at its best; an axis of the sum
-    for which that is a number begins and ends there. What that comes to where axes of ``around``
-    are at their best too is said beside it: of the loops outside of these it then tells in which
-    iterations nothing counts, so that nothing is copied for them. The axes of the sum are those of
-    ``op.reduce_axis`` afterwards.
+    for which that is a number begins and ends there. What is about none of them stays. A mapping
+    from operands has axes for the zeros of each. What the condition comes to where axes of
+    ``around`` are at their best too is said beside it: of the loops outside of these it then tells
+    in which iterations nothing counts, so that nothing is copied for them. The axes of the sum are
+    those of ``op.reduce_axis`` afterwards.
 
     **This changes results where a factor is not finite**: zero times infinity is NaN, and spreads
     to elements that did not read it. ``finite=True`` says that they are, or that this is allowed;
     products of integers need no promise.
 
     Raises :class:`ScheduleError` where the stage is no sum of products with ``operands``, where
-    part of the condition is about none of their zeros, where other factors would be read out of
-    bounds without it, and without ``finite`` for floats.
+    part of the condition is about none of their zeros and does not stay, where other factors would
+    be read out of bounds without it, and without ``finite`` for floats.
     """
     op = stage.op
     stage.unused("guard_by_zeros")
@@ -72,7 +73,16 @@ def guard_by_zeros(
             "operator allows it",
         )
     factors = _factors(body.source[0])
+    own = over if isinstance(over, Mapping) else dict.fromkeys(operands, over)
+    for other in own.keys() - set(operands):
+        raise stage.error(
+            f"guard_by_zeros: over says axes for {other!r}, which is no operand",
+            mend="Name it among the operands",
+        )
+    each = {operand: _axes(stage, own.get(operand, ()), "over") for operand in operands}
+    axes = set[Var]().union(*each.values())
     zero: list[Expr] = []
+    said: list[tuple[Expr, set[Var]]] = []
     for operand in operands:
         reads = [f for f in factors if f.buffer is operand.buffer]
         if not reads:
@@ -81,7 +91,9 @@ def guard_by_zeros(
                 f"guard_by_zeros: {operand.name!r} is no factor of the products",
                 mend=f"Factors that are read as they are: {names}",
             )
-        zero += zero_unless(stage.schedule, reads[0])
+        conditions = zero_unless(stage.schedule, reads[0])
+        zero += conditions
+        said += [(c, each[operand]) for c in conditions]
 
     analyzer = Analyzer()
     analyzer.shapes(t.buffer for t in (*op.inputs, *op.outputs))
@@ -90,17 +102,18 @@ def guard_by_zeros(
         analyzer.bind(root.var, root.dom.min, root.dom.extent)
     old = [c for c in conjuncts(body.condition) if not isinstance(c, IntImm)]
     with analyzer.assume(logical_and(*zero)):
-        left = [c for c in old if not analyzer.prove(c)]
+        staying = [c for c in old if axes and axes.isdisjoint(free_vars(c))]
+        left = [c for c in old if c not in staying and not analyzer.prove(c)]
     if left:
         raise stage.error(
             f"guard_by_zeros: where {left[0]} does not hold, no operand is known to be zero",
             mend="Use s.reindex on the factor that the condition is about, with all axes that "
             "stand in it, and name its copy among the operands",
         )
-    axes, more = _axes(stage, over, "over"), _axes(stage, around, "around")
+    more = _axes(stage, around, "around")
     kept: list[Expr] = []
-    for condition in (*old, *zero) if axes else ():
-        best = analyzer.simplify(_relaxed(analyzer, condition, axes))
+    for condition, free in (*((c, axes) for c in old), *said) if axes else ():
+        best = analyzer.simplify(_relaxed(analyzer, condition, free))
         with analyzer.assume(logical_and(*kept)):
             if not analyzer.prove(best):
                 kept.append(best)
@@ -150,15 +163,18 @@ def _says(analyzer: Analyzer, condition: Expr, axis: IterVar) -> bool:
 
 
 def _factors(product: Expr) -> list[Load]:
-    """The elements of tensors that a product is of, each at most converted."""
+    """The elements of tensors with which a product is zero."""
     found: list[Load] = []
     waiting = [product]
     while waiting:
-        e = converted(waiting.pop())
-        if isinstance(e, Mul):
+        e = waiting.pop()
+        while isinstance(e, Cast):
+            e = e.value
+        read = zero_with(e)
+        if read is not None:
+            found.append(read)
+        elif isinstance(e, Mul):
             waiting += [e.a, e.b]
-        elif isinstance(e, Load):
-            found.append(e)
     return found
 
 

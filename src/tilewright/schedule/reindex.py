@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.arith.conditions import conjuncts
+from tilewright.arith.conditions import conjuncts, inequality_form
 from tilewright.arith.factor import factored
 from tilewright.arith.safe_reads import reads_in_bounds
 from tilewright.ir.buffer import SCOPES, Buffer
-from tilewright.ir.expr import Cast, Expr, FloatImm, IntImm, Load, Reduce, Select, Var
+from tilewright.ir.expr import Expr, Load, Reduce, Select, Var
 from tilewright.ir.expr import load as read_at
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import add, as_index, const, if_then_else, logical_and, sub
@@ -19,6 +18,7 @@ from tilewright.ir.visit import distinct, free_vars, rewrite_exprs, substitute, 
 from tilewright.schedule.cache import make_operation, replace_output
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
+from tilewright.schedule.zeros import is_zero, zero_unless, zero_with
 from tilewright.te.operation import ComputeOp
 from tilewright.te.tensor import Tensor
 
@@ -29,17 +29,20 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
     ``axes`` are axes of the declaration of ``reader``, or sums of multiples of them. With ``[ii,
     j]``, ``C[ii] = sum(X[j] * F[j - ii], j, where=0 <= j - ii < K)`` becomes ``T[ii, j] = F[j -
     ii] if 0 <= j - ii < K else 0`` and ``C[ii] = sum(X[j] * T[ii, j], ...)``: a matrix that has an
-    element of ``F`` several times. A dimension begins at the least value of its axis. The copy is
-    zero where it would read what is not there, and where a condition of the reader, as far as
-    ``axes`` say it, does not hold: nobody reads it there. Of an inlined ``tensor`` it is a copy of
-    what that is made of.
+    element of ``F`` several times. Axes that are equal wherever the condition of the reader holds
+    may stand for each other. A dimension begins at the least value of its axis; a pair of one and a
+    :class:`~tilewright.ir.itervar.Range` that has all of its values is a dimension of that range.
+    The copy is zero where it would read what is not there, and where a condition of the reader, as
+    far as ``axes`` say it, does not hold: nobody reads it there. Of an inlined ``tensor`` it is a
+    copy of what that is made of.
 
     Where ``reader`` is no reduction, but a choice between an element of ``tensor`` and zero, the
     copy takes the condition over, as far as ``axes`` say it.
 
     Raises :class:`ScheduleError` where ``reader`` does not read ``tensor``, or at several indices,
-    where an index does not follow from ``axes``, and where these are not of ``reader``, or without
-    known bounds.
+    where an index does not follow from ``axes``, where these are not of ``reader``, or without
+    known bounds, or not known to lie in their range, and where an index that is read from memory
+    is not there for all of a range.
     """
     stage, producer = s[reader], s[tensor]
     op = stage.op
@@ -57,16 +60,23 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
         analyzer.bind(root.var, root.dom.min, root.dom.extent)
     own = {root.var for root in stage.roots}
     given = list(axes) if isinstance(axes, (list, tuple)) else [axes]
-    values = [_index(stage, axis, own) for axis in given]
-    domains = [_domain(stage, analyzer, value) for value in values]
+    pairs = [axis if isinstance(axis, tuple) else (axis, None) for axis in given]
+    values = [_index(stage, axis, own) for axis, _ in pairs]
+    domains = [
+        _domain(stage, analyzer, value, whole)
+        for value, (_, whole) in zip(values, pairs, strict=True)
+    ]
     fresh = tuple(
         IterVar(Range.from_extent(0, extent), Var.make(f"ax{k}"), "data")
         for k, (_, extent) in enumerate(domains)
     )
     names = [add(axis.var, low) for axis, (low, _) in zip(fresh, domains, strict=True)]
+    condition = _condition(op, tensor)
+    nothing = _equal_to_zero(analyzer, condition)
+    values_of, names_of = [*values, *nothing], [*names, *(const(0) for _ in nothing)]
     indices = []
     for index in _read(stage, op, tensor):
-        found = factored(index, own, values, names)
+        found = factored(index, own, values_of, names_of)
         if found is None:
             said = ", ".join(map(repr, values))
             raise stage.error(
@@ -81,10 +91,16 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
     inside.shapes(t.buffer for t in (tensor, *producer.op.inputs))
     for axis in fresh:
         inside.bind(axis.var, const(0), axis.dom.extent if axis.dom is not None else None)
-    condition = _condition(op, tensor)
+    for index in indices:
+        if not reads_in_bounds(inside, index):
+            raise stage.error(
+                f"reindex: in a range beyond what the stage reads, {index} reads what is not there",
+                mend="Give no range to an axis that stands in what an index is read from",
+            )
     known = [factored(c, own, values, names) for c in conjuncts(condition)]
     value, guards = _element(producer, tensor, indices)
-    guards = [c for c in known if c is not None] + guards
+    # A condition that reads memory says nothing where a range goes beyond what the reader has.
+    guards = [c for c in known if c is not None and reads_in_bounds(inside, c)] + guards
     copy = make_operation(
         f"{tensor.name}.{scope or 'reindexed'}", fresh,
         (_guarded(inside, value, guards, tensor, indices),),
@@ -100,35 +116,6 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
     return made
 
 
-def zero_unless(s: Schedule, read: Load) -> list[Expr]:
-    """The conditions without which what is read is zero, as far as its stage, and those that this
-    copies, say them."""
-    stage, found = s.stage_of(read.buffer), list[Expr]()
-    while stage is not None and isinstance(stage.op, ComputeOp) and len(stage.op.body) == 1:
-        at = {a.var: index for a, index in zip(stage.op.axis, read.indices, strict=True)}
-        value = substitute(stage.op.body[0], at)
-        if isinstance(value, Select) and is_zero(value.on_false):
-            found += conjuncts(value.condition)
-            value = value.on_true
-        value = converted(value)
-        if not isinstance(value, Load):
-            break
-        read, stage = value, s.stage_of(value.buffer)
-    return found
-
-
-def converted(e: Expr) -> Expr:
-    """What is converted to ``e``, if anything is."""
-    while isinstance(e, Cast):
-        e = e.value
-    return e
-
-
-def is_zero(e: Expr) -> bool:
-    """Whether an expression is the number zero, without a sign."""
-    return isinstance(e, (IntImm, FloatImm)) and e.value == 0 and math.copysign(1, e.value) > 0
-
-
 def _index(stage: Stage, axis: Any, own: set[Var]) -> Expr:
     value = axis.var if isinstance(axis, IterVar) else as_index(axis)
     if not own.issuperset(free_vars(value)):
@@ -142,8 +129,19 @@ def _index(stage: Stage, axis: Any, own: set[Var]) -> Expr:
     return value
 
 
-def _domain(stage: Stage, analyzer: Analyzer, value: Expr) -> tuple[Expr, Expr]:
+def _domain(
+    stage: Stage, analyzer: Analyzer, value: Expr, whole: Range | None
+) -> tuple[Expr, Expr]:
     """The least value of an axis of a copy, and how many there are from it on."""
+    if whole is not None:
+        end = add(whole.min, whole.extent)
+        if not (analyzer.prove(value >= whole.min) and analyzer.prove(value < end)):
+            raise stage.error(
+                f"reindex: {value} is not known to lie in the {whole.extent} values from "
+                f"{whole.min} on",
+                mend="Give a range that has all of its values, or none",
+            )
+        return whole.min, whole.extent
     own = {root.var for root in stage.roots}
     for root in stage.roots:
         if root.var is value and root.dom is not None:
@@ -194,6 +192,13 @@ def _condition(op: ComputeOp, tensor: Tensor) -> Expr:
     return const(True) if elsewhere else first.condition
 
 
+def _equal_to_zero(analyzer: Analyzer, condition: Expr) -> list[Expr]:
+    """What is zero wherever a condition holds: ``j - i`` of ``j <= i`` and ``i <= j``."""
+    forms = [inequality_form(analyzer, c) for c in conjuncts(condition)]
+    found = [form for form in forms if form is not None and form.terms and -form in forms]
+    return [form.to_expr(const(0).dtype) for form in found]
+
+
 def _element(producer: Stage, tensor: Tensor, indices: Sequence[Expr]) -> tuple[Expr, list[Expr]]:
     """An element of a tensor, or what it is made of where that is inlined, and the conditions
     without which it is zero."""
@@ -227,11 +232,13 @@ def _guarded(
 
 
 def _needed(analyzer: Analyzer, guards: Sequence[Expr]) -> list[Expr]:
-    kept: list[Expr] = []
-    for guard in guards:
-        with analyzer.assume(logical_and(*kept)):
-            if not analyzer.prove(guard):
-                kept.append(guard)
+    """Those of ``guards`` that do not follow from others, earlier ones or later ones."""
+    kept = list(dict.fromkeys(guards))
+    for guard in reversed(kept):
+        others = [c for c in kept if c is not guard]
+        with analyzer.assume(logical_and(*others)):
+            if analyzer.prove(guard):
+                kept = others
     return kept
 
 
@@ -242,9 +249,8 @@ def _reroute(stage: Stage, op: ComputeOp, old: Buffer, new: Expr, analyzer: Anal
     body = tuple(rewrite_exprs(e, rule) for e in op.body)
     chosen = body[0]
     if isinstance(chosen, Select) and is_zero(chosen.on_false):
-        value = converted(chosen.on_true)
-        if value is new and isinstance(value, Load):
-            with analyzer.assume(logical_and(*zero_unless(stage.schedule, value))):
+        if zero_with(chosen.on_true) is new and isinstance(new, Load):
+            with analyzer.assume(logical_and(*zero_unless(stage.schedule, new))):
                 left = [c for c in conjuncts(chosen.condition) if not analyzer.prove(c)]
             body = (if_then_else(logical_and(*left), chosen.on_true, chosen.on_false), *body[1:])
     rerouted = op.derive(body)

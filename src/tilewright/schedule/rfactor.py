@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir.expr import Expr, Reduce, Var, load
+from tilewright.arith.conditions import conjuncts
+from tilewright.ir.expr import Expr, Load, Reduce, Var, load
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import add, const, if_then_else, logical_and, maximum
-from tilewright.ir.visit import substitute, uses
+from tilewright.ir.visit import distinct, substitute, uses
 from tilewright.schedule.cache import make_operation, replace_output
 from tilewright.schedule.relations import (
     Relation,
@@ -26,13 +27,15 @@ from tilewright.te.operation import ComputeOp
 from tilewright.te.tensor import Tensor
 
 
-def rfactor(s: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int = 0) -> Any:
-    """Reduce over all but ``axis`` in a new stage, and over ``axis`` in the stage of ``tensor``.
+def rfactor(s: Schedule, tensor: Tensor, axis: Any, factor_axis: int = 0) -> Any:
+    """Reduce over all but ``axis`` in a new stage, and over ``axis`` in the stage of ``tensor``;
+    ``axis`` may be several, which become dimensions side by side.
 
     ``B[i] = sum(A[i, ko, ki], (ko, ki))`` becomes, for axis ``ki``,
     ``BF[ki, i] = sum(A[i, ko, ki], ko)`` and ``B[i] = sum(BF[ki, i], ki)``. The new stage, whose
     dimension ``factor_axis`` is ``axis``, is returned; the stage of ``tensor`` starts again with
-    ``s[B].op.axis`` and ``s[B].op.reduce_axis``.
+    ``s[B].op.axis`` and ``s[B].op.reduce_axis``. A condition that is about no axis over which the
+    new stage reduces is one of both stages: where it does not hold, ``BF`` has nothing to add.
 
     Raises :class:`ScheduleError` where the stage is no reduction, ``axis`` no reduction loop, or
     something else is said of the stage's loops already.
@@ -43,18 +46,25 @@ def rfactor(s: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int = 0) ->
         raise stage.error(
             "rfactor: the stage is not a reduction", mend="Pass the tensor that te.sum makes"
         )
-    stage.leaf(axis, "rfactor")
-    if axis.kind != "reduce":
-        names = ", ".join(a.name for a in stage.leaf_iter_vars if a.kind == "reduce")
+    kept = list(axis) if isinstance(axis, (list, tuple)) else [axis]
+    for each in kept:
+        stage.leaf(each, "rfactor")
+        if each.kind != "reduce":
+            names = ", ".join(a.name for a in stage.leaf_iter_vars if a.kind == "reduce")
+            raise stage.error(
+                "rfactor: not a reduction axis", each, f"The reduction's loops are {names}"
+            )
+    if not kept or len(set(kept)) < len(kept):
         raise stage.error(
-            "rfactor: not a reduction axis", axis, f"The reduction's loops are {names}"
+            f"rfactor: got {len(kept)} axes, of which {len(set(kept))} are different",
+            mend="Pass the axes that become dimensions, each once",
         )
     rank = len(op.axis)
     place = factor_axis if factor_axis >= 0 else factor_axis + rank + 1
     if not 0 <= place <= rank:
         raise stage.error(
             f"rfactor: the new stage has {rank + 1} dimensions, none of them is {factor_axis}",
-            axis,
+            kept[0],
             f"factor_axis is from 0 to {rank}, or from {-rank - 1} to -1",
         )
     _check_unscheduled(stage)
@@ -64,13 +74,14 @@ def rfactor(s: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int = 0) ->
     data = [Var.make(a.name, a.var.dtype) for a in op.axis]
     mapping: dict[Var, Expr] = {a.var: v for a, v in zip(op.axis, data, strict=True)}
     starts, extents = _domains(stage, op, mapping)
-    if uses(extents[axis], set(data)):
-        raise stage.error(
-            f"rfactor: how often the axis runs, {extents[axis]}, depends on a data axis, but it "
-            "becomes a dimension of a tensor",
-            axis,
-            "Split the axis by a constant factor, and pass the inner one",
-        )
+    for each in kept:
+        if uses(extents[each], set(data)):
+            raise stage.error(
+                f"rfactor: how often the axis runs, {extents[each]}, depends on a data axis, but "
+                "it becomes a dimension of a tensor",
+                each,
+                "Split the axis by a constant factor, and pass the inner one",
+            )
     fresh = {a: Var.make(a.name, a.var.dtype) for a in leaves}
     values: dict[IterVar, Expr] = {a: fresh[a] for a in leaves}
     relations = [r for r in stage.relations if _is_reduce(r)]
@@ -93,14 +104,17 @@ def rfactor(s: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int = 0) ->
     ]
     analyzer = Analyzer()
     analyzer.shapes(t.buffer for t in op.inputs)
-    extent = extents[axis]
-    if not analyzer.prove(extent >= 0):
-        extent = maximum(extent, 0)
-    axes.insert(place, IterVar(Range.from_extent(0, extent), fresh[axis], "data"))
+    dimensions = []
+    for each in kept:
+        extent = extents[each]
+        if not analyzer.prove(extent >= 0):
+            extent = maximum(extent, 0)
+        dimensions.append(IterVar(Range.from_extent(0, extent), fresh[each], "data"))
+    axes[place:place] = dimensions
     inner = tuple(
         IterVar(Range.from_extent(0, extents[a]), fresh[a], "reduce")
         for a in leaves
-        if a is not axis
+        if a not in kept
     )
     body: tuple[Expr, ...]
     if inner:
@@ -114,16 +128,29 @@ def rfactor(s: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int = 0) ->
         )
     factored = make_operation(f"{op.name}.rf", tuple(axes), body)
 
-    last = IterVar(Range.from_extent(0, extents[axis]), Var.make(f"{axis.name}.v"), "reduce")
+    last = tuple(
+        IterVar(Range.from_extent(0, extents[a]), Var.make(f"{a.name}.v"), "reduce") for a in kept
+    )
     indices: list[Expr] = [a.var for a in op.axis]
-    indices.insert(place, last.var)
+    indices[place:place] = [a.var for a in last]
     partial = tuple(load(t.buffer, tuple(indices)) for t in factored.outputs)
+    at: dict[Var, Expr] = {v: a.var for a, v in zip(op.axis, data, strict=True)}
+    at |= {fresh[a]: v.var for a, v in zip(kept, last, strict=True)}
+    reduced = {a.var for a in inner}
+    whole = [
+        c
+        for c in conjuncts(condition)
+        if not uses(c, reduced) and not any(isinstance(e, Load) for e in distinct(c))
+    ]
     final = op.derive(
         tuple(
-            Reduce(reduction.reducer, partial, (last,), const(True), k, reduction.init)
+            Reduce(
+                reduction.reducer, partial, last, substitute(logical_and(*whole), at), k,
+                reduction.init,
+            )
             for k in range(len(partial))
         )
-    )
+    )  # fmt: skip
     stage.replace_op(final)
     replace_output(s, op, final)
     s.add(Stage(s, factored), before=stage)
@@ -142,8 +169,9 @@ def _check_unscheduled(stage: Stage) -> None:
             )
     for relation in stage.relations:
         if isinstance(relation, Skew):
+            what = "the reduction" if relation.parent.kind == "reduce" else "a data axis"
             raise stage.error(
-                f"rfactor: the reduction was skewed by a data axis ({relation.where})",
+                f"rfactor: {what} was skewed by a data axis ({relation.where})",
                 relation.child,
                 "Use s.cache_write first, whose result has the loops for axes, and pass one of "
                 "these",

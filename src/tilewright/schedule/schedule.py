@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import ScheduleError
-from tilewright.ir.itervar import IterVar
 from tilewright.schedule.absent import absent
 from tilewright.schedule.stage import Attachment, Stage
 from tilewright.te.operation import Operation, PlaceholderOp
@@ -163,11 +162,17 @@ class Schedule:
         """The stages by their operations, under TVM's name."""
         return {stage.op: stage for stage in self.stages}
 
-    def rfactor(self, tensor: Tensor, axis: IterVar, factor_axis: int = 0) -> Any:
+    def rfactor(self, tensor: Tensor, axis: Any, factor_axis: int = 0) -> Any:
         """See :func:`tilewright.schedule.rfactor.rfactor`."""
         from tilewright.schedule.rfactor import rfactor
 
         return rfactor(self, tensor, axis, factor_axis)
+
+    def in_tf32(self, tensor: Tensor, terms: int) -> tuple[Tensor, Tensor]:
+        """See :func:`tilewright.schedule.in_tf32.in_tf32`."""
+        from tilewright.schedule.in_tf32 import in_tf32
+
+        return in_tf32(self, tensor, terms)
 
     def normalize(self) -> Schedule:
         """The schedule with every inlined stage put into its consumers; a copy."""

@@ -1,4 +1,4 @@
-"""skew: an axis of a reduction is traded for a window's position."""
+"""skew: an axis is traded for a window's position."""
 
 from __future__ import annotations
 
@@ -21,21 +21,17 @@ def skew(stage: Stage, axis: IterVar, by: IterVar, scale: int, step: int, offset
     then reads ``x[j - offset]``: all of its rows ``i`` read the same. Elements are summed in the
     order in which they were, and by all orders of the loops.
 
-    ``axis`` is a loop of a reduction and ``by`` one over data, which stays, and which may be the
-    inner part of a split: ``H`` then goes by the tile.
+    ``axis`` is a loop of a reduction or, as of what ``rfactor`` makes, another one over data, and
+    ``by`` one over data, which stays, and which may be the inner part of a split: ``H`` then goes
+    by the tile. After a skew of data :func:`~tilewright.schedule.cache.cache_write` has to follow,
+    of whose result a dimension then has positions that are no element of the tensor; nobody reads
+    them.
 
     Raises :class:`ScheduleError` where they are not, or are bound, vectorized or the like, for a
     scale or a step below one and an offset below zero, and where ``H`` exceeds the type of axes.
     """
     position = stage.leaf(axis, "skew")
     stage.leaf(by, "skew")
-    if axis.kind != "reduce":
-        reduced = ", ".join(a.name for a in stage.leaf_iter_vars if a.kind == "reduce") or "none"
-        raise stage.error(
-            "skew: a data axis would be skewed, of which an element of the result would be several",
-            axis,
-            f"Skew an axis of the reduction ({reduced}); rfactor makes data axes of these",
-        )
     if by.kind != "data":
         data = ", ".join(a.name for a in stage.leaf_iter_vars if a.kind == "data") or "none"
         raise stage.error(
@@ -43,6 +39,8 @@ def skew(stage: Stage, axis: IterVar, by: IterVar, scale: int, step: int, offset
             axis,
             f"The data axes are {data}",
         )
+    if axis is by:
+        raise stage.error("skew: an axis does not go by itself", axis, "Name another data axis")
     for value, name, least in ((scale, "scale", 1), (step, "step", 1), (offset, "offset", 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise stage.error(

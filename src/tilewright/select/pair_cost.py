@@ -11,7 +11,6 @@ import numpy as np
 from tilewright.select.counts import Array, Staged
 from tilewright.target.devices import WARP, WIDEST
 from tilewright.topi.columns import tile_of
-from tilewright.topi.gpu.depthwise_channel_pairs import PairTile, SparsePairTile, pair_cut
 from tilewright.topi.gpu.pair_tiles import (
     PRODUCT,
     bands,
@@ -21,6 +20,8 @@ from tilewright.topi.gpu.pair_tiles import (
     registers,
 )
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.pair_cuts import pair_cut
+from tilewright.topi.pieces.strip_tiles import PairTile, SparsePairTile
 
 #: Bytes of an element, and bytes of shared memory of a block beside its tiles.
 _SIZE, _OWN = 2, 1024

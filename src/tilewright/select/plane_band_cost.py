@@ -11,7 +11,6 @@ import numpy as np
 from tilewright.select.counts import Array, Staged
 from tilewright.target.devices import WARP, WIDEST
 from tilewright.topi.columns import tile_of
-from tilewright.topi.gpu.depthwise_plane_bands import PlaneBandTile, band_cut, row_conflicts
 from tilewright.topi.gpu.pair_tiles import PRODUCT
 from tilewright.topi.gpu.plane_band_tiles import (
     PER_CHUNK,
@@ -23,8 +22,9 @@ from tilewright.topi.gpu.plane_band_tiles import (
     registers,
     shared,
 )
-from tilewright.topi.nn.depthwise_plane_bands import OUTPUTS, PIXELS, READ
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.plane_band_cuts import PIXELS, READ, band_cut, row_conflicts
+from tilewright.topi.pieces.strip_tiles import PLANE_OUTPUTS, PlaneBandTile
 
 #: Bytes of shared memory of a block beside its tiles.
 _OWN = 1024
@@ -45,7 +45,7 @@ def plane_bands(p: Conv, *values: Array) -> Staged:
         np.ceil(n / size) for n, size in zip((p.batch, *image), (images_per_mma, h, w), strict=True)
     ]
     beside, count = p.channels / channels, math.prod(grid)
-    blocks, results = np.ceil(count / turns) * beside, rows * 16 * OUTPUTS / WARP
+    blocks, results = np.ceil(count / turns) * beside, rows * 16 * PLANE_OUTPUTS / WARP
     lines = images_per_mma * channels * high
     copied, stored = lines * row_stride * SIZE, results * SIZE / WIDEST
     inside = images_per_mma * channels * np.minimum(high, read[0]) * np.minimum(wide, read[1])

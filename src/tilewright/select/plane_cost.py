@@ -13,8 +13,8 @@ from tilewright.select.counts import Array, Staged
 from tilewright.target.devices import WARP, WIDEST
 from tilewright.topi.columns import tile_of
 from tilewright.topi.gpu.banks import bank_conflicts
-from tilewright.topi.gpu.depthwise_plane_tiles import PlaneBoxTile, plane_cut, read_at_once
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.plane_tiles import PlaneBoxTile, plane_cut, read_at_once
 
 #: Bytes of shared memory of a block beside its tiles.
 _OWN = 1024

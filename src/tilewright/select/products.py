@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +18,11 @@ from tilewright.select.cost import DESCRIBED, cost
 from tilewright.target.devices import WARP
 from tilewright.topi.gpu.depthwise_plane_gradient import ROW_FLOATS
 from tilewright.topi.nn.depthwise_plane_products import PLACES, PlaneProducts
-from tilewright.topi.nn.depthwise_row_products import ROWS, RowProducts
-from tilewright.topi.nn.depthwise_toeplitz import Toeplitz
 from tilewright.topi.operators.conv import Conv
-from tilewright.topi.pieces.band_cuts import Bands, StagedBands
+from tilewright.topi.pieces.band_cuts import Bands
 from tilewright.topi.pieces.band_tiles import GROUP_ROWS
+from tilewright.topi.pieces.row_product_cuts import ROWS, row_cut
+from tilewright.topi.pieces.staged_cuts import StagedBands
 from tilewright.topi.templates import TEMPLATES
 
 #: Rows of a product of a warp, and threads of a warpgroup.
@@ -31,10 +31,6 @@ _WARP_ROWS, _GROUP = 16, 4 * WARP
 _PAIR = _WARP_ROWS * 2 * PLACES * PLACES
 #: Registers of a thread that hold neither sums nor images.
 _OTHERS = 40
-
-
-#: How a problem is cut into products, in TF32 and in 16 bits.
-Cut: TypeAlias = Toeplitz | Bands
 
 
 @dataclass(frozen=True)
@@ -101,24 +97,12 @@ def _size(p: Conv) -> int:
     return dtype(p.dtype).bytes
 
 
-def _times(p: Conv) -> int:
-    """Products of TF32 for one of float32."""
-    return 3 if p.dtype == "float32" and p.precision != "tf32" else 1
-
-
 def _along(tile: Any) -> int:
     """Channels that a block goes on with, where a template has such a parameter."""
     return int(vars(tile).get("channels", 1))
 
 
-def _cut(p: Conv, images: int, rows: int, columns: int, whole: int = 1) -> Cut:
-    """Products of ``images`` images, of ``whole`` in a block, or of rows of one."""
-    if p.dtype == "float32":
-        return Toeplitz(p, rows, columns, whole)
-    return Bands(p, images, rows, columns)
-
-
-def _met(cut: Cut, tiles: int, rows: int, steps: int) -> float:
+def _met(cut: Bands, tiles: int, rows: int, steps: int) -> float:
     """Rows of the image that each of ``tiles`` of ``rows`` output rows meets, in the mean: those in
     the padding are not multiplied."""
     (stride, _), (top, _), height = cut.stride, cut.before, cut.image[0]
@@ -127,7 +111,7 @@ def _met(cut: Cut, tiles: int, rows: int, steps: int) -> float:
                  .mean())  # fmt: skip
 
 
-def _met_taps(cut: Cut) -> float:
+def _met_taps(cut: Bands) -> float:
     """Rows of the filter that meet a tile of rows of one image, in the mean."""
     (stride, _), (step, _), (top, _) = cut.stride, cut.dilation, cut.before
     first = np.arange(cut.tiles[0])[:, None] * cut.rows * stride - top
@@ -136,19 +120,19 @@ def _met_taps(cut: Cut) -> float:
     return float(met.sum(1).mean())
 
 
-def _deep(cut: Cut) -> float:
+def _deep(cut: Bands) -> float:
     """Columns of the image by which one tile of results is multiplied; of float32, as many as
     there are blocks with taps."""
-    if isinstance(cut, Bands):
+    if not cut.terms:
         return cut.depth
-    return 8 * cut.products / (cut.columns / 8) * _times(cut.problem)
+    return 8 * cut.products / (cut.columns / 8) * cut.terms
 
 
 def _by_images(
     p: Conv, tile: Any, rate: str, images: int, lanes: int, teams: int, tiles: int
 ) -> Products:
     """Products whose rows are ``images`` images of all ``teams``, in ``tiles`` of registers."""
-    cut = _cut(p, images // teams, tile.rows, tile.columns, images)
+    cut = Bands(p, images // teams, tile.rows, tile.columns)
     (height, width), along = cut.result, _along(tile)
     down, across = -(-height // tile.rows), -(-width // tile.columns)
     below = -(-down // (tile.groups * tile.turns))
@@ -156,10 +140,10 @@ def _by_images(
     own, warps = images // teams, tile.groups * teams
     met = _met(cut, down, tile.rows, cut.steps) * tile.turns * along
     blocks = many * -(-p.result_channels // along) * across * below
-    if isinstance(cut, Bands):
+    if cut.terms:  # rows of taps, of which a thread makes what it multiplies
+        built = cut.matrices * (cut.depth + cut.columns) * 8
+    else:
         built = cut.matrix_bytes
-    else:  # rows of taps, of which a thread makes what it multiplies
-        built = cut.stride[0] * cut.matrices * (cut.depth + cut.columns) * 8
     held = tiles * (tile.rows * tile.columns / 2 + tile.stages * cut.depth / 4)
     loads = own * cut.depth * _size(p)
     return Products(
@@ -208,7 +192,7 @@ def _staged(p: Conv, tile: Any) -> Products:
 
 
 def _rows(p: Conv, tile: Any) -> Products:
-    cut = _cut(p, 1, _WARP_ROWS * tile.tiles, tile.columns)
+    cut = Bands(p, 1, _WARP_ROWS * tile.tiles, tile.columns)
     (height, width), (down, across) = cut.result, cut.tiles
     below, many, warps = (
         -(-down // tile.groups),
@@ -230,13 +214,13 @@ def _rows(p: Conv, tile: Any) -> Products:
     )  # fmt: skip
 
 
-def _held(cut: Cut, tile: Any) -> float:
+def _held(cut: Bands, tile: Any) -> float:
     """Registers for sums and rows of an image."""
     return float(tile.tiles * (tile.columns * 2 + tile.stages * cut.depth / 4))
 
 
 def _gradient(p: Conv, tile: Any) -> Products:
-    cut = _cut(p, 1, _WARP_ROWS * tile.tiles, tile.columns)
+    cut = Bands(p, 1, _WARP_ROWS * tile.tiles, tile.columns)
     (height, width), (down, across) = cut.result, cut.tiles
     turns, many = -(-p.batch // tile.chunks), -(-tile.chunks // tile.teams)
     blocks = many * p.out_channels * down * across
@@ -257,7 +241,7 @@ def _gradient(p: Conv, tile: Any) -> Products:
 
 
 def _row_products(p: Conv, tile: Any) -> Products:
-    cut = RowProducts(p, tile.images, tile.steps, tile.together, tile.groups)
+    cut = row_cut(p, tile)
     many, width = -(-p.batch // tile.images), tile.together * cut.columns
     group = np.arange(cut.blocks * tile.groups)[:, None] * tile.together * cut.taps
     first = np.arange(cut.positions) - p.padding[0] + cut.above + group

@@ -13,12 +13,12 @@ from tilewright.select.counts import Array, Staged
 from tilewright.target.devices import WARP, WIDEST
 from tilewright.topi.columns import tile_of
 from tilewright.topi.gpu.banks import bank_conflicts
-from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile, has_dots, multiplied, seen
 from tilewright.topi.gpu.gradient_pixel_tiles import wavefronts
 from tilewright.topi.nn.depthwise_byte_dots import APART
 from tilewright.topi.nn.depthwise_byte_dots import seen as of_words
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.gradient_tiles import GradientTiles
+from tilewright.topi.pieces.pixel_boxes import BoxTile, has_dots, multiplied, seen
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
 
 #: Bytes of shared memory of a block beside its tiles.

@@ -13,7 +13,7 @@ from tilewright.topi.declared import Declared
 from tilewright.topi.elementwise import elementwise
 from tilewright.topi.epilogue import Step
 from tilewright.topi.nn.depthwise_dgrad import depthwise_dgrad, gathers
-from tilewright.topi.nn.depthwise_forward import ONE, Tile, depthwise_forward, summed_in
+from tilewright.topi.nn.depthwise_forward import depthwise_forward, summed_in
 from tilewright.topi.nn.depthwise_wgrad import depthwise_wgrad
 from tilewright.topi.nn.images import Images
 from tilewright.topi.nn.steps import apply_step, by_channel
@@ -136,16 +136,9 @@ def declare_scaled(p: Conv, batch: Any = None) -> Declaration:
 
     Such a filter is in the type of sums, and of numbers that are finite, results are as right.
     """
-    return declare_tiles(p, ONE, batch)
-
-
-def declare_tiles(p: Conv, tile: Tile, batch: Any = None) -> Declaration:
-    """As :func:`declare_scaled`, where the image is padded as far as whole tiles of results see:
-    for schedules that copy what a tile sees as one contiguous block, of the forward pass, and with
-    stride 1 of "dgrad"."""
     inputs = placeholders(p, batch)
     read = [inputs[name] for name in OPERANDS[p.pass_]]
-    return _declare(p, inputs, read, all_products(p, inputs), tile)
+    return _declare(p, inputs, read, all_products(p, inputs))
 
 
 def declare_wide(p: Conv, batch: Any = None) -> Declaration:
@@ -169,14 +162,12 @@ def _wide(x: Tensor, dtype: str, tag: str) -> Tensor:
     return made
 
 
-def _declare(
-    p: Conv, inputs: dict[str, Tensor], read: list[Tensor], taken: Taken, tile: Tile = ONE
-) -> Declaration:
+def _declare(p: Conv, inputs: dict[str, Tensor], read: list[Tensor], taken: Taken) -> Declaration:
     first, second = read
     if p.pass_ == "forward":
-        result = total = depthwise_forward(p, first, second, tile, taken)
+        result = total = depthwise_forward(p, first, second, taken)
     elif p.pass_ == "dgrad":
-        result, total = depthwise_dgrad(p, first, second, tile)
+        result, total = depthwise_dgrad(p, first, second)
     else:
         result, total = depthwise_wgrad(p, first, second)
     reads = {t.op.tag: t for t in total.op.inputs}

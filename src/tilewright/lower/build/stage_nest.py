@@ -55,6 +55,13 @@ class StageNest:
         self.nests, self.stage, self.domain = nests, stage, domain
         assert isinstance(stage.op, ComputeOp)
         self.op = part or stage.op
+        for relation in stage.relations:
+            if isinstance(relation, Skew) and relation.parent.kind == "data":
+                raise stage.error(
+                    "skew: loops over a data axis that was skewed by another one are not made",
+                    relation.parent,
+                    "Call s.cache_write, which declares the stage over its loops",
+                )
         self.leaves, self.relations = stage.leaf_iter_vars, stage.relations
         if part is not None:  # the loops of the other outputs are none of its own
             own = descended(stage.relations, part.axis)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 
-from tilewright.target.devices import COMMON_SHARED, REGISTERS, STATIC_SHARED
+from tilewright.target.devices import COMMON_SHARED, H200, REGISTERS, STATIC_SHARED
 from tilewright.target.target import Target
-from tilewright.topi.gpu.toeplitz import SHARED, suits
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.band_cuts import Bands
 from tilewright.topi.pieces.band_tiles import (
@@ -21,6 +20,8 @@ from tilewright.topi.pieces.band_tiles import (
     WarpTile,
 )
 
+#: Bytes of shared memory that blocks may take on GPUs with the most.
+SHARED = H200.block_shared
 #: Outputs of the widest instruction, and registers of a thread beside those of products.
 _WIDEST, _OTHER = 256, 36
 #: Warps that keep a large GPU busy: of fewer, some SMs have less to do.
@@ -28,6 +29,28 @@ _BUSY = 2000
 #: Registers of a thread that sums and rows of images may take, where the rows of a product are rows
 #: of an image, and where they are images.
 _ROW_REGISTERS, _WARP_REGISTERS = 160, 192
+
+
+def suits(p: Conv, types: Sequence[str] = ("float16", "bfloat16")) -> bool:
+    """Whether a problem of one of some types can be cut so."""
+    return (
+        p.rank == 2
+        and p.dtype in types
+        and p.accumulate == "float32"
+        and (p.pass_ == "forward" or (p.stride == (1, 1) and p.multiplier == 1))
+    )
+
+
+def suits_gradient(p: Conv, types: Sequence[str] = ("float16", "bfloat16")) -> bool:
+    """Whether a gradient by the filter of one of some types can be cut so: not one of large
+    dilations, whose rows are read in part."""
+    return (
+        p.rank == 2
+        and p.pass_ == "wgrad"
+        and p.dtype in types
+        and p.accumulate == "float32"
+        and p.dilation[0] == 1
+    )
 
 
 def suits_rows(p: Conv) -> bool:

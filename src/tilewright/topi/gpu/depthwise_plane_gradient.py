@@ -19,6 +19,7 @@ from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import mma_bf16, mma_f16
 from tilewright.topi.cut import CutDeclaration, declare_sums
+from tilewright.topi.gpu.banded_tiles import SHARED
 from tilewright.topi.gpu.depthwise_plane_products import (
     AROUND,
     REGISTERS,
@@ -27,7 +28,6 @@ from tilewright.topi.gpu.depthwise_plane_products import (
     has_small_images,
 )
 from tilewright.topi.gpu.machine import MACHINE
-from tilewright.topi.gpu.toeplitz import SHARED
 from tilewright.topi.nn.depthwise_plane_products import (
     PLACES,
     PlaneGradientStages,

@@ -19,8 +19,8 @@ from tilewright import te
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import copy_async, mma_bf16, mma_f16
 from tilewright.topi.cut import CutDeclaration, declare_images
+from tilewright.topi.gpu.banded_tiles import SHARED
 from tilewright.topi.gpu.machine import MACHINE
-from tilewright.topi.gpu.toeplitz import SHARED
 from tilewright.topi.nn.depthwise_plane_products import (
     PLACES,
     PlaneProducts,

@@ -18,7 +18,6 @@ from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.columns import Array, best, columns, listed, pick
 from tilewright.topi.gpu.banks import bank_conflicts
-from tilewright.topi.gpu.depthwise_channel_pairs import PairTile, SparsePairTile, pair_cut
 from tilewright.topi.gpu.machine import (
     CACHE,
     ISSUE,
@@ -30,9 +29,10 @@ from tilewright.topi.gpu.machine import (
     occupancy,
     sees_nothing,
 )
-from tilewright.topi.nn.depthwise_channel_pairs import CHANNELS
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.pair_cuts import pair_cut
+from tilewright.topi.pieces.strip_tiles import CHANNELS, PairTile, SparsePairTile
 
 #: Registers of a thread beside what it multiplies, and at most.
 _OTHERS, _MOST_REGISTERS = 40, 250

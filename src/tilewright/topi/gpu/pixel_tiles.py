@@ -1,4 +1,4 @@
-"""The tiles worth trying for :mod:`~tilewright.topi.gpu.depthwise_pixel_tiles`, best guess first.
+"""The tiles worth trying for :mod:`~tilewright.topi.pieces.pixel_boxes`, best guess first.
 
 The guess is a time, of what an SM issues, what comes through the second-level cache and
 what memory moves, the slowest of which hides most of the others. Its numbers are those of an H200;
@@ -20,11 +20,19 @@ from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.columns import Array, best, columns, listed, pick
 from tilewright.topi.gpu.banks import bank_conflicts
-from tilewright.topi.gpu.depthwise_pixel_tiles import BoxTile, has_dots, multiplied, seen
-from tilewright.topi.gpu.machine import CACHE, ISSUE, MACHINE, MEMORY, micros, occupancy
+from tilewright.topi.gpu.machine import (
+    CACHE,
+    ISSUE,
+    MACHINE,
+    MEMORY,
+    micros,
+    occupancy,
+    sees_nothing,
+)
 from tilewright.topi.nn.depthwise_byte_dots import APART
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.pixel_boxes import BoxTile, has_dots, multiplied, seen
 
 #: Threads of a block, and what it does with them.
 _GRID = ("threads_x", "threads_y", "threads_z")
@@ -186,3 +194,14 @@ def _micros(p: Conv, tile: Any, conflicts: Array) -> Array:
     memory = (read + written) / MEMORY * np.where(beside > 1, 1.24, 1.0)
     waits = np.where(tile.stages == 1, 0.76, 0.53)
     return np.where(fits, micros(issue, cache, memory, waves, waits, resident, few=2), np.inf)
+
+
+def suits_boxes(p: Conv) -> bool:
+    """Whether tiles of pixels are for a problem: pixels begin at multiples of 16 bytes."""
+    return (
+        p.rank == 2
+        and p.multiplier == 1
+        and p.channels * dtype(p.dtype).bytes % 16 == 0
+        and (p.pass_ == "forward" or p.stride == (1, 1))
+        and not sees_nothing(p)
+    )

@@ -1,4 +1,4 @@
-"""The tiles worth trying for :mod:`~tilewright.topi.gpu.depthwise_plane_bands`, best guess first.
+"""The tiles worth trying for products of planes with bands of filters, best guess first.
 
 The guess is a time, of what tensor cores multiply, what an SM issues, what comes through
 the second-level cache and what memory moves. Its numbers are those of an H200; which of these tiles
@@ -18,12 +18,12 @@ import numpy as np
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.columns import Array, best, columns, combinations, listed, pick
-from tilewright.topi.gpu.depthwise_plane_bands import PlaneBandTile, band_cut, row_conflicts
 from tilewright.topi.gpu.machine import ISSUE, MACHINE, MEMORY, occupancy, sees_nothing
 from tilewright.topi.gpu.pair_tiles import PRODUCT
 from tilewright.topi.nn.depthwise_forward import whole
-from tilewright.topi.nn.depthwise_plane_bands import CHUNK, OUTPUTS, PIXELS
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.plane_band_cuts import CHUNK, PIXELS, band_cut, row_conflicts
+from tilewright.topi.pieces.strip_tiles import PLANE_OUTPUTS, PlaneBandTile
 
 #: Bytes of an element.
 SIZE = 2
@@ -91,7 +91,7 @@ def _blocks(p: Conv, warps: Sequence[tuple[int, int, int]]) -> list[tuple[int, .
         (rows, strips, groups, y, x, channels)
         for rows, strips, groups in warps
         for y in _DOWN
-        for x in {-(-width // (OUTPUTS * groups * parts)) for parts in (1, 2)}
+        for x in {-(-width // (PLANE_OUTPUTS * groups * parts)) for parts in (1, 2)}
         for channels in _CHANNELS
         if (y == 1 or (y - 1) * rows * strips < height)
         and p.channels % channels == 0

@@ -1,4 +1,4 @@
-"""The tiles worth trying for :mod:`~tilewright.topi.gpu.depthwise_plane_tiles`, best guess first.
+"""The tiles worth trying for tiles of planes in shared memory, best guess first.
 
 The guess is a time, of what an SM issues, what comes through the second-level cache and
 what memory moves, the slowest of which hides most of the others. Its numbers are those of an H200;
@@ -19,12 +19,6 @@ from tilewright.ir.dtype import dtype
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.columns import Array, best, columns, combinations, listed, pick
-from tilewright.topi.gpu.depthwise_plane_tiles import (
-    CHUNK,
-    PlaneBoxTile,
-    plane_cut,
-    read_at_once,
-)
 from tilewright.topi.gpu.machine import (
     CACHE,
     ISSUE,
@@ -37,8 +31,14 @@ from tilewright.topi.gpu.machine import (
 from tilewright.topi.gpu.register_model import divisors
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.depthwise_forward import whole
-from tilewright.topi.nn.depthwise_plane_tiles import PlaneCut
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.plane_tiles import (
+    CHUNK,
+    PlaneBoxTile,
+    PlaneCut,
+    plane_cut,
+    read_at_once,
+)
 
 #: Multiplications written out that the instruction cache still holds, and at most.
 _CACHED, _CODE = 1900, 4096

@@ -13,11 +13,11 @@ from tilewright.ir.dtype import dtype
 from tilewright.target.devices import REGISTERS
 from tilewright.target.target import Target
 from tilewright.topi.columns import columns, listed
+from tilewright.topi.gpu.banded_tiles import SHARED, suits
 from tilewright.topi.gpu.machine import MACHINE
-from tilewright.topi.gpu.toeplitz import SHARED, suits
 from tilewright.topi.operators.conv import Conv
-from tilewright.topi.pieces.band_cuts import StagedBands
 from tilewright.topi.pieces.band_tiles import GROUP_LANES, GROUP_ROWS, StagedTile
+from tilewright.topi.pieces.staged_cuts import StagedBands
 
 _DEPTH = 16
 #: Outputs of the widest instruction, and registers of an SM and of a thread beside sums.

@@ -8,17 +8,10 @@ from typing import Any, TypeAlias
 from tilewright.target.target import Target
 from tilewright.topi.gpu import banded_tiles as banded
 from tilewright.topi.gpu import candidates as gpu
-from tilewright.topi.gpu import depthwise_channel_pairs as channel_pairs
-from tilewright.topi.gpu import depthwise_pixel_tiles as boxes
-from tilewright.topi.gpu import depthwise_plane_bands as plane_bands
 from tilewright.topi.gpu import depthwise_plane_gradient as plane_gradient
 from tilewright.topi.gpu import depthwise_plane_products as plane_products
-from tilewright.topi.gpu import depthwise_plane_tiles as plane_boxes
-from tilewright.topi.gpu import depthwise_row_products as row_products
-from tilewright.topi.gpu import depthwise_toeplitz_rows as rows
-from tilewright.topi.gpu import depthwise_toeplitz_warps as warps
-from tilewright.topi.gpu import depthwise_toeplitz_wgrad as gradient
 from tilewright.topi.gpu import depthwise_wgrad_bands as bands
+from tilewright.topi.gpu import part_tiles as parts
 from tilewright.topi.gpu import staged_tiles as staged
 from tilewright.topi.gpu.gradient_band_tiles import gradient_band_tiles, suits_bands
 from tilewright.topi.gpu.gradient_pixel_tiles import gradient_pixel_tiles, suits_pixel_sums
@@ -28,12 +21,11 @@ from tilewright.topi.gpu.pair_tiles import (
     suits_pairs,
     suits_sparse_pairs,
 )
-from tilewright.topi.gpu.pixel_tiles import box_tiles
+from tilewright.topi.gpu.pixel_tiles import box_tiles, suits_boxes
 from tilewright.topi.gpu.plane_band_tiles import plane_band_tiles, suits_plane_bands
 from tilewright.topi.gpu.plane_box_tiles import plane_box_tiles, suits_plane_boxes
 from tilewright.topi.gpu.reductions import reduction_tiles
-from tilewright.topi.gpu.toeplitz import suits
-from tilewright.topi.gpu.toeplitz_gradient import suits_gradient
+from tilewright.topi.gpu.row_product_tiles import row_product_tiles, suits_row_products
 from tilewright.topi.opencl import candidates as opencl
 from tilewright.topi.pieces.band_tiles import (
     GradientTile,
@@ -42,8 +34,13 @@ from tilewright.topi.pieces.band_tiles import (
     ToeplitzTile,
     WarpTile,
 )
+from tilewright.topi.pieces.pixel_boxes import BoxTile
+from tilewright.topi.pieces.pixel_boxes import form as box_form
+from tilewright.topi.pieces.plane_tiles import PlaneBoxTile
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile, ReductionTile
 from tilewright.topi.pieces.register_tiles import PixelTile, PlaneTile, StripTile
+from tilewright.topi.pieces.row_product_cuts import RowProductTile
+from tilewright.topi.pieces.strip_tiles import PairTile, PlaneBandTile, SparsePairTile
 from tilewright.topi.pieces.tile_sums import declare_tile_sums
 from tilewright.topi.pieces.windows import form
 from tilewright.topi.sketches.banded import banded_counts, schedule_banded
@@ -52,9 +49,14 @@ from tilewright.topi.sketches.banded_gradient import (
     schedule_banded_gradient,
 )
 from tilewright.topi.sketches.banded_staged import schedule_banded_staged
+from tilewright.topi.sketches.channel_pairs import schedule_channel_pairs
+from tilewright.topi.sketches.pixel_tiles import schedule_pixel_tiles
+from tilewright.topi.sketches.plane_bands import schedule_plane_bands
+from tilewright.topi.sketches.plane_tiles import schedule_plane_tiles
 from tilewright.topi.sketches.planes import plane_counts, schedule_planes
 from tilewright.topi.sketches.reductions import reduction_counts, schedule_reductions
 from tilewright.topi.sketches.registers import register_counts, schedule_registers
+from tilewright.topi.sketches.row_products import schedule_row_products
 from tilewright.topi.sketches.tile_sums import schedule_tile_sums, tile_counts
 from tilewright.topi.template import Template
 
@@ -103,13 +105,12 @@ GPU = (
              form=form, counts=register_counts),
     Template("gpu.planes", PlaneTile, schedule_planes, _IMAGES, False, True, gpu.small_plane_tiles,
              shared=True, where=gpu.has_small_planes, form=form, counts=plane_counts),
-    _cuda("gpu.plane_tiles", plane_boxes.PlaneBoxTile, plane_boxes.declare_plane_tiles,
-          plane_boxes.schedule_plane_tiles, plane_box_tiles, suits_plane_boxes, least=90,
-          matrices=False),
-    _cuda("gpu.plane_bands", plane_bands.PlaneBandTile, plane_bands.declare_plane_bands,
-          plane_bands.schedule_plane_bands, plane_band_tiles, suits_plane_bands, least=90),
-    _guessed("gpu.toeplitz", ToeplitzTile, None, schedule_banded, banded.toeplitz_guesses, suits,
-             arch="sm_90a", counts=banded_counts),
+    _cuda("gpu.plane_tiles", PlaneBoxTile, None, schedule_plane_tiles, plane_box_tiles,
+          suits_plane_boxes, least=90, matrices=False),
+    _cuda("gpu.plane_bands", PlaneBandTile, None, schedule_plane_bands, plane_band_tiles,
+          suits_plane_bands, least=90),
+    _guessed("gpu.toeplitz", ToeplitzTile, None, schedule_banded, banded.toeplitz_guesses,
+             banded.suits, arch="sm_90a", counts=banded_counts),
     _cuda("gpu.toeplitz_staged", StagedTile, None, schedule_banded_staged, staged.staged_tiles,
           staged.suits_staged, arch="sm_90a"),
     _cuda("gpu.toeplitz_warps", WarpTile, None, schedule_banded, banded.warp_tiles,
@@ -119,35 +120,32 @@ GPU = (
     _guessed("gpu.plane_products", plane_products.PlaneProductTile,
              plane_products.declare_plane_products, plane_products.schedule_plane_products,
              plane_products.guesses, plane_products.suits_plane_products),
-    _guessed("gpu.toeplitz_tf32", WarpTile, warps.declare_warps, warps.schedule_split,
-             warps.split_guesses, lambda p: suits(p, ("float32",))),
-    _guessed("gpu.toeplitz_tf32_rows", RowTile, rows.declare_rows, rows.schedule_split_rows,
-             rows.split_guesses, rows.suits_split_rows),
+    _guessed("gpu.toeplitz_tf32", WarpTile, None, schedule_banded, parts.image_guesses,
+             parts.suits_images),
+    _guessed("gpu.toeplitz_tf32_rows", RowTile, None, schedule_banded, parts.row_guesses,
+             parts.suits_rows),
     Template("gpu.pixels", PixelTile, schedule_registers, _IMAGES, True, True, gpu.pixel_tiles,
              shared=True, form=form, counts=register_counts, types=_FLOATS_AND_BYTES),
-    _cuda("gpu.pixel_tiles", boxes.BoxTile, boxes.declare_boxes, boxes.schedule_boxes, box_tiles,
-          boxes.suits_boxes, last=True, least=90, matrices=False, types=_FLOATS_AND_BYTES),
-    _cuda("gpu.channel_pairs", channel_pairs.PairTile, channel_pairs.declare_channel_pairs,
-          channel_pairs.schedule_channel_pairs, pair_tiles, suits_pairs, last=True, least=90),
-    _cuda("gpu.sparse_pairs", channel_pairs.SparsePairTile, channel_pairs.declare_channel_pairs,
-          channel_pairs.schedule_channel_pairs, sparse_pair_tiles, suits_sparse_pairs, last=True,
-          least=90),
+    _cuda("gpu.pixel_tiles", BoxTile, None, schedule_pixel_tiles, box_tiles, suits_boxes, last=True,
+          least=90, matrices=False, types=_FLOATS_AND_BYTES, form=box_form),
+    _cuda("gpu.channel_pairs", PairTile, None, schedule_channel_pairs, pair_tiles, suits_pairs,
+          last=True, least=90),
+    _cuda("gpu.sparse_pairs", SparsePairTile, None, schedule_channel_pairs, sparse_pair_tiles,
+          suits_sparse_pairs, last=True, least=90),
     Template("gpu.reduction_planes", ReductionTile, schedule_reductions, _WGRAD, False, True,
              reduction_tiles, shared=True, counts=reduction_counts),
     _guessed("gpu.toeplitz_wgrad", GradientTile, None, schedule_banded_gradient,
-             banded.gradient_guesses, suits_gradient, passes=_WGRAD,
+             banded.gradient_guesses, banded.suits_gradient, passes=_WGRAD,
              counts=banded_gradient_counts),
-    _cuda("gpu.row_products", row_products.RowProductTile, row_products.declare_row_products,
-          row_products.schedule_row_products, row_products.row_product_tiles,
-          row_products.suits_row_products, passes=_WGRAD, arch="sm_90a"),
+    _cuda("gpu.row_products", RowProductTile, None, schedule_row_products, row_product_tiles,
+          suits_row_products, passes=_WGRAD, arch="sm_90a"),
     _guessed("gpu.plane_gradient", plane_gradient.PlaneGradientTile,
              plane_gradient.declare_plane_gradient, plane_gradient.schedule_plane_gradient,
              plane_gradient.guesses, plane_gradient.suits_plane_gradient, passes=_WGRAD),
     _cuda("gpu.band_gradient", bands.BandTile, bands.declare_bands, bands.schedule_bands,
           gradient_band_tiles, suits_bands, passes=_WGRAD),
-    _guessed("gpu.toeplitz_tf32_wgrad", GradientTile, gradient.declare_gradient,
-             gradient.schedule_split_gradient, gradient.split_guesses, lambda p: suits_gradient(p,
-             ("float32",)), passes=_WGRAD),
+    _guessed("gpu.toeplitz_tf32_wgrad", GradientTile, None, schedule_banded_gradient,
+             parts.gradient_guesses, parts.suits_gradients, passes=_WGRAD),
     Template("gpu.reduction_pixels", ReductionTile, schedule_reductions, _WGRAD, True, True,
              reduction_tiles, shared=True, counts=reduction_counts),
     _cuda("gpu.reduction_pixel_tiles", GradientPixelTile, declare_tile_sums, schedule_tile_sums,

@@ -14,7 +14,6 @@ from typing import Any
 from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration, finished, placeholders
-from tilewright.topi.nn.depthwise_forward import Tile, whole
 from tilewright.topi.nn.images import Images, padded
 from tilewright.topi.operators.conv import Conv
 
@@ -51,16 +50,15 @@ def suits_dots(p: Conv) -> bool:
     return p.is_quantized and p.stride[1] <= APART and p.dilation[1] == 1
 
 
-def declare_dots(p: Conv, tile: Tile, batch: Any = None) -> DotDeclaration:
-    """The program of a forward pass that :func:`suits_dots`, in whole tiles, each of which begins
-    at an even column; ``batch`` as in :func:`~tilewright.topi.declare.declare`."""
+def declare_dots(p: Conv, batch: Any = None) -> DotDeclaration:
+    """The program of a forward pass that :func:`suits_dots`; ``batch`` as in
+    :func:`~tilewright.topi.declare.declare`."""
     inputs, images = placeholders(p, batch), Images(p.layout)
     data, filter = list(inputs.values())[:2]
-    rows, columns = (whole(o, t) for o, t in zip(p.out_image, tile, strict=False))
+    rows, columns = p.out_image
     high = (rows - 1) * p.stride[0] + (p.kernel_h - 1) * p.dilation[0] + 1
     extents, kinds = (high, seen(p, columns)), phases(p)
-    channels = whole(p.channels, tile[2])
-    source = padded(images, data, p.padding[:2], extents, "PaddedInput", channels)
+    source = padded(images, data, p.padding[:2], extents, "PaddedInput")
     n, c, (h, w) = images.extents(source.shape)
     laid = te.compute(
         (n, h, (int(w) - PIXELS) // APART + 1, c, PIXELS),
@@ -84,7 +82,12 @@ def declare_dots(p: Conv, tile: Tile, batch: Any = None) -> DotDeclaration:
     n = images.meaning(data.shape)[0]
     total = images.compute(n, p.out_channels, p.out_image, element, "DepthwiseConv", "dots")
     result = finished(p, total, inputs)
-    return DotDeclaration(p, inputs, result, total, source, packed, laid)
+    image = None if source is data else source
+    return DotDeclaration(p, inputs, result, total, image, packed, laid)
+
+
+#: The declaration, by name.
+FORMS = {"byte dots": declare_dots}
 
 
 def _packed(p: Conv, filter: Tensor) -> Tensor:

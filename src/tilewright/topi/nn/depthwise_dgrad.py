@@ -17,7 +17,7 @@ from typing import Any
 from tilewright import te
 from tilewright.ir.expr import Expr
 from tilewright.te import Tensor
-from tilewright.topi.nn.depthwise_forward import ONE, Tile, filter_reader, whole
+from tilewright.topi.nn.depthwise_forward import filter_reader
 from tilewright.topi.nn.images import Images, padded
 from tilewright.topi.operators.conv import Conv
 
@@ -105,28 +105,21 @@ class Gather:
         return found if self.kernel % self.step == 0 else [*found, self.tap(phase, t) < self.kernel]
 
 
-def gathers(p: Conv, tile: Tile = ONE) -> list[Gather]:
-    """By dimension of the image, of whole tiles of it."""
+def gathers(p: Conv) -> list[Gather]:
+    """By dimension of the image."""
     return [
         Gather(
-            p.stride[k], p.padding[k], p.dilation[k], p.kernel[k],
-            whole(-(-p.image[k] // p.stride[k]), tile[k]),
+            p.stride[k], p.padding[k], p.dilation[k], p.kernel[k], -(-p.image[k] // p.stride[k]),
         )
         for k in range(2 - p.rank, 2)
     ]  # fmt: skip
 
 
-def depthwise_dgrad(
-    p: Conv, grad: Tensor, filter: Tensor, tile: Tile = ONE
-) -> tuple[Tensor, Tensor]:
-    """dx in the type of sums, and the stage of the sum, which is the same with stride 1.
-
-    dy is padded as far as whole tiles of dx see; with a larger stride ``tile`` is :data:`ONE`.
-    """
-    images, along = Images(p.layout), gathers(p, tile)
+def depthwise_dgrad(p: Conv, grad: Tensor, filter: Tensor) -> tuple[Tensor, Tensor]:
+    """dx in the type of sums, and the stage of the sum, which is the same with stride 1."""
+    images, along = Images(p.layout), gathers(p)
     seen = [g.seen for g in along]
-    channels = 0 if tile == ONE else whole(p.out_channels, tile[2])
-    source = padded(images, grad, [g.before for g in along], seen, "PaddedGrad", channels)
+    source = padded(images, grad, [g.before for g in along], seen, "PaddedGrad")
     weight = filter_reader(p, filter)
     batch = images.meaning(grad.shape)[0]
     names = ("di", "dj")[2 - p.rank :]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
@@ -16,26 +16,19 @@ from tilewright.topi.nn.images import Images, padded
 from tilewright.topi.nn.taken_steps import NOTHING, ByChannel, Taken
 from tilewright.topi.operators.conv import Conv
 
-#: Rows, columns and channels of results that are computed together, of which there are only whole
-#: ones where an image is copied as one box for each.
-Tile: TypeAlias = tuple[int, int, int]
-ONE: Tile = (1, 1, 1)
-
 
 def depthwise_forward(
     p: Conv,
     data: Tensor,
     filter: Tensor,
-    tile: Tile = ONE,
     taken: Taken = NOTHING,
 ) -> Tensor:
     """The sum, in the type of sums: images of ``channels * multiplier`` channels.
 
-    The image is padded as far as the windows of whole tiles of outputs see. Sums and the
-    filter take over what ``taken`` says.
+    The image is padded as far as windows see. Sums and the filter take over what ``taken`` says.
     """
     images, d = Images(p.layout), 2 - p.rank
-    source = padded_input(p, data, tile)
+    source = padded_input(p, data)
     taps = tap_axes(p)
     weight = filter_reader(p, filter, taken.scale)
 
@@ -53,16 +46,14 @@ def depthwise_forward(
     return images.compute(batch, p.out_channels, p.out_image[d:], element, "DepthwiseConv", tag)
 
 
-def padded_input(p: Conv, data: Tensor, tile: Tile = ONE) -> Tensor:
-    """The part of the padded image that the windows of whole tiles see; where there are none, and
-    it is not padded, ``data`` itself."""
+def padded_input(p: Conv, data: Tensor) -> Tensor:
+    """The part of the padded image that windows see; where it is not padded, ``data`` itself."""
     d = 2 - p.rank
     seen = [
-        (whole(o, t) - 1) * s + (k - 1) * e + 1
-        for o, t, s, k, e in zip(p.out_image, tile, p.stride, p.kernel, p.dilation, strict=False)
+        (o - 1) * s + (k - 1) * e + 1
+        for o, s, k, e in zip(p.out_image, p.stride, p.kernel, p.dilation, strict=True)
     ]
-    channels = 0 if tile == ONE else whole(p.channels, tile[2])
-    return padded(Images(p.layout), data, p.padding[d:2], seen[d:], "PaddedInput", channels)
+    return padded(Images(p.layout), data, p.padding[d:2], seen[d:], "PaddedInput")
 
 
 def summed_in(p: Conv) -> str:

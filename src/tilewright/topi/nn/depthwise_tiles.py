@@ -1,13 +1,13 @@
 """Depthwise convolution as products of matrices in tiles of 16 by 16: the filter is unrolled.
 
 For one channel and one row of the filter, ``y[oh, ow] += x[oh + kh - top, j] * T[j, ow]``, where T
-is the Toeplitz matrix of :mod:`~tilewright.topi.nn.depthwise_toeplitz`. A tile of the sums has 16
-columns of outputs, and for its rows 16 rows of an image, or fewer rows of more images:
-``line`` is the number of a row in what is made of ``images`` images by laying their rows side by
-side. So the lines that a tile reads for one row of the filter follow each other in memory, and the
-tile for the next row begins ``images`` lines later. Products take pairs of columns j; of T, pairs
-of the filter's taps, the last one first, are stored, of which any 16 that follow each other are
-two of its rows. A matrix is a view of these, whose rows overlap.
+is a banded (Toeplitz) matrix of taps, ``T[j, o] = filter[kh, j - o * stride + padding]``. A tile of
+the sums has 16 columns of outputs, and for its rows 16 rows of an image, or fewer rows of more
+images: ``line`` is the number of a row in what is made of ``images`` images by laying their rows
+side by side. So the lines that a tile reads for one row of the filter follow each other in memory,
+and the tile for the next row begins ``images`` lines later. Products take pairs of columns j; of T,
+pairs of the filter's taps, the last one first, are stored, of which any 16 that follow each other
+are two of its rows. A matrix is a view of these, whose rows overlap.
 
 A gradient by the input with stride 1 is the convolution of dy with the filter rotated. What is not
 finite in the image spreads to results ``rows`` and ``columns`` around that no tap joins to it, as
@@ -22,7 +22,6 @@ from typing import Any
 from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.nn.convolved import Convolved
-from tilewright.topi.nn.depthwise_toeplitz import filters
 from tilewright.topi.operators.conv import Conv
 
 #: Rows and columns of a tile of sums, and the columns of the image that one product takes.
@@ -145,7 +144,8 @@ def depthwise_tiles(t: TiledToeplitz, image: Tensor, filter: Tensor) -> TileStag
     """
     p, (sh, sw), (top, _) = t.problem, t.stride, t.before
     (height, width), (kernel, step), g = t.image, (t.kernel[0], t.dilation[0]), t.images
-    m, turned, zero = filters(p), p.pass_ == "dgrad", te.const(0, image.dtype)
+    turned, zero = p.pass_ == "dgrad", te.const(0, image.dtype)
+    m = 1 if turned else p.multiplier
     batch, channels = image.shape[0], -(-p.result_channels // t.channels) * t.channels
     groups = (batch + g - 1) // g
 

@@ -79,30 +79,19 @@ class Images:
 
 
 def padded(
-    images: Images,
-    x: Tensor,
-    before: Sequence[int],
-    extents: Sequence[int],
-    name: str,
-    channels: int = 0,
-    batch: Any = None,
+    images: Images, x: Tensor, before: Sequence[int], extents: Sequence[int], name: str
 ) -> Tensor:
-    """``x`` from ``-before`` on, ``extents`` large, with ``channels`` and ``batch`` images, and
-    zeros where it is not.
+    """``x`` from ``-before`` on, ``extents`` large, with zeros where it is not.
 
-    A negative ``before`` cuts. Without ``channels`` and ``batch`` it has those of ``x``, and where
-    nothing changes, or only the end is cut, it is ``x`` itself.
+    A negative ``before`` cuts. Where nothing changes, or only the end is cut, it is ``x`` itself.
     """
     n, c, space = images.extents(x.shape)
     own = [int(e) for e in space]
-    more = channels > int(c)
-    cut = all(b == 0 and extent <= e for b, extent, e in zip(before, extents, own, strict=True))
-    if cut and not channels and batch is None:
+    if all(b == 0 and extent <= e for b, extent, e in zip(before, extents, own, strict=True)):
         return x
 
     def element(image: Any, channel: Any, at: list[Any]) -> Any:
-        inside = [channel < c] if more else []
-        inside += [image < n] if batch is not None else []
+        inside = []
         for i, b, extent, e in zip(at, before, extents, own, strict=True):
             inside += [i >= b] if b > 0 else []
             inside += [i < e + b] if extent > e + b else []
@@ -111,5 +100,4 @@ def padded(
             return read
         return te.if_then_else(te.all(*inside), read, te.const(0, x.dtype))
 
-    count = n if batch is None else batch
-    return images.compute(count, channels if more else c, extents, element, name, tag="pad")
+    return images.compute(n, c, extents, element, name, tag="pad")

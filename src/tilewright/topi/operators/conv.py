@@ -265,12 +265,14 @@ class Conv(Convolution):
 
     def declare_as(self, form: str, given: Any = None) -> Declared:
         """One of :data:`~tilewright.topi.declare.FORMS`, of a depthwise one, of
+        :data:`~tilewright.topi.nn.depthwise_byte_dots.FORMS`,
         :data:`~tilewright.topi.nn.flat_windows.FORMS`, or of
         :data:`~tilewright.topi.nn.box_windows.FORMS`."""
         from tilewright.topi.declare import FORMS
         from tilewright.topi.nn.box_windows import FORMS as BOXES
+        from tilewright.topi.nn.depthwise_byte_dots import FORMS as DOTS
 
-        known = FORMS | BOXES
+        known: dict[str, Any] = FORMS | BOXES | DOTS
         return known[form](self, given) if form in known else super().declare_as(form, given)
 
     def permutation(self, name: str) -> tuple[int, ...] | None:

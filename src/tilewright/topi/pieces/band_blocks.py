@@ -7,7 +7,7 @@ from math import gcd
 
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
-from tilewright.topi.pieces.band_cuts import Bands
+from tilewright.topi.pieces.band_cuts import BLOCK, Bands
 from tilewright.topi.pieces.band_tiles import BandTile
 from tilewright.topi.pieces.bands import Products
 from tilewright.topi.pieces.tiling import bind, bind_all
@@ -43,8 +43,9 @@ def store(
     turn, group = out.split(down, factor=tile.groups)
     below, turn = out.split(turn, factor=tile.turns)
     across, w = out.split(w, factor=cut.columns)
+    block, w = out.split(w, factor=BLOCK if cut.terms else cut.columns)
     vector, lane = out.split(w, factor=gcd(cut.result[1], cut.share))
-    out.reorder(many, c, below, across, channel, team, turn, group, n, row, vector, lane)
+    out.reorder(many, c, below, across, channel, team, turn, group, n, row, block, vector, lane)
     bind(out, out.fuse(many, c, below, across))
     out.bind(team, threads[0])
     out.bind(group, threads[1])

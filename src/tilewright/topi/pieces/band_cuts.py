@@ -8,19 +8,31 @@ from functools import cached_property
 
 from tilewright.topi.nn.convolved import Convolved
 
-#: Columns of the image that an instruction sums over, those that a thread loads with three others,
-#: 16 bytes each, and what tiles begin at a multiple of.
-_DEPTH, _CHUNK, _VECTOR = 16, 32, 8
+#: In 16 bits, columns of the image that an instruction sums over, and those that a thread loads
+#: with three others, 16 bytes each; what tiles begin at a multiple of; and, in TF32, the rows and
+#: columns of blocks of a matrix, which are multiplied one by one.
+_DEPTH, _CHUNK, _VECTOR, BLOCK = 16, 32, 8, 8
 
 
 @dataclass(frozen=True)
 class Bands(Convolved):
-    """How windows are cut into products, in 16 bits: of ``images`` images (one: of rows of one), a
-    product has ``rows`` by ``columns`` results of each."""
+    """How windows are cut into products: of ``images`` images (one: of rows of one), a product has
+    ``rows`` by ``columns`` results of each."""
 
     images: int
     rows: int
     columns: int
+
+    @cached_property
+    def terms(self) -> int:
+        """Products of TF32 for one of a float32; 0 of others."""
+        p = self.problem
+        return 0 if p.dtype != "float32" else 1 if p.precision == "tf32" else 3
+
+    @cached_property
+    def parts(self) -> int:
+        """Numbers that stand for one of the image, or of what it is convolved with."""
+        return 2 if self.terms == 3 else 1
 
     @cached_property
     def whole(self) -> bool:
@@ -38,6 +50,8 @@ class Bands(Convolved):
     @cached_property
     def chunk(self) -> int:
         """Columns that four threads load at once."""
+        if self.terms:
+            return BLOCK
         return _CHUNK if self.seen > _DEPTH else _DEPTH
 
     @cached_property
@@ -68,7 +82,7 @@ class Bands(Convolved):
 
     @cached_property
     def matrix_bytes(self) -> int:
-        """Of the matrices, and of the rows of the filter between zeros, of 16 bits."""
+        """Of the matrices, and of the rows of the filter between zeros, in 16 bits."""
         return 2 * self.matrices * (self.depth * self.columns + self.taps)
 
     def met(self, tile: int) -> int:
@@ -92,54 +106,14 @@ class Bands(Convolved):
     @property
     def share(self) -> int:
         """Neighbouring results of a thread."""
-        return self.columns // 4
-
-
-@dataclass(frozen=True)
-class StagedBands(Bands):
-    """How windows are cut into products of images that lie in shared memory.
-
-    Parameters
-    ----------
-    groups : tiles of ``rows`` rows, one below the other, that share what is staged.
-    staged : rows of one phase of the stride that are staged at once, 0 for whole images.
-    box : columns of an image in one row of what is staged, 0 for blocks of 8 by 8.
-    """
-
-    groups: int = 1
-    staged: int = 4
-    box: int = 0
+        return 2 if self.terms else self.columns // 4
 
     @cached_property
-    def first(self) -> int:
-        """As of others; where a tile has whole rows, boxes begin where these do, too."""
-        return -self.before[1] % max(self.chunk, self.box) if self.whole else super().first
-
-    @cached_property
-    def block_rows(self) -> int:
-        """Rows of results of all groups."""
-        return self.rows * self.groups
-
-    @property
-    def tiles(self) -> tuple[int, int]:
-        """Tiles down and across an image, those of whole blocks."""
-        h, w = self.result
-        return -(-h // self.block_rows) * self.groups, -(-w // self.columns)
-
-    @cached_property
-    def lead(self) -> int:
-        """Rows of one phase before those that a block sees, such that the rows that are staged at
-        once begin with the image's first: padding costs no stage that it shares."""
-        return -(self.before[0] // self.stride[0]) % self.staged if self.staged else 0
-
-    @cached_property
-    def block_steps(self) -> int:
-        """Rows of one phase of the stride that all groups see, in whole stages."""
-        count = self.lead + self.steps - self.rows + self.block_rows
-        return -(-count // self.staged) * self.staged if self.staged else count
-
-    @cached_property
-    def staged_columns(self) -> int:
-        """Columns of the image that all tiles across see."""
-        seen = (self.tiles[1] - 1) * self.columns * self.stride[1] + self.depth
-        return -(-seen // self.box) * self.box if self.box else seen
+    def products(self) -> int:
+        """Blocks of one matrix that have taps, which are all that is multiplied in TF32."""
+        found, reach = 0, (self.kernel[1] - 1) * self.dilation[1]
+        for j in range(0, self.depth, BLOCK):
+            for w in range(0, self.columns, BLOCK):
+                at = j + (self.before[1] if self.whole else -self.first) - w * self.stride[1]
+                found += at + BLOCK - 1 >= 0 and at - (BLOCK - 1) * self.stride[1] <= reach
+        return found

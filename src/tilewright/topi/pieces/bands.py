@@ -15,11 +15,8 @@ from tilewright.ir.expr import Expr, Load
 from tilewright.ir.visit import distinct
 from tilewright.schedule import Schedule
 from tilewright.te import ComputeOp, Tensor
-from tilewright.topi.pieces.band_cuts import Bands, StagedBands
-
-#: Columns of the image that an instruction sums over, those that a thread loads with three others,
-#: 16 bytes each, and what tiles begin at a multiple of.
-_DEPTH, _CHUNK, _VECTOR = 16, 32, 8
+from tilewright.topi.pieces.band_cuts import BLOCK, Bands
+from tilewright.topi.pieces.staged_cuts import StagedBands
 
 
 class Products(NamedTuple):
@@ -43,9 +40,31 @@ def as_products(
     phase, chunk, column), rows in two where some of them are staged at once: rows of results are
     then (group, row). Values that are not finite in the image spread over a tile.
     """
-    sums, chunk, (sh, sw), slides = s[total], cut.chunk, cut.stride, cut.images > 1
+    made, sw, slides = skewed(s, total, cut), cut.stride[1], cut.images > 1
     staged = cut if isinstance(cut, StagedBands) else None
-    block, together = (staged.block_rows, max(1, staged.staged)) if staged else (cut.rows, 1)
+    *outer, hi, _, wi = s[made].op.axis
+    *rest, jo, ji = s[made].op.reduce_axis
+    j = jo.var * cut.chunk + ji.var
+    *of_filter, _, _ = indices(s, made, filter)
+    kept = s.reindex(image, made, indices(s, made, image), "shared" if staged else "fragment")
+    matrix = s.reindex(filter, made, [*of_filter, tap_row(s, made, cut), wi, j], scope)
+    *of_row, i, j = s[matrix].op.axis
+    taps = s.reindex(filter, matrix, [*of_row, j.var - i.var * sw], "shared")
+    over = [*outer[1:2], hi, wi, ji] if slides else [hi, wi, ji]
+    over += [] if cut.whole else [jo]
+    around = [*rest[-2:], outer[-1]] if staged and staged.staged else []
+    s[made].guard_by_zeros(kept, matrix, over=over, finite=True, around=around)
+    phases = cut.stride[0] if slides else 1
+    s[matrix].transform_layout(partial(_places, cut, phases, staged is None))
+    return Products(made, kept, s[matrix].op.output(0), taps)
+
+
+def skewed(s: Schedule, total: Tensor, cut: Bands) -> Tensor:
+    """Declare a sum over windows over the loops of :func:`as_products`; columns of a tile, and of a
+    chunk, are two loops where what is multiplied is known block by block."""
+    sums, (sh, sw), slides = s[total], cut.stride, cut.images > 1
+    staged = cut if isinstance(cut, StagedBands) else None
+    block, together = (staged.block_rows, staged.together) if staged else (cut.rows, 1)
     *outer, h, w = sums.op.axis
     *_, di, dj = sums.op.reduce_axis
     if slides:
@@ -60,29 +79,24 @@ def as_products(
         sums.split(q, factor=together)
         sums.split(row, factor=cut.rows)
     j = sums.skew(dj, column, scale=sw, step=cut.dilation[1], offset=cut.first)
-    filled = max(chunk, staged.box) if staged and cut.whole else chunk  # by whole boxes
-    sums.split(sums.pad_to(j, filled), factor=chunk)
-    made = s.cache_write(total, "fragment")
+    filled = max(cut.chunk, staged.box) if staged and cut.whole else cut.chunk  # by whole boxes
+    sums.split(sums.pad_to(j, filled), factor=cut.chunk)
+    if cut.terms:
+        sums.split(column, factor=BLOCK)
+    return s.cache_write(total, "fragment")  # type: ignore[no-any-return]
 
-    *outer, hi, _, wi = s[made].op.axis
-    *rest, jo, ji = s[made].op.reduce_axis
-    tap: Any = rest[-1]
-    if slides:  # so that neighbouring rows of results have neighbouring matrices
-        own = hi.var + (outer[-1].var * cut.rows if staged else 0)
-        number = rest[-2].var + (rest[-3].var * together if staged else 0)
-        tap = own * sh - number * sh - rest[-1].var
-    j = jo.var * chunk + ji.var
-    *of_filter, _, _ = _indices(s, made, filter)
-    kept = s.reindex(image, made, _indices(s, made, image), "shared" if staged else "fragment")
-    matrix = s.reindex(filter, made, [*of_filter, tap, wi, j], scope)
-    *of_row, i, j = s[matrix].op.axis
-    taps = s.reindex(filter, matrix, [*of_row, j.var - i.var * sw], "shared")
-    over = [*outer[1:2], hi, wi, ji] if slides else [hi, wi, ji]
-    over += [] if cut.whole else [jo]
-    around = [*rest[-2:], outer[-1]] if staged and staged.staged else []
-    s[made].guard_by_zeros(kept, matrix, over=over, finite=True, around=around)
-    s[matrix].transform_layout(partial(_places, cut, sh if slides else 1, staged is None))
-    return Products(made, kept, s[matrix].op.output(0), taps)
+
+def tap_row(s: Schedule, made: Tensor, cut: Bands) -> Any:
+    """The number of the matrix that a row of the image is multiplied by: neighbouring rows of
+    results have neighbouring matrices."""
+    *outer, hi, _, _ = s[made].op.axis[: -1 if cut.terms else None]
+    *rest, _, _ = s[made].op.reduce_axis
+    if cut.images == 1:
+        return rest[-1]
+    staged, sh = cut if isinstance(cut, StagedBands) else None, cut.stride[0]
+    own = hi.var + (outer[-1].var * cut.rows if staged else 0)
+    number = rest[-2].var + (rest[-3].var * staged.together if staged else 0)
+    return own * sh - number * sh - rest[-1].var
 
 
 def _places(cut: Bands, phases: int, turned: bool, *at: Any) -> list[Any]:
@@ -101,7 +115,7 @@ def _places(cut: Bands, phases: int, turned: bool, *at: Any) -> list[Any]:
     ]  # fmt: skip
 
 
-def _indices(s: Schedule, reader: Tensor, tensor: Tensor) -> list[Expr]:
+def indices(s: Schedule, reader: Tensor, tensor: Tensor) -> list[Expr]:
     """Those at which a stage reads a tensor."""
     op = s[reader].op
     assert isinstance(op, ComputeOp)

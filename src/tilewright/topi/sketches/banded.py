@@ -26,6 +26,7 @@ from tilewright.target.instructions import (
 from tilewright.topi.declare import Declaration
 from tilewright.topi.pieces.band_blocks import fill, store
 from tilewright.topi.pieces.band_cuts import Bands
+from tilewright.topi.pieces.band_parts import as_part_products, fill_taps, multiply_parts
 from tilewright.topi.pieces.band_tiles import LANES, ROWS, BandTile, RowTile
 from tilewright.topi.pieces.bands import Products, as_products
 from tilewright.topi.pieces.counts import Counts
@@ -46,11 +47,20 @@ def schedule_banded(d: Declaration, tile: BandTile = RowTile()) -> Schedule:
     be lowered.
     """
     s, cut = scheduled(d.output, d.sum), Bands(d.problem, *tile.product)
+    threads, out = thread_axes(tile.teams, tile.groups, tile.lanes), s[d.output]
+    if cut.terms:
+        parts = as_part_products(s, d.sum, d.source, d.weights, cut)
+        if d.sum is not d.output:
+            s[d.sum].compute_inline()
+        channel, group = store(out, cut, tile, threads)
+        s[parts.taps].compute_at(out, channel)
+        fill_taps(s, parts, threads)
+        s[parts.sums].compute_at(out, group)
+        multiply_parts(s, parts, cut, tile.stages)
+        return s
     scope = "fragment" if cut.images == 1 else "shared"
     made = as_products(s, d.sum, d.source, d.weights, cut, scope)
     s[d.sum].compute_inline()
-    threads = thread_axes(tile.teams, tile.groups, tile.lanes)
-    out = s[d.output]
     channel, group = store(out, cut, tile, threads)
     fill(s, made, cut, threads, (out, channel))
     s[made.sums].compute_at(out, group)

@@ -14,9 +14,9 @@ from tilewright.target.instructions import wgmma
 from tilewright.topi.declare import Declaration
 from tilewright.topi.gpu.staging import stage_blocks, stage_boxes
 from tilewright.topi.pieces.band_blocks import fill, store
-from tilewright.topi.pieces.band_cuts import StagedBands
 from tilewright.topi.pieces.band_tiles import StagedTile
 from tilewright.topi.pieces.bands import as_products
+from tilewright.topi.pieces.staged_cuts import StagedBands
 from tilewright.topi.pieces.tiling import thread_axes
 from tilewright.topi.stages import scheduled
 

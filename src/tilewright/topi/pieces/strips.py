@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import te
 from tilewright.topi.nn.convolved import Convolved
 
 
@@ -58,14 +57,3 @@ class Strips(Convolved):
             for end in self.read_rows
         )
         return (last - first).sum(axis=-1)
-
-    def meets(self, r: Any, row: Any) -> tuple[list[Any], Any]:
-        """The conditions under which row ``r`` of the input is one that row ``row`` of results
-        sees, and with which row of the filter."""
-        below, dh = r - row * self.stride[0], self.dilation[0]
-        joined = [below >= 0, below <= (self.kernel[0] - 1) * dh]
-        if (self.read.start, self.read.stop) != (0, self.seen_rows):
-            joined += [r >= self.read.start, r < self.read.stop]
-        if dh == 1:
-            return joined, below
-        return [*joined, te.floormod(below, dh).equal(0)], te.floordiv(below, dh)

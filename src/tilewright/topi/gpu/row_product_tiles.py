@@ -1,0 +1,63 @@
+"""The tiles worth trying for products of rows of dy and rows of x, best guess first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from tilewright.ir.dtype import dtype
+from tilewright.target.devices import REGISTERS
+from tilewright.target.target import Target
+from tilewright.topi.columns import Tiles, combinations, listed, pick
+from tilewright.topi.gpu.banded_tiles import SHARED
+from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.row_product_cuts import RowProducts, RowProductTile, row_cut
+
+#: Outputs of the widest instruction that is used, and of all instructions of a block, by thread.
+_WIDEST, _SUMS = 256, REGISTERS // 2
+
+
+def suits_row_products(p: Conv) -> bool:
+    """Whether :func:`schedule_row_products` is for a problem: one of stride 1 down the image, whose
+    rows are at most 64 wide, and even, so that they can be copied in the background."""
+    return (
+        p.rank == 2
+        and p.pass_ == "wgrad"
+        and p.dtype in ("float16", "bfloat16")
+        and p.accumulate == "float32"
+        and p.stride[0] == 1
+        and p.dilation[0] == 1
+        and max(p.image[1], p.out_image[1]) <= 64
+        and p.image[1] % 2 == 0
+        and p.out_image[1] % 2 == 0
+        and len(_ranked(p)) > 0
+    )
+
+
+def row_product_tiles(p: Conv, target: Target) -> Sequence[RowProductTile]:
+    """Tiles that fit shared memory, the best guess first."""
+    return _ranked(p)
+
+
+@lru_cache(64)
+def _ranked(p: Conv) -> Tiles[RowProductTile]:
+    size, bare = dtype(p.dtype).bytes, RowProducts(p, 1, 1, 1, 1)
+    together, groups, images, stages, turns = combinations(
+        (1, 2, 4, 8, 16, 32), (1, 2, 4), (16, 32, 64), (2, 3, 4), (1, 2, 4, 8)
+    )
+    steps = -(-bare.positions // (turns * bare.taps)) * bare.taps
+    tile = RowProductTile(together, groups, images, steps, stages)
+    cut, width = row_cut(p, tile), together * bare.columns
+    kept = width * groups * 64  # sums of a block
+    space = stages * cut.staged * size + groups * 64 * (cut.columns + 8) * 4
+    fits = ((turns == 1) | (steps >= 4)) & (width >= 16) & (width <= _WIDEST) & (kept <= _SUMS)
+    fits &= (images < 2 * max(16, p.batch)) & (space <= SHARED)
+    fits &= cut.rows * cut.taps < 2 * np.maximum(p.kernel[0], together * cut.taps)
+    products = cut.blocks * cut.rows * cut.positions * cut.columns
+    again = 1 + 64 / width + 0.2 * cut.blocks + 0.05 * turns
+    alone = np.where(2 * space <= SHARED, 1.0, 1.02)
+    near = 1 + (abs(stages - 3) + images / 16) / 32
+    order = np.argsort(products * again * alone * near, kind="stable")
+    return listed(pick(tile, order[fits[order]]))
