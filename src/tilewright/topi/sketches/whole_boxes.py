@@ -27,7 +27,7 @@ from tilewright.topi.stages import scheduled
 def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
     added = parted(d, tile)
-    s = scheduled(d.output, d.sum, d.phased, *d.numbers, *d.copies, *added)
+    s = scheduled(d.output, d.sum, d.phased, d.by_pixels, *d.numbers, *d.copies, *added)
     copy(s, d.copies)
     part = None
     if are_apart(d.problem):
