@@ -4,9 +4,9 @@ Networks are torchvision's where it is installed, else those of `vision_models.p
 that are random. Each is exported by `torch.onnx.export` and run by `tilewright.load`. On a GPU all
 are in float16 (or --dtype), PyTorch with channels last and cuDNN's search switched on; PyTorch's
 are replays of CUDA graphs, ours are calls bound to arrays of the GPU, which replay one. On a CPU
-they are calls in float32; with `--dtype bfloat16` products of ours are in that type, and beside it
-is ours in float32. All take turns in one process, and medians are compared. Outputs are compared
-with those of PyTorch in float32.
+they are calls in float32, with ONNX Runtime's beside them; with `--dtype bfloat16` products of ours
+are in that type, and beside it is ours in float32. All take turns in one process, and medians are
+compared. Outputs are compared with those of PyTorch in float32.
 
     PYTHONPATH=src python benchmarks/graph_networks.py --device cuda --batch 1 8 64 [--profile]
     PYTHONPATH=src python benchmarks/graph_networks.py --device cpu --image 64
@@ -224,9 +224,10 @@ def row(name: str, batch: int, model: nn.Module, options: argparse.Namespace) ->
     if not options.no_compile:
         compiled = torch.compile(copy.deepcopy(theirs))
         sides.add("torch.compile", lambda: sides.torch(compiled, last), wanted, beside)
-    if whole and not sides.cuda:
+    if not sides.cuda and (whole or not by_policy):
+        file = made_int8(real, plain) if whole else data
         sides.add(
-            "ONNX Runtime", lambda: runtime(real, plain, options.threads, sides.clock), wanted
+            "ONNX Runtime", lambda: runtime(file, plain, options.threads, sides.clock), wanted
         )
     found = sides.medians()
     if options.profile and "ours" in found:
@@ -251,15 +252,12 @@ def quantised(data: bytes, target: str, images: torch.Tensor) -> Any:
     return tilewright.load(data, target=target).quantized(known)
 
 
-def runtime(
-    data: bytes, images: torch.Tensor, threads: int, clock: Callable[[], float]
-) -> tuple[torch.Tensor, Batch]:
-    """The network in int8 by ONNX Runtime, quantised as its documentation says."""
+def made_int8(data: bytes, images: torch.Tensor) -> bytes:
+    """The network in int8 by ONNX Runtime's tool, as its documentation says."""
     import tempfile
     from pathlib import Path
 
     import onnx
-    import onnxruntime
     from onnxruntime import quantization
 
     class Samples(quantization.CalibrationDataReader):
@@ -277,9 +275,18 @@ def runtime(
             plain, made, Samples(), per_channel=True,
             activation_type=quantization.QuantType.QUInt8,
         )  # fmt: skip
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        session = onnxruntime.InferenceSession(made, options, providers=["CPUExecutionProvider"])
+        return made.read_bytes()
+
+
+def runtime(
+    file: bytes, images: torch.Tensor, threads: int, clock: Callable[[], float]
+) -> tuple[torch.Tensor, Batch]:
+    """A network by ONNX Runtime."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     given = {"x": images.numpy()}
     (y,) = session.run(["y"], given)
     return torch.from_numpy(y), of_calls(lambda: session.run(["y"], given), clock)

@@ -20,6 +20,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -67,10 +68,11 @@ def _operations(assembly: str) -> str:
     return "\n".join(line for line in lines if line.endswith(";"))
 
 
-def make(folder: Path, wanted: tuple[str, ...], arch: str, every: int) -> None:
+def make(folder: Path, wanted: tuple[str, ...], only: str, arch: str, every: int) -> None:
     """Compile the schedules on record with the version that runs, and write what they are."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = [(t.problem, r) for t in shipped("cuda") for r in t.best if r.template in wanted]
+    tuned = [t for t in shipped("cuda") if re.search(only, str(t.problem))]
+    found = [(t.problem, r) for t in tuned for r in t.best if r.template in wanted]
     for k, (p, r) in list(enumerate(found))[::every]:
         template, row = TEMPLATES[r.template], {"problem": p.to_dict(), "template": r.template}
         config = template.parse(dict(r.values))
@@ -103,7 +105,7 @@ def build(arguments: argparse.Namespace) -> None:
             command = [
                 sys.executable, __file__, "--make", str(Path(arguments.build) / side),
                 "--templates", arguments.templates, "--arch", arguments.arch,
-                "--every", str(arguments.every),
+                "--every", str(arguments.every), "--only", arguments.only,
             ]  # fmt: skip
             found = {**os.environ, "PYTHONPATH": str(root / "src")}
             subprocess.run(command, env=found, check=True, stdout=subprocess.DEVNULL)
@@ -203,6 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--old", default="main", help="a commit, or a folder with a checkout")
     parser.add_argument("--templates", default="", help="their names, with commas between")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="of problems, by name")
     parser.add_argument("--every", type=int, default=1, help="take every N-th record")
     parser.add_argument("--arch", default="sm_90a", help="of the GPU")
     parser.add_argument("--build", metavar="FOLDER", help="compile both versions into it")
@@ -214,7 +217,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.make:
         wanted = tuple(arguments.templates.split(","))
-        make(Path(arguments.make), wanted, arguments.arch, arguments.every)
+        make(Path(arguments.make), wanted, arguments.only, arguments.arch, arguments.every)
     elif arguments.build:
         build(arguments)
     elif arguments.compare:

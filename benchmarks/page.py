@@ -1,9 +1,10 @@
-"""Write docs/benchmarks.md and the README's figures from the committed results.
+"""Write docs/benchmarks.md, docs/results.md and the README's figures from the committed results.
 
     python benchmarks/page.py
 
-The page has one table for each kind of reader and the list of the files that its figures come from.
-Every figure is read from ``results/*.json``, one file a claim, as the benchmarks wrote it.
+The first page has one table for each kind of reader, the second lists the files that its figures
+come from. Every figure is read from ``results/*.json``, one file a claim, as the benchmarks wrote
+it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tilewright.report.results import environment as surroundings
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parent / "docs/benchmarks.md"
+SOURCES = FOLDER.parent / "docs/results.md"
 README = FOLDER.parent / "README.md"
 
 _HEAD = """# Benchmarks
@@ -38,8 +40,14 @@ ONNX Runtime. The gain grows with the filter; where memory bounds both, it is le
 - "Mean" is the geometric mean over the problems, "least" is the worst of them.
 - Kernels are checked against float64, models against PyTorch's own output; what fails is left out.
 - Kernels come from the shipped records or from a search in that run, except under "not tuned".
-- A command is a file of `benchmarks`; the last table has its arguments and its date. Most runs were
-  made once, on one machine: compare ratios, and expect a few percent more or less on a busy CPU.
+- A command is a file of `benchmarks`; [results](results.md) has its arguments and date. Most runs
+  were made once, on one machine: compare ratios, and expect a few percent either way on a busy CPU.
+"""
+
+_SOURCES_HEAD = """# Results
+
+The files of `benchmarks/results` that the figures of [benchmarks](benchmarks.md), of the README and
+of other pages come from: where, when, with what and by which command each was measured.
 """
 
 #: Where the README holds the claim.
@@ -83,13 +91,11 @@ def page_text(everything: Mapping[str, Results]) -> str:
         text = _sentences(everything, sentences)
         if rows or text:
             parts += [f"## {title}", *([measure.table(rows)] if rows else []), text]
-    if everything:
-        parts += ["## Device, date, versions and command of each file", sources(everything)]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
-def sources(everything: Mapping[str, Results]) -> str:
-    """The table of files."""
+def sources_text(everything: Mapping[str, Results]) -> str:
+    """The page that says where each file of results is from."""
     rows = []
     for name, results in everything.items():
         found = results["environment"]
@@ -102,7 +108,7 @@ def sources(everything: Mapping[str, Results]) -> str:
             "date": found["date"].removesuffix(" UTC"), "versions": ", ".join(versions),
             "command": f"`{re.sub(r' --(out|html|json) ?[^ ]+', '', found['command'])}`",
         })  # fmt: skip
-    return measure.table(rows)
+    return f"{_SOURCES_HEAD}\n{measure.table(rows)}\n"
 
 
 def cudnn_version(number: str) -> str:
@@ -163,6 +169,7 @@ def readme_text(old: str, everything: Mapping[str, Results]) -> str:
 def main() -> None:
     everything = load()
     PAGE.write_text(page_text(everything))
+    SOURCES.write_text(sources_text(everything))
     README.write_text(readme_text(README.read_text(), everything))
 
 

@@ -51,6 +51,11 @@ def test_the_page_is_that_of_the_committed_results(page: Any) -> None:
     assert page.PAGE.read_text() == page.page_text(page.load()), hint
 
 
+def test_the_page_of_files_is_that_of_the_committed_results(page: Any) -> None:
+    hint = "python benchmarks/page.py writes the page again"
+    assert page.SOURCES.read_text() == page.sources_text(page.load()), hint
+
+
 def test_the_page_is_at_most_250_lines(page: Any) -> None:
     assert len(page.PAGE.read_text().splitlines()) <= 250
 

@@ -193,7 +193,8 @@ def _check_16_bits(
         ("silu", "float16", 5),
         (SCALED, "float16", 4),
         ("gelu", "float32", 26),
-        ("gelu", "float16", 18),
+        ("gelu", "float16", 11),
+        ("gelu", "bfloat16", 11),
     ],
 )
 def test_an_activation_is_few_instructions_and_no_branch(name: str, dtype: str, most: int) -> None:
@@ -205,7 +206,7 @@ def test_an_activation_is_few_instructions_and_no_branch(name: str, dtype: str, 
         return Counter(op for op in found if op not in shared)
 
     took, without = instructions(name), instructions("relu")
-    assert took["MUFU"] == 2 * LANES
+    assert took["MUFU"] == (1 if name == "gelu" and dtype != "float32" else 2) * LANES
     assert took["BRA"] == 1  # with which every kernel ends
     assert not took["CALL"]
     assert took.total() - without.total() <= most * LANES

@@ -293,3 +293,28 @@ def test_arithmetic_on_an_element_wraps_around_where_the_element_is_an_index(val
     }
     for found in results:
         np.testing.assert_array_equal(found, expected[value])
+
+
+@everywhere
+def test_a_product_of_data_and_an_axis_has_the_sign_of_its_factors(target):
+    """Fuzzing, llvm 15016003: after a split and a fuse, the axis is a sum of quotients whose terms
+    do not tell that it is not negative; the product's lower bound was less than zero for it."""
+    F = te.placeholder((7, 3), "uint16", name="F")
+    E = te.placeholder((200,), name="E")
+    B = te.compute(
+        (7, 3), lambda i, j: E[te.min(te.max(te.cast("int64", F[i, j]) * i, 0), 199)], name="B"
+    )
+    s = te.create_schedule(B.op)
+    outer, inner = s[B].split(s[B].op.axis[0], factor=6)
+    middle, inner = s[B].split(inner, nparts=4)
+    outer = s[B].fuse(outer, middle)
+    if target != "llvm":
+        s[B].bind(outer, te.thread_axis("blockIdx.x"))
+        s[B].bind(inner, te.thread_axis("threadIdx.x"))
+    rng = np.random.default_rng(0)
+    f = rng.integers(0, 2**16, (7, 3)).astype("uint16")
+    f[::2] %= 40
+    e = rng.standard_normal(200).astype("float32")
+    (found,) = run(s, [F, E, B], [f, e], target)
+    index = np.minimum(f.astype("int64") * np.arange(7)[:, None], 199)
+    np.testing.assert_array_equal(found, e[index])

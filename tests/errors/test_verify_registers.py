@@ -7,6 +7,7 @@ from tests.errors.test_verify import buffer, bx, i, j, k, kernel, loop, refuted,
 
 import tilewright
 from tilewright import te
+from tilewright.arith import isl
 from tilewright.ir import Buffer, Func
 from tilewright.ir.distribution import Distribution
 from tilewright.ir.errors import VerificationError
@@ -212,3 +213,51 @@ def test_a_clean_tile_in_registers_is_proved() -> None:
     s[b].compute_at(s[c], inner)
     (func,) = lower(s, [a, c], "sim").funcs
     assert check(func) == []
+
+
+def test_reads_behind_many_quotients_are_decided_with_little_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fuzzing, sim 16002325: the axes of T1 are fused and split again, its reads of what other
+    threads keep have a dozen columns, and eliminating them took minutes. A point is named, so it
+    was decided."""
+    a = te.placeholder((5, 9, 4), "int16", name="A")
+    t0 = te.compute((5, 9, 5), lambda i, j, k: te.max(a[i, j, k // 2], 1), name="T0")
+    t1 = te.compute((5, 6, 5), lambda i, j, k: t0[i, (j + 7) % 9, k], name="T1")
+    r = te.reduce_axis((0, 5), "r")
+    t2 = te.compute((5, 6, 5), lambda i, j, k: te.sum(t1[i, j, r] + 0 * k, axis=r), name="T2")
+    s = te.create_schedule(t2.op)
+    x, y, z = (te.thread_axis(f"threadIdx.{d}") for d in "xyz")
+    i, j, k = s[t2].op.axis
+    (inner,) = s[t2].op.reduce_axis
+    outer, *_ = s[t2].tile(j, k, 4, 2)
+    for axis, thread in ((inner, te.thread_axis("threadIdx.x")), (i, z), (outer, y)):
+        s[t2].bind(axis, thread)
+    i, j, k = s[t1].op.axis
+    parts = [*s[t1].split(i, nparts=3), *s[t1].split(j, factor=2)]
+    parts[-1:] = s[t1].tile(parts[-1], k, 4, 3)
+    s[t1].compute_at(s[t2], inner)
+    s[t1].set_scope("shared")
+    fused = s[t1].fuse(*parts)
+    fused, last = s[t1].split(fused, factor=5)
+    fused, middle = s[t1].split(fused, factor=2)
+    _, first = s[t1].split(fused, factor=5)
+    for axis, thread in ((first, te.thread_axis("threadIdx.x")), (middle, y), (last, z)):
+        s[t1].bind(axis, thread)
+    i, j, k = s[t0].op.axis
+    s[t0].reorder(i, k, j)
+    first, last, rows, _ = s[t0].tile(k, j, 4, 2)
+    s[t0].compute_at(s[t2], outer)
+    s[t0].set_scope("local")
+    _, middle = s[t0].split(rows, factor=2)
+    _, last = s[t0].split(last, factor=5)
+    for axis, thread in ((first, x), (middle, y), (last, z)):
+        s[t0].bind(axis, thread)
+    module = lower(s, [a, t2], "sim")
+    monkeypatch.setattr(isl, "MAX_OPERATIONS", 200_000)
+    isl.context.cache_clear()
+    try:
+        found = [finding for func in module.funcs for finding in check(func)]
+    finally:
+        isl.context.cache_clear()
+    assert any("at thread (" in str(finding) for finding in found), found

@@ -25,19 +25,21 @@ def uncovered(points: Points, covers: Iterable[Points]) -> list[int] | None:
     All have as many forms. ``covers`` are asked for one after the other, as long as points are
     left. Raises :class:`~tilewright.arith.isl.Undecided` where the question is too hard.
     """
+    kind, count = _kind(), len(points.forms)
     with limited():
+        # Of what is to be covered, columns stay: to eliminate many is what isl is slow at.
         left = _set(points)
+        columns = left.dim(kind.set) - count
         for cover in covers:
             if left.is_empty():
                 return None
-            left = left.subtract(_set(cover))
+            found = _set(cover)
+            found = found.project_out(kind.set, count, found.dim(kind.set) - count)
+            left = left.subtract(found.add_dims(kind.set, columns))
         point = left.coalesce().sample_point()
         if point.is_void():
             return None
-        kind = _kind()
-        return [
-            int(point.get_coordinate_val(kind.set, k).to_python()) for k in range(len(points.forms))
-        ]
+        return [int(point.get_coordinate_val(kind.set, k).to_python()) for k in range(count)]
 
 
 def _kind() -> Any:
@@ -47,7 +49,7 @@ def _kind() -> Any:
 
 
 def _set(points: Points) -> Any:
-    """As a set of isl, the columns of the system projected out."""
+    """As a set of isl: the forms, and behind them the columns of the system."""
     import islpy as isl
 
     system, forms = points.system, points.forms
@@ -71,7 +73,7 @@ def _set(points: Points) -> Any:
         for one in either[1:]:
             joined = joined.union(one)
         made = made.intersect(joined)
-    return made.project_out(_kind().set, len(forms), len(used))
+    return made
 
 
 def _between(form: Form, least: int, greatest: int) -> list[Constraint]:

@@ -108,6 +108,14 @@ class Instance(Quotients):
             greatest <= high or self._never(minus(form, constant(high + 1)))
         )
 
+    def _signed(self, form: Form) -> tuple[int, int]:
+        """Bounds of a factor, by proof where those of its terms do not tell its sign: of
+        ``f // 4 * 6 + f % 4 * 2`` they do not, as one form ``2 * f - 2 * (f // 4)``."""
+        low, high = self.system.bounds(form)
+        if low < 0 <= high and self._never(minus(constant(-1), form)):
+            low = 0
+        return low, high
+
     def _never(self, form: Form) -> bool:
         """Whether a form is certainly negative here."""
         trial = self.system.copy()
@@ -208,7 +216,7 @@ class Instance(Quotients):
             return times(b, left)
         if right is not None:
             return times(a, right)
-        corners = [x * y for x in self.system.bounds(a) for y in self.system.bounds(b)]
+        corners = [x * y for x in self._signed(a) for y in self._signed(b)]
         if a == b:
             corners = [max(corner, 0) for corner in corners]
         for factor, other in ((a, b), (b, a)):

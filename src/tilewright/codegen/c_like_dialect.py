@@ -211,9 +211,9 @@ class Dialect:
 
     # Functions
 
-    def before_rounding(self, e: E.Expr) -> E.Expr:
-        """``e``, a float32 about to be rounded to a float of 16 bits, in functions of this language
-        that are right to a quarter of what rounding costs."""
+    def before_rounding(self, e: E.Expr, to: DType) -> E.Expr:
+        """``e``, a float32 about to be rounded to ``to``, a float of 16 bits, in functions of this
+        language that are right to a quarter of what rounding costs."""
         return e
 
     def function(self, name: str, t: DType, args: Sequence[Code]) -> Code:

@@ -112,7 +112,7 @@ class ExpressionPrinter:
             case E.Not(a):
                 return code(f"!{self.expr(a).at(UNARY)}", UNARY)
             case E.Cast(t, value) if t.is_float and t.bits == 16 and value.dtype is _FLOAT32:
-                return d.cast(t, _FLOAT32, self.expr(d.before_rounding(value)))
+                return d.cast(t, _FLOAT32, self.expr(d.before_rounding(value, t)))
             case E.Cast(t, E.Call(_, "nearbyint", (x,))) if (y := d.nearest(t, x)) is not None:
                 return self.expr(y)
             case E.Cast(t, value):

@@ -19,7 +19,7 @@ from tilewright.codegen.c_like_text import (
 )
 from tilewright.codegen.cuda_bytes import TEXTS as BYTES
 from tilewright.codegen.cuda_bytes import is_byte, rounded_near
-from tilewright.codegen.cuda_functions import HELPERS, SINGLE, before_rounding, rounded
+from tilewright.codegen.cuda_functions import BOUNDED, HELPERS, SINGLE, before_rounding, rounded
 from tilewright.codegen.cuda_vectors import HEADERS, CudaVectors, is_half
 from tilewright.codegen.mbarriers import NAME
 from tilewright.codegen.registers import Registers
@@ -153,8 +153,8 @@ class CudaDialect(CudaVectors):
 
     # Functions
 
-    def before_rounding(self, e: E.Expr) -> E.Expr:
-        return before_rounding(e)
+    def before_rounding(self, e: E.Expr, to: DType) -> E.Expr:
+        return before_rounding(e, to)
 
     def function(self, name: str, t: DType, args: Sequence[Code]) -> Code:
         if t.is_float and t.bits == 16:
@@ -167,7 +167,7 @@ class CudaDialect(CudaVectors):
             self.require(name)
             return call(name, *args)
         if name in SINGLE and t is _FLOAT32:
-            self.require("approximate", SINGLE[name])
+            self.require("approximate", SINGLE[name], *(("bounds",) if name in BOUNDED else ()))
             return call(SINGLE[name], *args)
         if name in TF32_FUNCTIONS:
             bits = call("__float_as_uint", args[0])

@@ -23,11 +23,13 @@ from tilewright.ir.errors import ProblemError
 class StepKind:
     """What a step needs: ``tensors`` by name and shape ("channel" or "output"), and the default
     ``values`` of its parameters, None where they have to be given. ``wide`` tensors are in the type
-    of sums, others in that of images."""
+    of sums, others in that of images. ``instructions`` are about what a GPU takes for an element
+    in 16 bits."""
 
     tensors: tuple[tuple[str, str], ...] = ()
     values: tuple[float | None, ...] = ()
     wide: bool = False
+    instructions: int = 1
 
 
 _NORM = (("mean", "channel"), ("variance", "channel"), ("gamma", "channel"), ("beta", "channel"))
@@ -45,10 +47,10 @@ STEPS = {
     "relu": StepKind(),
     "relu6": StepKind(),
     "leaky_relu": StepKind(values=(0.01,)),
-    "hswish": StepKind(),
-    "hsigmoid": StepKind(),
-    "silu": StepKind(),
-    "gelu": StepKind(),
+    "hswish": StepKind(instructions=4),
+    "hsigmoid": StepKind(instructions=3),
+    "silu": StepKind(instructions=5),
+    "gelu": StepKind(instructions=12),
     "clamp": StepKind(values=(None, None)),
     # Of sums of 8-bit types. v = float32(v) * sum_scale, of which every channel has its own.
     "dequantize": StepKind((("sum_scale", "channel"),), wide=True),

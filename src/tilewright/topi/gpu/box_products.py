@@ -18,6 +18,7 @@ from tilewright.target.devices import WARP
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.target.windows import OFFSET, Window
+from tilewright.topi.epilogue import STEPS
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import (
     ROW,
@@ -80,6 +81,8 @@ _CROWD = 8
 _SHARED_READS, _FILTER_READS, _KEPT = 2.66, 1.78, 1.07
 #: How many times as long phases of unequal taps take together as equal ones.
 _UNEVEN = 1.36
+#: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
+_LATENCY = 7.0
 #: Bytes of shared memory for barriers, and until swizzled memory begins.
 BARRIERS = 1024
 #: Registers of a thread beside its sums, and of fewer rounds than this the last counts.
@@ -443,6 +446,7 @@ def _time(
     narrow = _NARROW / columns_of(columns // slices, p.dtype)
     rate = 2 * MACHINE.products * MACHINE.clock / (_PRODUCTS + narrow)
     alone = steps * rows * columns * step / rate + rows * columns * size / _STORED
+    alone += arithmetic(p, rows, columns, resident)
     shared_reads = _FILTER_READS if p.pass_ == "wgrad" else _SHARED_READS
     cache = blocks * brought / (shared_reads * CACHE)
     memory = p.bytes / (_KEPT * MEMORY)
@@ -451,6 +455,15 @@ def _time(
     shapes = {shape for step in p.epilogue for _, shape in step.tensors}
     begin += _NUMBERS * ("channel" in shapes) + _ADDED * ("output" in shapes)
     return float(micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW))
+
+
+def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:
+    """Microseconds that an SM which holds so many blocks issues what is computed of the results of
+    a tile beyond their sums: nothing of the same block overlaps it."""
+    count = sum(STEPS[step.name].instructions for step in p.epilogue)
+    warps = resident * rows // ROWS * LANES // WARP
+    hidden = 1 + _LATENCY / warps**2
+    return rows * columns * count * hidden / (MACHINE.lanes * MACHINE.clock)
 
 
 def resident_blocks(p: Problem, rows: int, columns: int, shared: int) -> int:

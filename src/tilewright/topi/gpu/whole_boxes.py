@@ -18,6 +18,7 @@ from tilewright.topi.gpu.box_products import (
     BARRIERS,
     GROUPS,
     Sizes,
+    arithmetic,
     best_of,
     boxes_of,
     channels_of,
@@ -104,9 +105,11 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                 blocks = -(-boxes // each) * others
                 turns = -(-blocks // (MACHINE.sms * resident)) * each
                 busy = min(resident, -(-blocks // MACHINE.sms))
+                epilogue = arithmetic(problem, rows, channels, busy)
                 cache = (boxes * others * once + blocks * filters) / CACHE
                 overlapping = (
-                    _PRODUCTS * turns * busy * products, _STORES * turns * busy * stores,
+                    _PRODUCTS * turns * busy * products,
+                    turns * busy * (_STORES * stores + epilogue),
                     _CACHE * cache, memory, _BOX * turns,
                     turns * (_ADDED * busy + _ADDED_ONCE) * added / _STORED,
                     _READ * turns * busy * read / _STORED,
