@@ -105,7 +105,7 @@ def box_of(
     """The box of which ``access``, by ``axes`` of ``extents``, is an element; or why it is none.
 
     Dimensions are joined where an axis runs over several of them, as over all pixels of images. The
-    ``analyzer`` has to prove then that the inner ones begin anew where they end, unless that is
+    ``analyzer`` has to prove then that the inner ones start again where they end, unless that is
     ``proved`` already.
     """
     az = analyzer or Analyzer()

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_products import bring, copy, multiply
+from tilewright.topi.pieces.box_multiply import multiply
+from tilewright.topi.pieces.box_products import bring, copy
 from tilewright.topi.pieces.box_results import share, stage_results, staged, store
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps

@@ -10,7 +10,8 @@ from __future__ import annotations
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_products import copy, load, multiply, step_of
+from tilewright.topi.pieces.box_multiply import multiply
+from tilewright.topi.pieces.box_products import copy, load, step_of
 from tilewright.topi.pieces.box_results import (
     bring_added,
     parted,
