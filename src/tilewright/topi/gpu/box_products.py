@@ -81,6 +81,8 @@ _CROWD = 8
 _SHARED_READS, _FILTER_READS, _KEPT = 2.66, 1.78, 1.07
 #: How many times as long phases of unequal taps take together as equal ones.
 _UNEVEN = 1.36
+#: The same of instructions that multiply slices of rows, which are short.
+_SLICED = 1.4
 #: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
 _LATENCY = 7.0
 #: Bytes of shared memory for barriers, and until swizzled memory begins.
@@ -454,7 +456,8 @@ def _time(
     begin = _BEGIN + steps * _WAIT / max(1, stages - 1)
     shapes = {shape for step in p.epilogue for _, shape in step.tensors}
     begin += _NUMBERS * ("channel" in shapes) + _ADDED * ("output" in shapes)
-    return float(micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW))
+    found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
+    return float(found) * (_SLICED if slices > 1 else 1)
 
 
 def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:
