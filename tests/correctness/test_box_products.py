@@ -194,7 +194,7 @@ def test_tiles_of_windows_go_on_from_one_image_to_the_next(
         **{"dtype": "float16"} | {k: v for k, v in values.items() if k != "groups"},
     )  # fmt: skip
     template, machine = TEMPLATES["gpu.window_products"], Target.parse(target)
-    for rows, boxes, turned in ((128, 1, False), (192, 2, False), (104, 4, True)):
+    for rows, boxes, turned in ((128, 1, 0), (192, 2, 0), (104, 4, 1)):
         tile = BoxProductTile(rows, 1, 1, 64, 3, 1, boxes, turned)
         declared = template.declare(p, tile)
         schedule = template.schedule(declared, tile)

@@ -288,7 +288,7 @@ def _product_tiles(
             _time, problem, *sides, of.depth, stages=stages, shared=shared, slices=slices
         )
         tiles = of.boxes(box) * -(-wide // channels)
-        tile = BoxProductTile(*box, channels, stages, turned=turned)
+        tile = BoxProductTile(*box, channels, stages, turned=int(turned))
         for splits in _parts(steps, tiles) if split else []:
             own: float = steps // splits
             cost = time(own, tiles * splits, size=of.stored, brought=own * a_step)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from tilewright.target.instructions.wgmma import has_columns
+from tilewright.topi.parameters import later
 
 #: Threads of a warpgroup, and rows of its matrix.
 LANES, ROWS = 128, 64
@@ -37,7 +38,7 @@ class BoxProductTile:
     stages: int = 3
     splits: int = 1
     boxes: int = 1
-    turned: bool = False
+    turned: int = later(0)
 
     @property
     def box(self) -> tuple[int, int, int]:
