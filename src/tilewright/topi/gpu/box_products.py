@@ -23,6 +23,7 @@ from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupanc
 from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
+    by_pixels,
     in_boxes,
     is_in_halves,
     is_phased,
@@ -403,6 +404,9 @@ def _gradient_tiles(problem: Problem) -> dict[BoxGradientTile, float]:
     """Tiles, and what they are predicted to take."""
     p = suited(problem)
     assert p is not None
+    conv = _convolution(problem)
+    # Of groups that are joined and images that are copied uneven parts took up to a third longer.
+    even = conv is not None and p != by_pixels(conv)
     own = p.channels // p.groups
     extents = (p.batch, *p.out_image)
     steps = math.prod(-(-e // n) for e, n in zip(extents, pixels(p), strict=True))
@@ -414,7 +418,7 @@ def _gradient_tiles(problem: Problem) -> dict[BoxGradientTile, float]:
             continue
         tiles = taps * -(-p.out_channels // filters) * -(-own // channels)
         shared = 2 * stages * (filters + channels) * PIXELS + BARRIERS
-        for splits in _pixel_parts(steps, tiles):
+        for splits in _pixel_parts(steps, tiles, even):
             size, own_steps = 4 if splits > 1 else 2, -(-steps // splits)
             brought = own_steps * (filters + channels) * 2 * PIXELS
             cost = _time(problem, filters, channels, 2 * PIXELS, own_steps, tiles * splits,
@@ -427,9 +431,12 @@ def _gradient_tiles(problem: Problem) -> dict[BoxGradientTile, float]:
     return found
 
 
-def _pixel_parts(steps: int, tiles: int) -> list[int]:
+def _pixel_parts(steps: int, tiles: int, even: bool) -> list[int]:
     """In how many parts pixels may be summed: in one, or so that each SM has up to as many blocks,
-    and in no fewer that have as many steps at most."""
+    and in no fewer that have as many steps at most; or those that are ``even``."""
+    if even:
+        most = max(1, _CROWD * MACHINE.sms // tiles)
+        return [n for n in range(1, min(steps, most) + 1) if steps % n == 0]
     each = {-(-steps // max(1, n * MACHINE.sms // tiles)) for n in range(1, _CROWD + 1)}
     return sorted({1, *(-(-steps // own) for own in each)})
 
