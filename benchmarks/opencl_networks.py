@@ -2,11 +2,14 @@
 
 Weights are random, by a seed, and images are of 224 by 224; each network goes through ONNX, as a
 user's would, and its kernels are chosen without a search. float32 and, where the device computes in
-it, float16 take turns with what CUDA takes in float16, where there is a GPU of NVIDIA's: calls that
-are bound to arrays of the device, medians of interleaved batches, until the queue is empty. Outputs
-are compared with PyTorch's in float32.
+it, float16 take turns with what CUDA takes in both, where there is a GPU of NVIDIA's, whose OpenCL
+has neither float16 nor tensor cores: calls that are bound to arrays of the device, medians of
+interleaved batches, until the queue is empty. ``host`` is what a call takes before it returns, and
+``kernels`` how many it launches. Outputs are compared with PyTorch's in float32.
 
-    PYTHONPATH=src python benchmarks/opencl_networks.py [--batch 1] [--out FOLDER]
+    PYTHONPATH=src python benchmarks/opencl_networks.py [--batch 1] [--profile] [--out FOLDER]
+
+With ``--profile`` the steps are printed by the device's clock, the slowest first.
 
 On an NVIDIA GPU, whose driver brings OpenCL, name its library in an ICD file first:
 
@@ -17,9 +20,11 @@ On an NVIDIA GPU, whose driver brings OpenCL, name its library in an ICD file fi
 from __future__ import annotations
 
 import argparse
+import copy
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import measure
@@ -37,7 +42,9 @@ from tilewright.runtime.opencl_device import Device, device
 NAMES = ("vgg16", "mobilenet", "resnet18")
 #: Relative errors that are taken for right.
 _CLOSE = {"float32": 1e-4, "float16": 2e-2}
-_CUDA = "cuda float16"
+_CUDA = {"cuda float16": "float16", "cuda float32": "float32"}
+#: Runs of which a profile has the medians, and calls of which the host's time is one.
+_RUNS = 7
 
 
 def mobilenet() -> nn.Module:
@@ -60,16 +67,46 @@ def mobilenet() -> nn.Module:
 
 
 def on_opencl(
-    data: bytes, images: np.ndarray[Any, Any], place: Device, dtype: str
+    data: bytes, images: np.ndarray[Any, Any], place: Device, dtype: str, told: dict[str, Any]
 ) -> tuple[np.ndarray[Any, Any], Batch]:
-    """What a model of this type makes of images, and batches of its calls."""
+    """What a model of this type makes of images, and batches of its calls; ``told`` takes what the
+    host does for one, and is asked for a profile."""
     model = tilewright.load(data, target="opencl", dtype=dtype if dtype != "float32" else None)
     (name,) = model.outputs
     x = array(images, model.device)
     y = array(np.full((len(images), 1000), np.nan, "float32"), model.device)
     call = model.bind({"x": x}, {name: y})
     call()
-    return y.numpy(), _until_done(call, place)
+    found = y.numpy()
+    host = []
+    for _ in range(_RUNS):
+        place.queue.finish()
+        begin = time.perf_counter()
+        call()
+        host.append(time.perf_counter() - begin)
+    told["host ms"] = 1e3 * statistics.median(host)
+    told["kernels"] = len(getattr(call, "commands", ()))
+    if told.pop("profile"):
+        profile(model, images)
+    return found, _until_done(call, place)
+
+
+def profile(model: Any, images: np.ndarray[Any, Any]) -> None:
+    """Print the steps of a model by the device's clock, the slowest first."""
+    executor = model.compile({"x": images})
+    runs: list[list[float]] = []
+    for _ in range(_RUNS):
+        runs.append([])
+        executor.run({"x": images}, runs[-1])
+    times = [1e6 * statistics.median(t) for t in zip(*runs, strict=True)]
+    print(f"{len(times)} steps, {sum(times):.1f} us one by one")
+    for k in sorted(range(len(times)), key=lambda k: -times[k]):
+        step = executor.steps[k]
+        grids = [
+            f"{func.name} {'x'.join(str(axis.extent) for axis in func.launch)}"
+            for func in step.kernel.program.module.funcs
+        ]
+        print(f"{times[k]:8.1f} us  {step.node.problem}  [{'; '.join(grids)}]", flush=True)
 
 
 def _until_done(call: Callable[[], None], place: Device) -> Batch:
@@ -84,10 +121,13 @@ def _until_done(call: Callable[[], None], place: Device) -> Batch:
     return batch
 
 
-def on_cuda(model: nn.Module, images: torch.Tensor) -> tuple[np.ndarray[Any, Any], Batch]:
+def on_cuda(
+    model: nn.Module, images: torch.Tensor, dtype: str
+) -> tuple[np.ndarray[Any, Any], Batch]:
     """The same by CUDA, replayed as a graph."""
-    given = images.cuda().half()
-    loaded = tilewright.load(exported(model.cuda().half(), given[:1]), target="cuda")
+    kind = getattr(torch, dtype)
+    given, model = images.to("cuda", kind), copy.deepcopy(model).to("cuda", kind)
+    loaded = tilewright.load(exported(model, given[:1]), target="cuda")
     y = torch.empty(len(images), 1000, dtype=given.dtype, device="cuda")
     (name,) = loaded.outputs
     batch = of_bound(loaded.bind({"x": given}, {name: y}))
@@ -104,13 +144,15 @@ def row(name: str, place: Device, args: argparse.Namespace) -> dict[str, Any]:
     with torch.no_grad():
         wanted = model(images).numpy()
     data = exported(model, images[:1])
-    sides: dict[str, tuple[str, Callable[[], tuple[np.ndarray[Any, Any], Batch]]]] = {
-        "float32": ("float32", lambda: on_opencl(data, images.numpy(), place, "float32")),
-    }
-    if place.half:
-        sides["float16"] = "float16", lambda: on_opencl(data, images.numpy(), place, "float16")
+    sides: dict[str, tuple[str, Callable[[], tuple[np.ndarray[Any, Any], Batch]]]] = {}
+    told: dict[str, dict[str, Any]] = {}
+    for dtype in ("float32", "float16")[: 1 + place.half]:
+        told[dtype] = {"profile": args.profile}
+        of = partial(on_opencl, data, images.numpy(), place, dtype, told[dtype])
+        sides[dtype] = dtype, of
     if torch.cuda.is_available():
-        sides[_CUDA] = "float16", lambda: on_cuda(model, images)
+        for side, dtype in _CUDA.items():
+            sides[side] = dtype, partial(on_cuda, model, images, dtype)
     batches, errors = {}, {}
     for side, (dtype, make) in sides.items():
         found, batches[side] = make()
@@ -120,9 +162,11 @@ def row(name: str, place: Device, args: argparse.Namespace) -> dict[str, Any]:
     turns = take_turns(batches, span=0.05, limit=args.seconds)
     ms = {side: 1e3 * statistics.median(times) for side, times in turns.items()}
     ratios = {f"{side} / float32": ms["float32"] / ms[side] for side in ms if side != "float32"}
-    if _CUDA in ms and "float16" in ms:
-        ratios["of CUDA's time"] = ms["float16"] / ms[_CUDA]
+    for side, dtype in _CUDA.items():
+        if {side, dtype} <= set(ms):
+            ratios[f"of CUDA's time in {dtype}"] = ms[dtype] / ms[side]
     return {"network": name, **{f"{s} ms": v for s, v in ms.items()}, **ratios,
+            **{f"{s} {n}": v for s, found in told.items() for n, v in found.items()},
             "error": max(errors.values())}  # fmt: skip
 
 
@@ -133,6 +177,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--image", type=int, default=224)
     parser.add_argument("--seconds", type=float, default=5, help="of measuring a network")
+    parser.add_argument("--profile", action="store_true", help="print the steps by their times")
     parser.add_argument("--out", default="benchmarks/results", help="the folder of the results")
     args = parser.parse_args()
     place = device(args.device)
@@ -140,10 +185,11 @@ def main() -> None:
     for name in args.networks:
         rows.append(row(name, place, args))
         print(rows[-1], flush=True)
-    found = {"environment": measure.environment("torch", "onnx", "pyopencl"), "rows": rows}
+        found = {"environment": measure.environment("torch", "onnx", "pyopencl"), "rows": rows}
+        label = "cpu" if place.host else "h200"
+        path = measure.save(f"{label}_opencl_networks", found, args.out)
     print(measure.table(rows))
-    label = "cpu" if place.host else "h200"
-    print(measure.save(f"{label}_opencl_networks", found, args.out))
+    print(path)
 
 
 if __name__ == "__main__":

@@ -148,6 +148,16 @@ def opencl(results: Results) -> Iterator[dict[str, str]]:
             yield line(what, ratios, peer, "opencl_dense.py")
 
 
+def opencl_networks(results: Results) -> Iterator[dict[str, str]]:
+    """Whole networks in OpenCL on a GPU beside CUDA there, which has float16 and tensor cores."""
+    for dtype in ("float32", "float16"):
+        column = f"cuda {dtype} ms"
+        ratios = [row[column] / row["float32 ms"] for row in results["rows"] if column in row]
+        if ratios:
+            what = "Article 004's networks, float32, batch 1, OpenCL on a GPU"
+            yield line(what, ratios, f"Tilewright's CUDA, {dtype}", "opencl_networks.py")
+
+
 def of_bytes(results: Results) -> Iterator[dict[str, str]]:
     for column, peer in (("PyTorch / int8", peer_of(results)), ("float16 / int8", "Tilewright")):
         for batch, rows in split_by(results["rows"], lambda r: f"batch {r['batch']}").items():

@@ -209,7 +209,8 @@ def _dense() -> Iterator[Problem]:
 
 
 def _programs() -> Iterator[Program]:
-    """A normalisation of rows, and a mean over pixels."""
+    """A normalisation of rows, a mean over pixels, and a turn."""
     half, images = "float16[64x14x14x384]", "float16[64x56x56x144]"
     yield Program(operands=(half,), body=("softmax(a0, axis=-1)",))
     yield Program(operands=(images,), body=("sum(a0, axis=(1, 2))", "divide(t0, 3136)"))
+    yield Program(operands=("float16[64x3136x64]",), body=("transpose(a0, axes=(0, 2, 1))",))

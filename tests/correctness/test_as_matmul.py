@@ -156,3 +156,20 @@ def test_what_is_no_product_of_matrices_is_refused(words):
     c = refused()[words]
     with pytest.raises(ScheduleError, match=words):
         te.create_schedule(c.op).as_matmul(c)
+
+
+def test_columns_that_lie_side_by_side_are_counted():
+    """Whole images of a convolution of one tap, rows of a matrix; none of windows, or of images
+    with channels last."""
+    from tilewright.topi import Conv, Gemm
+    from tilewright.topi.sketches.products import matrices
+
+    image, one = (2, 8, 5, 6), (8, 8, 1, 1)
+    assert matrices(Conv.parse(image, one, 1)).run == 30
+    assert matrices(Gemm(m=3, n=24, k=16)).run == 24
+    for other in (
+        Conv.parse(image, one, 1, stride=2), Conv.parse(image, one, 1, layout="NHWC"),
+        Conv.parse(image, (8, 8, 3, 3), 1, padding=1), Gemm(m=3, n=24, k=16, transpose_b=True),
+    ):  # fmt: skip
+        assert matrices(other).run == 1
+    assert matrices(Conv.parse(image, (8, 8, 3, 3), 1, padding=1)).taps == (8, 3, 3)

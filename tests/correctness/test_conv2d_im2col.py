@@ -16,8 +16,9 @@ from tilewright.runtime.sass import opcodes
 from tilewright.target import Target
 from tilewright.topi import Conv, nn
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile, schedule_conv2d_columns
-from tilewright.topi.gpu.conv2d_lanes import LaneTile, conv2d_lanes_tiles, schedule_conv2d_lanes
+from tilewright.topi.gpu.conv2d_lanes import LaneTile, schedule_conv2d_lanes
 from tilewright.topi.gpu.conv2d_mma import MmaTile, conv2d_mma_tiles, schedule_conv2d_mma
+from tilewright.topi.gpu.lane_tiles import conv2d_lanes_tiles
 from tilewright.topi.templates import TEMPLATES
 
 SCHEDULES = {
@@ -52,7 +53,10 @@ CASES: list[tuple[str, Any]] = [
     ("one", MmaTile(16, 16, 32, 1, 1, 2, 1)),
     ("wide", LaneTile(16, 64, 8, 4, 8, 1, 1)),
     ("wide", LaneTile(8, 32, 4, 2, 8, 3, 0)),
+    ("wide", LaneTile(16, 64, 8, 4, 8, 1, 1, 2)),
+    ("wide", LaneTile(8, 32, 4, 2, 8, 2, 0, 3)),
     ("wide groups", LaneTile(10, 32, 4, 5, 4, 2, 1)),
+    ("wide groups", LaneTile(10, 32, 4, 5, 4, 1, 1, 5)),
     ("wide depthwise", LaneTile(2, 64, 8, 1, 16, 1, 1)),
     ("dense", LaneTile(4, 32, 4, 1, 8, 1, 1)),
     *((name, ColumnTile(8, 2, 8, implicit)) for name in ("wide", "strided") for implicit in (1, 0)),
@@ -140,6 +144,21 @@ def test_groups_of_any_size_have_tiles():
             x = te.placeholder((2, groups, 8, 8), "float16", name="X")
             f = te.placeholder((filters, 1, 3, 3), "float16", name="F")
             SCHEDULES[type(tile)](nn.conv2d_nchw(x, f, groups=groups), tile)
+
+
+def test_few_results_are_shared_out_among_all_units():
+    """Of VGG-16's layers: 512 channels of 14 by 14 results, and 64 of 224 by 224."""
+    for units in (8, 132):
+        first = conv2d_lanes_tiles(512, 1, 14 * 14, 512 * 9, units)[0]
+        assert units <= -(-512 // first.rows) * -(-196 // first.columns) * first.chunks
+        assert conv2d_lanes_tiles(64, 1, 224 * 224, 64 * 9, units)[0].chunks == 1
+    assert conv2d_lanes_tiles(512, 1, 14 * 14, 512 * 9, 8)[0].chunks < first.chunks
+
+
+def test_chunks_have_several_steps_each():
+    for depth in (16, 100, 4608):
+        for tile in conv2d_lanes_tiles(32, 1, 49, depth):
+            assert tile.chunks == 1 or 2 * tile.chunks * tile.depth <= depth
 
 
 #: Of ResNet-50 at batch 64, with tiles and the instructions that their kernels are to have.

@@ -41,7 +41,11 @@ CASES = {
     "rounded division": lambda: (
         torch.div(X, 0.3, rounding_mode="trunc"), torch.div(I, 2, rounding_mode="trunc"),
     ),
-    "remainders": lambda: (X % 1.5, torch.fmod(X, 1.5), I % 4),
+    "division that rounds down": lambda: (
+        torch.div(X, 0.3, rounding_mode="floor"), X // -0.5, X // Y, I // 2, I // -4,
+        (X / 0.0) // 2.0, X // 0.0,
+    ),
+    "remainders": lambda: (X % 1.5, torch.fmod(X, 1.5), I % 4, X % 0.3, torch.fmod(X, -0.3)),
     "powers": lambda: (X**2, X.abs() ** 0.5, X.square(), (X.abs() + 1).rsqrt()),
     "comparisons": lambda: (X == Y, X != 0, X < Y, I >= 1, I > 0.5, BITS == True),  # noqa: E712
     "logic": lambda: (BITS & ~BITS, BITS | (X > 1), torch.logical_and(X, Y), BITS ^ (X < 1)),
@@ -132,7 +136,6 @@ def test_constants_become_what_pytorch_computes(name, monkeypatch):
     (lambda x: x.round(decimals=2), "it rounds decimals"),
     (lambda x: x.long().isinf(), "of integers"),
     (lambda x: x.long() ** x.long(), "integers are not divided"),
-    (lambda x: torch.div(x, 0.3, rounding_mode="floor"), "it rounds down"),
     (lambda x: x.nonzero() + 1, "depends on data"),
 ])  # fmt: skip
 def test_what_is_not_supported_is_left_with_a_reason(function, problem):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tilewright.topi.operators import Program
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES, templates
 
-SIM = Target.parse("sim")
+SIM, OPENCL = Target.parse("sim"), Target.parse("opencl")
 
 
 def program(shape: str, *body: str, dtype: str = "float32", others: tuple[str, ...] = ()):
@@ -46,6 +47,8 @@ PROGRAMS = {
         program("1000", "sum(a0)"), program("6x5x8", "max(a0, axis=(0, 1, 2), keepdims=True)"),
         program("3x40", "argmax(a0, axis=1)"), program("3x5000", "sum(a0, axis=1)"),
         program("9x40", "prod(a0, axis=1)", dtype="int32"),
+        program("8x1x40", "strided_slice(a0, begin=(3, 0, 0), strides=(2, 1, 1), shape=(2, 1, 40))",
+                "sum(t0, axis=(2,), keepdims=True)", "multiply(t1, a1)", others=("2x1x1",)),
         program("2x4096", "multiply(a0, a0)", "sum(t0, axis=1, keepdims=True)", "divide(a0, t1)"),
     ],
     "gpu.column_sums": [
@@ -61,6 +64,16 @@ PROGRAMS = {
                 "subtract(t1, a2)", "multiply(t0, t2)", "sums(t0, t3, axis=(0, 1, 2))",
                 others=("2x20x9x16", "16"), dtype="float16"),
         program("70x12", "multiply(a0, a0)", "sums(a0, t0, a1, axis=(0,))", others=("70x12",)),
+        program("3x9x8x16", "cast(a0, dtype='float32')", "multiply(t0, t0)",
+                "sums(t0, t1, axis=(1, 2))", dtype="float16"),
+    ],
+    "gpu.turned": [
+        program("2x20x3x4x24", "transpose(a0, axes=(2, 0, 3, 4, 1))", dtype="float16"),
+        program("2x33x50", "relu(a0)", "transpose(t0, axes=(0, 2, 1))", "add(t1, a1)",
+                others=("33",)),
+        program("70x40", "transpose(a0, axes=(1, 0))", "cast(t0, dtype='float32')",
+                dtype="float16"),
+        program("3x16x17", "transpose(a0, axes=(2, 0, 1))", dtype="int8"),
     ],
     "gpu.dots": [
         Gemm(m=1, n=48, k=1152, transpose_b=True, dtype="float16", epilogue="bias+silu"),
@@ -95,12 +108,27 @@ def test_reductions_agree_with_those_of_a_cpu(name, p):
         assert np.linalg.norm(found - wanted) <= close * np.linalg.norm(wanted), tile
 
 
+@pytest.mark.needs_opencl
+@pytest.mark.parametrize(("name", "p"), CASES, ids=str)
+def test_work_items_of_opencl_reduce_alike(name, p):
+    """Through local memory: they have no shuffles."""
+    arrays = list(random_inputs(p, p.shapes()).values())
+    tiles = TEMPLATES[name].candidates(p, OPENCL)
+    tile = tiles[zlib.crc32(p.key.encode()) % len(tiles)]
+    wanted, found = (run(p, name, tile, target, arrays) for target in ("sim", "opencl"))
+    close = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 8e-3}.get(p.result.dtype, 0)
+    assert np.linalg.norm(found - wanted) <= close * np.linalg.norm(wanted), tile
+
+
 @pytest.mark.parametrize("p", [
     program("4x8", "cumsum(a0, axis=1)"), program("1x6x6x8", "max_pool(a0, size=(2, 2), strides=(2,"
             " 2), padding=(0, 0), dilation=(1, 1), out=(3, 3), last=True)"),
     program("6x6", "sum(a0, axis=0)", "transpose(a0, axes=(1, 0))", "add(t1, t0)"),
     program("6x6", "sum(a0, axis=1, keepdims=True)", "transpose(t0, axes=(1, 0))", "add(a0, t1)"),
     program("4x5", "sum(a0, axis=1, keepdims=True)", "sum(t0, axis=0, keepdims=True)"),
+    program("4x8", "strided_slice(a0, begin=(2, 0), strides=(1, 1), shape=(2, 8))",
+            "sum(t0, axis=1, keepdims=True)", "strided_slice(a0, begin=(0, 0), strides=(1, 1), "
+            "shape=(2, 8))", "multiply(t2, t1)"),
 ], ids=str)  # fmt: skip
 def test_other_reductions_are_loops(p):
     assert templates(p, SIM)[0].name == "gpu.loops"
@@ -134,6 +162,10 @@ ELEMENTS = [
     program("2x3x6x8", "quantize(a0, 0.1, 0, dtype='int8')", "transpose(t0, axes=(0, 2, 3, 1))"),
     program("2x5x4x6", "transpose(a0, axes=(0, 2, 3, 1))", "add(t0, a1)", dtype="float16",
             others=("5",)),
+    program("2x6x9x3", "frames(a0, count=4, size=5, stride=2, before=1, width=16)",
+            dtype="float16"),
+    program("1x3x7x6", "transpose(a0, axes=(0, 2, 3, 1))",
+            "frames(t0, count=6, size=3, stride=1, before=1, width=12)"),
 ]  # fmt: skip
 
 
@@ -148,12 +180,77 @@ def test_elements_are_computed_in_vectors(p):
     assert np.array_equal(found, wanted)
 
 
+def pooled(image: str, out: int, stride: int, function: str = "avg_pool", k: int = 3) -> str:
+    windows = f"size=({k}, {k}), strides=({stride}, {stride}), padding=(1, 1), dilation=(1, 1)"
+    return f"{function}({image}, {windows}, out=({out}, {out}), last=True)"
+
+
+#: Windows that overlap, behind functions, too, which would be computed for each tap.
+WINDOWS = [
+    program("1x15x15x8", pooled("a0", 8, 2, "max_pool"), dtype="float16"),
+    program("1x7x7x12", pooled("a0", 7, 1), "subtract(t0, a0)"),
+    program("2x8x8x8", "multiply(a0, a1)", "add(t0, a2)", "cast(t1, dtype='float16')",
+            pooled("t2", 8, 1), "subtract(t3, t2)", "add(a0, t4)", dtype="float16",
+            others=("1x1x1x8", "1x1x1x8")),
+    program("1x8x8x4", pooled("a0", 6, 1, "sum_pool", 5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("p", WINDOWS, ids=str)
+def test_a_row_of_taps_is_read_once_for_a_tile(p):
+    """Also where images begin and end; that is a part of what is read tap by tap."""
+    loops = TEMPLATES["gpu.loops"]
+    arrays = list(random_inputs(p, p.shapes()).values())
+    for tile in (tiles := [t for t in loops.candidates(p, SIM) if t.window]):
+        found, wanted = (
+            run(p, "gpu.loops", t, "sim", arrays) for t in (tile, replace(tile, window=0))
+        )
+        assert np.array_equal(found, wanted), tile
+    tile = max(tiles, key=lambda t: t.rows)
+    kept, again = (read(p, t, arrays) for t in (tile, replace(tile, window=0)))
+    assert kept < 0.9 * again
+
+
+def read(p: Problem, tile: object, arrays: list[np.ndarray]) -> int:
+    """Elements of the image that a program reads."""
+    d = TEMPLATES["gpu.loops"].declare(p, tile)
+    kernel = tilewright.build(TEMPLATES["gpu.loops"].schedule(d, tile), d.args, SIM)
+    report = kernel.simulate(*arrays, encode(np.zeros(p.result.shape), p.result.dtype))
+    return sum(a.elements for a in report.accesses if (a.scope, a.buffer) == ("global", "a0"))
+
+
+@pytest.mark.needs_opencl
+@pytest.mark.parametrize("p", ELEMENTS, ids=str)
+def test_elements_are_computed_in_vectors_of_opencl(p):
+    loops, card = TEMPLATES["gpu.loops"], Target.parse("opencl -device='NVIDIA H200'")
+    tile = loops.candidates(p, card)[0]
+    assert tile.vectors
+    arrays = list(random_inputs(p, p.shapes()).values())
+    found, wanted = (run(p, "gpu.loops", tile, target, arrays) for target in ("opencl", "sim"))
+    close = {"float32": 1e-6, "float16": 1e-3}.get(p.result.dtype, 0)
+    assert np.linalg.norm(found - wanted) <= close * np.linalg.norm(wanted)
+
+
 @pytest.mark.needs_nvrtc
 def test_elements_in_vectors_compile_without_spills():
-    for p in ELEMENTS:
+    for p in (*ELEMENTS, *WINDOWS):
         for tile in TEMPLATES["gpu.loops"].candidates(p, Target.parse("cuda"))[:2]:
             d = TEMPLATES["gpu.loops"].declare(p, tile)
             assert spills(TEMPLATES["gpu.loops"].schedule(d, tile), d.args, "sm_90a") == 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_what_is_turned_is_read_and_written_in_full_sectors(dtype):
+    p = program("2x128x64", "transpose(a0, axes=(0, 2, 1))", dtype=dtype)
+    template = TEMPLATES["gpu.turned"]
+    d = template.declare(p, config := template.candidates(p, SIM)[0])
+    kernel = tilewright.build(template.schedule(d, config), d.args, SIM)
+    report = kernel.simulate(
+        *random_inputs(p, p.shapes()).values(), np.zeros(p.result.shape, dtype)
+    )
+    found = [a for a in report.accesses if a.scope == "global"]
+    assert {a.buffer for a in found} == {"a0", "transpose"}
+    assert all(a.transactions == a.ideal for a in found)
 
 
 def test_a_row_is_read_once_in_full_sectors():
@@ -168,3 +265,14 @@ def test_a_row_is_read_once_in_full_sectors():
     assert sum(a.elements for a in of_rows) == 2 * 64 * 384
     loose = [a for a in report.accesses if a.scope == "global" and a.transactions > a.ideal]
     assert not loose
+
+
+def test_a_linear_layer_of_one_row_is_of_rows_where_there_are_no_tensor_cores():
+    layer = Gemm(m=1, n=4096, k=25088, transpose_b=True)
+    for target in ("opencl -device='NVIDIA H200'", "cuda -arch=sm_90a"):
+        template = templates(layer, Target.parse(target))[0]
+        assert template.name == "gpu.dots"
+        tile = template.candidates(layer, Target.parse(target))[0]
+        assert tile.vector * 4 == 16  # bytes
+    for other in (layer.replace(m=2), layer.replace(dtype="float16")):
+        assert templates(other, Target.parse("cuda -arch=sm_90a"))[0].name != "gpu.dots"

@@ -11,11 +11,15 @@ from tilewright.graph import Constant, Graph, Input, Node
 from tilewright.graph.check import check
 from tilewright.graph.executor import Executor
 from tilewright.graph.passes.channels_last import channels_last
+from tilewright.graph.passes.collapse_dims import collapse_dims
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
+from tilewright.graph.passes.join_sums import join_sums
 from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.simplify import simplify
 from tilewright.graph.passes.sink_reshapes import sink_thin_reshapes
+from tilewright.graph.passes.turn_weights import turn_weights
+from tilewright.graph.passes.windows_apart import windows_apart
 from tilewright.graph.pipeline import AFTER_LAYOUT, PASSES, optimized
 from tilewright.graph.rewrite import Rule, rewrite
 from tilewright.target import Target
@@ -36,6 +40,24 @@ def test_every_pass_leaves_a_graph_that_computes_the_same(name):
     for change in PASSES:
         graph = check(change(graph))
         assert relative(run(own_outputs(graph), x=x)["y"], wanted) < 1e-5, change.__name__
+
+
+@pytest.mark.parametrize("kind", ["AveragePool", "MaxPool"])
+def test_windows_of_one_element_are_no_kernels(kind):
+    """As exporters write an adaptive pooling of images that have the size that is wanted."""
+    x = np.random.default_rng(0).standard_normal((1, 2, 4, 4)).astype("float32")
+    for more, apart in (
+        ({"strides": [1, 1]}, False), ({"strides": [2, 2]}, True),
+        ({"strides": [2, 2], "pads": [1, 1, 1, 1]}, True),
+    ):  # fmt: skip
+        pool = node(kind, "x", "p", kernel_shape=[1, 1], **more)
+        data = onnx_model([pool, node("Relu", "p")], {"x": [1, 2, 4, 4]})
+        graph = tilewright.load(data).graph({"x": x})
+        left = [n.operator for n in simplify(graph).nodes]
+        assert (left != ["relu"]) == apart
+        (y,) = run(own_outputs(simplify(graph)), x=x).values()
+        (wanted,) = run(own_outputs(graph), x=x).values()
+        np.testing.assert_array_equal(y, wanted)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -207,6 +229,102 @@ def test_gradients_of_convolutions_are_the_same_with_channels_last(groups):
         assert relative(made[name], wanted[name]) < 1e-5
 
 
+@pytest.mark.parametrize("size", [(4, 4), (2, 3)])
+@pytest.mark.parametrize("last", [False, True])
+def test_windows_that_do_not_overlap_are_pixels(size, last, monkeypatch):
+    """Of an image in either layout, which is moved once."""
+    monkeypatch.setattr("tilewright.graph.passes.windows_apart._MANY", 1)
+    rng = np.random.default_rng(0)
+    h, w = size
+    x = Input("x", (2, 3 * h, 5 * w, 3) if last else (2, 3, 3 * h, 5 * w), "float32")
+    image = Node("transpose", (x,), {"axes": (0, 3, 1, 2)}) if last else x
+    filter = Constant(rng.standard_normal((8, 3, h, w)).astype("float32"), "w")
+    bias = Constant(rng.standard_normal(8).astype("float32"), "b")
+    values = {"stride": (h, w), "epilogue": ("bias",)}
+    graph = Graph("g", (x,), {"y": Node("conv2d", (image, filter, bias), values)})
+    made = check(windows_apart(channels_last(["float32"])(graph)))
+    (kernel,) = (n for n in made.nodes if n.operator == "conv2d")
+    assert kernel.inputs[0].shape == (2, 3, 5, 3 * h * w)
+    moves = [n for n in made.nodes if n.operator == "transpose"]
+    assert len(moves) == 2  # of the image, and of the result
+    given = {"x": rng.standard_normal(x.shape).astype("float32")}
+    wanted = run(own_outputs(graph), **given)["y"]
+    assert relative(run(own_outputs(made), **given)["y"], wanted) < 1e-6
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(("stride", "padding", "taps"), [
+    (1, 1, (3, 3)), (1, (0, 1, 1, 0), (3, 2)), ((2, 1), 0, (1, 5)), (1, 3, (7, 7)),
+])  # fmt: skip
+def test_a_row_of_few_channels_is_channels(stride, padding, taps, last, monkeypatch):
+    monkeypatch.setattr("tilewright.graph.passes.windows_apart._MANY", 1)
+    rng = np.random.default_rng(0)
+    x = Input("x", (2, 9, 11, 3) if last else (2, 3, 9, 11), "float32")
+    image = Node("transpose", (x,), {"axes": (0, 3, 1, 2)}) if last else x
+    filter = Constant(rng.standard_normal((8, 3, *taps)).astype("float32"), "w")
+    bias = Constant(rng.standard_normal(8).astype("float32"), "b")
+    values = {"stride": stride, "padding": padding, "epilogue": ("bias", "relu")}
+    graph = Graph("g", (x,), {"y": Node("conv2d", (image, filter, bias), values)})
+    made = check(windows_apart(channels_last(["float32"])(graph)))
+    (kernel,) = (n for n in made.nodes if n.operator == "conv2d")
+    assert kernel.inputs[0].shape[-1] == -(-3 * taps[1] // 4) * 4
+    assert kernel.problem.kernel == (taps[0], 1)
+    given = {"x": rng.standard_normal(x.shape).astype("float32")}
+    wanted = run(own_outputs(graph), **given)["y"]
+    assert relative(run(own_outputs(make_programs(made)), **given)["y"], wanted) < 1e-6
+
+
+@pytest.mark.parametrize(("axes", "rank"), [
+    ((0, 3, 1, 2), 3), ((3, 0, 1, 2), 2), ((0, 2, 1, 3), 4), ((2, 3, 0, 1), 2), ((0, 1, 2, 3), 1),
+])  # fmt: skip
+@pytest.mark.parametrize("one", [None, 0, 1, 2, 3])
+def test_a_turn_is_of_few_dimensions(axes, rank, one):
+    shape = [1 if d == one else e for d, e in enumerate((2, 3, 4, 5))]
+    x = Input("x", tuple(shape), "float32")
+    graph = Graph("g", (x,), {"y": Node("transpose", (x,), {"axes": axes})})
+    made = check(collapse_dims(graph))
+    assert max((n.rank for n in made.nodes if n.operator == "transpose"), default=0) <= rank
+    given = {"x": np.random.default_rng(0).standard_normal(x.shape).astype("float32")}
+    assert (run(own_outputs(made), **given)["y"] == given["x"].transpose(axes)).all()
+
+
+@pytest.mark.parametrize("along", [False, True])
+@pytest.mark.parametrize("axes", [(0, 3, 1, 2), (0, 2, 3, 1), (0, 1, 3, 2)])
+def test_weights_are_turned_in_place_of_images(axes, along):
+    rng = np.random.default_rng(0)
+    x = Input("x", (2, 3, 4, 5), "float32")
+    turned = Node("transpose", (x,), {"axes": axes})
+    rows = Node("reshape", (turned,), {"newshape": (2, 60)})
+    w = rng.standard_normal((7, 60) if along else (60, 7)).astype("float32")
+    b = Constant(rng.standard_normal(7).astype("float32"))
+    values = {"transpose_b": along, "epilogue": ("bias",)}
+    graph = Graph("g", (x,), {"y": Node("gemm", (rows, Constant(w), b), values)})
+    made = check(turn_weights(graph))
+    assert {n.operator for n in made.nodes} == {"reshape", "gemm"}
+    given = {"x": rng.standard_normal(x.shape).astype("float32")}
+    wanted = run(own_outputs(graph), **given)["y"]
+    assert relative(run(own_outputs(made), **given)["y"], wanted) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "change", [{"dilation": 2}, {"groups": 2}, {"channels": 8}, {"stride": 2}, {"batch": 1}]
+)
+def test_other_windows_stay(change):
+    """Of many channels, in groups, with gaps, and few."""
+    channels, groups = change.get("channels", 6), change.get("groups", 1)
+    x = Input("x", (change.get("batch", 1 << 12), 9, 12, channels), "float16")
+    filter = Constant(np.ones((6, 3, 3, channels // groups), "float16"), "w")
+    values = {"layout": "NHWC", "dilation": change.get("dilation", 1), "groups": groups}
+    values["stride"] = change.get("stride", 1)
+    graph = Graph("g", (x,), {"y": Node("conv2d", (x, filter), values)})
+    assert str(windows_apart(graph)) == str(graph)
+    whole = {"layout": "NHWC"}
+    x = Input("x", (1 << 12, 9, 12, 3), "float16")
+    filter = Constant(np.ones((6, 3, 3, 3), "float16"), "w")
+    graph = Graph("g", (x,), {"y": Node("conv2d", (x, filter), whole)})
+    assert str(windows_apart(graph)) != str(graph)
+
+
 @pytest.mark.parametrize("groups", [1, 2, 8])
 def test_groups_of_channels_are_normalised_without_a_turn(groups):
     """Of long groups, columns are added first, in a kernel that blocks share."""
@@ -228,6 +346,22 @@ def test_groups_of_channels_are_normalised_without_a_turn(groups):
         inner = [n for n in turns if graph.inputs[0] not in n.inputs and n.shape != wanted.shape]
         assert not inner
         assert {n.shape for n in sums} >= {(2, 1, 1, 8), (2, 1, 1, 1)}
+
+
+@pytest.mark.parametrize("axis", [(1, 2), (0, 1, 2)])
+def test_sums_of_columns_that_read_the_same_are_one(axis):
+    """Of each image, or of all images."""
+    x = Input("x", (2, 5, 6, 8), "float32")
+    over = {"axis": axis, "keepdims": True}
+    plain = Node("sum", (x,), over)
+    squares = Node("sum", (Node("multiply", (x, x)),), over)
+    graph = Graph("g", (x,), {"y": Node("subtract", (squares, Node("exp", (plain,))))})
+    made = check(make_programs(join_sums(graph)))
+    programs = [n for n in made.nodes if n.operator == "program"]
+    assert [[c.function for c in n.attributes["body"]].count("sums") for n in programs] == [1, 0]
+    given = {"x": np.random.default_rng(0).standard_normal(x.shape).astype("float32")}
+    wanted = run(own_outputs(graph), **given)["y"]
+    assert relative(run(own_outputs(made), **given)["y"], wanted) < 1e-6
 
 
 def test_what_rows_are_normalised_by_is_not_computed_by_each_part_that_is_put_together():

@@ -57,6 +57,43 @@ def test_filters_of_transposed_convolutions_are_constants(shape, groups):
     close([model(x)], [expected.astype("float32")])
 
 
+WIDE_SUMS = {
+    "GlobalAveragePool": {}, "ReduceMean": {"axes": [2, 3]}, "ReduceL2": {"axes": [2]},
+    "ReduceLogSumExp": {"axes": [2]}, "LpNormalization": {"axis": 2, "p": 2},
+    "GlobalLpPool": {"p": 2}, "LpPool": {"kernel_shape": [40, 40]},
+    "LRN": {"size": 3}, "MeanVarianceNormalization": {},
+}  # fmt: skip
+
+
+def ours(operator, x):
+    from onnx import helper, load_from_string
+
+    nodes = [node(operator, "x", **WIDE_SUMS[operator])]
+    proto = load_from_string(onnx_model(nodes, {"x": list(x.shape)}, opset=17))
+    proto.graph.input[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(x.dtype)
+    return tilewright.load(proto.SerializeToString())(x)
+
+
+@pytest.mark.parametrize("operator", WIDE_SUMS)
+def test_sums_of_16_bits_are_wide(operator):
+    """Sums of squares, and of an image, are more than a float16 holds; what is made of them is
+    not."""
+    x = (rng.normal(size=(1, 2, 40, 40)) * 40 + 300).astype("float16")
+    found, expected = (ours(operator, a) for a in (x, x.astype("float64")))
+    assert found.dtype == "float16"
+    assert np.linalg.norm(found - expected) < 2e-3 * np.linalg.norm(expected)
+
+
+def test_many_tensors_are_joined():
+    """Each condition of a thousand is not within the one before."""
+    x = real(2, 3)
+    parts = [x + k for k in range(1000)]
+    constants = {f"c{k}": p for k, p in enumerate(parts)}
+    nodes = [node("Concat", " ".join(constants), "joined", axis=1), node("Mul", "x joined", "y")]
+    model = tilewright.load(onnx_model(nodes, {"x": [2, 1]}, constants=constants))
+    close([model(x[:, :1])], [x[:, :1] * np.concatenate(parts, 1)])
+
+
 @pytest.mark.parametrize("length", [3, 7, 12])
 @pytest.mark.parametrize("axis", [0, 2])
 def test_transforms_are_cut_or_filled(length, axis):
@@ -139,6 +176,8 @@ def test_what_is_chosen_of_data_that_a_node_makes_is_refused():
     [
         ([node("Det", "x", "y")], [3, 4], {}, "determinants of"),
         ([node("DFT", "x", "y")], [2, 8, 3], {}, "a transform of 8 elements of"),
+        ([node("GRU", "x w r", "y", hidden_size=1)], [20_000, 1, 1],
+         {"w": np.ones((1, 3, 1), "float32"), "r": np.ones((1, 3, 1), "float32")}, "20000 steps"),
         ([node("STFT", "x s", "y")], [1, 8, 1], {"s": np.array(0, "int64")}, "windows of 8"),
         ([node("HannWindow", "n", "w"), node("Add", "x w", "y")], [1],
          {"n": np.array(1 << 40, "int64")}, "a window of"),

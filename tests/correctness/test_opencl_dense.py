@@ -23,6 +23,7 @@ from tilewright.target import Target
 from tilewright.target.devices import MALI
 from tilewright.topi import Conv, Conv3d, Gemm
 from tilewright.topi.declared import Declared
+from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.opencl import candidates as opencl
 from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.item_products import ItemTile
@@ -33,6 +34,7 @@ PACKING, PRODUCTS = TEMPLATES["opencl.packing"], TEMPLATES["opencl.products"]
 DOTS = TEMPLATES["opencl.dots"]
 OPENCL, SIM = Target.parse("opencl"), Target.parse("sim")
 MOBILE = Target.parse("opencl -device=mali")
+CARD = Target.parse("opencl -device='NVIDIA H200'")
 DEVICES = [pytest.param(OPENCL, marks=pytest.mark.needs_opencl, id="opencl"), "sim"]
 
 
@@ -265,3 +267,32 @@ def test_what_a_kernel_stores_for_another_is_moved_by_aligned_vectors():
     given_ = text(layer(layout="NHWC", epilogue="bias"), tile, PACKING.name)
     assert "vload4(0, &bias[" in given_
     assert not re.search(r"\*\(__global (const )?float4\*\)&(data|bias|Conv)", given_)
+
+
+# -- what shares memory ----------------------------------------------------------------------
+
+
+def shared(p: Problem, tile: LaneTile) -> str:
+    """OpenCL C for a device whose memory is aligned."""
+    found, schedule = scheduled("gpu.products", p, tile)
+    return generate(tilewright.lower(schedule, found.args, CARD), aligned=True).text
+
+
+def test_columns_that_are_contiguous_are_copied_as_vectors():
+    x = (1, 32, 8, 6)
+    pointwise, windows = (Conv.parse(x, (32, 32, k, k), 1, padding=k // 2) for k in (1, 3))
+    assert "*(__global const float4*)&data[" in shared(pointwise, LaneTile(32, 32, 8, 4, 8))
+    assert "*(__global const float4*)&data[" not in shared(windows, LaneTile(32, 32, 8, 4, 8))
+    odd = Conv.parse((1, 32, 7, 7), (32, 32, 1, 1), 1)
+    assert "float4*)&data[" not in shared(odd, LaneTile(32, 32, 8, 4, 8))
+
+
+def test_steps_of_whole_windows_do_not_ask_for_the_tap():
+    p = layer()
+    assert " / 9 " in shared(p, LaneTile(32, 64, 8, 4, 16))
+    assert " / 9 " not in shared(p, LaneTile(32, 64, 9, 4, 16))
+    assert " / 9 " not in shared(p, LaneTile(64, 64, 18, 8, 16))  # two threads a column
+    tiles = TEMPLATES["gpu.products"].candidates(p, CARD)
+    repeated = {t for t in tiles if t.depth % 9 == 0}
+    assert repeated
+    assert all(9 * t.down * t.across <= t.depth * t.columns for t in repeated)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from tests.support.gpu_programs import PROGRAMS, Program, as_float, typed
 
+import tilewright
+from tilewright import te
 from tilewright.codegen.opencl import generate
 from tilewright.runtime import ndarray
 from tilewright.runtime.array import view
@@ -87,3 +89,34 @@ def test_a_kept_program_runs_without_its_loops() -> None:
     again.launch([view(a) for a in given.values()], {})
     np.testing.assert_allclose(given["B"], program.reference(given)["B"], rtol=1e-6)
     assert again.resources["sums"].shared_memory == 0
+
+
+def _turned(dtype: str = "float32") -> Any:
+    """Blocks read columns of four as vectors from local memory."""
+    a = te.placeholder((16, 64), dtype, name="A")
+    b = te.compute((16, 64), lambda i, j: a[15 - i, j] * 2, name="B")
+    s = te.create_schedule(b.op)
+    copy = s[s.cache_read(a, "shared", [b])]
+    i, j = b.op.axis
+    j, lane = s[b].split(j, factor=4)
+    s[b].bind(i, te.thread_axis("threadIdx.y"))
+    s[b].bind(j, te.thread_axis("threadIdx.x"))
+    s[b].vectorize(lane)
+    copy.compute_root()
+    copy.compute_at(s[b], j)
+    return s, [a, b]
+
+
+def test_vectors_in_local_memory_are_moved_whole() -> None:
+    """``vload4`` promises the alignment of one element: NVIDIA's compiler makes four loads."""
+    source = generate(tilewright.lower(*_turned(), "opencl")).text
+    assert "__local float A_shared[1024] __attribute__((aligned(64)));" in source
+    assert "*(__local const float4*)&A_shared[" in source
+
+
+def test_memory_of_a_device_is_moved_in_aligned_vectors() -> None:
+    module = tilewright.lower(*_turned(), "opencl")
+    assert "*(__global float4*)&B[" in generate(module, aligned=True).text
+    assert "vstore4(" in generate(module).text  # memory of the host's begins anywhere
+    # float16 is moved by functions where a device does not compute in it
+    assert "vstore_half4(" in generate(tilewright.lower(*_turned("float16"), "opencl")).text

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from tests.support.depthwise import TOLERANCE, run
 
 import tilewright
+from tilewright.target import Target
 from tilewright.topi import Conv
 from tilewright.topi.opencl import candidates as opencl
 from tilewright.topi.operators.conv import LAYOUTS
-from tilewright.topi.templates import candidates, default_schedule, templates
+from tilewright.topi.templates import TEMPLATES, candidates, default_schedule, templates
 
 DTYPES = ["float32", "float16", "bfloat16"]
 EVERY_LAYOUT = [name for known in LAYOUTS.values() for name in known]
@@ -82,3 +84,25 @@ def test_channels_are_summed_as_vectors() -> None:
 def test_a_device_that_is_not_here_is_taken_to_share_nothing() -> None:
     p = _problem("wgrad", "NHWC")
     assert [t.name for t in templates(p, "opencl -arch=of-no-maker")] == ["opencl.item_pixels"]
+
+
+def test_a_gpu_of_nvidia_is_known_by_its_name() -> None:
+    card = Target.parse("opencl -device='NVIDIA H100 PCIe'")
+    assert (opencl.machine(card).units, opencl.shares_memory(card)) == (114, True)
+
+
+@pytest.mark.needs_opencl
+def test_a_device_at_hand_says_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.runtime import opencl_device
+
+    class Handle:
+        max_compute_units, max_work_group_size, local_mem_size = 6, 512, 20_000
+
+    small = replace(opencl_device.device(), name="Adreno", handle=Handle, host=False, shared=True)
+    monkeypatch.setattr(opencl_device, "device", lambda name: small)
+    found = opencl.machine(Target.parse("opencl"))
+    assert (found.units, found.group, found.busy, found.shared) == (6, 512, 6 * 256, True)
+    layer = Conv.parse((1, 64, 28, 28), (64, 64, 3, 3), 1, padding=1)
+    tiles = TEMPLATES["gpu.products"].candidates(layer, Target.parse("opencl"))
+    assert tiles
+    assert max(t.shared for t in tiles) <= 20_000

@@ -176,6 +176,22 @@ def test_a_budget_keeps_the_worst_products_in_float():
     assert relative(none(x[0]), plain(x[0])) < 1e-5
 
 
+def test_ranges_of_a_percentile_clip_outliers():
+    """One number of a thousand is a hundred times as large, and the rest of the model's results
+    do not depend on it."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((64, 32)).astype("float32")
+    x[0, 0] = 100 * np.abs(x).max()
+    w = rng.standard_normal((32, 16)).astype("float32")
+    data = onnx_model([node("MatMul", "x w", "y")], {"x": list(x.shape)}, constants={"w": w})
+    whole, clipped = (
+        tilewright.load(data, dtype="int8", calibration=[x], percentile=p) for p in (100, 99.9)
+    )
+    wanted = (x @ w)[1:]
+    assert relative(clipped(x)[1:], wanted) < 0.02 < 0.2 < relative(whole(x)[1:], wanted)
+    assert np.abs(clipped(x)[0]).max() < 0.1 * np.abs((x @ w)[0]).max()
+
+
 def test_integers_of_8_bits_need_samples_that_fit():
     data = NETWORKS["resnet"](16).model()
     x = drawn((1, 3, 16, 16))
@@ -187,6 +203,10 @@ def test_integers_of_8_bits_need_samples_that_fit():
         tilewright.load(data, calibration=[x])
     with pytest.raises(ModelError, match="there is no input z"):
         tilewright.load(data, dtype="int8", calibration=[{"z": x}])
+    with pytest.raises(ModelError, match='for dtype="int8"'):
+        tilewright.load(data, percentile=99.9)
+    with pytest.raises(ModelError, match="from 50 to 100"):
+        tilewright.load(data, dtype="int8", calibration=[x], percentile=0.999)
     with pytest.raises(ModelError, match="above 0"):
         tilewright.load(data, dtype="int8", calibration=[x], budget=0.0)
     with pytest.raises(ModelError, match="no range"):

@@ -13,12 +13,16 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.needs_torch
 nn, F = torch.nn, torch.nn.functional
 
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
 import tilewright.torch as tt  # noqa: E402
 from tilewright.graph.errors import ModelError  # noqa: E402
+from tilewright.ir.errors import ArgumentError  # noqa: E402
 from tilewright.target import Target  # noqa: E402
 from tilewright.torch import compile as compiling  # noqa: E402
 from tilewright.torch import region, registered  # noqa: E402
 from tilewright.torch.backend import tilewright  # noqa: E402
+from tilewright.torch.constructors import made_where_read  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -170,6 +174,18 @@ def test_constants_are_not_frozen_where_that_is_asked_for(net):
     assert all(c.shape != net.head.weight.shape for c in executor.graph.constants)
 
 
+def test_fewer_products_are_allowed_by_an_option():
+    net, found = nn.Conv2d(16, 16, 3, padding=1).eval(), []
+    x = torch.randn(2, 16, 12, 12)
+    with torch.no_grad():
+        assert error(compiled(net, found, precision="winograd")(x), net(x)) < 1e-5
+    (executor,) = found[0].regions[0].executors
+    problems = [s.node.problem for s in executor.steps if "conv" in s.node.operator]
+    assert [p.precision for p in problems] == ["winograd"]
+    with pytest.raises(ArgumentError, match="precision is winograd"):
+        tilewright(None, (), options={"precision": "half"})
+
+
 def test_further_shapes_are_left_to_pytorch():
     found = []
     again = compiled(lambda x: torch.tanh(x) + 1, found, shapes=2)
@@ -248,6 +264,72 @@ class Attention(nn.Module):
         q, k, v = parts.unbind(0)
         found = F.scaled_dot_product_attention(q, k, v)
         return self.out(found.transpose(1, 2).reshape(b, n, c))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x.mean((2, 3)), lambda x: F.adaptive_avg_pool2d(x, 1),
+        lambda x: x.norm(p=2, dim=(1, 2)), lambda x: F.normalize(x, dim=1),
+    ],
+)  # fmt: skip
+def test_sums_of_float16_are_wide(f):
+    """Sums of an image, and of squares, are more than float16 holds; what is made of them is
+    not."""
+    x = (torch.randn(1, 8, 40, 40) * 40 + 300).half()
+    with torch.no_grad():
+        assert error(compiled(f)(x).double(), f(x.double())) < 1e-3
+
+
+def of_numbers(x):
+    """Reads what is made of numbers on the CPU; returns what stays there, too."""
+    mask = ~torch.zeros(x.shape[0], 4).to(device=x.device, dtype=torch.bool)
+    steps = (torch.arange(4) * 2).to(x.device) * torch.full((), 3.0)
+    table = torch.tensor([1.0, 2.0, 4.0, 8.0]).to(x.device)
+    kept = torch.ones(4)
+    noise = torch.rand(4)
+    return x + mask.cumsum(1) + steps * table + kept.to(x.device) + noise.to(x.device), kept
+
+
+def test_what_is_made_of_numbers_is_made_where_it_is_read():
+    x = torch.randn(2, 4)
+    graph = make_fx(of_numbers)(x.to("meta"))
+    assert len(on_cpu(graph)) == 8
+    made_where_read(graph)
+    # What is returned stays, and what draws random numbers, which are others on another device.
+    assert on_cpu(graph) == ["ones", "rand"]
+    assert graph(x.to("meta"))[1].device.type == "cpu"
+    again = make_fx(of_numbers)(x)
+    made_where_read(again)
+    torch.manual_seed(1)
+    wanted, _ = of_numbers(x)
+    torch.manual_seed(1)
+    assert torch.equal(again(x)[0], wanted)
+
+
+def test_numbers_are_moved_while_a_graph_is_compiled_without_data():
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    graphs = []
+
+    def compiler(graph, _):
+        made_where_read(graph)
+        graphs.append(graph)
+        return make_boxed_func(graph.forward)
+
+    backend = aot_autograd(fw_compiler=compiler, inference_compiler=compiler)
+    with torch.no_grad():
+        made, _ = torch.compile(of_numbers, backend=backend)(torch.empty(2, 4, device="meta"))
+    assert made.device.type == "meta"
+    assert on_cpu(graphs[0]) == ["ones", "rand"]
+
+
+def on_cpu(graph):
+    """The names of what a graph makes there."""
+    found = [(n, getattr(n.meta.get("val"), "device", None)) for n in graph.graph.nodes]
+    return [n.target.__name__.partition(".")[0] if n.op == "call_function" else n.name
+            for n, d in found if d is not None and d.type == "cpu"]  # fmt: skip
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -39,6 +39,23 @@ def test_a_network_is_captured_in_a_graph(dtype):
     assert not found[0].regions[0].reason
 
 
+def test_what_is_made_of_numbers_on_the_cpu_is_captured():
+    x = torch.randn(2, 4, device="cuda")
+
+    def f(x):
+        mask = ~torch.zeros(x.shape).to(device=x.device, dtype=torch.bool)
+        return x * mask.cumsum(1) + torch.tensor([1.0, 2.0, 4.0, 8.0]).to(x.device)
+
+    with torch.no_grad():
+        again, wanted = compiled(f), f(x)
+        assert error(again(x), wanted) < 1e-6
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = again(x)
+        graph.replay()
+    assert error(y, wanted) < 1e-6
+
+
 def test_gradients_on_a_gpu():
     model, x = Net().train().cuda(), torch.randn(4, 3, 12, 12, device="cuda")
     wide = copy.deepcopy(model).double()

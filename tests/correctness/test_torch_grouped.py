@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 from torch import fx, nn  # noqa: E402
 
+from tilewright.ir.errors import ArgumentError  # noqa: E402
 from tilewright.torch import GroupedConv2d, calls, explain, optimize_, set_policy, undo_  # noqa: E402
 
 pytestmark = pytest.mark.needs_torch
@@ -203,6 +204,34 @@ def test_dense_layers_are_replaced_where_that_is_asked_for():
     with torch.no_grad():
         assert ran_on(model, x)[0].startswith("cpu.")
         torch.testing.assert_close(model(x), layer(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_fewer_products_are_allowed_where_there_is_a_way(norm):
+    """A dense 3x3 layer, alone or with its normalisation, and others that have none."""
+    kinds = (nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(16, 8, 1), nn.Conv2d(8, 8, 3, groups=2))
+    model = nn.Sequential(
+        *(m for k in kinds for m in (k, nn.BatchNorm2d(k.out_channels))[: 1 + norm])
+    )
+    model, x = model.eval(), torch.randn(2, 16, 12, 12)
+    plain = copy.deepcopy(model)
+    report = optimize_(model, dense=True, precision="winograd")
+    with torch.no_grad():
+        lines = explain(model, x).lines
+        assert [line.problem.precision for line in lines] == ["winograd", "exact", "exact"]
+        torch.testing.assert_close(model(x), plain(x), rtol=1e-4, atol=1e-4)
+        report.undo()
+        assert "precision" not in vars(model[0])
+        optimize_(model, dense=True)
+        assert {line.problem.precision for line in explain(model, x).lines} == {"exact"}
+    assert model.state_dict().keys() == plain.state_dict().keys()
+
+
+def test_a_precision_that_there_is_not_is_refused():
+    with pytest.raises(ArgumentError, match="there is winograd"):
+        optimize_(nn.Sequential(), dense=True, precision="tf32")
+    with pytest.raises(ArgumentError, match="dense=True"):
+        optimize_(nn.Sequential(), precision="winograd")
 
 
 def test_why_a_layer_is_left_is_said():

@@ -17,6 +17,7 @@ from tilewright.runtime.sim.report import SimReport, Traffic
 from tilewright.target import Target
 from tilewright.target.devices import WARP
 from tilewright.topi import Conv, Gemm
+from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.pieces.band_tiles import GradientTile, RowTile, ToeplitzTile, WarpTile
 from tilewright.topi.problem import Problem
 from tilewright.topi.template import Template
@@ -67,10 +68,27 @@ PROBLEMS = [
 def test_products_are_counted(p, name, data):
     template = TEMPLATES[name]
     p = p.replace(dtype="float16") if template.matrices else p
-    config = data.draw(st.sampled_from(template.candidates(p, SIM)))
+    tiles = [t for t in template.candidates(p, SIM) if getattr(t, "chunks", 1) == 1]
+    config = data.draw(st.sampled_from(tiles))
     assert template.counts is not None
     c = template.counts(p, config)
     assert (c.blocks, c.multiplies, c.copied, c.stored) == played(p, template, config)
+
+
+@pytest.mark.parametrize("p", [p for p in PROBLEMS if p.dtype == "float32"], ids=str)
+def test_chunks_of_products_are_counted(p):
+    template = TEMPLATES["gpu.products"]
+    config = LaneTile(8, 32, 4, 2, 8, chunks=3)
+    if p.operator == "conv2d":  # rows of a group of five, or of one
+        config = replace(config, rows=5 if p.groups > 1 else 4, down=1)
+    c, report = template.counts(p, config), simulated(p, template, config)
+    d = template.declare(p, config)
+    first, adder = tilewright.lower(template.schedule(d, config), d.args, SIM).funcs
+    assert c.multiplies == products(first)
+    assert products(adder) == 0
+    assert c.blocks == report.blocks[first.name]
+    assert c.copied == report.traffic["shared"].stores
+    assert c.stored == report.traffic["global"].stores
 
 
 def depthwise(channels: int, k: int, filters: int = 1, **more: object) -> list[Problem]:

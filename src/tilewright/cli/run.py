@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a sample for int8, as --input; may be repeated",
     )
     add("--budget", type=float, metavar="R", help="relative error up to which int8 goes")
+    add("--percentile", type=float, default=100.0, metavar="P", help="of sizes in int8's ranges")
     group = parser.add_argument_group("checking")
     group.add_argument(
         "--expect",
@@ -159,11 +160,11 @@ def _quantized(model: Model, args: argparse.Namespace, console: Console) -> Mode
     from tilewright.graph.calibrate import calibrated
 
     if args.dtype != "int8":
-        if args.calibration or args.budget is not None:
-            raise ArgumentError("--calibration and --budget are for --dtype int8")
+        if args.calibration or args.budget is not None or args.percentile != 100:
+            raise ArgumentError("--calibration, --budget and --percentile are for --dtype int8")
         return model
     samples = [arrays([x], model.inputs, args.seed, "--calibration") for x in args.calibration]
-    known = calibrated(model, samples, args.budget)
+    known = calibrated(model, samples, args.budget, args.percentile)
     console.print(str(known), markup=False)
     return model.quantized(known)
 

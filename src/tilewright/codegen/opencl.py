@@ -20,13 +20,17 @@ class Source:
     kernels: tuple[Printed, ...]
 
 
-def generate(module: Module, half: bool = False, warp_size: int = 1) -> Source:
+def generate(
+    module: Module, half: bool = False, warp_size: int = 1, aligned: bool = False
+) -> Source:
     """OpenCL C 1.2 for all kernels of ``module``.
 
     Parameters
     ----------
     half : whether the device computes in float16 (cl_khr_fp16).
     warp_size : threads in step with each other.
+    aligned : whether arrays begin where vectors of their elements may, as memory that a device
+        other than the host hands out does.
 
     Raises :class:`tilewright.ir.errors.TargetError` where OpenCL cannot say what the program says.
 
@@ -48,7 +52,7 @@ def generate(module: Module, half: bool = False, warp_size: int = 1) -> Source:
     }
     <BLANKLINE>
     """
-    dialect = OpenCLDialect(half)
+    dialect = OpenCLDialect(half, aligned)
     symbols = Names(dialect.reserved)
     kernels, workspaces = [], set(module.workspaces)
     for func in module.funcs:

@@ -25,6 +25,8 @@ from tilewright.ir.ops import BITS_FUNCTIONS
 _FLOAT32 = dtype("float32")
 _NATIVE = (E.Add, E.Sub, E.Mul, E.Min, E.Max)
 _NATIVE_INT = (E.BitAnd, E.BitOr, E.BitXor, E.Shl, E.Shr)
+#: Lanes of the widest vector.
+_MOST = 16
 #: Functions that take vectors, under their names in OpenCL.
 _FUNCTIONS = {
     name: name
@@ -34,8 +36,9 @@ _FUNCTIONS = {
 
 
 class OpenCLDialect(Dialect):
-    """OpenCL C 1.2; ``half`` tells whether the device has cl_khr_fp16, and ``own`` which of a
-    kernel's buffers are memory objects of the program, which begin where every type may."""
+    """OpenCL C 1.2; ``half`` tells whether the device has cl_khr_fp16, ``aligned`` whether all of a
+    kernel's buffers begin where every type may, and ``own`` which of them do otherwise: memory
+    objects of the program."""
 
     kind = "opencl"
     is_gpu = True
@@ -59,9 +62,9 @@ class OpenCLDialect(Dialect):
     }  # fmt: skip
     suffixes: ClassVar[dict[str, str]] = {"int64": "L", "uint32": "u", "uint64": "UL"}
 
-    def __init__(self, half: bool = False) -> None:
+    def __init__(self, half: bool = False, aligned: bool = False) -> None:
         super().__init__()
-        self.half = half
+        self.half, self.aligned = half, aligned
         self.own: set[Buffer] = set()
 
     def rounded(self, t: DType) -> bool:
@@ -204,7 +207,10 @@ class OpenCLDialect(Dialect):
                 f"__local ushort {name}_bits[{size}];\n"
                 f"__local half* const {name} = (__local half*){name}_bits;"
             )
-        return f"__local {self.storage_name(buffer.dtype, 'shared')} {name}[{size}];"
+        t = self.storage_name(buffer.dtype, "shared")
+        if not self.needs_alignment(buffer):
+            return f"__local {t} {name}[{size}];"
+        return f"__local {t} {name}[{size}] __attribute__((aligned({_MOST * buffer.dtype.bytes})));"
 
     def warp_part(self, buffer: Buffer, name: str, whole: str, size: int, func: Func) -> str:
         t = self.storage_name(buffer.dtype, "shared")
@@ -214,19 +220,23 @@ class OpenCLDialect(Dialect):
     # Vectors
 
     def width(self, t: DType) -> int:
-        return 1 if t.is_bool or self.rounded(t) else 16
+        return 1 if t.is_bool or self.rounded(t) else _MOST
 
     def chunk(self, buffer: Buffer, lanes: int, aligned: Callable[[int], bool]) -> int:
         if buffer.dtype.is_bool or self._bits(buffer):
             return 1
-        return math.gcd(lanes, 16)
+        return math.gcd(lanes, _MOST)
 
     def vector_name(self, t: DType, lanes: int) -> str:
         return self.type_name(t.with_lanes(lanes))
 
     def needs_alignment(self, buffer: Buffer) -> bool:
         # vload and vstore promise the alignment of one element: some compilers split them
-        return buffer in self.own and not self._packed_half(buffer)
+        if self._packed_half(buffer):
+            return False
+        if buffer.scope != "global":
+            return buffer.scope == "shared"
+        return self.aligned or buffer in self.own
 
     def load_vector(
         self, buffer: Buffer, name: str, offset: Code, lanes: int, aligned: bool = False
@@ -235,7 +245,8 @@ class OpenCLDialect(Dialect):
             return call(f"vload_half{lanes}", "0", self._moved(name, offset))
         if aligned:
             vector = self.vector_name(buffer.dtype, lanes)
-            return code(f"*(__global const {vector}*){self.pointer(name, offset)}", UNARY)
+            where = _space(buffer)
+            return code(f"*({where} const {vector}*){self.pointer(name, offset)}", UNARY)
         return call(f"vload{lanes}", "0", self.pointer(name, offset))
 
     def store_vector(
@@ -251,7 +262,7 @@ class OpenCLDialect(Dialect):
             return f"vstore_half{lanes}({value}, 0, {self._moved(name, offset)});"
         if aligned:
             vector = self.vector_name(buffer.dtype, lanes)
-            return f"*(__global {vector}*){self.pointer(name, offset)} = {value};"
+            return f"*({_space(buffer)} {vector}*){self.pointer(name, offset)} = {value};"
         return f"vstore{lanes}({value}, 0, {self.pointer(name, offset)});"
 
     def _moved(self, name: str, offset: Code) -> Code:
@@ -336,6 +347,11 @@ for _suffix, _type in (("", "int"), ("64", "long")):
   return (r != 0 && (r < 0) != (b < 0)) ? r + b : r;
 }}
 """
+
+
+def _space(buffer: Buffer) -> str:
+    """Where a buffer is that vectors of its own alignment are read of."""
+    return "__local" if buffer.scope == "shared" else "__global"
 
 
 def prelude(needs: set[str]) -> str:

@@ -13,6 +13,8 @@ from tilewright.topi.functions import FUNCTIONS
 
 #: Elements that are computed to fold one node, at most.
 _MOST = 1 << 25
+#: Types whose sums are in a wider one, and that.
+WIDE = {"float16": "float32", "bfloat16": "float32"}
 
 
 def build(operator: str, *operands: Operand, name: str = "", **attributes: Any) -> Value:
@@ -91,3 +93,9 @@ def reshape(x: Value, shape: tuple[int, ...]) -> Value:
 def cast(x: Value, dtype: str) -> Value:
     """``x`` in another type."""
     return build("cast", x, dtype=str(dtype))
+
+
+def widened(x: Value) -> Value:
+    """``x`` in the type of sums: float32 in place of floats of 16 bits, in which squares, and sums
+    of an image, are too large."""
+    return cast(x, WIDE.get(x.dtype, x.dtype))

@@ -32,21 +32,26 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, Any]
 
 
-def calibrated(model: Model, samples: Iterable[Any], budget: float | None) -> Quantization:
+def calibrated(
+    model: Model, samples: Iterable[Any], budget: float | None, percentile: float = 100.0
+) -> Quantization:
     """What :class:`~tilewright.graph.Model` needs to compute in int8.
 
     ``samples`` are what :meth:`Model.run` takes, or arrays for models of one input. With a
     ``budget``, products go back to float until the outputs of all samples together are within this
     relative error (the norm of the difference by that of the outputs in float): those first whose
-    own results change most. Raises :class:`ModelError` without samples, or for what no range is
-    measured of.
+    own results change most. The range of a value holds that ``percentile`` of its sizes in each
+    sample; larger ones are clipped. Raises :class:`ModelError` without samples, for what no range
+    is measured of, and for a percentile below 50 or above 100.
     """
     given = [_sample(model, x) for x in samples]
     if not given:
         raise ModelError("dtype int8 needs samples: calibration=[x, ...], arrays as run takes them")
     if budget is not None and not budget > 0:
         raise ModelError(f"a budget is a relative error above 0, not {budget}")
-    known = _Samples(model, given)
+    if not 50 <= percentile <= 100:
+        raise ModelError(f"a percentile is from 50 to 100, not {percentile}")
+    known = _Samples(model, given, percentile)
     found = Quantization(known.ranges(), known.left())
     return found if budget is None else known.within(found, budget)
 
@@ -70,11 +75,12 @@ def _sample(model: Model, sample: Any) -> Arrays:
 class _Samples:
     """What a model in float computes of samples."""
 
-    def __init__(self, model: Model, samples: list[Arrays]) -> None:
-        self._model, self._samples = model, samples
+    def __init__(self, model: Model, samples: list[Arrays], percentile: float) -> None:
+        self._model, self._samples, self._percentile = model, samples, percentile
 
     def ranges(self) -> dict[str, float]:
-        """By :func:`~tilewright.graph.passes.quantize_products.keys` the largest sizes."""
+        """By :func:`~tilewright.graph.passes.quantize_products.keys` the largest sizes, or those
+        that are larger than all others but few."""
 
         def largest(graph: Graph) -> dict[str, Value]:
             names = keys(graph)
@@ -87,6 +93,8 @@ class _Samples:
                 size = float(np.abs(x).max(initial=0))
                 if not np.isfinite(size):
                     raise ModelError(f"{name} is {size} on a sample: there is no range for int8")
+                if self._percentile < 100 and x.size:
+                    size = float(np.percentile(np.abs(x), self._percentile)) or size
                 found[name] = max(found.get(name, 0.0), size)
         return found
 

@@ -54,7 +54,8 @@ class Executor:
     ``progress`` is given the number of kernels that are built, and of all; ``launcher`` makes of
     each what :meth:`launch` launches it by on addresses, by default as the kernel does by itself,
     and ``join`` of several of these one, by which the host is in the driver once for all of them.
-    On a GPU, launches of :meth:`run` are recorded in a CUDA graph with ``capture``.
+    On a GPU, launches of :meth:`run` are recorded in a CUDA graph with ``capture``; in OpenCL,
+    kernels have their arguments set once.
     """
 
     def __init__(
@@ -174,6 +175,10 @@ class Executor:
             from tilewright.graph.cuda_state import CudaState
 
             return CudaState(self)
+        if self.target.kind == "opencl":
+            from tilewright.graph.opencl_state import OpenCLState
+
+            return OpenCLState(self)
         return (HostState if self.target.kind == "llvm" else State)(self)
 
 

@@ -19,6 +19,7 @@ def load(
     capture: bool = True,
     calibration: Iterable[Any] | None = None,
     budget: float | None = None,
+    percentile: float = 100.0,
     precision: str | None = None,
 ) -> Any:
     """A :class:`~tilewright.graph.Model` of an ONNX file, or the :class:`tilewright.Kernel` that
@@ -34,6 +35,8 @@ def load(
     calibration : samples, each as :meth:`Model.run` takes it, or an array for a model of one input.
     budget : the relative error of the outputs on the samples up to which int8 goes: products whose
         results change most stay in float; ``model.quantization`` says which, and prints.
+    percentile : of the sizes of a value on a sample, how many its range for int8 holds: 99.99 clips
+        few outliers, and has finer steps for all others.
     precision : "winograd" lets 3x3 convolutions in float32 be computed in fewer products, on a CPU,
         at some two times the error (docs/operators.md).
     capture : on a GPU, record the launches of a model in a CUDA graph at the second call.
@@ -49,15 +52,15 @@ def load(
     from tilewright.graph.onnx.read import OnnxModel
 
     if dtype != "int8":
-        if calibration is not None or budget is not None:
-            raise ModelError('calibration and budget are for dtype="int8"')
+        if calibration is not None or budget is not None or percentile != 100:
+            raise ModelError('calibration, budget and percentile are for dtype="int8"')
         return Model(OnnxModel(path), target, dtype, capture, precision=precision)
     if calibration is None:
         raise ModelError('dtype="int8" needs samples: calibration=[x, ...], as run takes them')
     from tilewright.graph.calibrate import calibrated
 
     model = Model(OnnxModel(path), target, None, capture, precision=precision)
-    return model.quantized(calibrated(model, calibration, budget))
+    return model.quantized(calibrated(model, calibration, budget, percentile))
 
 
 def _is_kernel(path: Path) -> bool:

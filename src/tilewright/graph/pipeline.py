@@ -26,7 +26,9 @@ from tilewright.graph.passes.sink_reshapes import (
     sink_thin_reshapes,
 )
 from tilewright.graph.passes.split_sums import split_sums
+from tilewright.graph.passes.turn_weights import turn_weights
 from tilewright.graph.passes.whole_windows import whole_windows
+from tilewright.graph.passes.windows_apart import windows_apart
 from tilewright.target import Target
 
 #: Each is a function of a graph; its file says what it does, and why it stands where it stands.
@@ -49,10 +51,12 @@ AFTER_LAYOUT: tuple[Callable[[Graph], Graph], ...] = (
     sink_reshapes_of_sums,  # what stood between a product and a sum in another layout is gone
     fold_epilogues,
     sink_thin_reshapes,  # reductions are of rows where they can be
+    turn_weights,  # no image is turned for a product of its rows
 )
 
 #: Of GPUs, before what makes programs, and behind it.
 BEFORE_PROGRAMS: tuple[Callable[[Graph], Graph], ...] = (
+    windows_apart,  # what moves images into patches is a program
     split_sums,  # columns first, which blocks share
     recompute,  # what is cheap is not worth its bytes in memory
     join_sums,  # of columns that are read once for all of them

@@ -67,9 +67,7 @@ class State:
         for x in self.graph.inputs:
             given = inputs[x.name]
             there = isinstance(given, ArrayView)
-            self.buffers[self.executor.index[x]] = (
-                given if there else on_device(given, self.executor.device)
-            )
+            self.buffers[self.executor.index[x]] = given if there else self.brought(x, given)
         made = {}
         for name, value in self.graph.outputs.items():
             memory, into = owner(value), outputs.get(name)
@@ -82,7 +80,7 @@ class State:
             elif into is not None and self.executor.device == "cpu":
                 found = into.reshape(memory.shape)
             else:
-                found = self.empty(memory)
+                found = self.storage(memory)
             made[name] = self.buffers[self.executor.index[memory]] = found
         self.launch(times)
         return {
@@ -91,6 +89,14 @@ class State:
             else given_back(_numpy(made.get(name, value)), value, into)
             for name, value in self.graph.outputs.items()
         }
+
+    def brought(self, value: Value, given: np.ndarray[Any, Any]) -> Array:
+        """An input of the host's, where kernels are."""
+        return on_device(given, self.executor.device)
+
+    def storage(self, value: Value) -> Array:
+        """Memory for an output of the host's, where kernels are."""
+        return self.empty(value)
 
     def bind(
         self, inputs: Mapping[str, ArrayView], outputs: Mapping[str, ArrayView]

@@ -84,7 +84,9 @@ class Kernel:
         views, scalars = self.signature.bind(args)
         raw = self._launch_raw
         if raw is None:
-            return lambda: self.program.launch(views, scalars)
+            ahead = getattr(self.program, "bound", None)
+            call: Callable[[], None] | None = ahead(views, scalars) if ahead else None
+            return call or (lambda: self.program.launch(views, scalars))
         pointers = tuple(v.pointer for v in views)
         values = tuple(scalars[v.name] for v in self.signature.variables)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ from tilewright.ir.errors import ArgumentError, TargetError
 from tilewright.ir.func import Func, Module
 from tilewright.runtime.array_view import ArrayView
 from tilewright.runtime.ndarray import NDArray
+from tilewright.runtime.opencl_commands import Command, Commands
 from tilewright.runtime.opencl_device import (
     Device,
     Memory,
@@ -60,7 +61,7 @@ def synchronize(where: str = "opencl:0") -> None:
 class OpenCLProgram:
     """A module compiled for an OpenCL device; see :class:`tilewright.runtime.program.Program`."""
 
-    devices = ("opencl", "cpu")
+    devices: tuple[str, ...] = ("opencl", "cpu")
 
     def __init__(self, module: Module, target: Target, files: Mapping[str, bytes]) -> None:
         self.module, self.target = module, target
@@ -187,13 +188,7 @@ class OpenCLProgram:
         mapped.base.release(queue)
 
     def _enqueue(self, queue: Any, memories: Sequence[Any], scalars: Mapping[str, int]) -> None:
-        import numpy as np
-
-        cl = load_opencl()
-        values: dict[Any, Any] = dict(zip(self._buffers, memories, strict=True))
-        for v in self._scalars:
-            values[v] = np.dtype(str(v.dtype)).type(scalars[v.name])
-        sizes = [max(evaluate(w.size, scalars), 1) * w.dtype.bytes for w in self.module.workspaces]
+        cl, sizes = load_opencl(), self.spaces(scalars)
         with self._lock:
             kept = self._workspaces.get(queue.int_ptr, [])
             if len(kept) < len(sizes) or any(
@@ -201,8 +196,7 @@ class OpenCLProgram:
             ):
                 queue.finish()
                 kept = self._workspaces[queue.int_ptr] = [Memory(n, self.place) for n in sizes]
-            for w, m in zip(self.module.workspaces, kept, strict=True):
-                values[w] = m.buffer
+            values = self._values([*memories, *(m.buffer for m in kept)], scalars)
             for func, kernel in zip(self.module.funcs, self._kernels, strict=True):
                 grid, block = self._sizes(func, scalars)
                 if not all(grid):
@@ -211,13 +205,24 @@ class OpenCLProgram:
                 total = tuple(g * b for g, b in zip(grid, block, strict=True))
                 cl.enqueue_nd_range_kernel(queue, kernel, total, block)
 
+    def _values(self, memories: Sequence[Any], scalars: Mapping[str, int]) -> dict[Any, Any]:
+        """What kernels take, by parameter: memory objects of arrays, then of workspaces."""
+        import numpy as np
+
+        buffers = (*self._buffers, *self.module.workspaces)
+        values: dict[Any, Any] = dict(zip(buffers, memories, strict=True))
+        for v in self._scalars:
+            values[v] = np.dtype(str(v.dtype)).type(scalars[v.name])
+        return values
+
     def _sizes(
         self, func: Func, scalars: Mapping[str, int]
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    ) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """Grid and block; raises :class:`TargetError` where the device takes no such block."""
         extents = {axis.tag: evaluate(axis.extent, scalars) for axis in func.launch}
-        grid = tuple(max(extents.get(f"blockIdx.{c}", 1), 0) for c in "xyz")
-        block = tuple(extents.get(f"threadIdx.{c}", 1) for c in "xyz")
+        gx, gy, gz = (max(extents.get(f"blockIdx.{c}", 1), 0) for c in "xyz")
+        bx, by, bz = (extents.get(f"threadIdx.{c}", 1) for c in "xyz")
+        grid, block = (gx, gy, gz), (bx, by, bz)
         handle = self.place.handle
         most, each = handle.max_work_group_size, handle.max_work_item_sizes
         threads = block[0] * block[1] * block[2]
@@ -227,6 +232,38 @@ class OpenCLProgram:
                 f"most {most}, and {tuple(each)} along each axis: bind smaller factors to threadIdx"
             )
         return grid, block
+
+    def spaces(self, scalars: Mapping[str, int]) -> list[int]:
+        """Bytes of the memory objects that kernels hand to one another."""
+        return [max(evaluate(w.size, scalars), 1) * w.dtype.bytes for w in self.module.workspaces]
+
+    def commands(
+        self, arrays: Sequence[ArrayView], scalars: Mapping[str, int], spaces: Sequence[Memory]
+    ) -> list[Command]:
+        """The kernels of a launch with arrays of the device, which must not move; ``spaces`` have
+        at least the bytes that :meth:`spaces` says, and are used by one launch at a time."""
+        memories, copies = self._memories(arrays)
+        assert not copies, "arrays of the host have no memory that stays"
+        made = []
+        values = self._values([*memories, *(m.buffer for m in spaces)], scalars)
+        for func, symbol in zip(self.module.funcs, self._symbols, strict=True):
+            grid, block = self._sizes(func, scalars)
+            if all(grid):
+                kernel = load_opencl().Kernel(self._program, symbol)
+                given = [values[p] for p in func.params]
+                kernel.set_args(*given)
+                x, y, z = (g * b for g, b in zip(grid, block, strict=True))
+                made.append(Command(kernel, (x, y, z), block, tuple(given)))
+        return made
+
+    def bound(
+        self, arrays: Sequence[ArrayView], scalars: Mapping[str, int]
+    ) -> Callable[[], None] | None:
+        """A launch with these arrays, which must not move; None where some are the host's."""
+        if any(a.device == "cpu" for a in arrays):
+            return None
+        spaces = [Memory(n, self.place) for n in self.spaces(scalars)]
+        return Commands(self.place.queue, self.commands(arrays, scalars, spaces))
 
     def measure(
         self, arrays: Sequence[ArrayView], scalars: Mapping[str, int], number: int, repeat: int
@@ -305,7 +342,7 @@ def compile_module(
     if artifacts:
         return OpenCLProgram(module, target, artifacts)
     place = device(target.arch)
-    made = generate(module, place.half, target.limits.warp_size)
+    made = generate(module, place.half, target.limits.warp_size, aligned=not place.host)
     meta = {"symbols": [k.symbol for k in made.kernels], "written": list(outputs(module))}
     files = {"source.cl": made.text.encode(), "meta.json": json.dumps(meta).encode()}
     return OpenCLProgram(module, target, files)

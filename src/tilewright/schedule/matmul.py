@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.arith import Analyzer
 from tilewright.ir.errors import ScheduleError
 from tilewright.ir.expr import (
     Cast,
@@ -49,6 +50,8 @@ class Matmul:
     groups, height, depth : how many groups there are, rows of each, and products of a sum.
     contiguous : whether the products of a row are contiguous in memory in what ``weights`` reads.
     dots : whether they are so in both factors: sums are dot products.
+    taps : the extents of the sum's axes, of which ``depth`` is the product.
+    run : columns that are contiguous in memory in what ``columns`` reads, as are those behind them.
     """
 
     weights: Tensor
@@ -62,6 +65,8 @@ class Matmul:
     depth: int
     contiguous: bool
     dots: bool
+    taps: tuple[int, ...]
+    run: int
 
 
 def as_matmul(s: Schedule, tensor: Tensor, whole: Whole = (1, 1, 1)) -> Matmul:
@@ -113,6 +118,8 @@ def as_matmul(s: Schedule, tensor: Tensor, whole: Whole = (1, 1, 1)) -> Matmul:
     inner = [_static(stage, op.axis[k].dom, "columns") for k in across[1:]]
     matrix = _Matrices(groups, extents, [wide[0], *inner], depth, whole)
     reduced = _vars(op.reduce_axis)
+    alone = {v: const(0) for v, e in zip(reduced, depth, strict=True) if e == 1}
+    read = Analyzer().simplify(substitute(parts[first], alone))
 
     def weight(g: Any, m: Any, k: Any) -> Expr:
         at = dict(zip((own[i] for i in rows), _parts(m, extents), strict=True))
@@ -151,6 +158,7 @@ def as_matmul(s: Schedule, tensor: Tensor, whole: Whole = (1, 1, 1)) -> Matmul:
         math.prod(extents), math.prod(depth),
         _is_contiguous(parts[1 - first], reduced, depth),
         all(_is_contiguous(part, reduced, depth) for part in parts),
+        tuple(depth), _run(read, [own[k] for k in across], [wide[0], *inner]),
     )  # fmt: skip
 
 
@@ -298,6 +306,15 @@ def _is_contiguous(factor: Expr, reduced: Sequence[Var], depth: Sequence[int]) -
     last = [e.value if isinstance(e, IntImm) else None for e in factor.buffer.shape[-count:]]
     same = all(i is v for i, v in zip(factor.indices[-count:], reduced, strict=True))
     return same and last == list(depth)
+
+
+def _run(factor: Expr, across: Sequence[Var], extents: Sequence[Any]) -> int:
+    """How many columns a factor reads side by side, whole dimensions of them."""
+    for k in range(len(across)):
+        found = [e.value if isinstance(e, IntImm) else e for e in extents[k:]]
+        if all(isinstance(e, int) for e in found) and _is_contiguous(factor, across[k:], found):
+            return math.prod(found)
+    return 1
 
 
 def _vars(axes: Sequence[Any]) -> list[Var]:

@@ -102,6 +102,8 @@ class OpenCLDevice:
     registers : bytes of them that a work-item may have without others losing theirs.
     group : work-items of a group, at most.
     busy : work-items that keep it busy.
+    units : compute units, each of which has its groups.
+    local : bytes of memory that a group shares, at most.
     shared : whether what a group shares is faster than global memory.
     host : whether it is a CPU, whose compiler chooses what registers hold, and where the items of
         a group take turns.
@@ -112,18 +114,36 @@ class OpenCLDevice:
     registers: int
     group: int
     busy: int
+    units: int
     shared: bool = False
     host: bool = False
+    local: int = 32 * 1024
+
+    def of(
+        self, units: int, group: int = BLOCK_THREADS, local: int = STATIC_SHARED
+    ) -> OpenCLDevice:
+        """The same with as many compute units, and groups of at most ``group`` items that share
+        ``local`` bytes."""
+        busy, group = self.busy * units // self.units, min(group, self.group)
+        return replace(self, units=units, group=group, local=local, busy=busy)
 
 
 #: Arm's GPUs: 16 registers of 128 bits (Midgard), or 64 of 32 (Bifrost and Valhall), of a thread;
 #: memory that work-groups share is main memory (Arm Mali GPU OpenCL Developer Guide, "Memory").
-MALI = OpenCLDevice("mali", 16, 256, 256, 4096)
-#: Those known by name, then a GPU and a CPU of which nothing else is known: a GPU moves vectors of
-#: 128 bits; LLVM, with which drivers for CPUs compile, prefers vectors of 256 bits.
-OPENCL = (MALI,)
-OPENCL_GPU = OpenCLDevice("", WIDEST, 512, BLOCK_THREADS, 32768, True)
-OPENCL_CPU = OpenCLDevice("", 32, 1152, BLOCK_THREADS, 16, host=True)
+MALI = OpenCLDevice("mali", 16, 256, 256, 4096, 16)
+#: A GPU and a CPU of which nothing else is known: a GPU moves vectors of 128 bits, and has several
+#: warps for each scheduler of a unit; LLVM, with which drivers for CPUs compile, prefers vectors of
+#: 256 bits.
+OPENCL_GPU = OpenCLDevice("", WIDEST, 512, BLOCK_THREADS, 256 * 16, 16, True)
+OPENCL_CPU = OpenCLDevice("", 32, 1152, BLOCK_THREADS, 16, 16, host=True)
+#: Those known by name.
+OPENCL = (
+    MALI,
+    *(
+        replace(OPENCL_GPU.of(g.sms), name=g.name.lower())
+        for g in (*ARCHITECTURES.values(), *_OTHERS)
+    ),
+)
 
 
 def opencl_device(name: str) -> OpenCLDevice | None:
@@ -131,8 +151,11 @@ def opencl_device(name: str) -> OpenCLDevice | None:
 
     >>> opencl_device("Mali-T860").vector
     16
+    >>> opencl_device("NVIDIA H100 PCIe").units
+    114
     """
-    return next((d for d in OPENCL if d.name in name.lower()), None)
+    found = [d for d in OPENCL if d.name in name.lower()]
+    return max(found, key=lambda d: len(d.name), default=None)
 
 
 def compute_capability(arch: str) -> int:

@@ -89,8 +89,14 @@ def _fmod(a: Any, b: Any) -> Any:
     """The remainder of the division that rounds towards zero: of the sign of ``a``."""
     if a.dtype.is_int:
         return te.truncmod(a, b)
+    if a.dtype.bits == 16:
+        return _fmod(a.astype("float32"), b.astype("float32")).astype(a.dtype)
     endless = te.all(te.abs(b).equal(te.max_value(b.dtype)), te.abs(a) < te.max_value(a.dtype))
-    return te.Select(endless, a, a - te.trunc(a / b) * b)
+    # Where the quotient was rounded up to an integer, what is left has the other sign.
+    rest, zero = te.fma(-te.trunc(a / b), b, a), te.const(0, a.dtype)
+    over = te.all(te.logical_not(rest.equal(zero)), (rest < zero) != (a < zero))
+    rest = te.Select(over, rest + te.Select((a < zero) != (b < zero), -b, b), rest)
+    return te.Select(endless, a, rest)
 
 
 def _power(a: Any, b: Any) -> Any:

@@ -48,6 +48,7 @@ FUNCTIONS: dict[str, Function] = {
         broadcast_to=broadcast.broadcast_to,
         concatenate=transform.concatenate,
         constant_pad=padding.pad,
+        frames=transform.frames,
         gather=transform.gather,
         gather_nd=transform.gather_nd,
         one_hot=transform.one_hot,

@@ -65,26 +65,27 @@ def sum(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 def sums(*tensors: Tensor, axis: Any = None) -> Tensor:
     """The sums of several tensors of one shape and type, one behind the other along the first
-    dimension, which is reduced; the others that are stay, with one element each. An element of
-    what all read is read once."""
+    dimension where that is reduced, else along one before it; dimensions that are reduced stay,
+    with one element each. An element of what all read is read once."""
     x = tensors[0]
     wide = "float32" if x.dtype.is_float and x.dtype.bits == 16 else x.dtype
     axes, shape = _axes(x, axis), shape_of(x)
     if any((t.dtype, shape_of(t)) != (x.dtype, shape) for t in tensors):
         raise LanguageError("sums of tensors of several shapes or types")
-    if 0 not in axes:
-        raise LanguageError("sums of several tensors reduce the first dimension")
+    before = 0 if 0 in axes else 1
     reduced = {d: te.reduce_axis((0, shape[d]), f"r{d}") for d in axes}
 
     def element(which: Any, *i: Any) -> Any:
-        at = tuple(reduced.get(d, v) for d, v in enumerate((which, *i)))
+        at = tuple(reduced.get(d, v) for d, v in enumerate((which, *i)[before:]))
         found = tensors[-1][at].astype(wide)
         for k, t in reversed(list(enumerate(tensors[:-1]))):
             found = te.Select(which.equal(k), t[at].astype(wide), found)
         return te.sum(found, axis=list(reduced.values()))
 
-    extents = [1 if d in axes else e for d, e in enumerate(shape[1:], 1)]
-    total: Tensor = te.compute((len(tensors), *extents), element, name="sums", tag=REDUCE)
+    extents = [1 if d in axes else e for d, e in enumerate(shape)]
+    total: Tensor = te.compute(
+        (len(tensors), *extents[1 - before :]), element, name="sums", tag=REDUCE
+    )
     return total
 
 

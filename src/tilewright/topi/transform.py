@@ -70,19 +70,38 @@ def concatenate(*tensors: Tensor, axis: int = 0) -> Tensor:
     sizes = [shape_of(t)[axis] for t in tensors]
     shape = list(shape_of(tensors[0]))
     shape[axis] = sum(sizes)
+    begins = [sum(sizes[:k]) for k in range(len(sizes))]
 
     def element(*i: Any) -> Any:
-        begin = shape[axis]
-        found: Any = None
-        for t, size in zip(reversed(tensors), reversed(sizes), strict=True):
-            begin -= size
-            value = t[(*i[:axis], i[axis] - begin, *i[axis + 1 :])]
-            found = (
-                value if found is None else te.if_then_else(i[axis] < begin + size, value, found)
+        def among(first: int, last: int) -> Any:
+            # Halves of the tensors from first to last: many of them nest few conditions.
+            if first == last:
+                return tensors[first][(*i[:axis], i[axis] - begins[first], *i[axis + 1 :])]
+            half = (first + last + 1) // 2
+            return te.if_then_else(
+                i[axis] < begins[half], among(first, half - 1), among(half, last)
             )
-        return found
+
+        return among(0, len(tensors) - 1)
 
     return _moved(shape, element, "concatenate")
+
+
+def frames(x: Tensor, count: int, size: int, stride: int, before: int, width: int) -> Tensor:
+    """Windows over the last dimension but one, as what lies in each: ``count`` of them, of ``size``
+    places times the last dimension, filled up with zeros to ``width``. They are ``stride`` apart,
+    and the first begins ``before`` the first place; beyond the ends are zeros."""
+    *outer, extent, each = shape_of(x)
+
+    def element(*index: Any) -> Any:
+        *at, i, j = index
+        place = i * stride + j // each - before
+        inside = [place >= 0] if before else []
+        inside += [place < extent] if (count - 1) * stride + size - before > extent else []
+        inside += [j < size * each] if width > size * each else []
+        return te.if_then_else(te.all(*inside), x[(*at, place, j % each)], te.const(0, x.dtype))
+
+    return _moved([*outer, count, width], element, "frames")
 
 
 def tile(x: Tensor, reps: Sequence[int]) -> Tensor:

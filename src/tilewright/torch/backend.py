@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import fx
 
+from tilewright.graph.passes.allow_precision import ALLOWED
 from tilewright.ir.errors import ArgumentError
 
 #: What ``options`` may say, with defaults.
-OPTIONS: Mapping[str, Any] = {"freeze": True, "shapes": 16}
+OPTIONS: Mapping[str, Any] = {"freeze": True, "shapes": 16, "precision": None}
 
 
 def tilewright(
@@ -28,7 +29,8 @@ def tilewright(
     ----------
     options : ``freeze``, whether parameters are constants in inference, so that normalisation is
         folded into weights; a call in which they have changed compiles again. ``shapes``, for how
-        many shapes a graph is compiled; further ones are computed by PyTorch.
+        many shapes a graph is compiled; further ones are computed by PyTorch. ``precision``, as
+        for :func:`tilewright.load`.
     mode : None or "default".
     report : is given a :class:`~tilewright.torch.partition.Taken` for each graph.
 
@@ -46,8 +48,9 @@ def tilewright(
     def compiler(freezes: bool) -> Callable[..., Any]:
         def compile_graph(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
             made, taken = partition(
-                graph, static_inputs(graph), freezes and bool(found["freeze"]), found["shapes"]
-            )
+                graph, static_inputs(graph), freezes and bool(found["freeze"]), found["shapes"],
+                found["precision"] or "",
+            )  # fmt: skip
             if report is not None:
                 report(taken)
             return make_boxed_func(made.forward)  # type: ignore[no-any-return]
@@ -78,6 +81,8 @@ def checked(options: Mapping[str, Any] | None) -> dict[str, Any]:
         raise ArgumentError(f"freeze is True or False, not {made['freeze']!r}")
     if type(made["shapes"]) is not int or made["shapes"] < 0:
         raise ArgumentError(f"shapes is how many, not {made['shapes']!r}")
+    if made["precision"] not in (None, *ALLOWED):
+        raise ArgumentError(f"precision is {' or '.join(ALLOWED)}, not {made['precision']!r}")
     return made
 
 

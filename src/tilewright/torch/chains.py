@@ -142,7 +142,8 @@ def _fused(x: Any, convolution: Any, norm: Any, activation: Any, residual: Any =
     weight, bias, *others = own
     step = activation_step(inner(norm) if acts(norm) else activation)
     operands = autocast(x, weight, bias)
-    run = run_for(*operands, others, norm.eps, step, geometry, residual)
+    precision = getattr(convolution, "precision", "exact")
+    run = run_for(*operands, others, norm.eps, step, geometry, residual, precision)
     if run is None:
         return None
     if is_operator and is_watched():  # with the operands as they are cast already

@@ -30,7 +30,10 @@ from tilewright.torch.normalized import run_for
 class GroupedConv2d(nn.Conv2d):
     """``nn.Conv2d``, in the same ``state_dict``, with kernels of Tilewright's where no gradient is
     recorded: for float32 images on a CPU, and with one group for images of 16 bits with channels
-    last on a Hopper GPU. PyTorch does the rest."""
+    last on a Hopper GPU. PyTorch does the rest. ``precision`` is what may be done to products
+    (:class:`~tilewright.topi.Problem`)."""
+
+    precision = "exact"
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if is_scripting() or torch.compiler.is_compiling():
@@ -101,5 +104,6 @@ def _convolve(module: nn.Conv2d, input: Any) -> torch.Tensor | None:
     steps: Any = module.stride
     spread: Any = module.dilation
     geometry = Geometry(steps, sides_of(module.padding, kernel, steps, spread), spread)
-    run = run_for(input, weight, bias, (), 0.0, "", geometry)
+    precision = getattr(module, "precision", "exact")
+    run = run_for(input, weight, bias, (), 0.0, "", geometry, precision=precision)
     return None if run is None else named("tilewright::conv2d", run)

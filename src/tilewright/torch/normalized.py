@@ -57,7 +57,7 @@ class Launched:
 
 def launched(
     x: Any, weight: Any, bias: Any, statistics: Sequence[Any], eps: float, activation: str,
-    geometry: Geometry, adds: bool = False,
+    geometry: Geometry, adds: bool = False, precision: str = "exact",
 ) -> Launched | None:  # fmt: skip
     """The kernel for operands like these; None where there is none.
 
@@ -76,20 +76,20 @@ def launched(
                 steps.append(step)
             steps += [Step("residual")] * adds
             steps += [Step.parse(activation)] if activation else []
-            return _found(x, weight, bias, tuple(steps), geometry)
+            return _found(x, weight, bias, tuple(steps), geometry, precision)
         except ProblemError:  # PyTorch says what is wrong
             return None
 
     key = (
         "norm", *signature(x, weight, bias), of_statistics, eps, activation, adds,
-        *geometry.numbers,
+        precision, *geometry.numbers,
     )  # fmt: skip
     found: Any = cached(key, make)
     return found if isinstance(found, Launched) else None
 
 
 def _found(
-    x: Any, weight: Any, bias: Any, steps: tuple[Step, ...], geometry: Geometry
+    x: Any, weight: Any, bias: Any, steps: tuple[Step, ...], geometry: Geometry, precision: str
 ) -> Launched | None:
     operands = (x, weight) if bias is None else (x, weight, bias)
     last, strides_ = calls.lying(x)
@@ -102,6 +102,8 @@ def _found(
         "forward", x.shape, channels, kernel, geometry, x.dtype, last and not turned,
         bias is not None, x.shape[1] // own,
     )  # fmt: skip
+    allowed = plain.replace(precision=precision)
+    plain = allowed if allowed.is_winograd else plain
     problem = plain.replace(epilogue=(*plain.epilogue, *steps))
     if x.is_cuda and not depthwise and (strides_ is not None or not suits(problem)):
         return None  # PyTorch is faster
@@ -157,12 +159,13 @@ def normalized(
 
 def run_for(
     input: Any, weight: Any, bias: Any, statistics: Sequence[Any], eps: float, activation: str,
-    geometry: Geometry, residual: Any = None,
+    geometry: Geometry, residual: Any = None, precision: str = "exact",
 ) -> Callable[[], Any] | None:  # fmt: skip
     """What computes the result of operands that fit one another; None where there is no kernel.
 
     ``statistics`` are mean, variance, gamma and beta, the last two None where there is none, or
-    nothing of a convolution alone. ``residual`` is added before the activation.
+    nothing of a convolution alone. ``residual`` is added before the activation. ``precision`` is
+    what may be done to products, where there is a way for these.
     """
     filled: list[Any] = []
     if statistics:
@@ -177,7 +180,8 @@ def run_for(
             return None
     if residual is not None and not _is_as_result(residual, input, weight, geometry):
         return None
-    run = launched(input, weight, bias, filled, eps, activation, geometry, residual is not None)
+    adds = residual is not None
+    run = launched(input, weight, bias, filled, eps, activation, geometry, adds, precision)
     if run is None:
         return None
     others = (weight, bias, *filled, residual)

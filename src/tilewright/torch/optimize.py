@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from tilewright import select
+from tilewright.graph.passes.allow_precision import ALLOWED
 from tilewright.ir.errors import ArgumentError
 from tilewright.torch import ahead, grouped
 from tilewright.torch.blocks import can_fuse, followers, unfuse
@@ -71,6 +72,7 @@ class Report:
         for module, kind in self._before:
             unfuse(module)
             module.__class__ = kind
+            module.__dict__.pop("precision", None)
         self._before.clear()
 
     def __str__(self) -> str:
@@ -97,6 +99,7 @@ def optimize_(
     fuse: bool = True,
     example: Any = None,
     dense: bool = False,
+    precision: str | None = None,
 ) -> Report:
     """Let the convolutions of ``model`` run on Tilewright's kernels, in place.
 
@@ -130,15 +133,22 @@ def optimize_(
         stays as it is.
     dense : whether dense convolutions are replaced, on a CPU and on Hopper GPUs, and on a CPU those
         in groups that are channels last.
+    precision : "winograd" lets dense 3x3 convolutions of stride 1 in float32 be computed in fewer
+        products, on a CPU in inference, at some two times the error (docs/operators.md); for
+        ``dense`` ones.
 
-    Raises :class:`ArgumentError` where the model cannot be called with ``example``; it stays as it
-    was then.
+    Raises :class:`ArgumentError` for a precision that there is not, or without ``dense``, and where
+    the model cannot be called with ``example``; it stays as it was then.
 
     Returns a :class:`Report` of what was replaced and what not, and why, and what is taken along;
     ``report.undo()`` or :func:`undo_` take it back.
     """
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"optimize_ takes a torch.nn.Module, got a {type(model).__name__}")
+    if precision is not None and precision not in ALLOWED:
+        raise ArgumentError(f"precision {precision!r}: there is {', '.join(ALLOWED)}")
+    if precision is not None and not dense:
+        raise ArgumentError(f"precision {precision!r} is for dense convolutions: say dense=True")
     if example is not None:
         ahead.check(example)
     rows, before, taken = [], [], {}
@@ -153,6 +163,8 @@ def optimize_(
             before.append((module, type(module)))
             ours = REPLACEMENTS[type(module)] if _is_depthwise(module) else GroupedConv2d
             module.__class__ = ours
+            if precision is not None and ours is GroupedConv2d:
+                module.precision = precision
     if fuse:
         names = {module: name for name, module in model.named_modules()}
         for module, name in names.items():
@@ -184,6 +196,7 @@ def undo_(model: nn.Module) -> list[str]:
         unfuse(module)
         if type(module) in back:
             module.__class__ = back[type(module)]
+            module.__dict__.pop("precision", None)
             names.append(name)
     return names
 

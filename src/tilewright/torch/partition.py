@@ -16,6 +16,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from tilewright.graph.fx.convert import convert, text_of_type
 from tilewright.graph.value import Input
 from tilewright.ir.errors import TilewrightError
+from tilewright.torch.constructors import made_where_read
 from tilewright.torch.region import Region, hint
 from tilewright.torch.table import text_table
 
@@ -145,13 +146,18 @@ def _operand(node: fx.Node) -> Any:
 
 
 def partition(
-    module: fx.GraphModule, static: Sequence[fx.Node], freeze: bool, shapes: int
+    module: fx.GraphModule,
+    static: Sequence[fx.Node],
+    freeze: bool,
+    shapes: int,
+    precision: str = "",
 ) -> tuple[fx.GraphModule, Taken]:
     """A graph with regions in the place of what is supported, and what was found.
 
     ``static`` are the inputs that are parameters and buffers; the rest is as for :class:`Region`.
     """
     taken = Taken()
+    made_where_read(module)
     support = _Support(module)
     partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
     parts = [p for p in partitioner.propose_partitions() if _is_work(list(p.nodes))]
@@ -174,7 +180,8 @@ def partition(
                 isinstance(x, fx.Node) and x.op == "placeholder" and x.name in names
                 for x in node.args
             ]
-            region = Region(getattr(fused, str(node.target)), is_static, freeze, shapes)
+            inner = getattr(fused, str(node.target))
+            region = Region(inner, is_static, freeze, shapes, precision)
             taken.regions.append(region)
             setattr(fused, str(node.target), region)
     fused.recompile()

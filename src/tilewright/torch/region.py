@@ -42,17 +42,19 @@ class Region(nn.Module):
     static : which inputs are parameters and buffers.
     freeze : whether these are constants.
     shapes : how many shapes it is compiled for; further ones are computed by PyTorch.
+    precision : what else is allowed, as for :func:`tilewright.graph.pipeline.passes`.
 
     Whatever cannot be compiled is computed by PyTorch, and ``reason`` says why.
     """
 
     def __init__(
-        self, module: fx.GraphModule, static: Sequence[bool], freeze: bool, shapes: int
-    ) -> None:
+        self, module: fx.GraphModule, static: Sequence[bool], freeze: bool, shapes: int,
+        precision: str = "",
+    ) -> None:  # fmt: skip
         super().__init__()
         self.module, self.reason = module, ""
         self._static = [k for k, s in enumerate(static) if s] if freeze else []
-        self._shapes, self._seen = shapes, set[Any]()
+        self._shapes, self._seen, self._precision = shapes, set[Any](), precision
         inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
         self._open = [k for k, n in enumerate(inputs) if _is_open(n.meta.get("val"))]
         self._compiled: dict[Any, _Compiled | None] = {}
@@ -92,7 +94,7 @@ class Region(nn.Module):
             if sizes in self._seen or len(self._seen) < self._shapes:
                 self._seen.add(sizes)
                 try:
-                    found = _Compiled(self.module, given, self._static)
+                    found = _Compiled(self.module, given, self._static, self._precision)
                 except TilewrightError as error:
                     self.reason = str(error)
             else:
@@ -127,7 +129,9 @@ def _size(x: Any) -> Any:
 class _Compiled:
     """A region for known shapes, and parameters."""
 
-    def __init__(self, module: fx.GraphModule, given: Sequence[Any], static: Sequence[int]) -> None:
+    def __init__(
+        self, module: fx.GraphModule, given: Sequence[Any], static: Sequence[int], precision: str
+    ) -> None:
         known: dict[Any, Any] = {}
         inputs: list[Input] = []
         self._takes: list[tuple[int, tuple[int, ...]]] = []
@@ -160,7 +164,8 @@ class _Compiled:
             for k, (n, order) in enumerate(zip(nodes, orders, strict=True))
         }
         target = target_of(device)
-        graph = optimized(check(Graph("region", tuple(inputs), outputs)), target=target)
+        graph = check(Graph("region", tuple(inputs), outputs))
+        graph = optimized(graph, target=target, precision=precision)
         fixed = {n: v for n, v in graph.outputs.items() if isinstance(owner(v), Constant)}
         self._fixed = {
             int(n): tensor_of(owner(v).array.reshape(v.shape), device)  # type: ignore[attr-defined]

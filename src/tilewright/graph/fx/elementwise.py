@@ -106,11 +106,24 @@ def _reversed_difference(n: Operation) -> Value:
     return n("subtract", n.operand(n["other"]), n.operand(b))
 
 
+def _rounded_down(n: Operation, a: Any, b: Any, quotient: Value, is_float: bool) -> Value:
+    """The exact quotient rounded down; ``quotient`` is it rounded to a float, or to zero."""
+    rest = n("mod", a, b)  # of the divisor's sign
+    if is_float:
+        exact = n("round", n("divide", n("subtract", a, rest), b))
+        if not isinstance(b, Value):
+            return exact if b else quotient
+        return n("where", n("equal", b, constant(0, b.dtype)), quotient, exact)
+    differs = n("logical_not", n("equal", n("fmod", a, b), rest))
+    return n("subtract", quotient, cast(differs, quotient.dtype))
+
+
 def _divide(n: Operation) -> Value:
     mode, is_float = n["rounding_mode"], "float" in n.dtype
-    found = n("divide", n.operand(n["self"]), n.operand(n["other"]))  # integers round to zero
+    a, b = n.operand(n["self"]), n.operand(n["other"])
+    found = n("divide", a, b)  # integers round to zero
     if mode == "floor":
-        raise n.error("it rounds down, of the exact quotient")
+        return _rounded_down(n, a, b, found, is_float)
     return n("trunc", found) if mode == "trunc" and is_float else found
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tilewright.graph.builder import cast, reshape
+from tilewright.graph.builder import WIDE, cast, reshape, widened
 from tilewright.graph.fx.operation import Converter, Operation
 from tilewright.graph.fx.reduction import spread
 from tilewright.graph.value import Value
-
-_WIDE = {"float16": "float32", "bfloat16": "float32"}
 
 
 def _scaled(n: Operation, x: Value, weight: Value | None, bias: Value | None) -> Value:
@@ -23,7 +21,7 @@ def _scaled(n: Operation, x: Value, weight: Value | None, bias: Value | None) ->
 
 def _layer(n: Operation) -> tuple[Value, ...]:
     x, count = n["input"], len(n["normalized_shape"])
-    wide = cast(x, _WIDE.get(x.dtype, x.dtype))
+    wide = widened(x)
     axes = tuple(range(x.rank - count, x.rank))
     variance, centre = spread(n, wide, axes, 0)
     root = n("rsqrt", n("add", variance, float(n["eps"])))
@@ -37,13 +35,24 @@ def _group(n: Operation) -> tuple[Value, ...]:
     # One group is the image as it lies, whatever the layout.
     shape = x.shape if groups == 1 else (batch, groups, channels // groups, *image)
     parts = reshape(x, shape)
-    wide = cast(parts, _WIDE.get(x.dtype, x.dtype))
+    wide = widened(parts)
     axes = tuple(range(1 if groups == 1 else 2, len(shape)))
     variance, centre = _statistics(n, parts, wide, axes)
     root = n("rsqrt", n("add", variance, float(n["eps"])))
-    normal = reshape(n("multiply", n("subtract", wide, centre), root), x.shape)
+    own = (channels // groups, *(1,) * len(image))
+    weight, bias = (
+        None
+        if n[k] is None
+        else cast(reshape(n[k], own if groups == 1 else (groups, *own)), wide.dtype)
+        for k in ("weight", "bias")
+    )
+    # A factor and a term of each channel of an image, which it takes one instruction to apply.
+    factor = root if weight is None else n("multiply", root, weight)
+    term = n("negative", n("multiply", centre, factor))
+    term = term if bias is None else n("add", term, bias)
+    found = n("add", n("multiply", wide, factor), term)
     return (
-        _scaled(n, normal, *(_by_channel(n[k], x.rank) for k in ("weight", "bias"))),
+        cast(reshape(found, x.shape), n.dtype),
         reshape(centre, (batch, groups)), reshape(root, (batch, groups)),
     )  # fmt: skip
 
@@ -55,7 +64,7 @@ def _by_channel(x: Value | None, rank: int) -> Any:
 def _batch(n: Operation) -> tuple[Value | None, ...]:
     """By statistics that are given."""
     x = n["input"]
-    wide = _WIDE.get(x.dtype, x.dtype)
+    wide = WIDE.get(x.dtype, x.dtype)
     scale, bias, centre, variance = (
         None if n[k] is None else cast(n[k], wide)
         for k in ("weight", "bias", "running_mean", "running_var")
@@ -81,7 +90,7 @@ def _batch_training(n: Operation) -> tuple[Value | None, ...]:
     x, momentum = n["input"], n["momentum"]
     if not n["training"]:
         return (*_batch(n), n["running_mean"], n["running_var"])
-    wide = cast(x, _WIDE.get(x.dtype, x.dtype))
+    wide = widened(x)
     axes = (0, *range(2, x.rank))
     count = math.prod(x.shape[d] for d in axes)
     variance, centre = _statistics(n, x, wide, axes)
@@ -126,7 +135,7 @@ def _batch_gradients(n: Operation) -> tuple[Value | None, ...]:
     """Of a normalisation by statistics of the batch or by those that were given: by the image, the
     factor and the term."""
     grad, x = n["grad_out"], n["input"]
-    wide, axes = _WIDE.get(x.dtype, x.dtype), (0, *range(2, x.rank))
+    wide, axes = WIDE.get(x.dtype, x.dtype), (0, *range(2, x.rank))
     count = math.prod(x.shape[d] for d in axes)
     dy, image = cast(grad, wide), cast(x, wide)
     if n["train"]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tilewright.graph.builder import cast, reshape
+from tilewright.graph.builder import cast, reshape, widened
 from tilewright.graph.fx.operation import Converter, Operation
 from tilewright.graph.onnx.reduction import mean
 from tilewright.graph.value import Value
-
-_WIDE = {"float16": "float32", "bfloat16": "float32"}
 
 
 def _reduced(function: Callable[[Operation, Value, tuple[int, ...], bool], Value]) -> Converter:
@@ -70,7 +68,7 @@ def _variance(n: Operation) -> tuple[Value, Value]:
     less = n["correction"]
     if less is None:
         less = 1 if n["unbiased"] in (None, True) else 0
-    both = spread(n, cast(x, _WIDE.get(x.dtype, x.dtype)), axes, less)
+    both = spread(n, widened(x), axes, less)
     if not n["keepdim"]:
         left = tuple(e for d, e in enumerate(x.shape) if d not in axes)
         both = (reshape(both[0], left), reshape(both[1], left))
@@ -92,12 +90,12 @@ def _cumsum(n: Operation) -> Value:
 
 
 def _norm(n: Operation) -> Value:
-    x, axes = cast(n.x, n.dtype), n.axes("dim", n.x.rank)
+    x, axes = widened(cast(n.x, n.dtype)), n.axes("dim", n.x.rank)
     if n["ord"] not in (1, 2):
         raise n.error(f"of order {n['ord']}")
     terms = n("abs", x) if n["ord"] == 1 else n("multiply", x, x)
     total = n("sum", terms, axis=axes, keepdims=bool(n["keepdim"]))
-    return total if n["ord"] == 1 else n("sqrt", total)
+    return cast(total if n["ord"] == 1 else n("sqrt", total), n.dtype)
 
 
 def _any(n: Operation) -> Value:

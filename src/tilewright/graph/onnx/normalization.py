@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.graph.builder import cast, reshape
+from tilewright.graph.builder import cast, reshape, widened
 from tilewright.graph.onnx.operation import Operation
 from tilewright.graph.onnx.reduction import mean
 from tilewright.graph.operation import Making
@@ -17,7 +17,9 @@ def _by_channel(x: Value, rank: int) -> Value:
 
 
 def centred(n: Making, x: Value, axes: tuple[int, ...], eps: float) -> tuple[Value, ...]:
-    """``x`` less its mean, that mean, and one over the root of its variance."""
+    """``x`` less its mean, that mean, and one over the root of its variance, in the type of
+    sums."""
+    x = widened(x)
     centre = mean(n, x, axes)
     rest = n("subtract", x, centre)
     variance = mean(n, n("multiply", rest, rest), axes)
@@ -31,9 +33,11 @@ def _batch(n: Operation) -> Any:
     more: tuple[Value, ...] = ()
     if n.attribute("training_mode", 0):
         axes = (0, *range(2, x.rank))
-        new = mean(n, x, axes)
-        rest = n("subtract", x, new)
-        spread = mean(n, n("multiply", rest, rest), axes)
+        wide = widened(x)
+        new = mean(n, wide, axes)
+        rest = n("subtract", wide, new)
+        spread = cast(mean(n, n("multiply", rest, rest), axes), variance.dtype)
+        new = cast(new, centre.dtype)
         keep = n.attribute("momentum", 0.9)
         running = [
             n("add", n("multiply", old, keep), n("multiply", now, 1 - keep))
@@ -54,28 +58,26 @@ def _instance(n: Operation) -> Value:
     x = n[0]
     rest, _, root = centred(n, x, tuple(range(2, x.rank)), n.attribute("epsilon", 1e-5))
     scale, bias = (_by_channel(n[k], x.rank) for k in (1, 2))
-    return n("add", n("multiply", n("multiply", rest, root), scale), bias)
+    return n("add", n("multiply", cast(n("multiply", rest, root), x.dtype), scale), bias)
 
 
 def _layer(n: Operation) -> Any:
     x = n[0]
-    kind, wide = x.dtype, "float32" if x.dtype in ("float16", "bfloat16") else x.dtype
     axis = n.axis(n.attribute("axis", -1), x.rank)
     axes = tuple(range(axis, x.rank))
-    rest, centre, root = centred(n, cast(x, wide), axes, n.attribute("epsilon", 1e-5))
-    found = n("multiply", cast(n("multiply", rest, root), kind), n[1])
+    rest, centre, root = centred(n, x, axes, n.attribute("epsilon", 1e-5))
+    found = n("multiply", cast(n("multiply", rest, root), x.dtype), n[1])
     found = n("add", found, n[2]) if n.has(2) else found
     return (found, centre, root) if n.outputs > 1 else found
 
 
 def _rms(n: Operation) -> Value:
     x = n[0]
-    kind, wide = x.dtype, "float32" if x.dtype in ("float16", "bfloat16") else x.dtype
     axes = tuple(range(n.axis(n.attribute("axis", -1), x.rank), x.rank))
-    y = cast(x, wide)
+    y = widened(x)
     spread = mean(n, n("multiply", y, y), axes)
     root = n("rsqrt", n("add", spread, n.attribute("epsilon", 1e-5)))
-    return n("multiply", cast(n("multiply", y, root), kind), n[1])
+    return n("multiply", cast(n("multiply", y, root), x.dtype), n[1])
 
 
 def _group(n: Operation) -> Value:
@@ -88,7 +90,7 @@ def _group(n: Operation) -> Value:
     parts = x if groups == 1 else reshape(x, (batch, groups, size, *image))
     axes = tuple(range(1 if groups == 1 else 2, parts.rank))
     rest, _, root = centred(n, parts, axes, n.attribute("epsilon", 1e-5))
-    normal = reshape(n("multiply", rest, root), x.shape)
+    normal = reshape(cast(n("multiply", rest, root), x.dtype), x.shape)
     scale, bias = (_spread(n[k], channels, size, x.rank) for k in (1, 2))
     return n("add", n("multiply", normal, scale), bias)
 
@@ -106,7 +108,7 @@ def _spread(x: Value, channels: int, size: int, rank: int) -> Value:
 def _mean_variance(n: Operation) -> Value:
     axes: Sequence[int] = n.attribute("axes", (0, 2, 3))
     rest, _, root = centred(n, n[0], tuple(n.axis(a, n[0].rank) for a in axes), 1e-9)
-    return n("multiply", rest, root)
+    return cast(n("multiply", rest, root), n[0].dtype)
 
 
 CONVERTERS: dict[str, Callable[[Operation], Any]] = {

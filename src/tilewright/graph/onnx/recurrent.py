@@ -26,6 +26,9 @@ State = tuple[Value, ...]
 #: The next state, of the input's product, and the state.
 Step = Callable[[Value, State], State]
 
+#: Steps, which are nodes, and sequences, at most.
+_MOST = 1 << 14
+
 
 class _Layer:
     """One direction of a node: its weights, and its functions of gates."""
@@ -154,6 +157,8 @@ def _recurrent(
         turned = bool(n.attribute("layout", 0))
         x = n("transpose", n[0], axes=(1, 0, 2)) if turned else n[0]
         count, batch, _ = x.shape
+        if max(count, batch) > _MOST:
+            raise n.error(f"{count} steps of {batch} sequences are more than {_MOST} of each")
         lengths = n.integers(4, "lengths") if n.has(4) else (count,) * batch
         if len(lengths) != batch or not all(0 <= e <= count for e in lengths):
             raise n.error(f"lengths {lengths} of a batch of {batch} with {count} steps")

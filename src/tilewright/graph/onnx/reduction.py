@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.graph.builder import cast, constant, reshape
+from tilewright.graph.builder import cast, constant, reshape, widened
 from tilewright.graph.onnx.operation import Converter, Operation
 from tilewright.graph.operation import Making
 from tilewright.graph.value import Value
@@ -17,7 +17,12 @@ from tilewright.graph.value import Value
 def mean(n: Making, x: Value, axes: tuple[int, ...], keepdims: bool = True) -> Value:
     """The mean over axes."""
     count = math.prod(x.shape[a] for a in axes)
-    return n("divide", n("sum", x, axis=axes, keepdims=keepdims), count)
+    if count == 1:
+        return (
+            x if keepdims else reshape(x, tuple(e for d, e in enumerate(x.shape) if d not in axes))
+        )
+    total = n("sum", widened(x), axis=axes, keepdims=keepdims)
+    return cast(n("divide", total, count), x.dtype)
 
 
 #: A reduction of a value over axes, whose dimensions are kept or not.
@@ -67,7 +72,8 @@ def _after(
     before: Callable[[Operation, Value], Value], after: Callable[[Operation, Value], Value]
 ) -> _Reduce:
     def compute(n: Operation, x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
-        return after(n, _plain("sum")(n, before(n, x), axes, keepdims))
+        total = _plain("sum")(n, before(n, widened(x)), axes, keepdims)
+        return cast(after(n, total), x.dtype)
 
     return compute
 
@@ -80,9 +86,9 @@ def _log_sum_exp(n: Operation, x: Value, axes: tuple[int, ...], keepdims: bool) 
     if not axes:
         return x
     largest = n("max", x, axis=axes, keepdims=True)
-    powers = n("exp", n("subtract", x, largest))
+    powers = n("exp", n("subtract", widened(x), widened(largest)))
     total = n("log", n("sum", powers, axis=axes, keepdims=True))
-    found = n("add", total, largest)
+    found = cast(n("add", total, widened(largest)), x.dtype)
     if keepdims:
         return found
     return reshape(found, tuple(e for d, e in enumerate(x.shape) if d not in axes))
@@ -156,12 +162,13 @@ def _running(name: str) -> Converter:
 def _lp(n: Operation) -> Value:
     x = n[0]
     axis, p = n.axis(n.attribute("axis", -1), x.rank), n.attribute("p", 2)
-    terms = n("abs", x) if p == 1 else n("multiply", x, x)
+    wide = widened(x)
+    terms = n("abs", wide) if p == 1 else n("multiply", wide, wide)
     total = n("sum", terms, axis=(axis,), keepdims=True)
     norm = total if p == 1 else n("sqrt", total)
-    zero = constant(0, x.dtype)
-    return n("where", n("equal", norm, zero), constant(np.zeros((1,) * x.rank, x.dtype)),
-             n("divide", x, norm))  # fmt: skip
+    nothing = constant(np.zeros((1,) * x.rank, wide.dtype))
+    found = n("where", n("equal", norm, constant(0, wide.dtype)), nothing, n("divide", wide, norm))
+    return cast(found, x.dtype)
 
 
 def _top_k(n: Operation) -> tuple[Value, ...]:

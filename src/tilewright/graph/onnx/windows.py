@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.graph.builder import cast, constant, reshape
+from tilewright.graph.builder import cast, constant, reshape, widened
 from tilewright.graph.onnx.operation import Operation
 from tilewright.graph.onnx.reduction import mean
 from tilewright.graph.onnx.shapes import part
@@ -211,12 +211,15 @@ def _average_pool(n: Operation) -> Value:
 
 
 def _norm(n: Operation, x: Value, p: int, total: Callable[[Value], Value]) -> Value:
-    size = n("abs", x)
+    wide = widened(x)
+    size = n("abs", wide)
     if p == 1:
-        return total(size)
-    if p == 2:
-        return n("sqrt", total(n("multiply", x, x)))
-    return n("power", total(n("power", size, float(p))), 1 / p)
+        found = total(size)
+    elif p == 2:
+        found = n("sqrt", total(n("multiply", wide, wide)))
+    else:
+        found = n("power", total(n("power", size, float(p))), 1 / p)
+    return cast(found, x.dtype)
 
 
 def _lp_pool(n: Operation) -> Value:
@@ -246,13 +249,14 @@ def _lrn(n: Operation) -> Value:
     batch, channels, *image = x.shape
     alpha, beta, bias = (n.attribute(k, d) for k, d in (("alpha", 1e-4), ("beta", 0.75),
                                                         ("bias", 1.0)))  # fmt: skip
-    lines = reshape(n("multiply", x, x), (batch, 1, channels, math.prod(image)))
+    wide = widened(x)
+    lines = reshape(n("multiply", wide, wide), (batch, 1, channels, math.prod(image)))
     total = n(
         "sum_pool", lines, size=(size, 1), strides=(1, 1), padding=((size - 1) // 2, 0),
         dilation=(1, 1), out=(channels, math.prod(image)),
     )  # fmt: skip
     scale = n("add", n("multiply", reshape(total, x.shape), alpha / size), bias)
-    return n("divide", x, n("power", scale, beta))
+    return cast(n("divide", wide, n("power", scale, beta)), x.dtype)
 
 
 def _conv_integer(n: Operation) -> Value:

@@ -25,7 +25,28 @@ def collapse_dims(graph: Graph) -> Graph:
 
     Behind programs. Loops are longer then, vectors fuller, and programs of several shapes the same.
     """
-    return graph.map(lambda old, now: _collapsed(now))
+    return graph.map(
+        lambda old, now: _moved(now) if now.operator == "transpose" else _collapsed(now)
+    )
+
+
+def _moved(node: Node) -> Value:
+    """A turn of as few dimensions as there are that move by themselves: those of one element do
+    not, and others go along with the one before."""
+    (x,), axes = node.inputs, tuple(node.attributes["axes"])
+    groups: list[list[int]] = []
+    for a in (a for a in axes if x.shape[a] > 1):
+        before = range(groups[-1][-1] + 1, a) if groups else ()
+        if groups and a > groups[-1][-1] and all(x.shape[d] == 1 for d in before):
+            groups[-1].append(a)
+        else:
+            groups.append([a])
+    if len(groups) == node.rank or not groups:
+        return node
+    order = sorted(groups)
+    source = reshape(x, tuple(math.prod(x.shape[d] for d in g) for g in order))
+    turned = tuple(order.index(g) for g in groups)
+    return reshape(Node("transpose", (source,), {"axes": turned}, node.name), node.shape)
 
 
 def _collapsed(node: Node) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilewright.graph.builder import build, cast
+from tilewright.graph.builder import WIDE, build, cast, reshape
 from tilewright.graph.graph import Graph
 from tilewright.graph.value import Constant, Node, Value
 from tilewright.topi.functions import FUNCTIONS
@@ -65,15 +65,16 @@ def join_sums(graph: Graph) -> Graph:
 
 def _joined(group: Sequence[Node], operands: Sequence[Value]) -> dict[Value, Value]:
     """What stands in the place of sums of a group."""
-    wide = {"float16": "float32", "bfloat16": "float32"}
-    dtype = next(iter({wide.get(x.dtype, x.dtype) for x in operands}))
+    dtype = next(iter({WIDE.get(x.dtype, x.dtype) for x in operands}))
     total = build(
         "sums", *(cast(x, dtype) for x in operands), name=group[0].name,
         axis=group[0].attributes["axis"],
     )  # fmt: skip
-    rest, strides = (0,) * (total.rank - 1), (1,) * total.rank
+    first, *others = group[0].shape
+    whole = reshape(total, (first * len(group), *others))
+    rest, strides = (0,) * len(others), (1,) * (1 + len(others))
     parts = (
-        build("strided_slice", total, name=node.name, begin=(k, *rest), strides=strides,
+        build("strided_slice", whole, name=node.name, begin=(k * first, *rest), strides=strides,
               shape=node.shape)
         for k, node in enumerate(group)
     )  # fmt: skip
@@ -109,11 +110,13 @@ def _groups(graph: Graph) -> list[list[Node]]:
 
 
 def _is_of_columns(node: Node) -> bool:
-    """Whether a node sums over all but the last dimension, which stays."""
+    """Whether a node sums over all but the last dimension, which stays, and maybe the first."""
     if node.operator != "sum" or not node.attributes.get("keepdims"):
         return False
     axis = node.attributes.get("axis")
-    return axis is not None and tuple(axis) == tuple(range(node.rank - 1)) and node.shape[-1] > 1
+    if axis is None or isinstance(axis, int) or node.shape[-1] == 1:
+        return False
+    return tuple(axis) in (tuple(range(node.rank - 1)), tuple(range(1, node.rank - 1)))
 
 
 def _leaves(x: Value, uses: Mapping[Value, int]) -> set[Value]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.make_programs import REPEATED, is_thin, sums_rows
+from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.value import Node, Operand, Value
 from tilewright.ir.dtype import dtype
 from tilewright.topi.functions import FUNCTIONS
@@ -102,7 +103,7 @@ def _is_slice(node: Node) -> bool:
     """Whether it is a part of what one sum of several has made."""
     if node.operator != "strided_slice":
         return False
-    (source,) = node.inputs
+    (source,) = (owner(x) for x in node.inputs)
     return isinstance(source, Node) and source.operator == "sums"
 
 

@@ -122,6 +122,13 @@ def _same_shape(m: Match) -> Mapping[str, Any] | None:
     return {} if m["x"].shape == m.root.shape else None
 
 
+def _of_one(m: Match) -> Mapping[str, Any] | None:
+    """Windows of an element, with nothing between them or beside them."""
+    given = m.root.attributes
+    own = set(given["size"]) == {1} and not any(given["padding"])
+    return {} if own and m["x"].shape == m.root.shape else None
+
+
 _ROOT = math.sqrt(0.5)
 RULES = (
     Rule("add(x, 0)", "x", _same_type),
@@ -129,6 +136,8 @@ RULES = (
     Rule("multiply(x, 1)", "x", _same_type),
     Rule("divide(x, 1)", "x", _same_type),
     Rule("identity(x)", "x"),
+    Rule("avg_pool(x)", "x", _of_one),
+    Rule("max_pool(x)", "x", _of_one),
     Rule("relu(relu(x))", "relu(x)"),
     Rule("add(add(x, a), b)", "add(x, c)", _sum),
     Rule("multiply(multiply(x, a), b)", "multiply(x, c)", _product),

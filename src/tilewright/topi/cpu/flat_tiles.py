@@ -23,6 +23,9 @@ _COPY, _STRIDED, _TURNED, _PACKED = 0.2, 0.7, 1.5, 2.0
 #: Filters that are read at once, one number of each: more of them, a multiple of some kilobytes
 #: apart, put one another out of a first-level cache of as many ways.
 _FILTERS = 8
+#: Bytes of the first-level cache that numbers of the filter keep, and times of a product in which a
+#: vector of them comes from the second otherwise, if of 64 bytes.
+_FIRST, _FROM_SECOND = 2**15, 4.6
 #: Bytes that a task keeps in the second-level cache.
 _KEPT = 2**19
 #: Bytes of the second-level cache.
@@ -65,7 +68,7 @@ def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
             continue
         for band, parts in product(bands, (1, 2, 4)):
             tile = FlatTile(rows, vectors, wide, band, parts, across)
-            pixels = band * math.prod(windows.stored[1:])
+            pixels = band * _row(windows, tile)
             enough = pixels >= (rows if across else vectors * wide)
             if (enough or rows * vectors == 1 or phases > 1) and -(-per // step) % parts == 0:
                 found[tile] = _cycles(windows, tile, threads)
@@ -94,15 +97,22 @@ def reading(whole: int, parts: int, beside: int, times: float) -> float:
     return (times if nbytes + beside > _SECOND else min(times, 1.0)) * nbytes / rate
 
 
+def _row(w: FlatWindows, t: FlatTile) -> int:
+    """Results that are computed for a row of them."""
+    return math.prod((w.result if t.across else w.stored)[1:])
+
+
 def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
     p, (per, own) = w.problem, w.filters
     row_stride, taps = math.prod(w.stored[1:]), math.prod(w.kernel)
     bands, seen = -(-w.result[0] // t.band), t.band + w.stored[0] - w.result[0] - 1
     tasks = p.batch * bands * p.groups * t.parts
-    pixels, single = t.band * row_stride, t.rows if t.across else t.vectors * t.lanes
+    pixels, single = t.band * _row(w, t), t.rows if t.across else t.vectors * t.lanes
     tiles = -(-pixels // single) * -(-per // t.channels) / t.parts
     # An addition takes four cycles; a tile of few sums waits for it.
     step = max(t.rows * t.vectors, 0.6 * (t.rows + t.vectors), 4) + 0.5
+    if t.across and own * taps * t.channels * 4 > _FIRST:  # all of it for each tile
+        step = max(step, _FROM_SECOND * t.vectors * t.lanes / 16)
     sums = tiles * (own * taps * step + 3 * t.rows * t.vectors)
     turned = bool(t.across) != p.channels_last
     moved = _TURNED * turned + (_STRIDED if set(w.stride) != {1} else _COPY)

@@ -468,8 +468,8 @@ def _time(
 
 
 def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:
-    """Microseconds that an SM with ``resident`` blocks issues what is computed of the results of a
-    tile beyond their sums: nothing of the same block overlaps it."""
+    """Microseconds that an SM with ``resident`` blocks issues what is computed of the results of
+    a tile beyond their sums: nothing of the same block overlaps it."""
     count = sum(STEPS[step.name].instructions for step in p.epilogue)
     warps = resident * rows // ROWS * LANES // WARP
     hidden = 1 + _LATENCY / warps**2

@@ -7,20 +7,17 @@ memory, a thread some neighbouring rows by groups of four columns, which it read
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
+from math import gcd
 
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.schedule.matmul import Whole
 from tilewright.te import Tensor
-from tilewright.topi.gpu.conv2d_products import begin_products, filled
-from tilewright.topi.gpu.register_model import divisor
-from tilewright.topi.parameters import flag
+from tilewright.topi.gpu.conv2d_products import begin_products
+from tilewright.topi.parameters import flag, later
 
 #: Neighbouring columns of a thread.
-_LANES = 4
-#: Sums of a thread, at most.
-_SUMS = 64
+LANES = 4
 
 
 @dataclass(frozen=True)
@@ -28,7 +25,8 @@ class LaneTile:
     """A block computes ``rows`` by ``columns`` sums, over ``depth`` products at once, with
     ``down`` by ``across`` threads, which divide ``rows`` and a quarter of ``columns``; tiles are
     loaded ``stages - 1`` ahead. ``implicit`` is as in
-    :class:`~tilewright.topi.gpu.conv2d_mma.MmaTile`."""
+    :class:`~tilewright.topi.gpu.conv2d_mma.MmaTile`. ``chunks`` blocks share the products of a
+    sum, which another kernel adds."""
 
     rows: int = 64
     columns: int = 128
@@ -37,77 +35,69 @@ class LaneTile:
     across: int = 16
     stages: int = 1
     implicit: int = flag()
+    chunks: int = later(1)
 
     @property
     def whole(self) -> Whole:
         """What the declaration's matrices are to be filled up to."""
-        return self.rows, self.columns, self.depth
+        return self.rows, self.columns, self.depth * self.chunks
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory of a block, of numbers of 32 bits."""
+        return 4 * self.stages * self.depth * (self.rows + self.columns)
 
 
 def schedule_conv2d_lanes(output: Tensor, tile: LaneTile = LaneTile()) -> Schedule:
     """The schedule of a program of one sum of products, and of what is fused to it;
     see :func:`~tilewright.topi.fusion.find_products`."""
-    found = begin_products(output, tile)
+    found = begin_products(output, tile, tile.chunks)
     s, out, total = found.schedule, found.out, found.schedule[found.product]
     tx = te.thread_axis((0, tile.across), "threadIdx.x")
     ty = te.thread_axis((0, tile.down), "threadIdx.y")
-    turns = tile.columns // (tile.across * _LANES)
+    turns = tile.columns // (tile.across * LANES)
     m, p = found.tile
     down, m = out.split(m, factor=min(tile.rows // tile.down, found.rows))
-    p, lane = out.split(p, factor=_LANES)
+    p, lane = out.split(p, factor=LANES)
     turn, p = out.split(p, factor=tile.across)
     out.reorder(turn, down, p, m, lane)
     out.bind(turn, te.thread_axis((0, turns), "vthread", name="turn"))
     out.bind(down, ty)
     out.bind(p, tx)
     out.unroll(m)
-    out.unroll(lane)
+    if found.pixels % LANES == 0 and turns == 1:
+        out.vectorize(lane)
+    else:
+        out.unroll(lane)
 
     total.set_scope("local")
     total.compute_at(out, p)
     left = s.cache_read(found.weights, "local", [found.product])
     right = s.cache_read(found.columns, "local", [found.product])
-    g, m, p = total.op.axis
+    *outer, m, p = total.op.axis
     (k,) = total.op.reduce_axis
     total.align_bounds(m, tile.rows // tile.down)
-    total.align_bounds(p, _LANES)
+    total.align_bounds(p, LANES)
     step, k = total.split(k, factor=tile.depth)
-    total.reorder(g, step, k, m, p)
+    total.reorder(*outer, step, k, m, p)
     total.unroll(k, m, p)
     for tensor in (left, right):
         stage = s[tensor]
         stage.compute_at(total, k)
-        stage.unroll(*stage.op.axis[:-1])
-    s[right].vectorize(s[right].op.axis[-1])
+        *outer, last = stage.op.axis
+        if tensor is left:  # whose rows lie side by side
+            last, lane = stage.split(outer.pop(), factor=gcd(tile.rows // tile.down, LANES))
+            stage.reorder(*outer, stage.op.axis[-1], last, lane)
+            stage.unroll(*outer, stage.op.axis[-1], last)
+        else:
+            lane = last
+            stage.unroll(*outer)
+        stage.vectorize(lane)
     for tensor in (found.weights, found.columns):
         stage = s[tensor]
+        found.copy(tensor, (ty, tx), tile.depth, turned=True)
         stage.set_scope("shared")
         stage.compute_at(total, step)
-        found.copy(tensor, (ty, tx))
         if tile.stages > 1:
             stage.pipeline(tile.stages)
     return s
-
-
-def conv2d_lanes_tiles(filters: int, groups: int = 1, windows: int = 2**20) -> list[LaneTile]:
-    """Tiles worth trying for convolutions with given output channels, groups and windows; those
-    that fill their matrices up least come first, large ones before small ones."""
-    own = filters // groups
-    heights = [rows for rows in (8, 16, 32, 64, 128) if rows < 2 * own]
-    if groups > 1:
-        heights = [rows for rows in heights if own % rows == 0]
-    found = []
-    for rows, columns, depth in product(heights or [divisor(own, 16)], (64, 128, 256), (8, 16)):
-        each = next(n for n in (8, 4, 2, 1) if rows % n == 0)
-        for across, (implicit, stages) in product((16, 32, 64), ((1, 1), (1, 2), (0, 2), (0, 3))):
-            threads, sums = rows // each * across, each * columns // across
-            whole = columns % (across * _LANES) == 0
-            if whole and 64 <= threads <= 256 and sums <= _SUMS:
-                tile = LaneTile(rows, columns, depth, rows // each, across, stages, implicit)
-                found.append(tile)
-
-    def cost(tile: LaneTile) -> float:
-        waste = filled(own, tile.rows) * filled(windows, tile.columns)
-        return waste * (1 + 16 / tile.rows + 16 / tile.columns)
-
-    return sorted(found, key=cost)

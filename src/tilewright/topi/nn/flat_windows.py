@@ -2,8 +2,9 @@
 
 A tap then reads what lies a constant distance behind the pixel of a result, in whatever row that
 is: windows of any rank are those of one dimension, and neighbouring results, be they of the same
-row or not, read neighbouring pixels. In return, results are computed for the padding between rows,
-too, and dropped. With a stride the pixels of a phase are stored side by side.
+row or not, read neighbouring pixels. In return, vectors along pixels compute results for the
+padding between rows, too, which are dropped. With a stride the pixels of a phase are stored side by
+side.
 
 A gradient by the input with stride 1 is the convolution of dy with the filter rotated. With a
 stride, every s-th pixel of the result sees every s-th tap: the pixels of a phase are a convolution
@@ -135,23 +136,33 @@ class FlatWindows(Convolved):
 
     @cached_property
     def results(self) -> int:
-        """Results that are computed of a channel of an image."""
+        """Results that are computed of a channel of an image where vectors lie along pixels."""
         return self.result[0] * math.prod(self.stored[1:])
 
     def flat(self, place: Sequence[Any]) -> Any:
         """The number of a pixel by its row and column, or plane, row and column."""
-        found = place[0]
-        for index, extent in zip(place[1:], self.stored[1:], strict=True):
-            found = found * extent + index
-        return found
+        return numbered(place, self.stored)
 
     def place(self, flat: Any) -> list[Any]:
         """What :meth:`flat` has the number of."""
-        found: list[Any] = []
-        for extent in self.stored[:0:-1]:
-            found.append(flat % extent)
-            flat = flat // extent
-        return [flat, *reversed(found)]
+        return placed(flat, self.stored)
+
+
+def numbered(place: Sequence[Any], extents: Sequence[int]) -> Any:
+    """The number of an element of an array by its place."""
+    found = place[0]
+    for index, extent in zip(place[1:], extents[1:], strict=True):
+        found = found * extent + index
+    return found
+
+
+def placed(number: Any, extents: Sequence[int]) -> list[Any]:
+    """What :func:`numbered` has the number of."""
+    found: list[Any] = []
+    for extent in extents[:0:-1]:
+        found.append(number % extent)
+        number = number // extent
+    return [number, *reversed(found)]
 
 
 @dataclass(frozen=True)
@@ -212,7 +223,8 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
         tap = [at.get(t, t) for t in taps]
         rc = at.get(outer, outer) * once + inner if split else inner
         shifts = [(t * d, s) for t, d, s in zip(tap, w.dilation, w.stride, strict=True)]
-        c, place = g * own + rc, q + w.flat([x // s for x, s in shifts])
+        first = w.flat(placed(q, w.result)) if across else q
+        c, place = g * own + rc, first + w.flat([x // s for x, s in shifts])
         phase = [x % s for x, s in shifts]
         pixel = stored[(n, *phase, place, c) if across else (n, c, *phase, place)]
         index = [*tap, rc] if across or p.channels_last else [rc, *tap]
@@ -225,7 +237,8 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
             weight = packed[(g, f, *index)]
         return te.sum(pixel * weight, axis=together)
 
-    batch, groups, count = image.shape[0], p.groups, w.results
+    batch, groups = image.shape[0], p.groups
+    count = math.prod(w.result) if across else w.results
     shape = (batch, groups, count, per) if across else (batch, groups, per, count)
     names = [*("ngqf" if across else "ngfq"), *(f"o{k}" for k in range(len(rest)))]
 
@@ -254,7 +267,10 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
         g, f = (c // channels, c % channels) if groups > 1 else (te.const(0), c)
         phase, place = w.result_of([*[0] * (len(w.result) - len(at)), *at])
         f = f * phases + phase if phases > 1 else f
-        found = total[(n, g, w.flat(place), f) if across else (n, g, f, w.flat(place))]
+        if across:
+            found = total[n, g, numbered(place, w.result), f]
+        else:
+            found = total[n, g, f, w.flat(place)]
         return found.astype(p.accumulate)
 
     space = p.image_extents if p.pass_ == "dgrad" else p.out_extents

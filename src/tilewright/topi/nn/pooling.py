@@ -130,7 +130,8 @@ def avg_pool(
         if isinstance(within, int):
             mean = value * (1 / within)
         else:
-            mean = value / te.max(within, 1).astype(value.dtype)
+            # A division a place, not one for each of its channels.
+            mean = value * (te.const(1, value.dtype) / te.max(within, 1).astype(value.dtype))
         return mean.astype(x.dtype)
 
     made: Tensor = te.compute(total.shape, element, name="avg_pool", tag=ELEMENTWISE)

@@ -12,7 +12,15 @@ from math import prod
 
 from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import TargetError
-from tilewright.target.devices import MALI, OPENCL_CPU, OPENCL_GPU, OpenCLDevice, opencl_device
+from tilewright.target.devices import (
+    H200,
+    MALI,
+    OPENCL_CPU,
+    OPENCL_GPU,
+    OpenCLDevice,
+    gpu,
+    opencl_device,
+)
 from tilewright.target.target import Target
 from tilewright.topi.gpu.candidates import strip_tiles
 from tilewright.topi.opencl.depthwise_vectors import VectorTile
@@ -37,7 +45,7 @@ def machine(target: Target) -> OpenCLDevice:
     Where a device is neither known by name nor at hand, what works everywhere is to be taken.
     """
     if target.kind != "opencl":
-        return OPENCL_GPU
+        return OPENCL_GPU.of(gpu(target.arch).sms if target.kind == "cuda" else H200.sms)
     from tilewright.runtime.opencl_device import device
 
     try:
@@ -46,8 +54,11 @@ def machine(target: Target) -> OpenCLDevice:
         return MALI
     found = opencl_device(target.arch if place is None else place.name)
     if found is None and place is not None:
-        known = OPENCL_CPU if place.host else OPENCL_GPU
-        return replace(known, shared=place.shared)
+        if place.host:
+            return replace(OPENCL_CPU, shared=place.shared)
+        h = place.handle
+        found = OPENCL_GPU.of(h.max_compute_units, h.max_work_group_size, h.local_mem_size)
+        return replace(found, shared=place.shared)
     return found or MALI
 
 

@@ -43,19 +43,20 @@ class ProductTile(Protocol):
     def implicit(self) -> int: ...
 
 
-def of_products(m: Matmul, tile: ProductTile, threads: int) -> Counts:
-    """Of blocks that compute a tile each, step by step; ``m`` are the matrices before they are
-    filled up."""
+def of_products(m: Matmul, tile: ProductTile, threads: int, chunks: int = 1) -> Counts:
+    """Of blocks that compute a tile each, step by step, or one of several ``chunks`` of its sums;
+    ``m`` are the matrices before they are filled up."""
     rows, columns, step = tile.whole
     count = static(m.product.shape[2], "columns")
     high = rows if m.groups == 1 else min(rows, m.height)
     down, across, deep = -(-m.height // high), -(-count // columns), -(-m.depth // step) * step
-    blocks = m.groups * down * across
+    tiles = m.groups * down * across
     results = m.groups * m.height * count
     im2col = 0 if tile.implicit else m.groups * deep * across * columns
+    parts = tiles * rows * columns * chunks if chunks > 1 else 0
     return Counts(
-        blocks, threads, blocks * rows * columns * deep, blocks * deep * (rows + columns),
-        results + im2col,
+        tiles * chunks, threads, tiles * rows * columns * deep, tiles * deep * (rows + columns),
+        results + im2col + parts,
     )  # fmt: skip
 
 

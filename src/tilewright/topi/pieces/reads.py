@@ -9,6 +9,7 @@ from tilewright.ir.expr import Expr, IntImm, Load
 from tilewright.ir.ops import is_const
 from tilewright.ir.visit import walk
 from tilewright.te import ComputeOp, Tensor
+from tilewright.te.operation import Operation
 from tilewright.topi.pieces.sums import reduces
 
 
@@ -57,3 +58,29 @@ def is_own(op: ComputeOp, x: Load, rank: int | None = None, behind: bool = False
             x.indices, own[skipped if behind else 0 :], x.buffer.shape, strict=False
         )
     )
+
+
+def windows_of(op: Operation) -> Tensor | None:
+    """What a reduction reads in windows of several dimensions that overlap along the last dimension
+    but one, the last its own; None of others."""
+    if not isinstance(op, ComputeOp) or not reduces(op):
+        return None
+    if len(op.reduce_axis) < 2 or len(op.inputs) != 1 or len(op.axis) < 3:
+        return None
+    (x,) = op.inputs
+    *_, along, last = op.axis
+    taps, count = extent(op.reduce_axis[-1]), extent(along)
+    if x.ndim != len(op.axis) or None in (taps, count, extent_of(x)):
+        return None
+    slides = all(
+        i.indices[-1] is last.var
+        and {along.var, op.reduce_axis[-1].var} <= set(walk(i.indices[-2]))
+        for i in loads(op)
+    )
+    return x if slides and extent_of(x) < taps * count else None
+
+
+def extent_of(x: Tensor) -> int | None:
+    """Of the last dimension but one, where that is known."""
+    found = x.shape[-2]
+    return found.value if isinstance(found, IntImm) else found if isinstance(found, int) else None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from dataclasses import dataclass
 
-from tilewright.ir.expr import Reduce
+from tilewright.ir.expr import Load, Reduce
 from tilewright.ir.ops import is_const
+from tilewright.ir.visit import walk
 from tilewright.te import ComputeOp, Tensor
 from tilewright.topi.pieces.counts import declared
 from tilewright.topi.pieces.reads import above, computed, extent, is_own, loads
@@ -66,13 +68,16 @@ def rows_of(p: Problem) -> Rows | None:
     if not whole and math.prod(result[rank:]) != 1:
         return None
     strange: set[Tensor] = set()
+    times = Counter(x.buffer for op in ops for x in loads(op))
     for op in ops:
         for x in loads(op):
             made = [t for t in op.inputs if t.buffer is x.buffer]
             if not is_own(op, x, rank):
                 if any(reduces(t.op) for t in above(made) if isinstance(t.op, ComputeOp)):
                     return None
-                strange |= set() if is_own(op, x, rank, behind=True) else above(made)
+                once = times[x.buffer] == 1
+                whole = is_own(op, x, rank, behind=True) or (once and _is_of_row(op, x, rank))
+                strange |= set() if whole else above(made)
     reduced = above([t for op in sums for t in op.inputs]) - strange
     given = ((n, t) for n, t in d.inputs.items() if t in reduced)
     read = tuple(n for n, t in given if tuple(map(int, t.shape[-len(shape) :])) == shape)
@@ -106,6 +111,15 @@ def dots_of(p: Problem) -> Rows | None:
     if len(read) != 2 or len(op.inputs) != 2:
         return None
     return Rows(len(result), (length,), math.prod(result), 1, False, read)
+
+
+def _is_of_row(op: ComputeOp, x: Load, rank: int) -> bool:
+    """Whether an operation reads a row where its own stands, of another place among rows."""
+    rows, inner = op.axis[:rank], op.reduce_axis if reduces(op) else op.axis[rank:]
+    own = {a.var for a in inner}
+    return list(x.indices[rank:]) == [a.var for a in inner] and not any(
+        own & set(walk(i)) for i in x.indices[: len(rows)]
+    )
 
 
 def _reduces_rows(op: ComputeOp, rank: int, shape: tuple[int, ...]) -> bool:

@@ -27,6 +27,7 @@ class Tiling:
     unroll : whether the innermost loop of a reduction is written out.
     vectors : whether a thread of a GPU computes ``columns`` as a vector: 0, 1, or
         :data:`WHOLE_ROWS`.
+    window : whether a thread of a GPU keeps what a row of a window's taps reads.
     """
 
     rows: int = 1
@@ -34,6 +35,7 @@ class Tiling:
     threads: int = 128
     unroll: int = 0
     vectors: int = later(0)
+    window: int = later(0)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ import math
 from typing import Any
 
 from tilewright.ir.itervar import IterVar
-from tilewright.schedule import Stage
+from tilewright.schedule import Schedule, Stage
+from tilewright.te.operation import Operation
+from tilewright.topi.pieces.reads import windows_of
 from tilewright.topi.pieces.register_tiles import PlaneTile, RegisterTile
 from tilewright.topi.stages import Stages, tap_axes
 
@@ -48,6 +50,19 @@ def load_whole(loads: Stage, vectors: bool) -> None:
     *outer, last = loads.op.axis
     loads.unroll(*outer)
     (loads.vectorize if vectors else loads.unroll)(last)
+
+
+def keep_row_of_taps(s: Schedule, sums: Stage, reduction: Operation) -> None:
+    """Of what windows read, a row of taps for all of a tile is computed once, in registers, where
+    windows that overlap would compute and load it for each of their taps."""
+    read = windows_of(reduction)
+    if read is None:
+        return
+    *_, row, tap = sums.op.reduce_axis
+    kept = s[s.cache_read(read, "local", [sums.op])]
+    kept.compute_at(sums, row)
+    sums.unroll(tap)
+    load_whole(kept, vectors=True)
 
 
 def extent(tensor: Any) -> int:

@@ -57,6 +57,7 @@ from tilewright.topi.sketches.products import (
     schedule_mma,
 )
 from tilewright.topi.sketches.rows import RowTile, schedule_rows
+from tilewright.topi.sketches.turned import TurnTile, schedule_turned
 from tilewright.topi.sketches.whole_boxes import schedule_whole_boxes
 from tilewright.topi.sketches.winograd import WinogradTile, schedule_winograd
 from tilewright.topi.sketches.winograd import form as winograd_form
@@ -73,7 +74,7 @@ def _is_other(p: Problem) -> bool:
 
 SKETCHES = (
     Template("gpu.dots", RowTile, schedule_rows, (), None, True, programs.dot_tiles,
-             ("cuda", "sim"), shared=True, where=programs.suits_dots, operators=(), types=_ANY),
+             shared=True, where=programs.suits_dots, operators=(), types=_ANY),
     Template("gpu.box_splits", BoxProductTile, schedule_box_splits, (), None, True,
              boxes.split_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_splits,
              arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int")),
@@ -126,10 +127,12 @@ SKETCHES = (
     Template("opencl.products", ItemTile, schedule_item_products, (), None, True,
              items.item_product_tiles, ("opencl", "sim"), where=items.suits, operators=()),
     Template("gpu.rows", RowTile, schedule_rows, (), None, True, programs.row_tiles,
-             ("cuda", "sim"), shared=True, where=programs.suits_rows, operators=(), types=_ANY),
+             shared=True, where=programs.suits_rows, operators=(), types=_ANY),
     Template("gpu.column_sums", ColumnSumTile, schedule_column_sums, (), None, True,
-             programs.column_sum_tiles, ("cuda", "sim"), shared=True,
-             where=programs.suits_columns, operators=(), types=_ANY),
+             programs.column_sum_tiles, shared=True, where=programs.suits_columns, operators=(),
+             types=_ANY),
+    Template("gpu.turned", TurnTile, schedule_turned, (), None, True, programs.turn_tiles,
+             ("cuda", "sim"), shared=True, where=programs.suits_turned, operators=(), types=_ANY),
     Template("cpu.loops", Tiling, schedule_cpu, (), None, False, tilings, where=_is_other,
              operators=(), types=_ANY),
     Template("gpu.loops", Tiling, schedule_gpu, (), None, True, programs.loop_tiles,

@@ -19,6 +19,7 @@ from tilewright.topi.declared import Declared
 from tilewright.topi.pieces.counts import Counts, elements, of_loops
 from tilewright.topi.pieces.sums import inline
 from tilewright.topi.pieces.tiling import WHOLE_ROWS, Tiling, extent_of, spread, tile
+from tilewright.topi.pieces.windows import keep_row_of_taps, load_whole
 from tilewright.topi.problem import Problem
 
 #: Iterations of a reduction's loop that are written out, at most.
@@ -69,6 +70,8 @@ def schedule_gpu(d: Declared, t: Tiling) -> Schedule:
         sums.set_scope("local")
         sums.compute_at(out, thread)
         _registers(sums, t, vectors=bool(t.vectors))
+        if t.window:
+            keep_row_of_taps(s, sums, found.last.op)
     return s
 
 
@@ -85,9 +88,7 @@ def _whole_rows(s: Schedule, d: Declared, t: Tiling) -> None:
     out.vectorize(out.fuse(*nest.inner))
     for loads in read:
         loads.compute_at(out, thread)
-        *outer, last = loads.op.axis
-        loads.unroll(*outer)
-        loads.vectorize(last)
+        load_whole(loads, vectors=True)
 
 
 def _gpu(stage: Stage, t: Tiling) -> Any:

@@ -19,9 +19,11 @@ from tilewright.topi.cpu.candidates import lanes
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile, schedule_conv2d_columns
 from tilewright.topi.declared import Declared
 from tilewright.topi.fusion import find_products
-from tilewright.topi.gpu.conv2d_lanes import LaneTile, conv2d_lanes_tiles, schedule_conv2d_lanes
+from tilewright.topi.gpu.conv2d_lanes import LaneTile, schedule_conv2d_lanes
 from tilewright.topi.gpu.conv2d_mma import MmaTile, conv2d_mma_tiles, schedule_conv2d_mma
+from tilewright.topi.gpu.lane_tiles import conv2d_lanes_tiles
 from tilewright.topi.nn.padding import static
+from tilewright.topi.opencl.candidates import machine
 from tilewright.topi.pieces.counts import Counts, of_products
 from tilewright.topi.problem import Problem
 from tilewright.topi.template import DEPTHWISE
@@ -91,11 +93,15 @@ def mma_tiles(p: Problem, target: Target) -> list[MmaTile]:
 
 def lane_tiles(p: Problem, target: Target) -> list[LaneTile]:
     """For :func:`schedule_lanes`."""
-    found = conv2d_lanes_tiles(*_tiled(p))
+    (rows, groups, columns), found = _tiled(p), matrices(p)
+    columns *= found.groups if found.apart is not None else 1
+    units = machine(target).units
+    tiles = conv2d_lanes_tiles(rows, groups, columns, found.depth, units, found.taps, found.run)
     if target.kind == "opencl":  # which cannot copy in the background
-        return [t for t in found if t.implicit and t.stages == 1]
+        fits = [t for t in tiles if t.shared <= machine(target).local]
+        return [t for t in fits if t.implicit and t.stages == 1]
     may_store = stored_bytes(p) <= STORED and p.dtype == p.accumulate
-    return [t for t in found if t.implicit or may_store]
+    return [t for t in tiles if t.implicit or may_store]
 
 
 def column_tiles(p: Problem, target: Target) -> list[ColumnTile]:
@@ -118,7 +124,7 @@ def mma_counts(p: Problem, tile: MmaTile) -> Counts:
 
 def lane_counts(p: Problem, tile: LaneTile) -> Counts:
     """Of :func:`schedule_lanes`."""
-    return of_products(matrices(p), tile, tile.down * tile.across)
+    return of_products(matrices(p), tile, tile.down * tile.across, tile.chunks)
 
 
 def filters_of(p: Problem) -> tuple[int, int]:

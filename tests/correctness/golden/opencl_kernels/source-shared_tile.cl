@@ -5,7 +5,7 @@ __kernel __attribute__((reqd_work_group_size(32, 8, 1))) void transpose(
   const int by = (int)get_group_id(1);
   const int tx = (int)get_local_id(0);
   const int ty = (int)get_local_id(1);
-  __local float tile[1055];
+  __local float tile[1055] __attribute__((aligned(64)));
   #pragma unroll
   for (int i = 0; i < 4; ++i) {
     tile[i * 264 + ty * 33 + tx] = A[by * 3072 + i * 768 + ty * 96 + bx * 32 + tx];
