@@ -3,6 +3,7 @@ Hopper GPUs."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from itertools import product
@@ -19,7 +20,7 @@ from tests.support.quantized import check
 import tilewright
 from tilewright.target import Target
 from tilewright.topi import Conv, Gemm
-from tilewright.topi.gpu.box_products import suits, suits_splits
+from tilewright.topi.gpu.box_products import Sizes, suited, suits, suits_splits
 from tilewright.topi.nn.box_copies import in_boxes, sliced
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.templates import TEMPLATES
@@ -58,7 +59,10 @@ def test_they_are_right_with_any_tile(pass_: str, target: str, data: Any) -> Non
     template, machine = TEMPLATES[BY_PASS[pass_]], Target.parse(target)
     tile = data.draw(st.sampled_from(template.candidates(p, machine)))
     if isinstance(tile, BoxProductTile):  # the last block may have fewer boxes
-        tile = replace(tile, boxes=data.draw(st.integers(1, 3)))
+        made = suited(p)
+        assert made is not None
+        tiles = Sizes.of(made, p.dtype).boxes(tile.box) * -(-made.result_channels // tile.channels)
+        tile = replace(tile, boxes=data.draw(st.integers(1, min(3, tiles))))
     declared = template.declare(p, tile)
     kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
     error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)
@@ -173,6 +177,81 @@ def test_all_tiles_lower_and_multiply_on_tensor_cores(pass_: str) -> None:
         assert text.count("tma_load") >= 4
 
 
+_WINDOWS = (
+    {"padding": 1}, {"padding": (0, 2, 1, 1), "dilation": (1, 2)}, {"padding": 1, "stride": (1, 3)},
+    {"padding": 1, "pass_": "dgrad"}, {"padding": 1, "pass_": "dgrad", "stride": 2},
+    {"padding": (0, 1, 2, 1), "pass_": "dgrad", "stride": (2, 3)},
+    {"padding": 1, "epilogue": "bias+residual+relu"},
+    {"padding": 2, "dtype": "bfloat16", "groups": 2}, {"padding": 2, "groups": 2, "pass_": "dgrad"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("values", _WINDOWS, ids=str)
+def test_tiles_of_windows_go_on_from_one_image_to_the_next(
+    values: dict[str, Any], target: str
+) -> None:
+    groups = values.get("groups", 1)
+    p = Conv.parse(
+        (5, 64 * groups, 10, 7), (128, 64, 3, 5), groups, layout="NHWC",
+        **{"dtype": "float16"} | {k: v for k, v in values.items() if k != "groups"},
+    )  # fmt: skip
+    template, machine = TEMPLATES["gpu.window_products"], Target.parse(target)
+    for rows, boxes, turned in ((128, 1, 0), (192, 2, 0), (104, 4, 1)):
+        tile = BoxProductTile(rows, 1, 1, 64, 3, 1, boxes, turned)
+        declared = template.declare(p, tile)
+        schedule = template.schedule(declared, tile)
+        text = str(tilewright.lower(schedule, declared.args, machine))
+        assert f"tma_load_{p.dtype}_{rows}x64_s128_w" in text
+        kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+        error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)
+        assert error < TOLERANCE[p.dtype]
+
+
+def test_windows_are_taken_where_boxes_of_results_stand_out() -> None:
+    machine = Target.parse("cuda -arch=sm_90a")
+    layer = {"padding": 1, "dtype": "float16", "layout": "NHWC"}
+    p = Conv.parse((64, 256, 14, 14), (256, 256, 3, 3), 1, **layer)
+    template = TEMPLATES["gpu.window_products"]
+    assert template.fits(p, machine)
+    assert math.prod(template.candidates(p, machine)[0].box) == 192  # so each SM has one tile
+    one = Conv.parse((64, 256, 14, 14), (256, 256, 1, 1), 1, dtype="float16", layout="NHWC")
+    for other in (
+        p.replace(pass_="wgrad"), p.replace(stride=9), one,
+        p.replace(padding=(200, 200, 200, 200)), p.replace(kernel_h=1, height=1, padding=0),
+    ):  # fmt: skip
+        assert not template.fits(other, machine)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_parts_of_pixels_need_not_be_of_one_size(target: str) -> None:
+    """Of 7 steps, 4 parts have 2, 2, 2 and 1."""
+    p = Conv.parse((8, 64, 7, 7), (72, 64, 1, 1), 1, dtype="float16", layout="NHWC", pass_="wgrad")
+    template, machine = TEMPLATES["gpu.box_gradient"], Target.parse(target)
+    tile = replace(template.candidates(p, machine)[0], splits=4)
+    declared = template.declare(p, tile)
+    text = str(tilewright.lower(template.schedule(declared, tile), declared.args, machine))
+    assert "T.min(7 - blockIdx_x // 2 * 2, 2)" in text
+    kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+    error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)
+    assert error < TOLERANCE[p.dtype]
+
+
+def test_gradients_with_strides_read_the_filter_as_it_lies_and_the_taps_of_their_phase() -> None:
+    p = Conv.parse(
+        (8, 64, 14, 14), (128, 64, 3, 3), 1, padding=1, stride=2, dtype="float16", layout="NHWC",
+        pass_="dgrad",
+    )  # fmt: skip
+    template, machine = TEMPLATES["gpu.box_products"], Target.parse("cuda -arch=sm_90a")
+    tile = template.candidates(p, machine)[0]
+    declared = template.declare(p, tile)
+    assert not declared.copies
+    module = tilewright.lower(template.schedule(declared, tile), declared.args, machine)
+    assert len(module.funcs) == 1
+    phase = r"T.if_then_else\([^()]* == 0, 1, 2\)"
+    assert re.search(rf"in range\({phase} \* {phase} \* 2\)", str(module))
+
+
 _EDGES = {
     "rows outside of the image": {
         "batch": 3, "channels": 136, "multiplier": 72, "height": 2, "width": 9, "kernel_h": 2,
@@ -268,7 +347,7 @@ def test_tiles_of_several_instructions_are_exact(
     p = Conv.parse((2, 16, 9, 7), (filters, 16, 1, 1), 1, dtype="int8", layout="NHWC",
                    epilogue="dequantize+bias+quantized_residual(2)+quantize(30)")  # fmt: skip
     template, boxes = TEMPLATES[name], 2 if name == "gpu.whole_boxes" else 1
-    tile = BoxProductTile(1, 8, 8, channels, 2, 1, boxes)
+    tile = BoxProductTile(64, 1, 1, channels, 2, 1, boxes)
     declared = template.declare(p, tile)
     assert not declared.copies
     check(tilewright.build(template.schedule(declared, tile), declared.args, target), p)

@@ -35,7 +35,7 @@ def encoded(monkeypatch):
         ctypes.memmove(storage, address.to_bytes(8, "little") * 16, 128)
         return 0
 
-    monkeypatch.setattr(cuda_maps, "_driver_function", lambda: encode)
+    monkeypatch.setattr(cuda_maps, "_driver_function", lambda _: encode)
     monkeypatch.setattr(cuda_maps, "load_driver", Driver)
     monkeypatch.setattr(cuda_quick, "lowest_address", lambda: 1)  # addresses here are small
     return told

@@ -218,6 +218,13 @@ def test_a_flat_index_in_tiles_of_pairs_is_put_together_where_a_row_is_two_pairs
         assert v.text(image * (rows * 4) + row * 4 + column) == v.text(flat)
 
 
+def test_a_flat_index_of_more_divisions_than_its_dimensions_is_put_together() -> None:
+    v = Loops(block=12, turn=4, thread=128)
+    flat = v.block // 3 * 64 + v.turn * 16 + v.thread // 8
+    image, row, column = flat // 70, flat // 10 % 7, flat % 10
+    assert v.text(image * 70 + row * 10 + column) == v.text(flat)
+
+
 def test_the_guard_of_a_padded_input_reads_as_two_bounds_an_axis() -> None:
     v = Loops(h=16, w=32, ry=7, rx=7)
     y, x = v.h + v.ry - 3, v.w + v.rx - 3

@@ -28,6 +28,7 @@ from tilewright.runtime.sass import opcodes
 from tilewright.runtime.sim import simulate
 from tilewright.target.boxes import Box, TensorMap
 from tilewright.target.instructions import instruction_named, tma_load, wgmma
+from tilewright.target.windows import Window
 from tilewright.verify import check
 
 HOPPER = "cuda -arch=sm_90a"
@@ -39,6 +40,11 @@ PRODUCTS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "rows-of-k": (boxed, LOADS),
     "rows-of-j": (partial(boxed, right="j"), LOADS),
     "both-turned": (partial(boxed, "i", "j", columns=128, n=144, k=72), LOADS[:3]),
+    "104-columns": (partial(boxed, columns=104, n=200), (*LOADS[:3], "HGMMA.64x104x16.F32")),
+    "192-columns-in-rows": (
+        partial(boxed, "i", "j", columns=192, n=200),
+        (*LOADS[:3], "HGMMA.64x192x16.F32"),
+    ),
     "64-and-32-bytes": (partial(boxed, swizzles=(64, 32)), LOADS),
     "turned-64-and-32-bytes": (partial(boxed, "i", "j", n=40, swizzles=(64, 32)), LOADS),
     "turned-left": (partial(boxed, "i", "k", swizzles=(32, 64), k=72, stages=4), LOADS),
@@ -289,6 +295,53 @@ def test_what_the_host_says_of_a_tensor() -> None:
     assert found.swizzle == "64B"
 
 
+def test_what_the_host_says_of_dimensions_that_are_one() -> None:
+    n = te.var("n")
+    x = te.placeholder((n, 3, 5, 24), "float16", name="X").buffer
+    found = tiled(TensorMap(0, Box((2, 3), (64, 8), (), (3, 1))), x, {"n": 100})
+    assert (found.extents, found.strides, found.box) == ((24, 1500), (48,), (8, 64))
+
+
+def test_what_the_host_says_of_windows() -> None:
+    """Of three rows and five columns, two columns apart, with one row and two columns before."""
+    n = te.var("n")
+    x = te.placeholder((n, 10, 9, 64), "float16", name="X").buffer
+    window = Window((10, 5), (1, 2), (-1, -2))
+    made = TensorMap(0, Box((0, 1, 2, 3), (128, 64)), 128, window)
+    assert TensorMap.of(made.row) == made
+    found = tiled(made, x, {"n": 7})
+    assert (found.extents, found.strides) == ((64, 9, 10, 7), (128, 1152, 11520))
+    assert (found.box, found.steps) == ((128, 64), (1, 2, 1, 1))
+    assert found.corners == ((-2, -1), (-2, -1))
+
+
+def test_the_driver_gets_corners_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And of small tensors a bit that it sets is cleared, where it is of before 13.2."""
+    driver = pytest.importorskip("cuda.bindings.driver")
+    told: list[Any] = []
+
+    def encoding(storage: int, *rest: Any) -> int:
+        told.append([list(x) if hasattr(x, "__len__") else getattr(x, "value", x) for x in rest])
+        ctypes.memset(storage, 0xFF, 128)
+        return 0
+
+    version = [13_010]
+    monkeypatch.setattr(cuda_maps, "load_driver", lambda: driver)
+    monkeypatch.setattr(cuda_maps, "_driver_function", lambda mode: encoding)
+    monkeypatch.setattr(driver, "cuDriverGetVersion", lambda: (driver.CUresult(0), version[0]))
+    made = TensorMap(0, Box((0, 1, 2, 3), (128, 64)), 128, Window((10, 5), (1, 2), (-1, -2)))
+    found = []
+    for batch, version[0] in ((7, 13_010), (7, 13_020), (70, 13_010)):
+        x = te.placeholder((batch, 10, 9, 64), "float16", name="X").buffer
+        storage = cuda_maps.MapStorage(1).addresses[0]
+        cuda_maps.encoder(tiled(made, x, {}))(storage, 4096)
+        found.append(ctypes.c_uint64.from_address(storage + 8).value >> 21 & 1)
+    assert found == [0, 1, 1]
+    assert told[0][3:9] == [
+        [64, 9, 10, 7], [128, 1152, 11520, 0], [-2, -1], [-2, -1], 64, 128,
+    ]  # fmt: skip
+
+
 def test_the_driver_gets_aligned_storage_and_the_innermost_dimension_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -301,7 +354,7 @@ def test_the_driver_gets_aligned_storage_and_the_innermost_dimension_first(
         return 0
 
     monkeypatch.setattr(cuda_maps, "load_driver", lambda: driver)
-    monkeypatch.setattr(cuda_maps, "_driver_function", lambda: encoding)
+    monkeypatch.setattr(cuda_maps, "_driver_function", lambda mode: encoding)
     x = te.placeholder((100, 3, 5, 24), "float16", name="X").buffer
     described = tiled(ROWS, x, {})
     storage = cuda_maps.MapStorage(1).addresses[0]

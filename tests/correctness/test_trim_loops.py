@@ -51,6 +51,8 @@ def test_what_threads_make_for_each_other_is_made_whatever_one_of_them_needs() -
     assert "for d in range(15):" in repr(trim_loops(threads).body)
     together = func(loop(i, 32, inner), target="sim")  # all threads have the same i
     assert TRIMMED in repr(trim_loops(together).body)
+    block = func(loop(i, 32, inner, tag="blockIdx.x"), target="sim")  # and those of a block
+    assert TRIMMED in repr(trim_loops(block).body)
 
 
 @pytest.mark.parametrize(

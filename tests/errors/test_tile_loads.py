@@ -162,6 +162,75 @@ def test_products_of_swizzles_that_there_are_not() -> None:
         wgmma(64, swizzles=(0, 16))
 
 
+def test_products_of_columns_that_there_are_not() -> None:
+    for columns, element in ((100, "float16"), (264, "float16"), (40, "int8"), (0, "bfloat16")):
+        with pytest.raises(LanguageError, match=f"no wgmma of {columns} columns of {element}"):
+            wgmma(columns, element, left="k", right="k")
+    with pytest.raises(LanguageError, match="104 columns that lie in rows of 64: take whole rows"):
+        wgmma(104, left="k", right="j", swizzles=(128, 128))
+
+
+class TestWindows:
+    """``Y[p, k] = X[n, y, x, k]`` in tiles of 64 pixels, of what results see through a tap."""
+
+    @staticmethod
+    def refused(
+        value: Any, said: str, shape: tuple[int, ...] = (4, 9, 9, 64), results: int = 324
+    ) -> None:
+        x = te.placeholder(shape, "float16", name="X")
+        wide = min(int(shape[-1]), 64)
+        seen = te.compute((512, wide), lambda p, k: value(x, p, k), name="seen")
+        y = te.compute((results, wide), lambda p, k: seen[p, k] + te.const(1, "float16"), name="Y")
+        s = te.create_schedule(y.op)
+        block, row = s[y].split(y.op.axis[0], 64)
+        s[y].bind(block, te.thread_axis("blockIdx.x"))
+        s[y].bind(row, te.thread_axis("threadIdx.x"))
+        s[seen].set_scope("shared")
+        s[seen].compute_at(s[y], block)
+        s[seen].align_bounds(seen.op.axis[0], 64)
+        s[seen].tensorize(seen.op.axis[0], tma_load((64, wide), windows=True))
+        with pytest.raises(LoweringError, match=said):
+            tilewright.lower(s, [x, y], HOPPER)
+
+    def test_of_a_box_of_three_extents(self) -> None:
+        with pytest.raises(LanguageError, match="one of windows has results by channels"):
+            tma_load((8, 8, 64), windows=True)
+
+    def test_of_indices_that_count_no_results(self) -> None:
+        zero = te.const(0, "float16")
+
+        def same(x: Any, p: Any, k: Any) -> Any:
+            return te.if_then_else(p < 4, x[p, 0, 0, k], zero)
+
+        self.refused(same, "is of no windows: index .* is not the number of a result", results=4)
+
+    def test_of_columns_of_other_results(self) -> None:
+        zero = te.const(0, "float16")
+
+        def other(x: Any, p: Any, k: Any) -> Any:
+            return te.if_then_else(p // 81 < 4, x[p // 81, p // 9 % 9, (p + 1) % 9, k], zero)
+
+        self.refused(other, "is not that of a column")
+
+    def test_of_results_that_are_too_far_apart(self) -> None:
+        zero = te.const(0, "float16")
+
+        def far(x: Any, p: Any, k: Any) -> Any:
+            return te.if_then_else(p // 81 < 4, x[p // 81, p // 9 % 9 * 9, p % 9 * 9, k], zero)
+
+        self.refused(far, "at most 8", shape=(4, 81, 81, 64))
+
+    def test_of_windows_that_begin_too_far_before(self) -> None:
+        zero = te.const(0, "float16")
+
+        def before(x: Any, p: Any, k: Any) -> Any:
+            row, column = p // 9 % 9, p % 9 - 130
+            there = te.all(p // 81 < 4, column >= 0, column < 9)
+            return te.if_then_else(there, x[p // 81, row, column, k], zero)
+
+        self.refused(before, "within 128")
+
+
 class TestLoads:
     def test_rows_that_are_no_multiple_of_16_bytes_apart(self) -> None:
         t = Tiles((200, 70))
@@ -182,7 +251,7 @@ class TestLoads:
         zero = te.const(0, "float16")
         t = Tiles(value=lambda a: lambda i, j: te.if_then_else(i < 200, a[i, j % 72], zero))
         t.load()
-        t.refused("not affine")
+        t.refused("is no box of A: index (j_outer * 64 + j) % 72 is not one axis of the box")
         t = Tiles(
             value=lambda a: lambda i, j: te.if_then_else(te.all(i < 100, j < 72), a[i, j], zero)
         )

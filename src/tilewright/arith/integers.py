@@ -88,17 +88,18 @@ def _join_remainder(
     for quotient in _quotients(az, x, c, a.dtype):
         if _contains(form, quotient, k * c):
             found = form.without(atom).combine(1, quotient, -k * c).combine(1, x, k)
-            return _cheaper(az, found, form)
+            return _cheaper(az, found, form, _cost(x))
     for other, factor in form.terms.items():
         match other:
             case E.FloorDiv(b, IntImm(_, d)) if d % c == 0 and factor == k * c:
                 y = floordiv(az, az.affine(b), d // c, a.dtype)  # x but for multiples of c
                 if floormod(az, y, c, a.dtype).terms == {atom: 1}:
                     found = form.without(atom).without(other).combine(1, y, k)
-                    return _cheaper(az, found, form)
-    match a:
+                    return _cheaper(az, found, form, _cost(y))
+    inner = next(iter(x.terms)) if list(x.terms.values()) == [1] else a
+    match inner:
         case E.FloorDiv(b, IntImm(_, d)) if k % d == 0:
-            y = az.affine(b)
+            y = az.affine(b) + x.const * d  # whose quotient is x
             low = floormod(az, y, d, a.dtype)
             if low.terms and _contains(form, low, k // d):
                 found = form.without(atom).combine(1, low, -(k // d))
@@ -106,11 +107,13 @@ def _join_remainder(
     return None
 
 
-def _cheaper(az: Analyzer, found: Affine, form: Affine) -> Affine | None:
-    """What a form was joined to, where there is less to compute in it."""
-    if _cost(found) >= _cost(form):  # what came in may be put together with the rest
+def _cheaper(az: Analyzer, found: Affine, form: Affine, more: int = 0) -> Affine | None:
+    """What a form was joined to, where there is less to compute in it; of the form ``more``, for
+    what it divides."""
+    cost = _cost(form) + more
+    if _cost(found) >= cost:  # what came in may be put together with the rest
         found = normal(az, found)
-    return found if _cost(found) < _cost(form) else None
+    return found if _cost(found) < cost else None
 
 
 def _quotients(az: Analyzer, x: Affine, c: int, t: DType) -> Iterator[Affine]:

@@ -106,6 +106,18 @@ def _load(dimensions: int) -> str:
   }}"""
 
 
+_LOAD_WINDOWS = """  __device__ __forceinline__ void load_windows(
+      void* to, const TensorMap* map, unsigned bytes, int n, int h, int w, int c, int r, int s) {
+    const unsigned barrier = place(issued);
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
+        :: "r"(barrier), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col"
+        ".mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};"
+        :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(map), "r"(barrier), "r"(c), "r"(w),
+           "r"(h), "r"(n), "h"((unsigned short)s), "h"((unsigned short)r) : "memory");
+  }"""
+
+
 #: What a kernel with such a queue needs: the type of its maps, and of the object.
 TEXT = """struct __align__(128) TensorMap { unsigned long long words[16]; };
 
@@ -162,4 +174,4 @@ template <unsigned Slots, unsigned Warps, bool Whole> struct TileLoads {
     if (leading) pass(barrier, freed / Slots & 1);
     ++freed;
   }
-""" + "\n".join(map(_load, range(1, 6))) + "\n};"  # fmt: skip
+""" + "\n".join([*map(_load, range(1, 6)), _LOAD_WINDOWS]) + "\n};"  # fmt: skip

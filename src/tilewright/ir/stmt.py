@@ -262,7 +262,8 @@ class AllReduce(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Access:
-    """An operand of an instruction: the element at ``indices``, expressions of its axes.
+    """An operand of an instruction: the element at ``indices``, expressions of its axes. Of one
+    that windows slide over, ``window`` is where, as :mod:`tilewright.target.windows` says.
 
     Code generation leaves more to the instruction. Of memory whose rows are swizzled within
     ``swizzle`` bytes, the index is the offset without the swizzle. Of a tensor of which boxes are
@@ -273,6 +274,7 @@ class Access:
     indices: tuple[Expr, ...]
     swizzle: int = 0
     box: int | None = None
+    window: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -242,8 +242,9 @@ class Rewriter:
             return old if all(map(operator.is_, old, new)) else tuple(new)
         if isinstance(old, Access):
             buffer, indices = self.buffer(old.buffer), self._field(old.indices)
-            same = buffer is old.buffer and indices is old.indices
-            return old if same else replace(old, buffer=buffer, indices=indices)
+            window = self._field(old.window)
+            same = buffer is old.buffer and indices is old.indices and window is old.window
+            return old if same else replace(old, buffer=buffer, indices=indices, window=window)
         return old
 
 
@@ -380,7 +381,7 @@ def below(node: Node) -> list[Node]:
                 found += value
             elif isinstance(value[0], Access):
                 for item in value:
-                    found += item.indices
+                    found += item.indices + item.window
     return found
 
 

@@ -15,7 +15,7 @@ from tilewright.ir import ops
 from tilewright.ir.buffer import Buffer, Layout
 from tilewright.ir.expr import Expr
 from tilewright.ir.operand import OPERATORS
-from tilewright.ir.stmt import Access, Allocate, AllReduce, For, ForKind, Instr, Let, Stmt, Store
+from tilewright.ir.stmt import Allocate, AllReduce, For, ForKind, Instr, Let, Stmt, Store
 from tilewright.ir.visit import Rewriter, Steps, distinct
 
 _FOLDED: dict[type[Expr], Callable[[Any, Any], Expr]] = {
@@ -137,7 +137,7 @@ class _Widen(Rewriter):
                 return replace(found, indices=self.place(indices))
             case Instr(_, _, operands), Instr(_, _, mapped):
                 wide = tuple(
-                    Access(new.buffer, self.place(new.indices)) if o.buffer in self.wider else new
+                    replace(new, indices=self.place(new.indices)) if o.buffer in self.wider else new
                     for o, new in zip(operands, mapped, strict=True)
                 )
                 return replace(found, operands=wide)

@@ -11,6 +11,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from operator import itemgetter
 from typing import Any
 
@@ -27,6 +28,8 @@ from tilewright.target.boxes import TensorMap, stride_problem
 SIZE, _ALIGN = 128, 128
 #: The first version of CUDA whose driver makes them.
 _VERSION = 12000
+#: Bytes of a tensor, and the last version of a driver, of which a map of windows is mended.
+_SMALL, _WRONG = 131_072, 13_010
 #: The maps of this many calls are remembered.
 _KEPT = 1024
 #: By type of elements, the end of the driver's name for it; of integers, signs do not matter, and
@@ -41,7 +44,8 @@ _TYPES = {**dict.fromkeys(FLOAT8, "UINT8"), "float16": "FLOAT16", "bfloat16": "B
 class Tiled:
     """The arguments of the driver's function, the innermost dimension first; strides in bytes.
 
-    ``box`` counts the elements that are skipped, too.
+    ``box`` counts the elements that are skipped, too. With ``corners``, of where windows begin,
+    counted from the first pixel of an image and from the last, it has pixels by channels of them.
     """
 
     kind: str
@@ -50,6 +54,7 @@ class Tiled:
     box: tuple[int, ...]
     steps: tuple[int, ...]
     swizzle: str
+    corners: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
 
 def tiled(made: TensorMap, buffer: Buffer, scalars: Mapping[str, int]) -> Tiled:
@@ -67,11 +72,37 @@ def tiled(made: TensorMap, buffer: Buffer, scalars: Mapping[str, int]) -> Tiled:
         problem = stride_problem(buffer, d, stride)
         if problem:
             raise ArgumentError(problem)
+    if made.window is not None:
+        w = made.window
+        problem = w.limits(shape[1:3])
+        if problem:
+            raise ArgumentError(f"{buffer.name}: {problem}")
+        return Tiled(
+            _TYPES[str(buffer.dtype)],
+            tuple(reversed(shape)),
+            tuple(stride * buffer.dtype.bytes for stride in reversed(strides[:-1])),
+            made.box.extents,
+            (1, *reversed(w.steps), 1),
+            f"{made.swizzle}B" if made.swizzle else "NONE",
+            (w.first[::-1], w.last(shape[1:3])[::-1]),
+        )
     order, extents = made.box.dimensions[::-1], made.box.extents[::-1]
     steps = made.box.steps[::-1] or (1,) * len(order)
+    counts = made.box.counts[::-1]
+    for last, count in zip(order, counts, strict=True):
+        for d in range(last - count + 1, last):
+            if strides[d] != strides[d + 1] * shape[d + 1]:
+                raise ArgumentError(
+                    f"dimensions {d} and {d + 1} of {buffer.name} are copied as one, but rows of "
+                    f"{shape[d + 1]} elements, {strides[d + 1]} apart, lie {strides[d]} apart: "
+                    "copy it so that they follow one another"
+                )
     return Tiled(
         _TYPES[str(buffer.dtype)],
-        tuple(shape[d] for d in order),
+        tuple(
+            prod(shape[last - count + 1 : last + 1])
+            for last, count in zip(order, counts, strict=True)
+        ),
         tuple(strides[d] * buffer.dtype.bytes for d in order[1:]),
         tuple(n * step for n, step in zip(extents, steps, strict=True)),
         steps,
@@ -86,10 +117,15 @@ Encode = Callable[[int, int], None]
 def encoder(what: Tiled) -> Encode:
     """What makes maps of such tensors; memory for a map begins at a multiple of its size."""
     rank = len(what.extents)
+    box: tuple[Any, ...] = ((ctypes.c_uint32 * rank)(*what.box),)
+    if what.corners is not None:
+        pixels, channels = what.box
+        own = [(ctypes.c_int * len(corner))(*corner) for corner in what.corners]
+        box = (*own, ctypes.c_uint32(channels), ctypes.c_uint32(pixels))
     fixed = (
         (ctypes.c_uint64 * rank)(*what.extents),
         (ctypes.c_uint64 * rank)(*what.strides),
-        (ctypes.c_uint32 * rank)(*what.box),
+        *box,
         (ctypes.c_uint32 * rank)(*what.steps),
         _enumerator("CUtensorMapInterleave", "INTERLEAVE", "NONE"),
         _enumerator("CUtensorMapSwizzle", "SWIZZLE", what.swizzle),
@@ -97,7 +133,11 @@ def encoder(what: Tiled) -> Encode:
         _enumerator("CUtensorMapFloatOOBfill", "FLOAT_OOB_FILL", "NONE"),
     )
     kind = _enumerator("CUtensorMapDataType", "DATA_TYPE", what.kind)
-    function = _driver_function()
+    windows = what.corners is not None
+    function = _driver_function("Im2col" if windows else "Tiled")
+    # Drivers to 13.1 mark maps of less than that wrongly (NVIDIA/cutlass, copy_traits_sm90_im2col).
+    size = what.extents[-1] * what.strides[-1]
+    wrong = windows and size < _SMALL and check(load_driver().cuDriverGetVersion()) <= _WRONG
 
     def encode(storage: int, address: int) -> None:
         status = function(storage, kind, rank, address, *fixed)
@@ -106,17 +146,21 @@ def encoder(what: Tiled) -> Encode:
                 (load_driver().CUresult(status),),
                 f"describing a tensor of extents {what.extents} in boxes of {what.box}",
             )
+        if wrong:
+            ctypes.c_uint64.from_address(storage + 8).value &= ~(1 << 21)
 
     return encode
 
 
 @cache
-def _driver_function() -> Callable[..., int]:
-    """The driver's ``cuTensorMapEncodeTiled``: the bindings of Python give it room for a map that
-    need not be aligned as it wants."""
-    address = check(load_driver().cuGetProcAddress(b"cuTensorMapEncodeTiled", _VERSION, 0))
+def _driver_function(mode: str) -> Callable[..., int]:
+    """The driver's ``cuTensorMapEncodeTiled``, or that of another mode: the bindings of Python give
+    it room for a map that need not be aligned as it wants."""
+    name = f"cuTensorMapEncode{mode}".encode()
+    address = check(load_driver().cuGetProcAddress(name, _VERSION, 0))
     pointer, number = ctypes.c_void_p, ctypes.c_int
-    kinds = (pointer, number, ctypes.c_uint32, *[pointer] * 5, *[number] * 4)
+    box = [pointer] * 2 + [ctypes.c_uint32] * 2 if mode == "Im2col" else [pointer]
+    kinds = (pointer, number, ctypes.c_uint32, *[pointer] * 3, *box, pointer, *[number] * 4)
     made: Callable[..., int] = ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(int(address))
     return made
 

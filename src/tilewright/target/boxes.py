@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.arith import Analyzer
@@ -16,6 +16,7 @@ from tilewright.ir.ops import const
 from tilewright.ir.stmt import Access
 from tilewright.ir.visit import substitute, uses
 from tilewright.target.instruction import through_widening
+from tilewright.target.windows import Window
 
 #: Dimensions that a map may have.
 MOST_DIMENSIONS = 5
@@ -35,51 +36,98 @@ class Box:
     """Of which dimensions of a tensor a box has how many elements, the outermost of the box first.
 
     A box may go through the dimensions of its tensor in another order, but for the last one.
-    ``steps`` is how far its elements are apart along each, empty where that is 1.
+    ``steps`` is how far its elements are apart along each, empty where that is 1. ``joined`` is of
+    how many dimensions of the tensor, up to the one that is named, each of the box is: those whose
+    elements follow one another are one; empty where all are of one.
     """
 
     dimensions: tuple[int, ...]
     extents: tuple[int, ...]
     steps: tuple[int, ...] = ()
+    joined: tuple[int, ...] = ()
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """``joined``, of all dimensions."""
+        return self.joined or (1,) * len(self.dimensions)
+
+    def begin(self, access: Access, axes: Sequence[Var], analyzer: Analyzer) -> list[Expr]:
+        """Where along the dimensions of the box the first element, of which all ``axes`` are 0,
+        is."""
+        zero: dict[Expr, Expr] = {axis: const(0, axis.dtype) for axis in axes}
+        shape, found = access.buffer.shape, []
+        for last, count in zip(self.dimensions, self.counts, strict=True):
+            first = last - count + 1
+            indices = [substitute(i, zero) for i in access.indices[first : last + 1]]
+            found.append(_joint(indices, shape[first : last + 1], analyzer))
+        return found
 
 
 @dataclass(frozen=True)
 class TensorMap:
     """What the host describes to TMA: boxes of one parameter of a kernel.
 
-    ``param`` is its position among the kernel's; ``swizzle`` is in bytes.
+    ``param`` is its position among the kernel's; ``swizzle`` is in bytes. Where there is a
+    ``window``, the box has pixels by channels of it.
     """
 
     param: int
     box: Box
     swizzle: int = 0
+    window: Window | None = None
 
     @property
     def row(self) -> list[Any]:
         """The map as JSON has it."""
         box = self.box
-        steps = [[*box.steps]] if box.steps else []
-        return [self.param, [*box.dimensions], [*box.extents], self.swizzle, *steps]
+        if self.window is not None:
+            w = self.window
+            own = [[*w.grid], [*w.steps], [*w.first]]
+            return [self.param, [*box.dimensions], [*box.extents], self.swizzle, *own]
+        more = [[*box.steps], [*box.joined]] if box.joined else [[*box.steps]] if box.steps else []
+        return [self.param, [*box.dimensions], [*box.extents], self.swizzle, *more]
 
     @staticmethod
     def of(row: Sequence[Any]) -> TensorMap:
         """The map that :attr:`row` is of."""
-        param, dimensions, extents, swizzle, *steps = row
-        return TensorMap(param, Box(*map(tuple, (dimensions, extents, *steps))), swizzle)
+        param, dimensions, extents, swizzle, *more = row
+        if len(more) == 3:
+            grid, steps, first = ((a, b) for a, b in more)
+            box = Box(tuple(dimensions), tuple(extents))
+            return TensorMap(param, box, swizzle, Window(grid, steps, first))
+        return TensorMap(param, Box(*map(tuple, (dimensions, extents, *more))), swizzle)
 
 
-def box_of(access: Access, axes: Sequence[Var], extents: Sequence[int]) -> Box | str:
-    """The box of which ``access``, by ``axes`` of ``extents``, is an element; or why it is none."""
+def box_of(
+    access: Access, axes: Sequence[Var], extents: Sequence[int], analyzer: Analyzer | None = None,
+    proved: bool = False,
+) -> Box | str:  # fmt: skip
+    """The box of which ``access``, by ``axes`` of ``extents``, is an element; or why it is none.
+
+    Dimensions are joined where an axis runs over several of them, as over all pixels of images. The
+    ``analyzer`` has to prove then that the inner ones start again where they end, unless that is
+    ``proved`` already.
+    """
+    az = analyzer or Analyzer()
+    with az.scope():
+        for axis, extent in zip(axes, extents, strict=True):
+            az.bind(axis, 0, const(extent))
+        simple = replace(access, indices=tuple(az.simplify(i) for i in access.indices))
+        return _box_of(simple, axes, extents, az, proved)
+
+
+def _box_of(
+    access: Access, axes: Sequence[Var], extents: Sequence[int], analyzer: Analyzer, proved: bool
+) -> Box | str:
     own = {v: n for v, n in zip(axes, extents, strict=True) if n > 1}
     found: dict[Var, int] = {}
     steps: dict[Var, int] = {}
     rest: list[int] = []
-    for d, index in enumerate(access.indices):
+    dimensions = _dimensions(access, own, analyzer, proved)
+    for d, (_, _, index) in enumerate(dimensions):
         form = as_affine(index, through_widening)
         here = [v for v in own if uses(index, {v})]
-        if len(here) > 1 or any(
-            uses(atom, set(own)) for atom in form.terms if not isinstance(atom, Var)
-        ):
+        if not _is_plain(index, own):
             return f"index {index} is not one axis of the box and where it begins"
         if not here:
             rest.append(d)
@@ -96,13 +144,71 @@ def box_of(access: Access, axes: Sequence[Var], extents: Sequence[int]) -> Box |
     for v in own:
         if v not in found:
             return f"{v.name} is along none of its dimensions"
-    if found.get(axes[-1]) != len(access.indices) - 1:
+    if found.get(axes[-1]) != len(dimensions) - 1:
         return "the rows of the box are not along its last dimension"
     if steps[axes[-1]] != 1:
         return f"index {access.indices[-1]} skips elements"
     single, along = [1] * len(rest), [found[v] for v in own]
     apart = (*single, *(steps[v] for v in own)) if set(steps.values()) != {1} else ()
-    return Box((*rest, *along), (*single, *own.values()), apart)
+    taken = [dimensions[d] for d in (*rest, *along)]
+    counts = tuple(last - first + 1 for first, last, _ in taken)
+    return Box(
+        tuple(last for _, last, _ in taken), (*single, *own.values()), apart,
+        counts if max(counts) > 1 else (),
+    )  # fmt: skip
+
+
+def _is_plain(index: Expr, own: Mapping[Var, int]) -> bool:
+    """Whether an index is affine in at most one of these variables."""
+    terms = as_affine(index, through_widening).terms
+    if any(uses(atom, set(own)) for atom in terms if not isinstance(atom, Var)):
+        return False
+    return sum(atom in own for atom in terms) < 2
+
+
+def _joint(indices: Sequence[Expr], extents: Sequence[Expr], analyzer: Analyzer) -> Expr:
+    """The index along dimensions that are joined."""
+    found, *others = indices
+    for index, extent in zip(others, extents[1:], strict=True):
+        found = found * extent + index
+    return analyzer.simplify(found) if others else found
+
+
+def _dimensions(
+    access: Access, own: Mapping[Var, int], analyzer: Analyzer, proved: bool
+) -> list[tuple[int, int, Expr]]:
+    """The dimensions of a tensor, some of them joined: the first and the last of each, and the
+    index along it. Only the fewest are joined so that indices are plain, and never the last."""
+    found: list[tuple[int, int, Expr]] = []
+    last = len(access.indices) - 1
+    while last >= 0:
+        first, index = last, access.indices[last]
+        if last < len(access.indices) - 1 and not _is_plain(index, own):
+            for k in range(last - 1, -1, -1):
+                joint = _joined(access, k, last, analyzer, proved)
+                if joint is not None and _is_plain(joint, own):
+                    first, index = k, joint
+                    break
+        found.insert(0, (first, last, index))
+        last = first - 1
+    return found
+
+
+def _joined(access: Access, first: int, last: int, analyzer: Analyzer, proved: bool) -> Expr | None:
+    """The index along some dimensions that are joined; None where they cannot be."""
+    inner = range(first + 1, last + 1)
+    shape = access.buffer.shape
+    strides = _strides(access.buffer)
+    for d in inner:
+        extent, stride, outer = shape[d], strides[d], strides[d - 1]
+        if not isinstance(extent, IntImm):
+            return None
+        if stride is not None and outer is not None and outer != stride * extent.value:
+            return None
+    bounds = (b for d in inner for b in (access.indices[d] >= 0, access.indices[d] < shape[d]))
+    if not proved and not all(map(analyzer.prove, bounds)):
+        return None
+    return _joint(access.indices[first : last + 1], shape[first : last + 1], analyzer)
 
 
 def limits(buffer: Buffer) -> str:

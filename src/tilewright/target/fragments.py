@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from tilewright.arith import Analyzer
 from tilewright.arith.affine import as_affine
@@ -63,7 +64,7 @@ def spread(
     """Where the bits of the buffer's indices go, or why that cannot be said.
 
     ``axes`` are those of the operand, with their ``extents``; ``wanted`` is the declaration's
-    ``fragment``.
+    ``fragment``. What of an axis its bits do not count is further tiles.
     """
     zero: dict[Expr, Expr] = {axis: const(0, axis.dtype) for axis in axes}
     base = _at(access, zero, analyzer)
@@ -72,8 +73,15 @@ def spread(
     in_one = (_REGISTER // access.buffer.dtype.bytes).bit_length() - 1
     total = [0] * len(base)
     for axis, extent, bits in zip(axes, extents, wanted, strict=True):
-        if 1 << len(bits) != extent:
+        tile = 1 << len(bits)
+        if extent % tile:
             raise ValueError(f"{len(bits)} bits are declared for an axis of {extent}")
+        if extent > tile:
+            step = _steps(access, zero | {axis: const(tile, axis.dtype)}, base, analyzer)
+            moved = [(d, size) for d, size in enumerate(step or ()) if size]
+            if len(moved) != 1 or moved[0][1] < 0:
+                return f"a step of {tile} along {axis.name} is not one of one index"
+            total[moved[0][0]] += moved[0][1] * (extent // tile - 1)
         for b, bit in enumerate(bits):
             step = _steps(access, zero | {axis: const(1 << b, axis.dtype)}, base, analyzer)
             moved = [(d, size) for d, size in enumerate(step or ()) if size]
@@ -126,7 +134,8 @@ def shared_bits(held: Held) -> list[int]:
 
 
 def slot_values(extents: Sequence[int], fragment: Sequence[Sequence[str]]) -> list[list[int]]:
-    """The axes' values of each of a thread's elements in the declared order, for lane 0.
+    """The axes' values of each of a thread's elements in the declared order, for lane 0; those of
+    further tiles of an axis, beyond its bits, come last.
 
     >>> rows, columns = ("lane 2", "lane 3", "lane 4", "slot 1"), ("slot 0", "lane 0", "lane 1")
     >>> slot_values((16, 8), (rows, columns))
@@ -139,11 +148,13 @@ def slot_values(extents: Sequence[int], fragment: Sequence[Sequence[str]]) -> li
         if bit.startswith("slot")
     )
     found = []
-    for number in range(1 << len(places)):
-        values = [0] * len(extents)
-        for position, d, b in places:
-            values[d] += (number >> position & 1) << b
-        found.append(values)
+    tiles = [range(0, n, 1 << len(own)) for n, own in zip(extents, fragment, strict=True)]
+    for first in product(*tiles):
+        for number in range(1 << len(places)):
+            values = list(first)
+            for position, d, b in places:
+                values[d] += (number >> position & 1) << b
+            found.append(values)
     return found
 
 

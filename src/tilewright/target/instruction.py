@@ -129,6 +129,7 @@ class Instruction:
     simulate: Callable[[Any], None] | None = None
     queue: str = ""
     tensor_map: bool = False
+    windows: bool = False
     statement: tuple[Stmt, tuple[tuple[Buffer, tuple[int, ...]], ...]] | None = None
     overwrites: bool = False
 
@@ -210,6 +211,7 @@ def decl_instruction(
     simulate: Callable[[Any], None] | None = None,
     queue: str = "",
     tensor_map: bool = False,
+    windows: bool = False,
     statement: tuple[Stmt, tuple[tuple[Buffer, tuple[int, ...]], ...]] | None = None,
     overwrites: bool = False,
 ) -> Instruction:
@@ -234,7 +236,7 @@ def decl_instruction(
     tensor_map : of one that copies a box of a tensor, zeros where it is outside, by a map that the
         host makes of it: in place of the second operand's pointer its emission gets that of the
         map, and in place of its strides where the box begins, the outermost dimension first.
-
+    windows : of such a one, whether the box is of windows (:mod:`tilewright.target.windows`).
     statement : what carries it out on every target but "sim", in place of emissions: a statement
         of buffers of its own, and by operand that buffer and which dimensions of it the operand's
         are. Strides of the buffers that are variables take the value of the operand's.
@@ -280,6 +282,7 @@ def decl_instruction(
         simulate,
         queue,
         tensor_map,
+        windows,
         statement,
         overwrites,
     )

@@ -254,6 +254,9 @@ def placeholders(p: Problem, batch: Any = None) -> dict[str, Tensor]:
     return found
 
 
+#: The inputs that are batches of images.
+IMAGES = ("data", "grad", "residual")
+
+
 def _with_batch(p: Problem, name: str, shape: tuple[int, ...], batch: Any) -> tuple[Any, ...]:
-    images = ("data", "grad", "residual")
-    return shape if batch is None or name not in images else (batch, *shape[1:])
+    return shape if batch is None or name not in IMAGES else (batch, *shape[1:])

@@ -65,12 +65,12 @@ def space_axes(stage: Stage, layout: str) -> list[IterVar]:
 
 
 def image_axes(stage: Stage, layout: str) -> tuple[IterVar, IterVar, IterVar, IterVar]:
-    """The axes (n, c, h, w) of a stage that makes images; h of extent 1 where there is none, and n
-    and h of a matrix, whose rows are the columns of an image."""
+    """The axes (n, c, h, w) of a stage that makes images; h of extent 1 where there is none, and h
+    and w of a matrix, whose rows are images of one pixel."""
     if len(layout) == 2:
         row, c = stage.op.axis
-        n, row = stage.split(row, nparts=1)
-        return n, c, *stage.split(row, nparts=1)
+        n, h = stage.split(row, factor=1)
+        return n, c, *stage.split(h, factor=1)
     n, c, h, w = space_axes(stage, layout)
     return n, c, h, w
 

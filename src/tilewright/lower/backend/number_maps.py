@@ -12,10 +12,11 @@ from dataclasses import replace
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr
 from tilewright.ir.func import Func
-from tilewright.ir.ops import const
 from tilewright.ir.stmt import Access, Instr, Stmt
-from tilewright.ir.visit import Rewriter, Steps, statements, stores, substitute
-from tilewright.target.boxes import TensorMap, box_of
+from tilewright.ir.visit import Steps, statements, stores
+from tilewright.lower.context import InContext, analyzer_of
+from tilewright.target.boxes import Box, TensorMap, box_of
+from tilewright.target.windows import opened
 
 
 def number_maps(func: Func, kind: str, arch: str) -> Func:
@@ -36,8 +37,9 @@ def _has(s: Stmt, kind: str, arch: str) -> bool:
     )
 
 
-class _Numbering(Rewriter):
+class _Numbering(InContext):
     def __init__(self, func: Func, kind: str, arch: str) -> None:
+        super().__init__(analyzer_of(func))
         self.params, self.kind, self.arch = func.params, kind, arch
         self.written = {s.buffer for s in stores(func.body)}
         self.found: list[TensorMap] = []
@@ -57,11 +59,21 @@ class _Numbering(Rewriter):
                 f"{declared.name}: {tensor.name} is written by the kernel that copies boxes of it, "
                 "which need not be seen: compute it in a kernel of its own, or use copy_async"
             )
-        box = box_of(source, s.axes, [axis.extent for axis in declared.axes])
-        assert not isinstance(box, str), box
-        made = TensorMap(self.params.index(tensor), box, max(declared.operands[0].swizzles))
+        extents = [axis.extent for axis in declared.axes]
+        window = None
+        if source.window:
+            window, places = opened(source, s.axes)
+            box: Box | str = Box(tuple(range(len(tensor.shape))), tuple(extents))
+        else:
+            box = box_of(source, s.axes, extents, self.analyzer, proved=True)
+        if isinstance(box, str):
+            raise TargetError(
+                f"{declared.name}: it is not known any more where boxes of {tensor.name} are, as "
+                f"{box}: use copy_async"
+            )
+        made = TensorMap(self.params.index(tensor), box, max(declared.operands[0].swizzles), window)
         if made not in self.found:
             self.found.append(made)
-        zero: dict[Expr, Expr] = {axis: const(0, axis.dtype) for axis in s.axes}
-        places = tuple(substitute(source.indices[d], zero) for d in box.dimensions)
+        if window is None:
+            places = tuple(box.begin(source, s.axes, self.analyzer))
         return replace(s, operands=(target, Access(tensor, places, box=self.found.index(made))))

@@ -35,6 +35,7 @@ from tilewright.ir.stmt import Access, For, If, Instr, Remark, Stmt, Store
 from tilewright.target.boxes import box_of, inside, limits, start_problem
 from tilewright.target.instruction import Instruction
 from tilewright.target.matching import match_instruction
+from tilewright.target.windows import window_of
 
 
 def match_box(nest: Stmt, instruction: Instruction, analyzer: Analyzer) -> Instr | str:
@@ -124,7 +125,14 @@ def _boxed(found: Instr, analyzer: Analyzer) -> Instr | str:
     if problem:
         return problem
     extents = [axis.extent for axis in declared.axes]
-    box = box_of(source, found.axes, extents)
+    box: object = None
+    if declared.windows:
+        window = window_of(source, found.axes, extents, analyzer)
+        if isinstance(window, str):
+            return f"operand {declared.operands[1].name} is of no windows: {window}"
+        found = replace(found, operands=(target, replace(source, window=window)))
+    else:
+        box = box_of(source, found.axes, extents, analyzer)
     if isinstance(box, str):
         return f"operand {declared.operands[1].name} is no box of {source.buffer.name}: {box}"
     problem = start_problem(source, found.axes[-1], analyzer)

@@ -100,6 +100,11 @@ class _Tensorize(InContext):
         return (yield from super().steps(s))
 
     def replaced(self, nest: For, instruction: Instruction, line: str) -> Stmt:
+        if instruction.tensor_map and instruction.windows:
+            found = match_box(_Declared(self.analyzer).stmt(nest), instruction, self.analyzer)
+            if isinstance(found, str):
+                raise self.refused(nest, instruction, line, found)
+            return found
         if instruction.tensor_map:
             found = match_box(_Simplified(self.analyzer).stmt(nest), instruction, self.analyzer)
             if isinstance(found, Instr):
@@ -197,6 +202,13 @@ class _Simplified(InContext):
 
     def simple(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(self.analyzer.simplify(i) for i in indices)
+
+
+class _Declared(_Simplified):
+    """Indices of what is read as they were declared, which tell where windows are."""
+
+    def expr(self, e: Expr) -> Expr:
+        return e
 
 
 class _Plain(_Simplified):

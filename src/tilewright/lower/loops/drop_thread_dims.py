@@ -31,7 +31,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Call, Expr, IntImm, LetExpr, Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import const
-from tilewright.ir.stmt import Access, Allocate, AllReduce, For, Instr, Let, Stmt, Store
+from tilewright.ir.stmt import Allocate, AllReduce, For, Instr, Let, Stmt, Store
 from tilewright.ir.visit import Rewriter, Steps, children, distinct, exprs, run, statements
 
 #: Memories of a thread, or of a group of threads.
@@ -59,7 +59,7 @@ class _Slots(Rewriter):
         made = yield from super().steps(s)
         if isinstance(made, Instr) and isinstance(s, Instr):
             places = [
-                Access(new.buffer, self._indices(old.buffer, new.indices))
+                replace(new, indices=self._indices(old.buffer, new.indices))
                 if old.buffer in self.kept
                 else new
                 for old, new in zip(s.operands, made.operands, strict=True)

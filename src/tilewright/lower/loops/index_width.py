@@ -32,7 +32,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import add, maximum
-from tilewright.ir.stmt import Access, AllReduce, For, If, Instr, Let, Stmt, Store
+from tilewright.ir.stmt import AllReduce, For, If, Instr, Let, Stmt, Store
 from tilewright.ir.visit import Steps, symbolic_extents
 
 
@@ -83,7 +83,9 @@ class _Widths(Widths):
                 return made_stmt if at is s.indices else replace(made_stmt, indices=at)
             case Instr(instruction, axes, operands, body):
                 inner = yield self.steps(body)
-                placed = tuple(Access(o.buffer, self.place(o.buffer, o.indices)) for o in operands)
+                placed = tuple(
+                    replace(o, indices=self.place(o.buffer, o.indices)) for o in operands
+                )
                 own = tuple(self.wider.get(a, a) for a in axes)
                 return Instr(instruction, own, placed, inner)
         return (yield from super().steps(s))

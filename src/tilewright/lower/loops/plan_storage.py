@@ -299,9 +299,13 @@ class _Plan(Rewriter):
             case AllReduce():
                 assert not any(self.places[b].flat for b in s.buffers if b in self.places)
             case Instr(instruction, axes, operands, body):
-                placed = tuple(Access(*self.place(o.buffer, o.indices)) for o in operands)
+                placed = tuple(self.operand(o) for o in operands)
                 return Instr(instruction, axes, placed, (yield self.steps(body)))
         return (yield from super().steps(s))
+
+    def operand(self, o: Access) -> Access:
+        buffer, indices = self.place(o.buffer, o.indices)
+        return replace(o, buffer=buffer, indices=indices)
 
     def expr(self, e: Expr) -> Expr:
         match e:

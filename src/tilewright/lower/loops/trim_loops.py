@@ -87,7 +87,11 @@ _SHORT = 8
 def trim_loops(func: Func) -> Func:
     """Narrow serial loops to where their body does something; see the module's docstring."""
     target: Target = func.target
-    threads = {s.var for s in statements(func.body) if isinstance(s, For) and s.kind in _THREADS}
+    # Those of a block, which agree on the block.
+    threads = {
+        s.var for s in statements(func.body)
+        if isinstance(s, For) and s.kind in _THREADS and not s.tag.startswith("blockIdx")
+    }  # fmt: skip
     return replace(func, body=_Trim(analyzer_of(func), target.is_gpu, threads).stmt(func.body))
 
 

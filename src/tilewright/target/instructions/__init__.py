@@ -147,6 +147,6 @@ def instruction_named(name: str) -> Instruction | None:
         if sized := re.fullmatch(r"load_pairs_(b?float16)_(\d+)x(\d+)x(\d+)_(\d+)_(\d)", name):
             *rows, places, pairs = map(int, sized.groups()[1:])
             return load_pairs(rows, places, pairs, sized[1])
-        if sized := re.fullmatch(r"tma_load_([a-z0-9]+)_([\dx]+)((?:_s\d+)?)", name):
+        if sized := re.fullmatch(r"tma_load_([a-z0-9]+)_([\dx]+)((?:_s\d+)?)(_w|)", name):
             return tma_load_named(*sized.groups())
     return INSTRUCTIONS.get(name)

@@ -30,7 +30,9 @@ ALIGN = 128
 _MEND = "Copy rows of 4, 8 or 16 bytes with copy_async instead"
 
 
-def tma_load(box: Sequence[int], element: str = "float16", swizzle: int = 0) -> Instruction:
+def tma_load(
+    box: Sequence[int], element: str = "float16", swizzle: int = 0, windows: bool = False
+) -> Instruction:
     """The copy of a box of ``element``, with its extents from the outermost dimension in.
 
     Parameters
@@ -39,6 +41,8 @@ def tma_load(box: Sequence[int], element: str = "float16", swizzle: int = 0) -> 
         tensor in which the box is one element wide may be left out.
     swizzle : by how many bytes the rows in shared memory are swizzled, which is their length: 32,
         64 or 128, or 0 where they are not.
+    windows : whether the box has results of a convolution that follow one another, by channels, of
+        what they see through a tap of images with channels last (:mod:`tilewright.target.windows`).
 
     Raises :class:`LanguageError` where there is no such copy.
     """
@@ -67,21 +71,26 @@ def tma_load(box: Sequence[int], element: str = "float16", swizzle: int = 0) -> 
             f"they are that long. Make the box {fitting} elements wide, or swizzle by "
             f"{row if row in WIDTHS else 0} bytes"
         )
-    return _declared(extents, element, swizzle)
+    if windows and len(extents) != 2:
+        raise LanguageError(
+            f"tma_load: {name}: one of windows has results by channels. Give it these two extents"
+        )
+    return _declared(extents, element, swizzle, windows)
 
 
 @cache
-def _declared(box: tuple[int, ...], element: str, swizzle: int) -> Instruction:
+def _declared(box: tuple[int, ...], element: str, swizzle: int, windows: bool) -> Instruction:
     axes = tuple(f"d{k}" for k in range(len(box)))
     size = prod(box) * dtype(element).bytes
     dense = [prod(box[k + 1 :]) for k in range(len(box))]
 
     def cuda(pointers: Sequence[str], places: Sequence[Sequence[str]]) -> str:
-        return f"tma.load({pointers[0]}, {pointers[1]}, {size}, {', '.join(places[1])});"
+        load = "load_windows" if windows else "load"
+        return f"tma.{load}({pointers[0]}, {pointers[1]}, {size}, {', '.join(places[1])});"
 
     extents = "x".join(map(str, box))
     return decl_instruction(
-        f"tma_load_{element}_{extents}" + (f"_s{swizzle}" if swizzle else ""),
+        f"tma_load_{element}_{extents}" + (f"_s{swizzle}" if swizzle else "") + "_w" * windows,
         axes=[Axis(a, n) for a, n in zip(axes, box, strict=True)],
         operands=(
             Argument(
@@ -96,16 +105,18 @@ def _declared(box: tuple[int, ...], element: str, swizzle: int) -> Instruction:
         simulate=_copy,
         queue="tma",
         tensor_map=True,
+        windows=windows,
     )  # fmt: skip
 
 
-def named(element: str, box: str, swizzle: str) -> Instruction:
+def named(element: str, box: str, swizzle: str, windows: str) -> Instruction:
     """The instruction by the parts of its name.
 
-    >>> named("float16", "64x32", "_s64").name
-    'tma_load_float16_64x32_s64'
+    >>> named("float16", "64x32", "_s64", "_w").name
+    'tma_load_float16_64x32_s64_w'
     """
-    return tma_load(tuple(map(int, box.split("x"))), element, int(swizzle[2:]) if swizzle else 0)
+    extents = tuple(map(int, box.split("x")))
+    return tma_load(extents, element, int(swizzle[2:]) if swizzle else 0, bool(windows))
 
 
 def _copy(view: Any) -> None:

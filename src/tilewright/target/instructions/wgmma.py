@@ -69,8 +69,8 @@ _TYPES = {
     "uint8": _Element("u8_s8", "uint8", "int8", "int32", signs=False),
 }
 
-#: The widths that an instruction may have here: powers of two, since a fragment's are.
-WIDTHS = (8, 16, 32, 64, 128, 256)
+#: The widths that an instruction may have: multiples of 8, of 8-bit integers beyond 32 those of 16.
+WIDTHS = range(8, 257, 8)
 #: Where A may lie, and along what neighbours of B may lie side by side.
 LEFT, RIGHT = ("registers", "k", "i"), ("k", "j")
 
@@ -95,10 +95,10 @@ def wgmma(
 
     Raises :class:`LanguageError` where there is none.
     """
-    if columns not in WIDTHS or element not in _TYPES:
+    if element not in _TYPES or not has_columns(columns, element):
         raise LanguageError(
-            f"there is no wgmma of {columns} columns of {element}: it has {WIDTHS} columns, of "
-            f"{' or '.join(_TYPES)}"
+            f"there is no wgmma of {columns} columns of {element}: it has up to 256 columns, a "
+            f"multiple of 8, of 8-bit integers beyond 32 one of 16, of {' or '.join(_TYPES)}"
         )
     if not _TYPES[element].turns and (left, right) != ("k", "k"):
         raise LanguageError(
@@ -117,7 +117,19 @@ def wgmma(
             f"there is no wgmma of memory swizzled by {a} and {b} bytes: A in registers is not "
             f"swizzled, what lies in shared memory by one of {(0, *SWIZZLES)}"
         )
+    row = b // dtype(_TYPES[element].right).bytes if right == "j" else 0
+    if row and columns % row and columns & (columns - 1):
+        raise LanguageError(
+            f"there is no wgmma of {columns} columns that lie in rows of {row}: take whole rows, "
+            "or a power of two"
+        )
     return _declared(columns, element, left, right, a, b)
+
+
+def has_columns(columns: int, element: str) -> bool:
+    """Whether there is an instruction of as many columns."""
+    signed = element in ("int8", "uint8")
+    return columns in WIDTHS and (not signed or columns <= 32 or columns % 16 == 0)
 
 
 @cache
@@ -126,11 +138,12 @@ def _declared(
 ) -> Instruction:
     kind = _TYPES[element]
     blocks = columns // 8
-    of_blocks = tuple(f"slot {2 + b}" for b in range(blocks.bit_length() - 1))
+    even = (blocks & -blocks).bit_length() - 1  # powers of two in it; what is left counts tiles
+    of_blocks = tuple(f"slot {2 + b}" for b in range(even))
     rows: tuple[_Part, ...] = (_Part("i", 64, _EIGHT + _BLOCKS),)
     if left != "registers":
         rows = _parts("i", _BLOCKS, left_swizzle if left == "i" else 0)
-    across = _parts("j", of_blocks, right_swizzle if right == "j" else 0)
+    across = _parts("j", of_blocks, right_swizzle if right == "j" else 0, blocks >> even)
     if left == "registers":
         a = Argument(
             "A", ("i", "ko", "ki"), kind.left, align=4, scopes=("fragment",),
@@ -176,19 +189,21 @@ class _Part:
     bits: tuple[str, ...]
 
 
-def _parts(axis: str, of_blocks: tuple[str, ...], swizzle: int) -> tuple[_Part, ...]:
-    """i or j in blocks of eight, ``of_blocks`` being the bits of their number; with a ``swizzle``
-    of rows along it, those of one row and the rows."""
+def _parts(
+    axis: str, of_blocks: tuple[str, ...], swizzle: int, times: int = 1
+) -> tuple[_Part, ...]:
+    """i or j in blocks of eight, ``of_blocks`` being the bits of their number, ``times`` as many;
+    with a ``swizzle`` of rows along it, those of one row and the rows."""
     inner = _PAIRS if axis == "j" else _EIGHT
     low = len(of_blocks)
     if swizzle:
         low = min(low, (swizzle // 16).bit_length() - 1)
     made = [
-        _Part(f"{axis}o", 1 << low, of_blocks[:low]),
+        _Part(f"{axis}o", (1 if swizzle else times) << low, of_blocks[:low]),
         _Part(f"{axis}i", 8, inner),
     ]
     if swizzle:
-        made.insert(0, _Part(f"{axis}p", 1 << len(of_blocks) - low, of_blocks[low:]))
+        made.insert(0, _Part(f"{axis}p", times << len(of_blocks) - low, of_blocks[low:]))
     return tuple(made)
 
 

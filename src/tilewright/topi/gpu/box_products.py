@@ -1,8 +1,9 @@
 """The tiles worth trying for products of boxes on Hopper, best guess first.
 
 The guess is a time, of what tensor cores and stores of results take, what comes through the
-second-level cache and what memory moves. Its numbers were fitted to forward passes and gradients of
-21 layers, most of ResNet-50, on an H200.
+second-level cache and what memory moves. Its numbers were fitted to 500 tiles of the forward passes
+and gradients of 22 layers of ResNet-50, at batch 64 in float16 on an H200, where the tiles it takes
+are 2 % slower than the best of each.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import WARP
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
+from tilewright.target.windows import OFFSET, Window
 from tilewright.topi.epilogue import STEPS
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
+    by_pixels,
     in_boxes,
     is_in_halves,
     is_phased,
+    is_turned,
     of_a_group,
     phases,
     sliced,
@@ -45,15 +49,18 @@ from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.problem import Problem
 
 #: Channels of a tile, warpgroups of a block, and steps that are loaded ahead of the last.
-_CHANNELS, GROUPS, _STAGES = (256, 128, 64, 32, 16, 8), (2, 1, 4), (3, 4, 2)
+_CHANNELS, GROUPS, _STAGES = (256, 128, 64, 32, 16, 8), (2, 1, 4, 3), (3, 4, 2)
 #: Channels of which those of a tile are a multiple, and tiles that may divide those of a result.
-_LEAST, _FEW_PARTS = 8, 6
+_LEAST, _FEW_PARTS = 8, 12
+#: Results of which those of a tile whose channels are rows are a multiple.
+_COLUMNS = 16
 #: Times that products take as long as they could; more of it for each 64 columns that a tile has
 #: fewer of, since the same rows are read again.
-_PRODUCTS, _NARROW = 0.47, 54.0
+_PRODUCTS, _NARROW = 0.76, 42.0
 #: What a step waits for its boxes, if none were loaded ahead, and a block for its first, in
-#: microseconds; bytes of results that an SM stores in one.
-_WAIT, _BEGIN, _STORED = 0.47, 0.68, 22_300
+#: microseconds; bytes of results that an SM stores in one, and how many times that takes where
+#: channels are rows, whose threads have no two neighbours of them.
+_WAIT, _BEGIN, _STORED, _TURNED = 0.4, 1.05, 49_500, 1.4
 #: What a block waits besides, in microseconds: for the numbers of its channels, before its first
 #: step, and for what is added to its results, after the last.
 _NUMBERS, _ADDED = 1.4, 3.5
@@ -62,13 +69,21 @@ _ADDING = 2.0
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
 #: moves.
 _PART, _SUMMED = 0.15, 0.25
+#: The same where pixels are summed in parts: a launch, a part, and of what is moved what memory
+#: moves.
+_SUM, _SUM_PART, _SUM_MOVED = 0.1, 0.025, 1.4
 #: Microseconds that a box gains which a block computes behind another, shared by the blocks of an
 #: SM, and the stages from which on it gains any.
-_BEHIND, _AHEAD = 1.0, 3
+_BEHIND, _AHEAD = 0.68, 3
 #: Blocks for each SM beyond which a sum in more parts gains nothing.
 _CROWD = 8
-#: Of the cache, what is read at once by several SMs counts less.
-_SHARED_READS = 2.2
+#: Of the cache, what is read at once by several SMs counts less, in gradients by the filter not as
+#: much less; of memory, what the cache still has.
+_SHARED_READS, _FILTER_READS, _KEPT = 2.66, 1.78, 1.07
+#: How many times as long phases of unequal taps take together as equal ones.
+_UNEVEN = 1.36
+#: The same of instructions that multiply slices of rows, which are short.
+_SLICED = 1.4
 #: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
 _LATENCY = 7.0
 #: Bytes of shared memory for barriers, and until swizzled memory begins.
@@ -154,6 +169,33 @@ def is_sooner(found: dict[BoxProductTile, float], problem: Problem) -> bool:
     return bool(found) and min(found.values()) < min(plain.values(), default=math.inf)
 
 
+def window_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
+    """For the same where tiles have results that follow one another, also over rows and images."""
+    return best_of(_product_tiles(problem, split=False, windows=True))
+
+
+def suits_windows(problem: Problem) -> bool:
+    """Whether tiles of results that follow one another are predicted to be faster than boxes."""
+    if not has_windows(problem):
+        return False
+    return is_sooner(_product_tiles(problem, split=False, windows=True), problem)
+
+
+def has_windows(problem: Problem) -> bool:
+    """Whether TMA can copy windows of a problem."""
+    p = suited(problem)
+    if p is None or isinstance(problem, Gemm) or p.pass_ == "wgrad" or p.rank != 2:
+        return False
+    w = Convolved(p)
+    taps = [(k - 1) * d for k, d in zip(w.kernel, w.dilation, strict=True)]
+    window = Window(tuple(w.result), tuple(w.stride), tuple(-x for x in w.before))
+    if is_phased(p):
+        cut = [phases(p, d) for d in range(2)]
+        taps, grid = [c.taps - 1 for c in cut], Sizes.of(p, p.dtype).extents[1:]
+        window = Window(grid, (1, 1), tuple(c.first for c in cut))
+    return min(window.grid) > 1 and max(taps) <= OFFSET and not window.limits(w.image)
+
+
 def best_of(found: dict[BoxProductTile, float]) -> list[BoxProductTile]:
     return sorted(found, key=lambda tile: found[tile])[:_MOST]
 
@@ -161,12 +203,13 @@ def best_of(found: dict[BoxProductTile, float]) -> list[BoxProductTile]:
 @dataclass(frozen=True)
 class Sizes:
     """What tiles of a problem are made for: images, rows and columns of results, and how far those
-    of neighbours are apart; taps, phases of results, bytes of a step and steps of a tap; the
-    widths of what is stored, and bytes of it."""
+    of neighbours are apart; taps, and those that a result has in the mean of the phases; phases of
+    results, bytes of a step and steps of a tap; the widths of what is stored, and bytes of it."""
 
     extents: tuple[int, ...]
     strides: tuple[int, ...]
     taps: int
+    mean: float
     phases: int
     depth: int
     parts: int
@@ -177,12 +220,14 @@ class Sizes:
     def of(p: Conv, result: str) -> Sizes:
         """Those of a problem that boxes can bring, whose results are of that type."""
         w, taps, number = Convolved(p), math.prod(Convolved(p).kernel), 1
+        mean: float = taps
         extents = (p.batch, *w.result)
         if is_phased(p):
             rows = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
             cut = [phases(p, d) for d in range(2)]
             extents, number = (p.batch, *rows), math.prod(len(c.phases) for c in cut)
             taps = math.prod(c.taps for c in cut)
+            mean = math.prod(sum(n for _, n in c.seen) for c in cut) / number
         own, made = widths(p.dtype), widths(result)
         deep, products = of_a_group(p)[0], 1
         if is_in_halves(p):
@@ -191,13 +236,14 @@ class Sizes:
         step = own.step(deep)
         parts = products * deep // step
         return Sizes(
-            extents, (1, *w.stride), taps, number, step * 16 // own.chunk, parts, made,
+            extents, (1, *w.stride), taps, mean, number, step * 16 // own.chunk, parts, made,
             16 // made.chunk,
         )  # fmt: skip
 
     def staged(self, problem: Problem, rows: int, channels: int) -> int:
         """Bytes of results in shared memory."""
-        size = rows * (max(self.made.row, channels) + self.made.chunk) * self.stored
+        row = -(-channels // self.made.row) * self.made.row
+        size = rows * (row + self.made.chunk) * self.stored
         return size + 8 * channels * any(len(x.tensors) > 1 for x in problem.epilogue)
 
     def boxes(self, box: tuple[int, int, int]) -> int:
@@ -212,39 +258,81 @@ class Sizes:
 
 
 @functools.lru_cache(maxsize=64)
-def _product_tiles(problem: Problem, *, split: bool) -> dict[BoxProductTile, float]:
+def _product_tiles(
+    problem: Problem, *, split: bool, windows: bool = False
+) -> dict[BoxProductTile, float]:
     """Tiles, and what they are predicted to take."""
     p = suited(problem)
     assert p is not None
     of = Sizes.of(p, p.accumulate if split else problem.result_dtype)
-    slices, wide, steps, found = sliced(p), p.result_channels, of.taps * of.parts, {}
+    if windows:
+        of = replace(of, extents=(math.prod(of.extents), 1, 1), strides=(1, 1, 1))
+    slices, wide, found = sliced(p), p.result_channels, dict[BoxProductTile, float]()
+    steps = of.taps * of.parts
     boxes = {n: boxes_of(of, ROWS * n) for n in GROUPS}
-    if isinstance(problem, Gemm):
-        boxes = {n: [(1, 1, ROWS * n)] for n in GROUPS}
-    for groups, channels, stages in product(GROUPS, channels_of(p), _STAGES):
-        rows = ROWS * groups
+    alike = any(shape == "channel" for step in p.epilogue for _, shape in step.tensors)
+    shapes = [
+        (rows, channels, box, False)
+        for groups, channels in product(GROUPS, channels_of(p))
+        for rows in [ROWS * groups]
+        for box in boxes[groups]
+    ]
+    if of.extents[1:] == (1, 1) and slices == 1 and not split and not are_apart(p):
+        shapes += _turned(p, of.extents[0])
+    for (rows, channels, box, turned), stages in product(shapes, _STAGES):
         a_step = (rows * slices + channels) * of.depth
         shared = stages * a_step + BARRIERS
         if not split:
             shared += of.staged(problem, rows, channels)
-        for box in boxes[groups]:
-            blocks = of.boxes(box) * -(-wide // channels) * of.phases
-            for splits in _parts(steps, blocks) if split else [1]:
-                own = steps // splits
-                cost = _time(problem, rows, channels, of.depth, own, blocks * splits, stages,
-                             shared, of.stored, own * a_step, slices)  # fmt: skip
-                if cost is not None:
-                    if split:
-                        moved = 4 * (splits + 1) * math.prod(of.extents) * wide
-                        cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
-                    found[BoxProductTile(*box, channels, stages, splits)] = cost
-            resident = resident_blocks(problem, rows, channels, shared)
-            if resident and not split and stages >= _AHEAD and not _reads_results(problem):
-                each = _behind_one_another(of.boxes(box), blocks, MACHINE.sms * resident)
-                tile = BoxProductTile(*box, channels, stages)
-                gain = _BEHIND * (each - 1) / resident
-                found[replace(tile, boxes=each)] = found[tile] - gain
+        sides = (channels, rows) if turned else (rows, channels)
+        time = functools.partial(
+            _time, problem, *sides, of.depth, stages=stages, shared=shared, slices=slices
+        )
+        tiles = of.boxes(box) * -(-wide // channels)
+        tile = BoxProductTile(*box, channels, stages, turned=int(turned))
+        for splits in _parts(steps, tiles) if split else []:
+            own: float = steps // splits
+            cost = time(own, tiles * splits, size=of.stored, brought=own * a_step)
+            if cost is not None:
+                moved = 4 * (splits + 1) * math.prod(of.extents) * wide
+                cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
+                found[replace(tile, splits=splits)] = cost
+        if split:
+            continue
+        own = of.mean * of.parts
+        stored, uneven = of.stored * (_TURNED if turned else 1), _UNEVEN if of.phases > 1 else 1
+        cost = time(own * uneven, tiles * of.phases, size=stored, brought=own * a_step)
+        if cost is None:
+            continue
+        found[tile] = cost
+        resident = resident_blocks(problem, *sides, shared)
+        if stages < _AHEAD or _reads_results(problem) or of.phases > 1:
+            continue
+        slots = MACHINE.sms * resident
+        if alike:
+            each = _behind_one_another(of.boxes(box), tiles, slots)
+        else:
+            each = -(-tiles // slots)
+        gain = _BEHIND * (each - 1) / resident
+        found[replace(tile, boxes=each)] = cost - gain
     return found
+
+
+def _turned(p: Conv, results: int) -> list[tuple[int, int, tuple[int, int, int], bool]]:
+    """Tiles whose channels are rows of instructions: as many results as let each SM, or each of two
+    blocks of it, have up to some of them, channels and the box."""
+    found = []
+    for groups in GROUPS:
+        channels = groups * ROWS
+        if channels >= 2 * p.result_channels:
+            continue
+        parts = -(-p.result_channels // channels)
+        for number in range(1, _FEW_PARTS + 1):
+            tiles = max(1, number * MACHINE.sms // parts)
+            own = -(-results // (tiles * _COLUMNS)) * _COLUMNS
+            if ROWS <= own <= LARGEST:
+                found.append((own, channels, (own, 1, 1), True))
+    return list(dict.fromkeys(found))
 
 
 def _behind_one_another(boxes: int, blocks: int, slots: int) -> int:
@@ -267,7 +355,7 @@ def channels_of(p: Conv) -> list[int]:
     (_, made), slices, wide = of_a_group(p), sliced(p), p.result_channels
     if slices > 1:
         return [slices * made]
-    least = ROW if p.pass_ == "dgrad" and not is_phased(p) else 1
+    least = ROW if is_turned(p) else 1
     most = next((c for c in reversed(_CHANNELS) if c >= wide), _CHANNELS[0])
     found = [
         c for c in _CHANNELS
@@ -307,13 +395,22 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, int, int]]:
 
 def gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
     """For :func:`~tilewright.topi.sketches.box_gradient.schedule_box_gradient`."""
+    found = _gradient_tiles(problem)
+    return sorted(found, key=lambda tile: found[tile])[:_MOST]
+
+
+@functools.lru_cache(maxsize=64)
+def _gradient_tiles(problem: Problem) -> dict[BoxGradientTile, float]:
+    """Tiles, and what they are predicted to take."""
     p = suited(problem)
     assert p is not None
+    conv = _convolution(problem)
+    # Of groups that are joined and images that are copied uneven parts took up to a third longer.
+    even = conv is not None and p != by_pixels(conv)
     own = p.channels // p.groups
     extents = (p.batch, *p.out_image)
     steps = math.prod(-(-e // n) for e, n in zip(extents, pixels(p), strict=True))
-    parts = [n for n in range(1, steps + 1) if steps % n == 0]
-    taps, found = math.prod(p.kernel), {}
+    taps, found = math.prod(p.kernel), dict[BoxGradientTile, float]()
     for groups, channels, stages in product(GROUPS, _CHANNELS, _STAGES):
         filters = groups * ROWS
         few = filters > max(ROWS, p.out_channels) or channels > max(ROW, own)
@@ -321,23 +418,32 @@ def gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
             continue
         tiles = taps * -(-p.out_channels // filters) * -(-own // channels)
         shared = 2 * stages * (filters + channels) * PIXELS + BARRIERS
-        for splits in parts:
-            if splits > 1 and tiles * splits > _CROWD * MACHINE.sms:
-                break
-            size = 4 if splits > 1 else 2
-            brought = steps // splits * (filters + channels) * 2 * PIXELS
-            cost = _time(problem, filters, channels, 2 * PIXELS, steps // splits, tiles * splits,
+        for splits in _pixel_parts(steps, tiles, even):
+            size, own_steps = 4 if splits > 1 else 2, -(-steps // splits)
+            brought = own_steps * (filters + channels) * 2 * PIXELS
+            cost = _time(problem, filters, channels, 2 * PIXELS, own_steps, tiles * splits,
                          stages, shared, size, brought)  # fmt: skip
             if cost is not None:
                 moved = 4 * splits * p.out_channels * own * taps
-                cost += _ADDING + 2 * moved / MEMORY if splits > 1 else 0
+                if splits > 1:
+                    cost += _SUM + _SUM_PART * splits + _SUM_MOVED * moved / MEMORY
                 found[BoxGradientTile(filters, channels, stages, splits)] = cost
-    return sorted(found, key=lambda tile: found[tile])[:_MOST]
+    return found
+
+
+def _pixel_parts(steps: int, tiles: int, even: bool) -> list[int]:
+    """In how many parts pixels may be summed: in one, or so that each SM has up to as many blocks,
+    and in no fewer that have as many steps at most; or those that are ``even``."""
+    if even:
+        most = max(1, _CROWD * MACHINE.sms // tiles)
+        return [n for n in range(1, min(steps, most) + 1) if steps % n == 0]
+    each = {-(-steps // max(1, n * MACHINE.sms // tiles)) for n in range(1, _CROWD + 1)}
+    return sorted({1, *(-(-steps // own) for own in each)})
 
 
 def _time(
-    p: Problem, rows: int, columns: int, step: int, steps: int, blocks: int, stages: int,
-    shared: int, size: int, brought: int, slices: int = 1,
+    p: Problem, rows: int, columns: int, step: int, steps: float, blocks: int, stages: int,
+    shared: int, size: float, brought: float, slices: int = 1,
 ) -> float | None:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
     bytes each, of factors of which they bring ``brought`` bytes, and store results of ``size``
@@ -346,17 +452,19 @@ def _time(
     resident = resident_blocks(p, rows, columns, shared)
     if not resident:
         return None
-    narrow = _NARROW / columns_of(columns // slices)
+    narrow = _NARROW / columns_of(columns // slices, p.dtype)
     rate = 2 * MACHINE.products * MACHINE.clock / (_PRODUCTS + narrow)
     alone = steps * rows * columns * step / rate + rows * columns * size / _STORED
     alone += arithmetic(p, rows, columns, resident)
-    cache = blocks * brought / (_SHARED_READS * CACHE)
-    memory = p.bytes / MEMORY
+    shared_reads = _FILTER_READS if p.pass_ == "wgrad" else _SHARED_READS
+    cache = blocks * brought / (shared_reads * CACHE)
+    memory = p.bytes / (_KEPT * MEMORY)
     waves = blocks / (MACHINE.sms * resident)
     begin = _BEGIN + steps * _WAIT / max(1, stages - 1)
     shapes = {shape for step in p.epilogue for _, shape in step.tensors}
     begin += _NUMBERS * ("channel" in shapes) + _ADDED * ("output" in shapes)
-    return float(micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW))
+    found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
+    return float(found) * (_SLICED if slices > 1 else 1)
 
 
 def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:

@@ -29,7 +29,6 @@ from tilewright.topi.gpu.box_products import (
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.nn.box_copies import is_in_halves, sliced, widths
 from tilewright.topi.nn.box_factors import reach
-from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile, columns_of
 from tilewright.topi.problem import Problem
 
@@ -44,6 +43,8 @@ _BEGIN, _BROUGHT = 1.1, 182_000
 #: The same of what is added to results and brought ahead, for each of the blocks of an SM and once
 #: more, as often as it counts beside a box where there are two; and of what threads read.
 _ADDED, _ADDED_ONCE, _ADDED_LATE, _READ = 0.2, 1.5, 3.0, 4.0
+#: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_products`.
+_BESIDE = 0.985
 #: Bytes of results that an SM stores in a microsecond.
 _STORED = 22_300
 #: Cycles of an instruction for each of its columns, or if there are few for reading its rows and,
@@ -77,14 +78,17 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
     memory = _MEMORY * problem.bytes / MEMORY
     for groups, channels in product(GROUPS, channels_of(p)):
         rows, filters = ROWS * groups, steps * channels * of.depth
-        staged, columns = of.staged(problem, rows, channels), columns_of(channels // slices)
+        staged, columns = (
+            of.staged(problem, rows, channels),
+            columns_of(channels // slices, p.dtype),
+        )
         added, read = _added(problem, rows, channels)
         cycles = max(_COLUMN * columns, _ROWS_READ + _COLUMN_READ * columns)
         instructions = groups * (channels // columns) * steps * (of.depth // 32)
         products = instructions * cycles / MACHINE.clock
         stores = rows * channels * of.stored / _STORED
         others = -(-wide // channels) * of.phases
-        for box in _boxes(problem, of, groups):
+        for box in _boxes(of, groups):
             seen = reach(p, box)
             if max(seen) > LARGEST:
                 continue
@@ -116,7 +120,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                 if stages < 3:
                     late = once + added * (_ADDED_LATE if stages == 2 else 1)
                     cost += turns * busy * late / _BROUGHT
-                found[BoxProductTile(*box, channels, stages, 1, each)] = cost
+                found[BoxProductTile(*box, channels, stages, 1, each)] = _BESIDE * cost
     return found
 
 
@@ -133,18 +137,15 @@ def _added(problem: Problem, rows: int, channels: int) -> tuple[int, int]:
     return brought, read
 
 
-def _boxes(problem: Problem, of: Sizes, groups: int) -> list[tuple[int, int, int]]:
-    rows = ROWS * groups
-    if isinstance(problem, Gemm):
-        return [(1, 1, rows)]
-    return _read_in_parts(of, groups) if of.taps > 1 else boxes_of(of, rows)
+def _boxes(of: Sizes, groups: int) -> list[tuple[int, int, int]]:
+    return _read_in_parts(of, groups) if of.taps > 1 else boxes_of(of, ROWS * groups)
 
 
 def _read_in_parts(of: Sizes, groups: int) -> list[tuple[int, int, int]]:
     """Boxes of which instructions read parts: each warpgroup has eight rows of eight, as far apart
     as those of the image, or one row where that has no more."""
     rows, columns = (1, 64) if of.extents[1] == 1 else (8, 8)
-    shares = [1 << k for k in range(groups.bit_length())]
+    shares = [n for n in range(1, groups + 1) if groups % n == 0]
     if rows == 1:
         found = [(n, 1, columns * groups // n) for n in shares]
     else:

@@ -13,7 +13,7 @@ The copies of filters are small. Each copy is a kernel of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -165,14 +165,27 @@ def _fold(p: Conv) -> Fold:
 
 def _turns(p: Conv, joined: int) -> bool:
     """Whether a gradient by the input needs the filter turned."""
-    plain = p.groups == joined == 1 and p.channels % widths(p.dtype).chunk == 0
-    plain = plain and p.channels >= ROW and p.dtype != "float32"  # of which none is read turned
-    return p.pass_ == "dgrad" and max(p.stride) == 1 and not plain
+    return p.pass_ == "dgrad" and max(p.stride) == 1 and not (joined == 1 and is_turned(p))
+
+
+def is_turned(p: Conv) -> bool:
+    """Whether a gradient by the input reads the filter as it lies, channels of the result side by
+    side."""
+    plain = p.groups == 1 and p.channels % widths(p.dtype).chunk == 0 and p.channels >= ROW
+    return p.pass_ == "dgrad" and plain and p.dtype != "float32"  # of which none is read turned
 
 
 def is_in_halves(p: Conv) -> bool:
     """Whether each operand is the sum of two numbers that TF32 has (3xTF32)."""
     return p.dtype == "float32" and p.precision == "tf32x3"
+
+
+def by_pixels(p: Conv) -> Conv:
+    """A problem whose results see the pixel in their own place alone, as one of images of a pixel
+    each, so that a tile may have any number of those that lie side by side; others themselves."""
+    if max(*p.kernel, *p.stride) > 1 or any(p.padding):
+        return p
+    return p.replace(batch=p.batch * math.prod(p.image), height=1, width=1)
 
 
 @lru_cache(maxsize=256)
@@ -181,6 +194,7 @@ def in_boxes(p: Conv) -> Conv | None:
 
     In halves it has twice the channels of a tap, those of either half beside one another.
     """
+    p = by_pixels(p)
     if is_in_halves(p):
         found = in_boxes(p.replace(precision="tf32"))
         if found is None or found.pass_ == "wgrad":
@@ -241,7 +255,7 @@ def boxed(p: Conv, first: Any, second: Any, batch: Any) -> Boxed:
     if is_in_halves(p):
         return _in_halves(made, boxed(p.replace(precision="tf32"), first, second, batch), batch)
     own, joined, rank = p.channels // p.groups, _joined(p), p.rank
-    if made == p and not is_phased(p):
+    if made == p and (not is_phased(p) or is_turned(p)):
         return Boxed(p, first, second)
     folds = _folds(p.replace(groups=p.groups // joined, multiplier=p.multiplier * joined))
 
@@ -360,32 +374,39 @@ def _phased(p: Conv, joint: Tap, own: int, filters: int, filled: int) -> Tensor:
     cut = [phases(p, d) for d in range(2)]
 
     def element(phase: Any, c: Any, r: Any, s: Any, m: Any) -> Any:
-        number = (phase // len(cut[1].phases), phase % len(cut[1].phases))
-        at = [
-            found.first_phase + k + before - (t + found.first) * step
-            for k, found, before, t, step in zip(
-                number, cut, p.padding[:2], (r, s), p.stride, strict=True
-            )
-        ]
-        inside = [m < filters]
-        inside += [v for i, e in zip(at, p.kernel, strict=True) for v in (i >= 0, i < e)]
+        at, inside = tap_of_phase(p, phase, (r, s))
         read = joint(c // own * filters + m, *at, c % own)
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
+        return te.if_then_else(te.all(m < filters, *inside), read, te.const(0, p.dtype))
 
     shape = (math.prod(len(c.phases) for c in cut), p.channels, *(c.taps for c in cut), filled)
     made: Tensor = te.compute(shape, element, name="Phases")
     return made
 
 
+def tap_of_phase(p: Conv, phase: Any, taps: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The row and the column of the filter that results of a phase see a pixel of dy through, and
+    when there is one."""
+    cut = [phases(p, d) for d in range(2)]
+    number = (phase // len(cut[1].phases), phase % len(cut[1].phases))
+    at = [
+        found.first_phase + k + before - (t + found.first) * step
+        for k, found, before, t, step in zip(
+            number, cut, p.padding[:2], taps, p.stride, strict=True
+        )
+    ]
+    return at, [v for i, e in zip(at, p.kernel, strict=True) for v in (i >= 0, i < e)]
+
+
 @dataclass(frozen=True)
 class Phases:
     """Of a gradient by the input, along rows or columns: the ``phases`` of results that see any of
     dy, all or one of them; from which pixel of dy on, counted from that of the result, and how
-    many."""
+    many; and of each phase which of these it sees, the first and how many."""
 
     phases: tuple[int, ...]
     first: int
     taps: int
+    seen: tuple[tuple[int, int], ...]
 
     @property
     def first_phase(self) -> int:
@@ -406,4 +427,6 @@ def phases(p: Conv, d: int) -> Phases:
     found = [phase for phase, pixels in seen.items() if pixels]
     kept = tuple(found) if len(found) == 1 else tuple(range(stride))
     pixels = [x for phase in kept for x in seen[phase]]
-    return Phases(kept, min(pixels), max(pixels) - min(pixels) + 1)
+    first, last = min(pixels), max(pixels)
+    own = tuple((min(seen[k], default=first) - first, len(seen[k])) for k in kept)
+    return Phases(kept, first, last - first + 1, own)

@@ -91,28 +91,32 @@ class Taps:
     """A filter by taps: a ``tensor`` (channel, taps, what is summed), behind the phase where there
     are some; where it is ``turned``, (part, what is summed, taps, channel), channels of a row last.
     Where boxes are ``whole``, (taps, part, channel, what is summed of it), or turned (taps, part,
-    part of channels, what is summed of it, channel)."""
+    part of channels, what is summed of it, channel); all of them behind the phase."""
 
     def __init__(
         self, element: Callable[..., Any], wide: int, filled: int, taps: Sequence[int], kind: str,
         *, turned: bool = False, whole: bool = False, number: int | None = None,
     ) -> None:  # fmt: skip
         self.turned, self.whole, self.step = turned, whole, widths(kind).step(filled)
-        step, channels = self.step, up(wide, WHOLE)
-        phase = [] if number is None else [number]
+        step, channels = self.step, up(wide, WHOLE) + WHOLE
+        phase = [] if number is None else [up(number, WHOLE)]
         parts = filled // step
         if turned and whole:
-            shape = [*taps, parts, channels // ROW, step, ROW]
-            self.tensor = te.compute(
-                shape,
-                lambda r, s, part, row, c, f: element(row * ROW + f, part * step + c, (r, s)),
-                name="Taps",
-            )
+
+            def turned_part(*at: Any) -> Any:
+                *phase, r, s, part, row, c, f = at
+                return element(row * ROW + f, part * step + c, (r, s), *phase)
+
+            shape = [*phase, *taps, parts, channels // ROW, step, ROW]
+            self.tensor = te.compute(shape, turned_part, name="Taps")
         elif turned:
-            shape = [channels // ROW, filled, *taps, ROW]
-            self.tensor = te.compute(
-                shape, lambda row, c, r, s, f: element(row * ROW + f, c, (r, s)), name="Taps"
-            )
+
+            def of_row(*at: Any) -> Any:
+                *phase, row, c, r, s, f = at
+                return element(row * ROW + f, c, (r, s), *phase)
+
+            shape = [*phase, channels // ROW, filled, *taps, ROW]
+            self.tensor = te.compute(shape, of_row, name="Taps")
         elif whole:
 
             def part_of(*at: Any) -> Any:
@@ -133,10 +137,10 @@ class Taps:
         if self.whole:
             part, c = c // self.step, c % self.step
             if self.turned:
-                return self.tensor[(*taps, part, f // ROW, c, f % ROW)]
+                return self.tensor[(*phase, *taps, part, f // ROW, c, f % ROW)]
             return self.tensor[(*phase, *taps, part, f, c)]
         if self.turned:
-            return self.tensor[(f // ROW, c, *taps, f % ROW)]
+            return self.tensor[(*phase, f // ROW, c, *taps, f % ROW)]
         return self.tensor[(*phase, f, *taps, c)]
 
 

@@ -1,7 +1,7 @@
 """Products of matrices as products of boxes: those of a convolution of one tap.
 
-Where the left factor lies along the sum, its rows are the pixels of an image, and the right factor
-is the filter, or that of a gradient by the input, as it lies. Where both factors lie across the
+Where the left factor lies along the sum, its rows are images of one pixel, and the right factor is
+the filter, or that of a gradient by the input, as it lies. Where both factors lie across the
 sum, it is a gradient by the filter.
 """
 
@@ -32,25 +32,20 @@ def as_convolution(p: Gemm) -> Conv | None:
         return None
     else:
         pass_, sizes = "wgrad", (depth, columns, rows)
-    width, channels, filters = sizes
+    pixels, channels, filters = sizes
     return Conv(
-        operator="conv1d", pass_=pass_, batch=1, channels=channels, width=width, kernel_w=1,
+        operator="conv1d", pass_=pass_, batch=pixels, channels=channels, width=1, kernel_w=1,
         groups=1, multiplier=filters, dtype=p.dtype, accumulate=p.accumulate, precision=p.precision,
         layout="NWC",
     )  # fmt: skip
 
 
-class _Flat:
-    """A matrix, read as images of one row or as a filter of one tap."""
+class _Matrix:
+    """A matrix, read as images of one pixel or as a filter of one tap."""
 
     def __init__(self, matrix: Any) -> None:
         self.matrix = matrix
 
-    def __getitem__(self, index: tuple[Any, Any, Any]) -> Any:
-        return self.matrix[index[-2:] if self.matrix.ndim == 2 else index]
-
-
-class _Filter(_Flat):
     def __getitem__(self, index: tuple[Any, Any, Any]) -> Any:
         return self.matrix[index[0], index[2]]
 
@@ -62,16 +57,16 @@ def declare_box_matmul(p: Gemm, given: Any = None, whole: bool = False) -> BoxDe
     assert conv is not None
     inputs = placeholders(p, given)
     left, right = (inputs[name] for name, _ in p.sides)
+    pixels = left.shape[0]
     if conv.pass_ == "wgrad":
-        b = boxed(conv, _Flat(right), _Flat(left), 1)
-    else:
-        b = boxed(conv, _Flat(left), _Filter(right), 1)
-    sums = sums_of(b.problem, b.first, b.second, 1, whole)
+        left, right = right, left
+    b = boxed(conv, _Matrix(left), _Matrix(right), pixels)
+    sums = sums_of(b.problem, b.first, b.second, pixels, whole)
     total, place = sums.total, b.place or (lambda *at: at)
     if conv.pass_ == "wgrad":
         result = te.compute(p.result.shape, lambda i, j: total[place(i, 0, 0, j)], name="Product")
     else:
-        result = te.compute(p.result.shape, lambda i, j: total[0, 0, i, j], name="Product")
+        result = te.compute(p.result.shape, lambda i, j: total[i, 0, 0, j], name="Product")
     return declared_with_epilogue(p, inputs, result, sums, b)
 
 

@@ -11,24 +11,27 @@ of x, summed over pixels.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.declare import Declaration, finished, finished_by_channel, placeholders
+from tilewright.topi.declare import IMAGES, Declaration, finished, finished_by_channel, placeholders
 from tilewright.topi.nn.box_copies import (
     ROW,
     Boxed,
+    Phases,
     boxed,
+    by_pixels,
     in_boxes,
     is_in_halves,
     is_phased,
     of_a_group,
     phases,
     sliced,
+    tap_of_phase,
     widths,
 )
 from tilewright.topi.nn.box_factors import WHOLE, Added, Taps, Windows, reach, up, window_of
@@ -52,7 +55,7 @@ class BoxSums:
     which a tile multiplies. Where boxes are ``whole``, taps read parts of them. Where ``right`` is
     ``turned``, channels of the result lie side by side in it, a row of them last, which of a
     gradient by the filter is so of both factors. ``pixels`` are images, rows and columns of a box
-    of that gradient.
+    of that gradient. Where boxes are of ``windows``, results are images of a pixel each.
     """
 
     total: Tensor
@@ -62,6 +65,7 @@ class BoxSums:
     slices: int = 1
     whole: bool = False
     pixels: tuple[int, int, int] = (1, 1, 1)
+    windows: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ class BoxDeclaration(Declaration):
     that are copied first. ``phased`` are the sums of a gradient with strides in the type of the
     result; ``alone`` says along which dimensions one phase of it is summed. A gradient by the
     filter is ``placed`` where its elements lie elsewhere in the sums. ``added`` is what an epilogue
-    reads for each result, as :class:`~tilewright.topi.nn.box_factors.Added`.
+    reads for each result, as :class:`~tilewright.topi.nn.box_factors.Added`. Where results see the
+    pixel in their place alone, ``by_pixels`` are all of them as images of one pixel each.
     """
 
     boxes: BoxSums
@@ -82,6 +87,7 @@ class BoxDeclaration(Declaration):
     alone: tuple[bool, ...] = (False, False)
     placed: bool = False
     added: tuple[Tensor, ...] = ()
+    by_pixels: Tensor | None = None
 
     @property
     def left(self) -> Tensor:
@@ -90,6 +96,11 @@ class BoxDeclaration(Declaration):
     @property
     def right(self) -> Tensor:
         return self.boxes.right
+
+    @property
+    def numbered(self) -> bool:
+        """Whether a tile has results by their number among all, not a box of them."""
+        return self.by_pixels is not None or self.boxes.windows
 
     def reach(self, box: tuple[int, int, int]) -> tuple[int, int, int]:
         """Images, rows and columns of what a box of results sees through all taps."""
@@ -104,6 +115,64 @@ def declare_boxes(p: Conv, given: Any = None, whole: bool = False) -> BoxDeclara
     """The program of a problem with channels last; ``given`` as in
     :func:`~tilewright.topi.declare.declare`. Images are read ``whole``, or by taps."""
     inputs = placeholders(p, given)
+    pixels = by_pixels(p)
+    if pixels == p:
+        return _declare(p, inputs, whole)
+    views = {name: _by_pixels(x) if name in IMAGES else x for name, x in inputs.items()}
+    d = _declare(pixels, views, whole)
+    return replace(d, problem=p, inputs=inputs) if p.pass_ == "wgrad" else _gathered(p, inputs, d)
+
+
+def declare_pixels(p: Conv, given: Any = None) -> BoxDeclaration:
+    """The same of a forward pass, or of a gradient by the input, where a tile has any results that
+    follow one another, also from one row or image to the next; of a phase if there are some."""
+    inputs = placeholders(p, given)
+    first, second = (inputs[name] for name in OPERANDS[p.pass_])
+    batch, views = first.shape[0], dict(inputs)
+    if "residual" in inputs:
+        views["residual"] = _by_pixels(inputs["residual"])
+    b = boxed(p, first, second, batch)
+    if is_phased(p):
+        return _phases(p, inputs, b, whole=False, pixels=True)
+    sums = _images(b.problem, b.first, b.second, batch, whole=False, pixels=True)
+    total, rank = sums.total, p.rank
+    result = Images(p.layout).compute(
+        total.shape[0], p.result_channels, [1] * rank,
+        lambda n, c, at: total[(n, *([0] * (2 - rank)), *at, c)], "Conv",
+    )  # fmt: skip
+    return _gathered(p, inputs, declared_with_epilogue(p, views, result, sums, b))
+
+
+def _gathered(p: Conv, inputs: dict[str, Tensor], d: BoxDeclaration) -> BoxDeclaration:
+    """The declaration of a problem from that of its results as images of a pixel each."""
+    (batch, *_), (_, *space, _) = next(iter(inputs.values())).shape, p.result.shape
+
+    def element(n: Any, c: Any, at: list[Any]) -> Any:
+        for i, extent in zip(at, space, strict=True):
+            n = n * extent + i
+        return d.output[(n, *([0] * len(at)), c)]
+
+    output = Images(p.layout).compute(batch, p.result_channels, space, element, "ByPixels")
+    return replace(d, problem=p, inputs=inputs, output=output, by_pixels=d.output)
+
+
+def _by_pixels(images: Tensor) -> Tensor:
+    """Images with channels last as ones of a pixel each."""
+    batch, *space, channels = images.shape
+
+    def pixel(n: Any, *at: Any) -> Any:
+        found = []
+        for extent in reversed(space):
+            found.append(n % extent)
+            n = n // extent
+        return images[(n, *reversed(found), at[-1])]
+
+    shape = (batch * math.prod(space), *([1] * len(space)), channels)
+    view: Tensor = te.compute(shape, pixel, name=f"{images.name}.pixels")
+    return view
+
+
+def _declare(p: Conv, inputs: dict[str, Tensor], whole: bool) -> BoxDeclaration:
     first, second = (inputs[name] for name in OPERANDS[p.pass_])
     b = boxed(p, first, second, first.shape[0])
     if is_phased(p):
@@ -161,7 +230,9 @@ def sums_of(p: Conv, first: Any, second: Any, batch: Any, whole: bool = False) -
     return _images(p, first, second, batch, whole)
 
 
-def _images(p: Conv, image: Any, filter: Any, batch: Any, whole: bool) -> BoxSums:
+def _images(
+    p: Conv, image: Any, filter: Any, batch: Any, whole: bool, pixels: bool = False
+) -> BoxSums:
     w = Convolved(p)
     turned = p.pass_ == "dgrad"
     deep, wide = of_a_group(p)[0], p.result_channels
@@ -169,7 +240,10 @@ def _images(p: Conv, image: Any, filter: Any, batch: Any, whole: bool) -> BoxSum
     filled = deep if is_in_halves(p) else widths(p.dtype).filled(deep)
     steps = (w.stride, w.dilation)
     window = window_of(p, image, batch, deep * p.groups, w.image, (*steps, w.before))
-    seen = Windows(p, window, (batch, *w.result), w.kernel, filled, steps if whole else None)
+    results = (batch, *w.result)
+    if pixels:
+        window, results = _of_pixels(window, w.result), (batch * math.prod(w.result), 1, 1)
+    seen = Windows(p, window, results, w.kernel, filled, steps if whole else None)
     taps = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(w.kernel, "hw", strict=True)]
     part, rc, left_c, right_c = _channels(p, filled)
 
@@ -185,8 +259,20 @@ def _images(p: Conv, image: Any, filter: Any, batch: Any, whole: bool) -> BoxSum
         other = right(f, taps, right_c).astype(p.accumulate)
         return te.sum(value * other, axis=[*part, *taps, rc])
 
-    total = te.compute((batch, *w.result, wide), element, name="Sums")
-    return BoxSums(total, seen.tensor, right.tensor, turned, sliced(p), whole)
+    total = te.compute((*results, wide), element, name="Sums")
+    return BoxSums(
+        total, seen.tensor, right.tensor, turned, sliced(p), whole, windows=pixels
+    )  # fmt: skip
+
+
+def _of_pixels(window: Callable[..., Any], image: Sequence[int]) -> Callable[..., Any]:
+    """What results see by their number among those of all images."""
+    high, wide = image
+
+    def seen(n: Any, result: Any, *more: Any) -> Any:
+        return window(n // (high * wide), (n // wide % high, n % wide), *more)
+
+    return seen
 
 
 def _channels(p: Conv, filled: int) -> tuple[list[Any], Any, Any, Any]:
@@ -201,37 +287,50 @@ def _channels(p: Conv, filled: int) -> tuple[list[Any], Any, Any, Any]:
     return [part], rc, (part + 1) // 2 * half + rc, part % 2 * half + rc
 
 
-def _phases(p: Conv, inputs: dict[str, Tensor], b: Boxed, whole: bool) -> BoxDeclaration:
+def _phases(
+    p: Conv, inputs: dict[str, Tensor], b: Boxed, whole: bool, pixels: bool = False
+) -> BoxDeclaration:
     """A gradient by the input with strides: results that are a stride apart see the same taps, and
     those of each phase the same pixels of dy. So it is a convolution with stride 1 and the channels
     of all phases, some of whose taps lie outside of the filter. Along dimensions in which only one
     phase sees anything the others are zeros that nothing is summed for."""
-    q, grad, packed = b.problem, b.first, b.second
-    batch, wide = grad.shape[0], p.channels
-    number, _, *taps, filled = (int(e) for e in packed.shape)
-    down, across = p.stride
+    q, grad, filter = b.problem, b.first, b.second
+    batch, wide, (deep, _) = grad.shape[0], p.channels, of_a_group(q)
+    turned, down, across = not b.copies, *p.stride
     cut = [phases(p, d) for d in range(2)]
+    number, taps = math.prod(len(c.phases) for c in cut), [c.taps for c in cut]
+    filled = deep if is_in_halves(p) else widths(p.dtype).filled(deep)
     rows = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
 
     before = [-c.first for c in cut]
     steps = ((1, 1), (1, 1))
     seen_channels = of_a_group(q)[0] * q.groups
     window = window_of(q, grad, batch, seen_channels, p.out_image, (*steps, before))
-    seen = Windows(q, window, (batch, *rows), taps, filled, steps if whole else None)
+    results = (batch, *rows)
+    if pixels:
+        window, results = _of_pixels(window, rows), (batch * math.prod(rows), 1, 1)
+    seen = Windows(q, window, results, taps, filled, steps if whole else None)
 
     def tap(f: Any, c: Any, at: Sequence[Any], phase: Any) -> Any:
-        return te.if_then_else(f < wide, packed[(phase, f, *at, c)], te.const(0, p.dtype))
+        if not turned:  # beyond those of a phase nothing is multiplied
+            at = [te.min(t, n - 1) for t, n in zip(at, taps, strict=True)]
+            there = te.all(phase < number, f < wide)
+            return te.if_then_else(there, filter[(phase, f, *at, c)], te.const(0, p.dtype))
+        kept, inside = tap_of_phase(p, phase, at)
+        read = filter[p.filter_place(c, f, kept[2 - p.rank :])]
+        return te.if_then_else(te.all(f < wide, c < deep, *inside), read, te.const(0, p.dtype))
 
-    right = Taps(tap, wide, filled, taps, p.dtype, whole=whole, number=number)
-    axes = [te.reduce_axis((0, n), f"r{name}") for n, name in zip(taps, "hw", strict=True)]
+    right = Taps(tap, wide, filled, taps, p.dtype, turned=turned, whole=whole, number=number)
+    axes, place = _taps_of_phases(cut, whole)
     part, rc, left_c, right_c = _channels(p, filled)
 
     def element(n: Any, y: Any, x: Any, phase: Any, f: Any) -> Any:
-        value = seen(f, (n, y, x), axes, left_c).astype(p.accumulate)
-        other = right(f, axes, right_c, phase).astype(p.accumulate)
-        return te.sum(value * other, axis=[*part, *axes, rc])
+        at, inside = place(phase)
+        value = seen(f, (n, y, x), at, left_c).astype(p.accumulate)
+        other = right(f, at, right_c, phase).astype(p.accumulate)
+        return te.sum(value * other, axis=[*part, *axes, rc], where=inside)
 
-    total = te.compute((batch, *rows, number, wide), element, name="Sums")
+    total = te.compute((*results, number, wide), element, name="Sums")
     phased = te.compute(total.shape, lambda *index: total[index].astype(p.dtype), name="Rounded")
 
     def gathered(n: Any, c: Any, at: list[Any]) -> Any:
@@ -241,17 +340,57 @@ def _phases(p: Conv, inputs: dict[str, Tensor], b: Boxed, whole: bool) -> BoxDec
             single = len(found.phases) < step
             own.append(0 if single else i % step)
             inside += [(i % step).equal(found.first_phase)] if single else []
-        read = phased[n, y // down, x // across, own[0] * len(cut[1].phases) + own[1], c]
+        phase, place = own[0] * len(cut[1].phases) + own[1], (n, y // down, x // across)
+        if pixels:
+            place = ((n * rows[0] + place[1]) * rows[1] + place[2], 0, 0)
+        read = phased[(*place, phase, c)]
         return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)) if inside else read
 
     output = Images(p.layout).compute(
         batch, wide, p.image[2 - p.rank :], gathered, "ConvDgrad"
     )  # fmt: skip
-    sums = BoxSums(total, seen.tensor, right.tensor, slices=sliced(q), whole=whole)
+    sums = BoxSums(
+        total, seen.tensor, right.tensor, turned=turned, slices=sliced(q), whole=whole,
+        windows=pixels,
+    )  # fmt: skip
     return BoxDeclaration(
         p, inputs, output, total, None, None, sums, (), b.copies, phased,
         tuple(len(c.phases) < s for c, s in zip(cut, p.stride, strict=True)),
     )  # fmt: skip
+
+
+def _taps_of_phases(
+    cut: Sequence[Phases], whole: bool
+) -> tuple[list[Any], Callable[[Any], tuple[list[Any], Any]]]:
+    """What is summed over taps, and which tap that is in a phase, and when it is one of it. Where
+    boxes are ``whole``, all taps of all phases are; else each phase has its own, one behind
+    another."""
+    if whole:
+        axes = [te.reduce_axis((0, c.taps), f"r{x}") for c, x in zip(cut, "hw", strict=True)]
+        return axes, lambda phase: (axes, None)
+    most = math.prod(max(n for _, n in c.seen) for c in cut)
+    t = te.reduce_axis((0, most), "rt")
+
+    def place(phase: Any) -> tuple[list[Any], Any]:
+        across = len(cut[1].phases)
+        (up, high), (left, wide) = (
+            [_chosen(k, [pair[j] for pair in c.seen]) for j in range(2)]
+            for c, k in zip(cut, (phase // across, phase % across), strict=True)
+        )
+        wide_or_one = te.max(wide, 1) if min(n for _, n in cut[1].seen) < 1 else wide
+        counts = {m * n for _, m in cut[0].seen for _, n in cut[1].seen}
+        inside = t < high * wide if counts != {most} else None
+        return [up + t // wide_or_one, left + t % wide_or_one], inside
+
+    return [t], place
+
+
+def _chosen(k: Any, values: Sequence[int]) -> Any:
+    """The ``k``-th of some numbers."""
+    found: Any = values[-1]
+    for n, value in reversed(list(enumerate(values[:-1]))):
+        found = found if value == found else te.if_then_else(k.equal(n), value, found)
+    return found
 
 
 def _filter(p: Conv, image: Any, grad: Any, batch: Any) -> BoxSums:
@@ -311,4 +450,4 @@ def pixels(p: Conv) -> tuple[int, int, int]:
 
 
 #: The declaration of this module, by name.
-FORMS = {"boxes": declare_boxes, "whole boxes": declare_whole_boxes}
+FORMS = {"boxes": declare_boxes, "whole boxes": declare_whole_boxes, "pixels": declare_pixels}

@@ -8,11 +8,11 @@ from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
-from tilewright.target.instructions import tma_load, wgmma
+from tilewright.target.instructions import tma_load
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_tiles import LANES, BoxProductTile, columns_of
+from tilewright.topi.pieces.box_tiles import LANES, BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 
 #: Threads of a block that copies.
@@ -21,11 +21,11 @@ _THREADS = 256
 
 def load(
     stage: Stage, reader: Stage, at: IterVar, first: int, box: Sequence[int], stages: int,
-    apart: bool = True, over: IterVar | None = None,
+    apart: bool = True, over: IterVar | None = None, windows: bool = False,
 ) -> None:  # fmt: skip
     """Copy a factor by boxes, of axes from the ``first`` on, into swizzled memory, ``stages - 1``
     iterations of a reader's loop ``at`` ahead, also from one iteration of a loop ``over`` it to the
-    next; boxes lie ``apart``, or overlap."""
+    next; boxes lie ``apart``, or overlap, or are of ``windows``."""
     stage.compute_at(reader, at)
     axes = stage.op.axis[first:]
     if apart:
@@ -36,40 +36,9 @@ def load(
     stage.swizzle(row)
     if stages > 1:
         stage.pipeline(stages, over=over)
-    stage.tensorize(axes[0], tma_load(box, kind, swizzle=row))
-
-
-def multiply(
-    sums: Stage, d: BoxDeclaration, tile: BoxProductTile, result: Sequence[IterVar], at: IterVar,
-    k: IterVar,
-) -> None:  # fmt: skip
-    """Sum products in the registers of a warpgroup: of a step ``k``, which the loop ``at`` is over,
-    for the axes of the ``result``, channels last."""
-    w, step = widths(d.problem.dtype), step_of(d)
-    own, slices = tile.of_groups, d.boxes.slices
-    for axis, extent in zip(result, (*own, tile.channels), strict=True):
-        sums.align_bounds(axis, extent)
-    *pixel, f = result
-    parts, own_columns = [], columns_of(tile.channels // slices)
-    if own_columns < tile.channels:  # groups of a row that is brought, or columns, one by one
-        group, f = sums.split(f, factor=own_columns)
-        parts = [group]
-    part, k = sums.split(k, factor=w.deep)
-    parts.append(part)
-    turned = d.boxes.turned
-    outer, _, inner = innermost(sums, pixel, own)
-    columns = list(sums.split(f, factor=8))
-    if turned:
-        columns = [*sums.split(columns[0], factor=ROW // 8), columns[1]]
-    sums.reorder(at, *parts, *outer, *inner, *columns, *sums.split(k, factor=w.chunk))
-    sums.unroll(*parts)
-    row = step * 128 // w.row
-    kind = "tf32" if d.problem.dtype == "float32" else d.problem.dtype
-    sums.tensorize(
-        outer[0],
-        wgmma(own_columns, kind, left="k", right="j" if turned else "k",
-              swizzles=(slices * row, 2 * ROW if turned else row)),
-    )  # fmt: skip
+    if windows:
+        box = (box[0], box[-1])
+    stage.tensorize(axes[0], tma_load(box, kind, swizzle=row, windows=windows))
 
 
 def bring(
@@ -78,11 +47,10 @@ def bring(
 ) -> None:  # fmt: skip
     """Copy both factors of a step of the loop ``at`` ahead of it, as :func:`load` does."""
     step = step_of(d)
-    load(boxes, sums, at, -6, (*tile.box, d.boxes.slices * step), tile.stages, over=over)
-    if d.boxes.turned:
-        load(taps, sums, at, 1, (step, ROW), tile.stages, over=over)
-    else:  # behind the phase, where there are some
-        load(taps, sums, at, -4, (tile.channels, step), tile.stages, over=over)
+    own = (*tile.box, d.boxes.slices * step)
+    load(boxes, sums, at, -6, own, tile.stages, over=over, windows=d.boxes.windows)
+    box = (step, ROW) if d.boxes.turned else (tile.channels, step)
+    load(taps, sums, at, -4, box, tile.stages, over=over)
 
 
 def step_of(d: BoxDeclaration) -> int:
@@ -96,6 +64,11 @@ def by_groups(
 ) -> IterVar:  # fmt: skip
     """Divide the results of a block among its warpgroups, of which the loop is returned; with
     ``pairs`` of channels stored at once."""
+    if tile.turned:  # neighbours of a channel are those of one thread
+        group, c = stage.split(c, factor=tile.own_channels)
+        stage.reorder(*outside, group, *pixel, c)
+        stage.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
+        return group
     parts = [stage.split(x, factor=own) for x, own in zip(pixel, tile.of_groups, strict=True)]
     stage.reorder(*outside, *(first for first, _ in parts), *(last for _, last in parts), c)
     group = stage.fuse(*(first for first, _ in parts))

@@ -15,10 +15,15 @@ from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes
 
+#: Threads of a block that adds parts, and what each adds at once.
+_THREADS, _LANES = 128, 4
+#: Parts of a result that a thread loads at once.
+_AT_ONCE = 8
+
 
 def staged(s: Schedule, d: BoxDeclaration) -> Tensor:
     """Results of a block, in shared memory."""
-    found = d.phased
+    found = d.phased if d.by_pixels is None else d.by_pixels
     if found is None:
         found = s.cache_write(d.output, "shared")
     s[found].set_scope("shared")
@@ -26,26 +31,37 @@ def staged(s: Schedule, d: BoxDeclaration) -> Tensor:
 
 
 def store(
-    out: Stage, d: BoxDeclaration, tile: BoxProductTile, one_by_one: bool = False
+    out: Stage,
+    d: BoxDeclaration,
+    tile: BoxProductTile,
+    one_by_one: bool = False,
+    alike: bool = True,
 ) -> tuple[IterVar, IterVar]:
     """Whole rows of results from shared memory; returns the loops over blocks and over the boxes
-    of each, which are one unless it computes them ``one_by_one``."""
+    of each, which are one unless it computes them ``one_by_one``. Those have the same channels and
+    phase where a block has ``alike`` ones."""
     n, c, h, w = image_axes(out, d.problem.layout)
-    sizes, axes = (*tile.box, tile.channels), [n, h, w, c]
+    sizes: tuple[int, ...] = (*tile.box, tile.channels)
+    axes = [n, h, w, c]
     phases, within = list[IterVar](), [list[IterVar]() for _ in axes]
     if d.phased is not None:
         for k, (step, alone) in enumerate(zip(d.problem.stride, d.alone, strict=True), 1):
             axes[k], phase = out.split(axes[k], factor=step)
             (within[k] if alone else phases).append(phase)
+    if d.numbered:
+        *pixel, c = axes
+        out.reorder(*pixel, *phases, *(x for more in within for x in more), c)
+        sizes, axes = (tile.images, tile.channels), [out.fuse(*pixel), c]
+        within = [[x for more in within for x in more], []]
     pairs = [out.split(a, factor=e) for a, e in zip(axes, sizes, strict=True)]
     *blocks, part = (outer for outer, _ in pairs)
     *pixel, c = (x for (_, inner), more in zip(pairs, within, strict=True) for x in (inner, *more))
     if one_by_one:
-        if len(d.problem.layout) == 2:  # rows first: beyond the last there is no second image
-            blocks.reverse()
-        out.reorder(*phases, part, *blocks, *pixel, c)
-        block, box = out.split(out.fuse(*blocks), factor=tile.boxes)
-        block = out.fuse(*phases, part, block)
+        outer = [*phases, part] if alike else []
+        loops = blocks if alike else [part, *blocks]
+        out.reorder(*outer, *loops, *pixel, c)
+        block, box = out.split(out.fuse(*loops), factor=tile.boxes)
+        block = out.fuse(*outer, block)
     else:
         out.reorder(*blocks, *phases, part, *pixel, c)
         block = box = out.fuse(*blocks, *phases, part)
@@ -55,6 +71,24 @@ def store(
     out.unroll(over_threads(out, out.fuse(*pixel, c), tile.groups))
     out.vectorize(lane)
     return block, box
+
+
+def add_parts(s: Schedule, output: Tensor, total: Tensor) -> None:
+    """Add the parts of a ``total`` in a kernel of their own, that of the ``output``."""
+    out, sums = s[output], s[total]
+    lanes = math.gcd(extent_of(out.op.axis[-1]), _LANES)
+    at, lane = out.split(out.fuse(*out.op.axis), factor=lanes)
+    at, thread = out.split(at, factor=_THREADS)
+    out.bind(at, te.thread_axis("blockIdx.x"))
+    out.bind(thread, te.thread_axis("threadIdx.x"))
+    out.vectorize(lane)
+    sums.set_scope("local")
+    sums.compute_at(out, thread)
+    (part,) = sums.op.reduce_axis
+    turn, part = sums.split(part, factor=min(_AT_ONCE, extent_of(part)))
+    sums.reorder(turn, part, *sums.op.axis)
+    sums.unroll(part)  # none of its loads waits for another
+    sums.vectorize(sums.op.axis[-1])
 
 
 def parted(d: BoxDeclaration, tile: BoxProductTile) -> tuple[Tensor, ...]:
@@ -100,7 +134,7 @@ def stage_results(
 def _extents(tile: BoxProductTile, rank: int) -> tuple[int, ...]:
     """Those of a tile along the dimensions that results have but channels."""
     images, rows, columns = tile.box
-    return {3: (images, rows, columns), 2: (images, columns), 1: (columns,)}[rank]
+    return {3: (images, rows, columns), 2: (images, columns), 1: (images,)}[rank]
 
 
 def _wide(d: BoxDeclaration) -> int:

@@ -5,25 +5,31 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tilewright.target.instructions.wgmma import has_columns
+from tilewright.topi.parameters import later
+
 #: Threads of a warpgroup, and rows of its matrix.
 LANES, ROWS = 128, 64
 
 
-def columns_of(channels: int) -> int:
-    """Columns of an instruction that a number of channels is multiplied by: the largest power of
-    two that divides them.
+def columns_of(channels: int, kind: str = "float16") -> int:
+    """Columns of an instruction that a number of channels, of a type, is multiplied by: the most
+    that divide them.
 
-    >>> columns_of(96)
-    32
+    >>> columns_of(104), columns_of(104, "int8"), columns_of(512)
+    (104, 8, 256)
     """
-    return channels & -channels
+    return next(
+        n for n in range(min(channels, 256), 0, -1) if channels % n == 0 and has_columns(n, kind)
+    )
 
 
 @dataclass(frozen=True)
 class BoxProductTile:
     """A block computes a box of ``images`` by ``rows`` by ``columns`` results, powers of two, of
     which each 64 are a warpgroup's, with ``channels`` of the result; or what one of ``splits``
-    parts of the steps adds to them, or several ``boxes`` of them one after the other."""
+    parts of the steps adds to them, or several ``boxes`` of them one after the other. Where it is
+    ``turned``, each 64 channels are a warpgroup's, and results any multiple of eight."""
 
     images: int = 2
     rows: int = 8
@@ -32,6 +38,7 @@ class BoxProductTile:
     stages: int = 3
     splits: int = 1
     boxes: int = 1
+    turned: int = later(0)
 
     @property
     def box(self) -> tuple[int, int, int]:
@@ -40,17 +47,23 @@ class BoxProductTile:
     @property
     def groups(self) -> int:
         """Warpgroups."""
-        return math.prod(self.box) // ROWS
+        return (self.channels if self.turned else math.prod(self.box)) // ROWS
 
     @property
     def of_groups(self) -> tuple[int, int, int]:
-        """The part of a box that is a warpgroup's: its outermost dimensions are shared out."""
-        left, found = self.groups, []
+        """The part of a box that is a warpgroup's: its outermost dimensions are shared out, unless
+        channels are."""
+        left, found = 1 if self.turned else self.groups, []
         for extent in self.box:
             parts = min(left, extent)
             left //= parts
             found.append(extent // parts)
         return found[0], found[1], found[2]
+
+    @property
+    def own_channels(self) -> int:
+        """Channels that are a warpgroup's."""
+        return ROWS if self.turned else self.channels
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_products import multiply, step_of
+from tilewright.topi.pieces.box_multiply import multiply
+from tilewright.topi.pieces.box_products import step_of
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.problem import Problem
 

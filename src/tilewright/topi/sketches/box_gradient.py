@@ -14,12 +14,10 @@ from tilewright.target.instructions import wgmma
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_products import copy, innermost, load
+from tilewright.topi.pieces.box_results import add_parts
 from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
-
-#: Threads of a block that adds parts.
-_THREADS = 128
 
 
 def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
@@ -31,12 +29,7 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
     if added:
         step, pixel = _steps(s[total], d)
         writer = s.rfactor(total, s[total].split(step, nparts=tile.splits)[0])
-        out = s[d.output]
-        at, thread = out.split(out.fuse(*out.op.axis), factor=_THREADS)
-        out.bind(at, te.thread_axis("blockIdx.x"))
-        out.bind(thread, te.thread_axis("threadIdx.x"))
-        s[total].set_scope("local")
-        s[total].compute_at(out, thread)
+        add_parts(s, d.output, total)
         total = s.cache_write(writer, "fragment")
     elif total is writer:
         total = s.cache_write(writer, "fragment")

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_products import bring, copy, multiply
+from tilewright.topi.pieces.box_multiply import multiply
+from tilewright.topi.pieces.box_products import bring, copy
 from tilewright.topi.pieces.box_results import share, stage_results, staged, store
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
@@ -19,14 +20,15 @@ from tilewright.topi.stages import scheduled
 
 def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
-    s = scheduled(d.output, d.sum, d.phased, *d.numbers, *d.copies)
+    s = scheduled(d.output, d.sum, d.phased, d.by_pixels, *d.numbers, *d.copies)
     copy(s, d.copies)
     part = None
     if are_apart(d.problem):
         part = s.rfactor(d.sum, steps(s[d.sum], d)[0])
     boxes, taps = (s.cache_read(t, "shared", [part or d.sum]) for t in (d.left, d.right))
     results, out = staged(s, d), s[d.output]
-    block, box = store(out, d, tile, one_by_one=tile.boxes > 1)
+    alike = bool(d.numbers) or d.phased is not None
+    block, box = store(out, d, tile, one_by_one=tile.boxes > 1, alike=alike)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
     group = stage_results(s[results], d, tile, box, out)

@@ -10,14 +10,13 @@ from __future__ import annotations
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_products import bring, by_groups, copy, multiply, step_of
+from tilewright.topi.pieces.box_multiply import multiply
+from tilewright.topi.pieces.box_products import bring, by_groups, copy, step_of
+from tilewright.topi.pieces.box_results import add_parts
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.step_sums import add_steps, are_apart
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
-
-#: Threads of a block that adds parts.
-_THREADS = 128
 
 
 def schedule_box_splits(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
@@ -31,13 +30,7 @@ def schedule_box_splits(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     part, _ = sums.split(sums.fuse(*taken, c), nparts=tile.splits)
     writer = s.rfactor(d.sum, part)
 
-    out = s[d.output]
-    at, thread = out.split(out.fuse(*out.op.axis), factor=_THREADS)
-    out.bind(at, te.thread_axis("blockIdx.x"))
-    out.bind(thread, te.thread_axis("threadIdx.x"))
-    s[d.sum].set_scope("local")
-    s[d.sum].compute_at(out, thread)
-
+    add_parts(s, d.output, d.sum)
     total, summed = s.cache_write(writer, "fragment"), None
     if are_apart(d.problem):
         summed = s.rfactor(total, s[total].op.reduce_axis[0])

@@ -10,7 +10,8 @@ from __future__ import annotations
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_products import copy, load, multiply, step_of
+from tilewright.topi.pieces.box_multiply import multiply
+from tilewright.topi.pieces.box_products import copy, load, step_of
 from tilewright.topi.pieces.box_results import (
     bring_added,
     parted,
@@ -27,7 +28,7 @@ from tilewright.topi.stages import scheduled
 def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
     added = parted(d, tile)
-    s = scheduled(d.output, d.sum, d.phased, *d.numbers, *d.copies, *added)
+    s = scheduled(d.output, d.sum, d.phased, d.by_pixels, *d.numbers, *d.copies, *added)
     copy(s, d.copies)
     part = None
     if are_apart(d.problem):
