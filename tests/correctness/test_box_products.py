@@ -387,6 +387,22 @@ def test_few_channels_and_groups_are_copied_to_fill_instructions(pass_: str) -> 
     assert (found.groups, found.multiplier) == ((4, 64) if pass_ == "wgrad" else (16, 16))
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_one_box_a_block_may_be_of_any_size(target: str) -> None:
+    """Boxes of a stem of one image end within 128 bytes, where no other would begin."""
+    p = Conv.parse(
+        (1, 3, 40, 37), (16, 3, 7, 7), 1, stride=2, padding=3, dtype="float16", layout="NHWC"
+    )
+    template = TEMPLATES["gpu.whole_boxes"]
+    found = template.tiles(p, Target.parse(target))
+    tile = next(t for t in found if t.images == 1)
+    assert tile.stages == tile.boxes == 1
+    declared = template.declare(p, tile)
+    kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+    device = target.split()[0].replace("sim", "cpu")
+    assert run(p, kernel, device=device, exact=convolution) < TOLERANCE[p.dtype]
+
+
 @pytest.mark.parametrize("change", [
     {"layout": "NCHW"}, {"dtype": "float32"}, {"pass_": "dgrad", "stride": 2, "dilation": 2},
     {"pass_": "wgrad", "multiplier": 20}, {"stride": 9},

@@ -94,9 +94,9 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                 continue
             part, boxes = math.prod(seen) * slices * of.depth, of.boxes(box)
             once = part * of.parts
-            if part % ALIGN:  # where the next part, or the next box, would begin
-                continue
             for stages in _STAGES:
+                if part % ALIGN and stages * of.parts > 1:  # where the next one would begin
+                    continue
                 shared = stages * (once + added) + filters + staged + BARRIERS
                 resident = resident_blocks(problem, rows, channels, shared)
                 if not resident:
