@@ -78,10 +78,12 @@ def test_gelu_keeps_its_digits_where_it_is_tiny(target: str, dtype: str, toleran
     np.testing.assert_allclose(y.reshape(-1), wanted, rtol=tolerance)
 
 
-@pytest.mark.parametrize(("layout", "dtype"), [("NCHW", "float32"), ("NHWC", "float16")])
+@pytest.mark.parametrize(
+    ("layout", "dtype"), [("NCHW", "float32"), ("NCHW", "float16"), ("NHWC", "float16")]
+)
 def test_images_that_windows_may_miss_are_not_copied_as_boxes(layout: str, dtype: str) -> None:
     """Windows of one row, two rows apart, above and below an image of one row: what a tile sees was
-    padding alone, of which no box could be made."""
+    padding alone, of which no box could be made, and no banded product, as no tap ever counts."""
     p = Conv.parse(
         (8, 16, 1, 8), (16, 1, 1, 2), padding=1, stride=2, dilation=(3, 2), dtype=dtype,
         layout=layout,

@@ -8,6 +8,7 @@ from itertools import product
 
 from tilewright.target.devices import COMMON_SHARED, H200, REGISTERS, STATIC_SHARED
 from tilewright.target.target import Target
+from tilewright.topi.gpu.machine import sees_nothing
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.band_cuts import Bands
 from tilewright.topi.pieces.band_tiles import (
@@ -38,6 +39,7 @@ def suits(p: Conv, types: Sequence[str] = ("float16", "bfloat16")) -> bool:
         and p.dtype in types
         and p.accumulate == "float32"
         and (p.pass_ == "forward" or (p.stride == (1, 1) and p.multiplier == 1))
+        and not sees_nothing(p)
     )
 
 
@@ -50,6 +52,7 @@ def suits_gradient(p: Conv, types: Sequence[str] = ("float16", "bfloat16")) -> b
         and p.dtype in types
         and p.accumulate == "float32"
         and p.dilation[0] == 1
+        and not sees_nothing(p)
     )
 
 
