@@ -23,7 +23,6 @@ from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupanc
 from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
-    by_pixels,
     in_boxes,
     is_in_halves,
     is_phased,
@@ -34,14 +33,12 @@ from tilewright.topi.nn.box_copies import (
     widths,
 )
 from tilewright.topi.nn.box_matmul import as_convolution
-from tilewright.topi.nn.box_windows import PIXELS, pixels
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.pieces.box_tiles import (
     LANES,
     ROWS,
-    BoxGradientTile,
     BoxProductTile,
     columns_of,
 )
@@ -49,7 +46,7 @@ from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.problem import Problem
 
 #: Channels of a tile, warpgroups of a block, and steps that are loaded ahead of the last.
-_CHANNELS, GROUPS, _STAGES = (256, 128, 64, 32, 16, 8), (2, 1, 4, 3), (3, 4, 2)
+CHANNELS, GROUPS, STAGES = (256, 128, 64, 32, 16, 8), (2, 1, 4, 3), (3, 4, 2)
 #: Channels of which those of a tile are a multiple, and tiles that may divide those of a result.
 _LEAST, _FEW_PARTS = 8, 12
 #: Results of which those of a tile whose channels are rows are a multiple.
@@ -69,14 +66,9 @@ _ADDING = 2.0
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
 #: moves.
 _PART, _SUMMED = 0.15, 0.25
-#: The same where pixels are summed in parts: a launch, a part, and of what is moved what memory
-#: moves.
-_SUM, _SUM_PART, _SUM_MOVED = 0.1, 0.025, 1.4
 #: Microseconds that a box gains which a block computes behind another, shared by the blocks of an
 #: SM, and the stages from which on it gains any.
 _BEHIND, _AHEAD = 0.68, 3
-#: Blocks for each SM beyond which a sum in more parts gains nothing.
-_CROWD = 8
 #: Of the cache, what is read at once by several SMs counts less, in gradients by the filter not as
 #: much less; of memory, what the cache still has.
 _SHARED_READS, _FILTER_READS, _KEPT = 2.66, 1.78, 1.07
@@ -97,10 +89,10 @@ _KINDS = {
     **{f"{x}, {pass_}": "float32" for x in ("tf32", "tf32x3") for pass_ in ("forward", "dgrad")},
 }  # fmt: skip
 #: How many tiles are worth trying.
-_MOST = 40
+MOST = 40
 
 
-def _convolution(p: Problem) -> Conv | None:
+def convolution_of(p: Problem) -> Conv | None:
     """The convolution whose tiles a problem has: itself, or that of a product of matrices."""
     if isinstance(p, Gemm):
         return as_convolution(p)
@@ -109,7 +101,7 @@ def _convolution(p: Problem) -> Conv | None:
 
 def suited(problem: Problem) -> Conv | None:
     """The convolution of a problem that :func:`suits`, as boxes compute it."""
-    p = _convolution(problem)
+    p = convolution_of(problem)
     if p is None or p.is_depthwise or not p.channels_last:
         return None
     kind = f"{p.precision}, {p.pass_}" if p.dtype == "float32" else p.dtype
@@ -137,12 +129,6 @@ def suits_products(problem: Problem) -> bool:
     """Whether rows of the product are pixels."""
     p = suited(problem)
     return p is not None and p.pass_ != "wgrad"
-
-
-def suits_gradient(problem: Problem) -> bool:
-    """Whether pixels are what is summed."""
-    p = suited(problem)
-    return p is not None and p.pass_ == "wgrad"
 
 
 def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
@@ -197,7 +183,7 @@ def has_windows(problem: Problem) -> bool:
 
 
 def best_of(found: dict[BoxProductTile, float]) -> list[BoxProductTile]:
-    return sorted(found, key=lambda tile: found[tile])[:_MOST]
+    return sorted(found, key=lambda tile: found[tile])[:MOST]
 
 
 @dataclass(frozen=True)
@@ -279,14 +265,14 @@ def _product_tiles(
     ]
     if of.extents[1:] == (1, 1) and slices == 1 and not split and not are_apart(p):
         shapes += _turned(p, of.extents[0])
-    for (rows, channels, box, turned), stages in product(shapes, _STAGES):
+    for (rows, channels, box, turned), stages in product(shapes, STAGES):
         a_step = (rows * slices + channels) * of.depth
         shared = stages * a_step + BARRIERS
         if not split:
             shared += of.staged(problem, rows, channels)
         sides = (channels, rows) if turned else (rows, channels)
         time = functools.partial(
-            _time, problem, *sides, of.depth, stages=stages, shared=shared, slices=slices
+            time_of, problem, *sides, of.depth, stages=stages, shared=shared, slices=slices
         )
         tiles = of.boxes(box) * -(-wide // channels)
         tile = BoxProductTile(*box, channels, stages, turned=int(turned))
@@ -356,16 +342,16 @@ def channels_of(p: Conv) -> list[int]:
     if slices > 1:
         return [slices * made]
     least = ROW if is_turned(p) else 1
-    most = next((c for c in reversed(_CHANNELS) if c >= wide), _CHANNELS[0])
+    most = next((c for c in reversed(CHANNELS) if c >= wide), CHANNELS[0])
     found = [
-        c for c in _CHANNELS
+        c for c in CHANNELS
         if least <= c <= max(most, least) and (p.groups == 1 or made % c == 0)
     ]  # fmt: skip
     if p.groups > 1 or p.pass_ != "forward":
         return found
     # Those of which a few tiles have all, and hardly more.
     even = (-(-wide // (parts * _LEAST)) * _LEAST for parts in range(1, _FEW_PARTS + 1))
-    return [*found, *(c for c in dict.fromkeys(even) if c < _CHANNELS[0] and c & (c - 1))]
+    return [*found, *(c for c in dict.fromkeys(even) if c < CHANNELS[0] and c & (c - 1))]
 
 
 def _parts(steps: int, blocks: int) -> list[int]:
@@ -393,55 +379,7 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, int, int]]:
     return [box for _, _, box in sorted(found)[:2] if not of.is_less(box)]
 
 
-def gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
-    """For :func:`~tilewright.topi.sketches.box_gradient.schedule_box_gradient`."""
-    found = _gradient_tiles(problem)
-    return sorted(found, key=lambda tile: found[tile])[:_MOST]
-
-
-@functools.lru_cache(maxsize=64)
-def _gradient_tiles(problem: Problem) -> dict[BoxGradientTile, float]:
-    """Tiles, and what they are predicted to take."""
-    p = suited(problem)
-    assert p is not None
-    conv = _convolution(problem)
-    # Of groups that are joined and images that are copied uneven parts took up to a third longer.
-    even = conv is not None and p != by_pixels(conv)
-    own = p.channels // p.groups
-    extents = (p.batch, *p.out_image)
-    steps = math.prod(-(-e // n) for e, n in zip(extents, pixels(p), strict=True))
-    taps, found = math.prod(p.kernel), dict[BoxGradientTile, float]()
-    for groups, channels, stages in product(GROUPS, _CHANNELS, _STAGES):
-        filters = groups * ROWS
-        few = filters > max(ROWS, p.out_channels) or channels > max(ROW, own)
-        if few or channels < ROW or (p.groups > 1 and p.multiplier % filters):
-            continue
-        tiles = taps * -(-p.out_channels // filters) * -(-own // channels)
-        shared = 2 * stages * (filters + channels) * PIXELS + BARRIERS
-        for splits in _pixel_parts(steps, tiles, even):
-            size, own_steps = 4 if splits > 1 else 2, -(-steps // splits)
-            brought = own_steps * (filters + channels) * 2 * PIXELS
-            cost = _time(problem, filters, channels, 2 * PIXELS, own_steps, tiles * splits,
-                         stages, shared, size, brought)  # fmt: skip
-            if cost is not None:
-                moved = 4 * splits * p.out_channels * own * taps
-                if splits > 1:
-                    cost += _SUM + _SUM_PART * splits + _SUM_MOVED * moved / MEMORY
-                found[BoxGradientTile(filters, channels, stages, splits)] = cost
-    return found
-
-
-def _pixel_parts(steps: int, tiles: int, even: bool) -> list[int]:
-    """In how many parts pixels may be summed: in one, or so that each SM has up to as many blocks,
-    and in no fewer that have as many steps at most; or those that are ``even``."""
-    if even:
-        most = max(1, _CROWD * MACHINE.sms // tiles)
-        return [n for n in range(1, min(steps, most) + 1) if steps % n == 0]
-    each = {-(-steps // max(1, n * MACHINE.sms // tiles)) for n in range(1, _CROWD + 1)}
-    return sorted({1, *(-(-steps // own) for own in each)})
-
-
-def _time(
+def time_of(
     p: Problem, rows: int, columns: int, step: int, steps: float, blocks: int, stages: int,
     shared: int, size: float, brought: float, slices: int = 1,
 ) -> float | None:  # fmt: skip

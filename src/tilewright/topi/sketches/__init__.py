@@ -12,6 +12,7 @@ from tilewright.topi.cpu.matrix_tiles import band_price, band_tiles
 from tilewright.topi.cpu.matrix_tiles import suits as is_matrix_tiles
 from tilewright.topi.cpu.winograd_tiles import suits as is_winograd
 from tilewright.topi.cpu.winograd_tiles import winograd_price, winograd_tiles
+from tilewright.topi.gpu import box_gradient_tiles as gradients
 from tilewright.topi.gpu import box_products as boxes
 from tilewright.topi.gpu import programs
 from tilewright.topi.gpu.attention_tiles import attention_mma_tiles
@@ -89,7 +90,7 @@ SKETCHES = (
              boxes.product_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_products,
              arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int")),
     Template("gpu.box_gradient", BoxGradientTile, schedule_box_gradient, (), None, True,
-             boxes.gradient_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_gradient,
+             gradients.gradient_tiles, ("cuda", "sim"), shared=True, where=gradients.suits_gradient,
              arch="sm_90a", matrices=True, form="boxes", operators=()),
     Template("gpu.attention", AttentionMmaTile, schedule_attention_mma, (), None, True,
              attention_mma_tiles, ("cuda", "sim"), shared=True, where=suits_attention, least=80,
