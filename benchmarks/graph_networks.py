@@ -345,7 +345,8 @@ def main() -> None:
                 traceback.print_exc()
                 rows.append({"model": name, "batch": batch, "failed": str(error)[:300]})
             print(rows[-1], flush=True)
-            found = {"environment": measure.environment("torch", "onnx"), "rows": rows}
+            where = measure.environment("torch", "onnx", gpu=options.device == "cuda")
+            found = {"environment": where, "rows": rows}
             narrow = options.dtype == "int8" or (label == "cpu" and options.dtype != "float32")
             what = "graph_networks" + f"_{options.dtype}" * narrow
             path = measure.save(f"{label}_{what}", found, options.out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -203,14 +204,19 @@ def onnx_networks(results: Results) -> Iterator[dict[str, str]]:
     """Networks from ONNX files, by batch; those that were not right count as missing."""
     device = results["environment"]["device"]
     place = "" if "NVIDIA" in device else f"{processor_of(device)}: "
-    for column, beside in (("PyTorch / ours", ""), ("torch.compile / ours", ", `torch.compile`")):
+    columns = {
+        "PyTorch / ours": peer_of(results),
+        "torch.compile / ours": f"{peer_of(results)}, `torch.compile`",
+        "ONNX Runtime / ours": "ONNX Runtime",
+    }
+    threads = re.search(r"--threads (\d+)", results["environment"]["command"])
+    on = f", {threads[1]} thread" + "s" * (threads[1] != "1") if threads else ""
+    for column, peer in columns.items():
         rows = [row for row in results["rows"] if column in row]
         for what, found in split_by(rows, lambda r: f"{r['dtype']}, batch {r['batch']}").items():
             names = ", ".join(row["model"] for row in found)
-            what = f"{place}{names}, {what}, `tilewright.load`"
-            yield line(
-                what, ratios_of(found, column), peer_of(results) + beside, "graph_networks.py"
-            )
+            what = f"{place}{names}, {what}{on}, `tilewright.load`"
+            yield line(what, ratios_of(found, column), peer, "graph_networks.py")
 
 
 def compiled_training(results: Results) -> Iterator[dict[str, str]]:
