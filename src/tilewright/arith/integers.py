@@ -96,10 +96,10 @@ def _join_remainder(
                 if floormod(az, y, c, a.dtype).terms == {atom: 1}:
                     found = form.without(atom).without(other).combine(1, y, k)
                     return _cheaper(az, found, form, _cost(y))
-    inner = next(iter(x.terms)) if list(x.terms.values()) == [1] else a
+    inner, more = (next(iter(x.terms)), x.const) if list(x.terms.values()) == [1] else (a, 0)
     match inner:
         case E.FloorDiv(b, IntImm(_, d)) if k % d == 0:
-            y = az.affine(b) + x.const * d  # whose quotient is x
+            y = az.affine(b) + more * d  # whose quotient is x
             low = floormod(az, y, d, a.dtype)
             if low.terms and _contains(form, low, k // d):
                 found = form.without(atom).combine(1, low, -(k // d))
