@@ -91,7 +91,8 @@ _ERFC_ROUNDED = """static __device__ __forceinline__ float erfc_rounded(float x)
 #: ``max(x, 0) - z * T(z)`` with z = abs(x) and T(z) = erfc(z / sqrt(2)) / 2, of which the logarithm
 #: is nearly a parabola: 2**q with q the polynomial of degree 7 whose error is least where results
 #: of the type are not 0: within 2**-17 for z to 5.75, and 2**-11 for z to 12.8. Beyond, it falls,
-#: as its last coefficient is negative. Of infinity z is finite, so that z * 0 is a number.
+#: as its last coefficient is negative. Of +inf z is 16, so that z * 0 is a number; of -inf it is
+#: infinite, and the result NaN, as that of ``x * 0.5 * erfc(..)`` is.
 _GELU = """static __device__ __forceinline__ float {name}(float x) {{
   const float z = fmaxf(-x, fminf(x, 16.0f));
   float q = fmaf({first}f, z, {second}f);

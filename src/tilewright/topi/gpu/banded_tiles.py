@@ -101,14 +101,19 @@ def warp_tiles(p: Conv, target: Target) -> list[WarpTile]:
     return [tile for _, tile in sorted(_warp_guesses(p, limit), key=lambda pair: pair[0])]
 
 
-def _warp_guesses(p: Conv, limit: int) -> Iterator[tuple[float, WarpTile]]:
-    """Tiles, with how slow they are predicted to be."""
+def warp_shapes(p: Conv) -> Iterator[tuple[int, int, int]]:
+    """Columns, rows and sixteens of images of tiles that are not mostly beyond the results."""
     height, width = p.result_image
     for columns, rows, images in product((16, 32, 64), (1, 2, 4, 8), (1, 2)):
         if columns >= 2 * max(16, width) or rows >= 2 * height:
             continue
-        if images > max(1, -(-p.batch // ROWS)):
-            continue
+        if images <= max(1, -(-p.batch // ROWS)):
+            yield columns, rows, images
+
+
+def _warp_guesses(p: Conv, limit: int) -> Iterator[tuple[float, WarpTile]]:
+    """Tiles, with how slow they are predicted to be."""
+    for columns, rows, images in warp_shapes(p):
         cut = Bands(p, ROWS * images, rows, columns)
         size = cut.matrix_bytes
         if size > limit:

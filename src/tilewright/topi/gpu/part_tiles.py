@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from tilewright.target.devices import STATIC_SHARED
-from tilewright.topi.gpu.banded_tiles import suits, suits_gradient
+from tilewright.topi.gpu.banded_tiles import suits, suits_gradient, warp_shapes
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.band_cuts import Bands
 from tilewright.topi.pieces.band_tiles import ROWS, GradientTile, RowTile, WarpTile
@@ -64,12 +64,7 @@ def _cuts(p: Conv, height: int, width: int) -> Iterator[tuple[int, int, Bands, i
 
 def image_guesses(p: Conv) -> Iterator[tuple[float, WarpTile]]:
     """Tiles that fit, with how slow they are predicted to be."""
-    height, width = p.result_image
-    for columns, rows, images in product((16, 32, 64), (1, 2, 4, 8), (1, 2)):
-        if columns >= 2 * max(16, width) or rows >= 2 * height:
-            continue
-        if images > max(1, -(-p.batch // ROWS)):
-            continue
+    for columns, rows, images in warp_shapes(p):
         cut = Bands(p, ROWS * images, rows, columns)
         down, across = cut.tiles
         products = down * across * cut.steps * cut.products * rows
