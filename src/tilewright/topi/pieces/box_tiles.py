@@ -29,7 +29,10 @@ class BoxProductTile:
     """A block computes a box of ``images`` by ``rows`` by ``columns`` results, powers of two, of
     which each 64 are a warpgroup's, with ``channels`` of the result; or what one of ``splits``
     parts of the steps adds to them, or several ``boxes`` of them one after the other. Where it is
-    ``turned``, each 64 channels are a warpgroup's, and results any multiple of eight."""
+    ``turned``, each 64 channels are a warpgroup's, and results any multiple of eight.
+
+    Blocks of a cluster have the same box and other channels, so many as ``boxes_to`` says, or the
+    same channels and other boxes (``filters_to``): what they share is copied to all at once."""
 
     images: int = 2
     rows: int = 8
@@ -39,6 +42,8 @@ class BoxProductTile:
     splits: int = 1
     boxes: int = 1
     turned: int = later(0)
+    boxes_to: int = later(1)
+    filters_to: int = later(1)
 
     @property
     def box(self) -> tuple[int, int, int]:
@@ -69,9 +74,12 @@ class BoxProductTile:
 @dataclass(frozen=True)
 class BoxGradientTile:
     """A block computes ``filters`` by ``channels`` of a tap, from one of ``splits`` parts of the
-    pixels; each 64 filters are a warpgroup's."""
+    pixels; each 64 filters are a warpgroup's. Blocks of a cluster share what they need of dy, so
+    many as ``dy_to`` says, or of x (``x_to``)."""
 
     filters: int = 128
     channels: int = 128
     stages: int = 3
     splits: int = 1
+    dy_to: int = later(1)
+    x_to: int = later(1)
