@@ -31,8 +31,8 @@ class BoxProductTile:
     parts of the steps adds to them, or several ``boxes`` of them one after the other. Where it is
     ``turned``, each 64 channels are a warpgroup's, and results any multiple of eight.
 
-    Blocks of a cluster have the same box and other channels, so many as ``boxes_to`` says, or the
-    same channels and other boxes (``filters_to``): what they share is copied to all at once."""
+    A cluster is ``boxes_to`` blocks with the same box and other channels, or ``filters_to`` with
+    the same channels and other boxes: what they share is copied to all at once."""
 
     images: int = 2
     rows: int = 8
@@ -74,8 +74,8 @@ class BoxProductTile:
 @dataclass(frozen=True)
 class BoxGradientTile:
     """A block computes ``filters`` by ``channels`` of a tap, from one of ``splits`` parts of the
-    pixels; each 64 filters are a warpgroup's. Blocks of a cluster share what they need of dy, so
-    many as ``dy_to`` says, or of x (``x_to``)."""
+    pixels; each 64 filters are a warpgroup's. Of a cluster, ``dy_to``
+    blocks share what they need of dy, or ``x_to`` of x."""
 
     filters: int = 128
     channels: int = 128
