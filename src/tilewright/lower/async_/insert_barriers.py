@@ -67,7 +67,7 @@ def insert_barriers(func: Func) -> Func:
         kernel = collect(func)
         if all(access.buffer.scope in ("local", "fragment") for access in kernel.accesses):
             return func
-        before = _outside(kernel)
+        before = _outside(kernel) if kernel.cluster > 1 else None
         if before is None:
             choice = _Choice(kernel)
             obstacle = choice.make()
@@ -80,7 +80,7 @@ def insert_barriers(func: Func) -> Func:
 
 def _outside(kernel: Kernel) -> frozenset[Node] | None:
     """Places with which barriers that free copies have nothing else to keep apart, so that they can
-    be split: outside of the loops that those are in, where threads meet less often. None where
+    be split, as blocks of a cluster need it: outside of the loops that those are in. None where
     there are no such places."""
     loops = {
         next((x for x in reversed(barrier.node.ancestors) if isinstance(x.stmt, For)), None)

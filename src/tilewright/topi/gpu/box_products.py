@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -51,13 +52,9 @@ CHANNELS, GROUPS, STAGES = (256, 128, 64, 32, 16, 8), (2, 1, 4, 3), (3, 4, 2)
 _LEAST, _FEW_PARTS = 8, 12
 #: Results of which those of a tile whose channels are rows are a multiple.
 _COLUMNS = 16
-#: Times that products take as long as they could; more of it for each 64 columns that a tile has
-#: fewer of, since the same rows are read again.
-_PRODUCTS, _NARROW = 0.76, 42.0
-#: What a step waits for its boxes, if none were loaded ahead, and a block for its first, in
-#: microseconds; bytes of results that an SM stores in one, and how many times that takes where
-#: channels are rows, whose threads have no two neighbours of them.
-_WAIT, _BEGIN, _STORED, _TURNED = 0.4, 1.05, 49_500, 1.4
+#: How many times as long it takes a thread whose channels are rows, and that has no two neighbours
+#: of them, to store results.
+_TURNED = 1.4
 #: What a block waits besides, in microseconds: for the numbers of its channels, before its first
 #: step, and for what is added to its results, after the last.
 _NUMBERS, _ADDED = 1.4, 3.5
@@ -69,9 +66,6 @@ _PART, _SUMMED = 0.15, 0.25
 #: Microseconds that a box gains which a block computes behind another, shared by the blocks of an
 #: SM, and the stages from which on it gains any.
 _BEHIND, _AHEAD = 0.68, 3
-#: Of the cache, what is read at once by several SMs counts less, in gradients by the filter not as
-#: much less; of memory, what the cache still has.
-_SHARED_READS, _FILTER_READS, _KEPT = 2.66, 1.78, 1.07
 #: How many times as long phases of unequal taps take together as equal ones.
 _UNEVEN = 1.36
 #: The same of instructions that multiply slices of rows, which are short.
@@ -88,8 +82,40 @@ _KINDS = {
     "float8_e4m3fn": "float32", "float8_e5m2": "float32",
     **{f"{x}, {pass_}": "float32" for x in ("tf32", "tf32x3") for pass_ in ("forward", "dgrad")},
 }  # fmt: skip
+#: Blocks of a cluster: four took twice as long as two, of whatever layer.
+PAIR = 2
 #: How many tiles are worth trying.
 MOST = 40
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What steps and blocks take.
+
+    Parameters
+    ----------
+    products, narrow, cluster : how many times as long products take as they could; more of it for
+        each column fewer than one, since the same rows are read again, and in a cluster.
+    begin, wait : microseconds that a block waits for its first step, and a step for its boxes if
+        none were loaded ahead.
+    stored : bytes of results that an SM stores in a microsecond.
+    reads, kept : how many times as much the cache moves of what several SMs read, and memory of
+        what the cache still has.
+    """
+
+    products: float
+    narrow: float
+    cluster: float
+    begin: float
+    wait: float
+    stored: float
+    reads: float
+    kept: float
+
+
+#: Those of results, and of gradients by the filter.
+_RESULTS = Rates(0.76, 42.0, 0.0, 1.05, 0.4, 49_500, 2.66, 1.07)
+_PIXELS_ARE_SUMMED = Rates(0.76, 42.0, 0.0, 1.05, 0.4, 49_500, 1.78, 1.07)
 
 
 def convolution_of(p: Problem) -> Conv | None:
@@ -139,6 +165,19 @@ def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
 def split_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     """For :func:`~tilewright.topi.sketches.box_splits.schedule_box_splits`."""
     return best_of(_product_tiles(problem, split=True))
+
+
+def window_split_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
+    """For the same where tiles have results that follow one another, over rows and images."""
+    return best_of(_product_tiles(problem, split=True, windows=True))
+
+
+def suits_window_splits(problem: Problem) -> bool:
+    """Whether such tiles, in parts, are predicted to be faster."""
+    p = suited(problem)
+    if p is None or not has_windows(problem) or is_phased(p):
+        return False
+    return is_sooner(_product_tiles(problem, split=True, windows=True), problem)
 
 
 def suits_splits(problem: Problem) -> bool:
@@ -263,50 +302,68 @@ def _product_tiles(
         for rows in [ROWS * groups]
         for box in boxes[groups]
     ]
-    if of.extents[1:] == (1, 1) and slices == 1 and not split and not are_apart(p):
-        shapes += _turned(p, of.extents[0])
+    if of.extents[1:] == (1, 1) and slices == 1 and not are_apart(p):
+        shapes += _turned(p, of.extents[0], split)
     for (rows, channels, box, turned), stages in product(shapes, STAGES):
         a_step = (rows * slices + channels) * of.depth
         shared = stages * a_step + BARRIERS
         if not split:
             shared += of.staged(problem, rows, channels)
         sides = (channels, rows) if turned else (rows, channels)
+        resident = resident_blocks(problem, *sides, shared)
+        if not resident:
+            continue
         time = functools.partial(
-            time_of, problem, *sides, of.depth, stages=stages, shared=shared, slices=slices
+            time_of, problem, *sides, of.depth, stages=stages, resident=resident, slices=slices
         )
         tiles = of.boxes(box) * -(-wide // channels)
-        tile = BoxProductTile(*box, channels, stages, turned=int(turned))
         for splits in _parts(steps, tiles) if split else []:
             own: float = steps // splits
             cost = time(own, tiles * splits, size=of.stored, brought=own * a_step)
-            if cost is not None:
-                moved = 4 * (splits + 1) * math.prod(of.extents) * wide
-                cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
-                found[replace(tile, splits=splits)] = cost
+            moved = 4 * (splits + 1) * math.prod(of.extents) * wide
+            cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
+            found[BoxProductTile(*box, channels, stages, splits, 1, int(turned))] = cost
         if split:
             continue
         own = of.mean * of.parts
         stored, uneven = of.stored * (_TURNED if turned else 1), _UNEVEN if of.phases > 1 else 1
-        cost = time(own * uneven, tiles * of.phases, size=stored, brought=own * a_step)
-        if cost is None:
-            continue
-        found[tile] = cost
-        resident = resident_blocks(problem, *sides, shared)
-        if stages < _AHEAD or _reads_results(problem) or of.phases > 1:
-            continue
-        slots = MACHINE.sms * resident
-        if alike:
-            each = _behind_one_another(of.boxes(box), tiles, slots)
-        else:
-            each = -(-tiles // slots)
-        gain = _BEHIND * (each - 1) / resident
-        found[replace(tile, boxes=each)] = cost - gain
+        # Of other groups, blocks have other boxes.
+        parts = -(-wide // channels) if p.groups == 1 else of_a_group(p)[1] // channels
+        for boxes_to, filters_to in clusters(parts, of.boxes(box)):
+            brought = own * (rows * slices / boxes_to + channels / filters_to) * of.depth
+            cluster, each = boxes_to * filters_to, 1
+            cost = time(
+                own * uneven, tiles * of.phases, size=stored, brought=brought, cluster=cluster
+            )
+            tile = (*box, channels, stages, 1), (int(turned), boxes_to, filters_to)
+            found[BoxProductTile(*tile[0], each, *tile[1])] = cost
+            if stages < _AHEAD or _reads_results(problem) or of.phases > 1:
+                continue
+            slots = MACHINE.sms * resident // cluster
+            if alike:
+                each = _behind_one_another(of.boxes(box) // filters_to, tiles // cluster, slots)
+            else:
+                each = -(-tiles // cluster // slots)
+            gain = _BEHIND * (each - 1) / resident
+            found[BoxProductTile(*tile[0], each, *tile[1])] = cost - gain
     return found
 
 
-def _turned(p: Conv, results: int) -> list[tuple[int, int, tuple[int, int, int], bool]]:
+def clusters(parts: int, boxes: int) -> Iterator[tuple[int, int]]:
+    """How many blocks may share a box, or a filter, of as many tiles along each."""
+    yield 1, 1
+    if parts % PAIR == 0:
+        yield PAIR, 1
+    if boxes % PAIR == 0:
+        yield 1, PAIR
+
+
+def _turned(
+    p: Conv, results: int, split: bool
+) -> list[tuple[int, int, tuple[int, int, int], bool]]:
     """Tiles whose channels are rows of instructions: as many results as let each SM, or each of two
-    blocks of it, have up to some of them, channels and the box."""
+    blocks of it, have up to some of them, or, if they are ``split``, each tile some SMs; channels
+    and the box."""
     found = []
     for groups in GROUPS:
         channels = groups * ROWS
@@ -314,7 +371,9 @@ def _turned(p: Conv, results: int) -> list[tuple[int, int, tuple[int, int, int],
             continue
         parts = -(-p.result_channels // channels)
         for number in range(1, _FEW_PARTS + 1):
-            tiles = max(1, number * MACHINE.sms // parts)
+            tiles = max(
+                1, MACHINE.sms // (number * parts) if split else number * MACHINE.sms // parts
+            )
             own = -(-results // (tiles * _COLUMNS)) * _COLUMNS
             if ROWS <= own <= LARGEST:
                 found.append((own, channels, (own, 1, 1), True))
@@ -381,24 +440,22 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, int, int]]:
 
 def time_of(
     p: Problem, rows: int, columns: int, step: int, steps: float, blocks: int, stages: int,
-    shared: int, size: float, brought: float, slices: int = 1,
-) -> float | None:  # fmt: skip
+    resident: int, size: float, brought: float, slices: int = 1, cluster: int = 1,
+) -> float:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
     bytes each, of factors of which they bring ``brought`` bytes, and store results of ``size``
     bytes; None where no SM holds one. Of ``slices`` of the rows, each multiplies its part of the
     columns."""
-    resident = resident_blocks(p, rows, columns, shared)
-    if not resident:
-        return None
-    narrow = _NARROW / columns_of(columns // slices, p.dtype)
-    rate = 2 * MACHINE.products * MACHINE.clock / (_PRODUCTS + narrow)
-    alone = steps * rows * columns * step / rate + rows * columns * size / _STORED
+    r = _PIXELS_ARE_SUMMED if p.pass_ == "wgrad" else _RESULTS
+    times = r.products + r.narrow / columns_of(columns // slices, p.dtype)
+    times += r.cluster * (cluster > 1)
+    rate = 2 * MACHINE.products * MACHINE.clock / times
+    alone = steps * rows * columns * step / rate + rows * columns * size / r.stored
     alone += arithmetic(p, rows, columns, resident)
-    shared_reads = _FILTER_READS if p.pass_ == "wgrad" else _SHARED_READS
-    cache = blocks * brought / (shared_reads * CACHE)
-    memory = p.bytes / (_KEPT * MEMORY)
+    cache = blocks * brought / (r.reads * CACHE)
+    memory = p.bytes / (r.kept * MEMORY)
     waves = blocks / (MACHINE.sms * resident)
-    begin = _BEGIN + steps * _WAIT / max(1, stages - 1)
+    begin = r.begin + steps * r.wait / max(1, stages - 1)
     shapes = {shape for step in p.epilogue for _, shape in step.tensors}
     begin += _NUMBERS * ("channel" in shapes) + _ADDED * ("output" in shapes)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
