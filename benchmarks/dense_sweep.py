@@ -31,7 +31,10 @@ def tiles(p, most):
                       for t, c in bp._product_tiles(p, split=False, windows=True).items()}
         if not bp.is_phased(p):
             found |= {("gpu.box_splits", t): c for t, c in bp._product_tiles(p, split=True).items()}
+            if bp.has_windows(p):
+                found |= {("gpu.window_splits", t): c for t, c in bp._product_tiles(p, split=True, windows=True).items()}
         found |= {("gpu.whole_boxes", t): c for t, c in wb._tiles(p).items()}
+    found = {k: c for k, c in found.items() if max(v for f, v in vars(k[1]).items() if f.endswith("_to")) == 1}
     seen, out = {}, []
     for (name, t), c in sorted(found.items(), key=lambda x: x[1]):
         key = (name, t.filters, t.channels) if p.pass_ == "wgrad" else (name, t.box, t.channels)
@@ -65,26 +68,43 @@ def ahead(job):
 
 
 def clustered(p, found, most):
-    """Variants of tiles with clusters."""
+    """Variants of tiles with clusters of two."""
     out = []
+    of = bp.Sizes.of(bp.suited(p), p.result_dtype) if p.pass_ != "wgrad" else None
     for name, t, c in found:
-        if name in ("gpu.box_splits", "gpu.whole_boxes"):
+        if "splits" in name or "whole" in name:
             continue
         if p.pass_ == "wgrad":
-            fields = [("dy_to", n) for n in (2, 4)] + [("x_to", n) for n in (2, 4)]
-        else:
-            fields = [("boxes_to", n) for n in (2, 4)] + [("filters_to", 2)]
-        for field, n in fields:
-            tile = replace(t, **{field: n})
-            try:
-                d = TEMPLATES[name].declare(p, tile)
-                TEMPLATES[name].schedule(d, tile)
-            except ScheduleError:
-                continue
-            out.append((name, tile, 0.0))
-            if len(out) == most:
-                return out
-    return out
+            if -(-p.channels // t.channels) % 2 == 0:
+                out.append((name, replace(t, dy_to=2), 0.0))
+            if -(-p.out_channels // t.filters) % 2 == 0:
+                out.append((name, replace(t, x_to=2), 0.0))
+            continue
+        o = replace(of, extents=(math.prod(of.extents), 1, 1)) if "window" in name else of
+        if -(-p.result_channels // t.channels) % 2 == 0:
+            out.append((name, replace(t, boxes_to=2), 0.0))
+        if o.boxes(t.box) % 2 == 0:
+            out.append((name, replace(t, filters_to=2), 0.0))
+    return out[:most]
+
+
+def chosen(most):
+    jobs = {}
+    for a in FIRST + WG + BATCH1 + LINEAR + REST:
+        p = conv(a)
+        base = tiles(p, 5 if a in BATCH1 else most)
+        more = []
+        if p.pass_ == "wgrad":
+            more = [("gpu.box_gradient", t, c) for t, c in bg._gradient_tiles(p).items()
+                    if (t.filters, t.channels) in ((128, 256), (256, 128), (128, 128), (192, 128), (64, 256)) and t.stages == 4 and t.dy_to * t.x_to == 1 and t.splits <= (8 if a in WG[:6] else 0)]
+        elif not bp.is_phased(p) and a not in BATCH1 and len(a) > 4 and a[4] <= 14:
+            for name, w in (("gpu.window_splits", True), ("gpu.box_splits", False)):
+                if not w or bp.has_windows(p):
+                    f = bp._product_tiles(p, split=True, windows=w)
+                    more += [(name, t, f[t]) for t in sorted((t for t in f if t.boxes_to * t.filters_to == 1), key=f.get)[:5 if a in FIRST else 2]]
+        more += clustered(p, base, 0 if a in BATCH1 else 5 if len(a) > 4 else 4)
+        jobs[a] = base + [x for x in more if x not in base]
+    return jobs
 
 
 def old(job):
@@ -106,41 +126,37 @@ def old(job):
 
 
 CACHE = os.environ["TILEWRIGHT_CACHE"]
-BAD = [ # noqa
-    (2048, 512, 1, 1, 7, "forward", 64), (512, 2048, 1, 1, 7, "dgrad", 64), (512, 512, 3, 1, 7, "forward", 64),
-    (512, 512, 3, 1, 7, "dgrad", 64), (512, 2048, 1, 1, 7, "forward", 64), (512, 512, 3, 2, 14, "dgrad", 64),
-    (512, 2048, 1, 1, 7, "wgrad", 64), (2048, 512, 1, 1, 7, "wgrad", 64), (512, 512, 3, 1, 7, "wgrad", 64),
-    (512, 512, 3, 2, 14, "wgrad", 64), (1024, 2048, 1, 2, 14, "wgrad", 64), (256, 1024, 1, 1, 14, "wgrad", 64),
-    (1024, 512, 1, 1, 14, "wgrad", 64), (256, 128, 1, 1, 56, "wgrad", 64), (256, 64, 1, 1, 56, "wgrad", 64),
-    (128, 512, 1, 1, 28, "wgrad", 64), (256, 128, 1, 1, 56, "dgrad", 64), (512, 256, 1, 1, 28, "dgrad", 64),
-    (128, 128, 3, 2, 56, "dgrad", 64), (256, 256, 3, 2, 28, "dgrad", 64), (256, 1024, 1, 1, 14, "dgrad", 64),
-    (512, 128, 1, 1, 28, "dgrad", 64), (2048, 512, 1, 1, 7, "dgrad", 64), (128, 512, 1, 1, 28, "dgrad", 64),
-    (1024, 512, 1, 1, 14, "dgrad", 64), (1024, 256, 1, 1, 14, "dgrad", 64),
-    (256, 128, 1, 1, 56, "forward", 64), (256, 512, 1, 2, 56, "forward", 64), (512, 256, 1, 1, 28, "forward", 64),
-    (1024, 256, 1, 1, 14, "forward", 64), (1024, 512, 1, 1, 14, "forward", 64), (256, 1024, 1, 1, 14, "forward", 64),
-    (512, 512, 3, 2, 14, "forward", 64), (128, 512, 1, 1, 28, "forward", 64), (64, 256, 1, 1, 56, "forward", 64),
-    (256, 256, 3, 1, 14, "forward", 64), (512, 128, 1, 1, 28, "wgrad", 64), (64, 256, 1, 1, 56, "wgrad", 64),
-    (256, 256, 3, 1, 14, "wgrad", 64), (1024, 256, 1, 1, 14, "wgrad", 64), (128, 128, 3, 1, 28, "wgrad", 64),
+FIRST = [
+    (512, 512, 3, 1, 7, "forward", 64), (512, 512, 3, 1, 7, "dgrad", 64), (2048, 512, 1, 1, 7, "forward", 64),
+    (512, 2048, 1, 1, 7, "dgrad", 64), (512, 512, 3, 2, 14, "forward", 64), (512, 2048, 1, 1, 7, "forward", 64),
+    (1024, 2048, 1, 2, 14, "forward", 64), (512, 512, 3, 2, 14, "dgrad", 64), (2048, 512, 1, 1, 7, "dgrad", 64),
 ]
+WG = [
+    (512, 512, 3, 1, 7, "wgrad", 64), (512, 2048, 1, 1, 7, "wgrad", 64), (2048, 512, 1, 1, 7, "wgrad", 64),
+    (512, 512, 3, 2, 14, "wgrad", 64), (1024, 2048, 1, 2, 14, "wgrad", 64), (1024, 512, 1, 1, 14, "wgrad", 64),
+    (256, 1024, 1, 1, 14, "wgrad", 64), (1024, 256, 1, 1, 14, "wgrad", 64), (256, 256, 3, 1, 14, "wgrad", 64),
+    (256, 128, 1, 1, 56, "wgrad", 64), (256, 64, 1, 1, 56, "wgrad", 64), (64, 64, 3, 1, 56, "wgrad", 64),
+    (128, 512, 1, 1, 28, "wgrad", 64), (512, 128, 1, 1, 28, "wgrad", 64), (128, 128, 3, 1, 28, "wgrad", 64),
+    (512, 256, 1, 1, 28, "wgrad", 64), (64, 256, 1, 1, 56, "wgrad", 64), (64, 64, 1, 1, 56, "wgrad", 64),
+    (256, 256, 3, 2, 28, "wgrad", 64), (512, 1024, 1, 2, 28, "wgrad", 64), (256, 512, 1, 2, 56, "wgrad", 64),
+]
+BATCH1 = [(*x, "forward", 1) for x in g._RESNET[:22]]
 LINEAR = [(m, k, n, pass_) for m, k, n in (
-    (12608, 768, 2304), (12608, 768, 3072), (12608, 3072, 768),
-    (12544, 384, 1536), (200704, 96, 384), (200704, 384, 96), (3136, 3072, 768),
+    (12608, 768, 2304), (12608, 3072, 768), (12544, 384, 1536), (12544, 1536, 384), (200704, 96, 384), (200704, 384, 96),
+    (50176, 192, 768), (50176, 768, 192), (3136, 3072, 768),
 ) for pass_ in ("forward", "dgrad", "wgrad")]
+REST = [(*x, pass_, 64) for x in g._RESNET[:22] for pass_ in ("dgrad", "forward")]
+REST = [a for a in REST if a not in FIRST]
 
 
-
-def chosen(most):
-    jobs = {a: tiles(conv(a), most) for a in BAD + LINEAR}
-    multi = {a: clustered(conv(a), jobs[a], 6 if len(a) > 4 else 2) for a in jobs}
-    olds = [(a, n, t) for a in BAD for n, t, _ in jobs[a][:2] if getattr(t, "boxes", 1) > 1 and n != "gpu.whole_boxes"]
-    return jobs, multi, olds
 
 
 def build(most, limit):
-    jobs, multi, olds = made = chosen(most)
-    pickle.dump(made, open("/tmp/chosen.pkl", "wb"))
+    jobs = chosen(most)
+    pickle.dump(jobs, open("/tmp/chosen.pkl", "wb"))
     print(f"{time.time() - T0:.0f} s", flush=True)
-    flat = [(a, n, t) for a in jobs for kinds in (jobs, multi) for n, t, _ in kinds[a]]
+    flat = [(a, n, t) for a in jobs for n, t, _ in jobs[a]]
+    olds = []
     done, errors, paths = set(), [], {}
     pool = ProcessPoolExecutor(12, mp_context=get_context("spawn"))
     first = {pool.submit(old, j): j for j in olds}
@@ -165,19 +181,12 @@ def main():
     limit = float(sys.argv[4])
     if mode == "build":
         return build(most, limit)
-    jobs, multi, olds = pickle.load(open("/tmp/chosen.pkl", "rb"))
+    jobs = pickle.load(open("/tmp/chosen.pkl", "rb"))
     import torch
     torch.backends.cudnn.benchmark = True
     done, paths = pickle.load(open("/tmp/done.pkl", "rb"))
-    jobs, multi = ({a: [(n, t, c) for n, t, c in k[a] if (a, n, t) in done] for a in k} for k in (jobs, multi))
+    jobs = {a: [(n, t, c) for n, t, c in jobs[a] if (a, n, t) in done] for a in jobs}
     extra = {}
-    if mode == "multi":
-        for (a, n, t), path in paths.items():
-            if path:
-                extra.setdefault(a, []).append((path, n, t, 0.0, "old"))
-        for a, found in multi.items():
-            extra.setdefault(a, []).extend((None, n, t, 0.0, "cluster") for n, t, _ in found)
-        jobs = {a: jobs[a] for a in [x for x in extra if len(x) > 4] + [x for x in extra if len(x) == 4]}
     file = open(out, "w")
     for a in jobs:
         if time.time() - T0 > limit:
@@ -197,7 +206,7 @@ def main():
                    "dgrad": lambda n: dy[n % len(dy)] @ w,
                    "wgrad": lambda n: dy[n % len(dy)].t() @ x[n % len(x)]}[p.pass_]
             calls = {"peer": lin}
-        todo = [(None, n, t, c, "") for n, t, c in jobs[a][:2 if extra else 99]]
+        todo = [(None, n, t, c, "") for n, t, c in jobs[a]]
         todo += extra.get(a, [])
         for k, (path, n, t, c, note) in enumerate(todo):
             try:
