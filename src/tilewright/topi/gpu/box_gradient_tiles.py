@@ -30,7 +30,7 @@ from tilewright.topi.problem import Problem
 
 #: Where pixels are summed in parts, in microseconds: the launch that adds them, a part, and of what
 #: is moved what memory moves.
-_SUM, _SUM_PART, _SUM_MOVED = 0.1, 0.025, 1.4
+_SUM, _SUM_PART, _SUM_MOVED = 0.03, 0.1, 1.5
 #: Blocks for each SM beyond which a sum in more parts gains nothing.
 _CROWD = 8
 

@@ -1,16 +1,16 @@
 """The tiles worth trying for products of boxes on Hopper, best guess first.
 
 The guess is a time, of what tensor cores and stores of results take, what comes through the
-second-level cache and what memory moves. Its numbers were fitted to 500 tiles of the forward passes
-and gradients of 22 layers of ResNet-50, at batch 64 in float16 on an H200, where the tiles it takes
-are 2 % slower than the best of each.
+second-level cache and what memory moves. Its numbers were fitted to 1700 tiles of the forward
+passes and gradients of 22 layers of ResNet-50, at batch 64 and 1, and of linear layers, in float16
+on an H200, where the tiles it takes are 2 % slower than the best of each that was measured.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -54,20 +54,20 @@ _LEAST, _FEW_PARTS = 8, 12
 _COLUMNS = 16
 #: How many times as long it takes a thread whose channels are rows, and that has no two neighbours
 #: of them, to store results.
-_TURNED = 1.4
+_TURNED = 1.2
 #: What a block waits besides, in microseconds: for the numbers of its channels, before its first
 #: step, and for what is added to its results, after the last.
 _NUMBERS, _ADDED = 1.4, 3.5
 #: A launch that adds parts, or one that copies, in microseconds.
-_ADDING = 2.0
+_ADDING = 0.6
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
 #: moves.
-_PART, _SUMMED = 0.15, 0.25
+_PART, _SUMMED = 0.1, 0.75
 #: Microseconds that a box gains which a block computes behind another, shared by the blocks of an
 #: SM, and the stages from which on it gains any.
-_BEHIND, _AHEAD = 0.68, 3
+_BEHIND, _AHEAD = 1.51, 3
 #: How many times as long phases of unequal taps take together as equal ones.
-_UNEVEN = 1.36
+_UNEVEN = 1.34
 #: The same of instructions that multiply slices of rows, which are short.
 _SLICED = 1.4
 #: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
@@ -98,7 +98,8 @@ class Rates:
         each column fewer than one, since the same rows are read again, and in a cluster.
     begin, wait : microseconds that a block waits for its first step, and a step for its boxes if
         none were loaded ahead.
-    stored : bytes of results that an SM stores in a microsecond.
+    stored, alone : bytes of results that an SM stores in a microsecond, and how much of that time
+        nothing else overlaps where it has one block.
     reads, kept : how many times as much the cache moves of what several SMs read, and memory of
         what the cache still has.
     """
@@ -109,13 +110,14 @@ class Rates:
     begin: float
     wait: float
     stored: float
+    alone: float
     reads: float
     kept: float
 
 
 #: Those of results, and of gradients by the filter.
-_RESULTS = Rates(0.76, 42.0, 0.0, 1.05, 0.4, 49_500, 2.66, 1.07)
-_PIXELS_ARE_SUMMED = Rates(0.76, 42.0, 0.0, 1.05, 0.4, 49_500, 1.78, 1.07)
+_RESULTS = Rates(0.261, 78.4, 0.302, 1.6, 0.58, 37_500, 0.3, 3.69, 1.25)
+_SUMS_OF_PIXELS = Rates(0.57, 43.0, 0.45, 0.26, 0.44, 26_600, 0.0, 1.83, 4.3)
 
 
 def convolution_of(p: Problem) -> Conv | None:
@@ -155,6 +157,17 @@ def suits_products(problem: Problem) -> bool:
     """Whether rows of the product are pixels."""
     p = suited(problem)
     return p is not None and p.pass_ != "wgrad"
+
+
+def price(
+    *, split: bool = False, windows: bool = False
+) -> Callable[[Problem, BoxProductTile, Target], float]:
+    """What a template's tiles of a problem are predicted to take, in microseconds."""
+
+    def of_tile(problem: Problem, tile: BoxProductTile, target: Target) -> float:
+        return _product_tiles(problem, split=split, windows=windows)[tile]
+
+    return of_tile
 
 
 def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
@@ -327,8 +340,9 @@ def _product_tiles(
             continue
         own = of.mean * of.parts
         stored, uneven = of.stored * (_TURNED if turned else 1), _UNEVEN if of.phases > 1 else 1
-        # Of other groups, blocks have other boxes.
-        parts = -(-wide // channels) if p.groups == 1 else of_a_group(p)[1] // channels
+        parts = -(-wide // channels)
+        if p.groups > 1:  # others have other boxes
+            parts = of_a_group(p)[1] // channels if slices == 1 else 1
         for boxes_to, filters_to in clusters(parts, of.boxes(box)):
             brought = own * (rows * slices / boxes_to + channels / filters_to) * of.depth
             cluster, each = boxes_to * filters_to, 1
@@ -446,16 +460,18 @@ def time_of(
     bytes each, of factors of which they bring ``brought`` bytes, and store results of ``size``
     bytes; None where no SM holds one. Of ``slices`` of the rows, each multiplies its part of the
     columns."""
-    r = _PIXELS_ARE_SUMMED if p.pass_ == "wgrad" else _RESULTS
+    r = _SUMS_OF_PIXELS if p.pass_ == "wgrad" else _RESULTS
     times = r.products + r.narrow / columns_of(columns // slices, p.dtype)
     times += r.cluster * (cluster > 1)
     rate = 2 * MACHINE.products * MACHINE.clock / times
-    alone = steps * rows * columns * step / rate + rows * columns * size / r.stored
+    stores = rows * columns * size / r.stored
+    alone = steps * rows * columns * step / rate + stores
     alone += arithmetic(p, rows, columns, resident)
     cache = blocks * brought / (r.reads * CACHE)
     memory = p.bytes / (r.kept * MEMORY)
     waves = blocks / (MACHINE.sms * resident)
     begin = r.begin + steps * r.wait / max(1, stages - 1)
+    begin += r.alone * stores * (resident == 1)
     shapes = {shape for step in p.epilogue for _, shape in step.tensors}
     begin += _NUMBERS * ("channel" in shapes) + _ADDED * ("output" in shapes)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)

@@ -43,7 +43,8 @@ def store(
     n, c, h, w = image_axes(out, d.problem.layout)
     sizes: tuple[int, ...] = (*tile.box, tile.channels)
     axes = [n, h, w, c]
-    extents = [extent_of(a) for a in axes]
+    images, *space, channels = map(extent_of, out.op.axis)
+    extents = [images, *([1] * (2 - len(space))), *space, channels]
     phases, within = list[IterVar](), [list[IterVar]() for _ in axes]
     if d.phased is not None:
         for k, (step, alone) in enumerate(zip(d.problem.stride, d.alone, strict=True), 1):
