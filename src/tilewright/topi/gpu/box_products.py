@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from operator import itemgetter
 
 from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import WARP
@@ -235,7 +236,7 @@ def has_windows(problem: Problem) -> bool:
 
 
 def best_of(found: dict[BoxProductTile, float]) -> list[BoxProductTile]:
-    return sorted(found, key=lambda tile: found[tile])[:MOST]
+    return [tile for tile, _ in sorted(found.items(), key=itemgetter(1))[:MOST]]
 
 
 @dataclass(frozen=True)
