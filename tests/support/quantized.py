@@ -25,10 +25,13 @@ EXACT = (
 
 def reference(p: Problem, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """The result of a problem: sums in 64 bits, then one operation of float32 after another."""
-    if getattr(p, "block", 0):
+    if getattr(p, "block", 0) or getattr(p, "is_relaid", False):
         plain: Any = p.plain()
-        shapes = plain.shapes()
-        given = {n: _channels_first(a).reshape(shapes[n]) for n, a in arrays.items()}
+        shapes, made = plain.shapes(), getattr(p, "result_layout", "")
+        given = {
+            n: _channels_first(a, made if n == "residual" else p.layout).reshape(shapes[n])
+            for n, a in arrays.items()
+        }
         found: np.ndarray = p.lay("result", reference(plain, given))
         return found
     sums = product if isinstance(p, Gemm) else convolution
@@ -38,13 +41,16 @@ def reference(p: Problem, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     shape = [1] * y.ndim
     shape[channel] = -1
     for step in p.epilogue:
-        y = apply(step, y, {n: _wide(arrays[n], s, shape) for n, s in step.tensors}, p.dtype)
+        y = apply(step, y, {n: _wide(arrays[n], s, shape) for n, s in step.tensors}, p.result_dtype)
     return y
 
 
-def _channels_first(values: np.ndarray) -> np.ndarray:
-    """Of channels in blocks."""
-    return np.moveaxis(values, -1, 2) if values.ndim == 5 else values
+def _channels_first(values: np.ndarray, layout: str) -> np.ndarray:
+    """Of channels in blocks, or last; depthwise filters lie in one way."""
+    if values.ndim == 5:
+        return np.moveaxis(values, -1, 2)
+    last = layout == "NHWC" and values.ndim == 4 and values.shape[1] != 1
+    return np.moveaxis(values, -1, 1) if last else values
 
 
 def _wide(values: np.ndarray, place: str, shape: list[int]) -> np.ndarray:

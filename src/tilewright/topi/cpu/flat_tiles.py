@@ -39,7 +39,7 @@ def suits(p: Problem) -> bool:
     gradient of one with strides other than those of :class:`FlatWindows`."""
     if not isinstance(p, Convolution) or p.operator in DEPTHWISE:
         return False
-    if p.block or FlatWindows(p).factors not in ("float32", "float64"):
+    if p.channels_last is None or FlatWindows(p).factors not in ("float32", "float64"):
         return False
     if p.pass_ == "dgrad":
         return all(s == 1 or (s == 2 and d == 1) for s, d in zip(p.stride, p.dilation, strict=True))
