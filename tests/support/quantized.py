@@ -143,15 +143,22 @@ def quantized(draw: st.DrawFn) -> Problem:
         return draw(volumes(**fixed))
     p = draw(convolutions(**fixed))
     p = p.replace(groups=p.channels) if kind == "depthwise" else p
-    blocks = draw(st.sampled_from([0, 0, 4, 32])) if p.rank == 2 else 0
-    if not blocks:
-        return p
-    wide = 1 if p.is_depthwise else blocks
-    channels = blocks if p.is_depthwise else p.groups * blocks
-    return p.replace(
-        layout=f"NCHW{blocks}", channels=channels, multiplier=wide,
-        groups=0 if p.is_depthwise else p.groups,
+    if any(step.name == "quantize" for step in p.epilogue):
+        p = p.replace(out_dtype=draw(st.sampled_from(["", "int8", "uint8"])))
+    blocks, made = (
+        draw(st.sampled_from([0, 0, 4, 32])) if p.rank == 2 else 0 for _ in range(2)
     )  # fmt: skip
+    if p.rank != 2:
+        return p
+    wide = max(blocks, made)
+    layout = {"out_layout": f"NCHW{made}" if made else draw(st.sampled_from(["", "NHWC", "NCHW"]))}
+    if blocks:
+        layout["layout"] = f"NCHW{blocks}"
+    if not wide:
+        return p.replace(**layout)
+    if p.is_depthwise:
+        return p.replace(channels=wide, multiplier=1, groups=0, **layout)
+    return p.replace(channels=p.groups * wide, multiplier=wide, **layout)
 
 
 def result(kernel: Any, p: Problem, arrays: Mapping[str, np.ndarray]) -> np.ndarray:

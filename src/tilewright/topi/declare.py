@@ -208,7 +208,7 @@ def finished_by_channel(
     """As :func:`finished`, and the stages that hold what is the same for a channel."""
     held: list[Tensor] = []
     for step in _needed(p, p.epilogue):
-        result, found = by_channel(step, result, Images(p.layout), inputs, _quantized(p))
+        result, found = by_channel(step, result, Images(p.result_layout), inputs, _quantized(p))
         held += found
     return rounded(p, result), tuple(held)
 

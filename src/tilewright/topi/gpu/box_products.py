@@ -23,6 +23,7 @@ from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupanc
 from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
+    as_brought,
     in_boxes,
     is_in_halves,
     is_phased,
@@ -35,6 +36,7 @@ from tilewright.topi.nn.box_copies import (
 from tilewright.topi.nn.box_matmul import as_convolution
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.conv_shapes import BLOCKED
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.pieces.box_tiles import (
     LANES,
@@ -102,7 +104,7 @@ def convolution_of(p: Problem) -> Conv | None:
 def suited(problem: Problem) -> Conv | None:
     """The convolution of a problem that :func:`suits`, as boxes compute it."""
     p = convolution_of(problem)
-    if p is None or p.is_depthwise or not p.channels_last:
+    if p is None or p.is_depthwise or not (as_brought(p).channels_last or as_brought(p).block):
         return None
     kind = f"{p.precision}, {p.pass_}" if p.dtype == "float32" else p.dtype
     if kind not in _KINDS or p.accumulate != _KINDS[kind]:
@@ -170,7 +172,7 @@ def suits_windows(problem: Problem) -> bool:
 def has_windows(problem: Problem) -> bool:
     """Whether TMA can copy windows of a problem."""
     p = suited(problem)
-    if p is None or isinstance(problem, Gemm) or p.pass_ == "wgrad" or p.rank != 2:
+    if p is None or isinstance(problem, Gemm) or p.pass_ == "wgrad" or p.rank != 2 or p.block:
         return False
     w = Convolved(p)
     taps = [(k - 1) * d for k, d in zip(w.kernel, w.dilation, strict=True)]
@@ -259,7 +261,7 @@ def _product_tiles(
     alike = any(shape == "channel" for step in p.epilogue for _, shape in step.tensors)
     shapes = [
         (rows, channels, box, False)
-        for groups, channels in product(GROUPS, channels_of(p))
+        for groups, channels in product(GROUPS, channels_of(problem, p))
         for rows in [ROWS * groups]
         for box in boxes[groups]
     ]
@@ -336,8 +338,13 @@ def _reads_results(p: Problem) -> bool:
     return any(shape == "output" for step in p.epilogue for _, shape in step.tensors)
 
 
-def channels_of(p: Conv) -> list[int]:
-    """How many channels of the result a tile may have."""
+def channels_of(problem: Problem, p: Conv) -> list[int]:
+    """How many channels of the result a tile may have: whole blocks, where it has such."""
+    block = BLOCKED.get(problem.result_layout, 1) if isinstance(problem, Conv) else 1
+    return [c for c in _channels_of(p) if c % block == 0]
+
+
+def _channels_of(p: Conv) -> list[int]:
     (_, made), slices, wide = of_a_group(p), sliced(p), p.result_channels
     if slices > 1:
         return [slices * made]

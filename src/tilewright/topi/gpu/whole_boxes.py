@@ -76,7 +76,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
         return {}
     slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts
     memory = _MEMORY * problem.bytes / MEMORY
-    for groups, channels in product(GROUPS, channels_of(p)):
+    for groups, channels in product(GROUPS, channels_of(problem, p)):
         rows, filters = ROWS * groups, steps * channels * of.depth
         staged, columns = (
             of.staged(problem, rows, channels),

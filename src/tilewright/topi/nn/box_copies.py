@@ -68,6 +68,9 @@ def widths(kind: str) -> Widths:
     return Widths(16 // size, 32 // size, 128 // size)
 
 
+#: Channels of a block of those in which images of integers are brought: an instruction's.
+BLOCK = 32
+
 #: Channels of a result that an instruction computes at least.
 _EIGHT = 8
 
@@ -79,6 +82,27 @@ _MOST_COLUMNS = 256
 
 #: An element of a filter: of a channel of the result, of taps (row, column) and of what is summed.
 Tap = Callable[..., Any]
+
+
+def laid(p: Conv, made: Conv, image: Any, filter: Any, batch: Any) -> tuple[Tensor, Tensor]:
+    """The operands of a problem as they lie in that which is :func:`as_brought`, zero where its
+    channels are filled up; ``image`` and ``filter`` are those of the problem."""
+    images, zero = Images(p.layout), te.const(0, "int8")
+
+    def filled(c: Any, read: Any) -> Any:
+        if made.channels == p.channels:
+            return read
+        return te.if_then_else(c < p.channels, read, zero.astype(read.dtype))
+
+    def element(*at: Any) -> Any:
+        m, c, taps = Images(made.layout).meaning(at)
+        return filled(c, filter[p.filter_place(m, c, taps)])
+
+    pixels = Images(made.layout).compute(
+        batch, made.channels, p.image_extents,
+        lambda n, c, at: filled(c, image[images.order(n, c, at)]), "Laid",
+    )  # fmt: skip
+    return pixels, te.compute(made.filter_shape, element, name="FilterLaid")
 
 
 def is_phased(p: Conv) -> bool:
@@ -114,7 +138,7 @@ def _joined(p: Conv) -> int:
 def sliced(p: Conv) -> int:
     """How many groups a row of shared memory has the channels of, if instructions multiply slices
     of it, each with its group's filter; 1 where they multiply whole rows."""
-    if p.groups == 1 or p.pass_ == "wgrad" or is_in_halves(p):
+    if p.groups == 1 or p.pass_ == "wgrad" or p.block or is_in_halves(p):
         return 1
     w, (read, made) = widths(p.dtype), of_a_group(p)
     found = w.row // read if read in (w.deep, 2 * w.deep) else 1
@@ -182,10 +206,29 @@ def is_in_halves(p: Conv) -> bool:
 
 def by_pixels(p: Conv) -> Conv:
     """A problem whose results see the pixel in their own place alone, as one of images of a pixel
-    each, so that a tile may have any number of those that lie side by side; others themselves."""
+    each, so that a tile may have any number of those that lie side by side; where channels lie in
+    blocks, as one of images of a row each. Others themselves."""
     if max(*p.kernel, *p.stride) > 1 or any(p.padding):
         return p
+    if p.block:
+        return p.replace(height=1, width=math.prod(p.image))
     return p.replace(batch=p.batch * math.prod(p.image), height=1, width=1)
+
+
+def as_brought(p: Conv) -> Conv:
+    """A problem whose result has channels last and whose image lies as boxes bring it, channels
+    last too or in blocks of :data:`BLOCK`; often itself. An image of integers that lies otherwise
+    is copied to blocks, whose channels are filled up, or to channels last where pixels of it are
+    copied again, to be brought together, or groups of it are."""
+    if p.channels_last or not p.is_quantized or p.rank != 2:
+        return p
+    last, blocks = p.replace(layout="NHWC", out_layout=""), f"NCHW{BLOCK}"
+    if p.layout == blocks:
+        return p.replace(out_layout="NHWC")
+    if p.layout == "NHWC" or p.groups > 1 or _folds(last):
+        return last
+    channels = -(-p.channels // BLOCK) * BLOCK
+    return p.replace(layout=blocks, out_layout="NHWC", channels=channels)
 
 
 @lru_cache(maxsize=256)
@@ -194,7 +237,11 @@ def in_boxes(p: Conv) -> Conv | None:
 
     In halves it has twice the channels of a tap, those of either half beside one another.
     """
-    p = by_pixels(p)
+    p = by_pixels(as_brought(p))
+    if p.block:
+        own, made = of_a_group(p)
+        whole = widths(p.dtype).filled(own) == own and made % _EIGHT == 0
+        return p if p.groups == 1 or whole else None
     if is_in_halves(p):
         found = in_boxes(p.replace(precision="tf32"))
         if found is None or found.pass_ == "wgrad":
@@ -248,8 +295,8 @@ class Boxed:
 
 
 def boxed(p: Conv, first: Any, second: Any, batch: Any) -> Boxed:
-    """The operands of a problem of ``batch`` images as boxes bring them; ``first`` and ``second``
-    are anything that is read by the indices of the problem's."""
+    """The operands of a problem of ``batch`` images, :func:`as_brought`, as boxes bring them;
+    ``first`` and ``second`` are anything that is read by the indices of the problem's."""
     made = in_boxes(p)
     assert made is not None
     if is_in_halves(p):

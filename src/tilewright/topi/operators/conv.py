@@ -331,7 +331,7 @@ class Conv(Convolution):
             self.operator, self.pass_,
             f"{self.batch}x{self.channels}x{self.height}x{self.width}",
             f"{first}x{self.kernel_h}x{self.kernel_w}", self.dtype, self.layout.lower(),
-            *((f"to_{self.out_layout.lower()}",) if self.out_layout else ()), *filter(None, (self.out_dtype,)),
+            *(f"to_{x.lower()}" for x in (self.out_layout, self.out_dtype) if x),
             "stride", *map(str, self.stride), "pad", *map(str, self.padding),
             "dilation", *map(str, self.dilation), *(step.name for step in self.epilogue),
         ]  # fmt: skip

@@ -160,9 +160,7 @@ class Convolution(Problem):
         """The same, as ``image`` has them."""
         return self.out_extents
 
-    def in_layout(
-        self, channels: int, image: Sequence[int], layout: str = ""
-    ) -> tuple[int, ...]:
+    def in_layout(self, channels: int, image: Sequence[int], layout: str = "") -> tuple[int, ...]:
         """The shape of a batch of images, dimensions in the order of a layout, by default that of
         x."""
         layout = layout or self.layout

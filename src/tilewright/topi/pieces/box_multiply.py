@@ -41,7 +41,7 @@ def multiply(
         columns = [*sums.split(columns[0], factor=ROW // 8), columns[1]]
     sums.reorder(at, *parts, *outer, *inner, *columns, *sums.split(k, factor=w.chunk))
     sums.unroll(*parts)
-    row = step * 128 // w.row
+    row = (d.boxes.block or step) * 128 // w.row
     kind = "tf32" if d.problem.dtype == "float32" else d.problem.dtype
     sums.tensorize(
         outer[0],
@@ -62,7 +62,7 @@ def _multiply_turned(
     rows = sums.split(f, factor=8)
     sums.reorder(at, part, *rows, *outer, *inner, *sums.split(k, factor=w.chunk))
     sums.unroll(part)
-    row = step * 128 // w.row
+    row = (d.boxes.block or step) * 128 // w.row
     kind = "tf32" if d.problem.dtype == "float32" else d.problem.dtype
     left, swizzle = ("i", 2 * ROW) if d.boxes.turned else ("k", row)
     sums.tensorize(

@@ -10,6 +10,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.box_products import by_groups, load, over_threads
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
@@ -19,6 +20,8 @@ from tilewright.topi.stages import image_axes
 _THREADS, _LANES = 128, 4
 #: Parts of a result that a thread loads at once.
 _AT_ONCE = 8
+#: By the number of dimensions, how results with channels last lie.
+_LAST = {2: "NC", 3: "NWC", 4: "NHWC"}
 
 
 def staged(s: Schedule, d: BoxDeclaration) -> Tensor:
@@ -37,11 +40,16 @@ def store(
     one_by_one: bool = False,
     alike: bool = True,
 ) -> tuple[IterVar, IterVar]:
-    """Whole rows of results from shared memory; returns the loops over blocks and over the boxes
-    of each, which are one unless it computes them ``one_by_one``. Those have the same channels and
-    phase where a block has ``alike`` ones."""
-    n, c, h, w = image_axes(out, d.problem.layout)
-    sizes: tuple[int, ...] = (*tile.box, tile.channels)
+    """Whole rows of results from shared memory, or in layouts in which channels lie in blocks, or
+    first, whole rows of those; returns the loops over blocks and over the boxes of each, which are
+    one unless it computes them ``one_by_one``. Those have the same channels and phase where a block
+    has ``alike`` ones."""
+    images = Images(d.problem.result_layout)
+    if images.block:
+        n, c, h, w, within_block = out.op.axis
+    else:
+        n, c, h, w = image_axes(out, images.layout)
+    sizes: tuple[int, ...] = (*tile.box, tile.channels // (images.block or 1))
     axes = [n, h, w, c]
     phases, within = list[IterVar](), [list[IterVar]() for _ in axes]
     if d.phased is not None:
@@ -51,24 +59,33 @@ def store(
     if d.numbered:
         *pixel, c = axes
         out.reorder(*pixel, *phases, *(x for more in within for x in more), c)
-        sizes, axes = (tile.images, tile.channels), [out.fuse(*pixel), c]
+        sizes, axes = (tile.images, sizes[-1]), [out.fuse(*pixel), c]
         within = [[x for more in within for x in more], []]
+    elif d.in_rows:
+        out.reorder(n, h, w, c)
+        sizes, axes = (tile.images, tile.columns, sizes[-1]), [n, out.fuse(h, w), c]
+        within = [[], [], []]
     pairs = [out.split(a, factor=e) for a, e in zip(axes, sizes, strict=True)]
     *blocks, part = (outer for outer, _ in pairs)
     *pixel, c = (x for (_, inner), more in zip(pairs, within, strict=True) for x in (inner, *more))
+    own = [*pixel, c]
+    if not images.last:
+        own = [c, *pixel, within_block] if images.block else [c, *pixel]
     if one_by_one:
         outer = [*phases, part] if alike else []
         loops = blocks if alike else [part, *blocks]
-        out.reorder(*outer, *loops, *pixel, c)
+        out.reorder(*outer, *loops, *own)
         block, box = out.split(out.fuse(*loops), factor=tile.boxes)
         block = out.fuse(*outer, block)
     else:
-        out.reorder(*blocks, *phases, part, *pixel, c)
+        out.reorder(*blocks, *phases, part, *own)
         block = box = out.fuse(*blocks, *phases, part)
     out.bind(block, te.thread_axis("blockIdx.x"))
     chunk = min(widths(d.output.dtype).chunk, tile.channels)
-    c, lane = out.split(c, factor=math.gcd(_wide(d), chunk))
-    out.unroll(over_threads(out, out.fuse(*pixel, c), tile.groups))
+    lanes = math.gcd(images.block or _wide(d), chunk) if images.last or images.block else 1
+    *own, c = own
+    c, lane = out.split(c, factor=lanes)
+    out.unroll(over_threads(out, out.fuse(*own, c), tile.groups))
     out.vectorize(lane)
     return block, box
 
@@ -125,7 +142,8 @@ def stage_results(
     if phase:
         n, h, w, c = axes
     else:
-        n, c, h, w = image_axes(staged, d.problem.layout)
+        layout = d.problem.result_layout
+        n, c, h, w = image_axes(staged, layout if d.by_pixels is None else _LAST[len(axes)])
     stored = widths(d.output.dtype)
     staged.storage_align(staged.op.axis[-2], stored.row, stored.chunk)  # no bank twice
     return by_groups(staged, tile, phase, (n, h, w), c, _wide(d) % 2 == 0)
