@@ -1,5 +1,5 @@
 """Convolutions of integers whose images or results have channels in blocks, or lie in different
-layouts: on sim and on Hopper GPUs, exactly."""
+layouts: on sim and on GPUs, exactly."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import tilewright
 from tilewright.select.algorithm import Scheduled
 from tilewright.select.choice import choose
 from tilewright.target import Target
-from tilewright.topi import Conv
+from tilewright.topi import Conv, Gemm
 from tilewright.topi.gpu.box_products import suited
+from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES, templates
 
 TARGETS = ["sim", pytest.param("cuda -arch=sm_90a", marks=pytest.mark.needs_cuda)]
@@ -62,6 +63,45 @@ def test_boxes_bring_blocks_and_copies_of_them(p: Conv, target: str) -> None:
                 tile = replace(tile, boxes=2)  # the last block may have fewer
             d = template.declare(p, tile)
             check(tilewright.build(template.schedule(d, tile), d.args, target), p)
+
+
+#: Channels last, few of them, matrices, one dimension.
+_OTHERS = (
+    layer("2x64x9x7", "44x64x3x3", "NHWC", padding=1, dtype="uint8", epilogue=STEPS),
+    layer("2x48x9x7", "64x24x3x3", "NHWC", 2, padding=1, stride=2, epilogue="dequantize"),
+    Conv.parse((3, 6, 33), (20, 6, 5), 1, padding=(4, 0), dtype="int8", layout="NWC"),
+    Gemm(m=41, n=48, k=128, transpose_b=True, dtype="int8", epilogue="bias"),
+    Gemm(m=70, n=33, k=70, transpose_b=True, dtype="uint8"),
+)
+_WARPS = TEMPLATES["gpu.byte_products"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("p", LAYERS + _OTHERS, ids=str)
+def test_warps_multiply_bytes_since_ampere(p: Problem, target: str) -> None:
+    for arch in ("sm_80", "sm_90a"):
+        assert _WARPS.fits(p, Target.parse(f"cuda -arch={arch}"))
+    assert not _WARPS.fits(p, Target.parse("cuda -arch=sm_75"))
+    tiles = _WARPS.candidates(p, Target.parse(target))
+    for tile in (tiles[0], tiles[-1]):
+        d = _WARPS.declare(p, tile)
+        check(tilewright.build(_WARPS.schedule(d, tile), d.args, target), p)
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW32"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_tiles_of_ampere_compile_without_spills(dtype: str, layout: str) -> None:
+    p = layer("64x128x28x28", "128x128x3x3", layout, padding=1, dtype=dtype, epilogue=STEPS)
+    machine = Target.parse("cuda -arch=sm_80")
+    assert choose(p, machine).algorithm.name == "gpu.byte_products"
+    d = _WARPS.declare(p, _WARPS.candidates(p, machine)[0])
+    schedule = _WARPS.schedule(d, _WARPS.candidates(p, machine)[0])
+    text = tilewright.build(schedule, d.args, machine).assembly
+    assert "IMMA.16832" in text
+    assert "LDSM.16.M88.4" in text
+    assert "LDGSTS" in text
+    assert "STL" not in text
 
 
 @pytest.mark.parametrize("target", TARGETS)

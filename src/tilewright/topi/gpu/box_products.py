@@ -78,6 +78,9 @@ _SHARED_READS, _FILTER_READS, _KEPT = 2.66, 1.78, 1.07
 _UNEVEN = 1.36
 #: The same of instructions that multiply slices of rows, which are short.
 _SLICED = 1.4
+#: Bytes of a line of memory, and by what part a box is slower whose rows in memory, of channels in
+#: blocks, are half as long.
+_LINE, _SHORT = 128, 0.1
 #: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
 _LATENCY = 7.0
 #: Bytes of shared memory for barriers, and until swizzled memory begins.
@@ -192,7 +195,8 @@ def best_of(found: dict[BoxProductTile, float]) -> list[BoxProductTile]:
 class Sizes:
     """What tiles of a problem are made for: images, rows and columns of results, and how far those
     of neighbours are apart; taps, and those that a result has in the mean of the phases; phases of
-    results, bytes of a step and steps of a tap; the widths of what is stored, and bytes of it."""
+    results, bytes of a step and steps of a tap; the widths of what is stored, and bytes of it; and
+    where channels lie in blocks, bytes of one."""
 
     extents: tuple[int, ...]
     strides: tuple[int, ...]
@@ -203,6 +207,7 @@ class Sizes:
     parts: int
     made: Widths
     stored: int
+    block: int = 0
 
     @staticmethod
     def of(p: Conv, result: str) -> Sizes:
@@ -225,7 +230,7 @@ class Sizes:
         parts = products * deep // step
         return Sizes(
             extents, (1, *w.stride), taps, mean, number, step * 16 // own.chunk, parts, made,
-            16 // made.chunk,
+            16 // made.chunk, p.block * 16 // own.chunk,
         )  # fmt: skip
 
     def staged(self, problem: Problem, rows: int, channels: int) -> int:
@@ -340,8 +345,12 @@ def _reads_results(p: Problem) -> bool:
 
 def channels_of(problem: Problem, p: Conv) -> list[int]:
     """How many channels of the result a tile may have: whole blocks, where it has such."""
-    block = BLOCKED.get(problem.result_layout, 1) if isinstance(problem, Conv) else 1
-    return [c for c in _channels_of(p) if c % block == 0]
+    return [c for c in _channels_of(p) if c % result_block(problem) == 0]
+
+
+def result_block(problem: Problem) -> int:
+    """Channels of a block of the result; 1 where they do not lie in such."""
+    return BLOCKED.get(problem.result_layout, 1) if isinstance(problem, Conv) else 1
 
 
 def _channels_of(p: Conv) -> list[int]:
@@ -370,8 +379,9 @@ def _parts(steps: int, blocks: int) -> list[int]:
 
 def boxes_of(of: Sizes, rows: int) -> list[tuple[int, int, int]]:
     """Boxes of powers of two with that many results: the two with the least beyond the images, but
-    those of which one of half as many rows has all."""
-    found, extents = [], of.extents
+    those of which one of half as many rows has all. Of channels in blocks what is short of lines of
+    memory counts too, and of equals the widest are taken."""
+    found, extents = list[tuple[float, float, tuple[int, int, int]]](), of.extents
     sizes = [1 << k for k in range(rows.bit_length())]
     for high, wide in product(sizes, sizes):
         if high * wide > rows:
@@ -382,7 +392,11 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, int, int]]:
         if any(n >= 2 * e for n, e in zip(box[1:], extents[1:], strict=True)):
             continue
         whole = math.prod(-(-e // n) * n for e, n in zip(extents, box, strict=True))
-        found.append((whole, abs(math.log2(high / wide)), box))
+        if of.block:
+            short = max(1.0, _LINE / (of.block * wide)) - 1
+            found.append((whole * (1 + _SHORT * short), -wide, box))
+        else:
+            found.append((whole, abs(math.log2(high / wide)), box))
     return [box for _, _, box in sorted(found)[:2] if not of.is_less(box)]
 
 

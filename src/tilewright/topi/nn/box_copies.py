@@ -302,7 +302,7 @@ def boxed(p: Conv, first: Any, second: Any, batch: Any) -> Boxed:
     if is_in_halves(p):
         return _in_halves(made, boxed(p.replace(precision="tf32"), first, second, batch), batch)
     own, joined, rank = p.channels // p.groups, _joined(p), p.rank
-    if made == p and (not is_phased(p) or is_turned(p)):
+    if made == by_pixels(p) and (not is_phased(p) or is_turned(p)):
         return Boxed(p, first, second)
     folds = _folds(p.replace(groups=p.groups // joined, multiplier=p.multiplier * joined))
 

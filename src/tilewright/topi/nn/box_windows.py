@@ -140,10 +140,9 @@ def declare_boxes(p: Conv, given: Any = None, whole: bool = False) -> BoxDeclara
     pixels = by_pixels(brought)
     if pixels == p:
         return _declare(p, inputs, whole)
-    views = _views(p, brought, inputs)
-    copies = [views[name] for name in OPERANDS[p.pass_] if p.layout != brought.layout]
+    views = laid = _views(p, brought, inputs)
     if pixels != brought:
-        views |= {
+        views = views | {
             name: _by_pixels(
                 x, brought.result_layout if name == "residual" else brought.layout,
                 bool(brought.block),
@@ -153,12 +152,18 @@ def declare_boxes(p: Conv, given: Any = None, whole: bool = False) -> BoxDeclara
     layout = p.result_layout
     if p.is_relaid and pixels != brought and not brought.block:
         layout = "NCHW"  # pixels of several images are no box of what is added, either
-    d = _declare(pixels, views, whole, layout)
-    made = in_boxes(p)
-    if copies and made is not None and made.channels == pixels.channels:
-        # Of those that are copied again the first copy is none.
-        d = replace(d, copies=(*copies[: 1 if d.copies else 2], *d.copies))
+    d = _copied(p, brought, laid, _declare(pixels, views, whole, layout))
     return replace(d, problem=p, inputs=inputs) if p.pass_ == "wgrad" else _gathered(p, inputs, d)
+
+
+def _copied(p: Conv, brought: Conv, laid: dict[str, Tensor], d: BoxDeclaration) -> BoxDeclaration:
+    """A declaration whose operands are copied where they lie otherwise, but those that are copied
+    again, as a filter is of groups that are joined."""
+    made = in_boxes(p)
+    if p.layout == brought.layout or made is None or made.channels != brought.channels:
+        return d
+    copies = [laid[name] for name in OPERANDS[p.pass_]][: 1 if d.copies else 2]
+    return replace(d, copies=(*copies, *d.copies))
 
 
 def _views(p: Conv, brought: Conv, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -178,10 +183,14 @@ def declare_pixels(p: Conv, given: Any = None) -> BoxDeclaration:
     """The same of a forward pass, or of a gradient by the input, where a tile has any results that
     follow one another, also from one row or image to the next; of a phase if there are some."""
     inputs, brought = placeholders(p, given), as_brought(p)
-    first, second = (inputs[name] for name in OPERANDS[p.pass_])
-    batch, views = first.shape[0], _views(p, brought, inputs)
+    if by_pixels(brought) != brought and not brought.block:
+        return declare_boxes(p, given)  # whose images have a pixel each
+    views = laid = _views(p, brought, inputs)
+    first, second = (views[name] for name in OPERANDS[p.pass_])
+    batch = first.shape[0]
     if "residual" in inputs:
-        views["residual"] = _by_pixels(views["residual"], brought.result_layout)
+        residual = _by_pixels(views["residual"], brought.result_layout)
+        views = views | {"residual": residual}
     b = boxed(brought, first, second, batch)
     if is_phased(p):
         return _phases(p, inputs, b, whole=False, pixels=True)
@@ -192,7 +201,7 @@ def declare_pixels(p: Conv, given: Any = None) -> BoxDeclaration:
         lambda n, c, at: total[(n, *([0] * (2 - rank)), *at, c)], "Conv",
     )  # fmt: skip
     d = declared_with_epilogue(brought, views, result, sums, b, p.result_layout)
-    return _gathered(p, inputs, d)
+    return _gathered(p, inputs, _copied(p, brought, laid, d))
 
 
 def _gathered(p: Conv, inputs: dict[str, Tensor], d: BoxDeclaration) -> BoxDeclaration:

@@ -12,7 +12,7 @@ from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.box_products import by_groups, load, over_threads
-from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.box_tiles import BlockTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes
 
@@ -36,7 +36,7 @@ def staged(s: Schedule, d: BoxDeclaration) -> Tensor:
 def store(
     out: Stage,
     d: BoxDeclaration,
-    tile: BoxProductTile,
+    tile: BlockTile,
     one_by_one: bool = False,
     alike: bool = True,
 ) -> tuple[IterVar, IterVar]:
@@ -85,7 +85,7 @@ def store(
     lanes = math.gcd(images.block or _wide(d), chunk) if images.last or images.block else 1
     *own, c = own
     c, lane = out.split(c, factor=lanes)
-    out.unroll(over_threads(out, out.fuse(*own, c), tile.groups))
+    out.unroll(over_threads(out, out.fuse(*own, c), tile))
     out.vectorize(lane)
     return block, box
 
@@ -108,30 +108,28 @@ def add_parts(s: Schedule, output: Tensor, total: Tensor) -> None:
     sums.vectorize(sums.op.axis[-1])
 
 
-def parted(d: BoxDeclaration, tile: BoxProductTile) -> tuple[Tensor, ...]:
+def parted(d: BoxDeclaration, tile: BlockTile) -> tuple[Tensor, ...]:
     """What TMA brings of what is added to results: all of it where a tile has whole rows of it."""
     rows = (extent_of(t.op.axis[-1]) for t in d.added)
     return d.added if all(tile.channels % row == 0 for row in rows) else ()
 
 
-def bring_added(
-    added: Stage, tile: BoxProductTile, block: IterVar, out: Stage, stages: int
-) -> None:
+def bring_added(added: Stage, tile: BlockTile, block: IterVar, out: Stage, stages: int) -> None:
     """What is added to results, in shared memory before it is needed, a box of it ahead."""
     added.set_scope("shared")
     _, *pixel, c = added.op.axis
     load(added, out, block, 1, (*_extents(tile, len(pixel)), extent_of(c)), stages)
 
 
-def share(numbers: Stage, tile: BoxProductTile, block: IterVar, out: Stage) -> None:
+def share(numbers: Stage, tile: BlockTile, block: IterVar, out: Stage) -> None:
     """What is the same for a channel, computed once for a block."""
     numbers.set_scope("shared")
     numbers.compute_at(out, block)
-    over_threads(numbers, numbers.op.axis[0], tile.groups)
+    over_threads(numbers, numbers.op.axis[0], tile)
 
 
 def stage_results(
-    staged: Stage, d: BoxDeclaration, tile: BoxProductTile, block: IterVar, out: Stage
+    staged: Stage, d: BoxDeclaration, tile: BlockTile, block: IterVar, out: Stage
 ) -> IterVar:
     """Results of a block in shared memory, the epilogue included; returns the loop over groups."""
     staged.compute_at(out, block)
@@ -149,7 +147,7 @@ def stage_results(
     return by_groups(staged, tile, phase, (n, h, w), c, _wide(d) % 2 == 0)
 
 
-def _extents(tile: BoxProductTile, rank: int) -> tuple[int, ...]:
+def _extents(tile: BlockTile, rank: int) -> tuple[int, ...]:
     """Those of a tile along the dimensions that results have but channels."""
     images, rows, columns = tile.box
     return {3: (images, rows, columns), 2: (images, columns), 1: (images,)}[rank]
