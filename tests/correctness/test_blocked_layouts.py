@@ -12,7 +12,7 @@ from tests.support.quantized import check, inputs, reference
 
 import tilewright
 from tilewright.select.algorithm import Scheduled
-from tilewright.select.choice import choose
+from tilewright.select.choice import Choice, SelectError, choose
 from tilewright.target import Target
 from tilewright.topi import Conv, Gemm
 from tilewright.topi.gpu.box_products import suited
@@ -158,12 +158,27 @@ def test_depthwise_results_may_lie_otherwise(target: str, layouts: tuple[str, st
 
 @pytest.mark.parametrize("p", [LAYERS[11], LAYERS[14]], ids=str)
 def test_a_filter_is_copied_once_for_all_calls(p: Conv) -> None:
-    arrays, template, machine = inputs(p, 1), TEMPLATES["gpu.box_products"], Target.parse("sim")
-    tile = template.candidates(p, machine)[0]
-    given = p.replace(constants=("filter",))
-    kernel = Scheduled(template).kernel(given, tile, machine)
-    packed = kernel.prepare(arrays.pop("filter"))
-    assert next(x.name for x in kernel.signature.params) == "data"
+    machine, given = Target.parse("sim"), p.replace(constants=("filter",))
+    for name in ("gpu.box_products", "gpu.byte_products"):
+        algorithm = Scheduled(TEMPLATES[name])
+        tile = algorithm.candidates(p, machine)[0]
+        assert algorithm.kernel(given, tile, machine).preparation is not None
+        arrays = inputs(p, 1)
+        call = Choice(given, machine, algorithm, tile).prepare(arrays.pop("filter"))
+        for _ in range(2):
+            y = np.zeros(*p.result)
+            call(*arrays.values(), y)
+            assert (y == reference(p, inputs(p, 1))).all()
+
+
+def test_what_is_prepared_is_counted() -> None:
+    p = layer("1x8x5x5", "8x8x3x3", "NHWC", constants=("filter",), epilogue="bias")
+    arrays = inputs(p, 0)
+    choice = choose(p, "llvm")
     y = np.zeros(*p.result)
-    kernel(*arrays.values(), *packed, y)
-    assert (y == reference(p, inputs(p, 1))).all()
+    choice.prepare(arrays["filter"])(arrays["data"], arrays["bias"], y)
+    assert (y == reference(p, arrays)).all()
+    with pytest.raises(SelectError, match=r"has 1 constants \(filter\), got 0"):
+        choice.prepare()
+    with pytest.raises(SelectError, match=r"has 3 other arrays \(data, bias, result\), got 2"):
+        choice.prepare(arrays["filter"])(arrays["data"], y)
